@@ -156,7 +156,7 @@ number_id!(
     /// The span between two barriers, from 0. The barrier that ends superstep n makes version n + 1.
     Superstep(u64), "");
 
-/// One life of one job's parameters; printed as `g1-89abcdef`. The lower half counts the lives from 1: it rises when the
+/// One generation of one job's parameters; printed as `g1-89abcdef`. The lower half counts from 1: it rises when the
 /// parameters are restored, and everything older is refused. The upper half is the nonce that was drawn when the job was
 /// submitted: a job that takes the name of an earlier one never meets what that one left behind.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -164,14 +164,14 @@ number_id!(
 pub struct Generation(pub u64);
 
 impl Generation {
-    /// The first life of the job that was submitted with `nonce`.
+    /// The first generation of the job that was submitted with `nonce`.
     pub fn first(nonce: u32) -> Self {
         Self(u64::from(nonce) << 32 | 1)
     }
 
-    /// The life that begins when the parameters of this one are restored.
+    /// The generation that begins when the parameters of this one are restored.
     pub fn next(self) -> Self {
-        Self(u64::from(self.nonce()) << 32 | u64::from(self.life().saturating_add(1)))
+        Self(u64::from(self.nonce()) << 32 | u64::from(self.number().saturating_add(1)))
     }
 
     /// What tells the job from others of the same name.
@@ -179,20 +179,20 @@ impl Generation {
         (self.0 >> 32) as u32
     }
 
-    /// Which life of the parameters this is, from 1.
-    pub fn life(self) -> u32 {
+    /// Which generation of the parameters this is, from 1.
+    pub fn number(self) -> u32 {
         self.0 as u32
     }
 
-    /// Whether this is a later life of the same job.
+    /// Whether this is a later generation of the same job.
     pub fn follows(self, other: Self) -> bool {
-        self.nonce() == other.nonce() && self.life() > other.life()
+        self.nonce() == other.nonce() && self.number() > other.number()
     }
 }
 
 impl fmt::Display for Generation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "g{}-{:08x}", self.life(), self.nonce())
+        write!(f, "g{}-{:08x}", self.number(), self.nonce())
     }
 }
 
@@ -210,7 +210,7 @@ mod tests {
     fn generations_of_two_jobs_of_one_name_never_follow_each_other() {
         let (first, other) = (Generation::first(7), Generation::first(9));
         let second = Generation(first.0 + 1);
-        assert_eq!((first.life(), second.life(), second.nonce()), (1, 2, 7));
+        assert_eq!((first.number(), second.number(), second.nonce()), (1, 2, 7));
         assert!(second.follows(first) && !first.follows(second) && !first.follows(first));
         assert!(!other.follows(first) && !first.follows(other) && !other.follows(second));
         assert_eq!(second.to_string(), "g2-00000007");

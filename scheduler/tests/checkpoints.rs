@@ -207,7 +207,7 @@ fn a_job_goes_back_and_no_late_message_of_the_life_before_changes_it() {
         world.report();
         let late: TaskKey = world.hand[0].key.clone();
         world.crash();
-        assert_eq!((world.job().generation().life(), world.samples()), (2, kept), "{policy}");
+        assert_eq!((world.job().generation().number(), world.samples()), (2, kept), "{policy}");
         assert_eq!(world.job().counters().samples_rolled_back, 2, "{policy}");
         assert_eq!(*world.job().phase(), Phase::Running, "the shard has opened the new life");
 
@@ -257,7 +257,7 @@ fn a_shard_that_cannot_read_its_part_brings_the_checkpoint_before_and_then_the_e
         Input::ShardFailed { job: id(), generation: world.job().generation(), code, reason }
     };
     world.give(unusable(&world));
-    assert_eq!((world.job().generation().life(), world.samples()), (3, counts[0]));
+    assert_eq!((world.job().generation().number(), world.samples()), (3, counts[0]));
     world.give(unusable(&world));
     let failed = matches!(world.job().phase(), Phase::Failed { code, .. } if code == "E439");
     assert!(failed, "{:?}", world.job().phase());
@@ -268,7 +268,7 @@ fn a_job_that_lost_its_parameters_before_its_first_checkpoint_begins_anew() {
     let mut world = World::new("bsp", 2, true);
     world.report();
     world.crash();
-    assert_eq!((world.job().generation().life(), world.samples()), (2, 0));
+    assert_eq!((world.job().generation().number(), world.samples()), (2, 0));
     assert_eq!(world.job().counters().samples_rolled_back, 1);
     while *world.job().phase() == Phase::Running {
         world.report();

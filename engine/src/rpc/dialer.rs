@@ -102,7 +102,7 @@ impl<C> Dialer<C> {
         self.hint.called(&leader);
         let begun = outrun.into_iter().find(|attempt| attempt.address == leader);
         let attempt = begun.unwrap_or_else(|| self.attempt(leader.clone()));
-        attempt.opening.await.map_err(|error| misled(&leader, &error))
+        attempt.opening.await.map_err(|error| not_the_leader(&leader, &error))
     }
 
     /// Whoever is connected first. `running` have begun; of the others the next begins whenever nobody has answered for a
@@ -151,7 +151,7 @@ impl<C> Dialer<C> {
 }
 
 /// Whoever is at an address that nobody has named to us and does not let us in says nothing about our settings.
-fn misled(address: &str, error: &HelloError) -> HelloError {
+fn not_the_leader(address: &str, error: &HelloError) -> HelloError {
     io::Error::other(format!("a standby names {address} as the engine that leads: {error}")).into()
 }
 

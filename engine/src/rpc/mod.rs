@@ -34,8 +34,8 @@ pub use shard::{
     ShardFault, ShardRequest, ShardResponse, ShardState, SnapshotFile,
 };
 pub use shard_registry::{
-    ShardHello, ShardOrders, ShardPeer, ShardPost, ShardRegistry, ShardRegistryClient, ShardRegistryRequest,
-    ShardRegistryResponse,
+    ReplicaRole, ShardHello, ShardOrders, ShardPeer, ShardRegistry, ShardRegistryClient,
+    ShardRegistryRequest, ShardRegistryResponse,
 };
 pub use token::{InvalidToken, Token};
 pub use worker::{

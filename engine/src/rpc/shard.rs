@@ -30,7 +30,7 @@ pub struct OpenJob {
     pub initial: String,
     /// That blob is a checkpoint file: behind the parameters it holds the optimizer's state, after so many steps.
     pub resumed: Option<Vec<StepRun>>,
-    /// Begin with this checkpoint of an earlier life instead.
+    /// Begin with this checkpoint of an earlier generation instead.
     pub checkpoint: Option<u64>,
 }
 

@@ -18,7 +18,7 @@ pub struct ShardHello {
     /// How many processes hold each shard: 1, or 2 of which one serves and the other follows.
     pub replicas: u32,
     /// What an engine has made of this process, if it has.
-    pub post: Option<ShardPost>,
+    pub role: Option<ReplicaRole>,
     /// Number of its state directory: who comes back has it, who replaces it has not.
     pub identity: u64,
     /// It followed when it was last stopped: another process may have the parameters.
@@ -42,7 +42,7 @@ impl ShardHello {
             address,
             boot,
             replicas: 1,
-            post: None,
+            role: None,
             identity: boot,
             followed_before: false,
             served_term: 0,
@@ -56,7 +56,7 @@ impl ShardHello {
 /// What a process of the parameter server is to do. Terms are numbers that the engine gives, each but once; the higher one
 /// is the later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ShardPost {
+pub enum ReplicaRole {
     /// Keep everything and ask again soon: the other process of the shard may have more.
     Undecided,
     /// Serve the shard.
@@ -65,7 +65,7 @@ pub enum ShardPost {
     Standby { term: u64 },
 }
 
-impl ShardPost {
+impl ReplicaRole {
     pub fn term(self) -> u64 {
         match self {
             Self::Undecided => 0,
@@ -78,7 +78,7 @@ impl ShardPost {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardPeer {
     pub address: String,
-    /// Of its post.
+    /// Of its role.
     pub term: u64,
 }
 
@@ -86,7 +86,7 @@ pub struct ShardPeer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardOrders {
     pub epoch: EngineEpoch,
-    pub post: ShardPost,
+    pub role: ReplicaRole,
     /// The other process of the shard, if it is there. Who reported its backup as lost goes on alone once it is told of
     /// none, or of another.
     pub peer: Option<ShardPeer>,

@@ -51,7 +51,7 @@ impl EffectDispatcher {
                 Ok(Some(state)) if state.generation == generation => {
                     dispatcher.report_attached(&job, shard, &state, floor);
                 }
-                // It was closed meanwhile, or holds another life by now: others find out about that.
+                // It was closed meanwhile, or holds another generation by now: others find out about that.
                 Ok(_) => {}
                 Err(fault) => dispatcher.report_failure(&job, generation, &fault),
             }

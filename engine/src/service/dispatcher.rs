@@ -38,7 +38,7 @@ pub(super) const LONG_CALL_TIMEOUT: Duration = Duration::from_secs(600);
 const INLINE_POINTS: u64 = 4_096;
 
 /// One generation of one job.
-type JobLife = (JobId, Generation);
+type JobGeneration = (JobId, Generation);
 
 /// Carries out the effects of the active engine. Everything it starts for a job ends when the job is closed.
 #[derive(Clone)]
@@ -60,7 +60,7 @@ pub(super) struct EffectDispatcher {
     /// Jobs whose records cannot be used, with what is wrong with them.
     damaged: Arc<Mutex<BTreeMap<JobId, Damage>>>,
     /// Tasks that were started for each generation of a job.
-    running: Arc<Mutex<HashMap<JobLife, Vec<AbortHandle>>>>,
+    running: Arc<Mutex<HashMap<JobGeneration, Vec<AbortHandle>>>>,
     pub(super) clock: Clock,
 }
 
@@ -204,9 +204,9 @@ impl EffectDispatcher {
 
     /// Aborts everything that was started for earlier generations of a job.
     pub(super) fn abort_all_before(&self, job: &JobId, generation: Generation) {
-        let is_before = |life: &JobLife| life.0 == *job && generation.follows(life.1);
-        let earlier: Vec<JobLife> =
-            lock(&self.running).keys().filter(|life| is_before(life)).cloned().collect();
+        let is_before = |other: &JobGeneration| other.0 == *job && generation.follows(other.1);
+        let earlier: Vec<JobGeneration> =
+            lock(&self.running).keys().filter(|other| is_before(other)).cloned().collect();
         earlier.iter().for_each(|(job, generation)| self.abort_all_for(job, *generation));
     }
 

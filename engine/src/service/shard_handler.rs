@@ -4,7 +4,7 @@ use tarpc::context::Context;
 use tracing::{info, warn};
 
 use super::{context::ServiceContext, shards::Announcement};
-use crate::rpc::{EngineFault, ShardHello, ShardOrders, ShardPost, ShardRegistry};
+use crate::rpc::{EngineFault, ReplicaRole, ShardHello, ShardOrders, ShardRegistry};
 
 /// Serves one shard's connection.
 #[derive(Clone)]
@@ -21,21 +21,21 @@ impl ShardRegistry for ShardHandler {
         let dispatcher = self.0.dispatcher()?;
         let epoch = dispatcher.epoch;
         match self.0.shards.announce(hello, epoch).await {
-            Announcement::Accepted { post, peer, new, taken_over } => {
+            Announcement::Accepted { role, peer, new, taken_over } => {
                 if let Some(by) = taken_over {
                     dispatcher.shard_taken_over(index, by);
                 }
-                match post {
-                    ShardPost::Primary { .. } if new => {
+                match role {
+                    ReplicaRole::Primary { .. } if new => {
                         info!(shard = %index, address, "shard is there");
                         dispatcher.shard_came(index);
                     }
-                    ShardPost::Standby { .. } if new => {
+                    ReplicaRole::Standby { .. } if new => {
                         info!(shard = %index, address, "a second process follows the shard");
                     }
                     _ => {}
                 }
-                Ok(ShardOrders { epoch, post, peer })
+                Ok(ShardOrders { epoch, role, peer })
             }
             Announcement::Taken(holder) => {
                 warn!(shard = %index, address, holder, "a process announces the index of shards that answer");

@@ -15,20 +15,20 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use super::shard_slots::{Decision, Holder, ShardSlots};
+use super::shard_slots::{Decision, ReplicaProcess, ShardSlots};
 use crate::rpc::{
-    CallError, EngineFault, Reconnecting, ShardClient, ShardFault, ShardHello, ShardPeer, ShardPost, Token,
+    CallError, EngineFault, Reconnecting, ReplicaRole, ShardClient, ShardFault, ShardHello, ShardPeer, Token,
     connect, hello::Role, within,
 };
 
 /// A shard that announced itself.
-pub(super) type ShardEntry = Holder<Reconnecting<ShardClient>>;
+pub(super) type ShardEntry = ReplicaProcess<Reconnecting<ShardClient>>;
 
 /// The outcome of an announcement.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Announcement {
-    /// It has this post; `new`: from now on. `taken_over`: before that the standby began to serve, at this address.
-    Accepted { post: ShardPost, peer: Option<ShardPeer>, new: bool, taken_over: Option<String> },
+    /// It has this role; `new`: from now on. `taken_over`: before that the standby began to serve, at this address.
+    Accepted { role: ReplicaRole, peer: Option<ShardPeer>, new: bool, taken_over: Option<String> },
     /// Another process, at this address, serves the same index.
     Taken(String),
 }
@@ -106,11 +106,11 @@ impl ShardDirectory {
         let mut failed = 0;
         loop {
             match decide(primary_answers) {
-                Decision::Post { post, peer, new } => {
-                    if new && matches!(post, ShardPost::Primary { .. }) {
+                Decision::Role { role, peer, new } => {
+                    if new && matches!(role, ReplicaRole::Primary { .. }) {
                         self.changed.send_modify(|n| *n += 1);
                     }
-                    return Announcement::Accepted { post, peer, new, taken_over };
+                    return Announcement::Accepted { role, peer, new, taken_over };
                 }
                 Decision::Taken(address) => return Announcement::Taken(address),
                 Decision::AskPrimary => {
@@ -120,8 +120,8 @@ impl ShardDirectory {
                     match self.promote_alone(hello.index, epoch).await {
                         Some(address) => taken_over = Some(address),
                         None if failed == MAX_PROMOTIONS => {
-                            let post = ShardPost::Undecided;
-                            return Announcement::Accepted { post, peer: None, new: false, taken_over: None };
+                            let role = ReplicaRole::Undecided;
+                            return Announcement::Accepted { role, peer: None, new: false, taken_over: None };
                         }
                         None => failed += 1,
                     }
@@ -347,7 +347,7 @@ mod tests {
     /// Whether the process serves from now on, and did not before.
     async fn serves_anew(directory: &ShardDirectory, hello: ShardHello) -> bool {
         match directory.announce(hello, EPOCH).await {
-            Announcement::Accepted { post: ShardPost::Primary { .. }, peer: None, new, .. } => new,
+            Announcement::Accepted { role: ReplicaRole::Primary { .. }, peer: None, new, .. } => new,
             other => panic!("{other:?}"),
         }
     }

@@ -56,7 +56,7 @@ impl EffectDispatcher {
         });
     }
 
-    /// Stops everything that was started for one life of a job, and lets the shards forget it; before that the shards
+    /// Stops everything that was started for one generation of a job, and lets the shards forget it; before that the shards
     /// write its last parameters if they are to be kept.
     pub(super) fn close_shards(&self, job: &JobId, generation: Generation, keep: bool) {
         self.abort_all_for(job, generation);

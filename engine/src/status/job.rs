@@ -91,7 +91,7 @@ pub struct JobStatus {
     /// BLAKE3 of the forward model, which the parameter server keeps.
     #[serde(default)]
     pub model_digest: Option<String>,
-    /// Which life of the parameters this is, from 1: restoring them begins another.
+    /// Which generation of the parameters this is, from 1: restoring them begins another.
     #[serde(default)]
     pub generation: u32,
     /// Those that take part now; none when it is over.

@@ -11,7 +11,7 @@ use syncline_engine::rpc::ShardFault;
 use syncline_scheduler::spec::ElementRange;
 use tracing::warn;
 
-use super::{Link, LinkError, PullStats, ShardSet, pull::Wanted, unexpected_reply};
+use super::{Link, LinkError, PullStats, ShardSet, pull::PullRequest, unexpected_reply};
 use crate::{
     PsError,
     shard::{ReadCondition, SlotShape},
@@ -66,7 +66,7 @@ impl GradientArea {
 
 /// What a caller asks of shards on its machine.
 #[derive(Clone, Copy)]
-pub(super) struct LendingWish<'a> {
+pub(super) struct LendRequest<'a> {
     pub session: &'a SessionKey,
     /// Elements of the whole job.
     pub elements: u64,
@@ -74,7 +74,7 @@ pub(super) struct LendingWish<'a> {
     pub area: &'a OnceLock<Option<Arc<GradientArea>>>,
 }
 
-impl LendingWish<'_> {
+impl LendRequest<'_> {
     fn area(&self) -> Option<&Arc<GradientArea>> {
         let create = || {
             let made = GradientArea::create(self.elements);
@@ -142,8 +142,8 @@ impl LentValues {
 impl Link {
     /// Asks a shard on this machine to lend its parameters and to take gradients where they lie. Without them, values travel
     /// through the connection: no fault of the shard is an error here.
-    pub(super) fn lend(&mut self, wish: LendingWish<'_>) -> Result<(), LinkError> {
-        let session = wish.session.clone();
+    pub(super) fn lend(&mut self, request: LendRequest<'_>) -> Result<(), LinkError> {
+        let session = request.session.clone();
         self.ask(&Request::LendParameters { session: session.clone() })?;
         match self.answer() {
             Ok((Reply::ParametersLent(shape), 0)) => {
@@ -155,7 +155,7 @@ impl Link {
             Err(LinkError::Fault(fault)) => warn!(%fault, "parameters are received, not lent"),
             Err(error) => return Err(error),
         }
-        let Some(area) = wish.area() else { return Ok(()) };
+        let Some(area) = request.area() else { return Ok(()) };
         self.ask(&Request::TakeGradients { session })?;
         self.channel().send_memory(&area.memory)?;
         match self.answer() {
@@ -190,7 +190,7 @@ impl ShardSet {
         into: &mut [f32],
         tensors: impl IntoIterator<Item = ElementRange>,
     ) -> Result<PullStats, PsError> {
-        let pulled = self.pull_wanted(Wanted { condition, rows: None }, into)?;
+        let pulled = self.pull_wanted(PullRequest { condition, rows: None }, into)?;
         for tensor in tensors {
             let lent = self.conns.iter().filter_map(|conn| conn.lent.as_ref());
             for lent in lent.filter(|lent| lent.part(tensor).is_none()) {

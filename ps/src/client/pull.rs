@@ -28,7 +28,7 @@ pub struct PullStats {
 
 /// What is pulled: of all parameters, or of some rows and what is no table.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted<'a> {
+pub(super) struct PullRequest<'a> {
     pub condition: ReadCondition,
     pub rows: Option<&'a RowSelection>,
 }
@@ -41,7 +41,7 @@ pub(super) struct Requested {
 }
 
 impl Requested {
-    fn is(&self, wanted: Wanted<'_>) -> bool {
+    fn is(&self, wanted: PullRequest<'_>) -> bool {
         self.condition == wanted.condition && self.rows.as_ref() == wanted.rows
     }
 }
@@ -70,13 +70,17 @@ impl ShardSet {
     ///
     /// No barrier that applied a round lies between any two of them; single pushes may, chunk by chunk.
     pub fn pull(&mut self, condition: ReadCondition, into: &mut [f32]) -> Result<PullStats, PsError> {
-        let pulled = self.pull_wanted(Wanted { condition, rows: None }, into)?;
+        let pulled = self.pull_wanted(PullRequest { condition, rows: None }, into)?;
         self.copy_lent(into);
         Ok(pulled)
     }
 
     /// Waits for what is `wanted` on every shard and reads it into `into`, which is as long.
-    pub(super) fn pull_wanted(&mut self, wanted: Wanted<'_>, into: &mut [f32]) -> Result<PullStats, PsError> {
+    pub(super) fn pull_wanted(
+        &mut self,
+        wanted: PullRequest<'_>,
+        into: &mut [f32],
+    ) -> Result<PullStats, PsError> {
         self.cancel_token.check()?;
         let expected = self.elements_of(wanted.rows)?;
         if into.len() as u64 != expected {
@@ -105,7 +109,7 @@ impl ShardSet {
 
     fn pull_once(
         &mut self,
-        wanted: Wanted<'_>,
+        wanted: PullRequest<'_>,
         into: &mut [f32],
         retry: &mut RetryBudget,
     ) -> Result<Vec<Answer>, PsError> {
@@ -169,7 +173,7 @@ impl ShardSet {
         self.recover(index, error, retry).inspect_err(|_| self.drop_requested())
     }
 
-    pub(super) fn request_pull(&mut self, index: usize, wanted: Wanted<'_>) -> Result<(), LinkError> {
+    pub(super) fn request_pull(&mut self, index: usize, wanted: PullRequest<'_>) -> Result<(), LinkError> {
         let (session, condition) = (self.session.clone(), wanted.condition);
         // The shard takes back what it had lent when it reads this, whatever it answers.
         self.conns[index].lent = None;

@@ -12,7 +12,7 @@ use std::{
 use syncline_engine::rpc::ShardFault;
 
 use super::{
-    Link, LinkError, ShardSet, encoder::NotFinite, gather::Gather, pull::Wanted, retry::RetryBudget,
+    Link, LinkError, ShardSet, encoder::NotFinite, gather::Gather, pull::PullRequest, retry::RetryBudget,
     shards::ShardConn, unexpected_reply,
 };
 use crate::{
@@ -51,7 +51,7 @@ struct Push<'a> {
     /// What of the parameters it is for, where there are tables.
     rows: Option<&'a RowSelection>,
     /// What is asked for behind it.
-    next: Option<Wanted<'a>>,
+    next: Option<PullRequest<'a>>,
     /// It lies where shards that map it need not be sent it.
     in_place: bool,
 }
@@ -93,7 +93,7 @@ impl ShardSet {
         gradients: &[&[f32]],
         next: Option<ReadCondition>,
     ) -> Result<PushStats, PsError> {
-        let next = next.map(|condition| Wanted { condition, rows: None });
+        let next = next.map(|condition| PullRequest { condition, rows: None });
         self.push_selected(seq, header, gradients, None, next)
     }
 
@@ -104,7 +104,7 @@ impl ShardSet {
         header: PushHeader,
         gradients: &[&[f32]],
         rows: Option<&RowSelection>,
-        next: Option<Wanted<'_>>,
+        next: Option<PullRequest<'_>>,
     ) -> Result<PushStats, PsError> {
         self.cancel_token.check()?;
         self.drop_requested();

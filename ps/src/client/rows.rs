@@ -3,7 +3,7 @@
 use syncline_engine::rpc::ShardFault;
 use syncline_scheduler::spec::{ElementRange, Layout};
 
-use super::{PullStats, PushStats, ShardSet, pull::Wanted};
+use super::{PullStats, PushStats, ShardSet, pull::PullRequest};
 use crate::{
     PsError,
     rows::{RowFault, RowSelection, RowTables},
@@ -23,7 +23,7 @@ impl ShardSet {
         rows: &RowSelection,
         into: &mut [f32],
     ) -> Result<PullStats, PsError> {
-        self.pull_wanted(Wanted { condition, rows: Some(rows) }, into)
+        self.pull_wanted(PullRequest { condition, rows: Some(rows) }, into)
     }
 
     /// As [`ShardSet::push_and_request`], with a gradient for these rows and for everything that is no table; `next`: what is
@@ -36,7 +36,7 @@ impl ShardSet {
         gradients: &[&[f32]],
         next: Option<(ReadCondition, &RowSelection)>,
     ) -> Result<PushStats, PsError> {
-        let next = next.map(|(condition, rows)| Wanted { condition, rows: Some(rows) });
+        let next = next.map(|(condition, rows)| PullRequest { condition, rows: Some(rows) });
         self.push_selected(seq, header, gradients, Some(rows), next)
     }
 

@@ -14,7 +14,7 @@ use syncline_scheduler::{
 use super::{
     Addresses, CancelToken, GradientArea, Link, LinkError,
     encoder::PushEncoder,
-    lending::{LendingWish, LentValues},
+    lending::{LendRequest, LentValues},
     pull::Requested,
     retry::RetryBudget,
     transport_upgrade::{self, ConnectOptions},
@@ -176,14 +176,14 @@ impl ShardSet {
                 }
                 let ClientOptions { silence_limit: limit, transport: choice, in_place, .. } = self.options;
                 let (session, area) = (&self.session, &self.area);
-                let lending = (in_place && !conn.range.is_empty()).then_some(LendingWish {
+                let lending = (in_place && !conn.range.is_empty()).then_some(LendRequest {
                     session,
                     elements: self.elements,
                     area,
                 });
                 let bytes = conn.range.len() * 4;
-                let wish = ConnectOptions { token: &self.token, limit, choice, bytes, lending };
-                let link = transport_upgrade::open(&conn.address, wish)?;
+                let options = ConnectOptions { token: &self.token, limit, choice, bytes, lending };
+                let link = transport_upgrade::open(&conn.address, options)?;
                 self.cancel_token.register(index, Some(link.socket()));
                 self.addresses.register(index, Some((&conn.address, &link)));
                 link

@@ -9,7 +9,7 @@ use std::{
 use syncline_engine::rpc::Token;
 use tracing::{debug, warn};
 
-use super::{Link, LinkError, lending::LendingWish, unexpected_reply};
+use super::{Link, LinkError, lending::LendRequest, unexpected_reply};
 use crate::{
     PsError,
     transport::{Channel, Transport, TransportChoice, connect_unix},
@@ -25,7 +25,7 @@ pub(super) struct ConnectOptions<'a> {
     /// Length of a usual message.
     pub bytes: u64,
     /// What is to be read and written where it lies.
-    pub lending: Option<LendingWish<'a>>,
+    pub lending: Option<LendRequest<'a>>,
 }
 
 /// Why a transport cannot be had from a shard that answers.
@@ -51,33 +51,33 @@ pub fn connect(
 }
 
 /// Opens a connection to the shard at `address`.
-pub(super) fn open(address: &str, wish: ConnectOptions<'_>) -> Result<Link, LinkError> {
-    let mut tcp = Link::open(address, wish.token, wish.limit)?;
-    if wish.choice == TransportChoice::Only(Transport::Tcp) {
+pub(super) fn open(address: &str, options: ConnectOptions<'_>) -> Result<Link, LinkError> {
+    let mut tcp = Link::open(address, options.token, options.limit)?;
+    if options.choice == TransportChoice::Only(Transport::Tcp) {
         return Ok(tcp);
     }
-    let unix = match open_unix(&mut tcp, wish)? {
+    let unix = match open_unix(&mut tcp, options)? {
         Ok(unix) => unix,
-        Err(obstacle) => return without(Transport::Unix, obstacle, address, wish.choice).map(|()| tcp),
+        Err(obstacle) => return without(Transport::Unix, obstacle, address, options.choice).map(|()| tcp),
     };
-    if wish.choice == TransportChoice::Only(Transport::Unix) {
+    if options.choice == TransportChoice::Only(Transport::Unix) {
         return Ok(unix);
     }
     let mut shared = unix;
-    let lent = wish.lending.map_or(Ok(()), |lending| shared.lend(lending));
-    let obstacle = match lent.and_then(|()| shared.share_memory(wish.bytes, wish.limit)) {
+    let lent = options.lending.map_or(Ok(()), |lending| shared.lend(lending));
+    let obstacle = match lent.and_then(|()| shared.share_memory(options.bytes, options.limit)) {
         Ok(()) => return Ok(shared),
         Err(LinkError::Fault(fault)) => UpgradeError::Refused(fault.to_string()),
         Err(error) => UpgradeError::Failed(error),
     };
     let still_in_step = matches!(obstacle, UpgradeError::Refused(_));
-    without(Transport::Shm, obstacle, address, wish.choice)?;
+    without(Transport::Shm, obstacle, address, options.choice)?;
     // The socket of a hand-over that failed half way is out of step; the TCP connection has waited.
     Ok(if still_in_step { shared } else { tcp })
 }
 
 /// Asks over TCP for the shard's unix socket and greets there, if it is on this machine and belongs to our user.
-fn open_unix(tcp: &mut Link, wish: ConnectOptions<'_>) -> Result<Result<Link, UpgradeError>, LinkError> {
+fn open_unix(tcp: &mut Link, options: ConnectOptions<'_>) -> Result<Result<Link, UpgradeError>, LinkError> {
     tcp.ask(&Request::LocalSocket)?;
     let path = match tcp.answer()? {
         (Reply::LocalSocket { path: Some(path) }, 0) => path,
@@ -90,7 +90,7 @@ fn open_unix(tcp: &mut Link, wish: ConnectOptions<'_>) -> Result<Result<Link, Up
         Ok(socket) => socket,
         Err(error) => return Ok(Err(obstacle_to(&path, error))),
     };
-    Ok(Link::greet(socket, wish.token, wish.limit).map_err(UpgradeError::Failed))
+    Ok(Link::greet(socket, options.token, options.limit).map_err(UpgradeError::Failed))
 }
 
 fn obstacle_to(path: &str, error: io::Error) -> UpgradeError {

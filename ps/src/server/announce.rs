@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use syncline_engine::rpc::{
-    CallError, EngineAddresses, EngineFault, EngineLink, OutageLogger, ShardHello, ShardPost,
+    CallError, EngineAddresses, EngineFault, EngineLink, OutageLogger, ReplicaRole, ShardHello,
     ShardRegistryClient,
     hello::{HelloError, Role},
     within,
@@ -12,7 +12,7 @@ use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
 use tarpc::client;
 use tracing::info;
 
-use super::{Options, Shared, post};
+use super::{Options, Shared, role};
 use crate::PsError;
 
 /// Time between two announcements.
@@ -44,12 +44,12 @@ pub(super) async fn keep_announcing(
     let mut last_epoch: Option<EngineEpoch> = None;
     loop {
         let answer = {
-            let hello = shared.post.complete_hello(&shared, &hello);
+            let hello = shared.role.complete_hello(&shared, &hello);
             link.call(|c| async move { c.announce(within(ANSWER_TIMEOUT), hello).await }).await
         };
         let failure = match answer {
             Ok(Ok(orders)) => {
-                let (epoch, post) = (orders.epoch, orders.post);
+                let (epoch, role) = (orders.epoch, orders.role);
                 outage.resolve("announced");
                 if last_epoch.replace(epoch) != Some(epoch) {
                     info!(%epoch, engine = %link.addresses(), address = %hello.address, "announced");
@@ -58,12 +58,12 @@ pub(super) async fn keep_announcing(
                 if shared.jobs.fence().check(epoch).is_ok() {
                     let shared = shared.clone();
                     // It ends early only with the runtime.
-                    let _ = tokio::task::spawn_blocking(move || post::follow_orders(&shared, &orders)).await;
+                    let _ = tokio::task::spawn_blocking(move || role::follow_orders(&shared, &orders)).await;
                 }
                 pause = FIRST_PAUSE;
                 let interval =
-                    if post == ShardPost::Undecided { UNDECIDED_INTERVAL } else { HEARTBEAT_INTERVAL };
-                let _ = tokio::time::timeout(interval, shared.post.urgent()).await;
+                    if role == ReplicaRole::Undecided { UNDECIDED_INTERVAL } else { HEARTBEAT_INTERVAL };
+                let _ = tokio::time::timeout(interval, shared.role.urgent()).await;
                 continue;
             }
             Ok(Err(fault)) => refused(fault, link.addresses(), &hello),

@@ -36,13 +36,13 @@ pub(super) fn run(shared: &Arc<Shared>) {
     }
     let held = shared.clone();
     let mirror = move || {
-        while let Some(term) = held.post.standby_term()
+        while let Some(term) = held.role.standby_term()
             && held.stopping().is_ok()
         {
             let started = Instant::now();
-            if let Some(primary) = held.post.peer_address() {
+            if let Some(primary) = held.role.peer_address() {
                 match fetch_missing(&held, &primary) {
-                    Ok(()) => held.post.set_mirrored(term),
+                    Ok(()) => held.role.set_mirrored(term),
                     Err(error) => {
                         debug!(error = %error.into_error(&primary), "cannot fetch blobs from the primary yet");
                     }
@@ -62,7 +62,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
 fn fetch_missing(shared: &Shared, primary: &str) -> Result<(), LinkError> {
     let mut link = Link::open(primary, &shared.token, PEER_LIMIT)?;
     for digest in list(&mut link)? {
-        if shared.post.standby_term().is_none() || shared.stopping().is_err() {
+        if shared.role.standby_term().is_none() || shared.stopping().is_err() {
             return Err(io::Error::from(io::ErrorKind::Interrupted).into());
         }
         if shared.blobs.stat(&digest).map_err(LinkError::Fault)?.is_none() {
@@ -106,7 +106,7 @@ fn copy(shared: &Shared, link: &mut Link, digest: Digest) -> Result<bool, LinkEr
 
 /// Looks for a blob that is not here on the process that follows this one. Whether it is here now.
 pub(super) fn fetch_from_standby(shared: &Shared, digest: Digest) -> bool {
-    let Some(standby) = shared.post.standby() else { return false };
+    let Some(standby) = shared.role.standby() else { return false };
     let fetch = || copy(shared, &mut Link::open(&standby.address, &shared.token, PEER_LIMIT)?, digest);
     fetch().unwrap_or_else(|error| {
         debug!(error = %error.into_error(&standby.address), "cannot ask the standby for a blob");
@@ -117,7 +117,7 @@ pub(super) fn fetch_from_standby(shared: &Shared, digest: Digest) -> bool {
 /// Gives a blob to the process that follows this one before it is acknowledged to anybody. One that cannot take it now fetches
 /// it later.
 pub(super) fn send_to_standby(shared: &Shared, digest: Digest) {
-    let Some(standby) = shared.post.standby() else { return };
+    let Some(standby) = shared.role.standby() else { return };
     if let Err(error) = send(shared, &standby.address, digest) {
         warn!(error = %error.into_error(&standby.address), "the standby has not got a blob yet");
     }

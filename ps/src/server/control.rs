@@ -15,7 +15,7 @@ use tokio::{
     time,
 };
 
-use super::{Shared, checkpoints, norms, open, post, replication, snapshot};
+use super::{Shared, checkpoints, norms, open, replication, role, snapshot};
 use crate::{PsError, client::digest_from_hex, shard::ReplicaOp};
 
 /// Longest time that `closed` waits, whatever was asked.
@@ -43,7 +43,7 @@ struct Control {
 impl Control {
     /// Goes on only where this process serves the shard. The caller is hung up on otherwise, and asks the one that does.
     async fn while_serving(&self) {
-        if !self.shared.post.serves() {
+        if !self.shared.role.serves() {
             self.hang_up.notify_one();
             std::future::pending::<()>().await;
         }
@@ -79,7 +79,7 @@ async fn answer_of<T>(order: JoinHandle<Result<T, ShardFault>>) -> Result<T, Sha
 
 impl Shard for Control {
     async fn promote(self, _: Context, epoch: EngineEpoch, term: u64) -> Result<u64, ShardFault> {
-        self.blocking(move |s| post::promote(s, epoch, term)).await
+        self.blocking(move |s| role::promote(s, epoch, term)).await
     }
 
     async fn attach(

@@ -74,7 +74,7 @@ pub(super) fn serve<D: Duplex>(
     session: &SessionKey,
     term: Term,
 ) -> io::Result<()> {
-    if shared.post.standby_term() != Some(term) {
+    if shared.role.standby_term() != Some(term) {
         return connection.answer(Err(ShardFault::NotFollowing { term }));
     }
     connection.answer(Ok(Reply::Replicated { number: 0 }))?;
@@ -95,7 +95,7 @@ pub(super) fn serve<D: Duplex>(
         shared.stopping()?;
         let (op, elements) = read_op(connection.duplex, &mut scratch, &mut connection.chunk)?;
         let ended = lock(&replica.ended);
-        if *ended || shared.post.standby_term() != Some(term) {
+        if *ended || shared.role.standby_term() != Some(term) {
             return connection.answer(Err(ShardFault::NotFollowing { term }));
         }
         number += u64::from(op != ReplicaOp::Ping);

@@ -35,18 +35,18 @@ pub(super) fn start(shared: &Arc<Shared>, job: &Arc<JobShard>, standby: &ShardPe
             let waits = followed.lose_replica(peer.term);
             let error = error.into_error(&peer.address);
             warn!(job = %followed.job(), %error, waits, "the process that follows is lost");
-            held.post.report_lost(peer.term);
+            held.role.report_lost(peer.term);
         }
     };
     if let Err(error) = thread::Builder::new().name("ps-replicate".into()).spawn(run) {
         warn!(job = %job.job(), %error, "no thread that tells a standby about a job");
-        shared.post.report_lost(standby.term);
+        shared.role.report_lost(standby.term);
     }
 }
 
 /// Starts to tell the standby, if there is one, about a job that has just come.
 pub(super) fn start_if_followed(shared: &Arc<Shared>, job: &Arc<JobShard>) {
-    if let Some(standby) = shared.post.standby() {
+    if let Some(standby) = shared.role.standby() {
         start(shared, job, &standby);
     }
 }
@@ -73,7 +73,7 @@ fn follow(shared: &Shared, job: &JobShard, peer: &ShardPeer) -> Result<(), LinkE
     job.set_replica_in_step(term);
     let took_ms = started.elapsed().as_millis() as u64;
     info!(job = %job.job(), address = peer.address, bytes, took_ms, "a job has a backup");
-    shared.post.backup_in_step();
+    shared.role.backup_in_step();
     loop {
         match job.next_for_replica(term, PING_INTERVAL) {
             Batch::Over => return Ok(()),
@@ -97,11 +97,11 @@ fn follow(shared: &Shared, job: &JobShard, peer: &ShardPeer) -> Result<(), LinkE
 /// Waits as long as backups that failed before ask for. False: this one is not wanted any more.
 fn pause(shared: &Shared, job: &JobShard, term: Term) -> bool {
     loop {
-        let wanted = shared.post.standby().is_some_and(|standby| standby.term == term);
+        let wanted = shared.role.standby().is_some_and(|standby| standby.term == term);
         if !wanted || job.has_ended() || shared.stopping().is_err() {
             return false;
         }
-        let left = shared.post.backup_pause();
+        let left = shared.role.backup_pause();
         if left.is_zero() {
             return true;
         }

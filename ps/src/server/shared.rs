@@ -13,7 +13,7 @@ use syncline_engine::rpc::{Refusals, Token};
 use tracing::{error, info};
 
 use super::{
-    Options, blobs::BlobStore, connections::Connections, post::PostKeeper, replicas::Replicas, saves,
+    Options, blobs::BlobStore, connections::Connections, replicas::Replicas, role::RoleKeeper, saves,
     saves::Saves,
 };
 use crate::{
@@ -26,7 +26,7 @@ pub(super) struct Shared {
     pub(super) jobs: JobTable,
     /// Jobs of the process that serves this shard, while this one follows it.
     pub(super) replicas: Replicas,
-    pub(super) post: PostKeeper,
+    pub(super) role: RoleKeeper,
     pub(super) blobs: BlobStore,
     /// Whether blobs are being fetched from the process that serves.
     pub(super) mirroring: AtomicBool,
@@ -51,12 +51,12 @@ impl Shared {
         saves: Saves,
         local_socket: Option<String>,
     ) -> Self {
-        // Without an engine nobody could give it a post.
+        // Without an engine nobody could give it a role.
         let replicas = if options.engine.is_some() { options.replicas } else { 1 };
         Self {
             jobs: JobTable::default(),
             replicas: Replicas::default(),
-            post: PostKeeper::open(&options.state_dir, replicas),
+            role: RoleKeeper::open(&options.state_dir, replicas),
             blobs,
             mirroring: AtomicBool::new(false),
             token: options.token.clone(),

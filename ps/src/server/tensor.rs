@@ -33,7 +33,7 @@ pub(super) fn serve(shared: &Shared, mut channel: Channel) -> io::Result<()> {
         let Some((request, body)) = next_request(shared, &mut connection, &mut scratch)? else {
             return Ok(());
         };
-        if request.needs_the_one_that_serves() && !shared.post.serves() {
+        if request.needs_the_one_that_serves() && !shared.role.serves() {
             // Whoever asks here asks the process that serves once it knows where that is.
             return Err(io::ErrorKind::ConnectionRefused.into());
         }

@@ -1,4 +1,4 @@
-//! Checkpoints: what a copy holds, and a new life that begins with one behind a crash.
+//! Checkpoints: what a copy holds, and a new generation that begins with one after a crash.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use syncline_engine::rpc::{
-    EngineFault, ShardHello, ShardOrders, ShardPost, ShardRegistry, Token, accept, answer_calls, channel,
+    EngineFault, ReplicaRole, ShardHello, ShardOrders, ShardRegistry, Token, accept, answer_calls, channel,
     hello::Role,
 };
 use syncline_ps::{
@@ -24,7 +24,7 @@ struct Engine(mpsc::UnboundedSender<ShardHello>);
 impl ShardRegistry for Engine {
     async fn announce(self, _: Context, hello: ShardHello) -> Result<ShardOrders, EngineFault> {
         let _ = self.0.send(hello);
-        Ok(ShardOrders { epoch: EngineEpoch(1), post: ShardPost::Primary { term: 1 }, peer: None })
+        Ok(ShardOrders { epoch: EngineEpoch(1), role: ReplicaRole::Primary { term: 1 }, peer: None })
     }
 }
 
@@ -57,7 +57,7 @@ fn a_shard_announces_itself_again_and_again_through_an_engines_death() {
     first.spawn(serve(listener));
     let hellos: Vec<ShardHello> = (0..2).map(|_| heard.blocking_recv().unwrap()).collect();
     // Meanwhile it was told what it is.
-    assert_eq!((hellos[0].post, hellos[1].post), (None, Some(ShardPost::Primary { term: 1 })));
+    assert_eq!((hellos[0].role, hellos[1].role), (None, Some(ReplicaRole::Primary { term: 1 })));
     assert_eq!((hellos[0].index, hellos[0].count), (ShardIndex(1), 2));
     assert_eq!(hellos[0].address, shard.address().to_string());
     first.shutdown_timeout(Duration::from_secs(5));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::worker_protocol::Iterated;
 use crate::{
     graph::TaskId,
     ids::{Incarnation, Superstep},
@@ -30,6 +31,19 @@ pub(super) struct MetricsWindow {
     pub wait_us: u64,
     pub staleness_max: u64,
     pub staleness_sum: u64,
+}
+
+impl MetricsWindow {
+    pub(super) fn add(&mut self, it: &Iterated, samples: u64) {
+        self.iterations += 1;
+        self.samples += samples;
+        self.loss_sum += f64::from(it.loss) * samples as f64;
+        self.busy_us += it.busy_us();
+        self.compute_us += it.compute_us;
+        self.wait_us += it.wait_us;
+        self.staleness_sum += it.staleness;
+        self.staleness_max = self.staleness_max.max(it.staleness);
+    }
 }
 
 impl ChangeSet {

@@ -34,7 +34,7 @@ pub(super) struct Checkpoint {
 /// A checkpoint that is being made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Making {
+pub(super) enum CheckpointPhase {
     /// Nothing more is granted until everything that is has ended.
     Resting,
     /// At rest, until every shard has a copy in memory.
@@ -51,10 +51,10 @@ pub struct Checkpoints {
     /// When the last one was begun, and how many epochs were complete; before the first, when training began.
     last_us: Option<u64>,
     last_epochs: u32,
-    pub(super) making: Option<Making>,
+    pub(super) making: Option<CheckpointPhase>,
     /// Complete ones, the newest last.
     pub(super) complete: Vec<Checkpoint>,
-    /// The one with which the present life of the parameters began.
+    /// The one with which the present generation of the parameters began.
     pub(super) restored: Option<u64>,
 }
 
@@ -66,7 +66,7 @@ impl Checkpoints {
 
     /// Whether nothing may be granted because of one.
     pub(super) fn rests(&self) -> bool {
-        matches!(self.making, Some(Making::Resting | Making::Pinning { .. }))
+        matches!(self.making, Some(CheckpointPhase::Resting | CheckpointPhase::Pinning { .. }))
     }
 
     /// Counts the time to the next one from here.
@@ -93,7 +93,7 @@ impl Job {
         // What is there already would only be written again.
         let newest = checkpoints.newest().map_or(0, |newest| newest.progress.counters.counted());
         if counted > newest {
-            checkpoints.making = Some(Making::Resting);
+            checkpoints.making = Some(CheckpointPhase::Resting);
         }
         self.changes.job_state = true;
     }
@@ -112,7 +112,7 @@ impl Job {
 
     /// Ends what is open while the job comes to rest, and has the checkpoint taken once it has.
     pub(super) fn take_checkpoint_at_rest(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
-        if self.state.checkpoints.making != Some(Making::Resting) {
+        if self.state.checkpoints.making != Some(CheckpointPhase::Resting) {
             return;
         }
         if self.state.cursor.is_exhausted() {
@@ -131,7 +131,7 @@ impl Job {
         state.checkpoints.next += 1;
         let checkpoint = Checkpoint { number, at_us: now_us, rest_us: 0, bytes: 0, progress };
         let (checkpoint, by) = (Box::new(checkpoint), BTreeSet::new());
-        state.checkpoints.making = Some(Making::Pinning { checkpoint, by });
+        state.checkpoints.making = Some(CheckpointPhase::Pinning { checkpoint, by });
         self.changes.job_state = true;
         effects.extend(self.checkpoint_order());
     }
@@ -151,11 +151,11 @@ impl Job {
     pub(super) fn checkpoint_order(&self) -> Option<Effect> {
         let (job, generation) = (self.id().clone(), self.state.generation);
         match self.state.checkpoints.making.as_ref()? {
-            Making::Resting => None,
-            Making::Pinning { checkpoint, .. } => {
+            CheckpointPhase::Resting => None,
+            CheckpointPhase::Pinning { checkpoint, .. } => {
                 Some(Effect::PinCheckpoint { job, generation, number: checkpoint.number })
             }
-            Making::Writing { checkpoint, .. } => {
+            CheckpointPhase::Writing { checkpoint, .. } => {
                 Some(Effect::WriteCheckpoint { job, generation, number: checkpoint.number })
             }
         }
@@ -171,7 +171,9 @@ impl Job {
         effects: &mut Vec<Effect>,
     ) {
         let (shards, rest_us) = (self.state.shards as usize, self.mean_rest_us(now_us));
-        let Some(Making::Pinning { checkpoint, by }) = &mut self.state.checkpoints.making else { return };
+        let Some(CheckpointPhase::Pinning { checkpoint, by }) = &mut self.state.checkpoints.making else {
+            return;
+        };
         if checkpoint.number != number {
             return;
         }
@@ -182,7 +184,8 @@ impl Job {
         if by.len() == shards {
             let mut checkpoint = checkpoint.clone();
             checkpoint.rest_us = rest_us;
-            self.state.checkpoints.making = Some(Making::Writing { checkpoint, by: BTreeMap::new() });
+            self.state.checkpoints.making =
+                Some(CheckpointPhase::Writing { checkpoint, by: BTreeMap::new() });
             self.grant_queue.everybody = true;
             effects.extend(self.checkpoint_order());
         }
@@ -206,7 +209,9 @@ impl Job {
         effects: &mut Vec<Effect>,
     ) {
         let shards = self.state.shards as usize;
-        let Some(Making::Writing { checkpoint, by }) = &mut self.state.checkpoints.making else { return };
+        let Some(CheckpointPhase::Writing { checkpoint, by }) = &mut self.state.checkpoints.making else {
+            return;
+        };
         if checkpoint.number != number {
             return;
         }

@@ -26,7 +26,7 @@ impl Job {
         } else if record.unreported.remove(&worker) {
             entry.arrived_us = Some(end_us);
             self.changes.supersteps.insert(superstep);
-            self.tell_if_all_reported(superstep);
+            self.record_if_all_reported(superstep);
         }
     }
 
@@ -86,18 +86,18 @@ impl Job {
         let id = TaskId::Barrier(superstep);
         let attempt = self.tasks.get(&id).map_or(1, |t| t.attempts);
         self.apply(&id, &TaskEvent::Finished { attempt }, now_us);
-        self.tell_if_all_reported(superstep);
+        self.record_if_all_reported(superstep);
     }
 
-    fn tell_if_all_reported(&mut self, superstep: Superstep) {
+    fn record_if_all_reported(&mut self, superstep: Superstep) {
         if self.supersteps.get(&superstep).is_some_and(|record| record.unreported.is_empty()) {
-            self.tell_barrier(superstep);
+            self.record_barrier(superstep);
         }
     }
 
     /// Counts how long everybody waited at a barrier that has just closed, or of which nothing more will be heard, and says
     /// so.
-    fn tell_barrier(&mut self, superstep: Superstep) {
+    fn record_barrier(&mut self, superstep: Superstep) {
         let Some(record) = self.supersteps.get_mut(&superstep) else { return };
         let SuperstepPhase::Closed { closed_us, actual_wait_us } = &mut record.phase else { return };
         let (mut least, mut most) = (u64::MAX, 0);
@@ -124,10 +124,10 @@ impl Job {
     }
 
     /// Does not wait any longer for those who have not reported when they came to a barrier.
-    pub(super) fn tell_unreported(&mut self, superstep: Superstep) {
+    pub(super) fn record_unreported(&mut self, superstep: Superstep) {
         let Some(record) = self.supersteps.get_mut(&superstep) else { return };
         if !std::mem::take(&mut record.unreported).is_empty() {
-            self.tell_barrier(superstep);
+            self.record_barrier(superstep);
         }
     }
 
@@ -138,13 +138,13 @@ impl Job {
         let late: Vec<Superstep> = self.supersteps.iter_mut().filter_map(removed).collect();
         for superstep in late {
             self.changes.supersteps.insert(superstep);
-            self.tell_if_all_reported(superstep);
+            self.record_if_all_reported(superstep);
         }
     }
 
     /// No more reports are to come.
-    pub(super) fn tell_all_barriers(&mut self) {
+    pub(super) fn record_all_barriers(&mut self) {
         let closed: Vec<Superstep> = self.supersteps.keys().copied().collect();
-        closed.into_iter().for_each(|superstep| self.tell_unreported(superstep));
+        closed.into_iter().for_each(|superstep| self.record_unreported(superstep));
     }
 }

@@ -145,7 +145,7 @@ impl Job {
             if !record.unreported.is_empty() && closed <= UNTOLD_SUPERSTEPS_KEPT {
                 break;
             }
-            self.tell_unreported(oldest);
+            self.record_unreported(oldest);
             self.supersteps.remove(&oldest);
             self.changes.supersteps.insert(oldest);
             closed -= 1;

@@ -65,7 +65,7 @@ impl Job {
     /// no snapshot are written first, unless a part of them is lost.
     pub(super) fn end(&mut self, phase: Phase, now_us: u64, effects: &mut Vec<Effect>) {
         self.revoke_all(effects);
-        self.tell_all_barriers();
+        self.record_all_barriers();
         let open: Vec<TaskId> =
             self.tasks.iter().filter(|(_, t)| !t.state.is_final()).map(|(id, _)| id.clone()).collect();
         for id in open {

@@ -66,7 +66,7 @@ impl Core {
     ) {
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
         if let Some(left) = job.exclude(worker, &fault, now_us, effects) {
-            self.let_go(worker, left, now_us, effects);
+            self.release_worker(worker, left, now_us, effects);
         }
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
         let able = self.workers.values().any(|about| !job.excludes(about));

@@ -84,7 +84,7 @@ impl Job {
         }
     }
 
-    /// Barriers whose stories are kept.
+    /// Barriers whose explanations are kept.
     pub fn barriers_kept(&self) -> Option<(Superstep, Superstep)> {
         Some((*self.supersteps.keys().next()?, *self.supersteps.keys().next_back()?))
     }
@@ -179,8 +179,8 @@ impl Job {
 
     /// Whom a barrier waits for, in words.
     fn barrier_waits(&self, barrier: Superstep) -> String {
-        let Some(story) = self.explain_barrier(barrier) else { return "it is not begun".into() };
-        let missing = story.workers.iter().filter(|w| w.awaited);
+        let Some(explained) = self.explain_barrier(barrier) else { return "it is not begun".into() };
+        let missing = explained.workers.iter().filter(|w| w.awaited);
         let missing: Vec<String> = missing
             .map(|w| match w.iterations {
                 Some(all) => {

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    inputs::WorkerInfo, shard_protocol::PushProgress, stragglers::SlowTold, worker_protocol::Iterated,
+    inputs::WorkerInfo, shard_protocol::PushProgress, stragglers::StragglerNotice, worker_protocol::Iterated,
 };
 use crate::{
     balance::CurveFit,
     ids::{ShardIndex, Superstep},
-    predict::{IntervalEstimator, PredictionErrors},
+    predict::{IntervalEstimator, Measurement, PredictionErrors},
     samples::SampleRange,
     sync::Clock,
 };
@@ -76,8 +76,8 @@ pub struct Member {
     #[serde(rename = "slow", default, skip_serializing_if = "Option::is_none")]
     pub straggler: Option<Straggler>,
     /// What people were told of that.
-    #[serde(default, skip_serializing_if = "SlowTold::is_nothing")]
-    pub slow_told: SlowTold,
+    #[serde(default, skip_serializing_if = "StragglerNotice::is_nothing")]
+    pub slow_told: StragglerNotice,
     pub spent: TimeTotals,
     /// When it ended its last iterations of supersteps whose barriers have not closed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -120,6 +120,20 @@ pub struct Straggler {
 }
 
 impl Member {
+    /// Learns from one of its iterations how fast it is.
+    pub(super) fn observe(&mut self, it: &Iterated, samples: u32, end_us: u64) {
+        self.last_end_us = end_us;
+        self.interval_us = it.busy_us();
+        self.interval_samples = samples;
+        let (cpu_load, memory_load) = (it.cpu_load, it.memory_load);
+        self.speed.observe(&Measurement { interval_us: it.busy_us(), samples, cpu_load, memory_load });
+        if let Some(curve) = &mut self.curve {
+            curve.observe(samples, it.busy_us());
+        }
+        self.step_times.add(it);
+        self.spent.add(it, u64::from(samples));
+    }
+
     /// Iterations leased and not over.
     pub(super) fn outstanding(&self) -> u64 {
         self.granted - self.finished

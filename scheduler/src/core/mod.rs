@@ -67,7 +67,7 @@ pub use shard_protocol::{
     BarrierOrder, ClockRoster, ClosedBarrier, HeldJob, ProgressFloor, PushProgress, SnapshotFile,
 };
 pub use state_machine::Core;
-pub use stragglers::SlowTold;
+pub use stragglers::StragglerNotice;
 pub use superstep::SuperstepState;
 pub use tasks::{InvalidGraph, MAX_TASKS, TaskJob, Trained};
 pub use worker_protocol::{

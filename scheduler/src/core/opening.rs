@@ -19,14 +19,7 @@ impl Job {
         self.state.next_superstep = Superstep(superstep.0 + 1);
         let workers: Vec<Incarnation> = self.active().collect();
         let begins_us = self.begins_unwatched_us(superstep, now_us);
-        let estimate = |w: &Incarnation| {
-            let member = &self.members[w];
-            // A single short step says little, and what it says would hold for all that opens ahead.
-            let mean_us = begins_us.and_then(|_| member.speed.mean_us_per_sample());
-            let predicted_us = || member.speed.samples_per_s().map(|speed| 1e6 / speed);
-            member.speed_estimate(*w, mean_us.or_else(predicted_us))
-        };
-        let estimates: Vec<SpeedEstimate> = workers.iter().map(estimate).collect();
+        let estimates = self.speed_estimates(&workers, begins_us.is_some());
         let batch = self.train().batch;
         let local_rounds = !self.train().model.layout.has_tables();
         let context = Context { batch, workers: &estimates, local_rounds };
@@ -75,16 +68,41 @@ impl Job {
         workers.iter().for_each(|worker| self.begin_progress(*worker, superstep));
         self.changes.job_state = true;
         self.changes.supersteps.insert(superstep);
-        if let EndRule::Quota(quota) = ending {
-            let wanted: Vec<_> = workers.iter().map(|w| (*w, u64::from(quota))).collect();
-            let predicted_wait_us = self.quota_wait(superstep, quota);
-            self.superstep_mut(superstep).predicted_wait_us = predicted_wait_us;
-            self.reserve(superstep, &wanted);
-            self.order_barrier(superstep, now_us, effects);
+        match (ending, begins_us) {
+            (EndRule::Quota(quota), _) => self.order_quota(superstep, &workers, quota, now_us, effects),
+            (EndRule::Monitor { .. }, Some(begins_us)) => {
+                self.plan_unwatched(superstep, begins_us, now_us, effects);
+            }
+            (EndRule::Monitor { .. } | EndRule::Free, _) => {}
         }
-        if let (EndRule::Monitor { .. }, Some(begins_us)) = (ending, begins_us) {
-            self.plan_unwatched(superstep, begins_us, now_us, effects);
-        }
+    }
+
+    /// How fast everybody is: by their means where a superstep opens ahead of what is reported, else as predicted.
+    fn speed_estimates(&self, workers: &[Incarnation], ahead: bool) -> Vec<SpeedEstimate> {
+        let estimate = |w: &Incarnation| {
+            let member = &self.members[w];
+            // A single short step says little, and what it says would hold for all that opens ahead.
+            let mean_us = member.speed.mean_us_per_sample().filter(|_| ahead);
+            let predicted_us = || member.speed.samples_per_s().map(|speed| 1e6 / speed);
+            member.speed_estimate(*w, mean_us.or_else(predicted_us))
+        };
+        workers.iter().map(estimate).collect()
+    }
+
+    /// Hands out as many iterations to everybody, and orders the barrier behind them.
+    fn order_quota(
+        &mut self,
+        superstep: Superstep,
+        workers: &[Incarnation],
+        quota: u32,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let wanted: Vec<_> = workers.iter().map(|w| (*w, u64::from(quota))).collect();
+        let predicted_wait_us = self.quota_wait(superstep, quota);
+        self.superstep_mut(superstep).predicted_wait_us = predicted_wait_us;
+        self.reserve(superstep, &wanted);
+        self.order_barrier(superstep, now_us, effects);
     }
 }
 

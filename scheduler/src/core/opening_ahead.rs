@@ -7,7 +7,7 @@
 use super::{effects::Effect, granting::SHORT_STEP_US, job::Job, superstep::SuperstepPhase};
 use crate::{
     ids::{Incarnation, Superstep},
-    sync::{Foresight, WorkerProgress, plan},
+    sync::{PlanningBasis, WorkerProgress, plan},
 };
 
 /// Steps that are short enough for speeds to stand for watching: several of them fit into the time for which what is
@@ -30,10 +30,10 @@ impl Job {
     pub(super) fn opened_ahead(&self, worker: Incarnation) -> u64 {
         let ahead = self.ahead(worker);
         let most = ITERATIONS_AHEAD.min(ENTRIES_AHEAD / self.members.len().max(1) as u64);
-        let limit_us = match self.state.policy.as_dyn().foresight() {
-            Foresight::Watching => return ahead,
-            Foresight::Nothing => SHORT_STEP_US,
-            Foresight::Speeds => SHORT_WATCHED_STEP_US,
+        let limit_us = match self.state.policy.as_dyn().planning_basis() {
+            PlanningBasis::Watching => return ahead,
+            PlanningBasis::Nothing => SHORT_STEP_US,
+            PlanningBasis::Speeds => SHORT_WATCHED_STEP_US,
         };
         if most <= ahead || self.train().ahead.is_some() {
             return ahead;
@@ -50,7 +50,7 @@ impl Job {
     /// When a superstep that opens now is expected to begin, if the speeds measured so far stand for watching it.
     pub(super) fn begins_unwatched_us(&self, superstep: Superstep, now_us: u64) -> Option<u64> {
         let policy = self.state.policy.as_dyn();
-        if policy.foresight() != Foresight::Speeds || self.train().ahead.is_some() {
+        if policy.planning_basis() != PlanningBasis::Speeds || self.train().ahead.is_some() {
             return None;
         }
         let before = self.supersteps.get(&Superstep(superstep.0.checked_sub(1)?))?;

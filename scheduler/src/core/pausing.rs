@@ -25,7 +25,7 @@ impl Core {
     }
 
     /// Ends the session of a worker that goes on with nothing that it has. It registers again, and may serve other jobs then.
-    pub(super) fn let_go(
+    pub(super) fn release_worker(
         &mut self,
         worker: Incarnation,
         reason: String,
@@ -41,7 +41,7 @@ impl Core {
     pub(super) fn release_paused(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         let released: Vec<Incarnation> = self.jobs.values().flat_map(Job::released).collect();
         for worker in released {
-            self.let_go(worker, "its job is paused".to_owned(), now_us, effects);
+            self.release_worker(worker, "its job is paused".to_owned(), now_us, effects);
         }
     }
 }

@@ -10,7 +10,7 @@ use super::{
     panics::Handling,
     records::Phase,
     state_machine::Core,
-    stragglers::SlowTold,
+    stragglers::StragglerNotice,
     tasks::{TaskJob, waits_to_be_resumed},
     training_slots::TrainingSlots,
 };
@@ -243,7 +243,7 @@ impl Job {
             curve: train.policy.fits_curves().then(CurveFit::default),
             step_times: StepTimes::default(),
             straggler: None,
-            slow_told: SlowTold::default(),
+            slow_told: StragglerNotice::default(),
             spent: TimeTotals::default(),
             arrivals_us: BTreeMap::new(),
         };

@@ -128,7 +128,7 @@ pub struct JobState {
     pub loss: Option<f32>,
     pub submitted_us: u64,
     pub started_us: Option<u64>,
-    /// When the shards had opened the present life of the parameters.
+    /// When the shards had opened the present generation of the parameters.
     #[serde(default)]
     pub opened_us: Option<u64>,
     pub trained_us: Option<u64>,

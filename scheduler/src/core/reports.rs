@@ -11,7 +11,6 @@ use super::{
 use crate::{
     graph::{TaskEvent, TaskId, TrainingTaskState},
     ids::Incarnation,
-    predict::Measurement,
     samples::SampleRange,
 };
 
@@ -88,17 +87,7 @@ impl Job {
         if !self.apply(&key.task, &TaskEvent::Finished { attempt: key.attempt }, now_us) {
             return;
         }
-        let samples = u64::from(range.len);
-        let metrics = &mut self.metrics;
-        metrics.iterations += 1;
-        metrics.samples += samples;
-        metrics.loss_sum += f64::from(it.loss) * samples as f64;
-        metrics.busy_us += it.busy_us();
-        metrics.compute_us += it.compute_us;
-        metrics.wait_us += it.wait_us;
-        metrics.staleness_sum += it.staleness;
-        metrics.staleness_max = metrics.staleness_max.max(it.staleness);
-
+        self.metrics.add(it, u64::from(range.len));
         self.iteration_done(worker, range);
         let before = self.clocks.lowest();
         self.state.policy.as_dyn_mut().pushed(worker, end_us, &mut self.clocks);
@@ -108,22 +97,7 @@ impl Job {
         if !it.skipped {
             self.state.loss = Some(it.loss);
         }
-        let member = self.member_mut(worker);
-        member.last_end_us = end_us;
-        member.interval_us = it.busy_us();
-        member.interval_samples = range.len;
-        let measured = Measurement {
-            interval_us: it.busy_us(),
-            samples: range.len,
-            cpu_load: it.cpu_load,
-            memory_load: it.memory_load,
-        };
-        member.speed.observe(&measured);
-        if let Some(curve) = &mut member.curve {
-            curve.observe(range.len, it.busy_us());
-        }
-        member.step_times.add(it);
-        member.spent.add(it, samples);
+        self.member_mut(worker).observe(it, range.len, end_us);
         if let TaskId::Iteration { seq, .. } = key.task {
             self.arrived(worker, superstep, seq, end_us);
         }

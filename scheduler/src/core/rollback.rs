@@ -1,8 +1,8 @@
-//! A shard came back without the parameters that it held: the job goes back to its newest checkpoint, in a new life of its
+//! A shard came back without the parameters that it held: the job goes back to its newest checkpoint, in a new generation of its
 //! parameters, and trains on from there. One that is to keep checkpoints and has none yet begins anew.
 //!
-//! Everything that was done since is undone, on all shards: they open the new life with what they kept. Whatever still
-//! comes from the old life names its generation and changes nothing. Workers keep their places; their iterations are
+//! Everything that was done since is undone, on all shards: they open the new generation with what they kept. Whatever still
+//! comes from the old generation names its generation and changes nothing. Workers keep their places; their iterations are
 //! counted from 1 again.
 
 use super::{
@@ -104,16 +104,16 @@ impl Job {
         effects.push(self.open_order());
     }
 
-    /// What a job waits for whose shards open the present life of the parameters, in words.
+    /// What a job waits for whose shards open the present generation of the parameters, in words.
     pub(super) fn waits_for_shards(&self) -> String {
         match self.state.checkpoints.restored {
             Some(number) => format!("the shards, which go back to checkpoint {number}"),
-            None if self.state.generation.life() > 1 => "the shards, which begin anew".into(),
+            None if self.state.generation.number() > 1 => "the shards, which begin anew".into(),
             None => "the shards, which load its parameters".into(),
         }
     }
 
-    /// The order to open the present life of the parameters.
+    /// The order to open the present generation of the parameters.
     pub(super) fn open_order(&self) -> Effect {
         let (job, generation) = (self.id().clone(), self.state.generation);
         Effect::OpenShards { job, generation, checkpoint: self.state.checkpoints.restored }
@@ -139,7 +139,7 @@ impl Job {
 
     /// Forgets what the planner made, and begins the user's nodes anew.
     fn forget_graph(&mut self, now_us: u64) {
-        self.tell_all_barriers();
+        self.record_all_barriers();
         self.changes.supersteps.extend(self.supersteps.keys().copied());
         self.supersteps.clear();
         self.changes.tasks.extend(self.tasks.keys().cloned());
@@ -172,8 +172,8 @@ struct Undone {
 }
 
 impl Member {
-    /// Nothing of what it did in the life before counts; what is known of its speed stays. One that was about to be sealed
-    /// is gone: the life in which it pushed is over.
+    /// Nothing of what it did in the generation before counts; what is known of its speed stays. One that was about to be sealed
+    /// is gone: the generation in which it pushed is over.
     fn begin_anew(&mut self, batch: u32, now_us: u64) {
         if self.membership != Membership::Active {
             self.membership = Membership::Gone;

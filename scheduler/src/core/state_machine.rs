@@ -269,7 +269,7 @@ impl Core {
         self.jobs.get_mut(job).filter(|j| j.state.generation == generation && !j.state.phase.is_over())
     }
 
-    /// Does something with a job unless it is over or another life of it began: then the message is late.
+    /// Does something with a job unless it is over or another generation of it began: then the message is late.
     fn with_open_job(&mut self, id: &JobId, generation: Generation, act: impl FnOnce(&mut Job)) {
         let _handling = Handling(id);
         if let Some(job) = self.open_job(id, generation) {
@@ -361,7 +361,7 @@ impl Core {
 fn frees_workers(effects: &[Effect]) -> bool {
     let frees = |effect: &Effect| match effect {
         Effect::CloseShards { .. } | Effect::DismissWorker { .. } => true,
-        Effect::OpenShards { generation, .. } => generation.life() > 1,
+        Effect::OpenShards { generation, .. } => generation.number() > 1,
         _ => false,
     };
     effects.iter().any(frees)

@@ -22,14 +22,14 @@ const STEADY_US: u64 = 3_600_000_000;
 /// What people were told last of a worker that may be slow. A job keeps few events, and one whose speed is about the limit would fill
 /// them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct SlowTold {
+pub struct StragglerNotice {
     pub slow: bool,
     pub at_us: u64,
     /// How often something was told.
     pub times: u32,
 }
 
-impl SlowTold {
+impl StragglerNotice {
     pub(super) fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
@@ -114,7 +114,7 @@ mod tests {
                                                                                             &[0, 1, 90_000, 90_001]),
         ];
         for (name, looks, want) in cases {
-            let mut told = SlowTold::default();
+            let mut told = StragglerNotice::default();
             let told: Vec<u64> = looks
                 .iter()
                 .filter(|(at_s, slow)| told.is_news(*slow, 1_000_000 * SECOND_US + at_s * SECOND_US))
@@ -129,7 +129,7 @@ mod tests {
         fn a_worker_about_the_limit_is_told_of_seldom_and_in_the_end_as_it_is(
             looks in prop::collection::vec((1_000u64..30_000_000, any::<bool>()), 1..3_000),
         ) {
-            let (mut told, mut now_us, mut news) = (SlowTold::default(), 1, Vec::new());
+            let (mut told, mut now_us, mut news) = (StragglerNotice::default(), 1, Vec::new());
             for (later_us, slow) in looks {
                 now_us += later_us;
                 if told.is_news(slow, now_us) {

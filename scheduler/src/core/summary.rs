@@ -48,7 +48,7 @@ impl Job {
             ("compression", train.compression.to_string()),
             ("row_tables", train.model.layout.row_tables().collect::<Vec<_>>().join(", ")),
             ("model_digest", train.model.forward.clone()),
-            ("generation", state.generation.life().to_string()),
+            ("generation", state.generation.number().to_string()),
             ("workers", active.to_string()),
             ("shards", state.shards.to_string()),
         ]

@@ -94,9 +94,9 @@ impl ShardModel {
         true
     }
 
-    /// Whether it holds a job in this very life of its parameters.
+    /// Whether it holds a job in this very generation of its parameters.
     pub fn holds(&self, job: &JobId, generation: Generation) -> bool {
-        self.job.as_ref().is_some_and(|(held, life)| held == job && *life == generation)
+        self.job.as_ref().is_some_and(|(held, of)| held == job && *of == generation)
     }
 
     /// Its process is killed and started again: it has what was on disk.

@@ -14,7 +14,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Aggregation, Bsp, Clocks, Context, ElasticBsp, ElasticLb, Foresight, Gate, LocalRounds, PlanRow,
+    Aggregation, Bsp, Clocks, Context, ElasticBsp, ElasticLb, Gate, LocalRounds, PlanRow, PlanningBasis,
     SearchOptions, SuperstepRules, SyncPolicy, WorkerProgress,
 };
 use crate::{
@@ -159,11 +159,11 @@ impl SyncPolicy for Auto {
         self.planner().rows(now_us, seen)
     }
 
-    fn foresight(&self) -> Foresight {
+    fn planning_basis(&self) -> PlanningBasis {
         match self.choice {
-            Some(Choice::Bsp) => Bsp.foresight(),
-            Some(Choice::ElasticBsp | Choice::ElasticLb) => self.planner().foresight(),
-            None | Some(Choice::LocalSgd) => Foresight::Watching,
+            Some(Choice::Bsp) => Bsp.planning_basis(),
+            Some(Choice::ElasticBsp | Choice::ElasticLb) => self.planner().planning_basis(),
+            None | Some(Choice::LocalSgd) => PlanningBasis::Watching,
         }
     }
 

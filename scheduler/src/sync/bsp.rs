@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Aggregation, Context, EndRule, Foresight, SuperstepRules, SyncPolicy, Why};
+use super::{Aggregation, Context, EndRule, PlanningBasis, SuperstepRules, SyncPolicy, Why};
 
 /// Has no state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,7 +18,7 @@ impl SyncPolicy for Bsp {
         )
     }
 
-    fn foresight(&self) -> Foresight {
-        Foresight::Nothing
+    fn planning_basis(&self) -> PlanningBasis {
+        PlanningBasis::Nothing
     }
 }

@@ -11,7 +11,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Aggregation, Context, EndRule, Foresight, PlanRow, SearchOptions, SuperstepRules, SyncPolicy, Why,
+    Aggregation, Context, EndRule, PlanRow, PlanningBasis, SearchOptions, SuperstepRules, SyncPolicy, Why,
     WorkerProgress,
 };
 use crate::{spec::ElasticOptions, sync::search::Row};
@@ -78,9 +78,9 @@ impl SyncPolicy for ElasticBsp {
         seen.iter().map(|s| self.row(now_us, s, most)).collect()
     }
 
-    fn foresight(&self) -> Foresight {
+    fn planning_basis(&self) -> PlanningBasis {
         // How far the lead would have come while everybody was watched is not known without watching.
-        if self.options.max_lead.is_some() { Foresight::Watching } else { Foresight::Speeds }
+        if self.options.max_lead.is_some() { PlanningBasis::Watching } else { PlanningBasis::Speeds }
     }
 
     fn rows_ahead(&self, begin_us: u64, workers: &[WorkerProgress]) -> Vec<PlanRow> {

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Aggregation, Context, ElasticBsp, EndRule, Foresight, PlanRow, SearchOptions, SpeedEstimate,
+    Aggregation, Context, ElasticBsp, EndRule, PlanRow, PlanningBasis, SearchOptions, SpeedEstimate,
     SuperstepRules, SyncPolicy, Why, WorkerProgress,
 };
 use crate::{
@@ -138,11 +138,11 @@ impl SyncPolicy for ElasticLb {
         self.elastic.rows(now_us, seen)
     }
 
-    fn foresight(&self) -> Foresight {
+    fn planning_basis(&self) -> PlanningBasis {
         // Moving samples step by step means to see what each step has brought.
         match self.balancer.options.rule {
-            BalanceRule::Step => Foresight::Watching,
-            BalanceRule::Proportional | BalanceRule::Curve => self.elastic.foresight(),
+            BalanceRule::Step => PlanningBasis::Watching,
+            BalanceRule::Proportional | BalanceRule::Curve => self.elastic.planning_basis(),
         }
     }
 

@@ -53,7 +53,7 @@ pub enum EndRule {
 
 /// What it takes to know where a superstep ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Foresight {
+pub enum PlanningBasis {
     /// It has to be watched first, or never ends by plan.
     Watching,
     /// It ends where it would without any measurement.
@@ -175,8 +175,8 @@ pub trait SyncPolicy {
     }
 
     /// What it takes to know the end of a superstep that has not begun.
-    fn foresight(&self) -> Foresight {
-        Foresight::Watching
+    fn planning_basis(&self) -> PlanningBasis {
+        PlanningBasis::Watching
     }
 
     /// How far a worker may go.
@@ -191,7 +191,7 @@ pub trait SyncPolicy {
     }
 
     /// What to plan a monitored superstep from before it begins: at `begin_us` everybody sets out from its last
-    /// granted iteration. Only where [`Foresight::Speeds`] suffices.
+    /// granted iteration. Only where [`PlanningBasis::Speeds`] suffices.
     fn rows_ahead(&self, _begin_us: u64, _workers: &[WorkerProgress]) -> Vec<PlanRow> {
         Vec::new()
     }

@@ -17,9 +17,12 @@ pub(super) fn unbroadcast(
 ) -> String {
     let leading = from.len().saturating_sub(to.len());
     let fates: Vec<AxisReduction> =
-        to.iter().zip(&from[leading..]).map(|(to, from)| fate(to, from)).collect();
-    let repeated: Vec<i64> =
-        (0..).zip(&fates).filter(|(_, fate)| **fate == AxisReduction::Sum).map(|(axis, _)| axis).collect();
+        to.iter().zip(&from[leading..]).map(|(to, from)| axis_reduction(to, from)).collect();
+    let repeated: Vec<i64> = (0..)
+        .zip(&fates)
+        .filter(|(_, axis_reduction)| **axis_reduction == AxisReduction::Sum)
+        .map(|(axis, _)| axis)
+        .collect();
     if fates.contains(&AxisReduction::Unknown) {
         let reduced = sum(emitter, grad, &(0..leading as i64).collect::<Vec<_>>());
         return sum_where_one(emitter, &reduced, value);
@@ -44,7 +47,7 @@ enum AxisReduction {
     Unknown,
 }
 
-fn fate(to: &Dim, from: &Dim) -> AxisReduction {
+fn axis_reduction(to: &Dim, from: &Dim) -> AxisReduction {
     match (to, from) {
         (to, from) if to.same(from) => AxisReduction::Keep,
         (Dim::Fixed(1), _) => AxisReduction::Sum,

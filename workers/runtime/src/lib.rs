@@ -1,4 +1,4 @@
-//! ONNX Runtime behind a small door: the only module that imports `ort`.
+//! ONNX Runtime behind a small interface: the only crate that imports `ort`.
 //!
 //! [`Runtime`] is the loaded library, one per process. [`Executable`] is one model ready to run, owned by one executor
 //! thread: `run` borrows the inputs (nothing is copied) and lends the outputs. As a [`Compiler`](syncline_onnx::Compiler)

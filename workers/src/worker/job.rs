@@ -241,7 +241,16 @@ impl JobRun {
         let batch_share = f64::from(it.range.len) / f64::from(self.train.batch);
         let throttled = self.context.throttle.sleep(compute, batch_share);
         let pulled_pushes = delta.as_ref().map_or(pulled.pushes, |delta| delta.pushes);
-        let mut report = Iterated::default();
+        let load = self.load.read();
+        let mut report = Iterated {
+            compute_us: compute.as_micros() as u64,
+            throttle_us: throttled.as_micros() as u64,
+            pull_us: pulled.transfer_us,
+            wait_us: pulled.waited_us,
+            cpu_load: load.cpu,
+            memory_load: load.memory,
+            ..health.report(it)
+        };
         if let Some((header, values)) = push {
             let values = if header.skip { &[] } else { values };
             let push = StepPush { seq: it.seq, header, values };
@@ -250,19 +259,7 @@ impl JobRun {
             (report.push_us, report.lead) = (pushed.took_us, pushed.lead);
             report.staleness = pushed.pushes.saturating_sub(pulled_pushes + 1);
         }
-        let load = self.load.read();
-        Ok(Outcome::Iterated(Iterated {
-            range: it.range,
-            loss: health.loss,
-            skipped: health.fault().is_some(),
-            compute_us: compute.as_micros() as u64,
-            throttle_us: throttled.as_micros() as u64,
-            pull_us: pulled.transfer_us,
-            wait_us: pulled.waited_us,
-            cpu_load: load.cpu,
-            memory_load: load.memory,
-            ..report
-        }))
+        Ok(Outcome::Iterated(report))
     }
 
     /// Loss and metrics of a pinned version over the test samples. A round that is open goes on behind it.

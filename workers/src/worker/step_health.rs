@@ -1,7 +1,10 @@
 //! Whether a step gave finite numbers, and what therefore travels in front of its push.
 
 use syncline_ps::{optim::gradient_norm, shard::PushHeader};
-use syncline_scheduler::{core::GradientUse, sync::PushMode};
+use syncline_scheduler::{
+    core::{GradientUse, Iterated},
+    sync::PushMode,
+};
 
 use super::{job::Iteration, replicas::Step};
 
@@ -45,6 +48,11 @@ impl StepHealth {
             (true, false) => ("the gradient", self.gradient_norm),
             (true, true) => ("a running statistic", self.buffer_norm),
         })
+    }
+
+    /// What is reported of it.
+    pub(super) fn report(&self, it: &Iteration) -> Iterated {
+        Iterated { range: it.range, loss: self.loss, skipped: self.fault().is_some(), ..Iterated::default() }
     }
 
     /// The header of this step's push. A step with a fault is skipped.

@@ -16,7 +16,7 @@
 //! ```no_run
 //! # #[cfg(feature = "train")]
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use crate::{Client, DataSpec, JobGraph, Loss, Model, Source, Split, Training};
+//! use syncline::{Client, DataSpec, JobGraph, Loss, Model, Source, Split, Training};
 //!
 //! let data = DataSpec { split: Split::TestEvery(5), ..DataSpec::new(Source::csv("digits.csv.gz")) };
 //! let model = Model::forward(std::path::Path::new("digits.onnx"), Loss::SoftmaxCrossEntropy);
@@ -97,7 +97,7 @@ pub use syncline_workers::{
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use crate::{Cluster, Device, worker::{self, WorkerOptions}};
+/// use syncline::{Cluster, Device, worker::{self, WorkerOptions}};
 ///
 /// let runtime = worker::load_runtime(Device::Cpu, &|line| eprintln!("{line}"))?;
 /// let (stop, stopped) = tokio::sync::watch::channel(false);

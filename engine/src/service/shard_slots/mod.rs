@@ -20,12 +20,12 @@ use std::{
 
 use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
 
-use crate::rpc::{ShardHello, ShardPeer, ShardPost};
+use crate::rpc::{ReplicaRole, ShardHello, ShardPeer};
 
 /// How long a primary may be silent where a standby has all of its jobs. It announces itself twice a second; a failover too many
 /// costs a moment and loses nothing.
 const FAILOVER_SILENCE: Duration = Duration::from_secs(2);
-/// A standby that is silent for longer takes nobody's post.
+/// A standby that is silent for longer takes nobody's role.
 const STANDBY_SILENCE: Duration = Duration::from_secs(1);
 /// How long a new engine waits for the other process of a shard before one serves that served before: it may have less.
 const PARTNER_SILENCE: Duration = Duration::from_secs(10);
@@ -34,22 +34,22 @@ const TERMS_PER_EPOCH: u64 = 1 << 20;
 
 /// One process. `C` is how it is reached.
 #[derive(Debug, Clone)]
-pub(super) struct Holder<C> {
+pub(super) struct ReplicaProcess<C> {
     pub hello: ShardHello,
     pub term: u64,
     pub seen: Instant,
     pub client: C,
 }
 
-impl<C> Holder<C> {
+impl<C> ReplicaProcess<C> {
     fn is(&self, hello: &ShardHello) -> bool {
         (self.hello.boot, &self.hello.address) == (hello.boot, &hello.address)
     }
 
     /// Takes note of what this standby says. What it held before it was told to follow, it drops: until it says that it follows, it
     /// has nothing of what the primary has.
-    fn hear(&mut self, hello: &ShardHello, now: Instant) {
-        let follows = matches!(hello.post, Some(ShardPost::Standby { .. }));
+    fn update(&mut self, hello: &ShardHello, now: Instant) {
+        let follows = matches!(hello.role, Some(ReplicaRole::Standby { .. }));
         let (jobs, mirrored) = if follows { (hello.jobs, hello.mirrored) } else { (0, false) };
         (self.hello, self.seen) = (ShardHello { jobs, mirrored, ..hello.clone() }, now);
     }
@@ -68,21 +68,21 @@ impl<C> Holder<C> {
 /// The processes of one shard.
 #[derive(Debug)]
 struct Slot<C> {
-    primary: Option<Holder<C>>,
-    standby: Option<Holder<C>>,
+    primary: Option<ReplicaProcess<C>>,
+    standby: Option<ReplicaProcess<C>>,
     /// Term of the last standby that the primary has lost.
     lost: Option<u64>,
     /// Since when nobody serves.
     vacant_since: Instant,
-    /// Processes without a post, in the order in which they came, and since when: others may have more, or be gone.
+    /// Processes without a role, in the order in which they came, and since when: others may have more, or be gone.
     undecided: Vec<(ShardHello, Instant)>,
 }
 
 /// What becomes of an announcement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// The process has this post. `new`: from now on.
-    Post { post: ShardPost, peer: Option<ShardPeer>, new: bool },
+    /// The process has this role. `new`: from now on.
+    Role { role: ReplicaRole, peer: Option<ShardPeer>, new: bool },
     /// Whether the primary answers must be known first.
     AskPrimary,
     /// The standby must serve first: it has what this process lacks.
@@ -128,43 +128,43 @@ impl<C: Clone> ShardSlots<C> {
                 *next_term += 1;
                 *next_term
             });
-            Holder { hello: hello.clone(), term, seen: now, client: client() }
+            ReplicaProcess { hello: hello.clone(), term, seen: now, client: client() }
         };
         match slot.judge(hello, primary_answers, now) {
-            Judgment::Serve => {
-                let claimed = match hello.post {
-                    Some(ShardPost::Primary { term }) => Some(term),
+            RoleDecision::Serve => {
+                let claimed = match hello.role {
+                    Some(ReplicaRole::Primary { term }) => Some(term),
                     _ => None,
                 };
                 slot.primary = Some(enter(claimed));
                 slot.undecided.clear();
-                slot.post_of_primary(true)
+                slot.role_of_primary(true)
             }
-            Judgment::Follow => {
-                let claimed = match hello.post {
-                    Some(ShardPost::Standby { term }) if slot.lost != Some(term) => Some(term),
+            RoleDecision::Follow => {
+                let claimed = match hello.role {
+                    Some(ReplicaRole::Standby { term }) if slot.lost != Some(term) => Some(term),
                     _ => None,
                 };
                 let mut standby = enter(claimed);
-                standby.hear(hello, now);
+                standby.update(hello, now);
                 slot.standby = Some(standby);
                 slot.undecided.clear();
-                slot.post_of_standby(true)
+                slot.role_of_standby(true)
             }
-            Judgment::Wait => {
+            RoleDecision::Wait => {
                 if slot.undecided_since(hello).is_none() {
                     slot.undecided.retain(|(known, _)| known.address != hello.address);
                     slot.undecided.push((hello.clone(), now));
                 }
-                Decision::Post { post: ShardPost::Undecided, peer: None, new: false }
+                Decision::Role { role: ReplicaRole::Undecided, peer: None, new: false }
             }
-            Judgment::Other(decision) => decision,
+            RoleDecision::Other(decision) => decision,
         }
     }
 
-    /// Whether this very process has a post.
+    /// Whether this very process has a role.
     pub(super) fn knows(&self, hello: &ShardHello) -> bool {
-        let is = |holder: &&Holder<C>| holder.is(hello);
+        let is = |holder: &&ReplicaProcess<C>| holder.is(hello);
         self.primary(hello.index).filter(is).or(self.standby(hello.index).filter(is)).is_some()
     }
 
@@ -186,24 +186,24 @@ impl<C: Clone> ShardSlots<C> {
     }
 
     /// The standby of a shard, and the term under which it would serve.
-    pub(super) fn candidate(&mut self, index: ShardIndex) -> Option<(Holder<C>, u64)> {
+    pub(super) fn candidate(&mut self, index: ShardIndex) -> Option<(ReplicaProcess<C>, u64)> {
         let standby = self.slots.get(&index)?.standby.clone()?;
         self.next_term += 1;
         Some((standby, self.next_term))
     }
 
     /// A standby serves from now on.
-    pub(super) fn promoted(&mut self, mut standby: Holder<C>, term: u64) {
+    pub(super) fn promoted(&mut self, mut standby: ReplicaProcess<C>, term: u64) {
         let Some(slot) = self.slots.get_mut(&standby.hello.index) else { return };
         slot.standby.take_if(|known| known.is(&standby.hello));
         standby.term = term;
-        standby.hello.post = Some(ShardPost::Primary { term });
+        standby.hello.role = Some(ReplicaRole::Primary { term });
         slot.primary = Some(standby);
     }
 
     /// A standby could not be promoted. One that is silent, or says that it follows nobody, is forgotten; another is tried again.
-    pub(super) fn not_promoted(&mut self, standby: &Holder<C>, follows: bool, now: Instant) {
-        let is_over = |known: &mut Holder<C>| {
+    pub(super) fn not_promoted(&mut self, standby: &ReplicaProcess<C>, follows: bool, now: Instant) {
+        let is_over = |known: &mut ReplicaProcess<C>| {
             known.is(&standby.hello) && (!follows || now.duration_since(known.seen) > FAILOVER_SILENCE)
         };
         if let Some(slot) = self.slots.get_mut(&standby.hello.index) {
@@ -219,15 +219,15 @@ impl<C: Clone> ShardSlots<C> {
         }
     }
 
-    pub(super) fn primary(&self, index: ShardIndex) -> Option<&Holder<C>> {
+    pub(super) fn primary(&self, index: ShardIndex) -> Option<&ReplicaProcess<C>> {
         self.slots.get(&index)?.primary.as_ref()
     }
 
-    pub(super) fn standby(&self, index: ShardIndex) -> Option<&Holder<C>> {
+    pub(super) fn standby(&self, index: ShardIndex) -> Option<&ReplicaProcess<C>> {
         self.slots.get(&index)?.standby.as_ref()
     }
 
-    pub(super) fn primaries(&self) -> impl Iterator<Item = &Holder<C>> {
+    pub(super) fn primaries(&self) -> impl Iterator<Item = &ReplicaProcess<C>> {
         self.slots.values().filter_map(|slot| slot.primary.as_ref())
     }
 
@@ -247,7 +247,7 @@ fn vacancy(hello: &ShardHello) -> Duration {
     if hello.served_term > 0 { PARTNER_SILENCE } else { FAILOVER_SILENCE }
 }
 
-enum Judgment {
+enum RoleDecision {
     Serve,
     Follow,
     Wait,
@@ -255,24 +255,24 @@ enum Judgment {
 }
 
 impl<C> Slot<C> {
-    /// Takes note of a process that has a post; `None` if it has none.
+    /// Takes note of a process that has a role; `None` if it has none.
     fn refresh(&mut self, hello: &ShardHello, now: Instant) -> Option<Decision> {
-        let same = |holder: &&mut Holder<C>| holder.is(hello);
+        let same = |holder: &&mut ReplicaProcess<C>| holder.is(hello);
         if let Some(primary) = self.primary.as_mut().filter(same) {
             (primary.hello, primary.seen) = (hello.clone(), now);
             if let Some(lost) = hello.lost {
                 self.lost = Some(lost);
                 self.standby.take_if(|standby| standby.term == lost);
             }
-            return Some(self.post_of_primary(false));
+            return Some(self.role_of_primary(false));
         }
         // A promotion whose answer was lost: it serves.
-        if matches!(hello.post, Some(ShardPost::Primary { .. })) {
+        if matches!(hello.role, Some(ReplicaRole::Primary { .. })) {
             self.standby.take_if(|standby| standby.is(hello));
         }
         if let Some(standby) = self.standby.as_mut().filter(same) {
-            standby.hear(hello, now);
-            return Some(self.post_of_standby(false));
+            standby.update(hello, now);
+            return Some(self.role_of_standby(false));
         }
         None
     }
@@ -282,23 +282,23 @@ impl<C> Slot<C> {
         Some(*since)
     }
 
-    /// What is to become of a process without a post.
-    fn judge(&self, hello: &ShardHello, primary_answers: Option<bool>, now: Instant) -> Judgment {
+    /// What is to become of a process without a role.
+    fn judge(&self, hello: &ShardHello, primary_answers: Option<bool>, now: Instant) -> RoleDecision {
         let Some(primary) = &self.primary else { return self.judge_for_vacancy(hello, now) };
         // Two processes cannot listen at one address: the old one has ended, and its successor would answer.
         if primary.hello.address == hello.address {
             return self.judge_for_vacancy(hello, now);
         }
-        if let Some(ShardPost::Primary { term }) = hello.post
+        if let Some(ReplicaRole::Primary { term }) = hello.role
             && term > primary.term
         {
-            return Judgment::Serve;
+            return RoleDecision::Serve;
         }
         match primary_answers {
-            None => Judgment::Other(Decision::AskPrimary),
+            None => RoleDecision::Other(Decision::AskPrimary),
             Some(false) => self.judge_for_vacancy(hello, now),
             Some(true) if hello.replicas < 2 || primary.hello.replicas < 2 => {
-                Judgment::Other(Decision::Taken(primary.hello.address.clone()))
+                RoleDecision::Other(Decision::Taken(primary.hello.address.clone()))
             }
             Some(true) => match &self.standby {
                 Some(standby)
@@ -307,63 +307,63 @@ impl<C> Slot<C> {
                 {
                     let waited = self.undecided_since(hello).map(|since| now.duration_since(since));
                     match waited.is_some_and(|waited| waited > FAILOVER_SILENCE) {
-                        true => Judgment::Other(Decision::Taken(standby.hello.address.clone())),
+                        true => RoleDecision::Other(Decision::Taken(standby.hello.address.clone())),
                         // That one may just have died.
-                        false => Judgment::Wait,
+                        false => RoleDecision::Wait,
                     }
                 }
-                _ => Judgment::Follow,
+                _ => RoleDecision::Follow,
             },
         }
     }
 
     /// The same, where nobody serves, or the one who did does not answer.
-    fn judge_for_vacancy(&self, hello: &ShardHello, now: Instant) -> Judgment {
-        let follows = matches!(hello.post, Some(ShardPost::Standby { .. }));
-        let served = matches!(hello.post, Some(ShardPost::Primary { .. }));
+    fn judge_for_vacancy(&self, hello: &ShardHello, now: Instant) -> RoleDecision {
+        let follows = matches!(hello.role, Some(ReplicaRole::Standby { .. }));
+        let served = matches!(hello.role, Some(ReplicaRole::Primary { .. }));
         if hello.replicas < 2 || served && self.primary.is_none() {
-            return Judgment::Serve;
+            return RoleDecision::Serve;
         }
         if self.standby.as_ref().is_some_and(|standby| standby.has_what(hello)) {
-            return Judgment::Other(Decision::PromoteStandby);
+            return RoleDecision::Other(Decision::PromoteStandby);
         }
         if let Some(dead) = &self.primary {
             let came_back = dead.hello.identity == hello.identity || dead.hello.address == hello.address;
             // What another one has may be older than what that one has, who may come back.
-            return if came_back { Judgment::Serve } else { Judgment::Wait };
+            return if came_back { RoleDecision::Serve } else { RoleDecision::Wait };
         }
         match &self.standby {
-            Some(_) => Judgment::Serve,
-            None if follows || hello.followed_before && hello.jobs == 0 => Judgment::Follow,
-            None if now.duration_since(self.vacant_since) > vacancy(hello) => Judgment::Serve,
+            Some(_) => RoleDecision::Serve,
+            None if follows || hello.followed_before && hello.jobs == 0 => RoleDecision::Follow,
+            None if now.duration_since(self.vacant_since) > vacancy(hello) => RoleDecision::Serve,
             None => self.judge_among_undecided(hello),
         }
     }
 
     /// Once two are there, the one that served last serves; of those that never did, the one with more jobs; of equals the one
     /// that came first.
-    fn judge_among_undecided(&self, hello: &ShardHello) -> Judgment {
+    fn judge_among_undecided(&self, hello: &ShardHello) -> RoleDecision {
         let mut others =
             self.undecided.iter().map(|(other, _)| other).filter(|other| other.boot != hello.boot);
         let came_first = self.undecided.first().is_none_or(|(first, _)| first.boot == hello.boot);
         let rank = |hello: &ShardHello, first: bool| (hello.served_term, hello.jobs, first);
         match others.next() {
-            Some(other) if rank(hello, came_first) > rank(other, !came_first) => Judgment::Serve,
-            _ => Judgment::Wait,
+            Some(other) if rank(hello, came_first) > rank(other, !came_first) => RoleDecision::Serve,
+            _ => RoleDecision::Wait,
         }
     }
 
-    fn post_of_primary(&self, new: bool) -> Decision {
+    fn role_of_primary(&self, new: bool) -> Decision {
         let term = self.primary.as_ref().map_or(0, |primary| primary.term);
-        Decision::Post { post: ShardPost::Primary { term }, peer: peer(&self.standby), new }
+        Decision::Role { role: ReplicaRole::Primary { term }, peer: peer(&self.standby), new }
     }
 
-    fn post_of_standby(&self, new: bool) -> Decision {
+    fn role_of_standby(&self, new: bool) -> Decision {
         let term = self.standby.as_ref().map_or(0, |standby| standby.term);
-        Decision::Post { post: ShardPost::Standby { term }, peer: peer(&self.primary), new }
+        Decision::Role { role: ReplicaRole::Standby { term }, peer: peer(&self.primary), new }
     }
 }
 
-fn peer<C>(holder: &Option<Holder<C>>) -> Option<ShardPeer> {
+fn peer<C>(holder: &Option<ReplicaProcess<C>>) -> Option<ShardPeer> {
     holder.as_ref().map(|h| ShardPeer { address: h.hello.address.clone(), term: h.term })
 }

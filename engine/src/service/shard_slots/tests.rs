@@ -26,9 +26,9 @@ impl Shard {
 
     fn role(&mut self, hello: &ShardHello) -> &'static str {
         match self.announce(hello, true) {
-            Decision::Post { post: ShardPost::Primary { .. }, .. } => "primary",
-            Decision::Post { post: ShardPost::Standby { .. }, .. } => "standby",
-            Decision::Post { post: ShardPost::Undecided, .. } => "undecided",
+            Decision::Role { role: ReplicaRole::Primary { .. }, .. } => "primary",
+            Decision::Role { role: ReplicaRole::Standby { .. }, .. } => "standby",
+            Decision::Role { role: ReplicaRole::Undecided, .. } => "undecided",
             Decision::PromoteStandby => "promotes",
             Decision::Taken(_) => "taken",
             Decision::AskPrimary => unreachable!("it was asked"),
@@ -50,11 +50,11 @@ fn with_jobs(jobs: u64, hello: ShardHello) -> ShardHello {
 }
 
 fn as_primary(term: u64, hello: ShardHello) -> ShardHello {
-    ShardHello { post: Some(ShardPost::Primary { term }), ..hello }
+    ShardHello { role: Some(ReplicaRole::Primary { term }), ..hello }
 }
 
 fn as_standby(term: u64, hello: ShardHello) -> ShardHello {
-    ShardHello { post: Some(ShardPost::Standby { term }), ..hello }
+    ShardHello { role: Some(ReplicaRole::Standby { term }), ..hello }
 }
 
 /// What a standby says once it follows.
@@ -153,10 +153,10 @@ fn a_new_engine_changes_nothing_about_a_pair_whichever_comes_first() {
             shard.announce(hello, true);
         }
         let peer = |address: &str, term| Some(ShardPeer { address: address.into(), term });
-        let post = |post, peer| Decision::Post { post, peer, new: false };
+        let role = |role, peer| Decision::Role { role, peer, new: false };
         let told = [shard.announce(&primary, true), shard.announce(&standby, true)];
-        let (one, two) = (ShardPost::Primary { term: 7 }, ShardPost::Standby { term: 8 });
-        assert_eq!(told, [post(one, peer("here:2", 8)), post(two, peer("here:1", 7))]);
+        let (one, two) = (ReplicaRole::Primary { term: 7 }, ReplicaRole::Standby { term: 8 });
+        assert_eq!(told, [role(one, peer("here:2", 8)), role(two, peer("here:1", 7))]);
     }
 }
 
@@ -191,9 +191,9 @@ fn a_standby_that_its_primary_has_lost_begins_again_under_another_term() {
     let mut shard = pair(1);
     let term = shard.slots.standby(ShardIndex(0)).unwrap().term;
     let lost = ShardHello { lost: Some(term), ..with_jobs(1, fresh(1)) };
-    assert!(matches!(shard.announce(&lost, true), Decision::Post { peer: None, .. }));
+    assert!(matches!(shard.announce(&lost, true), Decision::Role { peer: None, .. }));
     match shard.announce(&as_standby(term, fresh(2)), true) {
-        Decision::Post { post: ShardPost::Standby { term: again }, .. } => assert!(again > term),
+        Decision::Role { role: ReplicaRole::Standby { term: again }, .. } => assert!(again > term),
         other => panic!("{other:?}"),
     }
 }
@@ -249,13 +249,13 @@ fn one_with_an_older_state_waits_for_the_one_that_served_last() {
     shard.slots.promoted(standby, term);
     let old = ShardHello { boot: 11, address: "here:11".into(), served_term: 1, ..with_jobs(1, fresh(1)) };
     let role = |shard: &mut Shard, hello: &ShardHello| match shard.announce(hello, false) {
-        Decision::Post { post, .. } => post,
+        Decision::Role { role, .. } => role,
         other => panic!("{other:?}"),
     };
-    assert_eq!(role(&mut shard, &old), ShardPost::Undecided);
+    assert_eq!(role(&mut shard, &old), ReplicaRole::Undecided);
     let last = ShardHello { boot: 12, address: "here:12".into(), ..with_jobs(1, fresh(2)) };
-    assert!(matches!(role(&mut shard, &last), ShardPost::Primary { .. }));
-    assert!(matches!(shard.announce(&old, true), Decision::Post { post: ShardPost::Standby { .. }, .. }));
+    assert!(matches!(role(&mut shard, &last), ReplicaRole::Primary { .. }));
+    assert!(matches!(shard.announce(&old, true), Decision::Role { role: ReplicaRole::Standby { .. }, .. }));
     // A new engine does not know who served last; they do.
     let mut shard = Shard::new();
     let last = ShardHello { served_term: 2, ..last };
@@ -279,7 +279,7 @@ fn what_a_process_kept_before_it_was_told_to_follow_does_not_count_as_the_primar
     let back = ShardHello { identity: 1, ..with_jobs(1, fresh(3)) };
     let decision = shard.announce(&back, false);
     assert!(
-        matches!(decision, Decision::Post { post: ShardPost::Primary { .. }, .. }),
+        matches!(decision, Decision::Role { role: ReplicaRole::Primary { .. }, .. }),
         "it alone has the job: {decision:?}"
     );
 }

@@ -20,20 +20,20 @@ pub(super) enum Holder {
 
 impl TaskJob {
     /// An attempt at a task has failed.
-    pub(super) fn tell_failed(&mut self, task: u32, by: &Holder, failure: &Failure, now_us: u64) {
+    pub(super) fn record_failed(&mut self, task: u32, by: &Holder, failure: &Failure, now_us: u64) {
         let Failure { code, reason, .. } = failure;
         let why = vec![("code", code.clone()), ("reason", reason.clone())];
-        self.tell_ended("attempt_failed", task, by, why, now_us);
+        self.record_ended("attempt_failed", task, by, why, now_us);
     }
 
     /// A task gives something: told if attempts at it have failed before.
-    pub(super) fn tell_done(&mut self, task: u32, by: &Holder, now_us: u64) {
+    pub(super) fn record_done(&mut self, task: u32, by: &Holder, now_us: u64) {
         if self.faults.get(&task).is_some_and(|faults| faults.last.is_some()) {
-            self.tell_ended("attempt_done", task, by, vec![], now_us);
+            self.record_ended("attempt_done", task, by, vec![], now_us);
         }
     }
 
-    fn tell_ended(
+    fn record_ended(
         &mut self,
         what: &'static str,
         task: u32,

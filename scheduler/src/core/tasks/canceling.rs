@@ -1,6 +1,6 @@
 //! The end of a job that somebody cancels: what runs is told to stop and has some time for it, all else is over at once.
 
-use super::{TaskJob, ending::exceeds_inline_limit, values::Given};
+use super::{TaskJob, ending::exceeds_inline_limit, values::ValueWithPreview};
 use crate::{
     core::{Cancellation, Core, Effect, Phase},
     tasks::{Outcome, TaskEnd, TaskIndex, TaskState},
@@ -89,7 +89,7 @@ impl TaskJob {
     pub(super) fn attempt_stopped(&mut self, task: u32, TaskEnd { outcome, preview, .. }: TaskEnd) {
         match outcome {
             Outcome::Value(value) if !exceeds_inline_limit(&value) => {
-                self.complete_task(task, Given { value, preview });
+                self.complete_task(task, ValueWithPreview { value, preview });
             }
             _ => self.cancel_task(task),
         }

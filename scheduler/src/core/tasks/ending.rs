@@ -6,7 +6,7 @@ use super::{
     backoff::{pause_us, seed},
     graph::EdgeKind,
     job::{RetryState, TaskJob},
-    values::Given,
+    values::ValueWithPreview,
 };
 use crate::{
     core::Phase,
@@ -35,7 +35,7 @@ pub(super) fn exceeds_inline_limit(value: &Value) -> bool {
 
 /// The end of one task, as those that follow it see it.
 enum End {
-    Value(Given),
+    Value(ValueWithPreview),
     /// It failed for good or was skipped: there will be no value.
     Nothing(TaskState),
 }
@@ -80,8 +80,8 @@ impl TaskJob {
         let (by, preview) = (Holder::Worker(worker), end.preview);
         match end.outcome {
             Outcome::Value(value) => {
-                self.tell_done(task, &by, now_us);
-                self.complete_task(task, Given { value, preview });
+                self.record_done(task, &by, now_us);
+                self.complete_task(task, ValueWithPreview { value, preview });
             }
             Outcome::Skipped => {
                 // What waits for it on its worker was dropped there, whatever it waits for.
@@ -184,7 +184,7 @@ impl TaskJob {
     /// An attempt failed: the task is tried again while its budget lasts.
     pub(super) fn attempt_failed(&mut self, task: u32, by: &Holder, failure: Failure, now_us: u64) {
         self.give_back_followers(task);
-        self.tell_failed(task, by, &failure, now_us);
+        self.record_failed(task, by, &failure, now_us);
         let rules = &self.class_of(task).class.rules;
         let (backoff, crashes, errors) = (rules.backoff, rules.crashes, rules.errors);
         let nonce = self.state.nonce;
@@ -260,8 +260,8 @@ impl TaskJob {
         };
         match value {
             Ok(value) => {
-                self.tell_done(task, by, now_us);
-                self.complete_task(task, Given { value, preview });
+                self.record_done(task, by, now_us);
+                self.complete_task(task, ValueWithPreview { value, preview });
             }
             Err(_) => {
                 self.give_back_followers(task);
@@ -272,7 +272,7 @@ impl TaskJob {
     }
 
     /// A task is done, and gives this.
-    pub(super) fn complete_task(&mut self, task: u32, given: Given) {
+    pub(super) fn complete_task(&mut self, task: u32, given: ValueWithPreview) {
         self.settle(task, End::Value(given));
     }
 
@@ -318,7 +318,7 @@ impl TaskJob {
     }
 
     /// Keeps what a task gave, if somebody may still ask for it.
-    fn keep(&mut self, task: u32, mut given: Given, uses: u32, stays: bool, moves_on: bool) {
+    fn keep(&mut self, task: u32, mut given: ValueWithPreview, uses: u32, stays: bool, moves_on: bool) {
         match stays {
             true if given.preview.is_some() && !given.value.is_empty() => self.changes.note_result(task),
             true => {}

@@ -58,7 +58,7 @@ impl WorkerLoad {
 
 /// A class with ready tasks: higher priority first, then older jobs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Offer {
+struct ReadyClass {
     priority: Reverse<i16>,
     submitted_us: u64,
     job: JobId,
@@ -69,7 +69,7 @@ struct Offer {
 #[derive(Debug, Clone, Default)]
 pub(in crate::core) struct TaskAssigner {
     loads: BTreeMap<Incarnation, WorkerLoad>,
-    offers: BTreeSet<Offer>,
+    ready_classes: BTreeSet<ReadyClass>,
     /// Workers that have less than their slots can run, or of whose tasks some have ended.
     with_free_capacity: BTreeSet<Incarnation>,
     /// Those of them that may take up the rest of a chain.
@@ -95,7 +95,7 @@ impl TaskAssigner {
         while let Some(class) = job.outbox.offered.pop() {
             let priority = Reverse(job.class(class).class.rules.priority);
             let (submitted_us, id) = (job.state.submitted_us, job.id.clone());
-            self.offers.insert(Offer { priority, submitted_us, job: id, class });
+            self.ready_classes.insert(ReadyClass { priority, submitted_us, job: id, class });
         }
         while let Some((worker, class)) = job.outbox.freed.pop() {
             let Some(load) = self.loads.get_mut(&worker) else { continue };
@@ -191,7 +191,7 @@ impl TaskAssigner {
     /// Gives ready tasks to workers that have room. Cost O(tasks given out), and O(workers with room) where any are ready.
     pub(super) fn place(&mut self, matching: &mut Matching<'_>, effects: &mut Vec<Effect>) {
         let in_chains = std::mem::take(&mut self.in_chains);
-        let takers = if self.offers.is_empty() { in_chains } else { self.with_free_capacity.clone() };
+        let takers = if self.ready_classes.is_empty() { in_chains } else { self.with_free_capacity.clone() };
         for worker in takers {
             let Some(about) = matching.workers.get(&worker) else {
                 self.with_free_capacity.remove(&worker);
@@ -226,34 +226,34 @@ impl TaskAssigner {
         let mut exhausted = Vec::new();
         // One waits for memory or a GPU here: what comes after it would take it away again and again.
         let mut is_saving = false;
-        for offer in &self.offers {
-            let _handling = Handling(&offer.job);
-            let Some(job) = jobs.get_mut(&offer.job).filter(|job| job.gives_out()) else {
-                exhausted.push(offer.clone());
+        for ready in &self.ready_classes {
+            let _handling = Handling(&ready.job);
+            let Some(job) = jobs.get_mut(&ready.job).filter(|job| job.gives_out()) else {
+                exhausted.push(ready.clone());
                 continue;
             };
-            let class = job.class(offer.class);
+            let class = job.class(ready.class);
             if !about.capacity.can_run(&class.class) {
                 continue;
             }
-            if is_saving && !job.resources_of(offer.class).is_none() {
+            if is_saving && !job.resources_of(ready.class).is_none() {
                 continue;
             }
             // A fair part of what is there: others may be just as free.
             let share = (class.ready.len() as u32).div_ceil(others);
-            taker.take_ready(job, offer.class, share);
-            if job.class(offer.class).ready.is_empty() {
-                exhausted.push(offer.clone());
+            taker.take_ready(job, ready.class, share);
+            if job.class(ready.class).ready.is_empty() {
+                exhausted.push(ready.clone());
             } else {
-                is_saving |= taker.must_save_for(job.resources_of(offer.class));
+                is_saving |= taker.must_save_for(job.resources_of(ready.class));
             }
             if taker.load.held >= MAX_HELD {
                 break;
             }
         }
         let orders = taker.orders;
-        for offer in &exhausted {
-            self.offers.remove(offer);
+        for ready in &exhausted {
+            self.ready_classes.remove(ready);
         }
         orders
     }

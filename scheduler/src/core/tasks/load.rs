@@ -8,7 +8,7 @@ use super::{
     graph::Graph,
     job::{ClassState, JobState},
     record::TaskRecord,
-    values::Given,
+    values::ValueWithPreview,
 };
 use crate::{
     core::{StoredJob, Unreadable, recovery::parse},
@@ -143,7 +143,7 @@ impl TaskJob {
     fn restore_values(&mut self, stored: &StoredJob) -> Result<(), Unreadable> {
         for (task, bytes) in by_number("value", &stored.graph.values)? {
             self.check_task("value", task)?;
-            let given = Given::from_stored(bytes);
+            let given = ValueWithPreview::from_stored(bytes);
             let given = given.ok_or_else(|| unreadable("value", &task.to_string(), "no value"))?;
             let (uses, stays) = self.uses(task);
             self.values.insert(task, given, uses, stays);

@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{TaskJob, attempt_events::Holder, record::Argument, values::Given};
+use super::{TaskJob, attempt_events::Holder, record::Argument, values::ValueWithPreview};
 use crate::{
     core::{Core, Effect, Evaluation, Job, Phase, panics::Handling, state_machine::SHARD_LOST},
     ids::JobId,
@@ -314,7 +314,7 @@ impl TaskJob {
         self.clear_queue_deadline(task);
         let ended = trained.and_then(|trained| {
             let preview = serde_json::to_string(&trained).ok().map(Preview::from);
-            let given = |bytes: Vec<u8>| Given { value: Value::Inline(bytes.into()), preview };
+            let given = |bytes: Vec<u8>| ValueWithPreview { value: Value::Inline(bytes.into()), preview };
             postcard::to_stdvec(&trained).map(given).map_err(|e| Failure {
                 cause: FailureCause::Function,
                 code: UNREADABLE.to_owned(),
@@ -323,7 +323,7 @@ impl TaskJob {
         });
         match ended {
             Ok(given) => {
-                self.tell_done(task, &by, now_us);
+                self.record_done(task, &by, now_us);
                 self.complete_task(task, given);
             }
             Err(failure) => self.attempt_failed(task, &by, failure, now_us),

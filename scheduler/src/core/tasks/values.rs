@@ -6,12 +6,12 @@ use crate::tasks::{Preview, Value};
 
 /// What a task gave, and what that looks like if people may look at it.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Given {
+pub(super) struct ValueWithPreview {
     pub value: Value,
     pub preview: Option<Preview>,
 }
 
-impl Given {
+impl ValueWithPreview {
     /// As Redis holds it: the value behind a line of `:` and the preview.
     fn to_stored(&self) -> Vec<u8> {
         let value = self.value.to_stored();
@@ -35,7 +35,7 @@ impl Given {
 /// A value and how many tasks will still take it.
 #[derive(Debug, Clone, PartialEq)]
 struct RefCountedValue {
-    given: Given,
+    given: ValueWithPreview,
     uses: u32,
     /// It stays when nobody takes it any more: it is a result.
     stays: bool,
@@ -58,7 +58,7 @@ impl PartialEq for Values {
 
 impl Values {
     /// Keeps what a task gave for the `uses` tasks that will take it; for ever if it `stays`.
-    pub(super) fn insert(&mut self, task: u32, given: Given, uses: u32, stays: bool) {
+    pub(super) fn insert(&mut self, task: u32, given: ValueWithPreview, uses: u32, stays: bool) {
         if given.value.is_empty() {
             return;
         }
@@ -75,7 +75,7 @@ impl Values {
     }
 
     /// What is kept of what a task gave.
-    pub(super) fn kept(&self, task: u32) -> Option<&Given> {
+    pub(super) fn kept(&self, task: u32) -> Option<&ValueWithPreview> {
         self.kept.get(&task).map(|kept| &kept.given)
     }
 
@@ -137,9 +137,9 @@ mod tests {
     use super::*;
     use crate::tasks::BlobValue;
 
-    fn blob(digest: &str) -> Given {
+    fn blob(digest: &str) -> ValueWithPreview {
         let value = Value::Blob(BlobValue { digest: digest.into(), bytes: 1 });
-        Given { value, preview: None }
+        ValueWithPreview { value, preview: None }
     }
 
     #[test]
@@ -147,13 +147,13 @@ mod tests {
         let preview = |text: &str| Some(Preview::from(text.to_owned()));
         let small = Value::Inline(b"\n:=".to_vec().into());
         for (preview, begins) in [(None, "="), (preview(""), ":\n="), (preview("é=@:"), ":é=@:\n=")] {
-            let given = Given { value: small.clone(), preview };
+            let given = ValueWithPreview { value: small.clone(), preview };
             let stored = given.to_stored();
             assert!(stored.starts_with(begins.as_bytes()), "{stored:?}");
-            assert_eq!(Given::from_stored(&stored), Some(given));
+            assert_eq!(ValueWithPreview::from_stored(&stored), Some(given));
         }
         for bad in [&b":"[..], b":x", b":x\n", b":x\ny", b":\xff\n="] {
-            assert_eq!(Given::from_stored(bad), None, "{bad:?}");
+            assert_eq!(ValueWithPreview::from_stored(bad), None, "{bad:?}");
         }
     }
 

@@ -24,7 +24,7 @@ pub(super) struct SkippingSearch<'a, P> {
     rows: &'a [P],
     /// The candidate. Moves forward only, and every row has a point at or before it.
     pub(super) sync_at_us: u64,
-    /// When the first row runs out of points; from then on it grows old without a cure.
+    /// When the first row runs out of points; from then on its gap only grows.
     run_out_us: u64,
     /// A point of every row that can limit the span: not later than the candidate, perhaps outdated.
     heads: Tournament,

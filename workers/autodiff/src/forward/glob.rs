@@ -25,7 +25,7 @@ impl<'a> Patterns<'a> {
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
     let (mut p, mut n) = (0, 0);
-    // Where the last star stands, and how much of the name it has swallowed so far.
+    // Where the last star stands, and how much of the name it has matched so far.
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
         if pattern.get(p) == Some(&b'*') {

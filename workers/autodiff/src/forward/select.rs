@@ -168,12 +168,12 @@ impl File<'_> {
             Some(Kind::Parameter) => TRAINED,
             Some(Kind::Buffer) => sure("a buffer in PyTorch"),
             Some(Kind::Constant) => sure("a constant of the exporter"),
-            None => self.by_looks(tensor, uses),
+            None => self.guess_from_name(tensor, uses),
         }
     }
 
     /// Where the file says nothing.
-    fn by_looks(&self, tensor: &TensorProto, uses: Uses) -> Verdict {
+    fn guess_from_name(&self, tensor: &TensorProto, uses: Uses) -> Verdict {
         let is_there = |name: &str| self.names.contains(name);
         let silent = self.metadata.is_silent();
         // What the exporter has made has no name of PyTorch's.

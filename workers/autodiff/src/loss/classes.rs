@@ -37,7 +37,7 @@ pub(super) fn emit(e: &mut Emitter, at: &LossAt<'_>, label: &str) -> Result<Loss
     let (loss, grad) = match at.options.label_smoothing {
         0.0 => (likelihood.clone(), hard_gradient(e, &terms)),
         share => {
-            let soft = Soft::new(e, at, axis, classes, f64::from(share));
+            let soft = LabelSmoothing::new(e, at, axis, classes, f64::from(share));
             (soft.loss(e, &terms, &likelihood), soft.gradient(e, &terms))
         }
     };
@@ -173,7 +173,7 @@ fn hard_gradient(e: &mut Emitter, terms: &Terms<'_>) -> String {
 }
 
 /// The part of the loss that label smoothing adds.
-struct Soft {
+struct LabelSmoothing {
     axis: i64,
     /// 1 - s.
     hard: String,
@@ -187,7 +187,7 @@ struct Soft {
     table: Option<String>,
 }
 
-impl Soft {
+impl LabelSmoothing {
     fn new(e: &mut Emitter, at: &LossAt<'_>, axis: usize, classes: usize, share: f64) -> Self {
         let weights = &at.options.class_weights;
         let each = share / classes as f64;

@@ -46,7 +46,8 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
     let a_column = n.reshaped(&a, &column);
     let straight = n.emitter.op("Mul", &[dy, &a_column], &[]);
     if is_of_batch(n.emitter, x, mean, variance) {
-        let through = Through { x, mean, a: &a, r: &r, dscale: &dscale, total: &total, channels };
+        let through =
+            BatchStatisticsGradient { x, mean, a: &a, r: &r, dscale: &dscale, total: &total, channels };
         let rest = through.emit(n);
         let dx = n.emitter.op("Add", &[&straight, &rest], &[]);
         return Ok(vec![Some(dx), Some(dscale), Some(total)]);
@@ -68,7 +69,7 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
 }
 
 /// What flows to x through the statistics of the batch.
-struct Through<'a> {
+struct BatchStatisticsGradient<'a> {
     x: &'a str,
     mean: &'a str,
     a: &'a str,
@@ -78,7 +79,7 @@ struct Through<'a> {
     channels: i64,
 }
 
-impl Through<'_> {
+impl BatchStatisticsGradient<'_> {
     /// B x + C.
     fn emit(&self, n: &mut NodeGrad<'_>) -> String {
         let element = n.element();

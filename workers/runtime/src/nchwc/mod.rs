@@ -1,17 +1,17 @@
-//! Convolutions on ONNX Runtime's blocked kernels, also where the weights change from run to run.
+//! Convolutions on ONNX Runtime's nchwc_op kernels, also where the weights change from run to run.
 //!
 //! ONNX Runtime's CPU provider has a second set of convolutions that keep 8 or 16 channels of a position side by side, as
 //! wide as the processor's registers: a third faster than the first set, and split among threads in every case. When it
 //! loads a model it moves convolutions there, but only those with constant weights, which a training graph has not. Here
-//! the same is done with ordinary nodes that bring the weights into the blocked order at each run: they are small.
+//! the same is done with ordinary nodes that bring the weights into the nchwc_op order at each run: they are small.
 //!
 //! [`arrange`] takes and returns a model. What it writes is for one kind of processor (see [`lanes`]) and for ONNX Runtime's
 //! CPU provider alone, so that it is done when a model is loaded, and never stored.
 //!
 //! | node | becomes |
 //! |---|---|
-//! | `Conv` with weights from outside, channels in whole blocks | the blocked operator between two changes of order |
-//! | the last node of a gradient of weights, marked by [`WeightGradient`] | a blocked convolution of image and signal |
+//! | `Conv` with weights from outside, channels in whole blocks | the nchwc_op operator between two changes of order |
+//! | the last node of a gradient of weights, marked by [`WeightGradient`] | a nchwc_op convolution of image and signal |
 //!
 //! Everything else stays. A kernel of one element is a product of matrices, and faster as such.
 //! Source of the orders of weights: onnxruntime/core/optimizer/nchwc_transformer.cc.
@@ -29,10 +29,10 @@ use weights::Weights;
 
 /// Oldest operator set that the written nodes understand (`Shape` of some axes).
 const LEAST_OPSET: i64 = 15;
-/// Domain of the blocked operators.
+/// Domain of the nchwc_op operators.
 const DOMAIN: &str = "com.microsoft.nchwc";
 
-/// The model with every convolution on blocked kernels that can be there; `None` if there is none.
+/// The model with every convolution on nchwc_op kernels that can be there; `None` if there is none.
 ///
 /// `lanes`: channels in a block. A model whose nodes hold graphs of their own stays as it is.
 pub(super) fn arrange(model: &ModelProto, lanes: i64) -> Option<ModelProto> {
@@ -69,7 +69,7 @@ pub(super) fn arrange(model: &ModelProto, lanes: i64) -> Option<ModelProto> {
     Some(model)
 }
 
-/// Whether some values have 16 bits, or what is fed has 64: there are no blocked kernels for these.
+/// Whether some values have 16 bits, or what is fed has 64: there are no nchwc_op kernels for these.
 fn has_other_floats(graph: &GraphProto) -> bool {
     let half = [ElementType::F16, ElementType::Bf16];
     let casts = graph.node.iter().filter(|node| node.op_type == "Cast");
@@ -81,7 +81,7 @@ fn has_other_floats(graph: &GraphProto) -> bool {
         || fed.any(|element| element == ElementType::F64 || half.contains(&element))
 }
 
-/// Writes a `Conv` in blocked form, if it has one.
+/// Writes a `Conv` in nchwc_op form, if it has one.
 fn convolution(graph: &mut Graph, node: &NodeProto, weights: &Weights, lanes: i64) -> Option<()> {
     let standard = node.domain.is_empty() || node.domain == "ai.onnx";
     if node.op_type != "Conv" || !standard {
@@ -113,20 +113,20 @@ fn convolution(graph: &mut Graph, node: &NodeProto, weights: &Weights, lanes: i6
     let x = if plain { x } else { in_blocks(graph, x) };
     let output = graph.value(node.output.first()?)?;
     let inputs: Vec<ValueId> = [x, blocks].into_iter().chain(values.get(2).copied()).collect();
-    let y = blocked(graph, "Conv", &inputs, &node.attribute);
+    let y = nchwc_op(graph, "Conv", &inputs, &node.attribute);
     // An image of so many channels, in the ordinary order.
     graph.op_as(output, DOMAIN, "ReorderOutput", &[y], &[attr_int("channels", channels)]);
     Some(())
 }
 
-/// Applies a blocked operator.
-fn blocked(graph: &mut Graph, op: &str, inputs: &[ValueId], attributes: &[AttributeProto]) -> ValueId {
+/// Applies a nchwc_op operator.
+fn nchwc_op(graph: &mut Graph, op: &str, inputs: &[ValueId], attributes: &[AttributeProto]) -> ValueId {
     graph.op_of(DOMAIN, op, inputs, attributes)
 }
 
-/// An image in blocked order; channels that are missing in the last block are zeros.
+/// An image in nchwc_op order; channels that are missing in the last block are zeros.
 fn in_blocks(graph: &mut Graph, image: ValueId) -> ValueId {
-    blocked(graph, "ReorderInput", &[image], &[])
+    nchwc_op(graph, "ReorderInput", &[image], &[])
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! How many channels ONNX Runtime's blocked kernels keep side by side on this machine.
+//! How many channels ONNX Runtime's nchwc_op kernels keep side by side on this machine.
 
 use std::sync::OnceLock;
 
@@ -16,7 +16,7 @@ use crate::view::bind;
 /// Channels of the image that is tried: no processor has registers as narrow.
 const CHANNELS: usize = 4;
 
-/// Channels in a block, 8 or 16; `None` where there are no blocked kernels.
+/// Channels in a block, 8 or 16; `None` where there are no nchwc_op kernels.
 ///
 /// Found once per process by running one node: it fills an image of few channels up to a block.
 pub(crate) fn lanes(runtime: &Runtime) -> Option<i64> {

@@ -3,21 +3,21 @@
 //! dW[m, c, t] = sum over batch n and positions o of signal[n, m, o] * image[n, c, o * stride + t * dilation - begin].
 //! With batch and channels exchanged this is the convolution of the image with the signal as its kernel, whose taps lie
 //! `stride` apart and whose windows lie `dilation` apart. The textbook form, and slow with ordinary kernels, which copy the
-//! whole image once per element of the result; the blocked ones copy nothing, and add up over blocks of samples. A batch
+//! whole image once per element of the result; the nchwc_op ones copy nothing, and add up over blocks of samples. A batch
 //! that is no whole number of blocks is filled up with zeros.
 //!
-//! Depthwise, no channels are added up, and samples take the place of positions: the images of a batch stand upon each
-//! other as one tall image, the signals as one tall kernel, with zeros in between so that no window reads two images.
+//! Depthwise, no channels are added up, and samples take the place of positions: the images of a batch are
+//! concatenated along the height, and so are the signals, with zeros in between so that no window reads two images.
 
 use syncline_onnx::proto::NodeProto;
 use syncline_onnx::{Extent, Graph, ValueId, WeightGradient, attr_int, attr_ints};
 
-use super::{blocked, in_blocks};
+use super::{in_blocks, nchwc_op};
 
 /// No axis of an image is longer; keeps products of two far from overflow.
 const LONGEST: i64 = 1 << 24;
 
-/// Writes the blocked form under the name of the node's output; `None` if there is none.
+/// Writes the nchwc_op form under the name of the node's output; `None` if there is none.
 pub(super) fn write(
     gradient: &WeightGradient,
     graph: &mut Graph,
@@ -70,32 +70,32 @@ fn dense(part: &Part<'_>, graph: &mut Graph) {
     let signal = graph.reshape(signal, &[channels, -1, rows.output, columns.output]);
 
     let sums = convolved(gradient, graph, image, signal, 1, 0);
-    let sums = blocked(graph, "ReorderOutput", &[sums], &[attr_int("channels", channels)]);
+    let sums = nchwc_op(graph, "ReorderOutput", &[sums], &[attr_int("channels", channels)]);
     graph.op_as(output, "", "Transpose", &[sums], &[attr_ints("perm", &[1, 0, 2, 3])]);
 }
 
 fn depthwise(part: &Part<'_>, graph: &mut Graph) -> Option<()> {
     let Part { gradient, image, signal, output, lanes } = *part;
     let ([channels, _, height, width], [rows, columns]) = (gradient.weights, gradient.axes);
-    // Zeros below the tall image, where the windows of the last taps end.
+    // Zeros below the concatenated image, where the windows of the last taps end.
     let below = (height - 1) * rows.dilation + 1 - rows.stride;
     if below < 0 {
         return None;
     }
-    // Rows of an image as it stands in the tall one, a whole number of strides; and of a signal in the tall kernel.
+    // Rows of an image within the concatenated one, a whole number of strides; and of a signal within the kernel.
     let steps = (reach(&rows, height) + rows.stride - 1) / rows.stride;
     let high = steps * rows.stride;
     let inside = reach(&rows, height) - rows.begin - rows.end;
     let wide = reach(&columns, width);
     let begin = [rows.begin, columns.begin, high - rows.begin - inside, columns.end];
-    let image = upright(graph, image, begin, channels / lanes, high * wide * lanes);
+    let image = stack_images(graph, image, begin, channels / lanes, high * wide * lanes);
     let image = graph.reshape(image, &[1, channels, -1, wide]);
     let (blocks, size) = (channels / lanes, steps * columns.output * lanes);
-    let signal = upright(graph, signal, [0, 0, steps - rows.output, 0], blocks, size);
+    let signal = stack_images(graph, signal, [0, 0, steps - rows.output, 0], blocks, size);
     let signal = graph.reshape(signal, &[channels, 1, -1, columns.output]);
 
     let sums = convolved(gradient, graph, image, signal, channels, below);
-    let sums = blocked(graph, "ReorderOutput", &[sums], &[attr_int("channels", channels)]);
+    let sums = nchwc_op(graph, "ReorderOutput", &[sums], &[attr_int("channels", channels)]);
     let shape = graph.ints(&gradient.weights);
     graph.op_as(output, "", "Reshape", &[sums, shape], &[]);
     Some(())
@@ -118,7 +118,7 @@ fn convolved(
         attr_ints("pads", &[0, 0, below, 0]),
         attr_int("group", group),
     ];
-    blocked(graph, "Conv", &[image, signal], &attributes)
+    nchwc_op(graph, "Conv", &[image, signal], &attributes)
 }
 
 /// Length of what the windows of a kernel touch.
@@ -147,7 +147,7 @@ fn filled(
 }
 
 /// The images of a batch, with zeros around each, in blocks of channels: `[blocks, samples, size of a block]`.
-fn upright(
+fn stack_images(
     graph: &mut Graph,
     value: ValueId,
     [above, left, below, right]: [i64; 4],

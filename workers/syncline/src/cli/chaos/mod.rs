@@ -31,7 +31,7 @@ use crate::cli::{CliError, Exit, Failure, block_on, log_as_command, number, prin
 
 #[derive(Debug, clap::Args)]
 pub struct ChaosArgs {
-    /// How long accidents happen; what runs then may end in peace
+    /// How long accidents happen; what runs then may end undisturbed
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = number::<f64>("minutes, such as 1, or 0.5 for half a minute"))]
     minutes: f64,
     /// Draws the graphs and the accidents; which accident meets what is up to the machine [default: another each time]

@@ -25,14 +25,14 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a step of a round did not come to its end.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum RoundError {
     /// Somebody was away: it is asked again.
     Passing(String),
     /// What came is not what has to come.
     Different(String),
 }
 
-impl From<ClientError> for Trouble {
+impl From<ClientError> for RoundError {
     fn from(error: ClientError) -> Self {
         match error {
             ClientError::JobFailed { .. } | ClientError::JobCanceled { .. } => {
@@ -43,7 +43,7 @@ impl From<ClientError> for Trouble {
     }
 }
 
-impl From<TaskError> for Trouble {
+impl From<TaskError> for RoundError {
     fn from(error: TaskError) -> Self {
         match error {
             TaskError::Engine(error) => error.into(),
@@ -53,13 +53,13 @@ impl From<TaskError> for Trouble {
     }
 }
 
-impl From<FetchError> for Trouble {
+impl From<FetchError> for RoundError {
     fn from(error: FetchError) -> Self {
         Self::Passing(error.to_string())
     }
 }
 
-impl From<ExportError> for Trouble {
+impl From<ExportError> for RoundError {
     fn from(error: ExportError) -> Self {
         Self::Different(error.to_string())
     }
@@ -165,13 +165,13 @@ impl Rounds<'_> {
 /// Repeats a step until it is not hindered by anybody who is away.
 async fn until_answered<T>(
     last: &std::sync::Mutex<String>,
-    step: impl AsyncFn() -> Result<T, Trouble>,
+    step: impl AsyncFn() -> Result<T, RoundError>,
 ) -> Result<T, String> {
     loop {
         match step().await {
             Ok(value) => return Ok(value),
-            Err(Trouble::Different(what)) => return Err(what),
-            Err(Trouble::Passing(what)) => {
+            Err(RoundError::Different(what)) => return Err(what),
+            Err(RoundError::Passing(what)) => {
                 if let Ok(mut last) = last.lock() {
                     *last = what;
                 }
@@ -183,7 +183,7 @@ async fn until_answered<T>(
 
 /// Waits until an acknowledged job is over. What was seen to be done stays done, whoever leads; a Redis that was killed may
 /// show an older state until the engine has written all again.
-async fn until_over(client: &Client, id: &JobId, is_strict: bool) -> Result<(), Trouble> {
+async fn until_over(client: &Client, id: &JobId, is_strict: bool) -> Result<(), RoundError> {
     let (mut most, mut undone) = (0, None);
     let waited = client.wait(id, |view| {
         let done = view.job.tasks.map_or(0, |tasks| tasks.done);
@@ -194,13 +194,13 @@ async fn until_over(client: &Client, id: &JobId, is_strict: bool) -> Result<(), 
     });
     match waited.await {
         Err(ClientError::Refused(EngineFault::UnknownJob { .. })) if is_strict => {
-            return Err(Trouble::Different("it was acknowledged, and is not there".into()));
+            return Err(RoundError::Different("it was acknowledged, and is not there".into()));
         }
-        other => other.map_err(Trouble::from)?,
+        other => other.map_err(RoundError::from)?,
     };
     match undone {
         Some((most, done)) => {
-            Err(Trouble::Different(format!("{most} tasks were done, and {done} of them later")))
+            Err(RoundError::Different(format!("{most} tasks were done, and {done} of them later")))
         }
         None => Ok(()),
     }

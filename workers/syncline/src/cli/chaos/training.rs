@@ -5,7 +5,7 @@ use syncline_onnx as onnx;
 use syncline_scheduler::spec::{DataSpec, Source};
 use syncline_workers::client::Client;
 
-use super::rounds::Trouble;
+use super::rounds::RoundError;
 
 /// Samples of one training.
 const SAMPLES: u64 = 1_000;
@@ -31,7 +31,7 @@ pub(super) fn counting_job() -> JobGraph {
 }
 
 /// Every sample was counted once, and every push was applied once to every weight.
-pub(super) async fn check(client: &Client, trained: &Trained) -> Result<(), Trouble> {
+pub(super) async fn check(client: &Client, trained: &Trained) -> Result<(), RoundError> {
     let job = client.status(&trained.job).await?.job;
     let weights = client.weights(&trained.job).await?.tensors()?;
     let counts = weights.get("w").map(|w| w.values.iter().map(|value| -f64::from(*value)));
@@ -43,7 +43,7 @@ pub(super) async fn check(client: &Client, trained: &Trained) -> Result<(), Trou
     if trained.samples == SAMPLES && job.samples_applied == SAMPLES && low >= done && high <= done + torn {
         return Ok(());
     }
-    Err(Trouble::Different(format!(
+    Err(RoundError::Different(format!(
         "training {} has counted {} and {} of {SAMPLES} samples; {done} iterations are done and {torn} torn, and its weights have {low} to {high} of them",
         trained.job, trained.samples, job.samples_applied,
     )))

@@ -60,7 +60,7 @@ struct CompressionKind {
 }
 
 /// One way for gradients, with a worker and a shard of its own.
-struct Lane {
+struct CompressionRun {
     compression: Compression,
     path: TensorPath,
     bytes: u64,
@@ -72,9 +72,9 @@ pub(super) fn compression(args: &CompressionArgs) -> Result<(), Failure> {
     let elements = args.mb as usize * 1_000_000 / size_of::<f32>();
     let mut values = vec![0.0; elements];
     let gradient = noise(elements);
-    let lane = |compression: &Compression| -> Result<Lane, Failure> {
+    let lane = |compression: &Compression| -> Result<CompressionRun, Failure> {
         let path = TensorPath::start_over_link(&values, args.link_mbit, *compression)?;
-        Ok(Lane { compression: *compression, path, bytes: 0, times_ms: Vec::new() })
+        Ok(CompressionRun { compression: *compression, path, bytes: 0, times_ms: Vec::new() })
     };
     let mut lanes = args.compression.iter().map(lane).collect::<Result<Vec<_>, _>>()?;
     for round in 0..args.rounds as usize + WARM_ROUNDS {
@@ -89,7 +89,7 @@ pub(super) fn compression(args: &CompressionArgs) -> Result<(), Failure> {
             }
         }
     }
-    let kind = |lane: &Lane| CompressionKind {
+    let kind = |lane: &CompressionRun| CompressionKind {
         compression: lane.compression.to_string(),
         bytes: lane.bytes,
         push_ms: median(lane.times_ms.iter().map(|(push, _)| *push)),

@@ -193,15 +193,9 @@ impl Program {
         let mut pipe = child.stdin.take();
         let mut lines = child.stdout.take().map(|out| BufReader::new(out).lines());
         let _ = events.send(Event::Started { name: self.name.clone(), pid: child.id().unwrap_or(0) });
-        loop {
-            tokio::select! {
-                line = next(&mut lines) => match line {
-                    Some(line) => self.handle_line(&line, events),
-                    None => lines = None,
-                },
-                status = child.wait() => return Some(status.unwrap_or_default()),
-                () = stop_requested(stop) => break,
-            }
+        tokio::select! {
+            status = self.listen_until_end(&mut child, &mut lines, events) => return Some(status),
+            () = stop_requested(stop) => {}
         }
         match &mut pipe {
             Some(pipe) if self.saves_state => drop(pipe.write_all(b"stop\n").await),
@@ -209,17 +203,7 @@ impl Program {
         }
         let limit = self.stop_timeout;
         let (ended, limit) = {
-            let ended = async {
-                loop {
-                    tokio::select! {
-                        line = next(&mut lines) => match line {
-                            Some(line) => self.handle_line(&line, events),
-                            None => lines = None,
-                        },
-                        status = child.wait() => return status.unwrap_or_default(),
-                    }
-                }
-            };
+            let ended = self.listen_until_end(&mut child, &mut lines, events);
             tokio::pin!(ended);
             let in_order = tokio::select! {
                 in_order = timeout(limit, &mut ended) => Some(in_order),
@@ -243,6 +227,24 @@ impl Program {
             }
         }
         None
+    }
+
+    /// Hears what a child says until it ends. May be dropped in between and begun again: no line is lost.
+    async fn listen_until_end(
+        &mut self,
+        child: &mut Child,
+        lines: &mut Option<Lines<BufReader<ChildStdout>>>,
+        events: &mpsc::UnboundedSender<Event>,
+    ) -> ExitStatus {
+        loop {
+            tokio::select! {
+                line = next(lines) => match line {
+                    Some(line) => self.handle_line(&line, events),
+                    None => *lines = None,
+                },
+                status = child.wait() => return status.unwrap_or_default(),
+            }
+        }
     }
 
     fn handle_line(&mut self, line: &str, events: &mpsc::UnboundedSender<Event>) {

@@ -11,7 +11,7 @@ const WARM_SHARE: f64 = 0.25;
 
 /// An entry of the metrics stream.
 #[derive(Clone, Copy)]
-struct Beat {
+struct MetricsSample {
     at_ms: f64,
     /// Since the start of the job.
     samples: f64,
@@ -28,13 +28,13 @@ pub(super) async fn train(cluster: &BenchCluster, case: &Case, job: PreparedJob)
     let view = cluster.client.wait(&id, |_| ()).await?;
     let after = cluster.cpu_us_by_role();
     let points = cluster.client.metrics(&id, None).await?;
-    let beat = |point: &Entry<MetricsPoint>| Beat {
+    let beat = |point: &Entry<MetricsPoint>| MetricsSample {
         at_ms: point.value.at_ms as f64,
         samples: point.value.samples as f64,
         iterations: point.value.iterations as f64,
         compute_us: point.value.compute_us as f64,
     };
-    let beats: Vec<Beat> = points.iter().map(beat).collect();
+    let beats: Vec<MetricsSample> = points.iter().map(beat).collect();
     let too_few = || CliError::Setting { what: "there were too few reports to measure".into() };
     let (step_ms, compute_ms) = steady(&beats, case).ok_or_else(too_few)?;
     let staleness = points.iter().map(|point| point.value.staleness_max as f64).fold(0.0, f64::max);
@@ -53,7 +53,7 @@ pub(super) async fn train(cluster: &BenchCluster, case: &Case, job: PreparedJob)
 }
 
 /// Time of one step and of its compute part, in ms, between the first kept report behind the start-up and the last.
-fn steady(beats: &[Beat], case: &Case) -> Option<(f64, f64)> {
+fn steady(beats: &[MetricsSample], case: &Case) -> Option<(f64, f64)> {
     let last = beats.last()?;
     let first = beats.iter().position(|b| b.samples >= last.samples * WARM_SHARE)?;
     let (first, kept) = (&beats[first], &beats[first + 1..]);

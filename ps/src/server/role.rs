@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_engine::rpc::{ShardFault, ShardHello, ShardOrders, ShardPeer, ShardPost};
+use syncline_engine::rpc::{ReplicaRole, ShardFault, ShardHello, ShardOrders, ShardPeer};
 use syncline_scheduler::ids::EngineEpoch;
 use tokio::sync::Notify;
 use tracing::{info, warn};
@@ -38,10 +38,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// What this process is told to do.
-pub(super) struct PostKeeper {
+pub(super) struct RoleKeeper {
     replicas: u32,
     role_file: PathBuf,
-    /// Held while what a change of post brings with it is done.
+    /// Held while what a change of role brings with it is done.
     changing: Mutex<()>,
     state: Mutex<State>,
     /// The engine is to hear something at once.
@@ -49,7 +49,7 @@ pub(super) struct PostKeeper {
 }
 
 struct State {
-    post: Option<ShardPost>,
+    role: Option<ReplicaRole>,
     /// As it was at the start.
     before: Role,
     /// What the file says.
@@ -100,14 +100,14 @@ impl fmt::Display for Role {
     }
 }
 
-impl PostKeeper {
+impl RoleKeeper {
     pub(super) fn open(state_dir: &Path, replicas: u32) -> Self {
         let role_file = state_dir.join(ROLE_FILE);
         let kept = fs::read_to_string(&role_file).ok().and_then(|text| Role::parse(&text));
         let before =
             kept.unwrap_or_else(|| Role { follows: false, identity: rand::random(), served_term: 0 });
         let state = State {
-            post: None,
+            role: None,
             before,
             kept,
             unwritten: false,
@@ -123,13 +123,13 @@ impl PostKeeper {
 
     /// Whether this process answers those who ask for jobs.
     pub(super) fn serves(&self) -> bool {
-        self.replicas == 1 || matches!(lock(&self.state).post, Some(ShardPost::Primary { .. }))
+        self.replicas == 1 || matches!(lock(&self.state).role, Some(ReplicaRole::Primary { .. }))
     }
 
     /// The term under which this process follows.
     pub(super) fn standby_term(&self) -> Option<Term> {
-        match lock(&self.state).post {
-            Some(ShardPost::Standby { term }) => Some(term),
+        match lock(&self.state).role {
+            Some(ReplicaRole::Standby { term }) => Some(term),
             _ => None,
         }
     }
@@ -137,7 +137,7 @@ impl PostKeeper {
     /// The standby that this process has, while it serves.
     pub(super) fn standby(&self) -> Option<ShardPeer> {
         let state = lock(&self.state);
-        state.peer.clone().filter(|_| matches!(state.post, Some(ShardPost::Primary { .. })))
+        state.peer.clone().filter(|_| matches!(state.role, Some(ReplicaRole::Primary { .. })))
     }
 
     /// Where the other process of the shard is, whatever each of them does.
@@ -148,17 +148,17 @@ impl PostKeeper {
     /// Completes what the engine is told with what is so now.
     pub(super) fn complete_hello(&self, shared: &Shared, hello: &ShardHello) -> ShardHello {
         let state = lock(&self.state);
-        let jobs = match state.post {
-            Some(ShardPost::Standby { .. }) => shared.replicas.in_step(),
+        let jobs = match state.role {
+            Some(ReplicaRole::Standby { .. }) => shared.replicas.in_step(),
             _ => shared.jobs.open_jobs().len(),
         };
         ShardHello {
             replicas: self.replicas,
-            post: state.post,
+            role: state.role,
             identity: state.before.identity,
             followed_before: state.before.follows,
             served_term: state.before.served_term,
-            mirrored: matches!(state.post, Some(ShardPost::Standby { term }) if state.mirrored == Some(term)),
+            mirrored: matches!(state.role, Some(ReplicaRole::Standby { term }) if state.mirrored == Some(term)),
             jobs: jobs as u64,
             lost: state.lost,
             ..hello.clone()
@@ -205,10 +205,10 @@ impl PostKeeper {
     fn keep_role(&self) {
         let state = lock(&self.state);
         let last = state.kept.unwrap_or(state.before);
-        let role = match state.post {
-            Some(ShardPost::Primary { term }) => Role { follows: false, served_term: term, ..last },
-            Some(ShardPost::Standby { .. }) => Role { follows: true, ..last },
-            None | Some(ShardPost::Undecided) => return,
+        let role = match state.role {
+            Some(ReplicaRole::Primary { term }) => Role { follows: false, served_term: term, ..last },
+            Some(ReplicaRole::Standby { .. }) => Role { follows: true, ..last },
+            None | Some(ReplicaRole::Undecided) => return,
         };
         if state.kept == Some(role) {
             return;
@@ -236,40 +236,40 @@ impl PostKeeper {
 
 /// Does what the engine has answered. May block.
 pub(super) fn follow_orders(shared: &Arc<Shared>, orders: &ShardOrders) {
-    take_post(shared, orders);
+    take_role(shared, orders);
     // A promotion does not wait for the disk.
-    shared.post.keep_role();
+    shared.role.keep_role();
 }
 
-fn take_post(shared: &Arc<Shared>, orders: &ShardOrders) {
-    let keeper = &shared.post;
+fn take_role(shared: &Arc<Shared>, orders: &ShardOrders) {
+    let keeper = &shared.role;
     let _alone = lock(&keeper.changing);
-    let before = lock(&keeper.state).post;
-    match orders.post {
-        ShardPost::Undecided => {}
-        ShardPost::Primary { term } => {
+    let before = lock(&keeper.state).role;
+    match orders.role {
+        ReplicaRole::Undecided => {}
+        ReplicaRole::Primary { term } => {
             match before {
                 // An answer that was on its way when the promotion came, or before it.
-                Some(ShardPost::Primary { term: own }) if own > term => return,
-                Some(ShardPost::Standby { .. }) => return,
+                Some(ReplicaRole::Primary { term: own }) if own > term => return,
+                Some(ReplicaRole::Standby { .. }) => return,
                 _ => {}
             }
-            lock(&keeper.state).post = Some(orders.post);
+            lock(&keeper.state).role = Some(orders.role);
             follow_with_backup(shared, orders.peer.clone());
         }
-        ShardPost::Standby { term } => {
+        ReplicaRole::Standby { term } => {
             if before.is_some_and(|own| own.term() > term) {
                 return;
             }
-            if !matches!(before, Some(ShardPost::Standby { .. })) {
+            if !matches!(before, Some(ReplicaRole::Standby { .. })) {
                 step_down(shared);
             }
-            if before != Some(orders.post) {
+            if before != Some(orders.role) {
                 shared.replicas.clear();
                 info!(term, "follows the process that serves this shard");
             }
             let mut state = lock(&keeper.state);
-            (state.post, state.peer) = (Some(orders.post), orders.peer.clone());
+            (state.role, state.peer) = (Some(orders.role), orders.peer.clone());
             drop(state);
             blob_mirror::run(shared);
         }
@@ -279,7 +279,7 @@ fn take_post(shared: &Arc<Shared>, orders: &ShardOrders) {
 /// Gives up the jobs: another process serves them.
 fn step_down(shared: &Shared) {
     // Nobody new is served from here on.
-    lock(&shared.post.state).post = None;
+    lock(&shared.role.state).role = None;
     let jobs = shared.jobs.give_up();
     if jobs > 0 {
         warn!(jobs, "another process serves this shard: its jobs go on there");
@@ -289,7 +289,7 @@ fn step_down(shared: &Shared) {
 
 /// Lets this standby follow all jobs, or goes on alone.
 fn follow_with_backup(shared: &Arc<Shared>, peer: Option<ShardPeer>) {
-    let mut state = lock(&shared.post.state);
+    let mut state = lock(&shared.role.state);
     let (old, lost) = (state.peer.take(), state.lost);
     let term = |peer: &Option<ShardPeer>| peer.as_ref().map(|peer| peer.term);
     let is_same = term(&old) == term(&peer);
@@ -314,12 +314,12 @@ fn follow_with_backup(shared: &Arc<Shared>, peer: Option<ShardPeer>) {
 /// Serves, from now on, the jobs that were followed so far. Answers how many there are.
 pub(super) fn promote(shared: &Arc<Shared>, epoch: EngineEpoch, term: Term) -> Result<u64, ShardFault> {
     shared.jobs.fence().check(epoch)?;
-    let keeper = &shared.post;
+    let keeper = &shared.role;
     let _alone = lock(&keeper.changing);
-    let before = lock(&keeper.state).post;
+    let before = lock(&keeper.state).role;
     match before {
-        Some(ShardPost::Standby { term: own }) if own < term => {}
-        Some(ShardPost::Primary { .. }) => return Ok(shared.jobs.open_jobs().len() as u64),
+        Some(ReplicaRole::Standby { term: own }) if own < term => {}
+        Some(ReplicaRole::Primary { .. }) => return Ok(shared.jobs.open_jobs().len() as u64),
         _ => return Err(ShardFault::NotFollowing { term }),
     }
     let jobs = shared.replicas.take();
@@ -329,7 +329,7 @@ pub(super) fn promote(shared: &Arc<Shared>, epoch: EngineEpoch, term: Term) -> R
         shared.jobs.restore(job);
     }
     let mut state = lock(&keeper.state);
-    (state.post, state.peer) = (Some(ShardPost::Primary { term }), None);
+    (state.role, state.peer) = (Some(ReplicaRole::Primary { term }), None);
     drop(state);
     info!(jobs = count, term, "serves this shard now");
     keeper.urgent.notify_one();
@@ -344,9 +344,9 @@ mod tests {
         fs::read_to_string(dir.path().join(ROLE_FILE)).unwrap()
     }
 
-    fn keeper_with_post(dir: &tempfile::TempDir, replicas: u32, post: ShardPost) -> PostKeeper {
-        let keeper = PostKeeper::open(dir.path(), replicas);
-        lock(&keeper.state).post = Some(post);
+    fn keeper_with_role(dir: &tempfile::TempDir, replicas: u32, role: ReplicaRole) -> RoleKeeper {
+        let keeper = RoleKeeper::open(dir.path(), replicas);
+        lock(&keeper.state).role = Some(role);
         keeper.keep_role();
         keeper
     }
@@ -356,7 +356,7 @@ mod tests {
     fn a_former_standby_that_serves_alone_is_known_as_primary_afterwards() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(ROLE_FILE), "standby 7 0\n").unwrap();
-        keeper_with_post(&dir, 1, ShardPost::Primary { term: 5 });
+        keeper_with_role(&dir, 1, ReplicaRole::Primary { term: 5 });
         assert_eq!(role_file(&dir), "primary 7 5\n");
     }
 
@@ -364,7 +364,7 @@ mod tests {
     fn a_standby_keeps_the_last_term_under_which_it_served() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(ROLE_FILE), "primary 7 5\n").unwrap();
-        keeper_with_post(&dir, 2, ShardPost::Standby { term: 9 });
+        keeper_with_role(&dir, 2, ReplicaRole::Standby { term: 9 });
         assert_eq!(role_file(&dir), "standby 7 5\n");
     }
 
@@ -373,7 +373,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         // A folder in the place of the file: no rename succeeds, as on a disk that is full.
         fs::create_dir(dir.path().join(ROLE_FILE)).unwrap();
-        let keeper = keeper_with_post(&dir, 1, ShardPost::Primary { term: 3 });
+        let keeper = keeper_with_role(&dir, 1, ReplicaRole::Primary { term: 3 });
         fs::remove_dir(dir.path().join(ROLE_FILE)).unwrap();
         keeper.keep_role();
         assert!(role_file(&dir).starts_with("primary "));
