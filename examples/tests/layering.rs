@@ -8,7 +8,7 @@ use std::{
     process::Command,
 };
 
-const LINE: [&str; 10] = [
+const LINE: [&str; 11] = [
     "syncline-scheduler",
     "syncline-kit",
     "syncline-engine",
@@ -19,6 +19,7 @@ const LINE: [&str; 10] = [
     "syncline-workers",
     "syncline",
     "syncline-examples",
+    "syncline-cluster-tests",
 ];
 
 fn root() -> PathBuf {

@@ -99,7 +99,7 @@ const TABLES: &[Table] = &[
         ("min_workers",   "integer", "1", "min_workers = 2", "Workers without which the job does not start"),
         ("max_workers",   "integer", "", "max_workers = 4", "Most workers that it gets. If left out, all there are: a job that comes later then waits until this one is over"),
         ("queue_limit_s", "integer", "", "queue_limit_s = 600", "Seconds for which the job may wait for its first worker; then it fails (E060). It waits for ever if left out"),
-        ("ahead",         "integer", "", "ahead = 2", "Iterations that are granted ahead, 1 to 64. If left out, a few, and more where steps are short and nothing speaks against it"),
+        ("ahead",         "integer", "", "ahead = 2", "Iterations that are granted ahead, 1 to 64. If left out, a few, and more where steps are short and the policy allows it"),
         ("checkpoint",    "table", "", "checkpoint = { every_s = 60 }", "What a lost shard brings the job back to, see below"),
         ("resume",        "path", "", "resume = 'mine.safetensors'", "A file of `syncline checkpoint`, from which the training goes on; `submit --resume` names one as well"),
         ("compression",   "`none`, `bf16`, `fp16`, `int8` or `{ top-k = SHARE }`", "'none'", "compression = { top-k = 0.01 }", "How gradients travel from workers to shards (SHARE up to 0.5), see [policies.md](policies.md#fewer-bytes)"),

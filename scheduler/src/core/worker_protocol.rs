@@ -73,7 +73,7 @@ pub enum Outcome {
     Failed { code: String, reason: String, blame: Blame },
 }
 
-/// Whom a failed attempt speaks against.
+/// Who is to blame for a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Blame {
     /// The job itself: it would fail on every worker.

@@ -43,7 +43,7 @@ pub struct GraphBuilder {
 }
 
 impl GraphBuilder {
-    /// An empty graph that speaks operator set 17.
+    /// An empty graph of operator set 17.
     pub fn new(name: &str) -> Self {
         Self { graph: Graph::new(name), opset: 17 }
     }

@@ -23,7 +23,7 @@ pub struct ModelProto {
     pub functions: Vec<FunctionProto>,
 }
 
-/// Which version of an operator set the nodes of a domain speak; the standard's own domain is the empty string.
+/// Which version of an operator set the nodes of a domain use; the standard's own domain is the empty string.
 #[derive(Clone, PartialEq, Message)]
 pub struct OperatorSetIdProto {
     #[prost(string, tag = "1")]

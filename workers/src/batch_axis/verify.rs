@@ -12,7 +12,7 @@ const MOST_NUMBERS: usize = 1 << 26;
 /// Allowed difference, relative to the largest number of an output.
 const TOLERANCE: f32 = 1e-3;
 
-/// Both models predict: nothing drops, and statistics are remembered ones. `Err` says what speaks against it.
+/// Both models predict: nothing drops, and statistics are remembered ones. `Err` says what differs.
 pub(super) fn verify(
     runtime: &Runtime,
     original: &ModelProto,

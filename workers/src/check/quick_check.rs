@@ -51,10 +51,10 @@ pub fn quick_check(runtime: &Runtime, graph: &TrainingGraph) -> Result<Verdict, 
     let mut unknown = Verdict::Unknown(String::new());
     for axis in AXES {
         match compare(runtime, graph, axis, began) {
-            Ok(Seen::Suspicious) => return closely(runtime, graph, axis),
-            Ok(Seen::NoNumbers(params)) => return no_gradients(runtime, graph, axis, &params),
-            Ok(Seen::Right) => return Ok(Verdict::Right),
-            Ok(Seen::Unknown) => {
+            Ok(GradientComparison::Suspicious) => return closely(runtime, graph, axis),
+            Ok(GradientComparison::NoNumbers(params)) => return no_gradients(runtime, graph, axis, &params),
+            Ok(GradientComparison::Right) => return Ok(Verdict::Right),
+            Ok(GradientComparison::Unknown) => {
                 let reason = "its loss is no number, or a step of it takes too long for a quick check";
                 return Ok(Verdict::Unknown(reason.to_owned()));
             }
@@ -69,7 +69,7 @@ pub fn quick_check(runtime: &Runtime, graph: &TrainingGraph) -> Result<Verdict, 
 }
 
 /// What was seen at random numbers.
-enum Seen {
+enum GradientComparison {
     Right,
     /// The difference disagrees.
     Suspicious,
@@ -84,7 +84,7 @@ fn compare(
     graph: &TrainingGraph,
     axis: usize,
     began: Instant,
-) -> Result<Seen, CheckError> {
+) -> Result<GradientComparison, CheckError> {
     let options = CheckOptions { batch: BATCH, ..CheckOptions::default() };
     let graph = feed::of_fixed_size(graph, &options, axis)?;
     let mut random = SplitMix64::new(options.seed);
@@ -97,12 +97,12 @@ fn compare(
     };
     let (value, grads) = gradients(load()?, graph, &fed)?;
     if !value.is_finite() {
-        return Ok(Seen::Unknown);
+        return Ok(GradientComparison::Unknown);
     }
     let broken = no_numbers(graph, &grads);
     if !broken.is_empty() && has_loss_scale(graph)? {
         // The first scale is too large for many models, and sinks until it fits.
-        return Ok(Seen::Unknown);
+        return Ok(GradientComparison::Unknown);
     }
     if !broken.is_empty() {
         // One point may lie on a kink or beyond float32; two hardly do.
@@ -110,10 +110,14 @@ fn compare(
         let (value, grads) = gradients(load()?, graph, &feed::draw(graph, &mut random)?)?;
         let again = no_numbers(graph, &grads);
         let both: Vec<String> = broken.into_iter().filter(|name| again.contains(name)).collect();
-        return Ok(if value.is_finite() && !both.is_empty() { Seen::NoNumbers(both) } else { Seen::Unknown });
+        return Ok(if value.is_finite() && !both.is_empty() {
+            GradientComparison::NoNumbers(both)
+        } else {
+            GradientComparison::Unknown
+        });
     }
     if !small && began.elapsed() > PATIENCE {
-        return Ok(Seen::Unknown);
+        return Ok(GradientComparison::Unknown);
     }
     let disagrees = match small {
         true => exactly(runtime, graph, &mut fed, value, &grads)?,
@@ -123,9 +127,9 @@ fn compare(
         }
     };
     Ok(match disagrees {
-        Some(true) => Seen::Suspicious,
-        Some(false) => Seen::Right,
-        None => Seen::Unknown,
+        Some(true) => GradientComparison::Suspicious,
+        Some(false) => GradientComparison::Right,
+        None => GradientComparison::Unknown,
     })
 }
 

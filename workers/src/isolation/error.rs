@@ -7,7 +7,7 @@ use syncline_runtime::BackendError;
 use super::message::ChildError;
 use crate::check::CheckError;
 
-/// What speaks against a model, or what became of the process that loaded it. Codes are stable.
+/// What is wrong with a model, or what became of the process that loaded it. Codes are stable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {

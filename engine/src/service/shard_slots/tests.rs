@@ -1,4 +1,4 @@
-//! Processes of a shard that come, go and come back, one table or story each.
+//! Processes of a shard that come, go and come back, one table or sequence each.
 
 use super::*;
 

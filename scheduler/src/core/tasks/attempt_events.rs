@@ -13,21 +13,21 @@ const MAX_PER_COMMIT: u32 = 50;
 
 /// Who had an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Holder {
+pub(super) enum Assignee {
     Worker(Incarnation),
     Training(JobId),
 }
 
 impl TaskJob {
     /// An attempt at a task has failed.
-    pub(super) fn record_failed(&mut self, task: u32, by: &Holder, failure: &Failure, now_us: u64) {
+    pub(super) fn record_failed(&mut self, task: u32, by: &Assignee, failure: &Failure, now_us: u64) {
         let Failure { code, reason, .. } = failure;
         let why = vec![("code", code.clone()), ("reason", reason.clone())];
         self.record_ended("attempt_failed", task, by, why, now_us);
     }
 
     /// A task gives something: told if attempts at it have failed before.
-    pub(super) fn record_done(&mut self, task: u32, by: &Holder, now_us: u64) {
+    pub(super) fn record_done(&mut self, task: u32, by: &Assignee, now_us: u64) {
         if self.faults.get(&task).is_some_and(|faults| faults.last.is_some()) {
             self.record_ended("attempt_done", task, by, vec![], now_us);
         }
@@ -37,7 +37,7 @@ impl TaskJob {
         &mut self,
         what: &'static str,
         task: u32,
-        by: &Holder,
+        by: &Assignee,
         why: Vec<(&'static str, String)>,
         now_us: u64,
     ) {
@@ -46,8 +46,8 @@ impl TaskJob {
         }
         self.changes.attempts_told += 1;
         let by = match by {
-            Holder::Worker(worker) => ("worker", worker.to_string()),
-            Holder::Training(job) => ("training", job.to_string()),
+            Assignee::Worker(worker) => ("worker", worker.to_string()),
+            Assignee::Training(job) => ("training", job.to_string()),
         };
         let attempt = self.graph.slot(task).attempts.to_string();
         let mut fields = vec![("task", self.display(task)), ("attempt", attempt), by];

@@ -2,7 +2,7 @@
 
 use super::{
     adding::ReferenceScope,
-    attempt_events::Holder,
+    attempt_events::Assignee,
     backoff::{pause_us, seed},
     graph::EdgeKind,
     job::{RetryState, TaskJob},
@@ -77,7 +77,7 @@ impl TaskJob {
             self.fail(task, Failure { cause: FailureCause::Worker, code, reason }, now_us);
             return self.end_if_all_is_over(now_us);
         }
-        let (by, preview) = (Holder::Worker(worker), end.preview);
+        let (by, preview) = (Assignee::Worker(worker), end.preview);
         match end.outcome {
             Outcome::Value(value) => {
                 self.record_done(task, &by, now_us);
@@ -178,11 +178,11 @@ impl TaskJob {
         let reason = format!("its worker {worker} was lost");
         let code = CRASHED_TOO_OFTEN.to_owned();
         let failure = Failure { cause: FailureCause::Worker, code, reason };
-        self.attempt_failed(task, &Holder::Worker(worker), failure, now_us);
+        self.attempt_failed(task, &Assignee::Worker(worker), failure, now_us);
     }
 
     /// An attempt failed: the task is tried again while its budget lasts.
-    pub(super) fn attempt_failed(&mut self, task: u32, by: &Holder, failure: Failure, now_us: u64) {
+    pub(super) fn attempt_failed(&mut self, task: u32, by: &Assignee, failure: Failure, now_us: u64) {
         self.give_back_followers(task);
         self.record_failed(task, by, &failure, now_us);
         let rules = &self.class_of(task).class.rules;
@@ -237,7 +237,7 @@ impl TaskJob {
     }
 
     /// A task has ended, and adds tasks.
-    fn spawned(&mut self, task: u32, by: &Holder, spawned: Spawned, preview: Option<Preview>, now_us: u64) {
+    fn spawned(&mut self, task: u32, by: &Assignee, spawned: Spawned, preview: Option<Preview>, now_us: u64) {
         let Spawned { classes, tasks, value } = spawned;
         let continues = match &value {
             Ok(_) => None,

@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{TaskJob, attempt_events::Holder, record::Argument, values::ValueWithPreview};
+use super::{TaskJob, attempt_events::Assignee, record::Argument, values::ValueWithPreview};
 use crate::{
     core::{Core, Effect, Evaluation, Job, Phase, panics::Handling, state_machine::SHARD_LOST},
     ids::JobId,
@@ -309,7 +309,7 @@ impl TaskJob {
 
     /// The training of a task is over.
     fn training_ended(&mut self, task: u32, trained: Result<Trained, Failure>, now_us: u64) {
-        let by = Holder::Training(self.training_of(task));
+        let by = Assignee::Training(self.training_of(task));
         self.trainings.open.remove(&task);
         self.clear_queue_deadline(task);
         let ended = trained.and_then(|trained| {

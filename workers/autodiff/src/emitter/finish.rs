@@ -35,7 +35,7 @@ impl Emitter {
     }
 }
 
-/// Lets an old model speak [`LEAST_OPSET`]. A model with RoiAlign, whose default mode changed in 16, stays as it is.
+/// Lets an old model use [`LEAST_OPSET`]. A model with RoiAlign, whose default mode changed in 16, stays as it is.
 fn raise_opset(model: &mut ModelProto) {
     if model.graph.iter().flat_map(|graph| &graph.node).any(|node| node.op_type == "RoiAlign") {
         return;

@@ -65,7 +65,7 @@ pub(crate) fn run(args: &ChaosArgs) -> Result<(), Failure> {
     let seed = args.seed.unwrap_or_else(rand::random);
     say(&format!("seed {seed}, state {}", dir.display()));
 
-    let seen = Seen::default();
+    let seen = Observed::default();
     let outcome = block_on(chaos(&dir, seed, args.size(), &plan, &seen));
     match outcome {
         Ok(Checked { graphs, values, trainings }) => print(&format!(
@@ -84,12 +84,12 @@ pub(crate) fn run(args: &ChaosArgs) -> Result<(), Failure> {
 
 /// What was seen of the accidents.
 #[derive(Default)]
-struct Seen {
+struct Observed {
     counts: FaultCounts,
     resume_times: ResumeTimes,
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for Observed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "accidents: {}\n{}", self.counts, self.resume_times)
     }
@@ -134,7 +134,7 @@ async fn chaos(
     mut seed: u64,
     size: ClusterSize,
     plan: &FaultPlan,
-    Seen { counts, resume_times }: &Seen,
+    Observed { counts, resume_times }: &Observed,
 ) -> Result<Checked, Failure> {
     let mut stop =
         StopSignal::listen(false).map_err(|source| CliError::Path { path: "signals".into(), source })?;

@@ -1,6 +1,6 @@
 //! One file of a job, which `status`, `tasks`, `events` and `explain` read where there is no cluster.
 //!
-//! Lines of JSON: what the file is, the job, its events, then its general tasks or the stories of its barriers and
+//! Lines of JSON: what the file is, the job, its events, then its general tasks or the explanations of its barriers and
 //! tasks, and a last line that says how long all before it is. So a graph of any size is written and read with no more
 //! than a page of it in memory, and a file that was cut is known without reading it.
 //!

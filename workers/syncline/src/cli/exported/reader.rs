@@ -141,22 +141,22 @@ impl Export {
         Ok(states)
     }
 
-    /// The story of a barrier of a training.
+    /// The explanation of a barrier of a training.
     pub(crate) fn explain_barrier(&self, barrier: Superstep) -> Result<BarrierExplanation, ExportError> {
         for line in self.lines()? {
             match line? {
-                Line::Barrier(story) if story.barrier == barrier => return Ok(story),
+                Line::Barrier(kept) if kept.barrier == barrier => return Ok(kept),
                 _ => {}
             }
         }
         Err(self.lacks(format!("barrier {barrier}")))
     }
 
-    /// The story of a task of a training.
+    /// The explanation of a task of a training.
     pub(crate) fn explain_task(&self, task: &TaskId) -> Result<TaskExplanation, ExportError> {
         for line in self.lines()? {
             match line? {
-                Line::Node(story) if story.task == *task => return Ok(story),
+                Line::Node(kept) if kept.task == *task => return Ok(kept),
                 _ => {}
             }
         }

@@ -52,27 +52,27 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
                 print(&tasks::explain(&source, &job.id, &name).await?)
             }
             (Some(task), _) => {
-                let story = source.explain_task(&job.id, task).await?;
-                if args.json { print_json(&story) } else { print(&task_in_words(&story)) }
+                let explained = source.explain_task(&job.id, task).await?;
+                if args.json { print_json(&explained) } else { print(&task_in_words(&explained)) }
             }
             (None, Some(barrier)) => {
-                let story = source.explain_barrier(&job.id, barrier).await?;
+                let explained = source.explain_barrier(&job.id, barrier).await?;
                 if args.json {
-                    return print_json(&story);
+                    return print_json(&explained);
                 }
-                print(&barrier_in_words(&story, &job, source.now_ms()))
+                print(&barrier_in_words(&explained, &job, source.now_ms()))
             }
             (None, None) => Ok(()),
         }
     })
 }
 
-fn task_in_words(story: &TaskExplanation) -> String {
-    let mut lines = vec![format!("{}: {}", story.task, story.state)];
-    lines.extend(story.reasons.iter().map(|reason| format!("  {reason}")));
-    if !story.needs.is_empty() {
+fn task_in_words(explained: &TaskExplanation) -> String {
+    let mut lines = vec![format!("{}: {}", explained.task, explained.state)];
+    lines.extend(explained.reasons.iter().map(|reason| format!("  {reason}")));
+    if !explained.needs.is_empty() {
         lines.push("needs".into());
-        lines.extend(story.needs.iter().map(|(task, state)| format!("  {task}: {state}")));
+        lines.extend(explained.needs.iter().map(|(task, state)| format!("  {task}: {state}")));
     }
     lines.join("\n")
 }
@@ -81,21 +81,21 @@ fn ms(us: Option<u64>) -> String {
     us.map_or_else(|| "-".into(), |us| format!("{:.1}", us as f64 / 1000.0))
 }
 
-fn barrier_in_words(story: &BarrierExplanation, job: &JobStatus, now_ms: u64) -> String {
+fn barrier_in_words(explained: &BarrierExplanation, job: &JobStatus, now_ms: u64) -> String {
     let mut lines = vec![
-        format!("barrier/{}: {}", story.barrier, story.state),
-        format!("rule     {}", story.why.rule),
-        format!("because  {}", story.why.reason),
+        format!("barrier/{}: {}", explained.barrier, explained.state),
+        format!("rule     {}", explained.why.rule),
+        format!("because  {}", explained.why.reason),
     ];
-    lines.extend(story.why.figures.iter().map(|(name, value)| format!("           {name} = {value:.3}")));
-    if story.expected_us.is_some() {
+    lines.extend(explained.why.figures.iter().map(|(name, value)| format!("           {name} = {value:.3}")));
+    if explained.expected_us.is_some() {
         lines.push(format!(
             "chosen   meet {} ms after it opened; the longest predicted wait is {} ms",
-            ms(story.expected_us),
-            ms(story.span_us)
+            ms(explained.expected_us),
+            ms(explained.span_us)
         ));
     }
-    let alternatives = story.alternatives.iter();
+    let alternatives = explained.alternatives.iter();
     lines.extend(alternatives.map(|w| {
         format!(
             "weighed  meet after {} ms, with a longest wait of {} ms",
@@ -103,22 +103,22 @@ fn barrier_in_words(story: &BarrierExplanation, job: &JobStatus, now_ms: u64) ->
             ms(Some(w.span_us))
         )
     }));
-    if story.predicted_wait_us.is_some() || story.actual_wait_us.is_some() {
+    if explained.predicted_wait_us.is_some() || explained.actual_wait_us.is_some() {
         lines.push(format!(
             "waits    predicted {} ms, actual {} ms, of all workers together",
-            ms(story.predicted_wait_us),
-            ms(story.actual_wait_us)
+            ms(explained.predicted_wait_us),
+            ms(explained.actual_wait_us)
         ));
     }
-    if story.closed_us.is_some() {
-        lines.push(format!("closed   {} ms after it opened", ms(story.closed_us)));
+    if explained.closed_us.is_some() {
+        lines.push(format!("closed   {} ms after it opened", ms(explained.closed_us)));
     }
     lines.push(String::new());
-    lines.push(workers(&story.workers));
-    for w in story.workers.iter().filter(|w| w.awaited) {
+    lines.push(workers(&explained.workers));
+    for w in explained.workers.iter().filter(|w| w.awaited) {
         lines.push(format!("waits for {}", display_name(&w.name, &w.worker.to_string())));
     }
-    for (w, slow) in story.workers.iter().filter_map(|w| Some((w, w.straggler?))) {
+    for (w, slow) in explained.workers.iter().filter_map(|w| Some((w, w.straggler?))) {
         let called = display_name(&w.name, &w.worker.to_string());
         let words = slow_worker(&called, slow.factor, slow.since_ms, job, now_ms);
         lines.push(format!("slow: {words}"));

@@ -84,7 +84,7 @@ struct Input {
 #[derive(Debug, Serialize)]
 struct Answer {
     algorithm: Algorithm,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// As asked for.
     early: Option<Slack>,
     /// The longest wait.
     span: Time,
