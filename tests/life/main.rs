@@ -16,6 +16,7 @@ mod rig;
 
 // Tests run in the order of their names, and this one compiles a program.
 mod another_workspace;
+mod away;
 mod checkpoints;
 mod detached;
 mod disk;

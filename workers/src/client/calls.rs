@@ -1,6 +1,9 @@
 //! The calls that the engine answers, typed, and repeated while it is away.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
 
 use serde::de::DeserializeOwned;
 use syncline_engine::{
@@ -8,7 +11,7 @@ use syncline_engine::{
         CallError, CheckpointParts, ClientServiceClient, Collected, EngineFault, InactiveReason, JobRecord,
         JobStream, StreamCursor, StreamEntry, within,
     },
-    status::{EngineStatus, Entry, JobEvent, JobStatus, JobView, LiveWorker, MetricsPoint},
+    status::{EngineStatus, Entry, JobEvent, JobPhase, JobStatus, JobView, LiveWorker, MetricsPoint},
 };
 use syncline_scheduler::{
     core::{BarrierExplanation, KeptExplanations, TaskExplanation},
@@ -18,14 +21,12 @@ use syncline_scheduler::{
 };
 use tarpc::client::RpcError;
 
-use super::{Cancellation, Client, ClientError};
+use super::{Cancellation, Client, ClientError, Patience};
 
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long a call that may be repeated is repeated while the engine is away.
-const RETRY_LIMIT: Duration = Duration::from_secs(20);
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// How long a job is waited for that nobody can be asked about: it may go on all the same.
-const WAIT_LIMIT: Duration = Duration::from_secs(300);
+pub(super) const WAIT: Patience = Patience::all(Duration::from_secs(300));
 /// Pause between two polls of a job that is waited for.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Removing files takes a while where there are many.
@@ -45,7 +46,9 @@ impl Client {
             CallError::Panicked { .. } => ClientError::Panicked(source),
             source => ClientError::Unreachable { address: address(), source },
         };
-        Ok(self.link.call(call).await.map_err(failed)??)
+        let answer = self.link.call(call).await.map_err(failed)?;
+        self.has_met.store(true, Ordering::Relaxed);
+        Ok(answer?)
     }
 
     /// Asks each engine once at most, until one leads.
@@ -73,39 +76,58 @@ impl Client {
         self.link.addresses().count() == 1 && standby(error) && !self.link.has_hint()
     }
 
-    /// A call that changes nothing is repeated while the engine is away. What is wrong with Redis is said at once: that
-    /// seldom passes by itself.
-    pub(super) async fn retry_while_away<T, F>(
-        &self,
-        call: impl Fn(ClientServiceClient) -> F,
-    ) -> Result<T, ClientError>
+    /// A call that may be made twice is repeated as long as this client is patient.
+    pub(super) async fn retry<T, F>(&self, call: impl Fn(ClientServiceClient) -> F) -> Result<T, ClientError>
     where
         F: Future<Output = Result<Result<T, EngineFault>, RpcError>>,
     {
-        self.retry_while(RETRY_LIMIT, ClientError::is_away, call).await
+        self.retry_for(self.patience, call).await
     }
 
-    /// A call that may be made twice is repeated while it fails in a way that passes.
-    pub(super) async fn retry_while<T, F>(
+    /// The same, as long as this.
+    pub(super) async fn retry_for<T, F>(
         &self,
-        limit: Duration,
-        passes: impl Fn(&ClientError) -> bool,
+        patience: Patience,
         call: impl Fn(ClientServiceClient) -> F,
     ) -> Result<T, ClientError>
     where
         F: Future<Output = Result<Result<T, EngineFault>, RpcError>>,
     {
-        let deadline = tokio::time::Instant::now() + limit;
+        let since = tokio::time::Instant::now();
         loop {
             let error = match self.once(&call).await {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
-            let late = tokio::time::Instant::now() >= deadline;
-            if !passes(&error) || self.names_only_a_standby(&error) || late {
+            let limit = patience.limit(&error, self.has_met.load(Ordering::Relaxed));
+            let goes_on = limit.is_some_and(|limit| since.elapsed() < limit);
+            if !goes_on || self.names_only_a_standby(&error) {
                 return Err(error);
             }
             tokio::time::sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    /// A call that ends something, repeated in the same way. If its answer was lost, `is_ended` says of the next one that it has
+    /// done its work.
+    async fn retry_ending<F>(
+        &self,
+        is_ended: impl Fn(&EngineFault) -> bool,
+        call: impl Fn(ClientServiceClient) -> F,
+    ) -> Result<(), ClientError>
+    where
+        F: Future<Output = Result<Result<(), EngineFault>, RpcError>>,
+    {
+        let calls = AtomicU32::new(0);
+        let answer = self.retry(|client| {
+            calls.fetch_add(1, Ordering::Relaxed);
+            call(client)
+        });
+        match answer.await {
+            Err(ClientError::Refused(fault)) if calls.load(Ordering::Relaxed) > 1 && is_ended(&fault) => {
+                Ok(())
+            }
+            answer => answer,
         }
     }
 
@@ -117,7 +139,7 @@ impl Client {
 
     /// Addresses of the parameter shards, waiting until all are there.
     pub async fn shards(&self) -> Result<Vec<String>, ClientError> {
-        self.retry_while_away(|c| async move { c.shards(within(CALL_TIMEOUT)).await }).await
+        self.retry(|c| async move { c.shards(within(CALL_TIMEOUT)).await }).await
     }
 
     /// Submits a spec whose blobs are uploaded. Returns when it is committed in Redis, and tells whether it is a new job: the
@@ -126,7 +148,7 @@ impl Client {
     pub async fn submit_spec(&self, spec: JobSpec, replace: bool) -> Result<bool, ClientError> {
         let nonce: u32 = rand::random();
         let there = self
-            .retry_while(RETRY_LIMIT, ClientError::is_passing, |c| {
+            .retry_for(Patience::all(self.patience.engine), |c| {
                 let spec = spec.clone();
                 async move { c.submit(within(CALL_TIMEOUT), spec, nonce, replace).await }
             })
@@ -136,17 +158,20 @@ impl Client {
 
     /// Removes a job that is over or damaged, with all that is stored of it but its snapshot files.
     pub async fn delete(&self, job: &JobId) -> Result<(), ClientError> {
-        self.once(|c| {
-            let job = job.clone();
-            async move { c.delete(within(CALL_TIMEOUT), job).await }
-        })
+        self.retry_ending(
+            |fault| matches!(fault, EngineFault::UnknownJob { .. }),
+            |c| {
+                let job = job.clone();
+                async move { c.delete(within(CALL_TIMEOUT), job).await }
+            },
+        )
         .await
     }
 
     /// Removes blobs from the shards that no job names and that came, or were asked for, longer ago than this.
     pub async fn gc(&self, older_than: Duration) -> Result<Collected, ClientError> {
         let older_than_s = older_than.as_secs();
-        self.once(|c| async move { c.gc(within(GC_TIMEOUT), older_than_s).await }).await
+        self.retry(|c| async move { c.gc(within(GC_TIMEOUT), older_than_s).await }).await
     }
 
     /// A complete checkpoint of a training, whose parts the shards keep as blobs for a while.
@@ -159,18 +184,18 @@ impl Client {
             let job = job.clone();
             async move { c.checkpoint(within(CHECKPOINT_TIMEOUT), job, number).await }
         };
-        self.retry_while_away(call).await
+        self.retry(call).await
     }
 
     /// Every job known, oldest first.
     pub async fn jobs(&self) -> Result<Vec<JobStatus>, ClientError> {
-        let jobs = self.retry_while_away(|c| async move { c.jobs(within(CALL_TIMEOUT)).await }).await?;
+        let jobs = self.retry(|c| async move { c.jobs(within(CALL_TIMEOUT)).await }).await?;
         Ok(jobs.iter().map(JobStatus::read_or_damaged).collect::<Result<_, _>>()?)
     }
 
     /// Every live worker, oldest first.
     pub async fn workers(&self) -> Result<Vec<LiveWorker>, ClientError> {
-        let workers = self.retry_while_away(|c| async move { c.workers(within(CALL_TIMEOUT)).await }).await?;
+        let workers = self.retry(|c| async move { c.workers(within(CALL_TIMEOUT)).await }).await?;
         Ok(workers.iter().map(LiveWorker::read).collect::<Result<_, _>>()?)
     }
 
@@ -192,16 +217,11 @@ impl Client {
 
     /// The same as the engine answers it, with every number as text: this is what loses nothing when it is kept.
     pub async fn record(&self, job: &JobId) -> Result<JobRecord, ClientError> {
-        self.poll(job, RETRY_LIMIT, ClientError::is_away).await
+        self.poll(job, self.patience).await
     }
 
-    async fn poll(
-        &self,
-        job: &JobId,
-        limit: Duration,
-        passes: impl Fn(&ClientError) -> bool,
-    ) -> Result<JobRecord, ClientError> {
-        self.retry_while(limit, passes, |c| {
+    async fn poll(&self, job: &JobId, patience: Patience) -> Result<JobRecord, ClientError> {
+        self.retry_for(patience, |c| {
             let job = job.clone();
             async move { c.job(within(POLL_TIMEOUT), job).await }
         })
@@ -244,7 +264,7 @@ impl Client {
         stream: JobStream,
         after: Option<StreamCursor>,
     ) -> Result<Vec<StreamEntry>, ClientError> {
-        self.retry_while_away(|c| {
+        self.retry(|c| {
             let job = job.clone();
             async move { c.stream(within(CALL_TIMEOUT), job, stream, after).await }
         })
@@ -257,7 +277,7 @@ impl Client {
         job: &JobId,
         barrier: Superstep,
     ) -> Result<BarrierExplanation, ClientError> {
-        self.retry_while_away(|c| {
+        self.retry(|c| {
             let job = job.clone();
             async move { c.explain_barrier(within(CALL_TIMEOUT), job, barrier).await }
         })
@@ -266,7 +286,7 @@ impl Client {
 
     /// Why a task is in the state it is in.
     pub async fn explain_task(&self, job: &JobId, task: &TaskId) -> Result<TaskExplanation, ClientError> {
-        self.retry_while_away(|c| {
+        self.retry(|c| {
             let (job, task) = (job.clone(), task.clone());
             async move { c.explain_task(within(CALL_TIMEOUT), job, task).await }
         })
@@ -275,7 +295,7 @@ impl Client {
 
     /// Why each barrier and each task that is kept of a training is where it is, all as of one commit.
     pub async fn explain_kept(&self, job: &JobId) -> Result<KeptExplanations, ClientError> {
-        self.retry_while_away(|c| {
+        self.retry(|c| {
             let job = job.clone();
             async move { c.explain_kept(within(CALL_TIMEOUT), job).await }
         })
@@ -291,10 +311,13 @@ impl Client {
     /// The same, with a reason or another grace.
     pub async fn cancel_with(&self, job: &JobId, how: &Cancellation) -> Result<(), ClientError> {
         let grace_ms = u64::try_from(how.grace.as_millis()).unwrap_or(u64::MAX);
-        self.once(|c| {
-            let (job, reason) = (job.clone(), how.reason.clone());
-            async move { c.cancel(within(CALL_TIMEOUT), job, reason, grace_ms).await }
-        })
+        self.retry_ending(
+            |fault| matches!(fault, EngineFault::Over { state, .. } if state == JobPhase::Canceled.word()),
+            |c| {
+                let (job, reason) = (job.clone(), how.reason.clone());
+                async move { c.cancel(within(CALL_TIMEOUT), job, reason, grace_ms).await }
+            },
+        )
         .await
     }
 
@@ -302,7 +325,7 @@ impl Client {
     /// its code. Fails as well when no poll has succeeded for five minutes.
     pub async fn wait(&self, job: &JobId, mut on_poll: impl FnMut(&JobView)) -> Result<JobView, ClientError> {
         loop {
-            let view = JobView::read(&self.poll(job, WAIT_LIMIT, ClientError::is_passing).await?)?;
+            let view = JobView::read(&self.poll(job, WAIT).await?)?;
             on_poll(&view);
             if view.job.is_over() {
                 return ClientError::of_outcome(&view.job).map(|()| view);

@@ -97,6 +97,9 @@ impl ClientError {
                 "name the token file of this cluster with --token-file, or its state directory with --state-dir"
                     .to_owned()
             }
+            Self::Unreachable { source: CallError::Hello(HelloError::Version { .. }), .. } => {
+                "this program and the engine are of different releases: use the same one everywhere".to_owned()
+            }
             Self::Unreachable { .. } => {
                 "is `syncline up` running, and do --engine and --token-file belong to it?".to_owned()
             }

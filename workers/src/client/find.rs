@@ -13,7 +13,7 @@ use syncline_engine::{
     status::EngineStatus,
 };
 
-use super::{Client, ClientError};
+use super::{Client, ClientError, Patience};
 
 /// What stands in an address in the place of user name and password.
 const HIDDEN: &str = "***@";
@@ -196,10 +196,11 @@ impl Client {
         Ok(Self::new(engines, token))
     }
 
-    /// A client whose engine has answered once, and what it said. Later calls are repeated while the engine is away; one
-    /// that cannot be reached at all is an error at once.
+    /// A client for somebody who looks on ([`Patience::AT_A_KEYBOARD`]), whose engine has answered once, and what it said. An
+    /// engine that cannot be reached at all is an error at once.
     pub async fn connect(cluster: &Cluster) -> Result<(Self, EngineStatus), ClientError> {
         let client = Self::new(cluster.engines.clone(), cluster.token.clone());
+        let client = client.with_patience(Patience::AT_A_KEYBOARD);
         let engine = client.engine().await?;
         Ok((client, engine))
     }

@@ -9,9 +9,12 @@ mod checkpoint;
 mod error;
 mod find;
 mod models;
+mod patience;
 mod submit;
 mod tasks;
 mod weights;
+
+use std::sync::{Arc, atomic::AtomicBool};
 
 use syncline_engine::rpc::{ClientServiceClient, EngineAddresses, EngineLink, Token, hello::Role};
 
@@ -22,6 +25,7 @@ pub use cancellation::Cancellation;
 pub use checkpoint::SavedCheckpoint;
 pub use error::ClientError;
 pub use find::{Cluster, FindError, RunningCluster, load_token, state_dir, token_file};
+pub use patience::Patience;
 pub use submit::Submitted;
 pub use tasks::TaskError;
 pub use weights::{FetchError, Parameter, Weights};
@@ -31,6 +35,9 @@ pub use weights::{FetchError, Parameter, Weights};
 pub struct Client {
     link: EngineLink<ClientServiceClient>,
     token: Token,
+    patience: Patience,
+    /// Whether an engine has ever answered.
+    has_met: Arc<AtomicBool>,
     /// Where models are loaded; `None`: with the ONNX Runtime that is found on this machine, or fetched.
     #[cfg(feature = "train")]
     models: Option<ModelHost>,
@@ -43,9 +50,17 @@ impl Client {
         Self {
             link: EngineLink::new(engines.into(), Role::Client, token.clone(), open),
             token,
+            patience: Patience::default(),
+            has_met: Arc::default(),
             #[cfg(feature = "train")]
             models: None,
         }
+    }
+
+    /// The same client, whose calls are repeated for so long.
+    #[must_use]
+    pub fn with_patience(self, patience: Patience) -> Self {
+        Self { patience, ..self }
     }
 
     /// The same client, which loads models here.

@@ -1,7 +1,5 @@
 //! A graph of calls becomes a job.
 
-use std::time::Duration;
-
 use syncline_engine::rpc::within;
 use syncline_ps::client::Addresses;
 use syncline_scheduler::{
@@ -19,15 +17,13 @@ use crate::{
     functions::{ShardValues, TaskGraph, move_large_constants},
 };
 
-/// How long each part of a graph is sent again while the engine is away.
-const SEND_LIMIT: Duration = Duration::from_secs(60);
-
 impl Client {
     /// Uploads large constants and submits. Returns when the whole graph is committed in Redis and the job has begun.
     ///
     /// The same graph under the same id is the same job: whoever did not hear the answer asks again, as the same client or as
     /// another one, and gets the job that is there, also when it is over. What a client that died has not sent is sent then:
-    /// a large graph goes in parts. While the engine is away each part is sent again for a minute.
+    /// a large graph goes in parts. While the engine is away each part is sent again, as long as the client is
+    /// [patient](crate::client::Patience).
     ///
     /// # Errors
     /// Nothing is stored of a graph that is refused, as one with the id of a job of another graph is (E130).
@@ -70,7 +66,7 @@ impl Client {
         nonce: u32,
         replace: bool,
     ) -> Result<GraphReceipt, ClientError> {
-        self.retry_while(SEND_LIMIT, ClientError::is_passing, |c| {
+        self.retry(|c| {
             let spec = spec.clone();
             async move { c.submit_graph(within(CALL_TIMEOUT), spec, nonce, replace).await }
         })
@@ -82,14 +78,14 @@ impl Client {
         for range in parts(tasks, first as usize) {
             let first = TaskIndex(range.start as u32);
             let added = self.with_blobs(part(tasks, range)).await?;
-            self.retry_while(SEND_LIMIT, ClientError::is_passing, |c| {
+            self.retry(|c| {
                 let (id, added) = (id.clone(), added.clone());
                 async move { c.extend_graph(within(CALL_TIMEOUT), id, nonce, first, added).await }
             })
             .await?;
         }
         let count = tasks.len() as u32;
-        self.retry_while(SEND_LIMIT, ClientError::is_passing, |c| {
+        self.retry(|c| {
             let id = id.clone();
             async move { c.start_graph(within(CALL_TIMEOUT), id, nonce, count).await }
         })

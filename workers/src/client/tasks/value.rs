@@ -13,7 +13,10 @@ use tokio::time::Instant;
 use super::TaskError;
 use crate::{
     blocking,
-    client::{Client, ClientError, calls::CALL_TIMEOUT},
+    client::{
+        Client, ClientError,
+        calls::{CALL_TIMEOUT, WAIT},
+    },
     functions::{TaskHandle, ValueStore},
 };
 
@@ -24,7 +27,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 impl Client {
     /// What a task gives, once it is done. The handle is that of the graph that was submitted, or of one that was built
-    /// in the same way.
+    /// in the same way. Waits as [`wait`](Self::wait) does: for as long as it takes, and through five minutes without an engine
+    /// or Redis.
     ///
     /// # Errors
     /// E341 if the task failed, was skipped or canceled; E342 if only other tasks took its value, which is then not kept.
@@ -56,7 +60,7 @@ impl Client {
             if let Some(value) = self.value_now(job, task).await? {
                 return Ok(value);
             }
-            let view = self.task(job, task).await?;
+            let view = self.task_within(WAIT, job, task).await?;
             if view.state == TaskState::Done {
                 // It has ended between the two looks.
                 let value = self.value_now(job, task).await?;
@@ -75,7 +79,7 @@ impl Client {
     }
 
     async fn value_now(&self, job: &JobId, task: TaskIndex) -> Result<Option<Value>, ClientError> {
-        self.retry_while_away(|c| {
+        self.retry_for(WAIT, |c| {
             let job = job.clone();
             async move { c.value(within(CALL_TIMEOUT), job, task).await }
         })
