@@ -243,7 +243,7 @@ fn a_job_that_is_canceled_says_why_in_its_summary_its_events_and_of_its_nodes() 
     world.submit(spec("job", "asp", 5), 1);
     world.plane.core.take_commits(2_000_000);
     world.plane.core.handle(2_000_000, Input::Cancel(cancel("job"))).unwrap();
-    let explained = world.job("job").explain_task(&"snapshot".parse().unwrap()).unwrap();
+    let explained = world.job("job").explain_task(&"snapshot".parse().unwrap(), 0).unwrap();
     assert_eq!(explained.reasons, ["the job was canceled before it could end: enough"]);
     let commit = world.plane.core.take_commits(2_000_000).remove(&id("job")).unwrap();
     let reason = ("reason", "enough".to_owned());
@@ -258,10 +258,10 @@ fn iterations_of_somebody_who_has_left_are_not_planned() {
     let (_, leaves) = (world.join(1, "stays"), world.join(2, "leaves"));
     world.submit(spec("job", "asp", 100), 1);
     let never = "it/w2/9999".parse().unwrap();
-    assert_eq!(world.job("job").explain_task(&never).unwrap().state, "planned");
+    assert_eq!(world.job("job").explain_task(&never, 0).unwrap().state, "planned");
     world.report(leaves, lacks);
     let job = world.job("job");
-    assert_eq!(job.explain_task(&never), None);
+    assert_eq!(job.explain_task(&never, 0), None);
     let why = job.why_absent(&never);
     assert!(why.starts_with("; leaves (w2) has left after ") && why.ends_with(" iterations"), "{why}");
 }

@@ -112,12 +112,34 @@ fn what_takes_all_slots_of_a_worker_lets_others_go_to_the_next_one() {
         leased(core).into_iter().map(|(task, worker, _)| (task, worker)).collect()
     };
     assert_eq!(on(&core), [(0, "w1".to_owned())]);
+    assert_eq!(reason(&core, 1), format!("all slots are taken: w1 has f (task 0 of {})", id()));
     join(&mut core, 2, 2, of(0, 0));
     assert_eq!(on(&core), [(0, "w1".to_owned()), (1, "w2".to_owned())]);
     // A turn gives no worker more than its share of what is there.
     end(&mut core, 2, 1, 1, done(), 3);
     core.handle(4, Input::Tick).unwrap();
     assert_eq!(on(&core)[1..], [(2, "w2".to_owned()), (3, "w2".to_owned())]);
+}
+
+#[test]
+fn what_has_a_higher_priority_goes_first_whatever_was_there_before() {
+    let mut core = Core::new(1);
+    let urgent = TaskClass { rules: Rules { priority: 7, ..Rules::default() }, ..class(of(0, 0)) };
+    // Each takes the whole worker, so that nothing is leased ahead.
+    let whole = |class: TaskClass| TaskClass {
+        rules: Rules { needs: Needs { slots: 2, ..Needs::default() }, ..class.rules },
+        ..class
+    };
+    let classes = vec![whole(class(of(0, 0))), whole(urgent)];
+    submit(&mut core, classes, vec![task(0, &[]), task(0, &[]), task(1, &[]), task(1, &[])]);
+    join(&mut core, 1, 2, of(0, 0));
+    let mut order = Vec::new();
+    for now_us in 3..7 {
+        let (task, _, attempt) = leased(&core)[0].clone();
+        order.push(task);
+        end(&mut core, 1, task, attempt, done(), now_us);
+    }
+    assert_eq!(order, [2, 3, 0, 1]);
 }
 
 #[test]

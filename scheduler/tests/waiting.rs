@@ -2,6 +2,7 @@
 
 use syncline_scheduler::{
     core::{Assignment, BarrierExplanation, Input, Iterated, Outcome, TaskReport, Work},
+    graph::TaskId,
     ids::{Incarnation, Superstep},
     sim::{training, training_job},
 };
@@ -112,4 +113,27 @@ fn a_job_that_stands_says_for_whom_until_it_goes_on() {
     report(&mut world, b, 0);
     world.give(Input::Tick);
     assert_eq!(waits_for(&world), None);
+}
+
+#[test]
+fn a_barrier_says_who_is_late_and_by_how_much() {
+    let (mut world, [a, b]) = world("elastic-bsp:4");
+    let ordered = |world: &World| {
+        let all = (0..100).filter_map(|n| world.job("job").explain_barrier(Superstep(n)));
+        all.into_iter().find(|barrier| barrier.state == "ordered" && barrier.expected_us.is_some())
+    };
+    for _ in 0..50 {
+        if ordered(&world).is_some() {
+            break;
+        }
+        world.now_us += STEP_US;
+        [a, b].iter().for_each(|worker| drop(world.report(*worker, done)));
+    }
+    let task = TaskId::Barrier(ordered(&world).unwrap().barrier);
+    let said =
+        |world: &World, now_us| world.job("job").explain_task(&task, now_us).unwrap().reasons.join("; ");
+    let early = said(&world, world.now_us);
+    assert!(early.contains("iterations done, expected in "), "{early}");
+    let late = said(&world, world.now_us + 5_000_000);
+    assert!(late.contains("b (w2): ") && late.contains("iterations done, late by 49"), "{late}");
 }

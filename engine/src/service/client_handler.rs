@@ -351,15 +351,17 @@ impl ClientService for ClientHandler {
         task: TaskId,
     ) -> Result<TaskExplanation, EngineFault> {
         let what = format!("task {task}");
+        let now_us = self.0.dispatcher()?.clock.now_us();
         let read = self.read(&job, &what).await?;
-        read.explain_task(&task).ok_or_else(|| {
+        read.explain_task(&task, now_us).ok_or_else(|| {
             let kept = read.why_absent(&task);
             EngineFault::NothingKnown { job, what, kept }
         })
     }
 
     async fn explain_kept(self, _: Context, job: JobId) -> Result<KeptExplanations, EngineFault> {
-        Ok(self.read(&job, "iterations and barriers").await?.explain_kept())
+        let now_us = self.0.dispatcher()?.clock.now_us();
+        Ok(self.read(&job, "iterations and barriers").await?.explain_kept(now_us))
     }
 
     async fn about(self, _: Context) -> Result<BTreeMap<String, String>, EngineFault> {

@@ -20,10 +20,10 @@ use crate::{
 
 impl Job {
     /// The explanations of all barriers and tasks that the graph has now.
-    pub fn explain_kept(&self) -> KeptExplanations {
+    pub fn explain_kept(&self, now_us: u64) -> KeptExplanations {
         KeptExplanations {
             barriers: self.supersteps.keys().filter_map(|barrier| self.explain_barrier(*barrier)).collect(),
-            tasks: self.tasks.keys().filter_map(|task| self.explain_task(task)).collect(),
+            tasks: self.tasks.keys().filter_map(|task| self.explain_task(task, now_us)).collect(),
         }
     }
 
@@ -100,14 +100,14 @@ impl Job {
     }
 
     /// The explanation of a task; `None` if the graph never had or will not have it.
-    pub fn explain_task(&self, id: &TaskId) -> Option<TaskExplanation> {
-        let Some(task) = self.tasks.get(id) else { return self.absent(id) };
+    pub fn explain_task(&self, id: &TaskId, now_us: u64) -> Option<TaskExplanation> {
+        let Some(task) = self.tasks.get(id) else { return self.absent(id, now_us) };
         let needs = task.control.iter().chain(&task.version);
         let needs = needs.map(|need| (need.clone(), self.state_word(need))).collect();
         Some(TaskExplanation {
             task: id.clone(),
             state: task.state.word().to_owned(),
-            reasons: self.reasons(id, task),
+            reasons: self.reasons(id, task, now_us),
             needs,
         })
     }
@@ -117,14 +117,14 @@ impl Job {
         self.tasks.get(id).map_or("done", |t| t.state.word()).to_owned()
     }
 
-    fn reasons(&self, id: &TaskId, task: &Task) -> Vec<String> {
+    fn reasons(&self, id: &TaskId, task: &Task, now_us: u64) -> Vec<String> {
         match &task.state {
             TrainingTaskState::Waiting { .. } => vec!["it starts when everything it needs is done".into()],
             TrainingTaskState::Ready => match &self.state.waiting_for {
                 Some(waits) => vec![format!("the job waits for {waits}")],
                 None => vec!["everything it needs is done; no worker is free for it".into()],
             },
-            TrainingTaskState::Leased { holder, .. } => self.under_way(id, task, *holder),
+            TrainingTaskState::Leased { holder, .. } => self.under_way(id, task, *holder, now_us),
             TrainingTaskState::Done => vec!["it is done".into()],
             TrainingTaskState::Failed { code, reason } => vec![format!("it failed: [{code}] {reason}")],
             TrainingTaskState::Lost => {
@@ -140,12 +140,12 @@ impl Job {
         }
     }
 
-    fn under_way(&self, id: &TaskId, task: &Task, holder: Holder) -> Vec<String> {
+    fn under_way(&self, id: &TaskId, task: &Task, holder: Holder, now_us: u64) -> Vec<String> {
         let mut reasons = Vec::new();
         for need in &task.version {
             match need {
                 TaskId::Barrier(n) if n.0 >= self.state.closed => {
-                    reasons.push(format!("its pull waits for {need}: {}", self.barrier_waits(*n)));
+                    reasons.push(format!("its pull waits for {need}: {}", self.barrier_waits(*n, now_us)));
                 }
                 TaskId::Clock(clock) if self.clocks.lowest().is_some_and(|low| low < *clock) => {
                     reasons.push(format!("its pull waits for {need}: {}", self.clock_waits(*clock)));
@@ -154,7 +154,7 @@ impl Job {
             }
         }
         match (id, holder) {
-            (TaskId::Barrier(n), _) => reasons = vec![self.barrier_waits(*n)],
+            (TaskId::Barrier(n), _) => reasons = vec![self.barrier_waits(*n, now_us)],
             (TaskId::Clock(clock), _) => reasons = vec![self.clock_waits(*clock)],
             (TaskId::Iteration { seq, .. }, Holder::Worker(worker)) => {
                 let before = seq - self.members.get(&worker).map_or(0, |m| m.finished) - 1;
@@ -178,27 +178,15 @@ impl Job {
     }
 
     /// Whom a barrier waits for, in words.
-    fn barrier_waits(&self, barrier: Superstep) -> String {
+    fn barrier_waits(&self, barrier: Superstep, now_us: u64) -> String {
         let Some(explained) = self.explain_barrier(barrier) else { return "it is not begun".into() };
+        let since_us = now_us.saturating_sub(self.supersteps[&barrier].opened_us);
         let missing = explained.workers.iter().filter(|w| w.awaited);
         let missing: Vec<String> = missing
-            .map(|w| match w.iterations {
-                Some(all) => {
-                    format!(
-                        "{}: {} of {all} iterations done{}",
-                        self.display_name(w.worker),
-                        w.done,
-                        straggling(w.straggler)
-                    )
-                }
-                None => {
-                    format!(
-                        "{}: {} iterations done{}",
-                        self.display_name(w.worker),
-                        w.done,
-                        straggling(w.straggler)
-                    )
-                }
+            .map(|w| {
+                let of_all = w.iterations.map(|all| format!(" of {all}")).unwrap_or_default();
+                let (name, late) = (self.display_name(w.worker), lateness(w.expected_us, since_us));
+                format!("{name}: {}{of_all} iterations done{late}{}", w.done, straggling(w.straggler))
             })
             .collect();
         match (&self.supersteps[&barrier].phase, missing.is_empty()) {
@@ -224,7 +212,7 @@ impl Job {
     }
 
     /// A task that is not in the graph: over and forgotten, or not granted yet.
-    fn absent(&self, id: &TaskId) -> Option<TaskExplanation> {
+    fn absent(&self, id: &TaskId, now_us: u64) -> Option<TaskExplanation> {
         let explained = |state: &str, reason: String| {
             Some(TaskExplanation {
                 task: id.clone(),
@@ -237,7 +225,7 @@ impl Job {
         match *id {
             TaskId::Barrier(n) if n.0 < self.state.closed => explained("done", forgotten),
             TaskId::Barrier(n) if self.supersteps.contains_key(&n) => {
-                explained("planned", self.barrier_waits(n))
+                explained("planned", self.barrier_waits(n, now_us))
             }
             TaskId::Clock(clock) => match self.clocks.lowest() {
                 Some(low) if low >= clock => explained("done", forgotten),
@@ -271,6 +259,15 @@ impl Job {
         }
         let worker = self.display_name(worker);
         format!("not granted yet: {worker} is at {} of {} granted", member.finished, member.granted)
+    }
+}
+
+/// How far behind what was expected of it somebody is, in words.
+fn lateness(expected_us: Option<u64>, since_us: u64) -> String {
+    match expected_us {
+        None => String::new(),
+        Some(at) if at < since_us => format!(", late by {} ms", (since_us - at) / 1000),
+        Some(at) => format!(", expected in {} ms", (at - since_us) / 1000),
     }
 }
 

@@ -170,6 +170,15 @@ impl Job {
         self.members.iter().filter(|(_, m)| m.membership == Membership::Active).map(|(w, _)| *w)
     }
 
+    /// Whether a worker takes part, or another training slot of its process (0: it has no others).
+    pub(super) fn trains_on(&self, process: u64, worker: Incarnation) -> bool {
+        let is_there = |(member, m): (&Incarnation, &Member)| {
+            m.membership == Membership::Active
+                && (*member == worker || (process != 0 && m.about.process == process))
+        };
+        !self.phase().is_over() && self.members.iter().any(is_there)
+    }
+
     pub(super) fn member_mut(&mut self, worker: Incarnation) -> &mut Member {
         self.changes.job_state = true;
         self.grant_queue.workers.insert(worker);

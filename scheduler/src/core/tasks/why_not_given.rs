@@ -64,12 +64,12 @@ impl Core {
         let is_short = |(worker, about): &&(Incarnation, &WorkerInfo)| {
             self.fleet.free(*worker, offered(about, self.training(*worker, about))).fits(asked) == 0
         };
-        let names = |workers: &[&(Incarnation, &WorkerInfo)]| {
-            workers.iter().map(|(worker, _)| self.worker_name(*worker)).collect::<Vec<_>>().join(", ")
+        let busy = |workers: &[&(Incarnation, &WorkerInfo)]| {
+            workers.iter().map(|(worker, about)| self.has_now(*worker, about)).collect::<Vec<_>>().join("; ")
         };
         let (short, full): (Vec<_>, Vec<_>) = named.iter().partition(is_short);
         if short.is_empty() {
-            return format!("all slots of {} are taken", names(&full));
+            return format!("all slots are taken: {}", busy(&full));
         }
         let has = |(worker, about): &&(Incarnation, &WorkerInfo)| {
             let training = self.training(*worker, about);
@@ -85,9 +85,24 @@ impl Core {
         };
         let mut each: Vec<String> = short.iter().map(has).collect();
         if !full.is_empty() {
-            each.push(format!("all slots of {} are taken, or kept for what came before", names(&full)));
+            each.push(format!("all other slots are taken, or kept for what came before: {}", busy(&full)));
         }
         format!("it needs {}, {}", asked.in_words(asked), each.join("; "))
+    }
+
+    /// What a worker has to do, in words. Cost O(jobs that go on).
+    fn has_now(&self, worker: Incarnation, about: &WorkerInfo) -> String {
+        let trainings = self.jobs.values().filter(|job| job.trains_on(about.process, worker));
+        let trainings = trainings.map(|job| format!("training {}", job.id()));
+        let held = self.task_jobs.values().filter_map(|job| Some((job, job.leases.get(&worker)?)));
+        let calls = held.flat_map(|(job, tasks)| {
+            let name = |task: &u32| job.class_of(*task).class.work.name();
+            tasks.iter().map(move |task| format!("{} (task {task} of {})", name(task), job.id))
+        });
+        let all: Vec<String> = trainings.chain(calls).take(NAMED_IN_A_SENTENCE + 1).collect();
+        let named = &all[..all.len().min(NAMED_IN_A_SENTENCE)];
+        let more = if all.len() > named.len() { " and more" } else { "" };
+        format!("{} has {}{more}", self.worker_name(worker), named.join(", "))
     }
 
     /// Slots of a worker that trainings have.
