@@ -40,5 +40,6 @@ mod stop;
 mod store;
 mod training_slots;
 mod two_engines;
+mod watching;
 
 use cluster::BINARY;

@@ -183,6 +183,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn another_release_is_told_so_at_both_ends() {
+        let token = Token::generate();
+        let (mut a, mut b) = tokio::io::duplex(256);
+        let mut frame = call(Role::Client, &token);
+        frame[4..6].copy_from_slice(&(PROTOCOL_VERSION + 1).to_le_bytes());
+        a.write_all(&frame).await.unwrap();
+        let refused = receive(&mut b, &token, &[Role::Client]).await.unwrap_err();
+        assert!(matches!(refused, HelloError::Version { theirs } if theirs == PROTOCOL_VERSION + 1));
+        let mut answer = [0; ANSWER_BYTES];
+        a.read_exact(&mut answer).await.unwrap();
+        answer[4..6].copy_from_slice(&(PROTOCOL_VERSION - 1).to_le_bytes());
+        let told = read_answer(answer, Role::Client).unwrap_err().to_string();
+        let (theirs, ours) = (PROTOCOL_VERSION - 1, PROTOCOL_VERSION);
+        let wanted =
+            format!("[E122] protocol version {theirs} met version {ours}; use the same release everywhere");
+        assert_eq!(told, wanted);
+    }
+
+    #[tokio::test]
     async fn strangers_are_turned_away() {
         let (mut a, mut b) = tokio::io::duplex(256);
         a.write_all(&[b'x'; CALL_BYTES]).await.unwrap();

@@ -104,7 +104,15 @@ impl Registry {
         Self::default()
     }
 
-    /// Adds a function that does what `function` names. It runs on a thread of its own and may block.
+    /// Adds a function that does what `function` names. It runs on a thread of its own and may block. One of other types does
+    /// not compile:
+    ///
+    /// ```compile_fail
+    /// # use syncline_workers::functions::{Function, Registry};
+    /// const HALF: Function<(u64,), u64> = Function::new("half");
+    /// Registry::new().register(HALF, |n: u64| n as f64 / 2.0)?;
+    /// # Ok::<(), syncline_workers::functions::RegisteredTwice>(())
+    /// ```
     ///
     /// # Errors
     /// E447 if there is one of that name.

@@ -49,7 +49,14 @@ impl TaskGraph {
         Self { id: id.into(), parts: GraphParts::default(), broken: None }
     }
 
-    /// Adds a call.
+    /// Adds a call. Arguments of other types than the function's do not compile:
+    ///
+    /// ```compile_fail
+    /// use syncline_workers::functions::{Function, TaskGraph};
+    ///
+    /// const ADD: Function<(u64, u64), u64> = Function::new("add");
+    /// TaskGraph::new("sum").call(ADD, (1, "two"));
+    /// ```
     pub fn call<I, O>(&mut self, function: Function<I, O>, args: impl CallArguments<I>) -> TaskHandle<O> {
         self.call_with(&CallOptions::new(), function, args)
     }

@@ -74,8 +74,8 @@ pub use syncline_workers::local::{LocalCluster, LocalError, LocalOptions};
 pub use syncline_workers::submit::JobFile;
 pub use syncline_workers::{
     client::{
-        Cancellation, Client, ClientError, Cluster, FetchError, FindError, Parameter, Patience,
-        SavedCheckpoint, Submitted, TaskError, Weights,
+        Cancellation, Client, ClientError, Cluster, EventStream, FetchError, FindError, JobNews, Parameter,
+        Patience, SavedCheckpoint, Submitted, TaskError, Weights,
     },
     export::{ExportError, TrainedModel},
     functions::{

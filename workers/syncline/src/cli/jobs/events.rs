@@ -7,16 +7,16 @@ use syncline_engine::{
     status::{Entry, JobEvent},
 };
 use syncline_scheduler::ids::JobId;
-use syncline_workers::client::{Client, ClientError};
+use syncline_workers::client::{Client, JobNews};
 
 use super::{
     problem::Problem,
     source::{Source, SourceArgs},
 };
-use crate::cli::{Failure, block_on, log_as_command, print, print_json, print_json_line};
+use crate::cli::{Failure, block_on, log_as_command, print, print_json, print_json_line, say};
 
-/// Pause between two looks.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// Pause before the engine is asked again that did not answer.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Debug, clap::Args)]
 pub struct EventsArgs {
@@ -53,32 +53,22 @@ pub(crate) fn run(args: &EventsArgs) -> Result<(), Failure> {
 
 /// Shows what happens until the job is over. While the engine is away, or has trouble with Redis, it says so and goes on.
 async fn follow(client: &Client, args: &EventsArgs) -> Result<(), Failure> {
-    let (mut after, mut problem) = (args.after, Problem::default());
+    let (mut events, mut problem) = (client.watch(&args.job, args.after), Problem::default());
     loop {
-        match look(client, &args.job, after).await {
-            Ok((over, entries)) => {
+        match events.next().await {
+            Ok(None) => return Ok(()),
+            Ok(Some(JobNews::Event(entry))) => {
                 problem.passed();
-                after = entries.last().map(|entry| entry.cursor).or(after);
-                show(&entries, args.json)?;
-                if over {
-                    return Ok(());
-                }
+                show(&[entry], args.json)?;
             }
-            Err(error) if error.is_passing() => problem.say(&error.into()),
+            Ok(Some(_)) => say("events are missing here: a job keeps its newest 200"),
+            Err(error) if error.is_passing() => {
+                problem.say(&error.into());
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
             Err(error) => return Err(error.into()),
         }
-        tokio::time::sleep(LOOK_INTERVAL).await;
     }
-}
-
-/// Whether a job is over, and what has happened since. It is looked at before the events: what ended it is among them.
-async fn look(
-    client: &Client,
-    job: &JobId,
-    after: Option<StreamCursor>,
-) -> Result<(bool, Vec<Entry<JobEvent>>), ClientError> {
-    let over = client.status_once(job).await?.job.is_over();
-    Ok((over, client.events(job, after).await?))
 }
 
 fn show(entries: &[Entry<JobEvent>], json: bool) -> Result<(), Failure> {

@@ -1,0 +1,26 @@
+use std::{env, error::Error, process::ExitCode};
+
+use syncline::{Client, Function, TaskGraph, worker::Worker};
+
+const SQUARE: Function<(u64,), u64> = Function::new("square");
+const SUM: Function<(Vec<u64>,), u64> = Function::new("sum");
+
+fn main() -> ExitCode {
+    if env::args().nth(1).is_some_and(|word| word == "worker") {
+        let worker = Worker::builder().register(SQUARE, |n: u64| n * n);
+        return worker.register(SUM, |all: Vec<u64>| all.iter().sum::<u64>()).main();
+    }
+    client().map_or_else(|error| panic!("{error}"), |()| ExitCode::SUCCESS)
+}
+
+#[tokio::main]
+async fn client() -> Result<(), Box<dyn Error>> {
+    let mut graph = TaskGraph::new("squares");
+    let squares = graph.map(SQUARE, (1..=1000).map(|n| (n,)));
+    let total = graph.call(SUM, (&squares,));
+
+    let client = Client::find()?;
+    let id = client.submit_tasks(&graph).await?;
+    println!("{}", client.get(&id, &total).await?);
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! Everything that happens to a job, in its order.
+
+use std::{collections::VecDeque, time::Duration};
+
+use syncline_engine::{
+    rpc::StreamCursor,
+    status::{Entry, JobEvent},
+};
+use syncline_scheduler::ids::JobId;
+
+use super::{Client, ClientError};
+
+/// Pause between two looks.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// What somebody who follows a job is told.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum JobNews {
+    Event(Entry<JobEvent>),
+    /// Events are missing here: a job keeps its newest 200, and more came between two looks, or Redis has lost some.
+    Missed,
+}
+
+/// The events of one job, see [`Client::watch`].
+pub struct EventStream<'a> {
+    client: &'a Client,
+    job: JobId,
+    cursor: Option<StreamCursor>,
+    read: VecDeque<JobNews>,
+    is_over: bool,
+}
+
+impl Client {
+    /// Follows a job from the event behind a position on, and without one from its oldest event that is kept, until it is
+    /// over.
+    pub fn watch(&self, job: &JobId, after: Option<StreamCursor>) -> EventStream<'_> {
+        EventStream { client: self, job: job.clone(), cursor: after, read: VecDeque::new(), is_over: false }
+    }
+}
+
+impl EventStream<'_> {
+    /// Where it is: whoever passes this to [`Client::watch`] goes on from here, today or tomorrow.
+    pub fn cursor(&self) -> Option<StreamCursor> {
+        self.cursor
+    }
+
+    /// Waits for what happens next; `None` once the job is over and all was told. May be called again after an error that
+    /// [passes](ClientError::is_passing).
+    pub async fn next(&mut self) -> Result<Option<JobNews>, ClientError> {
+        loop {
+            if let Some(news) = self.read.pop_front() {
+                self.cursor = match &news {
+                    JobNews::Event(entry) => Some(entry.cursor),
+                    JobNews::Missed => None,
+                };
+                return Ok(Some(news));
+            }
+            if self.is_over {
+                return Ok(None);
+            }
+            self.look().await?;
+            if self.read.is_empty() && !self.is_over {
+                tokio::time::sleep(LOOK_INTERVAL).await;
+            }
+        }
+    }
+
+    /// Reads what has happened since. The job is looked at before: what ended it is among its events.
+    async fn look(&mut self) -> Result<(), ClientError> {
+        let is_over = self.client.status_once(&self.job).await?.job.is_over();
+        let entries = self.client.events(&self.job, self.cursor.map(before)).await?;
+        self.read.extend(news(self.cursor, entries));
+        self.is_over = is_over;
+        Ok(())
+    }
+}
+
+/// The position in front of an event, so that reading from there shows whether it is still kept.
+fn before(StreamCursor { at_ms, number }: StreamCursor) -> StreamCursor {
+    match number.checked_sub(1) {
+        Some(number) => StreamCursor { at_ms, number },
+        None => StreamCursor { at_ms: at_ms.saturating_sub(1), number: u64::MAX },
+    }
+}
+
+/// What is new to somebody who has read up to `cursor`, out of entries from there on. Where that one is gone, so are those that
+/// came between.
+fn news(cursor: Option<StreamCursor>, entries: Vec<Entry<JobEvent>>) -> Vec<JobNews> {
+    let is_known = |entry: &Entry<JobEvent>| cursor == Some(entry.cursor);
+    let missed = cursor.is_some() && !entries.first().is_some_and(is_known);
+    let events = entries.into_iter().filter(|entry| !is_known(entry)).map(JobNews::Event);
+    missed.then_some(JobNews::Missed).into_iter().chain(events).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(at_ms: u64, number: u64) -> StreamCursor {
+        StreamCursor { at_ms, number }
+    }
+
+    fn entry(cursor: StreamCursor) -> Entry<JobEvent> {
+        let value = serde_json::from_str(r#"{"what": "paused", "at_ms": 1}"#).unwrap();
+        Entry { cursor, value }
+    }
+
+    #[test]
+    fn what_was_read_is_not_told_again_and_what_is_gone_is_told_as_missing_table() {
+        let told = |cursor, entries: &[StreamCursor]| -> Vec<String> {
+            let told = news(cursor, entries.iter().map(|cursor| entry(*cursor)).collect());
+            let name = |news: &JobNews| match news {
+                JobNews::Event(entry) => entry.cursor.to_string(),
+                JobNews::Missed => "missed".to_owned(),
+            };
+            told.iter().map(name).collect()
+        };
+        let none: [&str; 0] = [];
+        assert_eq!(told(None, &[at(5, 0), at(5, 1)]), ["5-0", "5-1"], "from the beginning");
+        assert_eq!(told(Some(at(5, 0)), &[at(5, 0), at(5, 1)]), ["5-1"], "it goes on");
+        assert_eq!(told(Some(at(5, 0)), &[at(5, 0)]), none, "nothing happened");
+        assert_eq!(told(Some(at(5, 0)), &[at(9, 3)]), ["missed", "9-3"], "200 more came");
+        assert_eq!(told(Some(at(5, 0)), &[]), ["missed"], "Redis has lost all");
+    }
+
+    #[test]
+    fn the_position_in_front_of_an_event_may_lie_in_the_millisecond_before() {
+        assert_eq!(before(at(7, 2)), at(7, 1));
+        assert_eq!(before(at(7, 0)), at(6, u64::MAX));
+        assert_eq!(before(at(0, 0)), at(0, u64::MAX));
+    }
+}
