@@ -5,6 +5,7 @@
 mod chaos;
 mod checks;
 mod data;
+mod errors_document;
 mod export;
 mod general_tasks;
 mod job;

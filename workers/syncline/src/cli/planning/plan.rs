@@ -247,8 +247,8 @@ mod tests {
             plan("--json", r#"{"points": [[20, 30, 40], [59.0, 88.5, 118]], "id": 7}"#).unwrap();
         assert_eq!(from_history, from_points);
         let want = serde_json::json!({
-            "algorithm": "default", "span": 19, "sync_time": 59, "iterations": [3, 1], "index": [2, 0],
-            "wait": [19, 0], "total_wait": 19,
+            "algorithm": "default", "early": null, "span": 19, "sync_time": 59, "iterations": [3, 1],
+            "index": [2, 0], "wait": [19, 0], "total_wait": 19,
         });
         assert_eq!(from_history, want);
     }

@@ -1,6 +1,6 @@
 //! Models that PyTorch exported for one batch size train on any, or are refused before they are submitted.
 //!
-//! `tests/fixed_batch/make_fixed_batch.py` wrote the files, by both exporters.
+//! `fixed_batch/make_fixed_batch.py` wrote the files, by both exporters.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ use crate::onnxruntime;
 const SAMPLES: usize = 45;
 
 fn path(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixed_batch").join(format!("{name}.onnx"))
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("jobs/fixed_batch").join(format!("{name}.onnx"))
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_fixed_batch_axis_is_opened_where_the_graph_allows() {
 
 #[test]
 fn a_loop_between_a_weight_and_the_loss_is_refused_before_a_fixed_batch_is_opened() {
-    let bag = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/checks/embedding_bag.dynamo.onnx");
+    let bag = Path::new(env!("CARGO_MANIFEST_DIR")).join("../workers/tests/checks/embedding_bag.dynamo.onnx");
     let mut bag = onnx::parse(&fs::read(bag).unwrap()).unwrap();
     let ids = &mut bag.graph.as_mut().unwrap().input[0];
     let shape = TensorType::from_value_info(ids).unwrap();

@@ -31,7 +31,7 @@ struct Case {
 }
 
 fn workers() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../workers")
 }
 
 fn path(folder: &Path, name: &str) -> String {
@@ -174,7 +174,7 @@ async fn an_exported_model_predicts_at_batch_one_what_the_job_measured() {
         let plain = dir.path().join("forward.onnx");
         fs::write(&plain, submit::read_model(&case.model).unwrap()).unwrap();
         let out = dir.path().join("out.onnx");
-        let command = Command::new(env!("CARGO_BIN_EXE_syncline"))
+        let command = Command::new(env!("CARGO_BIN_EXE_syncline-under-test"))
             .args(["model", "export", "--force", "--snapshot", &view.job.snapshot.unwrap(), "--model"])
             .args([&plain, &out])
             .output()
