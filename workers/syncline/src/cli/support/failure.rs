@@ -6,6 +6,7 @@ use std::{
     fmt,
     io::{self, Write},
     process::ExitCode,
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use clap::{
@@ -119,8 +120,17 @@ impl fmt::Display for Failure {
 
 impl Error for Failure {}
 
+/// Held by whoever ends the process.
+static ENDING: Mutex<()> = Mutex::new(());
+
+/// Keeps the command from ending with a failure while the process is ended for another reason, which has caused that failure.
+pub(crate) fn hold_end() -> MutexGuard<'static, ()> {
+    ENDING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Prints what went wrong, if anything, to stderr, and gives the exit code.
 pub fn finish(result: Result<(), Failure>, json: bool) -> ExitCode {
+    let _ending = hold_end();
     let Err(failure) = result else { return ExitCode::SUCCESS };
     if let Some(text) = failure.describe(json) {
         say(&text);

@@ -16,7 +16,7 @@ pub(crate) mod state_files;
 pub(crate) use block_on::{block_on, block_on_one_thread, listen_for_stop};
 pub(crate) use connection::ConnectionArgs;
 pub(crate) use error::CliError;
-pub(crate) use failure::{Exit, Failure, finish, json_asked, refuse_usage};
+pub(crate) use failure::{Exit, Failure, finish, hold_end, json_asked, refuse_usage};
 pub(crate) use output::{print, print_json, print_json_line, say, table};
 pub(crate) use quantity::{number, number_from};
 pub(crate) use state_files::{TokenArgs, check_open_bind};

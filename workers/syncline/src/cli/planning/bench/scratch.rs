@@ -9,7 +9,7 @@ use std::{
 use syncline_workers::process::StopSignal;
 use tempfile::TempDir;
 
-use crate::cli::{CliError, support::processes::kill_children};
+use crate::cli::{CliError, hold_end, support::processes::kill_children};
 
 /// What a shell reports for a program that Ctrl-C ended.
 const INTERRUPTED: i32 = 130;
@@ -39,6 +39,7 @@ fn end_when_told(folder: PathBuf) {
     });
     // Without a way to listen the process ends as the system ends it.
     if listening.is_ok() {
+        let _ending = hold_end();
         // They would go on writing there, and what stands in the place of Python need not notice that nobody listens.
         kill_children();
         remove(&folder);
