@@ -36,12 +36,6 @@
 //! # }
 //! ```
 
-#[cfg(feature = "cli")]
-mod cli;
-
-#[cfg(feature = "cli")]
-#[doc(hidden)]
-pub use cli::run_command_line;
 pub use syncline_autodiff::{Loss, LossOptions, Precision};
 pub use syncline_engine::{
     rpc::{

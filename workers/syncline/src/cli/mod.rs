@@ -6,13 +6,11 @@ mod chaos;
 mod doctor;
 mod exported;
 mod jobs;
-mod line;
 mod models;
 mod planning;
 mod services;
 mod support;
 
-pub use line::run_command_line;
 pub(crate) use support::*;
 
 /// The subcommands, in the order in which a person meets them.

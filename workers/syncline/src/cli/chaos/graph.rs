@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{PreparedTraining, Trained, TrainingChanges};
+use syncline::{PreparedTraining, Trained, TrainingChanges};
 use syncline_scheduler::{samples::splitmix64, tasks::TaskIndex};
 use syncline_workers::functions::{TaskGraph, TaskHandle};
 

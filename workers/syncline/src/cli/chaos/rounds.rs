@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::PreparedTraining;
+use syncline::PreparedTraining;
 use syncline_engine::rpc::EngineFault;
 use syncline_scheduler::ids::JobId;
 use syncline_workers::{

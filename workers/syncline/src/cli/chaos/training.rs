@@ -1,6 +1,6 @@
 //! A training whose weights count what was applied to them.
 
-use crate::{JobGraph, Model, Settings, Trained, Training};
+use syncline::{JobGraph, Model, Settings, Trained, Training};
 use syncline_onnx as onnx;
 use syncline_scheduler::spec::{DataSpec, Source};
 use syncline_workers::client::Client;

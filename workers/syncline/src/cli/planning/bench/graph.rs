@@ -122,7 +122,7 @@ async fn measure(count: u32, inputs: u64) -> Result<GraphMeasured, Failure> {
 }
 
 /// Each task gives one more than the largest value that it takes. The last one and what it gives come along.
-fn layered(count: u32, inputs: u64, gate_file: &str) -> (TaskGraph, crate::TaskHandle<u64>, u64) {
+fn layered(count: u32, inputs: u64, gate_file: &str) -> (TaskGraph, syncline::TaskHandle<u64>, u64) {
     let mut random = SplitMix64::new(1);
     let mut graph = TaskGraph::new("graph");
     let mut tasks = vec![(graph.call(GATE, (gate_file.to_owned(),)), 0u64)];

@@ -2,9 +2,9 @@
 
 use std::{fs, io, path::Path};
 
-use crate::{JobGraph, Loss, Model, Settings, SubmitError, Training};
 use clap::ValueEnum;
 use serde::Serialize;
+use syncline::{JobGraph, Loss, Model, Settings, SubmitError, Training};
 use syncline_onnx::{Dim, ElementType, GraphBuilder, ModelProto, SplitMix64, attr_int, attr_ints, mlp};
 use syncline_runtime::Runtime;
 use syncline_scheduler::spec::{DataSpec, Source};

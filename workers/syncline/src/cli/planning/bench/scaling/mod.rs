@@ -9,8 +9,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{Entry, MetricsPoint, PolicySpec};
 use serde::Serialize;
+use syncline::{Entry, MetricsPoint, PolicySpec};
 use syncline_ps::transport::TransportChoice;
 use syncline_runtime::Runtime;
 use syncline_scheduler::spec::DataSpec;

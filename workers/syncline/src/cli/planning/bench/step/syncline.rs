@@ -1,6 +1,6 @@
 //! Syncline for real: Redis, the engine, shards and one worker, each a process of its own.
 
-use crate::{Entry, MetricsPoint};
+use syncline::{Entry, MetricsPoint};
 use syncline_workers::submit::PreparedJob;
 
 use super::{super::cluster::BenchCluster, Case, report::Sample};
