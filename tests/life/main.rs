@@ -32,6 +32,7 @@ mod moved;
 mod other_machine;
 mod paused_trainings;
 mod pauses;
+mod poison;
 mod queue;
 mod replicas;
 mod resume;
