@@ -262,8 +262,12 @@ fn iterations_of_somebody_who_has_left_are_not_planned() {
     world.report(leaves, lacks);
     let job = world.job("job");
     assert_eq!(job.explain_task(&never, 0), None);
+    assert_eq!(job.explain_task(&"it/w1/0".parse().unwrap(), 0), None);
     let why = job.why_absent(&never);
-    assert!(why.starts_with("; leaves (w2) has left after ") && why.ends_with(" iterations"), "{why}");
+    assert!(
+        why.starts_with("; leaves (w2) has done ") && why.ends_with(" iterations, the first is 1"),
+        "{why}"
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use syncline::{Client, JobId, JobPhase, TaskGraph, TaskQuery};
+use syncline::{Client, JobId, JobNews, JobPhase, TaskGraph, TaskQuery};
 use tokio::time::sleep;
 
 use crate::{
@@ -43,11 +43,15 @@ async fn every_call(client: Client, training: JobId) {
         assert_eq!(status.unwrap().job.id, *job);
         (metrics.unwrap(), explained.unwrap(), shards.unwrap(), gone.unwrap());
     };
+    let watched = async {
+        let first = client.watch(job, None).next().await.unwrap();
+        assert!(matches!(first, Some(JobNews::Event(_))), "{first:?}");
+    };
     let paused = async {
         client.pause(job).await.unwrap();
         client.resume(job).await.unwrap();
     };
-    tokio::join!(steps, asked, paused);
+    tokio::join!(steps, asked, watched, paused);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -35,7 +35,7 @@ impl Core {
 
     /// Whether a job is over, and where it stands in a word; `None` if there is no such job.
     pub(super) fn phase_of(&self, id: &JobId) -> Option<(bool, &'static str)> {
-        let training = self.jobs.get(id).map(|job| (job.phase().is_over(), job.phase().word()));
+        let training = self.jobs.get(id).map(|job| (job.phase().is_over(), job.word()));
         training.or_else(|| self.task_jobs.get(id).map(|job| (job.phase().is_over(), job.word())))
     }
 

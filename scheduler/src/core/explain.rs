@@ -7,6 +7,7 @@ use super::{
     job::Job,
     member::Membership,
     records::Task,
+    stragglers::NOT_SLOW,
     superstep::{RosterEntry, SuperstepPhase, SuperstepState},
 };
 use crate::{
@@ -80,6 +81,8 @@ impl Job {
             awaited: !record.is_closed() && entry.last.is_none_or(|last| done < last),
             straggler: member
                 .and_then(|m| m.straggler)
+                // Who was slow a moment ago counts as slow for a second more.
+                .filter(|s| s.factor >= NOT_SLOW)
                 .map(|s| StragglerExplanation { since_ms: s.since_us / 1000, factor: s.factor }),
         }
     }
@@ -93,7 +96,11 @@ impl Job {
     pub fn why_absent(&self, id: &TaskId) -> String {
         match id {
             TaskId::Iteration { worker, .. } => self.members.get(worker).map_or_else(String::new, |member| {
-                format!("; {} has left after {} iterations", self.display_name(*worker), member.granted)
+                format!(
+                    "; {} has done {} iterations, the first is 1",
+                    self.display_name(*worker),
+                    member.granted
+                )
             }),
             _ => String::new(),
         }
@@ -126,6 +133,9 @@ impl Job {
             },
             TrainingTaskState::Leased { holder, .. } => self.under_way(id, task, *holder, now_us),
             TrainingTaskState::Done => vec!["it is done".into()],
+            TrainingTaskState::Failed { code, reason } if reason.contains(&format!("[{code}]")) => {
+                vec![format!("it failed: {reason}")]
+            }
             TrainingTaskState::Failed { code, reason } => vec![format!("it failed: [{code}] {reason}")],
             TrainingTaskState::Lost => {
                 vec!["its worker left before any shard had its push; its samples went to another".into()]
@@ -234,8 +244,11 @@ impl Job {
             TaskId::Iteration { worker, seq } => {
                 let member = self.members.get(&worker)?;
                 match member.membership {
+                    _ if seq == 0 => None,
                     _ if seq <= member.granted => explained("done", forgotten),
-                    Membership::Active => explained("planned", self.not_granted(worker, seq)),
+                    Membership::Active if !self.phase().is_over() => {
+                        explained("planned", self.not_granted(worker, seq))
+                    }
                     _ => None,
                 }
             }

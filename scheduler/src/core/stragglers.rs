@@ -7,7 +7,7 @@ use crate::ids::Incarnation;
 
 /// A worker this many times as slow as the median is slow; below the second factor it is not any more.
 const SLOW: f64 = 1.5;
-const NOT_SLOW: f64 = 1.3;
+pub(super) const NOT_SLOW: f64 = 1.3;
 /// Who was slow stays so at least this long: short steps on a busy machine would change it many times a second.
 const SLOW_AT_LEAST_US: u64 = 1_000_000;
 /// Iterations of each worker, on average, between two looks.

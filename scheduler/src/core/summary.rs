@@ -55,7 +55,7 @@ impl Job {
     }
 
     /// Where it stands, in a word.
-    fn word(&self) -> &'static str {
+    pub(super) fn word(&self) -> &'static str {
         match self.state.paused && !self.state.phase.is_over() {
             true => "paused",
             false => self.state.phase.word(),

@@ -45,8 +45,9 @@ impl EventStream<'_> {
         self.cursor
     }
 
-    /// Waits for what happens next; `None` once the job is over and all was told. May be called again after an error that
-    /// [passes](ClientError::is_passing).
+    /// Waits for what happens next; `None` once the job is over and all was told. While no engine answers it goes on as long
+    /// as the client is [patient](super::Patience), and may be called again after an error that
+    /// [passes](ClientError::is_passing): nothing is lost or told twice.
     pub async fn next(&mut self) -> Result<Option<JobNews>, ClientError> {
         loop {
             if let Some(news) = self.read.pop_front() {
@@ -68,7 +69,7 @@ impl EventStream<'_> {
 
     /// Reads what has happened since. The job is looked at before: what ended it is among its events.
     async fn look(&mut self) -> Result<(), ClientError> {
-        let is_over = self.client.status_once(&self.job).await?.job.is_over();
+        let is_over = self.client.status(&self.job).await?.job.is_over();
         let entries = self.client.events(&self.job, self.cursor.map(before)).await?;
         self.read.extend(news(self.cursor, entries));
         self.is_over = is_over;

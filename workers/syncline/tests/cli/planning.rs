@@ -138,14 +138,10 @@ fn a_measurement_that_is_interrupted_leaves_no_files_behind() {
     let bench = bench.spawn().unwrap();
     let entries =
         |path: &Path| fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
-    // The folder for sockets of shards is everybody's, and stays.
-    let is_scratch =
-        |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with("syncline-bench-");
-    let scratch = || entries(dir.path()).into_iter().filter(is_scratch).collect::<Vec<_>>();
-    wait_until("it keeps files", || scratch().iter().any(|folder| !entries(folder).is_empty()));
+    wait_until("it keeps files", || entries(dir.path()).iter().any(|folder| !entries(folder).is_empty()));
     kill("INT", bench.id());
     let ended = Ended::from(bench.wait_with_output().unwrap());
     assert_eq!(ended.code, 130, "{ended:#?}");
     assert_eq!(ended.err.contains("not optimized"), cfg!(debug_assertions), "{ended:#?}");
-    assert_eq!(scratch(), Vec::<PathBuf>::new());
+    assert_eq!(entries(dir.path()), Vec::<PathBuf>::new());
 }

@@ -141,7 +141,8 @@ impl ChaosCluster {
         let engines = self.networks[number].engines.to_string();
         worker.args(["chaos-worker", "--exit-with-parent", "--engine", &engines]);
         worker.arg("--token-file").arg(&self.first.token_file).stderr(Stdio::null());
-        worker.stdin(Stdio::piped()).spawn()
+        // In a group of its own, which the system lets go on, and ends, when we are killed while it stands still.
+        worker.stdin(Stdio::piped()).process_group(0).spawn()
     }
 
     fn workers(&self) -> MutexGuard<'_, Vec<Option<Child>>> {

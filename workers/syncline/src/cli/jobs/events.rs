@@ -7,7 +7,7 @@ use syncline_engine::{
     status::{Entry, JobEvent},
 };
 use syncline_scheduler::ids::JobId;
-use syncline_workers::client::{Client, JobNews};
+use syncline_workers::client::{Client, JobNews, Patience};
 
 use super::{
     problem::Problem,
@@ -53,6 +53,8 @@ pub(crate) fn run(args: &EventsArgs) -> Result<(), Failure> {
 
 /// Shows what happens until the job is over. While the engine is away, or has trouble with Redis, it says so and goes on.
 async fn follow(client: &Client, args: &EventsArgs) -> Result<(), Failure> {
+    // What is wrong is said at once, and the engine is asked again here.
+    let client = client.clone().with_patience(Patience::all(Duration::ZERO));
     let (mut events, mut problem) = (client.watch(&args.job, args.after), Problem::default());
     loop {
         match events.next().await {

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use syncline_engine::status::{JobPhase, JobStatus};
 use syncline_scheduler::ids::JobId;
 use syncline_workers::{client::Client, export::fill};
 
 use super::{read, write};
-use crate::cli::{ConnectionArgs, Exit, Failure, block_on, exported::ExportError::Exists, print};
+use crate::cli::{ConnectionArgs, Exit, Failure, block_on, exported::ExportError::Exists, print, say};
 
 #[derive(Debug, clap::Args)]
 #[command(allow_missing_positional = true)]
@@ -30,6 +31,14 @@ pub struct ExportArgs {
     connection: ConnectionArgs,
 }
 
+/// The last weights of a job that did not come to its end may be anything.
+fn warn_if_cut_short(job: &JobStatus) {
+    if matches!(job.state, JobPhase::Failed | JobPhase::Canceled) {
+        let reason = job.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        say(&format!("job {} is {}{reason}; these are its last weights", job.id, job.state.word()));
+    }
+}
+
 pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
     if args.out.symlink_metadata().is_ok() && !args.force {
         return Err(Exists { path: args.out.clone() }.into());
@@ -39,6 +48,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
             let cluster = args.connection.find()?;
             let model = block_on(async {
                 let (client, _) = Client::connect(&cluster).await?;
+                warn_if_cut_short(&client.status(job).await?.job);
                 Ok(client.trained_model(job).await?)
             })?;
             (format!("job {job}"), model)

@@ -3,6 +3,8 @@
 use std::{
     fs,
     process::{self, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 /// The parent of a process that is there.
@@ -18,11 +20,27 @@ pub(crate) fn signal(pid: u32, name: &str) -> bool {
     sent.is_ok_and(|status| status.success())
 }
 
-/// Kills whatever this process has started and not waited for. Where the system does not tell, nothing.
+/// Longest wait for the end of what was killed.
+const KILLED_LIMIT: Duration = Duration::from_secs(2);
+
+/// Kills whatever this process has started and not waited for, and waits until it has ended. Where the system does not tell,
+/// nothing.
 pub(crate) fn kill_children() {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    for pid in pids.filter(|pid| parent_of(*pid) == Some(process::id())) {
-        signal(pid, "KILL");
+    let children: Vec<u32> = pids.filter(|pid| parent_of(*pid) == Some(process::id())).collect();
+    for pid in &children {
+        signal(*pid, "KILL");
     }
+    let since = Instant::now();
+    while children.iter().any(|pid| runs(*pid)) && since.elapsed() < KILLED_LIMIT {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether a process is there and has not ended.
+fn runs(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Behind the name, which may hold anything.
+    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
 }

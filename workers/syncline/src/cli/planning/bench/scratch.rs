@@ -1,48 +1,75 @@
 //! Where measurements keep their files: one folder, which goes with the program however that ends.
 
 use std::{
-    fs, io,
+    env,
+    fs::{self, DirBuilder},
+    io,
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
+    sync::mpsc,
     thread,
+    time::Duration,
 };
 
 use syncline_workers::process::StopSignal;
-use tempfile::TempDir;
 
 use crate::cli::{CliError, hold_end, support::processes::kill_children};
 
 /// What a shell reports for a program that Ctrl-C ended.
 const INTERRUPTED: i32 = 130;
-/// What is removed may be written to by a process that does not know yet that all is over.
-const MOST_TRIES: u32 = 10;
+/// What is removed may be written to by a thread that does not know yet that all is over.
+const MOST_TRIES: u32 = 50;
+/// What stays away for so long is not made again.
+const QUIET_FOR: Duration = Duration::from_millis(10);
 
 /// Makes the folder in which all temporary files of this process lie from now on, until it is dropped, or Ctrl-C or SIGTERM
 /// ends the process.
-pub(super) fn scratch_folder() -> Result<TempDir, CliError> {
-    let cannot_use = |source| CliError::Path { path: std::env::temp_dir(), source };
-    let folder = tempfile::Builder::new().prefix("syncline-bench-").tempdir().map_err(cannot_use)?;
-    // Only the first who says so is heard: there is one measurement in a process.
-    let _ = tempfile::env::override_temp_dir(folder.path());
-    let path = folder.path().to_owned();
-    let waiting = thread::Builder::new().name("stop".into()).spawn(move || end_when_told(path));
+pub(super) fn scratch_folder() -> Result<ScratchFolder, CliError> {
+    let path = env::temp_dir().join(format!("syncline-bench-{:016x}", rand::random::<u64>()));
+    // SAFETY: no other thread is there yet that could read the environment.
+    #[expect(
+        unsafe_code,
+        reason = "what is started from here on keeps its files there, too, its sockets among them"
+    )]
+    unsafe {
+        env::set_var("TMPDIR", &path);
+    }
+    let (ready, is_ready) = mpsc::channel();
+    let folder = path.clone();
+    let waiting = thread::Builder::new().name("stop".into()).spawn(move || end_when_told(&folder, &ready));
     waiting.map_err(|source| CliError::Runtime { source })?;
-    Ok(folder)
+    // Whoever interrupts from here on finds somebody who removes it.
+    let _ = is_ready.recv();
+    let private = DirBuilder::new().mode(0o700).create(&path);
+    private.map_err(|source| CliError::Path { path: path.clone(), source })?;
+    Ok(ScratchFolder(path))
+}
+
+/// Removed when it is dropped.
+pub(super) struct ScratchFolder(PathBuf);
+
+impl Drop for ScratchFolder {
+    fn drop(&mut self) {
+        remove(&self.0);
+    }
 }
 
 /// Ends the process, without its files, when somebody wants that.
-fn end_when_told(folder: PathBuf) {
-    let listening = tokio::runtime::Builder::new_current_thread().enable_all().build().and_then(|runtime| {
-        runtime.block_on(async {
-            StopSignal::listen(false)?.requested().await;
-            Ok(())
-        })
+fn end_when_told(folder: &Path, ready: &mpsc::Sender<()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let listening = runtime.as_ref().ok().and_then(|runtime| {
+        // A second request changes nothing: this one is being done.
+        let _within = runtime.enter();
+        StopSignal::hearing_a_second(false).ok()
     });
     // Without a way to listen the process ends as the system ends it.
-    if listening.is_ok() {
+    let _ = ready.send(());
+    if let (Ok(runtime), Some((mut stop, _second))) = (&runtime, listening) {
+        runtime.block_on(stop.requested());
         let _ending = hold_end();
         // They would go on writing there, and what stands in the place of Python need not notice that nobody listens.
         kill_children();
-        remove(&folder);
+        remove(folder);
         end_at_once();
     }
 }
@@ -56,11 +83,17 @@ fn end_at_once() -> ! {
     }
 }
 
+/// Removes a folder in which something may still be made.
 fn remove(folder: &Path) {
     for _ in 0..MOST_TRIES {
         match fs::remove_dir_all(folder) {
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
-            _ => return,
+            _ => {
+                thread::sleep(QUIET_FOR);
+                if !folder.exists() {
+                    return;
+                }
+            }
         }
     }
 }
