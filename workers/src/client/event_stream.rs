@@ -17,7 +17,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum JobNews {
-    Event(Entry<JobEvent>),
+    Event(Box<Entry<JobEvent>>),
     /// Events are missing here: a job keeps its newest 200, and more came between two looks, or Redis has lost some.
     Missed,
 }
@@ -90,7 +90,8 @@ fn before(StreamCursor { at_ms, number }: StreamCursor) -> StreamCursor {
 fn news(cursor: Option<StreamCursor>, entries: Vec<Entry<JobEvent>>) -> Vec<JobNews> {
     let is_known = |entry: &Entry<JobEvent>| cursor == Some(entry.cursor);
     let missed = cursor.is_some() && !entries.first().is_some_and(is_known);
-    let events = entries.into_iter().filter(|entry| !is_known(entry)).map(JobNews::Event);
+    let events =
+        entries.into_iter().filter(|entry| !is_known(entry)).map(|entry| JobNews::Event(Box::new(entry)));
     missed.then_some(JobNews::Missed).into_iter().chain(events).collect()
 }
 

@@ -61,7 +61,7 @@ async fn follow(client: &Client, args: &EventsArgs) -> Result<(), Failure> {
             Ok(None) => return Ok(()),
             Ok(Some(JobNews::Event(entry))) => {
                 problem.passed();
-                show(&[entry], args.json)?;
+                show(&[*entry], args.json)?;
             }
             Ok(Some(_)) => say("events are missing here: a job keeps its newest 200"),
             Err(error) if error.is_passing() => {
