@@ -25,7 +25,7 @@ pub struct Round {
     pub lean_ms: f64,
     /// Syncline's tensor path without its control.
     pub direct_ms: f64,
-    /// In the order of [`Report::shards`].
+    /// One for each number of shards, in the order of the arguments.
     pub syncline: Vec<Sample>,
 }
 
