@@ -220,6 +220,12 @@ impl JobStatus {
     pub fn is_over(&self) -> bool {
         self.state.is_over()
     }
+
+    /// How it ended, in words such as `canceled: too slow`; `None` while it goes on.
+    pub fn outcome(&self) -> Option<String> {
+        let reason = self.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        self.is_over().then(|| format!("{}{reason}", self.state.word()))
+    }
 }
 
 #[cfg(test)]

@@ -11,9 +11,16 @@ mod member;
 mod task_counts;
 mod text;
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 pub use cluster::{EngineStatus, LiveWorker};
 pub use history::{Entry, EventKind, JobEvent, MetricsPoint};
 pub use job::{JobPhase, JobStatus};
 pub use member::{JobView, MemberState, MemberStatus};
 pub use task_counts::TaskCounts;
 pub use text::UnknownFields;
+
+/// Now, on the clock of this machine, as moments of jobs are told: milliseconds since the epoch of Unix.
+pub fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}

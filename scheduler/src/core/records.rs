@@ -45,6 +45,11 @@ impl Phase {
         }
     }
 
+    /// The same of a job that somebody may have paused.
+    pub(super) fn word_if_paused(&self, paused: bool) -> &'static str {
+        if paused && !self.is_over() { "paused" } else { self.word() }
+    }
+
     /// Why a task of a job that is over did not come to its end, in words.
     pub(super) fn cut_short(&self, cancel_reason: &str) -> String {
         match (self, cancel_reason) {

@@ -56,10 +56,7 @@ impl Job {
 
     /// Where it stands, in a word.
     pub(super) fn word(&self) -> &'static str {
-        match self.state.paused && !self.state.phase.is_over() {
-            true => "paused",
-            false => self.state.phase.word(),
-        }
+        self.state.phase.word_if_paused(self.state.paused)
     }
 
     /// How far it is, and how fast.

@@ -4,10 +4,11 @@ use std::{
     collections::BTreeMap,
     io,
     path::{Path, PathBuf},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use safetensors::{Dtype, SafeTensors};
+use syncline_engine::status::now_ms;
 use syncline_ps::{PsError, client::BlobClient};
 use syncline_scheduler::ids::JobId;
 use tokio::time::sleep;
@@ -95,11 +96,6 @@ impl Weights {
     }
 }
 
-/// Now, on this machine's clock.
-fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
-}
-
 impl Client {
     /// The parameters of a job that has written a snapshot, or is over.
     pub async fn weights(&self, job: &JobId) -> Result<Weights, FetchError> {
@@ -119,17 +115,16 @@ impl Client {
         loop {
             let status = self.status(job).await?.job;
             let began = status.trained_ms.or(status.started_ms).is_some();
-            let ended_ago_ms = status.ended_ms.map(|at_ms| now_ms().abs_diff(at_ms));
-            let is_fresh = ended_ago_ms.is_some_and(|ago| u128::from(ago) < LAST_WEIGHTS_LIMIT.as_millis());
-            let reason = status.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-            let because = match status.is_over() {
-                true => format!(", and is {}{reason}", status.state.word()),
-                false => String::new(),
-            };
+            let ended_ago = status.ended_ms.map(|at_ms| Duration::from_millis(now_ms().abs_diff(at_ms)));
+            let is_fresh = ended_ago.is_some_and(|ago| ago < LAST_WEIGHTS_LIMIT);
+            let outcome = status.outcome();
             match (status.model_digest, status.snapshot_digest) {
                 (Some(model), Some(snapshot)) => return Ok((model, snapshot)),
                 _ if began && is_fresh && Instant::now() < deadline => sleep(POLL_INTERVAL).await,
-                _ => return Err(FetchError::NoSnapshot { job: job.clone(), because }),
+                _ => {
+                    let because = outcome.map(|outcome| format!(", and is {outcome}")).unwrap_or_default();
+                    return Err(FetchError::NoSnapshot { job: job.clone(), because });
+                }
             }
         }
     }

@@ -230,11 +230,7 @@ impl TaskJob {
 
     /// Where it stands, in a word.
     pub fn word(&self) -> &'static str {
-        match &self.state.phase {
-            _ if self.is_canceling() => "canceling",
-            Phase::Queued | Phase::Opening | Phase::Running if self.is_paused() => "paused",
-            phase => phase.word(),
-        }
+        if self.is_canceling() { "canceling" } else { self.state.phase.word_if_paused(self.is_paused()) }
     }
 
     /// The worker that came last.

@@ -16,7 +16,7 @@ use syncline_workers::client::{Client, RunningCluster, load_token};
 use super::network::Network;
 use crate::cli::{
     CliError, Failure,
-    support::processes::{parent_of, signal},
+    support::processes::{parent_of, runs, signal},
 };
 
 /// Workers with functions.
@@ -108,8 +108,7 @@ impl ChaosCluster {
 
     /// Whether `syncline up` has ended, which nobody has asked for.
     pub(super) fn has_ended(&self) -> bool {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.up.id())).unwrap_or_default();
-        status.lines().all(|line| !line.starts_with("State:")) || status.contains("State:\tZ")
+        !runs(self.up.id())
     }
 
     /// Where Redis is, with its password.

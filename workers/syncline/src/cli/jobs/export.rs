@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use syncline_engine::{
     rpc::JobStream,
-    status::{JobPhase, JobView},
+    status::{JobPhase, JobView, now_ms},
 };
 use syncline_scheduler::{
     ids::JobId,
@@ -17,7 +17,6 @@ use crate::cli::{
     ConnectionArgs, Failure, block_on,
     exported::{Line, Writer},
     log_as_command, print, print_json,
-    support::describe,
 };
 
 /// Tasks that are fetched, and held, at a time.
@@ -76,7 +75,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
 async fn export(client: &Client, args: &ExportArgs) -> Result<Exported, Failure> {
     let record = client.record(&args.job).await?;
     let job = JobView::read(&record).map_err(ClientError::from)?.job;
-    let mut to = Writer::create(&args.file, args.force, &args.job, describe::now_ms())?;
+    let mut to = Writer::create(&args.file, args.force, &args.job, now_ms())?;
     let mut exported = Exported {
         job: job.id.to_string(),
         file: args.file.display().to_string(),

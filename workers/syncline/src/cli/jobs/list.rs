@@ -1,6 +1,6 @@
 //! `syncline jobs`: all jobs in a table.
 
-use syncline_engine::status::JobStatus;
+use syncline_engine::status::{JobStatus, now_ms};
 use syncline_workers::client::Client;
 
 use crate::cli::{
@@ -38,11 +38,11 @@ const COLUMNS: [Column; 9] = [
     ("work", false, describe::work),
     (">progress", false, describe::extent),
     (">samples/s", true, |job| {
-        format!("{:.1}", describe::samples_per_s_lately(job, describe::now_ms()).unwrap_or(job.samples_per_s))
+        format!("{:.1}", describe::samples_per_s_lately(job, now_ms()).unwrap_or(job.samples_per_s))
     }),
     (">loss", true, |job| describe::loss(job).unwrap_or_default()),
     (">workers", false, |job| job.workers.to_string()),
-    (">age", false, |job| describe::age(job, describe::now_ms())),
+    (">age", false, |job| describe::age(job, now_ms())),
     ("waits for", false, describe::waits_for),
 ];
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use syncline_engine::{
     rpc::StreamCursor,
-    status::{Entry, JobEvent, JobView},
+    status::{Entry, JobEvent, JobView, now_ms},
 };
 use syncline_scheduler::{
     core::{BarrierExplanation, TaskExplanation},
@@ -15,7 +15,7 @@ use syncline_scheduler::{
 use syncline_workers::client::{Client, TaskError};
 
 use super::tasks::TaskName;
-use crate::cli::{ConnectionArgs, Failure, exported::Export, support::describe};
+use crate::cli::{ConnectionArgs, Failure, exported::Export};
 
 /// Flags of the commands that look at one job.
 #[derive(Debug, clap::Args)]
@@ -54,7 +54,7 @@ impl Source {
     /// The moment as of which it answers.
     pub(crate) fn now_ms(&self) -> u64 {
         match self {
-            Self::Engine { .. } => describe::now_ms(),
+            Self::Engine { .. } => now_ms(),
             Self::File(export) => export.exported_ms(),
         }
     }

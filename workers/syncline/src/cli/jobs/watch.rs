@@ -6,7 +6,7 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
-use syncline_engine::status::JobView;
+use syncline_engine::status::{JobView, now_ms};
 use syncline_scheduler::ids::JobId;
 use syncline_workers::client::{Client, ClientError};
 
@@ -66,7 +66,7 @@ pub async fn follow(client: &Client, job: &JobId, json: bool) -> Result<(), Fail
     if json {
         print_json(&view)?
     } else {
-        print(&describe::job(&view, describe::now_ms()))?
+        print(&describe::job(&view, now_ms()))?
     }
     Ok(ClientError::of_outcome(&view.job)?)
 }
@@ -97,7 +97,7 @@ impl Display {
 
     fn show(&mut self, view: &JobView) -> Result<(), Failure> {
         let job = &view.job;
-        let line = describe::progress(view, describe::now_ms());
+        let line = describe::progress(view, now_ms());
         match self {
             Self::Silent { problem } => {
                 problem.passed();

@@ -33,9 +33,8 @@ pub struct ExportArgs {
 
 /// The last weights of a job that did not come to its end may be anything.
 fn warn_if_cut_short(job: &JobStatus) {
-    if matches!(job.state, JobPhase::Failed | JobPhase::Canceled) {
-        let reason = job.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-        say(&format!("job {} is {}{reason}; these are its last weights", job.id, job.state.word()));
+    if let (JobPhase::Failed | JobPhase::Canceled, Some(outcome)) = (job.state, job.outcome()) {
+        say(&format!("job {} is {outcome}; these are its last weights", job.id));
     }
 }
 
@@ -48,8 +47,9 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
             let cluster = args.connection.find()?;
             let model = block_on(async {
                 let (client, _) = Client::connect(&cluster).await?;
+                let model = client.trained_model(job).await?;
                 warn_if_cut_short(&client.status(job).await?.job);
-                Ok(client.trained_model(job).await?)
+                Ok(model)
             })?;
             (format!("job {job}"), model)
         }

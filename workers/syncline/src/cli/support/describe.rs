@@ -1,7 +1,5 @@
 //! A job and its workers in words.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use syncline_engine::{
     status::{JobPhase, JobStatus, JobView, MemberState, MemberStatus},
     store::keys::JobKeys,
@@ -104,11 +102,6 @@ fn time_since(at_ms: u64, job: &JobStatus, now_ms: u64) -> String {
 /// Time since a moment; of a job that is over, until its end.
 pub(super) fn lived_ms(at_ms: u64, job: &JobStatus, now_ms: u64) -> u64 {
     job.ended_ms.unwrap_or(now_ms).saturating_sub(at_ms)
-}
-
-/// The moment as of which a job is told, for those that ask the engine.
-pub(crate) fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 fn span(ms: u64) -> String {

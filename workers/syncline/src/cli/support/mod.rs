@@ -18,6 +18,6 @@ pub(crate) use connection::ConnectionArgs;
 pub(crate) use error::CliError;
 pub(crate) use failure::{Exit, Failure, finish, hold_end, json_asked, refuse_usage};
 pub(crate) use output::{print, print_json, print_json_line, say, table};
-pub(crate) use quantity::{number, number_from};
+pub(crate) use quantity::{count, number, number_from};
 pub(crate) use state_files::{TokenArgs, check_open_bind};
 pub(crate) use syncline_workers::process::{StopSignal, log_as_command, log_as_service};

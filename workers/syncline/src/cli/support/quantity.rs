@@ -1,4 +1,5 @@
-//! Numbers with a unit on the command line: what is none is refused with the unit and an example.
+//! Numbers with a unit on the command line: what is none is refused with the unit and an example; and so many of something
+//! in words.
 
 use std::str::FromStr;
 
@@ -19,6 +20,11 @@ pub(crate) fn number_from<T: FromStr + PartialOrd + Copy + Send + Sync>(
         small if small < least => Err(format!("expected {expected}")),
         large => Ok(large),
     }
+}
+
+/// So many of something, in words.
+pub(crate) fn count(number: u32, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

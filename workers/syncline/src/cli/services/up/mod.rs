@@ -30,7 +30,7 @@ use syncline_engine::rpc::EngineAddresses;
 use syncline_workers::{client::RunningCluster, process::INTERRUPTED};
 
 use crate::cli::{
-    CliError, Failure, StopSignal, block_on, log_as_command, print, print_json, say,
+    CliError, Failure, StopSignal, block_on, count, log_as_command, print, print_json, say,
     support::connection::redis_cli,
 };
 
@@ -162,11 +162,6 @@ fn announce(plan: &Plan, running: &RunningCluster, leader: &str) -> Result<(), F
         format!("next        syncline submit JOB.toml --watch{flag}"),
     ];
     print(&lines.join("\n"))
-}
-
-/// So many of something, in words.
-fn count(number: u32, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Where the engines are, as `--engine` takes it, and which of several leads.

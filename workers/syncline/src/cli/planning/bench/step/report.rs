@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{super::median, Case};
+use crate::cli::count;
 
 /// One run of Syncline, per step.
 #[derive(Debug, Clone)]
@@ -121,7 +122,7 @@ impl Report {
             "tensor path alone", self.direct_ms
         ));
         for line in &self.syncline {
-            let name = format!("syncline, {} shard{}", line.shards, if line.shards == 1 { "" } else { "s" });
+            let name = format!("syncline, {}", count(line.shards, "shard"));
             lines.push(format!(
                 "{name:<22}{:>10.3}{:>9.1}%{:>9.1}%",
                 line.step_ms, line.of_lean, line.of_bare
