@@ -11,69 +11,211 @@ use crate::{shard::ShardPosition, transport::Transport, wire::WireError};
 pub enum PsError {
     /// This incarnation was dropped: register again under a new one.
     #[error("[E408] worker {worker} was dropped from job {job}; it must register again")]
-    Sealed { job: JobId, worker: Incarnation },
+    Sealed {
+        /// Job that it worked for.
+        job: JobId,
+        /// Incarnation that is sealed.
+        worker: Incarnation,
+    },
     /// The job was canceled or is done: drop everything that belongs to it.
     #[error("[E409] job {job} was closed")]
-    Closed { job: JobId },
+    Closed {
+        /// Job that is over.
+        job: JobId,
+    },
     /// The parameters were restored meanwhile: fetch the setup again.
     #[error("[E403] generation {given} of job {job} is over, {current} is active")]
-    WrongGeneration { job: JobId, given: Generation, current: Generation },
+    WrongGeneration {
+        /// Job that was meant.
+        job: JobId,
+        /// Generation of the parameters that the caller has.
+        given: Generation,
+        /// Generation that the shard has.
+        current: Generation,
+    },
+    /// An order came from an engine that was deposed.
     #[error("[E401] engine epoch {given} is over, {highest} is active")]
-    Fenced { given: EngineEpoch, highest: EngineEpoch },
+    Fenced {
+        /// Epoch of the order.
+        given: EngineEpoch,
+        /// Highest epoch that the shard has heard of.
+        highest: EngineEpoch,
+    },
     /// Everything else that a shard refuses.
     #[error("{fault}")]
-    Refused { fault: ShardFault },
-    /// `after_ms`: how long it was tried; 0 for a single try.
+    Refused {
+        /// What the shard answered.
+        fault: ShardFault,
+    },
+    /// No connection could be opened, or each broke, for as long as the caller tries.
     #[error("[E410] shard {address} could not be reached{}: {cause}", for_time(*after_ms))]
-    Unreachable { address: String, after_ms: u64, cause: String },
+    Unreachable {
+        /// Where the shard was last looked for.
+        address: String,
+        /// How long it was tried; 0 for a single try.
+        after_ms: u64,
+        /// What ended the last try.
+        cause: String,
+    },
+    /// It cannot help to try again: another program, release, token or kind of process.
     #[error("[E411] shard {address} turned the connection away: {source}")]
-    Greeting { address: String, source: HelloError },
+    Greeting {
+        /// Where that was met.
+        address: String,
+        /// Why the connection was not opened.
+        source: HelloError,
+    },
+    /// A whole answer came that does not belong to what was asked: one of the two has a bug.
     #[error("[E412] shard {address} broke the protocol: {source}")]
-    Protocol { address: String, source: WireError },
+    Protocol {
+        /// Shard that answered.
+        address: String,
+        /// What came instead.
+        source: WireError,
+    },
     /// [`CancelToken::cancel`](crate::client::CancelToken::cancel) was called.
     #[error("[E413] the call was canceled here")]
     Canceled,
+    /// What is to be pushed, or pulled into, is not as long as what the job has; nothing was sent.
     #[error("[E414] {what}: got {got} elements, expected {expected}")]
-    Length { what: &'static str, got: u64, expected: u64 },
+    Length {
+        /// `gradient` or `buffer`.
+        what: &'static str,
+        /// Elements of what was given.
+        got: u64,
+        /// Elements of all parameters, or of the selected rows and what is no table.
+        expected: u64,
+    },
+    /// The bytes do not have the digest by which they were asked for, and no other shard has them whole.
     #[error("[E415] blob {digest} arrived damaged from {address}")]
-    Damaged { digest: String, address: String },
+    Damaged {
+        /// BLAKE3 that was asked for, in hex.
+        digest: String,
+        /// Shard that sent them.
+        address: String,
+    },
+    /// Something of the process's own failed: a file, a folder, a thread, the address it listens on.
     #[error("[E416] {what}: {source}")]
-    Io { what: String, source: std::io::Error },
+    Io {
+        /// What could not be done, such as `cannot listen on ADDRESS`.
+        what: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Nothing was asked for.
     #[error("[E417] {given} is not a BLAKE3 digest of 64 hexadecimal digits")]
-    Digest { given: String },
+    Digest {
+        /// The text that was given, its first 80 characters.
+        given: String,
+    },
     /// It is tried again.
     #[error("[E428] job {job} cannot be kept at {path} yet: {cause}")]
-    NotSavedYet { job: JobId, path: String, cause: String },
+    NotSavedYet {
+        /// Job that is to be kept.
+        job: JobId,
+        /// File that is to hold it.
+        path: String,
+        /// Why it could not be written.
+        cause: String,
+    },
     /// The job ends here: its next start does not have it.
     #[error("[E419] job {job} could not be kept at {path} and is lost: {cause}")]
-    NotSaved { job: JobId, path: String, cause: String },
+    NotSaved {
+        /// Job that is lost.
+        job: JobId,
+        /// File that was to hold it.
+        path: String,
+        /// Why it could not be written, the last time.
+        cause: String,
+    },
+    /// Told in the log only: the start goes on without the job.
     #[error(
         "[E420] a job that was kept at the last stop cannot be read and is lost; it was set aside as {path}: {cause}"
     )]
-    SaveDamaged { path: String, cause: String },
+    SaveDamaged {
+        /// Where its file lies now.
+        path: String,
+        /// What is wrong with the file.
+        cause: String,
+    },
+    /// Every process of a shard needs one of its own.
     #[error("[E421] the state directory {dir} is in use by another process")]
-    StateDirInUse { dir: String },
+    StateDirInUse {
+        /// The directory, whose lock another process holds.
+        dir: String,
+    },
+    /// The shard has stopped all the same, and its jobs are lost.
     #[error("[E422] no job could be kept: connections were still served after {after_ms} ms")]
-    StillServing { after_ms: u64 },
+    StillServing {
+        /// How long it was waited for connections to end.
+        after_ms: u64,
+    },
     /// Waiting cannot help: the engine will never have this shard as it was started.
     #[error("[E423] the engine at {engine} refuses this shard: {source}")]
-    EngineRefused { engine: String, source: HelloError },
+    EngineRefused {
+        /// The engine, or all of them, as they were named.
+        engine: String,
+        /// Why the connection was not opened.
+        source: HelloError,
+    },
+    /// Shard and engine were started for different numbers of shards.
     #[error(
         "[E424] this was started as shard {index} of {count}, and the engine at {engine} has {expected} shards"
     )]
-    WrongPosition { engine: String, index: u32, count: u32, expected: u32 },
+    WrongPosition {
+        /// The engine, or all of them, as they were named.
+        engine: String,
+        /// Position with which this process was started, from 0.
+        index: u32,
+        /// Number of shards with which it was started.
+        count: u32,
+        /// Number of shards with which the engine was started.
+        expected: u32,
+    },
+    /// Another process has the place of this one, and answers.
     #[error("[E425] shard {index} of the engine at {engine} is another process, at {address}")]
-    PositionTaken { engine: String, index: u32, address: String },
+    PositionTaken {
+        /// The engine, or all of them, as they were named.
+        engine: String,
+        /// Position with which this process was started, from 0.
+        index: u32,
+        /// Where that process is.
+        address: String,
+    },
+    /// It does not answer, or does not lead: the shard goes on announcing itself.
     #[error("[E426] the engine at {engine} cannot be used yet: {cause}")]
-    EngineUnavailable { engine: String, cause: String },
+    EngineUnavailable {
+        /// The engine, or all of them, as they were named.
+        engine: String,
+        /// What it said, or how it could not be reached.
+        cause: String,
+    },
     /// Its file stays as it is.
     #[error("[E427] this was started as shard {here}, and {path} holds a job of shard {saved}")]
-    SavedByOtherShard { here: ShardPosition, path: String, saved: ShardPosition },
+    SavedByOtherShard {
+        /// Position with which this process was started.
+        here: ShardPosition,
+        /// File of the job.
+        path: String,
+        /// Position of the shard that kept it.
+        saved: ShardPosition,
+    },
     /// It was asked for by name, so that nothing else is tried.
     #[error("[E436] shard {address} cannot be reached by {wanted}: {cause}")]
-    NoTransport { address: String, wanted: Transport, cause: String },
+    NoTransport {
+        /// Shard that was to be reached.
+        address: String,
+        /// The one transport that may be used.
+        wanted: Transport,
+        /// Why it is not to be had.
+        cause: String,
+    },
+    /// Only on loopback does a shard use a token of its own making.
     #[error("[E418] listening on {listen} would serve other machines, which needs a token named on purpose")]
-    BindWithoutToken { listen: std::net::SocketAddr },
+    BindWithoutToken {
+        /// Where it was to listen.
+        listen: std::net::SocketAddr,
+    },
 }
 
 /// ` for 1200 ms`, or nothing where there was a single try.

@@ -12,14 +12,18 @@ use serde::{Deserialize, Serialize};
 pub struct SampleRange {
     /// Pass over the training set, from 0.
     pub epoch: u32,
+    /// Place of its first sample in the permutation, from 0.
     pub start: u64,
+    /// Number of samples; it never reaches beyond the epoch.
     pub len: u32,
 }
 
 /// How far a cursor has come, whatever the number of epochs: everything before it is handed out, but for what came back.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SamplePosition {
+    /// Pass from which fresh samples come, from 0; the number of epochs once all are handed out.
     pub epoch: u32,
+    /// Place in that pass's permutation of the next fresh sample, from 0.
     pub next: u64,
     /// Ranges of lost iterations, in order.
     pub returned: Vec<SampleRange>,

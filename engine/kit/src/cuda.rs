@@ -29,6 +29,7 @@ const USUAL_DIRS: [&str; 6] = [
 /// What a process loads to compute on a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceParts {
+    /// ONNX Runtime itself, loaded after `preload`; for a GPU, a build with the CUDA execution provider.
     pub onnxruntime: Found,
     /// Libraries to load first, in this order. Empty for the CPU.
     pub preload: Vec<PathBuf>,

@@ -18,6 +18,7 @@ pub enum Device {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("[E490] `{text}` is no device: expected cpu, or cuda:N with N from 0 to 255")]
 pub struct InvalidDevice {
+    /// The text as it was given.
     pub text: String,
 }
 

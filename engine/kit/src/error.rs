@@ -9,49 +9,154 @@ use std::path::{Path, PathBuf};
 pub enum KitError {
     /// The user named a part that cannot be used. Never replaced by another one silently.
     #[error("[E101] {variable} names `{}`, which {problem}", path.display())]
-    Named { variable: &'static str, path: PathBuf, problem: String },
+    Named {
+        /// Environment variable that names it: `ORT_DYLIB_PATH` or `SYNCLINE_REDIS_SERVER`.
+        variable: &'static str,
+        /// What it names: as it was given, or made absolute.
+        path: PathBuf,
+        /// What is wrong with that; the words fit after "which".
+        problem: String,
+    },
     /// There is no pinned wheel for this platform.
     #[error("[E102] {part} is not installed, and there is no wheel of it for {platform}")]
-    NoWheel { part: Part, platform: String, by_hand: String },
+    NoWheel {
+        /// Part that the user has not named and the system does not have.
+        part: Part,
+        /// Operating system and processor, such as `macos on aarch64`.
+        platform: String,
+        /// Ways to install it without Syncline's help.
+        by_hand: String,
+    },
     /// There is no place to keep a fetched part.
     #[error("[E103] {part} must be fetched, but none of SYNCLINE_CACHE, XDG_CACHE_HOME and HOME is set")]
-    NoCache { part: Part, by_hand: String },
+    NoCache {
+        /// Part that would be looked for in the cache, and fetched into it.
+        part: Part,
+        /// Ways to install it without Syncline's help, or to name a cache.
+        by_hand: String,
+    },
     /// No Python on `PATH` could run pip.
     #[error("[E104] {part} must be fetched, but no python3 on PATH has pip ({tried})")]
-    NoPip { part: Part, tried: String, by_hand: String },
+    NoPip {
+        /// Part that is to be fetched.
+        part: Part,
+        /// What each Python on `PATH` said when it was asked for pip, or that there is none.
+        tried: String,
+        /// Ways to install the part without Syncline's help.
+        by_hand: String,
+    },
     /// pip ran and failed.
     #[error("[E105] `{command}` failed to fetch {part}: {said}")]
-    Pip { part: Part, command: String, said: String, by_hand: String },
+    Pip {
+        /// Part that is to be fetched.
+        part: Part,
+        /// The download as a command line, of the last Python that has pip.
+        command: String,
+        /// Its last lines, at most four, or that it left no wheel.
+        said: String,
+        /// Ways to install the part without Syncline's help.
+        by_hand: String,
+    },
     /// A file has the right name and the wrong content.
     #[error("[E106] `{}` is damaged or not genuine: its {} is {found}, expected {}", path.display(), pinned.kind, pinned.hex)]
-    Corrupt { path: PathBuf, pinned: Digest, found: String },
+    Corrupt {
+        /// The wheel, or a file unpacked from it.
+        path: PathBuf,
+        /// Digest that it should have.
+        pinned: Digest,
+        /// Digest of the same kind that it has, in lower-case hex.
+        found: String,
+    },
     /// A wheel with the right hash could not be read as a zip archive.
     #[error("[E107] failed to unpack `{member}` from `{}`", wheel.display())]
-    Unpack { wheel: PathBuf, member: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
+    Unpack {
+        /// The archive.
+        wheel: PathBuf,
+        /// Path in the archive of the file that is needed.
+        member: &'static str,
+        /// What the zip reader found wrong.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The file system refused.
     #[error("[E108] failed to {doing} `{}`", path.display())]
-    Io { doing: &'static str, path: PathBuf, source: std::io::Error },
+    Io {
+        /// What was tried, as a verb that fits before the path: `create`, `lock`.
+        doing: &'static str,
+        /// File, folder or program that it was tried with.
+        path: PathBuf,
+        /// What the operating system answered.
+        source: std::io::Error,
+    },
     /// A fetched program does not run here: most likely the system's C library is too old for the wheel.
     #[error("[E109] `{}` was fetched for this platform, but {problem}", path.display())]
-    Unusable { part: Part, path: PathBuf, problem: String, by_hand: String },
+    Unusable {
+        /// Part that was fetched.
+        part: Part,
+        /// Its program in the cache.
+        path: PathBuf,
+        /// What is wrong with it; the words fit after "but".
+        problem: String,
+        /// Ways to install another one without Syncline's help.
+        by_hand: String,
+    },
     /// The server ended before it answered.
     #[error("[E110] `{}` ended with {status} before it answered; its log `{}` ends with:\n{tail}", program.display(), log.display())]
-    ServerEnded { program: PathBuf, status: String, log: PathBuf, tail: String },
+    ServerEnded {
+        /// The server's program.
+        program: PathBuf,
+        /// Exit status or signal, in words.
+        status: String,
+        /// Its log, in its data directory.
+        log: PathBuf,
+        /// What this run has logged: at most the last 15 lines.
+        tail: String,
+    },
     /// Somebody else listens on the port that was asked for (or on every port that was tried).
     #[error("[E111] port {port} of 127.0.0.1 is taken; `{}` says:\n{tail}", log.display())]
-    PortTaken { port: u16, log: PathBuf, tail: String },
+    PortTaken {
+        /// Port that was asked for, or the last one that was tried.
+        port: u16,
+        /// Log of our server, which ended because of that.
+        log: PathBuf,
+        /// What this run has logged: at most the last 15 lines.
+        tail: String,
+    },
     /// Two servers must not write the same files.
     #[error("[E112] another server is running on the directory `{}`", dir.display())]
-    DirInUse { dir: PathBuf },
+    DirInUse {
+        /// Data directory that stayed locked while we waited for a predecessor to end.
+        dir: PathBuf,
+    },
     /// The server runs and does not answer.
     #[error("[E113] no answer to PING on port {port} within {after_ms} ms; the log `{}` ends with:\n{tail}", log.display())]
-    NoAnswer { port: u16, after_ms: u64, log: PathBuf, tail: String },
+    NoAnswer {
+        /// Port on 127.0.0.1 that it was told to listen on.
+        port: u16,
+        /// How long was waited since its start, or since it last said that it was loading.
+        after_ms: u64,
+        /// Its log, in its data directory.
+        log: PathBuf,
+        /// What this run has logged: at most the last 15 lines.
+        tail: String,
+    },
     /// The driver brings the library; without it there is no GPU that could be used.
     #[error("[E491] {device} cannot be used: {library}, a part of the NVIDIA driver, is not on this machine")]
-    NoDriver { device: Device, library: &'static str },
+    NoDriver {
+        /// GPU that was asked for.
+        device: Device,
+        /// File name of the driver's library, which was in none of the library folders.
+        library: &'static str,
+    },
     /// Libraries that the CUDA execution provider is linked with, or loads when it needs them.
     #[error("[E492] {device} needs NVIDIA libraries that were not found: {}", missing.join(", "))]
-    MissingCuda { device: Device, missing: Vec<String>, by_hand: String },
+    MissingCuda {
+        /// GPU that was asked for.
+        device: Device,
+        /// File names of those that were not found, such as `libcublas.so.13`.
+        missing: Vec<String>,
+        /// Ways to install them: Syncline never fetches them.
+        by_hand: String,
+    },
 }
 
 impl KitError {

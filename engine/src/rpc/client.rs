@@ -22,6 +22,7 @@ pub type WorkerFields = BTreeMap<String, String>;
 /// One job with its workers, as Redis shows them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRecord {
+    /// Its `job` hash with `id` and `problem`, and `transport` where live workers have told theirs.
     pub job: JobFields,
     /// Fields of each worker's record, by incarnation.
     pub workers: BTreeMap<String, String>,
@@ -32,14 +33,18 @@ pub struct JobRecord {
 /// A stream that tells what a job has gone through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobStream {
+    /// What happened to it: `syncline:{JOB}:events`, the newest 200 entries.
     Events,
+    /// Its loss curve: `syncline:{JOB}:metrics`, at most 400 points over the whole job.
     Metrics,
 }
 
 /// A position in a stream: the moment of an entry, and its number within that millisecond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct StreamCursor {
+    /// On Redis' clock, since the epoch of Unix.
     pub at_ms: u64,
+    /// From 0, among the entries of that millisecond.
     pub number: u64,
 }
 
@@ -61,7 +66,9 @@ impl FromStr for StreamCursor {
 /// One entry of a stream as Redis shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamEntry {
+    /// Its id in Redis: given back as a cursor, it brings what came later.
     pub at: StreamCursor,
+    /// Names and values as text; bytes that are no UTF-8 are replaced.
     pub fields: BTreeMap<String, String>,
 }
 
@@ -71,9 +78,18 @@ pub struct StreamEntry {
 pub enum InactiveReason {
     /// It waits for the other's lead to end.
     #[error("it is on standby, engine {instance} at {address} leads")]
-    Standby { instance: String, address: String },
+    Standby {
+        /// Name of the engine that leads, as its lease says.
+        instance: String,
+        /// Where that one listens, as its lease says.
+        address: String,
+    },
+    /// It could not take the lead, or not load the jobs; it tries again.
     #[error("Redis does not let it lead, it keeps trying: {cause}")]
-    Store { cause: String },
+    Store {
+        /// What Redis said, or how it could not be reached.
+        cause: String,
+    },
     /// It takes the lead, gives it up, or ends.
     #[error("it starts, stops, or changes places with another; try again")]
     Changing,
@@ -86,35 +102,109 @@ pub enum EngineFault {
     /// The graph or a setting is wrong; the text carries its own code.
     #[error("{0}")]
     InvalidJob(String),
-    /// `differs`: in what, as far as that can be said.
+    /// The id is taken by a job with other content, or by one that is damaged.
     #[error("[E130] job {job} exists already{differs}")]
-    DuplicateJob { job: JobId, differs: String },
+    DuplicateJob {
+        /// Id that was submitted.
+        job: JobId,
+        /// In what, in words that begin with a comma, such as `, and differs in epochs`.
+        differs: String,
+    },
+    /// It was never submitted, was deleted, or has expired.
     #[error("[E131] there is no job {job}")]
-    UnknownJob { job: JobId },
+    UnknownJob {
+        /// Id that was asked for.
+        job: JobId,
+    },
+    /// A submission names content that was never uploaded, or has been collected.
     #[error("[E132] blob {digest} is on none of the shards; upload it before submitting")]
-    MissingBlob { digest: String },
+    MissingBlob {
+        /// BLAKE3 of the first that is missing, in hex.
+        digest: String,
+    },
+    /// Not every shard is served, or the shard that calls was started for another number of them.
     #[error("[E133] only {present} of {expected} parameter shards are there")]
-    MissingShards { present: u32, expected: u32 },
+    MissingShards {
+        /// Shards that are served; to a shard that is refused, the number for which it was started.
+        present: u32,
+        /// Shards that the engine was started with.
+        expected: u32,
+    },
+    /// The worker's session has ended, or its number belongs to another worker by now.
     #[error("[E134] this incarnation was dropped; register again")]
     Dropped,
+    /// Redis does not answer, refuses, or has lost the job, which is written again: nothing new is taken in.
     #[error("[E135] Redis does not do its part, the engine keeps trying: {cause}")]
-    Store { cause: String },
+    Store {
+        /// What is wrong with it, in words.
+        cause: String,
+    },
+    /// The call belongs to the engine that leads.
     #[error("[E136] this engine is not active: {why}")]
-    NotActive { why: InactiveReason },
+    NotActive {
+        /// Why this one does not.
+        why: InactiveReason,
+    },
+    /// What makes sense only while a job goes on was asked of one that has ended.
     #[error("[E137] job {job} is over ({state}): there is nothing to cancel, pause or resume")]
-    Over { job: JobId, state: String },
+    Over {
+        /// Job that has ended.
+        job: JobId,
+        /// How it ended: `done`, `failed` or `canceled`.
+        state: String,
+    },
+    /// The job is there; what was asked for has not begun, is not kept any more, or never was.
     #[error("[E138] job {job} has no {what}{kept}")]
-    NothingKnown { job: JobId, what: String, kept: String },
+    NothingKnown {
+        /// Job that was asked about.
+        job: JobId,
+        /// What was asked for, such as `barrier 7`.
+        what: String,
+        /// What there is instead, in words that begin with a semicolon; empty if that cannot be said.
+        kept: String,
+    },
+    /// The records of the job are damaged or of another release, or engines have crashed at them.
     #[error("[E139] job {job} cannot be read: {cause}")]
-    Unreadable { job: JobId, cause: String },
+    Unreadable {
+        /// Job whose records they are.
+        job: JobId,
+        /// What is wrong with them, in words.
+        cause: String,
+    },
+    /// A delete, or a submission with `replace`, met a job that goes on.
     #[error("[E140] job {job} is {state}: only a job that is over can be deleted or replaced")]
-    NotOver { job: JobId, state: String },
+    NotOver {
+        /// Job that goes on.
+        job: JobId,
+        /// Where it stands, in the word that Redis shows.
+        state: String,
+    },
+    /// The training has completed none, has dropped them, or keeps others than the one asked for.
     #[error("[E146] job {job} has no complete checkpoint{wanted}{kept}")]
-    NoCheckpoint { job: JobId, wanted: String, kept: String },
+    NoCheckpoint {
+        /// Training that was asked about.
+        job: JobId,
+        /// Number that was asked for, behind a blank; empty: the newest.
+        wanted: String,
+        /// What there is instead, or why there is none, in words that begin with a semicolon.
+        kept: String,
+    },
+    /// A shard refused its part of what a client asked for, or did not answer in time.
     #[error("[E142] shard {shard} cannot do that: {cause}")]
-    Shard { shard: ShardIndex, cause: String },
+    Shard {
+        /// Position of that shard.
+        shard: ShardIndex,
+        /// What it said, or how long it was silent.
+        cause: String,
+    },
+    /// To a process that announces itself: all places of the shard are held by others that answer.
     #[error("[E141] shard {shard} is served by another process, at {address}")]
-    ShardTaken { shard: ShardIndex, address: String },
+    ShardTaken {
+        /// Position that was announced.
+        shard: ShardIndex,
+        /// Where the process is that holds the place.
+        address: String,
+    },
 }
 
 impl EngineFault {
@@ -205,6 +295,7 @@ pub trait ClientService {
     async fn checkpoint(job: JobId, number: Option<u64>) -> Result<CheckpointParts, EngineFault>;
     /// Every job known, newest last.
     async fn jobs() -> Result<Vec<JobFields>, EngineFault>;
+    /// A job with its workers, as of the last commit, and what stands in the way of every job now.
     async fn job(job: JobId) -> Result<JobRecord, EngineFault>;
     /// What was added to a stream of the job after an entry, oldest first; without one, all that is kept.
     async fn stream(

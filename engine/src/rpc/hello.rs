@@ -36,16 +36,24 @@ pub enum Role {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HelloError {
+    /// What the other end sent is no greeting, or no answer to one.
     #[error("[E121] the peer does not speak Syncline's protocol")]
     NotSyncline,
+    /// Both ends are told: neither can read messages of the other.
     #[error(
         "[E122] protocol version {theirs} met version {PROTOCOL_VERSION}; use the same release everywhere"
     )]
-    Version { theirs: u16 },
+    Version {
+        /// Version of the other end.
+        theirs: u16,
+    },
+    /// The caller's token is not the one of the listener. Both ends are told.
     #[error("[E123] the token was refused; use the token file that `syncline up` printed")]
     Token,
+    /// The listener does not serve this [`Role`], given as its number. Both ends are told.
     #[error("[E124] this address does not serve the role {}", role_name(*.0))]
     Role(u8),
+    /// Nobody could be reached, or the connection broke or timed out before the answer was in.
     #[error("[E125] there is no connection, or it broke during the greeting")]
     Io(#[from] io::Error),
 }

@@ -51,13 +51,18 @@ impl<C> Clone for Reconnecting<C> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
+    /// No connection could be opened: the call was not sent.
     #[error(transparent)]
     Hello(#[from] HelloError),
+    /// The connection broke, or no answer came in time: whether the call was carried out is not known.
     #[error("[E126] the connection was lost during a call")]
     Lost(#[source] RpcError),
     /// Everything else goes on there, and the same call would fail again.
     #[error("[E128] the peer has a bug, at which this call failed: {panic}")]
-    Panicked { panic: String },
+    Panicked {
+        /// Message of the panic there.
+        panic: String,
+    },
 }
 
 impl<C: Clone> Reconnecting<C> {

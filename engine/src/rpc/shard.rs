@@ -17,12 +17,17 @@ use syncline_scheduler::{
 /// Everything a shard must know to hold its part of a job's parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OpenJob {
+    /// Whose parameters they are.
     pub job: JobId,
+    /// Generation of the parameters; a shard that holds a later one of the same job refuses.
     pub generation: Generation,
+    /// Position of the shard that is told, which says which part it holds.
     pub shard: ShardIndex,
     /// Addresses of all shards, in order; also the places where blobs can be found.
     pub shards: Vec<String>,
+    /// How all parameters lie in the flat array, those of other shards included.
     pub layout: Layout,
+    /// Rule by which gradients become steps.
     pub optimizer: Optimizer,
     /// The mean of a round of gradients with a larger norm is scaled down to it.
     pub clip_norm: Option<f32>,
@@ -37,6 +42,7 @@ pub struct OpenJob {
 /// Where a job stands on one shard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardState {
+    /// Generation of the parameters that are open here.
     pub generation: Generation,
     /// Last push of each incarnation that was applied completely here.
     pub watermarks: BTreeMap<Incarnation, u64>,
@@ -49,7 +55,9 @@ pub struct ShardState {
 /// What a shard has removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Collected {
+    /// How many blobs; where the engine answers, on all shards together.
     pub blobs: u64,
+    /// Size of their files, likewise.
     pub bytes: u64,
 }
 
@@ -57,35 +65,106 @@ pub struct Collected {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShardFault {
+    /// The order is of an engine that was deposed.
     #[error("[E401] engine epoch {given} is over, {highest} is active")]
-    Fenced { given: EngineEpoch, highest: EngineEpoch },
+    Fenced {
+        /// Epoch of the order.
+        given: EngineEpoch,
+        /// Highest epoch that the shard has heard of.
+        highest: EngineEpoch,
+    },
+    /// It was never opened here, or the process was started again without it.
     #[error("[E402] job {job} is not open on this shard")]
-    UnknownJob { job: JobId },
+    UnknownJob {
+        /// Job that was meant.
+        job: JobId,
+    },
+    /// The caller means another generation of the parameters than the one that is open here.
     #[error("[E403] generation {given} of job {job} is over, {current} is active")]
-    WrongGeneration { job: JobId, given: Generation, current: Generation },
+    WrongGeneration {
+        /// Job that was meant.
+        job: JobId,
+        /// Generation that the caller means.
+        given: Generation,
+        /// Generation that is open here.
+        current: Generation,
+    },
+    /// None of the shards that were asked keeps it.
     #[error("[E404] blob {digest} is on none of the shards")]
-    MissingBlob { digest: String },
+    MissingBlob {
+        /// Its BLAKE3, in hex.
+        digest: String,
+    },
+    /// What was asked cannot be meant, or does not fit the job: repeating it changes nothing.
     #[error("[E405] {what}")]
-    Invalid { what: String },
+    Invalid {
+        /// What is wrong with it, in words.
+        what: String,
+    },
+    /// The shard's disk, memory or threads, or its way to another shard, failed it.
     #[error("[E406] {what}: {cause}")]
-    Io { what: String, cause: String },
+    Io {
+        /// What could not be done, such as `cannot write PATH`.
+        what: String,
+        /// What the system said.
+        cause: String,
+    },
+    /// No barrier order has asked to keep this version, its barrier is still open, or a newer one was kept.
     #[error("[E407] version {wanted} of job {job} is not pinned here")]
-    NotPinned { job: JobId, wanted: u64 },
+    NotPinned {
+        /// Job that was meant.
+        job: JobId,
+        /// Version that was asked for: the number of barriers closed in it.
+        wanted: u64,
+    },
+    /// The engine has dropped the worker: nothing more of this incarnation is taken.
     #[error("[E408] worker {worker} was dropped from job {job}; it must register again")]
-    Sealed { job: JobId, worker: Incarnation },
+    Sealed {
+        /// Job that it worked for.
+        job: JobId,
+        /// Incarnation that is sealed.
+        worker: Incarnation,
+    },
+    /// The job is over here; whoever waited for something of it is woken with this.
     #[error("[E409] job {job} was closed")]
-    Closed { job: JobId },
+    Closed {
+        /// Job that was meant.
+        job: JobId,
+    },
+    /// It was to follow, or to take over, and is no standby, or one of another term.
     #[error("[E452] this process does not follow under term {term}")]
-    NotFollowing { term: u64 },
+    NotFollowing {
+        /// Term that was named: that of the standby, or the one under which it was to serve.
+        term: u64,
+    },
+    /// This shard's part of the checkpoint is not on its disk, is damaged, or does not fit the order.
     #[error("[E439] checkpoint {number} of job {job} cannot be used: {cause}")]
-    NoCheckpoint { job: JobId, number: u64, cause: String },
+    NoCheckpoint {
+        /// Job whose checkpoint it is.
+        job: JobId,
+        /// Number of the checkpoint.
+        number: u64,
+        /// What is wrong with the part, in words.
+        cause: String,
+    },
+    /// No shard that answers has the blob: the order is given again once all are there.
     #[error(
         "[E429] the initial parameters {digest} may be on the shard at {address}, which cannot be reached: {cause}"
     )]
-    PeerAway { digest: String, address: String, cause: String },
+    PeerAway {
+        /// BLAKE3 of the blob, in hex.
+        digest: String,
+        /// The last shard that could not be asked.
+        address: String,
+        /// Why it could not be asked.
+        cause: String,
+    },
     /// The connection is of no use any more; the same may be asked over another one.
     #[error("[E453] what came over the connection cannot be read: {what}")]
-    Garbled { what: String },
+    Garbled {
+        /// What is wrong with the bytes, in words.
+        what: String,
+    },
 }
 
 impl ShardFault {

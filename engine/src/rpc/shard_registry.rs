@@ -8,6 +8,7 @@ use super::EngineFault;
 /// A process of the parameter server that announces itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardHello {
+    /// Position of the shard whose process it is, from 0.
     pub index: ShardIndex,
     /// Number of shards of the whole parameter server.
     pub count: u32,
@@ -60,12 +61,19 @@ pub enum ReplicaRole {
     /// Keep everything and ask again soon: the other process of the shard may have more.
     Undecided,
     /// Serve the shard.
-    Primary { term: u64 },
+    Primary {
+        /// Term under which it serves.
+        term: u64,
+    },
     /// Follow the one that serves it.
-    Standby { term: u64 },
+    Standby {
+        /// Term under which it follows: each standby has its own.
+        term: u64,
+    },
 }
 
 impl ReplicaRole {
+    /// The term of the role; 0 while it is undecided.
     pub fn term(self) -> u64 {
         match self {
             Self::Undecided => 0,
@@ -77,6 +85,7 @@ impl ReplicaRole {
 /// The other process of a shard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardPeer {
+    /// Where others reach it.
     pub address: String,
     /// Of its role.
     pub term: u64,
@@ -85,7 +94,9 @@ pub struct ShardPeer {
 /// The answer to an announcement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardOrders {
+    /// Epoch of the engine that answers; a process that has heard of a higher one does nothing of this.
     pub epoch: EngineEpoch,
+    /// What the process is to do from now on.
     pub role: ReplicaRole,
     /// The other process of the shard, if it is there. Who reported its backup as lost goes on alone once it is told of
     /// none, or of another.

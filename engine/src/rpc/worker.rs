@@ -15,7 +15,9 @@ use super::EngineFault;
 pub struct WorkerHello {
     /// For people: shown in Redis and in tables.
     pub name: String,
+    /// Name of its machine; `?` if the system has none.
     pub host: String,
+    /// Process id on that machine.
     pub pid: u32,
     /// Drawn by the process, and the same for all training slots of it; 0: it has no others.
     pub process: u64,
@@ -40,7 +42,9 @@ pub fn hostname() -> Option<String> {
 /// The engine's answer to a worker that registered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegisterReply {
+    /// Epoch of the engine that took it in.
     pub epoch: EngineEpoch,
+    /// The number under which the worker takes part from now on.
     pub incarnation: Incarnation,
     /// A worker that is not heard of for this long is dropped.
     pub silence_ms: u64,
@@ -50,6 +54,7 @@ pub struct RegisterReply {
 /// everything begins to count again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerKey {
+    /// The number that the worker was given.
     pub incarnation: Incarnation,
     /// The epoch of the engine that gave the number.
     pub since: EngineEpoch,
@@ -93,6 +98,7 @@ pub struct OrderCursor {
 /// Answer to a poll.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PollReply {
+    /// Epoch of the engine that answers; an answer of a lower one than the highest heard is dropped.
     pub epoch: EngineEpoch,
     /// New tasks, to be run in this order after those held already.
     pub assignments: Vec<Assignment>,
@@ -112,7 +118,9 @@ pub struct PollReply {
 /// What a worker needs once per job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobSetup {
+    /// Epoch of the engine that answers, as in [`PollReply`].
     pub epoch: EngineEpoch,
+    /// What is to be trained, and how.
     pub train: TrainSpec,
     /// Addresses of the job's shards, in order.
     pub shards: Vec<String>,
@@ -121,6 +129,7 @@ pub struct JobSetup {
 /// Calls of workers.
 #[tarpc::service]
 pub trait WorkerService {
+    /// Takes the worker in, under a number that none has had before.
     async fn register(hello: WorkerHello) -> Result<RegisterReply, EngineFault>;
     /// Commits the ends of general tasks that come along, if there are any, and then waits up to `wait_ms` for tasks that the
     /// worker does not hold yet. Also the sign of life, and answered as such where Redis does not take the ends.
@@ -136,6 +145,7 @@ pub trait WorkerService {
     async fn finished(who: WorkerKey, groups: Vec<ReportGroup>) -> Result<EngineEpoch, EngineFault>;
     /// Acknowledged when the answer comes: committed in Redis. Send again until then.
     async fn report(who: WorkerKey, reports: Vec<TaskReport>) -> Result<EngineEpoch, EngineFault>;
+    /// What the worker needs to train for a job that is not over. Waits until all shards are there.
     async fn setup(job: JobId) -> Result<JobSetup, EngineFault>;
     /// Ends the incarnation: nothing more will be pushed under it, and of its general tasks no others have begun than
     /// these.

@@ -10,7 +10,6 @@ use syncline_scheduler::{
     core::{Core, CorePanic, Effect, Input, Refused, catch_panic},
     ids::{EngineEpoch, JobId},
 };
-use tokio::sync::mpsc;
 use tracing::error;
 
 use super::{
@@ -19,6 +18,7 @@ use super::{
     job_log::log_commit,
     last_commit::LastCommit,
     message::{Message, general_tasks},
+    queue::DecisionInbox,
 };
 use crate::{
     rpc::{EngineFault, describe},
@@ -56,7 +56,7 @@ pub(super) struct DecisionLoop {
 
 impl DecisionLoop {
     /// Turns until the engine is deposed or stopped.
-    pub(super) async fn run(mut self, mut queue: mpsc::UnboundedReceiver<Message>) -> LoopEnd {
+    pub(super) async fn run(mut self, mut queue: DecisionInbox) -> LoopEnd {
         let mut messages = Vec::with_capacity(INPUTS_PER_TURN);
         let mut waiting = VecDeque::new();
         let ended = loop {
@@ -77,16 +77,16 @@ impl DecisionLoop {
     /// Handles what waits, or as much of it as makes one commit of a reasonable size.
     pub(super) async fn turn(&mut self, waiting: &mut VecDeque<Message>) -> Result<(), LoopEnd> {
         let mut effects: Vec<Effect> = Vec::new();
-        let (mut answers, mut queries) = (Vec::new(), Vec::new());
+        let (mut answers, mut looks) = (Vec::new(), Vec::new());
         let mut tasks = 0;
         while tasks < TASKS_PER_TURN
             && let Some(message) = waiting.pop_front()
         {
             let (input, reply) = match message {
                 Message::Input(input) => (input, None),
-                Message::Request(input, reply) => (input, Some(reply)),
-                Message::Query(query) => {
-                    queries.push(query);
+                Message::Request { input, reply, .. } => (input, Some(reply)),
+                Message::Query { look, .. } => {
+                    looks.push(look);
                     continue;
                 }
                 Message::Deposed => return Err(LoopEnd::Deposed),
@@ -112,7 +112,7 @@ impl DecisionLoop {
             // The caller may have gone meanwhile.
             let _ = reply.send(answer);
         }
-        queries.into_iter().for_each(|query| query(&self.core));
+        looks.into_iter().for_each(|look| look(&self.core));
         for (job, commit) in &commits {
             log_commit(job, commit);
             if commit.over || commit.gone {

@@ -14,7 +14,7 @@ use syncline_scheduler::{
     sync::{self, PlanRequest},
 };
 use tokio::{
-    sync::{Semaphore, mpsc, oneshot},
+    sync::{Semaphore, oneshot},
     task::AbortHandle,
 };
 
@@ -23,6 +23,7 @@ use super::{
     damaged_jobs::Damage,
     job_ends::JobEnds,
     message::Message,
+    queue::{DecisionQueue, loop_ended},
     sessions::{Sessions, lock},
     shards::ShardDirectory,
     snapshots::SNAPSHOTS_AT_ONCE,
@@ -46,7 +47,7 @@ pub(super) struct EffectDispatcher {
     pub epoch: EngineEpoch,
     pub sessions: Sessions,
     pub shards: ShardDirectory,
-    pub queue: mpsc::UnboundedSender<Message>,
+    pub queue: DecisionQueue,
     pub store_outage: StoreOutage,
     pub job_ends: JobEnds,
     /// A place for each snapshot that is being written.
@@ -69,7 +70,7 @@ impl EffectDispatcher {
         epoch: EngineEpoch,
         sessions: Sessions,
         shards: ShardDirectory,
-        queue: mpsc::UnboundedSender<Message>,
+        queue: DecisionQueue,
         clock: Clock,
     ) -> Self {
         let (job_ends, released, specs, listed, damaged, running) = Default::default();
@@ -140,29 +141,17 @@ impl EffectDispatcher {
 
     /// Sends an input to the decision loop.
     pub(super) fn send(&self, input: Input) {
-        // The loop has ended only when this engine is no longer active: then nobody wants the answer.
-        let _ = self.queue.send(Message::Input(input));
+        self.queue.send(Message::Input(input));
     }
 
     /// As [`EffectDispatcher::send`], with an error once the loop has ended.
     pub(super) fn try_send(&self, input: Input) -> Result<(), EngineFault> {
-        self.queue.send(Message::Input(input)).map_err(|_| loop_ended())
+        self.queue.send(Message::Input(input)).then_some(()).ok_or_else(loop_ended)
     }
 
     /// Sends an input to the decision loop and waits until it is committed, or refused.
     pub(super) async fn commit_input(&self, input: Input) -> Result<(), EngineFault> {
-        self.begin_commit(input)?.await.map_err(|_| loop_ended())?
-    }
-
-    /// Sends an input to the decision loop. What is received, as long as the loop runs, is that it is committed, or why it
-    /// was refused.
-    pub(super) fn begin_commit(
-        &self,
-        input: Input,
-    ) -> Result<oneshot::Receiver<Result<(), EngineFault>>, EngineFault> {
-        let (reply, outcome) = oneshot::channel();
-        self.queue.send(Message::Request(input, reply)).map_err(|_| loop_ended())?;
-        Ok(outcome)
+        self.queue.request(input).await?.await.map_err(|_| loop_ended())?
     }
 
     /// Asks the core something, between two turns of the decision loop. A panic is that of whoever asks: the core was only
@@ -172,8 +161,8 @@ impl EffectDispatcher {
         look: impl FnOnce(&Core) -> T + Send + 'static,
     ) -> Result<T, EngineFault> {
         let (reply, found) = oneshot::channel();
-        let query = Box::new(|core: &Core| drop(reply.send(catch_unwind(AssertUnwindSafe(|| look(core))))));
-        self.queue.send(Message::Query(query)).map_err(|_| loop_ended())?;
+        let look = Box::new(|core: &Core| drop(reply.send(catch_unwind(AssertUnwindSafe(|| look(core))))));
+        self.queue.query(look).await?;
         Ok(found.await.map_err(|_| loop_ended())?.unwrap_or_else(|panic| resume_unwind(panic)))
     }
 
@@ -261,7 +250,7 @@ impl EffectDispatcher {
     /// A shard follows an engine of a higher epoch.
     pub(super) fn deposed_by(&self, highest: EngineEpoch) {
         self.shards.note_epoch(highest);
-        let _ = self.queue.send(Message::Deposed);
+        self.queue.send(Message::Deposed);
     }
 
     /// Tells the loop that a shard refused an order of a job; or that another engine leads, if that is why.
@@ -287,11 +276,6 @@ impl EffectDispatcher {
             handle.abort();
         }
     }
-}
-
-/// The decision loop ended while something was asked of it.
-pub(super) fn loop_ended() -> EngineFault {
-    EngineFault::NotActive { why: InactiveReason::Changing }
 }
 
 #[cfg(test)]
@@ -360,8 +344,8 @@ mod tests {
     async fn a_panic_at_a_look_at_the_core_is_that_of_whoever_looks() {
         let (dispatcher, mut inbox) = dispatcher();
         let asking = tokio::spawn(async move { dispatcher.query::<()>(|_| panic!("not there")).await });
-        let Message::Query(query) = inbox.next().await else { panic!("another message") };
-        query(&Core::new(1));
+        let Message::Query { look, .. } = inbox.next().await else { panic!("another message") };
+        look(&Core::new(1));
         assert!(asking.await.unwrap_err().is_panic());
     }
 

@@ -16,12 +16,16 @@ use syncline_scheduler::{
 use tarpc::server::{self, Channel};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::mpsc,
     time::timeout,
 };
 
 use super::{
-    clock::Clock, dispatcher::EffectDispatcher, message::Message, sessions::Sessions, shards::ShardDirectory,
+    clock::Clock,
+    dispatcher::EffectDispatcher,
+    message::Message,
+    queue::{DecisionInbox, decision_queue},
+    sessions::Sessions,
+    shards::ShardDirectory,
 };
 use crate::rpc::{
     ShardHello, ShardRequest, ShardResponse, Token, accept, answer_calls, channel, hello::Role,
@@ -59,7 +63,7 @@ pub(super) async fn start(
 }
 
 /// Receives what the decision loop would.
-pub(super) struct Inbox(mpsc::UnboundedReceiver<Message>);
+pub(super) struct Inbox(DecisionInbox);
 
 impl Inbox {
     pub(super) async fn next(&mut self) -> Message {
@@ -68,8 +72,8 @@ impl Inbox {
 
     pub(super) async fn input(&mut self) -> Input {
         match self.next().await {
-            Message::Input(input) | Message::Request(input, _) => input,
-            Message::Query(_) => panic!("somebody only looks"),
+            Message::Input(input) | Message::Request { input, .. } => input,
+            Message::Query { .. } => panic!("somebody only looks"),
             Message::Deposed => panic!("the engine was deposed"),
         }
     }
@@ -77,7 +81,7 @@ impl Inbox {
 
 /// A dispatcher without shards.
 pub(super) fn dispatcher() -> (EffectDispatcher, Inbox) {
-    let (queue, inbox) = mpsc::unbounded_channel();
+    let (queue, inbox) = decision_queue();
     let shards = ShardDirectory::new(1, token());
     (EffectDispatcher::new(EPOCH, Sessions::default(), shards, queue, Clock::start()), Inbox(inbox))
 }

@@ -3,11 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use syncline_scheduler::ids::EngineEpoch;
-use tokio::{
-    sync::{mpsc, watch},
-    task::JoinSet,
-    time::sleep,
-};
+use tokio::{sync::watch, task::JoinSet, time::sleep};
 use tracing::{info, warn};
 
 use super::{
@@ -17,6 +13,7 @@ use super::{
     dispatcher::EffectDispatcher,
     lease_renewal::{Lease, LeaseRenewal},
     options::EngineOptions,
+    queue::decision_queue,
     sessions::Sessions,
     shards::ShardDirectory,
 };
@@ -100,7 +97,7 @@ impl Leadership {
     async fn lead(&self, epoch: EngineEpoch) -> Result<LoopEnd, StoreError> {
         // The shards talk to the engine that led before, and announce themselves again once they find this one.
         self.shards.forget_all(epoch);
-        let (queue, inbox) = mpsc::unbounded_channel();
+        let (queue, inbox) = decision_queue();
         let (store, shards) = (self.store.clone(), self.shards.clone());
         let dispatcher = EffectDispatcher::new(epoch, Sessions::default(), shards, queue, self.clock);
         // Dropped with this scope, in whatever way it ends. Loading may take longer than a lease.

@@ -56,7 +56,7 @@ async fn keep_renewing(lease: &Lease, epoch: EngineEpoch, dispatcher: &EffectDis
         match renew(lease, epoch, &mut connected).await {
             Ok(Some(_)) => dispatcher.store_outage.set_lease_failure(None),
             Ok(None) => {
-                let _ = dispatcher.queue.send(Message::Deposed);
+                dispatcher.queue.send(Message::Deposed);
                 return;
             }
             // While Redis is away nobody can commit, nobody else can take the lease, and the loop waits.
@@ -80,11 +80,11 @@ async fn renew(
 #[cfg(test)]
 mod tests {
     use syncline_kit::{RedisOptions, RedisServer};
-    use tokio::{sync::mpsc, time::timeout};
+    use tokio::time::timeout;
 
     use super::*;
     use crate::{
-        service::{clock::Clock, sessions::Sessions, shards::ShardDirectory},
+        service::{clock::Clock, queue::decision_queue, sessions::Sessions, shards::ShardDirectory},
         store::keys,
     };
 
@@ -115,7 +115,7 @@ mod tests {
         let lease = Lease { redis, instance, address, duration: Duration::from_millis(300) };
         let taken = store.take_lead(&lease.instance, lease.duration, EngineEpoch(0), &lease.address).await;
         let epoch = taken.unwrap().unwrap();
-        let (queue, _inbox) = mpsc::unbounded_channel();
+        let (queue, _inbox) = decision_queue();
         let shards = ShardDirectory::new(1, "0123456789abcdef".repeat(4).parse().unwrap());
         let dispatcher = EffectDispatcher::new(epoch, Sessions::default(), shards, queue, Clock::start());
         let _renewal = LeaseRenewal::start(lease, epoch, dispatcher).unwrap();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use syncline_scheduler::{core::Input, ids::Incarnation};
 use tracing::warn;
 
-use super::{context::ServiceContext, message::Message, options::Limits, worker_status::WorkerStatus};
+use super::{context::ServiceContext, options::Limits, worker_status::WorkerStatus};
 use crate::store::keys;
 
 /// Time between two checks.
@@ -37,7 +37,7 @@ pub(super) async fn monitor_liveness(context: ServiceContext) {
         }
         // While Redis takes no writes nothing is decided: ticks would only pile up.
         if dispatcher.store_outage.cause().is_none() {
-            let _ = dispatcher.queue.send(Message::Input(Input::Tick));
+            dispatcher.send(Input::Tick);
         }
         for status in dispatcher.sessions.all() {
             if let Some(reason) = drop_reason(&status, &context.limits) {
@@ -83,8 +83,7 @@ fn drop_reason(status: &WorkerStatus, limits: &Limits) -> Option<String> {
 pub(super) fn drop_worker(context: &ServiceContext, worker: Incarnation, reason: &str) {
     let Ok(dispatcher) = context.dispatcher() else { return };
     dispatcher.sessions.drop_worker(worker, reason);
-    let input = Input::WorkerGone { worker, reason: reason.to_owned() };
-    let _ = dispatcher.queue.send(Message::Input(input));
+    dispatcher.send(Input::WorkerGone { worker, reason: reason.to_owned() });
 }
 
 async fn refresh_registry(context: &ServiceContext) {

@@ -4,7 +4,7 @@ use syncline_scheduler::{
     core::{Core, Input},
     ids::JobId,
 };
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::rpc::EngineFault;
 
@@ -12,9 +12,18 @@ use crate::rpc::EngineFault;
 pub(super) enum Message {
     Input(Input),
     /// An input whose sender waits for the commit.
-    Request(Input, oneshot::Sender<Result<(), EngineFault>>),
+    Request {
+        input: Input,
+        reply: oneshot::Sender<Result<(), EngineFault>>,
+        /// Its place in the queue, until it is handled.
+        _room: OwnedSemaphorePermit,
+    },
     /// Looks at what is committed.
-    Query(Box<dyn FnOnce(&Core) + Send>),
+    Query {
+        look: Box<dyn FnOnce(&Core) + Send>,
+        /// Its place in the queue, until it is handled.
+        _room: OwnedSemaphorePermit,
+    },
     /// Another engine is active: stop.
     Deposed,
 }

@@ -30,6 +30,7 @@ mod message;
 mod options;
 mod order_log;
 mod poll;
+mod queue;
 mod run;
 mod sessions;
 mod shard_handler;

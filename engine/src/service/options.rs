@@ -9,6 +9,7 @@ use crate::rpc::Token;
 pub struct EngineOptions {
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Secret of the cluster: whoever calls must show it, and the engine shows it to shards.
     pub token: Token,
     /// Address of the Redis server.
     pub redis: String,
@@ -16,6 +17,7 @@ pub struct EngineOptions {
     pub instance: String,
     /// Shards of the parameter server.
     pub shards: u32,
+    /// From when on a worker or a shard counts as lost.
     pub limits: Limits,
 }
 

@@ -49,12 +49,16 @@ static NEXT_CONNECTION: AtomicU64 = AtomicU64::new(1);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
+    /// The address is taken, or is none of this machine.
     #[error("[E240] cannot listen on {address}")]
     Listen {
+        /// Address that was asked for.
         address: SocketAddr,
+        /// What the system said.
         #[source]
         source: std::io::Error,
     },
+    /// Redis has no such address, does not answer, or does not let the engine in.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -214,14 +218,13 @@ async fn serve(context: ServiceContext, role: Role, stream: TcpStream) {
 #[cfg(test)]
 mod tests {
     use syncline_scheduler::ids::EngineEpoch;
-    use tokio::sync::mpsc;
 
     use super::*;
-    use crate::service::{clock::Clock, sessions::Sessions};
+    use crate::service::{clock::Clock, queue::decision_queue, sessions::Sessions};
 
     #[tokio::test]
     async fn a_panic_where_an_engine_decides_leaves_nobody_active_and_says_why() {
-        let (queue, _inbox) = mpsc::unbounded_channel();
+        let (queue, _inbox) = decision_queue();
         let shards = ShardDirectory::new(1, "0123456789abcdef".repeat(4).parse().unwrap());
         let dispatcher =
             EffectDispatcher::new(EngineEpoch(1), Sessions::default(), shards, queue, Clock::start());

@@ -16,8 +16,9 @@ use tracing::info;
 
 use super::{
     context::{ServiceContext, store_fault},
-    dispatcher::{EffectDispatcher, loop_ended},
+    dispatcher::EffectDispatcher,
     poll::PollUpdate,
+    queue::loop_ended,
     sessions::Sessions,
 };
 use crate::rpc::{
@@ -84,7 +85,9 @@ async fn take_ends(
     let Ok(alone) = timeout(MAX_ENDS_WAIT, dispatcher.sessions.lock_reports(worker)).await else {
         return Ok(false);
     };
-    let mut committed = dispatcher.begin_commit(Input::TasksEnded { worker, groups })?;
+    let request = dispatcher.queue.request(Input::TasksEnded { worker, groups });
+    let Ok(committed) = timeout(MAX_ENDS_WAIT, request).await else { return Ok(false) };
+    let mut committed = committed?;
     match timeout(MAX_ENDS_WAIT, &mut committed).await {
         Ok(outcome) => outcome.map_err(|_| loop_ended())?.map(|()| true),
         Err(_) => {

@@ -11,9 +11,12 @@ use crate::rpc::WorkerFields;
 /// One worker that is connected, whether it works on a job or not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveWorker {
+    /// Number of this life of its process: one that comes back has another.
     #[serde(with = "as_text")]
     pub id: Incarnation,
+    /// As people call it.
     pub name: String,
+    /// Name of its machine.
     pub host: String,
     /// `cpu`, or `cuda:N`.
     pub device: String,
@@ -56,6 +59,7 @@ impl LiveWorker {
 pub struct EngineStatus {
     /// Release.
     pub version: String,
+    /// Where it listens.
     pub address: String,
     /// Name under which it takes the lead.
     pub instance: String,
@@ -66,16 +70,19 @@ pub struct EngineStatus {
     /// Term of its lead; `None`: it does not lead.
     #[serde(default, deserialize_with = "parsed_option", serialize_with = "printed_option")]
     pub epoch: Option<EngineEpoch>,
-    /// Why it does not lead, and the address of the engine that does.
+    /// Why it does not lead; `None`: it leads.
     #[serde(default)]
     pub idle: Option<String>,
+    /// Where the engine listens that leads instead, as far as that is known.
     #[serde(default)]
     pub leader: Option<String>,
     /// What is wrong with Redis.
     #[serde(default)]
     pub store_problem: Option<String>,
+    /// Shards that are served; 0 if it does not lead.
     #[serde(default)]
     pub shards_present: u32,
+    /// Which shards are missing, silent, or without the second process that they should have.
     #[serde(default)]
     pub shard_problem: Option<String>,
     /// Live workers, each with all its training slots.

@@ -12,6 +12,7 @@ pub struct Entry<T> {
     /// Give it back to read what came later.
     #[serde(serialize_with = "as_text::serialize")]
     pub cursor: StreamCursor,
+    /// What the entry says; in JSON its fields stand beside `cursor`.
     #[serde(flatten)]
     pub value: T,
 }
@@ -19,6 +20,7 @@ pub struct Entry<T> {
 /// One point of the loss curve. Of a long job each stands for many iterations: 200 to 400 cover it all.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MetricsPoint {
+    /// When it was written, since the epoch of Unix.
     pub at_ms: u64,
     /// Samples of all iterations so far.
     pub samples: u64,
@@ -26,12 +28,15 @@ pub struct MetricsPoint {
     pub iterations: u64,
     /// Mean over their samples.
     pub loss: f64,
-    /// Means over the iterations.
+    /// Mean time of an iteration, waiting left out.
     pub step_us: u64,
+    /// The part of that in which the gradient was computed.
     pub compute_us: u64,
+    /// Mean time that an iteration waited for its version at the parameter server.
     pub wait_us: u64,
-    /// Pushes of others between an iteration's pull and its push.
+    /// Pushes of others between an iteration's pull and its push, on average.
     pub staleness_mean: f64,
+    /// The most of them that one iteration had.
     pub staleness_max: u64,
 }
 
@@ -40,23 +45,35 @@ pub struct MetricsPoint {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum EventKind {
+    /// The engine has taken it in.
     JobSubmitted,
+    /// The shards hold the parameters of a training, or all general tasks have come: work is given out.
     Started,
+    /// A worker takes part in the training.
     WorkerJoined,
+    /// A worker of the training is gone; the shards are asked how far its pushes came.
     WorkerLost,
+    /// All shards have said how far a lost worker's pushes came: what none of them has is handed out again.
     WorkerSealed,
+    /// A worker takes much longer per sample than the median one: `factor` says how many times.
     WorkerSlow,
+    /// A worker that was slow is so no more.
     WorkerRecovered,
+    /// A worker cannot run the job, and is not offered it for some time.
     WorkerExcluded,
+    /// A worker overran its prediction: iterations before the barrier that nobody was granted are cut.
     SuperstepReplanned,
+    /// A lost worker's push is in on some of the shards, or in part: its samples count.
     IterationTorn,
     /// Every shard has its part of a checkpoint on disk.
     CheckpointKept,
+    /// A shard could not do its part of a checkpoint; the training goes on.
     CheckpointFailed,
     /// The job went back to a checkpoint.
     RolledBack,
     /// The standby of a shard serves it.
     ShardTakenOver,
+    /// An attempt at a general task has failed, or one at a node that is tried again.
     AttemptFailed,
     /// Of general tasks: an attempt was done after others have failed.
     AttemptDone,
@@ -66,14 +83,21 @@ pub enum EventKind {
     WorkerGone,
     /// Of general tasks: a job trains for one.
     TrainingBegun,
+    /// Somebody holds it up: no more of it is given out.
     Paused,
+    /// Somebody lets it go on after a pause.
     Resumed,
     /// Of general tasks: somebody wants the job to end, and what runs has some time for it.
     Canceling,
+    /// A snapshot could not be written for a reason that may pass; it is tried again.
     SnapshotPutOff,
+    /// Every sample is counted and the last barrier has closed; nodes behind the training follow.
     Trained,
+    /// It is done, has failed, or was canceled.
     JobEnded,
+    /// The last parameters of a job that ended without a snapshot were written to a file.
     WeightsKept,
+    /// The last parameters of a job that ended without a snapshot could not be written.
     WeightsLost,
     /// Redis had lost some of the job's record, and with it some of these events.
     WrittenAgain,
@@ -82,13 +106,17 @@ pub enum EventKind {
 /// Something that happened to a job. Which fields there are depends on what it is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobEvent {
+    /// What happened; the fields that belong to it are known, others `None`.
     pub what: EventKind,
+    /// When, since the epoch of Unix.
     pub at_ms: u64,
-    /// The worker that it is about, and its name.
+    /// The worker that it is about.
     #[serde(default, deserialize_with = "parsed_option", serialize_with = "printed_option")]
     pub worker: Option<Incarnation>,
+    /// Name of that worker.
     #[serde(default)]
     pub name: Option<String>,
+    /// Machine of that worker, where it was excluded.
     #[serde(default)]
     pub host: Option<String>,
     /// The task or node.
@@ -109,6 +137,7 @@ pub struct JobEvent {
     /// Of what went wrong.
     #[serde(default)]
     pub code: Option<String>,
+    /// The same in words; also why a job was canceled, or went back.
     #[serde(default)]
     pub reason: Option<String>,
     /// How many times as long a slow worker takes per sample.
@@ -117,6 +146,7 @@ pub struct JobEvent {
     /// The file that holds the weights.
     #[serde(default)]
     pub path: Option<String>,
+    /// How long a worker that was excluded is not offered the job.
     #[serde(default)]
     pub again_in_ms: Option<u64>,
     /// When what runs of a job that is being canceled is given up.
@@ -128,19 +158,22 @@ pub struct JobEvent {
     /// Number of a checkpoint.
     #[serde(default)]
     pub checkpoint: Option<u64>,
-    /// Samples in it; or iterations and samples that were undone by going back to it.
+    /// Samples in it, or those that were undone by going back to it.
     #[serde(default)]
     pub samples: Option<u64>,
+    /// Iterations that were undone by that.
     #[serde(default)]
     pub iterations: Option<u64>,
-    /// Its size on all shards, and how long each worker stood still for it, on average.
+    /// Its size on all shards.
     #[serde(default)]
     pub bytes: Option<u64>,
+    /// How long each worker stood still for it, on average.
     #[serde(default)]
     pub rest_ms: Option<u64>,
-    /// The shard that another process serves now, and where that is.
+    /// The shard that another process serves now.
     #[serde(default)]
     pub shard: Option<String>,
+    /// Where that process is.
     #[serde(default)]
     pub address: Option<String>,
 }

@@ -17,13 +17,17 @@ pub enum JobPhase {
     Queued,
     /// The shards load the initial parameters.
     Opening,
+    /// Its iterations, nodes or general tasks are given out to workers.
     Running,
     /// Nothing more of it is given out until somebody resumes it.
     Paused,
     /// Somebody has canceled it, and what runs has some time to end.
     Canceling,
+    /// It has come to its end.
     Done,
+    /// It could not come to its end: code and reason say why.
     Failed,
+    /// Somebody wanted it to end before.
     Canceled,
     /// What is stored of it cannot be read. Nothing but `id`, `state`, `code`, `reason` and `problem` is known.
     Damaged,
@@ -54,7 +58,9 @@ impl JobPhase {
 /// One job as of its last commit. Times ending in `_ms` are of the epoch of Unix if they are moments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobStatus {
+    /// Its name.
     pub id: JobId,
+    /// Where it stood at that commit, or that it is damaged.
     pub state: JobPhase,
     /// Why it failed.
     #[serde(default)]
@@ -80,6 +86,7 @@ pub struct JobStatus {
     /// The checkpoint of another job from which it went on, as `JOB/NUMBER`.
     #[serde(default)]
     pub resumed_from: Option<String>,
+    /// Rule by which its workers meet, such as `bsp`; empty for a job of general tasks.
     #[serde(default)]
     pub policy: String,
     /// How gradients travel to the shards; unknown of a job of general tasks.
@@ -97,18 +104,22 @@ pub struct JobStatus {
     /// Those that take part now; none when it is over.
     #[serde(default)]
     pub workers: u32,
+    /// Shards of the parameter server that hold its parameters.
     #[serde(default)]
     pub shards: u32,
-    /// Passes over the training set that were begun, and that were completely counted, of how many.
+    /// Passes over the training set that the counted samples amount to, rounded down.
     #[serde(default)]
     pub epoch: u32,
+    /// Passes of which every sample is counted.
     #[serde(default)]
     pub epochs_complete: u32,
+    /// Passes that were asked for.
     #[serde(default)]
     pub epochs: u32,
     /// Samples of done and torn iterations.
     #[serde(default)]
     pub samples_applied: u64,
+    /// Samples of all passes that were asked for.
     #[serde(default)]
     pub samples_total: u64,
     /// On average since the start.
@@ -117,8 +128,10 @@ pub struct JobStatus {
     /// Over the last five to ten seconds before `progress_ms`, when the count last rose; only while it trains.
     #[serde(default)]
     pub samples_per_s_lately: Option<f64>,
+    /// When `samples_applied` last rose; before it ever did, when that was last looked at.
     #[serde(default)]
     pub progress_ms: u64,
+    /// Their pushes are in on every shard.
     #[serde(default)]
     pub iterations_done: u64,
     /// Returned to the pool.
@@ -133,15 +146,19 @@ pub struct JobStatus {
     /// Undone when the job went back to a checkpoint: they count in nothing else.
     #[serde(default)]
     pub iterations_rolled_back: u64,
+    /// Samples of those.
     #[serde(default)]
     pub samples_rolled_back: u64,
-    /// The newest complete checkpoint: its number, its moment, the samples in it, and its bytes on all shards.
+    /// Number of the newest complete checkpoint.
     #[serde(default)]
     pub checkpoint: Option<u64>,
+    /// The moment whose parameters it holds.
     #[serde(default)]
     pub checkpoint_ms: Option<u64>,
+    /// Samples that were counted by then.
     #[serde(default)]
     pub checkpoint_samples: Option<u64>,
+    /// Its size on all shards.
     #[serde(default)]
     pub checkpoint_bytes: Option<u64>,
     /// Of the newest report; not finite if it diverged.
@@ -156,38 +173,49 @@ pub struct JobStatus {
     /// Waiting at barriers, all workers together.
     #[serde(default)]
     pub predicted_wait_ms: u64,
+    /// The same as it was; a barrier counts once it is known when each worker came to it.
     #[serde(default)]
     pub actual_wait_ms: u64,
     /// Supersteps that were planned again because a worker overran its prediction.
     #[serde(default)]
     pub replanned: u64,
-    /// Iterations that the fastest worker is ahead of the slowest now, and the most that it was.
+    /// Iterations that the fastest worker is ahead of the slowest now.
     #[serde(default)]
     pub lead: u64,
+    /// The most that a worker was ahead of the slowest when its push was in, as a shard saw it.
     #[serde(default)]
     pub max_lead: u64,
+    /// When the engine took it in.
     #[serde(default)]
     pub submitted_ms: Option<u64>,
+    /// When the shards first held its parameters, or all of its general tasks had come.
     #[serde(default)]
     pub started_ms: Option<u64>,
+    /// When every sample was counted; `None` again after it has gone back to a checkpoint.
     #[serde(default)]
     pub trained_ms: Option<u64>,
+    /// When it was over, however it ended.
     #[serde(default)]
     pub ended_ms: Option<u64>,
     /// What an `evaluate` node measured.
     #[serde(default)]
     pub test_loss: Option<f64>,
+    /// Samples on which it was measured.
     #[serde(default)]
     pub test_samples: Option<u64>,
+    /// Share of the predictions that are right, 0 to 1; `None` where the loss computes none.
     #[serde(default)]
     pub test_accuracy: Option<f64>,
+    /// Share of the labels that are among the k best scores, 0 to 1.
     #[serde(default)]
     pub test_top_k_accuracy: Option<f64>,
+    /// exp of the mean negative log-likelihood.
     #[serde(default)]
     pub test_perplexity: Option<f64>,
-    /// The file that a `snapshot` node wrote, or the last weights of a job that is over, and its BLAKE3.
+    /// The file that a `snapshot` node wrote, or the last weights of a job that is over.
     #[serde(default)]
     pub snapshot: Option<String>,
+    /// BLAKE3 of that file, in hex.
     #[serde(default)]
     pub snapshot_digest: Option<String>,
     /// Of a job of general tasks, about which nothing of the above is known that has to do with training.

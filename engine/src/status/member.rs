@@ -15,6 +15,7 @@ use crate::rpc::JobRecord;
 /// One job with the workers that take part in it, or did.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct JobView {
+    /// The job as of its last commit.
     pub job: JobStatus,
     /// In the order in which they came; none for a job of general tasks, where each task says who has it.
     pub workers: Vec<MemberStatus>,
@@ -26,9 +27,11 @@ pub struct JobView {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemberState {
+    /// It takes part.
     Active,
     /// Dropped; the shards are asked how far its pushes came.
     Sealing,
+    /// It has left, and what it had pushed is counted, or the job is over.
     Gone,
 }
 
@@ -46,16 +49,24 @@ impl MemberState {
 /// One worker in one job, and where its time went.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MemberStatus {
+    /// Number of this life of its process: one that comes back has another.
     #[serde(serialize_with = "as_text::serialize")]
     pub id: Incarnation,
+    /// As people call it.
     pub name: String,
+    /// Name of its machine.
     pub host: String,
+    /// `cpu`, or `cuda:N`.
     pub device: String,
+    /// Whether it still takes part.
     pub state: MemberState,
-    /// Last iteration that was leased, and up to which all are over.
+    /// Last iteration that was leased.
     pub granted: u64,
+    /// Last iteration up to which all are over.
     pub finished: u64,
+    /// Iterations that it has reported; the times below are sums over them.
     pub iterations: u64,
+    /// Samples in those.
     pub samples: u64,
     /// Samples per iteration in the newest superstep it has a part in.
     pub batch: u32,
@@ -63,14 +74,19 @@ pub struct MemberStatus {
     pub predicted_interval_us: Option<u64>,
     /// How wrong such predictions were: root of the mean squared error.
     pub prediction_rmse_us: f64,
+    /// Computing gradients.
     pub compute_us: u64,
     /// Slept, to emulate a slower machine.
     pub throttle_us: u64,
+    /// In pulls, without the waiting.
     pub pull_us: u64,
+    /// In pushes, until all shards had acknowledged them.
     pub push_us: u64,
+    /// Waiting for a version at the parameter server.
     pub wait_us: u64,
-    /// While it takes much longer per sample than most: how many times as long, and since when.
+    /// While it takes much longer per sample than most: how many times as long.
     pub slow_factor: Option<f64>,
+    /// Since when that is so, since the epoch of Unix.
     pub slow_since_ms: Option<u64>,
 }
 

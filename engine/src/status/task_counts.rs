@@ -14,15 +14,25 @@ use crate::rpc::JobFields;
 pub struct TaskCounts {
     /// All that the graph has by now.
     pub total: u64,
+    /// Something that they need has not ended.
     pub waiting: u64,
+    /// They can be given to a worker.
     pub ready: u64,
+    /// An attempt failed; the next one comes after a pause.
     pub backoff: u64,
+    /// A worker has them, maybe behind others that they wait for there.
     pub leased: u64,
+    /// A training job does them.
     pub training: u64,
+    /// They have ended, and give what a task that they added will give.
     pub continued: u64,
+    /// They have ended well.
     pub done: u64,
+    /// They have failed for good.
     pub failed: u64,
+    /// They had nothing to give, or something that they need had not.
     pub skipped: u64,
+    /// The job ended before they did.
     pub canceled: u64,
 }
 

@@ -12,7 +12,9 @@ use serde::{
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("[E143] the engine says of {what} what this release does not know: {cause}")]
 pub struct UnknownFields {
+    /// Whom or what the fields are about, such as `job digits` or `itself`.
     pub what: String,
+    /// Which field is missing, or what cannot be read, in words.
     pub cause: String,
 }
 

@@ -7,29 +7,72 @@ use syncline_scheduler::core::Unreadable;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
+    /// The text is no URL of Redis; nothing was tried.
     #[error("[E200] `{url}` is not a Redis address")]
     Address {
+        /// The text, without user name and password.
         url: String,
+        /// What the client library makes of it.
         #[source]
         source: RedisError,
     },
     /// Every script may be sent again, so the same call may be repeated.
     #[error("[E201] redis gave no answer to `{op}`: {cause}")]
-    Unavailable { op: &'static str, cause: String },
+    Unavailable {
+        /// What was being done, such as `commit`.
+        op: &'static str,
+        /// What Redis said, or how it could not be reached.
+        cause: String,
+    },
+    /// This engine leads no more, or Redis holds an epoch that no engine has had.
     #[error("[E202] another engine owns this job: stored epoch {epoch} and seq {seq}")]
-    Fenced { epoch: u64, seq: u64 },
+    Fenced {
+        /// Epoch that is stored; 0 where only the lead itself was looked at.
+        epoch: u64,
+        /// Number of the last commit that is stored; 0 where it was not looked at.
+        seq: u64,
+    },
+    /// Redis answers and does not do it: the same call would be refused again.
     #[error("[E203] redis refused `{op}`: {cause}")]
-    Refused { op: &'static str, cause: String },
+    Refused {
+        /// What was being done, such as `commit`.
+        op: &'static str,
+        /// What Redis said, or an answer that is none of ours.
+        cause: String,
+    },
     /// For now: the server wants another password, or one at all.
     #[error("[E203] redis refused `{op}`: {cause}")]
-    LockedOut { op: &'static str, cause: String },
+    LockedOut {
+        /// What was being done, such as `commit`.
+        op: &'static str,
+        /// What Redis said.
+        cause: String,
+    },
+    /// A commit was refused, whole, because of what something else had put in its place.
     #[error("[E204] key {key} holds a {found}; something else uses Syncline's keys")]
-    WrongType { key: String, found: String },
+    WrongType {
+        /// Key of the job that is taken.
+        key: String,
+        /// Type of the value there, as Redis calls it.
+        found: String,
+    },
+    /// What is stored is not as it was written: the same call would fail again.
     #[error("[E205] `{op}` met bytes in Redis that Syncline does not write: {cause}")]
-    NotText { op: &'static str, cause: String },
+    NotText {
+        /// What was being done, such as `read job`.
+        op: &'static str,
+        /// What the client library makes of the bytes.
+        cause: String,
+    },
     /// Before anything was asked.
     #[error("[E206] the redis server at {url} does not let us in: {refusal}")]
-    Locked { url: String, refusal: String },
+    Locked {
+        /// Address of the server, without user name and password.
+        url: String,
+        /// What the server said.
+        refusal: String,
+    },
+    /// What is stored of a job is text, and no record of this release.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
 }

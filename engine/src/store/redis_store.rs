@@ -34,11 +34,13 @@ const FENCE_EXPIRY_S: u64 = 3600;
 /// The outcome of a commit that was not refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Committed {
+    /// It was applied by this call.
     Applied,
     /// It had been applied when it was sent the first time.
     AlreadyApplied,
     /// Nothing was written: the store knows only commits up to `seq`, fewer than this engine has made.
     StoreBehind {
+        /// Number of the last commit that the store knows.
         seq: u64,
     },
 }
@@ -47,13 +49,26 @@ pub enum Committed {
 #[derive(Debug)]
 pub enum Claimed {
     /// With the seq of its last commit.
-    Job { stored: Box<StoredJob>, seq: u64 },
+    Job {
+        /// Its records, read once it was claimed.
+        stored: Box<StoredJob>,
+        /// Number of its last commit: the next one has the number behind it.
+        seq: u64,
+    },
     /// Listed, and without keys.
     Absent,
     /// Its keys cannot be those of a job.
-    Damaged { what: String },
+    Damaged {
+        /// What shows that, in words.
+        what: String,
+    },
     /// Engines have ended with a bug while they handled it, so often in a row, the last one with this panic.
-    Crashing { times: u64, panic: String },
+    Crashing {
+        /// Crashes in a row, enough for the job to be set aside.
+        times: u64,
+        /// Message of the last panic, its first 500 characters.
+        panic: String,
+    },
 }
 
 /// A cheap handle; clones share one multiplexed connection.

@@ -35,7 +35,9 @@ pub struct CheckpointAbout {
     format: u32,
     /// The rule whose state it is.
     pub optimizer: Optimizer,
+    /// Names, shapes and kinds of all parameters, in the order of their numbers in the file.
     pub layout: Layout,
+    /// Where that training stood: its samples, its iterations, and the steps of its optimizer.
     pub resume: ResumeSpec,
     /// Of the values, and of each of the optimizer's moments, in hex. Not checked where there are none.
     #[serde(default)]

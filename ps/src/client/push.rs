@@ -37,6 +37,7 @@ pub struct PushStats {
     pub pushes: u64,
     /// How far the worker's clock was then ahead of the lowest, on the shard where that was most.
     pub lead: u64,
+    /// Time from the call to the last acknowledgement, broken connections included.
     pub took_us: u64,
 }
 

@@ -38,13 +38,18 @@ const _: () = assert!(CHUNK_ELEMENTS == 1 << u16::BITS);
 /// How the gradient of one push travels.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Codec {
+    /// As f32: nothing is lost.
     #[default]
     Plain,
+    /// The upper 16 bits of an f32, rounded: its range, with 8 bits of precision.
     Bf16,
+    /// Half precision of IEEE 754: 11 bits of precision, numbers up to 65504.
     Fp16,
+    /// One byte each, a multiple of a scale that up to 256 neighbors share.
     Int8,
-    /// The largest so many of each full chunk, and the same share of a shorter one, rounded up.
+    /// The values of largest magnitude, each with its place in the chunk; all others are zero.
     TopK {
+        /// How many of a full chunk, at least 1; of a shorter one the same share, rounded up.
         of_full_chunk: u32,
     },
 }
@@ -52,14 +57,30 @@ pub enum Codec {
 /// Why bytes are no chunk of a push.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum CodecFault {
+    /// There are more or fewer bytes than codec and chunk say.
     #[error("a chunk of {got} encoded bytes, expected {expected}")]
-    Length { got: usize, expected: usize },
+    Length {
+        /// Bytes that came.
+        got: usize,
+        /// Bytes that [`Codec::chunk_bytes`] says.
+        expected: usize,
+    },
+    /// Of bf16, fp16 and top-k.
     #[error("an encoded number that is not finite")]
     NotFinite,
+    /// Of int8: negative, not finite, or so large that a value could be infinite.
     #[error("a scale of {0}, expected a finite number from 0")]
     Scale(f32),
+    /// Of top-k: places do not ascend, or one lies beyond the gradient.
     #[error("place {place} in a chunk of {trained} behind place {before}")]
-    Place { place: usize, before: usize, trained: usize },
+    Place {
+        /// The place that is wrong, in the chunk, from 0.
+        place: usize,
+        /// The place in front of it; 0 if it is the first.
+        before: usize,
+        /// Elements of the chunk that are a gradient: every place lies below.
+        trained: usize,
+    },
 }
 
 impl From<Compression> for Codec {

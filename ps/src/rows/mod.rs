@@ -46,9 +46,11 @@ struct Table {
 /// Neighboring elements of one chunk that belong to a selection: a row, a part of one, or what belongs to all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Piece {
+    /// Index of the chunk in the shard's range, from 0.
     pub chunk: u32,
     /// First element, in the chunk.
     pub start: u32,
+    /// Number of elements, never 0.
     pub len: u32,
 }
 

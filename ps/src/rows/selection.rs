@@ -14,16 +14,50 @@ pub struct RowSelection(Vec<Vec<u32>>);
 /// Why numbers are no selection of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RowFault {
+    /// More rows are announced than there are.
     #[error("{count} rows of group {group}, whose smallest table has {rows}")]
-    Count { group: usize, count: u32, rows: u32 },
+    Count {
+        /// Number of the group of tables, from 0.
+        group: usize,
+        /// Rows that are announced.
+        count: u32,
+        /// Rows of the smallest table of that group.
+        rows: u32,
+    },
+    /// There is no such row in one of the tables.
     #[error("row {id} of group {group}, whose smallest table has {rows}")]
-    OutOfRange { group: usize, id: u32, rows: u32 },
+    OutOfRange {
+        /// Number of the group of tables, from 0.
+        group: usize,
+        /// Id of the row, from 0.
+        id: u32,
+        /// Rows of the smallest table of that group: ids lie below.
+        rows: u32,
+    },
+    /// An id comes twice, or behind a higher one.
     #[error("row {id} of group {group} behind row {before}: rows ascend")]
-    Order { group: usize, id: u32, before: u32 },
+    Order {
+        /// Number of the group of tables, from 0.
+        group: usize,
+        /// The id that is not above the one before it.
+        id: u32,
+        /// The one before it.
+        before: u32,
+    },
+    /// The selection belongs to another layout.
     #[error("rows of {got} groups of tables, expected {expected}")]
-    Groups { got: usize, expected: usize },
+    Groups {
+        /// Groups of the selection.
+        got: usize,
+        /// Groups of the tables.
+        expected: usize,
+    },
+    /// Fewer bytes are there than the rows take that are announced.
     #[error("a body of {body} bytes ends among the rows")]
-    TooShort { body: u64 },
+    TooShort {
+        /// Bytes of the whole body.
+        body: u64,
+    },
 }
 
 impl RowSelection {

@@ -67,12 +67,14 @@ const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 pub struct Options {
     /// Port 0 picks a free one.
     pub listen: SocketAddr,
+    /// Secret of the cluster: callers must show it, and the shard shows it to others.
     pub token: Token,
     /// Holds `blobs/`, `snapshots/`, `checkpoints/`, and `jobs/` between a stop and the next start; made if it is not there. One per
     /// shard: a second process is refused.
     pub state_dir: PathBuf,
     /// This shard's position among `count`.
     pub index: u32,
+    /// Shards of the whole parameter server.
     pub count: u32,
     /// How many processes hold this shard: with 2 one serves and the other follows, as the engine decides.
     pub replicas: u32,

@@ -42,6 +42,7 @@ enum EntryState {
 
 /// The result of [`JobTable::open`].
 pub struct Opened {
+    /// Where the job stands, opened now or before.
     pub state: ShardState,
     /// The job, if it was opened by this very order.
     pub created: Option<Arc<JobShard>>,

@@ -81,6 +81,7 @@ enum Slot {
 pub struct SlotShape {
     /// From one slot to the next.
     pub slot_bytes: u64,
+    /// How many slots lie in the memory, one behind the other.
     pub slots: u32,
 }
 

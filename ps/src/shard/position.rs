@@ -5,7 +5,9 @@ use std::{fmt, str::FromStr};
 /// `INDEX/COUNT`, with the index from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShardPosition {
+    /// Position of the shard, from 0 and below `count`.
     pub index: u32,
+    /// Shards of the whole parameter server.
     pub count: u32,
 }
 

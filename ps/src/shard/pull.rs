@@ -18,7 +18,12 @@ pub(super) const PRESENCE_INTERVAL: Duration = Duration::from_millis(500);
 pub enum ReadCondition {
     /// The latest values, once this many barriers have closed and no worker's clock is below `min_clock`. With 0 no
     /// clock is asked for; with more, a roster of clocks must have come.
-    Version { closed: u64, min_clock: u64 },
+    Version {
+        /// Barriers that must have closed; 0: the values as they are.
+        closed: u64,
+        /// Lowest that any worker's clock on the roster may be; 0: clocks do not matter.
+        min_clock: u64,
+    },
     /// Exactly this version, which a barrier order asked to keep.
     Pinned(u64),
 }
@@ -42,6 +47,7 @@ pub struct ReadGrant {
     pub version: u64,
     /// Pushes that are in completely.
     pub pushes: u64,
+    /// How long the pull waited for its condition; 0 if it was met at once.
     pub waited_us: u64,
     /// The copy, where a pinned version was asked for.
     pub pinned: Option<Arc<Vec<f32>>>,

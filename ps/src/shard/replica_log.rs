@@ -40,7 +40,9 @@ pub(super) struct ReplicaLog {
 
 /// A change, and the numbers that came with it.
 pub struct Entry {
+    /// What was done, as the backup is to do it again.
     pub op: ReplicaOp,
+    /// What was pushed for the chunk or its pieces; empty for all other changes.
     pub numbers: Box<[f32]>,
 }
 

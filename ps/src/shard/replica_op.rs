@@ -21,48 +21,75 @@ const MAX_OP_BYTES: u32 = 64 << 20;
 pub enum ReplicaOp {
     /// Chunk `index` of push `seq` was applied. Its numbers follow.
     Chunk {
+        /// Incarnation that pushed.
         worker: Incarnation,
+        /// Number of the push among the worker's.
         seq: u64,
+        /// Index of the chunk in the shard's range, from 0.
         index: u32,
+        /// What had travelled in front of the gradient.
         header: PushHeader,
+        /// How many numbers follow: as many as the chunk has.
         elements: u32,
     },
     /// All chunks of push `seq` are in.
     Complete {
+        /// Incarnation that pushed.
         worker: Incarnation,
+        /// Number of the push, the worker's watermark from here on.
         seq: u64,
+        /// What had travelled in front of the gradient.
         header: PushHeader,
     },
+    /// An incarnation was sealed: nothing of it is taken any more.
     Seal {
+        /// Epoch of the engine that ordered it.
         epoch: EngineEpoch,
+        /// Incarnation that is sealed.
         worker: Incarnation,
     },
+    /// A barrier was ordered, or its roster amended; what that closes the backup closes by itself.
     Barrier {
+        /// Epoch of the engine that ordered it.
         epoch: EngineEpoch,
+        /// The order as it came.
         order: BarrierOrder,
     },
+    /// A roster of clocks came.
     Clocks {
+        /// Epoch of the engine that ordered it.
         epoch: EngineEpoch,
+        /// The roster as it came.
         roster: ClockRoster,
     },
     /// What another shard said of a round that is to be clipped.
     Norm {
+        /// Position of that shard.
         from: u32,
+        /// Superstep whose barrier ends the round.
         round: u64,
+        /// Sum of squares of that shard's part of the round's mean.
         squares: f64,
     },
+    /// All of the job was copied in memory, at rest, for a checkpoint.
     PinCheckpoint {
+        /// Epoch of the engine that ordered it.
         epoch: EngineEpoch,
+        /// Number of the checkpoint.
         number: u64,
     },
     /// The pinned copy was written to disk.
     WriteCheckpoint {
+        /// Epoch of the engine that ordered it.
         epoch: EngineEpoch,
+        /// Number of the checkpoint.
         number: u64,
     },
     /// Others up to `through` were removed.
     KeepCheckpoints {
+        /// Those that stay.
         numbers: Vec<u64>,
+        /// Highest number that may go; the largest there is, without any that stay: all go, none is written.
         through: u64,
     },
     /// From here on nobody is told of a change that the backup lacks: it may take over.
@@ -73,11 +100,17 @@ pub enum ReplicaOp {
     Close,
     /// Pieces of one chunk of push `seq` were applied, in a job with tables, behind so many steps. Their numbers follow.
     Rows {
+        /// Incarnation that pushed.
         worker: Incarnation,
+        /// Number of the push among the worker's.
         seq: u64,
+        /// What had travelled in front of the gradient.
         header: PushHeader,
+        /// Steps that the optimizer had taken for the job before.
         steps: u64,
+        /// Where the numbers belong, in order, all in one chunk.
         pieces: Vec<Piece>,
+        /// How many numbers follow: as many as the pieces have together.
         elements: u32,
     },
 }

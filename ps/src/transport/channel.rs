@@ -13,7 +13,9 @@ use super::{
 
 /// A connection over a socket, or through shared memory.
 pub enum Channel {
+    /// Bytes go through the kernel, over TCP or a unix socket.
     Socket(Socket),
+    /// Bytes go through two rings in memory that both ends map.
     Shm(Shm),
 }
 

@@ -5,7 +5,9 @@ use std::{fmt, str::FromStr};
 /// How the bytes of a connection travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Transport {
+    /// Between any two machines.
     Tcp,
+    /// A unix socket, on one machine.
     Unix,
     /// Shared memory.
     Shm,

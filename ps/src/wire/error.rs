@@ -6,18 +6,36 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
+    /// Reading failed, or the peer hung up in the middle of a frame.
     #[error("the connection broke: {0}")]
     Io(#[from] io::Error),
+    /// Its first bytes are not those of any frame.
     #[error("[E430] the bytes are no frame of the tensor connection")]
     NotAFrame,
+    /// No kind has this number, or none that may come from this end.
     #[error("[E431] frame kind {0} is unknown or out of place")]
     Kind(u8),
+    /// It was refused before anything was allocated for it.
     #[error("[E432] a frame of kind {kind} announced {bytes} bytes, more than it may have")]
-    TooLong { kind: u8, bytes: u64 },
+    TooLong {
+        /// Kind that the frame says it is of.
+        kind: u8,
+        /// Length that was announced, of its head or of its body.
+        bytes: u64,
+    },
+    /// The fields of the head are too few, too many, or cannot be meant.
     #[error("[E433] a frame of kind {kind} has a damaged header")]
-    Head { kind: u8 },
+    Head {
+        /// Kind that the frame says it is of.
+        kind: u8,
+    },
+    /// The checksum over the start of the frame and its head does not fit.
     #[error("[E435] a frame of kind {kind} was changed on its way")]
-    Check { kind: u8 },
+    Check {
+        /// Kind that the frame says it is of.
+        kind: u8,
+    },
+    /// A frame that is whole, and no answer to what was asked; in words, what came.
     #[error("[E434] the answer does not belong to the question: {0}")]
     Unexpected(String),
 }

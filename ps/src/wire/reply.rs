@@ -17,22 +17,31 @@ const MAX_FAULT_TEXT_BYTES: usize = 4096;
 /// One answer. The length of the body that follows travels in the frame.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
+    /// The push is in, now or from an earlier try.
     Pushed(PushAck),
     /// Body: the values of the shard's range. Then a `PullEnd` follows.
     Pulled {
+        /// Barriers closed when the pull was granted; of a pinned version, its number.
         version: u64,
+        /// Pushes of all workers that were in completely by then.
         pushes: u64,
+        /// How long the pull waited at the shard; 0 if it was granted at once.
         waited_us: u64,
     },
     /// The values lie in this slot of the memory that was lent, until the next push or pull.
     Lent {
+        /// Barriers closed when the pull was granted; of a pinned version, its number.
         version: u64,
+        /// Pushes of all workers that were in completely by then.
         pushes: u64,
+        /// How long the pull waited at the shard; 0 if it was granted at once.
         waited_us: u64,
         /// As in [`Reply::PullEnd`].
         round_version: u64,
+        /// Number of the slot, from 0.
         slot: u32,
     },
+    /// All values of a pull were sent.
     PullEnd {
         /// Newest version that the mean of a round went into, 0 for a pinned one. If it is newer than what was pulled,
         /// the values are a mixture and must be pulled again.
@@ -42,11 +51,14 @@ pub enum Reply {
     Waiting,
     /// The sum of squares of this shard's part of a round.
     Norm {
+        /// Sum of squares of its part of the round's mean; 0 if nothing was in the round.
         squares: f64,
     },
+    /// Where the pushes of the incarnation go on.
     PushCursor(PushCursor),
     /// The follower of a job has every change up to this number.
     Replicated {
+        /// Number of that change, from 1; 0 before the first: the copy may come, or is in.
         number: u64,
     },
     /// Body: digests of all blobs, one behind the other.
@@ -55,14 +67,17 @@ pub enum Reply {
     BlobStored,
     /// Body: the piece that was asked for, of `total` bytes.
     Blob {
+        /// Bytes of the whole blob.
         total: u64,
     },
+    /// Whether a blob is kept here, and its size.
     BlobStat {
         /// Size, if it is kept here.
         bytes: Option<u64>,
     },
     /// The file of the socket for callers on the same machine, if there is one.
     LocalSocket {
+        /// Path of the file, on the shard's machine.
         path: Option<String>,
     },
     /// The descriptor of the memory in which values will be lent follows.
@@ -71,6 +86,7 @@ pub enum Reply {
     GradientsTaken,
     /// The memory's descriptor follows, and then everything goes through it.
     SharedMemory,
+    /// What was asked for is refused.
     Fault(ShardFault),
 }
 

@@ -27,31 +27,99 @@ pub type Digest = [u8; blake3::OUT_LEN];
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
     /// Body: the gradient of the shard's range from chunk `first_chunk` on, as `codec` writes it; none if `header.skip`.
-    Push { session: SessionKey, seq: u64, first_chunk: u32, header: PushHeader, codec: Codec },
+    Push {
+        /// Whose push it is, and to which parameters.
+        session: SessionKey,
+        /// Number of the push among the worker's: of the last iteration that it stands for.
+        seq: u64,
+        /// First chunk of the shard's range that comes; not 0 where a push that was cut off goes on.
+        first_chunk: u32,
+        /// Rate, weight, scale and mode of the push.
+        header: PushHeader,
+        /// How each chunk of the body is encoded.
+        codec: Codec,
+    },
     /// The same of a job with tables. Body: the rows of the batch, as [`RowSelection`](crate::rows::RowSelection) writes them,
     /// then the selected part of the gradient from chunk `first_chunk` on, as f32.
-    PushRows { session: SessionKey, seq: u64, first_chunk: u32, header: PushHeader },
+    PushRows {
+        /// Whose push it is, and to which parameters.
+        session: SessionKey,
+        /// Number of the push among the worker's: of the last iteration that it stands for.
+        seq: u64,
+        /// First chunk of the shard's range that comes; not 0 where a push that was cut off goes on.
+        first_chunk: u32,
+        /// Rate, weight, scale and mode of the push.
+        header: PushHeader,
+    },
     /// What is selected of the shard's range, as soon as `condition` can be served. Body: the rows.
-    PullRows { session: SessionKey, condition: ReadCondition },
+    PullRows {
+        /// Who pulls, and which parameters.
+        session: SessionKey,
+        /// What must have happened before the answer.
+        condition: ReadCondition,
+    },
     /// Values of the shard's range, as soon as `condition` can be served.
-    Pull { session: SessionKey, condition: ReadCondition },
+    Pull {
+        /// Who pulls, and which parameters.
+        session: SessionKey,
+        /// What must have happened before the answer.
+        condition: ReadCondition,
+    },
     /// A push without a body: the gradient lies where the caller has given it, see [`Request::TakeGradients`].
-    PushInPlace { session: SessionKey, seq: u64, first_chunk: u32, header: PushHeader },
+    PushInPlace {
+        /// Whose push it is, and to which parameters.
+        session: SessionKey,
+        /// Number of the push among the worker's: of the last iteration that it stands for.
+        seq: u64,
+        /// First chunk of the shard's range that it is to apply.
+        first_chunk: u32,
+        /// Rate, weight, scale and mode of the push.
+        header: PushHeader,
+    },
     /// Between shards: the sum of squares of the round that barrier `round` ends, as soon as it is known.
-    Norm { session: SessionKey, round: u64 },
+    Norm {
+        /// The job and its generation; the incarnation says nothing.
+        session: SessionKey,
+        /// Superstep whose barrier ends the round.
+        round: u64,
+    },
     /// From the process that serves a shard to the one that follows it: a copy of the job comes behind this, and then every
     /// change of it, each answered with how far the follower is.
-    Replicate { session: SessionKey, term: u64 },
+    Replicate {
+        /// The job and its generation; the incarnation says nothing.
+        session: SessionKey,
+        /// Term under which the caller takes the other to follow it.
+        term: u64,
+    },
     /// How far pushes of this incarnation have come.
-    PushCursor { session: SessionKey },
+    PushCursor {
+        /// Whose pushes, and to which parameters.
+        session: SessionKey,
+    },
     /// Body: the blob.
-    PutBlob { digest: Digest },
+    PutBlob {
+        /// BLAKE3 that the body must have.
+        digest: Digest,
+    },
     /// Body: a blob that holds the value of a task. It is answered as soon as the system has it, and on disk a little later.
-    PutValue { digest: Digest },
+    PutValue {
+        /// BLAKE3 that the body must have.
+        digest: Digest,
+    },
     /// `length` bytes from `offset` on; fewer at the blob's end.
-    GetBlob { digest: Digest, offset: u64, length: u64 },
+    GetBlob {
+        /// BLAKE3 of the whole blob.
+        digest: Digest,
+        /// First byte that is wanted, from 0.
+        offset: u64,
+        /// How many bytes are wanted.
+        length: u64,
+    },
     /// Whether the blob is kept here, and its size.
-    StatBlob { digest: Digest },
+    StatBlob {
+        /// BLAKE3 of the blob.
+        digest: Digest,
+    },
     /// Digests of all blobs that are kept here.
     ListBlobs,
     /// Where callers on the same machine are served.
@@ -59,11 +127,20 @@ pub enum Request {
     /// Over a unix socket: lend the parameters of a job. From here on pulls may be answered with [`Reply::Lent`].
     ///
     /// [`Reply::Lent`]: super::Reply::Lent
-    LendParameters { session: SessionKey },
+    LendParameters {
+        /// Who is to read them, and which parameters.
+        session: SessionKey,
+    },
     /// Over a unix socket: the descriptor of memory follows, in which the caller has its gradients for the whole job.
-    TakeGradients { session: SessionKey },
+    TakeGradients {
+        /// Whose gradients, and of which parameters.
+        session: SessionKey,
+    },
     /// Over a unix socket: go on in shared memory, for messages of about so many bytes.
-    ShareMemory { bytes: u64 },
+    ShareMemory {
+        /// Usual length of a message, by which the rings are sized.
+        bytes: u64,
+    },
 }
 
 const PUSH: u8 = 1;

@@ -14,8 +14,11 @@ use crate::{
 /// One incarnation of a worker in one generation of a job: whose parameters are meant, and who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionKey {
+    /// Job whose parameters are meant.
     pub job: JobId,
+    /// Generation of them that the caller knows: any other is a fault.
     pub generation: Generation,
+    /// The worker that asks; where shards ask each other, one that no worker has.
     pub incarnation: Incarnation,
 }
 

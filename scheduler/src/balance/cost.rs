@@ -7,9 +7,19 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "kebab-case")]
 pub enum Cost {
     /// A processor: `us_per_sample · x`.
-    Proportional { us_per_sample: f64 },
+    Proportional {
+        /// Time of one sample, µs.
+        us_per_sample: f64,
+    },
     /// An accelerator, which small batches do not fill: `max(flat_us, fixed_us + us_per_sample · x)`.
-    Curve { flat_us: f64, fixed_us: f64, us_per_sample: f64 },
+    Curve {
+        /// Time of any batch that does not fill the device, µs.
+        flat_us: f64,
+        /// What the line says of an empty batch, µs; below zero where a fit says so.
+        fixed_us: f64,
+        /// Slope of the line: what one more sample costs, µs.
+        us_per_sample: f64,
+    },
 }
 
 impl Cost {

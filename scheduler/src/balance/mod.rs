@@ -20,7 +20,9 @@ use serde::{Deserialize, Serialize};
 /// `min`, `min` holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bounds {
+    /// Fewest samples per iteration.
     pub min: u32,
+    /// Most samples per iteration, inclusive.
     pub max: u32,
 }
 

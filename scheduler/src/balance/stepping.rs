@@ -29,10 +29,13 @@ const APART: f64 = 0.05;
 /// One worker's part in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoundTime {
+    /// Whose part it is.
     pub worker: Incarnation,
-    /// Samples of its iteration, and how long that took without waiting.
+    /// Samples of its iteration.
     pub batch: u32,
+    /// How long the iteration took without waiting, µs.
     pub us: u64,
+    /// Its bounds as they are now: where its batch lies outside, the total is shared out anew.
     pub bounds: Bounds,
 }
 

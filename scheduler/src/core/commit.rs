@@ -32,11 +32,17 @@ pub struct Commit {
     pub job_state: Option<String>,
     /// Fields of the job's summary, in plain text.
     pub summary: Vec<(&'static str, String)>,
+    /// By task id, such as `it/w3/17`: JSON. Of a training only.
     pub tasks: Vec<(String, Option<String>)>,
+    /// By incarnation: JSON of the worker's part in a training, or of what it said of itself.
     pub workers: Vec<(String, Option<String>)>,
+    /// By number of the superstep: JSON. Of a training only.
     pub supersteps: Vec<(String, Option<String>)>,
+    /// New entries of the event stream, oldest first; the fields of each in order, `what` in front.
     pub events: Vec<Vec<(&'static str, String)>>,
+    /// New points of the loss curve: one at most, with the means of what was reported since the one before.
     pub metrics: Vec<Vec<(&'static str, String)>>,
+    /// Barriers that have closed and of which all waits are known now, one entry each.
     pub barriers: Vec<Vec<(&'static str, String)>>,
     /// The newest results of general tasks that people may look at.
     pub results: Vec<Vec<(&'static str, String)>>,

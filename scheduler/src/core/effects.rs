@@ -13,92 +13,138 @@ use crate::{
 /// What the shell must do once the changes of this turn are committed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
+    /// A leased task goes to its worker, behind those that it has; a repeated one changes nothing.
     Assign {
+        /// Who is to execute it.
         worker: Incarnation,
+        /// The task and all that the worker needs to execute it, but for the job's settings.
         assignment: Assignment,
     },
     /// The worker's report is taken: it need not be held any longer.
     AckReport {
+        /// Who sent the report.
         worker: Incarnation,
+        /// The attempt that was reported, whether or not the report changed anything.
         key: TaskKey,
     },
     /// Nobody wants the task any more: it must not be started.
     Revoke {
+        /// Who has it, or was about to get it.
         worker: Incarnation,
+        /// The attempt that is over; a report of it that comes yet changes nothing.
         key: TaskKey,
     },
     /// The worker serves no job under this incarnation any more: it must register again.
     DismissWorker {
+        /// Incarnation that ends. The worker comes back under another one.
         worker: Incarnation,
+        /// In words, for the log.
         reason: String,
     },
     /// With the parameters of a checkpoint, or the initial ones.
     OpenShards {
+        /// Job to open, on every shard; answered with [`Input::ShardsOpened`](super::Input::ShardsOpened).
         job: JobId,
+        /// Generation that begins. What was started for earlier ones of the job ends.
         generation: Generation,
+        /// Number of the checkpoint to restore; `None`: the initial parameters of the spec.
         checkpoint: Option<u64>,
     },
     /// Every shard copies its part as it is now; answered with [`Input::CheckpointPinned`](super::Input::CheckpointPinned).
     PinCheckpoint {
+        /// Job that is at rest.
         job: JobId,
+        /// Generation whose parameters are copied.
         generation: Generation,
+        /// Number of the checkpoint, from 0; no two of a submission have the same.
         number: u64,
     },
     /// Every shard writes the copy; answered with [`Input::CheckpointWritten`](super::Input::CheckpointWritten).
     WriteCheckpoint {
+        /// Job that trains on meanwhile.
         job: JobId,
+        /// Generation whose parameters were copied.
         generation: Generation,
+        /// Number of the checkpoint whose copies every shard has.
         number: u64,
     },
     /// Every shard removes the other checkpoints of the job up to number `through`.
     KeepCheckpoints {
+        /// Job whose checkpoints are thinned out; it may be over or deleted.
         job: JobId,
+        /// Its nonce says which job of that name is meant, in any generation.
         generation: Generation,
+        /// Complete ones, which stay, ascending; empty: none stays.
         numbers: Vec<u64>,
+        /// Inclusive. `u64::MAX` without `numbers`: the shards write no further ones either.
         through: u64,
     },
     /// Ask a shard how far it is, and answer with [`Input::Attached`](super::Input::Attached).
     Attach {
+        /// Running job that the shard says it holds.
         job: JobId,
+        /// Generation that it holds.
         generation: Generation,
+        /// Who is asked.
         shard: ShardIndex,
+        /// What it must have at least, as known before it is asked; comes back with the answer.
         floor: ProgressFloor,
     },
     /// To every shard; a repeated or amended one replaces what it has.
     OrderBarrier {
+        /// Job whose superstep ends with the barrier.
         job: JobId,
+        /// Generation whose pushes it waits for.
         generation: Generation,
+        /// Superstep, roster, and how the round is applied; its revision tells which of two is newer.
         order: BarrierOrder,
     },
     /// Whose clocks count for pulls that wait for a minimum clock.
     Clocks {
+        /// Job that a worker has joined, or that has just opened.
         job: JobId,
+        /// Generation in whose pushes the clocks count.
         generation: Generation,
+        /// The active workers, with what makes a clock of each one's pushes.
         roster: ClockRoster,
     },
+    /// Every shard takes no more pushes of a worker; answered with [`Input::Sealed`](super::Input::Sealed).
     Seal {
+        /// Job that the worker took part in.
         job: JobId,
+        /// Generation in which it pushed.
         generation: Generation,
+        /// Who is gone from the job.
         worker: Incarnation,
     },
+    /// Write a snapshot file; answered with [`Input::SnapshotWritten`](super::Input::SnapshotWritten).
     Snapshot {
+        /// Attempt at the snapshot node, whose name is that of the file.
         key: TaskKey,
+        /// Version to write, which the shards have pinned: that of the newest closed barrier.
         version: u64,
     },
     /// The shards forget a job, and before that write its last parameters if they are to be `keep`t.
     CloseShards {
+        /// Job that is over, was deleted, or is unknown here and held by a shard.
         job: JobId,
+        /// Generation to forget; another one of the job stays.
         generation: Generation,
+        /// If so, answered with [`Input::WeightsKept`](super::Input::WeightsKept).
         keep: bool,
     },
+    /// Compute where a superstep ends; answered with [`Input::Planned`](super::Input::Planned).
     Plan(PlanRequest),
     /// General tasks for a worker, behind those that it was told of before.
     Orders {
+        /// Who has the tasks, or is to get them.
         worker: Incarnation,
+        /// Calls to run and attempts to drop, stop or give back, in this order.
         orders: Vec<Order>,
     },
     /// Nobody needs these values any more: the parameter server may remove them.
     ReleaseBlobs {
+        /// BLAKE3 of each blob, in hexadecimal digits; which shard holds it is not known.
         digests: Vec<String>,
     },
 }

@@ -30,11 +30,17 @@ const MAX_IN_VAIN: u32 = 3;
 /// A worker that could not run a job, and when it is offered again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exclusion {
+    /// Name that people gave the worker.
     pub name: String,
+    /// Its machine.
     pub host: String,
+    /// Stable code of what it lacked, see docs/errors.md.
     pub code: String,
+    /// The same in words; it may begin with the code.
     pub reason: String,
+    /// When it was excluded last, in epoch µs.
     pub since_us: u64,
+    /// When it is offered the job again, in epoch µs.
     pub until_us: u64,
     /// How often it was excluded.
     pub times: u32,
@@ -43,6 +49,7 @@ pub struct Exclusion {
     /// How often in a row it was excluded while the job came no further, and how many iterations were done then.
     #[serde(default)]
     pub in_vain: u32,
+    /// Iterations of the job that were done then; with more of them `in_vain` begins anew.
     #[serde(default)]
     pub iterations_done: u64,
 }

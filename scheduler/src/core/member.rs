@@ -19,33 +19,44 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Membership {
+    /// It is given iterations, and its clock counts.
     Active,
     /// Dropped; the shards are asked how far its pushes came.
     Sealing {
+        /// Of those that have answered; with the last one its iterations are settled.
         answers: BTreeMap<ShardIndex, PushProgress>,
     },
+    /// Nothing of it is open; it stays listed for a while.
     Gone,
 }
 
 /// Durations a worker has reported, summed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeTotals {
+    /// Iterations that it has reported as done.
     pub iterations: u64,
+    /// Samples in them.
     pub samples: u64,
+    /// Computing, from the samples to the gradient.
     pub compute_us: u64,
     /// Sleep that emulates a slower machine.
     #[serde(rename = "pace_us")]
     pub throttle_us: u64,
+    /// Transfer of parameters, without waiting for the version.
     pub pull_us: u64,
+    /// Pushes, from their begin to the acknowledgement of the last shard.
     pub push_us: u64,
+    /// Waiting for the version at the parameter server.
     pub wait_us: u64,
 }
 
 /// One worker incarnation in one job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Member {
+    /// As it registered.
     #[serde(flatten)]
     pub about: WorkerInfo,
+    /// Whether it takes part now.
     #[serde(rename = "standing")]
     pub membership: Membership,
     /// Last iteration that some superstep has room for; never below `granted`.
@@ -62,6 +73,7 @@ pub struct Member {
     pub batch: u32,
     /// When the last iteration ended and how long it took without waiting, on the engine's clock.
     pub last_end_us: u64,
+    /// See [`Iterated::busy_us`]; 0 before the first one.
     pub interval_us: u64,
     /// Samples of that iteration.
     pub interval_samples: u32,
@@ -70,6 +82,7 @@ pub struct Member {
     /// The same as a function of the batch, where the policy needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub curve: Option<CurveFit>,
+    /// Where its newest iterations spent their time.
     #[serde(rename = "transfer")]
     pub step_times: StepTimes,
     /// Set while it is much slower than most.
@@ -78,6 +91,7 @@ pub struct Member {
     /// What people were told of that.
     #[serde(default, skip_serializing_if = "StragglerNotice::is_nothing")]
     pub slow_told: StragglerNotice,
+    /// What all its reports say together, those included that a roll back has undone.
     pub spent: TimeTotals,
     /// When it ended its last iterations of supersteps whose barriers have not closed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -114,6 +128,7 @@ pub struct StepTimes {
 /// A worker that is much slower than most.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Straggler {
+    /// When it became so, in epoch µs.
     pub since_us: u64,
     /// Its predicted time per sample over the median.
     pub factor: f64,

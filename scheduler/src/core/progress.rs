@@ -64,6 +64,7 @@ impl Progress {
 /// What another training needs to go on from a checkpoint, beside what the shards hold of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeptCheckpoint {
+    /// The job's present one; its nonce names the folder of the job's checkpoints on each shard.
     pub generation: Generation,
     /// Without the optimizer's steps, which are with the parameters.
     pub resume: ResumeSpec,

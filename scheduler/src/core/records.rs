@@ -23,12 +23,18 @@ pub enum Phase {
     Queued,
     /// The shards load the initial parameters.
     Opening,
+    /// The shards hold the parameters and the nodes run, or its general tasks do; also while it is paused.
     Running,
+    /// All nodes, or all general tasks, have come to their end.
     Done,
+    /// It ended before that, and not because somebody wanted it to.
     Failed {
+        /// Stable, see docs/errors.md.
         code: String,
+        /// The same in words.
         reason: String,
     },
+    /// Somebody ended it, or it trained for a task that nobody wants any more.
     Canceled,
 }
 
@@ -88,14 +94,23 @@ impl Phase {
 /// Sums over the whole job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counters {
+    /// Iterations that every shard has applied, those included of another job from which this one went on.
     pub done: u64,
+    /// Iterations whose worker left before any shard had some of them; their samples are handed out again.
     pub lost: u64,
+    /// Iterations that were applied in part when their worker left; their samples count as seen.
     pub torn: u64,
+    /// Done iterations whose loss or gradient was not finite: they were pushed without weight.
     pub skipped: u64,
+    /// Samples of done iterations.
     pub samples_done: u64,
+    /// Samples of torn iterations.
     pub samples_torn: u64,
+    /// Barriers closed on every shard.
     pub barriers: u64,
+    /// Predicted waits at them, all workers together; 0 where nothing was predicted.
     pub predicted_wait_us: u64,
+    /// The same as they were, of barriers where all arrivals are known.
     pub actual_wait_us: u64,
     /// Supersteps that were planned again because a worker overran its prediction.
     pub replanned: u64,
@@ -104,6 +119,7 @@ pub struct Counters {
     /// Iterations, done or torn, that were undone when the job went back to a checkpoint. All other counters went back too.
     #[serde(default)]
     pub rolled_back: u64,
+    /// Samples of those iterations.
     #[serde(default)]
     pub samples_rolled_back: u64,
 }
@@ -168,9 +184,13 @@ pub struct JobState {
 /// A node that is tried again until it works.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retry {
+    /// In a row, so far; from 1.
     pub failures: u32,
+    /// When it may be tried again, in epoch µs.
     pub at_us: u64,
+    /// Of the newest failure; stable, see docs/errors.md.
     pub code: String,
+    /// The same in words.
     pub reason: String,
 }
 
@@ -178,6 +198,7 @@ pub struct Retry {
 /// oldest being dropped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CurveSampling {
+    /// Points that are stored, always below [`CURVE_POINTS`](super::CURVE_POINTS).
     pub points: u64,
     /// Iterations that one point stands for.
     pub stride: u64,

@@ -23,22 +23,34 @@ use crate::{
 /// A job as the store keeps it: fields and values of its hashes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoredJob {
+    /// The [`JobSpec`] as JSON, or what says that it holds general tasks; empty: there are no records.
     pub spec: String,
+    /// The record of the job itself, as JSON.
     pub job_state: String,
+    /// Task id to JSON; none in a job of general tasks.
     pub tasks: BTreeMap<String, String>,
+    /// Incarnation to JSON: a [`Member`], or in a job of general tasks what a worker said of itself.
     pub workers: BTreeMap<String, String>,
+    /// Number of the superstep to JSON: a [`SuperstepState`]; none in a job of general tasks.
     pub supersteps: BTreeMap<String, String>,
+    /// Empty in a training.
     pub graph: StoredGraph,
 }
 
 /// Its general tasks: see [`GraphChanges`](super::GraphChanges).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoredGraph {
+    /// Index of the class, without gaps from 0, to JSON.
     pub classes: BTreeMap<String, String>,
+    /// Index of the first task of a chunk to a JSON list of tasks.
     pub chunks: BTreeMap<String, String>,
+    /// Number of the window to states, a letter each.
     pub windows: BTreeMap<String, String>,
+    /// Task to what it gave, behind a preview if people may look at it.
     pub values: BTreeMap<String, Vec<u8>>,
+    /// Task to JSON: its attempts, its last failure, and until when it rests or may be queued.
     pub faults: BTreeMap<String, String>,
+    /// Incarnation to the tasks that it has, as ranges such as `1-3,7`.
     pub leases: BTreeMap<String, String>,
 }
 
@@ -46,8 +58,11 @@ pub struct StoredGraph {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("[E030] the stored {what} `{field}` cannot be read: {cause}")]
 pub struct Unreadable {
+    /// Kind of the record: `job`, `task`, `worker`, `superstep`, or a part of a graph such as `lease`.
     pub what: &'static str,
+    /// Its field in the hash, or the one that is missing there.
     pub field: String,
+    /// What is wrong with it, in words.
     pub cause: String,
 }
 

@@ -12,7 +12,9 @@ use crate::{
 /// A barrier, leased to every shard in advance. A higher revision replaces the roster of a lower one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BarrierOrder {
+    /// Superstep that it ends; closing it makes version `superstep + 1`.
     pub superstep: Superstep,
+    /// From 1, and one more with every change of the roster.
     pub revision: u32,
     /// Last push of each incarnation that must be applied before the barrier closes.
     pub roster: BTreeMap<Incarnation, u64>,
@@ -27,6 +29,7 @@ pub struct BarrierOrder {
 /// One barrier that a shard has closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClosedBarrier {
+    /// Superstep that it ended.
     pub superstep: Superstep,
     /// Time between the close and this answer, on the shard's monotonic clock.
     pub closed_ago_us: u64,
@@ -38,6 +41,7 @@ pub struct ClosedBarrier {
 /// worker counts no more.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockRoster {
+    /// Rises through all generations of the job.
     pub revision: u64,
     /// What to add to a worker's watermark, the number of its last push, to get its clock.
     pub base: BTreeMap<Incarnation, u64>,
@@ -64,7 +68,9 @@ pub struct ProgressFloor {
 /// A job that a shard holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldJob {
+    /// Its name; a job of the same name with another nonce is another one.
     pub job: JobId,
+    /// Generation of its parameters that is in memory.
     pub generation: Generation,
 }
 
@@ -73,6 +79,7 @@ pub struct HeldJob {
 pub struct SnapshotFile {
     /// The safetensors file, on the machine of the shard that wrote it.
     pub path: String,
+    /// Size of the file, with the parameters of all shards.
     pub bytes: u64,
     /// BLAKE3 of the file.
     pub digest: String,

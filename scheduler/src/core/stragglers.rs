@@ -23,7 +23,9 @@ const STEADY_US: u64 = 3_600_000_000;
 /// them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct StragglerNotice {
+    /// Whether it was said to be slow; `false`: to have recovered, or nothing was said.
     pub slow: bool,
+    /// When, in epoch µs; 0: never.
     pub at_us: u64,
     /// How often something was told.
     pub times: u32,

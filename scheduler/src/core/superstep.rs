@@ -48,21 +48,28 @@ impl RosterEntry {
 /// The work between two barriers, and the barrier that ends it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SuperstepState {
+    /// How far its end is decided.
     #[serde(rename = "end")]
     pub phase: SuperstepPhase,
+    /// Who takes part. Whoever has left is struck from it once sealed, unless it is closed.
     pub roster: BTreeMap<Incarnation, RosterEntry>,
+    /// Of the barrier's order that the shards have; 0 before the first.
     pub revision: u32,
+    /// Whether shards keep a copy of the version that its barrier makes: no samples were left at an order.
     pub pin: bool,
     /// Rate of its iterations relative to the job's.
     pub rate_factor: f32,
     /// Rate of the round's single step, where there is one.
     pub learning_rate: f32,
+    /// How its gradients become updates of the parameters.
     #[serde(rename = "rounds")]
     pub aggregation: Aggregation,
     /// Whether the batches differ from the job's.
     pub balanced: bool,
+    /// Most iterations by which a worker may lead the slowest until it is planned; `None`: no bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_lead: Option<u64>,
+    /// When it opened, in epoch µs.
     pub opened_us: u64,
     /// Workers of a monitored superstep that have not been seen often enough.
     #[serde(skip)]
@@ -83,8 +90,11 @@ pub struct SuperstepState {
     /// Windows that were weighed besides the chosen one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub alternatives: Vec<Alternative>,
+    /// Predicted wait of the worker that waits longest, by the first plan; `None` without a plan.
     pub span_us: Option<u64>,
+    /// Predicted waits of all together, by the first plan or their speeds; `None`: not predicted.
     pub predicted_wait_us: Option<u64>,
+    /// When everybody is expected to be there, by the newest plan, in epoch µs; `None` without a plan.
     pub sync_at_us: Option<u64>,
 }
 

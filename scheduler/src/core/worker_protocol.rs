@@ -15,27 +15,41 @@ use crate::{
 pub enum GradientUse {
     /// It is pushed, and applied on arrival after scaling by `scale`: 1, or the share of this batch in the average
     /// batch where the policy gives workers different ones.
-    ApplyOnArrival { scale: f32 },
+    ApplyOnArrival {
+        /// Factor on the gradient, besides that of clipping.
+        scale: f32,
+    },
     /// It is pushed into the round's weighted mean, which is applied as one step when the barrier closes.
     JoinRound,
     /// It is a step on the worker's own copy. The iteration `first` begins a round with a pull, the iteration `last`
     /// ends it with one push of the whole change; nothing is transferred between them.
-    LocalStep { first: u64, last: u64 },
+    LocalStep {
+        /// First iteration of the worker's round, by its number `seq`.
+        first: u64,
+        /// Last one, inclusive.
+        last: u64,
+    },
 }
 
 /// One attempt at one task of one job.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TaskKey {
+    /// Job that the task belongs to.
     pub job: JobId,
+    /// Generation of its parameters; an attempt of an older one changes nothing.
     pub generation: Generation,
+    /// An iteration of the worker, or a node.
     pub task: TaskId,
+    /// Which attempt at it, from 1.
     pub attempt: u32,
 }
 
 /// A task that a worker is to execute.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Assignment {
+    /// What the report names again.
     pub key: TaskKey,
+    /// What to do for it.
     pub work: Work,
 }
 
@@ -44,33 +58,53 @@ pub struct Assignment {
 pub enum Work {
     /// Pull version `superstep` or later, compute the gradient of `range`, push it as number `seq`.
     Iterate {
+        /// Superstep that it belongs to.
         superstep: Superstep,
+        /// Its number among the worker's iterations in this generation, from 1.
         seq: u64,
+        /// Samples to compute on: as many as the worker's batch, or fewer at the end of a range or an epoch.
         range: SampleRange,
+        /// Rate of the job's schedule when it was granted, times the superstep's factor.
         learning_rate: f32,
         /// The pull also waits until every worker's clock has reached this; 0: it does not.
         min_clock: u64,
+        /// What to do with what was computed.
         gradient: GradientUse,
     },
     /// Pull pinned version `version` and run the evaluation graph over the test samples.
-    Evaluate { version: u64 },
+    Evaluate {
+        /// That of the newest closed barrier.
+        version: u64,
+    },
 }
 
 /// What came of an attempt. Repeated until acknowledged; a repeated one changes nothing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskReport {
+    /// As in the assignment.
     pub key: TaskKey,
     /// Time since the attempt ended, on the worker's monotonic clock.
     pub ended_ago_us: u64,
+    /// What came of it.
     pub outcome: Outcome,
 }
 
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Outcome {
+    /// The iteration is done, and its samples count.
     Iterated(Iterated),
+    /// The node `evaluate` is done.
     Evaluated(Evaluation),
-    Failed { code: String, reason: String, blame: Blame },
+    /// The attempt brought nothing.
+    Failed {
+        /// Stable, see docs/errors.md.
+        code: String,
+        /// The same in words.
+        reason: String,
+        /// Whether the worker is excluded from the job, or the attempt counts against the task.
+        blame: Blame,
+    },
 }
 
 /// Who is to blame for a failed attempt.
@@ -97,6 +131,7 @@ pub struct Evaluation {
     /// exp of the mean negative log-likelihood.
     #[serde(default, with = "json_number::option")]
     pub perplexity: Option<f64>,
+    /// Test samples that it was computed on.
     pub samples: u64,
 }
 
@@ -105,6 +140,7 @@ pub struct Evaluation {
 pub struct Iterated {
     /// The samples it was computed on.
     pub range: SampleRange,
+    /// Mean over its samples by their weight in the loss; may be not finite where `skipped`.
     pub loss: f32,
     /// The loss or a gradient was not finite and the push carried no weight.
     pub skipped: bool,
@@ -114,6 +150,7 @@ pub struct Iterated {
     pub throttle_us: u64,
     /// Transfer of the parameters, without waiting for the version.
     pub pull_us: u64,
+    /// From the begin of the push to the acknowledgement of the last shard; 0 inside a local round.
     pub push_us: u64,
     /// Waiting for the version at the parameter server.
     pub wait_us: u64,
@@ -123,6 +160,7 @@ pub struct Iterated {
     pub lead: u64,
     /// Load of the worker's machine when the iteration ended, from 0 to 1.
     pub cpu_load: f32,
+    /// Share of its memory that cannot be had without swapping, from 0 to 1; 0 where it is not known.
     pub memory_load: f32,
 }
 

@@ -11,7 +11,12 @@ use crate::ids::{Incarnation, InvalidName, NodeName, Superstep};
 #[serde(try_from = "String", into = "String")]
 pub enum TaskId {
     /// The `seq`-th training iteration of one worker incarnation, from 1.
-    Iteration { worker: Incarnation, seq: u64 },
+    Iteration {
+        /// Incarnation that runs it; no other ever does.
+        worker: Incarnation,
+        /// Number among this incarnation's iterations; from 1 again once the job has been rolled back.
+        seq: u64,
+    },
     /// The barrier that ends a superstep.
     Barrier(Superstep),
     /// The moment at which every worker has finished this many iterations.
@@ -34,8 +39,10 @@ impl fmt::Display for TaskId {
 /// Why a text is not a [`TaskId`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTaskId {
+    /// It begins like an iteration, a barrier or a clock and goes on otherwise; cut to 80 characters.
     #[error("[E002] `{0}` is not a task id: expected it/wN/SEQ, barrier/N, clock/N or a node name")]
     Form(String),
+    /// It can only be the name of a node, and is no valid one.
     #[error(transparent)]
     Name(#[from] InvalidName),
 }
@@ -80,6 +87,7 @@ impl From<TaskId> for String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Holder {
+    /// One worker: an iteration or an evaluation.
     Worker(Incarnation),
     /// Every shard of the parameter server: a barrier or a snapshot.
     Shards,
@@ -93,46 +101,67 @@ pub enum Holder {
 pub enum TrainingTaskState {
     /// Some control edges are unmet.
     Waiting {
+        /// Tasks that it comes after and that are not done; never 0.
         unmet: u32,
     },
+    /// Every control edge is met and nobody holds it: also in the pause after a failed attempt.
     Ready,
     /// Attempts count from 1; a report with an older one changes nothing.
     Leased {
+        /// Who works on it.
         holder: Holder,
+        /// The attempt under way.
         attempt: u32,
     },
+    /// Its attempt has finished; of an iteration, every shard has what it pushed.
     Done,
+    /// Its last attempt failed, and the job with it.
     Failed {
+        /// Stable, see docs/errors.md.
         code: String,
+        /// What went wrong, for people; the code may stand in it.
         reason: String,
     },
     /// The worker went away before any shard had applied anything: the samples went back to the pool.
     Lost,
     /// The worker went away while its push had reached some shards and not all.
     Torn,
+    /// Its job ended before it did.
     Canceled,
 }
 
 /// What happens to a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TaskEvent {
+    /// A task that it comes after is done.
     InputDone,
+    /// Its next attempt begins.
     Leased {
+        /// Who works on it from now on.
         holder: Holder,
     },
+    /// An attempt has succeeded: its holder says so, or every shard has its push.
     Finished {
+        /// Which one; only the attempt under way counts.
         attempt: u32,
     },
+    /// An attempt failed, and none is left.
     Failed {
+        /// Which one; only the attempt under way counts.
         attempt: u32,
+        /// Stable, see docs/errors.md.
         code: String,
+        /// What went wrong, for people.
         reason: String,
     },
     /// The holder is gone. A node task becomes ready again; an iteration ends as [`TrainingTaskState::Lost`].
     HolderGone {
+        /// Whether it becomes ready again; otherwise it is lost.
         again: bool,
     },
+    /// The holder is gone, and its push has reached some shards and not all.
     TornApart,
+    /// The job ends.
     Canceled,
 }
 
@@ -140,7 +169,9 @@ pub enum TaskEvent {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("[E010] a task in state {from:?} does not accept {event:?}")]
 pub struct IllegalTransition {
+    /// State in which the task is, and stays.
     pub from: TrainingTaskState,
+    /// What that state does not accept.
     pub event: TaskEvent,
 }
 

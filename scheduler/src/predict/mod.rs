@@ -22,8 +22,9 @@ pub struct Measurement {
     pub interval_us: u64,
     /// Its batch; none counts as one.
     pub samples: u32,
-    /// Share of the machine's processors, and of its memory, that was in use: 0 to 1.
+    /// Share of the machine's processors that was in use when it ended: 0 to 1.
     pub cpu_load: f32,
+    /// Share of the machine's memory that was in use when it ended: 0 to 1.
     pub memory_load: f32,
 }
 

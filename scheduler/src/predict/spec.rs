@@ -12,11 +12,20 @@ pub enum PredictorSpec {
     #[default]
     Last,
     /// Exponential moving average; the newest measurement weighs `alpha`.
-    Ema { alpha: f64 },
+    Ema {
+        /// Above 0, at most 1.
+        alpha: f64,
+    },
     /// Mean of the last `count`.
-    Mean { count: u32 },
+    Mean {
+        /// Measurements that are remembered, 1 to 1024.
+        count: u32,
+    },
     /// Median of the last `count`.
-    Median { count: u32 },
+    Median {
+        /// Measurements that are remembered, 1 to 1024.
+        count: u32,
+    },
     /// Network over past speeds and the machine's load: LB-BSP.
     Narx,
 }

@@ -12,8 +12,11 @@ use crate::{
 /// A core and its shards. Control costs no time.
 #[derive(Debug, Clone)]
 pub struct ControlPlane<S> {
+    /// The engine's state machine, which decides everything.
     pub core: Core,
+    /// What hands the core each input, and takes its changes.
     pub shell: S,
+    /// The shards, and whoever computes plans.
     pub server: ParameterServerModel,
 }
 

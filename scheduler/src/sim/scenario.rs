@@ -12,11 +12,15 @@ const MAX_ITERATIONS: u64 = 10_000_000_000;
 /// A cluster and how long it runs. Times in µs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
+    /// Policy of the one job that all workers train.
     pub policy: PolicySpec,
+    /// Every worker that takes part for some time; at least one.
     pub workers: Vec<WorkerModel>,
     /// Samples per iteration; an interval is that of a whole batch.
     pub batch: u32,
+    /// When the run ends: what would happen later does not.
     pub duration_us: u64,
+    /// Seed of every draw: jitter and bursts.
     pub seed: u64,
 }
 
@@ -29,6 +33,7 @@ pub struct WorkerModel {
     /// Each interval is multiplied by max(0.2, N(1, jitter)).
     #[serde(default)]
     pub jitter: f64,
+    /// Spells in which it is slow; `None`: it has none.
     #[serde(default)]
     pub burst: Option<Burst>,
     /// Relative change of the interval per second: 0.01 makes it 1 % longer each second of the first.
@@ -37,12 +42,16 @@ pub struct WorkerModel {
     /// Recorded intervals, repeated for ever; replaces `interval_us`.
     #[serde(default)]
     pub trace_us: Vec<u64>,
+    /// Time of a pull, which begins each iteration; of a local round, the first only.
     #[serde(default)]
     pub pull_us: u64,
+    /// Time of a push, which ends each iteration; of a local round, the last only.
     #[serde(default)]
     pub push_us: u64,
+    /// When it joins, from the start of the run.
     #[serde(default)]
     pub joins_at_us: u64,
+    /// When it leaves, from the start of the run, with its open iteration lost; `None`: it stays.
     #[serde(default)]
     pub leaves_at_us: Option<u64>,
 }
@@ -55,6 +64,7 @@ pub struct Burst {
     pub probability: f64,
     /// How much longer its iterations take.
     pub factor: f64,
+    /// How many iterations it lasts, the one that it begins with included.
     pub iterations: u32,
 }
 

@@ -15,7 +15,9 @@ use crate::{
 /// A core and the workers of its general tasks. Neither control nor a task costs time.
 #[derive(Debug, Clone)]
 pub struct TaskPlane<S> {
+    /// The engine's state machine, which leases the tasks and takes their ends.
     pub core: Core,
+    /// What hands the core each input, and takes its changes.
     pub shell: S,
 }
 

@@ -5,15 +5,20 @@
 pub struct Bar {
     /// Row, from 0.
     pub worker: usize,
+    /// When it begins, from the start of the run.
     pub start_us: u64,
+    /// When it ends, cut at [`Timeline::until_us`].
     pub end_us: u64,
+    /// Whether the worker waits; otherwise it pulls, computes and pushes.
     pub waiting: bool,
 }
 
 /// What happened in the first `until_us` of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Timeline {
+    /// How much of the run is kept, from its start; 0: nothing.
     pub until_us: u64,
+    /// Boxes of all workers, in the order in which they ended.
     pub bars: Vec<Bar>,
     /// When everybody met.
     pub barriers_us: Vec<u64>,

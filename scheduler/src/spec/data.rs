@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataSpec {
+    /// The training part; where `split` divides it, the test part as well.
     pub source: Source,
     /// The test part, where it lies in files of its own; `split` is `all` then.
     #[serde(default)]
@@ -19,6 +20,7 @@ pub struct DataSpec {
     /// Divided by after that, in the same form; empty: 1.
     #[serde(default)]
     pub std: Vec<f32>,
+    /// Which samples of `source` test.
     #[serde(default)]
     pub split: Split,
     /// Shape of one sample, without the batch dimension, where the files do not have the one that the model's only
@@ -80,6 +82,7 @@ impl DataSpec {
 pub enum Source {
     /// Numbers separated by commas, one sample a record; a header is skipped.
     Csv {
+        /// Path or URL of the file.
         path: String,
         /// How many of the last columns are the label, where `label_names` is empty.
         #[serde(default = "one_column")]
@@ -92,20 +95,33 @@ pub enum Source {
         skip_lines: u32,
     },
     /// The MNIST format: one file of images, one of labels.
-    Idx { images: String, labels: String },
+    Idx {
+        /// Path or URL of the file of inputs, images or arrays of any other shape.
+        images: String,
+        /// Path or URL of the file of labels, as many and in the same order.
+        labels: String,
+    },
     /// The binary format of CIFAR-10, one file after the other: images of 3x32x32 bytes.
-    Cifar10 { paths: Vec<String> },
+    Cifar10 {
+        /// Paths or URLs of the files, in the order in which their samples are counted.
+        paths: Vec<String>,
+    },
     /// A UTF-8 text. A sample is `context` characters, each as its index among the distinct characters of the text in
     /// ascending order; the labels are the characters that follow each of them.
     Text {
+        /// Path or URL of the file.
         path: String,
+        /// Characters of one sample, at least 1.
         context: u32,
         /// Characters from the start of one sample to that of the next; 0: `context`, so that samples lie side by side.
         #[serde(default)]
         stride: u32,
     },
     /// Named arrays, called as the model's inputs are; the first axis of each counts the samples.
-    Safetensors { path: String },
+    Safetensors {
+        /// Path or URL of the file.
+        path: String,
+    },
 }
 
 impl Source {

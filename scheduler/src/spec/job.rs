@@ -13,19 +13,24 @@ pub const MAX_NODES: usize = 10_000;
 /// What a job is: a name and a graph of nodes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobSpec {
+    /// Name of the job: no other one in the cluster has it until this one is replaced or deleted.
     pub id: JobId,
+    /// In any order. Exactly one trains, and the others come after it.
     pub nodes: Vec<Node>,
 }
 
 /// One node of a job graph. It starts when every node in `after` is done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Node {
+    /// Unique in the graph.
     pub name: NodeName,
+    /// Nodes of the same graph that must be done before it starts.
     #[serde(default)]
     pub after: Vec<NodeName>,
     /// Times a failed or abandoned attempt is repeated. Training itself is never repeated.
     #[serde(default = "default_retries")]
     pub retries: u32,
+    /// What it does, with the settings for that.
     pub kind: NodeKind,
 }
 
@@ -49,26 +54,94 @@ pub enum NodeKind {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidJob {
+    /// No node has parameters to give to the others.
     #[error("[E020] job {job} has no training node; a graph needs exactly one")]
-    NoTraining { job: JobId },
+    NoTraining {
+        /// Job that was refused.
+        job: JobId,
+    },
+    /// It is not clear whose parameters the other nodes would take.
     #[error("[E021] job {job} has {count} training nodes; a graph needs exactly one")]
-    ManyTraining { job: JobId, count: usize },
+    ManyTraining {
+        /// Job that was refused.
+        job: JobId,
+        /// Training nodes that it has.
+        count: usize,
+    },
+    /// More than [`MAX_NODES`]; checked before anything else.
     #[error("[E022] job {job} has {count} nodes, at most {MAX_NODES} are allowed")]
-    TooManyNodes { job: JobId, count: usize },
+    TooManyNodes {
+        /// Job that was refused.
+        job: JobId,
+        /// Nodes that it has.
+        count: usize,
+    },
+    /// Two nodes have the same name.
     #[error("[E023] node {node} appears twice in job {job}")]
-    DuplicateNode { job: JobId, node: NodeName },
+    DuplicateNode {
+        /// Job that was refused.
+        job: JobId,
+        /// Name that both have.
+        node: NodeName,
+    },
+    /// An edge begins at a node that is not there.
     #[error("[E024] node {node} comes after {missing}, which is not in the graph of job {job}")]
-    UnknownEdge { job: JobId, node: NodeName, missing: NodeName },
+    UnknownEdge {
+        /// Job that was refused.
+        job: JobId,
+        /// Node that the edge leads to.
+        node: NodeName,
+        /// Name in its `after` that no node has.
+        missing: NodeName,
+    },
+    /// Nodes wait for each other, so none of them could ever start.
     #[error("[E025] the graph of job {job} has a cycle: {path}")]
-    Cycle { job: JobId, path: String },
+    Cycle {
+        /// Job that was refused.
+        job: JobId,
+        /// One of its cycles, as `a -> b -> a`.
+        path: String,
+    },
+    /// A node could start before there are trained parameters.
     #[error("[E026] node {node} of job {job} needs the trained parameters, so it must come after {train}")]
-    NotAfterTraining { job: JobId, node: NodeName, train: NodeName },
+    NotAfterTraining {
+        /// Job that was refused.
+        job: JobId,
+        /// Node that comes after training neither directly nor through others.
+        node: NodeName,
+        /// The training node.
+        train: NodeName,
+    },
+    /// A setting of the training node is out of its range, or contradicts another.
     #[error("[E027] job {job}: {what}")]
-    Setting { job: JobId, what: String },
+    Setting {
+        /// Job that was refused.
+        job: JobId,
+        /// Which setting, and what was expected instead.
+        what: String,
+    },
+    /// Not even one batch can be filled.
     #[error("[E028] job {job}: batch size {batch} is larger than the training set of {samples} samples")]
-    BatchTooLarge { job: JobId, batch: u32, samples: u64 },
+    BatchTooLarge {
+        /// Job that was refused.
+        job: JobId,
+        /// Samples per iteration and worker that it asks for.
+        batch: u32,
+        /// Samples of the training part.
+        samples: u64,
+    },
+    /// The checkpoint was taken under settings that this training does not share, or is no possible one.
     #[error("[E029] job {job} cannot go on from checkpoint {checkpoint} of job {from}: {what}")]
-    CannotResume { job: JobId, from: JobId, checkpoint: u64, what: String },
+    CannotResume {
+        /// Job that was refused.
+        job: JobId,
+        /// Job whose checkpoint it is.
+        from: JobId,
+        /// Number of the checkpoint there.
+        checkpoint: u64,
+        /// What does not fit, in words.
+        what: String,
+    },
 }
 
 impl JobSpec {

@@ -15,8 +15,11 @@ pub const MAX_ELEMENTS: u64 = 1 << 36;
 /// One named tensor of a model's state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parameter {
+    /// Name in the user's model, and of the input of the training graph.
     pub name: String,
+    /// Sizes of the axes; empty for a single number.
     pub shape: Vec<u64>,
+    /// How it is trained; left out: by the optimizer.
     #[serde(default)]
     pub kind: ParameterKind,
 }
@@ -32,7 +35,10 @@ pub enum ParameterKind {
     Buffer,
     /// By its gradient as well, of which only the rows travel that the batch reads: a table behind a Gather. The tables of
     /// one group, numbered from 0, are read by the same ids.
-    Rows { group: u32 },
+    Rows {
+        /// Number of its group.
+        group: u32,
+    },
 }
 
 impl Parameter {
@@ -73,7 +79,9 @@ impl Parameter {
 /// A half-open range of elements of the flat array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ElementRange {
+    /// Its first element, from 0.
     pub start: u64,
+    /// The first element behind it.
     pub end: u64,
 }
 

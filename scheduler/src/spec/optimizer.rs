@@ -8,27 +8,36 @@ use serde::{Deserialize, Serialize};
 pub enum Optimizer {
     /// `w -= lr * (g + weight_decay * w)`
     Sgd {
+        /// Share of the weight that is added to its gradient; 0: none.
         #[serde(default)]
         weight_decay: f32,
     },
     /// `v = momentum * v + g + weight_decay * w`, then `w -= lr * v` (Nesterov: `w -= lr * (g' + momentum * v)`).
     Momentum {
+        /// Share of the velocity that stays from step to step, 0 to below 1.
         momentum: f32,
+        /// Whether a step looks ahead by the velocity.
         #[serde(default)]
         nesterov: bool,
+        /// Share of the weight that is added to its gradient; 0: none.
         #[serde(default)]
         weight_decay: f32,
     },
     /// Kingma and Ba 2015 with bias correction. `decoupled` subtracts the decay from the weight (AdamW).
     Adam {
+        /// Share of the mean gradient that stays from step to step, 0 to below 1; left out: 0.9.
         #[serde(default = "beta1")]
         beta1: f32,
+        /// The same of the mean squared gradient; left out: 0.999.
         #[serde(default = "beta2")]
         beta2: f32,
+        /// Added to the root of the mean square that a step divides by, above 0; left out: 1e-8.
         #[serde(default = "epsilon")]
         epsilon: f32,
+        /// Share of the weight that is added to its gradient, or subtracted from the weight; 0: none.
         #[serde(default)]
         weight_decay: f32,
+        /// Whether the decay bypasses both means.
         #[serde(default)]
         decoupled: bool,
     },
@@ -112,7 +121,9 @@ impl Optimizer {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LearningRate {
+    /// The rate at the first sample, above 0.
     pub base: f32,
+    /// How it goes down from there.
     #[serde(default)]
     pub decay: Decay,
 }
@@ -121,6 +132,7 @@ pub struct LearningRate {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Decay {
+    /// None: `base` from the first sample to the last.
     #[default]
     Constant,
     /// Half a cosine from `base` to zero over the job's samples.

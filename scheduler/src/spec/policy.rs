@@ -15,6 +15,7 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PolicySpec {
+    /// When workers meet, and how much each does until then.
     pub rule: PolicyRule,
     /// How the next interval of a worker is predicted.
     pub predictor: PredictorSpec,
@@ -28,9 +29,19 @@ pub enum PolicyRule {
     /// No barriers; every push is an update.
     Asp,
     /// Nobody starts an iteration more than `staleness` ahead of the slowest.
-    Ssp { staleness: u32 },
+    Ssp {
+        /// Largest lead in iterations at the start of one: s in the paper. A push may lead by one more.
+        staleness: u32,
+    },
     /// The same with a threshold between `lower` and `upper`, chosen at run time.
-    Dssp { lower: u32, upper: u32, reading: DsspReading },
+    Dssp {
+        /// Lead up to which nobody waits: s_L in the paper.
+        lower: u32,
+        /// Lead up to which extra iterations may be granted, at least `lower`: s_U in the paper.
+        upper: u32,
+        /// Whether `upper` bounds every grant, or only the first.
+        reading: DsspReading,
+    },
     /// Barriers where ZipLine finds the narrowest window in the predicted iterations.
     ElasticBsp(ElasticOptions),
     /// BSP with batch sizes that follow the workers' speeds.
@@ -38,9 +49,19 @@ pub enum PolicyRule {
     /// Both.
     ElasticLb(ElasticOptions, BalanceOptions),
     /// Local steps, then the parameters are averaged.
-    LocalSgd { steps: u32 },
+    LocalSgd {
+        /// Steps of each worker in a round, at least 1.
+        steps: u32,
+    },
     /// Local steps, then an outer Nesterov step along the mean change.
-    DiLoCo { steps: u32, outer_rate: f32, momentum: f32 },
+    DiLoCo {
+        /// Steps of each worker in a round, at least 1.
+        steps: u32,
+        /// Learning rate of the outer step.
+        outer_rate: f32,
+        /// Momentum of the outer step, 0 to below 1.
+        momentum: f32,
+    },
     /// Chosen at run time.
     Auto(ElasticOptions, BalanceOptions),
 }
@@ -61,6 +82,7 @@ pub enum DsspReading {
 pub struct ElasticOptions {
     /// R: iterations predicted per worker.
     pub lookahead: u32,
+    /// How the window is searched.
     pub algorithm: Algorithm,
     /// The first predicted point: 1, the next iteration; 0, the last push itself (the authors' generator).
     pub first: u32,
@@ -104,9 +126,11 @@ pub enum BalanceRule {
 /// Settings of LB-BSP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BalanceOptions {
+    /// How the time of a batch is modeled.
     pub rule: BalanceRule,
-    /// Least and most samples per iteration and worker.
+    /// Least samples per iteration and worker.
     pub min: u32,
+    /// Most samples per iteration and worker; one whose memory holds less gets less.
     pub max: u32,
 }
 
@@ -143,7 +167,9 @@ pub const POLICIES: &[(&str, &str)] = &[
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("[E003] `{text}` is not a policy: {why}")]
 pub struct InvalidPolicy {
+    /// What was written, cut to 80 characters.
     pub text: String,
+    /// What is wrong with it.
     pub why: String,
 }
 

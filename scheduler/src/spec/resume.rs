@@ -18,14 +18,19 @@ const MAX_STEPS: u64 = 1 << 53;
 pub struct ResumeSpec {
     /// The job whose checkpoint it is.
     pub job: JobId,
+    /// Number of the checkpoint in that job, from 0.
     pub checkpoint: u64,
-    /// Samples of one epoch there, and the seed of their order.
+    /// Samples of one epoch there.
     pub epoch_samples: u64,
+    /// Seed of their order there; this training must have the same.
     pub seed: u64,
+    /// How far the samples were handed out: all of these are in the parameters.
     pub position: SamplePosition,
-    /// Iterations that are in the parameters, and how many of them, with how many samples, only in a part.
+    /// Iterations that are in the parameters.
     pub iterations: u64,
+    /// How many of them are in a part of the parameters only.
     pub iterations_torn: u64,
+    /// Samples of these.
     pub samples_torn: u64,
     /// Whether the optimizer's state is that of steps with the changes of whole rounds (DiLoCo), not with gradients.
     #[serde(default)]
@@ -37,7 +42,9 @@ pub struct ResumeSpec {
 /// Neighboring parameters for which the optimizer has done as many steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepRun {
+    /// Consecutive numbers of the flat array, at least 1.
     pub elements: u64,
+    /// Steps that the optimizer has done with each of them.
     pub steps: u64,
 }
 

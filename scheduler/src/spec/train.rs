@@ -20,6 +20,7 @@ pub struct ModelSpec {
     pub forward: String,
     /// Initial parameters: little-endian f32 in layout order, or a safetensors file that begins with them.
     pub initial: String,
+    /// What the parameters are called, and where each lies in the flat array.
     pub layout: Layout,
     /// The graph inputs that take data.
     pub inputs: Vec<DataInput>,
@@ -36,7 +37,9 @@ pub struct ModelSpec {
 /// An input of the graph that is fed from the data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataInput {
+    /// Name of the graph input.
     pub name: String,
+    /// Element type of the graph input.
     pub element: DataElement,
     /// Shape of one sample.
     pub shape: Vec<u32>,
@@ -52,8 +55,11 @@ pub struct DataInput {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DataElement {
+    /// 32-bit floats, scaled and normalized as the data spec says.
     F32,
+    /// 32-bit integers, never scaled.
     I32,
+    /// 64-bit integers, never scaled.
     I64,
 }
 
@@ -78,18 +84,26 @@ pub enum OnNan {
 /// A training node: what to train, on what, how, and when workers meet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrainSpec {
+    /// What is trained: graphs and initial parameters.
     pub model: ModelSpec,
+    /// What it is trained and tested on.
     pub data: DataSpec,
+    /// Makes steps of gradients: on the shards, in local rounds on the workers.
     pub optimizer: Optimizer,
+    /// Rate of these steps, before the policy's factor.
     pub learning_rate: LearningRate,
+    /// When workers meet.
     pub policy: PolicySpec,
     /// Samples per iteration and worker.
     pub batch: u32,
+    /// Passes over the training part, at least 1.
     pub epochs: u32,
     /// Leaves out the samples of an epoch that do not fill a batch; other ones each time.
     #[serde(default)]
     pub drop_last: bool,
+    /// Seed of the order of the samples, another one in each epoch.
     pub seed: u64,
+    /// What a loss or gradient that is not finite leads to.
     #[serde(default)]
     pub on_nan: OnNan,
     /// Gradients with a larger global norm are scaled down to it.

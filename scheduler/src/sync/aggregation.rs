@@ -17,7 +17,10 @@ pub enum Aggregation {
     /// Workers step on their own copies; the weighted mean of their changes is subtracted.
     LocalAverage,
     /// The same, but the mean change is the gradient of an outer optimizer with this learning rate.
-    LocalOuter { learning_rate: f32 },
+    LocalOuter {
+        /// Rate of the outer step; the job's own rate is that of the local steps.
+        learning_rate: f32,
+    },
 }
 
 impl Aggregation {

@@ -19,8 +19,9 @@ pub struct Clock {
     pub extra: u64,
     /// Whether the last push was answered with "wait".
     pub held: bool,
-    /// Times of the latest push and of the one before it.
+    /// Time of the latest push, on the engine's clock; `None` before the first.
     pub last_push_us: Option<u64>,
+    /// Time of the push before that; `None` before the second.
     pub previous_push_us: Option<u64>,
 }
 

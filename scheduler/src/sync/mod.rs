@@ -46,7 +46,10 @@ pub enum EndRule {
     /// Everybody does this many iterations, then all meet.
     Quota(u32),
     /// It is planned once every worker has pushed this often inside it.
-    Monitor { pushes: u64 },
+    Monitor {
+        /// Pushes after which a worker's speed counts as known.
+        pushes: u64,
+    },
     /// It has no planned end.
     Free,
 }
@@ -65,7 +68,9 @@ pub enum PlanningBasis {
 /// How a superstep begins, with the reasons.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SuperstepRules {
+    /// Where it ends, or what that is planned from.
     pub ending: EndRule,
+    /// What becomes of its gradients.
     pub aggregation: Aggregation,
     /// Samples per iteration of each worker; `None`: the job's batch for everybody.
     pub batches: Option<BTreeMap<Incarnation, u32>>,
@@ -73,6 +78,7 @@ pub struct SuperstepRules {
     pub rate_factor: f32,
     /// Most iterations between the first and the last worker inside the superstep.
     pub max_lead: Option<u64>,
+    /// What the choice rests on, for people.
     pub why: Why,
 }
 
@@ -88,6 +94,7 @@ impl SuperstepRules {
 pub struct Why {
     /// The rule that holds in this superstep, as users name it.
     pub rule: String,
+    /// The sentence, without a full stop.
     pub reason: String,
     /// Finite numbers by name; a unit is part of the name.
     pub figures: BTreeMap<String, f64>,
@@ -123,6 +130,7 @@ pub struct Context<'a> {
 /// One worker's speed, as far as it is known.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpeedEstimate {
+    /// Whose speed it is.
     pub worker: Incarnation,
     /// Samples per iteration in the superstep before.
     pub batch: u32,
@@ -132,8 +140,9 @@ pub struct SpeedEstimate {
     pub jitter: Option<f64>,
     /// Share of its time that went into moving parameters and gradients.
     pub communication: Option<f64>,
-    /// Predicted time as a function of the batch: proportional, and as fitted to all batches seen.
+    /// Predicted time as a function of the batch, taken as proportional.
     pub proportional: Option<Cost>,
+    /// The same as fitted to all batches seen; where nothing is fitted, the proportional one.
     pub fitted: Option<Cost>,
     /// Most samples that fit into its memory.
     pub max_batch: Option<u32>,
@@ -142,14 +151,17 @@ pub struct SpeedEstimate {
 /// One worker of a monitored superstep, as the planner sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerProgress {
+    /// Whose progress it is.
     pub worker: Incarnation,
-    /// Its last iteration that is finished, and its last one that is granted, counted over the whole job.
+    /// Its last iteration that is finished, counted over the whole job.
     pub finished: u64,
+    /// Its last iteration that is granted, counted likewise: it cannot end the superstep before that.
     pub granted: u64,
     /// Iterations it has finished inside this superstep.
     pub in_superstep: u64,
-    /// When its last iteration ended, and how long the next one is predicted to take without waiting.
+    /// When its last iteration ended, on the engine's clock.
     pub last_end_us: u64,
+    /// How long its next one is predicted to take without waiting.
     pub interval_us: u64,
 }
 

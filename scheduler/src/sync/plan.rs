@@ -13,14 +13,18 @@ const ALTERNATIVES_KEPT: usize = 8;
 /// Predicted ends of one worker's next iterations; point i belongs to iteration `first_seq + i`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanRow {
+    /// Whose iterations they are.
     pub worker: Incarnation,
+    /// The first iteration with which it may end the superstep.
     pub first_seq: u64,
+    /// When each of them ends, on the engine's clock.
     pub points: Row,
 }
 
 /// How the meeting is looked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct SearchOptions {
+    /// Which search finds the narrowest window; `early` is heeded by the default one only.
     pub algorithm: Algorithm,
     /// Take the earliest window that is at most this share wider than the narrowest; 0: the narrowest.
     pub early: Slack,
@@ -29,12 +33,17 @@ pub struct SearchOptions {
 /// A plan that somebody else should compute, because it may take longer than the engine's loop can wait.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlanRequest {
+    /// Job whose workers are to meet.
     pub job: JobId,
+    /// Generation of its parameters: a plan that comes back after that has changed is dropped.
     pub generation: Generation,
+    /// Superstep that the meeting ends.
     pub superstep: Superstep,
     /// Revision of the superstep's roster that it is made for.
     pub revision: u32,
+    /// What is predicted of each worker, one row each.
     pub rows: Vec<PlanRow>,
+    /// How the window is searched in them.
     pub search_options: SearchOptions,
 }
 

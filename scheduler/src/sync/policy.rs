@@ -9,14 +9,23 @@ use crate::spec::{PolicyRule, PolicySpec};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
+    /// `bsp`: a barrier after every iteration.
     Bsp(Bsp),
+    /// `asp`: no barriers.
     Asp(Asp),
+    /// `ssp`: a bounded lead over the slowest.
     Ssp(Ssp),
+    /// `dssp`: the same with a bound that moves.
     Dssp(Dssp),
+    /// `elastic-bsp`: barriers where predicted iterations meet best.
     ElasticBsp(ElasticBsp),
+    /// `lb-bsp`: BSP with batch sizes by speed.
     LbBsp(LbBsp),
+    /// `elastic-lb`: the two before in one.
     ElasticLb(ElasticLb),
+    /// `local-sgd` and `diloco`: steps on the workers' own copies, then a merge.
     Local(LocalRounds),
+    /// `auto`: one of the others, chosen whenever a superstep opens.
     Auto(Auto),
 }
 

@@ -11,7 +11,9 @@ use super::{FunctionId, Needs, Resources, TaskClass};
 pub struct Capacity {
     /// Tasks that it runs at the same time.
     pub slots: u32,
+    /// Functions that its binary has.
     pub functions: BTreeSet<FunctionId>,
+    /// Values by name, as it was started with: a task may ask for some of them.
     pub labels: BTreeMap<String, String>,
     /// What its tasks may take together.
     #[serde(default)]

@@ -11,7 +11,9 @@ use crate::ids::Name;
 /// from different definitions never meet.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FunctionId {
+    /// Name under which programs register and call it.
     pub name: Name,
+    /// First four bytes of the BLAKE3 of its types' names.
     pub signature: u32,
 }
 
@@ -72,7 +74,9 @@ impl Default for Needs {
 /// one half of it is left to chance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Backoff {
+    /// Longest pause after the first failure.
     pub first_ms: u32,
+    /// Longest pause after any number of failures.
     pub longest_ms: u32,
 }
 
@@ -96,6 +100,7 @@ pub enum OnFailure {
 /// How tasks of a class are treated.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Rules {
+    /// What a worker must have for each of them.
     pub needs: Needs,
     /// Higher goes first, among the tasks of all jobs.
     pub priority: i16,
@@ -103,12 +108,14 @@ pub struct Rules {
     pub crashes: u16,
     /// How often it is tried again after it said that it failed, or panicked, or took too long.
     pub errors: u16,
+    /// Pauses between attempts.
     pub backoff: Backoff,
     /// Longest time for which one attempt may run.
     pub run_limit_ms: Option<u64>,
     /// Longest time for which it may be ready without a worker that begins it, at each attempt.
     #[serde(default)]
     pub queue_limit_ms: Option<u64>,
+    /// What becomes of the job when no attempt is left.
     pub on_failure: OnFailure,
 }
 
@@ -130,7 +137,9 @@ impl Default for Rules {
 /// What all tasks of one kind have in common.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TaskClass {
+    /// What each of them does.
     pub work: Work,
+    /// How each of them is treated.
     pub rules: Rules,
 }
 

@@ -37,6 +37,7 @@ pub enum TaskRef {
 pub enum Arg {
     /// postcard of the value.
     Value(Bytes),
+    /// A value that was too large for that: whoever adds the task has stored it on the parameter server.
     Blob(BlobValue),
     /// What the task gives.
     Output(TaskRef),
@@ -47,7 +48,9 @@ pub enum Arg {
 /// A task that is to be added to a graph. It refers only to tasks before it, so a graph has no cycles.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewTask {
+    /// What it does and under which rules.
     pub class: ClassIndex,
+    /// What it is called with, in order.
     pub args: Vec<Arg>,
     /// Tasks that must have ended before it starts, whatever they give.
     pub after: Vec<TaskRef>,
@@ -70,10 +73,13 @@ impl NewTask {
 /// A job of general tasks as it is submitted, or its first part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GraphSpec {
+    /// Name of the job: no other one in the cluster has it until this one is replaced or deleted.
     pub id: JobId,
     /// Of the whole graph, this part and all others: the same graph under the same id is the same job.
     pub digest: GraphDigest,
+    /// What the class indices of all tasks refer to, those of later parts included.
     pub classes: Vec<TaskClass>,
+    /// Tasks of this part: the first of the graph.
     pub tasks: Vec<NewTask>,
     /// Whether these are all: otherwise more parts follow, and it begins when it is told that they have come.
     pub complete: bool,

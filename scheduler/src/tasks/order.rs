@@ -8,6 +8,7 @@ use crate::ids::JobId;
 /// One entry of what a worker is told, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
+    /// It now holds these, and begins each once there are slots and what it waits for here has ended.
     Run(OrderGroup),
     /// Nobody wants them any more: what has not begun is not begun, what has is told to stop, and nothing is said of it.
     Recall(Attempts),
@@ -21,21 +22,28 @@ pub enum Order {
 /// Calls of one class and one job that a worker is to run, in this order unless they wait for each other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderGroup {
+    /// Job that the tasks belong to.
     pub job: JobId,
     /// Tells the job from others of the same name.
     pub nonce: u32,
+    /// Function that is called.
     pub function: FunctionId,
+    /// Slots of the worker that each call takes up.
     pub slots: u32,
+    /// Longest time for which a call may run: the worker ends it as failed then. `None`: for ever.
     pub run_limit_ms: Option<u64>,
+    /// What to call it with, one call each.
     pub tasks: Vec<TaskOrder>,
 }
 
 /// One attempt at one task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskOrder {
+    /// Index in the job.
     pub task: TaskIndex,
     /// From 1.
     pub attempt: u16,
+    /// What to call the function with, in order.
     pub args: Vec<OrderArg>,
     /// Tasks that this worker holds, too, and that must have ended before.
     pub after: Vec<TaskIndex>,
@@ -46,9 +54,11 @@ pub struct TaskOrder {
 /// Where a worker finds an argument.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OrderArg {
+    /// It is here, or in a blob on the parameter server.
     Value(Value),
     /// What another task gives that this worker holds, too: it waits for it there.
     Held(TaskIndex),
+    /// What several tasks give, as one argument.
     List(Vec<OrderArg>),
 }
 
@@ -71,7 +81,10 @@ impl OrderArg {
 /// Attempts of one job that a worker holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempts {
+    /// Job that the tasks belong to.
     pub job: JobId,
+    /// Tells the job from others of the same name.
     pub nonce: u32,
+    /// Each task with its attempt, from 1: an older or newer one is not meant.
     pub tasks: Vec<(TaskIndex, u16)>,
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Preview(Box<str>);
 
 impl Preview {
+    /// Most bytes of UTF-8 in one, the ellipsis included.
     pub const MAX_BYTES: usize = 256;
     /// What stands at the end of one that does not show all.
     pub const ELLIPSIS: char = '…';

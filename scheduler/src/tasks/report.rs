@@ -9,18 +9,24 @@ use crate::ids::JobId;
 /// nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportGroup {
+    /// Job that the tasks belong to.
     pub job: JobId,
+    /// As in the order: the report of another job of the same name changes nothing.
     pub nonce: u32,
+    /// What ended, the first first.
     pub ended: Vec<TaskEnd>,
 }
 
 /// One attempt that has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskEnd {
+    /// Index in the job.
     pub task: TaskIndex,
+    /// As in the order, from 1: the end of any but the current attempt changes nothing.
     pub attempt: u16,
     /// How long it ran, waiting not counted.
     pub run_us: u32,
+    /// How it ended, with what it gave.
     pub outcome: Outcome,
     /// Of the value, where people may look at it.
     pub preview: Option<Preview>,
@@ -29,6 +35,7 @@ pub struct TaskEnd {
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
+    /// It gives this.
     Value(Value),
     /// It has nothing to give, and whatever needs it is skipped, too.
     Skipped,
@@ -36,6 +43,7 @@ pub enum Outcome {
     Stopped,
     /// It was asked for before it began, and never will here: the attempt counts as none.
     NotBegun,
+    /// It failed; another attempt follows while the budget for that cause lasts.
     Failed(Failure),
     /// It gives a value, or that of one of the new tasks, and adds tasks to its graph.
     Spawned(Box<Spawned>),
@@ -46,6 +54,7 @@ pub enum Outcome {
 pub struct Spawned {
     /// What the classes of `tasks` refer to.
     pub classes: Vec<TaskClass>,
+    /// They may refer to each other only, as [`TaskRef::New`](super::TaskRef::New).
     pub tasks: Vec<NewTask>,
     /// The value of the task itself; without one it gives what the new task at this index gives.
     pub value: Result<Value, u32>,
@@ -54,9 +63,11 @@ pub struct Spawned {
 /// An attempt that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
+    /// Whose budget of attempts it uses up.
     pub cause: FailureCause,
     /// Stable, see docs/errors.md.
     pub code: String,
+    /// What went wrong, for people; it may begin with the code in brackets.
     pub reason: String,
 }
 

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 /// Memory and GPUs: what a task needs, what a worker offers, or what is left of that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Resources {
+    /// Main memory; 0: none is asked for, or offered.
     pub memory_bytes: u64,
+    /// Whole GPUs; 0: none is asked for, or offered.
     pub gpus: u32,
 }
 

@@ -20,10 +20,13 @@ pub enum TaskState {
     Training,
     /// It has ended, and gives what a task that it added will give.
     Continued,
+    /// It has given a value, itself or through a task that it added.
     Done,
+    /// It failed for good: no attempt follows.
     Failed,
     /// It had nothing to give, or something that it needs had not.
     Skipped,
+    /// Its job ended, or was told to, before it gave anything.
     Canceled,
 }
 

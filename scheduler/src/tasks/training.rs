@@ -18,8 +18,13 @@ pub struct PreparedTraining {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidTraining {
+    /// Its nodes are not in the form that this version reads.
     #[error("[E056] the training cannot be read: {cause}")]
-    Unreadable { cause: String },
+    Unreadable {
+        /// What the JSON reader found wrong.
+        cause: String,
+    },
+    /// With the task's changes it is no valid job.
     #[error(transparent)]
     Setting(#[from] InvalidJob),
 }
@@ -167,6 +172,7 @@ fn set<T>(setting: &mut T, changed: Option<T>) {
 /// Parameters that a training has brought: a safetensors file on the parameter server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrainedWeights {
+    /// Size of the file.
     pub bytes: u64,
     /// BLAKE3 of the file, in hexadecimal digits.
     pub digest: String,

@@ -10,7 +10,9 @@ pub const MAX_INLINE_BYTES: usize = 16 << 10;
 /// A value as it is kept and sent: postcard of what the function returned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Value {
+    /// The bytes themselves: at most [`MAX_INLINE_BYTES`] of what a task gives.
     Inline(Bytes),
+    /// Where the bytes lie, if they are more.
     Blob(BlobValue),
 }
 

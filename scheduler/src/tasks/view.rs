@@ -28,21 +28,26 @@ impl Default for TaskQuery {
 /// One task, and in a sentence why it is where it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskView {
+    /// Index in the job.
     pub task: TaskIndex,
+    /// Its name in the graph, if it has one.
     pub name: Option<NodeName>,
     /// The function that it calls; `train` where a job trains for it.
     pub function: Name,
+    /// Where it stands.
     pub state: TaskState,
     /// Attempts that have begun.
     pub attempts: u16,
     /// Who has it, by name and number.
     pub worker: Option<String>,
-    /// The first of the tasks that it needs, and how many there are.
+    /// The first 64 of the tasks that it needs.
     pub inputs: Vec<TaskIndex>,
+    /// How many tasks it needs; one that it needs twice counts twice.
     pub inputs_total: u32,
     /// What it gave, if that is kept and people may look at it.
     pub value: Option<Preview>,
     /// Size of what it gave, as it travels, if that is kept.
     pub value_bytes: Option<u64>,
+    /// Why it is in that state, in a sentence without a full stop.
     pub reason: String,
 }

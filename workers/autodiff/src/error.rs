@@ -10,22 +10,60 @@ use crate::{catalogue::way_around, forward::HOLDS_NAN};
 pub enum AutodiffError {
     /// An operator without a gradient rule stands between a parameter and the loss.
     #[error("[E310] no gradient for operator {op} (node `{node}`)")]
-    Unsupported { op: String, node: String },
+    Unsupported {
+        /// Operator, with its domain in front unless that is the standard's own.
+        op: String,
+        /// Name of the node, or of its first output if it has none.
+        node: String,
+    },
     /// The operator has a rule, but not for this use of it.
     #[error("[E311] no gradient for this use of {op} (node `{node}`): {reason}")]
-    UnsupportedUse { op: String, node: String, reason: String },
+    UnsupportedUse {
+        /// Operator as the node names it.
+        op: String,
+        /// Name of the node, or of its first output if it has none.
+        node: String,
+        /// What about this use no rule covers, in words.
+        reason: String,
+    },
     /// The operator set is older than the rules know.
     #[error("[E312] model uses operator set {found}, at least {least} is needed")]
-    Opset { found: i64, least: i64 },
+    Opset {
+        /// Version of the standard's own operator set that the model uses; 0 if it names none.
+        found: i64,
+        /// Oldest version that the rules know.
+        least: i64,
+    },
     /// No output to compute the loss from.
     #[error("[E313] model has no output `{name}` for the loss, its outputs are {known}")]
-    NoOutput { name: String, known: String },
+    NoOutput {
+        /// Output that was asked for; empty if none was, and the model has none.
+        name: String,
+        /// Names of the model's outputs, with commas between.
+        known: String,
+    },
     /// The loss does not fit the output.
     #[error("[E314] loss {loss} does not fit output `{output}` ({found}): it needs {needed}")]
-    LossShape { loss: &'static str, output: String, found: String, needed: &'static str },
+    LossShape {
+        /// Name of the loss, as a job asks for it.
+        loss: &'static str,
+        /// Value that the loss looks at.
+        output: String,
+        /// Element type and shape of that value.
+        found: String,
+        /// Element type and shape that the loss takes, in words.
+        needed: &'static str,
+    },
     /// The output holds probabilities of which no scores can be had.
     #[error("[E252] loss {loss} looks at scores, but node `{node}` makes output `{output}` of probabilities")]
-    Probabilities { loss: &'static str, node: String, output: String },
+    Probabilities {
+        /// Name of the loss, as a job asks for it.
+        loss: &'static str,
+        /// The `Concat` that joins p and 1 - p, by its name or its first output.
+        node: String,
+        /// Output that the loss was asked for.
+        output: String,
+    },
     /// Nothing to train.
     #[error("[E315] model has no trainable float32 weight")]
     NoParameters,
@@ -33,54 +71,128 @@ pub enum AutodiffError {
     #[error(
         "[E315] model has no trainable float32 weight; node `{node}` ({op}) keeps its numbers in attributes"
     )]
-    NumbersInAttributes { node: String, op: String },
+    NumbersInAttributes {
+        /// First such node, by its name or its first output.
+        node: String,
+        /// Its operator, of the domain `ai.onnx.ml`.
+        op: String,
+    },
     /// What it holds does not look like a weight.
     #[error("[E315] model has no trainable float32 weight; left alone: `{name}` ({reason}){}", and_others(*.others))]
-    AllLeftAlone { name: String, reason: &'static str, others: usize },
+    AllLeftAlone {
+        /// First constant that is not trained.
+        name: String,
+        /// Why it is not, see [`Selected`](crate::Selected).
+        reason: &'static str,
+        /// How many more constants are not trained.
+        others: usize,
+    },
     /// Nothing is left to train.
     #[error("[E315] model has no trainable float32 weight: the settings freeze all {count}")]
-    AllFrozen { count: usize },
+    AllFrozen {
+        /// Weights that would be trained without `freeze`, `train` or a list of parameters.
+        count: usize,
+    },
     /// A name that the training graph needs is taken.
     #[error("[E316] name `{name}` is used by the model, but has a meaning of its own in a training graph")]
-    ReservedName { name: String },
+    ReservedName {
+        /// The name; empty if the label was given an empty one.
+        name: String,
+    },
     /// An option names a parameter that does not exist.
     #[error("[E317] model has no float32 weight `{name}`")]
-    NoSuchParameter { name: String },
+    NoSuchParameter {
+        /// Name or pattern of `freeze`, `train` or `sparse` that means nothing in the model.
+        name: String,
+    },
     /// An option asks for rows of a parameter of which all are needed.
     #[error("[E264] `{name}` cannot be trained by rows: {reason}")]
-    NotByRows { name: String, reason: String },
+    NotByRows {
+        /// Constant that `sparse` names in full.
+        name: String,
+        /// Why all of its rows are needed, or that it is not trained.
+        reason: String,
+    },
     /// A list of parameters names some that the model does not have.
     #[error("[E260] {origin} names float32 weights that the model does not have: {names}")]
-    UnknownParameters { origin: &'static str, names: String },
+    UnknownParameters {
+        /// Which list it is: that of the settings, or that in the model's metadata.
+        origin: &'static str,
+        /// Unknown names, five at most, each with known ones that are near it.
+        names: String,
+    },
     /// A ready-made training graph lacks something.
     #[error("[E318] not a training graph: {reason}")]
-    NotReady { reason: String },
+    NotReady {
+        /// What it lacks or what does not fit, in words.
+        reason: String,
+    },
     /// Nothing says where a parameter of a ready-made training graph starts.
     #[error("[E261] the training graph has no first values for `{name}`, and no weights are named")]
-    NoFirstValues { name: String },
+    NoFirstValues {
+        /// Parameter or running statistic, an input of the graph.
+        name: String,
+    },
     /// The model takes one number of samples, and cannot be changed.
     #[error("[E262] the model takes batches of {size} samples and no others: {reason}")]
-    FixedBatch { size: usize, reason: String },
+    FixedBatch {
+        /// First axis of a data input or the label; where inputs differ, of the first that fixes it.
+        size: usize,
+        /// Why the axis cannot be opened, in words.
+        reason: String,
+    },
     /// Not the name of a loss.
     #[error("[E319] no loss is called `{name}`, there are {known}")]
-    UnknownLoss { name: String, known: String },
+    UnknownLoss {
+        /// Text that was given.
+        name: String,
+        /// Names of all losses, with commas between.
+        known: String,
+    },
     /// A setting of the loss makes no sense.
     #[error("[E241] loss option `{option}`: {reason}")]
-    LossOption { option: &'static str, reason: String },
+    LossOption {
+        /// Field of [`LossOptions`](crate::LossOptions).
+        option: &'static str,
+        /// Why its value is refused, or that the loss has no such option.
+        reason: String,
+    },
     /// A node asks for absurd memory.
     #[error("[E248] node `{node}` ({op}) makes {elements} numbers, at most {limit} are accepted")]
-    TooLarge { op: String, node: String, elements: u64, limit: u64 },
+    TooLarge {
+        /// Operator; `an input` if it is an input of the model.
+        op: String,
+        /// Name of the node or of its first output, or of the input.
+        node: String,
+        /// Elements that it makes, open axes counted as 1.
+        elements: u64,
+        /// Most elements: 2^28 where the shape is a constant of the model, else 2^40.
+        limit: u64,
+    },
     /// Not the name of a precision.
     #[error("[E471] no precision is called `{name}`, there are f32, bf16 and fp16")]
-    UnknownPrecision { name: String },
+    UnknownPrecision {
+        /// Text that was given.
+        name: String,
+    },
     /// The model is in mixed precision already.
     #[error("[E472] value `{value}` has 16 bits already; mixed precision starts from a float32 model")]
-    AlreadyHalf { value: String },
+    AlreadyHalf {
+        /// One value of type float16 or bfloat16; there may be others.
+        value: String,
+    },
     /// A gradient or a next value does not have the shape of what it is for.
     #[error(
         "[E250] output `{name}` would be {found}, not {expected}: the shapes of the model do not fit each other"
     )]
-    ResultShape { name: String, found: String, expected: String },
+    ResultShape {
+        /// Output that holds the gradient or the next value.
+        name: String,
+        /// Element type and shape that are inferred for it.
+        found: String,
+        /// Element type and shape of the parameter or running statistic.
+        expected: String,
+    },
     /// The file is no model.
     #[error(transparent)]
     Model(#[from] OnnxError),

@@ -11,6 +11,7 @@ use syncline_onnx::{Compiler, Types, infer_types};
 
 use crate::error::AutodiffError;
 
+/// Types of a model's values by name, with every open axis of its inputs taken to be `axis` long.
 pub fn sizes(compiler: &dyn Compiler, model: &ModelProto, axis: usize) -> Result<Types, AutodiffError> {
     let mut model = model.clone();
     let Some(graph) = model.graph.as_mut() else { return Ok(Types::new()) };

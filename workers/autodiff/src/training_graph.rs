@@ -10,8 +10,11 @@ use crate::row_tables::RowTables;
 /// An input or output of a training graph.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Io {
+    /// Name in the training graph.
     pub name: String,
+    /// Element type that a run feeds or gives.
     pub element: ElementType,
+    /// Sizes of the axes, the first one outermost; empty for a single number.
     pub dims: Vec<Dim>,
 }
 
@@ -24,8 +27,11 @@ impl Io {
 /// A trained parameter with its first value, in row-major order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Param {
+    /// Name in the forward model, and of the input of the training graph.
     pub name: String,
+    /// Sizes of the axes; empty for a single number.
     pub shape: Vec<usize>,
+    /// As many numbers as the shape says.
     #[serde(with = "as_bytes")]
     pub initial: Vec<f32>,
 }

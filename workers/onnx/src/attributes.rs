@@ -64,6 +64,7 @@ impl NodeProto {
         }
     }
 
+    /// The attribute `name` as it stands; `None` if the node does not state it.
     pub fn attribute(&self, name: &str) -> Option<&AttributeProto> {
         self.attribute.iter().find(|attribute| attribute.name == name)
     }

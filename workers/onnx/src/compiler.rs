@@ -30,6 +30,7 @@ pub trait Compiler {
 pub struct CompileError {
     /// Stable, the same as in `text`.
     pub code: &'static str,
+    /// The whole message, with the code in brackets.
     pub text: String,
     /// What the user can do about it, if there is something.
     pub hint: Option<&'static str>,

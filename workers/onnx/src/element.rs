@@ -11,14 +11,23 @@ use crate::proto::{
 /// Element type of a tensor. `Other` holds the ONNX code of a type that Syncline passes through without reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ElementType {
+    /// IEEE 754 single precision; ONNX code 1.
     F32,
+    /// IEEE 754 double precision; ONNX code 11.
     F64,
+    /// IEEE 754 half precision; ONNX code 10.
     F16,
+    /// The upper half of a float32; ONNX code 16.
     Bf16,
+    /// Signed, 32 bits; ONNX code 6.
     I32,
+    /// Signed, 64 bits, the type of shapes and of class labels; ONNX code 7.
     I64,
+    /// Unsigned, 8 bits; ONNX code 2.
     U8,
+    /// Truth value of one byte; ONNX code 9.
     Bool,
+    /// Any other type, by its ONNX code.
     Other(i32),
 }
 
@@ -92,8 +101,11 @@ impl fmt::Display for ElementType {
 /// One dimension of a shape. Equal symbols are equal sizes; two unknowns are never known to be equal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Dim {
+    /// Number of elements, 0 included.
     Fixed(usize),
+    /// Name of an open axis, such as `batch`.
     Symbol(String),
+    /// An open axis without a name; also one that is declared with a negative size.
     Unknown,
 }
 
@@ -137,7 +149,9 @@ impl fmt::Display for Dim {
 /// Element type and shape of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorType {
+    /// Type of each element.
     pub element: ElementType,
+    /// Sizes of the axes, the first one outermost; empty for a single number.
     pub dims: Vec<Dim>,
 }
 

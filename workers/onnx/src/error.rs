@@ -6,28 +6,59 @@
 pub enum OnnxError {
     /// The file is larger than the reader accepts.
     #[error("[E301] model has {bytes} bytes, at most {limit} are accepted")]
-    TooLarge { bytes: usize, limit: usize },
+    TooLarge {
+        /// Size of the file.
+        bytes: usize,
+        /// Most that is read, [`MAX_MODEL_BYTES`](crate::MAX_MODEL_BYTES).
+        limit: usize,
+    },
     /// Not protobuf, or not the protobuf of a model.
     #[error("[E302] bytes are not an ONNX model: {reason}")]
-    Malformed { reason: String },
+    Malformed {
+        /// What the decoder found wrong, in words.
+        reason: String,
+    },
     /// Protobuf, but without a graph.
     #[error("[E303] model holds no graph")]
     NoGraph,
     /// Two producers of one value.
     #[error("[E304] value `{value}` is defined more than once, again by {by}")]
-    DuplicateValue { value: String, by: String },
+    DuplicateValue {
+        /// Name of the value; empty if an input or initializer has no name.
+        value: String,
+        /// What defines it again: an input, an initializer, or a node with its operator.
+        by: String,
+    },
     /// A value that nobody produces.
     #[error("[E305] {user} reads `{value}`, which nothing in the model produces")]
-    UndefinedValue { value: String, user: String },
+    UndefinedValue {
+        /// Name that is read.
+        value: String,
+        /// Node with its operator, or the list of outputs.
+        user: String,
+    },
     /// A value that depends on itself.
     #[error("[E306] node `{node}` ({op}) is part of a cycle")]
-    Cycle { node: String, op: String },
+    Cycle {
+        /// First node of the file that a cycle keeps from running, by its name or its first output.
+        node: String,
+        /// Its operator.
+        op: String,
+    },
     /// The numbers are in another file.
     #[error("[E307] tensor `{tensor}` keeps its data in another file, which is not read")]
-    ExternalData { tensor: String },
+    ExternalData {
+        /// Name of the tensor; often empty for one in an attribute.
+        tensor: String,
+    },
     /// Shape and data of a tensor do not agree.
     #[error("[E308] tensor `{tensor}` is not well formed: {reason}")]
-    BadTensor { tensor: String, reason: String },
+    BadTensor {
+        /// Name of the tensor; often empty for one in an attribute.
+        tensor: String,
+        /// What shape, type and data say against each other.
+        reason: String,
+    },
 }
 
 impl OnnxError {

@@ -5,12 +5,48 @@ use crate::element::ElementType;
 /// A tensor that the caller owns, in row-major order. Running a model reads it in place.
 #[derive(Debug, Clone, Copy)]
 pub enum TensorView<'a> {
-    F32 { shape: &'a [usize], data: &'a [f32] },
-    F64 { shape: &'a [usize], data: &'a [f64] },
-    I32 { shape: &'a [usize], data: &'a [i32] },
-    I64 { shape: &'a [usize], data: &'a [i64] },
-    U8 { shape: &'a [usize], data: &'a [u8] },
-    Bool { shape: &'a [usize], data: &'a [bool] },
+    /// float32: parameters, gradients and most data.
+    F32 {
+        /// Sizes of the axes; empty for a single number.
+        shape: &'a [usize],
+        /// Numbers, the last axis fastest; whoever runs a model checks their count.
+        data: &'a [f32],
+    },
+    /// float64, in which gradients are checked.
+    F64 {
+        /// Sizes of the axes; empty for a single number.
+        shape: &'a [usize],
+        /// Numbers, the last axis fastest; whoever runs a model checks their count.
+        data: &'a [f64],
+    },
+    /// int32.
+    I32 {
+        /// Sizes of the axes; empty for a single number.
+        shape: &'a [usize],
+        /// Numbers, the last axis fastest; whoever runs a model checks their count.
+        data: &'a [i32],
+    },
+    /// int64: ids and class labels.
+    I64 {
+        /// Sizes of the axes; empty for a single number.
+        shape: &'a [usize],
+        /// Numbers, the last axis fastest; whoever runs a model checks their count.
+        data: &'a [i64],
+    },
+    /// uint8.
+    U8 {
+        /// Sizes of the axes; empty for a single number.
+        shape: &'a [usize],
+        /// Numbers, the last axis fastest; whoever runs a model checks their count.
+        data: &'a [u8],
+    },
+    /// Truth values of one byte each.
+    Bool {
+        /// Sizes of the axes; empty for a single value.
+        shape: &'a [usize],
+        /// Truth values, the last axis fastest; whoever runs a model checks their count.
+        data: &'a [bool],
+    },
 }
 
 impl<'a> TensorView<'a> {

@@ -15,6 +15,7 @@ pub struct WeightGradient {
     pub signal: String,
     /// Shape of the weights, `[channels, channels per group, kernel...]`.
     pub weights: [i64; 4],
+    /// Groups of channels of the convolution: 1, or as many as channels if it is depthwise.
     pub group: i64,
     /// Height and width.
     pub axes: [Extent; 2],
@@ -27,8 +28,11 @@ pub struct Extent {
     pub begin: i64,
     /// Zeros behind the image that windows touch; negative if they leave some of the image out.
     pub end: i64,
+    /// Positions of the window: the size of the output.
     pub output: i64,
+    /// How far one position is from the next.
     pub stride: i64,
+    /// How far one tap of the kernel is from the next.
     pub dilation: i64,
 }
 

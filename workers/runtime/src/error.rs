@@ -12,54 +12,127 @@ use syncline_onnx::{CompileError, ElementType, OnnxError};
 pub enum BackendError {
     /// No file where the library should be.
     #[error("[E320] no ONNX Runtime library at {}", path.display())]
-    NotFound { path: PathBuf },
+    NotFound {
+        /// Path as it was given.
+        path: PathBuf,
+    },
     /// The file is there, but is no ONNX Runtime that can be used.
     #[error("[E321] cannot load ONNX Runtime from {}: {reason}", path.display())]
-    Load { path: PathBuf, reason: String },
+    Load {
+        /// File that was tried, links resolved.
+        path: PathBuf,
+        /// What the loader says, or that the library is too old.
+        reason: String,
+    },
     /// A process has one ONNX Runtime, and another one is loaded already.
     #[error("[E322] ONNX Runtime is loaded from {}, cannot load {} as well", loaded.display(), asked.display())]
-    AlreadyLoaded { loaded: PathBuf, asked: PathBuf },
+    AlreadyLoaded {
+        /// File that this process uses until it ends.
+        loaded: PathBuf,
+        /// File that was asked for now, links resolved.
+        asked: PathBuf,
+    },
     /// The bytes are no model.
     #[error("model refused: {0}")]
     Model(#[from] OnnxError),
     /// ONNX Runtime does not accept the model.
     #[error("[E323] onnx runtime refused the model: {reason}")]
-    Compile { reason: String },
+    Compile {
+        /// What ONNX Runtime says, in its words.
+        reason: String,
+    },
     /// A model that would end the process.
     #[error("[E251] node `{node}` ({op}) would crash onnx runtime: {reason}")]
-    Hazard { op: String, node: String, reason: String },
+    Hazard {
+        /// Its operator.
+        op: String,
+        /// Name of the node, or of its first output if it has none.
+        node: String,
+        /// What about it is known to crash, in words.
+        reason: String,
+    },
     /// An input that the model does not have.
     #[error("[E324] model has no input `{name}`, its inputs are {known}")]
-    UnknownInput { name: String, known: String },
+    UnknownInput {
+        /// Name that was given.
+        name: String,
+        /// Names of the model's inputs, with commas between.
+        known: String,
+    },
     /// An input that was not given, or given twice.
     #[error("[E325] input `{name}` was given {times} times")]
-    InputCount { name: String, times: usize },
+    InputCount {
+        /// An input of the model.
+        name: String,
+        /// 0, or 2 and more.
+        times: usize,
+    },
     /// Data and shape of an input do not agree.
     #[error("[E326] input `{name}` has {found} elements, its shape {shape:?} needs another number")]
-    InputSize { name: String, shape: Vec<usize>, found: usize },
+    InputSize {
+        /// An input of the model.
+        name: String,
+        /// Shape that was given with the data.
+        shape: Vec<usize>,
+        /// Elements in the data.
+        found: usize,
+    },
     /// The run itself failed.
     #[error("[E327] onnx runtime failed to run the model: {reason}")]
-    Run { reason: String },
+    Run {
+        /// What ONNX Runtime says, in its words.
+        reason: String,
+    },
     /// An output that the model does not have.
     #[error("[E328] model has no output `{name}`")]
-    UnknownOutput { name: String },
+    UnknownOutput {
+        /// Name that was asked for; `#` and a number for a position, from 0.
+        name: String,
+    },
     /// An output of another type.
     #[error("[E329] output `{name}` is {found}, not {expected}")]
-    OutputType { name: String, expected: ElementType, found: String },
+    OutputType {
+        /// Output; empty where it was asked for by its position.
+        name: String,
+        /// Type that was asked for.
+        expected: ElementType,
+        /// Type that it has, as ONNX Runtime names it; or how many numbers where one was asked for.
+        found: String,
+    },
     /// An output that has no place in this program: a sequence, a map, or a tensor of a rare type.
     #[error(
         "[E449] output `{name}` is {found}, not a tensor of float32, float64, int32, int64, uint8 or bool"
     )]
-    UnreadableOutput { name: String, found: String },
+    UnreadableOutput {
+        /// Output of the model.
+        name: String,
+        /// Type that it has, as ONNX Runtime names it.
+        found: String,
+    },
     /// A library that the device needs is there and cannot be loaded.
     #[error("[E493] cannot load {}: {reason}", path.display())]
-    Preload { path: PathBuf, reason: String },
+    Preload {
+        /// File of the library.
+        path: PathBuf,
+        /// What the loader of the system says.
+        reason: String,
+    },
     /// ONNX Runtime cannot compute on the device.
     #[error("[E494] cannot compute on {device}: {reason}")]
-    Device { device: Device, reason: String },
+    Device {
+        /// Device that was asked for.
+        device: Device,
+        /// What ONNX Runtime says, or what the test product came to.
+        reason: String,
+    },
     /// ONNX Runtime would have run all of it on the CPU.
     #[error("[E495] no part of the model runs on {device}: {placement}")]
-    Unplaced { device: Device, placement: String },
+    Unplaced {
+        /// Device that was asked for.
+        device: Device,
+        /// How many nodes run on which execution provider.
+        placement: String,
+    },
 }
 
 impl BackendError {

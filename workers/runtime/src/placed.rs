@@ -26,6 +26,7 @@ pub unsafe trait OutputMemory: Debug + Send + Sync {
 /// Where one output is to lie.
 #[derive(Debug, Clone, Copy)]
 pub struct OutputPlace<'a> {
+    /// An output of the model, of type float32.
     pub name: &'a str,
     /// The shape that it has in every run.
     pub shape: &'a [usize],

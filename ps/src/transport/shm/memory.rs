@@ -20,7 +20,9 @@ const RING_BYTES: std::ops::RangeInclusive<usize> = (512 << 10)..=(4 << 20);
 /// Which end of the connection uses the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemorySide {
+    /// The end that asked for the memory; it writes to the first ring and reads from the second.
     Client,
+    /// The end that made the memory; it writes to the second ring and reads from the first.
     Shard,
 }
 

@@ -52,11 +52,13 @@ pub struct Trained {
     pub job: JobId,
     /// From its first iteration to its end.
     pub seconds: f64,
+    /// Samples counted in all epochs.
     pub samples: u64,
     /// Sample-weighted mean loss of the last iterations.
     pub loss: Option<f32>,
     /// On the test samples, where the prepared job has a node for that.
     pub evaluation: Option<Evaluation>,
+    /// Its parameters at the end, which [`TrainingChanges::start_from`] takes.
     pub weights: TrainedWeights,
 }
 

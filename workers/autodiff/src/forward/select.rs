@@ -32,6 +32,7 @@ const LARGEST_WEIGHT: f32 = 1e9;
 /// Whether a constant of the model is trained.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selected {
+    /// Name of the constant, an initializer of the model.
     pub name: String,
     /// Why it is not trained; `None` if it is.
     pub reason: Option<&'static str>,

@@ -37,9 +37,12 @@ use casts::with_casts;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
+    /// float32 throughout: nothing is lowered.
     #[default]
     F32,
+    /// bfloat16: the exponents of float32, so that the loss needs no scale.
     Bf16,
+    /// float16: few exponents, so that the graph has an input [`LOSS_SCALE`](crate::LOSS_SCALE).
     Fp16,
 }
 

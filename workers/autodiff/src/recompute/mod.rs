@@ -32,7 +32,9 @@ pub const NOMINAL_AXIS: usize = 32;
 /// What a step costs without and with recomputation, open axes counted as [`NOMINAL_AXIS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Saving {
+    /// Cost where everything is kept from the forward pass.
     pub without: Estimate,
+    /// Cost where cheap values are made again; equal to `without` where that would save no memory.
     pub with: Estimate,
 }
 

@@ -120,6 +120,7 @@ impl Graph {
         value
     }
 
+    /// The name that a value has now; empty for the omitted one.
     pub fn name(&self, value: ValueId) -> &str {
         &self.values[value.0].name
     }
@@ -154,6 +155,7 @@ impl Graph {
         }
     }
 
+    /// A node as it stands, with the names that its values have now.
     pub fn node(&self, node: NodeId) -> &NodeProto {
         &self.nodes[node.0].proto
     }

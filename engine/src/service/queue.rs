@@ -1,0 +1,120 @@
+//! The queue of the decision loop. Callers wait for room in it: however many there are and however fast they send, what waits
+//! for the loop is bounded, and the wait reaches whoever submits or reports.
+
+use std::sync::Arc;
+
+use syncline_scheduler::core::{Core, Input};
+use tokio::sync::{
+    OwnedSemaphorePermit, Semaphore,
+    mpsc::{self, error::SendError},
+    oneshot,
+};
+
+use super::message::{Message, general_tasks};
+use crate::rpc::{EngineFault, InactiveReason};
+
+/// Requests of callers that may wait for the loop at the same time; each general task that one brings counts as one more.
+/// Ten times what a client sends as one part of a graph; a request that brings more waits until it is alone.
+const MAX_WAITING: u32 = 1 << 18;
+
+/// The sending end.
+#[derive(Clone)]
+pub(super) struct DecisionQueue {
+    sender: mpsc::UnboundedSender<Message>,
+    room: Arc<Semaphore>,
+}
+
+/// The receiving end.
+pub(super) type DecisionInbox = mpsc::UnboundedReceiver<Message>;
+
+/// The two ends of an empty queue.
+pub(super) fn decision_queue() -> (DecisionQueue, DecisionInbox) {
+    let (sender, inbox) = mpsc::unbounded_channel();
+    (DecisionQueue { sender, room: Arc::new(Semaphore::new(MAX_WAITING as usize)) }, inbox)
+}
+
+impl DecisionQueue {
+    /// Sends what the engine itself has to say, which never waits: outcomes of what it has ordered itself, ticks, that it is
+    /// deposed. `false` once the loop has ended: this engine is no longer active, and nobody wants the answer.
+    pub(super) fn send(&self, message: Message) -> bool {
+        self.sender.send(message).is_ok()
+    }
+
+    /// Sends an input of a caller as soon as there is room. What is received, as long as the loop runs, is that it is
+    /// committed, or why it was refused.
+    pub(super) async fn request(
+        &self,
+        input: Input,
+    ) -> Result<oneshot::Receiver<Result<(), EngineFault>>, EngineFault> {
+        let places = u32::try_from(general_tasks(&input)).unwrap_or(u32::MAX).saturating_add(1);
+        let room = self.room(places.min(MAX_WAITING)).await?;
+        let (reply, outcome) = oneshot::channel();
+        self.sender.send(Message::Request { input, reply, _room: room }).map_err(ended)?;
+        Ok(outcome)
+    }
+
+    /// Sends a look at what is committed as soon as there is room.
+    pub(super) async fn query(&self, look: Box<dyn FnOnce(&Core) + Send>) -> Result<(), EngineFault> {
+        let room = self.room(1).await?;
+        self.sender.send(Message::Query { look, _room: room }).map_err(ended)
+    }
+
+    async fn room(&self, places: u32) -> Result<OwnedSemaphorePermit, EngineFault> {
+        tokio::select! {
+            biased;
+            room = self.room.clone().acquire_many_owned(places) => room.map_err(|_| loop_ended()),
+            () = self.sender.closed() => Err(loop_ended()),
+        }
+    }
+}
+
+fn ended(_: SendError<Message>) -> EngineFault {
+    loop_ended()
+}
+
+/// The decision loop ended while something was asked of it.
+pub(super) fn loop_ended() -> EngineFault {
+    EngineFault::NotActive { why: InactiveReason::Changing }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    /// As many requests as there is room for.
+    async fn full() -> (DecisionQueue, DecisionInbox) {
+        let (queue, inbox) = decision_queue();
+        for _ in 0..MAX_WAITING {
+            drop(queue.request(Input::Tick).await.unwrap());
+        }
+        (queue, inbox)
+    }
+
+    #[tokio::test]
+    async fn a_caller_waits_while_the_queue_is_full_and_goes_on_when_the_loop_has_handled_a_message() {
+        let (queue, mut inbox) = full().await;
+        let mut waiting = std::pin::pin!(queue.request(Input::Tick));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        assert!(queue.query(Box::new(|_| ())).now_or_never().is_none());
+        drop(inbox.recv().await);
+        waiting.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_the_engine_itself_has_to_say_never_waits() {
+        let (queue, inbox) = full().await;
+        assert!(queue.send(Message::Input(Input::Tick)));
+        assert_eq!(inbox.len(), MAX_WAITING as usize + 1);
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_room_is_told_when_the_loop_ends() {
+        let (queue, inbox) = full().await;
+        let waiting = tokio::spawn(async move { queue.request(Input::Tick).await.map(drop) });
+        tokio::task::yield_now().await;
+        drop(inbox);
+        assert_eq!(waiting.await.unwrap(), Err(loop_ended()));
+    }
+}
