@@ -22,6 +22,7 @@ pub type Scores = TaskHandle<Vec<Tensor>>;
 pub struct Images {
     /// 64 pixels of each, from 0 to 1.
     pub pixels: Vec<f32>,
+    /// The digit that each is, 0 to 9.
     pub labels: Vec<usize>,
 }
 

@@ -12,7 +12,9 @@ use flate2::read::GzDecoder;
 #[derive(Debug, thiserror::Error)]
 #[error("[E486] there is no {file} in {}: fetch {set} from {home} and put it there", folder.display())]
 pub struct MissingData {
+    /// Where the user said that the data set lies.
     pub folder: PathBuf,
+    /// Name of the file, which may have `.gz` behind it.
     pub file: &'static str,
     /// What the data set is called, and which of its files are needed.
     pub set: &'static str,

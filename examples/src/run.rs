@@ -7,8 +7,11 @@ use syncline::{JobGraph, PolicyRule, PolicySpec, Settings, Training};
 pub struct Run<'a> {
     /// Id of the job.
     pub id: &'a str,
+    /// When workers meet; the learning rate is scaled to suit it.
     pub policy: PolicySpec,
+    /// Passes over the training samples.
     pub epochs: u32,
+    /// Seed of the order of the samples, of Dropout, and of first weights that an example makes itself.
     pub seed: u64,
     /// Training starts when this many are there.
     pub workers: u32,

@@ -57,7 +57,7 @@ pub enum PsError {
         /// What ended the last try.
         cause: String,
     },
-    /// It cannot help to try again: another program, release, token or kind of process.
+    /// Another program or release answers, or one of another token or role: no try will go better.
     #[error("[E411] shard {address} turned the connection away: {source}")]
     Greeting {
         /// Where that was met.
@@ -86,7 +86,7 @@ pub enum PsError {
         /// Elements of all parameters, or of the selected rows and what is no table.
         expected: u64,
     },
-    /// The bytes do not have the digest by which they were asked for, and no other shard has them whole.
+    /// No shard that was asked has the blob whole; the one that is named sent other bytes.
     #[error("[E415] blob {digest} arrived damaged from {address}")]
     Damaged {
         /// BLAKE3 that was asked for, in hex.
@@ -102,7 +102,7 @@ pub enum PsError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// Nothing was asked for.
+    /// The text names no blob: no shard was asked.
     #[error("[E417] {given} is not a BLAKE3 digest of 64 hexadecimal digits")]
     Digest {
         /// The text that was given, its first 80 characters.

@@ -63,6 +63,21 @@ fn phase(core: &Core, job: &str) -> Option<Phase> {
 }
 
 #[test]
+fn later_parts_of_a_graph_mean_the_classes_as_the_client_listed_them_also_where_one_is_there_twice() {
+    let (first, second) =
+        (classes().remove(1), TaskClass::call(FunctionId { name: id("second"), signature: 1 }));
+    let listed = vec![first.clone(), first, second];
+    let mut submission = graph_submission(&id("graph"), 7, listed, vec![new_task(2)]);
+    submission.spec.complete = false;
+    let mut core = Core::new(1);
+    core.handle(NOW_US, Input::SubmitGraph(submission)).unwrap();
+    let (job, tasks) = (id("graph"), vec![new_task(2), new_task(1)]);
+    core.handle(NOW_US, Input::ExtendGraph { job, nonce: 7, first: TaskIndex(1), tasks }).unwrap();
+    let functions: Vec<String> = (0..3).map(|task| view(&core, task).function.to_string()).collect();
+    assert_eq!(functions, ["second", "second", "choose"]);
+}
+
+#[test]
 fn a_task_that_is_ready_has_a_job_that_says_what_it_waits_for() {
     let rate = TrainingChanges::new().learning_rate(0.5);
     let core = core(vec![task(0, vec![]), task(0, vec![Arg::Value(changes(&rate).into())])]);

@@ -8,16 +8,33 @@ use syncline_onnx::{ElementType, OnnxError, proto::TensorProto};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {
+    /// The forward model cannot be read.
     #[error(transparent)]
     Model(#[from] OnnxError),
+    /// The snapshot cannot be read, or holds something else than float32.
     #[error("[E380] {source_name} is not a safetensors file: {cause}")]
-    Damaged { source_name: String, cause: String },
+    Damaged {
+        /// What messages call the snapshot: its job or its file.
+        source_name: String,
+        /// What is wrong with it, in words.
+        cause: String,
+    },
+    /// The model has a loss and gradients among its outputs.
     #[error(
         "[E249] {source_name} trained a graph that was ready: there is no forward model to put parameters into"
     )]
-    TrainingGraph { source_name: String },
+    TrainingGraph {
+        /// What messages call the snapshot: its job or its file.
+        source_name: String,
+    },
+    /// The model lacks a parameter of the snapshot, or has it in another shape or type.
     #[error("[E247] {source_name} does not fit the model: {reason}")]
-    Misfit { source_name: String, reason: String },
+    Misfit {
+        /// What messages call the snapshot: its job or its file.
+        source_name: String,
+        /// Which parameter, and what differs, in words.
+        reason: String,
+    },
 }
 
 impl ExportError {
@@ -37,6 +54,7 @@ impl ExportError {
 /// A forward model with trained parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrainedModel {
+    /// The model as bytes of a `.onnx` file.
     pub onnx: Vec<u8>,
     /// How many parameters were put in.
     pub parameters: usize,

@@ -151,9 +151,7 @@ impl Search {
             }
         }
         let found = self.obtain(Part::RedisServer, say)?;
-        // Once is enough: the cache does not change, and neither does this machine's C library.
-        let problem = if found.origin == Origin::Fetched { server_problem(&found.path) } else { None };
-        match problem {
+        match server_problem(&found.path) {
             None => Ok(found),
             Some(problem) => {
                 let (part, by_hand) = (Part::RedisServer, Part::RedisServer.by_hand(None));

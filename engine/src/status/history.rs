@@ -155,6 +155,9 @@ pub struct JobEvent {
     /// The barrier that was planned again.
     #[serde(default)]
     pub barrier: Option<u64>,
+    /// Which workers end earlier by the new plan, in words: `slow (w2) ends at 31, ...`.
+    #[serde(default)]
+    pub shortened: Option<String>,
     /// Number of a checkpoint.
     #[serde(default)]
     pub checkpoint: Option<u64>,

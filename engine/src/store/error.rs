@@ -1,7 +1,6 @@
 //! Why the store refused or failed.
 
 use redis::{ErrorKind, RedisError};
-use syncline_scheduler::core::Unreadable;
 
 /// Why the store refused or failed. Codes are stable, see docs/errors.md.
 #[derive(Debug, thiserror::Error)]
@@ -72,9 +71,6 @@ pub enum StoreError {
         /// What the server said.
         refusal: String,
     },
-    /// What is stored of a job is text, and no record of this release.
-    #[error(transparent)]
-    Unreadable(#[from] Unreadable),
 }
 
 impl StoreError {

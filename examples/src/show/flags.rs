@@ -31,7 +31,9 @@ pub struct Flags {
 /// Flags whose defaults differ from example to example.
 #[derive(Debug, Clone)]
 pub struct Extent {
+    /// When workers meet; the report names it as the user did.
     pub policy: Policy,
+    /// Passes over the training samples.
     pub epochs: u32,
     /// Least time of an iteration on a whole batch before slowdown, the rest slept after compute; 0: full speed.
     pub step_ms: u64,

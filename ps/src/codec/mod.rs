@@ -65,13 +65,13 @@ pub enum CodecFault {
         /// Bytes that [`Codec::chunk_bytes`] says.
         expected: usize,
     },
-    /// Of bf16, fp16 and top-k.
+    /// A value of bf16, fp16 or top-k is NaN or infinite.
     #[error("an encoded number that is not finite")]
     NotFinite,
-    /// Of int8: negative, not finite, or so large that a value could be infinite.
+    /// A scale of int8 is negative, not finite, or so large that a value could be infinite.
     #[error("a scale of {0}, expected a finite number from 0")]
     Scale(f32),
-    /// Of top-k: places do not ascend, or one lies beyond the gradient.
+    /// Places of top-k do not ascend, or one lies beyond the gradient.
     #[error("place {place} in a chunk of {trained} behind place {before}")]
     Place {
         /// The place that is wrong, in the chunk, from 0.

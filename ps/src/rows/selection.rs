@@ -52,7 +52,7 @@ pub enum RowFault {
         /// Groups of the tables.
         expected: usize,
     },
-    /// Fewer bytes are there than the rows take that are announced.
+    /// The rows that are announced take more bytes than there are.
     #[error("a body of {body} bytes ends among the rows")]
     TooShort {
         /// Bytes of the whole body.

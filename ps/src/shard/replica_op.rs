@@ -27,7 +27,7 @@ pub enum ReplicaOp {
         seq: u64,
         /// Index of the chunk in the shard's range, from 0.
         index: u32,
-        /// What had travelled in front of the gradient.
+        /// What traveled in front of the gradient.
         header: PushHeader,
         /// How many numbers follow: as many as the chunk has.
         elements: u32,
@@ -38,7 +38,7 @@ pub enum ReplicaOp {
         worker: Incarnation,
         /// Number of the push, the worker's watermark from here on.
         seq: u64,
-        /// What had travelled in front of the gradient.
+        /// What traveled in front of the gradient.
         header: PushHeader,
     },
     /// An incarnation was sealed: nothing of it is taken any more.
@@ -71,7 +71,7 @@ pub enum ReplicaOp {
         /// Sum of squares of that shard's part of the round's mean.
         squares: f64,
     },
-    /// All of the job was copied in memory, at rest, for a checkpoint.
+    /// What the shard holds of the job was copied in memory, at rest, for a checkpoint.
     PinCheckpoint {
         /// Epoch of the engine that ordered it.
         epoch: EngineEpoch,
@@ -89,7 +89,7 @@ pub enum ReplicaOp {
     KeepCheckpoints {
         /// Those that stay.
         numbers: Vec<u64>,
-        /// Highest number that may go; the largest there is, without any that stay: all go, none is written.
+        /// Highest number that may go; `u64::MAX` where none stay: all go, and no more are written.
         through: u64,
     },
     /// From here on nobody is told of a change that the backup lacks: it may take over.
@@ -104,7 +104,7 @@ pub enum ReplicaOp {
         worker: Incarnation,
         /// Number of the push among the worker's.
         seq: u64,
-        /// What had travelled in front of the gradient.
+        /// What traveled in front of the gradient.
         header: PushHeader,
         /// Steps that the optimizer had taken for the job before.
         steps: u64,

@@ -12,7 +12,7 @@ pub enum WireError {
     /// Its first bytes are not those of any frame.
     #[error("[E430] the bytes are no frame of the tensor connection")]
     NotAFrame,
-    /// No kind has this number, or none that may come from this end.
+    /// No kind has this number, or only one that goes the other way.
     #[error("[E431] frame kind {0} is unknown or out of place")]
     Kind(u8),
     /// It was refused before anything was allocated for it.

@@ -167,7 +167,7 @@ impl Job {
             }
             Some((SuperstepPhase::Ordered, current)) if current == revision => {
                 if let Some(plan) = plan {
-                    self.apply_replan(superstep, &plan, now_us, effects);
+                    self.apply_replan(superstep, plan, now_us, effects);
                 }
             }
             _ => {}
@@ -194,10 +194,7 @@ impl Job {
         let record = self.superstep_mut(superstep);
         record.predicted = rows;
         if let Some(plan) = plan {
-            record.alternatives = plan.alternatives;
-            record.span_us = Some(plan.span_us);
-            record.predicted_wait_us = Some(plan.predicted_wait_us);
-            record.sync_at_us = Some(plan.sync_at_us);
+            record.follow(plan);
         }
         self.order_barrier(superstep, now_us, effects);
     }

@@ -24,8 +24,10 @@ pub(super) struct ChangeSet {
 #[derive(Debug, Clone, Default)]
 pub(super) struct MetricsWindow {
     pub iterations: u64,
-    pub samples: u64,
+    /// Sum of the losses that are numbers, each times its samples.
     pub loss_sum: f64,
+    /// Samples of those.
+    pub loss_samples: u64,
     pub busy_us: u64,
     pub compute_us: u64,
     pub wait_us: u64,
@@ -36,8 +38,10 @@ pub(super) struct MetricsWindow {
 impl MetricsWindow {
     pub(super) fn add(&mut self, it: &Iterated, samples: u64) {
         self.iterations += 1;
-        self.samples += samples;
-        self.loss_sum += f64::from(it.loss) * samples as f64;
+        if !it.skipped {
+            self.loss_sum += f64::from(it.loss) * samples as f64;
+            self.loss_samples += samples;
+        }
         self.busy_us += it.busy_us();
         self.compute_us += it.compute_us;
         self.wait_us += it.wait_us;
@@ -55,5 +59,20 @@ impl ChangeSet {
             && self.supersteps.is_empty()
             && self.events.is_empty()
             && self.barriers.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_iteration_that_was_skipped_adds_its_time_and_not_its_loss() {
+        let mut window = MetricsWindow::default();
+        for (loss, skipped) in [(2.0, false), (f32::NAN, true), (4.0, false)] {
+            window.add(&Iterated { loss, skipped, compute_us: 10, ..Iterated::default() }, 8);
+        }
+        assert_eq!((window.loss_sum, window.loss_samples), (48.0, 16));
+        assert_eq!((window.iterations, window.compute_us), (3, 30));
     }
 }

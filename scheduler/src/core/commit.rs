@@ -177,7 +177,8 @@ impl Job {
             ("at_ms", (now_us / 1000).to_string()),
             ("samples", (self.state.counters.samples_done).to_string()),
             ("iterations", n.to_string()),
-            ("loss", six_decimals(metrics.loss_sum / metrics.samples.max(1) as f64)),
+            // Not a number where all iterations were skipped.
+            ("loss", six_decimals(metrics.loss_sum / metrics.loss_samples as f64)),
             ("step_us", (metrics.busy_us / n).to_string()),
             ("compute_us", (metrics.compute_us / n).to_string()),
             ("wait_us", (metrics.wait_us / n).to_string()),

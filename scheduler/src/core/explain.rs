@@ -99,7 +99,7 @@ impl Job {
                 format!(
                     "; {} has done {} iterations, the first is 1",
                     self.display_name(*worker),
-                    member.granted
+                    member.finished
                 )
             }),
             _ => String::new(),

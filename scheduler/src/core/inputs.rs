@@ -43,7 +43,7 @@ pub enum Input {
         /// Must equal the number that is there; not looked at once the job has begun.
         count: u32,
     },
-    /// Gives out no further general tasks of a job, or goes on with it.
+    /// Gives out no further tasks of a job, or goes on with it.
     Pause {
         /// Job of either kind that is not over.
         job: JobId,

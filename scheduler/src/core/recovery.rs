@@ -277,7 +277,7 @@ impl Job {
         self.state.closed
     }
 
-    /// One word for a task's state, if the task is still in the graph.
+    /// State of a task, if it is still in the graph.
     pub fn task_state(&self, id: &TaskId) -> Option<&TrainingTaskState> {
         self.tasks.get(id).map(|t| &t.state)
     }

@@ -63,7 +63,7 @@ impl Job {
     pub(super) fn apply_replan(
         &mut self,
         superstep: Superstep,
-        plan: &Plan,
+        plan: Plan,
         now_us: u64,
         effects: &mut Vec<Effect>,
     ) {
@@ -103,8 +103,7 @@ impl Job {
             cut.iter().map(|(w, last, _)| format!("{} ends at {last}", self.display_name(*w))).collect();
         let fields = vec![("barrier", superstep.to_string()), ("shortened", names.join(", "))];
         self.event("superstep_replanned", now_us, fields);
-        let record = self.superstep_mut(superstep);
-        record.sync_at_us = Some(plan.sync_at_us);
+        self.superstep_mut(superstep).follow(plan);
         self.reissue_barrier(superstep, effects);
     }
 }

@@ -14,8 +14,8 @@ use crate::{
     samples::SampleRange,
 };
 
-/// Faults of a snapshot that may pass: the disk is full, or a shard cannot be reached.
-const PASSING: [&str; 2] = ["E406", "E410"];
+/// Fault of a snapshot that may pass: the disk is full, or a shard cannot be reached.
+const PASSING: &str = "E406";
 
 impl Job {
     /// Takes one report. Late and repeated ones change nothing. Returns the fault of a worker that cannot run this job.
@@ -192,7 +192,7 @@ impl Job {
                 }
             }
             // A full disk can be emptied; what was trained must not be thrown away meanwhile.
-            Err(fault) if PASSING.contains(&fault.code.as_str()) && self.is_attempt(key) => {
+            Err(fault) if fault.code == PASSING && self.is_attempt(key) => {
                 let fields = vec![
                     ("task", key.task.to_string()),
                     ("attempt", key.attempt.to_string()),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     graph::TaskId,
     ids::{Incarnation, ShardIndex},
-    sync::{Aggregation, EndRule, PlanRow, Why, search::Alternative},
+    sync::{Aggregation, EndRule, Plan, PlanRow, Why, search::Alternative},
 };
 
 /// What is known about the end of an open superstep.
@@ -90,9 +90,9 @@ pub struct SuperstepState {
     /// Windows that were weighed besides the chosen one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub alternatives: Vec<Alternative>,
-    /// Predicted wait of the worker that waits longest, by the first plan; `None` without a plan.
+    /// Predicted wait of the worker that waits longest, by the newest plan; `None` without a plan.
     pub span_us: Option<u64>,
-    /// Predicted waits of all together, by the first plan or their speeds; `None`: not predicted.
+    /// Predicted waits of all together, by the newest plan or their speeds; `None`: not predicted.
     pub predicted_wait_us: Option<u64>,
     /// When everybody is expected to be there, by the newest plan, in epoch µs; `None` without a plan.
     pub sync_at_us: Option<u64>,
@@ -125,6 +125,14 @@ impl SuperstepState {
             self.progress.remove(&(before.saturating_sub(entry.base), worker));
             self.progress.insert((now.saturating_sub(entry.base), worker));
         }
+    }
+
+    /// Keeps what a plan says of its window, for those who ask why.
+    pub(super) fn follow(&mut self, plan: Plan) {
+        self.alternatives = plan.alternatives;
+        self.span_us = Some(plan.span_us);
+        self.predicted_wait_us = Some(plan.predicted_wait_us);
+        self.sync_at_us = Some(plan.sync_at_us);
     }
 
     /// Iterations that every worker has finished in it.

@@ -106,6 +106,13 @@ impl Scenario {
         let mut iterations = 0u64;
         for (i, worker) in self.workers.iter().enumerate() {
             let fault = |what: String| fault(format!("worker {}: {what}", i + 1));
+            if let Some(leaves_at_us) = worker.leaves_at_us.filter(|&at| at <= worker.joins_at_us) {
+                return fault(format!("it joins at {} µs and leaves at {leaves_at_us}", worker.joins_at_us));
+            }
+            let transfer_us = worker.pull_us.max(worker.push_us);
+            if transfer_us > MAX_DURATION_US {
+                return fault(format!("a transfer of {transfer_us} µs, expected at most {MAX_DURATION_US}"));
+            }
             let shortest = worker.trace_us.iter().copied().min().unwrap_or(worker.interval_us);
             if shortest == 0 {
                 return fault("an interval of 0".into());
@@ -148,12 +155,16 @@ mod tests {
         };
         assert_eq!(good.validate(), Ok(()));
         type Spoil = fn(&mut Scenario);
-        let cases: [(&str, Spoil); 6] = [
+        let cases: [(&str, Spoil); 8] = [
             ("0 workers", |s| s.workers.clear()),
             ("batch of 0", |s| s.batch = 0),
             ("duration", |s| s.duration_us = 0),
             ("worker 2: an interval of 0", |s| s.workers[1].interval_us = 0),
             ("worker 1: a jitter", |s| s.workers[0].jitter = f64::NAN),
+            ("worker 2: it joins at 7 µs and leaves at 7", |s| {
+                (s.workers[1].joins_at_us, s.workers[1].leaves_at_us) = (7, Some(7));
+            }),
+            ("worker 1: a transfer", |s| s.workers[0].push_us = u64::MAX),
             ("at most", |s| (s.workers[0].interval_us, s.duration_us) = (1, MAX_DURATION_US)),
         ];
         for (want, spoil) in cases {

@@ -261,11 +261,16 @@ impl PolicySpec {
 
 fn elastic(o: &mut Options<'_>) -> Result<ElasticOptions, PolicySyntaxError> {
     let default = ElasticOptions::default();
+    let (algorithm, early) =
+        (o.parsed("search")?.unwrap_or_default(), o.parsed("early")?.unwrap_or_default());
+    if early != Slack::default() && algorithm != Algorithm::default() {
+        return Err(PolicySyntaxError("`early` goes with the default search alone".into()));
+    }
     Ok(ElasticOptions {
         lookahead: o.optional_argument("R", 1..=MAX_LOOKAHEAD)?.unwrap_or(default.lookahead),
-        algorithm: o.parsed("search")?.unwrap_or_default(),
+        algorithm,
         first: o.choice("first", &[("1", 1), ("0", 0)])?.unwrap_or(default.first),
-        early: o.parsed("early")?.unwrap_or_default(),
+        early,
         max_lead: o.number("max-lead", 1.0..=f64::from(MAX_STALENESS))?.map(|n| n as u32),
         average: o.choice("update", &[("push", false), ("barrier", true)])?.unwrap_or(default.average),
         overrun: o.number("overrun", 1.0..=1e6)?.unwrap_or(default.overrun),
@@ -351,6 +356,7 @@ mod tests {
             ("dssp:5:3",                  "U = 3, expected a whole number from 5 to"),
             ("elastic-bsp:0",             "R = 0, expected a whole number from 1 to 10000"),
             ("elastic-bsp:15+early=x",    "early: [E561] `x`"),
+            ("elastic-bsp:15+search=zipline+early=0.1", "`early` goes with the default search alone"),
             ("elastic-bsp:15+earli=0.1",  "no option `earli`"),
             ("elastic-bsp+early",         "`early` is no option: expected key=value"),
             ("elastic-bsp+predictor=ema", "predictor"),

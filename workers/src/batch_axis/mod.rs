@@ -27,7 +27,12 @@ pub enum BatchAxis {
     /// It is open in the model as it is.
     Open,
     /// It was fixed to this many samples; here is the model that takes any number.
-    Opened { from: usize, onnx: Vec<u8> },
+    Opened {
+        /// Samples of a batch in the model as it was exported.
+        from: usize,
+        /// The forward model with an open first axis, as bytes of a `.onnx` file.
+        onnx: Vec<u8>,
+    },
 }
 
 /// Opens the batch axis of a forward model that is to be trained with these options. Where it is fixed this costs three or

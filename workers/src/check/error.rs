@@ -10,18 +10,40 @@ use syncline_runtime::BackendError;
 pub enum CheckError {
     /// Random numbers cannot be drawn for an input.
     #[error("[E243] cannot check with random numbers for input `{name}`: {reason}")]
-    CheckInput { name: String, reason: String },
+    CheckInput {
+        /// Data input or label.
+        name: String,
+        /// Why not: an axis of unknown size, too many elements, or its type.
+        reason: String,
+    },
     /// Two runs on the same numbers would differ.
     #[error(
         "[E253] cannot check a graph with {op} (node `{node}`) inside a loop or branch: no two runs are the same"
     )]
-    CheckRandom { op: String, node: String },
+    CheckRandom {
+        /// Operator that draws.
+        op: String,
+        /// Name of the node, or of its first output if it has none.
+        node: String,
+    },
     /// The gradients are not those of the loss.
     #[error("[E256] gradients are not those of the loss, for {params}{cause}")]
-    WrongGradients { params: String, cause: String, scatters: bool },
+    WrongGradients {
+        /// All parameters that are concerned, with commas between.
+        params: String,
+        /// Where the fault lies, a semicolon in front; empty if nothing is known.
+        cause: String,
+        /// Whether the model has a scatter, in which an exporter may have lost a sum.
+        scatters: bool,
+    },
     /// The loss is a number, and gradients of it are not.
     #[error("[E263] the loss is a number, but the gradients of {params} are not{cause}")]
-    NoGradients { params: String, cause: String },
+    NoGradients {
+        /// Parameters that are concerned: six by name, and how many more.
+        params: String,
+        /// Node that reads zeros, a comma in front; empty if none was found.
+        cause: String,
+    },
     /// There is no training graph.
     #[error(transparent)]
     Autodiff(#[from] AutodiffError),

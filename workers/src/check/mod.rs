@@ -47,6 +47,7 @@ pub struct CheckOptions {
     pub batch: usize,
     /// Sizes of open axes other than the batch, by name; 4 for those that are not listed.
     pub dims: HashMap<String, usize>,
+    /// Seed of the batch, of how far parameters are shaken, and of the directions.
     pub seed: u64,
 }
 
@@ -59,7 +60,9 @@ impl Default for CheckOptions {
 /// What a check found.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Checked {
+    /// Loss of the batch, as the training graph computes it.
     pub loss: f64,
+    /// One for each parameter, in the order of the training graph.
     pub params: Vec<CheckedParam>,
     /// Element type of the differences.
     pub differences: ElementType,
@@ -69,12 +72,14 @@ pub struct Checked {
     pub cost: Estimate,
     /// The same if cheap values are made again; `None` for a graph that was made elsewhere.
     pub recomputed: Option<Estimate>,
+    /// Samples in the random batch.
     pub batch: usize,
 }
 
 /// How far a gradient is off.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CheckedParam {
+    /// Parameter whose gradient it is.
     pub name: String,
     /// Euclidean norm of the gradient.
     pub norm: f64,

@@ -17,9 +17,11 @@ use crate::blocking;
 /// A checkpoint that was written to a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavedCheckpoint {
+    /// Its number among the checkpoints of the job.
     pub number: u64,
-    /// Samples that are in its parameters, and how many epochs are over.
+    /// Samples that are in its parameters.
     pub samples: u64,
+    /// Epochs that were over.
     pub epoch: u32,
     /// Of the file.
     pub bytes: u64,

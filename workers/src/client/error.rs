@@ -10,31 +10,38 @@ use syncline_scheduler::ids::JobId;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
+    /// No engine is there, or it turned the connection away, or the connection was lost.
     #[error("[E300] no connection to the engine at {address}")]
     Unreachable {
         /// With several engines all their addresses.
         address: String,
+        /// What the last try came to.
         #[source]
         source: CallError,
     },
     /// The engine has a bug, at which the call failed.
     #[error(transparent)]
     Panicked(CallError),
+    /// The engine has answered, and does not do it.
     #[error(transparent)]
     Refused(#[from] EngineFault),
+    /// Engine and client are of different releases.
     #[error(transparent)]
     UnknownFields(#[from] UnknownFields),
     /// A job that was waited for.
     #[error("[E506] job {job} failed: {reason}")]
     JobFailed {
+        /// Id of the job.
         job: JobId,
         /// Stable, such as `E351`; empty if the engine gave none.
         code: String,
         /// Begins with the code.
         reason: String,
     },
+    /// A job that was waited for, and that somebody has canceled.
     #[error("[E507] job {job} was canceled{}", .reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default())]
     JobCanceled {
+        /// Id of the job.
         job: JobId,
         /// As whoever canceled it said.
         reason: Option<String>,

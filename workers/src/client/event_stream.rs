@@ -17,6 +17,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum JobNews {
+    /// What happened next, with its position in the stream.
     Event(Box<Entry<JobEvent>>),
     /// Events are missing here: a job keeps its newest 200, and more came between two looks, or Redis has lost some.
     Missed,

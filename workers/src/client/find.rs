@@ -22,24 +22,36 @@ const HIDDEN: &str = "***@";
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FindError {
+    /// `up.json` is there and cannot be read.
     #[error("[E502] cannot use {path}")]
     Path {
+        /// The file `up.json` in the state directory.
         path: PathBuf,
+        /// What the system says.
         #[source]
         source: io::Error,
     },
+    /// The file cannot be read or made, or holds no token.
     #[error("[E505] the token in {path} cannot be read")]
     TokenFile {
+        /// File that was named, or that belongs to the state directory.
         path: PathBuf,
+        /// What the system says, or that the text is no token.
         #[source]
         source: io::Error,
     },
-    #[error("[E511] no cluster is known: {path} does not exist")]
-    NoCluster { path: PathBuf },
+    /// No engine is named, and no `syncline up` runs on the state directory.
+    #[error("[E511] no cluster is known: {path} does not exist, or names none")]
+    NoCluster {
+        /// Where its `up.json` would lie.
+        path: PathBuf,
+    },
+    /// No state directory is named, and the environment has no place for one.
     #[error(
         "[E512] there is no place for the state: none of SYNCLINE_STATE_DIR, XDG_STATE_HOME and HOME is set"
     )]
     NoStateDir,
+    /// `SYNCLINE_ENGINE` names no engine.
     #[error(transparent)]
     Address(#[from] InvalidAddress),
 }
@@ -66,22 +78,28 @@ impl FindError {
 /// What `syncline up` writes about the running cluster, as `up.json` in the state directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunningCluster {
+    /// Process id of `syncline up` itself.
     pub pid: u32,
+    /// Address of the first engine, or of the only one.
     pub engine: SocketAddr,
     /// Of the two, either may lead.
     #[serde(default)]
     pub second_engine: Option<SocketAddr>,
+    /// Where the secret of the cluster lies, as an absolute path.
     pub token_file: PathBuf,
     /// Without user name and password.
     pub redis: String,
     /// Where the password of our own Redis server lies; none of a server that was named.
     #[serde(default)]
     pub redis_password_file: Option<PathBuf>,
+    /// Where all of it keeps its state, as an absolute path.
     pub state_dir: PathBuf,
+    /// Shards of the parameter server.
     pub shards: u32,
     /// Processes that hold each shard.
     #[serde(default = "one")]
     pub replicas: u32,
+    /// Workers that `syncline up` starts, and starts again; others may have joined.
     pub workers: u32,
     /// Process ids by name.
     pub processes: BTreeMap<String, u32>,
@@ -147,7 +165,9 @@ pub fn token_file(state_dir: &Path) -> PathBuf {
 /// Addresses and secret of a cluster.
 #[derive(Debug, Clone)]
 pub struct Cluster {
+    /// The only engine, or all of them: whoever leads is asked.
     pub engines: EngineAddresses,
+    /// Secret with which everybody greets engines and shards.
     pub token: Token,
 }
 

@@ -22,6 +22,7 @@ const SHARD_PAUSE: Duration = Duration::from_millis(200);
 /// A job that is committed in Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submitted {
+    /// Id that the graph gave it.
     pub id: JobId,
     /// `false`: the same job was submitted before, and is this one.
     pub is_new: bool,

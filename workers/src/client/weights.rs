@@ -25,17 +25,31 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError {
+    /// The engine could not be asked, or does not do it.
     #[error(transparent)]
     Engine(#[from] ClientError),
+    /// No shard gave the model, the snapshot, or a part of the checkpoint.
     #[error(transparent)]
     Shard(#[from] PsError),
-    /// `because`: how the job ended, where it has.
+    /// Nothing was written yet, or the job ended before there were weights.
     #[error("[E246] job {job} has no snapshot{because}")]
-    NoSnapshot { job: JobId, because: String },
+    NoSnapshot {
+        /// Id of the job.
+        job: JobId,
+        /// How the job ended, a comma in front; empty if it has not.
+        because: String,
+    },
+    /// The snapshot does not go into the job's model.
     #[error(transparent)]
     Export(#[from] ExportError),
+    /// The file could not be written; what stood there is as it was.
     #[error("[E244] cannot write {path}: {source}")]
-    Write { path: PathBuf, source: io::Error },
+    Write {
+        /// File as it was named.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
 }
 
 impl FetchError {
@@ -59,7 +73,9 @@ impl FetchError {
 /// One parameter, in row-major order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parameter {
+    /// Sizes of the axes; empty for a single number.
     pub shape: Vec<usize>,
+    /// As many numbers as the shape says.
     pub values: Vec<f32>,
 }
 

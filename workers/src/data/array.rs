@@ -78,6 +78,11 @@ impl Array {
             return None;
         }
         let area = height * width;
+        let columns = match self.columns.is_empty() {
+            true => (0..self.stride).collect(),
+            false => self.columns,
+        };
+        self.columns = transposed(&columns, area, channels);
         self.numbers = match self.numbers {
             Numbers::U8(all) => Numbers::U8(transposed(&all, area, channels)),
             Numbers::I32(all) => Numbers::I32(transposed(&all, area, channels)),

@@ -10,69 +10,208 @@ use super::{csv, remote::how_to_fetch};
 pub enum DataError {
     /// The file cannot be read.
     #[error("[E330] cannot read {}: {source}", path.display())]
-    Io { path: PathBuf, source: std::io::Error },
+    Io {
+        /// File as the job names it.
+        path: PathBuf,
+        /// What the system says, or what unpacking met.
+        source: std::io::Error,
+    },
     /// The address of something that lies elsewhere.
     #[error("[E487] {url} is an address, and data is read from files")]
-    Remote { url: String },
+    Remote {
+        /// Address with its scheme, such as `s3://bucket/key`.
+        url: String,
+    },
     /// Other bytes than the job was submitted with.
     #[error("[E331] data has digest {found}, the job was submitted with {expected}")]
-    Digest { expected: String, found: String },
+    Digest {
+        /// BLAKE3 of the files at submission, in hexadecimal.
+        expected: String,
+        /// BLAKE3 of the files on this machine.
+        found: String,
+    },
     /// More than the reader accepts.
     #[error("[E332] {} holds more than {limit} {unit}", path.display())]
-    TooLarge { path: PathBuf, limit: u64, unit: &'static str },
+    TooLarge {
+        /// File as the job names it.
+        path: PathBuf,
+        /// Most that is read.
+        limit: u64,
+        /// What `limit` counts, such as `bytes`.
+        unit: &'static str,
+    },
     /// Not a file of this format.
     #[error("[E333] {} is not well formed: {reason}", path.display())]
-    Format { path: PathBuf, reason: String },
+    Format {
+        /// File as the job names it.
+        path: PathBuf,
+        /// What about it is wrong, in words, with the place where there is one.
+        reason: String,
+    },
     /// A line with another number of columns.
     #[error("[E334] {} line {line}: {found} columns, expected {expected}", path.display())]
-    ColumnCount { path: PathBuf, line: u64, found: usize, expected: usize },
+    ColumnCount {
+        /// File as the job names it.
+        path: PathBuf,
+        /// Line on which the record begins, from 1.
+        line: u64,
+        /// Columns of the record; 0 for an empty line.
+        found: usize,
+        /// Columns of the first record, or of the header.
+        expected: usize,
+    },
     /// A field that is no number.
     #[error("[E335] {} line {line}, column {column}: `{text}` is not a number", path.display())]
-    NotANumber { path: PathBuf, line: u64, column: usize, text: String },
+    NotANumber {
+        /// File as the job names it.
+        path: PathBuf,
+        /// Line on which the field begins, from 1.
+        line: u64,
+        /// Column of the field, from 1.
+        column: usize,
+        /// What stands there, cut off after 40 characters.
+        text: String,
+    },
     /// A number that is infinite or not a number; rows and columns count from 1.
     #[error("[E336] {} row {row}, column {column}: {value} is not finite after scaling", path.display())]
-    NotFinite { path: PathBuf, row: usize, column: usize, value: f32 },
+    NotFinite {
+        /// File as the job names it.
+        path: PathBuf,
+        /// Sample in the file, from 1.
+        row: usize,
+        /// Number within the sample, in a CSV file its column; from 1.
+        column: usize,
+        /// What scaling has made of it.
+        value: f32,
+    },
     /// A label that is no class of the model; rows count from 1.
     #[error("[E337] {} row {row}: label {found} is not one of the classes 0 to {}", path.display(), classes.saturating_sub(1))]
-    LabelOutOfRange { path: PathBuf, row: usize, found: String, classes: usize },
+    LabelOutOfRange {
+        /// File as the job names it.
+        path: PathBuf,
+        /// Sample in the file, from 1.
+        row: usize,
+        /// The label, which may be a fraction.
+        found: String,
+        /// Number of classes, counted from 0.
+        classes: usize,
+    },
     /// A label that the loss cannot take for a probability; rows count from 1.
     #[error("[E356] {} row {row}: label {value} is no probability from 0 to 1, which `bce-with-logits` takes", path.display())]
-    NoProbability { path: PathBuf, row: usize, value: f32 },
+    NoProbability {
+        /// File as the job names it.
+        path: PathBuf,
+        /// Sample in the file, from 1.
+        row: usize,
+        /// The label.
+        value: f32,
+    },
     /// Shapes that do not fit together.
     #[error("[E338] {reason}")]
-    Shape { reason: String },
+    Shape {
+        /// The shapes, and what does not fit, in words.
+        reason: String,
+    },
     /// A sample that is not what an input takes.
     #[error("[E362] the model's input {input} takes samples of shape {model}, the data has {data:?}")]
-    SampleShape { input: String, model: String, data: Vec<usize>, remedy: Remedy },
+    SampleShape {
+        /// Input of the model.
+        input: String,
+        /// Shape that it takes, `?` for an axis of any length.
+        model: String,
+        /// Shape of a sample, with `sample_shape` and `layout` applied.
+        data: Vec<usize>,
+        /// What makes it fit: the hint says it.
+        remedy: Remedy,
+    },
     /// Several inputs, and a source that gives one.
     #[error(
         "[E363] the model has {count} data inputs ({names}); only a safetensors file gives more than one"
     )]
-    TooManyInputs { count: usize, names: String },
+    TooManyInputs {
+        /// Data inputs of the model, 2 and more.
+        count: usize,
+        /// Their names, with commas between.
+        names: String,
+    },
     /// A setting of the data that makes no sense, or does not go with another.
     #[error("[E480] data: {what}")]
-    InvalidSetting { what: String },
+    InvalidSetting {
+        /// Which setting, and what it must be, in words.
+        what: String,
+    },
     /// A tensor of a type that is not read.
     #[error("[E481] {}: tensor `{name}` holds {found}; read are F32, F64, U8, I32 and I64", path.display())]
-    UnsupportedElement { path: PathBuf, name: String, found: String },
+    UnsupportedElement {
+        /// File as the job names it.
+        path: PathBuf,
+        /// Name of the tensor.
+        name: String,
+        /// Its type, as safetensors names it.
+        found: String,
+    },
     /// An input that the file has nothing for.
     #[error("[E482] {} has no tensor `{name}`, it has {known}", path.display())]
-    MissingTensor { path: PathBuf, name: String, known: String },
+    MissingTensor {
+        /// File as the job names it.
+        path: PathBuf,
+        /// Input or label of the model.
+        name: String,
+        /// Tensors of the file in the order of the alphabet, with commas between.
+        known: String,
+    },
     /// More characters than the model has classes.
     #[error("[E483] {} has {found} different characters, the model tells {classes} apart", path.display())]
-    VocabularyTooLarge { path: PathBuf, found: usize, classes: usize },
+    VocabularyTooLarge {
+        /// File as the job names it.
+        path: PathBuf,
+        /// Different characters in the text.
+        found: usize,
+        /// Rows of the model's embedding or its classes, whichever are fewer.
+        classes: usize,
+    },
     /// Something else than an integer where the model wants one; rows and columns count from 1.
     #[error("[E484] {} row {row}, column {column}: {number} is not an integer that the model's input takes", path.display())]
-    NotInteger { path: PathBuf, row: usize, column: usize, number: String },
+    NotInteger {
+        /// File as the job names it.
+        path: PathBuf,
+        /// Sample in the file, from 1.
+        row: usize,
+        /// Number within the sample, in a CSV file its column; from 1.
+        column: usize,
+        /// What stands there: a fraction, or too large for int32 or for a float that is exact.
+        number: String,
+    },
     /// An id for which the model's table has no row; rows and columns count from 1.
     #[error("[E488] {} row {row}, column {column}: {found} is not in the table of the model's input {input}, whose rows are 0 to {}", path.display(), rows.saturating_sub(1))]
-    IdOutOfRange { path: PathBuf, row: usize, column: usize, found: i64, input: String, rows: usize },
+    IdOutOfRange {
+        /// File as the job names it.
+        path: PathBuf,
+        /// Sample in the file, from 1.
+        row: usize,
+        /// Number within the sample, in a CSV file its column; from 1.
+        column: usize,
+        /// The id; it may be negative.
+        found: i64,
+        /// Input of the model that takes it.
+        input: String,
+        /// Rows of the table, counted from 0.
+        rows: usize,
+    },
     /// Nothing to learn: the loss of every sample is zero.
     #[error("[E489] all labels of the training data are {ignored}, which `ignore_index` says counts nothing")]
-    AllIgnored { ignored: i64 },
+    AllIgnored {
+        /// The label that `ignore_index` names.
+        ignored: i64,
+    },
     /// A row that does not exist.
     #[error("[E339] row {index} was asked for, the data set has {rows} rows")]
-    NoSuchRow { index: u32, rows: usize },
+    NoSuchRow {
+        /// Row that was asked for, from 0.
+        index: u32,
+        /// Rows of the data set, test samples included.
+        rows: usize,
+    },
 }
 
 /// What makes samples fit a model's input.
@@ -84,6 +223,7 @@ pub enum Remedy {
     NoTranspose,
     /// They are flat.
     SampleShape,
+    /// No setting of the data does.
     None,
 }
 

@@ -5,6 +5,7 @@ use syncline_scheduler::spec::{DataElement, ModelSpec};
 /// What a model is fed with besides its parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ModelSignature {
+    /// Data inputs, in the order of the graph.
     pub inputs: Vec<InputSignature>,
     /// `None` if the model takes no label; what the files hold of them is not looked at.
     pub label: Option<LabelSignature>,
@@ -13,8 +14,11 @@ pub struct ModelSignature {
 /// An input: its name and the shape of one sample. An axis without a length takes that of the data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InputSignature {
+    /// Name in the graph, and of the tensor in a safetensors file.
     pub name: String,
+    /// Type that it is fed with, whatever the files hold.
     pub element: DataElement,
+    /// Sizes of a sample's axes, without the batch.
     pub shape: Vec<Option<usize>>,
     /// Rows of the table that its integers choose from, if they choose from one as they are.
     pub rows: Option<usize>,
@@ -23,8 +27,11 @@ pub struct InputSignature {
 /// The label, in the same way; the empty shape is one label a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelSignature {
+    /// Name in the graph, and of the tensor in a safetensors file.
     pub name: String,
+    /// Decides what labels are allowed, and whether they are fed as int64 or float32.
     pub target: Target,
+    /// Sizes of a label's axes, without the batch; `None` where the data decides.
     pub shape: Vec<Option<usize>>,
 }
 
@@ -32,7 +39,12 @@ pub struct LabelSignature {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// Classes 0 to `count - 1`, or `ignored`, which counts nothing.
-    Classes { count: usize, ignored: Option<i64> },
+    Classes {
+        /// Number of classes.
+        count: usize,
+        /// `None` if every label counts.
+        ignored: Option<i64>,
+    },
     /// Float targets.
     Values,
     /// Floats from 0 to 1. Looked at where a job is submitted; workers take them as values.

@@ -9,14 +9,27 @@ use super::handle::{GraphNumber, TaskHandle};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArgumentError {
+    /// serde or postcard does not take the value.
     #[error("[E040] argument {position} cannot be encoded: {cause}")]
-    Encode { position: usize, cause: String },
+    Encode {
+        /// Position among the arguments of the call, from 0.
+        position: usize,
+        /// What postcard says.
+        cause: String,
+    },
+    /// Handles are of use in the graph alone that made them.
     #[error("[E041] argument {position} is a task of another graph")]
-    OtherGraph { position: usize },
+    OtherGraph {
+        /// Position among the arguments of the call, from 0.
+        position: usize,
+    },
+    /// Calls of one function with the same rules are of one kind; 16 bits count them.
     #[error("[E345] the calls are of more than 65,536 kinds")]
     TooManyClasses,
+    /// The options of the call name a handle of another graph.
     #[error("[E346] the task that the call comes after is one of another graph")]
     AfterOtherGraph,
+    /// The options give the task something that is no name.
     #[error(transparent)]
     Name(#[from] InvalidName),
 }

@@ -23,6 +23,7 @@ use super::{
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("[E447] a function of the name {name} is registered twice")]
 pub struct RegisteredTwice {
+    /// The name, which has to be free whatever the types are.
     pub name: String,
 }
 

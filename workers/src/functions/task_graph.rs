@@ -38,7 +38,9 @@ pub struct TaskGraph {
 pub struct InvalidCall {
     /// Among the calls of the graph, from 0.
     pub index: usize,
+    /// Name of the function that is called.
     pub function: &'static str,
+    /// What is wrong with the call.
     #[source]
     pub source: ArgumentError,
 }

@@ -9,10 +9,22 @@ use syncline_onnx::{ElementType, TensorView};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TensorError {
+    /// Shape and numbers do not go together.
     #[error("[E347] a tensor of shape {shape:?} does not have {found} numbers")]
-    Size { shape: Vec<usize>, found: usize },
+    Size {
+        /// Sizes of the axes, as given.
+        shape: Vec<usize>,
+        /// How many numbers were given.
+        found: usize,
+    },
+    /// Nothing is converted: the numbers have to be asked for in their own type.
     #[error("[E348] the tensor holds {found}, not {wanted}")]
-    Type { wanted: ElementType, found: ElementType },
+    Type {
+        /// Type that was asked for.
+        wanted: ElementType,
+        /// Type of the numbers.
+        found: ElementType,
+    },
 }
 
 /// Numbers with a shape, in row-major order: what ONNX models take and give. As an argument or result it travels as raw

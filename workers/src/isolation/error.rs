@@ -16,13 +16,34 @@ pub enum ModelError {
     Check(#[from] CheckError),
     /// The model ended the process that loaded it.
     #[error("[E254] {model} ended onnx runtime by {how} at the stage `{stage}`{node}{words}")]
-    Crashed { model: String, how: String, stage: String, node: String, words: String },
+    Crashed {
+        /// What the model is called in front of people, such as its file.
+        model: String,
+        /// Signal or exit status.
+        how: String,
+        /// What it was doing, as in `simplify the model`; `start` if it has not said anything.
+        stage: String,
+        /// Node at which it ends, `, at ` in front; empty if it was not found in time.
+        node: String,
+        /// Last line of its stderr, a colon in front; empty if there was none.
+        words: String,
+    },
     /// The process that loaded the model did not come to an end.
     #[error("[E255] {model} kept onnx runtime for {seconds} s at the stage `{stage}`")]
-    Silent { model: String, stage: String, seconds: u64 },
+    Silent {
+        /// What the model is called in front of people, such as its file.
+        model: String,
+        /// What it was doing, as in `simplify the model`; `start` if it has not said anything.
+        stage: String,
+        /// How long it said nothing before it was ended.
+        seconds: u64,
+    },
     /// No process could be had for the model.
     #[error("[E257] cannot load the model in a process of its own: {reason}")]
-    Process { reason: String },
+    Process {
+        /// What the system says, or what was wrong with its answer.
+        reason: String,
+    },
     /// What another process met, in its words.
     #[error(transparent)]
     Child(ChildError),

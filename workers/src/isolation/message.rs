@@ -67,7 +67,9 @@ pub struct ModelChecks {
 /// A model that was exported for batches of one size and takes any.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DynamicBatch {
+    /// Samples of a batch in the model as it was exported.
     pub exported_size: usize,
+    /// The forward model with an open first axis, as bytes of a `.onnx` file.
     #[serde(with = "serde_bytes")]
     pub onnx: Vec<u8>,
 }
@@ -75,6 +77,7 @@ pub struct DynamicBatch {
 /// A training graph that has been loaded and looked at.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Derived {
+    /// Derived, or accepted as it was given.
     pub graph: TrainingGraph,
     /// The model that it was derived from, if that is another one than was given.
     pub dynamic_batch: Option<DynamicBatch>,
@@ -128,9 +131,11 @@ impl Derived {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{text}")]
 pub struct ChildError {
+    /// Stable, the same as in `text`.
     pub code: String,
     /// Begins with the code.
     pub text: String,
+    /// What the user can do about it, if there is something.
     pub hint: Option<String>,
 }
 

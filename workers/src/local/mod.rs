@@ -33,6 +33,7 @@ const LEADERSHIP_TIMEOUT: Duration = Duration::from_secs(8);
 pub struct LocalOptions {
     /// How each worker is slowed down; their number is the number of workers.
     pub workers: Vec<Throttle>,
+    /// Shards of the parameter server, none of them with a second process.
     pub shards: u32,
     /// A Redis server to use instead of one of our own.
     pub redis: Option<String>,
@@ -55,21 +56,32 @@ impl Default for LocalOptions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocalError {
+    /// ONNX Runtime or Redis is neither found nor fetched, or Redis does not start.
     #[error(transparent)]
     Kit(#[from] KitError),
+    /// ONNX Runtime cannot be loaded, or cannot compute on the device.
     #[error(transparent)]
     Backend(#[from] BackendError),
+    /// The engine cannot listen, or cannot use the Redis server.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// A shard cannot listen, or cannot use its folder.
     #[error(transparent)]
     Ps(#[from] PsError),
+    /// The lead was not free within 8 seconds.
     #[error(
         "[E371] another engine is active in the Redis server at {redis}; use another server, or that cluster"
     )]
-    Standby { redis: String },
+    Standby {
+        /// Address of the server, without user name and password.
+        redis: String,
+    },
+    /// The folder or its token file cannot be made or read.
     #[error("[E370] cannot use the state folder {path}")]
     State {
+        /// Folder or file that was tried.
         path: PathBuf,
+        /// What the system says.
         #[source]
         source: std::io::Error,
     },

@@ -17,15 +17,19 @@ use crate::{client::ClientError, data::DataError};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubmitError {
+    /// The id of the job, or a name in its graph, is no name.
     #[error(transparent)]
     Name(#[from] InvalidName),
+    /// For programs that parse a policy: submission itself takes one that is parsed.
     #[error(transparent)]
     Policy(#[from] InvalidPolicy),
+    /// A graph that cannot run, or a setting that makes no sense.
     #[error(transparent)]
     Job(#[from] InvalidJob),
     /// A ready training graph is not one.
     #[error(transparent)]
     Graph(#[from] AutodiffError),
+    /// The model cannot be trained, or did not survive being loaded.
     #[cfg(feature = "train")]
     #[error(transparent)]
     Model(#[from] ModelError),
@@ -33,36 +37,78 @@ pub enum SubmitError {
     #[cfg(feature = "train")]
     #[error(transparent)]
     Kit(#[from] syncline_kit::KitError),
+    /// A forward model, and nothing that could derive a training graph.
     #[error("[E367] this program was built without deriving: it submits ready training graphs only")]
     NeedsTrain,
+    /// The data cannot be read here, or does not fit the model.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// A shard did not take a blob, or stayed away for 20 seconds.
     #[error(transparent)]
     Upload(#[from] PsError),
+    /// The engine could not be asked, or refused the job.
     #[error(transparent)]
     Engine(#[from] ClientError),
+    /// A file that the job names, or the job file itself.
     #[error("[E360] cannot read {path}")]
     Read {
+        /// File that was tried.
         path: PathBuf,
+        /// What the system says.
         #[source]
         source: std::io::Error,
     },
+    /// The text is no TOML, or not of the fields that a job file has.
     #[error("[E361] {path} is not a job file: {cause}")]
-    File { path: PathBuf, cause: String },
+    File {
+        /// The job file.
+        path: PathBuf,
+        /// What is wrong, in words that name the field or the line.
+        cause: String,
+    },
+    /// There would be nothing to evaluate on.
     #[error("[E364] node {node} evaluates, but the data has no test part; set `split`")]
-    NoTest { node: String },
+    NoTest {
+        /// First node that evaluates.
+        node: String,
+    },
+    /// Integer labels are classes, and nothing says how many there are.
     #[error("[E365] the model's output for the loss has no fixed number of classes")]
     Classes,
+    /// Settings that say how to derive a graph, and a graph that is not derived.
     #[error("[E366] a ready-made training graph trains as it is: {settings} would mean nothing")]
-    ReadySettings { settings: String },
+    ReadySettings {
+        /// Names of these settings, with commas between.
+        settings: String,
+    },
+    /// No CPU can compute the job, and a worker that computes on one is there.
     #[error(
         "[E470] worker {worker} computes on the CPU, where ONNX Runtime has no {precision} kernel for {op}"
     )]
-    MissingKernel { worker: String, op: String, precision: &'static str },
+    MissingKernel {
+        /// Name of the first such worker.
+        worker: String,
+        /// Operator, as ONNX Runtime names it.
+        op: String,
+        /// Precision that the job asks for.
+        precision: &'static str,
+    },
+    /// The file is no checkpoint, or one of another model or optimizer.
     #[error("[E368] the training cannot go on from {path}: {what}")]
-    Resume { path: PathBuf, what: String },
+    Resume {
+        /// The checkpoint file.
+        path: PathBuf,
+        /// What is wrong with it or differs, in words.
+        what: String,
+    },
+    /// No data set can feed the model.
     #[error("[E485] the model's input {input} takes {element}; data is float32, int32 or int64")]
-    InputType { input: String, element: String },
+    InputType {
+        /// Data input of the model.
+        input: String,
+        /// Its element type.
+        element: String,
+    },
 }
 
 impl SubmitError {

@@ -21,7 +21,9 @@ pub(super) const NODE_RETRIES: u32 = 2;
 /// ```
 #[derive(Debug, Clone)]
 pub struct JobGraph {
+    /// Id of the job; whether it is a name shows at submission.
     pub id: String,
+    /// In the order in which they were added, which says nothing about when they run.
     pub nodes: Vec<GraphNode>,
     number: GraphNumber,
 }
@@ -29,17 +31,20 @@ pub struct JobGraph {
 /// One node of a [`JobGraph`].
 #[derive(Debug, Clone)]
 pub struct GraphNode {
+    /// Its own within the graph, which shows at submission.
     pub name: String,
     /// Nodes that come before this one.
     pub after: Vec<String>,
     /// Attempts after the first; a training node, whose iterations are repeated singly, has no use for them.
     pub retries: u32,
+    /// What is done when all nodes of `after` are done.
     pub work: NodeWork,
 }
 
 /// What a node does.
 #[derive(Debug, Clone)]
 pub enum NodeWork {
+    /// Trains a model; a graph needs exactly one such node.
     Train(Box<Training>),
     /// Measures loss and metrics on the test part of the data.
     Evaluate,

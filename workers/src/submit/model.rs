@@ -7,17 +7,32 @@ use syncline_autodiff::{Loss, LossOptions};
 /// The model to train.
 #[derive(Debug, Clone)]
 pub enum Model {
-    /// A forward model; the training graph is derived from it. The loss looks at `output`, or at the first output.
-    Forward { onnx: ByteSource, loss: Loss, options: LossOptions, output: Option<String> },
-    /// A training graph from elsewhere, whose outputs name the gradients (`<parameter>.grad`). `weights`: a safetensors file
-    /// with first values, where those in the graph are not wanted or there are none.
-    Ready { onnx: ByteSource, weights: Option<ByteSource> },
+    /// A forward model; the training graph is derived from it.
+    Forward {
+        /// The model with its first weights.
+        onnx: ByteSource,
+        /// What training makes small.
+        loss: Loss,
+        /// Settings of the loss.
+        options: LossOptions,
+        /// Output or other float32 value that the loss looks at; `None`: the first float32 output.
+        output: Option<String>,
+    },
+    /// A training graph from elsewhere, whose outputs name the gradients (`<parameter>.grad`).
+    Ready {
+        /// The training graph.
+        onnx: ByteSource,
+        /// Safetensors file with first values, where those in the graph are not wanted or there are none.
+        weights: Option<ByteSource>,
+    },
 }
 
 /// ONNX bytes in memory, or a file that is read at submission; it may be packed, with a name that ends in `.gz`.
 #[derive(Debug, Clone)]
 pub enum ByteSource {
+    /// Bytes as they are: nothing is unpacked.
     Memory(Vec<u8>),
+    /// Path on the machine that submits.
     File(PathBuf),
 }
 

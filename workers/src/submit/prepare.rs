@@ -21,6 +21,7 @@ use super::{
 /// A job that is ready to be uploaded.
 #[derive(Debug, Clone)]
 pub struct PreparedJob {
+    /// What the engine is given; it names blobs by their digests.
     pub spec: JobSpec,
     /// Contents by digest.
     pub blobs: BTreeMap<String, Vec<u8>>,
@@ -33,7 +34,9 @@ pub struct PreparedJob {
 /// An operator that the CPU does not have in this precision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingKernel {
+    /// Operator, as ONNX Runtime names it.
     pub op: String,
+    /// Precision that the job asks for, one of 16 bits.
     pub precision: Precision,
 }
 

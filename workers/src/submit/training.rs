@@ -13,8 +13,11 @@ use super::{model::Model, optimizer::optimizer};
 /// Settings of a training node. Start with [`Training::new`] and change what should differ.
 #[derive(Debug, Clone)]
 pub struct Training {
+    /// A forward model with a loss, or a ready training graph.
     pub model: Model,
+    /// Where every worker finds training and test samples, and how it reads them.
     pub data: DataSpec,
+    /// How it trains, and which workers take part.
     pub settings: Settings,
 }
 
@@ -25,19 +28,30 @@ pub struct Settings {
     /// In a file also by its name alone, such as `adam`.
     #[serde(deserialize_with = "optimizer")]
     pub optimizer: Optimizer,
+    /// Step size before decay; 0.1 by default.
     pub learning_rate: f32,
+    /// How the learning rate falls over the samples of all epochs; by default it does not.
     pub decay: Decay,
+    /// When workers meet; `elastic-bsp:15` by default.
     pub policy: PolicySpec,
     /// Samples per iteration and worker.
     pub batch: u32,
+    /// Passes over the training samples, 1 by default.
     pub epochs: u32,
     /// Leave out the samples of an epoch that do not fill a batch; other ones each time.
     pub drop_last: bool,
+    /// Seed of the order of the samples, and of Dropout where the graph is derived.
     pub seed: u64,
+    /// What becomes of an iteration whose loss or gradient is not finite; by default the job fails.
     pub on_nan: OnNan,
+    /// Gradients with a larger norm over all parameters are scaled down to it; `None`: none is.
     pub clip_norm: Option<f32>,
+    /// Training starts when this many workers are there, 1 by default.
     pub min_workers: u32,
+    /// No more workers than this take part; `None`: all there are.
     pub max_workers: Option<u32>,
+    /// Iterations granted beyond the last finished one while no plan says how many, 1 to 64; `None`: 1 or 2,
+    /// and more where steps are short and the policy allows it.
     pub ahead: Option<u32>,
     /// Longest time for which the job may wait for its first worker; without it, it waits for ever.
     pub queue_limit_s: Option<u64>,
@@ -133,7 +147,9 @@ impl Training {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "PathBuf")]
 pub enum ParamList {
+    /// Names as PyTorch prints them, one an entry.
     Names(Vec<String>),
+    /// Text file on the machine that submits; a list as Python prints it will do.
     File(PathBuf),
 }
 

@@ -13,42 +13,92 @@ use crate::{data::DataError, functions::RegisteredTwice};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkerError {
+    /// ONNX Runtime cannot be loaded, or refused a graph, or failed to run it.
     #[error(transparent)]
     Backend(#[from] BackendError),
+    /// ONNX Runtime, or what the device needs, is neither found nor fetched.
     #[error(transparent)]
     Kit(#[from] KitError),
+    /// The training graph of a job cannot be read.
     #[error(transparent)]
     Model(#[from] OnnxError),
+    /// The data of a job cannot be read, is other data, or does not fit.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// A shard cannot be reached, or refused a blob, a pull or a push.
     #[error(transparent)]
     Ps(#[from] PsError),
+    /// The engine did not give the setup of a job.
     #[error(transparent)]
     Engine(#[from] EngineFault),
+    /// A function has the name under which workers run ONNX models.
     #[error(transparent)]
     Function(#[from] RegisteredTwice),
+    /// An engine is there, and turns this worker away or has a bug: waiting cannot help.
     #[error("[E350] the engine at {address} cannot be used")]
     Unreachable {
+        /// With several engines all their addresses.
         address: String,
+        /// What it said.
         #[source]
         source: CallError,
     },
+    /// An iteration of a job whose `on_nan` is `fail`.
     #[error(
         "[E351] {what} became {value} in iteration {task} on worker {worker}; a smaller learning rate or on_nan = \"skip\" may help"
     )]
-    NotFinite { what: &'static str, value: f64, task: String, worker: String },
+    NotFinite {
+        /// The loss, the gradient, a running statistic, or the change of a local round.
+        what: &'static str,
+        /// Loss, or norm of the others: infinite or no number.
+        value: f64,
+        /// Id of the iteration's task.
+        task: String,
+        /// Incarnation of the worker.
+        worker: String,
+    },
+    /// Graph or samples are not what the job's spec says of them.
     #[error("[E352] the training graph does not fit the job: {what}")]
-    Graph { what: String },
+    Graph {
+        /// What differs, in words.
+        what: String,
+    },
+    /// A thread that trains or runs general tasks cannot be started, or one has panicked.
     #[error("[E353] the executor thread ended: {cause}")]
-    Executor { cause: String },
+    Executor {
+        /// What the system says, or that it panicked.
+        cause: String,
+    },
     /// The worker waits for it.
     #[error("[E355] the engine at {address} cannot be used yet: {cause}")]
-    EngineAway { address: String, cause: String },
+    EngineAway {
+        /// With several engines all their addresses.
+        address: String,
+        /// Why nobody can be asked, with what lies below it.
+        cause: String,
+    },
     /// The process should end, so that it is started anew: nothing can end the thread that hangs.
     #[error("[E354] worker {worker} still hangs in {task}, {after_s} s after it should have ended")]
-    Stuck { worker: String, task: String, after_s: u64 },
+    Stuck {
+        /// Incarnation of the worker.
+        worker: String,
+        /// Task that it is at, or `no task`.
+        task: String,
+        /// How long its end was waited for.
+        after_s: u64,
+    },
+    /// The iteration neither begins a local round nor is the next one of the open round.
     #[error("[E460] iteration {seq} of the local round {first} to {last} cannot run: {open}")]
-    OutOfRound { seq: u64, first: u64, last: u64, open: String },
+    OutOfRound {
+        /// Number of the iteration within the incarnation.
+        seq: u64,
+        /// First iteration of the round that it was granted in.
+        first: u64,
+        /// Last iteration of that round.
+        last: u64,
+        /// What would come next, in words.
+        open: String,
+    },
 }
 
 impl WorkerError {

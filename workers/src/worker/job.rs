@@ -296,7 +296,6 @@ impl JobRun {
     }
 }
 
-/// `what` of an iteration is a value that no optimizer may take.
 /// What an iteration sends to the shards.
 struct StepPush<'a> {
     seq: u64,

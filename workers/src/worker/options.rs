@@ -15,16 +15,19 @@ use crate::{client::Cluster, functions::Registry};
 pub struct WorkerOptions {
     /// Address of the engine, or of all engines.
     pub engine: EngineAddresses,
+    /// Secret of the cluster, for engines and shards.
     pub token: Token,
     /// For people: shown in Redis and in tables.
     pub name: String,
     /// Loaded for the device that `exec` names. A worker without it takes no part in training and runs no ONNX models.
     pub runtime: Option<Runtime>,
+    /// Device and threads, for trainings and for ONNX models alike.
     pub exec: ExecOptions,
     /// Whether each of several threads trains on its own part of a batch. Of no effect on a GPU and with one thread.
     pub split_batch: bool,
     /// Jobs that it trains for at the same time, each with what `exec` says for itself; at least 1.
     pub trainings: u32,
+    /// Slows training iterations down, as on a slower machine; nothing else.
     pub throttle: Throttle,
     /// How parameters and gradients travel between this worker and the shards.
     pub transport: TransportChoice,

@@ -11,7 +11,9 @@ use std::{
 /// computes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Throttle {
+    /// Least time of an iteration on a whole batch, before `slowdown`; zero: that of its compute.
     pub step: Duration,
+    /// Factor on that time, 1 by default; below 1 it shortens `step`, and compute never.
     pub slowdown: f64,
 }
 

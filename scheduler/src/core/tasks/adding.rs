@@ -28,21 +28,19 @@ impl TaskJob {
     pub(super) fn intern(&mut self, classes: &[TaskClass]) -> Result<Vec<ClassIndex>, InvalidGraph> {
         let index = |class: &TaskClass| {
             let known = self.classes.iter().position(|c| c.class == *class);
-            if let Some(known) = known {
-                return Ok(ClassIndex(known as u16));
-            }
-            if self.classes.len() >= MAX_CLASSES {
-                return Err(InvalidGraph::TooManyClasses);
-            }
-            check_class(class)?;
-            self.classes.push(ClassState {
-                class: class.clone(),
-                mean_run_us: None,
-                ready: BinaryHeap::new(),
-            });
-            Ok(ClassIndex((self.classes.len() - 1) as u16))
+            known.map_or_else(|| self.add_class(class), |known| Ok(ClassIndex(known as u16)))
         };
         classes.iter().map(index).collect()
+    }
+
+    /// Adds a class behind those that are there, even if one of them equals it: later parts of a graph count as the client does.
+    pub(super) fn add_class(&mut self, class: &TaskClass) -> Result<ClassIndex, InvalidGraph> {
+        if self.classes.len() >= MAX_CLASSES {
+            return Err(InvalidGraph::TooManyClasses);
+        }
+        check_class(class)?;
+        self.classes.push(ClassState { class: class.clone(), mean_run_us: None, ready: BinaryHeap::new() });
+        Ok(ClassIndex((self.classes.len() - 1) as u16))
     }
 
     /// Checks tasks that are to come behind those that are there, and makes records of them. Nothing has changed after an

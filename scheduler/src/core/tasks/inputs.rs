@@ -60,7 +60,8 @@ impl Core {
             false => ", as a training".to_owned(),
         })?;
         let mut job = TaskJob::new(spec.id.clone(), spec.digest, nonce, now_us);
-        let classes = job.intern(&spec.classes)?;
+        let classes: Vec<ClassIndex> =
+            spec.classes.iter().map(|class| job.add_class(class)).collect::<Result<_, _>>()?;
         let records = job.check(&spec.tasks, &classes, ReferenceScope::Anywhere, None)?;
         job.add(&records);
         if spec.complete {

@@ -54,7 +54,7 @@ pub struct Trained {
     pub seconds: f64,
     /// Samples counted in all epochs.
     pub samples: u64,
-    /// Sample-weighted mean loss of the last iterations.
+    /// Loss of the newest iteration that was not skipped.
     pub loss: Option<f32>,
     /// On the test samples, where the prepared job has a node for that.
     pub evaluation: Option<Evaluation>,

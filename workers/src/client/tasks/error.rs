@@ -12,22 +12,58 @@ use crate::{client::ClientError, functions::InvalidCall};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TaskError {
+    /// The engine could not be asked, or does not do it.
     #[error(transparent)]
     Engine(#[from] ClientError),
+    /// A shard did not take a large constant, or did not give a large value.
     #[error(transparent)]
     Shard(#[from] PsError),
+    /// The id of the graph, or what should name a task, is no name.
     #[error(transparent)]
     Id(#[from] InvalidName),
+    /// The graph holds a call that cannot be made; nothing was stored.
     #[error(transparent)]
     Call(#[from] InvalidCall),
+    /// The task has ended without a value.
     #[error("[E341] task {task} of job {job} gives nothing, it is {state}: {reason}")]
-    NoValue { job: JobId, task: TaskIndex, state: TaskState, reason: String },
+    NoValue {
+        /// Job of the task.
+        job: JobId,
+        /// Index of the task in the job, from 0.
+        task: TaskIndex,
+        /// How it ended: failed, skipped or canceled.
+        state: TaskState,
+        /// Why, in a sentence without a full stop.
+        reason: String,
+    },
+    /// The task is done, and its value was let go once other tasks had taken it.
     #[error("[E342] the value of task {task} of job {job} is not kept: others took it")]
-    NotKept { job: JobId, task: TaskIndex },
+    NotKept {
+        /// Job of the task.
+        job: JobId,
+        /// Index of the task in the job, from 0.
+        task: TaskIndex,
+    },
+    /// The handle belongs to another graph, or to a function of another type.
     #[error("[E343] the value of task {task} of job {job} is no {wanted}: {cause}")]
-    Decode { job: JobId, task: TaskIndex, wanted: &'static str, cause: String },
+    Decode {
+        /// Job of the task.
+        job: JobId,
+        /// Index of the task in the job, from 0.
+        task: TaskIndex,
+        /// Rust type of the handle.
+        wanted: &'static str,
+        /// What postcard says.
+        cause: String,
+    },
+    /// The job has fewer tasks, or none of that name.
     #[error("[E344] job {job} has no task {task}")]
-    Unknown { job: JobId, task: String },
+    Unknown {
+        /// Job that was asked about.
+        job: JobId,
+        /// Index or name that was given.
+        task: String,
+    },
 }
 
 impl TaskError {
@@ -36,7 +72,7 @@ impl TaskError {
         match self {
             Self::Engine(error) => error.hint(),
             Self::Shard(error) => error.hint().to_owned(),
-            Self::Id(_) => "give the job another name".to_owned(),
+            Self::Id(_) => "give another name, of a job or a task".to_owned(),
             Self::Call(_) => "correct the call; nothing was stored".to_owned(),
             Self::NoValue { job, .. } => format!("`syncline tasks {job} --state failed` lists what failed"),
             Self::NotKept { .. } => {
