@@ -3,11 +3,11 @@
 use std::{net::Ipv4Addr, time::Duration};
 
 use syncline_engine::{
-    rpc::Token,
     service::{Engine, EngineHandle, EngineOptions, Limits},
     store::{RedisStore, keys},
 };
 use syncline_kit::{RedisOptions, RedisServer};
+use syncline_rpc::Token;
 use tokio::time::timeout;
 
 /// Twice the length of the lease, and room for a busy machine.

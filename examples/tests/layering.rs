@@ -8,11 +8,12 @@ use std::{
     process::Command,
 };
 
-const LINE: [&str; 11] = [
+const LINE: [&str; 12] = [
     "syncline-scheduler",
+    "syncline-rpc",
+    "syncline-ps",
     "syncline-kit",
     "syncline-engine",
-    "syncline-ps",
     "syncline-onnx",
     "syncline-runtime",
     "syncline-autodiff",

@@ -1,6 +1,6 @@
 //! What callers of the parameter server see.
 
-use syncline_engine::rpc::{ShardFault, hello::HelloError};
+use syncline_rpc::{ShardFault, hello::HelloError};
 use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId};
 
 use crate::{shard::ShardPosition, transport::Transport, wire::WireError};

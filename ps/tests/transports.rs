@@ -2,7 +2,6 @@
 
 use std::{fs, io::Write, net::SocketAddr, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
-use syncline_engine::rpc::Token;
 use syncline_ps::{
     PsError,
     client::{CancelToken, ClientOptions, ShardSet, connect},
@@ -10,6 +9,7 @@ use syncline_ps::{
     transport::{Channel, Transport, TransportChoice},
     wire::{Reply, Request, SessionKey},
 };
+use syncline_rpc::Token;
 use syncline_scheduler::ids::{Generation, Incarnation};
 
 struct Shard {

@@ -15,14 +15,12 @@ use std::{
 };
 
 use syncline::Client;
-use syncline_engine::{
-    rpc::{EngineAddresses, Token},
-    store::{
-        RedisStore,
-        keys::{self, JobKeys},
-    },
+use syncline_engine::store::{
+    RedisStore,
+    keys::{self, JobKeys},
 };
 use syncline_kit::{RedisOptions, RedisServer};
+use syncline_rpc::{EngineAddresses, Token};
 use syncline_runtime::Runtime;
 use syncline_scheduler::ids::JobId;
 

@@ -4,9 +4,9 @@
 use std::{fs, path::Path, time::Instant};
 
 use syncline::{CallOptions, TaskGraph, TaskHandle};
-use syncline_engine::{
-    rpc::{ClientServiceClient, ClientServiceRequest, ClientServiceResponse, connect, hello::Role, within},
-    store::keys::JobKeys,
+use syncline_engine::store::keys::JobKeys;
+use syncline_rpc::{
+    ClientServiceClient, ClientServiceRequest, ClientServiceResponse, connect, hello::Role, within,
 };
 use syncline_scheduler::{
     ids::JobId,

@@ -8,8 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_engine::rpc::hello::{self, Role};
 use syncline_ps::wire::Request;
+use syncline_rpc::hello::{self, Role};
 use syncline_workers::submit;
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::{fs, process::Stdio};
 
-use syncline_engine::rpc::Token;
+use syncline_rpc::Token;
 
 use crate::{
     cluster::Cluster,

@@ -8,7 +8,7 @@ use std::{
 };
 
 use syncline::{Client, JobPhase, JobStatus};
-use syncline_engine::rpc::{EngineAddresses, Token};
+use syncline_rpc::{EngineAddresses, Token};
 use syncline_scheduler::ids::JobId;
 use syncline_workers::submit;
 

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use syncline_engine::status::JobPhase;
+use syncline_rpc::status::JobPhase;
 use syncline_scheduler::{
     ids::JobId,
     tasks::{MAX_INLINE_BYTES, TaskIndex, TaskState},

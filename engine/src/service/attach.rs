@@ -1,6 +1,7 @@
 //! Shards that come, come back, or were there before this engine: what they hold, how far they are, and where they are
 //! now.
 
+use syncline_rpc::{ShardFault, ShardState, within};
 use syncline_scheduler::{
     core::{ClosedBarrier, Input, ProgressFloor},
     ids::{Generation, JobId, ShardIndex, Superstep},
@@ -8,7 +9,6 @@ use syncline_scheduler::{
 use tracing::warn;
 
 use super::dispatcher::{CALL_TIMEOUT, EffectDispatcher};
-use crate::rpc::{ShardFault, ShardState, within};
 
 impl EffectDispatcher {
     /// After a takeover: asks every shard where a running job stands, and goes on watching it.
@@ -135,10 +135,8 @@ mod tests {
     use syncline_scheduler::ids::{EngineEpoch, Incarnation};
 
     use super::*;
-    use crate::{
-        rpc::{HeldJob, ShardRequest, ShardResponse},
-        service::{fake_shard::dispatcher_with, message::Message},
-    };
+    use crate::service::{fake_shard::dispatcher_with, message::Message};
+    use syncline_rpc::{HeldJob, ShardRequest, ShardResponse};
 
     const LIFE: Generation = Generation(1);
 

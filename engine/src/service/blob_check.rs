@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use syncline_rpc::{EngineFault, within};
 use syncline_scheduler::tasks::{Arg, NewTask, TaskClass, Work};
 
 use super::context::ServiceContext;
-use crate::rpc::{EngineFault, within};
 
 /// Limit of asking one shard which blobs it keeps.
 const BLOB_CALL_TIMEOUT: Duration = Duration::from_secs(5);

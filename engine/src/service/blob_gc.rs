@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use syncline_rpc::{Collected, EngineFault, ShardClient, within};
 use syncline_scheduler::{
     core::{Job, StoredGraph, StoredJob},
     ids::ShardIndex,
@@ -10,10 +11,7 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::{context::store_fault, dispatcher::EffectDispatcher};
-use crate::{
-    rpc::{Collected, EngineFault, ShardClient, within},
-    store::RedisStore,
-};
+use crate::store::RedisStore;
 
 /// A blob that was uploaded or asked for within this time stays: a submission uploads first.
 const MIN_AGE: Duration = Duration::from_secs(3_600);

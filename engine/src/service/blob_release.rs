@@ -2,6 +2,7 @@
 
 use std::{mem, time::Duration};
 
+use syncline_rpc::{ShardClient, ShardFault, within};
 use syncline_scheduler::ids::ShardIndex;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
@@ -10,7 +11,6 @@ use super::{
     dispatcher::{CALL_TIMEOUT, EffectDispatcher},
     sessions::lock,
 };
-use crate::rpc::{ShardClient, ShardFault, within};
 
 /// How long released values wait for others to go with them.
 const GATHER_TIME: Duration = Duration::from_millis(200);
@@ -73,10 +73,8 @@ impl EffectDispatcher {
 mod tests {
     use tokio::sync::mpsc;
 
-    use crate::{
-        rpc::{ShardRequest, ShardResponse},
-        service::fake_shard::dispatcher_with,
-    };
+    use crate::service::fake_shard::dispatcher_with;
+    use syncline_rpc::{ShardRequest, ShardResponse};
 
     #[tokio::test]
     async fn values_that_are_released_one_after_the_other_go_together() {

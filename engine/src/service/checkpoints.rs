@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use syncline_rpc::{EngineFault, ShardClient, ShardFault, within};
 use syncline_scheduler::{
     core::{Input, TaskFault},
     ids::{Generation, JobId},
@@ -11,7 +12,6 @@ use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use super::dispatcher::{CALL_TIMEOUT, EffectDispatcher, LONG_CALL_TIMEOUT};
-use crate::rpc::{EngineFault, ShardClient, ShardFault, within};
 
 /// How long a shard may take to share its part: it reads all of it, and may be about to come back.
 const SHARE_LIMIT: Duration = Duration::from_secs(60);
@@ -150,10 +150,8 @@ mod tests {
     use syncline_scheduler::ids::ShardIndex;
 
     use super::*;
-    use crate::{
-        rpc::{ShardRequest, ShardResponse},
-        service::fake_shard::{EPOCH, dispatcher, dispatcher_with, start},
-    };
+    use crate::service::fake_shard::{EPOCH, dispatcher, dispatcher_with, start};
+    use syncline_rpc::{ShardRequest, ShardResponse};
 
     const LIFE: Generation = Generation(1);
 

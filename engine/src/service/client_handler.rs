@@ -5,6 +5,10 @@ use std::{
     time::Duration,
 };
 
+use syncline_rpc::{
+    CheckpointParts, ClientService, Collected, EngineFault, InactiveReason, JobFields, JobRecord, JobStream,
+    StreamCursor, StreamEntry, WorkerFields,
+};
 use syncline_scheduler::{
     core::{
         BarrierExplanation, Cancellation, GraphSubmission, Input, Job, KeptExplanations, Submission,
@@ -24,13 +28,7 @@ use super::{
     damaged_jobs::Damage,
     worker_status::{WorkerStatus, count_processes, transports},
 };
-use crate::{
-    rpc::{
-        CheckpointParts, ClientService, Collected, EngineFault, InactiveReason, JobFields, JobRecord,
-        JobStream, StreamCursor, StreamEntry, WorkerFields,
-    },
-    store::keys::JobKeys,
-};
+use crate::store::keys::JobKeys;
 
 /// Longest wait for the end of a job in one call.
 const MAX_JOB_WAIT: Duration = Duration::from_secs(60);
@@ -373,7 +371,7 @@ impl ClientService for ClientHandler {
                 match why {
                     InactiveReason::Standby { address, .. } => about.insert("leader".into(), address),
                     InactiveReason::Store { cause } => about.insert("store_problem".into(), cause),
-                    InactiveReason::Changing => None,
+                    _ => None,
                 };
                 return Ok(about);
             }

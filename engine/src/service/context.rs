@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use syncline_rpc::{EngineFault, InactiveReason, ShardHello};
 use syncline_scheduler::{
     core::{Core, Input},
     ids::{EngineEpoch, JobId},
@@ -14,10 +15,7 @@ use super::{
     options::Limits,
     shards::{ShardDirectory, ShardEntry},
 };
-use crate::{
-    rpc::{EngineFault, InactiveReason, ShardHello},
-    store::{RedisStore, StoreError},
-};
+use crate::store::{RedisStore, StoreError};
 
 /// A shard announces itself twice a second; a longer silence is shown.
 const SILENCE_SHOWN_AFTER: Duration = Duration::from_secs(2);

@@ -1,5 +1,6 @@
 //! What becomes of a job whose records cannot be used: it is canceled, deleted, or replaced.
 
+use syncline_rpc::EngineFault;
 use syncline_scheduler::core::{Cancellation, Commit, Input, Unreadable};
 
 use super::{
@@ -7,7 +8,7 @@ use super::{
     last_commit::LastCommit,
     message::submitted,
 };
-use crate::{rpc::EngineFault, store::CommitMode};
+use crate::store::CommitMode;
 
 /// Why a job is set aside.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -6,6 +6,7 @@ use std::{
     time::Instant,
 };
 
+use syncline_rpc::{EngineFault, describe};
 use syncline_scheduler::{
     core::{Core, CorePanic, Effect, Input, Refused, catch_panic},
     ids::{EngineEpoch, JobId},
@@ -20,10 +21,7 @@ use super::{
     message::{Message, general_tasks},
     queue::DecisionInbox,
 };
-use crate::{
-    rpc::{EngineFault, describe},
-    store::RedisStore,
-};
+use crate::store::RedisStore;
 
 /// Inputs handled in one turn, and thereby in one commit per job.
 const INPUTS_PER_TURN: usize = 256;

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use syncline_rpc::{EngineFault, ShardFault};
 use syncline_scheduler::{
     core::{Core, Effect, Input},
     ids::{EngineEpoch, Generation, JobId},
@@ -29,7 +30,6 @@ use super::{
     snapshots::SNAPSHOTS_AT_ONCE,
     store_outage::StoreOutage,
 };
-use crate::rpc::{EngineFault, InactiveReason, ShardFault};
 
 /// Limit of a call to a shard that answers at once.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -280,6 +280,8 @@ impl EffectDispatcher {
 
 #[cfg(test)]
 mod tests {
+    use syncline_rpc::InactiveReason;
+
     use super::*;
     use crate::service::fake_shard::dispatcher;
 

@@ -9,6 +9,9 @@ use std::{
     time::Duration,
 };
 
+use syncline_rpc::{
+    ShardHello, ShardRequest, ShardResponse, Token, accept, answer_calls, channel, hello::Role,
+};
 use syncline_scheduler::{
     core::Input,
     ids::{EngineEpoch, ShardIndex},
@@ -26,9 +29,6 @@ use super::{
     queue::{DecisionInbox, decision_queue},
     sessions::Sessions,
     shards::ShardDirectory,
-};
-use crate::rpc::{
-    ShardHello, ShardRequest, ShardResponse, Token, accept, answer_calls, channel, hello::Role,
 };
 
 /// Longer than anything takes that a test waits for.

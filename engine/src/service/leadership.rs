@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+use syncline_rpc::{InactiveReason, OutageLogger};
 use syncline_scheduler::ids::EngineEpoch;
 use tokio::{sync::watch, task::JoinSet, time::sleep};
 use tracing::{info, warn};
@@ -17,10 +18,7 @@ use super::{
     sessions::Sessions,
     shards::ShardDirectory,
 };
-use crate::{
-    rpc::{InactiveReason, OutageLogger},
-    store::{RedisStore, StoreError, keys},
-};
+use crate::store::{RedisStore, StoreError, keys};
 
 /// Length of the leadership lease.
 const LEASE_DURATION: Duration = Duration::from_secs(3);

@@ -114,7 +114,7 @@ mod tests {
     use syncline_scheduler::core::WorkerInfo;
 
     use super::*;
-    use crate::rpc::Activity;
+    use syncline_rpc::Activity;
 
     #[test]
     fn a_worker_is_dropped_for_silence_or_for_a_task_far_longer_than_any_before() {

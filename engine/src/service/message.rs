@@ -1,12 +1,11 @@
 //! Messages to the decision loop, and what those inputs are about.
 
+use syncline_rpc::EngineFault;
 use syncline_scheduler::{
     core::{Core, Input},
     ids::JobId,
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
-
-use crate::rpc::EngineFault;
 
 /// One message to the decision loop.
 pub(super) enum Message {

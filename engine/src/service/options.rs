@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use crate::rpc::Token;
+use syncline_rpc::Token;
 
 /// Settings of one engine process.
 #[derive(Debug, Clone)]

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use syncline_rpc::Activity;
 use syncline_scheduler::{
     core::{Assignment, TaskKey},
     ids::Incarnation,
@@ -10,7 +11,6 @@ use syncline_scheduler::{
 use tokio::time::timeout_at;
 
 use super::sessions::{Session, Sessions, lock};
-use crate::rpc::Activity;
 
 /// What a worker does not know yet.
 #[derive(Debug, Default, PartialEq)]
@@ -82,7 +82,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::rpc::WorkerKey;
+    use syncline_rpc::WorkerKey;
 
     fn task(name: &str) -> Assignment {
         let job = "digits".parse().unwrap();

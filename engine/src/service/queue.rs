@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use syncline_rpc::{EngineFault, InactiveReason};
 use syncline_scheduler::core::{Core, Input};
 use tokio::sync::{
     OwnedSemaphorePermit, Semaphore,
@@ -11,7 +12,6 @@ use tokio::sync::{
 };
 
 use super::message::{Message, general_tasks};
-use crate::rpc::{EngineFault, InactiveReason};
 
 /// Requests of callers that may wait for the loop at the same time; each general task that one brings counts as one more.
 /// Ten times what a client sends as one part of a graph; a request that brings more waits until it is alone.

@@ -12,6 +12,10 @@ use std::{
 };
 
 use futures::FutureExt;
+use syncline_rpc::{
+    ClientService, Guarded, InactiveReason, ShardRegistry, WorkerService, accept, answer_calls, channel,
+    describe, hello::Role,
+};
 use tarpc::server::Channel;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -32,13 +36,7 @@ use super::{
     shards::ShardDirectory,
     worker_handler::WorkerHandler,
 };
-use crate::{
-    rpc::{
-        ClientService, Guarded, InactiveReason, ShardRegistry, WorkerService, accept, answer_calls, channel,
-        describe, hello::Role,
-    },
-    store::{RedisStore, StoreError},
-};
+use crate::store::{RedisStore, StoreError};
 
 /// A worker whose connection closed may come back within this time.
 const CLOSED_GRACE: Duration = Duration::from_millis(500);

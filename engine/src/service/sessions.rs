@@ -9,6 +9,7 @@ use std::{
 };
 
 use dashmap::DashMap;
+use syncline_rpc::{Activity, WorkerKey};
 use syncline_scheduler::{
     core::{Assignment, TaskKey, WorkerInfo},
     ids::{EngineEpoch, Incarnation},
@@ -18,7 +19,6 @@ use tokio::sync::{Notify, OwnedMutexGuard};
 use tracing::warn;
 
 use super::{order_log::OrderLog, worker_status::WorkerStatus};
-use crate::rpc::{Activity, WorkerKey};
 
 /// One live worker.
 #[derive(Default)]

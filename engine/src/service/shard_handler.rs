@@ -1,10 +1,10 @@
 //! Answers the announcements of shards.
 
+use syncline_rpc::{EngineFault, ReplicaRole, ShardHello, ShardOrders, ShardRegistry};
 use tarpc::context::Context;
 use tracing::{info, warn};
 
 use super::{context::ServiceContext, shards::Announcement};
-use crate::rpc::{EngineFault, ReplicaRole, ShardHello, ShardOrders, ShardRegistry};
 
 /// Serves one shard's connection.
 #[derive(Clone)]

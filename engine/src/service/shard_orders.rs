@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use syncline_rpc::{OpenJob, ShardClient, ShardFault, within};
 use syncline_scheduler::{
     core::{BarrierOrder, ClockRoster, ClosedBarrier, Input},
     ids::{Generation, Incarnation, JobId, ShardIndex},
@@ -12,7 +13,6 @@ use tokio::time::sleep;
 use tracing::warn;
 
 use super::dispatcher::{CALL_TIMEOUT, EffectDispatcher, LONG_CALL_TIMEOUT};
-use crate::rpc::{OpenJob, ShardClient, ShardFault, within};
 
 /// How long a shard keeps a question about closed barriers open.
 const CLOSED_WAIT_MS: u64 = 2_000;
@@ -198,7 +198,8 @@ mod tests {
     use syncline_scheduler::{core::PushProgress, ids::Superstep};
 
     use super::*;
-    use crate::{rpc::ShardResponse, service::fake_shard::dispatcher_with};
+    use crate::service::fake_shard::dispatcher_with;
+    use syncline_rpc::ShardResponse;
 
     const LIFE: Generation = Generation(1);
 

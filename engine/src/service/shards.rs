@@ -8,6 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use syncline_rpc::{
+    CallError, EngineFault, Reconnecting, ReplicaRole, ShardClient, ShardFault, ShardHello, ShardPeer, Token,
+    connect, hello::Role, within,
+};
 use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
 use tokio::{
     sync::watch,
@@ -16,10 +20,6 @@ use tokio::{
 use tracing::{debug, warn};
 
 use super::shard_slots::{Decision, ReplicaProcess, ShardSlots};
-use crate::rpc::{
-    CallError, EngineFault, Reconnecting, ReplicaRole, ShardClient, ShardFault, ShardHello, ShardPeer, Token,
-    connect, hello::Role, within,
-};
 
 /// A shard that announced itself.
 pub(super) type ShardEntry = ReplicaProcess<Reconnecting<ShardClient>>;
@@ -339,10 +339,8 @@ fn describe(error: &CallError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        rpc::ShardResponse,
-        service::fake_shard::{EPOCH, start, token},
-    };
+    use crate::service::fake_shard::{EPOCH, start, token};
+    use syncline_rpc::ShardResponse;
 
     /// Whether the process serves from now on, and did not before.
     async fn serves_anew(directory: &ShardDirectory, hello: ShardHello) -> bool {

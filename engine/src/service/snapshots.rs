@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use syncline_rpc::{ShardFault, within};
 use syncline_scheduler::{
     core::{Input, SnapshotFile, TaskFault, TaskKey},
     ids::{Generation, JobId, ShardIndex},
@@ -9,7 +10,6 @@ use syncline_scheduler::{
 use tracing::warn;
 
 use super::dispatcher::{CALL_TIMEOUT, EffectDispatcher, LONG_CALL_TIMEOUT};
-use crate::rpc::{ShardFault, within};
 
 /// Snapshots of all jobs that are written at a time: shard 0 fetches the parts of the others for each, over connections of its
 /// own.
@@ -117,10 +117,8 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::{
-        rpc::{ShardRequest, ShardResponse},
-        service::fake_shard::dispatcher_with,
-    };
+    use crate::service::fake_shard::dispatcher_with;
+    use syncline_rpc::{ShardRequest, ShardResponse};
 
     const LIFE: Generation = Generation(1);
 

@@ -5,6 +5,10 @@ use std::{
     time::Duration,
 };
 
+use syncline_rpc::{
+    Activity, EngineFault, JobSetup, OrderCursor, PollReply, RegisterReply, WorkerHello, WorkerKey,
+    WorkerService,
+};
 use syncline_scheduler::{
     core::{Input, TaskReport, WorkerInfo},
     ids::{EngineEpoch, Incarnation, JobId},
@@ -20,10 +24,6 @@ use super::{
     poll::PollUpdate,
     queue::loop_ended,
     sessions::Sessions,
-};
-use crate::rpc::{
-    Activity, EngineFault, JobSetup, OrderCursor, PollReply, RegisterReply, WorkerHello, WorkerKey,
-    WorkerService,
 };
 
 /// Longest wait of one poll.

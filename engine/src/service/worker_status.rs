@@ -5,9 +5,8 @@ use std::{
     time::Duration,
 };
 
+use syncline_rpc::Activity;
 use syncline_scheduler::{core::WorkerInfo, ids::Incarnation};
-
-use crate::rpc::Activity;
 
 /// A live worker as it is shown to users.
 pub(super) struct WorkerStatus {

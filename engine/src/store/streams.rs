@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use syncline_rpc::{StreamCursor, StreamEntry};
+
 use super::{error::StoreError, redis_store::RedisStore};
-use crate::rpc::{StreamCursor, StreamEntry};
 
 impl RedisStore {
     /// What was added to one of our bounded streams after an entry, oldest first; without one, everything.

@@ -2,10 +2,8 @@
 
 use std::{process::Command, time::Duration};
 
-use syncline_engine::{
-    rpc::{Activity, EngineFault, JobStream, OrderCursor, ShardHello, within},
-    store::{RedisStore, keys::JobKeys},
-};
+use syncline_engine::store::{RedisStore, keys::JobKeys};
+use syncline_rpc::{Activity, EngineFault, JobStream, OrderCursor, ShardHello, within};
 use syncline_scheduler::{
     ids::JobId,
     sim::{training, training_job},

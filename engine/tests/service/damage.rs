@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use syncline_engine::{
-    rpc::{ClientServiceClient, EngineFault, JobStream, within},
-    store::{RedisStore, keys::JobKeys},
-};
+use syncline_engine::store::{RedisStore, keys::JobKeys};
+use syncline_rpc::{ClientServiceClient, EngineFault, JobStream, within};
 use syncline_scheduler::{
     ids::{EngineEpoch, JobId},
     sim::{training, training_job},

@@ -2,16 +2,14 @@
 
 use std::{net::Ipv4Addr, time::Duration};
 
-use syncline_engine::{
-    rpc::{
-        ClientServiceClient, ClientServiceRequest, ClientServiceResponse, Collected, EngineFault, ShardFault,
-        ShardHello, ShardRegistryClient, ShardRegistryRequest, ShardRegistryResponse, ShardRequest,
-        ShardResponse, Token, WorkerHello, WorkerServiceClient, WorkerServiceRequest, WorkerServiceResponse,
-        accept, answer_calls, channel, connect, hello::Role, within,
-    },
-    service::{Engine, EngineHandle, EngineOptions, Limits},
-};
+use syncline_engine::service::{Engine, EngineHandle, EngineOptions, Limits};
 use syncline_kit::{RedisOptions, RedisServer};
+use syncline_rpc::{
+    ClientServiceClient, ClientServiceRequest, ClientServiceResponse, Collected, EngineFault, ShardFault,
+    ShardHello, ShardRegistryClient, ShardRegistryRequest, ShardRegistryResponse, ShardRequest,
+    ShardResponse, Token, WorkerHello, WorkerServiceClient, WorkerServiceRequest, WorkerServiceResponse,
+    accept, answer_calls, channel, connect, hello::Role, within,
+};
 use syncline_scheduler::ids::ShardIndex;
 use tarpc::{
     client::Config,

@@ -1,6 +1,6 @@
 //! A worker for general tasks that does what a test says, and the graphs that it is given.
 
-use syncline_engine::rpc::{
+use syncline_rpc::{
     Activity, ClientServiceClient, OrderCursor, PollReply, WorkerHello, WorkerKey, WorkerServiceClient,
     within,
 };

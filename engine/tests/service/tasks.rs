@@ -6,13 +6,11 @@ use std::{
 };
 
 use futures::SinkExt;
-use syncline_engine::{
-    rpc::{ClientServiceRequest, ClientServiceResponse, EngineFault, connect, hello::Role, within},
-    store::{
-        RedisStore,
-        keys::{JobKeys, STREAM_ENTRIES},
-    },
+use syncline_engine::store::{
+    RedisStore,
+    keys::{JobKeys, STREAM_ENTRIES},
 };
+use syncline_rpc::{ClientServiceRequest, ClientServiceResponse, EngineFault, connect, hello::Role, within};
 use syncline_scheduler::{
     graph::TaskId,
     ids::{JobId, Superstep},

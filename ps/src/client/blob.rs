@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use syncline_engine::rpc::{ShardFault, Token};
+use syncline_rpc::{ShardFault, Token};
 
 use super::{Addresses, CancelToken, Link, LinkError, cancel::BLOB_SOCKET, retry::RetryBudget};
 use crate::{

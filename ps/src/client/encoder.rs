@@ -13,7 +13,10 @@ use crate::{
 ///
 /// Memory: two f32 for each element of the shard's range, and the bytes of one push.
 pub(super) struct PushEncoder {
+    /// Of the push that is on its way, or the last one.
     codec: Codec,
+    /// Of the next one.
+    next_codec: Codec,
     chunks: ChunkedRange,
     /// First element of the range in the flat array.
     start: u64,
@@ -47,6 +50,7 @@ impl PushEncoder {
         let elements = range.len() as usize;
         Self {
             codec,
+            next_codec: codec,
             chunks: ChunkedRange::new(range, trained),
             start: range.start,
             residual: vec![0.0; elements],
@@ -61,6 +65,16 @@ impl PushEncoder {
         self.codec
     }
 
+    /// Takes another codec from the next push on. What is kept back stays.
+    pub(super) fn set_next_codec(&mut self, codec: Codec) {
+        self.next_codec = codec;
+    }
+
+    /// Whether it has nothing more to do: pushes go as they are, and nothing is kept back.
+    pub(super) fn is_through(&self) -> bool {
+        self.codec == Codec::Plain && self.next_codec == Codec::Plain && self.on_its_way.is_none()
+    }
+
     /// Whether the shard has acknowledged this push: it must not be encoded again.
     pub(super) fn has_acknowledged(&self, seq: u64) -> bool {
         seq <= self.acknowledged
@@ -69,8 +83,12 @@ impl PushEncoder {
     /// Begins push `seq`, or goes on with it. Answers where chunk `first_chunk` begins in [`PushEncoder::bytes`], and where
     /// the last one ends.
     pub(super) fn begin(&mut self, seq: u64, first_chunk: u32) -> (u64, u64) {
+        let is_new = self.on_its_way.is_none_or(|push| push.seq != seq);
+        if is_new {
+            self.codec = self.next_codec;
+        }
         let all = self.chunks.bytes_from(self.codec, 0);
-        if self.on_its_way.is_none_or(|push| push.seq != seq) {
+        if is_new {
             self.on_its_way = Some(EncodedPush { seq, chunks: 0, elements: 0 });
             self.bytes.clear();
             self.bytes.reserve_exact(all as usize);

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use syncline_engine::rpc::ShardFault;
+use syncline_rpc::ShardFault;
 use syncline_scheduler::spec::ElementRange;
 use tracing::warn;
 

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use syncline_engine::rpc::{
+use syncline_rpc::{
     GREETING_TIMEOUT, ShardFault, Token,
     hello::{self, HelloError, Role},
 };

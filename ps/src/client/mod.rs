@@ -3,7 +3,7 @@
 //! ```no_run
 //! # use syncline_ps::{PsError, client::{PushHeader, ShardSet, ReadCondition}};
 //! # use syncline_scheduler::sync::PushMode;
-//! # fn step(token: syncline_engine::rpc::Token, job: syncline_scheduler::ids::JobId) -> Result<(), PsError> {
+//! # fn step(token: syncline_rpc::Token, job: syncline_scheduler::ids::JobId) -> Result<(), PsError> {
 //! # let (generation, incarnation) = Default::default();
 //! let shards = ["127.0.0.1:4001".to_owned(), "127.0.0.1:4002".to_owned()];
 //! let mut ps = ShardSet::connect(&shards, token, job, generation, incarnation, 4810)?;
@@ -24,6 +24,7 @@
 mod addresses;
 mod blob;
 mod cancel;
+mod codec_trial;
 mod encoder;
 mod gather;
 mod lending;

@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use syncline_engine::rpc::ShardFault;
+use syncline_rpc::ShardFault;
 
 use super::{
     Link, LinkError, ShardSet, encoder::NotFinite, gather::Gather, pull::PullRequest, retry::RetryBudget,
@@ -142,7 +142,11 @@ impl ShardSet {
         };
         let pushes = parts.first().and_then(done).map_or(0, |(pushes, _)| pushes);
         let lead = parts.iter().filter_map(done).map(|(_, lead)| lead).max().unwrap_or(0);
-        Ok(PushStats { pushes, lead, took_us: started.elapsed().as_micros() as u64 })
+        let took = started.elapsed();
+        if !push.header.skip {
+            self.observe_push(took);
+        }
+        Ok(PushStats { pushes, lead, took_us: took.as_micros() as u64 })
     }
 
     fn push_parts(&mut self, push: &Push<'_>, parts: &mut [PushState]) -> Result<(), PsError> {
@@ -296,9 +300,11 @@ impl ShardSet {
 
     /// Shard `index` has push `seq`.
     fn commit(&mut self, index: usize, seq: u64) {
-        if let Some(encoder) = &mut self.conns[index].encoder {
+        let encoder = &mut self.conns[index].encoder;
+        if let Some(encoder) = encoder {
             encoder.commit(seq);
         }
+        encoder.take_if(|encoder| encoder.is_through());
     }
 
     fn compresses(&self) -> bool {

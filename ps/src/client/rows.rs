@@ -1,6 +1,6 @@
 //! Pushing and pulling the rows of a batch and what is no table: the *selected array*, of which each shard has a run.
 
-use syncline_engine::rpc::ShardFault;
+use syncline_rpc::ShardFault;
 use syncline_scheduler::spec::{ElementRange, Layout};
 
 use super::{PullStats, PushStats, ShardSet, pull::PullRequest};

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use syncline_engine::rpc::Token;
+use syncline_rpc::Token;
 use tracing::{debug, warn};
 
 use super::{Link, LinkError, lending::LendRequest, unexpected_reply};

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use syncline_engine::rpc::{ShardFault, Token};
+use syncline_rpc::{ShardFault, Token};
 
 use super::{
     Link, LinkError,

@@ -69,7 +69,7 @@ pub enum CodecFault {
     #[error("an encoded number that is not finite")]
     NotFinite,
     /// A scale of int8 is negative, not finite, or so large that a value could be infinite.
-    #[error("a scale of {0}, expected a finite number from 0")]
+    #[error("a scale of {0}, expected one from 0 to {max:e}", max = int8::MAX_SCALE)]
     Scale(f32),
     /// Places of top-k do not ascend, or one lies beyond the gradient.
     #[error("place {place} in a chunk of {trained} behind place {before}")]
@@ -83,22 +83,22 @@ pub enum CodecFault {
     },
 }
 
-impl From<Compression> for Codec {
-    fn from(setting: Compression) -> Self {
+impl Codec {
+    /// What a job's setting says; `None` where each worker is to find out itself.
+    pub fn of(setting: Compression) -> Option<Self> {
         match setting {
-            Compression::None => Self::Plain,
-            Compression::Bf16 => Self::Bf16,
-            Compression::Fp16 => Self::Fp16,
-            Compression::Int8 => Self::Int8,
+            Compression::None => Some(Self::Plain),
+            Compression::Bf16 => Some(Self::Bf16),
+            Compression::Fp16 => Some(Self::Fp16),
+            Compression::Int8 => Some(Self::Int8),
             Compression::TopK(share) => {
                 let kept = (f64::from(share) * CHUNK_ELEMENTS as f64).ceil() as u32;
-                Self::TopK { of_full_chunk: kept.clamp(1, CHUNK_ELEMENTS as u32) }
+                Some(Self::TopK { of_full_chunk: kept.clamp(1, CHUNK_ELEMENTS as u32) })
             }
+            Compression::Auto => None,
         }
     }
-}
 
-impl Codec {
     /// Bytes of a chunk of which the first `trained` elements are a gradient and `buffers` more are not.
     pub fn chunk_bytes(self, trained: usize, buffers: usize) -> usize {
         let gradient = match self {

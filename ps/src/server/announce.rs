@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use syncline_engine::rpc::{
+use syncline_rpc::{
     CallError, EngineAddresses, EngineFault, EngineLink, OutageLogger, ReplicaRole, ShardHello,
     ShardRegistryClient,
     hello::{HelloError, Role},

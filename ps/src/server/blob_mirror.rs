@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_engine::rpc::ShardFault;
+use syncline_rpc::ShardFault;
 use tracing::{debug, warn};
 
 use super::{Shared, blobs::Durability};

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use syncline_engine::rpc::ShardFault;
+use syncline_rpc::ShardFault;
 
 use super::{Shared, blobs::disk_fault};
 use crate::{

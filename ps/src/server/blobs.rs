@@ -13,10 +13,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use syncline_engine::{
-    folder,
-    rpc::{Collected, ShardFault},
-};
+use syncline_rpc::{Collected, ShardFault, folder};
 
 use tracing::warn;
 

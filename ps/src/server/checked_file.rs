@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use syncline_engine::rpc::ShardFault;
+use syncline_rpc::ShardFault;
 
 use super::blobs::{PendingFile, disk_fault};
 

@@ -8,10 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use syncline_engine::{
-    folder,
-    rpc::{OpenJob, ShardFault},
-};
+use syncline_rpc::{OpenJob, ShardFault, folder};
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, JobId},
     spec::ElementRange,

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 
-use syncline_engine::rpc::ShardFault;
+use syncline_rpc::ShardFault;
 
 use super::lending::Lending;
 use crate::{

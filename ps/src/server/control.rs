@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use syncline_engine::rpc::{
+use syncline_rpc::{
     BarrierOrder, ClockRoster, ClosedBarrier, Collected, Guarded, HeldJob, OpenJob, PushProgress, Shard,
     ShardFault, ShardState, SnapshotFile, answer_calls, channel,
 };

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use syncline_engine::rpc::ShardFault;
+use syncline_rpc::ShardFault;
 
 use super::{
     connection::Connection,

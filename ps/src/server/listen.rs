@@ -9,7 +9,7 @@ use std::{
 };
 
 use socket2::{Domain, Protocol, SockAddr, Type};
-use syncline_engine::rpc::{
+use syncline_rpc::{
     GREETING_TIMEOUT,
     hello::{self, Role},
 };

@@ -2,7 +2,7 @@
 
 use std::{io, path::Path, sync::Arc, thread::JoinHandle};
 
-use syncline_engine::rpc::ShardFault;
+use syncline_rpc::ShardFault;
 use tokio::runtime;
 use tracing::warn;
 

@@ -42,10 +42,7 @@ use std::{
     time::Duration,
 };
 
-use syncline_engine::{
-    folder,
-    rpc::{EngineAddresses, Token},
-};
+use syncline_rpc::{EngineAddresses, Token, folder};
 use syncline_scheduler::ids::JobId;
 use tokio::{runtime::Runtime, sync::oneshot};
 

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use syncline_engine::rpc::ShardFault;
+use syncline_rpc::ShardFault;
 use tracing::{debug, warn};
 
 use super::{Shared, connection::Connection, pull::PresenceCheck, snapshot::SHARD_ITSELF};

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, io};
 
-use syncline_engine::rpc::{OpenJob, ShardFault};
+use syncline_rpc::{OpenJob, ShardFault};
 use syncline_scheduler::{
     ids::EngineEpoch,
     spec::{ElementRange, Optimizer, StepRun},

@@ -128,7 +128,7 @@ fn send_chunks<D: Duplex>(job: &JobShard, connection: &mut Connection<'_, D>, fi
 #[cfg(test)]
 pub(super) mod tests {
     use proptest::prelude::*;
-    use syncline_engine::rpc::{BarrierOrder, OpenJob};
+    use syncline_rpc::{BarrierOrder, OpenJob};
     use syncline_scheduler::{
         ids::{EngineEpoch, Generation, Incarnation, ShardIndex, Superstep},
         spec::{ElementRange, Layout, Optimizer, Parameter},

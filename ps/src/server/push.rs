@@ -2,7 +2,7 @@
 
 use std::io;
 
-use syncline_engine::rpc::ShardFault;
+use syncline_rpc::ShardFault;
 
 use super::{connection::Connection, pull::PresenceCheck};
 use crate::{

@@ -9,7 +9,7 @@ use std::{
 };
 
 use dashmap::DashMap;
-use syncline_engine::rpc::ShardFault;
+use syncline_rpc::ShardFault;
 use syncline_scheduler::ids::JobId;
 use tracing::{info, warn};
 

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_engine::rpc::ShardPeer;
+use syncline_rpc::ShardPeer;
 use tracing::{info, warn};
 
 use super::{Shared, snapshot::SHARD_ITSELF};

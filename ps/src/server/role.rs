@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_engine::rpc::{ReplicaRole, ShardFault, ShardHello, ShardOrders, ShardPeer};
+use syncline_rpc::{ReplicaRole, ShardFault, ShardHello, ShardOrders, ShardPeer};
 use syncline_scheduler::ids::EngineEpoch;
 use tokio::sync::Notify;
 use tracing::{info, warn};

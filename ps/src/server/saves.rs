@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use syncline_engine::folder;
+use syncline_rpc::folder;
 use syncline_scheduler::{ids::JobId, spec::ElementRange};
 use tracing::error;
 

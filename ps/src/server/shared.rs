@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use syncline_engine::rpc::{Refusals, Token};
+use syncline_rpc::{Refusals, Token};
 use tracing::{error, info};
 
 use super::{

@@ -7,7 +7,7 @@
 use std::{collections::HashMap, fs, io, time::Duration};
 
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
-use syncline_engine::rpc::{ShardFault, SnapshotFile};
+use syncline_rpc::{ShardFault, SnapshotFile};
 use syncline_scheduler::{
     ids::{Generation, Incarnation, JobId, Name},
     spec::ElementRange,

@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use syncline_engine::rpc::{GREETING_TIMEOUT, ShardFault};
+use syncline_rpc::{GREETING_TIMEOUT, ShardFault};
 
 use super::{
     Shared, blob_mirror, blobs, blobs::Durability, connection::Connection, lending, local, norms, pull, push,

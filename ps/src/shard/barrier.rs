@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use syncline_engine::rpc::{BarrierOrder, ClosedBarrier, ShardFault};
+use syncline_rpc::{BarrierOrder, ClosedBarrier, ShardFault};
 use syncline_scheduler::ids::EngineEpoch;
 use tokio::sync::watch;
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use syncline_engine::rpc::{OpenJob, ShardFault};
+use syncline_rpc::{OpenJob, ShardFault};
 use syncline_scheduler::{
     ids::{EngineEpoch, JobId},
     spec::{ElementRange, Layout, Optimizer},

@@ -17,7 +17,7 @@
 use std::{collections::BTreeMap, sync::atomic::Ordering};
 
 use serde::{Deserialize, Serialize};
-use syncline_engine::rpc::{BarrierOrder, ShardFault};
+use syncline_rpc::{BarrierOrder, ShardFault};
 use syncline_scheduler::sync::RoundRule;
 
 use super::{JobShard, job_state::JobState, lock, replica_op::ReplicaOp};

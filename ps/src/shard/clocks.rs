@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use syncline_engine::rpc::{ClockRoster, ShardFault};
+use syncline_rpc::{ClockRoster, ShardFault};
 use syncline_scheduler::ids::{EngineEpoch, Incarnation};
 
 use super::{JobShard, replica_op::ReplicaOp, sealed::SealedSet};

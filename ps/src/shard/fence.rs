@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use syncline_engine::rpc::ShardFault;
+use syncline_rpc::ShardFault;
 use syncline_scheduler::ids::EngineEpoch;
 
 /// Highest engine epoch that this process has seen.

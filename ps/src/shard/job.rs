@@ -7,7 +7,7 @@ use std::{
 };
 
 use dashmap::DashMap;
-use syncline_engine::rpc::{OpenJob, ShardFault, ShardState};
+use syncline_rpc::{OpenJob, ShardFault, ShardState};
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, JobId},
     spec::{ElementRange, Layout, Optimizer},

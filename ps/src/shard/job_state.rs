@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use syncline_engine::rpc::{BarrierOrder, ClockRoster, ClosedBarrier, ShardFault};
+use syncline_rpc::{BarrierOrder, ClockRoster, ClosedBarrier, ShardFault};
 use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId, Superstep};
 
 use super::{ReadCondition, checkpoint::Checkpoints, clip::RoundNorms, clocks::Clocks, sealed::SealedSet};

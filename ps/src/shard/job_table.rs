@@ -6,7 +6,7 @@ use std::{
 };
 
 use dashmap::DashMap;
-use syncline_engine::rpc::{HeldJob, ShardFault, ShardState};
+use syncline_rpc::{HeldJob, ShardFault, ShardState};
 use syncline_scheduler::ids::{EngineEpoch, Generation, JobId};
 
 use super::{EpochFence, JobShard, lock};

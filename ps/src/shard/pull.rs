@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_engine::rpc::ShardFault;
+use syncline_rpc::ShardFault;
 use syncline_scheduler::ids::Incarnation;
 
 use super::{JobShard, job_state::JobState, lock};

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use serde::{Deserialize, Serialize};
-use syncline_engine::rpc::{PushProgress, ShardFault};
+use syncline_rpc::{PushProgress, ShardFault};
 use syncline_scheduler::{
     ids::{EngineEpoch, Incarnation},
     sync::PushMode,

@@ -1,7 +1,7 @@
 //! The duplicate filter of one incarnation's pushes, with the point where a push that was cut off resumes, and the seal.
 
 use serde::{Deserialize, Serialize};
-use syncline_engine::rpc::{PushProgress, ShardFault};
+use syncline_rpc::{PushProgress, ShardFault};
 use syncline_scheduler::ids::{Incarnation, JobId};
 
 use super::push::Admission;

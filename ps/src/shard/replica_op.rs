@@ -7,7 +7,7 @@
 use std::io::{self, Read, Write};
 
 use serde::{Deserialize, Serialize};
-use syncline_engine::rpc::{BarrierOrder, ClockRoster, ShardFault};
+use syncline_rpc::{BarrierOrder, ClockRoster, ShardFault};
 use syncline_scheduler::ids::{EngineEpoch, Incarnation};
 
 use super::{CHUNK_ELEMENTS, JobShard, PushHeader, framed::damaged, replica_log::Entry};

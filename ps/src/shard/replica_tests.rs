@@ -7,7 +7,7 @@ use std::{
 };
 
 use proptest::prelude::*;
-use syncline_engine::rpc::{BarrierOrder, ClockRoster, OpenJob};
+use syncline_rpc::{BarrierOrder, ClockRoster, OpenJob};
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, ShardIndex, Superstep},
     spec::{ElementRange, Layout, Optimizer, Parameter},

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use syncline_engine::rpc::ShardFault;
+use syncline_rpc::ShardFault;
 
 use super::{
     JobShard,

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use syncline_engine::rpc::ShardFault;
+use syncline_rpc::ShardFault;
 use syncline_scheduler::{
     ids::Incarnation,
     sync::{PushMode, RoundRule},

@@ -16,7 +16,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use syncline_engine::rpc::{BarrierOrder, ClockRoster};
+use syncline_rpc::{BarrierOrder, ClockRoster};
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, JobId},
     spec::{Layout, Optimizer},

@@ -1,6 +1,6 @@
 //! The tensor connection: small fixed headers, then raw numbers. It lives beside tarpc, on a socket of its own.
 //!
-//! After the greeting ([`syncline_engine::rpc::hello`]) a connection carries frames, strictly one question and one
+//! After the greeting ([`syncline_rpc::hello`]) a connection carries frames, strictly one question and one
 //! answer at a time:
 //!
 //! ```text

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use syncline_engine::rpc::ShardFault;
+use syncline_rpc::ShardFault;
 
 use super::{
     MAX_HEAD_BYTES, MAX_TENSOR_BYTES, WireError,

@@ -6,11 +6,11 @@ use std::{
 };
 
 use super::rig::{EPOCH, FIRST, ROUND, Rig, SGD, UNIT, barrier, look};
-use syncline_engine::rpc::{BarrierOrder, ShardFault};
 use syncline_ps::{
     PsError,
     client::{PushHeader, ReadCondition},
 };
+use syncline_rpc::{BarrierOrder, ShardFault};
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation},
     spec::Optimizer,

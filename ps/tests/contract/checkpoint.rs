@@ -3,12 +3,12 @@
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
 use super::rig::{EPOCH, FIRST, ROUND, Rig, UNIT, layout};
-use syncline_engine::rpc::{OpenJob, ShardFault, ShardState};
 use syncline_ps::{
     checkpoint_file::{CheckpointAbout, write_checkpoint_file},
     client::{PushHeader, ReadCondition},
     codec::Codec,
 };
+use syncline_rpc::{OpenJob, ShardFault, ShardState};
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation},
     samples::SamplePosition,

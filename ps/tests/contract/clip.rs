@@ -3,12 +3,12 @@
 use std::io::Write;
 
 use super::rig::{EPOCH, FIRST, ROUND, Rig, SGD, UNIT, barrier, job, look};
-use syncline_engine::rpc::{BarrierOrder, OpenJob};
 use syncline_ps::{
     client::{PushHeader, ReadCondition},
     codec::Codec,
     wire::{Reply, Request, SessionKey},
 };
+use syncline_rpc::{BarrierOrder, OpenJob};
 use syncline_scheduler::{
     ids::Incarnation,
     spec::{ElementRange, Layout, Parameter},

@@ -86,6 +86,44 @@ fn a_factor_on_the_gradient_is_none_on_what_was_kept_back() {
     }
 }
 
+/// The parameters of a job with two shards, whose workers subtract what they push.
+fn is_minus(rig: &Rig, sum: impl Fn(usize) -> f32, what: &str) {
+    let values = look(rig, ELEMENTS);
+    let off = values.iter().enumerate().map(|(at, value)| (value + sum(at)).abs()).fold(0.0, f32::max);
+    assert!(off < 1e-4, "{what}: off by up to {off}");
+}
+
+#[test]
+fn what_was_kept_back_comes_with_the_first_plain_push_and_then_nothing_is() {
+    for codec in CODECS {
+        let rig = Rig::with_job(2, ELEMENTS);
+        let mut worker = compressed(&rig, &rig.addresses(), codec);
+        let gradients: Vec<Vec<f32>> = (1..=3).map(gradient).collect();
+        worker.push(1, UNIT, &[&gradients[0]]).unwrap();
+        worker.compress_pushes(Codec::Plain, ELEMENTS);
+        worker.push(2, UNIT, &[&gradients[1]]).unwrap();
+        is_minus(&rig, |at| gradients[0][at] + gradients[1][at], &format!("{codec:?}, flushed"));
+        worker.push(3, UNIT, &[&gradients[2]]).unwrap();
+        is_minus(&rig, |at| gradients.iter().map(|g| g[at]).sum(), &format!("{codec:?}, plain"));
+    }
+}
+
+#[test]
+fn whether_to_compress_is_found_out_without_losing_anything() {
+    const PUSHES: u64 = 24;
+    let rig = Rig::with_job(2, ELEMENTS);
+    let mut worker = rig.worker_at(&rig.addresses(), 1, ELEMENTS);
+    worker.compress_if_faster(ELEMENTS);
+    let gradient = gradient(1);
+    for seq in 1..=PUSHES {
+        worker.push(seq, UNIT, &[&gradient]).unwrap();
+    }
+    // Whatever it has found.
+    worker.compress_pushes(Codec::Plain, ELEMENTS);
+    worker.push(PUSHES + 1, UNIT, &[&gradient]).unwrap();
+    is_minus(&rig, |at| gradient[at] * (PUSHES + 1) as f32, "after the trial");
+}
+
 #[test]
 fn what_was_kept_back_waits_for_a_push_that_counts() {
     for (codec, kind) in CODECS.into_iter().flat_map(|codec| [(codec, UNIT), (codec, ROUND)]) {

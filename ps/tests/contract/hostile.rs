@@ -7,15 +7,15 @@ use std::{
 
 use super::rig::{FIRST, Rig, UNIT, job};
 use proptest::prelude::*;
-use syncline_engine::rpc::{
-    Token,
-    hello::{self, Role},
-};
 use syncline_ps::{
     client::ReadCondition,
     codec::Codec,
     transport::Channel,
     wire::{Reply, Request, SessionKey, seal_frame},
+};
+use syncline_rpc::{
+    Token,
+    hello::{self, Role},
 };
 use syncline_scheduler::ids::Incarnation;
 

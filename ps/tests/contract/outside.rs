@@ -2,15 +2,15 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use syncline_engine::rpc::{
-    EngineFault, ReplicaRole, ShardHello, ShardOrders, ShardRegistry, Token, accept, answer_calls, channel,
-    hello::Role,
-};
 use syncline_ps::{
     PsError,
     client::{Addresses, CancelToken, ClientOptions, ReadCondition, ShardSet},
     server::{Options, Server},
     wire::SessionKey,
+};
+use syncline_rpc::{
+    EngineFault, ReplicaRole, ShardHello, ShardOrders, ShardRegistry, Token, accept, answer_calls, channel,
+    hello::Role,
 };
 use syncline_scheduler::ids::{EngineEpoch, Incarnation, ShardIndex};
 use tarpc::{context::Context, server::Channel};

@@ -3,13 +3,13 @@
 use std::io::Write;
 
 use proptest::prelude::*;
-use syncline_engine::rpc::OpenJob;
 use syncline_ps::{
     client::{PushHeader, ReadCondition, ShardSet},
     optim::{OptimizerState, step},
     rows::RowSelection,
     wire::{Reply, Request},
 };
+use syncline_rpc::OpenJob;
 use syncline_scheduler::{
     ids::Incarnation,
     samples::splitmix64,

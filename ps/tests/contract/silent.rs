@@ -8,15 +8,15 @@ use std::{
 };
 
 use super::rig::{Cut, Cutter, FIRST, Rig, UNIT, client_options, job};
-use syncline_engine::rpc::{
-    Token,
-    hello::{self, Role},
-};
 use syncline_ps::{
     PsError,
     client::{CancelToken, ClientOptions, ReadCondition, ShardSet},
     transport::{Transport, TransportChoice},
     wire::SessionKey,
+};
+use syncline_rpc::{
+    Token,
+    hello::{self, Role},
 };
 use syncline_scheduler::ids::Incarnation;
 

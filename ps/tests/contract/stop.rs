@@ -3,13 +3,13 @@
 use std::{fs, io::Write, os::unix::fs::PermissionsExt};
 
 use super::rig::{EPOCH, FIRST, ROUND, Rig, UNIT, job, look, options};
-use syncline_engine::rpc::ShardFault;
 use syncline_ps::{
     client::{PushHeader, ReadCondition},
     codec::Codec,
     server::{Options, Server},
     wire::{Request, SessionKey},
 };
+use syncline_rpc::ShardFault;
 use syncline_scheduler::{
     ids::Incarnation,
     spec::{ElementRange, Optimizer},
@@ -171,7 +171,7 @@ fn a_job_of_another_shard_or_number_of_shards_stays_until_its_own_shard_comes() 
 #[test]
 fn a_job_that_cannot_be_written_down_is_named_and_the_others_are_kept() {
     let mut rig = Rig::with_job(1, 100);
-    let second = syncline_engine::rpc::OpenJob {
+    let second = syncline_rpc::OpenJob {
         job: "letters".parse().unwrap(),
         ..rig.order(0, 100, &rig.blob(&[1.0; 100]))
     };

@@ -8,11 +8,11 @@ use std::{
 
 use super::rig::{EPOCH, FIRST, Rig, SGD, UNIT, job, look};
 use safetensors::SafeTensors;
-use syncline_engine::rpc::{Collected, ShardFault};
 use syncline_ps::{
     PsError,
     wire::{Reply, Request},
 };
+use syncline_rpc::{Collected, ShardFault};
 use syncline_scheduler::ids::{EngineEpoch, Generation};
 
 #[test]

@@ -21,6 +21,8 @@ pub enum Compression {
     Int8,
     /// This share of the gradient: the largest values, each with its place.
     TopK(f32),
+    /// Each worker tries 8 bits once and keeps to what is faster over its own link.
+    Auto,
 }
 
 impl Compression {
@@ -43,6 +45,7 @@ impl std::fmt::Display for Compression {
             Self::Fp16 => f.write_str("fp16"),
             Self::Int8 => f.write_str("int8"),
             Self::TopK(share) => write!(f, "top-k:{share}"),
+            Self::Auto => f.write_str("auto"),
         }
     }
 }

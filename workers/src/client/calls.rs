@@ -6,12 +6,11 @@ use std::{
 };
 
 use serde::de::DeserializeOwned;
-use syncline_engine::{
-    rpc::{
-        CallError, CheckpointParts, ClientServiceClient, Collected, EngineFault, InactiveReason, JobRecord,
-        JobStream, StreamCursor, StreamEntry, within,
-    },
+use syncline_rpc::{
+    CallError, CheckpointParts, ClientServiceClient, Collected, EngineFault, InactiveReason, JobRecord,
+    JobStream, StreamCursor, StreamEntry,
     status::{EngineStatus, Entry, JobEvent, JobPhase, JobStatus, JobView, LiveWorker, MetricsPoint},
+    within,
 };
 use syncline_scheduler::{
     core::{BarrierExplanation, KeptExplanations, TaskExplanation},

@@ -7,8 +7,8 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use syncline_engine::input;
 use syncline_ps::{PsError, checkpoint_file::write_checkpoint_file, client::BlobClient};
+use syncline_rpc::input;
 use syncline_scheduler::{ids::JobId, spec::ResumeSpec};
 
 use super::{Client, FetchError};

@@ -1,7 +1,8 @@
 //! Why a call of a client failed.
 
-use syncline_engine::{
-    rpc::{CallError, EngineFault, InactiveReason, hello::HelloError},
+use syncline_rpc::{
+    CallError, EngineFault, InactiveReason,
+    hello::HelloError,
     status::{JobPhase, JobStatus, UnknownFields},
 };
 use syncline_scheduler::ids::JobId;

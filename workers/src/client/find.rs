@@ -8,10 +8,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use syncline_engine::{
-    rpc::{EngineAddresses, InvalidAddress, Token},
-    status::EngineStatus,
-};
+use syncline_rpc::{EngineAddresses, InvalidAddress, Token, status::EngineStatus};
 
 use super::{Client, ClientError, Patience};
 

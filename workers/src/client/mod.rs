@@ -17,7 +17,7 @@ mod weights;
 
 use std::sync::{Arc, atomic::AtomicBool};
 
-use syncline_engine::rpc::{ClientServiceClient, EngineAddresses, EngineLink, Token, hello::Role};
+use syncline_rpc::{ClientServiceClient, EngineAddresses, EngineLink, Token, hello::Role};
 
 #[cfg(feature = "train")]
 use crate::isolation::ModelHost;

@@ -47,7 +47,7 @@ impl Patience {
 mod tests {
     use std::io;
 
-    use syncline_engine::rpc::{CallError, EngineFault, InactiveReason, hello::HelloError};
+    use syncline_rpc::{CallError, EngineFault, InactiveReason, hello::HelloError};
 
     use super::*;
 

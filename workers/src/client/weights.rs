@@ -8,8 +8,8 @@ use std::{
 };
 
 use safetensors::{Dtype, SafeTensors};
-use syncline_engine::status::now_ms;
 use syncline_ps::{PsError, client::BlobClient};
+use syncline_rpc::status::now_ms;
 use syncline_scheduler::ids::JobId;
 use tokio::time::sleep;
 

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
-use syncline_engine::input;
+use syncline_rpc::input;
 
 use super::error::DataError;
 use super::remote;

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use syncline_engine::rpc::Token;
 use syncline_ps::{
     PsError,
     client::{Addresses, BlobClient, ValueClient},
 };
+use syncline_rpc::Token;
 use syncline_scheduler::tasks::{Arg, BlobValue, Bytes, MAX_INLINE_BYTES, NewTask};
 
 /// The first bytes of a blob: no other has the same.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, Serializer};
-use syncline_engine::rpc::{EngineAddresses, Token};
+use syncline_rpc::{EngineAddresses, Token};
 use syncline_scheduler::tasks::{Arg, Failure, FailureCause, TaskIndex, TaskOrder, TaskRef};
 
 use super::{

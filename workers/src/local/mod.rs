@@ -10,13 +10,12 @@ use std::{
 };
 
 use syncline_engine::{
-    folder,
-    rpc::Token,
     service::{Engine, EngineError, EngineHandle, EngineOptions, Limits},
     store::redacted,
 };
 use syncline_kit::{KitError, RedisOptions, RedisServer};
 use syncline_ps::{PsError, server};
+use syncline_rpc::{Token, folder};
 use syncline_runtime::{BackendError, Device, ExecOptions, Runtime};
 
 use crate::blocking;

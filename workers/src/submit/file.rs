@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, de::Error};
 use syncline_autodiff::{Loss, LossOptions};
-use syncline_engine::input;
+use syncline_rpc::input;
 use syncline_scheduler::spec::DataSpec;
 
 use super::{

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use syncline_autodiff::{AutodiffError, DeriveOptions, Loss, LossOptions, names_of, parse_forward, warnings};
-use syncline_engine::input;
+use syncline_rpc::input;
 
 use super::{
     SubmitError,

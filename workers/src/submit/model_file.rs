@@ -6,7 +6,7 @@ use std::{
 };
 
 use flate2::read::MultiGzDecoder;
-use syncline_engine::input;
+use syncline_rpc::input;
 
 use syncline_onnx::MAX_MODEL_BYTES;
 

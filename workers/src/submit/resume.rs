@@ -6,8 +6,8 @@ use std::{
     path::Path,
 };
 
-use syncline_engine::input;
 use syncline_ps::checkpoint_file::CheckpointAbout;
+use syncline_rpc::input;
 use syncline_scheduler::spec::{Layout, Optimizer, Parameter, ResumeSpec, TrainSpec};
 
 use super::SubmitError;

@@ -6,10 +6,10 @@ use std::{
     time::Duration,
 };
 
-use syncline_engine::rpc::{
+use syncline_kit::Device;
+use syncline_rpc::{
     OutageLogger, RegisterReply, WorkerHello, WorkerServiceClient, hello::Role, hostname, within,
 };
-use syncline_kit::Device;
 use syncline_runtime::Runtime;
 use syncline_scheduler::{
     core::Assignment,

@@ -1,9 +1,9 @@
 //! Why a task, or a whole worker, failed.
 
-use syncline_engine::rpc::{CallError, EngineFault};
 use syncline_kit::KitError;
 use syncline_onnx::OnnxError;
 use syncline_ps::PsError;
+use syncline_rpc::{CallError, EngineFault};
 use syncline_runtime::BackendError;
 use syncline_scheduler::core::Blame;
 

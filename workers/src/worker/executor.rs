@@ -10,11 +10,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_engine::rpc::{EngineFault, JobSetup, ShardFault};
 use syncline_ps::{
     PsError,
     client::{Addresses, CancelToken, ReadCondition},
 };
+use syncline_rpc::{EngineFault, JobSetup, ShardFault};
 use syncline_scheduler::{
     core::{Assignment, GradientUse, Outcome, TaskKey, Work},
     ids::{Generation, JobId, Superstep},

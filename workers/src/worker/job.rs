@@ -2,14 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use syncline_engine::rpc::Token;
 use syncline_ps::{
     PsError,
     client::{Addresses, BlobClient, CancelToken, ClientOptions, PullStats, PushStats, ShardSet},
+    codec::Codec,
     shard::{PushHeader, ReadCondition},
     transport::TransportChoice,
     wire::SessionKey,
 };
+use syncline_rpc::Token;
 use syncline_runtime::{ExecOptions, Executable, Runtime};
 use syncline_scheduler::{
     core::{GradientUse, Iterated, Outcome, TaskKey},
@@ -114,7 +115,11 @@ impl JobRun {
         let connect =
             || ShardSet::connect_with(&addresses, context.token.clone(), at, elements, options, cancel_token);
         let mut shards = timer.waiting(connect)?;
-        shards.compress_pushes(train.compression.into(), train.model.layout.trained_elements());
+        let trained = train.model.layout.trained_elements();
+        match Codec::of(train.compression) {
+            Some(codec) => shards.compress_pushes(codec, trained),
+            None => shards.compress_if_faster(trained),
+        }
         shards.set_tables(&train.model.layout);
         if let Some(area) = shards.gradient_area() {
             replicas.write_into(area, &params)?;

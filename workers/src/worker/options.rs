@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, thread};
 
-use syncline_engine::rpc::{EngineAddresses, Token};
 use syncline_kit::Device;
 use syncline_ps::transport::TransportChoice;
+use syncline_rpc::{EngineAddresses, Token};
 use syncline_runtime::{ExecOptions, Runtime};
 
 use super::{Throttle, WorkerError, machine_memory::machine_memory_bytes};

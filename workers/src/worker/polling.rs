@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use syncline_engine::rpc::{Activity, CallError, EngineFault, OrderCursor, OutageLogger, PollReply, within};
+use syncline_rpc::{Activity, CallError, EngineFault, OrderCursor, OutageLogger, PollReply, within};
 use syncline_scheduler::{core::Assignment, ids::EngineEpoch, tasks::Order};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};

@@ -10,11 +10,11 @@ use std::{
     time::Duration,
 };
 
-use syncline_engine::rpc::{
+use syncline_ps::PsError;
+use syncline_rpc::{
     CallError, EngineAddresses, EngineFault, EngineLink, JobSetup, RegisterReply, WorkerKey,
     WorkerServiceClient, within,
 };
-use syncline_ps::PsError;
 use syncline_scheduler::{
     core::{TaskKey, TaskReport},
     ids::{EngineEpoch, JobId},

@@ -8,15 +8,15 @@ use std::{
 };
 
 use syncline_autodiff::Loss;
-use syncline_engine::rpc::{
-    BarrierOrder, JobSetup, OpenJob, ShardClient, ShardRequest, ShardResponse, ShardState, Token, connect,
-    hello::Role,
-};
 use syncline_onnx::{ElementType, GraphBuilder};
 use syncline_ps::{
     client::{BlobClient, ReadCondition, ShardSet},
     server::{Handle, Options, Server},
     transport::TransportChoice,
+};
+use syncline_rpc::{
+    BarrierOrder, JobSetup, OpenJob, ShardClient, ShardRequest, ShardResponse, ShardState, Token, connect,
+    hello::Role,
 };
 use syncline_runtime::{ExecOptions, Runtime};
 use syncline_scheduler::{

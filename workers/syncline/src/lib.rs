@@ -37,18 +37,16 @@
 //! ```
 
 pub use syncline_autodiff::{Loss, LossOptions, Precision};
-pub use syncline_engine::{
-    rpc::{
-        CallError, Collected, EngineAddresses, EngineFault, InactiveReason, InvalidAddress, InvalidToken,
-        StreamCursor, Token,
-    },
+pub use syncline_onnx::ElementType;
+pub use syncline_ps::PsError;
+pub use syncline_rpc::{
+    CallError, Collected, EngineAddresses, EngineFault, InactiveReason, InvalidAddress, InvalidToken,
+    StreamCursor, Token,
     status::{
         EngineStatus, Entry, EventKind, JobEvent, JobPhase, JobStatus, JobView, LiveWorker, MemberState,
         MemberStatus, MetricsPoint, TaskCounts, UnknownFields,
     },
 };
-pub use syncline_onnx::ElementType;
-pub use syncline_ps::PsError;
 #[cfg(feature = "worker")]
 pub use syncline_runtime::Device;
 pub use syncline_scheduler::{

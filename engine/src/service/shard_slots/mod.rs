@@ -18,9 +18,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use syncline_rpc::{ReplicaRole, ShardHello, ShardPeer};
 use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
-
-use crate::rpc::{ReplicaRole, ShardHello, ShardPeer};
 
 /// How long a primary may be silent where a standby has all of its jobs. It announces itself twice a second; a failover too many
 /// costs a moment and loses nothing.

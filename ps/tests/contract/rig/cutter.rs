@@ -9,14 +9,14 @@ use std::{
     time::Duration,
 };
 
-use syncline_engine::rpc::{
-    ShardFault, Token,
-    hello::{self, Role},
-};
 use syncline_ps::{
     client::connect,
     transport::{Channel, Duplex, Memory, Socket, Transport, TransportChoice, connect_tcp},
     wire::{Reply, Request},
+};
+use syncline_rpc::{
+    ShardFault, Token,
+    hello::{self, Role},
 };
 
 /// Where one connection breaks.

@@ -11,16 +11,16 @@ use std::{
     time::Duration,
 };
 
-use syncline_engine::rpc::{
-    BarrierOrder, ClockRoster, ClosedBarrier, Collected, OpenJob, PushProgress, ShardClient, ShardFault,
-    ShardRequest, ShardResponse, ShardState, SnapshotFile, Token, connect, hello::Role,
-};
 use syncline_ps::{
     client::{BlobClient, CancelToken, ClientOptions, PushHeader, ShardSet, connect as connect_channel},
     codec::Codec,
     server::{Handle, Options, Server},
     transport::{Channel, TransportChoice},
     wire::SessionKey,
+};
+use syncline_rpc::{
+    BarrierOrder, ClockRoster, ClosedBarrier, Collected, OpenJob, PushProgress, ShardClient, ShardFault,
+    ShardRequest, ShardResponse, ShardState, SnapshotFile, Token, connect, hello::Role,
 };
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex, Superstep},

@@ -1,7 +1,7 @@
 //! A graph of calls becomes a job.
 
-use syncline_engine::rpc::within;
 use syncline_ps::client::Addresses;
+use syncline_rpc::within;
 use syncline_scheduler::{
     ids::JobId,
     tasks::{Arg, GraphReceipt, GraphSpec, MAX_INLINE_BYTES, NewTask, TaskIndex},

@@ -3,7 +3,7 @@
 use std::{any::type_name, time::Duration};
 
 use serde::de::DeserializeOwned;
-use syncline_engine::rpc::within;
+use syncline_rpc::within;
 use syncline_scheduler::{
     ids::JobId,
     tasks::{TaskIndex, TaskState, Value},

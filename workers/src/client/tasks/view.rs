@@ -1,6 +1,6 @@
 //! Tasks as people and programs look at them, and as people hold them up.
 
-use syncline_engine::rpc::within;
+use syncline_rpc::within;
 use syncline_scheduler::{
     ids::JobId,
     tasks::{TaskIndex, TaskQuery, TaskView},

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use syncline_engine::input;
+use syncline_rpc::input;
 
 use super::super::array::{Array, Numbers};
 use super::super::error::DataError;

@@ -11,8 +11,8 @@ use std::{
     time::Duration,
 };
 
-use syncline_engine::rpc::{EngineAddresses, ShardFault, Token};
 use syncline_ps::PsError;
+use syncline_rpc::{EngineAddresses, ShardFault, Token};
 use syncline_scheduler::tasks::{
     Attempts, BlobValue, Bytes, FailureCause, FunctionId, MAX_INLINE_BYTES, Order, OrderArg, OrderGroup,
     Outcome, ReportGroup, Spawned, TaskEnd, TaskIndex, TaskOrder, Value,

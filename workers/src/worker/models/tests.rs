@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, sync::OnceLock, thread};
 
-use syncline_engine::rpc::ShardFault;
 use syncline_onnx::{ElementType, GraphBuilder, ModelProto, attr_int};
+use syncline_rpc::ShardFault;
 
 use super::*;
 

@@ -6,11 +6,11 @@ use std::{
     sync::{Arc, Mutex, mpsc},
 };
 
-use syncline_engine::rpc::{
+use syncline_ps::PsError;
+use syncline_rpc::{
     EngineAddresses, JobSetup, RegisterReply, Token, WorkerHello, WorkerKey, WorkerService,
     WorkerServiceClient, accept, answer_calls, channel, hello::Role,
 };
-use syncline_ps::PsError;
 use syncline_scheduler::{
     core::TaskReport,
     ids::{Incarnation, JobId},

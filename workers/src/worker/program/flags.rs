@@ -2,9 +2,9 @@
 
 use std::{env, ffi::OsString, path::PathBuf};
 
-use syncline_engine::rpc::EngineAddresses;
 use syncline_kit::Device;
 use syncline_ps::transport::TransportChoice;
+use syncline_rpc::EngineAddresses;
 use syncline_scheduler::tasks::MemorySize;
 
 use crate::{

@@ -1,7 +1,7 @@
 //! The network between a worker and the engines, which can be cut: what is sent then waits, as packets do that are sent again,
 //! and nobody hears that it is cut. What comes late comes all the same.
 
-use syncline_engine::rpc::EngineAddresses;
+use syncline_rpc::EngineAddresses;
 use tokio::{
     io::{self, AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},

@@ -6,7 +6,7 @@ use std::{
 };
 
 use syncline::PreparedTraining;
-use syncline_engine::rpc::EngineFault;
+use syncline_rpc::EngineFault;
 use syncline_scheduler::ids::JobId;
 use syncline_workers::{
     client::{Client, ClientError, FetchError, TaskError},

@@ -1,11 +1,8 @@
 //! What runs: engine, shards, workers, Redis.
 
-use syncline_engine::{
-    rpc::EngineAddresses,
-    status::EngineStatus,
-    store::{RedisStore, StoreError, redacted},
-};
+use syncline_engine::store::{RedisStore, StoreError, redacted};
 use syncline_ps::transport::TransportChoice;
+use syncline_rpc::{EngineAddresses, status::EngineStatus};
 use syncline_workers::client::{Client, Cluster};
 
 use super::{DoctorArgs, Exit, Finding, transports};

@@ -8,8 +8,8 @@ use std::{
     process::Command,
 };
 
-use syncline_engine::folder;
 use syncline_kit::{Device, Found, KitError};
+use syncline_rpc::folder;
 use syncline_workers::client::{load_token, state_dir, token_file};
 
 use super::{Exit, Finding};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use syncline_engine::rpc::Token;
 use syncline_ps::{client, transport::TransportChoice};
+use syncline_rpc::Token;
 use syncline_workers::{blocking, client::Client};
 
 use super::{Exit, Finding};

@@ -1,7 +1,7 @@
 //! The lines of an export.
 
 use serde::{Deserialize, Serialize};
-use syncline_engine::rpc::{JobRecord, StreamEntry};
+use syncline_rpc::{JobRecord, StreamEntry};
 use syncline_scheduler::{
     core::{BarrierExplanation, TaskExplanation},
     ids::JobId,

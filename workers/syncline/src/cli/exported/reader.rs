@@ -8,8 +8,8 @@ use std::{
 };
 
 use serde::de::DeserializeOwned;
-use syncline_engine::{
-    rpc::StreamCursor,
+use syncline_rpc::{
+    StreamCursor,
     status::{Entry, JobEvent, JobView},
 };
 use syncline_scheduler::{
@@ -244,7 +244,7 @@ impl Iterator for Lines<'_> {
 mod tests {
     use std::fs;
 
-    use syncline_engine::rpc::JobRecord;
+    use syncline_rpc::JobRecord;
     use tempfile::TempDir;
 
     use super::*;

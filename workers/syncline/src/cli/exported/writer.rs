@@ -6,7 +6,7 @@ use std::{
 };
 
 use serde::Serialize;
-use syncline_engine::input;
+use syncline_rpc::input;
 use syncline_scheduler::ids::JobId;
 use tempfile::NamedTempFile;
 

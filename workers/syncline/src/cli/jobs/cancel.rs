@@ -1,6 +1,6 @@
 //! `syncline cancel`: ends a job, and waits until it is over.
 
-use syncline_engine::status::JobPhase;
+use syncline_rpc::status::JobPhase;
 use syncline_scheduler::ids::JobId;
 use syncline_workers::client::{Cancellation, Client, ClientError};
 

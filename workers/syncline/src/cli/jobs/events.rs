@@ -2,8 +2,8 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use syncline_engine::{
-    rpc::StreamCursor,
+use syncline_rpc::{
+    StreamCursor,
     status::{Entry, JobEvent},
 };
 use syncline_scheduler::ids::JobId;

@@ -1,6 +1,6 @@
 //! `syncline explain`: why a task waits, and why there is a barrier.
 
-use syncline_engine::status::JobStatus;
+use syncline_rpc::status::JobStatus;
 use syncline_scheduler::{
     core::{BarrierExplanation, TaskExplanation, WorkerExplanation},
     graph::TaskId,

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-use syncline_engine::{
-    rpc::JobStream,
+use syncline_rpc::{
+    JobStream,
     status::{JobPhase, JobView, now_ms},
 };
 use syncline_scheduler::{

@@ -1,6 +1,6 @@
 //! `syncline jobs`: all jobs in a table.
 
-use syncline_engine::status::{JobStatus, now_ms};
+use syncline_rpc::status::{JobStatus, now_ms};
 use syncline_workers::client::Client;
 
 use crate::cli::{

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use syncline_engine::{
-    rpc::StreamCursor,
+use syncline_rpc::{
+    StreamCursor,
     status::{Entry, JobEvent, JobView, now_ms},
 };
 use syncline_scheduler::{

@@ -3,7 +3,7 @@
 use std::{env, path::PathBuf, str::FromStr};
 
 use serde_json::json;
-use syncline_engine::rpc::EngineFault;
+use syncline_rpc::EngineFault;
 use syncline_scheduler::ids::JobId;
 use syncline_workers::{
     blocking,

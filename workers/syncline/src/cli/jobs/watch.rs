@@ -6,7 +6,7 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
-use syncline_engine::status::{JobView, now_ms};
+use syncline_rpc::status::{JobView, now_ms};
 use syncline_scheduler::ids::JobId;
 use syncline_workers::client::{Client, ClientError};
 

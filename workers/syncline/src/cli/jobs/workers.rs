@@ -1,6 +1,6 @@
 //! `syncline workers`: all live workers in a table.
 
-use syncline_engine::status::LiveWorker;
+use syncline_rpc::status::LiveWorker;
 use syncline_workers::client::Client;
 
 use crate::cli::{ConnectionArgs, Failure, block_on, log_as_command, print, print_json, say, table};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use syncline_engine::status::{JobPhase, JobStatus};
+use syncline_rpc::status::{JobPhase, JobStatus};
 use syncline_scheduler::ids::JobId;
 use syncline_workers::{client::Client, export::fill};
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use syncline_autodiff::{DeriveOptions, Loss, LossOptions, names_of};
-use syncline_engine::input;
+use syncline_rpc::input;
 
 use super::read;
 use crate::cli::Failure;

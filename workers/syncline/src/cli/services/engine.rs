@@ -2,10 +2,8 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use syncline_engine::{
-    rpc::hostname,
-    service::{Engine, EngineOptions, Limits},
-};
+use syncline_engine::service::{Engine, EngineOptions, Limits};
+use syncline_rpc::hostname;
 
 use crate::cli::{
     CliError, Failure, TokenArgs, block_on_one_thread, check_open_bind, listen_for_stop, log_as_service,

@@ -12,15 +12,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_engine::{
-    folder,
-    rpc::{EngineAddresses, Token},
-};
 pub use syncline_ps::shard::ShardPosition;
 use syncline_ps::{
     PsError,
     server::{Options, Server},
 };
+use syncline_rpc::{EngineAddresses, Token, folder};
 use tokio::{
     runtime,
     signal::unix::{SignalKind, signal},

@@ -2,7 +2,7 @@
 
 use std::{env, path::PathBuf};
 
-use syncline_engine::rpc::EngineAddresses;
+use syncline_rpc::EngineAddresses;
 use syncline_workers::client::{Cluster, RunningCluster, state_dir};
 
 use crate::cli::Failure;

@@ -1,9 +1,7 @@
 //! A job and its workers in words.
 
-use syncline_engine::{
-    status::{JobPhase, JobStatus, JobView, MemberState, MemberStatus},
-    store::keys::JobKeys,
-};
+use syncline_engine::store::keys::JobKeys;
+use syncline_rpc::status::{JobPhase, JobStatus, JobView, MemberState, MemberStatus};
 
 use super::describe_tasks;
 use crate::cli::table;

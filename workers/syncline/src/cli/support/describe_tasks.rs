@@ -1,6 +1,6 @@
 //! A job of general tasks in words.
 
-use syncline_engine::status::{JobStatus, TaskCounts};
+use syncline_rpc::status::{JobStatus, TaskCounts};
 use syncline_scheduler::tasks::TaskState;
 
 use super::describe::{Line, lived_ms};

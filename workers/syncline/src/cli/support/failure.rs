@@ -182,7 +182,7 @@ pub fn refuse_usage(
 
 #[cfg(test)]
 mod tests {
-    use syncline_engine::rpc::{CallError, hello::HelloError};
+    use syncline_rpc::{CallError, hello::HelloError};
     use syncline_workers::client::ClientError;
 
     use super::*;

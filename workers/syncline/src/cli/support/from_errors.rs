@@ -1,14 +1,11 @@
 //! How a command ends that met an error of a library: the exit code and the hint.
 
 use syncline_autodiff::AutodiffError;
-use syncline_engine::{
-    rpc::{EngineFault, InactiveReason},
-    service::EngineError,
-    store::StoreError,
-};
+use syncline_engine::{service::EngineError, store::StoreError};
 use syncline_kit::KitError;
 use syncline_onnx::OnnxError;
 use syncline_ps::PsError;
+use syncline_rpc::{EngineFault, InactiveReason};
 use syncline_runtime::BackendError;
 use syncline_workers::{
     client::{ClientError, FetchError, FindError, TaskError},

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use syncline_engine::{folder, rpc::Token};
+use syncline_rpc::{Token, folder};
 use syncline_workers::client::{FindError, load_token, state_dir, token_file};
 
 use crate::cli::{CliError, Failure};

@@ -12,9 +12,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_engine::rpc::{EngineAddresses, Token};
 use syncline_kit::{RedisOptions, RedisServer};
 use syncline_ps::transport::TransportChoice;
+use syncline_rpc::{EngineAddresses, Token};
 use syncline_workers::{
     blocking,
     client::{Client, token_file},

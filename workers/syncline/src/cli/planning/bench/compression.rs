@@ -10,14 +10,16 @@ use crate::cli::{Failure, print, print_json};
 
 /// The first one touches memory that nobody has touched.
 const WARM_ROUNDS: usize = 1;
-const ALL: &str = "none,bf16,fp16,int8,top-k:0.1,top-k:0.01";
+/// Pushes after which `auto` has decided.
+const TRIAL_PUSHES: usize = 20;
+const ALL: &str = "none,bf16,fp16,int8,top-k:0.1,top-k:0.01,auto";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct CompressionArgs {
     /// Speed of the link between worker and shard, each way, in units of 1,000,000 bits per second; without it, the machine's
     #[arg(long, value_name = "MBIT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     link_mbit: Option<u32>,
-    /// How gradients travel: none, bf16, fp16, int8, top-k:SHARE
+    /// How gradients travel: none, bf16, fp16, int8, top-k:SHARE, auto
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = ALL, value_parser = one)]
     compression: Vec<Compression>,
     /// Size of the gradient, in units of 1,000,000 bytes
@@ -38,8 +40,12 @@ fn one(text: &str) -> Result<Compression, String> {
         ("bf16", _) => Ok(Compression::Bf16),
         ("fp16", _) => Ok(Compression::Fp16),
         ("int8", _) => Ok(Compression::Int8),
+        ("auto", _) => Ok(Compression::Auto),
         (_, Some(Ok(share))) if share > 0.0 && share <= 0.5 => Ok(Compression::TopK(share)),
-        _ => Err("name one of none, bf16, fp16, int8 and top-k:SHARE, such as top-k:0.01, up to 0.5".into()),
+        _ => {
+            Err("name one of none, bf16, fp16, int8, auto and top-k:SHARE, such as top-k:0.01, up to 0.5"
+                .into())
+        }
     }
 }
 
@@ -73,7 +79,9 @@ pub(super) fn compression(args: &CompressionArgs) -> Result<(), Failure> {
     let mut values = vec![0.0; elements];
     let gradient = noise(elements);
     let lane = |compression: &Compression| -> Result<CompressionRun, Failure> {
-        let path = TensorPath::start_over_link(&values, args.link_mbit, *compression)?;
+        let mut path = TensorPath::start_over_link(&values, args.link_mbit, *compression)?;
+        let tried = if *compression == Compression::Auto { TRIAL_PUSHES } else { 0 };
+        (0..tried).try_for_each(|_| path.push(&[&gradient]).map(drop))?;
         Ok(CompressionRun { compression: *compression, path, bytes: 0, times_ms: Vec::new() })
     };
     let mut lanes = args.compression.iter().map(lane).collect::<Result<Vec<_>, _>>()?;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use serde::Serialize;
-use syncline_engine::status::JobStatus;
+use syncline_rpc::status::JobStatus;
 use syncline_workers::functions::{CallOptions, TaskGraph};
 
 use super::{

@@ -9,17 +9,16 @@ use std::{
     time::Duration,
 };
 
-use syncline_engine::rpc::{
-    OpenJob, ShardClient, ShardRequest, ShardResponse, Token, connect, hello::Role, within,
-};
 use syncline_ps::{
     PsError,
     client::{BlobClient, CancelToken, ClientOptions, GradientArea, PushHeader, ReadCondition, ShardSet},
+    codec::Codec,
     rows::RowSelection,
     server::{Handle, Options, Server},
     transport::{Transport, TransportChoice},
     wire::SessionKey,
 };
+use syncline_rpc::{OpenJob, ShardClient, ShardRequest, ShardResponse, Token, connect, hello::Role, within};
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex},
     spec::{Compression, Layout, Optimizer, Parameter},
@@ -85,7 +84,10 @@ impl TensorPath {
     ) -> Result<Self, Failure> {
         let link = |address| SlowLink::start(address, mbit).map(Some);
         let mut path = Self::start_through(values, TransportChoice::Only(Transport::Tcp), link)?;
-        path.shards.compress_pushes(compression.into(), values.len() as u64);
+        match Codec::of(compression) {
+            Some(codec) => path.shards.compress_pushes(codec, values.len() as u64),
+            None => path.shards.compress_if_faster(values.len() as u64),
+        }
         Ok(path)
     }
 

@@ -1,7 +1,7 @@
 //! From flags and a TOML file to the workers of a simulation.
 
 use serde::Deserialize;
-use syncline_engine::input;
+use syncline_rpc::input;
 use syncline_scheduler::{
     sim::{Burst, WorkerModel},
     spec::PolicySpec,

@@ -26,7 +26,7 @@ use children::Children;
 use native::Native;
 use startup::Started;
 use state_dir::StateDir;
-use syncline_engine::rpc::EngineAddresses;
+use syncline_rpc::EngineAddresses;
 use syncline_workers::{client::RunningCluster, process::INTERRUPTED};
 
 use crate::cli::{

@@ -6,8 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use syncline_engine::rpc::EngineAddresses;
 use syncline_kit::Device;
+use syncline_rpc::EngineAddresses;
 use syncline_workers::worker::machine_memory_bytes;
 
 use super::{

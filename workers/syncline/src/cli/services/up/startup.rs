@@ -9,10 +9,8 @@ use std::{
 
 use tokio::{sync::mpsc, time::sleep};
 
-use syncline_engine::{
-    rpc::{EngineAddresses, Token},
-    service::EngineError,
-};
+use syncline_engine::service::EngineError;
+use syncline_rpc::{EngineAddresses, Token};
 use syncline_workers::client::{Client, Cluster, FindError, RunningCluster};
 
 use super::{

@@ -12,7 +12,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use syncline_engine::folder;
+use syncline_rpc::folder;
 use syncline_workers::client::{RunningCluster, token_file};
 
 use crate::cli::CliError;

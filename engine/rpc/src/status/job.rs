@@ -7,7 +7,7 @@ use super::{
     TaskCounts,
     text::{self, UnknownFields},
 };
-use crate::rpc::JobFields;
+use crate::JobFields;
 
 /// Where a job stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

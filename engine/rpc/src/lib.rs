@@ -1,4 +1,5 @@
-//! Remote calls: greeting, codec, connections, and the services.
+//! What those need that talk to an engine, without the engine and without Redis: greeting, connections, the services with their
+//! messages, and what these say of jobs and workers as types ([`status`]).
 
 mod addresses;
 mod client;
@@ -6,14 +7,17 @@ mod codec;
 mod connection;
 mod dialer;
 mod engine_link;
+pub mod folder;
 mod guarded;
 pub mod hello;
+pub mod input;
 mod leader_hint;
 mod outage_logger;
 mod reconnecting;
 mod refusals;
 mod shard;
 mod shard_registry;
+pub mod status;
 mod token;
 mod worker;
 

@@ -10,7 +10,7 @@ use super::{
     job::{JobPhase, JobStatus},
     text::UnknownFields,
 };
-use crate::rpc::JobRecord;
+use crate::JobRecord;
 
 /// One job with the workers that take part in it, or did.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -156,7 +156,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::rpc::JobFields;
+    use crate::JobFields;
 
     fn record(fields: &[(&str, &str)], worker: &str) -> JobRecord {
         let job: JobFields =

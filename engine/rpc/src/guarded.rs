@@ -42,7 +42,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::rpc::{
+    use crate::{
         CallError, Reconnecting, ShardClient, ShardRequest, ShardResponse, Token, accept, answer_calls,
         channel, connect, hello::Role, within,
     };

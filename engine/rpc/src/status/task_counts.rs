@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use syncline_scheduler::tasks::TaskState;
 
 use super::text::{self, UnknownFields};
-use crate::rpc::JobFields;
+use crate::JobFields;
 
 /// General tasks of one job, by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

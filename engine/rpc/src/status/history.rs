@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use syncline_scheduler::ids::{Incarnation, JobId, as_text};
 
 use super::text::{self, UnknownFields, parsed_option, printed_option};
-use crate::rpc::{StreamCursor, StreamEntry};
+use crate::{StreamCursor, StreamEntry};
 
 /// One entry of a stream, with the position from which the next ones are read.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -196,7 +196,7 @@ mod tests {
     /// Every word in the paragraph of docs/redis-schema.md that stands for an event.
     #[test]
     fn every_event_that_the_documents_name_can_be_read() {
-        let page = include_str!("../../../docs/redis-schema.md");
+        let page = include_str!("../../../../docs/redis-schema.md");
         let from = page.find("### `syncline:{JOB}:events`").unwrap();
         let paragraph = &page[from..from + page[from..].find("### `syncline:{JOB}:barriers`").unwrap()];
         let fields =

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error};
 use syncline_scheduler::ids::{EngineEpoch, Incarnation, as_text};
 
 use super::text::{self, UnknownFields, parsed_option, printed_option};
-use crate::rpc::WorkerFields;
+use crate::WorkerFields;
 
 /// One worker that is connected, whether it works on a job or not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
