@@ -35,6 +35,7 @@ fn well_formed() -> Vec<Vec<u8>> {
         Request::Pull {
             session: session.clone(),
             condition: ReadCondition::Version { closed: 3, min_clock: 1 },
+            codec,
         },
         Request::PushRows { session: session.clone(), seq: 3, first_chunk: 0, header: HEADER },
         Request::PullRows { session: session.clone(), condition: ReadCondition::version(1) },

@@ -16,6 +16,7 @@ mod pausing;
 mod queue_limit;
 mod resources;
 mod simulator;
+mod skipping;
 mod stepping;
 mod task_model;
 mod training_slots;

@@ -186,7 +186,7 @@ async fn a_table_that_all_of_is_read_trains_as_a_whole_and_is_refused_by_name() 
     };
     type Change = fn(&mut Settings);
     #[rustfmt::skip]
-    let cases: [(bool, Change, &str); 7] = [
+    let cases: [(bool, Change, &str); 8] = [
         (true,  |s| s.sparse = vec!["items.weight".into()],                                        "E264"),
         (true,  |s| s.sparse = vec!["items.bias".into()],                                          "E264"),
         (false, |s| s.sparse = vec!["head.weight".into()],                                         "E264"),
@@ -194,6 +194,7 @@ async fn a_table_that_all_of_is_read_trains_as_a_whole_and_is_refused_by_name() 
         (false, |s| s.sparse = vec!["nothing.*".into()],                                           "E317"),
         (false, |s| { s.sparse = all(); s.policy = "local-sgd:4".parse().unwrap() },               "E027"),
         (false, |s| { s.sparse = all(); s.compression = syncline_scheduler::spec::Compression::Bf16 }, "E027"),
+        (false, |s| { s.sparse = all(); s.pull_compression = syncline_scheduler::spec::PullCompression::Fp16 }, "E027"),
     ];
     for (tied, change, code) in cases {
         let error = refused(tied, change).to_string();

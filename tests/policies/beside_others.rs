@@ -51,9 +51,10 @@ mod compressed {
 
     learns! {
         asp_learns_from_the_largest_of_gradients: "asp", 0.03, "{ top-k = 0.1 }";
-        bsp_learns_from_gradients_in_eight_bits: "bsp", 0.1, "'int8'";
-        elastic_bsp_learns_from_gradients_in_sixteen_bits: "elastic-bsp:15", 0.03, "'fp16'";
+        bsp_learns_from_gradients_in_eight_bits: "bsp", 0.1, "'int8'\npull_compression = 'fp16'";
+        elastic_bsp_learns_from_gradients_in_sixteen_bits: "elastic-bsp:15", 0.03, "'fp16'\npull_compression = 'bf16'";
         lb_bsp_learns_from_gradients_in_bfloat16: "lb-bsp", 0.1, "'bf16'";
-        local_sgd_learns_from_changes_in_eight_bits: "local-sgd:4", 0.1, "'int8'";
+        local_sgd_learns_from_changes_in_eight_bits: "local-sgd:4", 0.1, "'int8'\npull_compression = 'fp16'";
+        ssp_learns_while_each_worker_finds_out_whether_to_compress: "ssp:3", 0.03, "'auto'";
     }
 }

@@ -74,8 +74,11 @@ async fn train_beside_others(policy: &str, learning_rate: f32, compression: &str
 
 async fn train(policy: &str, learning_rate: f32, compression: &str) -> Trained {
     let mut cluster = Cluster::start(2, 0, "").await;
+    // What is compressed is so for a network.
+    let transport = if compression == "'none'" { "auto" } else { "tcp" };
     for (i, step_ms) in STEP_MS.iter().enumerate() {
-        let worker = cluster.spawn_worker(&format!("--name w{i} --step-ms {step_ms}"));
+        let about = format!("--name w{i} --step-ms {step_ms} --transport {transport}");
+        let worker = cluster.spawn_worker(&about);
         cluster.workers.push(worker);
     }
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples").canonicalize().unwrap();

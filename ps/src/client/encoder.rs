@@ -70,6 +70,11 @@ impl PushEncoder {
         self.next_codec = codec;
     }
 
+    /// Whether nothing was encoded yet, so that nothing is kept back.
+    pub(super) fn is_unused(&self) -> bool {
+        self.acknowledged == 0 && self.on_its_way.is_none()
+    }
+
     /// Whether it has nothing more to do: pushes go as they are, and nothing is kept back.
     pub(super) fn is_through(&self) -> bool {
         self.codec == Codec::Plain && self.next_codec == Codec::Plain && self.on_its_way.is_none()

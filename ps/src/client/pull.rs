@@ -1,12 +1,15 @@
 //! Pulling the parameters from all shards, straight into the caller's buffer.
 
-use std::time::Instant;
+use std::{mem, time::Instant};
+
+use syncline_rpc::ShardFault;
 
 use super::{LinkError, ShardSet, lending::LentValues, retry::RetryBudget, unexpected_reply};
 use crate::{
     PsError,
+    codec::{ChunkedRange, Codec, CodecFault},
     rows::RowSelection,
-    shard::ReadCondition,
+    shard::{CHUNK_ELEMENTS, ReadCondition},
     wire::{Reply, Request, WireError},
 };
 
@@ -136,11 +139,16 @@ impl ShardSet {
             }
             for (index, part) in parts.iter_mut().enumerate() {
                 let step = match *part {
-                    PullState::Requested => self.pull_answer(index, wanted.rows),
+                    PullState::Requested => self.pull_answer(index, wanted),
                     PullState::Reading { got, at } => {
                         let range = self.part(index, wanted.rows);
                         let into = &mut into[range.start as usize..range.end as usize];
-                        self.read_turn(index, got, at, bytemuck::cast_slice_mut(into))
+                        match self.pull_codec(wanted.condition) {
+                            codec if codec != Codec::Plain && wanted.rows.is_none() => {
+                                self.read_encoded_turn(index, got, at, codec, into)
+                            }
+                            _ => self.read_turn(index, got, at, bytemuck::cast_slice_mut(into)),
+                        }
                     }
                     PullState::NotRequested | PullState::Done(_) => continue,
                 };
@@ -175,11 +183,12 @@ impl ShardSet {
 
     pub(super) fn request_pull(&mut self, index: usize, wanted: PullRequest<'_>) -> Result<(), LinkError> {
         let (session, condition) = (self.session.clone(), wanted.condition);
+        let codec = self.pull_codec(condition);
         // The shard takes back what it had lent when it reads this, whatever it answers.
         self.conns[index].lent = None;
         let (link, _) = self.link(index)?;
         match wanted.rows {
-            None => link.ask(&Request::Pull { session, condition })?,
+            None => link.ask(&Request::Pull { session, condition, codec })?,
             Some(rows) => {
                 let mut body = Vec::with_capacity(rows.bytes() as usize);
                 rows.encode(&mut body);
@@ -190,13 +199,26 @@ impl ShardSet {
         Ok(())
     }
 
-    fn pull_answer(&mut self, index: usize, rows: Option<&RowSelection>) -> Result<PullState, LinkError> {
+    /// How the values of a pull travel: what people look at, which is pinned, is always exact.
+    fn pull_codec(&self, condition: ReadCondition) -> Codec {
+        match condition {
+            ReadCondition::Version { .. } => self.pull_codec,
+            ReadCondition::Pinned(_) => Codec::Plain,
+        }
+    }
+
+    fn pull_answer(&mut self, index: usize, wanted: PullRequest<'_>) -> Result<PullState, LinkError> {
+        let PullRequest { condition, rows } = wanted;
         let (range, silence) = (self.part(index, rows), self.options.silence_limit);
+        let expected = match (rows, self.pull_codec(condition)) {
+            (None, codec) if codec != Codec::Plain => self.chunked(index).bytes_from(codec, 0),
+            _ => range.len() * 4,
+        };
         let (link, _) = self.link(index)?;
         // The version may take as long as the slowest worker; a shard that waits for it says so.
         link.set_read_timeout(Some(silence))?;
         match link.answer()? {
-            (Reply::Pulled { version, pushes, waited_us }, body) if body == range.len() * 4 => {
+            (Reply::Pulled { version, pushes, waited_us }, body) if body == expected => {
                 Ok(PullState::Reading { got: Answer { version, pushes, waited_us, round_version: 0 }, at: 0 })
             }
             (Reply::Lent { version, pushes, waited_us, round_version, slot }, 0) if rows.is_none() => {
@@ -229,6 +251,42 @@ impl ShardSet {
         if until < bytes.len() {
             return Ok(PullState::Reading { got, at: until });
         }
+        self.read_end(index, got)
+    }
+
+    /// Reads one chunk, the `at`th, or all that are left of an only shard.
+    fn read_encoded_turn(
+        &mut self,
+        index: usize,
+        got: Answer,
+        at: usize,
+        codec: Codec,
+        into: &mut [f32],
+    ) -> Result<PullState, LinkError> {
+        let (cut, alone) = (self.chunked(index), self.conns.len() == 1);
+        let (first, count) = (at as u32, cut.count());
+        let until = if alone { count } else { (first + 1).min(count) };
+        let mut bytes = mem::take(&mut self.encoded);
+        for chunk in first..until {
+            let (trained, buffers) = cut.chunk(chunk);
+            bytes.resize(codec.chunk_bytes(trained, buffers), 0);
+            self.link(index)?.0.read_body(&mut bytes)?;
+            let values = &mut into[chunk as usize * CHUNK_ELEMENTS..][..trained + buffers];
+            codec.decode(&bytes, trained, values).map_err(not_for_16_bits)?;
+        }
+        self.encoded = bytes;
+        if until < count {
+            return Ok(PullState::Reading { got, at: until as usize });
+        }
+        self.read_end(index, got)
+    }
+
+    fn chunked(&self, index: usize) -> ChunkedRange {
+        ChunkedRange::new(self.conns[index].range, self.pull_trained)
+    }
+
+    fn read_end(&mut self, index: usize, got: Answer) -> Result<PullState, LinkError> {
+        let (link, _) = self.link(index)?;
         let end = link.answer()?;
         self.conns[index].requested = None;
         match end {
@@ -240,4 +298,10 @@ impl ShardSet {
             (reply, _) => Err(unexpected_reply(&reply)),
         }
     }
+}
+
+/// The parameters themselves are not finite: no other connection would mend that.
+fn not_for_16_bits(fault: CodecFault) -> LinkError {
+    let what = format!("the parameters cannot be sent in fewer bytes: {fault}");
+    LinkError::Fault(ShardFault::Invalid { what })
 }

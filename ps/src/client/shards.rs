@@ -63,6 +63,12 @@ pub struct ShardSet {
     pub(super) conns: Vec<ShardConn>,
     pub(super) options: ClientOptions,
     pub(super) cancel_token: CancelToken,
+    /// How parameters are pulled.
+    pub(super) pull_codec: Codec,
+    /// Elements of the whole job that the optimizer moves, where pulls are compressed.
+    pub(super) pull_trained: u64,
+    /// One chunk as it travels; empty until one comes.
+    pub(super) encoded: Vec<u8>,
     /// Where it is measured whether to compress.
     trial: Option<CodecTrial>,
     /// Where only rows of some parameters travel.
@@ -128,6 +134,9 @@ impl ShardSet {
             conns,
             options,
             cancel_token,
+            pull_codec: Codec::Plain,
+            pull_trained: elements,
+            encoded: Vec::new(),
             trial: None,
             tables: None,
             area: OnceLock::new(),
@@ -148,12 +157,20 @@ impl ShardSet {
     pub fn compress_pushes(&mut self, codec: Codec, trained: u64) {
         self.trial = None;
         for conn in &mut self.conns {
+            conn.encoder.take_if(|encoder| encoder.is_unused());
             match &mut conn.encoder {
                 Some(encoder) => encoder.set_next_codec(codec),
                 None if codec == Codec::Plain => {}
                 None => conn.encoder = Some(PushEncoder::new(codec, conn.range, trained)),
             }
         }
+    }
+
+    /// Pulls parameters in fewer bytes from here on, where they travel and are not lent; of what is pinned always every bit.
+    /// `trained`: how many elements the optimizer moves; those behind come as they are.
+    pub fn compress_pulls(&mut self, codec: Codec, trained: u64) {
+        self.drop_requested();
+        (self.pull_codec, self.pull_trained) = (codec, trained);
     }
 
     /// Compresses pushes where that is worth it: measures some as they are, and, over TCP and where they take a tenth of the

@@ -24,7 +24,7 @@ mod int8;
 mod tests;
 mod top_k;
 
-use syncline_scheduler::spec::Compression;
+use syncline_scheduler::spec::{Compression, PullCompression};
 
 pub use chunks::ChunkedRange;
 
@@ -96,6 +96,15 @@ impl Codec {
                 Some(Self::TopK { of_full_chunk: kept.clamp(1, CHUNK_ELEMENTS as u32) })
             }
             Compression::Auto => None,
+        }
+    }
+
+    /// What a job's setting says of pulls.
+    pub fn of_pulls(setting: PullCompression) -> Self {
+        match setting {
+            PullCompression::None => Self::Plain,
+            PullCompression::Bf16 => Self::Bf16,
+            PullCompression::Fp16 => Self::Fp16,
         }
     }
 

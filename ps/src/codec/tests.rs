@@ -243,8 +243,8 @@ fn noise_decodes_to_finite_numbers_or_is_refused() {
 
 #[test]
 fn a_share_of_the_setting_is_a_count_of_a_full_chunk() {
-    let kept = |share| match Codec::from(Compression::TopK(share)) {
-        Codec::TopK { of_full_chunk } => of_full_chunk,
+    let kept = |share| match Codec::of(Compression::TopK(share)) {
+        Some(Codec::TopK { of_full_chunk }) => of_full_chunk,
         other => unreachable!("{other:?}"),
     };
     assert_eq!([1e-9, 0.5, 0.25].map(kept), [1, 32_768, 16_384]);

@@ -36,6 +36,13 @@ impl<'a, D: Duplex> Connection<'a, D> {
         self.duplex.write_all(&self.out)
     }
 
+    /// Sends the first elements of [`Connection::chunk`], of which `trained` are no buffers, in fewer bytes.
+    pub fn send_encoded(&mut self, codec: Codec, trained: usize, buffers: usize) -> io::Result<()> {
+        self.encoded.resize(codec.chunk_bytes(trained, buffers), 0);
+        codec.encode(&mut self.chunk[..trained + buffers], trained, &mut self.encoded);
+        self.duplex.write_all(&self.encoded)
+    }
+
     /// Sends an answer that the kernel may hold back until its body follows.
     pub fn reply_corked(&mut self, reply: &Reply, body: u64) -> io::Result<()> {
         reply.encode(body, &mut self.out);

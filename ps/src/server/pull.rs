@@ -8,7 +8,8 @@ use std::{
 
 use super::connection::Connection;
 use crate::{
-    shard::{JobShard, JobTable, ReadCondition, ReadGrant},
+    codec::Codec,
+    shard::{CHUNK_ELEMENTS, JobShard, JobTable, ReadCondition, ReadGrant},
     transport::Duplex,
     wire::{Reply, SessionKey},
 };
@@ -46,6 +47,7 @@ pub(super) fn serve<D: Duplex>(
     connection: &mut Connection<'_, D>,
     session: &SessionKey,
     condition: ReadCondition,
+    codec: Codec,
 ) -> io::Result<()> {
     let mut presence = PresenceCheck::default();
     let grant = jobs.find(&session.job, session.generation).and_then(|job| {
@@ -57,7 +59,7 @@ pub(super) fn serve<D: Duplex>(
         Ok((job, _)) if condition.needs_close() && !job.confirm_close(|| presence.is_there(connection)) => {
             Err(io::ErrorKind::Interrupted.into())
         }
-        Ok((job, grant)) => send(&job, connection, &grant),
+        Ok((job, grant)) => send(&job, connection, &grant, codec),
         Err(fault) => connection.answer(Err(fault)),
     }
 }
@@ -66,6 +68,7 @@ fn send<D: Duplex>(
     job: &Arc<JobShard>,
     connection: &mut Connection<'_, D>,
     grant: &ReadGrant,
+    codec: Codec,
 ) -> io::Result<()> {
     let ReadGrant { version, pushes, waited_us, .. } = *grant;
     if grant.pinned.is_none()
@@ -74,19 +77,36 @@ fn send<D: Duplex>(
         let round_version = job.round_version();
         return connection.reply(&Reply::Lent { version, pushes, waited_us, round_version, slot }, 0);
     }
-    connection.reply_corked(&Reply::Pulled { version, pushes, waited_us }, job.range().len() * 4)?;
-    let round_version = match &grant.pinned {
-        Some(values) => {
-            connection.duplex.write_all(bytemuck::cast_slice(values))?;
-            // A pinned copy does not change under the reader.
-            0
-        }
-        None => {
-            send_all(job, connection)?;
-            job.round_version()
-        }
-    };
+    let bytes = job.chunked_range().bytes_from(codec, 0);
+    connection.reply_corked(&Reply::Pulled { version, pushes, waited_us }, bytes)?;
+    match (&grant.pinned, codec) {
+        (Some(values), Codec::Plain) => connection.duplex.write_all(bytemuck::cast_slice(values))?,
+        (None, Codec::Plain) => send_all(job, connection)?,
+        (pinned, codec) => send_encoded(job, connection, pinned.as_ref().map(|values| &values[..]), codec)?,
+    }
+    // A pinned copy does not change under the reader.
+    let round_version = if grant.pinned.is_some() { 0 } else { job.round_version() };
     connection.reply(&Reply::PullEnd { round_version }, 0)
+}
+
+/// Sends every chunk in fewer bytes, of `pinned` or in its latest state.
+fn send_encoded<D: Duplex>(
+    job: &JobShard,
+    connection: &mut Connection<'_, D>,
+    pinned: Option<&[f32]>,
+    codec: Codec,
+) -> io::Result<()> {
+    let cut = job.chunked_range();
+    for index in 0..cut.count() {
+        let (trained, buffers) = cut.chunk(index);
+        let values = &mut connection.chunk[..trained + buffers];
+        match pinned {
+            Some(all) => values.copy_from_slice(&all[index as usize * CHUNK_ELEMENTS..][..values.len()]),
+            None => job.read_chunks(index, 1, |chunks| values.copy_from_slice(chunks[0])),
+        }
+        connection.send_encoded(codec, trained, buffers)?;
+    }
+    Ok(())
 }
 
 /// Sends every chunk in its latest state.
@@ -136,7 +156,7 @@ pub(super) mod tests {
     };
 
     use super::*;
-    use crate::shard::{CHUNK_ELEMENTS, PushHeader};
+    use crate::shard::PushHeader;
 
     const EPOCH: EngineEpoch = EngineEpoch(1);
 
@@ -264,7 +284,7 @@ pub(super) mod tests {
             };
             let grant = job.wait_readable(worker, ReadCondition::version(0), || true).unwrap();
             let mut socket = Meanwhile { happens: Some(happens), got: Vec::new() };
-            send(&job, &mut Connection::new(&mut socket), &grant).unwrap();
+            send(&job, &mut Connection::new(&mut socket), &grant, Codec::Plain).unwrap();
             let (mut answer, mut scratch) = (&socket.got[..], Vec::new());
             let (head, body) = Reply::read(&mut answer, &mut scratch).unwrap();
             assert!(matches!(head, Reply::Pulled { version: 0, .. }), "{head:?}");

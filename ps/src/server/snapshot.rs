@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     client::{Link, LinkError, unexpected_reply},
+    codec::Codec,
     shard::{JobShard, ReadCondition},
     wire::{Reply, Request, SessionKey},
 };
@@ -115,7 +116,7 @@ fn append_part(
     let copy = || -> Result<(), LinkError> {
         let mut link = Link::open(address, &shared.token, PEER_LIMIT)?;
         link.set_read_timeout(Some(PEER_LIMIT))?;
-        link.ask(&Request::Pull { session, condition })?;
+        link.ask(&Request::Pull { session, condition, codec: Codec::Plain })?;
         let mut left = match link.answer()? {
             (Reply::Pulled { .. }, body) if body == range.len() * 4 => body as usize,
             (reply, _) => return Err(unexpected_reply(&reply)),

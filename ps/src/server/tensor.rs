@@ -45,8 +45,8 @@ pub(super) fn serve(shared: &Shared, mut channel: Channel) -> io::Result<()> {
                 let order = push::PushRequest { session: &session, seq, first_chunk, header: &header, codec };
                 push::serve(&shared.jobs, &mut connection, order, body)?;
             }
-            Request::Pull { session, condition } => {
-                pull::serve(&shared.jobs, &mut connection, &session, condition)?
+            Request::Pull { session, condition, codec } => {
+                pull::serve(&shared.jobs, &mut connection, &session, condition, codec)?
             }
             Request::PushRows { session, seq, first_chunk, header } => {
                 let order = rows::PushRequest { session: &session, seq, first_chunk, header: &header };

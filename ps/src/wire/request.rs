@@ -64,6 +64,8 @@ pub enum Request {
         session: SessionKey,
         /// What must have happened before the answer.
         condition: ReadCondition,
+        /// How they are to travel, where the shard does not lend them.
+        codec: Codec,
     },
     /// A push without a body: the gradient lies where the caller has given it, see [`Request::TakeGradients`].
     PushInPlace {
@@ -195,9 +197,10 @@ impl Request {
                 | Self::PushInPlace { session, seq, first_chunk, header } => {
                     put_push(session.put(head), *seq, *first_chunk, header)
                 }
-                Self::Pull { session, condition } | Self::PullRows { session, condition } => {
-                    put_condition(session.put(head), *condition)
+                Self::Pull { session, condition, codec } => {
+                    put_codec(*codec, put_condition(session.put(head), *condition))
                 }
+                Self::PullRows { session, condition } => put_condition(session.put(head), *condition),
                 Self::Norm { session, round } => session.put(head).u64(*round),
                 Self::Replicate { session, term } => session.put(head).u64(*term),
                 Self::PushCursor { session }
@@ -250,9 +253,11 @@ impl Request {
             }
             LEND_PARAMETERS => Self::LendParameters { session: SessionKey::take(&mut head)? },
             TAKE_GRADIENTS => Self::TakeGradients { session: SessionKey::take(&mut head)? },
-            PULL => {
-                Self::Pull { session: SessionKey::take(&mut head)?, condition: take_condition(&mut head)? }
-            }
+            PULL => Self::Pull {
+                session: SessionKey::take(&mut head)?,
+                condition: take_condition(&mut head)?,
+                codec: take_codec(&mut head)?,
+            },
             PULL_ROWS => Self::PullRows {
                 session: SessionKey::take(&mut head)?,
                 condition: take_condition(&mut head)?,
@@ -328,15 +333,30 @@ mod tests {
             push(step, Codec::Fp16),
             push(step, Codec::Int8),
             push(step, Codec::TopK { of_full_chunk: 656 }),
-            (Request::Pull { session: session(), condition: ReadCondition::version(4) }, 0),
+            (
+                Request::Pull {
+                    session: session(),
+                    condition: ReadCondition::version(4),
+                    codec: Codec::Fp16,
+                },
+                0,
+            ),
             (
                 Request::Pull {
                     session: session(),
                     condition: ReadCondition::Version { closed: 4, min_clock: 9 },
+                    codec: Codec::Bf16,
                 },
                 0,
             ),
-            (Request::Pull { session: session(), condition: ReadCondition::Pinned(4) }, 0),
+            (
+                Request::Pull {
+                    session: session(),
+                    condition: ReadCondition::Pinned(4),
+                    codec: Codec::Plain,
+                },
+                0,
+            ),
             (Request::PushRows { session: session(), seq: 9, first_chunk: 3, header: step }, 4096),
             (Request::PullRows { session: session(), condition: ReadCondition::version(4) }, 24),
             (Request::PushInPlace { session: session(), seq: 9, first_chunk: 3, header: step }, 0),

@@ -15,10 +15,12 @@ use syncline_scheduler::{
     spec::{Layout, Parameter, ParameterKind},
 };
 
-use super::rig::{Cut, Cutter, ROUND, Rig, UNIT, look, session};
+use super::rig::{Cut, Cutter, EPOCH, ROUND, Rig, UNIT, client_options, look, session};
 
 /// Three chunks and a bit on one shard.
 const ELEMENTS: u64 = 3 * 65_536 + 1000;
+/// Elements that the optimizer moves where there are buffers: of two shards, the first holds no buffer.
+const TRAINED: u64 = ELEMENTS / 2 + 5_000;
 const CODECS: [Codec; 4] = [Codec::Bf16, Codec::Fp16, Codec::Int8, Codec::TopK { of_full_chunk: 6_554 }];
 
 /// No two pushes are alike, and no codec can say all of one.
@@ -31,6 +33,21 @@ fn compressed(rig: &Rig, addresses: &[String], codec: Codec) -> ShardSet {
     let mut worker = rig.worker_at(addresses, 1, ELEMENTS);
     worker.compress_pushes(codec, ELEMENTS);
     worker
+}
+
+/// A job that begins with these parameters, of which the first [`TRAINED`] are trained and the others are buffers.
+fn with_buffers(shards: u32, initial: &[f32]) -> Rig {
+    let rig = Rig::start(shards);
+    let initial = rig.blob(initial);
+    for shard in 0..shards {
+        let mut order = rig.order(shard, ELEMENTS, &initial);
+        order.layout = Layout(vec![
+            Parameter::trained("w", vec![TRAINED]),
+            Parameter { kind: ParameterKind::Buffer, ..Parameter::trained("b", vec![ELEMENTS - TRAINED]) },
+        ]);
+        rig.open_one(EPOCH, order).unwrap();
+    }
+    rig
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {
@@ -125,6 +142,55 @@ fn whether_to_compress_is_found_out_without_losing_anything() {
 }
 
 #[test]
+fn parameters_that_are_pulled_in_16_bits_are_off_by_their_rounding_and_pinned_ones_by_nothing() {
+    let exact = gradient(1);
+    for (codec, digits, shards) in [(Codec::Bf16, 8, 1), (Codec::Bf16, 8, 2), (Codec::Fp16, 11, 2)] {
+        let rig = with_buffers(shards, &exact);
+        let mut worker = rig.exact_worker(1, ELEMENTS);
+        worker.compress_pulls(codec, TRAINED);
+        let check = |values: &[f32], how: &str| {
+            let (trained, buffers) = values.split_at(TRAINED as usize);
+            let most = 0.5f32.powi(digits);
+            let off = |(value, exact): (&f32, &f32)| (value - exact).abs() > most * exact.abs() + 1e-7;
+            assert_eq!(trained.iter().zip(&exact).filter(|pair| off(*pair)).count(), 0, "{codec:?}, {how}");
+            // What is lent does not travel.
+            let rounded = trained != &exact[..TRAINED as usize];
+            assert_eq!(rounded, !client_options().in_place, "{codec:?}, {how}");
+            assert!(bits(buffers) == bits(&exact[TRAINED as usize..]), "{codec:?}, {how}: buffers");
+        };
+        let mut values = vec![0.0; ELEMENTS as usize];
+        worker.pull(ReadCondition::version(0), &mut values).unwrap();
+        check(&values, "pulled");
+        let skipped = PushHeader { skip: true, ..ROUND };
+        worker.push_and_request(1, skipped, &[], Some(ReadCondition::version(0))).unwrap();
+        worker.pull(ReadCondition::version(0), &mut values).unwrap();
+        check(&values, "asked for behind a push");
+        rig.barrier(0, 0, &[(1, 1)], true);
+        worker.pull(ReadCondition::Pinned(1), &mut values).unwrap();
+        assert!(bits(&values) == bits(&exact), "{codec:?}: what is pinned is exact");
+    }
+}
+
+#[test]
+fn parameters_that_are_no_numbers_are_no_values_in_16_bits_and_the_next_pull_goes_on() {
+    let rig = Rig::with_job(1, 3);
+    let mut worker = rig.exact_worker(1, 3);
+    worker.push(1, UNIT, &[&[1.0, f32::NAN, 2.0]]).unwrap();
+    let mut values = [0.0; 3];
+    if client_options().in_place {
+        // What is lent does not travel.
+        return;
+    }
+    worker.compress_pulls(Codec::Fp16, 3);
+    let refused = worker.pull(ReadCondition::version(0), &mut values).unwrap_err();
+    assert_eq!(refused.code(), "E405");
+    assert!(refused.to_string().contains("not finite"), "{refused}");
+    worker.compress_pulls(Codec::Plain, 3);
+    worker.pull(ReadCondition::version(0), &mut values).unwrap();
+    assert!(values[1].is_nan() && values[2] == -2.0, "{values:?}");
+}
+
+#[test]
 fn what_was_kept_back_waits_for_a_push_that_counts() {
     for (codec, kind) in CODECS.into_iter().flat_map(|codec| [(codec, UNIT), (codec, ROUND)]) {
         let rig = Rig::with_job(2, ELEMENTS);
@@ -159,25 +225,19 @@ fn what_was_kept_back_waits_for_a_push_that_counts() {
 
 #[test]
 fn buffers_are_sent_as_they_are() {
-    let layout = Layout(vec![
-        Parameter::trained("w", vec![70_000]),
-        Parameter { kind: ParameterKind::Buffer, ..Parameter::trained("b", vec![ELEMENTS - 70_000]) },
-    ]);
     for codec in CODECS {
-        let rig = Rig::start(2);
-        let initial = rig.blob(&vec![0.0; ELEMENTS as usize]);
-        for shard in 0..2 {
-            let mut order = rig.order(shard, ELEMENTS, &initial);
-            order.layout = layout.clone();
-            rig.open_one(super::rig::EPOCH, order).unwrap();
-        }
+        let rig = with_buffers(2, &vec![0.0; ELEMENTS as usize]);
         let mut worker = rig.worker(1, ELEMENTS);
-        worker.compress_pushes(codec, 70_000);
+        worker.compress_pushes(codec, TRAINED);
         for seq in 1..=2 {
             worker.push(seq, PushHeader { scale: 0.5, ..UNIT }, &[&gradient(seq)]).unwrap();
         }
         // Alone, a worker's statistics are those of the job.
-        assert_eq!(bits(&look(&rig, ELEMENTS)[70_000..]), bits(&gradient(2)[70_000..]), "{codec:?}");
+        assert_eq!(
+            bits(&look(&rig, ELEMENTS)[TRAINED as usize..]),
+            bits(&gradient(2)[TRAINED as usize..]),
+            "{codec:?}"
+        );
     }
 }
 

@@ -46,6 +46,7 @@ impl Job {
             ("policy", train.policy.to_string()),
             ("resumed_from", self.resumed_from().unwrap_or_default()),
             ("compression", train.compression.to_string()),
+            ("pull_compression", train.pull_compression.to_string()),
             ("row_tables", train.model.layout.row_tables().collect::<Vec<_>>().join(", ")),
             ("model_digest", train.model.forward.clone()),
             ("generation", state.generation.number().to_string()),

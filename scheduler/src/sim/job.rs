@@ -2,7 +2,7 @@
 
 use crate::spec::{
     Compression, DataSpec, JobSpec, Layout, LearningRate, ModelSpec, Node, NodeKind, OnNan, Optimizer,
-    Parameter, PolicySpec, Source, TrainSpec,
+    Parameter, PolicySpec, PullCompression, Source, TrainSpec,
 };
 
 /// Training settings with one small parameter under `policy`: one epoch of `samples` samples in batches of `batch`, for
@@ -38,6 +38,7 @@ pub fn training(policy: PolicySpec, samples: u64, batch: u32) -> TrainSpec {
         checkpoint: None,
         resume: None,
         compression: Compression::None,
+        pull_compression: PullCompression::None,
     }
 }
 

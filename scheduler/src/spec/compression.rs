@@ -25,6 +25,29 @@ pub enum Compression {
     Auto,
 }
 
+/// In how many bytes a worker pulls the parameters that it computes on; the shards keep float32.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PullCompression {
+    /// As they are: float32.
+    #[default]
+    None,
+    /// 16 bits each, with the range of float32.
+    Bf16,
+    /// 16 bits each, with more digits; a parameter beyond 65,504 is computed on as that.
+    Fp16,
+}
+
+impl std::fmt::Display for PullCompression {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Bf16 => "bf16",
+            Self::Fp16 => "fp16",
+        })
+    }
+}
+
 impl Compression {
     /// What is wrong with it, in words.
     pub(super) fn fault(self) -> Option<String> {

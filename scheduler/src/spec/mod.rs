@@ -15,7 +15,7 @@ mod resume;
 mod train;
 
 pub use checkpoint::CheckpointSpec;
-pub use compression::Compression;
+pub use compression::{Compression, PullCompression};
 pub use data::{AxisOrder, DataSpec, Source, Split};
 pub use job::{InvalidJob, JobSpec, MAX_NODES, Node, NodeKind};
 pub use layout::{ElementRange, Layout, MAX_ELEMENTS, MAX_PARAMETERS, Parameter, ParameterKind};

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     CheckpointSpec, Compression, DataSpec, Layout, LearningRate, Optimizer, Parameter, PolicyRule,
-    PolicySpec, ResumeSpec,
+    PolicySpec, PullCompression, ResumeSpec,
 };
 
 /// The model as the client derived and uploaded it. Digests are BLAKE3 in hex and name blobs.
@@ -131,6 +131,9 @@ pub struct TrainSpec {
     /// How gradients travel to the shards.
     #[serde(default)]
     pub compression: Compression,
+    /// How parameters travel to the workers.
+    #[serde(default)]
+    pub pull_compression: PullCompression,
 }
 
 fn one_worker() -> u32 {
@@ -183,6 +186,10 @@ impl TrainSpec {
             _ if self.compression != Compression::None => Some(format!(
                 "compression {}: rows travel as they are; leave one of the two out",
                 self.compression
+            )),
+            _ if self.pull_compression != PullCompression::None => Some(format!(
+                "pull_compression {}: rows travel as they are; leave one of the two out",
+                self.pull_compression
             )),
             _ => None,
         }

@@ -162,6 +162,7 @@ fn train_spec(model: ModelSpec, data: DataSpec, settings: &Settings) -> TrainSpe
         checkpoint: settings.checkpoint,
         resume: None,
         compression: settings.compression,
+        pull_compression: settings.pull_compression,
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use syncline_autodiff::Precision;
 use syncline_scheduler::spec::{
-    CheckpointSpec, Compression, DataSpec, Decay, LearningRate, OnNan, Optimizer, PolicySpec,
+    CheckpointSpec, Compression, DataSpec, Decay, LearningRate, OnNan, Optimizer, PolicySpec, PullCompression,
 };
 
 use super::{model::Model, optimizer::optimizer};
@@ -62,6 +62,8 @@ pub struct Settings {
     pub resume: Option<PathBuf>,
     /// How gradients travel to the shards: as they are, or in fewer bytes.
     pub compression: Compression,
+    /// How parameters travel from the shards to workers on other machines.
+    pub pull_compression: PullCompression,
     /// The parameters to train, as PyTorch names them: they decide alone, and all of them have to exist.
     pub params: Option<ParamList>,
     /// Parameters that stay as they are, as names or patterns such as `features.*`.
@@ -99,6 +101,7 @@ impl Default for Settings {
             checkpoint: None,
             resume: None,
             compression: Compression::None,
+            pull_compression: PullCompression::None,
             params: None,
             freeze: Vec::new(),
             sparse: Vec::new(),

@@ -120,14 +120,15 @@ impl JobRun {
             Some(codec) => shards.compress_pushes(codec, trained),
             None => shards.compress_if_faster(trained),
         }
+        shards.compress_pulls(Codec::of_pulls(train.pull_compression), trained);
         shards.set_tables(&train.model.layout);
         if let Some(area) = shards.gradient_area() {
             replicas.write_into(area, &params)?;
         }
         let data = DataLoader::open(&train)?;
         let transport = addresses.transport_words().unwrap_or_default();
-        let compression = train.compression;
-        info!(job = %key.job, elements, transport, %compression, "job opened on this worker");
+        let (pushes, pulls) = (train.compression, train.pull_compression);
+        info!(job = %key.job, elements, transport, %pushes, %pulls, "job opened on this worker");
         let local = LocalSteps::new(train.optimizer);
         let (context, load, timer) = (context.clone(), LoadProbe::default(), timer.clone());
         Ok(Self {

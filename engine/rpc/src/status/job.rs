@@ -92,6 +92,9 @@ pub struct JobStatus {
     /// How gradients travel to the shards; unknown of a job of general tasks.
     #[serde(default)]
     pub compression: Option<String>,
+    /// How parameters travel to the workers; unknown of a job of general tasks.
+    #[serde(default)]
+    pub pull_compression: Option<String>,
     /// Parameters of which only the rows travel that a batch reads.
     #[serde(default)]
     pub row_tables: Option<String>,

@@ -19,7 +19,7 @@ impl TaskJob {
         let reason = if self.is_canceling() { &state.cancel_reason } else { why };
         let ms = |us: Option<u64>| us.map(|us| (us / 1000).to_string()).unwrap_or_default();
         let count = |state| self.graph.count(state).to_string();
-        let workers = if state.phase.is_over() { 0 } else { self.workers.len() };
+        let workers = self.leases.values().filter(|tasks| !tasks.is_empty()).count();
         vec![
             ("kind", "tasks".to_owned()),
             ("state", self.word().to_owned()),

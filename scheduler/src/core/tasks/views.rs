@@ -1,5 +1,7 @@
 //! Tasks as people look at them, each with the sentence why it is where it is.
 
+use std::iter::successors;
+
 use super::TaskJob;
 use crate::{
     core::{Core, Phase},
@@ -11,6 +13,8 @@ use crate::{
 const INPUTS_SHOWN: usize = 64;
 /// Names of tasks that are listed in one sentence.
 pub(super) const NAMED_IN_A_SENTENCE: usize = 5;
+/// Skipped tasks that are gone through for the one that failed.
+const SKIPPED_FOLLOWED: usize = 256;
 
 impl Core {
     /// The tasks that a query asks for; `None` if there is no such job.
@@ -99,12 +103,7 @@ impl Core {
                 Work::Train(_) => format!("job {} has trained for it", job.training_of(task)),
             },
             TaskState::Failed => format!("it failed: {}", last()),
-            TaskState::Skipped => match job.nothing_given(task) {
-                Some(input) => {
-                    format!("it needs task {}, which is {}", job.display(input), job.graph.state(input))
-                }
-                None => "it had nothing to give".into(),
-            },
+            TaskState::Skipped => job.why_skipped(task),
             // Some are over before their job is.
             TaskState::Canceled if job.is_canceling() => Phase::Canceled.cut_short(&job.state.cancel_reason),
             TaskState::Canceled => job.state.phase.cut_short(&job.state.cancel_reason),
@@ -160,6 +159,23 @@ impl TaskJob {
         let gives_nothing =
             |input: &u32| matches!(self.graph.state(*input), TaskState::Failed | TaskState::Skipped);
         record.values_of().find(gives_nothing)
+    }
+}
+
+impl TaskJob {
+    /// What a skipped task lacks, and if that was skipped as well, what that lacks, and so on for some tasks.
+    fn why_skipped(&self, task: u32) -> String {
+        let lacks = |task: &u32| self.nothing_given(*task);
+        let chain: Vec<u32> = successors(lacks(&task), lacks).take(SKIPPED_FOLLOWED).collect();
+        let (Some(&first), Some(&last)) = (chain.first(), chain.last()) else {
+            return "it had nothing to give".into();
+        };
+        let mut why = format!("it needs task {}, which is {}", self.display(first), self.graph.state(first));
+        if last != first {
+            why += &format!(", because task {} is {}", self.display(last), self.graph.state(last));
+        }
+        let failure = self.faults.get(&last).and_then(|faults| faults.last.as_ref());
+        why + &failure.map(|failure| format!(": {}", in_words(failure))).unwrap_or_default()
     }
 }
 

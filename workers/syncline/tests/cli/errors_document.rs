@@ -11,10 +11,11 @@ const FREE_TEXT: &[&str] =
     &["E052", "E053", "E054", "E055", "E058", "E059", "E060", "E210", "E220", "E226", "E400", "E500"];
 
 /// The folders of all crates.
-const ROOMS: [&str; 10] = [
+const ROOMS: [&str; 11] = [
     "scheduler",
     "engine",
     "engine/kit",
+    "engine/rpc",
     "ps",
     "workers",
     "workers/onnx",

@@ -67,10 +67,11 @@ pub(crate) fn share(job: &JobStatus) -> (u64, u64) {
     }
 }
 
-/// `3/20`, the epoch that runs of all.
+/// `3/20`, the epoch that runs of all; `0/20` before the first.
 fn epoch(job: &JobStatus) -> String {
     match job.state {
         JobPhase::Damaged => UNKNOWN.to_owned(),
+        JobPhase::Queued => format!("{}/{}", job.epoch, job.epochs),
         _ => format!("{}/{}", job.epoch.saturating_add(1).min(job.epochs), job.epochs),
     }
 }
@@ -180,6 +181,8 @@ fn progress_lines(job: &JobStatus, now_ms: u64) -> Vec<Line> {
     lines.extend(job.transport.iter().map(|transport| ("shards by", transport.clone())));
     let compression = job.compression.clone().filter(|kind| kind != "none");
     lines.extend(compression.map(|kind| ("gradients", format!("sent as {kind}"))));
+    let pulls = job.pull_compression.clone().filter(|kind| kind != "none");
+    lines.extend(pulls.map(|kind| ("parameters", format!("sent as {kind}"))));
     lines.extend(job.row_tables.iter().map(|tables| ("by rows", tables.clone())));
     lines.extend(checkpoint(job, now_ms).map(|text| ("checkpoint", text)));
     if job.iterations_rolled_back > 0 {

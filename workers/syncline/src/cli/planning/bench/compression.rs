@@ -3,7 +3,10 @@
 use std::time::Instant;
 
 use serde::Serialize;
-use syncline_scheduler::{samples::splitmix64, spec::Compression};
+use syncline_scheduler::{
+    samples::splitmix64,
+    spec::{Compression, PullCompression},
+};
 
 use super::{median, tensor_path::TensorPath};
 use crate::cli::{Failure, print, print_json};
@@ -28,9 +31,21 @@ pub(super) struct CompressionArgs {
     /// Measured steps of each, in turn
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: u32,
+    /// How the parameters travel: none, bf16, fp16
+    #[arg(long, value_name = "KIND", default_value = "none", value_parser = pulls)]
+    pulls: PullCompression,
     /// One JSON object on stdout
     #[arg(long)]
     json: bool,
+}
+
+fn pulls(text: &str) -> Result<PullCompression, String> {
+    match text {
+        "none" => Ok(PullCompression::None),
+        "bf16" => Ok(PullCompression::Bf16),
+        "fp16" => Ok(PullCompression::Fp16),
+        _ => Err("name one of none, bf16 and fp16".into()),
+    }
 }
 
 fn one(text: &str) -> Result<Compression, String> {
@@ -54,6 +69,7 @@ struct CompressionMeasured {
     link_mbit: Option<u32>,
     mb: u32,
     rounds: u32,
+    pulls: String,
     kinds: Vec<CompressionKind>,
 }
 
@@ -79,7 +95,7 @@ pub(super) fn compression(args: &CompressionArgs) -> Result<(), Failure> {
     let mut values = vec![0.0; elements];
     let gradient = noise(elements);
     let lane = |compression: &Compression| -> Result<CompressionRun, Failure> {
-        let mut path = TensorPath::start_over_link(&values, args.link_mbit, *compression)?;
+        let mut path = TensorPath::start_over_link(&values, args.link_mbit, *compression, args.pulls)?;
         let tried = if *compression == Compression::Auto { TRIAL_PUSHES } else { 0 };
         (0..tried).try_for_each(|_| path.push(&[&gradient]).map(drop))?;
         Ok(CompressionRun { compression: *compression, path, bytes: 0, times_ms: Vec::new() })
@@ -105,7 +121,7 @@ pub(super) fn compression(args: &CompressionArgs) -> Result<(), Failure> {
     };
     let kinds = lanes.iter().map(kind).collect();
     let CompressionArgs { link_mbit, mb, rounds, .. } = *args;
-    let measured = CompressionMeasured { link_mbit, mb, rounds, kinds };
+    let measured = CompressionMeasured { link_mbit, mb, rounds, pulls: args.pulls.to_string(), kinds };
     if args.json { print_json(&measured) } else { print(&describe(&measured)) }
 }
 

@@ -21,7 +21,7 @@ use syncline_ps::{
 use syncline_rpc::{OpenJob, ShardClient, ShardRequest, ShardResponse, Token, connect, hello::Role, within};
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex},
-    spec::{Compression, Layout, Optimizer, Parameter},
+    spec::{Compression, Layout, Optimizer, Parameter, PullCompression},
     sync::PushMode,
 };
 use tempfile::TempDir;
@@ -81,6 +81,7 @@ impl TensorPath {
         values: &[f32],
         mbit: Option<u32>,
         compression: Compression,
+        pulls: PullCompression,
     ) -> Result<Self, Failure> {
         let link = |address| SlowLink::start(address, mbit).map(Some);
         let mut path = Self::start_through(values, TransportChoice::Only(Transport::Tcp), link)?;
@@ -88,6 +89,7 @@ impl TensorPath {
             Some(codec) => path.shards.compress_pushes(codec, values.len() as u64),
             None => path.shards.compress_if_faster(values.len() as u64),
         }
+        path.shards.compress_pulls(Codec::of_pulls(pulls), values.len() as u64);
         Ok(path)
     }
 

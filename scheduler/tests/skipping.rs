@@ -1,0 +1,50 @@
+//! Tasks that are skipped because another failed: what people are told of them, and of the job meanwhile.
+
+use syncline_scheduler::{
+    core::{Core, Input, WorkerInfo},
+    ids::{Incarnation, JobId},
+    sim::{graph_submission, new_task, task_end, tasks_ended},
+    tasks::{
+        Arg, Capacity, Failure, FailureCause, FunctionId, NewTask, OnFailure, Outcome, Rules, TaskClass,
+        TaskIndex, TaskQuery, TaskRef, Work,
+    },
+};
+
+const WORKER: Incarnation = Incarnation(1);
+
+fn id() -> JobId {
+    "graph".parse().unwrap()
+}
+
+/// Task 0, which its worker has, and `behind` more, each of which takes what the one before it gives.
+fn chain(behind: u32) -> Core {
+    let function = FunctionId { name: "f".parse().unwrap(), signature: 1 };
+    let capacity = Capacity { slots: 1, functions: [function.clone()].into(), ..Capacity::default() };
+    let about = WorkerInfo { trains: false, capacity, ..WorkerInfo::default() };
+    let mut core = Core::new(1);
+    core.handle(1, Input::WorkerJoined { worker: WORKER, about }).unwrap();
+    let rules = Rules { on_failure: OnFailure::SkipDependents, errors: 0, ..Rules::default() };
+    let class = TaskClass { work: Work::Call(function), rules };
+    let takes = |before| NewTask { args: vec![Arg::Output(TaskRef::New(before))], ..new_task(0) };
+    let tasks = [vec![new_task(0)], (0..behind).map(takes).collect()].concat();
+    core.handle(2, Input::SubmitGraph(graph_submission(&id(), 1, vec![class], tasks))).unwrap();
+    core
+}
+
+fn reason(core: &Core, task: u32) -> String {
+    let query = TaskQuery { first: TaskIndex(task), limit: 1, ..TaskQuery::default() };
+    core.task_views(&id(), &query, 9).unwrap().remove(0).reason
+}
+
+#[test]
+fn whoever_was_skipped_far_behind_a_failure_is_told_with_the_failure() {
+    let mut core = chain(3);
+    let failure = Failure { cause: FailureCause::Function, code: "E440".into(), reason: "no disk".into() };
+    let ended = vec![task_end(0, 1, Outcome::Failed(failure))];
+    core.handle(3, tasks_ended(WORKER, &id(), 1, ended)).unwrap();
+    assert_eq!(reason(&core, 1), "it needs task 0, which is failed: [E440] no disk");
+    assert_eq!(
+        reason(&core, 3),
+        "it needs task 2, which is skipped, because task 0 is failed: [E440] no disk"
+    );
+}
