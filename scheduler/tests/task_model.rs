@@ -2,91 +2,22 @@
 //! others, and an engine that is restarted between any two steps: every task ends as a plain evaluation of its graph says,
 //! and a job that is loaded from its commits equals the live one.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cluster::stored::StoredGraphs;
+use crate::{
+    calls::{CallWorker, ERRORS, Kind, TaskKey, capacity, class},
+    cluster::stored::StoredGraphs,
+};
 use proptest::prelude::*;
 use syncline_scheduler::{
     core::{Cancellation, Core, Effect, Input, Phase, TaskJob, WorkerInfo},
     ids::{Incarnation, JobId},
     sim::{Shell, TaskPlane, graph_submission, new_task, task_end, tasks_ended},
     tasks::{
-        Arg, Attempts, Backoff, Bytes, Capacity, ClassIndex, Failure, FailureCause, FunctionId, NewTask,
-        OnFailure, Order, OrderArg, OrderGroup, Outcome, ReportGroup, Rules, Spawned, TaskClass, TaskEnd,
-        TaskIndex, TaskOrder, TaskQuery, TaskRef, TaskState, TaskView, Value, Work,
+        Arg, ClassIndex, NewTask, Order, Outcome, TaskEnd, TaskIndex, TaskOrder, TaskQuery, TaskRef,
+        TaskState, TaskView, Value,
     },
 };
-
-/// What a task of the model does; its first argument says which.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// Gives one more than the sum of what it takes.
-    Sum,
-    /// The same, after so many failed attempts.
-    Flaky(u8),
-    /// Adds so many tasks of one less, and gives what their sum gives.
-    Spawn(u8),
-    Skip,
-    Broken,
-}
-
-impl Kind {
-    fn bytes(self) -> Bytes {
-        match self {
-            Self::Sum => vec![0, 0],
-            Self::Flaky(n) => vec![1, n],
-            Self::Spawn(n) => vec![2, n],
-            Self::Skip => vec![3, 0],
-            Self::Broken => vec![4, 0],
-        }
-        .into()
-    }
-
-    fn of(bytes: &[u8]) -> Self {
-        match bytes {
-            [0, _] => Self::Sum,
-            [1, n] => Self::Flaky(*n),
-            [2, n] => Self::Spawn(*n),
-            [3, _] => Self::Skip,
-            _ => Self::Broken,
-        }
-    }
-
-    /// What it gives where it takes `sum` in all.
-    fn value(self, sum: u64) -> Option<u64> {
-        match self {
-            Self::Sum | Self::Flaky(_) => Some(sum + 1),
-            Self::Spawn(n) => Some(spawned_value(n)),
-            Self::Skip | Self::Broken => None,
-        }
-    }
-}
-
-fn spawned_value(n: u8) -> u64 {
-    1 + u64::from(n) * if n <= 1 { 1 } else { spawned_value(n - 1) }
-}
-
-const ERRORS: u16 = 3;
-
-fn class() -> TaskClass {
-    let function = FunctionId { name: "model".parse().unwrap(), signature: 7 };
-    let rules = Rules {
-        // Deaths are many here, and say nothing against a task.
-        crashes: 1_000,
-        errors: ERRORS,
-        backoff: Backoff { first_ms: 1, longest_ms: 5 },
-        // Nothing reaches it; it is kept and read back.
-        queue_limit_ms: Some(3_600_000),
-        on_failure: OnFailure::SkipDependents,
-        ..Rules::default()
-    };
-    TaskClass { work: Work::Call(function), rules }
-}
-
-fn capacity(slots: u32) -> Capacity {
-    let function = class().work.function().unwrap().clone();
-    Capacity { slots, functions: [function].into(), ..Capacity::default() }
-}
 
 /// One task as it is drawn: what it does, what it takes, how, and whether it is named.
 #[derive(Debug, Clone)]
@@ -169,153 +100,9 @@ fn taken(tasks: &[NewTask]) -> BTreeSet<u32> {
     tasks.iter().flat_map(|task| &task.args).flat_map(inputs).map(index).collect()
 }
 
-type TaskKey = (JobId, u32);
-
-#[derive(Default)]
-struct Worker {
-    inbox: VecDeque<Order>,
-    held: BTreeMap<TaskKey, (u32, TaskOrder)>,
-    /// What it has computed.
-    values: BTreeMap<TaskKey, u64>,
-    reports: VecDeque<(JobId, u32, TaskEnd)>,
-}
-
-impl Worker {
-    fn read_orders(&mut self) {
-        for order in std::mem::take(&mut self.inbox) {
-            match order {
-                Order::Run(OrderGroup { job, nonce, tasks, .. }) => {
-                    for order in tasks {
-                        self.held.insert((job.clone(), order.task.0), (nonce, order));
-                    }
-                }
-                Order::Recall(recall) => {
-                    for (task, attempt) in recall.tasks {
-                        let key = (recall.job.clone(), task.0);
-                        if self.held.get(&key).is_some_and(|(_, order)| order.attempt == attempt) {
-                            self.held.remove(&key);
-                            self.drop_dependents(&key.0, key.1);
-                        }
-                    }
-                }
-                Order::GiveBack(asked) => {
-                    // Every second one has begun.
-                    for (task, attempt) in asked.tasks.iter().filter(|(task, _)| task.0 % 2 == 0) {
-                        self.give_back(&asked.job, asked.nonce, *task, *attempt);
-                    }
-                }
-                Order::Stop(stop) => {
-                    // Every second one has not begun, or looks whether it is to stop; the others go on.
-                    for (task, attempt) in stop.tasks.iter().filter(|(task, _)| task.0 % 2 == 0) {
-                        let key = (stop.job.clone(), task.0);
-                        if self.held.get(&key).is_some_and(|(_, order)| order.attempt == *attempt) {
-                            self.held.remove(&key);
-                            let end = task_end(task.0, *attempt, Outcome::Stopped);
-                            self.reports.push_back((stop.job.clone(), stop.nonce, end));
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    fn give_back(&mut self, job: &JobId, nonce: u32, task: TaskIndex, attempt: u16) {
-        let key = (job.clone(), task.0);
-        if self.held.get(&key).is_some_and(|(_, order)| order.attempt == attempt) {
-            self.held.remove(&key);
-            self.drop_dependents(job, task.0);
-            let end = task_end(task.0, attempt, Outcome::NotBegun);
-            self.reports.push_back((job.clone(), nonce, end));
-        }
-    }
-
-    /// What it has run and not reported.
-    fn begun(&self) -> Vec<Attempts> {
-        let attempts = |(job, nonce, end): &(JobId, u32, TaskEnd)| Attempts {
-            job: job.clone(),
-            nonce: *nonce,
-            tasks: vec![(end.task, end.attempt)],
-        };
-        self.reports.iter().map(attempts).collect()
-    }
-
-    /// The sum of what an argument is; `None` if it waits for a task that is held here.
-    fn sum(&self, job: &JobId, arg: &OrderArg) -> Option<u64> {
-        match arg {
-            OrderArg::Value(Value::Inline(bytes)) => Some(u64::from_le_bytes(bytes[..].try_into().unwrap())),
-            OrderArg::Value(Value::Blob(_)) => panic!("there are no blobs here"),
-            OrderArg::Held(task) => self.values.get(&(job.clone(), task.0)).copied(),
-            OrderArg::List(list) => list.iter().map(|arg| self.sum(job, arg)).sum(),
-        }
-    }
-
-    fn runnable(&self) -> Vec<TaskKey> {
-        let can = |((job, _), (_, order)): &(&TaskKey, &(u32, TaskOrder))| {
-            order.args[1..].iter().all(|arg| self.sum(job, arg).is_some())
-                && order.after.iter().all(|task| !self.held.contains_key(&(job.clone(), task.0)))
-        };
-        self.held.iter().filter(can).map(|(key, _)| key.clone()).collect()
-    }
-
-    /// Drops what waits for a task that gives nothing here.
-    fn drop_dependents(&mut self, job: &JobId, task: u32) {
-        let waits = |order: &TaskOrder| {
-            let held = |arg: &OrderArg| match arg {
-                OrderArg::Held(on) => on.0 == task,
-                OrderArg::List(list) => list.contains(&OrderArg::Held(TaskIndex(task))),
-                OrderArg::Value(_) => false,
-            };
-            order.args.iter().any(held) || order.after.contains(&TaskIndex(task))
-        };
-        let dropped: Vec<TaskKey> = self
-            .held
-            .iter()
-            .filter(|((of, _), (_, order))| of == job && waits(order))
-            .map(|(key, _)| key.clone())
-            .collect();
-        for key in dropped {
-            self.held.remove(&key);
-            self.drop_dependents(job, key.1);
-        }
-    }
-
-    fn run(&mut self, key: &TaskKey) {
-        let (nonce, order) = self.held.remove(key).unwrap();
-        let OrderArg::Value(Value::Inline(kind)) = &order.args[0] else { panic!("the kind is a value") };
-        let kind = Kind::of(kind);
-        let sum: u64 = order.args[1..].iter().map(|arg| self.sum(&key.0, arg).unwrap()).sum();
-        let bytes = |value: u64| Value::Inline(value.to_le_bytes().to_vec().into());
-        let failed = |cause| Outcome::Failed(Failure { cause, code: "E999".into(), reason: "no".into() });
-        let outcome = match kind {
-            Kind::Flaky(n) if order.attempt <= u16::from(n) => failed(FailureCause::Function),
-            Kind::Sum | Kind::Flaky(_) => {
-                self.values.insert(key.clone(), sum + 1);
-                Outcome::Value(bytes(sum + 1))
-            }
-            Kind::Spawn(n) => Outcome::Spawned(Box::new(spawn(n))),
-            Kind::Skip => Outcome::Skipped,
-            Kind::Broken => failed(FailureCause::Function),
-        };
-        if !matches!(outcome, Outcome::Value(_)) {
-            self.drop_dependents(&key.0, key.1);
-        }
-        let end = TaskEnd { task: order.task, attempt: order.attempt, run_us: 5, outcome, preview: None };
-        self.reports.push_back((key.0.clone(), nonce, end));
-    }
-}
-
-fn spawn(n: u8) -> Spawned {
-    let child = if n <= 1 { Kind::Sum } else { Kind::Spawn(n - 1) };
-    let task = |args| NewTask { args, ..new_task(0) };
-    let mut tasks: Vec<NewTask> = (0..n).map(|_| task(vec![Arg::Value(child.bytes())])).collect();
-    let all = (0..u32::from(n)).map(TaskRef::New).collect();
-    tasks.push(task(vec![Arg::Value(Kind::Sum.bytes()), Arg::Outputs(all)]));
-    Spawned { classes: vec![class()], tasks, value: Err(u32::from(n)) }
-}
-
 struct World {
     plane: TaskPlane<StoredGraphs>,
-    workers: BTreeMap<Incarnation, Worker>,
+    workers: BTreeMap<Incarnation, CallWorker>,
     next_worker: u64,
     slots: u32,
     now_us: u64,
@@ -351,7 +138,7 @@ impl World {
     fn join(&mut self) {
         self.next_worker += 1;
         let worker = Incarnation(self.next_worker);
-        self.workers.insert(worker, Worker::default());
+        self.workers.insert(worker, CallWorker::default());
         let about = WorkerInfo { capacity: capacity(self.slots), ..WorkerInfo::default() };
         self.handle(Input::WorkerJoined { worker, about });
     }
@@ -405,20 +192,12 @@ impl World {
     }
 
     fn report(&mut self, worker: Incarnation, count: usize, lost: bool) {
-        let reports = &mut self.workers.get_mut(&worker).unwrap().reports;
-        let count = count.min(reports.len());
-        let groups: Vec<ReportGroup> = reports
-            .iter()
-            .take(count)
-            .map(|(job, nonce, end)| ReportGroup {
-                job: job.clone(),
-                nonce: *nonce,
-                ended: vec![end.clone()],
-            })
-            .collect();
+        let caller = self.workers.get_mut(&worker).unwrap();
+        let mut groups = caller.unacknowledged();
+        groups.truncate(count);
         if !lost {
             // Otherwise the answer is lost: they are sent again.
-            reports.drain(..count);
+            caller.reports.drain(..groups.len());
         }
         self.handle(Input::TasksEnded { worker, groups });
     }

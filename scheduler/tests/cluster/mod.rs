@@ -16,7 +16,10 @@ use syncline_scheduler::{
     ids::{Incarnation, JobId, ShardIndex},
     samples::splitmix64,
     sim::ParameterServerModel,
+    tasks::Value,
 };
+
+use crate::calls::CallWorker;
 
 pub struct Cluster {
     settings: Settings,
@@ -26,6 +29,8 @@ pub struct Cluster {
     /// What was committed of each job.
     stores: BTreeMap<JobId, Store>,
     workers: BTreeMap<Incarnation, Worker>,
+    /// What each of them has of general tasks.
+    callers: BTreeMap<Incarnation, CallWorker>,
     /// The parameters of each job that trains.
     servers: BTreeMap<JobId, ParameterServerModel>,
     /// Answers on their way to the core, and effects on their way out; any of them may be next.
@@ -46,6 +51,7 @@ impl Cluster {
             core: Core::new(settings.shards),
             stores: BTreeMap::new(),
             workers: BTreeMap::new(),
+            callers: BTreeMap::new(),
             servers: settings::jobs(&settings)
                 .into_iter()
                 .map(|job| (job, ParameterServerModel::new(settings.shards)))
@@ -88,6 +94,7 @@ impl Cluster {
         let worker = Incarnation(self.next_worker);
         let interval_us = 500 + self.random(3000) as u64;
         self.workers.insert(worker, Worker::new(worker, interval_us));
+        self.callers.insert(worker, CallWorker::default());
         self.inputs.push(Input::WorkerJoined { worker, about: self.settings.about(worker) });
     }
 
@@ -95,6 +102,7 @@ impl Cluster {
     fn register_again(&mut self, worker: Incarnation) {
         let joins = |input: &Input| matches!(input, Input::WorkerJoined { worker: w, .. } if *w == worker);
         self.inputs.retain(|input| !joins(input));
+        self.callers.remove(&worker);
         if self.workers.remove(&worker).is_some() {
             self.join();
         }
@@ -184,6 +192,7 @@ impl Cluster {
 
     fn lose(&mut self, victim: Incarnation) {
         self.workers.remove(&victim);
+        self.callers.remove(&victim);
         // Its registration cannot arrive after its end.
         self.inputs.retain(|i| !matches!(i, Input::WorkerJoined { worker, .. } if *worker == victim));
         self.inputs.push(Input::WorkerGone { worker: victim, reason: "killed".into() });
@@ -266,6 +275,9 @@ impl Cluster {
         };
         let telling: Vec<(JobId, ShardIndex)> = self.servers.iter().flat_map(news).collect();
         choices.extend((!telling.is_empty()).then_some(3));
+        let calling: Vec<Incarnation> =
+            self.callers.iter().filter(|(_, caller)| caller.can_move()).map(|(id, _)| *id).collect();
+        choices.extend((!calling.is_empty()).then_some(4));
         if choices.is_empty() {
             return false;
         }
@@ -276,6 +288,11 @@ impl Cluster {
                 let at = match &self.inputs[at] {
                     Input::Report { worker, .. } => {
                         let same = |i: &Input| matches!(i, Input::Report { worker: w, .. } if w == worker);
+                        self.inputs.iter().position(same).unwrap()
+                    }
+                    Input::TasksEnded { worker, .. } => {
+                        let same =
+                            |i: &Input| matches!(i, Input::TasksEnded { worker: w, .. } if w == worker);
                         self.inputs.iter().position(same).unwrap()
                     }
                     _ => at,
@@ -296,12 +313,33 @@ impl Cluster {
                 let server = worker.job().cloned().and_then(|job| servers.get_mut(&job));
                 inputs.extend(worker.step(now, server.map_or(&mut [][..], |server| &mut server.shards)));
             }
+            4 => {
+                let id = calling[self.random(calling.len())];
+                self.call(id);
+            }
             _ => {
                 let (job, shard) = telling[self.random(telling.len())].clone();
                 self.inputs.extend(self.servers.get_mut(&job).unwrap().report_closed(shard));
             }
         }
         true
+    }
+
+    /// A worker runs a general task that it has, or reports all that have ended. It keeps the
+    /// reports until they are handled.
+    fn call(&mut self, id: Incarnation) {
+        let mut random = self.random;
+        let caller = self.callers.get_mut(&id).unwrap();
+        caller.read_orders();
+        let runnable = caller.runnable();
+        let choice = splitmix64(&mut random) as usize;
+        if !runnable.is_empty() && (choice % 2 == 0 || caller.reports.is_empty()) {
+            caller.run(&runnable[choice / 2 % runnable.len()]);
+        } else if !caller.reports.is_empty() {
+            let groups = caller.unacknowledged();
+            self.inputs.push(Input::TasksEnded { worker: id, groups });
+        }
+        self.random = random;
     }
 
     /// What every policy promises about an iteration that starts: it is within the worker's quota, and no further
@@ -333,6 +371,11 @@ impl Cluster {
     fn handle(&mut self, input: Input) {
         let submits = matches!(input, Input::Submit(_) | Input::SubmitGraph(_));
         let twice = (self.random(10) == 0 && !submits).then(|| input.clone());
+        if let Input::TasksEnded { worker, groups } = &input
+            && let Some(caller) = self.callers.get_mut(worker)
+        {
+            caller.acknowledge(groups);
+        }
         for input in [Some(input), twice].into_iter().flatten() {
             let effects = match self.core.handle(self.now_us, input) {
                 // The job was faster.
@@ -388,6 +431,11 @@ impl Cluster {
                 }
             }
             Effect::DismissWorker { worker, .. } => self.register_again(worker),
+            Effect::Orders { worker, orders } => {
+                if let Some(caller) = self.callers.get_mut(&worker) {
+                    caller.inbox.extend(orders);
+                }
+            }
             effect => {
                 let server = job_of(&effect).and_then(|job| self.servers.get_mut(job));
                 self.inputs.extend(server.map(|server| server.carry_out(effect)).unwrap_or_default());
@@ -399,6 +447,11 @@ impl Cluster {
     pub fn check_everything_counted_once(&self) {
         assert_eq!(self.summary("state"), "done");
         settings::jobs(&self.settings).iter().for_each(|job| self.check_counted_once(job));
+        if self.settings.trainings > 0 {
+            let (last, gives) = settings::last_call(&self.settings);
+            let given = self.core.task_value(&submitted_as(&self.settings), last).unwrap();
+            assert_eq!(given, Some(Value::Inline(gives.to_le_bytes().to_vec().into())), "{last:?}");
+        }
     }
 
     fn check_counted_once(&self, job: &JobId) {

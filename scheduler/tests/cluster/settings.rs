@@ -8,10 +8,12 @@ use syncline_scheduler::{
     sim,
     spec::{CheckpointSpec, JobSpec, Node, NodeKind, TrainSpec},
     tasks::{
-        Backoff, ClassIndex, GraphDigest, GraphSpec, NewTask, PreparedTraining, Rules, TaskClass, TaskRef,
-        Work,
+        Arg, Backoff, ClassIndex, GraphDigest, GraphSpec, NewTask, PreparedTraining, Rules, TaskClass,
+        TaskIndex, TaskRef, Work,
     },
 };
+
+use crate::calls::{self, Kind};
 
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
@@ -33,7 +35,9 @@ pub struct Settings {
     /// Shards that are killed and come back without what they held. The job then keeps checkpoints.
     pub crashes: u32,
     pub ahead: Option<u32>,
-    /// Instead of the job itself a graph is submitted that trains it so often, every second time after the time before.
+    /// Instead of the job itself a graph is submitted that trains it so often, every second time after the time before. In
+    /// front of each training is a call that fails a few times, behind each one that adds others, and behind these the last
+    /// one, which takes what they give.
     pub trainings: u32,
 }
 
@@ -43,7 +47,8 @@ impl Settings {
         let slots = u64::from(self.training_slots);
         let (process, slot) = ((worker.0 - 1) / slots, (worker.0 - 1) % slots);
         let process = if slots > 1 { process + 1 } else { 0 };
-        WorkerInfo { process, training_slot: slot as u32 + 1, ..WorkerInfo::default() }
+        let capacity = if self.trainings > 0 { calls::capacity(2) } else { WorkerInfo::default().capacity };
+        WorkerInfo { process, training_slot: slot as u32 + 1, capacity, ..WorkerInfo::default() }
     }
 
     pub fn quiet(policy: &'static str) -> Self {
@@ -75,16 +80,39 @@ pub fn submission(s: &Settings) -> Input {
     }
     let work = Work::Train(PreparedTraining::new(&spec(s)).unwrap());
     let rules = Rules { backoff: Backoff { first_ms: 1, longest_ms: 5 }, ..Rules::default() };
-    let after = |n: u32| if n % 2 == 1 { vec![TaskRef::New(n - 1)] } else { Vec::new() };
-    let task = |n| NewTask { class: ClassIndex(0), args: Vec::new(), after: after(n), name: None };
+    let call = |kind: Kind, args: Vec<Arg>, after| NewTask {
+        class: ClassIndex(1),
+        args: [vec![Arg::Value(kind.bytes())], args].concat(),
+        after,
+        name: None,
+    };
+    let n = s.trainings;
+    let train = |at: u32| {
+        let before = if at % 2 == 1 { vec![TaskRef::New(n + at - 1)] } else { Vec::new() };
+        let flaky = TaskRef::New(at);
+        NewTask { class: ClassIndex(0), args: Vec::new(), after: [before, vec![flaky]].concat(), name: None }
+    };
+    let flaky = (0..n).map(|at| call(Kind::Flaky((at % 3) as u8), vec![], vec![]));
+    let behind = (0..n).map(|at| call(Kind::Spawn(SPAWNED), vec![], vec![TaskRef::New(n + at)]));
+    let all = (0..n).map(|at| TaskRef::New(2 * n + at)).collect();
+    let last = call(Kind::Sum, vec![Arg::Outputs(all)], vec![]);
     let spec = GraphSpec {
         id: "graph".parse().unwrap(),
         digest: GraphDigest::default(),
-        classes: vec![TaskClass { work, rules }],
-        tasks: (0..s.trainings).map(task).collect(),
+        classes: vec![TaskClass { work, rules }, calls::class()],
+        tasks: flaky.chain((0..n).map(train)).chain(behind).chain([last]).collect(),
         complete: true,
     };
     Input::SubmitGraph(GraphSubmission { spec: Box::new(spec), nonce: 7, replace: false })
+}
+
+/// Tasks that each call behind a training adds.
+const SPAWNED: u8 = 2;
+
+/// The last task of a graph that trains, and what it gives.
+pub fn last_call(s: &Settings) -> (TaskIndex, u64) {
+    let each = Kind::Spawn(SPAWNED).value(0).unwrap();
+    (TaskIndex(3 * s.trainings), u64::from(s.trainings) * each + 1)
 }
 
 /// The jobs that train.
@@ -92,7 +120,7 @@ pub fn jobs(s: &Settings) -> Vec<JobId> {
     let graph: JobId = "graph".parse().unwrap();
     match s.trainings {
         0 => vec!["job".parse().unwrap()],
-        n => (0..n).map(|task| graph.of_training(task, 1)).collect(),
+        n => (n..2 * n).map(|task| graph.of_training(task, 1)).collect(),
     }
 }
 
