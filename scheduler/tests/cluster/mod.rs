@@ -21,6 +21,9 @@ use syncline_scheduler::{
 
 use crate::calls::CallWorker;
 
+/// The engine's clock goes on where nothing else does: what waits for a time, or is looked at now and then, moves.
+const TICKS_WITHOUT_A_STEP: u32 = 100;
+
 pub struct Cluster {
     settings: Settings,
     random: u64,
@@ -40,6 +43,7 @@ pub struct Cluster {
     max_lead: u64,
     most_jobs: usize,
     pauses_left: u32,
+    ticks_without_a_step: u32,
 }
 
 impl Cluster {
@@ -62,6 +66,7 @@ impl Cluster {
             max_lead: 0,
             most_jobs: 0,
             pauses_left: settings.pauses,
+            ticks_without_a_step: 0,
         };
         for _ in 0..settings.workers {
             cluster.join();
@@ -128,6 +133,8 @@ impl Cluster {
             }
             if self.waits_to_be_resumed() {
                 self.pause(false);
+            } else if self.ticks_without_a_step < TICKS_WITHOUT_A_STEP {
+                self.inputs.push(Input::Tick);
             } else {
                 // Everybody has died: somebody new comes.
                 assert!(
@@ -298,13 +305,17 @@ impl Cluster {
                     _ => at,
                 };
                 let input = self.inputs.remove(at);
+                let before = self.ticks_without_a_step;
+                self.ticks_without_a_step = if input == Input::Tick { before + 1 } else { 0 };
                 self.handle(input);
             }
             1 => {
+                self.ticks_without_a_step = 0;
                 let effect = self.effects.remove(0);
                 self.carry_out(effect);
             }
             2 => {
+                self.ticks_without_a_step = 0;
                 let worker = movable[self.random(movable.len())];
                 self.check_start(worker);
                 let now = self.now_us;
