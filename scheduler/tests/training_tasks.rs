@@ -1,7 +1,13 @@
 //! Tasks that train, without any training: which jobs the core makes for them, and what becomes of both.
 
+use std::collections::BTreeMap;
+
+use crate::cluster::stored::apply;
 use syncline_scheduler::{
-    core::{Cancellation, Core, Effect, GraphSubmission, Input, Phase, Refused, Submission, WorkerInfo},
+    core::{
+        Cancellation, Core, Effect, GraphSubmission, Input, Job, Phase, Refused, StoredJob, Submission,
+        TaskJob, WorkerInfo,
+    },
     ids::{Incarnation, JobId},
     sim::{self, graph_submission, new_task, task_end, tasks_ended},
     tasks::{
@@ -75,6 +81,29 @@ fn later_parts_of_a_graph_mean_the_classes_as_the_client_listed_them_also_where_
     core.handle(NOW_US, Input::ExtendGraph { job, nonce: 7, first: TaskIndex(1), tasks }).unwrap();
     let functions: Vec<String> = (0..3).map(|task| view(&core, task).function.to_string()).collect();
     assert_eq!(functions, ["second", "second", "choose"]);
+}
+
+#[test]
+fn a_worker_whose_lease_was_written_trains_although_the_engine_died_before_it_had_written_that() {
+    let mut stored: BTreeMap<JobId, StoredJob> = BTreeMap::new();
+    let mut core = core(vec![task(0, vec![]), task(1, vec![])]);
+    for (job, commit) in core.take_commits(NOW_US) {
+        apply(stored.entry(job).or_default(), commit);
+    }
+    let capacity = Capacity { slots: 2, functions: [function()].into(), ..Capacity::default() };
+    let about = WorkerInfo { capacity, ..WorkerInfo::default() };
+    core.handle(NOW_US, Input::WorkerJoined { worker: WORKER, about }).unwrap();
+    let mut commits = core.take_commits(NOW_US);
+    assert!(commits.contains_key(&id("graph~0")), "it takes part in the training");
+    apply(stored.get_mut(&id("graph")).unwrap(), commits.remove(&id("graph")).unwrap());
+
+    let mut next = Core::new(1);
+    let graph = next.restore_tasks(TaskJob::load(&stored[&id("graph")]).unwrap());
+    assert!(graph.iter().any(|effect| matches!(effect, Effect::Orders { .. })), "it has a lease: {graph:?}");
+    next.restore(Job::load(&stored[&id("graph~0")]).unwrap());
+    let effects = next.handle(NOW_US, Input::Tick).unwrap();
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::OpenShards { .. })), "{effects:?}");
+    assert_eq!(phase(&next, "graph~0"), Some(Phase::Opening));
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! All jobs and all workers: the one state machine of the engine.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+};
 
 use super::{
     commit::{Commit, Commits},
@@ -39,6 +42,9 @@ pub struct Core {
     pub(super) with_trainings: BTreeSet<JobId>,
     /// Jobs that train for tasks were loaded: some may not be wanted any more.
     pub(super) has_loaded_trainings: bool,
+    /// Workers were loaded with what they had: one of them may be idle beside a job that waits, where the engine died between
+    /// two commits.
+    pub(super) has_loaded_workers: bool,
 }
 
 impl Core {
@@ -63,6 +69,7 @@ impl Core {
             Input::Tick => self.end_exclusions(now_us),
             _ => false,
         };
+        place |= mem::take(&mut self.has_loaded_workers);
         let places_tasks = place || matches!(input, Input::Tick);
         self.dispatch(now_us, input, &mut effects)?;
         if places_tasks {
@@ -287,7 +294,7 @@ impl Core {
         });
         // A job that took the place of one that was deleted in the same turn begins with nothing anyway.
         commits.extend(changed);
-        for id in std::mem::take(&mut self.changed_tasks) {
+        for id in mem::take(&mut self.changed_tasks) {
             let handling = Handling(&id);
             let commit = self.task_jobs.get_mut(&id).and_then(TaskJob::take_commit);
             drop(handling);
@@ -329,6 +336,7 @@ impl Core {
             for worker in job.active() {
                 let about = job.members[&worker].about.clone();
                 // It registered with an earlier engine, and has room for general tasks beside this job.
+                self.has_loaded_workers = true;
                 self.fleet.worker_joined(worker, &about);
                 self.add_worker(worker, about);
                 self.idle.remove(&worker);

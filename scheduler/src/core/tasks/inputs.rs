@@ -233,6 +233,7 @@ impl Core {
             effects.push(Effect::Orders { worker, orders: job.orders_of(worker) });
         }
         for worker in job.leases.keys() {
+            self.has_loaded_workers = true;
             self.note_if_idle(*worker);
         }
         self.fleet.take_note(&mut job);
