@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    calls::{CallWorker, ERRORS, Kind, TaskKey, capacity, class},
+    calls::{CallWorker, ERRORS, Kind, capacity, class},
     cluster::stored::StoredGraphs,
 };
 use proptest::prelude::*;
@@ -14,8 +14,7 @@ use syncline_scheduler::{
     ids::{Incarnation, JobId},
     sim::{Shell, TaskPlane, graph_submission, new_task, task_end, tasks_ended},
     tasks::{
-        Arg, ClassIndex, NewTask, Order, Outcome, TaskEnd, TaskIndex, TaskOrder, TaskQuery, TaskRef,
-        TaskState, TaskView, Value,
+        Arg, ClassIndex, NewTask, Order, Outcome, TaskIndex, TaskQuery, TaskRef, TaskState, TaskView, Value,
     },
 };
 
@@ -171,23 +170,8 @@ impl World {
                 continue;
             }
             let worker = self.workers.get_mut(&worker).unwrap();
-            let before = std::mem::take(&mut worker.held);
+            worker.held.clear();
             worker.read_orders();
-            // What it did already and has not reported is reported, not done again.
-            let ended = |key: &TaskKey, order: &TaskOrder| {
-                let same = |(job, _, end): &(JobId, u32, TaskEnd)| {
-                    (job, end.task.0, end.attempt) == (&key.0, key.1, order.attempt)
-                };
-                worker.reports.iter().any(same)
-            };
-            let again: Vec<TaskKey> = worker
-                .held
-                .iter()
-                .filter(|(key, (_, order))| ended(key, order))
-                .map(|(k, _)| k.clone())
-                .collect();
-            again.iter().for_each(|key| drop(worker.held.remove(key)));
-            drop(before);
         }
     }
 

@@ -382,11 +382,10 @@ impl Cluster {
     fn handle(&mut self, input: Input) {
         let submits = matches!(input, Input::Submit(_) | Input::SubmitGraph(_));
         let twice = (self.random(10) == 0 && !submits).then(|| input.clone());
-        if let Input::TasksEnded { worker, groups } = &input
-            && let Some(caller) = self.callers.get_mut(worker)
-        {
-            caller.acknowledge(groups);
-        }
+        let reported = match &input {
+            Input::TasksEnded { worker, groups } => Some((*worker, groups.clone())),
+            _ => None,
+        };
         for input in [Some(input), twice].into_iter().flatten() {
             let effects = match self.core.handle(self.now_us, input) {
                 // The job was faster.
@@ -410,6 +409,12 @@ impl Cluster {
             }
             self.check_slots();
             self.effects.extend(effects);
+        }
+        // What is written is acknowledged.
+        if let Some((worker, groups)) = reported
+            && let Some(caller) = self.callers.get_mut(&worker)
+        {
+            caller.acknowledge(&groups);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::process::{Child, Stdio};
 
+use serde_json::Value;
 use syncline::{CallOptions, Client, Cluster, Function, JobId, TaskGraph};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -17,7 +18,7 @@ const NOBODYS: Function<(u64,), u64> = Function::new("nobody.has-it");
 
 struct RunningCluster {
     dir: TempDir,
-    _up: Up,
+    up: Up,
     worker: Child,
     client: Client,
     runtime: Runtime,
@@ -33,7 +34,7 @@ impl RunningCluster {
             command(&["bench-worker", "--lane", "a", "--state-dir", state_dir]).stdout(Stdio::null()).spawn();
         let Cluster { engines, token } = Cluster::of(None, None, Some(dir.path())).unwrap();
         let client = Client::new(engines, token);
-        Self { dir, _up: up, worker: worker.unwrap(), client, runtime: Runtime::new().unwrap() }
+        Self { dir, up, worker: worker.unwrap(), client, runtime: Runtime::new().unwrap() }
     }
 
     fn run(&self, args: &[&str]) -> Ended {
@@ -97,6 +98,29 @@ fn a_job_of_tasks_is_watched_listed_and_explained() {
     followed.lines().for_each(|line| page.holds_line("events JOB --follow", line));
     let counts = cluster.run(&["status", "numbers", "--json"]).ok().json()["job"]["tasks"].clone();
     assert_eq!((counts["total"].as_u64(), counts["done"].as_u64()), (Some(2), Some(2)), "{counts}");
+}
+
+/// As docs/redis-schema.md shows it.
+#[test]
+fn whoever_has_only_redis_sees_where_a_task_stands_and_what_it_takes() {
+    let cluster = RunningCluster::start();
+    let mut graph = TaskGraph::new("primes");
+    let first: Vec<_> = (0..16).map(|n| graph.call(NOBODYS, (n,))).collect();
+    let takes_first = graph.call(NEXT, (first[3],));
+    graph.call_with(&CallOptions::new().name("seventeen"), NEXT, (takes_first,));
+    cluster.submit(&graph);
+    let bulk = |words: &str| {
+        let said = cluster.up.redis(words);
+        said.lines().nth(2).unwrap_or_else(|| panic!("{said}")).to_owned()
+    };
+    let states = bulk("HGET syncline:{primes}:states 0");
+    assert_eq!(&states[17..18], "w", "{states}");
+    assert_eq!(states, "r".repeat(16) + "ww");
+    let part: Value = serde_json::from_str(&bulk("HGET syncline:{primes}:graph 0")).unwrap();
+    let about = part[17].to_string();
+    assert!(about.contains("16") && about.contains("seventeen"), "{about}");
+    let nothing = cluster.up.redis("HGET syncline:{primes}:faults 17");
+    assert_eq!(nothing.lines().nth(1), Some("$-1"), "it was never tried: {nothing}");
 }
 
 #[test]
@@ -193,9 +217,7 @@ fn benchmarks_of_tasks_and_links_print_what_the_page_says() {
     for args in small {
         let printed = syncline(&[args, &["--json"]].concat()).ok();
         page.holds(&args[..2].join(" "), &printed);
-        let positive = |value: &serde_json::Value| {
-            value.is_string() || value.as_f64().is_some_and(|number| number > 0.0)
-        };
+        let positive = |value: &Value| value.is_string() || value.as_f64().is_some_and(|number| number > 0.0);
         assert!(printed.json().as_object().unwrap().values().all(positive), "{printed:#?}");
     }
     // A small graph may fit into memory that the engine has already.

@@ -2,8 +2,6 @@
 
 use std::{
     fs,
-    io::{Read, Write},
-    net::TcpStream,
     path::PathBuf,
     process::{Child, Stdio},
     time::{Duration, Instant},
@@ -78,21 +76,15 @@ impl RunningCluster {
     }
 
     fn redis_password(&self) -> String {
-        fs::read_to_string(self.up.about["redis_password_file"].as_str().unwrap()).unwrap().trim().to_owned()
+        self.up.redis_password()
     }
 
-    /// Sends a command to Redis and returns what it said.
     fn redis(&self, words: &str) -> String {
-        self.redis_as(&self.redis_password(), words)
+        self.up.redis(words)
     }
 
     fn redis_as(&self, password: &str, words: &str) -> String {
-        let address = self.up.about["redis"].as_str().unwrap().trim_start_matches("redis://");
-        let mut stream = TcpStream::connect(address.trim_end_matches('/')).unwrap();
-        stream.write_all(format!("AUTH {password}\r\n{words}\r\nQUIT\r\n").as_bytes()).unwrap();
-        let mut said = String::new();
-        stream.read_to_string(&mut said).unwrap();
-        said
+        self.up.redis_as(password, words)
     }
 }
 

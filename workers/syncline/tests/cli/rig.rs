@@ -2,7 +2,8 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Read},
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
     path::Path,
     process::{Child, Command, ExitStatus, Output, Stdio},
     sync::{Arc, Mutex},
@@ -109,6 +110,24 @@ pub struct Up {
 }
 
 impl Up {
+    pub fn redis_password(&self) -> String {
+        fs::read_to_string(self.about["redis_password_file"].as_str().unwrap()).unwrap().trim().to_owned()
+    }
+
+    /// Sends a command to Redis and returns what it said.
+    pub fn redis(&self, words: &str) -> String {
+        self.redis_as(&self.redis_password(), words)
+    }
+
+    pub fn redis_as(&self, password: &str, words: &str) -> String {
+        let address = self.about["redis"].as_str().unwrap().trim_start_matches("redis://");
+        let mut stream = TcpStream::connect(address.trim_end_matches('/')).unwrap();
+        stream.write_all(format!("AUTH {password}\r\n{words}\r\nQUIT\r\n").as_bytes()).unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        said
+    }
+
     /// On a free port, in `dir`.
     pub fn start(dir: &TempDir, args: &[&str]) -> Self {
         Self::start_in(dir.path(), args)
