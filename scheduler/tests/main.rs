@@ -15,6 +15,7 @@ mod giving_back;
 mod lb_bsp;
 mod pausing;
 mod queue_limit;
+mod rates;
 mod resources;
 mod simulator;
 mod skipping;

@@ -67,8 +67,8 @@ impl World {
         mem::take(&mut self.plane.shell.effects)
     }
 
-    pub fn submit(&mut self, spec: JobSpec, nonce: u32) {
-        self.give(Input::Submit(Submission { spec: Box::new(spec), nonce, replace: false }));
+    pub fn submit(&mut self, spec: JobSpec, nonce: u32) -> Vec<Effect> {
+        self.give(Input::Submit(Submission { spec: Box::new(spec), nonce, replace: false }))
     }
 
     pub fn join(&mut self, n: u64, name: &str) -> Incarnation {

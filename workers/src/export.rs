@@ -44,7 +44,7 @@ impl ExportError {
             Self::Model(error) => error.hint().unwrap_or("export the model again"),
             Self::Damaged { .. } => "write the snapshot again; `syncline status JOB` shows where it lies",
             Self::TrainingGraph { .. } => {
-                "fetch the weights, and put them into the model that the graph was made from: `syncline model export --snapshot FILE --model FILE OUT`"
+                "put the file of the node `snapshot`, or Client::weights, into the model that the graph was made from: `syncline model export --snapshot FILE --model FILE OUT`"
             }
             Self::Misfit { .. } => "`syncline model show` shows the names and shapes of both",
         }

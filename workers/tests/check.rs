@@ -75,6 +75,27 @@ fn image_model() -> ModelProto {
 }
 
 #[test]
+fn a_model_that_was_exported_for_one_sample_is_checked_with_as_many_as_a_job_may_give_it() {
+    // Of one sample a BatchNormalization of rows makes zero: nothing in front of it would have a gradient.
+    let mut graph = GraphBuilder::new("one").with_opset(20);
+    let x = graph.input("x", ElementType::F32, &[1.into(), 3.into()]);
+    let w = graph.weight("a.weight", &[3, 4], &numbers(12));
+    let h = graph.op("MatMul", &[&x, &w], &[]);
+    let scale = graph.weight("bn.weight", &[4], &[1.0, 1.5, 0.7, 1.2]);
+    let bias = graph.weight("bn.bias", &[4], &[0.1, -0.2, 0.3, 0.0]);
+    let mean = graph.weight("bn.running_mean", &[4], &[0.0; 4]);
+    let var = graph.weight("bn.running_var", &[4], &[1.0; 4]);
+    let y = graph.op("BatchNormalization", &[&h, &scale, &bias, &mean, &var], &[]);
+    graph.output(&y);
+    let model = graph.finish().to_bytes();
+    let how = DeriveOptions::default();
+    let checked =
+        check(&onnxruntime::runtime(), &model, Loss::SoftmaxCrossEntropy, &how, &options(1)).unwrap();
+    assert_eq!(wrong(&checked), Vec::<&str>::new());
+    assert!(checked.params.iter().all(|param| param.norm > 1e-3), "{:?}", checked.params);
+}
+
+#[test]
 fn a_gradient_that_is_scaled_turned_shifted_or_gone_is_found_by_its_name() {
     let runtime = onnxruntime::runtime();
     let models = [(image_model(), Loss::SoftmaxCrossEntropy), (mlp(&[5, 6, 3], 2), Loss::MeanSquaredError)];

@@ -107,7 +107,8 @@ impl ClientHandler {
             return Err(EngineFault::UnknownJob { job: id.clone() });
         }
         if stored.holds_tasks() {
-            return Err(nothing_known(id, what.to_owned()));
+            let kept = "; it is one of general tasks, which `syncline tasks` lists".to_owned();
+            return Err(EngineFault::NothingKnown { job: id.clone(), what: what.to_owned(), kept });
         }
         Job::load(&stored).map_err(|e| EngineFault::Unreadable { job: id.clone(), cause: e.to_string() })
     }
@@ -118,7 +119,11 @@ impl ClientHandler {
         match (damaged, self.fields(job).await) {
             (Err(fault), _) | (_, Err(fault)) => fault,
             (Ok(Some(damage)), _) => EngineFault::Unreadable { job: job.clone(), cause: damage.to_string() },
-            (Ok(None), Ok(_)) => nothing_known(job, what),
+            (Ok(None), Ok(fields)) => {
+                let trains = fields.get("kind").is_none_or(|kind| kind != "tasks");
+                let kept = if trains { "; it trains, which `syncline explain` tells about" } else { "" };
+                EngineFault::NothingKnown { job: job.clone(), what, kept: kept.to_owned() }
+            }
         }
     }
 }
@@ -138,10 +143,6 @@ fn damaged_fields(job: &JobId, damage: &Damage) -> JobFields {
 /// Whether nothing can follow in a job of this state.
 fn is_over(state: &str) -> bool {
     ["done", "failed", "canceled", "damaged"].contains(&state)
-}
-
-fn nothing_known(job: &JobId, what: String) -> EngineFault {
-    EngineFault::NothingKnown { job: job.clone(), what, kept: String::new() }
 }
 
 impl ClientService for ClientHandler {
@@ -276,10 +277,16 @@ impl ClientService for ClientHandler {
         for job in self.listed().await? {
             match self.stored_fields(&job).await? {
                 Some(fields) => all.push(fields),
-                None if self.is_live(&job).await? => {
-                    all.push(damaged_fields(&job, &Damage::Records(written_again(&job))));
-                }
-                None => {}
+                None => match self.is_live(&job).await {
+                    Ok(true) => all.push(damaged_fields(&job, &Damage::Records(written_again(&job)))),
+                    Ok(false) => {}
+                    // It comes just now, or Redis has lost it: the others are shown in any case.
+                    Err(EngineFault::Store { cause }) => {
+                        let problem = format!("Redis has nothing of it, and takes no writes: {cause}");
+                        all.push(damaged_fields(&job, &Damage::Records(problem)));
+                    }
+                    Err(fault) => return Err(fault),
+                },
             }
         }
         Ok(all)

@@ -143,16 +143,23 @@ async fn what_is_asked_of_general_tasks_and_is_not_there_is_named() {
     let rig = Rig::start(1).await;
     let client = rig.client().await;
     let job = submit(&client, graph("sum", vec![call(b"1")])).await;
-    let nothing = |what: &str| {
-        Err(EngineFault::NothingKnown { job: job.clone(), what: what.to_owned(), kept: String::new() })
+    let nothing_but = |what: &str, kept: &str| {
+        Err(EngineFault::NothingKnown { job: job.clone(), what: what.to_owned(), kept: kept.to_owned() })
     };
+    let nothing = |what: &str| nothing_but(what, "");
     let value = client.value(within(TEST_TIMEOUT), job.clone(), TaskIndex(9)).await.unwrap();
     assert_eq!(value, nothing("task 9").map(|()| None));
     let barrier = client.explain_barrier(within(TEST_TIMEOUT), job.clone(), Superstep(3)).await.unwrap();
-    assert_eq!(barrier.map(drop), nothing("barrier 3"));
+    assert_eq!(
+        barrier.map(drop),
+        nothing_but("barrier 3", "; it is one of general tasks, which `syncline tasks` lists")
+    );
     let task: TaskId = "clock/3".parse().unwrap();
     let explained = client.explain_task(within(TEST_TIMEOUT), job.clone(), task).await.unwrap();
-    assert_eq!(explained.map(drop), nothing("task clock/3"));
+    assert_eq!(
+        explained.map(drop),
+        nothing_but("task clock/3", "; it is one of general tasks, which `syncline tasks` lists")
+    );
 
     let other: JobId = "other".parse().unwrap();
     let unknown = EngineFault::UnknownJob { job: other.clone() };

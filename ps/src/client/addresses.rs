@@ -19,6 +19,8 @@ struct Known {
     connections: BTreeMap<usize, Connection>,
     /// Shards that a caller has lost and not reached again, with the address that was tried last.
     unreachable: BTreeMap<usize, String>,
+    /// Pushes are encoded, because that was found to be faster.
+    encodes: bool,
 }
 
 /// An open connection, and the address that it leads to.
@@ -72,13 +74,15 @@ impl Addresses {
         self.lock().connections.values().map(|connection| connection.transport).collect()
     }
 
-    /// The same in words: `shm` if it is the same for all, `shm,tcp` else; `None` without any connection.
+    /// The same in words: `shm` if it is the same for all, `shm,tcp` else, with ` (pushes as int8)` behind it where it was found out
+    /// that this is faster; `None` without any connection.
     pub fn transport_words(&self) -> Option<String> {
         let each = self.transports();
         let first = each.first()?;
         let is_same = each.iter().all(|transport| transport == first);
         let told = if is_same { &each[..1] } else { &each };
-        Some(told.iter().map(Transport::to_string).collect::<Vec<_>>().join(","))
+        let words = told.iter().map(Transport::to_string).collect::<Vec<_>>().join(",");
+        Some(if self.lock().encodes { words + " (pushes as int8)" } else { words })
     }
 
     /// A shard that a caller tries to reach in vain, in words.
@@ -93,9 +97,16 @@ impl Addresses {
         self.lock().addresses.get(index).cloned()
     }
 
+    /// Whether pushes are encoded because that is faster.
+    pub(super) fn set_encodes(&self, encodes: bool) {
+        self.lock().encodes = encodes;
+    }
+
     /// A new client has lost no shard yet.
     pub(super) fn clear_unreachable(&self) {
-        self.lock().unreachable.clear();
+        let mut known = self.lock();
+        known.unreachable.clear();
+        known.encodes = false;
     }
 
     pub(super) fn mark_unreachable(&self, index: usize, address: &str) {

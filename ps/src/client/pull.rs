@@ -2,8 +2,6 @@
 
 use std::{mem, time::Instant};
 
-use syncline_rpc::ShardFault;
-
 use super::{LinkError, ShardSet, lending::LentValues, retry::RetryBudget, unexpected_reply};
 use crate::{
     PsError,
@@ -272,7 +270,11 @@ impl ShardSet {
             bytes.resize(codec.chunk_bytes(trained, buffers), 0);
             self.link(index)?.0.read_body(&mut bytes)?;
             let values = &mut into[chunk as usize * CHUNK_ELEMENTS..][..trained + buffers];
-            codec.decode(&bytes, trained, values).map_err(not_for_16_bits)?;
+            match codec.decode(&bytes, trained, values) {
+                // The parameters themselves: whoever computes on them finds out.
+                Ok(()) | Err(CodecFault::NotFinite) => {}
+                Err(fault) => return Err(garbled(fault)),
+            }
         }
         self.encoded = bytes;
         if until < count {
@@ -300,8 +302,6 @@ impl ShardSet {
     }
 }
 
-/// The parameters themselves are not finite: no other connection would mend that.
-fn not_for_16_bits(fault: CodecFault) -> LinkError {
-    let what = format!("the parameters cannot be sent in fewer bytes: {fault}");
-    LinkError::Fault(ShardFault::Invalid { what })
+fn garbled(fault: CodecFault) -> LinkError {
+    LinkError::Protocol(WireError::Unexpected(fault.to_string()))
 }

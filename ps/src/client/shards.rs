@@ -193,6 +193,7 @@ impl ShardSet {
             TrialStep::Encode => self.trial = None,
             TrialStep::Keep { plain, encoded } => {
                 if let Some(encoded) = encoded {
+                    self.addresses.set_encodes(true);
                     tracing::info!(%job, ?plain, ?encoded, "pushes are faster in 8 bits and stay so");
                 }
                 self.trial = None;

@@ -99,12 +99,13 @@ impl Job {
     /// so.
     fn record_barrier(&mut self, superstep: Superstep) {
         let Some(record) = self.supersteps.get_mut(&superstep) else { return };
+        let Some(met_us) = record.met_us() else { return };
         let SuperstepPhase::Closed { closed_us, actual_wait_us } = &mut record.phase else { return };
         let (mut least, mut most) = (u64::MAX, 0);
         for entry in record.roster.values() {
             let done = entry.last.unwrap_or(entry.base) - entry.base;
             (least, most) = (least.min(done), most.max(done));
-            *actual_wait_us += entry.arrived_us.map_or(0, |at_us| closed_us.saturating_sub(at_us));
+            *actual_wait_us += entry.arrived_us.map_or(0, |at_us| met_us.saturating_sub(at_us));
         }
         let wait_us = *actual_wait_us;
         let fields = vec![

@@ -74,10 +74,7 @@ impl Job {
             expected_us: expected.map(after),
             arrived_us: entry.arrived_us.map(after),
             predicted_wait_us: expected.zip(record.sync_at_us).map(|(e, sync)| sync.saturating_sub(e)),
-            actual_wait_us: entry
-                .arrived_us
-                .zip(record.closed_us())
-                .map(|(a, closed)| closed.saturating_sub(a)),
+            actual_wait_us: entry.arrived_us.zip(record.met_us()).map(|(a, met)| met.saturating_sub(a)),
             awaited: !record.is_closed() && entry.last.is_none_or(|last| done < last),
             straggler: member
                 .and_then(|m| m.straggler)

@@ -15,7 +15,7 @@ use crate::{
     graph::{Holder, TaskEvent, TaskId},
     ids::{Incarnation, Superstep},
     samples::SampleRange,
-    sync::EndRule,
+    sync::{Aggregation, EndRule},
 };
 
 /// A step shorter than this is shorter than a control round trip with some noise.
@@ -156,7 +156,7 @@ impl Job {
         let batch = self.supersteps[&superstep].roster.get(&worker).map_or(self.train().batch, |s| s.batch);
         let reserved = self.member_mut(worker).take_reserved(batch);
         let Some(range) = reserved.or_else(|| self.state.cursor.take(batch)) else { return false };
-        let learning_rate = self.learning_rate() * self.supersteps[&superstep].rate_factor;
+        let learning_rate = self.iteration_rate(superstep, range);
         let member = self.member_mut(worker);
         let base = member.granted;
         member.granted += 1;
@@ -196,9 +196,23 @@ impl Job {
         true
     }
 
+    /// Rate of the schedule where what is to be handed out next begins.
     pub(super) fn learning_rate(&self) -> f32 {
         let train = self.train();
         train.learning_rate.at(self.state.cursor.handed_out(), train.total_samples())
+    }
+
+    /// Rate of an iteration that is granted `range`: that of its superstep's one step, or of the schedule where its own samples
+    /// begin. What is set aside for later iterations does not count. Cost O(members).
+    fn iteration_rate(&self, superstep: Superstep, range: SampleRange) -> f32 {
+        let (record, train) = (&self.supersteps[&superstep], self.train());
+        if record.aggregation == Aggregation::PerBarrier {
+            return record.learning_rate;
+        }
+        let set_aside = self.members.values().flat_map(|member| &member.reserved);
+        let ahead: u64 = set_aside.chain([&range]).map(|range| u64::from(range.len)).sum();
+        let before = self.state.cursor.handed_out().saturating_sub(ahead);
+        train.learning_rate.at(before, train.total_samples()) * record.rate_factor
     }
 
     /// Predicted wait when everybody does `quota` iterations: known once every speed is.

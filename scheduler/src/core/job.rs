@@ -10,7 +10,7 @@ use super::{
     progress::Progress,
     recent_rate::RecentRate,
     records::{CurveSampling, JobState, Phase, Task, TaskBody},
-    superstep::{SuperstepPhase, SuperstepState},
+    superstep::{RosterEntry, SuperstepPhase, SuperstepState},
     worker_protocol::{Assignment, GradientUse, TaskKey, Work},
 };
 use crate::{
@@ -309,8 +309,12 @@ impl Job {
             SuperstepPhase::Open(_) => format!("{n}: watching speeds"),
             SuperstepPhase::Planning(_) => format!("{n}: planning"),
             SuperstepPhase::Ordered | SuperstepPhase::Closed { .. } => match record.sync_at_us {
-                Some(at) => format!("{n}: in {} ms", at.saturating_sub(now_us) / 1000),
-                None => format!("{n}: after each worker's next iteration"),
+                Some(at) if at >= now_us => format!("{n}: in {} ms", (at - now_us) / 1000),
+                Some(at) => format!("{n}: due for {} ms", (now_us - at) / 1000),
+                None => match record.roster.values().map(RosterEntry::iterations).max().unwrap_or(0) {
+                    0 | 1 => format!("{n}: after each worker's next iteration"),
+                    most => format!("{n}: after {most} iterations of each worker"),
+                },
             },
         }
     }

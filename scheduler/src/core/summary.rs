@@ -101,7 +101,7 @@ impl Job {
             ("actual_wait_ms", (counters.actual_wait_us / 1000).to_string()),
             ("replanned", counters.replanned.to_string()),
             ("lead", lead.to_string()),
-            ("max_lead", counters.max_lead.to_string()),
+            ("max_lead", counters.max_lead.max(lead).to_string()),
         ]
     }
 

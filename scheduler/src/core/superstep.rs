@@ -39,9 +39,14 @@ pub struct RosterEntry {
 }
 
 impl RosterEntry {
+    /// Iterations that it has in the superstep, as far as that is decided.
+    pub(super) fn iterations(&self) -> u64 {
+        self.last.map_or(0, |last| last.saturating_sub(self.base))
+    }
+
     /// Whether it does any iteration of the superstep.
     pub(super) fn has_part(&self) -> bool {
-        self.last.is_some_and(|last| last > self.base)
+        self.iterations() > 0
     }
 }
 
@@ -138,6 +143,15 @@ impl SuperstepState {
     /// Iterations that every worker has finished in it.
     pub(super) fn least_progress(&self) -> u64 {
         self.progress.first().map_or(0, |(finished, _)| *finished)
+    }
+
+    /// When a barrier that has closed had everybody's part: what it took the engine to hear of it is nobody's waiting. `None`
+    /// while it is open.
+    pub(super) fn met_us(&self) -> Option<u64> {
+        let SuperstepPhase::Closed { closed_us, .. } = self.phase else { return None };
+        let arrivals = self.roster.values().filter(|entry| entry.has_part()).map(|entry| entry.arrived_us);
+        let last: Option<Vec<u64>> = arrivals.collect();
+        Some(last.and_then(|arrived| arrived.into_iter().max()).map_or(closed_us, |met| met.min(closed_us)))
     }
 
     /// The iterations this barrier waits for.

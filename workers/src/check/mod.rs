@@ -36,6 +36,7 @@ use syncline_autodiff::{
 use syncline_onnx::{ElementType, SplitMix64, Types};
 use syncline_runtime::{BackendError, Executable, Runtime, stage};
 
+use crate::batch_axis::{BatchAxis, open_batch};
 use differences::{Differences, as_trained};
 use feed::{DEFAULT_SIZE, Fed};
 use search::Search;
@@ -121,6 +122,12 @@ pub fn check(
     derive_options: &DeriveOptions,
     options: &CheckOptions,
 ) -> Result<Checked, CheckError> {
+    // As a job trains it: with any number of samples, where the model was exported for one.
+    let opened = match open_batch(runtime, forward, derive_options) {
+        Ok(BatchAxis::Opened { onnx, .. }) => Some(onnx),
+        _ => None,
+    };
+    let forward = opened.as_deref().unwrap_or(forward);
     let compared = || {
         let mut graph = derive(runtime, forward, loss, derive_options)?;
         if !feed::label_follows(&graph) {

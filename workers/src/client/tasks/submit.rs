@@ -1,7 +1,7 @@
 //! A graph of calls becomes a job.
 
 use syncline_ps::client::Addresses;
-use syncline_rpc::within;
+use syncline_rpc::{EngineFault, within};
 use syncline_scheduler::{
     ids::JobId,
     tasks::{Arg, GraphReceipt, GraphSpec, MAX_INLINE_BYTES, NewTask, TaskIndex},
@@ -16,6 +16,18 @@ use crate::{
     client::{Client, ClientError, calls::CALL_TIMEOUT},
     functions::{ShardValues, TaskGraph, move_large_constants},
 };
+
+/// How often a client begins again because parts that were acknowledged are gone.
+const SENDS_AFTER_A_LOSS: u32 = 8;
+
+/// Whether the engine has fewer parts of a graph than it had acknowledged.
+fn has_lost_parts(error: &TaskError) -> bool {
+    match error {
+        TaskError::Engine(ClientError::Refused(EngineFault::InvalidJob(why))) => why.starts_with("[E050]"),
+        TaskError::Engine(ClientError::Refused(EngineFault::UnknownJob { .. })) => true,
+        _ => false,
+    }
+}
 
 impl Client {
     /// Uploads large constants and submits. Returns when the whole graph is committed in Redis and the job has begun.
@@ -47,15 +59,24 @@ impl Client {
         // Drawn, not made of the digest: what workers report of a job that was deleted must not count for the same graph when
         // it is submitted once more.
         let nonce: u32 = rand::random();
-        let there = self.send_first(spec, nonce, replace).await?;
-        if !there.is_closed
-            && let Err(error) = self.send_rest(&id, there, tasks).await
-        {
-            // Who has begun a job clears it away; another client may still be sending it otherwise.
-            if there.nonce == nonce {
-                self.forget_unfinished(&id).await;
+        let mut there = self.send_first(spec.clone(), nonce, replace).await?;
+        let mut times_left = SENDS_AFTER_A_LOSS;
+        while !there.is_closed {
+            match self.send_rest(&id, there, tasks).await {
+                Ok(()) => break,
+                // Redis has gone back by a moment, and the engine that knew better is gone as well.
+                Err(error) if times_left > 0 && has_lost_parts(&error) => {
+                    times_left -= 1;
+                    there = self.send_first(spec.clone(), nonce, replace).await?;
+                }
+                Err(error) => {
+                    // Who has begun a job clears it away; another client may still be sending it otherwise.
+                    if there.nonce == nonce {
+                        self.forget_unfinished(&id).await;
+                    }
+                    return Err(error);
+                }
             }
-            return Err(error);
         }
         Ok(id)
     }

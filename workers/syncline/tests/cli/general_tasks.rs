@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 
 use crate::{
     json::Page,
-    rig::{Ended, Up, command, folder, syncline, wait_until},
+    rig::{Ended, Up, command, folder, kill, processes, syncline, wait_until},
 };
 
 /// As the worker of `syncline bench` has it.
@@ -144,6 +144,23 @@ fn a_client_that_ends_while_it_sends_a_graph_goes_on_when_it_is_run_again() {
     assert_eq!(cluster.runtime.block_on(cluster.client.get(&id, &last)).unwrap(), 100_000);
     let counts = cluster.run(&["status", "large", "--json"]).ok().json()["job"]["tasks"].clone();
     assert_eq!(counts["total"].as_u64(), Some(100_000), "{counts}");
+}
+
+#[test]
+fn a_graph_whose_first_parts_redis_has_lost_is_sent_once_more() {
+    let cluster = RunningCluster::start();
+    let mut graph = TaskGraph::new("large");
+    let last = graph.map(NEXT, (0..100_000).map(|n| (n,))).pop().unwrap();
+    let client = cluster.client.clone();
+    let submitting = cluster.runtime.spawn(async move { client.submit_tasks(&graph).await });
+    wait_until("a part has come", || cluster.run(&["status", "large"]).code == 0);
+    let engine = processes(cluster.dir.path()).into_iter().find(|(name, _)| name == "engine").unwrap().1;
+    kill("KILL", engine);
+    let keys = ["job", "state", "graph", "classes", "states", "values", "faults", "leases", "events"];
+    let lost: Vec<String> = keys.iter().map(|key| format!("syncline:{{large}}:{key}")).collect();
+    cluster.up.redis(&format!("DEL {}", lost.join(" ")));
+    let id = cluster.runtime.block_on(submitting).unwrap().unwrap();
+    assert_eq!(cluster.runtime.block_on(cluster.client.get(&id, &last)).unwrap(), 100_000);
 }
 
 #[test]

@@ -29,5 +29,5 @@ fn try_all(addresses: &[String], token: &Token, wanted: TransportChoice) -> Find
             Err(error) => return Finding::fail(CHECK, Exit::Unreachable, error.to_string(), error.hint()),
         }
     }
-    Finding::ok(CHECK, found.join(", "))
+    Finding::ok(CHECK, format!("a worker here would take {}", found.join(", ")))
 }

@@ -143,13 +143,19 @@ impl Export {
 
     /// The explanation of a barrier of a training.
     pub(crate) fn explain_barrier(&self, barrier: Superstep) -> Result<BarrierExplanation, ExportError> {
+        let (mut first, mut last) = (None, None);
         for line in self.lines()? {
             match line? {
                 Line::Barrier(kept) if kept.barrier == barrier => return Ok(kept),
+                Line::Barrier(kept) => {
+                    first.get_or_insert(kept.barrier);
+                    last = Some(kept.barrier);
+                }
                 _ => {}
             }
         }
-        Err(self.lacks(format!("barrier {barrier}")))
+        let there = first.zip(last).map(|(first, last)| format!(" (barriers {first} to {last} are)"));
+        Err(self.lacks(format!("barrier {barrier}{}", there.unwrap_or_default())))
     }
 
     /// The explanation of a task of a training.

@@ -109,7 +109,8 @@ pub(crate) fn run(args: &SubmitArgs) -> Result<(), Failure> {
             return follow(&client, &id, args.json).await;
         }
         if args.json {
-            return print_json(&json!({ "id": id, "is_new": is_new }));
+            let state = client.status(&id).await?.job.state.word();
+            return print_json(&json!({ "id": id, "is_new": is_new, "state": state }));
         }
         print(id.as_str())?;
         if is_new {

@@ -71,7 +71,7 @@ pub(crate) fn share(job: &JobStatus) -> (u64, u64) {
 fn epoch(job: &JobStatus) -> String {
     match job.state {
         JobPhase::Damaged => UNKNOWN.to_owned(),
-        JobPhase::Queued => format!("{}/{}", job.epoch, job.epochs),
+        _ if job.started_ms.is_none() => format!("{}/{}", job.epoch, job.epochs),
         _ => format!("{}/{}", job.epoch.saturating_add(1).min(job.epochs), job.epochs),
     }
 }

@@ -92,7 +92,7 @@ impl CliError {
             Self::Output { .. } => "see where the output goes: the disk may be full".into(),
             Self::Runtime { .. } => "the machine may be out of threads or open files".into(),
             Self::SavedJobs { before, told, .. } => {
-                format!("start it with --shards {before}, or without, and the jobs go on; to go on with {told}, write a checkpoint then, `syncline checkpoint JOB FILE`, cancel and delete the job, and use `submit --resume FILE` here")
+                format!("start it with --shards {before}, or without, and those of them that are not over go on; to go on with {told}, write a checkpoint then, `syncline checkpoint JOB FILE`, cancel and delete the job, and use `submit --resume FILE` here")
             }
             Self::DamagedAddresses { .. } => "it says where each process listened: move it away, and give --shards, --replicas and --engines as they were if you had given them; this start then takes new addresses".into(),
             Self::Torch { .. } => "name a Python that has torch: `python3 -m venv DIR`, `DIR/bin/pip install torch`, then --python DIR/bin/python".into(),
