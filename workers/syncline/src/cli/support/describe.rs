@@ -340,6 +340,8 @@ mod tests {
     fn progress_names_what_is_known() {
         let known = [("epoch", "0"), ("epochs", "3"), ("samples_per_s", "9.5")];
         let mut view = JobView { job: job(&known), workers: Vec::new(), notes: Vec::new() };
+        assert_eq!(progress(&view, 0), "running  epoch 0/3  9.5 samples/s", "nothing has begun");
+        view.job.started_ms = Some(1);
         assert_eq!(progress(&view, 0), "running  epoch 1/3  9.5 samples/s");
         view.job.loss = Some(0.5);
         view.job.next_barrier = Some("2: planning".into());
