@@ -344,7 +344,7 @@ impl Cluster {
         caller.read_orders();
         let runnable = caller.runnable();
         let choice = splitmix64(&mut random) as usize;
-        if !runnable.is_empty() && (choice % 2 == 0 || caller.reports.is_empty()) {
+        if !runnable.is_empty() && (choice.is_multiple_of(2) || caller.reports.is_empty()) {
             caller.run(&runnable[choice / 2 % runnable.len()]);
         } else if !caller.reports.is_empty() {
             let groups = caller.unacknowledged();
