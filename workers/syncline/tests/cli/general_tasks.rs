@@ -265,8 +265,9 @@ fn benchmarks_of_compression_and_rows_print_what_the_page_says() {
         let printed = syncline(&[&compression[..], link].concat()).ok();
         page.holds("bench compression", &printed);
         let kinds = printed.json()["kinds"].clone();
-        let bytes: Vec<u64> =
-            kinds.as_array().unwrap().iter().map(|kind| kind["bytes"].as_u64().unwrap()).collect();
+        // What `auto` finds out hangs on how busy this machine is.
+        let kinds = kinds.as_array().unwrap().iter().filter(|kind| kind["compression"] != "auto");
+        let bytes: Vec<u64> = kinds.map(|kind| kind["bytes"].as_u64().unwrap()).collect();
         assert!(bytes.len() > 1 && bytes[1..].iter().all(|less| *less < bytes[0]), "{printed:#?}");
     }
     let rows = ["bench", "rows", "--rows", "3000", "--batch", "8", "--rounds", "1"];
