@@ -305,11 +305,13 @@ impl ClientService for ClientHandler {
         };
         // A job of general tasks has none, and may be asked for while thousands of workers serve it.
         let live = if workers.is_empty() { Vec::new() } else { self.0.dispatcher()?.sessions.all() };
-        let members = live.iter().filter(|seen| workers.contains_key(&seen.worker.to_string()));
-        if let Some(transport) = transports(members) {
+        let members = || live.iter().filter(|seen| workers.contains_key(&seen.worker.to_string()));
+        if let Some(transport) = transports(members()) {
             fields.insert("transport".to_owned(), transport);
         }
-        Ok(JobRecord { job: fields, workers, notes: self.0.notes() })
+        let silent = members().filter_map(WorkerStatus::silence);
+        let notes = self.0.notes().into_iter().chain(silent).collect();
+        Ok(JobRecord { job: fields, workers, notes })
     }
 
     async fn stream(

@@ -8,6 +8,9 @@ use std::{
 use syncline_rpc::Activity;
 use syncline_scheduler::{core::WorkerInfo, ids::Incarnation};
 
+/// A worker speaks several times a second; a longer silence is shown.
+const SILENCE_SHOWN_AFTER: Duration = Duration::from_secs(1);
+
 /// A live worker as it is shown to users.
 pub(super) struct WorkerStatus {
     pub worker: Incarnation,
@@ -17,6 +20,13 @@ pub(super) struct WorkerStatus {
 }
 
 impl WorkerStatus {
+    /// That nothing is heard of it, in words, if that is so.
+    pub(super) fn silence(&self) -> Option<String> {
+        let (name, worker, silent_s) = (&self.about.name, self.worker, self.silent_for.as_secs_f64());
+        (self.silent_for > SILENCE_SHOWN_AFTER)
+            .then(|| format!("nothing was heard of {name} ({worker}) for {silent_s:.1} s"))
+    }
+
     /// Its hash in Redis, see docs/redis-schema.md.
     pub(super) fn fields(self) -> Vec<(&'static str, String)> {
         let holding = self.activity.holding.len() + self.activity.tasks as usize;
@@ -100,8 +110,10 @@ mod tests {
             attempt: 1,
         };
         let activity = Activity { holding: vec![key], tasks: 2, ..Activity::default() };
-        let (worker, about) = (Incarnation(7), WorkerInfo { pid: 9, ..WorkerInfo::default() });
+        let (worker, about) =
+            (Incarnation(7), WorkerInfo { name: "a".into(), pid: 9, ..WorkerInfo::default() });
         let status = WorkerStatus { worker, about, silent_for: Duration::from_millis(1_500), activity };
+        assert_eq!(status.silence().unwrap(), "nothing was heard of a (w7) for 1.5 s");
         let fields = status.fields();
         for field in [
             ("holding", "3"),

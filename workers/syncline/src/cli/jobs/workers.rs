@@ -53,7 +53,7 @@ pub(crate) fn run(args: &WorkersArgs) -> Result<(), Failure> {
             worker.transport.clone().unwrap_or_default(),
             worker.holding.to_string(),
             worker.stopping.to_string(),
-            worker.blocked_on.clone().unwrap_or_default(),
+            waits_for(worker),
         ]
     };
     let table = table(&COLUMNS, &workers.iter().map(row).collect::<Vec<_>>());
@@ -61,4 +61,17 @@ pub(crate) fn run(args: &WorkersArgs) -> Result<(), Failure> {
         Some(format!("\njob {} is not offered for now to {}", job.id, job.excluded.as_ref()?))
     });
     print(&excluded.fold(table, |text, line| text + &line))
+}
+
+/// A worker speaks several times a second; a longer silence is shown.
+const SILENCE_SHOWN_MS: u64 = 1_000;
+
+/// What its pull waits for, or that nothing is heard of it.
+fn waits_for(worker: &LiveWorker) -> String {
+    match worker.silent_ms {
+        silent_ms if silent_ms > SILENCE_SHOWN_MS => {
+            format!("a sign of life, for {:.1} s", silent_ms as f64 / 1e3)
+        }
+        _ => worker.blocked_on.clone().unwrap_or_default(),
+    }
 }
