@@ -5,11 +5,8 @@ use std::{
     time::Duration,
 };
 
-use syncline_rpc::Activity;
+use syncline_rpc::{Activity, status::SILENCE_SHOWN_AFTER};
 use syncline_scheduler::{core::WorkerInfo, ids::Incarnation};
-
-/// A worker speaks several times a second; a longer silence is shown.
-const SILENCE_SHOWN_AFTER: Duration = Duration::from_secs(1);
 
 /// A live worker as it is shown to users.
 pub(super) struct WorkerStatus {

@@ -141,11 +141,9 @@ impl ShardSet {
                     PullState::Reading { got, at } => {
                         let range = self.part(index, wanted.rows);
                         let into = &mut into[range.start as usize..range.end as usize];
-                        match self.pull_codec(wanted.condition) {
-                            codec if codec != Codec::Plain && wanted.rows.is_none() => {
-                                self.read_encoded_turn(index, got, at, codec, into)
-                            }
-                            _ => self.read_turn(index, got, at, bytemuck::cast_slice_mut(into)),
+                        match self.pull_codec_of(wanted) {
+                            Codec::Plain => self.read_turn(index, got, at, bytemuck::cast_slice_mut(into)),
+                            codec => self.read_encoded_turn(index, got, at, codec, into),
                         }
                     }
                     PullState::NotRequested | PullState::Done(_) => continue,
@@ -181,7 +179,7 @@ impl ShardSet {
 
     pub(super) fn request_pull(&mut self, index: usize, wanted: PullRequest<'_>) -> Result<(), LinkError> {
         let (session, condition) = (self.session.clone(), wanted.condition);
-        let codec = self.pull_codec(condition);
+        let codec = self.pull_codec_of(wanted);
         // The shard takes back what it had lent when it reads this, whatever it answers.
         self.conns[index].lent = None;
         let (link, _) = self.link(index)?;
@@ -197,20 +195,20 @@ impl ShardSet {
         Ok(())
     }
 
-    /// How the values of a pull travel: what people look at, which is pinned, is always exact.
-    fn pull_codec(&self, condition: ReadCondition) -> Codec {
-        match condition {
-            ReadCondition::Version { .. } => self.pull_codec,
-            ReadCondition::Pinned(_) => Codec::Plain,
+    /// How the values of a pull travel: rows as they are, and what people look at, which is pinned, is always exact.
+    fn pull_codec_of(&self, wanted: PullRequest<'_>) -> Codec {
+        match wanted {
+            PullRequest { condition: ReadCondition::Version { .. }, rows: None } => self.pull_codec,
+            _ => Codec::Plain,
         }
     }
 
     fn pull_answer(&mut self, index: usize, wanted: PullRequest<'_>) -> Result<PullState, LinkError> {
-        let PullRequest { condition, rows } = wanted;
+        let rows = wanted.rows;
         let (range, silence) = (self.part(index, rows), self.options.silence_limit);
-        let expected = match (rows, self.pull_codec(condition)) {
-            (None, codec) if codec != Codec::Plain => self.chunked(index).bytes_from(codec, 0),
-            _ => range.len() * 4,
+        let expected = match self.pull_codec_of(wanted) {
+            Codec::Plain => range.len() * 4,
+            codec => self.chunked(index).bytes_from(codec, 0),
         };
         let (link, _) = self.link(index)?;
         // The version may take as long as the slowest worker; a shard that waits for it says so.

@@ -156,6 +156,10 @@ impl ShardSet {
     /// are. What pushes have lost before comes with the next one, also where that is plain.
     pub fn compress_pushes(&mut self, codec: Codec, trained: u64) {
         self.trial = None;
+        self.encode_pushes(codec, trained);
+    }
+
+    fn encode_pushes(&mut self, codec: Codec, trained: u64) {
         for conn in &mut self.conns {
             conn.encoder.take_if(|encoder| encoder.is_unused());
             match &mut conn.encoder {
@@ -186,9 +190,7 @@ impl ShardSet {
         match trial.observe(took, Instant::now()) {
             TrialStep::GoOn => {}
             TrialStep::Encode if self.addresses.transports().contains(&Transport::Tcp) => {
-                let trial = self.trial.take();
-                self.compress_pushes(codec_trial::TRIED, trained);
-                self.trial = trial;
+                self.encode_pushes(codec_trial::TRIED, trained);
             }
             TrialStep::Encode => self.trial = None,
             TrialStep::Keep { plain, encoded } => {

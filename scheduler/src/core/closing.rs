@@ -103,7 +103,7 @@ impl Job {
         let SuperstepPhase::Closed { closed_us, actual_wait_us } = &mut record.phase else { return };
         let (mut least, mut most) = (u64::MAX, 0);
         for entry in record.roster.values() {
-            let done = entry.last.unwrap_or(entry.base) - entry.base;
+            let done = entry.iterations();
             (least, most) = (least.min(done), most.max(done));
             *actual_wait_us += entry.arrived_us.map_or(0, |at_us| met_us.saturating_sub(at_us));
         }

@@ -15,6 +15,7 @@ use crate::{
     graph::{Holder, TaskEvent, TaskId},
     ids::{Incarnation, Superstep},
     samples::SampleRange,
+    spec::Decay,
     sync::{Aggregation, EndRule},
 };
 
@@ -203,11 +204,14 @@ impl Job {
     }
 
     /// Rate of an iteration that is granted `range`: that of its superstep's one step, or of the schedule where its own samples
-    /// begin. What is set aside for later iterations does not count. Cost O(members).
+    /// begin. What is set aside for later iterations does not count. Cost O(members), if the rate changes at all.
     fn iteration_rate(&self, superstep: Superstep, range: SampleRange) -> f32 {
         let (record, train) = (&self.supersteps[&superstep], self.train());
         if record.aggregation == Aggregation::PerBarrier {
             return record.learning_rate;
+        }
+        if train.learning_rate.decay == Decay::Constant {
+            return train.learning_rate.base * record.rate_factor;
         }
         let set_aside = self.members.values().flat_map(|member| &member.reserved);
         let ahead: u64 = set_aside.chain([&range]).map(|range| u64::from(range.len)).sum();

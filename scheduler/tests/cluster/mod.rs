@@ -6,7 +6,10 @@ mod slots;
 mod store;
 pub mod stored;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+};
 
 use actors::{Started, Worker};
 pub use settings::Settings;
@@ -292,18 +295,15 @@ impl Cluster {
             0 => {
                 // Reports of one worker keep their order; everything else may overtake.
                 let at = self.random(self.inputs.len());
-                let at = match &self.inputs[at] {
-                    Input::Report { worker, .. } => {
-                        let same = |i: &Input| matches!(i, Input::Report { worker: w, .. } if w == worker);
-                        self.inputs.iter().position(same).unwrap()
+                let reporter = |input: &Input| match input {
+                    Input::Report { worker, .. } | Input::TasksEnded { worker, .. } => {
+                        Some((mem::discriminant(input), *worker))
                     }
-                    Input::TasksEnded { worker, .. } => {
-                        let same =
-                            |i: &Input| matches!(i, Input::TasksEnded { worker: w, .. } if w == worker);
-                        self.inputs.iter().position(same).unwrap()
-                    }
-                    _ => at,
+                    _ => None,
                 };
+                let at = reporter(&self.inputs[at]).map_or(at, |who| {
+                    self.inputs.iter().position(|input| reporter(input) == Some(who)).unwrap()
+                });
                 let input = self.inputs.remove(at);
                 let before = self.ticks_without_a_step;
                 self.ticks_without_a_step = if input == Input::Tick { before + 1 } else { 0 };

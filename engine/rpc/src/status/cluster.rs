@@ -1,12 +1,15 @@
 //! Live workers, and engines about themselves.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 use syncline_scheduler::ids::{EngineEpoch, Incarnation, as_text};
 
 use super::text::{self, UnknownFields, parsed_option, printed_option};
 use crate::WorkerFields;
+
+/// A worker speaks several times a second; a longer silence is shown.
+pub const SILENCE_SHOWN_AFTER: Duration = Duration::from_secs(1);
 
 /// One worker that is connected, whether it works on a job or not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

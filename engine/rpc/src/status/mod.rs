@@ -13,7 +13,7 @@ mod text;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub use cluster::{EngineStatus, LiveWorker};
+pub use cluster::{EngineStatus, LiveWorker, SILENCE_SHOWN_AFTER};
 pub use history::{Entry, EventKind, JobEvent, MetricsPoint};
 pub use job::{JobPhase, JobStatus};
 pub use member::{JobView, MemberState, MemberStatus};

@@ -74,18 +74,6 @@ impl RunningCluster {
             other => other.to_string(),
         }
     }
-
-    fn redis_password(&self) -> String {
-        self.up.redis_password()
-    }
-
-    fn redis(&self, words: &str) -> String {
-        self.up.redis(words)
-    }
-
-    fn redis_as(&self, password: &str, words: &str) -> String {
-        self.up.redis_as(password, words)
-    }
 }
 
 #[test]
@@ -107,7 +95,7 @@ fn an_id_is_free_again_once_its_job_is_over_and_the_log_tells_the_story() {
     cluster.run(&["delete", "points"]).ok();
     cluster.run(&["status", "points"]).refused(1, "E131");
     cluster.run(&["delete", "points"]).refused(1, "E131");
-    assert_eq!(cluster.redis("EXISTS {syncline}:x syncline:{points}:job").lines().nth(1), Some(":0"));
+    assert_eq!(cluster.up.redis("EXISTS {syncline}:x syncline:{points}:job").lines().nth(1), Some(":0"));
 
     cluster.submit(5_000, &["--replace"]).ok();
     wait_until("it runs", || cluster.field("state") == "running");
@@ -137,7 +125,7 @@ fn a_running_job_that_lost_its_state_is_listed_as_damaged_and_cancel_says_that_i
     let first = engine();
     // A living engine would write again what it knows.
     kill("STOP", first);
-    assert!(cluster.redis("DEL syncline:{points}:state").contains(":1"));
+    assert!(cluster.up.redis("DEL syncline:{points}:state").contains(":1"));
     kill("KILL", first);
     wait_until("its successor knows", || cluster.field("state") == "damaged");
     let jobs = cluster.run(&["jobs"]).ok().out;
@@ -173,7 +161,7 @@ fn a_full_redis_is_said_at_once_by_every_command_and_nothing_is_lost() {
     wait_until("it runs", || cluster.field("state") == "running");
     let (mut watch, out) = cluster.watch();
 
-    assert!(cluster.redis("CONFIG SET maxmemory 1").contains("+OK"));
+    assert!(cluster.up.redis("CONFIG SET maxmemory 1").contains("+OK"));
     wait_until("doctor says so", || {
         let doctor = cluster.run(&["doctor"]);
         doctor.code == 4 && doctor.out.contains("fail  redis writes") && doctor.out.contains("fail  memory")
@@ -196,7 +184,7 @@ fn a_full_redis_is_said_at_once_by_every_command_and_nothing_is_lost() {
         .spawn()
         .unwrap();
     std::thread::sleep(Duration::from_secs(1));
-    assert!(cluster.redis("CONFIG SET maxmemory 0").contains("+OK"));
+    assert!(cluster.up.redis("CONFIG SET maxmemory 0").contains("+OK"));
     Ended::from(submit.wait_with_output().unwrap()).ok();
     wait_until("it goes on", || cluster.run(&["doctor"]).code == 0);
     cluster.run(&["cancel", "points"]).ok();
@@ -239,14 +227,14 @@ fn a_stuck_redis_ends_nobody_who_follows_and_is_said_at_once() {
 fn a_job_whose_numbers_somebody_has_overwritten_is_damaged_in_status_as_in_jobs() {
     let cluster = RunningCluster::start();
     cluster.submit(1, &["--watch"]).ok();
-    assert!(cluster.redis("HSET syncline:{points}:job samples_applied many").contains(":0"));
+    assert!(cluster.up.redis("HSET syncline:{points}:job samples_applied many").contains(":0"));
     let row = |ended: Ended| ended.ok().json()[0]["reason"].as_str().unwrap().to_owned();
     let reason = row(cluster.run(&["jobs", "--json"]));
     let status = cluster.run(&["status", "points"]).ok().out;
     for part in ["points (damaged)", &reason, "`syncline delete points`"] {
         assert!(status.contains(part), "{part} is not in {status}");
     }
-    assert!(cluster.redis("XADD syncline:{points}:events * what \"\\xff\"").contains('$'));
+    assert!(cluster.up.redis("XADD syncline:{points}:events * what \"\\xff\"").contains('$'));
     cluster.run(&["events", "points"]).ok();
     cluster.run(&["delete", "points"]).ok();
 }
@@ -256,13 +244,13 @@ fn a_password_of_redis_that_was_changed_is_named_as_the_cause_and_nothing_else_i
     let cluster = RunningCluster::start();
     cluster.submit(5_000, &[]).ok();
     wait_until("it runs", || cluster.field("state") == "running");
-    let password = cluster.redis_password();
+    let password = cluster.up.redis_password();
     let engine = || processes(cluster.dir.path()).into_iter().find(|(name, _)| name == "engine").unwrap().1;
     let before = engine();
     let (mut watch, out) = cluster.watch();
     let (mut events, told) = cluster.begin(&["events", "points", "--follow"]);
-    assert!(cluster.redis("CONFIG SET requirepass changed").contains("+OK"));
-    cluster.redis_as("changed", "CLIENT KILL TYPE normal SKIPME yes");
+    assert!(cluster.up.redis("CONFIG SET requirepass changed").contains("+OK"));
+    cluster.up.redis_as("changed", "CLIENT KILL TYPE normal SKIPME yes");
     wait_until("Redis lets nobody in", || {
         let jobs = cluster.run(&["jobs"]);
         let status = cluster.run(&["status", "points"]);
@@ -284,7 +272,7 @@ fn a_password_of_redis_that_was_changed_is_named_as_the_cause_and_nothing_else_i
     cluster.run(&["status", "points"]).refused(4, "E136");
     assert!(since.elapsed() < AT_ONCE, "took {:?}", since.elapsed());
 
-    assert!(cluster.redis_as("changed", &format!("CONFIG SET requirepass {password}")).contains("+OK"));
+    assert!(cluster.up.redis_as("changed", &format!("CONFIG SET requirepass {password}")).contains("+OK"));
     wait_until("the same engine goes on", || {
         let said = cluster.run(&["status", "points"]);
         assert!(!said.out.contains("damaged"), "{said:#?}");

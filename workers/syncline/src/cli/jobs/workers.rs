@@ -1,6 +1,8 @@
 //! `syncline workers`: all live workers in a table.
 
-use syncline_rpc::status::LiveWorker;
+use std::time::Duration;
+
+use syncline_rpc::status::{LiveWorker, SILENCE_SHOWN_AFTER};
 use syncline_workers::client::Client;
 
 use crate::cli::{ConnectionArgs, Failure, block_on, log_as_command, print, print_json, say, table};
@@ -63,15 +65,11 @@ pub(crate) fn run(args: &WorkersArgs) -> Result<(), Failure> {
     print(&excluded.fold(table, |text, line| text + &line))
 }
 
-/// A worker speaks several times a second; a longer silence is shown.
-const SILENCE_SHOWN_MS: u64 = 1_000;
-
 /// What its pull waits for, or that nothing is heard of it.
 fn waits_for(worker: &LiveWorker) -> String {
-    match worker.silent_ms {
-        silent_ms if silent_ms > SILENCE_SHOWN_MS => {
-            format!("a sign of life, for {:.1} s", silent_ms as f64 / 1e3)
-        }
-        _ => worker.blocked_on.clone().unwrap_or_default(),
+    let silent_for = Duration::from_millis(worker.silent_ms);
+    match silent_for > SILENCE_SHOWN_AFTER {
+        true => format!("a sign of life, for {:.1} s", silent_for.as_secs_f64()),
+        false => worker.blocked_on.clone().unwrap_or_default(),
     }
 }
