@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+mod relay;
 mod replicated;
 
 use std::{
@@ -24,6 +25,7 @@ use syncline_rpc::{EngineAddresses, Token};
 use syncline_runtime::Runtime;
 use syncline_scheduler::ids::JobId;
 
+pub use relay::Relay;
 pub use replicated::ShardProcess;
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_syncline-under-test");
@@ -47,6 +49,16 @@ pub struct Cluster {
     pub token: Token,
     shard_count: u32,
     engine_flags: String,
+    /// Between Redis and the engine that leads first, where one was asked for.
+    relay: Option<Relay>,
+}
+
+/// How many engines there are, and how the first reaches Redis.
+#[derive(Clone, Copy, PartialEq)]
+enum Engines {
+    One,
+    Two,
+    TwoRelayed,
 }
 
 /// A child that is killed when it is dropped.
@@ -136,12 +148,22 @@ impl Cluster {
 
     /// The same, with flags for the engine.
     pub async fn start_with(shards: u32, workers: u32, worker_flags: &str, engine_flags: &str) -> Self {
-        Self::start_all(shards, workers, worker_flags, engine_flags, false, 1).await
+        Self::start_all(shards, workers, worker_flags, engine_flags, Engines::One, 1).await
     }
 
     /// With a second engine that stands by; shards, workers and clients are told of both.
     pub async fn start_with_standby(shards: u32, workers: u32, worker_flags: &str) -> Self {
-        Self::start_all(shards, workers, worker_flags, "", true, 1).await
+        Self::start_all(shards, workers, worker_flags, "", Engines::Two, 1).await
+    }
+
+    /// The same; the engine that leads first can be cut from Redis.
+    pub async fn start_with_relayed_leader(shards: u32, workers: u32, worker_flags: &str) -> Self {
+        Self::start_all(shards, workers, worker_flags, "", Engines::TwoRelayed, 1).await
+    }
+
+    /// The link of the engine that leads first to Redis.
+    pub fn relay(&self) -> &Relay {
+        self.relay.as_ref().unwrap()
     }
 
     async fn start_all(
@@ -149,7 +171,7 @@ impl Cluster {
         workers: u32,
         worker_flags: &str,
         engine_flags: &str,
-        standby: bool,
+        engines: Engines,
         replicas: u32,
     ) -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -161,6 +183,7 @@ impl Cluster {
         .unwrap();
         let token = Token::load_or_create(&dir.path().join("token")).unwrap();
         let store = RedisStore::connect(&redis.url()).await.unwrap();
+        let relay = (engines == Engines::TwoRelayed).then(|| Relay::to(redis.port()));
         let mut cluster = Self {
             dir,
             redis,
@@ -175,10 +198,11 @@ impl Cluster {
             token,
             shard_count: shards,
             engine_flags: engine_flags.to_owned(),
+            relay,
         };
         cluster.start_engine();
         cluster.engines.clone_from(&cluster.engine_address);
-        if standby {
+        if engines != Engines::One {
             // Of two that start at once either may come first.
             cluster.until_led_by("test").await;
             let (process, address) = cluster.spawn_engine("127.0.0.1:0", "standby");
@@ -222,10 +246,15 @@ impl Cluster {
 
     /// An engine on the same Redis server, and where it listens.
     fn spawn_engine(&self, listen: &str, instance: &str) -> (Process, String) {
+        let redis = match &self.relay {
+            Some(relay) if instance == "test" => {
+                self.redis.url().replace(&self.redis.port().to_string(), &relay.port().to_string())
+            }
+            _ => self.redis.url(),
+        };
         let args = words(&format!(
-            "engine --listen {listen} --token-file {} --redis {} --instance {instance} --shards {} --silence-ms 3000 {}",
+            "engine --listen {listen} --token-file {} --redis {redis} --instance {instance} --shards {} --silence-ms 3000 {}",
             self.token_file().display(),
-            self.redis.url(),
             self.shard_count,
             self.engine_flags,
         ));

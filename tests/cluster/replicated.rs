@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use super::{BINARY, Cluster, Process, words};
+use super::{BINARY, Cluster, Engines, Process, words};
 
 /// One process of a shard.
 pub struct ShardProcess {
@@ -23,7 +23,7 @@ pub struct StoppedShard {
 impl Cluster {
     /// Every shard has two processes, which follow each other.
     pub async fn start_replicated(shards: u32, workers: u32, worker_flags: &str) -> Self {
-        let mut cluster = Self::start_all(shards, 0, "", "", false, 2).await;
+        let mut cluster = Self::start_all(shards, 0, "", "", Engines::One, 2).await;
         for (folder, index) in (0..2 * shards).map(|n| (format!("shard-{n}"), n % shards)) {
             let process = cluster.spawn_shard_process(folder, index);
             cluster.pairs.push(process);

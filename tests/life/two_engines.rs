@@ -48,6 +48,22 @@ async fn an_engine_that_hangs_for_ever_costs_its_jobs_nothing() {
     check_next_job_runs(&cluster, "next").await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_alone_is_cut_from_redis_is_left_by_everybody_for_the_one_that_leads() {
+    let cluster = Cluster::start_with_relayed_leader(2, 2, "--step-ms 10 --slowdown 1").await;
+    let job = submit(&cluster, counting("cut", "bsp", SAMPLES, |_| {})).await;
+    cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 4).await;
+    cluster.relay().cut();
+    cluster.until_led_by("standby").await;
+    // The other one still answers, and is named first.
+    let before = number(&cluster.summary(&job).await, "samples_applied");
+    cluster.until(&job, |s| number(s, "samples_applied") > before + SAMPLES / 4).await;
+    assert!(cluster.print("jobs").contains("cut"));
+    cluster.relay().mend();
+    check_exact(&cluster.until_over(&job).await, SAMPLES);
+    check_next_job_runs(&cluster, "next").await;
+}
+
 fn text(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
 }

@@ -1,6 +1,10 @@
 //! The connection to whichever engine leads.
 
-use std::{future::Future, sync::Arc};
+use std::{
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -15,11 +19,16 @@ use super::{
 pub struct EngineLink<C> {
     dialer: Arc<Dialer<C>>,
     link: Reconnecting<C>,
+    /// When one that had let its lead run out was left last.
+    left: Arc<Mutex<Option<Instant>>>,
 }
+
+/// So long after one engine was left that may not lead any more it is stayed with, if nobody else leads.
+const STAY: Duration = Duration::from_secs(2);
 
 impl<C> Clone for EngineLink<C> {
     fn clone(&self) -> Self {
-        Self { dialer: self.dialer.clone(), link: self.link.clone() }
+        Self { dialer: self.dialer.clone(), link: self.link.clone(), left: self.left.clone() }
     }
 }
 
@@ -48,7 +57,25 @@ impl<C: Clone> EngineLink<C> {
         });
         // Where another engine may lead, one that does not answer is not asked a second time.
         let link = if several { link.lost_after_one_timeout() } else { link };
-        Self { dialer, link }
+        Self { dialer, link, left: Arc::default() }
+    }
+
+    /// The engine that has just answered may lead no longer: where others are known, the next call goes to another, at most
+    /// every two seconds.
+    pub async fn try_another(&self) {
+        if self.addresses().count() < 2 || !self.may_leave() {
+            return;
+        }
+        self.link.discard_current().await;
+    }
+
+    fn may_leave(&self) -> bool {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let may = left.is_none_or(|left| left.elapsed() >= STAY);
+        if may {
+            *left = Some(Instant::now());
+        }
+        may
     }
 
     /// Whether the next call goes to an engine that was said to lead.
@@ -73,17 +100,20 @@ impl<C: Clone> EngineLink<C> {
     {
         let (number, answer) = self.link.call_numbered(call).await;
         let Ok(answered) = &answer else { return answer };
-        if let Err(EngineFault::NotActive { why }) = answered {
-            let follows = match why {
-                InactiveReason::Standby { address, .. } => self.dialer.hint().note(address),
-                _ => false,
-            };
-            // With one engine alone the connection stays: it will lead again.
-            if follows || self.addresses().count() > 1 {
-                self.link.discard(number).await;
+        let follows = match answered {
+            Err(EngineFault::NotActive { why: InactiveReason::Standby { address, .. } }) => {
+                self.dialer.hint().note(address)
             }
-        } else {
-            self.dialer.forget_outrun();
+            // Redis may answer another, which leads then.
+            Err(EngineFault::NotActive { .. } | EngineFault::Store { .. }) => false,
+            _ => {
+                self.dialer.forget_outrun();
+                return answer;
+            }
+        };
+        // With one engine alone the connection stays: it will lead again.
+        if follows || self.addresses().count() > 1 {
+            self.link.discard(number).await;
         }
         answer
     }

@@ -143,6 +143,14 @@ impl<C: Clone> Reconnecting<C> {
         (number, dialed)
     }
 
+    /// Drops the present connection.
+    pub(super) async fn discard_current(&self) {
+        let mut current = self.current.lock().await;
+        if current.client.is_some() {
+            *current = Current { number: current.number + 1, client: None };
+        }
+    }
+
     /// Drops connection `number`, unless another has replaced it.
     pub(super) async fn discard(&self, number: usize) {
         let mut current = self.current.lock().await;

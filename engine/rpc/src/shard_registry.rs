@@ -101,6 +101,9 @@ pub struct ShardOrders {
     /// The other process of the shard, if it is there. Who reported its backup as lost goes on alone once it is told of
     /// none, or of another.
     pub peer: Option<ShardPeer>,
+    /// Whether the engine's lease has run out by its own clock, because Redis does not answer it: another engine may lead by now,
+    /// and whoever knows of others should ask them.
+    pub lead_expired: bool,
 }
 
 /// Calls of shards.

@@ -106,6 +106,11 @@ pub struct PollReply {
     pub revoked: Vec<TaskKey>,
     /// Where all shards are now, in order; empty while some are not there.
     pub shards: Vec<String>,
+    /// Whether each of them was heard of a moment ago: whoever does not reach one then has a bad link of its own.
+    pub shards_heard: bool,
+    /// Whether the engine's lease has run out by its own clock, because Redis does not answer it: another engine may lead by now,
+    /// and whoever knows of others should ask them.
+    pub lead_expired: bool,
     /// Number of the first of `orders`. It is 0 when the worker's cursor was of another engine: then they are all that this
     /// engine has given it, and what it holds besides is over.
     pub first_order: u64,

@@ -18,7 +18,7 @@ use super::{
 use crate::store::{RedisStore, StoreError};
 
 /// A shard announces itself twice a second; a longer silence is shown.
-const SILENCE_SHOWN_AFTER: Duration = Duration::from_secs(2);
+pub(super) const SILENCE_SHOWN_AFTER: Duration = Duration::from_secs(2);
 /// How long a read may take while Redis is known to be unavailable.
 const READ_TIMEOUT_IN_OUTAGE: Duration = Duration::from_millis(500);
 

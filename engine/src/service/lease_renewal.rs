@@ -3,7 +3,10 @@
 //! The thread that decides also talks to Redis and to workers, so that a step of a task needs no change of threads. It may
 //! decide about millions of tasks for longer than a lease lasts.
 
-use std::{io, thread, time::Duration};
+use std::{
+    io, thread,
+    time::{Duration, Instant},
+};
 
 use syncline_scheduler::ids::EngineEpoch;
 use tokio::{runtime, sync::oneshot, time::sleep};
@@ -36,6 +39,7 @@ impl LeaseRenewal {
     /// If the system gives no thread.
     pub(super) fn start(lease: Lease, epoch: EngineEpoch, dispatcher: EffectDispatcher) -> io::Result<Self> {
         let (end, ended) = oneshot::channel();
+        dispatcher.store_outage.set_lead_until(Instant::now() + lease.duration);
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let renew = async move {
             tokio::select! {
@@ -53,13 +57,18 @@ async fn keep_renewing(lease: &Lease, epoch: EngineEpoch, dispatcher: &EffectDis
     let mut connected = None;
     loop {
         sleep(lease.duration / 3).await;
+        let asked = Instant::now();
         match renew(lease, epoch, &mut connected).await {
-            Ok(Some(_)) => dispatcher.store_outage.set_lease_failure(None),
+            Ok(Some(_)) => {
+                dispatcher.store_outage.set_lead_until(asked + lease.duration);
+                dispatcher.store_outage.set_lease_failure(None);
+            }
             Ok(None) => {
                 dispatcher.queue.send(Message::Deposed);
                 return;
             }
-            // While Redis is away nobody can commit, nobody else can take the lease, and the loop waits.
+            // While Redis is away nobody can commit, and the loop waits. It may be away from here alone: then another takes the
+            // lease, and whoever asks here is told that this may be so.
             Err(error) => dispatcher.store_outage.set_lease_failure(Some(error.to_string())),
         }
     }

@@ -35,7 +35,7 @@ impl ShardRegistry for ShardHandler {
                     }
                     _ => {}
                 }
-                Ok(ShardOrders { epoch, role, peer })
+                Ok(ShardOrders { epoch, role, peer, lead_expired: dispatcher.store_outage.lead_expired() })
             }
             Announcement::Taken(holder) => {
                 warn!(shard = %index, address, holder, "a process announces the index of shards that answer");

@@ -19,7 +19,10 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use super::shard_slots::{Decision, ReplicaProcess, ShardSlots};
+use super::{
+    context::SILENCE_SHOWN_AFTER,
+    shard_slots::{Decision, ReplicaProcess, ShardSlots},
+};
 
 /// A shard that announced itself.
 pub(super) type ShardEntry = ReplicaProcess<Reconnecting<ShardClient>>;
@@ -218,6 +221,13 @@ impl ShardDirectory {
     pub(super) fn addresses(&self) -> Option<Vec<String>> {
         let known = self.lock();
         self.indices().map(|i| Some(known.primary(i)?.hello.address.clone())).collect()
+    }
+
+    /// Whether all are there and nobody is silent.
+    pub(super) fn are_heard(&self) -> bool {
+        let known = self.lock();
+        self.indices()
+            .all(|i| known.primary(i).is_some_and(|shard| shard.seen.elapsed() < SILENCE_SHOWN_AFTER))
     }
 
     /// The same, waiting until all are there.

@@ -1,6 +1,9 @@
 //! Why Redis cannot be written to right now, so that callers are told at once instead of waiting.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Instant,
+};
 
 use super::sessions::lock;
 
@@ -15,6 +18,8 @@ struct Causes {
     commit: Option<String>,
     /// Set by the renewal of the lease, which writes every second whether jobs run or not.
     lead: Option<String>,
+    /// Until when nobody else can have the lease, as far as this process knows.
+    lead_until: Option<Instant>,
 }
 
 impl StoreOutage {
@@ -24,6 +29,16 @@ impl StoreOutage {
 
     pub(super) fn set_lease_failure(&self, cause: Option<String>) {
         lock(&self.0).lead = cause;
+    }
+
+    /// The lease was renewed: nobody else has it until then.
+    pub(super) fn set_lead_until(&self, until: Instant) {
+        lock(&self.0).lead_until = Some(until);
+    }
+
+    /// Whether another engine may have the lease by now.
+    pub(super) fn lead_expired(&self) -> bool {
+        lock(&self.0).lead_until.is_some_and(|until| until < Instant::now())
     }
 
     pub(super) fn cause(&self) -> Option<String> {

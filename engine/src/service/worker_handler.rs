@@ -135,7 +135,17 @@ impl WorkerService for WorkerHandler {
         let news = dispatcher.sessions.poll(worker, activity, known_orders, wait).await;
         let PollUpdate { assignments, revoked, first_order, orders } = news.ok_or(EngineFault::Dropped)?;
         let shards = dispatcher.shards.addresses().unwrap_or_default();
-        Ok(PollReply { epoch, assignments, revoked, shards, first_order, orders, ends_taken })
+        Ok(PollReply {
+            epoch,
+            assignments,
+            revoked,
+            shards,
+            shards_heard: dispatcher.shards.are_heard(),
+            lead_expired: dispatcher.store_outage.lead_expired(),
+            first_order,
+            orders,
+            ends_taken,
+        })
     }
 
     async fn report(

@@ -3,10 +3,16 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
+
+use tracing::{info, warn};
 
 use super::Link;
 use crate::transport::{Socket, Transport};
+
+/// How long it holds that others hear of all shards.
+const HEARD_FOR: Duration = Duration::from_secs(3);
 
 /// Addresses of all shards, in order. Clones share them: when a shard has moved, the new address is set here, and a
 /// connection that breaks is opened again at that address.
@@ -19,6 +25,8 @@ struct Known {
     connections: BTreeMap<usize, Connection>,
     /// Shards that a caller has lost and not reached again, with the address that was tried last.
     unreachable: BTreeMap<usize, String>,
+    /// When others last said that they hear of all shards; `None` if the last word was another.
+    heard: Option<Instant>,
     /// Pushes are encoded, because that was found to be faster.
     encodes: bool,
 }
@@ -55,6 +63,16 @@ impl Addresses {
         known.addresses = addresses;
     }
 
+    /// Whether others, who would know if a shard were gone, hear of all of them now.
+    pub fn set_heard(&self, heard: bool) {
+        self.lock().heard = heard.then(Instant::now);
+    }
+
+    /// Whether others have just said that they hear of all shards: one that is not reached from here is there.
+    pub(super) fn are_heard(&self) -> bool {
+        self.lock().heard.is_some_and(|since| since.elapsed() < HEARD_FOR)
+    }
+
     /// A connection to a shard was opened, or there is none any more.
     pub(super) fn register(&self, index: usize, connection: Option<(&str, &Link)>) {
         let mut known = self.lock();
@@ -63,7 +81,9 @@ impl Addresses {
                 let (address, socket, transport) =
                     (address.to_owned(), link.socket().clone(), link.transport());
                 known.connections.insert(index, Connection { address, socket, transport });
-                known.unreachable.remove(&index);
+                if let Some(address) = known.unreachable.remove(&index) {
+                    info!(shard = index, address, "the shard answers again");
+                }
             }
             None => drop(known.connections.remove(&index)),
         }
@@ -110,7 +130,10 @@ impl Addresses {
     }
 
     pub(super) fn mark_unreachable(&self, index: usize, address: &str) {
-        self.lock().unreachable.insert(index, address.to_owned());
+        let before = self.lock().unreachable.insert(index, address.to_owned());
+        if before.is_none() {
+            warn!(shard = index, address, "the shard does not answer and is tried again");
+        }
     }
 }
 

@@ -91,7 +91,9 @@ impl BlobClient {
             (RetryBudget::new(limit), RetryBudget::new(limit.min(MISSING_PATIENCE)));
         loop {
             match self.get(&addresses.get(), digest) {
-                Err(error @ PsError::Unreachable { .. }) => away.pause().map_err(|_| error)?,
+                Err(error @ PsError::Unreachable { .. }) => {
+                    away.pause_unless_heard(addresses.are_heard()).map_err(|_| error)?;
+                }
                 Err(error @ PsError::Refused { fault: ShardFault::MissingBlob { .. } }) => {
                     missing.pause().map_err(|_| error)?;
                 }

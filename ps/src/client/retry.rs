@@ -7,6 +7,9 @@ use std::{
 
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// How long a caller tries of which others say that the shard is there: it holds up everybody who trains with it, and what it
+/// cannot do others can.
+const HEARD_LIMIT: Duration = Duration::from_secs(8);
 
 /// Bounds the time of failures without any progress.
 pub(super) struct RetryBudget {
@@ -28,13 +31,39 @@ impl RetryBudget {
     /// Pauses before the next attempt, each time longer. Beyond the limit: `Err` with the milliseconds since the first
     /// error.
     pub(super) fn pause(&mut self) -> Result<(), u64> {
+        self.pause_within(self.limit)
+    }
+
+    /// The same; `heard`: others hear of whatever cannot be reached from here.
+    pub(super) fn pause_unless_heard(&mut self, heard: bool) -> Result<(), u64> {
+        self.pause_within(if heard { self.limit.min(HEARD_LIMIT) } else { self.limit })
+    }
+
+    fn pause_within(&mut self, limit: Duration) -> Result<(), u64> {
         let since = *self.since.get_or_insert_with(Instant::now);
         let spent = since.elapsed();
-        if spent >= self.limit {
+        if spent >= limit {
             return Err(spent.as_millis() as u64);
         }
-        thread::sleep(self.pause.min(self.limit - spent));
+        thread::sleep(self.pause.min(limit - spent));
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_hear_of_is_given_up_sooner() {
+        let minute = Duration::from_secs(60);
+        let failing_for =
+            |spent| RetryBudget { since: Instant::now().checked_sub(spent), ..RetryBudget::new(minute) };
+        let second = Duration::from_secs(1);
+        assert!(failing_for(HEARD_LIMIT - second).pause_unless_heard(true).is_ok());
+        assert!(failing_for(HEARD_LIMIT + second).pause_unless_heard(true).is_err());
+        assert!(failing_for(HEARD_LIMIT + second).pause_unless_heard(false).is_ok());
+        assert!(failing_for(minute + second).pause_unless_heard(false).is_err());
     }
 }

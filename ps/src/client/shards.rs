@@ -281,10 +281,11 @@ impl ShardSet {
         let address = &self.conns[index].address;
         let LinkError::Broken(cause) = error else { return Err(error.into_error(address)) };
         tracing::debug!(%address, %cause, job = %self.session.job, "connection to a shard broke");
-        retry.pause().map_err(|after_ms| PsError::Unreachable {
+        let heard = self.addresses.are_heard();
+        retry.pause_unless_heard(heard).map_err(|after_ms| PsError::Unreachable {
             address: address.clone(),
             after_ms,
-            cause: cause.to_string(),
+            cause: if heard { format!("{cause}; the engine hears of it") } else { cause.to_string() },
         })?;
         // It may have been started again elsewhere.
         if let Some(address) = self.addresses.of(index) {

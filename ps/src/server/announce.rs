@@ -49,7 +49,7 @@ pub(super) async fn keep_announcing(
         };
         let failure = match answer {
             Ok(Ok(orders)) => {
-                let (epoch, role) = (orders.epoch, orders.role);
+                let (epoch, role, lead_expired) = (orders.epoch, orders.role, orders.lead_expired);
                 outage.resolve("announced");
                 if last_epoch.replace(epoch) != Some(epoch) {
                     info!(%epoch, engine = %link.addresses(), address = %hello.address, "announced");
@@ -59,6 +59,9 @@ pub(super) async fn keep_announcing(
                     let shared = shared.clone();
                     // It ends early only with the runtime.
                     let _ = tokio::task::spawn_blocking(move || role::follow_orders(&shared, &orders)).await;
+                }
+                if lead_expired {
+                    link.try_another().await;
                 }
                 pause = FIRST_PAUSE;
                 let interval =

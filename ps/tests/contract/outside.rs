@@ -24,7 +24,12 @@ struct Engine(mpsc::UnboundedSender<ShardHello>);
 impl ShardRegistry for Engine {
     async fn announce(self, _: Context, hello: ShardHello) -> Result<ShardOrders, EngineFault> {
         let _ = self.0.send(hello);
-        Ok(ShardOrders { epoch: EngineEpoch(1), role: ReplicaRole::Primary { term: 1 }, peer: None })
+        Ok(ShardOrders {
+            epoch: EngineEpoch(1),
+            role: ReplicaRole::Primary { term: 1 },
+            peer: None,
+            lead_expired: false,
+        })
     }
 }
 

@@ -13,6 +13,7 @@ use super::{
     worker_protocol::TaskKey,
 };
 use crate::{
+    fault_text::with_code,
     graph::{TaskEvent, TaskId},
     ids::Incarnation,
 };
@@ -174,10 +175,7 @@ impl Job {
 
     /// Who cannot run this job for now and why, in words.
     pub(super) fn exclusions(&self) -> String {
-        let one = |e: &Exclusion| match e.reason.starts_with("[E") {
-            true => format!("{} on {}: {}", e.name, e.host, e.reason),
-            false => format!("{} on {}: [{}] {}", e.name, e.host, e.code, e.reason),
-        };
+        let one = |e: &Exclusion| format!("{} on {}: {}", e.name, e.host, with_code(&e.code, &e.reason));
         let now = self.state.excluded.values().filter(|e| !e.over);
         now.map(one).collect::<Vec<_>>().join("; ")
     }

@@ -11,6 +11,7 @@ use super::{
     superstep::{RosterEntry, SuperstepPhase, SuperstepState},
 };
 use crate::{
+    fault_text::with_code,
     graph::{Holder, TaskId, TrainingTaskState},
     ids::{Incarnation, Superstep},
     sync::{
@@ -130,10 +131,9 @@ impl Job {
             },
             TrainingTaskState::Leased { holder, .. } => self.under_way(id, task, *holder, now_us),
             TrainingTaskState::Done => vec!["it is done".into()],
-            TrainingTaskState::Failed { code, reason } if reason.contains(&format!("[{code}]")) => {
-                vec![format!("it failed: {reason}")]
+            TrainingTaskState::Failed { code, reason } => {
+                vec![format!("it failed: {}", with_code(code, reason))]
             }
-            TrainingTaskState::Failed { code, reason } => vec![format!("it failed: [{code}] {reason}")],
             TrainingTaskState::Lost => {
                 vec!["its worker left before any shard had its push; its samples went to another".into()]
             }

@@ -59,8 +59,8 @@ impl Client {
             match self.ask(&call).await {
                 // All were tried beside each other: those that hang would be waited for once more.
                 Err(error) if error.was_not_asked() && self.link.all_failed() => return Err(error),
-                // The last one may know who leads.
-                Err(error) if error.was_not_asked() && (left > 1 || self.link.has_hint()) => {}
+                // The last one may know who leads, and Redis may answer another than this one.
+                Err(error) if error.may_ask_another() && (left > 1 || self.link.has_hint()) => {}
                 answered => return answered,
             }
         }

@@ -5,7 +5,7 @@ use syncline_rpc::{
     hello::HelloError,
     status::{JobPhase, JobStatus, UnknownFields},
 };
-use syncline_scheduler::ids::JobId;
+use syncline_scheduler::{fault_text::with_code, ids::JobId};
 
 /// Why a call of a client failed.
 #[derive(Debug, thiserror::Error)]
@@ -57,8 +57,7 @@ impl ClientError {
             JobPhase::Canceled => Err(Self::JobCanceled { job: id, reason: job.reason.clone() }),
             JobPhase::Failed | JobPhase::Damaged => {
                 let reason = job.reason.clone().unwrap_or_default();
-                let coded = code.is_empty() || reason.contains(&format!("[{code}]"));
-                let reason = if coded { reason } else { format!("[{code}] {reason}") };
+                let reason = with_code(&code, &reason).into_owned();
                 Err(Self::JobFailed { job: id, code, reason })
             }
             JobPhase::Done
@@ -90,6 +89,11 @@ impl ClientError {
             Self::Refused(fault) => matches!(fault, EngineFault::NotActive { .. }),
             _ => false,
         }
+    }
+
+    /// Whether another engine may do what this one did not.
+    pub(super) fn may_ask_another(&self) -> bool {
+        self.was_not_asked() || matches!(self, Self::Refused(EngineFault::Store { .. }))
     }
 
     /// Whether the same call may succeed later: the engine is away, or Redis does not do its part.

@@ -153,6 +153,10 @@ impl Session {
         if !news.shards.is_empty() {
             self.shared.shards.set(news.shards);
         }
+        self.shared.shards.set_heard(news.shards_heard);
+        if news.lead_expired {
+            self.link.try_another().await;
+        }
         polls.was_told_to_run = news.orders.iter().any(|order| matches!(order, Order::Run(_)));
         if let (Some(pool), Some(number)) = (&self.calls, number) {
             take_orders(pool, &mut polls.cursor, news.epoch, news.first_order, news.orders);

@@ -98,7 +98,17 @@ impl WorkerService for Engine {
             return Err(EngineFault::Dropped);
         }
         let (epoch, assignments, revoked, shards) = (EngineEpoch(1), Vec::new(), Vec::new(), Vec::new());
-        Ok(PollReply { epoch, assignments, revoked, shards, first_order: 0, orders, ends_taken })
+        Ok(PollReply {
+            epoch,
+            assignments,
+            revoked,
+            shards,
+            shards_heard: true,
+            lead_expired: false,
+            first_order: 0,
+            orders,
+            ends_taken,
+        })
     }
 
     async fn finished(

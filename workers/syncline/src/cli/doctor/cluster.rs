@@ -102,8 +102,16 @@ fn engine(answers: &Result<EngineStatus, Failure>, named: &EngineAddresses, led:
         return Finding::warn("engine", found, format!("this is {ours}; use the same release everywhere"));
     }
     let Some(idle) = &about.idle else {
-        let leads = if named.count() > 1 { ": it leads" } else { "" };
-        return Finding::ok("engine", format!("{found}{leads}"));
+        return match (named.count() > 1, &about.store_problem) {
+            (false, _) => Finding::ok("engine", found),
+            (true, None) => Finding::ok("engine", format!("{found}: it leads")),
+            // Where it alone is cut off, another leads by now.
+            (true, Some(problem)) => Finding::warn(
+                "engine",
+                format!("{found}: it led, and Redis does not do its part: {problem}"),
+                "see that Redis can be reached from its machine",
+            ),
+        };
     };
     let idles = format!("{found}: {idle}");
     match &about.leader {
@@ -277,6 +285,8 @@ mod tests {
         let both = "10.0.0.1:7461,10.0.0.2:7461";
         assert!(said(&[("epoch", "7")], both).ends_with("instance b: it leads"));
         assert!(said(&STANDBY, both).ends_with("instance b: it is on standby"));
+        let cut_off = [("epoch", "7"), ("store_problem", "no answer")];
+        assert!(said(&cut_off, both).ends_with("it led, and Redis does not do its part: no answer"));
         assert!(said(&[("epoch", "7")], "10.0.0.1:7461").ends_with("instance b"));
     }
 

@@ -1,0 +1,62 @@
+//! A link that can be cut: what goes over it then is lost without a word, as in a network that drops packets.
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+pub struct Relay {
+    address: SocketAddr,
+    is_cut: Arc<AtomicBool>,
+}
+
+impl Relay {
+    /// Passes on to a port of this machine.
+    pub fn to(port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, is_cut) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
+        let cut = is_cut.clone();
+        thread::spawn(move || {
+            for near in listener.incoming().flatten() {
+                let Ok(far) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+                for (from, to) in [(&near, &far), (&far, &near)] {
+                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    let cut = cut.clone();
+                    thread::spawn(move || pass_on(from, to, &cut));
+                }
+            }
+        });
+        Self { address, is_cut }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// From now on nothing comes through.
+    pub fn cut(&self) {
+        self.is_cut.store(true, Ordering::Relaxed);
+    }
+
+    pub fn mend(&self) {
+        self.is_cut.store(false, Ordering::Relaxed);
+    }
+}
+
+fn pass_on(mut from: TcpStream, mut to: TcpStream, is_cut: &AtomicBool) {
+    let mut bytes = [0; 16 << 10];
+    let mut lost = false;
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        lost |= is_cut.load(Ordering::Relaxed);
+        // What has lost something is out of step for good: it ends when its ends give up.
+        if !lost && to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
