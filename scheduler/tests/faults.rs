@@ -277,7 +277,8 @@ fn a_shard_that_came_back_without_a_running_job_has_lost_it_and_keeps_nothing_el
     world.submit(spec("job", "asp", 100), 5);
     let mine = (id("job"), Generation::first(5));
     let held = |held: Vec<(JobId, Generation)>, asked_us| {
-        let held = held.into_iter().map(|(job, generation)| HeldJob { job, generation }).collect();
+        let held =
+            held.into_iter().map(|(job, generation)| HeldJob { job, generation, closed: false }).collect();
         Input::ShardHolds { shard: ShardIndex(0), asked_us, held }
     };
     // Asked before the job opened there: says nothing about it.
@@ -298,12 +299,21 @@ fn a_shard_that_came_back_without_a_running_job_has_lost_it_and_keeps_nothing_el
 #[test]
 fn whoever_knows_of_more_than_the_store_proves_that_it_went_back() {
     type Happens<'a> = &'a dyn Fn(&mut World, Incarnation);
-    let cases: [(&str, Happens<'_>); 5] = [
+    let cases: [(&str, Happens<'_>); 7] = [
         ("a push of a grant that is not known", &|w, worker| {
             w.give(attached(0, &[(worker, 99)]));
         }),
         ("a worker that is not known", &|w, _| {
             w.give(attached(0, &[(Incarnation(50), 1)]));
+        }),
+        ("an end that is not known, of a shard that comes", &|w, _| {
+            let held = HeldJob { job: id("job"), generation: Generation::first(5), closed: true };
+            w.give(Input::ShardHolds { shard: ShardIndex(0), asked_us: w.now_us, held: vec![held] });
+        }),
+        ("an end that is not known, of a shard that is asked", &|w, _| {
+            let (job, generation) = (id("job"), Generation::first(5));
+            let (code, reason) = ("E409".to_owned(), "job `job` is closed".to_owned());
+            w.give(Input::ShardFailed { job, generation, code, reason });
         }),
         ("a barrier that is not known", &|w, _| {
             w.give(attached(9, &[]));

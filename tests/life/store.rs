@@ -1,11 +1,11 @@
 //! A Redis that loses, is emptied, or holds what nobody wrote.
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{collections::BTreeMap, fs, num::NonZeroU32, path::PathBuf};
 
 use syncline::JobPhase;
 use syncline_engine::store::keys::{self, JobKeys};
 use syncline_kit::{RedisOptions, RedisServer};
-use syncline_scheduler::ids::JobId;
+use syncline_scheduler::{ids::JobId, spec::CheckpointSpec};
 
 use crate::{
     cluster::{Cluster, number, redis_program},
@@ -64,6 +64,51 @@ async fn a_job_whose_acknowledged_data_nobody_knows_any_more_says_so_or_is_exact
         "done" => check_exact(&summary, SAMPLES),
         _ => assert_eq!(summary["code"], "E226", "{summary:?}"),
     }
+    check_next_job_runs(&cluster, "next").await;
+}
+
+/// Remembers all keys as they are now, as a replica that hears nothing more does.
+async fn lag_from_now(cluster: &Cluster) {
+    let script =
+        "for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('COPY', key, key, 'DB', 5) end return 1";
+    let _: i64 = cluster.store.query("copy", &["EVAL", script, "0"]).await.unwrap();
+}
+
+/// Redis and the engine die together, and what lagged takes their place.
+async fn go_back(cluster: &mut Cluster) {
+    cluster.kill_engine();
+    let _: String = cluster.store.query("go back", &["SWAPDB", "0", "5"]).await.unwrap();
+    cluster.start_engine();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_redis_does_not_know_to_have_begun_is_not_begun_on_top_of_what_it_has_done() {
+    let minute = CheckpointSpec::every_s(NonZeroU32::new(60).unwrap());
+    for checkpoint in [None, Some(minute)] {
+        let mut cluster = Cluster::start(2, 0, WORKER).await;
+        let spec = counting("begun", "bsp", 1_000_000, |train| train.checkpoint = checkpoint);
+        let job = submit(&cluster, spec).await;
+        lag_from_now(&cluster).await;
+        let worker = cluster.spawn_worker(WORKER);
+        cluster.workers.push(worker);
+        cluster.until(&job, |s| number(s, "samples_applied") > 200).await;
+        go_back(&mut cluster).await;
+        let summary = cluster.until_over(&job).await;
+        assert_eq!(summary["code"], "E226", "{checkpoint:?}: {summary:?}");
+        check_next_job_runs(&cluster, "next").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_redis_does_not_know_to_have_ended_is_said_to_have_ended() {
+    let mut cluster = Cluster::start(2, 1, WORKER).await;
+    let job = submit(&cluster, counting("ended", "bsp", 400, |_| {})).await;
+    cluster.until(&job, |s| number(s, "samples_applied") > 50).await;
+    lag_from_now(&cluster).await;
+    check_exact(&cluster.until_over(&job).await, 400);
+    go_back(&mut cluster).await;
+    let summary = cluster.until_over(&job).await;
+    assert_eq!(summary["code"], "E226", "{summary:?}");
     check_next_job_runs(&cluster, "next").await;
 }
 

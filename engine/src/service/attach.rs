@@ -66,7 +66,13 @@ impl EffectDispatcher {
         ask.await
     }
 
-    fn report_attached(&self, job: &JobId, shard: ShardIndex, state: &ShardState, floor: ProgressFloor) {
+    pub(super) fn report_attached(
+        &self,
+        job: &JobId,
+        shard: ShardIndex,
+        state: &ShardState,
+        floor: ProgressFloor,
+    ) {
         let (closed, watermarks) = (state.closed, state.watermarks.clone());
         let (job, generation) = (job.clone(), state.generation);
         self.send(Input::Attached { job, generation, shard, closed, watermarks, floor });
@@ -182,14 +188,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_shard_that_comes_back_says_what_it_holds_over_whatever_connection() {
-        let held = vec![HeldJob { job: job(), generation: LIFE }];
+        let held = vec![HeldJob { job: job(), generation: LIFE, closed: false }];
         // The first two connections are lost before the answer.
         let (dispatcher, mut inbox) =
             dispatcher_with(2, move |_| ShardResponse::Held(Ok(held.clone()))).await;
         dispatcher.query_held_jobs(ShardIndex(0));
         let holds = inbox.input().await;
         assert!(
-            matches!(&holds, Input::ShardHolds { held, .. } if *held == [HeldJob { job: job(), generation: LIFE }]),
+            matches!(&holds, Input::ShardHolds { held, .. } if *held == [HeldJob { job: job(), generation: LIFE, closed: false }]),
             "{holds:?}"
         );
     }

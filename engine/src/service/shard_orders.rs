@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use syncline_rpc::{OpenJob, ShardClient, ShardFault, within};
+use syncline_rpc::{OpenJob, ShardClient, ShardFault, ShardState, within};
 use syncline_scheduler::{
-    core::{BarrierOrder, ClockRoster, ClosedBarrier, Input},
+    core::{BarrierOrder, ClockRoster, ClosedBarrier, Input, ProgressFloor},
     ids::{Generation, Incarnation, JobId, ShardIndex},
     spec::TrainSpec,
 };
@@ -29,9 +29,11 @@ impl EffectDispatcher {
             loop {
                 let shards = dispatcher.shards.all_addresses().await;
                 match dispatcher.open_all(&job, generation, checkpoint, &train, shards).await {
-                    Ok(closed) => {
-                        for (shard, closed) in closed {
-                            dispatcher.watch_barriers(&job, generation, shard, closed);
+                    Ok(states) => {
+                        for (shard, state) in states {
+                            // It may have been open there, and be further than Redis knows.
+                            dispatcher.report_attached(&job, shard, &state, ProgressFloor::default());
+                            dispatcher.watch_barriers(&job, generation, shard, state.closed);
                         }
                         return dispatcher.send(Input::ShardsOpened { job, generation });
                     }
@@ -46,7 +48,7 @@ impl EffectDispatcher {
         });
     }
 
-    /// Opens a job on all shards, and tells how many barriers each has closed.
+    /// Opens a job on all shards, and tells how far each is.
     async fn open_all(
         &self,
         job: &JobId,
@@ -54,7 +56,7 @@ impl EffectDispatcher {
         checkpoint: Option<u64>,
         train: &TrainSpec,
         shards: Vec<String>,
-    ) -> Result<Vec<(ShardIndex, u64)>, ShardFault> {
+    ) -> Result<Vec<(ShardIndex, ShardState)>, ShardFault> {
         let each = self.shards.indices().map(|shard| {
             let order = OpenJob {
                 job: job.clone(),
@@ -73,7 +75,7 @@ impl EffectDispatcher {
                     let order = order.clone();
                     async move { c.open(within(LONG_CALL_TIMEOUT), self.epoch, order).await }
                 };
-                self.shards.call(shard, open).await.map(|state| (shard, state.closed))
+                self.shards.call(shard, open).await.map(|state| (shard, state))
             }
         });
         futures::future::join_all(each).await.into_iter().collect()

@@ -78,25 +78,28 @@ impl JobTable {
         Ok(shard)
     }
 
-    /// Where the job stands; `None` if it is not open here.
+    /// Where the job stands; `None` if it was never open here.
     pub fn attach(&self, epoch: EngineEpoch, job: &JobId) -> Result<Option<ShardState>, ShardFault> {
         self.fence.check(epoch)?;
         match self.current(job) {
             Ok(shard) => shard.state(epoch).map(Some),
+            Err(closed @ ShardFault::Closed { .. }) => Err(closed),
             Err(_) => Ok(None),
         }
     }
 
-    /// Every job that is open here, with the life of its parameters.
+    /// Every job that is open here or was closed lately, with the life of its parameters.
     pub fn held(&self, epoch: EngineEpoch) -> Result<Vec<HeldJob>, ShardFault> {
         self.fence.check(epoch)?;
-        let open = self.jobs.iter().filter_map(|entry| match &*lock(&entry.state) {
-            EntryState::Open(shard) => {
-                Some(HeldJob { job: entry.key().clone(), generation: shard.generation() })
-            }
-            EntryState::Empty | EntryState::Closed(_) => None,
+        let known = self.jobs.iter().filter_map(|entry| {
+            let (generation, closed) = match &*lock(&entry.state) {
+                EntryState::Open(shard) => (shard.generation(), false),
+                EntryState::Closed(generation) => (*generation, true),
+                EntryState::Empty => return None,
+            };
+            Some(HeldJob { job: entry.key().clone(), generation, closed })
         });
-        Ok(open.collect())
+        Ok(known.collect())
     }
 
     /// Replaces the shard addresses of every open job that has as many shards.

@@ -223,7 +223,7 @@ fn a_cancel_wakes_a_blocked_pull() {
         assert!(matches!(blocked.join().unwrap(), Err(PsError::Closed { .. })));
     });
     assert!(matches!(rig.worker(1, 100).push(1, UNIT, &[&[1.0; 100]]), Err(PsError::Closed { .. })));
-    assert_eq!(rig.attach(0, EPOCH), Ok(None));
+    assert!(matches!(rig.attach(0, EPOCH), Err(ShardFault::Closed { .. })));
 }
 
 #[test]

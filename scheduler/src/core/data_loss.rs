@@ -11,6 +11,9 @@ use crate::ids::{Incarnation, ShardIndex};
 /// Code of a job that ended because the store lost what it had acknowledged.
 const STORE_LOST: &str = "E226";
 
+/// Code of the fault of a shard that has closed a job.
+const CLOSED: &str = "E409";
+
 /// Code of a shard's fault that cannot read its part of a checkpoint.
 const CHECKPOINT_UNUSABLE: &str = "E439";
 
@@ -48,6 +51,7 @@ impl Job {
     ) {
         match code.as_str() {
             SHARD_LOST => self.parameters_lost(&reason, now_us, effects),
+            CLOSED => self.closed_unknown("a shard", now_us, effects),
             CHECKPOINT_UNUSABLE => self.checkpoint_unusable(code, reason, now_us, effects),
             _ => self.end(Phase::Failed { code, reason }, now_us, effects),
         }
@@ -95,6 +99,11 @@ impl Job {
         } else if let Some(what) = behind(floor, closed, watermarks) {
             self.shard_lost(shard, &format!("it came back with an older state, {what}"), now_us, effects);
         }
+    }
+
+    /// A shard has closed the parameters of this job, which is ordered once it has ended and that is committed.
+    pub(super) fn closed_unknown(&mut self, who: &str, now_us: u64, effects: &mut Vec<Effect>) {
+        self.store_lost(&format!("{who} has closed the job, which had ended before"), now_us, effects);
     }
 
     /// Ends the job: the store does not know what somebody else proves to have happened.

@@ -65,13 +65,15 @@ pub struct ProgressFloor {
     pub pushes: BTreeMap<Incarnation, u64>,
 }
 
-/// A job that a shard holds.
+/// A job that a shard holds, or has closed lately.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldJob {
     /// Its name; a job of the same name with another nonce is another one.
     pub job: JobId,
-    /// Generation of its parameters that is in memory.
+    /// Generation of its parameters that is in memory, or was.
     pub generation: Generation,
+    /// Whether it was closed, as is ordered once a job is over.
+    pub closed: bool,
 }
 
 /// A snapshot on disk.

@@ -245,7 +245,7 @@ impl Core {
         now_us: u64,
         effects: &mut Vec<Effect>,
     ) {
-        for HeldJob { job: id, generation } in held {
+        for HeldJob { job: id, generation, .. } in held.iter().filter(|held| !held.closed) {
             let wanted =
                 |j: &Job| j.state.generation == *generation && (!j.state.phase.is_over() || j.state.keeping);
             if !self.jobs.get(id).is_some_and(wanted) {
@@ -258,16 +258,20 @@ impl Core {
             let opened_us = job.state.opened_us.or(job.state.started_us);
             let opened_before = opened_us.is_some_and(|opened_us| opened_us < asked_us);
             let generation = job.state.generation;
-            let holds = held.iter().any(|h| h.job == *id && h.generation == generation);
-            match (job.state.phase == Phase::Running, holds) {
-                (true, true) => {
+            let holds = held.iter().find(|h| h.job == *id && h.generation == generation);
+            if job.state.phase != Phase::Running {
+                continue;
+            }
+            match holds {
+                Some(HeldJob { closed: false, .. }) => {
                     let floor = job.floor();
                     effects.push(Effect::Attach { job: id.clone(), generation, shard, floor });
                 }
-                (true, false) if opened_before => {
+                Some(_) => job.closed_unknown(&format!("shard {shard}"), now_us, effects),
+                None if opened_before => {
                     job.shard_lost(shard, "its process was started again without them", now_us, effects);
                 }
-                _ => {}
+                None => {}
             }
         }
     }

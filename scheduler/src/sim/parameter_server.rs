@@ -289,10 +289,11 @@ impl ParameterServerModel {
     pub fn meet_new_engine(&mut self, now_us: u64) -> Vec<Input> {
         let holds = |(shard, model): (ShardIndex, &mut ShardModel)| {
             model.reported = 0;
-            let held = model
-                .job
-                .iter()
-                .map(|(job, generation)| HeldJob { job: job.clone(), generation: *generation });
+            let held = model.job.iter().map(|(job, generation)| HeldJob {
+                job: job.clone(),
+                generation: *generation,
+                closed: false,
+            });
             Input::ShardHolds { shard, asked_us: now_us, held: held.collect() }
         };
         (0..).map(ShardIndex).zip(&mut self.shards).map(holds).collect()
