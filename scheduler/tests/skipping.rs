@@ -5,8 +5,8 @@ use syncline_scheduler::{
     ids::{Incarnation, JobId},
     sim::{graph_submission, new_task, task_end, tasks_ended},
     tasks::{
-        Arg, Capacity, Failure, FailureCause, FunctionId, NewTask, OnFailure, Outcome, Rules, TaskClass,
-        TaskIndex, TaskQuery, TaskRef, Work,
+        Arg, Capacity, Failure, FailureCause, FunctionId, NewTask, OnFailure, Outcome, Rules, Spawned,
+        TaskClass, TaskIndex, TaskQuery, TaskRef, Work,
     },
 };
 
@@ -34,6 +34,25 @@ fn chain(behind: u32) -> Core {
 fn reason(core: &Core, task: u32) -> String {
     let query = TaskQuery { first: TaskIndex(task), limit: 1, ..TaskQuery::default() };
     core.task_views(&id(), &query, 9).unwrap().remove(0).reason
+}
+
+#[test]
+fn whoever_gives_what_another_gives_is_told_why_that_gave_nothing_also_when_the_job_is_over() {
+    let mut core = chain(0);
+    let function = FunctionId { name: "f".parse().unwrap(), signature: 1 };
+    let rules = Rules { on_failure: OnFailure::SkipDependents, errors: 0, ..Rules::default() };
+    let takes = NewTask { args: vec![Arg::Output(TaskRef::New(0))], ..new_task(0) };
+    let spawned = Spawned {
+        classes: vec![TaskClass { work: Work::Call(function), rules }],
+        tasks: vec![new_task(0), takes],
+        value: Err(1),
+    };
+    let continued = vec![task_end(0, 1, Outcome::Spawned(Box::new(spawned)))];
+    core.handle(3, tasks_ended(WORKER, &id(), 1, continued)).unwrap();
+    let failure = Failure { cause: FailureCause::Function, code: "E440".into(), reason: "no disk".into() };
+    core.handle(4, tasks_ended(WORKER, &id(), 1, vec![task_end(1, 1, Outcome::Failed(failure))])).unwrap();
+    let why = "it gives what task 2 gives, which is skipped, because task 1 is failed: [E440] no disk";
+    assert_eq!(reason(&core, 0), why);
 }
 
 #[test]

@@ -303,3 +303,16 @@ fn a_worker_that_trained_when_its_engine_ended_runs_tasks_again_under_the_next()
     let state = core.task_views(&id("calls"), &TaskQuery::default(), NOW_US).unwrap()[0].state;
     assert_eq!(state, TaskState::Leased);
 }
+
+#[test]
+fn a_graph_of_which_only_trainings_are_left_says_what_they_wait_for() {
+    let mut core = core(vec![task(0, vec![])]);
+    let waits_for = |core: &mut Core| {
+        let summary = core.take_commits(NOW_US).remove(&id("graph")).unwrap().summary;
+        summary.into_iter().find(|(field, _)| *field == "waiting_for").unwrap().1
+    };
+    assert_eq!(waits_for(&mut core), "1 worker: none is there (training graph~0)");
+    let about = WorkerInfo { trains: true, ..WorkerInfo::default() };
+    core.handle(NOW_US, Input::WorkerJoined { worker: WORKER, about }).unwrap();
+    assert_eq!(waits_for(&mut core), "");
+}

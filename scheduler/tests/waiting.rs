@@ -137,3 +137,22 @@ fn a_barrier_says_who_is_late_and_by_how_much() {
     let late = said(&world, world.now_us + 5_000_000);
     assert!(late.contains("b (w2): ") && late.contains("iterations done, late by 49"), "{late}");
 }
+
+/// Where the engine decides how far a worker may get, the wait is not one of a pull: nothing is in its hand.
+#[test]
+fn what_a_policy_holds_back_is_a_wait_of_the_worker_until_it_is_granted_more() {
+    for policy in ["dssp:1:3", "dssp:1:3+reading=literal"] {
+        let (mut world, [quick, slow]) = world(policy);
+        while !world.hands[&quick].is_empty() {
+            world.now_us += STEP_US;
+            world.report(quick, done);
+        }
+        let waited_us = |world: &World| world.job("job").member(quick).unwrap().spent.wait_us;
+        let (since_us, before_us) = (world.now_us, waited_us(&world));
+        while world.hands[&quick].is_empty() {
+            world.now_us += 50 * STEP_US;
+            world.report(slow, done);
+        }
+        assert_eq!(waited_us(&world) - before_us, world.now_us - since_us, "{policy}");
+    }
+}

@@ -9,6 +9,8 @@ use syncline_scheduler::{
     spec::JobSpec,
 };
 
+use crate::world::World;
+
 struct Plain;
 
 impl Shell for Plain {
@@ -132,4 +134,29 @@ fn workers_of_different_speeds_end_at_about_the_same_time() {
         let (first, last) = (ends().min().unwrap(), ends().max().unwrap());
         assert!(last - first <= 30_000, "{intervals_us:?}: {first} to {last} us");
     }
+}
+
+/// The round before is merged when the last worker has pushed, and the engine hears of it some time after that. Whoever had only a
+/// part of its next round would stand still until then, because a round is reported at its end.
+#[test]
+fn a_local_round_is_in_hand_as_a_whole_before_the_one_before_it_is_merged() {
+    let mut world = World::new();
+    let (quick, slow) = (world.join(1, "quick"), world.join(2, "slow"));
+    let spec = training_job(training("local-sgd:4".parse().unwrap(), 1_000, 1));
+    world.submit(spec, 1);
+    let in_hand = |world: &World| [quick, slow].map(|worker| world.hands[&worker].len());
+    assert_eq!(in_hand(&world), [4, 4]);
+    for _ in 0..4 {
+        let iterated = |work: &Work| {
+            let Work::Iterate { range, .. } = work else { panic!("{work:?}") };
+            Outcome::Iterated(Iterated {
+                range: *range,
+                loss: 1.0,
+                compute_us: 10_000,
+                ..Iterated::default()
+            })
+        };
+        world.report(quick, iterated);
+    }
+    assert_eq!(in_hand(&world), [4, 8]);
 }

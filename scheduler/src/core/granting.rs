@@ -35,6 +35,8 @@ enum Slot {
     },
     /// Every superstep with room is over for this worker: a new one must open.
     New,
+    /// It is as far ahead of the others as the policy lets it go.
+    HeldBack,
     /// Nothing to do for it now.
     Nothing,
 }
@@ -63,8 +65,19 @@ impl Job {
                     }
                 }
                 Slot::New if outstanding < self.opened_ahead(worker) => self.open_superstep(now_us, effects),
+                Slot::In { ahead, .. } if outstanding < ahead => return self.hold_back(worker, now_us),
+                Slot::HeldBack => return self.hold_back(worker, now_us),
                 _ => return,
             }
+        }
+    }
+
+    /// Notes since when the policy has a worker wait that has nothing in hand.
+    fn hold_back(&mut self, worker: Incarnation, now_us: u64) {
+        let member = self.members.get_mut(&worker).expect("callers name members of the job");
+        if member.outstanding() == 0 && member.held_back_us.is_none() {
+            member.held_back_us = Some(now_us);
+            self.changes.members.insert(worker);
         }
     }
 
@@ -76,11 +89,12 @@ impl Job {
                 // Where the others will be when the next superstep begins is not known, also to one who just joined.
                 (_, SuperstepPhase::Planning(_)) => return Slot::Nothing,
                 (Some(RosterEntry { last: Some(last), .. }), _) if member.granted < *last => {
-                    let ahead = match (current, record.aggregation.is_local()) {
-                        // The reports of a local round come together at its end.
-                        (true, true) => u64::MAX,
-                        (true, false) => self.pipeline(worker),
-                        (false, _) => self.opened_ahead(worker),
+                    let ahead = match (record.aggregation.is_local(), current) {
+                        // The reports of a local round come together at its end, and the engine may hear some time after it that
+                        // the round before is merged.
+                        (true, _) => u64::MAX,
+                        (false, true) => self.pipeline(worker),
+                        (false, false) => self.opened_ahead(worker),
                     };
                     return Slot::In { superstep, ahead };
                 }
@@ -89,7 +103,7 @@ impl Job {
                 (_, SuperstepPhase::Open(EndRule::Free)) => {
                     return Slot::In { superstep, ahead: self.pipeline(worker) };
                 }
-                (_, SuperstepPhase::Open(_)) if self.leads_too_far(worker, record) => return Slot::Nothing,
+                (_, SuperstepPhase::Open(_)) if self.leads_too_far(worker, record) => return Slot::HeldBack,
                 (_, SuperstepPhase::Open(_)) => return Slot::In { superstep, ahead: self.ahead(worker) },
                 (None, _) => {}
                 (Some(RosterEntry { last: None, .. }), _) => return Slot::Nothing,
@@ -159,10 +173,13 @@ impl Job {
         let Some(range) = reserved.or_else(|| self.state.cursor.take(batch)) else { return false };
         let learning_rate = self.iteration_rate(superstep, range);
         let member = self.member_mut(worker);
+        let held_back_us = member.held_back_us.take().map_or(0, |since_us| now_us.saturating_sub(since_us));
+        member.spent.wait_us += held_back_us;
         let base = member.granted;
         member.granted += 1;
         member.planned = member.planned.max(member.granted);
         let seq = member.granted;
+        self.metrics.wait_us += held_back_us;
         self.clocks.grant(worker);
         if self.clocks.lowest_granted() == self.clocks.get(worker).map(|c| c.granted) {
             // The last to be granted this clock: whoever waits for it at the parameter server may be granted more.

@@ -46,7 +46,7 @@ pub struct TimeTotals {
     pub pull_us: u64,
     /// Pushes, from their begin to the acknowledgement of the last shard.
     pub push_us: u64,
-    /// Waiting for the version at the parameter server.
+    /// Waiting for the version at the parameter server, or because the policy lets it go no further ahead of the others.
     pub wait_us: u64,
 }
 
@@ -93,6 +93,9 @@ pub struct Member {
     pub slow_told: StragglerNotice,
     /// What all its reports say together, those included that a roll back has undone.
     pub spent: TimeTotals,
+    /// Since when the policy has it wait without anything in hand, because it is ahead of the others as far as it may be; epoch µs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_back_us: Option<u64>,
     /// When it ended its last iterations of supersteps whose barriers have not closed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub arrivals_us: BTreeMap<Superstep, u64>,

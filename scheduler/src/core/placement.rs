@@ -122,6 +122,7 @@ impl Core {
                 job.wait_for(waits);
             }
         }
+        self.note_waiting_trainings();
     }
 
     /// Whether a training is paused, or has not begun and its graph is paused.
@@ -169,7 +170,11 @@ impl Core {
         let idle = self.idle.len();
         match (all, self.workers.len()) {
             (0, 0) => return "none is there".into(),
-            (0, others) => return format!("none of the {others} that are there trains"),
+            (0, others) => {
+                return format!(
+                    "none of the {others} that are there trains, as `syncline worker` does, and one of yours with --device cpu"
+                );
+            }
             _ => {}
         }
         let alone = self.workers.values().filter(|about| about.trains && about.process == 0).count();
@@ -245,6 +250,7 @@ impl Job {
             straggler: None,
             slow_told: StragglerNotice::default(),
             spent: TimeTotals::default(),
+            held_back_us: None,
             arrivals_us: BTreeMap::new(),
         };
         self.members.insert(worker, member);

@@ -66,6 +66,8 @@ impl Job {
         let epoch = (counted / train.epoch_samples().max(1)).min(u64::from(train.epochs));
         let begin_us = state.started_us.unwrap_or(now_us);
         let trained_s = state.trained_us.unwrap_or(now_us).saturating_sub(begin_us) as f64 / 1e6;
+        // A clock that went back, as another engine's may, says nothing.
+        let per_s = |samples: u64| if trained_s > 0.0 { samples as f64 / trained_s } else { 0.0 };
         // What another job did before this one goes on with it is no speed of this one.
         let own = counted.saturating_sub(train.resume.as_ref().map_or(0, ResumeSpec::samples));
         let trains = state.phase == Phase::Running && state.trained_us.is_none();
@@ -77,7 +79,7 @@ impl Job {
             ("epochs", train.epochs.to_string()),
             ("samples_applied", counted.to_string()),
             ("samples_total", train.total_samples().to_string()),
-            ("samples_per_s", format!("{:.1}", own as f64 / trained_s.max(1e-6))),
+            ("samples_per_s", format!("{:.1}", per_s(own))),
             ("samples_per_s_lately", recent.unwrap_or_default()),
             ("progress_ms", (state.recent_rate.progress_us() / 1000).to_string()),
             ("iterations_done", state.counters.done.to_string()),

@@ -44,13 +44,13 @@ impl PreparedTraining {
         serde_json::from_str(&self.nodes).map_err(|e| InvalidTraining::Unreadable { cause: e.to_string() })
     }
 
-    /// Whether it makes a job.
+    /// Whether it makes a job, with what is changed.
     ///
     /// # Errors
     /// As [`Self::job`].
-    pub fn check(&self) -> Result<(), InvalidTraining> {
+    pub fn check(&self, changes: &TrainingChanges) -> Result<(), InvalidTraining> {
         let id = "training".parse().expect("a valid name");
-        self.job(id, &TrainingChanges::new()).map(drop)
+        self.job(id, changes).map(drop)
     }
 
     /// The job that it makes under a name, with what is changed.

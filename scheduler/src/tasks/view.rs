@@ -36,7 +36,8 @@ pub struct TaskView {
     pub function: Name,
     /// Where it stands.
     pub state: TaskState,
-    /// Attempts that have begun.
+    /// Attempts so far, those included that were given back before they began, as a task is that waited on its worker for another
+    /// one which failed.
     pub attempts: u16,
     /// Who has it, by name and number.
     pub worker: Option<String>,

@@ -7,7 +7,7 @@ use super::{
     job::{ClassState, TaskJob},
     record::{Argument, TaskRecord},
 };
-use crate::tasks::{Arg, ClassIndex, Needs, NewTask, TaskClass, TaskIndex, TaskRef, Work};
+use crate::tasks::{Arg, ClassIndex, Needs, NewTask, TaskClass, TaskIndex, TaskRef, TrainingChanges, Work};
 
 /// Most classes of one job.
 const MAX_CLASSES: usize = 4_096;
@@ -125,6 +125,6 @@ fn check_class(class: &TaskClass) -> Result<(), InvalidGraph> {
         Work::Train(_) if rules.needs != Needs::default() || rules.priority != 0 => {
             Err(InvalidGraph::TrainingNeeds)
         }
-        Work::Train(training) => training.check().map_err(InvalidGraph::Training),
+        Work::Train(training) => training.check(&TrainingChanges::new()).map_err(InvalidGraph::Training),
     }
 }

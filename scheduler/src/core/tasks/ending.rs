@@ -287,7 +287,7 @@ impl TaskJob {
                 End::Value(_) => TaskState::Done,
                 End::Nothing(state) => *state,
             };
-            if self.graph.state(task) == TaskState::Continued {
+            if self.graph.state(task) == TaskState::Continued && state != TaskState::Skipped {
                 self.continued.remove(&task);
             }
             self.graph.set_state(task, state);

@@ -138,10 +138,12 @@ pub struct TaskJob {
     pub(super) postponed: BTreeSet<(u64, u32)>,
     /// Tasks that a worker must have begun, by time.
     pub(super) queue: BTreeSet<(u64, u32)>,
-    /// Tasks that are continued, and the one that gives what each gives.
+    /// Tasks that are continued, and the one that gives what each gives; those as well that were skipped because it gave nothing.
     pub(super) continued: BTreeMap<u32, u32>,
     pub(super) leases: BTreeMap<Incarnation, BTreeSet<u32>>,
     pub(super) trainings: Trainings,
+    /// What all of them wait for, in words; for people alone.
+    pub(super) trainings_wait_for: Option<String>,
     /// Workers that have leases.
     pub(super) workers: BTreeMap<Incarnation, WorkerInfo>,
     pub(super) changes: Changes,
@@ -202,6 +204,7 @@ impl TaskJob {
             continued,
             leases,
             trainings,
+            trainings_wait_for: None,
             workers,
             changes,
             outbox,
@@ -342,13 +345,14 @@ impl TaskJob {
         self.changes.job_state = true;
     }
 
-    /// Forgets what is ready, trains, waits for a moment or is continued.
+    /// Forgets what is ready, trains, waits for a moment or is continued. Why something was skipped is still to be told.
     pub(super) fn clear_schedules(&mut self) {
         self.classes.iter_mut().for_each(|class| class.ready.clear());
         self.end_trainings();
         self.postponed.clear();
         self.queue.clear();
-        self.continued.clear();
+        let graph = &self.graph;
+        self.continued.retain(|parent, _| graph.state(*parent) == TaskState::Skipped);
     }
 
     pub(super) fn end_if_all_is_over(&mut self, now_us: u64) {

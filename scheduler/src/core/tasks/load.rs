@@ -189,7 +189,9 @@ fn load_graph(stored: &StoredJob, classes: usize) -> Result<(Graph, BTreeMap<u32
             return Err(unreadable("chunk", &task.to_string(), "it refers to what is not there"));
         }
         let child = graph.add_in(record, &states);
-        if let Some(parent) = record.4.filter(|parent| states[*parent as usize] == TaskState::Continued) {
+        let is_told =
+            |parent: &u32| matches!(states[*parent as usize], TaskState::Continued | TaskState::Skipped);
+        if let Some(parent) = record.4.filter(is_told) {
             continued.insert(parent, child);
         }
     }

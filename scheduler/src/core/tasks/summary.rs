@@ -55,9 +55,11 @@ impl TaskJob {
         if self.is_running() && self.state.paused {
             return waits_to_be_resumed(&self.id);
         }
-        let goes_on = self.graph.count(TaskState::Leased) + self.graph.count(TaskState::Training) > 0;
-        if !self.is_running() || goes_on {
+        if !self.is_running() || self.graph.count(TaskState::Leased) > 0 {
             return String::new();
+        }
+        if self.graph.count(TaskState::Training) > 0 {
+            return self.trainings_wait_for.clone().unwrap_or_default();
         }
         match (self.graph.count(TaskState::Ready), self.graph.count(TaskState::Backoff)) {
             (0, 0) => String::new(),

@@ -94,6 +94,27 @@ impl Core {
         }
     }
 
+    /// Notes of each graph whether all its trainings wait, and for what.
+    pub(in crate::core) fn note_waiting_trainings(&mut self) {
+        let Self { jobs, task_jobs, changed_tasks, .. } = self;
+        for (id, graph) in task_jobs {
+            let mut waits = None;
+            for training in graph.trainings.open.values() {
+                let job = jobs.get(training).filter(|job| *job.phase() == Phase::Queued);
+                waits = job.map(|job| (training, job.state.waiting_for.as_deref().unwrap_or("its workers")));
+                if waits.is_none() {
+                    break;
+                }
+            }
+            let waits = waits.map(|(training, what)| format!("{what} (training {training})"));
+            if graph.trainings_wait_for != waits {
+                graph.trainings_wait_for = waits;
+                graph.changes.job_state = true;
+                changed_tasks.insert(id.clone());
+            }
+        }
+    }
+
     fn take_trained(&mut self, id: &JobId, now_us: u64, effects: &mut Vec<Effect>) {
         let Self { jobs, task_jobs, .. } = self;
         let Some(graph) = task_jobs.get_mut(id) else { return };

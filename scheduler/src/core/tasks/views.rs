@@ -5,6 +5,7 @@ use std::iter::successors;
 use super::TaskJob;
 use crate::{
     core::{Core, Phase},
+    fault_text::with_code,
     ids::{Incarnation, JobId},
     tasks::{Failure, TaskClass, TaskIndex, TaskQuery, TaskState, TaskView, Value, Work},
 };
@@ -153,8 +154,11 @@ impl Core {
 }
 
 impl TaskJob {
-    /// A task whose value this one needs and which has none.
+    /// A task whose value this one needs, or gives, and which has none.
     fn nothing_given(&self, task: u32) -> Option<u32> {
+        if let Some(child) = self.continued.get(&task) {
+            return Some(*child);
+        }
         let record = self.graph.record(task);
         let gives_nothing =
             |input: &u32| matches!(self.graph.state(*input), TaskState::Failed | TaskState::Skipped);
@@ -170,7 +174,12 @@ impl TaskJob {
         let (Some(&first), Some(&last)) = (chain.first(), chain.last()) else {
             return "it had nothing to give".into();
         };
-        let mut why = format!("it needs task {}, which is {}", self.display(first), self.graph.state(first));
+        let name = self.display(first);
+        let lacks = match self.continued.contains_key(&task) {
+            true => format!("it gives what task {name} gives"),
+            false => format!("it needs task {name}"),
+        };
+        let mut why = format!("{lacks}, which is {}", self.graph.state(first));
         if last != first {
             why += &format!(", because task {} is {}", self.display(last), self.graph.state(last));
         }
@@ -179,8 +188,6 @@ impl TaskJob {
     }
 }
 
-/// With its code, which the words of a function's own failure begin with.
 fn in_words(Failure { code, reason, .. }: &Failure) -> String {
-    let coded = format!("[{code}]");
-    if reason.starts_with(&coded) { reason.clone() } else { format!("{coded} {reason}") }
+    with_code(code, reason).into_owned()
 }
