@@ -56,6 +56,10 @@ async fn a_graph_of_several_parts_with_large_values_gives_what_it_should() {
     assert_eq!(code(&client.get(&id, &numbers[7]).await.unwrap_err()), "E342");
     let named = TaskQuery { name: Some("again".parse().unwrap()), ..TaskQuery::default() };
     assert_eq!(client.tasks(&id, &named).await.unwrap()[0].task.0, 45_047);
+    // Somebody without handles.
+    assert_eq!(client.get_named::<Vec<u8>>(&id, "again").await.unwrap(), bytes);
+    assert_eq!(code(&client.get_named::<String>(&id, "total").await.unwrap_err()), "E344");
+    assert_eq!(code(&client.get_named::<u64>(&id, "again").await.unwrap_err()), "E343");
     cluster.stop().await;
 }
 

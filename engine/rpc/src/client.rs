@@ -1,6 +1,6 @@
 //! Calls of clients to the engine.
 
-use std::{collections::BTreeMap, fmt, num::ParseIntError, str::FromStr};
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
@@ -54,12 +54,22 @@ impl fmt::Display for StreamCursor {
     }
 }
 
-impl FromStr for StreamCursor {
-    type Err = ParseIntError;
+/// A text that is no position in a stream.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no position such as 1764093600000-0, the `cursor` of an entry")]
+pub struct InvalidCursor {
+    text: String,
+}
 
-    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+impl FromStr for StreamCursor {
+    type Err = InvalidCursor;
+
+    fn from_str(text: &str) -> Result<Self, InvalidCursor> {
         let (at_ms, number) = text.split_once('-').unwrap_or((text, "0"));
-        Ok(Self { at_ms: at_ms.parse()?, number: number.parse()? })
+        match (at_ms.parse(), number.parse()) {
+            (Ok(at_ms), Ok(number)) => Ok(Self { at_ms, number }),
+            _ => Err(InvalidCursor { text: text.to_owned() }),
+        }
     }
 }
 

@@ -1,9 +1,9 @@
-use std::{error::Error, path::Path};
+use std::path::Path;
 
 use syncline::{Client, DataSpec, JobGraph, Loss, Model, Source, Split, Training};
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> Result<(), syncline::Error> {
     let csv = Source::csv("digits.csv.gz");
     let data = DataSpec { scale: 1.0 / 16.0, split: Split::TestEvery(5), ..DataSpec::new(csv) };
     let model = Model::forward(Path::new("digits.onnx"), Loss::SoftmaxCrossEntropy);

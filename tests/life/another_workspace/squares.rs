@@ -1,20 +1,20 @@
-use std::{env, error::Error, process::ExitCode};
+use std::{env, process::ExitCode};
 
 use syncline::{Client, Function, TaskGraph, worker::Worker};
 
 const SQUARE: Function<(u64,), u64> = Function::new("square");
 const SUM: Function<(Vec<u64>,), u64> = Function::new("sum");
 
-fn main() -> ExitCode {
+fn main() -> Result<ExitCode, syncline::Error> {
     if env::args().nth(1).is_some_and(|word| word == "worker") {
         let worker = Worker::builder().register(SQUARE, |n: u64| n * n);
-        return worker.register(SUM, |all: Vec<u64>| all.iter().sum::<u64>()).main();
+        return Ok(worker.register(SUM, |all: Vec<u64>| all.iter().sum::<u64>()).main());
     }
-    client().map_or_else(|error| panic!("{error}"), |()| ExitCode::SUCCESS)
+    client()
 }
 
 #[tokio::main]
-async fn client() -> Result<(), Box<dyn Error>> {
+async fn client() -> Result<ExitCode, syncline::Error> {
     let mut graph = TaskGraph::new("squares");
     let squares = graph.map(SQUARE, (1..=1000).map(|n| (n,)));
     let total = graph.call(SUM, (&squares,));
@@ -22,5 +22,5 @@ async fn client() -> Result<(), Box<dyn Error>> {
     let client = Client::find()?;
     let id = client.submit_tasks(&graph).await?;
     println!("{}", client.get(&id, &total).await?);
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }

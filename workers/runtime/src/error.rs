@@ -109,6 +109,14 @@ pub enum BackendError {
         /// Type that it has, as ONNX Runtime names it.
         found: String,
     },
+    /// ONNX Runtime writes what it simplified to a file only, and there is no room for one.
+    #[error("[E496] cannot write a temporary file in {}: {reason}", folder.display())]
+    TemporaryFile {
+        /// Where it was to be.
+        folder: PathBuf,
+        /// What the system says.
+        reason: String,
+    },
     /// A library that the device needs is there and cannot be loaded.
     #[error("[E493] cannot load {}: {reason}", path.display())]
     Preload {
@@ -152,6 +160,7 @@ impl BackendError {
             Self::UnknownOutput { .. } => "E328",
             Self::OutputType { .. } => "E329",
             Self::UnreadableOutput { .. } => "E449",
+            Self::TemporaryFile { .. } => "E496",
             Self::Preload { .. } => "E493",
             Self::Device { .. } => "E494",
             Self::Unplaced { .. } => "E495",
@@ -170,6 +179,7 @@ impl BackendError {
             Self::UnreadableOutput { .. } => {
                 Some("cast the output inside the model, or export without it (skl2onnx: zipmap=False)")
             }
+            Self::TemporaryFile { .. } => Some("make room there, or name another folder in TMPDIR"),
             Self::Preload { .. } => Some(
                 "it may belong to another release or machine; install it again, or name the folder of a good one in \
                  LD_LIBRARY_PATH",

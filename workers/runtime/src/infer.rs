@@ -39,12 +39,20 @@ fn outlets(runtime: &Runtime, onnx_bytes: &[u8], optimize: Optimize) -> Result<T
 fn simplify(runtime: &Runtime, onnx_bytes: &[u8]) -> Result<Vec<u8>, BackendError> {
     stage::enter("simplify the model");
     let model = syncline_onnx::parse(onnx_bytes)?;
-    let failed =
-        |source: std::io::Error| BackendError::Compile { reason: format!("temporary file: {source}") };
+    let failed = |error: std::io::Error| BackendError::TemporaryFile {
+        folder: std::env::temp_dir(),
+        reason: error.to_string(),
+    };
     let folder = tempfile::tempdir().map_err(failed)?;
     let path = folder.path().join("simplified.onnx");
     let options = ExecOptions { optimize: Optimize::Basic, ..ExecOptions::default() };
-    compile(runtime, &model, onnx_bytes, &options, |builder| Ok(builder.with_optimized_model_path(&path)?))?;
+    let compiled = compile(runtime, &model, onnx_bytes, &options, |builder| {
+        Ok(builder.with_optimized_model_path(&path)?)
+    });
+    if let Err(refused) = compiled {
+        // ONNX Runtime does not say why it could not write: a file of the same size tells.
+        return Err(std::fs::write(&path, onnx_bytes).map_or_else(failed, |()| refused));
+    }
     std::fs::read(&path).map_err(failed)
 }
 

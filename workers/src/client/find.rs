@@ -61,10 +61,11 @@ impl FindError {
                 "see whether it exists, belongs to you, and the disk has room; --state-dir names another folder"
             }
             Self::TokenFile { .. } => {
-                "name the file that `syncline up` printed; it holds 64 hexadecimal digits"
+                "name the file that `syncline up` printed, with --token-file or SYNCLINE_TOKEN_FILE; it holds 64 hexadecimal digits"
             }
             Self::NoCluster { .. } => {
-                "start one with `syncline up`, or name one with --engine and --token-file, or with --state-dir"
+                "start one with `syncline up`, or name one: with --engine and --token-file, or with --state-dir, or with SYNCLINE_ENGINE, \
+                 SYNCLINE_TOKEN_FILE or SYNCLINE_STATE_DIR"
             }
             Self::NoStateDir => "name a folder with --state-dir",
             Self::Address(_) => "SYNCLINE_ENGINE takes HOST:PORT, several with commas between",

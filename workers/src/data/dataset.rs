@@ -40,7 +40,9 @@ impl Dataset {
         let test_contents = spec.test.as_ref().map(|test| Ok((test, read(test)?))).transpose()?;
         let found = hasher.finalize().to_hex().to_string();
         if let Some(expected) = spec.digest.as_ref().filter(|expected| **expected != found) {
-            return Err(DataError::Digest { expected: expected.clone(), found });
+            let sources = [Some(&spec.source), spec.test.as_ref()].into_iter().flatten();
+            let files: Vec<&str> = sources.flat_map(Source::paths).collect();
+            return Err(DataError::Digest { files: files.join(", "), expected: expected.clone(), found });
         }
         let mut set = Self::fit(parse(&spec.source, &contents, wanted)?, spec, wanted)?;
         if let Some((source, contents)) = test_contents {

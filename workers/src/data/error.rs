@@ -23,8 +23,14 @@ pub enum DataError {
         url: String,
     },
     /// Other bytes than the job was submitted with.
-    #[error("[E331] data has digest {found}, the job was submitted with {expected}")]
+    #[error(
+        "[E331] {files} holds other data than the job was submitted with: its digest begins with {}, not {}",
+        start(found),
+        start(expected)
+    )]
     Digest {
+        /// All files of the data set, with commas between.
+        files: String,
         /// BLAKE3 of the files at submission, in hexadecimal.
         expected: String,
         /// BLAKE3 of the files on this machine.
@@ -227,6 +233,11 @@ pub enum Remedy {
     None,
 }
 
+/// As much of a digest as tells two apart.
+fn start(digest: &str) -> &str {
+    digest.get(..8).unwrap_or(digest)
+}
+
 impl DataError {
     /// The stable code, as in the message.
     pub fn code(&self) -> &'static str {
@@ -268,7 +279,9 @@ impl DataError {
             Self::TooLarge { .. } => Some(
                 "split the data into files of their own, or reduce it before; every worker holds it in memory",
             ),
-            Self::Digest { .. } => Some("copy the same file to every machine, or submit the job again"),
+            Self::Digest { .. } => Some(
+                "copy the same file to every machine, or submit the job again, which looks at the data anew",
+            ),
             Self::NotANumber { line, text, .. } => Some(csv::hint(*line, text)),
             Self::LabelOutOfRange { .. } => Some(
                 "classes count from 0, and the model needs an output for each; the loss option `ignore_index` names one label \

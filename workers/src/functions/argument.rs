@@ -1,7 +1,10 @@
 //! Arguments of a call: values, and what other tasks give.
 
 use serde::Serialize;
-use syncline_scheduler::{ids::InvalidName, tasks::Arg};
+use syncline_scheduler::{
+    ids::InvalidName,
+    tasks::{Arg, InvalidTraining},
+};
 
 use super::handle::{GraphNumber, TaskHandle};
 
@@ -32,8 +35,17 @@ pub enum ArgumentError {
     /// The options give the task something that is no name.
     #[error(transparent)]
     Name(#[from] InvalidName),
+    /// With its changes the training is no valid job.
+    #[error(transparent)]
+    Training(#[from] InvalidTraining),
 }
 
+#[diagnostic::on_unimplemented(
+    message = "this does not stand for a `{T}` in a call",
+    label = "is neither a `{T}` nor a task that gives one",
+    note = "a `T` is given as a value of just that type, which serde can write, or as the `TaskHandle<T>` of a task that gives it; for a `Vec<T>` a `&Vec<TaskHandle<T>>` or `&[TaskHandle<T>]` will do as well",
+    note = "types are not converted: for a `String` write `\"text\".to_owned()`"
+)]
 /// What stands for a `T` in a call: a value, a task that gives one, or for a `Vec<T>` tasks that give a `T` each.
 pub trait IntoArgument<T> {
     /// The argument at `position` of a call in `graph`.
@@ -77,12 +89,23 @@ impl<T> IntoArgument<Vec<T>> for &[TaskHandle<T>] {
     }
 }
 
+impl<T, const N: usize> IntoArgument<Vec<T>> for &[TaskHandle<T>; N] {
+    fn into_argument(self, position: usize, graph: GraphNumber) -> Result<Arg, ArgumentError> {
+        self.as_slice().into_argument(position, graph)
+    }
+}
+
 impl<T> IntoArgument<Vec<T>> for &Vec<TaskHandle<T>> {
     fn into_argument(self, position: usize, graph: GraphNumber) -> Result<Arg, ArgumentError> {
         self.as_slice().into_argument(position, graph)
     }
 }
 
+#[diagnostic::on_unimplemented(
+    message = "these are no arguments for a function that takes `{I}`",
+    label = "expected a tuple with something for each of `{I}`",
+    note = "one argument is a tuple, too: `(value,)`; a function has six at most, so that more go into a struct"
+)]
 /// What stands for all arguments `I` of a call: a tuple of what stands for each.
 pub trait CallArguments<I> {
     /// The arguments of a call in `graph`.
@@ -123,6 +146,10 @@ mod tests {
         let task = |n| TaskRef::Task(TaskIndex(n));
         let one = TaskHandle::<u64>::new(task(1), graph);
         let two = TaskHandle::<u64>::new(task(2), graph);
+        assert_eq!(
+            IntoArgument::<Vec<u64>>::into_argument(&[one, two], 0, graph),
+            (&vec![one, two]).into_argument(0, graph)
+        );
         let given = (7u64, one, &vec![one, two], "x".to_owned());
         let args = CallArguments::<(u64, u64, Vec<u64>, String)>::into_arguments(given, graph).unwrap();
         let outputs = Arg::Outputs(vec![task(1), task(2)]);

@@ -9,6 +9,7 @@ use syncline_scheduler::{
 
 use super::{
     ArgumentError, CallArguments, CallOptions, Function, IntoArgument,
+    encoding::decode,
     handle::{GraphNumber, TaskHandle},
 };
 
@@ -57,14 +58,19 @@ impl GraphParts {
     /// Adds a training.
     ///
     /// # Errors
-    /// As [`add`](Self::add).
+    /// As [`add`](Self::add), and what is wrong with the training under these changes, where they are known now.
     pub(crate) fn add_training(
         &mut self,
         training: &PreparedTraining,
         changes: impl IntoArgument<TrainingChanges>,
         options: &CallOptions,
     ) -> Result<TaskHandle<Trained>, ArgumentError> {
-        let args = vec![changes.into_argument(0, self.graph)?];
+        let changes = changes.into_argument(0, self.graph)?;
+        if let Arg::Value(bytes) = &changes {
+            let known = decode(bytes).map_err(|cause| ArgumentError::Encode { position: 0, cause })?;
+            training.check(&known)?;
+        }
+        let args = vec![changes];
         let class = TaskClass { work: Work::Train(training.clone()), rules: options.rules.clone() };
         self.push(args, options, |parts| match parts.classes.iter().position(|known| *known == class) {
             Some(known) => Ok(ClassIndex(known as u16)),

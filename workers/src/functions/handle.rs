@@ -33,8 +33,8 @@ impl<T> TaskHandle<T> {
         Self { task, graph, gives: PhantomData }
     }
 
-    /// Its index in the graph that a client builds.
-    pub(crate) fn index(&self) -> TaskIndex {
+    /// Its index in the graph, by which `Client::task` and `syncline tasks` know it.
+    pub fn index(&self) -> TaskIndex {
         match self.task {
             TaskRef::Task(task) => task,
             TaskRef::New(index) => TaskIndex(index),

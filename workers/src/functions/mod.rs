@@ -5,6 +5,7 @@
 mod argument;
 #[cfg(feature = "worker")]
 mod context;
+mod encoding;
 #[cfg(feature = "worker")]
 mod fault;
 mod function;
@@ -41,6 +42,7 @@ pub use argument::{ArgumentError, CallArguments, IntoArgument};
 pub use context::Context;
 #[cfg(feature = "worker")]
 pub(crate) use context::JobKey;
+pub(crate) use encoding::decode;
 #[cfg(feature = "worker")]
 pub(crate) use fault::CallFault;
 pub use function::Function;

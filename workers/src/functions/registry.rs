@@ -11,7 +11,7 @@ use syncline_scheduler::tasks::{FunctionId, Preview};
 use tokio::runtime::Handle;
 
 use super::{
-    Context, Function,
+    Context, Function, encoding,
     fault::CallFault,
     next::Next,
     panics::catch,
@@ -204,12 +204,7 @@ impl Registry {
 
 /// A function's input.
 fn decode<I: DeserializeOwned>(name: &str, input: &[u8]) -> Result<I, CallFault> {
-    let fault = |cause: String| CallFault::Decode { function: name.to_owned(), cause };
-    match postcard::take_from_bytes(input) {
-        Ok((input, [])) => Ok(input),
-        Ok((_, rest)) => Err(fault(format!("{} bytes are left over", rest.len()))),
-        Err(error) => Err(fault(error.to_string())),
-    }
+    encoding::decode(input).map_err(|cause| CallFault::Decode { function: name.to_owned(), cause })
 }
 
 /// What a function returned, as bytes.

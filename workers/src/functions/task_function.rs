@@ -13,7 +13,8 @@ use super::{
     message = "this does not take `{I}` and give `{O}`",
     label = "has other parameters, or returns something else",
     note = "a function for `Function<(A, B), O>` is `fn(A, B) -> R` or `fn(&Context, A, B) -> R`, where `R` is `O`, `Next<O>`, `Result<O, E>` or `Result<Next<O>, E>`",
-    note = "the parameters of a closure need their types: `|a: u64, b: u64| a + b`"
+    note = "the parameters of a closure need their types: `|a: u64, b: u64| a + b`",
+    note = "an async function is registered with `register_async`"
 )]
 pub trait TaskFunction<I, O, Shape>: Send + Sync + 'static {
     /// Calls it; an error in words.

@@ -34,15 +34,14 @@ pub struct TaskGraph {
 
 /// A call of a graph that cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("[E340] call {index} of the graph, of `{function}`, cannot be made")]
+#[error("[E340] call {index} of the graph, of `{function}`, cannot be made: {cause}")]
 pub struct InvalidCall {
     /// Among the calls of the graph, from 0.
     pub index: usize,
     /// Name of the function that is called.
     pub function: &'static str,
     /// What is wrong with the call.
-    #[source]
-    pub source: ArgumentError,
+    pub cause: ArgumentError,
 }
 
 impl TaskGraph {
@@ -102,8 +101,8 @@ impl TaskGraph {
         added: Result<TaskHandle<T>, ArgumentError>,
     ) -> TaskHandle<T> {
         let index = self.parts.tasks.len();
-        added.unwrap_or_else(|source| {
-            self.broken.get_or_insert(InvalidCall { index, function, source });
+        added.unwrap_or_else(|cause| {
+            self.broken.get_or_insert(InvalidCall { index, function, cause });
             TaskHandle::new(TaskRef::New(index as u32), self.parts.graph)
         })
     }
@@ -174,6 +173,8 @@ impl TaskGraph {
 
 #[cfg(test)]
 mod tests {
+    use syncline_scheduler::sim::{training, training_job};
+
     use super::*;
 
     const ADD: Function<(u64, u64), u64> = Function::new("add");
@@ -186,9 +187,26 @@ mod tests {
         let bad = graph.call(ADD, (good, foreign));
         graph.call(ADD, (bad, foreign));
         let told = graph.tasks().unwrap_err();
-        assert_eq!(told.to_string(), "[E340] call 1 of the graph, of `add`, cannot be made");
-        assert_eq!(told.source, ArgumentError::OtherGraph { position: 1 });
+        assert_eq!(
+            told.to_string(),
+            "[E340] call 1 of the graph, of `add`, cannot be made: [E041] argument 1 is a task of another graph"
+        );
+        assert_eq!(told.cause, ArgumentError::OtherGraph { position: 1 });
         assert_eq!(other.tasks().unwrap().1.len(), 1);
+    }
+
+    #[test]
+    fn a_training_is_refused_where_it_is_written_with_changes_that_no_training_has() {
+        let prepared = PreparedTraining::new(&training_job(training("bsp".parse().unwrap(), 8, 1))).unwrap();
+        let mut graph = TaskGraph::new("rates");
+        graph.train(&prepared, TrainingChanges::new().learning_rate(0.1));
+        assert!(graph.tasks().is_ok());
+        graph.train(&prepared, TrainingChanges::new().learning_rate(-1.0));
+        let refused = graph.tasks().unwrap_err().to_string();
+        assert!(
+            refused.starts_with("[E340] call 1 of the graph, of `train`, cannot be made: [E027]"),
+            "{refused}"
+        );
     }
 
     #[test]

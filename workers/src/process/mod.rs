@@ -1,7 +1,9 @@
 //! What a program that runs for long needs beside its work: logs on stderr, and to be told when it has to end.
 
+mod file_size_limit;
 mod logs;
 mod stop;
 
+pub use file_size_limit::outlive_file_size_limit;
 pub use logs::{log_as_command, log_as_service};
 pub use stop::{INTERRUPTED, SecondStop, StopSignal};

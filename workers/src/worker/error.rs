@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(WorkerError::from(id).blame(), Blame::Job);
         let missing = DataError::Io { path: path(), source: std::io::ErrorKind::NotFound.into() };
         assert_eq!(WorkerError::from(missing).blame(), Blame::Worker);
-        let other = DataError::Digest { expected: "a".into(), found: "b".into() };
+        let other = DataError::Digest { files: "d.csv".into(), expected: "a".into(), found: "b".into() };
         assert_eq!(WorkerError::from(other).blame(), Blame::Worker);
     }
 }

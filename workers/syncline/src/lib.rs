@@ -15,7 +15,7 @@
 //!
 //! ```no_run
 //! # #[cfg(feature = "train")]
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! # async fn example() -> Result<(), syncline::Error> {
 //! use syncline::{Client, DataSpec, JobGraph, Loss, Model, Source, Split, Training};
 //!
 //! let data = DataSpec { split: Split::TestEvery(5), ..DataSpec::new(Source::csv("digits.csv.gz")) };
@@ -36,6 +36,9 @@
 //! # }
 //! ```
 
+mod error;
+
+pub use error::Error;
 pub use syncline_autodiff::{Loss, LossOptions, Precision};
 pub use syncline_onnx::ElementType;
 pub use syncline_ps::PsError;
@@ -88,7 +91,7 @@ pub use syncline_workers::{
 /// A worker in this process: one for general tasks, with [`Worker::builder`](worker::Worker::builder), or one that trains:
 ///
 /// ```no_run
-/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn example() -> Result<(), syncline::Error> {
 /// use syncline::{Cluster, Device, worker::{self, WorkerOptions}};
 ///
 /// let runtime = worker::load_runtime(Device::Cpu, &|line| eprintln!("{line}"))?;

@@ -3,7 +3,7 @@
 use std::{env, ffi::OsString, process::ExitCode};
 
 use clap::{CommandFactory, Parser};
-use syncline_workers::isolation::serve_if_asked;
+use syncline_workers::{isolation::serve_if_asked, process::outlive_file_size_limit};
 
 mod cli;
 
@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         }
     }
     unset_empty_variables();
+    outlive_file_size_limit();
     if let Some(ended) = serve_if_asked() {
         return ended;
     }

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use syncline_rpc::within;
 use syncline_scheduler::{
     ids::JobId,
-    tasks::{TaskIndex, TaskState, Value},
+    tasks::{TaskIndex, TaskQuery, TaskState, Value},
 };
 use tokio::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::{
         Client, ClientError,
         calls::{CALL_TIMEOUT, WAIT},
     },
-    functions::{TaskHandle, ValueStore},
+    functions::{TaskHandle, ValueStore, decode},
 };
 
 /// Between two looks, unless the job ends: a tenth of the time waited so far, so that a short wait ends soon and a long one
@@ -37,7 +37,21 @@ impl Client {
         job: &JobId,
         handle: &TaskHandle<T>,
     ) -> Result<T, TaskError> {
-        let task = handle.index();
+        self.value_of(job, handle.index()).await
+    }
+
+    /// The same for the task of that name, for a program that has no handle: which type it gives is up to the caller.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); E344 if the job has no task of that name, E343 if it gives another type.
+    pub async fn get_named<T: DeserializeOwned>(&self, job: &JobId, name: &str) -> Result<T, TaskError> {
+        let query = TaskQuery { name: Some(name.parse()?), limit: 1, ..TaskQuery::default() };
+        let found = self.tasks(job, &query).await?.pop();
+        let view = found.ok_or_else(|| TaskError::Unknown { job: job.clone(), task: name.to_owned() })?;
+        self.value_of(job, view.task).await
+    }
+
+    async fn value_of<T: DeserializeOwned>(&self, job: &JobId, task: TaskIndex) -> Result<T, TaskError> {
         let bytes = match self.value_when_done(job, task).await? {
             Value::Inline(bytes) => bytes,
             Value::Blob(blob) => {
@@ -45,12 +59,9 @@ impl Client {
                 blocking(move || store.get(&blob)).await?
             }
         };
-        postcard::from_bytes(&bytes).map_err(|cause| match bytes.is_empty() {
+        decode(&bytes).map_err(|cause| match bytes.is_empty() {
             true => TaskError::NotKept { job: job.clone(), task },
-            false => {
-                let (wanted, cause) = (type_name::<T>(), cause.to_string());
-                TaskError::Decode { job: job.clone(), task, wanted, cause }
-            }
+            false => TaskError::Decode { job: job.clone(), task, wanted: type_name::<T>(), cause },
         })
     }
 

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     blocking,
     client::FindError,
-    process::{StopSignal, log_as_service},
+    process::{StopSignal, log_as_service, outlive_file_size_limit},
     worker::{WorkerError, load_runtime, run},
 };
 
@@ -74,6 +74,7 @@ fn usage(error: impl Into<Box<dyn Error>>, hint: &'static str) -> Failure {
 }
 
 fn work(builder: WorkerBuilder, flags: Flags) -> Result<(), Failure> {
+    outlive_file_size_limit();
     log_as_service();
     let mut options = builder
         .options(flags.cluster()?)

@@ -78,6 +78,9 @@ pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Flags, 
             _ => return Err(format!("{text} is not known; --help lists the options")),
         }
     }
+    if flags.trainings.is_some() && flags.device.is_none() {
+        return Err("--trainings needs --device: a worker without one runs calls, and trains nothing".into());
+    }
     Ok(flags)
 }
 
@@ -208,6 +211,10 @@ mod tests {
             ("--slots 1 worker", "worker is not known; --help lists the options"),
             ("work", "work is not known; --help lists the options"),
             ("--transport udp", "[E437] `udp` is no transport: auto, shm, unix or tcp"),
+            (
+                "--trainings 2",
+                "--trainings needs --device: a worker without one runs calls, and trains nothing",
+            ),
             ("--help=1", "--help=1 is not known; --help lists the options"),
         ] {
             assert_eq!(flags(line), Err(want.to_owned()), "{line}");

@@ -1,15 +1,29 @@
 //! `syncline model`: what people do with a model before and after it is trained.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, process::Command};
 
 use syncline_onnx::{self as onnx, ElementType, GraphBuilder, mlp, proto::NodeProto};
 
-use crate::rig::{command, folder, syncline};
+use crate::rig::{Ended, command, folder, syncline};
 
 fn save(dir: &Path, name: &str, bytes: &[u8]) -> String {
     let path = dir.join(name);
     fs::write(&path, bytes).unwrap();
     path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_is_an_error_and_no_end_of_the_process() {
+    let dir = folder();
+    let model = save(dir.path(), "m.onnx", &mlp(&[4, 5, 3], 1).to_bytes());
+    let out = dir.path().join("train.onnx");
+    let limited = Command::new("sh")
+        .args(["-c", "ulimit -f 0; exec \"$0\" \"$@\"", crate::BINARY, "model", "train-graph", &model])
+        .args(["--loss", "softmax-cross-entropy", "--out", out.to_str().unwrap()])
+        .output()
+        .unwrap();
+    let ended = Ended::from(limited).refused(2, "E496");
+    assert!(ended.err.contains("File too large"), "{ended:#?}");
 }
 
 #[test]
