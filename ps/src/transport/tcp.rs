@@ -15,7 +15,7 @@ use super::{Socket, Transport};
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 
 /// A peer that vanished without a word is noticed after about this long, whether something is on its way to it or not.
-const VANISHED_TIMEOUT: Duration = Duration::from_secs(20);
+const VANISHED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connects within `limit`, trying every address the name stands for.
 pub fn connect(address: &str, limit: Duration) -> io::Result<Socket> {
