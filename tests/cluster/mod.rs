@@ -246,19 +246,38 @@ impl Cluster {
 
     /// An engine on the same Redis server, and where it listens.
     fn spawn_engine(&self, listen: &str, instance: &str) -> (Process, String) {
+        Process::spawn(&self.engine_args(listen, instance), true)
+    }
+
+    fn engine_args(&self, listen: &str, instance: &str) -> Vec<String> {
         let redis = match &self.relay {
             Some(relay) if instance == "test" => {
                 self.redis.url().replace(&self.redis.port().to_string(), &relay.port().to_string())
             }
             _ => self.redis.url(),
         };
-        let args = words(&format!(
+        words(&format!(
             "engine --listen {listen} --token-file {} --redis {redis} --instance {instance} --shards {} --silence-ms 3000 {}",
             self.token_file().display(),
             self.shard_count,
             self.engine_flags,
-        ));
-        Process::spawn(&args, true)
+        ))
+    }
+
+    /// Engine and Redis are dead; the engine is started first, as in a machine room where one boots faster.
+    pub fn start_engine_before_redis(&mut self) {
+        let args = self.engine_args(&self.engine_address, "test");
+        let (dir, port) = (self.redis.dir().to_owned(), self.redis.port());
+        tokio::task::block_in_place(|| {
+            send_signal(self.redis.pid(), "KILL");
+            let idle = RedisOptions::new(dir.with_extension("idle"));
+            drop(std::mem::replace(&mut self.redis, RedisServer::start(redis_program(), idle).unwrap()));
+            let starting = std::thread::spawn(move || Process::spawn(&args, true));
+            let again = RedisOptions { port: Some(port), ..RedisOptions::new(&dir) };
+            self.redis = RedisServer::start(redis_program(), again).unwrap();
+            let (process, address) = starting.join().unwrap();
+            (self.engine, self.engine_address) = (Some(process), address);
+        });
     }
 
     pub fn kill_engine(&mut self) {

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use crate::{
     cluster::{Cluster, number, send_signal},
     graphs::{STEP, function_worker},
-    jobs::{counting, submit},
+    jobs::{check_exact, counting, submit},
 };
 
 /// Longer than somebody at a keyboard is kept waiting.
@@ -53,6 +53,16 @@ async fn every_call(client: Client, training: JobId) {
         client.resume(job).await.unwrap();
     };
     tokio::join!(steps, asked, watched, paused);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_boots_before_redis_waits_for_it_and_goes_on_with_the_jobs() {
+    let mut cluster = Cluster::start(1, 1, "--step-ms 5 --slowdown 1").await;
+    let job = submit(&cluster, counting("night", "asp", 2_000, |_| {})).await;
+    cluster.until(&job, |s| number(s, "samples_applied") > 200).await;
+    cluster.kill_engine();
+    cluster.start_engine_before_redis();
+    check_exact(&cluster.until_over(&job).await, 2_000);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,6 +10,9 @@ const SLOW: f64 = 1.5;
 pub(super) const NOT_SLOW: f64 = 1.3;
 /// Who was slow stays so at least this long: short steps on a busy machine would change it many times a second.
 const SLOW_AT_LEAST_US: u64 = 1_000_000;
+/// A worker was watched for at least this long before people are told that it is slow: of steps below a millisecond a few that
+/// somebody interrupted say nothing.
+const TELL_AFTER_US: u64 = 500_000;
 /// Iterations of each worker, on average, between two looks.
 const LOOK_EVERY: u64 = 4;
 
@@ -73,8 +76,10 @@ impl Job {
                 Some(s) => factor >= NOT_SLOW || now_us < s.since_us + SLOW_AT_LEAST_US,
                 None => factor >= SLOW,
             };
+            let watched_us = LOOK_EVERY * self.members[&worker].interval_us
+                + slow.map_or(0, |slow| now_us.saturating_sub(slow.since_us));
             // One that is as quick as the others again is not called slow because of the moment before.
-            let tells_slow = now_slow && (factor >= NOT_SLOW || told.slow);
+            let tells_slow = now_slow && (told.slow || factor >= NOT_SLOW && watched_us >= TELL_AFTER_US);
             let is_news = told.is_news(tells_slow, now_us);
             if !now_slow && slow.is_none() && !is_news {
                 continue;

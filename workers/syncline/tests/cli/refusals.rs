@@ -275,7 +275,7 @@ fn an_engine_without_redis_does_not_start() {
     let url = format!("redis://:hidden@{}/", nobody());
     let state_dir = dir.path().to_str().unwrap();
     let args = ["engine", "--state-dir", state_dir, "--listen", "127.0.0.1:0", "--redis", &url];
-    let ended = syncline(&args).refused(4, "E201");
+    let ended = syncline(&[&args[..], &["--redis-wait-s", "0"]].concat()).refused(4, "E201");
     assert!(!ended.err.contains("hidden"), "{}", ended.err);
 }
 

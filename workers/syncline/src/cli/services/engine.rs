@@ -2,13 +2,18 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use syncline_engine::service::{Engine, EngineOptions, Limits};
+use syncline_engine::service::{Engine, EngineError, EngineHandle, EngineOptions, Limits};
 use syncline_rpc::hostname;
+use tokio::time::{Instant, sleep};
+use tracing::warn;
 
 use crate::cli::{
     CliError, Failure, TokenArgs, block_on_one_thread, check_open_bind, listen_for_stop, log_as_service,
     number_from, print,
 };
+
+/// Pause before a Redis server is asked again at the start.
+const REDIS_RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// Where an engine listens unless told otherwise.
 pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:7461";
@@ -39,6 +44,9 @@ pub struct EngineArgs {
     /// A worker that is busy with one task for this long, and for 20 times its longest so far, is dropped
     #[arg(long, value_name = "MS", default_value_t = 300_000, value_parser = number_from(1_000_u64, "whole milliseconds from 1000, such as 300000"))]
     stall_ms: u64,
+    /// How long a Redis server is waited for at the start that does not answer yet, as after a night without power
+    #[arg(long, value_name = "S", default_value_t = 60)]
+    redis_wait_s: u64,
     /// End when the pipe at stdin closes
     #[arg(long, hide = true)]
     exit_with_parent: bool,
@@ -57,7 +65,7 @@ pub(crate) fn run(args: EngineArgs) -> Result<(), Failure> {
             // addresses and process ids with them.
             None => format!("{}-{}-{:08x}", host(), args.listen, rand::random::<u32>()),
         };
-        let starting = Engine::start(EngineOptions {
+        let options = EngineOptions {
             listen: args.listen,
             token,
             redis: args.redis,
@@ -68,9 +76,11 @@ pub(crate) fn run(args: EngineArgs) -> Result<(), Failure> {
                 shard_silence: Duration::from_millis(args.shard_silence_ms),
                 stall: Duration::from_millis(args.stall_ms),
             },
-        });
+        };
+        // Who starts it together with a Redis server has seen that answer.
+        let redis_wait_s = if args.exit_with_parent { 0 } else { args.redis_wait_s };
         let mut engine = tokio::select! {
-            engine = starting => engine?,
+            engine = start(&options, Duration::from_secs(redis_wait_s)) => engine?,
             () = stop.requested() => return Ok(()),
         };
         print(&format!("listening {}", engine.address()))?;
@@ -86,4 +96,22 @@ pub(crate) fn run(args: EngineArgs) -> Result<(), Failure> {
             }
         }
     })
+}
+
+/// Starts the engine once Redis answers, for so long.
+async fn start(options: &EngineOptions, redis_wait: Duration) -> Result<EngineHandle, EngineError> {
+    let give_up = Instant::now() + redis_wait;
+    let mut is_told = false;
+    loop {
+        match Engine::start(options.clone()).await {
+            Err(EngineError::Store(error)) if error.is_passing() && Instant::now() < give_up => {
+                if !is_told {
+                    warn!(%error, wait_s = redis_wait.as_secs(), "Redis does not answer yet and is waited for");
+                }
+                is_told = true;
+                sleep(REDIS_RETRY_PAUSE).await;
+            }
+            started => return started,
+        }
+    }
 }
