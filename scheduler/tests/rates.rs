@@ -1,7 +1,7 @@
 //! The schedule of the learning rate, which counts samples: the same under every policy.
 
 use syncline_scheduler::{
-    core::{Effect, Work},
+    core::{Cancellation, Effect, Input, Iterated, Outcome, Work},
     sim::{training, training_job},
     spec::{Decay, LearningRate, TrainSpec},
 };
@@ -61,4 +61,37 @@ fn of_a_round_all_iterations_have_the_rate_of_its_one_step() {
     assert_eq!(barriers, expected);
     let twice: Vec<f32> = expected.iter().flat_map(|rate| [*rate, *rate]).collect();
     assert_eq!(iterations, twice);
+}
+
+#[test]
+fn the_loss_of_a_round_is_the_mean_over_all_workers_by_their_samples() {
+    for (policy, losses, want) in [("bsp", [1.0, 4.0], 2.5), ("asp", [2.0, 0.0], 1.0)] {
+        let mut world = World::new();
+        let names = [world.join(1, "a"), world.join(2, "b")];
+        let train = training(policy.parse().unwrap(), 1_000, BATCH);
+        world.submit(training_job(train), 1);
+        for (worker, loss) in names.into_iter().zip(losses) {
+            world.report(worker, |work| match done(work) {
+                Outcome::Iterated(it) => Outcome::Iterated(Iterated { loss, ..it }),
+                other => other,
+            });
+        }
+        let loss = |world: &mut World| {
+            let summary = world.plane.core.take_commits(9).into_values().next().unwrap().summary;
+            summary.into_iter().find(|(field, _)| *field == "loss").unwrap().1
+        };
+        world
+            .plane
+            .core
+            .handle(
+                9,
+                Input::Cancel(Cancellation {
+                    job: "job".parse().unwrap(),
+                    reason: String::new(),
+                    grace_ms: 0,
+                }),
+            )
+            .unwrap();
+        assert_eq!(loss(&mut world), format!("{want:.6}"), "{policy}, also once it is over");
+    }
 }

@@ -64,6 +64,7 @@ impl Job {
     /// Ends the job: everything open is canceled, every worker is told, the shards forget it. Parameters of which there is
     /// no snapshot are written first, unless a part of them is lost.
     pub(super) fn end(&mut self, phase: Phase, now_us: u64, effects: &mut Vec<Effect>) {
+        self.state.loss = self.loss();
         self.revoke_all(effects);
         self.record_all_barriers();
         let open: Vec<TaskId> =

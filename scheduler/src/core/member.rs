@@ -93,6 +93,9 @@ pub struct Member {
     pub slow_told: StragglerNotice,
     /// What all its reports say together, those included that a roll back has undone.
     pub spent: TimeTotals,
+    /// Loss of its newest iteration that has one, and the samples of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newest_loss: Option<(f32, u32)>,
     /// Since when the policy has it wait without anything in hand, because it is ahead of the others as far as it may be; epoch µs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_back_us: Option<u64>,

@@ -43,6 +43,7 @@ impl Job {
         self.take_checkpoint_at_rest(now_us, effects);
         if self.is_trained() {
             self.state.trained_us = Some(now_us);
+            self.state.loss = self.loss();
             self.apply(&train, &TaskEvent::Finished { attempt: 1 }, now_us);
             self.event("trained", now_us, vec![("barriers", self.state.counters.barriers.to_string())]);
             self.node_done(&train, now_us);

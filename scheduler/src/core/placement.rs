@@ -250,6 +250,7 @@ impl Job {
             straggler: None,
             slow_told: StragglerNotice::default(),
             spent: TimeTotals::default(),
+            newest_loss: None,
             held_back_us: None,
             arrivals_us: BTreeMap::new(),
         };

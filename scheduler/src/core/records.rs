@@ -145,7 +145,7 @@ pub struct JobState {
     /// Samples counted in each epoch that is not complete, and how many epochs are.
     pub counted: BTreeMap<u32, u64>,
     pub epochs_complete: u32,
-    /// Loss of the newest iteration that was not skipped.
+    /// Loss of the newest iteration that was not skipped; once it has ended, what it showed then.
     pub loss: Option<f32>,
     pub submitted_us: u64,
     pub started_us: Option<u64>,

@@ -96,6 +96,7 @@ impl Job {
         self.state.counters.skipped += u64::from(it.skipped);
         if !it.skipped {
             self.state.loss = Some(it.loss);
+            self.member_mut(worker).newest_loss = it.loss.is_finite().then_some((it.loss, range.len));
         }
         self.member_mut(worker).observe(it, range.len, end_us);
         if let TaskId::Iteration { seq, .. } = key.task {
@@ -103,6 +104,17 @@ impl Job {
         }
         self.detect_stragglers(now_us);
         self.plan_if_all_observed(worker, superstep, now_us, effects);
+    }
+
+    /// The mean loss of the newest iterations of those that take part, each by its samples: under `bsp` that of a round. Of the
+    /// newest report where nobody takes part any more, and where that is no number. Cost O(members).
+    pub(super) fn loss(&self) -> Option<f32> {
+        let newest = self.state.loss?;
+        let each = self.active().filter_map(|worker| self.members[&worker].newest_loss);
+        let (sum, samples) = each.fold((0.0, 0.0), |(sum, all), (loss, samples)| {
+            (sum + f64::from(loss) * f64::from(samples), all + f64::from(samples))
+        });
+        Some(if newest.is_finite() && samples > 0.0 { (sum / samples) as f32 } else { newest })
     }
 
     /// Counts an iteration that every shard has applied, and moves the worker's front.

@@ -180,7 +180,7 @@ impl Member {
         }
         (self.planned, self.granted, self.finished) = (0, 0, 0);
         self.reserved.clear();
-        self.held_back_us = None;
+        (self.newest_loss, self.held_back_us) = (None, None);
         self.arrivals_us.clear();
         self.clock_base = 0;
         self.batch = batch;

@@ -30,6 +30,8 @@ pub(crate) enum Command {
     Watch(jobs::watch::WatchArgs),
     /// List what happened to a job, or follow it
     Events(jobs::events::EventsArgs),
+    /// Show the loss curve of a training, or draw it
+    Metrics(jobs::metrics::MetricsArgs),
     /// List the general tasks of a job, and say why each is where it is
     Tasks(jobs::tasks::TasksArgs),
     /// Say why a task waits, or why there is a barrier
@@ -86,6 +88,7 @@ impl Command {
             Self::Status(args) => jobs::status::run(&args),
             Self::Watch(args) => jobs::watch::run(&args),
             Self::Events(args) => jobs::events::run(&args),
+            Self::Metrics(args) => jobs::metrics::run(&args),
             Self::Tasks(args) => jobs::tasks::run(&args),
             Self::Explain(args) => jobs::explain::run(&args),
             Self::Export(args) => jobs::export::run(&args),

@@ -114,6 +114,9 @@ fn commands_of_a_cluster_print_what_the_page_says() {
     page.holds("submit --watch", &at(&["submit", file, "--watch"]).ok());
     page.holds("watch", &at(&["watch", "points"]).ok());
     page.holds("status", &at(&["status", "points"]).ok());
+    let drawn = dir.path().join("loss.svg");
+    page.holds("metrics JOB", &at(&["metrics", "points", "--plot", drawn.to_str().unwrap()]).ok());
+    assert!(fs::read_to_string(drawn).unwrap().contains("<polyline"));
     page.holds("submit", &at(&["submit", file, "--id", "other"]).ok());
     page.holds("jobs", &at(&["jobs"]).ok());
     page.holds("workers", &at(&["workers"]).ok());

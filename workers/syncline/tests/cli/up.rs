@@ -197,6 +197,25 @@ fn a_dead_child_is_started_again() {
 }
 
 #[test]
+fn it_is_ready_also_where_the_second_engine_led_before() {
+    let dir = folder();
+    let options = ["--workers", "1", "--shards", "1", "--engines", "2"];
+    let mut first = Up::start(&dir, &options);
+    let all = processes(dir.path());
+    let pid = |of: &str| all.iter().find(|(name, _)| name == of).unwrap().1;
+    kill("STOP", pid("engine"));
+    wait_until("the lead has moved", || first.said().contains("engine-b leads now"));
+    kill("KILL", first.pid());
+    kill("KILL", pid("engine"));
+    first.wait();
+    wait_until("all children have ended", || all.iter().all(|(_, pid)| !runs(*pid)));
+    // The lease of the second one lasts, and it takes its own lead back.
+    let second = Up::start(&dir, &options);
+    assert_eq!(second.about["second_engine"], first.about["second_engine"]);
+    syncline(&["jobs", "--state-dir", dir.path().to_str().unwrap()]).ok();
+}
+
+#[test]
 fn it_says_that_the_lead_has_moved_to_the_other_engine() {
     let dir = folder();
     let up = Up::start(&dir, &["--workers", "0", "--shards", "1", "--engines", "2"]);

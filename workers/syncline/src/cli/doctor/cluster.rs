@@ -47,16 +47,19 @@ async fn engines(connection: &ConnectionArgs, transport: TransportChoice) -> Vec
             return vec![Finding::fail("engine", failure.exit(), failure.to_string(), failure.hint())];
         }
     };
+    let asked = ask_each(&cluster).await;
+    // One that is cut off from Redis does not know yet that another has followed it.
+    let newest = asked.iter().flatten().filter_map(|(_, about)| about.epoch).max();
     let (mut answers, mut leading) = (Vec::new(), None);
-    for answer in ask_each(&cluster).await {
+    for answer in asked {
         answers.push(answer.map(|(client, about)| {
-            if about.epoch.is_some() {
+            if about.epoch.is_some() && about.epoch == newest {
                 leading = Some(client);
             }
             about
         }));
     }
-    let active = answers.iter().flatten().find(|about| about.epoch.is_some());
+    let active = answers.iter().flatten().find(|about| about.epoch.is_some() && about.epoch == newest);
     let named = &cluster.engines;
     let mut findings: Vec<Finding> = answers.iter().map(|one| engine(one, named, active.is_some())).collect();
     if let Some(active) = active {

@@ -8,6 +8,8 @@ pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod gc;
 pub(crate) mod list;
+mod loss_curve;
+pub(crate) mod metrics;
 pub(crate) mod pause;
 mod problem;
 mod source;

@@ -10,7 +10,7 @@ use std::{
 use tokio::{sync::mpsc, time::sleep};
 
 use syncline_engine::service::EngineError;
-use syncline_rpc::{EngineAddresses, Token};
+use syncline_rpc::{EngineAddresses, Token, status::EngineStatus};
 use syncline_workers::client::{Client, Cluster, FindError, RunningCluster};
 
 use super::{
@@ -244,12 +244,7 @@ async fn leader_when_ready(
     shards: u32,
     progress: &Progress,
 ) -> Result<String, Missing> {
-    let (_, about) = Client::connect(cluster)
-        .await
-        .map_err(|_| Missing::new(FIRST_ENGINE, "the engine does not answer"))?;
-    if let Some(idle) = about.idle {
-        return Err(Missing::new(FIRST_ENGINE, format!("the engine is not active: {idle}")));
-    }
+    let about = who_leads(cluster).await?;
     let present = about.shards_present;
     if present < shards {
         return Err(Missing::new(FIRST_ENGINE, format!("{present} of {shards} shards are there")));
@@ -264,6 +259,21 @@ async fn leader_when_ready(
     let process = not_there.first().map_or("worker-0", |(name, _)| name.as_str());
     let what = format!("{} of {} workers are registered", there.len(), plan.slowdowns.len());
     Err(Missing::new(process, what))
+}
+
+/// What the engine says of itself that leads: either may, as before the start the other one did.
+async fn who_leads(cluster: &Cluster) -> Result<EngineStatus, Missing> {
+    let mut missing = None;
+    for engines in cluster.engines.each() {
+        let alone = Cluster { engines, token: cluster.token.clone() };
+        let what = match Client::connect(&alone).await {
+            Ok((_, EngineStatus { idle: Some(idle), .. })) => format!("the engine is not active: {idle}"),
+            Ok((_, about)) => return Ok(about),
+            Err(_) => "the engine does not answer".to_owned(),
+        };
+        missing.get_or_insert(what);
+    }
+    Err(Missing::new(FIRST_ENGINE, missing.unwrap_or_default()))
 }
 
 /// Where the engine listens: the given address, the saved one, or the default.

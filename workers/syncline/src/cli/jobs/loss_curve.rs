@@ -1,0 +1,90 @@
+//! A loss curve as SVG, readable in any browser.
+
+use std::fmt::Write;
+
+const WIDTH: f64 = 800.0;
+const HEIGHT: f64 = 420.0;
+const LEFT: f64 = 80.0;
+const RIGHT: f64 = 24.0;
+const TOP: f64 = 50.0;
+const BOTTOM: f64 = 56.0;
+/// Lines across the picture, those at the edges included.
+const LINES: u32 = 5;
+// Of Okabe and Ito's palette, which color-blind people can tell apart.
+const BLUE: &str = "#0072B2";
+const INK: &str = "#222222";
+const FAINT: &str = "#767676";
+
+/// Draws the loss over the samples. Points without a finite loss leave a gap.
+pub(super) fn draw(caption: &str, points: &[(u64, f64)]) -> String {
+    let finite = || points.iter().filter(|(_, loss)| loss.is_finite());
+    let most_samples = points.iter().map(|(samples, _)| *samples).max().unwrap_or(1).max(1) as f64;
+    let (low, high) = finite()
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), (_, loss)| (low.min(*loss), high.max(*loss)));
+    // Nothing to show, or a flat line, has a height all the same.
+    let (low, high) = match (low.is_finite(), low < high) {
+        (false, _) => (0.0, 1.0),
+        (true, false) => (low - 0.5, low + 0.5),
+        (true, true) => (low, high),
+    };
+    let x = |samples: f64| LEFT + (WIDTH - LEFT - RIGHT) * samples / most_samples;
+    let y = |loss: f64| HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (loss - low) / (high - low);
+
+    let mut svg = format!(
+        r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" font-family="Helvetica, Arial, 'Liberation Sans', sans-serif">
+<rect width="{WIDTH}" height="{HEIGHT}" fill="#FFFFFF"/>
+"##
+    );
+    text(&mut svg, (LEFT, 30.0), 18, INK, "start", &format!("loss of {caption}"));
+    for n in 0..LINES {
+        let share = f64::from(n) / f64::from(LINES - 1);
+        let (loss, samples) = (low + (high - low) * share, most_samples * share);
+        let (across, along) = (y(loss), x(samples));
+        let _ = writeln!(
+            svg,
+            r##"<line x1="{LEFT}" y1="{across:.1}" x2="{:.1}" y2="{across:.1}" stroke="#DDDDDD"/>"##,
+            WIDTH - RIGHT
+        );
+        text(&mut svg, (LEFT - 8.0, across + 4.0), 12, FAINT, "end", &format!("{loss:.4}"));
+        text(&mut svg, (along, HEIGHT - BOTTOM + 20.0), 12, FAINT, "middle", &format!("{samples:.0}"));
+    }
+    text(&mut svg, ((WIDTH + LEFT) / 2.0, HEIGHT - 12.0), 13, FAINT, "middle", "samples");
+    for run in points.split(|(_, loss)| !loss.is_finite()).filter(|run| !run.is_empty()) {
+        let places = run.iter().map(|(samples, loss)| format!("{:.1},{:.1}", x(*samples as f64), y(*loss)));
+        let places = places.collect::<Vec<_>>().join(" ");
+        let _ =
+            writeln!(svg, r#"<polyline points="{places}" fill="none" stroke="{BLUE}" stroke-width="2"/>"#);
+    }
+    svg + "</svg>\n"
+}
+
+fn text(svg: &mut String, (x, y): (f64, f64), size: u32, color: &str, anchor: &str, words: &str) {
+    let _ = writeln!(
+        svg,
+        r#"<text x="{x:.1}" y="{y:.1}" font-size="{size}" fill="{color}" text-anchor="{anchor}">{words}</text>"#
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_goes_from_the_first_point_to_the_last_and_has_a_gap_where_the_loss_was_none() {
+        let svg = draw("digits", &[(100, 3.0), (200, 2.0), (300, f64::NAN), (400, 1.0)]);
+        let lines: Vec<&str> = svg.lines().filter(|line| line.starts_with("<polyline")).collect();
+        assert_eq!(lines.len(), 2, "{svg}");
+        // 100 of 400 samples, and the highest loss.
+        assert!(lines[0].contains(r#"points="254.0,50.0 428.0,207.0""#), "{}", lines[0]);
+        assert!(lines[1].contains(r#"points="776.0,364.0""#), "{}", lines[1]);
+        assert!(svg.contains(">loss of digits</text>") && svg.ends_with("</svg>\n"));
+    }
+
+    #[test]
+    fn no_points_and_a_flat_line_are_pictures_too() {
+        for points in [&[][..], &[(10, 0.5), (20, 0.5)], &[(10, f64::NAN)]] {
+            let svg = draw("x", points);
+            assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+        }
+    }
+}

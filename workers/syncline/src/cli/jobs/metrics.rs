@@ -1,0 +1,98 @@
+//! `syncline metrics`: the loss curve of a training, as numbers or as a picture.
+
+use std::{fs, path::PathBuf};
+
+use syncline_rpc::status::{Entry, MetricsPoint};
+use syncline_scheduler::ids::JobId;
+use syncline_workers::client::Client;
+
+use super::loss_curve;
+use crate::cli::{
+    CliError, ConnectionArgs, Failure, block_on, log_as_command, print, print_json, say, table,
+};
+
+/// Rows of the table: as many as a screen shows.
+const ROWS: usize = 20;
+
+#[derive(Debug, clap::Args)]
+pub struct MetricsArgs {
+    /// Id of the job, which may be running or over
+    job: JobId,
+    /// Draw the loss over the samples into this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// One JSON array on stdout, with every point that is kept
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
+    log_as_command();
+    let cluster = args.connection.find()?;
+    let points = block_on(async {
+        let (client, _) = Client::connect(&cluster).await?;
+        // A job that is not there has no curve, either.
+        client.status(&args.job).await?;
+        Ok(client.metrics(&args.job, None).await?)
+    })?;
+    if let Some(path) = &args.plot {
+        let curve: Vec<(u64, f64)> =
+            points.iter().map(|point| (point.value.samples, point.value.loss)).collect();
+        fs::write(path, loss_curve::draw(args.job.as_str(), &curve))
+            .map_err(|source| CliError::Path { path: path.clone(), source })?;
+        say(&format!("drew {}", path.display()));
+    }
+    if args.json {
+        return print_json(&points);
+    }
+    if points.is_empty() {
+        say("no curve yet: the first point comes with the first report, and a graph of tasks has none");
+    } else if points.len() > ROWS {
+        say(&format!("{ROWS} of {} points; --json prints all", points.len()));
+    }
+    print(&in_words(&points))
+}
+
+/// Some of the points, the last one among them, as far from each other as they can be.
+fn chosen<T>(points: &[T], most: usize) -> impl Iterator<Item = &T> {
+    let shown = points.len().min(most);
+    (1..=shown).map(move |n| &points[n * points.len() / shown - 1])
+}
+
+fn in_words(points: &[Entry<MetricsPoint>]) -> String {
+    let ms = |us: u64| format!("{:.1}", us as f64 / 1e3);
+    let rows: Vec<Vec<String>> = chosen(points, ROWS)
+        .map(|Entry { value: point, .. }| {
+            vec![
+                point.samples.to_string(),
+                point.iterations.to_string(),
+                format!("{:.6}", point.loss),
+                ms(point.step_us),
+                ms(point.compute_us),
+                ms(point.wait_us),
+                format!("{:.2}", point.staleness_mean),
+                point.staleness_max.to_string(),
+            ]
+        })
+        .collect();
+    let columns =
+        [">samples", ">iterations", ">loss", ">step ms", ">compute ms", ">wait ms", ">staleness", ">at most"];
+    table(&columns, &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_points_that_are_shown_are_spread_and_end_with_the_last() {
+        let all: Vec<u32> = (1..=10).collect();
+        let shown = |most| chosen(&all, most).copied().collect::<Vec<_>>();
+        assert_eq!(shown(20), all);
+        assert_eq!(shown(5), [2, 4, 6, 8, 10]);
+        assert_eq!(shown(3), [3, 6, 10]);
+        assert_eq!(chosen(&[0u8; 0], 3).count(), 0);
+    }
+}
