@@ -125,6 +125,45 @@ fn training_that_has_begun_waits_for_somebody_who_can_go_on() {
     assert!(world.hands.contains_key(&other));
 }
 
+fn unreached(_: &Work) -> Outcome {
+    Outcome::Failed {
+        code: "E410".into(),
+        reason: "[E410] shard 10.0.0.4:7 could not be reached for 8000 ms: timed out; the engine hears of it"
+            .into(),
+        blame: Blame::Worker,
+    }
+}
+
+#[test]
+fn a_worker_that_does_not_reach_a_shard_is_offered_the_job_again_within_two_minutes() {
+    let mut world = World::new();
+    let (_, mut far) = (world.join(1, "near"), world.join(2, "far"));
+    world.submit(spec("job", "asp", 1_000), 1);
+    for (n, after_s) in [(3, 30), (4, 60), (5, 120), (6, 120), (7, 120)] {
+        world.report(far, unreached);
+        far = come_back(&mut world, n, "far", after_s);
+        assert!(world.hands.contains_key(&far), "{after_s}");
+    }
+}
+
+#[test]
+fn where_nobody_reaches_a_shard_the_link_is_tried_every_few_seconds() {
+    for has_begun in [false, true] {
+        let mut world = World::new();
+        let mut only = world.join(1, "only");
+        world.submit(spec("job", "asp", 1_000), 1);
+        if has_begun {
+            world.report(only, done);
+        }
+        for n in 2..9 {
+            world.report(only, unreached);
+            assert_eq!(world.code("job"), "running", "{has_begun}");
+            only = come_back(&mut world, n, "only", 5);
+            assert!(world.hands.contains_key(&only), "{has_begun}, {n}");
+        }
+    }
+}
+
 /// Lets a worker that was excluded register again when its time is over.
 fn come_back(world: &mut World, n: u64, name: &str, after_s: u64) -> Incarnation {
     let again = world.join(n, name);

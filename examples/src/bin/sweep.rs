@@ -28,10 +28,18 @@ async fn main() -> anyhow::Result<()> {
 
     let (graph, best) = sweep::graph("sweep", &training, &rates);
     let id = client.replace_tasks(&graph).await?;
+    let mut told = String::new();
     client
         .wait(&id, |view| {
             let tasks = view.job.tasks.unwrap_or_default();
-            eprintln!("{} of {} tasks, {} train", tasks.ended(), tasks.total, tasks.of(TaskState::Training));
+            let waits =
+                view.job.waiting_for.iter().map(|what| format!(", waits for {what}")).collect::<String>();
+            let training = tasks.of(TaskState::Training);
+            let line = format!("{} of {} tasks, {training} train{waits}", tasks.ended(), tasks.total);
+            if line != told {
+                eprintln!("{line}");
+                told = line;
+            }
         })
         .await?;
     let (rate, trained) = client.get(&id, &best).await?;

@@ -21,6 +21,12 @@ use crate::{
 /// How long a worker is excluded the first time; twice as long each further time.
 const FIRST_US: u64 = 30_000_000;
 const LONGEST_US: u64 = 600_000_000;
+/// A link to a shard that was broken may be mended any moment, and costs those that meet the worker at a barrier some seconds to try.
+const LONGEST_UNREACHED_US: u64 = 120_000_000;
+/// Where nobody is left whom it could cost anything, it is tried again so soon.
+const NOBODY_LEFT_US: u64 = 5_000_000;
+/// A shard that cannot be reached from the worker's machine.
+const UNREACHED: &str = "E410";
 /// Exclusions that a job remembers.
 const KEPT: usize = 64;
 /// A fault of the computation itself: the machine may lack memory, but the model or its data may be to blame as well.
@@ -81,6 +87,8 @@ impl Core {
         // Training that has begun waits for a worker that can go on: what was trained is worth more than an early end. Its
         // weights are kept where that is in vain.
         let begun = job.state.counters.done > 0 && matches!(key.task, TaskId::Iteration { .. });
+        // And one whose links are broken waits until they are mended.
+        let begun = begun || fault.code == UNREACHED;
         if !able && (!begun || job.is_beyond_everybody()) {
             let TaskFault { code, reason } = fault;
             let reason = format!("task {}: {reason}", key.task);
@@ -125,7 +133,8 @@ impl Job {
         let iterations_done = self.state.counters.done;
         let in_row = before.filter(|e| e.iterations_done == iterations_done && e.code == fault.code);
         let in_vain = in_row.map_or(1, |e| e.in_vain.saturating_add(1));
-        let pause_us = (FIRST_US << (times - 1).min(16)).min(LONGEST_US);
+        let longest_us = if fault.code == UNREACHED { LONGEST_UNREACHED_US } else { LONGEST_US };
+        let pause_us = (FIRST_US << (times - 1).min(16)).min(longest_us);
         let TaskFault { code, reason } = fault.clone();
         let mut fields = self.about_worker(worker);
         fields.extend([
@@ -165,7 +174,12 @@ impl Job {
 
     fn end_exclusions(&mut self, now_us: u64) -> bool {
         let mut any = false;
-        for exclusion in self.state.excluded.values_mut().filter(|e| !e.over && e.until_us <= now_us) {
+        let nobody_left = self.active().next().is_none();
+        let is_due = |e: &Exclusion| {
+            e.until_us <= now_us
+                || nobody_left && e.code == UNREACHED && e.since_us + NOBODY_LEFT_US <= now_us
+        };
+        for exclusion in self.state.excluded.values_mut().filter(|e| !e.over && is_due(e)) {
             exclusion.over = true;
             any = true;
         }

@@ -242,6 +242,10 @@ impl AutodiffError {
                  of it with `freeze`, so that no gradient has to flow there",
             ),
             Self::Opset { .. } => Some("export the model again with opset_version=17"),
+            Self::LossShape { .. } => Some(
+                "`syncline model show` lists the outputs; where the model computes the loss itself, name the value that the loss is \
+                 taken of with --output, or `output` beside the loss",
+            ),
             Self::Probabilities { .. } => {
                 Some("name the value before its Sigmoid as the output, and bce-with-logits as the loss")
             }
@@ -266,8 +270,8 @@ impl AutodiffError {
                  frozen",
             ),
             Self::UnknownParameters { .. } => Some(
-                "exporters leave out what the model does not use, and rename what they fold: export with \
-                 optimize=False, or do_constant_folding=False, and list the names of the module that was exported",
+                "exporters leave out what the model does not use, which has to be left out of the list as well, and rename what they \
+                 fold: export with optimize=False, or do_constant_folding=False, and list the names of the module that was exported",
             ),
             Self::NotReady { .. } => Some(
                 "a training graph has float inputs p with outputs p.grad of the same shape, and the outputs loss \

@@ -79,9 +79,10 @@ impl OnnxError {
     /// What the user can do about it, if there is something.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::ExternalData { .. } => {
-                Some("save the model as one file (onnx.save without save_as_external_data)")
-            }
+            Self::ExternalData { .. } => Some(
+                "write the model as one file: torch.onnx.export(..., external_data=False), or onnx.save without \
+                     save_as_external_data",
+            ),
             Self::Malformed { .. } | Self::NoGraph => {
                 Some("is this an .onnx file? a checkpoint of a framework has to be exported first")
             }

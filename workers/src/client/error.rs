@@ -1,11 +1,21 @@
 //! Why a call of a client failed.
 
+use std::{error::Error, iter::successors};
+
 use syncline_rpc::{
     CallError, EngineFault, InactiveReason,
     hello::HelloError,
     status::{JobPhase, JobStatus, UnknownFields},
 };
 use syncline_scheduler::{fault_text::with_code, ids::JobId};
+
+const OTHER_RELEASE: &str =
+    "this program and the engine are of different releases: use the same one everywhere";
+
+/// Whether an error, or what is behind it, is that of a greeting between two releases.
+fn names_version(error: &(dyn Error + 'static)) -> bool {
+    successors(Some(error), |&error| error.source()).any(|error| error.to_string().contains("[E122]"))
+}
 
 /// Why a call of a client failed.
 #[derive(Debug, thiserror::Error)]
@@ -110,8 +120,10 @@ impl ClientError {
                     .to_owned()
             }
             Self::Unreachable { source: CallError::Hello(HelloError::Version { .. }), .. } => {
-                "this program and the engine are of different releases: use the same one everywhere".to_owned()
+                OTHER_RELEASE.to_owned()
             }
+            // Found where a standby has sent us.
+            Self::Unreachable { source, .. } if names_version(source) => OTHER_RELEASE.to_owned(),
             Self::Unreachable { .. } => {
                 "is `syncline up` running, and do --engine and --token-file belong to it?".to_owned()
             }

@@ -147,7 +147,8 @@ impl SubmitError {
                     .to_owned()
             }
             Self::Resume { .. } => {
-                "submit the job with the settings that it had, or without --resume; `syncline checkpoint JOB FILE` writes such a file"
+                "submit the job with the model, `freeze` and parameters that it had, or without --resume; `syncline checkpoint JOB FILE` \
+                 writes such a file"
                     .to_owned()
             }
             Self::InputType { .. } => "cast inside the model, and export it again".to_owned(),
