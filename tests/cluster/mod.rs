@@ -267,17 +267,24 @@ impl Cluster {
     /// Engine and Redis are dead; the engine is started first, as in a machine room where one boots faster.
     pub fn start_engine_before_redis(&mut self) {
         let args = self.engine_args(&self.engine_address, "test");
+        send_signal(self.redis.pid(), "KILL");
+        let starting = self.restart_redis(|_| std::thread::spawn(move || Process::spawn(&args, true)));
+        let (process, address) = tokio::task::block_in_place(|| starting.join().unwrap());
+        (self.engine, self.engine_address) = (Some(process), address);
+    }
+
+    /// Stops the Redis server in order, unless somebody has killed it, and, after `meanwhile`, starts it again on the same files at
+    /// the same place.
+    pub fn restart_redis<T>(&mut self, meanwhile: impl FnOnce(&Path) -> T) -> T {
         let (dir, port) = (self.redis.dir().to_owned(), self.redis.port());
         tokio::task::block_in_place(|| {
-            send_signal(self.redis.pid(), "KILL");
             let idle = RedisOptions::new(dir.with_extension("idle"));
             drop(std::mem::replace(&mut self.redis, RedisServer::start(redis_program(), idle).unwrap()));
-            let starting = std::thread::spawn(move || Process::spawn(&args, true));
+            let done = meanwhile(&dir);
             let again = RedisOptions { port: Some(port), ..RedisOptions::new(&dir) };
             self.redis = RedisServer::start(redis_program(), again).unwrap();
-            let (process, address) = starting.join().unwrap();
-            (self.engine, self.engine_address) = (Some(process), address);
-        });
+            done
+        })
     }
 
     pub fn kill_engine(&mut self) {

@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, path::Path};
 
 use syncline_engine::store::keys::{self, JobKeys};
-use syncline_kit::{RedisOptions, RedisServer};
 use syncline_scheduler::{
     core::{Member, Membership},
     ids::JobId,
@@ -11,7 +10,7 @@ use syncline_scheduler::{
 use syncline_workers::submit;
 
 use crate::{
-    cluster::{Cluster, PATIENCE, number, redis_program, runtime},
+    cluster::{Cluster, PATIENCE, number, runtime},
     counting,
 };
 
@@ -138,18 +137,8 @@ async fn the_job_outlives_a_redis_that_goes_away_and_comes_back() {
     let mut cluster = Cluster::start(2, 2, "--step-ms 3 --slowdown 1").await;
     let job = submit(&cluster, "outage", "elastic-bsp:15", 2).await;
     let before = cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 2).await;
-    let (dir, port) = (cluster.redis.dir().to_owned(), cluster.redis.port());
-    let redis = &mut cluster.redis;
-    // Stopped in order, so that its append-only file is complete; then the same files at the same place.
-    tokio::task::block_in_place(|| {
-        let gone = std::mem::replace(
-            redis,
-            RedisServer::start(redis_program(), RedisOptions::new(dir.with_extension("idle"))).unwrap(),
-        );
-        drop(gone);
-        let options = RedisOptions { port: Some(port), ..RedisOptions::new(&dir) };
-        *redis = RedisServer::start(redis_program(), options).unwrap();
-    });
+    // Stopped in order, so that its append-only file is complete.
+    cluster.restart_redis(|_| {});
     let summary = cluster.until_over(&job).await;
     assert_eq!(summary["state"], "done", "{summary:?}");
     assert!(number(&summary, "samples_applied") > number(&before, "samples_applied"));

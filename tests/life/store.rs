@@ -4,11 +4,10 @@ use std::{collections::BTreeMap, fs, num::NonZeroU32, path::PathBuf};
 
 use syncline::JobPhase;
 use syncline_engine::store::keys::{self, JobKeys};
-use syncline_kit::{RedisOptions, RedisServer};
 use syncline_scheduler::{ids::JobId, spec::CheckpointSpec};
 
 use crate::{
-    cluster::{Cluster, number, redis_program},
+    cluster::{Cluster, number},
     jobs::{check_exact, check_next_job_runs, counting, submit},
 };
 
@@ -17,22 +16,14 @@ const WORKER: &str = "--step-ms 5 --slowdown 1";
 
 /// Kills the Redis server, takes the last third from its append-only file, and starts it again.
 pub fn cut_tail(cluster: &mut Cluster) {
-    let (dir, port) = (cluster.redis.dir().to_owned(), cluster.redis.port());
-    let redis = &mut cluster.redis;
-    tokio::task::block_in_place(|| {
-        // Killed first: one that is stopped in order would write what it still has in mind.
-        crate::cluster::send_signal(redis.pid(), "KILL");
-        let idle =
-            RedisServer::start(redis_program(), RedisOptions::new(dir.with_extension("idle"))).unwrap();
-        drop(std::mem::replace(redis, idle));
+    // Killed first: one that is stopped in order would write what it still has in mind.
+    crate::cluster::send_signal(cluster.redis.pid(), "KILL");
+    cluster.restart_redis(|dir| {
         let file = newest_part(&dir.join("appendonlydir"));
         let length = fs::metadata(&file).unwrap().len();
         assert!(length > 30_000, "{length} bytes in the append-only file");
         let open = fs::OpenOptions::new().write(true).open(&file).unwrap();
         open.set_len(length - length / 3).unwrap();
-        *redis =
-            RedisServer::start(redis_program(), RedisOptions { port: Some(port), ..RedisOptions::new(&dir) })
-                .unwrap();
     });
 }
 

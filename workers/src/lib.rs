@@ -6,6 +6,7 @@
 #[cfg(feature = "train")]
 pub mod batch_axis;
 mod blocking;
+mod causes;
 #[cfg(feature = "train")]
 pub mod check;
 pub mod client;
@@ -23,3 +24,4 @@ pub mod submit;
 pub mod worker;
 
 pub use blocking::blocking;
+pub use causes::error_chain;

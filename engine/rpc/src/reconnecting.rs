@@ -145,17 +145,18 @@ impl<C: Clone> Reconnecting<C> {
 
     /// Drops the present connection.
     pub(super) async fn discard_current(&self) {
-        let mut current = self.current.lock().await;
-        if current.client.is_some() {
-            *current = Current { number: current.number + 1, client: None };
-        }
+        self.discard_if(|current| current.client.is_some()).await;
     }
 
     /// Drops connection `number`, unless another has replaced it.
     pub(super) async fn discard(&self, number: usize) {
+        self.discard_if(|current| current.number == number).await;
+    }
+
+    async fn discard_if(&self, wanted: impl FnOnce(&Current<C>) -> bool) {
         let mut current = self.current.lock().await;
-        if current.number == number {
-            *current = Current { number: number + 1, client: None };
+        if wanted(&current) {
+            *current = Current { number: current.number + 1, client: None };
             self.unanswered.store(0, Ordering::Relaxed);
         }
     }

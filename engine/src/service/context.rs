@@ -17,8 +17,6 @@ use super::{
 };
 use crate::store::{RedisStore, StoreError};
 
-/// A shard announces itself twice a second; a longer silence is shown.
-pub(super) const SILENCE_SHOWN_AFTER: Duration = Duration::from_secs(2);
 /// How long a read may take while Redis is known to be unavailable.
 const READ_TIMEOUT_IN_OUTAGE: Duration = Duration::from_millis(500);
 
@@ -123,7 +121,7 @@ impl ServiceContext {
         for index in self.shards.indices() {
             match known.iter().find(|k| k.hello.index == index) {
                 None => notes.push(format!("parameter shard {index} is not there")),
-                Some(shard) if shard.seen.elapsed() > SILENCE_SHOWN_AFTER => notes.push(format!(
+                Some(shard) if shard.is_silent() => notes.push(format!(
                     "parameter shard {index} at {} has been silent for {:.1} s; it counts as lost after {:.0} s",
                     shard.hello.address,
                     shard.seen.elapsed().as_secs_f64(),

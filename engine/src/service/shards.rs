@@ -19,10 +19,7 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use super::{
-    context::SILENCE_SHOWN_AFTER,
-    shard_slots::{Decision, ReplicaProcess, ShardSlots},
-};
+use super::shard_slots::{Decision, ReplicaProcess, ShardSlots};
 
 /// A shard that announced itself.
 pub(super) type ShardEntry = ReplicaProcess<Reconnecting<ShardClient>>;
@@ -226,8 +223,7 @@ impl ShardDirectory {
     /// Whether all are there and nobody is silent.
     pub(super) fn are_heard(&self) -> bool {
         let known = self.lock();
-        self.indices()
-            .all(|i| known.primary(i).is_some_and(|shard| shard.seen.elapsed() < SILENCE_SHOWN_AFTER))
+        self.indices().all(|i| known.primary(i).is_some_and(|shard| !shard.is_silent()))
     }
 
     /// The same, waiting until all are there.

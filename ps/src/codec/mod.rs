@@ -136,8 +136,8 @@ impl Codec {
         put_plain(buffers, behind);
     }
 
-    /// Decodes a chunk. After [`CodecFault::NotFinite`] of bf16 and fp16 `values` hold what was sent, after other faults anything. Whatever is decoded is finite, buffers and plain chunks left
-    /// out.
+    /// Decodes a chunk. After [`CodecFault::NotFinite`] of bf16 and fp16 `values` hold what was sent, after other faults anything.
+    /// Whatever is decoded is finite, buffers and plain chunks left out.
     pub fn decode(self, bytes: &[u8], trained: usize, values: &mut [f32]) -> Result<(), CodecFault> {
         let (gradient, buffers) = values.split_at_mut(trained);
         let expected = self.chunk_bytes(trained, buffers.len());

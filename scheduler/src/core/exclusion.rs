@@ -85,11 +85,10 @@ impl Core {
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
         let able = self.workers.values().any(|about| !job.excludes(about));
         // Training that has begun waits for a worker that can go on: what was trained is worth more than an early end. Its
-        // weights are kept where that is in vain.
+        // weights are kept where that is in vain. So does any whose links are broken, until they are mended.
         let begun = job.state.counters.done > 0 && matches!(key.task, TaskId::Iteration { .. });
-        // And one whose links are broken waits until they are mended.
-        let begun = begun || fault.code == UNREACHED;
-        if !able && (!begun || job.is_beyond_everybody()) {
+        let waits = begun || fault.code == UNREACHED;
+        if !able && (!waits || job.is_beyond_everybody()) {
             let TaskFault { code, reason } = fault;
             let reason = format!("task {}: {reason}", key.task);
             job.end(Phase::Failed { code, reason }, now_us, effects);

@@ -146,6 +146,9 @@ impl Member {
         self.last_end_us = end_us;
         self.interval_us = it.busy_us();
         self.interval_samples = samples;
+        if !it.skipped {
+            self.newest_loss = it.loss.is_finite().then_some((it.loss, samples));
+        }
         let (cpu_load, memory_load) = (it.cpu_load, it.memory_load);
         self.speed.observe(&Measurement { interval_us: it.busy_us(), samples, cpu_load, memory_load });
         if let Some(curve) = &mut self.curve {

@@ -96,7 +96,6 @@ impl Job {
         self.state.counters.skipped += u64::from(it.skipped);
         if !it.skipped {
             self.state.loss = Some(it.loss);
-            self.member_mut(worker).newest_loss = it.loss.is_finite().then_some((it.loss, range.len));
         }
         self.member_mut(worker).observe(it, range.len, end_us);
         if let TaskId::Iteration { seq, .. } = key.task {

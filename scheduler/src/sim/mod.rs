@@ -19,6 +19,7 @@ mod run_statistics;
 mod scenario;
 mod shell;
 mod simulation;
+pub mod svg;
 mod task_plane;
 mod timeline;
 mod worker;

@@ -3,7 +3,10 @@
 
 use std::fmt::Write;
 
-use super::outcome::Outcome;
+use super::{
+    outcome::Outcome,
+    svg::{BLUE, FAINT, INK, background, line, opening, text},
+};
 
 const WIDTH: f64 = 1200.0;
 const LEFT: f64 = 110.0;
@@ -16,13 +19,10 @@ const FOOT: f64 = 22.0;
 const HEAD: f64 = 46.0;
 const AXIS: f64 = 50.0;
 
-// Okabe and Ito's palette, which color-blind people can tell apart.
-const BLUE: &str = "#0072B2";
+// Of Okabe and Ito's palette, as those of all pictures.
 const SKY: &str = "#56B4E9";
 const ORANGE: &str = "#E69F00";
 const RED: &str = "#D55E00";
-const INK: &str = "#222222";
-const FAINT: &str = "#767676";
 
 /// Draws runs of the same length below each other, each with the timeline it kept. `caption` heads the picture.
 pub fn plot(caption: &str, runs: &[Outcome]) -> String {
@@ -43,12 +43,7 @@ pub fn plot(caption: &str, runs: &[Outcome]) -> String {
 }
 
 fn head(svg: &mut String, height: f64, caption: &str) {
-    line(
-        svg,
-        &format!(
-            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" font-family="Helvetica, Arial, 'Liberation Sans', sans-serif">"#
-        ),
-    );
+    line(svg, &opening(WIDTH, height));
     line(
         svg,
         &format!(
@@ -56,7 +51,7 @@ fn head(svg: &mut String, height: f64, caption: &str) {
             "#FFF6E0"
         ),
     );
-    line(svg, &format!(r##"<rect width="{WIDTH}" height="{height}" fill="#FFFFFF"/>"##));
+    line(svg, &background(WIDTH, height));
     line(svg, &text(LEFT - 86.0, 28.0, 18.0, INK, "start", true, caption));
     legend(svg);
 }
@@ -117,11 +112,6 @@ fn boxes(svg: &mut String, run: &Outcome, x: &dyn Fn(u64) -> f64, y: &dyn Fn(usi
     }
 }
 
-fn line(svg: &mut String, text: &str) {
-    svg.push_str(text);
-    svg.push('\n');
-}
-
 fn figures(run: &Outcome) -> String {
     let barriers = match run.barriers {
         0 => "no barriers".to_owned(),
@@ -133,14 +123,6 @@ fn figures(run: &Outcome) -> String {
         run.samples_per_s,
         run.max_lead,
         run.duration_s
-    )
-}
-
-fn text(x: f64, y: f64, size: f64, color: &str, anchor: &str, bold: bool, content: &str) -> String {
-    let weight = if bold { r#" font-weight="bold""# } else { "" };
-    let content = content.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    format!(
-        r#"<text x="{x:.1}" y="{y:.1}" font-size="{size}" fill="{color}" text-anchor="{anchor}"{weight}>{content}</text>"#
     )
 }
 

@@ -1,6 +1,6 @@
 //! Why a call of a client failed.
 
-use std::{error::Error, iter::successors};
+use std::error::Error;
 
 use syncline_rpc::{
     CallError, EngineFault, InactiveReason,
@@ -9,12 +9,11 @@ use syncline_rpc::{
 };
 use syncline_scheduler::{fault_text::with_code, ids::JobId};
 
-const OTHER_RELEASE: &str =
-    "this program and the engine are of different releases: use the same one everywhere";
+use crate::error_chain;
 
 /// Whether an error, or what is behind it, is that of a greeting between two releases.
 fn names_version(error: &(dyn Error + 'static)) -> bool {
-    successors(Some(error), |&error| error.source()).any(|error| error.to_string().contains("[E122]"))
+    error_chain(error).any(|error| error.to_string().contains("[E122]"))
 }
 
 /// Why a call of a client failed.
@@ -119,11 +118,10 @@ impl ClientError {
                 "name the token file of this cluster with --token-file, or its state directory with --state-dir"
                     .to_owned()
             }
-            Self::Unreachable { source: CallError::Hello(HelloError::Version { .. }), .. } => {
-                OTHER_RELEASE.to_owned()
+            // Met at once, or where a standby has sent us.
+            Self::Unreachable { source, .. } if names_version(source) => {
+                "this program and the engine are of different releases: use the same one everywhere".to_owned()
             }
-            // Found where a standby has sent us.
-            Self::Unreachable { source, .. } if names_version(source) => OTHER_RELEASE.to_owned(),
             Self::Unreachable { .. } => {
                 "is `syncline up` running, and do --engine and --token-file belong to it?".to_owned()
             }

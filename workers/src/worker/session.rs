@@ -1,7 +1,6 @@
 //! What a worker and the engine say to each other under one incarnation.
 
 use std::{
-    error::Error,
     fmt,
     sync::{
         Arc,
@@ -31,6 +30,7 @@ use super::{
     executor::Shared,
     report::{Finished, REPORT_BATCH_WINDOW},
 };
+use crate::error_chain;
 
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) const RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -51,13 +51,8 @@ pub(super) struct ErrorChain<'a>(pub &'a CallError);
 
 impl fmt::Display for ErrorChain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut below = self.0.source();
-        while let Some(cause) = below {
-            write!(f, ": {cause}")?;
-            below = cause.source();
-        }
-        Ok(())
+        let chain: Vec<String> = error_chain(self.0).map(ToString::to_string).collect();
+        f.write_str(&chain.join(": "))
     }
 }
 

@@ -8,6 +8,7 @@ use std::{
 use syncline_ps::PsError;
 use syncline_workers::{
     client::{ClientError, FetchError, FindError, TaskError},
+    error_chain,
     export::ExportError,
     submit::SubmitError,
 };
@@ -27,8 +28,8 @@ use syncline_workers::{
 /// ```
 ///
 /// ```text
-/// Error: [E511] no cluster is named, and `syncline up` has left no /home/you/.local/state/syncline/up.json
-/// hint: ...
+/// Error: [E511] no cluster is known: /home/you/.local/state/syncline/up.json does not exist, or names none
+/// hint: start one with `syncline up`, or name one: ...
 /// ```
 pub struct Error {
     inner: Box<dyn StdError + Send + Sync>,
@@ -56,16 +57,16 @@ impl<E: StdError + Send + Sync + 'static> From<E> for Error {
 
 /// What an error of ours says that one can do about it.
 fn hint(error: &(dyn StdError + 'static)) -> Option<String> {
-    let hints: [&dyn Fn() -> Option<String>; 6] = [
+    let hints: [&dyn Fn() -> Option<String>; 7] = [
         &|| error.downcast_ref().map(TaskError::hint),
         &|| error.downcast_ref().map(ClientError::hint),
         &|| error.downcast_ref().map(SubmitError::hint),
         &|| error.downcast_ref().map(FetchError::hint),
         &|| error.downcast_ref().map(|error: &FindError| error.hint().to_owned()),
         &|| error.downcast_ref().map(|error: &ExportError| error.hint().to_owned()),
+        &|| error.downcast_ref().map(|error: &PsError| error.hint().to_owned()),
     ];
-    let of_shard = || error.downcast_ref().map(|error: &PsError| error.hint().to_owned());
-    hints.iter().find_map(|hint| hint()).or_else(of_shard).filter(|hint| !hint.is_empty())
+    hints.iter().find_map(|hint| hint()).filter(|hint| !hint.is_empty())
 }
 
 impl Display for Error {
@@ -77,12 +78,8 @@ impl Display for Error {
 /// For people: this is what a `main` that returns it prints.
 impl Debug for Error {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.inner)?;
-        let mut cause = self.inner.source();
-        while let Some(below) = cause {
-            write!(f, "\n  caused by: {below}")?;
-            cause = below.source();
-        }
+        let chain: Vec<String> = error_chain(&*self.inner).map(ToString::to_string).collect();
+        f.write_str(&chain.join("\n  caused by: "))?;
         match &self.hint {
             Some(hint) => write!(f, "\nhint: {hint}"),
             None => Ok(()),

@@ -31,6 +31,9 @@ const PARTNER_SILENCE: Duration = Duration::from_secs(10);
 /// Numbers of terms that one epoch has.
 const TERMS_PER_EPOCH: u64 = 1 << 20;
 
+/// A shard announces itself twice a second; a longer silence is shown.
+const SILENCE_SHOWN_AFTER: Duration = Duration::from_secs(2);
+
 /// One process. `C` is how it is reached.
 #[derive(Debug, Clone)]
 pub(super) struct ReplicaProcess<C> {
@@ -51,6 +54,11 @@ impl<C> ReplicaProcess<C> {
         let follows = matches!(hello.role, Some(ReplicaRole::Standby { .. }));
         let (jobs, mirrored) = if follows { (hello.jobs, hello.mirrored) } else { (0, false) };
         (self.hello, self.seen) = (ShardHello { jobs, mirrored, ..hello.clone() }, now);
+    }
+
+    /// Whether it has said nothing for so long that people are told.
+    pub(super) fn is_silent(&self) -> bool {
+        self.seen.elapsed() > SILENCE_SHOWN_AFTER
     }
 
     /// Whether it could serve.

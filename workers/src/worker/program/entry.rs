@@ -17,6 +17,7 @@ use super::{
 use crate::{
     blocking,
     client::FindError,
+    error_chain,
     process::{StopSignal, log_as_service, outlive_file_size_limit},
     worker::{WorkerError, load_runtime, run},
 };
@@ -42,13 +43,8 @@ pub(super) fn main(builder: WorkerBuilder) -> ExitCode {
         Err(wrong) => Err(usage(format!("[E500] {wrong}"), "--help lists the options")),
     };
     let Err(Failure { exit, error, hint }) = ended else { return ExitCode::SUCCESS };
-    let mut text = format!("error: {error}");
-    let mut cause = error.source();
-    while let Some(below) = cause {
-        text.push_str(&format!("\n  caused by: {below}"));
-        cause = below.source();
-    }
-    say(&format!("{text}\nhint: {hint}"));
+    let chain: Vec<String> = error_chain(&*error).map(ToString::to_string).collect();
+    say(&format!("error: {}\nhint: {hint}", chain.join("\n  caused by: ")));
     exit.into()
 }
 

@@ -3,10 +3,9 @@
 use syncline_engine::store::{RedisStore, StoreError, redacted};
 use syncline_ps::transport::TransportChoice;
 use syncline_rpc::{EngineAddresses, status::EngineStatus};
-use syncline_workers::client::{Client, Cluster};
 
 use super::{DoctorArgs, Exit, Finding, transports};
-use crate::cli::{ConnectionArgs, Failure};
+use crate::cli::{ConnectionArgs, Failure, ask_each};
 
 /// Redis counts as nearly full from this share of its memory limit.
 const NEARLY_FULL: f64 = 0.9;
@@ -50,16 +49,17 @@ async fn engines(connection: &ConnectionArgs, transport: TransportChoice) -> Vec
     let asked = ask_each(&cluster).await;
     // One that is cut off from Redis does not know yet that another has followed it.
     let newest = asked.iter().flatten().filter_map(|(_, about)| about.epoch).max();
+    let leads = |about: &EngineStatus| about.epoch.is_some() && about.epoch == newest;
     let (mut answers, mut leading) = (Vec::new(), None);
     for answer in asked {
         answers.push(answer.map(|(client, about)| {
-            if about.epoch.is_some() && about.epoch == newest {
+            if leads(&about) {
                 leading = Some(client);
             }
             about
         }));
     }
-    let active = answers.iter().flatten().find(|about| about.epoch.is_some() && about.epoch == newest);
+    let active = answers.iter().flatten().find(|about| leads(about));
     let named = &cluster.engines;
     let mut findings: Vec<Finding> = answers.iter().map(|one| engine(one, named, active.is_some())).collect();
     if let Some(active) = active {
@@ -71,22 +71,6 @@ async fn engines(connection: &ConnectionArgs, transport: TransportChoice) -> Vec
         findings.push(workers(active));
     }
     findings
-}
-
-/// Asks all engines side by side: one that hangs costs seconds.
-async fn ask_each(cluster: &Cluster) -> Vec<Result<(Client, EngineStatus), Failure>> {
-    let ask = |engines| {
-        let one = Cluster { engines, token: cluster.token.clone() };
-        tokio::spawn(async move { Client::connect(&one).await })
-    };
-    let asked: Vec<_> = cluster.engines.each().map(ask).collect();
-    let mut answers = Vec::new();
-    for answer in asked {
-        // A panic of ours is one here, too.
-        let answer = answer.await.unwrap_or_else(|ended| std::panic::resume_unwind(ended.into_panic()));
-        answers.push(answer.map_err(Failure::from));
-    }
-    answers
 }
 
 /// One engine of those that were named. Where another of them leads, one that stands by is as it should be.

@@ -1,6 +1,6 @@
 //! A loss curve as SVG, readable in any browser.
 
-use std::fmt::Write;
+use syncline_scheduler::sim::svg::{BLUE, FAINT, INK, background, line, opening, text};
 
 const WIDTH: f64 = 800.0;
 const HEIGHT: f64 = 420.0;
@@ -10,10 +10,6 @@ const TOP: f64 = 50.0;
 const BOTTOM: f64 = 56.0;
 /// Lines across the picture, those at the edges included.
 const LINES: u32 = 5;
-// Of Okabe and Ito's palette, which color-blind people can tell apart.
-const BLUE: &str = "#0072B2";
-const INK: &str = "#222222";
-const FAINT: &str = "#767676";
 
 /// Draws the loss over the samples. Points without a finite loss leave a gap.
 pub(super) fn draw(caption: &str, points: &[(u64, f64)]) -> String {
@@ -30,39 +26,31 @@ pub(super) fn draw(caption: &str, points: &[(u64, f64)]) -> String {
     let x = |samples: f64| LEFT + (WIDTH - LEFT - RIGHT) * samples / most_samples;
     let y = |loss: f64| HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (loss - low) / (high - low);
 
-    let mut svg = format!(
-        r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" font-family="Helvetica, Arial, 'Liberation Sans', sans-serif">
-<rect width="{WIDTH}" height="{HEIGHT}" fill="#FFFFFF"/>
-"##
-    );
-    text(&mut svg, (LEFT, 30.0), 18, INK, "start", &format!("loss of {caption}"));
+    let mut svg = String::new();
+    line(&mut svg, &opening(WIDTH, HEIGHT));
+    line(&mut svg, &background(WIDTH, HEIGHT));
+    line(&mut svg, &text(LEFT, 30.0, 18.0, INK, "start", false, &format!("loss of {caption}")));
     for n in 0..LINES {
         let share = f64::from(n) / f64::from(LINES - 1);
         let (loss, samples) = (low + (high - low) * share, most_samples * share);
         let (across, along) = (y(loss), x(samples));
-        let _ = writeln!(
-            svg,
+        let rule = format!(
             r##"<line x1="{LEFT}" y1="{across:.1}" x2="{:.1}" y2="{across:.1}" stroke="#DDDDDD"/>"##,
             WIDTH - RIGHT
         );
-        text(&mut svg, (LEFT - 8.0, across + 4.0), 12, FAINT, "end", &format!("{loss:.4}"));
-        text(&mut svg, (along, HEIGHT - BOTTOM + 20.0), 12, FAINT, "middle", &format!("{samples:.0}"));
+        line(&mut svg, &rule);
+        line(&mut svg, &text(LEFT - 8.0, across + 4.0, 12.0, FAINT, "end", false, &format!("{loss:.4}")));
+        let (below, count) = (HEIGHT - BOTTOM + 20.0, format!("{samples:.0}"));
+        line(&mut svg, &text(along, below, 12.0, FAINT, "middle", false, &count));
     }
-    text(&mut svg, ((WIDTH + LEFT) / 2.0, HEIGHT - 12.0), 13, FAINT, "middle", "samples");
+    line(&mut svg, &text((WIDTH + LEFT) / 2.0, HEIGHT - 12.0, 13.0, FAINT, "middle", false, "samples"));
     for run in points.split(|(_, loss)| !loss.is_finite()).filter(|run| !run.is_empty()) {
         let places = run.iter().map(|(samples, loss)| format!("{:.1},{:.1}", x(*samples as f64), y(*loss)));
         let places = places.collect::<Vec<_>>().join(" ");
-        let _ =
-            writeln!(svg, r#"<polyline points="{places}" fill="none" stroke="{BLUE}" stroke-width="2"/>"#);
+        let curve = format!(r#"<polyline points="{places}" fill="none" stroke="{BLUE}" stroke-width="2"/>"#);
+        line(&mut svg, &curve);
     }
     svg + "</svg>\n"
-}
-
-fn text(svg: &mut String, (x, y): (f64, f64), size: u32, color: &str, anchor: &str, words: &str) {
-    let _ = writeln!(
-        svg,
-        r#"<text x="{x:.1}" y="{y:.1}" font-size="{size}" fill="{color}" text-anchor="{anchor}">{words}</text>"#
-    );
 }
 
 #[cfg(test)]

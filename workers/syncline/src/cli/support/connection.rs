@@ -2,8 +2,8 @@
 
 use std::{env, path::PathBuf};
 
-use syncline_rpc::EngineAddresses;
-use syncline_workers::client::{Cluster, RunningCluster, state_dir};
+use syncline_rpc::{EngineAddresses, status::EngineStatus};
+use syncline_workers::client::{Client, Cluster, RunningCluster, state_dir};
 
 use crate::cli::Failure;
 
@@ -58,6 +58,22 @@ impl ConnectionArgs {
             None => format!("redis-cli -u {redis}"),
         }
     }
+}
+
+/// Asks all engines side by side: one that hangs costs seconds.
+pub(crate) async fn ask_each(cluster: &Cluster) -> Vec<Result<(Client, EngineStatus), Failure>> {
+    let ask = |engines| {
+        let one = Cluster { engines, token: cluster.token.clone() };
+        tokio::spawn(async move { Client::connect(&one).await })
+    };
+    let asked: Vec<_> = cluster.engines.each().map(ask).collect();
+    let mut answers = Vec::new();
+    for answer in asked {
+        // A panic of ours is one here, too.
+        let answer = answer.await.unwrap_or_else(|ended| std::panic::resume_unwind(ended.into_panic()));
+        answers.push(answer.map_err(Failure::from));
+    }
+    answers
 }
 
 /// `redis-cli` for a cluster of `syncline up`, for a shell.

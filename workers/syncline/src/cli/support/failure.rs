@@ -14,6 +14,8 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 
+use syncline_workers::error_chain;
+
 use crate::cli::say;
 
 const USAGE_HINT: &str = "`syncline --help` lists the commands, `syncline COMMAND --help` their options";
@@ -76,15 +78,12 @@ impl Failure {
     /// The error and its causes, outermost first.
     fn chain(&self) -> Vec<String> {
         let Some(error) = self.error.as_deref() else { return Vec::new() };
-        let mut chain = vec![error.to_string()];
-        let mut cause = error.source();
-        while let Some(next) = cause {
-            let words = next.to_string();
+        let mut chain: Vec<String> = Vec::new();
+        for words in error_chain(error).map(ToString::to_string) {
             // Many libraries repeat the cause in their own text.
             if !chain.iter().any(|said| said.contains(&words)) {
                 chain.push(words);
             }
-            cause = next.source();
         }
         chain
     }

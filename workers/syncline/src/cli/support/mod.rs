@@ -14,7 +14,7 @@ mod quantity;
 pub(crate) mod state_files;
 
 pub(crate) use block_on::{block_on, block_on_one_thread, listen_for_stop};
-pub(crate) use connection::ConnectionArgs;
+pub(crate) use connection::{ConnectionArgs, ask_each};
 pub(crate) use error::CliError;
 pub(crate) use failure::{Exit, Failure, finish, hold_end, json_asked, refuse_usage};
 pub(crate) use output::{print, print_json, print_json_line, say, table};

@@ -11,7 +11,7 @@ use tokio::{sync::mpsc, time::sleep};
 
 use syncline_engine::service::EngineError;
 use syncline_rpc::{EngineAddresses, Token, status::EngineStatus};
-use syncline_workers::client::{Client, Cluster, FindError, RunningCluster};
+use syncline_workers::client::{Cluster, FindError, RunningCluster};
 
 use super::{
     args::{Plan, default_listen},
@@ -21,7 +21,7 @@ use super::{
     programs::{ChildPrograms, is_free},
     state_dir::{SavedAddresses, ShardProcess, StateDir},
 };
-use crate::cli::{CliError, Failure, say};
+use crate::cli::{CliError, Failure, ask_each, say};
 
 /// Everything must be there within this time.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -264,9 +264,8 @@ async fn leader_when_ready(
 /// What the engine says of itself that leads: either may, as before the start the other one did.
 async fn who_leads(cluster: &Cluster) -> Result<EngineStatus, Missing> {
     let mut missing = None;
-    for engines in cluster.engines.each() {
-        let alone = Cluster { engines, token: cluster.token.clone() };
-        let what = match Client::connect(&alone).await {
+    for answer in ask_each(cluster).await {
+        let what = match answer {
             Ok((_, EngineStatus { idle: Some(idle), .. })) => format!("the engine is not active: {idle}"),
             Ok((_, about)) => return Ok(about),
             Err(_) => "the engine does not answer".to_owned(),
