@@ -12,6 +12,7 @@ mod core_model;
 mod dssp_vectors;
 mod faults;
 mod giving_back;
+mod joining;
 mod lb_bsp;
 mod pausing;
 mod queue_limit;

@@ -26,7 +26,7 @@ fn rates(policy: &str, workers: u64) -> (Vec<f32>, Vec<f32>) {
             match effect {
                 Effect::Assign { assignment, .. } => match assignment.work {
                     Work::Iterate { learning_rate, .. } => iterations.push(learning_rate),
-                    Work::Evaluate { .. } => {}
+                    Work::Prepare { .. } | Work::Evaluate { .. } => {}
                 },
                 Effect::OrderBarrier { order, .. } => barriers.push((order.superstep, order.learning_rate)),
                 _ => {}

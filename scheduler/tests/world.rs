@@ -105,6 +105,10 @@ impl World {
 }
 
 pub fn done(work: &Work) -> Outcome {
-    let Work::Iterate { range, .. } = work else { panic!("{work:?}") };
+    let range = match work {
+        Work::Prepare { .. } => return Outcome::Prepared,
+        Work::Iterate { range, .. } => range,
+        Work::Evaluate { .. } => panic!("{work:?}"),
+    };
     Outcome::Iterated(Iterated { range: *range, loss: 1.0, compute_us: 1_000, ..Iterated::default() })
 }

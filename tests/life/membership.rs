@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
+use syncline::EventKind;
 use syncline_engine::store::keys::{self, JobKeys};
 use syncline_scheduler::{
     core::{Member, Membership},
@@ -86,6 +87,9 @@ async fn a_worker_that_comes_later_takes_part(policy: &str) {
     assert_eq!(summary["state"], "done", "{policy}: {summary:?}");
     let members = members(&cluster, &job).await;
     let late = members.values().find(|m| m.about.name == "late").unwrap();
+    let events = cluster.client().events(&job, None).await.unwrap();
+    let prepared = events.iter().filter(|event| event.value.what == EventKind::WorkerPrepared).count();
+    assert_eq!(prepared, 1, "{policy}: it shows first that it can, {events:?}");
     assert!(late.spent.iterations > 20, "{policy}: only {} iterations", late.spent.iterations);
 }
 

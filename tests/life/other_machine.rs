@@ -1,6 +1,8 @@
 //! A second machine that lacks what the first one has. Machines are mount namespaces, which need rights; where those are
 //! missing the tests say so and do nothing.
 
+use syncline::EventKind;
+
 use crate::{
     cluster::{Cluster, Process, number},
     jobs::{check_next_job_runs, submit, with_data},
@@ -49,6 +51,9 @@ async fn a_worker_that_lacks_the_data_is_excluded_and_the_others_go_on() {
     let summary = cluster.until_over(&job).await;
     assert_eq!(summary["state"], "done", "{summary:?}");
     assert_eq!(number(&summary, "samples_applied"), number(&summary, "samples_total"));
+    // It never took part, so that no shard was asked how far its pushes came.
+    let events = cluster.client().events(&job, None).await.unwrap();
+    assert!(events.iter().all(|event| event.value.what != EventKind::WorkerSealed), "{events:?}");
     // It is excluded from that job only.
     check_next_job_runs(&cluster, "next").await;
     let workers = cluster.client().status(&"next".parse().unwrap()).await.unwrap().workers;

@@ -142,7 +142,7 @@ impl Job {
             && self.members.values().all(|member| match member.membership {
                 Membership::Active => member.outstanding() == 0,
                 Membership::Sealing { .. } => false,
-                Membership::Gone => true,
+                Membership::Preparing | Membership::Gone => true,
             })
             && self.state.cursor.handed_out() == self.counted()
     }

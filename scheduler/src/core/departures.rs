@@ -22,12 +22,12 @@ impl Job {
         now_us: u64,
         effects: &mut Vec<Effect>,
     ) {
-        if self.members.get(&worker).is_none_or(|m| m.membership != Membership::Active) {
-            return;
-        }
+        let Some(member) = self.members.get(&worker).filter(|m| m.is_present()) else { return };
+        let took_part = member.membership == Membership::Active;
         self.member_mut(worker).membership = Membership::Sealing { answers: Default::default() };
         self.stop_clock(worker, now_us);
         self.expect_no_report_of(worker);
+        self.apply(&TaskId::Prepare(worker), &TaskEvent::HolderGone { again: false }, now_us);
         let mut fields = self.about_worker(worker);
         fields.push(("reason", reason.to_owned()));
         self.event("worker_lost", now_us, fields);
@@ -42,7 +42,7 @@ impl Job {
                 self.attempt_failed(&key, fault, now_us, effects);
             }
         }
-        if matches!(self.state.phase, Phase::Running) {
+        if took_part && matches!(self.state.phase, Phase::Running) {
             let (job, generation) = (self.id().clone(), self.state.generation);
             effects.push(Effect::Seal { job, generation, worker });
         } else {

@@ -86,7 +86,8 @@ impl Core {
         let able = self.workers.values().any(|about| !job.excludes(about));
         // Training that has begun waits for a worker that can go on: what was trained is worth more than an early end. Its
         // weights are kept where that is in vain. So does any whose links are broken, until they are mended.
-        let begun = job.state.counters.done > 0 && matches!(key.task, TaskId::Iteration { .. });
+        let begun =
+            job.state.counters.done > 0 && matches!(key.task, TaskId::Iteration { .. } | TaskId::Prepare(_));
         let waits = begun || fault.code == UNREACHED;
         if !able && (!waits || job.is_beyond_everybody()) {
             let TaskFault { code, reason } = fault;
@@ -173,7 +174,7 @@ impl Job {
 
     fn end_exclusions(&mut self, now_us: u64) -> bool {
         let mut any = false;
-        let nobody_left = self.active().next().is_none();
+        let nobody_left = self.present().next().is_none();
         let is_due = |e: &Exclusion| {
             e.until_us <= now_us
                 || nobody_left && e.code == UNREACHED && e.since_us + NOBODY_LEFT_US <= now_us

@@ -6,7 +6,7 @@ use super::{
     },
     job::Job,
     member::Membership,
-    records::Task,
+    records::{Task, TaskBody},
     stragglers::NOT_SLOW,
     superstep::{RosterEntry, SuperstepPhase, SuperstepState},
 };
@@ -133,6 +133,9 @@ impl Job {
             TrainingTaskState::Done => vec!["it is done".into()],
             TrainingTaskState::Failed { code, reason } => {
                 vec![format!("it failed: {}", with_code(code, reason))]
+            }
+            TrainingTaskState::Lost if task.body == TaskBody::Prepare => {
+                vec!["its worker left before it had shown that it can run the job".into()]
             }
             TrainingTaskState::Lost => {
                 vec!["its worker left before any shard had its push; its samples went to another".into()]

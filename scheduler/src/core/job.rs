@@ -173,8 +173,7 @@ impl Job {
     /// Whether a worker takes part, or another training slot of its process (0: it has no others).
     pub(super) fn trains_on(&self, process: u64, worker: Incarnation) -> bool {
         let is_there = |(member, m): (&Incarnation, &Member)| {
-            m.membership == Membership::Active
-                && (*member == worker || (process != 0 && m.about.process == process))
+            m.is_present() && (*member == worker || (process != 0 && m.about.process == process))
         };
         !self.phase().is_over() && self.members.iter().any(is_there)
     }
@@ -221,7 +220,8 @@ impl Job {
     pub(super) fn leased_to(&self, worker: Incarnation) -> Vec<TaskId> {
         let leased = |t: &Task| matches!(t.state, TrainingTaskState::Leased { holder: Holder::Worker(w), .. } if w == worker);
         let iteration = |seq| TaskId::Iteration { worker, seq };
-        let own = self.tasks.range(iteration(0)..=iteration(u64::MAX));
+        let prepare = self.tasks.get_key_value(&TaskId::Prepare(worker));
+        let own = prepare.into_iter().chain(self.tasks.range(iteration(0)..=iteration(u64::MAX)));
         // Nodes sort behind everything that the planner made.
         let nodes = self.tasks.range(TaskId::Barrier(Superstep(u64::MAX))..);
         own.chain(nodes).filter(|(_, t)| leased(t)).map(|(id, _)| id.clone()).collect()
@@ -244,6 +244,7 @@ impl Job {
                     gradient: self.gradient_use(*worker, *superstep, *range)?,
                 }
             }
+            (TaskBody::Prepare, _) => self.rehearsal(),
             (TaskBody::Evaluate, _) => Work::Evaluate { version: self.state.closed },
             _ => return None,
         };

@@ -19,6 +19,8 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Membership {
+    /// It shows that it can run the job, and nobody waits for it.
+    Preparing,
     /// It is given iterations, and its clock counts.
     Active,
     /// Dropped; the shards are asked how far its pushes came.
@@ -161,6 +163,11 @@ impl Member {
     /// Iterations leased and not over.
     pub(super) fn outstanding(&self) -> u64 {
         self.granted - self.finished
+    }
+
+    /// Whether it takes part or is about to.
+    pub(super) fn is_present(&self) -> bool {
+        matches!(self.membership, Membership::Preparing | Membership::Active)
     }
 
     pub(super) fn is_gone(&self) -> bool {

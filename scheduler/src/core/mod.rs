@@ -20,6 +20,7 @@ mod explanation;
 mod granting;
 mod inputs;
 mod job;
+mod joining;
 mod json_number;
 mod member;
 mod nodes;

@@ -58,7 +58,7 @@ impl Job {
             && self.members.values().all(|m| match m.membership {
                 Membership::Active => m.outstanding() == 0,
                 Membership::Sealing { .. } => false,
-                Membership::Gone => true,
+                Membership::Preparing | Membership::Gone => true,
             })
     }
 
@@ -95,7 +95,11 @@ impl Job {
                     self.apply(&id, &TaskEvent::Leased { holder: Holder::Shards }, now_us);
                     effects.extend(self.snapshot_order(&id));
                 }
-                TaskBody::Train | TaskBody::Barrier | TaskBody::Clock | TaskBody::Iteration { .. } => {}
+                TaskBody::Train
+                | TaskBody::Barrier
+                | TaskBody::Clock
+                | TaskBody::Prepare
+                | TaskBody::Iteration { .. } => {}
             }
         }
         if self.tasks.values().filter(|t| t.body.is_node()).all(|t| t.state == TrainingTaskState::Done) {
@@ -121,7 +125,10 @@ impl Job {
             return Some(format!("{what}{}", late.unwrap_or_default()));
         }
         if self.members.values().any(|m| !m.is_gone()) {
-            return self.describe_standstill(now_us);
+            let nobody_at_work = self.active().next().is_none();
+            return self
+                .describe_standstill(now_us)
+                .or_else(|| self.describe_preparing().filter(|_| nobody_at_work));
         }
         let excluded = self.exclusions();
         Some(match excluded.is_empty() {

@@ -6,19 +6,14 @@ use super::{
     effects::Effect,
     inputs::WorkerInfo,
     job::Job,
-    member::{Member, Membership, StepTimes, TimeTotals},
+    member::Member,
     panics::Handling,
     records::Phase,
     state_machine::Core,
-    stragglers::StragglerNotice,
     tasks::{TaskJob, waits_to_be_resumed},
     training_slots::TrainingSlots,
 };
-use crate::{
-    balance::CurveFit,
-    ids::{Incarnation, JobId},
-    predict::IntervalEstimator,
-};
+use crate::ids::{Incarnation, JobId};
 
 impl Core {
     /// Whether a worker could train and serves no job.
@@ -89,12 +84,12 @@ impl Core {
             let Some(job) = self.jobs.get_mut(id) else { continue };
             let train = job.train();
             let (least, most) = (train.min_workers as usize, train.max_workers as usize);
-            let active = job.clocks.len();
+            let present = job.present().count();
             let queued = job.state.phase == Phase::Queued;
-            let wanted = most.saturating_sub(active);
+            let wanted = most.saturating_sub(present);
             if wanted == 0
                 || queued && self.idle.len() < least
-                || job.state.trained_us.is_some() && active > 0
+                || job.state.trained_us.is_some() && present > 0
             {
                 continue;
             }
@@ -211,7 +206,7 @@ impl Job {
             .collect();
         joinable.sort_unstable();
         let mut processes: BTreeSet<u64> =
-            self.active().map(|worker| self.members[&worker].about.process).collect();
+            self.present().map(|worker| self.members[&worker].about.process).collect();
         joinable.retain(|(_, _, process)| *process == 0 || processes.insert(*process));
         joinable.into_iter().map(|(_, worker, _)| worker).collect()
     }
@@ -222,42 +217,5 @@ impl Job {
             self.state.waiting_for = waits;
             self.changes.job_state = true;
         }
-    }
-
-    fn join(&mut self, worker: Incarnation, about: WorkerInfo, now_us: u64, effects: &mut Vec<Effect>) {
-        self.event(
-            "worker_joined",
-            now_us,
-            vec![("worker", worker.to_string()), ("name", about.name.clone())],
-        );
-        self.clocks.join(worker, None);
-        let train = self.train();
-        let member = Member {
-            about,
-            membership: Membership::Active,
-            planned: 0,
-            granted: 0,
-            finished: 0,
-            reserved: Default::default(),
-            clock_base: self.clocks.get(worker).map_or(0, |c| c.pushes),
-            batch: train.batch,
-            last_end_us: now_us,
-            interval_us: 0,
-            interval_samples: 0,
-            speed: IntervalEstimator::new(train.policy.predictor),
-            curve: train.policy.fits_curves().then(CurveFit::default),
-            step_times: StepTimes::default(),
-            straggler: None,
-            slow_told: StragglerNotice::default(),
-            spent: TimeTotals::default(),
-            newest_loss: None,
-            held_back_us: None,
-            arrivals_us: BTreeMap::new(),
-        };
-        self.members.insert(worker, member);
-        self.changes.job_state = true;
-        self.grant_queue.workers.insert(worker);
-        self.changes.members.insert(worker);
-        self.clocks_changed(effects);
     }
 }

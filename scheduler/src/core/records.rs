@@ -214,6 +214,8 @@ impl Default for CurveSampling {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum TaskBody {
+    /// A worker shows that it can run the job, before others have to wait for it.
+    Prepare,
     Iteration {
         superstep: Superstep,
         range: SampleRange,

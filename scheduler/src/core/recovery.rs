@@ -154,7 +154,7 @@ impl Job {
         }
         for (id, task) in &self.tasks {
             let known = match id {
-                TaskId::Iteration { worker, .. } => {
+                TaskId::Prepare(worker) | TaskId::Iteration { worker, .. } => {
                     task.state.is_final() || self.members.contains_key(worker)
                 }
                 TaskId::Barrier(n) => task.state.is_final() || self.supersteps.contains_key(n),
@@ -214,7 +214,7 @@ impl Job {
                 Membership::Sealing { .. } => {
                     effects.push(Effect::Seal { job: job.clone(), generation, worker })
                 }
-                Membership::Active => {
+                Membership::Preparing | Membership::Active => {
                     let tasks = self.leased_to(worker);
                     let assigned = tasks.iter().filter_map(|id| self.assignment(id));
                     effects.extend(assigned.map(|assignment| Effect::Assign { worker, assignment }));

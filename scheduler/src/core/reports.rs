@@ -28,10 +28,12 @@ impl Job {
     ) -> Option<TaskFault> {
         let TaskReport { key, ended_ago_us, outcome } = report;
         let granted = self.members.get(&worker)?.granted;
-        if let TaskId::Iteration { worker: owner, seq } = key.task {
-            if owner != worker {
-                return None;
-            }
+        if let TaskId::Prepare(owner) | TaskId::Iteration { worker: owner, .. } = key.task
+            && owner != worker
+        {
+            return None;
+        }
+        if let TaskId::Iteration { seq, .. } = key.task {
             if seq > granted {
                 let what = format!("{worker} has done iteration {seq}, {granted} are known there");
                 self.store_lost(&what, now_us, effects);
@@ -43,6 +45,7 @@ impl Job {
                 let end_us = now_us.saturating_sub(ended_ago_us);
                 self.iterated(worker, &key, &iterated, end_us, now_us, effects);
             }
+            Outcome::Prepared => self.prepared(worker, &key, now_us, effects),
             Outcome::Evaluated(evaluation) => {
                 if self.apply(&key.task, &TaskEvent::Finished { attempt: key.attempt }, now_us) {
                     self.state.evaluation = Some(evaluation);
@@ -51,7 +54,9 @@ impl Job {
             }
             Outcome::Failed { code, reason, blame } => {
                 let fault = TaskFault { code, reason };
-                if blame == Blame::Worker && self.is_attempt(&key) {
+                // What others do all the time cannot be beyond the job.
+                let own = blame == Blame::Worker || key.task == TaskId::Prepare(worker);
+                if own && self.is_attempt(&key) {
                     return Some(fault);
                 }
                 self.attempt_failed(&key, fault, now_us, effects);

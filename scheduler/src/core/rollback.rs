@@ -173,11 +173,9 @@ struct Undone {
 
 impl Member {
     /// Nothing of what it did in the generation before counts; what is known of its speed stays. One that was about to be sealed
-    /// is gone: the generation in which it pushed is over.
+    /// is gone: the generation in which it pushed is over. One that prepared itself begins with all others.
     fn begin_anew(&mut self, batch: u32, now_us: u64) {
-        if self.membership != Membership::Active {
-            self.membership = Membership::Gone;
-        }
+        self.membership = if self.is_present() { Membership::Active } else { Membership::Gone };
         (self.planned, self.granted, self.finished) = (0, 0, 0);
         self.reserved.clear();
         (self.newest_loss, self.held_back_us) = (None, None);

@@ -337,7 +337,7 @@ impl Core {
         let effects = job.pending_effects();
         self.has_loaded_trainings |= job.state.trains_for.is_some();
         if !job.state.phase.is_over() {
-            for worker in job.active() {
+            for worker in job.present() {
                 let about = job.members[&worker].about.clone();
                 // It registered with an earlier engine, and has room for general tasks beside this job.
                 self.has_loaded_workers = true;

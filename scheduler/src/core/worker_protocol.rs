@@ -38,7 +38,7 @@ pub struct TaskKey {
     pub job: JobId,
     /// Generation of its parameters; an attempt of an older one changes nothing.
     pub generation: Generation,
-    /// An iteration of the worker, or a node.
+    /// What the worker prepares or iterates, or a node.
     pub task: TaskId,
     /// Which attempt at it, from 1.
     pub attempt: u32,
@@ -56,6 +56,11 @@ pub struct Assignment {
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Work {
+    /// Open the job, and compute a batch that counts nowhere.
+    Prepare {
+        /// Its samples.
+        range: SampleRange,
+    },
     /// Pull version `superstep` or later, compute the gradient of `range`, push it as number `seq`.
     Iterate {
         /// Superstep that it belongs to.
@@ -94,6 +99,8 @@ pub struct TaskReport {
 pub enum Outcome {
     /// The iteration is done, and its samples count.
     Iterated(Iterated),
+    /// The worker can run the job.
+    Prepared,
     /// The node `evaluate` is done.
     Evaluated(Evaluation),
     /// The attempt brought nothing.

@@ -6,10 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{Incarnation, InvalidName, NodeName, Superstep};
 
-/// Name of a task within its job; printed as `it/w3/17`, `barrier/4`, `clock/12` or the name of a node.
+/// Name of a task within its job; printed as `prepare/w3`, `it/w3/17`, `barrier/4`, `clock/12` or the name of a node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum TaskId {
+    /// What a worker does that joins others at work, before anybody waits for it.
+    Prepare(Incarnation),
     /// The `seq`-th training iteration of one worker incarnation, from 1.
     Iteration {
         /// Incarnation that runs it; no other ever does.
@@ -28,6 +30,7 @@ pub enum TaskId {
 impl fmt::Display for TaskId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Prepare(worker) => write!(f, "prepare/{worker}"),
             Self::Iteration { worker, seq } => write!(f, "it/{worker}/{seq}"),
             Self::Barrier(superstep) => write!(f, "barrier/{superstep}"),
             Self::Clock(clock) => write!(f, "clock/{clock}"),
@@ -39,8 +42,10 @@ impl fmt::Display for TaskId {
 /// Why a text is not a [`TaskId`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTaskId {
-    /// It begins like an iteration, a barrier or a clock and goes on otherwise; cut to 80 characters.
-    #[error("[E002] `{0}` is not a task id: expected it/wN/SEQ, barrier/N, clock/N or a node name")]
+    /// It begins like an iteration, a barrier, a clock or what a worker prepares, and goes on otherwise; cut to 80 characters.
+    #[error(
+        "[E002] `{0}` is not a task id: expected prepare/wN, it/wN/SEQ, barrier/N, clock/N or a node name"
+    )]
     Form(String),
     /// It can only be the name of a node, and is no valid one.
     #[error(transparent)]
@@ -58,6 +63,9 @@ impl FromStr for TaskId {
                 worker: worker.parse().map_err(|_| form())?,
                 seq: seq.parse().map_err(|_| form())?,
             });
+        }
+        if let Some(worker) = text.strip_prefix("prepare/") {
+            return Ok(Self::Prepare(worker.parse().map_err(|_| form())?));
         }
         if let Some(n) = text.strip_prefix("barrier/") {
             return Ok(Self::Barrier(n.parse().map_err(|_| form())?));
@@ -87,7 +95,7 @@ impl From<TaskId> for String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Holder {
-    /// One worker: an iteration or an evaluation.
+    /// One worker: what it prepares, an iteration or an evaluation.
     Worker(Incarnation),
     /// Every shard of the parameter server: a barrier or a snapshot.
     Shards,
@@ -95,7 +103,7 @@ pub enum Holder {
     Planner,
 }
 
-/// Life of one task of a training job: an iteration, a barrier, a node. General tasks have [`crate::tasks::TaskState`]. `Core` is the only caller of [`TrainingTaskState::apply`]; the store writes what it decides.
+/// Life of one task of a training job: an iteration, a barrier, a node and so on. General tasks have [`crate::tasks::TaskState`]. `Core` is the only caller of [`TrainingTaskState::apply`]; the store writes what it decides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrainingTaskState {
@@ -122,7 +130,7 @@ pub enum TrainingTaskState {
         /// What went wrong, for people; the code may stand in it.
         reason: String,
     },
-    /// The worker went away before any shard had applied anything: the samples went back to the pool.
+    /// The worker went away before any shard had applied anything: the samples of an iteration went back to the pool.
     Lost,
     /// The worker went away while its push had reached some shards and not all.
     Torn,
@@ -227,10 +235,10 @@ mod tests {
 
     #[test]
     fn every_task_id_reads_what_it_prints() {
-        for text in ["it/w3/17", "barrier/4", "clock/12", "train", "evaluate-2"] {
+        for text in ["prepare/w3", "it/w3/17", "barrier/4", "clock/12", "train", "evaluate-2"] {
             assert_eq!(text.parse::<TaskId>().unwrap().to_string(), text);
         }
-        for bad in ["it/w3", "it/x/1", "barrier/-1", "clock/x", "", "a b"] {
+        for bad in ["prepare/x", "it/w3", "it/x/1", "barrier/-1", "clock/x", "", "a b"] {
             assert!(bad.parse::<TaskId>().is_err(), "{bad}");
         }
     }

@@ -176,7 +176,9 @@ impl<'a, S: Shell> Simulation<'a, S> {
 
     fn receive(&mut self, worker: Incarnation, assignment: Assignment) {
         let Work::Iterate { superstep, seq, range, min_clock, gradient, .. } = assignment.work else {
-            return;
+            // What a simulated worker prepares takes no time.
+            let report = TaskReport { key: assignment.key, ended_ago_us: 0, outcome: TaskOutcome::Prepared };
+            return self.deliver(vec![Input::Report { worker, report }]);
         };
         let iteration = Iteration { key: assignment.key, superstep, seq, range, min_clock, gradient };
         self.workers[worker.0 as usize - 1].queue.push_back(iteration);

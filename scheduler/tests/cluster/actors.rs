@@ -116,6 +116,9 @@ impl Worker {
             return Vec::new();
         }
         let Some(front) = self.queue.front().cloned() else { return Vec::new() };
+        if let Work::Prepare { .. } = front.work {
+            return self.done(Outcome::Prepared);
+        }
         let Work::Iterate { seq, gradient, .. } = front.work else {
             return self.done(Outcome::Evaluated(Evaluation {
                 loss: 0.5,

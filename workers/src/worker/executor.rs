@@ -271,6 +271,7 @@ fn run_one(
             *lock(&shared.blocked_on) = None;
             pulled.and_then(|pulled| job.iterate(&it, pulled, next_pull)).inspect_err(|_| job.abandon_round())
         }
+        Work::Prepare { range } => job.rehearse(&key.task, range),
         Work::Evaluate { version } => job.evaluate(version),
     }
 }

@@ -14,6 +14,7 @@ use syncline_rpc::Token;
 use syncline_runtime::{ExecOptions, Executable, Runtime};
 use syncline_scheduler::{
     core::{GradientUse, Iterated, Outcome, TaskKey},
+    graph::TaskId,
     ids::Incarnation,
     samples::SampleRange,
     spec::{OnNan, TrainSpec},
@@ -204,6 +205,26 @@ impl JobRun {
         Ok(timer.waiting(|| shards.pull_rows(want, rows.selection(), &mut params.values))?)
     }
 
+    /// An iteration that counts nowhere: it pulls the newest parameters, computes on `range`, and pushes nothing. What a first
+    /// iteration takes longer than others, and what stops it, is over before anybody waits for this worker.
+    pub(super) fn rehearse(&mut self, task: &TaskId, range: SampleRange) -> Result<Outcome, WorkerError> {
+        let gradient = GradientUse::JoinRound;
+        let it = Iteration { task: task.to_string(), seq: 0, range, learning_rate: 0.0, gradient };
+        self.prepare(&it, ReadCondition::Version { closed: 0, min_clock: 0 })?;
+        self.load_batch(range)?;
+        let samples = selected_samples(self.data.as_ref(), self.rows.as_ref(), &self.train);
+        let rest =
+            self.params.inputs_lent(&self.shards).chain(self.scale.iter().map(LossScale::input)).collect();
+        self.replicas.run(&samples, &rest)?;
+        Ok(Outcome::Prepared)
+    }
+
+    /// Gathers the samples of an iteration; where only rows travel, they chose those before.
+    fn load_batch(&mut self, range: SampleRange) -> Result<(), WorkerError> {
+        let loader = self.data.as_mut().filter(|_| self.rows.is_none());
+        loader.map_or(Ok(()), |loader| loader.load_batch(self.train.seed, range))
+    }
+
     /// Computes on what was prepared, and pushes or steps. `next`: what the iteration that follows at once will pull,
     /// asked for together with the push.
     pub(super) fn iterate(
@@ -213,9 +234,7 @@ impl JobRun {
         next: Option<NextPull>,
     ) -> Result<Outcome, WorkerError> {
         let began = Instant::now();
-        if let Some(loader) = self.data.as_mut().filter(|_| self.rows.is_none()) {
-            loader.load_batch(self.train.seed, it.range)?;
-        }
+        self.load_batch(it.range)?;
         let scale = self.scale.clone();
         let samples = selected_samples(self.data.as_ref(), self.rows.as_ref(), &self.train);
         let rest = self.params.inputs_lent(&self.shards).chain(scale.iter().map(LossScale::input)).collect();

@@ -22,7 +22,7 @@ const LOW_WORK_US: u64 = 5_000;
 pub(super) fn is_urgent(reports: &[Finished], queued: u32) -> bool {
     let busy_us = |report: &Finished| match &report.outcome {
         Outcome::Iterated(it) => Some(it.busy_us()),
-        Outcome::Evaluated(_) | Outcome::Failed { .. } => None,
+        Outcome::Prepared | Outcome::Evaluated(_) | Outcome::Failed { .. } => None,
     };
     let Some(last) = reports.last() else { return false };
     let Some(last_us) = busy_us(last) else { return true };

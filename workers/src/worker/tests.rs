@@ -199,14 +199,17 @@ impl Rig {
 
     /// Executes `its` as `worker`; `revoked`: numbers that must not be started. Returns what was reported.
     fn execute(&self, worker: u64, its: &[It], revoked: &[u64]) -> Vec<Finished> {
+        let revoked: Vec<_> = revoked.iter().map(|&seq| self.key(worker, seq)).collect();
+        self.execute_all(worker, its.iter().map(|it| self.iteration(worker, *it)).collect(), &revoked)
+    }
+
+    fn execute_all(&self, worker: u64, given: Vec<Assignment>, revoked: &[TaskKey]) -> Vec<Finished> {
         let (context, shared) = (self.context(worker), Arc::new(Shared::default()));
         let (give, tasks) = mpsc::channel();
         let (finish, mut finished) = async_mpsc::unbounded_channel();
-        its.iter().for_each(|it| shared.queue(&self.key(worker, it.seq)));
-        shared.revoke(&revoked.iter().map(|&seq| self.key(worker, seq)).collect::<Vec<_>>());
-        for it in its {
-            give.send(self.iteration(worker, *it)).unwrap();
-        }
+        given.iter().for_each(|assignment| shared.queue(&assignment.key));
+        shared.revoke(revoked);
+        given.into_iter().for_each(|assignment| give.send(assignment).unwrap());
         drop(give);
         let setup =
             |_: &JobId| Ok(JobSetup { epoch: EPOCH, train: self.train.clone(), shards: self.addresses() });
@@ -407,4 +410,22 @@ fn supersteps_may_change_from_steps_to_rounds() {
     rig.barrier(1, &[(1, 2)]);
     let second = rig.whole_gradient(&before, joined.range);
     assert_close(&rig.parameters(2), &before.iter().zip(second).map(|(x, g)| x - g).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_a_worker_computes_to_prepare_itself_counts_nowhere() {
+    for threads in [1, 2] {
+        let mut rig = Rig::start();
+        rig.threads = threads;
+        let before = rig.parameters(0);
+        let key = TaskKey { task: TaskId::Prepare(Incarnation(1)), ..rig.key(1, 1) };
+        let prepare = Assignment { key, work: Work::Prepare { range: range(0, 4) } };
+        let gradient = GradientUse::ApplyOnArrival { scale: 1.0 };
+        let first = It { superstep: 0, seq: 1, range: range(4, 4), gradient };
+        let reports = rig.execute_all(1, vec![prepare, rig.iteration(1, first)], &[]);
+        assert_eq!(reports[0].outcome, Outcome::Prepared);
+        assert!(matches!(reports[1].outcome, Outcome::Iterated(it) if it.range == range(4, 4)));
+        let stepped = rig.gradient(&before, range(4, 4)).into_iter().zip(&before).map(|(g, w)| w - RATE * g);
+        assert_close(&rig.parameters(0), &stepped.collect::<Vec<_>>());
+    }
 }

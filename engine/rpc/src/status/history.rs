@@ -49,8 +49,10 @@ pub enum EventKind {
     JobSubmitted,
     /// The shards hold the parameters of a training, or all general tasks have come: work is given out.
     Started,
-    /// A worker takes part in the training.
+    /// A worker came to the training. Where others are at work, it prepares itself first.
     WorkerJoined,
+    /// A worker has shown that it can run the training, and takes part from now on.
+    WorkerPrepared,
     /// A worker of the training is gone; the shards are asked how far its pushes came.
     WorkerLost,
     /// All shards have said how far a lost worker's pushes came: what none of them has is handed out again.

@@ -27,6 +27,8 @@ pub struct JobView {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemberState {
+    /// It shows that it can run the job, and nobody waits for it yet.
+    Preparing,
     /// It takes part.
     Active,
     /// Dropped; the shards are asked how far its pushes came.
@@ -39,9 +41,10 @@ impl MemberState {
     /// Nobody waits for what a worker had pushed any more once the job is over.
     fn of(membership: &Membership, over: bool) -> Self {
         match membership {
+            Membership::Preparing if !over => Self::Preparing,
             Membership::Active => Self::Active,
             Membership::Sealing { .. } if !over => Self::Sealing,
-            Membership::Sealing { .. } | Membership::Gone => Self::Gone,
+            Membership::Preparing | Membership::Sealing { .. } | Membership::Gone => Self::Gone,
         }
     }
 }

@@ -262,6 +262,7 @@ fn workers(view: &JobView, now_ms: u64) -> String {
             // It has stayed to the end.
             MemberState::Active if view.job.is_over() => "done",
             MemberState::Active => "active",
+            MemberState::Preparing => "preparing",
             MemberState::Sealing => "sealing",
             MemberState::Gone => "gone",
         };

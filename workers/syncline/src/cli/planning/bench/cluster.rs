@@ -30,6 +30,20 @@ pub(super) const LANES: [&str; 2] = ["a", "b"];
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
+/// The parameter server of a cluster.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shards {
+    pub count: u32,
+    /// Processes of each.
+    pub replicas: u32,
+}
+
+impl Shards {
+    fn none() -> Self {
+        Self { count: 0, replicas: 1 }
+    }
+}
+
 /// A running cluster. Dropping it stops everything: first those that need the others.
 pub(super) struct BenchCluster {
     pub client: Client,
@@ -43,19 +57,19 @@ pub(super) struct BenchCluster {
 impl BenchCluster {
     /// Starts everything and waits until both workers are registered.
     pub(super) async fn start() -> Result<Self, Failure> {
-        Self::start_all(0, &lanes()).await
+        Self::start_all(Shards::none(), &lanes()).await
     }
 
     /// The same with one parameter shard, for large values.
     pub(super) async fn start_with_shard() -> Result<Self, Failure> {
-        Self::start_all(1, &lanes()).await
+        Self::start_all(Shards { count: 1, replicas: 1 }, &lanes()).await
     }
 
     /// Parameter shards and workers that train, each so many times slower than it could be.
     pub(super) async fn start_training(
         slowdowns: &[f64],
         transport: TransportChoice,
-        shards: u32,
+        shards: Shards,
     ) -> Result<Self, Failure> {
         let worker = |slowdown: &f64| {
             ["worker", "--slowdown", &slowdown.to_string(), "--transport", &transport.to_string()]
@@ -66,7 +80,7 @@ impl BenchCluster {
     }
 
     /// `workers`: the command of each.
-    async fn start_all(shards: u32, workers: &[Vec<String>]) -> Result<Self, Failure> {
+    async fn start_all(shards: Shards, workers: &[Vec<String>]) -> Result<Self, Failure> {
         let dir = tempfile::tempdir().map_err(cannot_use(&env::temp_dir()))?;
         let redis_dir = dir.path().join("redis");
         let redis = blocking(move || -> Result<_, Failure> {
@@ -77,17 +91,21 @@ impl BenchCluster {
         let token_file = token_file(dir.path());
         let token = Token::load_or_create(&token_file).map_err(cannot_use(&token_file))?;
         // An engine of none at all does not exist; without one it is idle for jobs that train only.
-        let count = shards.max(1).to_string();
+        let count = shards.count.max(1).to_string();
         let args = ["engine", "--listen", "127.0.0.1:0", "--shards", &count];
         let (engine, engines) = Process::engine(&args, &token_file, &redis.url())?;
         let address = engines.to_string();
-        let shard = |index: u32| {
-            let state_dir = dir.path().join(format!("shard-{index}")).to_string_lossy().into_owned();
-            let index = format!("{index}/{shards}");
-            let args = ["ps", "--shard", &*index, "--engine", &*address, "--state-dir", &*state_dir];
-            Process::start(&args, &token_file, None)
+        let shard = |process: u32| {
+            let state_dir = dir.path().join(format!("shard-{process}")).to_string_lossy().into_owned();
+            let index = format!("{}/{}", process / shards.replicas, shards.count);
+            let replicas = shards.replicas.to_string();
+            let args = ["ps", "--shard", &*index, "--replicas", &*replicas, "--engine", &*address];
+            Process::start(&[&args[..], &["--state-dir", &*state_dir]].concat(), &token_file, None)
         };
-        let shards = (0..shards).map(shard).collect::<io::Result<Vec<_>>>().map_err(cannot_run)?;
+        let shards = (0..shards.count * shards.replicas)
+            .map(shard)
+            .collect::<io::Result<Vec<_>>>()
+            .map_err(cannot_run)?;
         let worker = |command: &Vec<String>| {
             let words = command.iter().map(String::as_str).chain(["--engine", &*address]);
             Process::start(&words.collect::<Vec<_>>(), &token_file, None)
@@ -104,8 +122,8 @@ impl BenchCluster {
         loop {
             let about = self.client.engine().await?;
             let there = about.worker_pids.len();
-            let shards = about.shards_present as usize;
-            if about.idle.is_none() && there == self.workers.len() && shards >= self.shards.len() {
+            let has_shards = self.shards.is_empty() || about.shard_problem.is_none();
+            if about.idle.is_none() && there == self.workers.len() && has_shards {
                 return Ok(());
             }
             if since.elapsed() > READY_TIMEOUT {

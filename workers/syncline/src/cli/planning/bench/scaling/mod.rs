@@ -17,7 +17,11 @@ use syncline_scheduler::spec::DataSpec;
 use syncline_workers::submit::PreparedJob;
 
 use self::ddp::{DdpOrder, DdpRun};
-use super::{cluster::BenchCluster, median, model::BenchModel};
+use super::{
+    cluster::{BenchCluster, Shards},
+    median,
+    model::BenchModel,
+};
 use crate::cli::{CliError, Failure, block_on, print, print_json, say};
 
 /// Part of a run that counts as start-up and is left out.
@@ -37,6 +41,9 @@ pub(super) struct ScalingArgs {
     /// How workers and shard are connected
     #[arg(long, value_name = "NAME", env = "SYNCLINE_TRANSPORT", default_value_t)]
     transport: TransportChoice,
+    /// Processes of the shard; with 2 every policy also runs on a shard of one process, in turn
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]
+    replicas: u32,
     /// Length of each run
     #[arg(long, value_name = "S", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
@@ -85,8 +92,12 @@ struct DdpMeasured {
 #[derive(Debug, Serialize)]
 struct PolicyMeasured {
     policy: String,
+    /// Processes of the shard.
+    replicas: u32,
     samples_per_s: f64,
     share_of_bare: f64,
+    /// Of what the same policy reached on a shard of one process; of two processes only.
+    share_of_one_process: Option<f64>,
     /// Processor time of each role for one step of one worker.
     cpu_ms: BTreeMap<&'static str, f64>,
 }
@@ -94,6 +105,7 @@ struct PolicyMeasured {
 /// What ran in turn, once.
 struct Round {
     bare_samples_per_s: f64,
+    /// Each policy on a shard of one process, or of two behind it.
     policies: Vec<Run>,
     ddp: Option<DdpRun>,
 }
@@ -129,7 +141,11 @@ async fn measure(args: &ScalingArgs, runtime: &Runtime, data: &DataSpec) -> Resu
     let first = args.policies.first().copied().unwrap_or_default();
     let bare_job = job("bare", first, 1)?;
     let samples = bare_job.spec.train().map_or(1, |(_, train)| train.data.train_samples.max(1));
-    let cluster = BenchCluster::start_training(&args.slow, args.transport, 1).await?;
+    let mut clusters = Vec::new();
+    for replicas in 1..=args.replicas {
+        let shards = Shards { count: 1, replicas };
+        clusters.push(BenchCluster::start_training(&args.slow, args.transport, shards).await?);
+    }
     let order =
         DdpOrder { model: args.model, batch: args.model.batch(), slow: &args.slow, seconds: args.seconds };
     let mut rounds: Vec<Round> = Vec::new();
@@ -139,9 +155,12 @@ async fn measure(args: &ScalingArgs, runtime: &Runtime, data: &DataSpec) -> Resu
         let epochs = (bare * f64::from(args.seconds) / samples as f64).ceil().max(1.0) as u32;
         let mut each = Vec::with_capacity(args.policies.len());
         for (index, policy) in args.policies.iter().enumerate() {
-            let prepared = job(&format!("scaling-{round}-{index}"), *policy, epochs)?;
-            each.push(train(&cluster, prepared).await?);
-            say(&format!("{of}: {policy} {:.0}, bare {bare:.0} samples/s", each[index].samples_per_s));
+            for (cluster, processes) in clusters.iter().zip(["", " with two processes of the shard"]) {
+                let prepared = job(&format!("scaling-{round}-{index}"), *policy, epochs)?;
+                let run = train(cluster, prepared).await?;
+                say(&format!("{of}: {policy}{processes} {:.0}, bare {bare:.0} samples/s", run.samples_per_s));
+                each.push(run);
+            }
         }
         let ddp = match &args.python {
             Some(python) => Some(ddp::run(python, &order).await?),
@@ -159,12 +178,17 @@ async fn measure(args: &ScalingArgs, runtime: &Runtime, data: &DataSpec) -> Resu
 
 /// Medians over all rounds.
 fn summarize(args: &ScalingArgs, rounds: &[Round]) -> ScalingMeasured {
-    let policies = args.policies.iter().enumerate().map(|(index, policy)| {
-        let share = |round: &Round| round.policies[index].samples_per_s / round.bare_samples_per_s;
+    let rows = args.policies.iter().flat_map(|policy| (1..=args.replicas).map(move |n| (policy, n)));
+    let policies = rows.enumerate().map(|(index, (policy, replicas))| {
+        let rate = move |round: &Round| round.policies[index].samples_per_s;
+        let one = (replicas > 1).then(|| index - 1);
+        let share_of_one = |one: usize| rounds.iter().map(move |r| rate(r) / r.policies[one].samples_per_s);
         PolicyMeasured {
             policy: policy.to_string(),
-            samples_per_s: median(rounds.iter().map(|round| round.policies[index].samples_per_s)),
-            share_of_bare: median(rounds.iter().map(share)),
+            replicas,
+            samples_per_s: median(rounds.iter().map(rate)),
+            share_of_bare: median(rounds.iter().map(|round| rate(round) / round.bare_samples_per_s)),
+            share_of_one_process: one.map(|one| median(share_of_one(one))),
             cpu_ms: medians(rounds.iter().map(|round| &round.policies[index].cpu_ms)),
         }
     });
@@ -231,11 +255,15 @@ fn describe(m: &ScalingMeasured) -> String {
         m.bare_samples_per_s
     );
     let line = |policy: &PolicyMeasured| {
-        let PolicyMeasured { policy, samples_per_s, share_of_bare, cpu_ms } = policy;
+        let PolicyMeasured { policy, samples_per_s, share_of_bare, share_of_one_process, cpu_ms, .. } =
+            policy;
         let cpu: Vec<String> = cpu_ms.iter().map(|(role, ms)| format!("{role} {ms:.3}")).collect();
         let (share, cpu) = (100.0 * share_of_bare, cpu.join(", "));
+        let name = policy.clone() + if share_of_one_process.is_some() { ", replicas 2" } else { "" };
+        let of_one = share_of_one_process.map(|share| format!(", {:.1} % of one process", 100.0 * share));
+        let of_one = of_one.unwrap_or_default();
         format!(
-            "{policy:<20} {samples_per_s:>9.0} samples/s  {share:>5.1} %   processor time per step: {cpu} ms"
+            "{name:<20} {samples_per_s:>9.0} samples/s  {share:>5.1} %{of_one}   processor time per step: {cpu} ms"
         )
     };
     let ddp = m.ddp.as_ref().map(|ddp| {

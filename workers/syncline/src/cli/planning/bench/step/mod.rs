@@ -23,7 +23,12 @@ use self::{
     lean::LeanStep,
     report::{Report, Round},
 };
-use super::{cluster::BenchCluster, model::BenchModel, tensor_path::TensorPath, training_step::Step};
+use super::{
+    cluster::{BenchCluster, Shards},
+    model::BenchModel,
+    tensor_path::TensorPath,
+    training_step::Step,
+};
 use crate::cli::{CliError, Failure, block_on, print, print_json, say};
 
 /// One size of step.
@@ -71,7 +76,11 @@ pub(super) fn step(args: &StepArgs) -> Result<(), Failure> {
     let runtime = Runtime::load(&syncline_kit::onnxruntime(&say)?.path)?;
     let mut clusters = Vec::with_capacity(args.shards.len());
     for &shards in &args.shards {
-        clusters.push(block_on(BenchCluster::start_training(&[1.0], args.transport, shards))?);
+        clusters.push(block_on(BenchCluster::start_training(
+            &[1.0],
+            args.transport,
+            Shards { count: shards, replicas: 1 },
+        ))?);
     }
     let cases = [(SMALL, args.rounds), (LARGE, args.rounds.div_ceil(3))];
     let wanted = |case: &Case| args.only.as_deref().is_none_or(|only| only == case.name);

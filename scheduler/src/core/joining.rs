@@ -1,0 +1,120 @@
+//! How a worker comes into a training.
+//!
+//! Where nobody is at work, it takes part at once. Where others are, it first shows that it can: it fetches the model, reads its
+//! data, pulls the parameters and computes a batch that counts nowhere. From then on others may have to wait for it. Whatever
+//! stops it before that, a file that its machine lacks or a link that is broken, costs nobody else a moment.
+
+use std::collections::BTreeMap;
+
+use super::{
+    effects::Effect,
+    inputs::WorkerInfo,
+    job::Job,
+    member::{Member, Membership, StepTimes, TimeTotals},
+    records::{Phase, Task, TaskBody},
+    stragglers::StragglerNotice,
+    worker_protocol::{TaskKey, Work},
+};
+use crate::{
+    balance::CurveFit,
+    graph::{Holder, TaskEvent, TaskId},
+    ids::Incarnation,
+    predict::IntervalEstimator,
+    samples::SampleRange,
+};
+
+impl Job {
+    /// Takes in a worker that was idle.
+    pub(super) fn join(
+        &mut self,
+        worker: Incarnation,
+        about: WorkerInfo,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let fields = vec![("worker", worker.to_string()), ("name", about.name.clone())];
+        self.event("worker_joined", now_us, fields);
+        let train = self.train();
+        let member = Member {
+            about,
+            membership: Membership::Preparing,
+            planned: 0,
+            granted: 0,
+            finished: 0,
+            reserved: Default::default(),
+            clock_base: 0,
+            batch: train.batch,
+            last_end_us: now_us,
+            interval_us: 0,
+            interval_samples: 0,
+            speed: IntervalEstimator::new(train.policy.predictor),
+            curve: train.policy.fits_curves().then(CurveFit::default),
+            step_times: StepTimes::default(),
+            straggler: None,
+            slow_told: StragglerNotice::default(),
+            spent: TimeTotals::default(),
+            newest_loss: None,
+            held_back_us: None,
+            arrivals_us: BTreeMap::new(),
+        };
+        self.members.insert(worker, member);
+        let others_are_at_work = self.state.phase == Phase::Running && self.active().next().is_some();
+        if !others_are_at_work {
+            return self.take_part(worker, now_us, effects);
+        }
+        let id = TaskId::Prepare(worker);
+        self.tasks.insert(id.clone(), Task::new(TaskBody::Prepare, 0, now_us));
+        self.apply(&id, &TaskEvent::Leased { holder: Holder::Worker(worker) }, now_us);
+        let assignment = self.assignment(&id);
+        effects.extend(assignment.map(|assignment| Effect::Assign { worker, assignment }));
+        self.member_mut(worker);
+    }
+
+    /// A worker has shown that it can run the job.
+    pub(super) fn prepared(
+        &mut self,
+        worker: Incarnation,
+        key: &TaskKey,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.apply(&key.task, &TaskEvent::Finished { attempt: key.attempt }, now_us) {
+            let fields = self.about_worker(worker);
+            self.event("worker_prepared", now_us, fields);
+            self.take_part(worker, now_us, effects);
+        }
+    }
+
+    /// From now on a worker is given iterations, and its clock counts.
+    fn take_part(&mut self, worker: Incarnation, now_us: u64, effects: &mut Vec<Effect>) {
+        self.clocks.join(worker, None);
+        let clock_base = self.clocks.get(worker).map_or(0, |clock| clock.pushes);
+        let member = self.member_mut(worker);
+        member.membership = Membership::Active;
+        member.clock_base = clock_base;
+        member.last_end_us = now_us;
+        self.clocks_changed(effects);
+    }
+
+    /// A batch as an iteration would have it, with the first samples there are.
+    pub(super) fn rehearsal(&self) -> Work {
+        let train = self.train();
+        let len = u64::from(train.batch).min(train.epoch_samples());
+        let range = SampleRange { epoch: 0, start: 0, len: u32::try_from(len).unwrap_or(train.batch) };
+        Work::Prepare { range }
+    }
+
+    /// Who takes part, and who is about to.
+    pub(super) fn present(&self) -> impl Iterator<Item = Incarnation> + '_ {
+        self.members.iter().filter(|(_, member)| member.is_present()).map(|(worker, _)| *worker)
+    }
+
+    /// Workers that nobody may wait for yet, in words; `None` if there is none.
+    pub(super) fn describe_preparing(&self) -> Option<String> {
+        let preparing = self.members.iter().filter(|(_, m)| m.membership == Membership::Preparing);
+        let names: Vec<String> = preparing.map(|(worker, _)| self.display_name(*worker)).collect();
+        (!names.is_empty()).then(|| {
+            format!("{} to fetch the model, read the data and compute a first batch", names.join(", "))
+        })
+    }
+}
