@@ -3,6 +3,7 @@
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use syncline_autodiff::{GRAD_SUFFIX, LOSS, inference_form, parse_forward, with_columns};
 use syncline_onnx::{ElementType, OnnxError, proto::TensorProto};
+use syncline_ps::checkpoint_file::is_moment;
 
 /// Why a snapshot could not be put into a model.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +45,7 @@ impl ExportError {
             Self::Model(error) => error.hint().unwrap_or("export the model again"),
             Self::Damaged { .. } => "write the snapshot again; `syncline status JOB` shows where it lies",
             Self::TrainingGraph { .. } => {
-                "put the file of the node `snapshot`, or Client::weights, into the model that the graph was made from: `syncline model export --snapshot FILE --model FILE OUT`"
+                "`syncline model export JOB OUT.safetensors` (or Client::weights) fetches what was trained; `syncline model export --snapshot OUT.safetensors --model FILE OUT.onnx` puts that into the model that the graph was made from"
             }
             Self::Misfit { .. } => "`syncline model show` shows the names and shapes of both",
         }
@@ -60,7 +61,7 @@ pub struct TrainedModel {
     pub parameters: usize,
 }
 
-/// Puts every tensor of a snapshot, which is called `source_name`, into the constant of the same name of a forward model.
+/// Puts every parameter of a snapshot or a checkpoint, which is called `source_name`, into the constant of the same name of a forward model.
 pub fn fill(model: &[u8], source_name: &str, snapshot: &[u8]) -> Result<TrainedModel, ExportError> {
     let mut model = parse_forward(model)?;
     let outputs: Vec<&str> =
@@ -75,7 +76,7 @@ pub fn fill(model: &[u8], source_name: &str, snapshot: &[u8]) -> Result<TrainedM
     })?;
     let mut constants = model.graph.iter_mut().flat_map(|graph| &mut graph.initializer).collect::<Vec<_>>();
     let mut parameters = 0;
-    for (name, view) in file.iter() {
+    for (name, view) in file.iter().filter(|(name, _)| !is_moment(name)) {
         let tensor = constants.iter_mut().find(|tensor| tensor.name == name);
         let tensor = tensor.ok_or_else(|| misfit(format!("the model has no parameter `{name}`")))?;
         if view.dtype() != Dtype::F32
@@ -122,6 +123,16 @@ mod tests {
         assert_eq!(filled.initializer[0].to_f32().unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
         filled.initializer[0] = model.initializer[0].clone();
         assert_eq!(filled, model);
+    }
+
+    #[test]
+    fn what_the_optimizer_keeps_in_a_checkpoint_is_no_part_of_the_model() {
+        let numbers = [1.0f32; 6].map(f32::to_le_bytes).concat();
+        let view = || TensorView::new(Dtype::F32, vec![2, 3], &numbers).unwrap();
+        let names = ["fc1.weight", "optimizer.first/fc1.weight", "optimizer.second/fc1.weight"];
+        let checkpoint = safetensors::serialize(names.map(|name| (name, view())), None).unwrap();
+        let filled = fill(&mlp(&[2, 3], 1).to_bytes(), "s", &checkpoint).unwrap();
+        assert_eq!(filled.parameters, 1);
     }
 
     #[test]

@@ -29,6 +29,14 @@ const ABOUT_DIGEST: &str = "syncline.checkpoint.digest";
 /// Of the entry.
 const FORMAT: u32 = 1;
 
+/// In front of the names of the optimizer's moments.
+const MOMENTS: [&str; 2] = ["optimizer.first/", "optimizer.second/"];
+
+/// Whether a tensor of a checkpoint file is the optimizer's and no parameter.
+pub fn is_moment(name: &str) -> bool {
+    MOMENTS.iter().any(|moment| name.starts_with(moment))
+}
+
 /// What a checkpoint file says beside its numbers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointAbout {

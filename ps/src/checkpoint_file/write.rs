@@ -9,7 +9,7 @@ use blake3::Hasher;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use syncline_scheduler::spec::{ElementRange, Layout, Parameter, ResumeSpec, StepRun};
 
-use super::{ABOUT, ABOUT_DIGEST, CheckpointAbout, FORMAT, Sections, digest_of};
+use super::{ABOUT, ABOUT_DIGEST, CheckpointAbout, FORMAT, MOMENTS, Sections, digest_of};
 use crate::shard::{CHUNK_ELEMENTS, CheckpointPart};
 
 /// Most characters of one run of steps in the head, as JSON.
@@ -131,10 +131,9 @@ fn header(about: &CheckpointAbout) -> io::Result<Vec<u8>> {
     let sections =
         Sections::new(0, layout, optimizer).ok_or_else(|| damaged("it has too many parameters"))?;
     let values = layout.ranges().map(|(p, range)| (p.name.clone(), p, sections.values(range)));
-    let moments = ["first", "second"].into_iter().zip(0..optimizer.moments()).flat_map(|(moment, index)| {
-        trained(layout).map(move |(p, range)| {
-            (format!("optimizer.{moment}/{}", p.name), p, sections.moment(index, range))
-        })
+    let moments = MOMENTS.into_iter().zip(0..optimizer.moments()).flat_map(|(moment, index)| {
+        trained(layout)
+            .map(move |(p, range)| (format!("{moment}{}", p.name), p, sections.moment(index, range)))
     });
     let tensors = values.chain(moments).map(|(name, parameter, piece)| {
         let info = TensorInfo {

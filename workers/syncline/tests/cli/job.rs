@@ -187,6 +187,10 @@ fn a_written_training_graph_trains_from_the_models_own_weights() {
     assert_eq!(declared.spec.train().unwrap().1.model.layout.0.len(), 4);
     let view = syncline(&["submit", &file, "--state-dir", state_dir, "--watch", "--json"]).ok().json();
     syncline(&["model", "export", "points", &path("out.onnx"), "--state-dir", state_dir]).refused(2, "E249");
+    let weights = path("trained.safetensors");
+    syncline(&["model", "export", "points", &weights, "--state-dir", state_dir]).ok();
+    let weights = syncline(&["model", "show", &weights, "--json"]).ok().json();
+    assert_eq!(weights["count"], 2 * 8 + 8 + 8 * 2 + 2);
     let accuracy = view["job"]["test_accuracy"].as_f64().unwrap();
     assert!(accuracy > 0.9, "from zeros such a network does not learn: {view:#}");
 

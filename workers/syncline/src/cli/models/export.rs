@@ -1,6 +1,6 @@
-//! `syncline model export`: trained parameters back in the user's own forward model, in the form that predicts.
+//! `syncline model export`: trained parameters back in the user's own forward model, in the form that predicts, or alone.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use syncline_rpc::status::{JobPhase, JobStatus};
 use syncline_scheduler::ids::JobId;
@@ -15,10 +15,10 @@ pub struct ExportArgs {
     /// A job that wrote a snapshot; its model and its snapshot come from the parameter server
     #[arg(value_name = "JOB", required_unless_present = "snapshot", conflicts_with = "snapshot")]
     job: Option<JobId>,
-    /// Where to write the trained model
+    /// Where to write the trained model; of a job, a name that ends with .safetensors gets what was trained alone
     #[arg(value_name = "OUT.onnx")]
     out: PathBuf,
-    /// A snapshot file instead of a job's
+    /// A file of a snapshot or a checkpoint, instead of a job
     #[arg(long, value_name = "FILE", requires = "model")]
     snapshot: Option<PathBuf>,
     /// The forward model that was trained, with --snapshot
@@ -42,27 +42,38 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
     if args.out.symlink_metadata().is_ok() && !args.force {
         return Err(Exists { path: args.out.clone() }.into());
     }
-    let (source, trained) = match (&args.job, &args.snapshot, &args.model) {
+    let wrote = match (&args.job, &args.snapshot, &args.model) {
         (Some(job), ..) => {
             let cluster = args.connection.find()?;
-            let model = block_on(async {
+            block_on(async {
                 let (client, _) = Client::connect(&cluster).await?;
-                let model = client.trained_model(job).await?;
+                let exported = export_job(&client, job, &args.out).await?;
                 warn_if_cut_short(&client.status(job).await?.job);
-                Ok(model)
-            })?;
-            (format!("job {job}"), model)
+                Ok::<_, Failure>(exported)
+            })?
         }
         (None, Some(snapshot), Some(model)) => {
             let source = snapshot.display().to_string();
             let trained = fill(&read(model)?, &source, &read(snapshot)?)?;
-            (source, trained)
+            write(&args.out, &trained.onnx)?;
+            format!("{} parameters of {source}", trained.parameters)
         }
         _ => {
             let hint = "`syncline jobs` lists the jobs";
             return Err(Failure::new(Exit::Usage, "[E500] neither a job nor a snapshot is named", hint));
         }
     };
-    write(&args.out, &trained.onnx)?;
-    print(&format!("{} parameters of {source} in {}", trained.parameters, args.out.display()))
+    print(&format!("{wrote} in {}", args.out.display()))
+}
+
+/// Writes what a job has trained, and says what that is.
+async fn export_job(client: &Client, job: &JobId, out: &Path) -> Result<String, Failure> {
+    if out.extension().is_some_and(|extension| extension == "safetensors") {
+        let weights = client.weights(job).await?;
+        write(out, weights.as_bytes())?;
+        return Ok(format!("the weights of job {job}"));
+    }
+    let trained = client.trained_model(job).await?;
+    write(out, &trained.onnx)?;
+    Ok(format!("{} parameters of job {job}", trained.parameters))
 }
