@@ -158,14 +158,14 @@ pub(crate) fn is_of_batch(emitter: &Emitter, x: &str, mean: &str, variance: &str
         let total = made_by(value, "Div").and_then(|node| made_by(&node.input[0], "ReduceSum"));
         total.map(|node| node.input[0].as_str())
     };
-    let squares = |value: &str| {
+    let square_of = |value: &str| {
         made_by(value, "Mul").filter(|node| node.input[0] == node.input[1]).map(|node| node.input[0].as_str())
     };
-    let difference = made_by(variance, "Relu").and_then(|node| made_by(&node.input[0], "Sub"));
+    let centered = mean_of(variance).and_then(square_of).and_then(|value| made_by(value, "Sub"));
     let fits = |node: &NodeProto| {
-        mean_of(&node.input[0]).and_then(squares) == Some(x) && squares(&node.input[1]) == Some(mean)
+        node.input[0] == x && made_by(&node.input[1], "Reshape").is_some_and(|node| node.input[0] == mean)
     };
-    mean_of(mean) == Some(x) && difference.is_some_and(fits)
+    mean_of(mean) == Some(x) && centered.is_some_and(fits)
 }
 
 /// Statistics of one batch, per channel.
@@ -190,22 +190,25 @@ impl Batch {
         let channels = ty.dims.get(1).and_then(Dim::fixed);
         let channels = channels.ok_or_else(|| refuse("its number of channels is not known"))?;
         let axes: Vec<i64> = (0..ty.dims.len() as i64).filter(|axis| *axis != 1).collect();
+        let column: Vec<i64> =
+            std::iter::once(channels as i64).chain(axes.iter().skip(1).map(|_| 1)).collect();
         let axes = e.ints(&axes);
         let all = e.op("Size", &[x], &[]);
         let all = e.cast(&all, ty.element);
         let channels = e.float(ty.element, channels as f64);
         let count = e.op("Div", &[&all, &channels], &[]);
-        let mut mean_of = |value: &str| {
+        let mean_of = |e: &mut Emitter, value: &str| {
             let total = e.op("ReduceSum", &[value, &axes], &[attr_int("keepdims", 0)]);
             e.op("Div", &[&total, &count], &[])
         };
-        let mean = mean_of(x);
-        let square = e.op("Mul", &[x, x], &[]);
-        let total = e.op("ReduceSum", &[&square, &axes], &[attr_int("keepdims", 0)]);
-        let power = e.op("Div", &[&total, &count], &[]);
-        let level = e.op("Mul", &[&mean, &mean], &[]);
-        let difference = e.op("Sub", &[&power, &level], &[]);
-        let variance = e.op("Relu", &[&difference], &[]);
+        let mean = mean_of(e, x);
+        // The mean of squares minus the square of the mean would be one pass less, and nothing but rounding errors where the mean
+        // is a thousand times the deviation, as that of a year or an air pressure is.
+        let column = e.ints(&column);
+        let level = e.op("Reshape", &[&mean, &column], &[]);
+        let centered = e.op("Sub", &[x, &level], &[]);
+        let square = e.op("Mul", &[&centered, &centered], &[]);
+        let variance = mean_of(e, &square);
         let one = e.float(ty.element, 1.0);
         let rest = e.op("Sub", &[&count, &one], &[]);
         let rest = e.op("Max", &[&rest, &one], &[]);
