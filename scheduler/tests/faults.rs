@@ -125,6 +125,32 @@ fn training_that_has_begun_waits_for_somebody_who_can_go_on() {
     assert!(world.hands.contains_key(&other));
 }
 
+#[test]
+fn two_workers_that_call_themselves_alike_are_both_let_go_when_both_cannot() {
+    let mut world = World::new();
+    // Containers may share host name, process id and name.
+    let (first, second, other) = (world.join(1, "alike"), world.join(2, "alike"), world.join(3, "other"));
+    world.submit(spec("job", "bsp", 30), 1);
+    world.report(first, lacks);
+    world.report(second, lacks);
+    while world.code("job") == "running" && !world.hands[&other].is_empty() {
+        world.report(other, done);
+    }
+    assert!(world.job("job").waits_for().is_none(), "{:?}", world.job("job").waits_for());
+    assert_eq!(world.job("job").counters().samples_done, 30, "nobody waits for either");
+}
+
+#[test]
+fn a_worker_that_only_runs_functions_is_nobody_who_might_still_train() {
+    let mut world = World::new();
+    let about = WorkerInfo { trains: false, name: "calls".into(), ..WorkerInfo::default() };
+    world.give(Input::WorkerJoined { worker: Incarnation(9), about });
+    let only = world.join(1, "only");
+    world.submit(spec("job", "asp", 100), 1);
+    world.report(only, lacks);
+    assert_eq!(world.code("job"), "E330");
+}
+
 fn unreached(_: &Work) -> Outcome {
     Outcome::Failed {
         code: "E410".into(),

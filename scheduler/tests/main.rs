@@ -24,6 +24,7 @@ mod stepping;
 mod task_model;
 mod training_slots;
 mod training_tasks;
+mod turns;
 mod waiting;
 mod work_in_hand;
 mod world;

@@ -81,12 +81,14 @@ fn a_worker_has_a_quarter_of_a_second_in_hand_and_not_more_than_256_steps() {
 }
 
 #[test]
-fn of_rounds_that_follow_from_no_measurement_short_ones_are_in_hand_32_at_a_time_and_fewer_for_many_workers()
-{
+fn of_rounds_that_follow_from_no_measurement_160_ms_of_short_ones_are_in_hand_at_most_32_and_fewer_for_many_workers()
+ {
     let cases = [
         ("bsp", 500, 2, 32),
-        ("bsp", 4_999, 2, 32),
-        ("bsp", 5_000, 2, 1),
+        ("bsp", 5_000, 2, 32),
+        ("bsp", 10_000, 2, 16),
+        ("bsp", 39_000, 2, 4),
+        ("bsp", 40_000, 2, 1),
         ("bsp", 500, 64, 16),
         ("lb-bsp", 500, 2, 2),
     ];

@@ -62,7 +62,7 @@ pub struct Exclusion {
 }
 
 impl WorkerInfo {
-    /// What stays the same when the worker registers again, and changes when its process is started again.
+    /// What stays the same when the worker registers again, and changes when its process is started again. Containers may share one.
     fn identity(&self) -> String {
         format!("{}/{}/{}", self.host, self.name, self.pid)
     }
@@ -83,7 +83,7 @@ impl Core {
             self.release_worker(worker, left, now_us, effects);
         }
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
-        let able = self.workers.values().any(|about| !job.excludes(about));
+        let able = self.workers.values().any(|about| about.trains && !job.excludes(about));
         // Training that has begun waits for a worker that can go on: what was trained is worth more than an early end. Its
         // weights are kept where that is in vain. So does any whose links are broken, until they are mended.
         let begun =
@@ -114,7 +114,7 @@ impl Job {
         !excluded.is_empty() && excluded.get(&about.identity()).is_some_and(|e| !e.over)
     }
 
-    /// Returns why it has to go; `None` if it was excluded already.
+    /// Returns why it has to go; `None` if it is going already.
     fn exclude(
         &mut self,
         worker: Incarnation,
@@ -122,12 +122,9 @@ impl Job {
         now_us: u64,
         effects: &mut Vec<Effect>,
     ) -> Option<String> {
-        let member = self.members.get(&worker)?;
+        // Of one that is on its way out already, another task has failed with the first: that is no further time.
+        let member = self.members.get(&worker).filter(|member| member.is_present())?;
         let (identity, about) = (member.about.identity(), member.about.clone());
-        if self.excludes(&about) {
-            // One more of the tasks that it had in hand failed with the first: that is no further time.
-            return None;
-        }
         let before = self.state.excluded.get(&identity);
         let times = before.map_or(1, |e| e.times.saturating_add(1));
         let iterations_done = self.state.counters.done;

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// A step shorter than this is shorter than a control round trip with some noise.
-pub(super) const SHORT_STEP_US: u64 = 5_000;
+const SHORT_STEP_US: u64 = 5_000;
 /// Work that a worker has in hand when nothing forbids it: it then reports many short steps at once, and nobody waits for that.
 const PIPELINE_US: u64 = 250_000;
 const PIPELINE_MAX: u64 = 256;

@@ -4,15 +4,14 @@
 //! their barriers ordered before those in front of them are over: rounds that follow from nothing measured, and
 //! supersteps for which the speeds that were measured before stand for watching.
 
-use super::{effects::Effect, granting::SHORT_STEP_US, job::Job, superstep::SuperstepPhase};
+use super::{effects::Effect, job::Job, superstep::SuperstepPhase};
 use crate::{
     ids::{Incarnation, Superstep},
     sync::{PlanningBasis, WorkerProgress, plan},
 };
 
-/// Steps that are short enough for speeds to stand for watching: several of them fit into the time for which what is
-/// decided stays decided.
-const SHORT_WATCHED_STEP_US: u64 = 40_000;
+/// Steps that are short enough: several of them fit into the time for which what is decided stays decided.
+const SHORT_STEP_US: u64 = 40_000;
 /// Work of a worker in supersteps that have not begun. Who joins comes in behind them, and who changes its speed has
 /// done them before that tells.
 const AHEAD_US: u64 = 160_000;
@@ -30,17 +29,13 @@ impl Job {
     pub(super) fn opened_ahead(&self, worker: Incarnation) -> u64 {
         let ahead = self.ahead(worker);
         let most = ITERATIONS_AHEAD.min(ENTRIES_AHEAD / self.members.len().max(1) as u64);
-        let limit_us = match self.state.policy.as_dyn().planning_basis() {
-            PlanningBasis::Watching => return ahead,
-            PlanningBasis::Nothing => SHORT_STEP_US,
-            PlanningBasis::Speeds => SHORT_WATCHED_STEP_US,
-        };
-        if most <= ahead || self.train().ahead.is_some() {
+        let watches = self.state.policy.as_dyn().planning_basis() == PlanningBasis::Watching;
+        if watches || most <= ahead || self.train().ahead.is_some() {
             return ahead;
         }
         let interval_us = self.members[&worker].interval_us;
         let are_short =
-            self.active().all(|worker| (1..limit_us).contains(&self.members[&worker].interval_us));
+            self.active().all(|worker| (1..SHORT_STEP_US).contains(&self.members[&worker].interval_us));
         if !are_short {
             return ahead;
         }
@@ -62,7 +57,7 @@ impl Job {
         let is_short = |worker| {
             let member = &self.members[&worker];
             let mean_us = member.speed.mean_us_per_sample().unwrap_or(0.0) * f64::from(member.batch);
-            (1.0..SHORT_WATCHED_STEP_US as f64).contains(&mean_us)
+            (1.0..SHORT_STEP_US as f64).contains(&mean_us)
         };
         (self.active().count() > 1 && self.active().all(is_short)).then_some(begins_us)
     }

@@ -65,6 +65,18 @@ struct ReadyClass {
     class: ClassIndex,
 }
 
+impl ReadyClass {
+    fn of(job: &TaskJob, class: ClassIndex) -> Self {
+        let priority = Reverse(job.class(class).class.rules.priority);
+        Self { priority, submitted_us: job.state.submitted_us, job: job.id.clone(), class }
+    }
+
+    /// Its place among those of other jobs. Within one job chains go on first, so that what was begun comes to its end.
+    fn turn(&self) -> (Reverse<i16>, u64, &JobId) {
+        (self.priority, self.submitted_us, &self.job)
+    }
+}
+
 /// What all workers hold, and what they are offered.
 #[derive(Debug, Clone, Default)]
 pub(in crate::core) struct TaskAssigner {
@@ -93,9 +105,7 @@ impl TaskAssigner {
     /// Takes note of what happened to a job.
     pub(super) fn take_note(&mut self, job: &mut TaskJob) {
         while let Some(class) = job.outbox.offered.pop() {
-            let priority = Reverse(job.class(class).class.rules.priority);
-            let (submitted_us, id) = (job.state.submitted_us, job.id.clone());
-            self.ready_classes.insert(ReadyClass { priority, submitted_us, job: id, class });
+            self.ready_classes.insert(ReadyClass::of(job, class));
         }
         while let Some((worker, class)) = job.outbox.freed.pop() {
             let Some(load) = self.loads.get_mut(&worker) else { continue };
@@ -222,7 +232,14 @@ impl TaskAssigner {
             (load.progress_us, load.asked_us) = (now_us, None);
         }
         let mut taker = LeaseBuilder { worker, about, slots, offered, load, orders: Vec::new(), touched };
-        taker.extend_chains(jobs);
+        let can_run = |ready: &&ReadyClass| {
+            let job = jobs.get(&ready.job).filter(|job| job.gives_out());
+            job.is_some_and(|job| about.capacity.can_run(&job.class(ready.class).class))
+        };
+        let first = self.ready_classes.iter().find(can_run);
+        let has_later_chains = taker.extend_chains(jobs, first);
+        // What waits for slots: whatever comes behind it would take each that becomes free.
+        let mut waits = None;
         let mut exhausted = Vec::new();
         // One waits for memory or a GPU here: what comes after it would take it away again and again.
         let mut is_saving = false;
@@ -241,15 +258,18 @@ impl TaskAssigner {
             }
             // A fair part of what is there: others may be just as free.
             let share = (class.ready.len() as u32).div_ceil(others);
-            taker.take_ready(job, ready.class, share);
+            let lacks_slots = taker.take_ready(job, ready.class, share);
             if job.class(ready.class).ready.is_empty() {
                 exhausted.push(ready.clone());
+            } else if lacks_slots {
+                waits = Some(ready);
+                break;
             } else {
                 is_saving |= taker.must_save_for(job.resources_of(ready.class));
             }
-            if taker.load.held >= MAX_HELD {
-                break;
-            }
+        }
+        if has_later_chains {
+            taker.extend_chains(jobs, waits);
         }
         let orders = taker.orders;
         for ready in &exhausted {
@@ -278,11 +298,11 @@ struct LeaseBuilder<'a> {
 }
 
 impl LeaseBuilder<'_> {
-    /// Takes up to `share` ready tasks of a class, and what follows each in a chain.
-    fn take_ready(&mut self, job: &mut TaskJob, class: ClassIndex, share: u32) {
+    /// Takes up to `share` ready tasks of a class, and what follows each in a chain. Whether it takes no more for want of slots.
+    fn take_ready(&mut self, job: &mut TaskJob, class: ClassIndex, share: u32) -> bool {
         let mut taken = 0;
         while taken < share && self.room(job, class) > 0 {
-            let Some(Reverse(task)) = job.class_mut(class).ready.pop() else { return };
+            let Some(Reverse(task)) = job.class_mut(class).ready.pop() else { return false };
             if job.graph.state(task) != TaskState::Ready {
                 continue;
             }
@@ -290,7 +310,7 @@ impl LeaseBuilder<'_> {
             let suspect = job.faults.get(&task).is_some_and(|faults| faults.crashes > 0);
             if suspect && self.load.held_slots >= self.slots {
                 job.class_mut(class).ready.push(Reverse(task));
-                return;
+                return true;
             }
             self.lease(job, task);
             taken += 1;
@@ -298,18 +318,29 @@ impl LeaseBuilder<'_> {
                 self.follow_chain(job, task);
             }
         }
+        taken < share && self.slot_room(job, class) == 0
     }
 
-    /// Leases what could not be leased ahead before.
-    fn extend_chains(&mut self, jobs: &mut BTreeMap<JobId, TaskJob>) {
+    /// Leases what could not be leased ahead before, unless it comes behind the job of `first`: whether some does.
+    fn extend_chains(&mut self, jobs: &mut BTreeMap<JobId, TaskJob>, first: Option<&ReadyClass>) -> bool {
+        let mut left = false;
         for _ in 0..self.load.chain_ends.len() {
-            let Some((id, task)) = self.load.chain_ends.pop_front() else { return };
+            let Some((id, task)) = self.load.chain_ends.pop_front() else { break };
             let _handling = Handling(&id);
             let Some(job) = jobs.get_mut(&id).filter(|job| job.gives_out()) else { continue };
-            if job.leases.get(&self.worker).is_some_and(|tasks| tasks.contains(&task)) {
+            if !job.leases.get(&self.worker).is_some_and(|tasks| tasks.contains(&task)) {
+                continue;
+            }
+            let next =
+                job.graph.only_follower(task).map(|next| ReadyClass::of(job, job.graph.slot(next).class));
+            if first.zip(next).is_some_and(|(first, next)| first.turn() < next.turn()) {
+                self.load.chain_ends.push_back((job.id.clone(), task));
+                left = true;
+            } else {
                 self.follow_chain(job, task);
             }
         }
+        left
     }
 
     /// Leases ahead what follows a leased task as the only one and waits for nothing else, and what follows that.
@@ -332,11 +363,15 @@ impl LeaseBuilder<'_> {
         }
     }
 
-    fn room(&self, job: &TaskJob, class: ClassIndex) -> u32 {
+    /// How many more of a class it takes as far as its slots go.
+    fn slot_room(&self, job: &TaskJob, class: ClassIndex) -> u32 {
         let class = job.class(class);
-        let needs = &class.class.rules.needs;
-        let room = self.load.room(self.slots, needs.slots, class.mean_run_us);
-        let each = &needs.resources;
+        self.load.room(self.slots, class.class.rules.needs.slots, class.mean_run_us)
+    }
+
+    fn room(&self, job: &TaskJob, class: ClassIndex) -> u32 {
+        let room = self.slot_room(job, class);
+        let each = &job.class(class).class.rules.needs.resources;
         if each.is_none() { room } else { room.min(self.offered.minus(&self.load.taken).fits(each)) }
     }
 
