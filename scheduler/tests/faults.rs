@@ -8,7 +8,7 @@ use syncline_scheduler::{
     },
     ids::{Generation, Incarnation, JobId, ShardIndex},
     sim::{graph_submission, new_task, training, training_job},
-    spec::{JobSpec, Node, NodeKind},
+    spec::{JobSpec, Node, NodeKind, TrainSpec},
     tasks::{Capacity, FunctionId, TaskClass, TaskQuery, TaskState},
 };
 
@@ -138,6 +138,26 @@ fn two_workers_that_call_themselves_alike_are_both_let_go_when_both_cannot() {
     }
     assert!(world.job("job").waits_for().is_none(), "{:?}", world.job("job").waits_for());
     assert_eq!(world.job("job").counters().samples_done, 30, "nobody waits for either");
+}
+
+#[test]
+fn a_job_that_needs_two_workers_is_overtaken_for_a_minute_and_not_for_ever() {
+    for (waited_s, begins) in [(59, false), (60, true)] {
+        let mut world = World::new();
+        let workers = [world.join(1, "a"), world.join(2, "b")];
+        let small = |n: u32| {
+            let train = TrainSpec { max_workers: 1, ..training("asp".parse().unwrap(), 1, 1) };
+            JobSpec { id: id(&format!("small-{n}")), ..training_job(train) }
+        };
+        (0..2).for_each(|n| drop(world.submit(small(n), n)));
+        let train = TrainSpec { min_workers: 2, ..training("bsp".parse().unwrap(), 10, 1) };
+        world.submit(JobSpec { id: id("pair"), ..training_job(train) }, 7);
+        world.now_us += waited_s * 1_000_000;
+        (2..4).for_each(|n| drop(world.submit(small(n), n)));
+        // One of the first two ends, and then the other one.
+        workers.iter().for_each(|worker| drop(world.report(*worker, done)));
+        assert_eq!(world.code("pair") == "running", begins, "after {waited_s} s");
+    }
 }
 
 #[test]

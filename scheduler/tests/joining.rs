@@ -1,7 +1,7 @@
 //! A worker that joins a training at work shows first that it can run it; nobody waits for it before that.
 
 use syncline_scheduler::{
-    core::{Blame, Core, Effect, Input, Job, Membership, Outcome, StoredJob, Work},
+    core::{Blame, Cancellation, Core, Effect, Input, Job, Membership, Outcome, StoredJob, Work},
     graph::{TaskId, TrainingTaskState},
     ids::Incarnation,
     sim::{training, training_job},
@@ -68,6 +68,8 @@ fn a_training_ends_without_a_worker_that_still_prepares_itself() {
         effects = world.report(first, done);
     }
     assert_eq!(world.code("job"), "done");
+    let dismissed = |e: &Effect| matches!(e, Effect::DismissWorker { worker, .. } if *worker == second);
+    assert!(effects.iter().any(dismissed), "{effects:?}");
     let gives_up = |e: &Effect| matches!(e, Effect::Revoke { worker, key } if *worker == second && key.task == TaskId::Prepare(second));
     assert!(effects.iter().any(gives_up), "{effects:?}");
 }
@@ -121,4 +123,25 @@ fn an_engine_that_comes_back_asks_again_for_what_a_worker_prepares() {
     let effects = Core::new(1).restore(Job::load(&stored).unwrap());
     let again = |e: &Effect| matches!(e, Effect::Assign { worker, assignment } if *worker == second && matches!(assignment.work, Work::Prepare { .. }));
     assert!(effects.iter().any(again), "{effects:?}");
+}
+
+#[test]
+fn the_next_job_gets_a_worker_that_prepares_itself_for_an_ended_one_only_when_that_is_over() {
+    for pauses in [false, true] {
+        let (mut world, first, second) = joined("bsp", 40);
+        if pauses {
+            world.give(Input::Pause { job: id("job"), paused: true });
+            world.report(first, done);
+        } else {
+            let cancellation = Cancellation { job: id("job"), reason: String::new(), grace_ms: 0 };
+            world.give(Input::Cancel(cancellation));
+        }
+        let first = if pauses { world.join(11, "first") } else { first };
+        world.hands.clear();
+        world.submit(JobSpec { id: id("next"), ..spec("bsp", 40) }, 2);
+        assert!(world.hands.contains_key(&first) && !world.hands.contains_key(&second), "{pauses}");
+        // It has come to an end with the other job, or gave up.
+        let again = world.join(12, "second");
+        assert!(prepares(&world, again), "{pauses}");
+    }
 }

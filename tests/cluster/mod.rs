@@ -106,6 +106,11 @@ impl Process {
         send_signal(self.0.id(), name);
     }
 
+    /// Waits until it has ended.
+    pub fn wait(&mut self) {
+        self.0.wait().unwrap();
+    }
+
     pub fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();

@@ -152,3 +152,17 @@ async fn the_job_outlives_a_redis_that_goes_away_and_comes_back() {
     assert_eq!(number(&summary, "iterations_torn"), 0);
     assert!(counts.iter().all(|&n| n == done), "{done} done, weights from {:?}", counts.iter().min());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_stops_while_redis_stands_still_is_waited_for_by_nobody() {
+    let mut cluster = Cluster::start(1, 2, "--step-ms 3 --slowdown 1").await;
+    let job = submit(&cluster, "left", "bsp", 2).await;
+    cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 4 && number(s, "workers") == 2).await;
+    let mut worker = cluster.workers.remove(0);
+    cluster.restart_redis(|_| {
+        worker.signal("TERM");
+        worker.wait();
+    });
+    let summary = cluster.until_over(&job).await;
+    assert_eq!((summary["state"].as_str(), number(&summary, "epochs_complete")), ("done", 2), "{summary:?}");
+}

@@ -86,6 +86,8 @@ async fn who_knows_the_standby_alone_is_led_to_the_leader_and_finds_it_when_the_
     assert!(!said.contains("syncline worker"), "{said}");
     // Whoever names both gets an answer, in whatever order.
     for engines in [&cluster.engines, &format!("{standby},{leader}")] {
+        let said = text(&cluster.ask(engines, "delete nothing"));
+        assert!(said.contains("E131"), "a standby that answered first has deleted nothing: {said}");
         let said = text(&cluster.ask(engines, "doctor"));
         assert!(said.contains("on standby") && said.contains("ok    shards        1 of 1"), "{said}");
         assert!(text(&cluster.ask(engines, "status seen")).contains("seen (done)"), "{engines}");

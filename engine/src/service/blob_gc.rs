@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use syncline_rpc::{Collected, EngineFault, ShardClient, within};
 use syncline_scheduler::{
     core::{Job, StoredGraph, StoredJob},
-    ids::ShardIndex,
+    ids::{JobId, ShardIndex},
 };
 use tokio::time::sleep;
 use tracing::{info, warn};
@@ -36,7 +36,8 @@ pub(super) async fn collect_blobs(
     dispatcher: &EffectDispatcher,
     older_than: Duration,
 ) -> Result<Collected, EngineFault> {
-    let named: Vec<String> = referenced_blobs(store).await?.into_iter().collect();
+    let known = dispatcher.listed();
+    let named: Vec<String> = referenced_blobs(store, known).await?.into_iter().collect();
     let mut all = Collected::default();
     for shard in dispatcher.shards.indices() {
         let (keep, epoch) = (named.clone(), dispatcher.epoch);
@@ -71,16 +72,24 @@ async fn collect_on_standby(
     }
 }
 
-/// Every blob that some job names. A job that cannot be read may name any: then nothing is removed.
-async fn referenced_blobs(store: &RedisStore) -> Result<BTreeSet<String>, EngineFault> {
+/// Every blob that some job names. A job that cannot be read may name any, and so may one of those that are `known` here and that
+/// Redis has lost, until it is written again: then nothing is removed.
+async fn referenced_blobs(store: &RedisStore, known: Vec<JobId>) -> Result<BTreeSet<String>, EngineFault> {
     let mut named = BTreeSet::new();
-    for id in store.jobs().await.map_err(store_fault)? {
+    let known: BTreeSet<JobId> = known.into_iter().collect();
+    let listed = store.jobs().await.map_err(store_fault)?;
+    for id in known.iter().chain(listed.iter().filter(|id| !known.contains(*id))) {
+        let id = id.clone();
         let stored = match store.read(&id).await {
             Err(error) if error.is_of_keys() => {
                 return Err(EngineFault::Unreadable { job: id, cause: error.to_string() });
             }
             read => read.map_err(store_fault)?,
         };
+        if stored.spec.is_empty() && known.contains(&id) {
+            let cause = "Redis has lost it; it is written again soon".to_owned();
+            return Err(EngineFault::Unreadable { job: id, cause });
+        }
         if stored.spec.is_empty() {
             // Listed without keys: it has expired, or is about to be written and its blobs are young.
             continue;

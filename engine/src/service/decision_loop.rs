@@ -18,15 +18,16 @@ use super::{
     dispatcher::EffectDispatcher,
     job_log::log_commit,
     last_commit::LastCommit,
-    message::{Message, general_tasks},
+    message::{Message, places},
     queue::DecisionInbox,
 };
 use crate::store::RedisStore;
 
 /// Inputs handled in one turn, and thereby in one commit per job.
 const INPUTS_PER_TURN: usize = 256;
-/// General tasks after which no further input is handled in the same turn: workers wait for its commit.
-const TASKS_PER_TURN: usize = 8_192;
+/// General tasks, and KiB of values, after which no further input is handled in the same turn: workers wait for its commit, for which
+/// Redis has seconds.
+const PLACES_PER_TURN: usize = 8_192;
 
 /// Why the loop ended.
 #[derive(Debug)]
@@ -76,8 +77,8 @@ impl DecisionLoop {
     pub(super) async fn turn(&mut self, waiting: &mut VecDeque<Message>) -> Result<(), LoopEnd> {
         let mut effects: Vec<Effect> = Vec::new();
         let (mut answers, mut looks) = (Vec::new(), Vec::new());
-        let mut tasks = 0;
-        while tasks < TASKS_PER_TURN
+        let mut taken = 0;
+        while taken < PLACES_PER_TURN
             && let Some(message) = waiting.pop_front()
         {
             let (input, reply) = match message {
@@ -89,7 +90,7 @@ impl DecisionLoop {
                 }
                 Message::Deposed => return Err(LoopEnd::Deposed),
             };
-            tasks += general_tasks(&input);
+            taken += places(&input);
             let answer = match self.handle_if_damaged(&input).await? {
                 Some(answer) => answer,
                 None => self.handle(input, &mut effects).await,

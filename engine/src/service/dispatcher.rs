@@ -180,9 +180,11 @@ impl EffectDispatcher {
     ) {
         let handle = tokio::spawn(work).abort_handle();
         let mut running = lock(&self.running);
-        let handles = running.entry((job.clone(), generation)).or_default();
-        handles.retain(|h| !h.is_finished());
-        handles.push(handle);
+        running.retain(|_, handles| {
+            handles.retain(|handle| !handle.is_finished());
+            !handles.is_empty()
+        });
+        running.entry((job.clone(), generation)).or_default().push(handle);
     }
 
     /// Aborts everything that was started for one generation of a job.

@@ -4,6 +4,7 @@ use syncline_rpc::EngineFault;
 use syncline_scheduler::{
     core::{Core, Input},
     ids::JobId,
+    tasks::{Arg, NewTask, Outcome, TaskEnd, Value},
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -36,12 +37,68 @@ pub(super) fn submitted(input: &Input) -> Option<(&JobId, bool)> {
     }
 }
 
-/// How many general tasks an input is about.
-pub(super) fn general_tasks(input: &Input) -> usize {
+/// Bytes of values that count like a general task.
+const BYTES_PER_PLACE: usize = 1 << 10;
+
+/// What an input brings into a commit and into the queue: each general task counts one, those included that others add, and so does each
+/// KiB of values.
+pub(super) fn places(input: &Input) -> usize {
     match input {
-        Input::TasksEnded { groups, .. } => groups.iter().map(|group| group.ended.len()).sum(),
-        Input::SubmitGraph(submission) => submission.spec.tasks.len(),
-        Input::ExtendGraph { tasks, .. } => tasks.len(),
+        Input::TasksEnded { groups, .. } => {
+            groups.iter().flat_map(|group| &group.ended).map(places_of_end).sum()
+        }
+        Input::SubmitGraph(submission) => places_of_tasks(&submission.spec.tasks),
+        Input::ExtendGraph { tasks, .. } => places_of_tasks(tasks),
         _ => 0,
+    }
+}
+
+fn places_of_end(end: &TaskEnd) -> usize {
+    1 + match &end.outcome {
+        Outcome::Value(value) => value.inline_bytes() / BYTES_PER_PLACE,
+        Outcome::Spawned(spawned) => {
+            let bytes = spawned.value.as_ref().map_or(0, Value::inline_bytes);
+            places_of_tasks(&spawned.tasks) + bytes / BYTES_PER_PLACE
+        }
+        Outcome::Skipped | Outcome::Stopped | Outcome::NotBegun | Outcome::Failed(_) => 0,
+    }
+}
+
+fn places_of_tasks(tasks: &[NewTask]) -> usize {
+    let bytes = |arg: &Arg| if let Arg::Value(value) = arg { value.len() } else { 0 };
+    tasks.iter().map(|task| 1 + task.args.iter().map(bytes).sum::<usize>() / BYTES_PER_PLACE).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_scheduler::{
+        ids::Incarnation,
+        sim::{new_task, task_end, tasks_ended},
+        tasks::Spawned,
+    };
+
+    use super::*;
+
+    #[test]
+    fn what_a_task_adds_and_what_it_gives_takes_room_as_well() {
+        let with_argument = NewTask { args: vec![Arg::Value(vec![0; 3 << 10].into())], ..new_task(0) };
+        let spawned = |value| {
+            let tasks = vec![new_task(0), with_argument.clone()];
+            Outcome::Spawned(Box::new(Spawned { classes: Vec::new(), tasks, value }))
+        };
+        let value = |bytes: usize| Value::Inline(vec![0; bytes].into());
+        #[rustfmt::skip]
+        let cases = [
+            (Outcome::Skipped,                  1),
+            (Outcome::Value(value(1_023)),      1),
+            (Outcome::Value(value(64 << 10)),  65),
+            (spawned(Err(0)),                   6),
+            (spawned(Ok(value(2 << 10))),       8),
+        ];
+        for (outcome, want) in cases {
+            let ended = vec![task_end(0, 1, outcome)];
+            assert_eq!(places(&tasks_ended(Incarnation(1), &"job".parse().unwrap(), 1, ended)), want);
+        }
+        assert_eq!(places(&Input::Tick), 0);
     }
 }

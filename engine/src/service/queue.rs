@@ -11,9 +11,9 @@ use tokio::sync::{
     oneshot,
 };
 
-use super::message::{Message, general_tasks};
+use super::message::{Message, places};
 
-/// Requests of callers that may wait for the loop at the same time; each general task that one brings counts as one more.
+/// Requests of callers that may wait for the loop at the same time; each general task and each KiB of values that one brings counts as one more.
 /// Ten times what a client sends as one part of a graph; a request that brings more waits until it is alone.
 const MAX_WAITING: u32 = 1 << 18;
 
@@ -46,8 +46,8 @@ impl DecisionQueue {
         &self,
         input: Input,
     ) -> Result<oneshot::Receiver<Result<(), EngineFault>>, EngineFault> {
-        let places = u32::try_from(general_tasks(&input)).unwrap_or(u32::MAX).saturating_add(1);
-        let room = self.room(places.min(MAX_WAITING)).await?;
+        let wanted = u32::try_from(places(&input)).unwrap_or(u32::MAX).saturating_add(1);
+        let room = self.room(wanted.min(MAX_WAITING)).await?;
         let (reply, outcome) = oneshot::channel();
         self.sender.send(Message::Request { input, reply, _room: room }).map_err(ended)?;
         Ok(outcome)

@@ -186,7 +186,10 @@ impl WorkerService for WorkerHandler {
     async fn leave(self, _: Context, who: WorkerKey, begun: Vec<Attempts>) -> Result<(), EngineFault> {
         let dispatcher = self.context.dispatcher()?;
         let worker = self.identify(who, &dispatcher.sessions)?;
+        // Also while Redis takes no writes: nobody would say so again of a worker whose session is closed.
+        dispatcher.try_send(Input::WorkerLeft { worker, begun })?;
         dispatcher.sessions.close(worker);
-        self.context.commit_input(Input::WorkerLeft { worker, begun }).await.map(drop)
+        // The answer to a question that comes behind it says that it is committed.
+        self.context.query(|_| ()).await
     }
 }

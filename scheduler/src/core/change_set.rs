@@ -38,7 +38,8 @@ pub(super) struct MetricsWindow {
 impl MetricsWindow {
     pub(super) fn add(&mut self, it: &Iterated, samples: u64) {
         self.iterations += 1;
-        if !it.skipped {
+        // Where no label counts there is no loss.
+        if !it.skipped && !it.loss.is_nan() {
             self.loss_sum += f64::from(it.loss) * samples as f64;
             self.loss_samples += samples;
         }
@@ -67,9 +68,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_iteration_that_was_skipped_adds_its_time_and_not_its_loss() {
+    fn an_iteration_that_was_skipped_or_had_no_label_adds_its_time_and_not_its_loss() {
         let mut window = MetricsWindow::default();
-        for (loss, skipped) in [(2.0, false), (f32::NAN, true), (4.0, false)] {
+        for (loss, skipped) in [(2.0, false), (f32::NAN, true), (f32::NAN, false), (4.0, false)] {
             window.add(&Iterated { loss, skipped, compute_us: 10, ..Iterated::default() }, 8);
         }
         assert_eq!((window.loss_sum, window.loss_samples), (48.0, 16));

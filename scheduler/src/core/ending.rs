@@ -65,6 +65,7 @@ impl Job {
     /// no snapshot are written first, unless a part of them is lost.
     pub(super) fn end(&mut self, phase: Phase, now_us: u64, effects: &mut Vec<Effect>) {
         self.state.loss = self.loss();
+        self.dismiss_preparing(effects);
         self.revoke_all(effects);
         self.record_all_barriers();
         let open: Vec<TaskId> =

@@ -99,7 +99,7 @@ impl Core {
     /// Ends exclusions whose time is over; whether there were any.
     pub(super) fn end_exclusions(&mut self, now_us: u64) -> bool {
         let mut any = false;
-        for (id, job) in self.jobs.iter_mut().filter(|(_, j)| !j.state.phase.is_over()) {
+        for (id, job) in self.jobs.live_mut().filter(|(_, j)| !j.state.phase.is_over()) {
             let _handling = Handling(id);
             any |= job.end_exclusions(now_us);
         }

@@ -175,6 +175,11 @@ impl Job {
                     }
                 });
             }
+            (TaskId::Prepare(_), Holder::Worker(worker)) => reasons.push(format!(
+                "{} fetches the model, reads the data and computes a first batch, for {} s by now; nobody waits for it",
+                self.display_name(worker),
+                (now_us / 1000).saturating_sub(task.created_ms) / 1000
+            )),
             (_, Holder::Worker(worker)) => {
                 reasons.push(format!("{} has it in hand", self.display_name(worker)))
             }

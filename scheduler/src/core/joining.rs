@@ -109,10 +109,22 @@ impl Job {
         self.members.iter().filter(|(_, member)| member.is_present()).map(|(worker, _)| *worker)
     }
 
+    /// Who still prepares itself for a job that ends may do so for a while: it is free for another one when it registers again.
+    pub(super) fn dismiss_preparing(&mut self, effects: &mut Vec<Effect>) {
+        for worker in self.preparing().collect::<Vec<_>>() {
+            let reason = format!("job {} ended while it prepared itself for it", self.id());
+            self.member_mut(worker).membership = Membership::Gone;
+            effects.push(Effect::DismissWorker { worker, reason });
+        }
+    }
+
+    pub(super) fn preparing(&self) -> impl Iterator<Item = Incarnation> + '_ {
+        self.members.iter().filter(|(_, m)| m.membership == Membership::Preparing).map(|(worker, _)| *worker)
+    }
+
     /// Workers that nobody may wait for yet, in words; `None` if there is none.
     pub(super) fn describe_preparing(&self) -> Option<String> {
-        let preparing = self.members.iter().filter(|(_, m)| m.membership == Membership::Preparing);
-        let names: Vec<String> = preparing.map(|(worker, _)| self.display_name(*worker)).collect();
+        let names: Vec<String> = self.preparing().map(|worker| self.display_name(worker)).collect();
         (!names.is_empty()).then(|| {
             format!("{} to fetch the model, read the data and compute a first batch", names.join(", "))
         })

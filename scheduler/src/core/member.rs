@@ -148,8 +148,8 @@ impl Member {
         self.last_end_us = end_us;
         self.interval_us = it.busy_us();
         self.interval_samples = samples;
-        if !it.skipped {
-            self.newest_loss = it.loss.is_finite().then_some((it.loss, samples));
+        if !it.skipped && it.loss.is_finite() {
+            self.newest_loss = Some((it.loss, samples));
         }
         let (cpu_load, memory_load) = (it.cpu_load, it.memory_load);
         self.speed.observe(&Measurement { interval_us: it.busy_us(), samples, cpu_load, memory_load });

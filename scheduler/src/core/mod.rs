@@ -45,6 +45,7 @@ mod summary;
 mod superstep;
 mod tasks;
 mod training_slots;
+mod trainings;
 mod worker_protocol;
 
 pub use checkpoints::Checkpoints;

@@ -39,7 +39,7 @@ impl Core {
     /// Lets the workers of paused trainings go that have done what they were given: the seal of the shards holds for what they
     /// did before.
     pub(super) fn release_paused(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
-        let released: Vec<Incarnation> = self.jobs.values().flat_map(Job::released).collect();
+        let released: Vec<Incarnation> = self.jobs.live().flat_map(Job::released).collect();
         for worker in released {
             self.release_worker(worker, "its job is paused".to_owned(), now_us, effects);
         }
@@ -59,13 +59,14 @@ impl Job {
         self.changes.job_state = true;
     }
 
-    /// Workers that a pause lets go.
+    /// Workers that a pause lets go: who prepares itself at once, the others when they have done what they were given.
     fn released(&self) -> Vec<Incarnation> {
         // The shards copy what is at rest before anybody is sealed.
         let copied = !self.state.checkpoints.rests();
         let rests = copied && self.state.paused && self.state.phase == Phase::Running && self.is_at_rest();
         let free = |worker: &Incarnation| rests && self.leased_to(*worker).is_empty();
-        self.active().filter(free).collect()
+        let preparing = self.preparing().filter(|_| self.state.paused);
+        self.active().filter(free).chain(preparing).collect()
     }
 
     /// Since when its time in the queue counts.

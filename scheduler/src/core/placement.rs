@@ -15,6 +15,9 @@ use super::{
 };
 use crate::ids::{Incarnation, JobId};
 
+/// A job that needs several workers at once is overtaken by jobs that need fewer for so long.
+const OVERTAKEN_US: u64 = 60_000_000;
+
 impl Core {
     /// Whether a worker could train and serves no job.
     fn is_idle(&self, worker: Incarnation) -> bool {
@@ -22,7 +25,7 @@ impl Core {
             return false;
         }
         let serves = |job: &Job| job.members.get(&worker).is_some_and(|m| !m.is_gone());
-        !self.jobs.values().any(|job| !job.state.phase.is_over() && serves(job))
+        !self.jobs.live().any(|job| !job.state.phase.is_over() && serves(job))
     }
 
     /// Takes in a worker, which is idle unless it serves a job already.
@@ -73,9 +76,11 @@ impl Core {
             let task = j.state.trains_for.as_ref().map_or(0, |of| of.task);
             (j.state.submitted_us, task, j.id().clone())
         };
-        let open = self.jobs.values().filter(|j| !j.state.phase.is_over());
+        let open = self.jobs.live().filter(|j| !j.state.phase.is_over());
         let mut order: Vec<(u64, u32, JobId)> = open.map(place).collect();
         order.sort();
+        // Without those that are kept for a job that has waited long.
+        let mut free = self.idle.clone();
         for (_, _, id) in &order {
             let _handling = Handling(id);
             if self.is_held_back(id) {
@@ -87,18 +92,19 @@ impl Core {
             let present = job.present().count();
             let queued = job.state.phase == Phase::Queued;
             let wanted = most.saturating_sub(present);
-            if wanted == 0
-                || queued && self.idle.len() < least
-                || job.state.trained_us.is_some() && present > 0
-            {
+            if wanted == 0 || job.state.trained_us.is_some() && present > 0 {
                 continue;
             }
-            let mut able = job.idle_workers(&self.workers, &self.idle, &self.training_slots);
+            let mut able = job.idle_workers(&self.workers, &free, &self.training_slots);
             able.truncate(wanted);
             if queued && able.len() < least {
+                if job.may_be_kept_for(&self.workers, now_us) {
+                    able.iter().for_each(|worker| drop(free.remove(worker)));
+                }
                 continue;
             }
             for worker in able {
+                free.remove(&worker);
                 self.idle.remove(&worker);
                 let about = self.workers.get(&worker).cloned().unwrap_or_default();
                 job.join(worker, about, now_us, effects);
@@ -184,7 +190,7 @@ impl Core {
                 !job.state.phase.is_over() && job.members.iter().any(serves)
             };
             let jobs: Vec<String> =
-                self.jobs.values().filter(has_some).map(|job| format!("`{}`", job.id())).collect();
+                self.jobs.live().filter(has_some).map(|job| format!("`{}`", job.id())).collect();
             text.push_str(&format!(", {} serve {}", all - idle, jobs.join(", ")));
         }
         text
@@ -209,6 +215,17 @@ impl Job {
             self.present().map(|worker| self.members[&worker].about.process).collect();
         joinable.retain(|(_, _, process)| *process == 0 || processes.insert(*process));
         joinable.into_iter().map(|(_, worker, _)| worker).collect()
+    }
+
+    /// Whether idle workers wait for it until it has all of its `min_workers`: jobs that need fewer would overtake it for ever. Not
+    /// where there are not so many at all.
+    fn may_be_kept_for(&self, workers: &BTreeMap<Incarnation, WorkerInfo>, now_us: u64) -> bool {
+        let able = workers.iter().filter(|(_, about)| about.trains && !self.excludes(about));
+        let processes =
+            able.map(|(worker, about)| (about.process, if about.process == 0 { worker.0 } else { 0 }));
+        let there = processes.collect::<BTreeSet<_>>().len();
+        now_us.saturating_sub(self.queued_since_us()) >= OVERTAKEN_US
+            && there >= self.train().min_workers as usize
     }
 
     /// Notes in words what the job waits for.

@@ -99,7 +99,7 @@ impl Job {
         self.slowest_moved(before, now_us);
         self.state.counters.max_lead = self.state.counters.max_lead.max(it.lead);
         self.state.counters.skipped += u64::from(it.skipped);
-        if !it.skipped {
+        if !it.skipped && !it.loss.is_nan() {
             self.state.loss = Some(it.loss);
         }
         self.member_mut(worker).observe(it, range.len, end_us);

@@ -15,6 +15,7 @@ use super::{
     shard_protocol::HeldJob,
     tasks::{TaskAssigner, TaskJob},
     training_slots::TrainingSlots,
+    trainings::Trainings,
     worker_protocol::TaskReport,
 };
 use crate::ids::{Generation, Incarnation, JobId, ShardIndex};
@@ -27,7 +28,7 @@ pub(super) const SHARD_LOST: &str = "E220";
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Core {
     pub(super) shards: u32,
-    pub(super) jobs: BTreeMap<JobId, Job>,
+    pub(super) jobs: Trainings,
     pub(super) workers: BTreeMap<Incarnation, WorkerInfo>,
     pub(super) training_slots: TrainingSlots,
     /// Workers that serve no job.
@@ -80,6 +81,7 @@ impl Core {
         loop {
             // A training that ends may let others begin, and with new jobs workers are placed.
             place |= self.advance_trainings(now_us, &mut effects);
+            self.forget_dismissed(seen, now_us, &mut effects);
             if frees_workers(&effects[seen..]) {
                 self.find_idle_workers();
                 place = true;
@@ -90,7 +92,7 @@ impl Core {
                 self.assign_workers(now_us, &mut effects);
             }
             seen = effects.len();
-            for (id, job) in &mut self.jobs {
+            for (id, job) in self.jobs.live_mut() {
                 let _handling = Handling(id);
                 job.advance(now_us, &mut effects);
             }
@@ -185,11 +187,26 @@ impl Core {
         effects: &mut Vec<Effect>,
     ) {
         self.forget_worker(worker);
-        for (id, job) in self.jobs.iter_mut().filter(|(_, j)| !j.state.phase.is_over()) {
+        for (id, job) in self.jobs.live_mut().filter(|(_, j)| !j.state.phase.is_over()) {
             let _handling = Handling(id);
             job.worker_gone(worker, reason, now_us, effects);
         }
         self.tasks_worker_gone(worker, now_us, effects);
+    }
+
+    /// Workers that a job has dismissed when it ended are gone until they register again.
+    fn forget_dismissed(&mut self, from: usize, now_us: u64, effects: &mut Vec<Effect>) {
+        let dismissed: Vec<(Incarnation, String)> = effects[from..]
+            .iter()
+            .filter_map(|effect| match effect {
+                Effect::DismissWorker { worker, reason } => Some((*worker, reason.clone())),
+                _ => None,
+            })
+            .filter(|(worker, _)| self.workers.contains_key(worker))
+            .collect();
+        for (worker, reason) in dismissed {
+            self.worker_gone(worker, &reason, now_us, effects);
+        }
     }
 
     fn take_report(
@@ -211,7 +228,7 @@ impl Core {
     }
 
     fn tick(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
-        for (id, job) in self.jobs.iter_mut().filter(|(_, j)| j.state.phase == Phase::Running) {
+        for (id, job) in self.jobs.live_mut().filter(|(_, j)| j.state.phase == Phase::Running) {
             let _handling = Handling(id);
             job.tick(now_us, effects);
         }
@@ -221,7 +238,7 @@ impl Core {
 
     fn shard_lost(&mut self, shard: ShardIndex, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
         let opened = |j: &Job| matches!(j.state.phase, Phase::Opening | Phase::Running);
-        for (id, job) in self.jobs.iter_mut().filter(|(_, job)| opened(job)) {
+        for (id, job) in self.jobs.live_mut().filter(|(_, job)| opened(job)) {
             let _handling = Handling(id);
             job.shard_gone(shard, reason, now_us, effects);
         }
@@ -229,7 +246,7 @@ impl Core {
 
     /// Another process serves a shard: those that read of a job's history see why it paused.
     fn shard_taken_over(&mut self, shard: ShardIndex, address: &str, now_us: u64) {
-        for job in self.jobs.values_mut().filter(|j| j.state.phase == Phase::Running) {
+        for (_, job) in self.jobs.live_mut().filter(|(_, j)| j.state.phase == Phase::Running) {
             let fields = vec![("shard", shard.to_string()), ("address", address.to_owned())];
             job.event("shard_taken_over", now_us, fields);
         }
@@ -253,7 +270,7 @@ impl Core {
                 effects.push(Effect::CloseShards { job, generation, keep: false });
             }
         }
-        for (id, job) in &mut self.jobs {
+        for (id, job) in self.jobs.live_mut() {
             let _handling = Handling(id);
             let opened_us = job.state.opened_us.or(job.state.started_us);
             let opened_before = opened_us.is_some_and(|opened_us| opened_us < asked_us);
@@ -292,12 +309,13 @@ impl Core {
     pub fn take_commits(&mut self, now_us: u64) -> Commits {
         let gone = self.deleted.drain(..).map(|id| (id, Commit { gone: true, ..Commit::default() }));
         let mut commits: Commits = gone.collect();
-        let changed = self.jobs.iter_mut().filter_map(|(id, job)| {
+        let changed = self.jobs.live_mut().filter_map(|(id, job)| {
             let _handling = Handling(id);
             Some((id.clone(), job.take_commit(now_us)?))
         });
         // A job that took the place of one that was deleted in the same turn begins with nothing anyway.
         commits.extend(changed);
+        self.jobs.settle();
         for id in mem::take(&mut self.changed_tasks) {
             let handling = Handling(&id);
             let commit = self.task_jobs.get_mut(&id).and_then(TaskJob::take_commit);
@@ -312,7 +330,8 @@ impl Core {
     pub fn discard_changes(&mut self) {
         self.deleted.clear();
         self.changed_tasks.clear();
-        self.jobs.values_mut().for_each(Job::discard_changes);
+        self.jobs.live_mut().for_each(|(_, job)| job.discard_changes());
+        self.jobs.settle();
     }
 
     /// Everything about one job as one commit: for a store that has lost some of it.
@@ -346,7 +365,7 @@ impl Core {
                 self.idle.remove(&worker);
             }
         }
-        self.jobs.insert(job.id().clone(), job);
+        self.jobs.insert(job);
         effects
     }
 

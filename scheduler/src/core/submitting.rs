@@ -55,8 +55,7 @@ impl Core {
             None => ", as a graph of tasks".to_owned(),
         })?;
         self.remove_task_job(&spec.id, effects);
-        let id = spec.id.clone();
-        let old = self.jobs.insert(id, Job::new(*spec, nonce, self.shards, now_us));
+        let old = self.jobs.insert(Job::new(*spec, nonce, self.shards, now_us));
         effects.extend(old.and_then(|old| old.remove_checkpoints()));
         Ok(())
     }

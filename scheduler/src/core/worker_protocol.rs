@@ -147,7 +147,8 @@ pub struct Evaluation {
 pub struct Iterated {
     /// The samples it was computed on.
     pub range: SampleRange,
-    /// Mean over its samples by their weight in the loss; may be not finite where `skipped`.
+    /// Mean over its samples by their weight in the loss; may be not finite where `skipped`, and is not a number where none of them
+    /// has any weight.
     pub loss: f32,
     /// The loss or a gradient was not finite and the push carried no weight.
     pub skipped: bool,

@@ -1,7 +1,7 @@
 //! The calls that the engine answers, typed, and repeated while it is away.
 
 use std::{
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -21,6 +21,16 @@ use syncline_scheduler::{
 use tarpc::client::RpcError;
 
 use super::{Cancellation, Client, ClientError, Patience};
+
+/// Whether a call that was not answered as it should be may have been carried out. One that stands by carries out nothing.
+fn may_have_taken_effect<T>(answer: &Result<Result<T, EngineFault>, RpcError>) -> bool {
+    match answer {
+        Err(_) => true,
+        Ok(Err(EngineFault::NotActive { why })) => !matches!(why, InactiveReason::Standby { .. }),
+        Ok(Err(EngineFault::Store { .. })) => true,
+        Ok(_) => false,
+    }
+}
 
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
@@ -117,15 +127,17 @@ impl Client {
     where
         F: Future<Output = Result<Result<(), EngineFault>, RpcError>>,
     {
-        let calls = AtomicU32::new(0);
+        let lost = AtomicBool::new(false);
         let answer = self.retry(|client| {
-            calls.fetch_add(1, Ordering::Relaxed);
-            call(client)
+            let answer = call(client);
+            async {
+                let answer = answer.await;
+                lost.fetch_or(may_have_taken_effect(&answer), Ordering::Relaxed);
+                answer
+            }
         });
         match answer.await {
-            Err(ClientError::Refused(fault)) if calls.load(Ordering::Relaxed) > 1 && is_ended(&fault) => {
-                Ok(())
-            }
+            Err(ClientError::Refused(fault)) if lost.load(Ordering::Relaxed) && is_ended(&fault) => Ok(()),
             answer => answer,
         }
     }

@@ -86,6 +86,8 @@ impl Shared {
     }
 
     pub(super) fn blocked_on(&self) -> Option<String> {
+        // What was tried last says nothing about a worker that tries nothing.
+        let _running = lock(&self.running).clone()?;
         self.shards.unreachable().or_else(|| lock(&self.blocked_on).clone())
     }
 
@@ -157,7 +159,10 @@ pub(super) fn execute(
         }
         next = tasks.try_recv().ok();
         let next_pull = next.as_ref().and_then(|next| next_pull(&assignment, next));
-        shared.timer.begin();
+        // Who prepares itself may read its data as long as it takes: nobody waits for it.
+        if !matches!(assignment.work, Work::Prepare { .. }) {
+            shared.timer.begin();
+        }
         let ran = run_one(context, &mut open, &assignment, next_pull, shared, &setup);
         shared.timer.end();
         *lock(&shared.running) = None;

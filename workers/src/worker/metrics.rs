@@ -65,7 +65,8 @@ impl RunningMetrics {
     pub(super) fn finish(self) -> Evaluation {
         let Sums { samples, loss, weight, correct, correct_top, log_perplexity, predictions } = self.sums;
         let share = |name: &Option<String>, sum: f64| {
-            name.as_ref().filter(|_| predictions > 0.0).map(|_| sum / predictions)
+            // A model that gives no numbers is right nowhere, though the first class is the largest of NaN and NaN.
+            name.as_ref().filter(|_| predictions > 0.0 && !loss.is_nan()).map(|_| sum / predictions)
         };
         let mean = |sum: f64| sum / weight.max(f64::MIN_POSITIVE);
         Evaluation {
@@ -119,6 +120,15 @@ mod tests {
         let mut metrics = RunningMetrics::of(&names(&["loss", "loss_weight", "correct"]));
         metrics.add(8, from(&[("loss", 1.0), ("loss_weight", 8.0), ("correct", 2.0)])).unwrap();
         assert_eq!(metrics.finish().accuracy, Some(0.25));
+    }
+
+    #[test]
+    fn a_model_that_gives_no_numbers_is_right_nowhere() {
+        let mut metrics = RunningMetrics::of(&names(&["loss", "loss_weight", "correct", "correct_top5"]));
+        let nan = [("loss", f32::NAN), ("loss_weight", 8.0), ("correct", 4.0), ("correct_top5", 8.0)];
+        metrics.add(8, from(&nan)).unwrap();
+        let got = metrics.finish();
+        assert_eq!((got.loss.is_nan(), got.accuracy, got.top_k_accuracy), (true, None, None));
     }
 
     #[test]

@@ -33,6 +33,8 @@ use super::{
 use crate::error_chain;
 
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a worker that stops tries to say so.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) const RETRY_DELAY: Duration = Duration::from_millis(100);
 /// How often a worker that stops looks whether its last calls have ended.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -188,10 +190,20 @@ impl Session {
     pub(super) async fn leave(&self) {
         self.is_leaving.store(true, Ordering::Relaxed);
         let begun = self.calls.as_ref().map(Pool::begun).unwrap_or_default();
-        let limit = Duration::from_secs(2);
-        let call = self.link.call(|c| async move { c.leave(within(limit), self.who, begun).await });
-        if let Err(error) = call.await {
-            debug!(%error, "could not leave");
+        let since = Instant::now();
+        loop {
+            let begun = begun.clone();
+            let leave =
+                |c: WorkerServiceClient| async move { c.leave(within(LEAVE_TIMEOUT), self.who, begun).await };
+            match self.link.call(leave).await {
+                Ok(Ok(()) | Err(EngineFault::Dropped)) => return,
+                unheard => debug!(?unheard, "could not leave"),
+            }
+            // An engine that was just started again is told at the second try; it would wait for this worker otherwise.
+            if since.elapsed() > LEAVE_TIMEOUT {
+                return;
+            }
+            sleep(RETRY_DELAY).await;
         }
     }
 }

@@ -50,9 +50,10 @@ impl StepHealth {
         })
     }
 
-    /// What is reported of it.
+    /// What is reported of it. A batch of which no label counts has no loss.
     pub(super) fn report(&self, it: &Iteration) -> Iterated {
-        Iterated { range: it.range, loss: self.loss, skipped: self.fault().is_some(), ..Iterated::default() }
+        let loss = if self.weight == 0.0 { f32::NAN } else { self.loss };
+        Iterated { range: it.range, loss, skipped: self.fault().is_some(), ..Iterated::default() }
     }
 
     /// The header of this step's push. A step with a fault is skipped.

@@ -87,7 +87,7 @@ impl Core {
     pub(in crate::core) fn remove_task_job(&mut self, id: &JobId, effects: &mut Vec<Effect>) {
         let Some(job) = self.task_jobs.remove(id) else { return };
         let trained = |job: &&Job| job.state.trains_for.as_ref().is_some_and(|of| of.job == *id);
-        let trained: Vec<JobId> = self.jobs.values().filter(trained).map(|job| job.id().clone()).collect();
+        let trained: Vec<JobId> = self.jobs.all().filter(trained).map(|job| job.id().clone()).collect();
         for training in trained {
             self.make_room_for(&training, effects);
             self.deleted.push(training);

@@ -46,7 +46,7 @@ impl Core {
     pub(in crate::core) fn end_queued(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         let on_their_own =
             |job: &Job| *job.phase() == Phase::Queued && job.state.trains_for.is_none() && !job.state.paused;
-        for (id, job) in self.jobs.iter_mut().filter(|(_, job)| on_their_own(job)) {
+        for (id, job) in self.jobs.live_mut().filter(|(_, job)| on_their_own(job)) {
             let _handling = Handling(id);
             let Some(limit_ms) = job.train().queue_limit_ms else { continue };
             let until_us = job.queued_since_us().saturating_add(limit_ms.saturating_mul(1_000));

@@ -83,7 +83,7 @@ impl Core {
     /// Cancels trainings that were loaded and that no task waits for: their graph has ended or gone on without them.
     fn cancel_unwanted(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         let Self { jobs, task_jobs, .. } = self;
-        for job in jobs.values_mut().filter(|job| !job.state.phase.is_over()) {
+        for (_, job) in jobs.live_mut().filter(|(_, job)| !job.state.phase.is_over()) {
             let unwanted = job.state.trains_for.as_ref().is_some_and(|of| {
                 let graph = task_jobs.get(&of.job).filter(|graph| graph.state.nonce == of.nonce);
                 graph.and_then(|graph| graph.trainings.open.get(&of.task)) != Some(&job.spec.id)
@@ -170,7 +170,7 @@ impl Core {
                 let mut job = Job::new(spec, of.draw(), self.shards, now_us);
                 job.state.trains_for = Some(of);
                 self.make_room_for(&training, effects);
-                self.jobs.insert(training, job);
+                self.jobs.insert(job);
             }
             Err(failure) => graph.training_ended(task, Err(failure), now_us),
         }

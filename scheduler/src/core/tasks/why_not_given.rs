@@ -92,7 +92,7 @@ impl Core {
 
     /// What a worker has to do, in words. Cost O(jobs that go on).
     fn has_now(&self, worker: Incarnation, about: &WorkerInfo) -> String {
-        let trainings = self.jobs.values().filter(|job| job.trains_on(about.process, worker));
+        let trainings = self.jobs.live().filter(|job| job.trains_on(about.process, worker));
         let trainings = trainings.map(|job| format!("training {}", job.id()));
         let held = self.task_jobs.values().filter_map(|job| Some((job, job.leases.get(&worker)?)));
         let calls = held.flat_map(|(job, tasks)| {

@@ -96,6 +96,18 @@ fn open_files() -> Finding {
 }
 
 fn disk(dir: &Path) -> Finding {
+    // Somebody else's: what is in it cannot be looked at, nor whether a cluster runs on it.
+    let readable =
+        dir.try_exists().and_then(|there| if there { fs::read_dir(dir).map(drop) } else { Ok(()) });
+    if let Err(error) = readable {
+        let found = format!("[E502] cannot use {}: {error}", dir.display());
+        return Finding::fail(
+            "state",
+            Exit::Usage,
+            found,
+            "be the user who owns it, or name a folder of your own: --state-dir",
+        );
+    }
     // The folder may not be there yet; then its nearest ancestor will hold it.
     let Some(there) = dir.ancestors().find(|p| p.exists()) else {
         return Finding::warn("state", format!("{} is nowhere", dir.display()), "name another --state-dir");
@@ -132,7 +144,7 @@ fn free_bytes(path: &Path) -> Option<u64> {
 }
 
 fn token(file: &Path, named: bool) -> Finding {
-    if !file.exists() && !named {
+    if matches!(file.try_exists(), Ok(false)) && !named {
         return Finding::ok("token", format!("{} will be made by the first start", file.display()));
     }
     if let Err(error) = load_token(file) {
