@@ -452,6 +452,67 @@ fn einsum() {
     }
 }
 
+/// What a mask says of pairs that do not count.
+#[derive(Debug, Clone, Copy)]
+enum Excluded {
+    False,
+    Plus(f32),
+}
+
+#[test]
+fn a_query_without_keys_has_no_gradients() {
+    use Excluded::{False, Plus};
+    #[rustfmt::skip]
+    // shape and numbers of the mask, causal
+    let cases: &[(&[usize], &[i64], i64)] = &[
+        (&[3, 3],          &[0, 0, 0,  0, 1, 1,  1, 1, 0], 0),
+        (&[3, 3],          &[1, 1, 1,  0, 0, 1,  0, 1, 1], 1),
+        // Padding in front of the second sample: its first query may see no other key.
+        (&[2, 1, 3, 3],    &[1, 1, 1,  1, 1, 1,  1, 1, 1,  0, 1, 1,  0, 1, 1,  0, 1, 1], 1),
+        (&[1, 2, 3, 3],    &[0, 0, 0,  0, 1, 1,  1, 1, 0,  1, 1, 1,  0, 0, 0,  0, 0, 0], 0),
+    ];
+    for (shape, counts, causal) in cases {
+        for excluded in [False, Plus(f32::NEG_INFINITY), Plus(f32::MIN)] {
+            for kv_heads in [1, 2] {
+                let name = format!("{excluded:?} {shape:?} {causal} {kv_heads}");
+                let mut graph = GraphBuilder::new("masked").with_opset(23);
+                let mut random = SplitMix64::new(4);
+                let (mut inputs, mut params) = (Vec::new(), Vec::new());
+                for (input, heads) in [("q", 2), ("k", kv_heads), ("v", kv_heads)] {
+                    let dims = ["batch".into(), heads.into(), 3.into(), 4.into()];
+                    let x = graph.input(input, ElementType::F32, &dims);
+                    let w = graph.weight(
+                        &format!("w{input}"),
+                        &[heads, 3, 4],
+                        &numbers(&mut random, &[heads, 3, 4]),
+                    );
+                    inputs.push(graph.op("Add", &[&x, &w], &[]));
+                    params.push(w);
+                }
+                let counts = graph.constant(TensorProto::from_i64("counts", shape, counts));
+                let counts =
+                    graph.op("Cast", &[&counts], &[attr_int("to", i64::from(ElementType::Bool.code()))]);
+                inputs.push(match excluded {
+                    False => counts,
+                    Plus(number) => {
+                        // The numbers of pairs that count are trained.
+                        let bias = graph.weight("bias", shape, &numbers(&mut random, shape));
+                        params.push(bias.clone());
+                        let number = graph.constant(TensorProto::from_f32("number", &[], &[number]));
+                        graph.op("Where", &[&counts, &bias, &number], &[])
+                    }
+                });
+                let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+                let y = graph.named("y", "Attention", &inputs, &[attr_int("is_causal", *causal)]);
+                graph.output(&y);
+                let params: Vec<&str> = params.iter().map(String::as_str).collect();
+                let (q, kv) = ([2, 2, 3, 4], [2, kv_heads, 3, 4]);
+                SMOOTH.check(&name, &graph.finish(), &params, &[&[("q", &q), ("k", &kv), ("v", &kv)]]);
+            }
+        }
+    }
+}
+
 #[test]
 fn attention() {
     #[rustfmt::skip]
