@@ -395,6 +395,32 @@ fn axes_of_open_size_count_into_the_weight() {
 }
 
 #[test]
+fn elements_along_axes_of_open_size_are_predictions() {
+    for classes in [1, 3] {
+        let mut graph = GraphBuilder::new("open");
+        let x = graph.input("x", ElementType::F32, &["batch".into(), "time".into(), 2.into()]);
+        let w = graph.weight("w", &[2, classes], &vec![0.1; 2 * classes]);
+        let y = graph.op("MatMul", &[&x, &w], &[]);
+        graph.output(&y);
+        let (loss, options) = (Loss::BinaryCrossEntropy, DeriveOptions::default());
+        let runtime = onnxruntime::runtime();
+        let graph = derive(&runtime, &graph.finish().to_bytes(), loss, &options).unwrap();
+        for onnx in [&graph.train_onnx, &graph.eval_onnx] {
+            let mut session = Executable::new(&runtime, onnx, &ExecOptions::default()).unwrap();
+            // Two samples of five steps; the scores of the first are above 0 as the labels are.
+            let x: Vec<f32> = [[1.0; 10], [-1.0; 10]].concat();
+            let (label, w) = (vec![1.0; 2 * 5 * classes], vec![0.1; 2 * classes]);
+            let x = TensorView::F32 { shape: &[2, 5, 2], data: &x };
+            let label = TensorView::F32 { shape: &[2, 5, classes], data: &label };
+            let w = TensorView::F32 { shape: &[2, classes], data: &w };
+            let outputs = session.run(&[("x", x), ("w", w), ("label", label)]).unwrap();
+            let scalar = |name: &str| outputs.scalar(name).unwrap();
+            assert_eq!((scalar("correct"), scalar("predictions")), (5.0, 10.0), "{classes} classes");
+        }
+    }
+}
+
+#[test]
 fn options_that_make_no_sense_are_refused() {
     let case = |loss: Loss, options: LossOptions| {
         let case = Case::random(loss, &[2, 3], LossOptions::default(), 1);
