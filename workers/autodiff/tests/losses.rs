@@ -367,6 +367,39 @@ fn metrics_count_what_is_not_ignored() {
 }
 
 #[test]
+fn equal_scores_are_ranked_by_the_number_of_their_class() {
+    #[rustfmt::skip]
+    // scores of a sample, label, how many classes stand before it; all of them where a score is NaN
+    let cases: [([f32; 4], i64, u32); 9] = [
+        ([0.0; 4],             0, 0),
+        ([0.0; 4],             2, 2),
+        ([0.0; 4],             3, 3),
+        ([1.0, 2.0, 1.0, 1.0], 0, 1),
+        ([1.0, 2.0, 1.0, 1.0], 3, 3),
+        ([2.0, 1.0, 2.0, 3.0], 2, 2),
+        ([f32::NAN; 4],        0, 4),
+        ([f32::NAN; 4],        3, 4),
+        ([0.0, f32::NAN, 0.0, 0.0], 0, 4),
+    ];
+    for k in 1..=4 {
+        // The same along the last axis and along one in the middle.
+        for (shape, class_axis) in [(&[1, 4][..], None), (&[1, 4, 1], Some(1))] {
+            for (scores, label, before) in cases {
+                let options = LossOptions { top_k: Some(k), class_axis, ..LossOptions::default() };
+                let label = Label::Classes(vec![label]);
+                let outputs = run(Loss::SoftmaxCrossEntropy, shape, &scores, label, options);
+                let right = |k: u32| f32::from(u8::from(before < k));
+                let name = format!("correct_top{k}");
+                assert_eq!(one(&outputs, &name), right(k), "{scores:?}, {before} before, top {k}");
+                if before < 4 {
+                    assert_eq!(one(&outputs, "correct"), right(1), "{scores:?}, {before} before");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_multi_label_prediction_counts_by_the_share_of_its_elements() {
     let y = [1.0, -1.0, 1.0, -1.0, 1.0, 1.0];
     let label = Label::Values(vec![1.0, 0.0, 0.0, 0.0, 1.0, 1.0]);
