@@ -367,6 +367,39 @@ fn metrics_count_what_is_not_ignored() {
 }
 
 #[test]
+fn equal_scores_are_ranked_by_the_number_of_their_class() {
+    #[rustfmt::skip]
+    // scores of a sample, label, how many classes stand before it; all of them where a score is NaN
+    let cases: [([f32; 4], i64, u32); 9] = [
+        ([0.0; 4],             0, 0),
+        ([0.0; 4],             2, 2),
+        ([0.0; 4],             3, 3),
+        ([1.0, 2.0, 1.0, 1.0], 0, 1),
+        ([1.0, 2.0, 1.0, 1.0], 3, 3),
+        ([2.0, 1.0, 2.0, 3.0], 2, 2),
+        ([f32::NAN; 4],        0, 4),
+        ([f32::NAN; 4],        3, 4),
+        ([0.0, f32::NAN, 0.0, 0.0], 0, 4),
+    ];
+    for k in 1..=4 {
+        // The same along the last axis and along one in the middle.
+        for (shape, class_axis) in [(&[1, 4][..], None), (&[1, 4, 1], Some(1))] {
+            for (scores, label, before) in cases {
+                let options = LossOptions { top_k: Some(k), class_axis, ..LossOptions::default() };
+                let label = Label::Classes(vec![label]);
+                let outputs = run(Loss::SoftmaxCrossEntropy, shape, &scores, label, options);
+                let right = |k: u32| f32::from(u8::from(before < k));
+                let name = format!("correct_top{k}");
+                assert_eq!(one(&outputs, &name), right(k), "{scores:?}, {before} before, top {k}");
+                if before < 4 {
+                    assert_eq!(one(&outputs, "correct"), right(1), "{scores:?}, {before} before");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_multi_label_prediction_counts_by_the_share_of_its_elements() {
     let y = [1.0, -1.0, 1.0, -1.0, 1.0, 1.0];
     let label = Label::Values(vec![1.0, 0.0, 0.0, 0.0, 1.0, 1.0]);
@@ -391,6 +424,32 @@ fn axes_of_open_size_count_into_the_weight() {
         let w = TensorView::F32 { shape: &[2, 3], data: &w };
         let outputs = session.run(&[("x", x), ("w", w), ("label", label)]).unwrap();
         assert_eq!(outputs.scalar("loss_weight").unwrap(), 8.0, "{loss}");
+    }
+}
+
+#[test]
+fn elements_along_axes_of_open_size_are_predictions() {
+    for classes in [1, 3] {
+        let mut graph = GraphBuilder::new("open");
+        let x = graph.input("x", ElementType::F32, &["batch".into(), "time".into(), 2.into()]);
+        let w = graph.weight("w", &[2, classes], &vec![0.1; 2 * classes]);
+        let y = graph.op("MatMul", &[&x, &w], &[]);
+        graph.output(&y);
+        let (loss, options) = (Loss::BinaryCrossEntropy, DeriveOptions::default());
+        let runtime = onnxruntime::runtime();
+        let graph = derive(&runtime, &graph.finish().to_bytes(), loss, &options).unwrap();
+        for onnx in [&graph.train_onnx, &graph.eval_onnx] {
+            let mut session = Executable::new(&runtime, onnx, &ExecOptions::default()).unwrap();
+            // Two samples of five steps; the scores of the first are above 0 as the labels are.
+            let x: Vec<f32> = [[1.0; 10], [-1.0; 10]].concat();
+            let (label, w) = (vec![1.0; 2 * 5 * classes], vec![0.1; 2 * classes]);
+            let x = TensorView::F32 { shape: &[2, 5, 2], data: &x };
+            let label = TensorView::F32 { shape: &[2, 5, classes], data: &label };
+            let w = TensorView::F32 { shape: &[2, classes], data: &w };
+            let outputs = session.run(&[("x", x), ("w", w), ("label", label)]).unwrap();
+            let scalar = |name: &str| outputs.scalar(name).unwrap();
+            assert_eq!((scalar("correct"), scalar("predictions")), (5.0, 10.0), "{classes} classes");
+        }
     }
 }
 

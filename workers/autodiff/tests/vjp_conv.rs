@@ -95,10 +95,18 @@ fn conv_transpose() {
         let image = Image::new(sizes, 17).param(weights).param(&[channels]);
         image.check(name, "ConvTranspose", &attributes, LINEAR);
     }
-    for automatic in ["SAME_UPPER", "SAME_LOWER"] {
-        let attributes = [attr_string("auto_pad", automatic), attr_ints("strides", &[2, 2])];
-        let image = Image::new(&[2, 3, 3], 17).param(&[2, 2, 3, 3]);
-        image.check(automatic, "ConvTranspose", &attributes, LINEAR);
+}
+
+#[test]
+fn conv_transpose_with_automatic_padding_and_a_given_size() {
+    for automatic in ["SAME_UPPER", "SAME_LOWER", "VALID"] {
+        // None, smaller than what the windows touch, as large, larger.
+        for shape in [&[][..], &[6, 5], &[5, 6], &[7, 7], &[8, 7]] {
+            let mut attributes = lists(&[("strides", &[2, 2]), ("output_shape", shape)]);
+            attributes.push(attr_string("auto_pad", automatic));
+            let image = Image::new(&[2, 3, 3], 17).param(&[2, 2, 3, 3]);
+            image.check(&format!("{automatic} {shape:?}"), "ConvTranspose", &attributes, LINEAR);
+        }
     }
 }
 

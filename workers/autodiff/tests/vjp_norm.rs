@@ -138,6 +138,86 @@ fn running_statistics_follow_the_batch() {
     }
 }
 
+/// Mean, deviation: a temperature in Kelvin, an air pressure in Pascal, a latitude, a year.
+const COLUMNS: [(f64, f64); 4] = [(300.0, 0.1), (101_325.0, 30.0), (37.77, 0.01), (2015.0, 3.0)];
+
+/// What a layer on raw columns should give, from float64: its variance, and gradients of scale, bias and its input.
+struct ColumnTruth {
+    variance: f64,
+    scale: f64,
+    bias: f64,
+    input: Vec<f64>,
+}
+
+impl ColumnTruth {
+    /// With scale 1, bias 0, epsilon 1e-5, and the mean of `elements` squared differences as loss.
+    fn of(x: &[f64], label: &[f64], elements: usize) -> Self {
+        let count = x.len() as f64;
+        let mean = x.iter().sum::<f64>() / count;
+        let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
+        let r = (variance + 1e-5).sqrt().recip();
+        let hat: Vec<f64> = x.iter().map(|x| (x - mean) * r).collect();
+        let dy: Vec<f64> =
+            hat.iter().zip(label).map(|(y, label)| 2.0 * (y - label) / elements as f64).collect();
+        let scale: f64 = dy.iter().zip(&hat).map(|(dy, hat)| dy * hat).sum();
+        let bias: f64 = dy.iter().sum();
+        let input = dy.iter().zip(&hat).map(|(dy, hat)| r * (dy - bias / count - hat * scale / count));
+        Self { variance, scale, bias, input: input.collect() }
+    }
+}
+
+#[test]
+fn batch_norm_of_columns_far_from_zero_is_near_the_truth_in_float32() {
+    const ROWS: usize = 32;
+    const WIDTH: usize = COLUMNS.len();
+    let mut random = SplitMix64::new(8);
+    let rows: Vec<f32> = (0..ROWS)
+        .flat_map(|_| COLUMNS)
+        .map(|(mean, deviation)| (mean + deviation * random.normal()) as f32)
+        .collect();
+    let label = numbers(&mut random, &[ROWS, WIDTH]);
+    let mut graph = GraphBuilder::new("columns");
+    let x = graph.input("x", ElementType::F32, &["batch".into(), WIDTH.into()]);
+    // Trained, so that the gradient of what the layer reads is an output.
+    let p = graph.weight("p", &[ROWS, WIDTH], &rows);
+    let columns = graph.op("Add", &[&x, &p], &[]);
+    let scale = graph.weight("scale", &[WIDTH], &[1.0; WIDTH]);
+    let bias = graph.weight("bias", &[WIDTH], &[0.0; WIDTH]);
+    let mean = graph.weight("mean", &[WIDTH], &[0.0; WIDTH]);
+    let variance = graph.weight("variance", &[WIDTH], &[0.0; WIDTH]);
+    let y = graph.op("BatchNormalization", &[&columns, &scale, &bias, &mean, &variance], &[]);
+    graph.output(&y);
+    let graph = derived(&graph.finish(), &DeriveOptions::default());
+
+    let mut session =
+        Executable::new(&onnxruntime::runtime(), &graph.train_onnx, &ExecOptions::default()).unwrap();
+    let (shape, zeros) = ([ROWS, WIDTH], [0.0; ROWS * WIDTH]);
+    let mut views =
+        vec![("x", F32 { shape: &shape, data: &zeros }), ("label", F32 { shape: &shape, data: &label })];
+    let held = graph.params.iter().chain(&graph.state);
+    views.extend(held.map(|p| (p.name.as_str(), F32 { shape: &p.shape, data: &p.initial })));
+    let outputs = session.run(&views).unwrap();
+    let of_column = |numbers: &[f32], at: usize| -> Vec<f64> {
+        numbers.iter().skip(at).step_by(WIDTH).map(|&number| f64::from(number)).collect()
+    };
+    for (at, column) in COLUMNS.iter().enumerate() {
+        let truth = ColumnTruth::of(&of_column(&rows, at), &of_column(&label, at), ROWS * WIDTH);
+        // The rounding of a mean alone moves the whole column by 1e-4 of its deviation, which gradients feel and a variance does not.
+        let near = |what: &str, got: f64, want: f64, allowed: f64| {
+            assert!((got - want).abs() <= allowed, "{what} of {column:?} is {got}, not {want}");
+        };
+        let one = |name: &str| of_column(outputs.f32(name).unwrap(), at)[0];
+        let unbiased = truth.variance * ROWS as f64 / (ROWS - 1) as f64;
+        near("variance", one("variance.new"), unbiased * 0.1, unbiased * 1e-6);
+        near("the gradient of the scale", one("scale.grad"), truth.scale, truth.scale.abs() * 3e-3);
+        near("the gradient of the bias", one("bias.grad"), truth.bias, truth.scale.abs() * 3e-3);
+        let largest = truth.input.iter().fold(0.0f64, |most, slope| most.max(slope.abs()));
+        for (got, want) in of_column(outputs.f32("p.grad").unwrap(), at).into_iter().zip(truth.input) {
+            near("a gradient of the input", got, want, largest * 3e-3);
+        }
+    }
+}
+
 #[test]
 fn a_ready_made_graph_may_have_running_statistics() {
     let graph = derived(&batch_norm(&[3, 2], 17, 1e-2, 0.9), &DeriveOptions::default());
@@ -362,6 +442,14 @@ fn einsum() {
         ("bi,ii->bi",           &[3],       &[&[3, 3]]),
         ("bi,jij->b",           &[3],       &[&[2, 3, 2]]),
         ("biii->bi",            &[3, 3, 3], &[]),
+        ("bj,jk->bk",           &[3],       &[&[1, 4]]),
+        ("bij,ij->b",           &[2, 3],    &[&[2, 1]]),
+        ("bij,i,ik->bk",        &[3, 4],    &[&[1], &[1, 2]]),
+        ("bij,i,ik->bk",        &[3, 4],    &[&[1], &[3, 2]]),
+        ("bii,ij->bj",          &[3, 3],    &[&[1, 2]]),
+        ("bij,i,ijk->bk",       &[3, 4],    &[&[1], &[3, 4, 2]]),
+        ("bij,i,ijk->bk",       &[3, 4],    &[&[3], &[1, 4, 2]]),
+        ("...ij,jk->...ik",     &[2, 3, 4], &[&[1, 2]]),
     ];
     for (equation, sizes, others) in cases {
         let mut image = Image::new(sizes, 17);
@@ -369,6 +457,67 @@ fn einsum() {
             image = image.param(other);
         }
         image.check(equation, "Einsum", &[attr_string("equation", equation)], LINEAR);
+    }
+}
+
+/// What a mask says of pairs that do not count.
+#[derive(Debug, Clone, Copy)]
+enum Excluded {
+    False,
+    Plus(f32),
+}
+
+#[test]
+fn a_query_without_keys_has_no_gradients() {
+    use Excluded::{False, Plus};
+    #[rustfmt::skip]
+    // shape and numbers of the mask, causal
+    let cases: &[(&[usize], &[i64], i64)] = &[
+        (&[3, 3],          &[0, 0, 0,  0, 1, 1,  1, 1, 0], 0),
+        (&[3, 3],          &[1, 1, 1,  0, 0, 1,  0, 1, 1], 1),
+        // Padding in front of the second sample: its first query may see no other key.
+        (&[2, 1, 3, 3],    &[1, 1, 1,  1, 1, 1,  1, 1, 1,  0, 1, 1,  0, 1, 1,  0, 1, 1], 1),
+        (&[1, 2, 3, 3],    &[0, 0, 0,  0, 1, 1,  1, 1, 0,  1, 1, 1,  0, 0, 0,  0, 0, 0], 0),
+    ];
+    for (shape, counts, causal) in cases {
+        for excluded in [False, Plus(f32::NEG_INFINITY), Plus(f32::MIN)] {
+            for kv_heads in [1, 2] {
+                let name = format!("{excluded:?} {shape:?} {causal} {kv_heads}");
+                let mut graph = GraphBuilder::new("masked").with_opset(23);
+                let mut random = SplitMix64::new(4);
+                let (mut inputs, mut params) = (Vec::new(), Vec::new());
+                for (input, heads) in [("q", 2), ("k", kv_heads), ("v", kv_heads)] {
+                    let dims = ["batch".into(), heads.into(), 3.into(), 4.into()];
+                    let x = graph.input(input, ElementType::F32, &dims);
+                    let w = graph.weight(
+                        &format!("w{input}"),
+                        &[heads, 3, 4],
+                        &numbers(&mut random, &[heads, 3, 4]),
+                    );
+                    inputs.push(graph.op("Add", &[&x, &w], &[]));
+                    params.push(w);
+                }
+                let counts = graph.constant(TensorProto::from_i64("counts", shape, counts));
+                let counts =
+                    graph.op("Cast", &[&counts], &[attr_int("to", i64::from(ElementType::Bool.code()))]);
+                inputs.push(match excluded {
+                    False => counts,
+                    Plus(number) => {
+                        // The numbers of pairs that count are trained.
+                        let bias = graph.weight("bias", shape, &numbers(&mut random, shape));
+                        params.push(bias.clone());
+                        let number = graph.constant(TensorProto::from_f32("number", &[], &[number]));
+                        graph.op("Where", &[&counts, &bias, &number], &[])
+                    }
+                });
+                let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+                let y = graph.named("y", "Attention", &inputs, &[attr_int("is_causal", *causal)]);
+                graph.output(&y);
+                let params: Vec<&str> = params.iter().map(String::as_str).collect();
+                let (q, kv) = ([2, 2, 3, 4], [2, kv_heads, 3, 4]);
+                SMOOTH.check(&name, &graph.finish(), &params, &[&[("q", &q), ("k", &kv), ("v", &kv)]]);
+            }
+        }
     }
 }
 

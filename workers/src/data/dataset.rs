@@ -174,6 +174,11 @@ fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), DataError> {
             )
         }
         Split::TestEvery(0) => "`test-every` must be at least 1, not 0".to_owned(),
+        // Samples beside a test sample would train on its characters and labels, and its loss would say nothing new.
+        Split::TestEvery(every) if sources().any(is_overlapping_text) => format!(
+            "`test-every = {every}` does not go with samples of a text that overlap (`stride` below `context`), which would train on \
+             what tests; set `split = {{ test-last-percent = 10 }}`, or leave `stride` out"
+        ),
         Split::TestLastPercent(percent) if !(1..=99).contains(&percent) => {
             format!("`test-last-percent` must be from 1 to 99, not {percent}")
         }
@@ -186,6 +191,10 @@ fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), DataError> {
         _ => return Ok(()),
     };
     Err(DataError::InvalidSetting { what })
+}
+
+fn is_overlapping_text(source: &Source) -> bool {
+    matches!(source, Source::Text { context, stride, .. } if (1..*context).contains(stride))
 }
 
 /// Reads one source: `contents` are its files, in order.

@@ -5,9 +5,9 @@
 //!
 //! * Dropout is active, with a seed, so that a run can be repeated: [`activate_dropout`], before ONNX Runtime simplifies
 //!   the model (which would take an idle Dropout away).
-//! * BatchNormalization uses the statistics of the batch, written as mean = sum(x) / n and variance = sum(x^2) / n -
-//!   mean^2, at least 0, in front of the operator as it is for evaluation (in ONNX Runtime its own training mode is the
-//!   slower one, and absent on GPUs): [`training_form`]. What it remembers of them follows as
+//! * BatchNormalization uses the statistics of the batch, written as mean = sum(x) / n and variance = sum((x - mean)^2) / n
+//!   in front of the operator as it is for evaluation (in ONNX Runtime its own training mode is the slower one, and absent
+//!   on GPUs): [`training_form`]. What it remembers of them follows as
 //!   new = running * momentum + batch * (1 - momentum), with the unbiased variance n / (n - 1), as every framework has it;
 //!   see [`Statistic`].
 //!

@@ -11,9 +11,9 @@ use syncline_onnx::ElementType;
 use syncline_onnx::proto::TensorProto;
 
 use super::{LossAt, LossValues, total};
-use crate::CORRECT;
 use crate::emitter::Emitter;
 use crate::error::AutodiffError;
+use crate::{CORRECT, PREDICTIONS};
 
 pub(super) fn emit(e: &mut Emitter, at: &LossAt<'_>, label: &str) -> Result<LossValues, AutodiffError> {
     at.check_values()?;
@@ -47,9 +47,13 @@ pub(super) fn emit(e: &mut Emitter, at: &LossAt<'_>, label: &str) -> Result<Loss
     };
     let (loss, count) = at.mean(e, &losses);
     let grad = e.op("Div", &[&slopes, &count], &[]);
-    let correct = correct(e, at, label);
     let weight = at.batch_weight(e);
-    Ok(LossValues { loss, weight, metrics: vec![(CORRECT.to_owned(), correct)], grad, label: at.ty.clone() })
+    let mut metrics = vec![(CORRECT.to_owned(), correct(e, at, label))];
+    // Elsewhere there is one prediction a sample.
+    if at.has_open_axes() {
+        metrics.push((PREDICTIONS.to_owned(), weight.clone()));
+    }
+    Ok(LossValues { loss, weight, metrics, grad, label: at.ty.clone() })
 }
 
 /// The weights of the labels 1, in a shape that fits the output; `None` if they weigh as much as the others.

@@ -41,7 +41,7 @@ pub(super) fn emit(e: &mut Emitter, at: &LossAt<'_>, label: &str) -> Result<Loss
             (soft.loss(e, &terms, &likelihood), soft.gradient(e, &terms))
         }
     };
-    let metrics = metrics(e, at, &samples, &along, &likelihood);
+    let metrics = metrics(e, at, &samples, &along, &terms.picked, &likelihood);
     let mut dims = at.ty.dims.clone();
     dims.remove(axis);
     Ok(LossValues {
@@ -243,19 +243,14 @@ fn metrics(
     at: &LossAt<'_>,
     samples: &Samples,
     along: &[AttributeProto; 1],
+    picked: &str,
     likelihood: &str,
 ) -> Vec<(String, String)> {
     let best = e.op("ArgMax", &[at.output], along);
     let right = e.op("Equal", &[&best, &samples.index], &[]);
     let mut metrics = vec![(CORRECT.to_owned(), count(e, &right, samples))];
     if let Some(k) = at.options.top_k {
-        let score = e.op("GatherElements", &[at.output, &samples.index], along);
-        let better = e.op("Greater", &[at.output, &score], &[]);
-        let better = e.cast(&better, ElementType::F32);
-        let axis = along[0].i.unwrap_or(-1);
-        let rank = sum_keeping(e, &better, &[axis]);
-        let limit = e.float(ElementType::F32, f64::from(k));
-        let right = e.op("Less", &[&rank, &limit], &[]);
+        let right = among_top(e, at, samples, along, picked, k);
         metrics.push((format!("{CORRECT_TOP}{k}"), count(e, &right, samples)));
     }
     if at.options.perplexity {
@@ -275,7 +270,27 @@ fn metrics(
     metrics
 }
 
-/// How many samples that are not ignored have `right`.
+/// Which of the `k` best classes of a sample is its label, if one is. Of equal scores that of the lower class is better, as it
+/// is for `ArgMax`.
+fn among_top(
+    e: &mut Emitter,
+    at: &LossAt<'_>,
+    samples: &Samples,
+    along: &[AttributeProto; 1],
+    picked: &str,
+    k: u32,
+) -> String {
+    let k = e.ints(&[i64::from(k)]);
+    let values = e.op("TopK", &[at.output, &k], &[along[0].clone(), attr_int("sorted", 0)]);
+    let best = e.optional_output(&values, 1);
+    let right = e.op("Equal", &[&best, &samples.index], &[]);
+    // NaN is neither larger nor smaller than anything: such a sample has no best classes.
+    let lost = e.op("IsNaN", &[picked], &[]);
+    let known = e.op("Not", &[&lost], &[]);
+    e.op("And", &[&right, &known], &[])
+}
+
+/// How many samples that are not ignored have `right`, which at most one class of a sample has.
 fn count(e: &mut Emitter, right: &str, samples: &Samples) -> String {
     let right = e.cast(right, ElementType::F32);
     let right = times(e, &right, samples.valid.as_deref());

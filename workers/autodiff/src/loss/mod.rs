@@ -150,12 +150,17 @@ impl LossAt<'_> {
         self.ty.dims.iter().skip(1).filter_map(Dim::fixed).fold(1, usize::saturating_mul)
     }
 
+    /// Whether an axis behind the batch has another size from batch to batch.
+    fn has_open_axes(&self) -> bool {
+        self.ty.dims.iter().skip(1).any(|dim| dim.fixed().is_none())
+    }
+
     /// The weight of a batch for losses over all elements: the batch's size, times the axes of open size.
     ///
     /// With open axes two batches of equal size may hold different numbers of elements, and count accordingly.
     fn batch_weight(&self, e: &mut Emitter) -> String {
         let per_label = self.elements_per_label();
-        if self.ty.dims.iter().skip(1).all(|dim| dim.fixed().is_some()) {
+        if !self.has_open_axes() {
             let shape = e.op("Shape", &[self.output], &[]);
             let first = e.int(0);
             let batch = e.op("Gather", &[&shape, &first], &[]);

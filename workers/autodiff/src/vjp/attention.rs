@@ -2,7 +2,8 @@
 //!
 //! The weights P are computed again, so that no matrix of all pairs lives from the forward to the backward pass. Then
 //! dV = P^T dY, dP = dY V^T, dS = P (dP - sum(dP P)), dQ = scale dS K, dK = scale dS^T Q, and the mask, if it is added,
-//! gets dS. Heads of Q that share one of K and V: K and V are repeated, their gradients summed.
+//! gets dS. Heads of Q that share one of K and V: K and V are repeated, their gradients summed. A query whose keys are all
+//! masked is answered by 0, whatever Q, K and V are: its dY is dropped, and its P only has to be finite.
 //! Source: Vaswani et al., arXiv:1706.03762; Dao et al., arXiv:2205.14135, appendix B.2, for the backward pass.
 
 use syncline_onnx::{Dim, ElementType, attr_int, attr_ints};
@@ -11,8 +12,9 @@ use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
 use crate::broadcast::{sum, sum_keeping, unbroadcast};
 
-/// A score that leaves a pair out; finite, so that a row without any pair stays a number.
-const NEVER: f64 = -1e30;
+/// A score that leaves a pair out; finite, so that a row without any pair stays a number. ONNX Runtime, too, takes a row
+/// without any larger score for one without keys.
+const NEVER: f64 = f32::MIN as f64;
 
 pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     if (4..7).any(|index| !n.input(index).is_empty()) {
@@ -24,8 +26,12 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
     let q = heads.apart(n, n.input(0), heads.q);
     let (k, v) = (heads.apart(n, n.input(1), heads.kv), heads.apart(n, n.input(2), heads.kv));
     let (k, v) = (heads.shared(n, &k), heads.shared(n, &v));
-    let dy = heads.apart(n, dy, heads.q);
-    let (p, capped) = weights(n, &q, &k, &scale)?;
+    let mut dy = heads.apart(n, dy, heads.q);
+    let Weights { p, capped, answered } = Weights::emit(n, &q, &k, &scale);
+    if let Some(answered) = answered {
+        let zero = n.number(0.0);
+        dy = n.call("Where", &[&answered, &dy, &zero]);
+    }
 
     let p_turned = turned(n, &p);
     let dv = n.needs(2).then(|| n.emitter.op("MatMul", &[&p_turned, &dy], &[]));
@@ -67,44 +73,95 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
     Ok(vec![Some(dq), Some(dk), dv, dmask])
 }
 
-/// P, and the tanh that capped the scores if they were capped.
-fn weights(
-    n: &mut NodeGrad<'_>,
-    q: &str,
-    k: &str,
-    scale: &str,
-) -> Result<(String, Option<String>), AutodiffError> {
-    let (mask, causal) = (n.input(3), n.node.int("is_causal", 0) != 0);
-    let k_turned = turned(n, k);
-    let product = n.emitter.op("MatMul", &[q, &k_turned], &[]);
-    let mut scores = n.emitter.op("Mul", &[&product, scale], &[]);
-    let cap = n.node.float("softcap", 0.0);
-    let mut capped = None;
-    if cap > 0.0 {
-        let cap = n.emitter.float(n.element(), f64::from(cap));
-        let ratio = n.emitter.op("Div", &[&scores, &cap], &[]);
-        let tanh = n.emitter.op("Tanh", &[&ratio], &[]);
-        scores = n.emitter.op("Mul", &[&tanh, &cap], &[]);
-        capped = Some(tanh);
-    }
-    let never = n.emitter.float(n.element(), NEVER);
-    if !mask.is_empty() {
-        let boolean = n.types.get(mask).is_some_and(|ty| ty.element == ElementType::Bool);
-        scores = match boolean {
-            true => n.emitter.op("Where", &[mask, &scores, &never], &[]),
-            false => n.emitter.op("Add", &[&scores, mask], &[]),
+/// Which pairs of a query and a key count. All broadcast over the scores, `[batch, heads, queries, keys]`.
+struct Mask {
+    /// Where a pair counts; `None` if all do.
+    allowed: Option<String>,
+    /// What is added to the scores; the same for all keys of a query without any.
+    added: Option<String>,
+    /// Where a query has a key at all, with one key; `None` if each has.
+    answered: Option<String>,
+}
+
+impl Mask {
+    fn of(n: &mut NodeGrad<'_>, scores: &str) -> Self {
+        let mask = n.input(3);
+        let before = (n.node.int("is_causal", 0) != 0).then(|| before(n, scores));
+        if mask.is_empty() {
+            return Self { allowed: before, added: None, answered: None };
+        }
+        if n.types.get(mask).is_some_and(|ty| ty.element == ElementType::Bool) {
+            let allowed = match before {
+                Some(before) => n.call("And", &[mask, &before]),
+                None => mask.to_owned(),
+            };
+            let (count, zero) = (n.mask(&allowed), n.number(0.0));
+            let answered = any_above(n, &count, &zero);
+            return Self { allowed: Some(allowed), added: None, answered: Some(answered) };
+        }
+        let (never, zero) = (n.number(NEVER), n.number(0.0));
+        let seen = match &before {
+            Some(before) => n.call("Where", &[before, mask, &never]),
+            None => mask.to_owned(),
         };
+        let answered = any_above(n, &seen, &never);
+        // Minus infinity for every key would make P NaN.
+        let added = n.call("Where", &[&answered, mask, &zero]);
+        Self { allowed: before, added: Some(added), answered: Some(answered) }
     }
-    if causal {
-        let pairs = n.emitter.op("Shape", &[&scores], &[attr_int("start", 2)]);
-        let zeros = n.emitter.op("ConstantOfShape", &[&pairs], &[]);
-        let one = n.emitter.float(ElementType::F32, 1.0);
-        let ones = n.emitter.op("Add", &[&zeros, &one], &[]);
-        let before = n.emitter.op("Trilu", &[&ones], &[attr_int("upper", 0)]);
-        let before = n.emitter.cast(&before, ElementType::Bool);
-        scores = n.emitter.op("Where", &[&before, &scores, &never], &[]);
+}
+
+/// Where a key is not behind its query, `[queries, keys]`.
+fn before(n: &mut NodeGrad<'_>, scores: &str) -> String {
+    let pairs = n.emitter.op("Shape", &[scores], &[attr_int("start", 2)]);
+    let zeros = n.emitter.op("ConstantOfShape", &[&pairs], &[]);
+    let one = n.emitter.float(ElementType::F32, 1.0);
+    let ones = n.emitter.op("Add", &[&zeros, &one], &[]);
+    let before = n.emitter.op("Trilu", &[&ones], &[attr_int("upper", 0)]);
+    n.emitter.cast(&before, ElementType::Bool)
+}
+
+/// Whether any number of the last axis is above `bound`; the axis is kept.
+fn any_above(n: &mut NodeGrad<'_>, numbers: &str, bound: &str) -> String {
+    let last = n.emitter.ints(&[-1]);
+    let largest = n.call("ReduceMax", &[numbers, &last]);
+    n.call("Greater", &[&largest, bound])
+}
+
+/// P, computed again.
+struct Weights {
+    p: String,
+    /// The tanh that capped the scores if they were capped.
+    capped: Option<String>,
+    /// As [`Mask::answered`].
+    answered: Option<String>,
+}
+
+impl Weights {
+    fn emit(n: &mut NodeGrad<'_>, q: &str, k: &str, scale: &str) -> Self {
+        let k_turned = turned(n, k);
+        let product = n.emitter.op("MatMul", &[q, &k_turned], &[]);
+        let mut scores = n.emitter.op("Mul", &[&product, scale], &[]);
+        let cap = n.node.float("softcap", 0.0);
+        let mut capped = None;
+        if cap > 0.0 {
+            let cap = n.emitter.float(n.element(), f64::from(cap));
+            let ratio = n.emitter.op("Div", &[&scores, &cap], &[]);
+            let tanh = n.emitter.op("Tanh", &[&ratio], &[]);
+            scores = n.emitter.op("Mul", &[&tanh, &cap], &[]);
+            capped = Some(tanh);
+        }
+        let Mask { allowed, added, answered } = Mask::of(n, &scores);
+        if let Some(added) = added {
+            scores = n.call("Add", &[&scores, &added]);
+        }
+        if let Some(allowed) = allowed {
+            let never = n.number(NEVER);
+            scores = n.call("Where", &[&allowed, &scores, &never]);
+        }
+        let p = n.emitter.op("Softmax", &[&scores], &[attr_int("axis", -1)]);
+        Self { p, capped, answered }
     }
-    Ok((n.emitter.op("Softmax", &[&scores], &[attr_int("axis", -1)]), capped))
 }
 
 fn turned(n: &mut NodeGrad<'_>, value: &str) -> String {

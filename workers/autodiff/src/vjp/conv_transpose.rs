@@ -43,10 +43,10 @@ pub(super) fn adjoint_window(n: &NodeGrad<'_>, kernel: &[i64]) -> Result<Window,
         // What the windows touch, less what remains: the padding that was taken away.
         let total = (bare.overhang() + extra.get(at).copied().unwrap_or(0)).max(0);
         axis.begin = match automatic {
-            "VALID" => 0,
             "SAME_UPPER" => total / 2,
-            "SAME_LOWER" => total - total / 2,
-            _ if sized => total - total / 2,
+            // A given size comes first: ONNX Runtime pads for it, whether or not the node says VALID.
+            _ if sized || automatic == "SAME_LOWER" => total - total / 2,
+            "VALID" => 0,
             _ => axis.begin,
         };
     }

@@ -1,7 +1,7 @@
 //! y = einsum of any number of operands: the gradient of an operand is the einsum of dy and the others.
 //!
-//! For `ij,jk->ik`, dA is `ik,jk->ij`. An index that only one operand has was summed over: its gradient is repeated. An
-//! ellipsis is written out with letters that the equation does not use. Where an index occurs twice in one operand (a
+//! For `ij,jk->ik`, dA is `ik,jk->ij`. An index that only one operand has was summed over: its gradient is repeated, and so
+//! is that of an index which the others have with size 1. An ellipsis is written out with letters that the equation does not use. Where an index occurs twice in one operand (a
 //! diagonal), the gradient gets a letter of its own for the second axis and an identity matrix as another factor: for
 //! `ii->i`, dA is `i,ij->ij`.
 
@@ -75,6 +75,27 @@ fn identity(n: &mut NodeGrad<'_>, operand: usize, axis: usize) -> String {
     n.call("EyeLike", &[&zeros])
 }
 
+/// Whether the gradient of an operand may have size 1 along its axis `letter`, of size `own`, because another operand has.
+fn is_short(
+    n: &NodeGrad<'_>,
+    equation: &Equation,
+    operand: usize,
+    letter: char,
+    own: &Dim,
+) -> Result<bool, AutodiffError> {
+    // The result has the largest size.
+    if equation.result.contains(&letter) || *own == Dim::Fixed(1) {
+        return Ok(false);
+    }
+    for (other, term) in equation.terms.iter().enumerate().filter(|(other, _)| *other != operand) {
+        let dims = n.dims(n.input(other))?;
+        if term.iter().zip(dims).any(|(found, dim)| *found == letter && !dim.same(own)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Brings the gradient to the operand's shape: axes that were summed away are repeated, repeated ones are summed.
 fn repeated(
     n: &mut NodeGrad<'_>,
@@ -96,11 +117,17 @@ fn repeated(
             false => own.clone(),
         })
         .collect();
+    let mut short = !missing.is_empty();
+    for (letter, own) in equation.terms[operand].iter().zip(to) {
+        short |= is_short(n, equation, operand, *letter, own)?;
+    }
     if !missing.is_empty() {
         let axes = n.emitter.ints(&missing);
-        let unsqueezed = n.emitter.op("Unsqueeze", &[&grad, &axes], &[]);
+        grad = n.emitter.op("Unsqueeze", &[&grad, &axes], &[]);
+    }
+    if short {
         let shape = n.emitter.op("Shape", &[value], &[]);
-        grad = n.emitter.op("Expand", &[&unsqueezed, &shape], &[]);
+        grad = n.emitter.op("Expand", &[&grad, &shape], &[]);
     }
     Ok(unbroadcast(n.emitter, &grad, &from, value, to))
 }

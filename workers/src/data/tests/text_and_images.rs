@@ -107,6 +107,25 @@ fn the_last_percent_tests_and_overlapping_samples_of_a_text_are_left_out() {
     assert_eq!(data.split(Split::TestLastPercent(50)), (vec![0, 1], vec![2, 3, 4]));
 }
 
+#[test]
+fn samples_of_a_text_that_overlap_are_not_tested_one_by_one() {
+    let folder = TempDir::new().unwrap();
+    let path = write(&folder, "text", "abcabcabcabca".as_bytes());
+    let every = |stride| DataSpec { split: Split::TestEvery(2), ..text_spec(&path, 3, stride) };
+    let wanted = wants_text(DataElement::I64, 3);
+    let words = "`test-every = 2` does not go with samples of a text that overlap";
+    for stride in [1, 2] {
+        refused(&every(stride), &wanted, "E480", words);
+    }
+    // Side by side, or with characters between them that belong to none.
+    for (stride, parts) in
+        [(0, (vec![1, 3], vec![0, 2])), (3, (vec![1, 3], vec![0, 2])), (4, (vec![1], vec![0, 2]))]
+    {
+        let spec = every(stride);
+        assert_eq!(Dataset::open(&spec, &wanted).unwrap().split(spec.split), parts, "stride {stride}");
+    }
+}
+
 /// One image of height 2, width 2 and two channels, whose second channel is the first plus 100.
 fn channels_last(folder: &TempDir, kind: u8) -> DataSpec {
     let numbers = [1u8, 101, 2, 102, 3, 103, 4, 104];
