@@ -99,7 +99,7 @@ impl Core {
             able.truncate(wanted);
             if queued && able.len() < least {
                 if job.may_be_kept_for(&self.workers, now_us) {
-                    able.iter().for_each(|worker| drop(free.remove(worker)));
+                    free.retain(|worker| !able.contains(worker));
                 }
                 continue;
             }
