@@ -147,18 +147,20 @@ impl RoleKeeper {
 
     /// Completes what the engine is told with what is so now.
     pub(super) fn complete_hello(&self, shared: &Shared, hello: &ShardHello) -> ShardHello {
-        let state = lock(&self.state);
-        let jobs = match state.role {
+        let role = lock(&self.state).role;
+        // Counted without the lock: a job that is just being opened or closed is waited for.
+        let jobs = match role {
             Some(ReplicaRole::Standby { .. }) => shared.replicas.in_step(),
             _ => shared.jobs.open_jobs().len(),
         };
+        let state = lock(&self.state);
         ShardHello {
             replicas: self.replicas,
-            role: state.role,
+            role,
             identity: state.before.identity,
             followed_before: state.before.follows,
             served_term: state.before.served_term,
-            mirrored: matches!(state.role, Some(ReplicaRole::Standby { term }) if state.mirrored == Some(term)),
+            mirrored: matches!(role, Some(ReplicaRole::Standby { term }) if state.mirrored == Some(term)),
             jobs: jobs as u64,
             lost: state.lost,
             ..hello.clone()

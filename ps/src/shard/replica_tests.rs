@@ -260,6 +260,14 @@ fn followed() -> JobShard {
     job
 }
 
+/// Pushes until the next change would have to wait for room.
+fn fill_queue(job: &JobShard) {
+    while job.replicas.has_room() {
+        take(job, Step::Chunk { worker: 1, round: false });
+        take(job, Step::Complete { worker: 1, round: false });
+    }
+}
+
 /// Whether `confirm` waits until `release` is called, and what it says then.
 fn confirms_after(job: &JobShard, release: impl FnOnce()) -> bool {
     thread::scope(|scope| {
@@ -316,6 +324,24 @@ fn a_backup_that_was_never_in_step_holds_up_nobody() {
     assert!(job.confirm(|| panic!("nobody was promised that it has this")));
     assert!(!job.lose_replica(TERM), "the engine need not hear of it first");
     assert!(job.confirm(|| panic!("there is no backup")));
+}
+
+/// The thread that makes room needs the table of jobs, which is locked while a job ends.
+#[test]
+fn a_job_ends_although_there_is_no_room_for_more_changes() {
+    let job: &'static JobShard = Box::leak(Box::new(followed()));
+    fill_queue(job);
+    let (ended, ends) = mpsc::channel();
+    thread::spawn(move || {
+        job.close();
+        ended.send(()).unwrap();
+    });
+    ends.recv_timeout(Duration::from_secs(60)).expect("the end waits for room");
+    let mut entries = Vec::new();
+    while let Batch::Entries(some) = job.next_for_replica(TERM, Duration::ZERO) {
+        entries.extend(some);
+    }
+    assert_eq!(entries.last().map(|entry| &entry.op), Some(&ReplicaOp::Close));
 }
 
 #[test]
