@@ -4,6 +4,8 @@
 //! |---|---|
 //! | change | made and recorded under the same lock: the record is in the order of the changes |
 //! | copy | taken while nothing changes; what is recorded after it follows it |
+//! | changes while the copy is on its way | go on, as long as it moves; past a bound at most as fast as it does |
+//! | end of the copy | what was recorded meanwhile is sent, and of two bytes that are sent at most one may be replaced |
 //! | acknowledgement | nobody is told of a change before the backup has it, from the moment at which it is in step |
 //! | loss of the backup | nobody is told of anything until the engine knows that this process goes on alone |
 //!
@@ -22,6 +24,10 @@ use super::{lock, pull::PRESENCE_INTERVAL, replica_op::ReplicaOp};
 
 /// Bytes of recorded gradients that may wait for the connection to the backup.
 const MAX_QUEUED_BYTES: usize = 16 << 20;
+/// The same while the backup gets its copy, and as many more as were sent of that.
+const COPY_QUEUED_BYTES: usize = 64 << 20;
+/// Nobody waits longer than this for room while a backup gets its copy: rather the copy is given up.
+const COPY_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Number of the standby process that follows: each that comes gets another.
 pub type Term = u64;
@@ -46,6 +52,12 @@ pub struct Entry {
     pub numbers: Box<[f32]>,
 }
 
+impl Entry {
+    fn bytes(&self) -> usize {
+        size_of_val(&*self.numbers)
+    }
+}
+
 /// What is to be sent next.
 pub enum Batch {
     /// These, in this order.
@@ -61,6 +73,8 @@ struct Record {
     backup: Backup,
     queue: VecDeque<Entry>,
     queued_bytes: usize,
+    /// How many bytes may wait.
+    room: usize,
     /// Number of the newest entry; the first is 1.
     newest: u64,
     /// Number of the newest entry that somebody may wait for.
@@ -95,12 +109,22 @@ impl ReplicaLog {
     /// Taken before every change, ahead of all other locks. Waits while too much is on its way to the backup.
     pub(super) fn enter(&self) -> RwLockReadGuard<'_, ()> {
         if self.active.load(Ordering::Acquire) {
-            let mut record = self.lock();
-            while record.is_full() && !record.over {
-                record = self.wait(record);
-            }
+            self.wait_for_room();
         }
         self.enter_at_once()
+    }
+
+    fn wait_for_room(&self) {
+        let (mut record, started) = (self.lock(), Instant::now());
+        while record.is_full() && !record.over {
+            record =
+                self.moved.wait_timeout(record, COPY_PATIENCE).unwrap_or_else(PoisonError::into_inner).0;
+            if record.is_full() && record.is_copying() && started.elapsed() >= COPY_PATIENCE {
+                record.forget_queue();
+                record.backup = Backup::None;
+                self.moved.notify_all();
+            }
+        }
     }
 
     /// The same for a change without numbers whose caller holds locks that others need: it waits for no room.
@@ -176,21 +200,40 @@ impl ReplicaLog {
         let _alone = self.changing.write().unwrap_or_else(PoisonError::into_inner);
         let mut record = self.lock();
         let over = record.over;
-        *record = Record { backup: Backup::Copying(term), over, ..Record::default() };
+        *record =
+            Record { backup: Backup::Copying(term), room: COPY_QUEUED_BYTES, over, ..Record::default() };
         self.active.store(true, Ordering::Release);
         drop(record);
         self.moved.notify_all();
         copy()
     }
 
-    /// The backup has its copy: what anybody is told from here on it has. It is told so behind everything that was recorded
-    /// before, and may take over from there.
-    pub(super) fn set_in_step(&self, term: Term) {
+    /// So many bytes of the copy are sent. False: the copy was given up.
+    pub(super) fn copied(&self, term: Term, bytes: usize) -> bool {
         let mut record = self.lock();
-        if record.backup == Backup::Copying(term) {
-            record.backup = Backup::InStep(term);
-            record.push(ReplicaOp::InStep.entry());
+        if record.backup != Backup::Copying(term) {
+            return false;
         }
+        record.room = record.room.saturating_add(bytes);
+        drop(record);
+        self.moved.notify_all();
+        true
+    }
+
+    /// The backup has its copy. Unless it lacks much of what was recorded meanwhile, what anybody is told from here on it has:
+    /// it is told so behind everything that was recorded before, and may take over from there. Whether it came to that.
+    pub(super) fn set_in_step(&self, term: Term) -> bool {
+        let mut record = self.lock();
+        if record.backup != Backup::Copying(term) {
+            return false;
+        }
+        record.room = record.room.min(record.queued_bytes).max(MAX_QUEUED_BYTES);
+        if record.room > MAX_QUEUED_BYTES {
+            return false;
+        }
+        record.backup = Backup::InStep(term);
+        record.push(ReplicaOp::InStep.entry());
+        true
     }
 
     /// What is to be sent to the backup of this term; waits for it.
@@ -207,8 +250,7 @@ impl ReplicaLog {
         if record.queue.is_empty() {
             return Batch::Idle;
         }
-        let entries: Vec<Entry> = record.queue.drain(..).collect();
-        record.queued_bytes = 0;
+        let entries = record.take();
         drop(record);
         self.moved.notify_all();
         Batch::Entries(entries)
@@ -272,7 +314,26 @@ impl Record {
 
     /// Whether the next change must wait.
     fn is_full(&self) -> bool {
-        self.follows() && self.queued_bytes >= MAX_QUEUED_BYTES
+        self.follows() && self.queued_bytes >= self.room
+    }
+
+    fn is_copying(&self) -> bool {
+        matches!(self.backup, Backup::Copying(_))
+    }
+
+    /// Takes what is to be sent next: all that waits, where that is not much.
+    fn take(&mut self) -> Vec<Entry> {
+        let (mut bytes, mut count) = (0, 0);
+        while bytes < MAX_QUEUED_BYTES
+            && let Some(entry) = self.queue.get(count)
+        {
+            bytes += entry.bytes();
+            count += 1;
+        }
+        self.queued_bytes -= bytes;
+        // Less than was sent may come for it, so that the backup comes into step however much is pushed.
+        self.room = self.room.saturating_sub(bytes / 2).max(MAX_QUEUED_BYTES);
+        self.queue.drain(..count).collect()
     }
 
     fn push(&mut self, entry: Entry) {
@@ -280,7 +341,7 @@ impl Record {
         if entry.op.is_awaited() {
             self.newest_awaited = self.newest;
         }
-        self.queued_bytes += size_of_val(&*entry.numbers);
+        self.queued_bytes += entry.bytes();
         self.queue.push_back(entry);
     }
 

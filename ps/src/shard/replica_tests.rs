@@ -165,20 +165,27 @@ fn take_rows(job: &JobShard, worker: u64, header: PushHeader) {
     let _ = job.apply_rows(Incarnation(worker), at.watermark + 1, &header, &of_chunk, &gradient);
 }
 
-/// Sends the backup what is recorded, through bytes.
+/// Sends the backup what is recorded, through bytes. Whether it is told that it is in step.
 fn follow(job: &JobShard, backup: &JobShard) -> bool {
     let mut in_step = false;
-    while let Batch::Entries(entries) = job.next_for_replica(TERM, Duration::ZERO) {
-        let mut bytes = Vec::new();
-        entries.iter().for_each(|entry| entry.write(&mut bytes).unwrap());
-        let (mut from, mut scratch, mut chunk) = (&bytes[..], Vec::new(), vec![0.0; CHUNK_ELEMENTS]);
-        while !from.is_empty() {
-            let (op, elements) = read_op(&mut from, &mut scratch, &mut chunk).unwrap();
-            in_step |= op == ReplicaOp::InStep;
-            backup.replay(op, &chunk[..elements]).unwrap();
-        }
+    while let Some(told) = follow_once(job, backup) {
+        in_step |= told;
     }
     in_step
+}
+
+/// The same for what is sent at once; `None` if there is nothing.
+fn follow_once(job: &JobShard, backup: &JobShard) -> Option<bool> {
+    let Batch::Entries(entries) = job.next_for_replica(TERM, Duration::ZERO) else { return None };
+    let (mut in_step, mut bytes) = (false, Vec::new());
+    entries.iter().for_each(|entry| entry.write(&mut bytes).unwrap());
+    let (mut from, mut scratch, mut chunk) = (&bytes[..], Vec::new(), vec![0.0; CHUNK_ELEMENTS]);
+    while !from.is_empty() {
+        let (op, elements) = read_op(&mut from, &mut scratch, &mut chunk).unwrap();
+        in_step |= op == ReplicaOp::InStep;
+        backup.replay(op, &chunk[..elements]).unwrap();
+    }
+    Some(in_step)
 }
 
 fn assert_same(job: &JobShard, backup: &JobShard) {
@@ -260,11 +267,19 @@ fn followed() -> JobShard {
     job
 }
 
+/// One whole push; returns its bytes.
+fn push(job: &JobShard, worker: u64) -> usize {
+    for _ in 0..2 {
+        take(job, Step::Chunk { worker, round: false });
+    }
+    take(job, Step::Complete { worker, round: false });
+    ELEMENTS as usize * 4
+}
+
 /// Pushes until the next change would have to wait for room.
 fn fill_queue(job: &JobShard) {
     while job.replicas.has_room() {
-        take(job, Step::Chunk { worker: 1, round: false });
-        take(job, Step::Complete { worker: 1, round: false });
+        push(job, 1);
     }
 }
 
@@ -324,6 +339,46 @@ fn a_backup_that_was_never_in_step_holds_up_nobody() {
     assert!(job.confirm(|| panic!("nobody was promised that it has this")));
     assert!(!job.lose_replica(TERM), "the engine need not hear of it first");
     assert!(job.confirm(|| panic!("there is no backup")));
+}
+
+#[test]
+fn training_goes_on_while_a_copy_is_on_its_way_as_long_as_it_moves() {
+    let job = job();
+    let copy = job.begin_replica(TERM).unwrap();
+    let backup = JobShard::restore(&mut &copy[..]).unwrap();
+    let mut bytes = 0;
+    // Much more than may wait for a backup that is in step.
+    while bytes < 40 << 20 {
+        assert!(job.replica_copied(TERM, 1 << 20), "the copy was given up");
+        bytes += push(&job, 1);
+    }
+    assert!(!job.set_replica_in_step(TERM), "much is still to be sent");
+    // More comes all the time, as fast as there is room for it.
+    while !job.set_replica_in_step(TERM) {
+        follow_once(&job, &backup);
+        while job.replicas.has_room() && job.state(EPOCH).unwrap().pushes < 100_000 {
+            push(&job, 1);
+        }
+    }
+    assert!(follow(&job, &backup));
+    assert_same(&job, &backup);
+}
+
+#[test]
+fn a_copy_that_does_not_move_is_given_up_and_a_later_one_succeeds() {
+    let job = job();
+    let first = job.begin_replica(TERM).unwrap();
+    assert!(job.replica_copied(TERM, first.len()));
+    fill_queue(&job);
+    // Waits for room, in vain.
+    push(&job, 1);
+    assert!(!job.replica_copied(TERM, 1) && !job.set_replica_in_step(TERM));
+    assert!(matches!(job.next_for_replica(TERM, Duration::ZERO), Batch::Over));
+    assert!(job.confirm(|| panic!("there is no backup")));
+    let copy = job.begin_replica(TERM).unwrap();
+    let backup = JobShard::restore(&mut &copy[..]).unwrap();
+    assert!(job.set_replica_in_step(TERM) && follow(&job, &backup));
+    assert_same(&job, &backup);
 }
 
 /// The thread that makes room needs the table of jobs, which is locked while a job ends.
