@@ -71,6 +71,25 @@ impl Shared {
         }
     }
 
+    /// Of a shard with two processes that hears of no engine.
+    #[cfg(test)]
+    pub(super) fn for_test(state_dir: &std::path::Path) -> Arc<Self> {
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+        let options = Options {
+            listen: address,
+            token: Token::generate(),
+            state_dir: state_dir.to_owned(),
+            index: 0,
+            count: 1,
+            replicas: 2,
+            engine: Some(address.into()),
+            advertise: None,
+        };
+        let blobs = BlobStore::open(state_dir.join("blobs")).unwrap();
+        let saves = Saves::open(state_dir.join("jobs")).unwrap();
+        Arc::new(Self::new(&options, blobs, saves, None))
+    }
+
     /// Restores the jobs that were saved at the last stop.
     pub(super) fn restore_saved(&self, here: ShardPosition) -> Result<(), PsError> {
         let mut loaded = self.saves.load_all(here)?;
