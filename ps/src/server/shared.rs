@@ -13,8 +13,8 @@ use syncline_rpc::{Refusals, Token};
 use tracing::{error, info};
 
 use super::{
-    Options, blobs::BlobStore, connections::Connections, replicas::Replicas, role::RoleKeeper, saves,
-    saves::Saves,
+    Options, backup_files::BackupFiles, blobs::BlobStore, connections::Connections, replicas::Replicas,
+    role::RoleKeeper, saves, saves::Saves,
 };
 use crate::{
     PsError,
@@ -36,6 +36,8 @@ pub(super) struct Shared {
     pub(super) saves: Saves,
     /// Held by whoever writes checkpoints or removes them.
     pub(super) checkpoint_files: Mutex<()>,
+    /// Checkpoints of followed jobs that are to be written or removed.
+    pub(super) backup_files: BackupFiles,
     pub(super) stopping: AtomicBool,
     /// The file of the socket for callers on the same machine.
     pub(super) local_socket: Option<String>,
@@ -64,6 +66,7 @@ impl Shared {
             connections: Connections::default(),
             saves,
             checkpoint_files: Mutex::new(()),
+            backup_files: BackupFiles::default(),
             stopping: AtomicBool::new(false),
             local_socket,
             refusals: Refusals::default(),

@@ -1,6 +1,6 @@
 //! One tensor connection: a question, its answer, the next question.
 
-use std::{io, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use syncline_rpc::{GREETING_TIMEOUT, ShardFault};
 
@@ -23,7 +23,7 @@ pub(super) fn limit(channel: &mut Channel) -> io::Result<()> {
 }
 
 /// Serves until the caller hangs up. An error means that the connection is of no use any more.
-pub(super) fn serve(shared: &Shared, mut channel: Channel) -> io::Result<()> {
+pub(super) fn serve(shared: &Arc<Shared>, mut channel: Channel) -> io::Result<()> {
     limit(&mut channel)?;
     let mut connection = Connection::new(&mut channel);
     let mut scratch = Vec::new();
