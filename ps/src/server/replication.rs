@@ -34,20 +34,39 @@ const PIECE_BYTES: usize = 1 << 20;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Starts to tell this standby about a job.
+/// Starts to tell this standby about a job, unless somebody does.
 pub(super) fn start(shared: &Arc<Shared>, job: &Arc<JobShard>, standby: &ShardPeer) {
+    if !job.claim_replica(standby.term) {
+        return;
+    }
     let (held, followed, peer) = (shared.clone(), job.clone(), standby.clone());
     let run = move || {
-        if let Err(error) = run(&held, &followed, &peer) {
-            let waits = followed.lose_replica(peer.term);
-            let error = error.into_error(&peer.address);
-            warn!(job = %followed.job(), %error, waits, "the process that follows is lost");
-            held.role.report_lost(peer.term);
+        loop {
+            let outcome = run(&held, &followed, &peer);
+            followed.release_replica(peer.term);
+            if let Err(error) = outcome {
+                let error = error.into_error(&peer.address);
+                warn!(job = %followed.job(), %error, "the process that follows is lost");
+                return lose(&held, &followed, peer.term);
+            }
+            // Whoever wanted it again while it ended here was told that somebody does it.
+            if !is_wanted(&held, &followed, peer.term) || !followed.claim_replica(peer.term) {
+                return;
+            }
         }
     };
     if let Err(error) = thread::Builder::new().name("ps-replicate".into()).spawn(run) {
         warn!(job = %job.job(), %error, "no thread that tells a standby about a job");
-        shared.role.report_lost(standby.term);
+        job.release_replica(standby.term);
+        lose(shared, job, standby.term);
+    }
+}
+
+/// Gives the standby up. Where the engine has done that already, nobody else says that the job goes on alone.
+fn lose(shared: &Shared, job: &JobShard, term: Term) {
+    job.lose_replica(term);
+    if !shared.role.report_lost(term) {
+        job.go_on_without_replica(term);
     }
 }
 
@@ -88,6 +107,11 @@ fn follow(shared: &Shared, job: &JobShard, peer: &ShardPeer) -> Result<(), LinkE
     acknowledged(&mut link)?;
     let started = Instant::now();
     let copy = job.begin_replica(term)?;
+    if !is_wanted(shared, job, term) {
+        // The engine's word that this process goes on alone may have come before there was anything to give up.
+        job.go_on_without_replica(term);
+        return Ok(());
+    }
     let bytes = copy.len();
     for piece in copy.chunks(PIECE_BYTES) {
         link.channel().write_all(piece)?;

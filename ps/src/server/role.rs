@@ -172,15 +172,21 @@ impl RoleKeeper {
         self.urgent.notified().await;
     }
 
-    /// The backup of this term cannot be reached. Nobody is told of any change until the engine knows.
-    pub(super) fn report_lost(&self, term: Term) {
+    /// The backup of this term cannot be reached. Nobody is told of any change until the engine knows; false if it does, as
+    /// it has said already that another one follows, or none.
+    #[must_use]
+    pub(super) fn report_lost(&self, term: Term) -> bool {
         let mut state = lock(&self.state);
-        if state.peer.as_ref().is_some_and(|peer| peer.term == term) && state.lost != Some(term) {
+        if state.peer.as_ref().is_none_or(|peer| peer.term != term) {
+            return false;
+        }
+        if state.lost != Some(term) {
             state.lost = Some(term);
             state.failures += 1;
             state.failed_at = Some(Instant::now());
             self.urgent.notify_one();
         }
+        true
     }
 
     /// How long the next backup is to wait after those that failed.
@@ -397,6 +403,20 @@ mod tests {
         bytes.clear();
         let _ = worker.read_to_end(&mut bytes);
         assert!(bytes.is_empty(), "it is told {:?}", Reply::read(&mut &bytes[..], &mut scratch));
+    }
+
+    /// The engine says once that a process goes on alone, and maybe before the copy of a job has begun.
+    #[test]
+    fn a_backup_that_is_lost_after_the_engine_gave_it_up_is_not_reported_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = Shared::for_test(dir.path());
+        let peer = ShardPeer { term: 5, address: "127.0.0.1:1".into() };
+        let primary = orders(ReplicaRole::Primary { term: 4 });
+        take_role(&shared, &ShardOrders { peer: Some(peer), ..primary.clone() });
+        assert!(shared.role.report_lost(5) && shared.role.report_lost(5));
+        assert!(!shared.role.report_lost(4));
+        take_role(&shared, &primary);
+        assert!(!shared.role.report_lost(5));
     }
 
     fn orders(role: ReplicaRole) -> ShardOrders {

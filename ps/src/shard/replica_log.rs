@@ -42,6 +42,8 @@ pub(super) struct ReplicaLog {
     moved: Condvar,
     /// Whether anybody must be told: spares the lock where there is no backup.
     active: AtomicBool,
+    /// Term of the backup that somebody tells of changes, or is about to.
+    claimed: Mutex<Option<Term>>,
 }
 
 /// A change, and the numbers that came with it.
@@ -193,6 +195,16 @@ impl ReplicaLog {
                 (record, asked) = (self.lock(), Instant::now());
             }
         }
+    }
+
+    /// Whether the caller may tell the backup of this term: two would share one record.
+    pub(super) fn claim(&self, term: Term) -> bool {
+        lock(&self.claimed).replace(term) != Some(term)
+    }
+
+    /// Who claimed the backup of this term tells it no more.
+    pub(super) fn release(&self, term: Term) {
+        lock(&self.claimed).take_if(|claimed| *claimed == term);
     }
 
     /// Begins to record for a backup, with what `copy` makes while nothing changes.

@@ -381,6 +381,16 @@ fn a_copy_that_does_not_move_is_given_up_and_a_later_one_succeeds() {
     assert_same(&job, &backup);
 }
 
+#[test]
+fn one_thread_tells_a_backup_of_a_job() {
+    let job = job();
+    assert!(job.claim_replica(TERM) && !job.claim_replica(TERM));
+    job.release_replica(TERM + 1);
+    assert!(!job.claim_replica(TERM));
+    job.release_replica(TERM);
+    assert!(job.claim_replica(TERM) && job.claim_replica(TERM + 1));
+}
+
 /// The thread that makes room needs the table of jobs, which is locked while a job ends.
 #[test]
 fn a_job_ends_although_there_is_no_room_for_more_changes() {

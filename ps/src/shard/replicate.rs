@@ -14,6 +14,17 @@ use super::{
 };
 
 impl JobShard {
+    /// Whether the caller is to tell the backup of this term about the job: nobody else does.
+    #[must_use]
+    pub fn claim_replica(&self, term: Term) -> bool {
+        self.replicas.claim(term)
+    }
+
+    /// Who claimed the backup of this term tells it no more.
+    pub fn release_replica(&self, term: Term) {
+        self.replicas.release(term);
+    }
+
     /// A copy of the whole job for the backup of this term; what changes from here on is recorded for it. Nothing changes
     /// while it is made. Fails if there is no memory for it.
     pub fn begin_replica(&self, term: Term) -> io::Result<Vec<u8>> {
