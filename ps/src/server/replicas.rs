@@ -41,18 +41,21 @@ impl Replicas {
 
     /// Forgets all.
     pub(super) fn clear(&self) {
-        self.0.iter().for_each(|replica| *lock(&replica.ended) = true);
-        self.0.clear();
+        self.end_all();
     }
 
     /// Those that can be served; nothing changes them any more.
     pub(super) fn take(&self) -> Vec<Arc<JobShard>> {
-        self.0.iter().for_each(|replica| *lock(&replica.ended) = true);
         let ready = |replica: &Arc<Replica>| replica.in_step.load(Ordering::Acquire);
-        let taken =
-            self.0.iter().filter(|replica| ready(replica)).map(|replica| replica.shard.clone()).collect();
+        self.end_all().into_iter().filter(ready).map(|replica| replica.shard.clone()).collect()
+    }
+
+    /// Waits for the changes that are being made. The table is not locked meanwhile: who makes one may need it.
+    fn end_all(&self) -> Vec<Arc<Replica>> {
+        let all: Vec<Arc<Replica>> = self.0.iter().map(|replica| replica.clone()).collect();
+        all.iter().for_each(|replica| *lock(&replica.ended) = true);
         self.0.clear();
-        taken
+        all
     }
 
     fn insert(&self, replica: &Arc<Replica>) {
@@ -102,6 +105,8 @@ pub(super) fn serve<D: Duplex>(
         let (is_awaited, is_last) = (op.is_awaited(), op == ReplicaOp::Close);
         if let Err(fault) = follow(shared, &replica, op, &connection.chunk[..elements]) {
             warn!(job = %session.job, error = %fault, "cannot follow a job");
+            // Who holds the table may wait for the end of this change.
+            drop(ended);
             shared.replicas.remove(&replica);
             return connection.answer(Err(fault));
         }
