@@ -3,7 +3,7 @@
 
 use std::{
     fs::File,
-    io::{self, Read},
+    io::{self, Read, Write},
     sync::{Arc, atomic::Ordering},
     thread,
     time::{Duration, Instant},
@@ -95,6 +95,7 @@ fn copy(shared: &Shared, link: &mut Link, digest: Digest) -> Result<bool, LinkEr
     let mut piece = vec![0; PIECE_BYTES.min(total) as usize];
     let mut left = total;
     while left > 0 {
+        shared.stopping()?;
         let part = left.min(PIECE_BYTES) as usize;
         link.read_body(&mut piece[..part])?;
         incoming.write(&piece[..part]).map_err(LinkError::Fault)?;
@@ -128,6 +129,15 @@ fn send(shared: &Shared, address: &str, digest: Digest) -> Result<(), LinkError>
     let bytes = file.metadata()?.len();
     let mut link = Link::open(address, &shared.token, PEER_LIMIT)?;
     link.put_blob(digest, bytes, Some(STORE_LIMIT), |channel| {
-        io::copy(&mut (&mut file).take(bytes), channel).map(drop)
+        let mut piece = vec![0; PIECE_BYTES.min(bytes) as usize];
+        let mut left = bytes;
+        while left > 0 {
+            shared.stopping()?;
+            let part = left.min(PIECE_BYTES) as usize;
+            file.read_exact(&mut piece[..part])?;
+            channel.write_all(&piece[..part])?;
+            left -= part as u64;
+        }
+        Ok(())
     })
 }
