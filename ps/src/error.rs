@@ -145,7 +145,9 @@ pub enum PsError {
         dir: String,
     },
     /// Where nobody waits any longer, the shard stops all the same, and its jobs are lost.
-    #[error("[E422] no job can be kept as long as connections are served, and some still were after {after_ms} ms")]
+    #[error(
+        "[E422] no job can be kept as long as connections are served, and some still were after {after_ms} ms"
+    )]
     StillServing {
         /// How long it was waited for connections to end.
         after_ms: u64,

@@ -202,10 +202,7 @@ impl Handle {
     /// Stops the shard and keeps its jobs in the state directory: the next start on it goes on with them. Returns their
     /// names. While some cannot be kept, or somebody is still served, `retry` is called with the reason; it waits and returns whether to try once more;
     /// if not, they are lost, and the first reason is returned.
-    pub fn stop_and_save(
-        mut self,
-        mut retry: impl FnMut(&PsError) -> bool,
-    ) -> Result<Vec<JobId>, PsError> {
+    pub fn stop_and_save(mut self, mut retry: impl FnMut(&PsError) -> bool) -> Result<Vec<JobId>, PsError> {
         self.close_connections();
         // What the engine was answered must be in what is kept, so nothing may answer it any more.
         if let Some(runtime) = self.runtime.take() {

@@ -121,12 +121,7 @@ pub(super) fn serve<D: Duplex>(
     }
 }
 
-fn follow(
-    shared: &Arc<Shared>,
-    replica: &Replica,
-    op: ReplicaOp,
-    numbers: &[f32],
-) -> Result<(), ShardFault> {
+fn follow(shared: &Arc<Shared>, replica: &Replica, op: ReplicaOp, numbers: &[f32]) -> Result<(), ShardFault> {
     let shard = &replica.shard;
     match op {
         ReplicaOp::InStep => {
@@ -216,7 +211,10 @@ mod tests {
         serve(shared, &mut Connection::new(&mut stream), &session, TERM).unwrap();
         let (mut answers, mut scratch, mut count) = (&stream.answers[..], Vec::new(), 0);
         while !answers.is_empty() {
-            assert!(matches!(Reply::read(&mut answers, &mut scratch).unwrap(), (Reply::Replicated { .. }, 0)));
+            assert!(matches!(
+                Reply::read(&mut answers, &mut scratch).unwrap(),
+                (Reply::Replicated { .. }, 0)
+            ));
             count += 1;
         }
         count

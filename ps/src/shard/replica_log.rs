@@ -26,8 +26,10 @@ use super::{lock, pull::PRESENCE_INTERVAL, replica_op::ReplicaOp};
 const MAX_QUEUED_BYTES: usize = 16 << 20;
 /// The same while the backup gets its copy, and as many more as were sent of that.
 const COPY_QUEUED_BYTES: usize = 64 << 20;
-/// Nobody waits longer than this for room while a backup gets its copy: rather the copy is given up.
-const COPY_PATIENCE: Duration = Duration::from_secs(1);
+/// What is sent at once then, so that room comes in small steps.
+const COPY_BATCH_BYTES: usize = 1 << 20;
+/// Who waits for room gives up a copy of which nothing was sent for this long.
+const COPY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Number of the standby process that follows: each that comes gets another.
 pub type Term = u64;
@@ -77,6 +79,8 @@ struct Record {
     queued_bytes: usize,
     /// How many bytes may wait.
     room: usize,
+    /// Bytes of the copy and of the record that were sent, or are about to be.
+    sent: u64,
     /// Number of the newest entry; the first is 1.
     newest: u64,
     /// Number of the newest entry that somebody may wait for.
@@ -104,10 +108,6 @@ impl ReplicaLog {
         lock(&self.record)
     }
 
-    fn wait<'a>(&self, record: MutexGuard<'a, Record>) -> MutexGuard<'a, Record> {
-        self.moved.wait(record).unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Taken before every change, ahead of all other locks. Waits while too much is on its way to the backup.
     pub(super) fn enter(&self) -> RwLockReadGuard<'_, ()> {
         if self.active.load(Ordering::Acquire) {
@@ -117,11 +117,13 @@ impl ReplicaLog {
     }
 
     fn wait_for_room(&self) {
-        let (mut record, started) = (self.lock(), Instant::now());
+        let mut record = self.lock();
+        let (mut sent, mut since) = (record.sent, Instant::now());
         while record.is_full() && !record.over {
-            record =
-                self.moved.wait_timeout(record, COPY_PATIENCE).unwrap_or_else(PoisonError::into_inner).0;
-            if record.is_full() && record.is_copying() && started.elapsed() >= COPY_PATIENCE {
+            record = self.moved.wait_timeout(record, COPY_PATIENCE).unwrap_or_else(PoisonError::into_inner).0;
+            if record.sent != sent {
+                (sent, since) = (record.sent, Instant::now());
+            } else if record.is_full() && record.is_copying() && since.elapsed() >= COPY_PATIENCE {
                 record.forget_queue();
                 record.backup = Backup::None;
                 self.moved.notify_all();
@@ -226,7 +228,8 @@ impl ReplicaLog {
         if record.backup != Backup::Copying(term) {
             return false;
         }
-        record.room = record.room.saturating_add(bytes);
+        record.room += bytes;
+        record.sent += bytes as u64;
         drop(record);
         self.moved.notify_all();
         true
@@ -335,14 +338,16 @@ impl Record {
 
     /// Takes what is to be sent next: all that waits, where that is not much.
     fn take(&mut self) -> Vec<Entry> {
+        let most = if self.is_copying() { COPY_BATCH_BYTES } else { MAX_QUEUED_BYTES };
         let (mut bytes, mut count) = (0, 0);
-        while bytes < MAX_QUEUED_BYTES
+        while bytes < most
             && let Some(entry) = self.queue.get(count)
         {
             bytes += entry.bytes();
             count += 1;
         }
         self.queued_bytes -= bytes;
+        self.sent += bytes as u64;
         // Less than was sent may come for it, so that the backup comes into step however much is pushed.
         self.room = self.room.saturating_sub(bytes / 2).max(MAX_QUEUED_BYTES);
         self.queue.drain(..count).collect()

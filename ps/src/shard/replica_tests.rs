@@ -276,10 +276,20 @@ fn push(job: &JobShard, worker: u64) -> usize {
     ELEMENTS as usize * 4
 }
 
+/// The next chunk of a push, or its end.
+fn push_on(job: &JobShard, worker: u64) {
+    let at = job.push_cursor(Incarnation(worker)).unwrap();
+    let is_in = at.next_chunk == job.chunk_count();
+    take(
+        job,
+        if is_in { Step::Complete { worker, round: false } } else { Step::Chunk { worker, round: false } },
+    );
+}
+
 /// Pushes until the next change would have to wait for room.
 fn fill_queue(job: &JobShard) {
     while job.replicas.has_room() {
-        push(job, 1);
+        push_on(job, 1);
     }
 }
 
@@ -356,9 +366,7 @@ fn training_goes_on_while_a_copy_is_on_its_way_as_long_as_it_moves() {
     // More comes all the time, as fast as there is room for it.
     while !job.set_replica_in_step(TERM) {
         follow_once(&job, &backup);
-        while job.replicas.has_room() && job.state(EPOCH).unwrap().pushes < 100_000 {
-            push(&job, 1);
-        }
+        fill_queue(&job);
     }
     assert!(follow(&job, &backup));
     assert_same(&job, &backup);
@@ -371,7 +379,7 @@ fn a_copy_that_does_not_move_is_given_up_and_a_later_one_succeeds() {
     assert!(job.replica_copied(TERM, first.len()));
     fill_queue(&job);
     // Waits for room, in vain.
-    push(&job, 1);
+    push_on(&job, 1);
     assert!(!job.replica_copied(TERM, 1) && !job.set_replica_in_step(TERM));
     assert!(matches!(job.next_for_replica(TERM, Duration::ZERO), Batch::Over));
     assert!(job.confirm(|| panic!("there is no backup")));

@@ -109,8 +109,7 @@ mod tests {
         let (from, to): (socket2::Socket, socket2::Socket) =
             (OwnedFd::from(from).into(), OwnedFd::from(to).into());
         for count in 1..=4 {
-            let (readers, writers): (Vec<_>, Vec<_>) =
-                (0..count).map(|_| io::pipe().unwrap()).unzip();
+            let (readers, writers): (Vec<_>, Vec<_>) = (0..count).map(|_| io::pipe().unwrap()).unzip();
             let raw: Vec<RawFd> = writers.iter().map(|writer| writer.as_raw_fd()).collect();
             send_all(&from, &raw).unwrap();
             drop(writers);
