@@ -27,7 +27,6 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(3);
 const COPY_LIMIT: Duration = Duration::from_secs(30);
 /// A standby that is told nothing is asked for a sign of life this often.
 const PING_INTERVAL: Duration = Duration::from_millis(500);
-
 /// So much of a copy is sent at once.
 const PIECE_BYTES: usize = 1 << 20;
 /// A copy that was given up is begun again after this time, doubled with each one in a row.
