@@ -144,8 +144,10 @@ pub enum PsError {
         /// The directory, whose lock another process holds.
         dir: String,
     },
-    /// The shard has stopped all the same, and its jobs are lost.
-    #[error("[E422] no job could be kept: connections were still served after {after_ms} ms")]
+    /// Where nobody waits any longer, the shard stops all the same, and its jobs are lost.
+    #[error(
+        "[E422] no job can be kept as long as connections are served, and some still were after {after_ms} ms"
+    )]
     StillServing {
         /// How long it was waited for connections to end.
         after_ms: u64,
@@ -290,7 +292,9 @@ impl PsError {
             }
             Self::SaveDamaged { .. } => "look at the disk of the state directory; submit the job again",
             Self::StateDirInUse { .. } => "stop the other process, or give this one a --state-dir of its own",
-            Self::StillServing { .. } => "this should not happen; please report it with the shard's log",
+            Self::StillServing { .. } => {
+                "a large file on a slow disk takes its time, and the shard goes on waiting; stopping once more gives its jobs up"
+            }
             Self::EngineRefused { source: HelloError::Token, .. } => {
                 "give --token-file with the file that the engine was started with"
             }

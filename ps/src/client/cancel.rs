@@ -53,7 +53,43 @@ impl CancelToken {
         }
     }
 
+    /// Forgets the connection of shard `index`, unless another one has its place.
+    pub(crate) fn forget(&self, index: usize, socket: &Socket) {
+        let mut sockets = self.sockets();
+        if sockets.get(&index).is_some_and(|known| known.is(socket)) {
+            sockets.remove(&index);
+        }
+    }
+
     fn sockets(&self) -> MutexGuard<'_, BTreeMap<usize, Socket>> {
         self.0.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::Read,
+        os::{fd::OwnedFd, unix::net::UnixStream},
+    };
+
+    use super::*;
+    use crate::transport::Transport;
+
+    #[test]
+    fn a_connection_that_is_forgotten_is_closed_and_its_successor_stays() {
+        let (token, mut bytes) = (CancelToken::default(), Vec::new());
+        let connection = || {
+            let (own, other) = UnixStream::pair().unwrap();
+            (Socket::accepted(OwnedFd::from(own).into(), Transport::Unix).unwrap(), other)
+        };
+        let ((old, _), (new, mut peer)) = (connection(), connection());
+        token.register(0, Some(&old));
+        token.register(0, Some(&new));
+        token.forget(0, &old);
+        assert_eq!(token.sockets().len(), 1);
+        token.forget(0, &new);
+        drop(new);
+        assert_eq!(peer.read_to_end(&mut bytes).unwrap(), 0);
     }
 }

@@ -298,6 +298,12 @@ impl ShardSet {
 
 impl Drop for ShardSet {
     fn drop(&mut self) {
-        (0..self.conns.len()).for_each(|index| self.addresses.register(index, None));
+        for (index, conn) in self.conns.iter().enumerate() {
+            self.addresses.register(index, None);
+            // The token outlives this set, and must not hold its connections open.
+            if let Some(link) = &conn.link {
+                self.cancel_token.forget(index, link.socket());
+            }
+        }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{
     fs::File,
-    io::{self, Read},
+    io::{self, Read, Write},
     sync::{Arc, atomic::Ordering},
     thread,
     time::{Duration, Instant},
@@ -23,8 +23,9 @@ const PEER_LIMIT: Duration = Duration::from_secs(5);
 /// The other process brings a blob to disk before it answers.
 const STORE_LIMIT: Duration = Duration::from_secs(30);
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Looking takes at most one part in so many of the time.
+/// Looking takes at most one part in so many of the time, as long as the pause between two looks stays below the longest.
 const SHARE: u32 = 10;
+const LONGEST_INTERVAL: Duration = Duration::from_secs(10);
 const PIECE_BYTES: u64 = 256 << 10;
 /// Longest list that is read: a million blobs.
 const MAX_LIST_BYTES: u64 = 32 << 20;
@@ -39,16 +40,16 @@ pub(super) fn run(shared: &Arc<Shared>) {
         while let Some(term) = held.role.standby_term()
             && held.stopping().is_ok()
         {
-            let started = Instant::now();
+            let mut looking = Duration::ZERO;
             if let Some(primary) = held.role.peer_address() {
-                match fetch_missing(&held, &primary) {
+                match fetch_missing(&held, &primary, &mut looking) {
                     Ok(()) => held.role.set_mirrored(term),
                     Err(error) => {
                         debug!(error = %error.into_error(&primary), "cannot fetch blobs from the primary yet");
                     }
                 }
             }
-            thread::sleep(INTERVAL.max(started.elapsed() * SHARE));
+            thread::sleep(pause_after(looking));
         }
         held.mirroring.store(false, Ordering::Release);
     };
@@ -58,16 +59,27 @@ pub(super) fn run(shared: &Arc<Shared>) {
     }
 }
 
-/// What the primary lacks stays: only the engine says what nobody needs, to both.
-fn fetch_missing(shared: &Shared, primary: &str) -> Result<(), LinkError> {
+fn pause_after(looking: Duration) -> Duration {
+    (looking * SHARE).clamp(INTERVAL, LONGEST_INTERVAL)
+}
+
+/// What the primary lacks stays: only the engine says what nobody needs, to both. `looking`: how long it took to find out what
+/// is missing, without the copying.
+fn fetch_missing(shared: &Shared, primary: &str, looking: &mut Duration) -> Result<(), LinkError> {
+    let started = Instant::now();
     let mut link = Link::open(primary, &shared.token, PEER_LIMIT)?;
+    let mut missing = Vec::new();
     for digest in list(&mut link)? {
+        if shared.blobs.stat(&digest).map_err(LinkError::Fault)?.is_none() {
+            missing.push(digest);
+        }
+    }
+    *looking = started.elapsed();
+    for digest in missing {
         if shared.role.standby_term().is_none() || shared.stopping().is_err() {
             return Err(io::Error::from(io::ErrorKind::Interrupted).into());
         }
-        if shared.blobs.stat(&digest).map_err(LinkError::Fault)?.is_none() {
-            copy(shared, &mut link, digest)?;
-        }
+        copy(shared, &mut link, digest)?;
     }
     Ok(())
 }
@@ -95,6 +107,7 @@ fn copy(shared: &Shared, link: &mut Link, digest: Digest) -> Result<bool, LinkEr
     let mut piece = vec![0; PIECE_BYTES.min(total) as usize];
     let mut left = total;
     while left > 0 {
+        shared.stopping()?;
         let part = left.min(PIECE_BYTES) as usize;
         link.read_body(&mut piece[..part])?;
         incoming.write(&piece[..part]).map_err(LinkError::Fault)?;
@@ -128,6 +141,26 @@ fn send(shared: &Shared, address: &str, digest: Digest) -> Result<(), LinkError>
     let bytes = file.metadata()?.len();
     let mut link = Link::open(address, &shared.token, PEER_LIMIT)?;
     link.put_blob(digest, bytes, Some(STORE_LIMIT), |channel| {
-        io::copy(&mut (&mut file).take(bytes), channel).map(drop)
+        let mut piece = vec![0; PIECE_BYTES.min(bytes) as usize];
+        let mut left = bytes;
+        while left > 0 {
+            shared.stopping()?;
+            let part = left.min(PIECE_BYTES) as usize;
+            file.read_exact(&mut piece[..part])?;
+            channel.write_all(&piece[..part])?;
+            left -= part as u64;
+        }
+        Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_fetched_every_second_and_where_looking_takes_long_every_ten() {
+        let pause_ms = |ms| pause_after(Duration::from_millis(ms)).as_millis();
+        assert_eq!([0, 90, 300, 60_000].map(pause_ms), [1_000, 1_000, 3_000, 10_000]);
+    }
 }

@@ -167,13 +167,14 @@ impl BlobStore {
         }
     }
 
-    /// Stores a file that lies elsewhere on the same disk as a blob, as a hard link.
+    /// Stores a file that lies elsewhere on the same disk as a blob, as a hard link. Its name is on disk afterwards.
     pub(super) fn link(&self, digest: &Digest, file: &Path) -> io::Result<()> {
         let path = self.path(digest);
         match with_parent_dir(&path, || fs::hard_link(file, &path)) {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            other => other,
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+            Ok(()) | Err(_) => {}
         }
+        File::open(&self.dir)?.sync_all()
     }
 
     /// A file that will become a blob.

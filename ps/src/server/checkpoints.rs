@@ -79,7 +79,7 @@ pub(super) fn write_part(
 }
 
 /// Makes a folder two levels below the state directory. A name is on disk only when the folder that holds it is.
-fn make_durably(dir: &Path) -> io::Result<()> {
+pub(super) fn make_durably(dir: &Path) -> io::Result<()> {
     folder::make(dir)?;
     dir.ancestors().skip(1).take(2).try_for_each(|above| File::open(above)?.sync_all())
 }

@@ -55,7 +55,12 @@ impl Control {
         work: impl FnOnce(&Arc<Shared>) -> Result<T, ShardFault> + Send + 'static,
     ) -> Result<T, ShardFault> {
         self.while_serving().await;
-        self.blocking(work).await
+        let done = self.clone().blocking(work).await;
+        if done.is_err() {
+            // The job may be over here only because another process serves it by now.
+            self.while_serving().await;
+        }
+        done
     }
 
     /// Runs `work` where it may block.

@@ -9,6 +9,7 @@
 //! Binding anything but loopback needs the cluster's token by name: the command line refuses to create one there.
 
 mod announce;
+mod backup_files;
 mod blob_mirror;
 mod blob_source;
 mod blobs;
@@ -39,7 +40,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, PoisonError, atomic::Ordering},
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use syncline_rpc::{EngineAddresses, Token, folder};
@@ -199,9 +200,9 @@ impl Handle {
     }
 
     /// Stops the shard and keeps its jobs in the state directory: the next start on it goes on with them. Returns their
-    /// names. While some cannot be kept, `retry` is called with the reason; it waits and returns whether to try once more;
+    /// names. While some cannot be kept, or somebody is still served, `retry` is called with the reason; it waits and returns whether to try once more;
     /// if not, they are lost, and the first reason is returned.
-    pub fn stop_and_save(mut self, retry: impl FnMut(&PsError) -> bool) -> Result<Vec<JobId>, PsError> {
+    pub fn stop_and_save(mut self, mut retry: impl FnMut(&PsError) -> bool) -> Result<Vec<JobId>, PsError> {
         self.close_connections();
         // What the engine was answered must be in what is kept, so nothing may answer it any more.
         if let Some(runtime) = self.runtime.take() {
@@ -213,8 +214,10 @@ impl Handle {
             job.stop_replica();
             job.notify();
         });
-        if !self.shared.connections.wait_until_closed(STOP_TIMEOUT) && !jobs.is_empty() {
-            return Err(PsError::StillServing { after_ms: STOP_TIMEOUT.as_millis() as u64 });
+        if jobs.is_empty() {
+            self.shared.connections.wait_until_closed(STOP_TIMEOUT);
+        } else {
+            wait_for_connections(&self.shared, STOP_TIMEOUT, &mut retry)?;
         }
         let outcome = self.shared.saves.save_all(jobs, retry);
         self.stop_now();
@@ -255,6 +258,23 @@ impl Drop for Handle {
     }
 }
 
+/// Waits until nobody is served. Some cannot be hurried, such as who brings a large blob to disk: `retry` is told of them each
+/// time that `limit` has passed, and says whether to wait on.
+fn wait_for_connections(
+    shared: &Shared,
+    limit: Duration,
+    mut retry: impl FnMut(&PsError) -> bool,
+) -> Result<(), PsError> {
+    let started = Instant::now();
+    while !shared.connections.wait_until_closed(limit) {
+        let still = PsError::StillServing { after_ms: started.elapsed().as_millis() as u64 };
+        if !retry(&still) {
+            return Err(still);
+        }
+    }
+    Ok(())
+}
+
 /// An address at which a listener on `bound` can be reached from here.
 fn reachable_address(bound: SocketAddr) -> SocketAddr {
     let ip = match bound.ip() {
@@ -282,5 +302,31 @@ fn lock_state_dir(dir: &Path) -> Result<File, PsError> {
         Err(fs::TryLockError::Error(source)) => {
             Err(PsError::Io { what: format!("cannot lock {}", path.display()), source })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::{fd::OwnedFd, unix::net::UnixStream};
+
+    use super::{connections::ConnectionGuard, *};
+    use crate::transport::Socket;
+
+    #[test]
+    fn a_stop_waits_for_who_cannot_be_hurried_as_long_as_it_may() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = Shared::for_test(dir.path());
+        let (server, _client) = UnixStream::pair().unwrap();
+        let socket = Socket::accepted(OwnedFd::from(server).into(), Transport::Unix).unwrap();
+        let mut slow = Some(ConnectionGuard::new(shared.clone(), &socket));
+        let given_up = wait_for_connections(&shared, Duration::from_millis(1), |_| false);
+        assert_eq!(given_up.unwrap_err().code(), "E422");
+        let mut asked = 0;
+        let waited = wait_for_connections(&shared, Duration::from_millis(1), |_| {
+            asked += 1;
+            slow.take_if(|_| asked == 3);
+            true
+        });
+        assert!(waited.is_ok() && asked == 3);
     }
 }

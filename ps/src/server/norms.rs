@@ -100,8 +100,15 @@ pub(super) fn serve<D: Duplex>(
     round: u64,
 ) -> std::io::Result<()> {
     let mut presence = PresenceCheck::default();
-    let norm = jobs
-        .find(&session.job, session.generation)
-        .and_then(|job| job.wait_norm(round, || presence.is_there(connection)));
-    connection.answer(norm.map(|squares| Reply::Norm { squares }))
+    let norm = jobs.find(&session.job, session.generation).and_then(|job| {
+        let squares = job.wait_norm(round, || presence.is_there(connection))?;
+        Ok((job, squares))
+    });
+    match norm {
+        // What the backup lacks may come otherwise if it serves: the other shard would shorten another mean.
+        Ok((job, _)) if !job.confirm(|| presence.is_there(connection)) => {
+            Err(std::io::ErrorKind::Interrupted.into())
+        }
+        norm => connection.answer(norm.map(|(_, squares)| Reply::Norm { squares })),
+    }
 }

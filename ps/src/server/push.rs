@@ -28,11 +28,18 @@ pub(super) fn serve_cursor<D: Duplex>(
     connection: &mut Connection<'_, D>,
     session: &SessionKey,
 ) -> io::Result<()> {
-    let cursor = jobs.find(&session.job, session.generation).and_then(|job| {
+    let found = jobs.find(&session.job, session.generation).and_then(|job| {
         let cursor = job.push_cursor(session.incarnation)?;
-        job.confirmed().map(|()| cursor)
+        Ok((job, cursor))
     });
-    connection.answer(cursor.map(Reply::PushCursor))
+    let mut presence = PresenceCheck::default();
+    match found {
+        // Who is not answered asks again, whoever serves the shard then.
+        Ok((job, _)) if !job.confirm(|| presence.is_there(connection)) => {
+            Err(io::ErrorKind::Interrupted.into())
+        }
+        found => connection.answer(found.map(|(_, cursor)| Reply::PushCursor(cursor))),
+    }
 }
 
 /// Answers one push. An error leaves what was applied so far resumable.

@@ -13,7 +13,7 @@ use syncline_rpc::ShardFault;
 use syncline_scheduler::ids::JobId;
 use tracing::{info, warn};
 
-use super::{Shared, checkpoints, connection::Connection};
+use super::{Shared, backup_files, connection::Connection};
 use crate::{
     shard::{JobShard, ReplicaOp, Term, lock, read_op},
     transport::Duplex,
@@ -41,18 +41,21 @@ impl Replicas {
 
     /// Forgets all.
     pub(super) fn clear(&self) {
-        self.0.iter().for_each(|replica| *lock(&replica.ended) = true);
-        self.0.clear();
+        self.end_all();
     }
 
     /// Those that can be served; nothing changes them any more.
     pub(super) fn take(&self) -> Vec<Arc<JobShard>> {
-        self.0.iter().for_each(|replica| *lock(&replica.ended) = true);
         let ready = |replica: &Arc<Replica>| replica.in_step.load(Ordering::Acquire);
-        let taken =
-            self.0.iter().filter(|replica| ready(replica)).map(|replica| replica.shard.clone()).collect();
+        self.end_all().into_iter().filter(ready).map(|replica| replica.shard.clone()).collect()
+    }
+
+    /// Waits for the changes that are being made. The table is not locked meanwhile: who makes one may need it.
+    fn end_all(&self) -> Vec<Arc<Replica>> {
+        let all: Vec<Arc<Replica>> = self.0.iter().map(|replica| replica.clone()).collect();
+        all.iter().for_each(|replica| *lock(&replica.ended) = true);
         self.0.clear();
-        taken
+        all
     }
 
     fn insert(&self, replica: &Arc<Replica>) {
@@ -69,7 +72,7 @@ impl Replicas {
 
 /// Follows one job until the primary hangs up, or this process serves it. What was followed so far stays.
 pub(super) fn serve<D: Duplex>(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     connection: &mut Connection<'_, D>,
     session: &SessionKey,
     term: Term,
@@ -102,6 +105,8 @@ pub(super) fn serve<D: Duplex>(
         let (is_awaited, is_last) = (op.is_awaited(), op == ReplicaOp::Close);
         if let Err(fault) = follow(shared, &replica, op, &connection.chunk[..elements]) {
             warn!(job = %session.job, error = %fault, "cannot follow a job");
+            // Who holds the table may wait for the end of this change.
+            drop(ended);
             shared.replicas.remove(&replica);
             return connection.answer(Err(fault));
         }
@@ -116,26 +121,125 @@ pub(super) fn serve<D: Duplex>(
     }
 }
 
-fn follow(shared: &Shared, replica: &Replica, op: ReplicaOp, numbers: &[f32]) -> Result<(), ShardFault> {
+fn follow(shared: &Arc<Shared>, replica: &Replica, op: ReplicaOp, numbers: &[f32]) -> Result<(), ShardFault> {
     let shard = &replica.shard;
     match op {
         ReplicaOp::InStep => {
             replica.in_step.store(true, Ordering::Release);
             info!(job = %shard.job(), version = shard.version(), "has everything that the primary has");
         }
-        // A disk of its own may fail: the job goes on, and goes back further if it must.
-        ReplicaOp::WriteCheckpoint { epoch, number } => {
-            if let Err(error) = checkpoints::write_part(shared, shard, epoch, number) {
-                warn!(job = %shard.job(), number, %error, "cannot write a checkpoint here as well");
-            }
-        }
-        ReplicaOp::KeepCheckpoints { numbers, through } => {
-            let (job, generation) = (shard.job(), shard.generation());
-            if let Err(error) = checkpoints::keep(shared, job, generation, &numbers, through) {
-                warn!(%job, %error, "cannot remove checkpoints here as well");
-            }
+        ReplicaOp::WriteCheckpoint { .. } | ReplicaOp::KeepCheckpoints { .. } => {
+            backup_files::hand_over(shared, shard, op);
         }
         op => shard.replay(op, numbers)?,
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{IoSlice, Read, Write},
+        thread,
+    };
+
+    use syncline_rpc::{ReplicaRole, ShardOrders};
+    use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation};
+
+    use super::{
+        super::{pull::tests::shard, role},
+        *,
+    };
+
+    const EPOCH: EngineEpoch = EngineEpoch(1);
+    const TERM: Term = 7;
+
+    /// What the primary sends, and what it is answered.
+    struct Stream<'a> {
+        sent: &'a [u8],
+        answers: Vec<u8>,
+    }
+
+    impl Duplex for Stream<'_> {
+        fn try_write_vectored(&mut self, _: &mut [IoSlice<'_>]) -> io::Result<usize> {
+            Ok(0)
+        }
+
+        fn is_closed_by_peer(&self) -> bool {
+            false
+        }
+
+        fn wait_readable(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Read for Stream<'_> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            self.sent.read(into)
+        }
+    }
+
+    impl Write for Stream<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.answers.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A process that follows under [`TERM`].
+    fn standby(dir: &tempfile::TempDir) -> Arc<Shared> {
+        let shared = Shared::for_test(dir.path());
+        let role = ReplicaRole::Standby { term: TERM };
+        role::follow_orders(&shared, &ShardOrders { epoch: EPOCH, role, peer: None, lead_expired: false });
+        shared
+    }
+
+    /// Follows a job of which the primary sends a copy and these changes; how many answers it gets.
+    fn answers_to(shared: &Arc<Shared>, ops: Vec<ReplicaOp>) -> usize {
+        let mut sent = shard(&[0.0; 3]).begin_replica(TERM).unwrap();
+        ops.into_iter().for_each(|op| op.entry().write(&mut sent).unwrap());
+        let session = SessionKey {
+            job: "digits".parse().unwrap(),
+            generation: Generation(1),
+            incarnation: Incarnation(u64::MAX),
+        };
+        let mut stream = Stream { sent: &sent, answers: Vec::new() };
+        serve(shared, &mut Connection::new(&mut stream), &session, TERM).unwrap();
+        let (mut answers, mut scratch, mut count) = (&stream.answers[..], Vec::new(), 0);
+        while !answers.is_empty() {
+            assert!(matches!(
+                Reply::read(&mut answers, &mut scratch).unwrap(),
+                (Reply::Replicated { .. }, 0)
+            ));
+            count += 1;
+        }
+        count
+    }
+
+    #[test]
+    fn changes_are_acknowledged_while_the_disk_is_busy_with_a_checkpoint() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = standby(&dir);
+        let busy = lock(&shared.checkpoint_files);
+        let (epoch, numbers) = (EPOCH, vec![2]);
+        let ops = vec![
+            ReplicaOp::InStep,
+            ReplicaOp::PinCheckpoint { epoch, number: 2 },
+            ReplicaOp::WriteCheckpoint { epoch, number: 2 },
+            ReplicaOp::KeepCheckpoints { numbers, through: 2 },
+            ReplicaOp::Ping,
+            ReplicaOp::Close,
+        ];
+        assert_eq!(answers_to(&shared, ops), 2 + 6);
+        drop(busy);
+        let file = dir.path().join("checkpoints/digits-00000000/2.checkpoint");
+        while !file.exists() {
+            thread::yield_now();
+        }
+        shared.stopping.store(true, Ordering::SeqCst);
+    }
 }

@@ -147,18 +147,20 @@ impl RoleKeeper {
 
     /// Completes what the engine is told with what is so now.
     pub(super) fn complete_hello(&self, shared: &Shared, hello: &ShardHello) -> ShardHello {
-        let state = lock(&self.state);
-        let jobs = match state.role {
+        let role = lock(&self.state).role;
+        // Counted without the lock: a job that is just being opened or closed is waited for.
+        let jobs = match role {
             Some(ReplicaRole::Standby { .. }) => shared.replicas.in_step(),
             _ => shared.jobs.open_jobs().len(),
         };
+        let state = lock(&self.state);
         ShardHello {
             replicas: self.replicas,
-            role: state.role,
+            role,
             identity: state.before.identity,
             followed_before: state.before.follows,
             served_term: state.before.served_term,
-            mirrored: matches!(state.role, Some(ReplicaRole::Standby { term }) if state.mirrored == Some(term)),
+            mirrored: matches!(role, Some(ReplicaRole::Standby { term }) if state.mirrored == Some(term)),
             jobs: jobs as u64,
             lost: state.lost,
             ..hello.clone()
@@ -170,15 +172,21 @@ impl RoleKeeper {
         self.urgent.notified().await;
     }
 
-    /// The backup of this term cannot be reached. Nobody is told of any change until the engine knows.
-    pub(super) fn report_lost(&self, term: Term) {
+    /// The backup of this term cannot be reached. Nobody is told of any change until the engine knows; false if it does, as
+    /// it has said already that another one follows, or none.
+    #[must_use]
+    pub(super) fn report_lost(&self, term: Term) -> bool {
         let mut state = lock(&self.state);
-        if state.peer.as_ref().is_some_and(|peer| peer.term == term) && state.lost != Some(term) {
+        if state.peer.as_ref().is_none_or(|peer| peer.term != term) {
+            return false;
+        }
+        if state.lost != Some(term) {
             state.lost = Some(term);
             state.failures += 1;
             state.failed_at = Some(Instant::now());
             self.urgent.notify_one();
         }
+        true
     }
 
     /// How long the next backup is to wait after those that failed.
@@ -280,10 +288,12 @@ fn take_role(shared: &Arc<Shared>, orders: &ShardOrders) {
 fn step_down(shared: &Shared) {
     // Nobody new is served from here on.
     lock(&shared.role.state).role = None;
-    let jobs = shared.jobs.give_up();
+    let jobs = shared.jobs.open_jobs().len();
     if jobs > 0 {
-        warn!(jobs, "another process serves this shard: its jobs go on there");
+        // First of all: who waits for something must not be told that the job is over, but ask the other process.
         shared.connections.shut_down();
+        shared.jobs.give_up();
+        warn!(jobs, "another process serves this shard: its jobs go on there");
     }
 }
 
@@ -338,7 +348,25 @@ pub(super) fn promote(shared: &Arc<Shared>, epoch: EngineEpoch, term: Term) -> R
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::{
+        io::{Read as _, Write as _},
+        os::{fd::OwnedFd, unix::net::UnixStream},
+        sync::atomic::Ordering,
+        thread,
+    };
+
+    use syncline_scheduler::ids::{Generation, Incarnation};
+
+    use super::{
+        super::{connections::ConnectionGuard, pull::tests::shard, tensor},
+        *,
+    };
+    use crate::{
+        codec::Codec,
+        shard::ReadCondition,
+        transport::{Channel, Socket, Transport},
+        wire::{Reply, Request, SessionKey},
+    };
 
     fn role_file(dir: &tempfile::TempDir) -> String {
         fs::read_to_string(dir.path().join(ROLE_FILE)).unwrap()
@@ -349,6 +377,50 @@ mod tests {
         lock(&keeper.state).role = Some(role);
         keeper.keep_role();
         keeper
+    }
+
+    /// A worker that is told that the job is over drops its task, and nobody gives it another.
+    #[test]
+    fn who_waits_at_a_process_that_steps_down_is_hung_up_on_and_not_told_that_the_job_is_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = Shared::for_test(dir.path());
+        shared.jobs.restore(Arc::new(shard(&[0.0; 3])));
+        take_role(&shared, &orders(ReplicaRole::Primary { term: 1 }));
+        let (server, mut worker) = UnixStream::pair().unwrap();
+        let socket = Socket::accepted(OwnedFd::from(server).into(), Transport::Unix).unwrap();
+        let connection = ConnectionGuard::new(shared.clone(), &socket);
+        let served = thread::spawn(move || tensor::serve(&connection.shared, Channel::Socket(socket)));
+        let (condition, incarnation) = (ReadCondition::version(1), Incarnation(1));
+        let session = SessionKey { job: "digits".parse().unwrap(), generation: Generation(1), incarnation };
+        let (mut bytes, mut scratch) = (Vec::new(), Vec::new());
+        Request::Pull { session, condition, codec: Codec::Plain }.encode(0, &mut bytes);
+        worker.write_all(&bytes).unwrap();
+        assert_eq!(Reply::read(&mut worker, &mut scratch).unwrap().0, Reply::Waiting);
+        take_role(&shared, &orders(ReplicaRole::Standby { term: 2 }));
+        assert!(shared.jobs.open_jobs().is_empty());
+        served.join().unwrap().unwrap_err();
+        shared.stopping.store(true, Ordering::SeqCst);
+        bytes.clear();
+        let _ = worker.read_to_end(&mut bytes);
+        assert!(bytes.is_empty(), "it is told {:?}", Reply::read(&mut &bytes[..], &mut scratch));
+    }
+
+    /// The engine says once that a process goes on alone, and maybe before the copy of a job has begun.
+    #[test]
+    fn a_backup_that_is_lost_after_the_engine_gave_it_up_is_not_reported_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = Shared::for_test(dir.path());
+        let peer = ShardPeer { term: 5, address: "127.0.0.1:1".into() };
+        let primary = orders(ReplicaRole::Primary { term: 4 });
+        take_role(&shared, &ShardOrders { peer: Some(peer), ..primary.clone() });
+        assert!(shared.role.report_lost(5) && shared.role.report_lost(5));
+        assert!(!shared.role.report_lost(4));
+        take_role(&shared, &primary);
+        assert!(!shared.role.report_lost(5));
+    }
+
+    fn orders(role: ReplicaRole) -> ShardOrders {
+        ShardOrders { epoch: EngineEpoch(1), role, peer: None, lead_expired: false }
     }
 
     /// A start with two processes after it would let the other one serve, without what this one saved last.

@@ -13,8 +13,8 @@ use syncline_rpc::{Refusals, Token};
 use tracing::{error, info};
 
 use super::{
-    Options, blobs::BlobStore, connections::Connections, replicas::Replicas, role::RoleKeeper, saves,
-    saves::Saves,
+    Options, backup_files::BackupFiles, blobs::BlobStore, connections::Connections, replicas::Replicas,
+    role::RoleKeeper, saves, saves::Saves,
 };
 use crate::{
     PsError,
@@ -36,6 +36,8 @@ pub(super) struct Shared {
     pub(super) saves: Saves,
     /// Held by whoever writes checkpoints or removes them.
     pub(super) checkpoint_files: Mutex<()>,
+    /// Checkpoints of followed jobs that are to be written or removed.
+    pub(super) backup_files: BackupFiles,
     pub(super) stopping: AtomicBool,
     /// The file of the socket for callers on the same machine.
     pub(super) local_socket: Option<String>,
@@ -64,11 +66,31 @@ impl Shared {
             connections: Connections::default(),
             saves,
             checkpoint_files: Mutex::new(()),
+            backup_files: BackupFiles::default(),
             stopping: AtomicBool::new(false),
             local_socket,
             refusals: Refusals::default(),
             norm_intake: RwLock::default(),
         }
+    }
+
+    /// Of a shard with two processes that hears of no engine.
+    #[cfg(test)]
+    pub(super) fn for_test(state_dir: &std::path::Path) -> Arc<Self> {
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+        let options = Options {
+            listen: address,
+            token: Token::generate(),
+            state_dir: state_dir.to_owned(),
+            index: 0,
+            count: 1,
+            replicas: 2,
+            engine: Some(address.into()),
+            advertise: None,
+        };
+        let blobs = BlobStore::open(state_dir.join("blobs")).unwrap();
+        let saves = Saves::open(state_dir.join("jobs")).unwrap();
+        Arc::new(Self::new(&options, blobs, saves, None))
     }
 
     /// Restores the jobs that were saved at the last stop.

@@ -4,7 +4,7 @@
 //! it is streamed through, no machine holds the model twice, and it can be read by range like an initial blob. The
 //! file is kept as a blob too: a new generation opens with the snapshot's digest as its initial parameters.
 
-use std::{collections::HashMap, fs, io, time::Duration};
+use std::{collections::HashMap, io, time::Duration};
 
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use syncline_rpc::{ShardFault, SnapshotFile};
@@ -16,6 +16,7 @@ use syncline_scheduler::{
 use super::{
     Shared, blob_mirror,
     blobs::{PendingFile, disk_fault},
+    checkpoints::make_durably,
 };
 use crate::{
     client::{Link, LinkError, unexpected_reply},
@@ -51,7 +52,7 @@ pub(super) fn write(
     // A later job of the same name writes elsewhere.
     let life = format!("{job}-{:08x}", generation.nonce());
     let dir = shared.state_dir.join("snapshots").join(life);
-    fs::create_dir_all(&dir).map_err(|e| disk_fault("make", &dir, &e))?;
+    make_durably(&dir).map_err(|e| disk_fault("make", &dir, &e))?;
     let path = dir.join(format!("{name}.safetensors"));
     let mut file = shared.blobs.begin_in(&dir)?;
     file.write(&header(&shard, version.unwrap_or_else(|| shard.version()))?)?;

@@ -1,6 +1,6 @@
 //! One tensor connection: a question, its answer, the next question.
 
-use std::{io, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use syncline_rpc::{GREETING_TIMEOUT, ShardFault};
 
@@ -23,7 +23,7 @@ pub(super) fn limit(channel: &mut Channel) -> io::Result<()> {
 }
 
 /// Serves until the caller hangs up. An error means that the connection is of no use any more.
-pub(super) fn serve(shared: &Shared, mut channel: Channel) -> io::Result<()> {
+pub(super) fn serve(shared: &Arc<Shared>, mut channel: Channel) -> io::Result<()> {
     limit(&mut channel)?;
     let mut connection = Connection::new(&mut channel);
     let mut scratch = Vec::new();
@@ -118,5 +118,66 @@ fn next_request<D: Duplex>(
             connection.reply(&Reply::Fault(ShardFault::Garbled { what: broken.to_string() }), 0)?;
             Err(broken.into())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::Write,
+        os::{fd::OwnedFd, unix::net::UnixStream},
+        sync::atomic::Ordering,
+        thread,
+    };
+
+    use syncline_rpc::{ReplicaRole, ShardOrders};
+    use syncline_scheduler::{
+        ids::{EngineEpoch, Generation, Incarnation},
+        sync::PushMode,
+    };
+
+    use super::{
+        super::{pull::tests::shard, role},
+        *,
+    };
+    use crate::{
+        shard::{PushCursor, PushHeader},
+        transport::{Socket, Transport},
+        wire::SessionKey,
+    };
+
+    #[test]
+    fn who_asks_for_a_cursor_is_told_that_the_shard_waits_for_its_backup() {
+        let dir = tempfile::tempdir().unwrap();
+        let (shared, job, term) = (Shared::for_test(dir.path()), Arc::new(shard(&[0.0; 3])), 7);
+        let role = ReplicaRole::Primary { term: 1 };
+        let epoch = EngineEpoch(1);
+        role::follow_orders(&shared, &ShardOrders { epoch, role, peer: None, lead_expired: false });
+        shared.jobs.restore(job.clone());
+        drop(job.begin_replica(term).unwrap());
+        assert!(job.set_replica_in_step(term));
+        let (mode, worker) = (PushMode::Apply, Incarnation(1));
+        let skipped = PushHeader { learning_rate: 1.0, weight: 1.0, scale: 1.0, skip: true, mode, covers: 1 };
+        job.complete(worker, 1, &skipped).unwrap();
+        let (server, mut caller) = UnixStream::pair().unwrap();
+        let socket = Socket::accepted(OwnedFd::from(server).into(), Transport::Unix).unwrap();
+        let held = shared.clone();
+        let served = thread::spawn(move || serve(&held, Channel::Socket(socket)));
+        let session = SessionKey { job: job.job().clone(), generation: Generation(1), incarnation: worker };
+        let (mut bytes, mut scratch) = (Vec::new(), Vec::new());
+        Request::PushCursor { session }.encode(0, &mut bytes);
+        caller.write_all(&bytes).unwrap();
+        assert_eq!(Reply::read(&mut caller, &mut scratch).unwrap().0, Reply::Waiting);
+        job.acknowledge_replica(term, 2);
+        let cursor = PushCursor { watermark: 1, next_chunk: 0, pushes: 1 };
+        let mut next = || Reply::read(&mut caller, &mut scratch).unwrap().0;
+        let mut answer = next();
+        while answer == Reply::Waiting {
+            answer = next();
+        }
+        assert_eq!(answer, Reply::PushCursor(cursor));
+        shared.stopping.store(true, Ordering::SeqCst);
+        drop(caller);
+        let _ = served.join().unwrap();
     }
 }

@@ -220,7 +220,7 @@ impl JobShard {
 
     /// Ends this value: a cancel. Wakes everybody who waits.
     pub(super) fn close(&self) {
-        self.record(ReplicaOp::Close);
+        self.record_close();
         self.end(JobEnd::Closed);
     }
 
@@ -231,8 +231,14 @@ impl JobShard {
 
     /// Ends this value: generation `by` has taken its place. Wakes everybody who waits.
     pub(super) fn replace(&self, by: Generation) {
-        self.record(ReplicaOp::Close);
+        self.record_close();
         self.end(JobEnd::Replaced(by));
+    }
+
+    /// The table of jobs is locked meanwhile: the thread that makes room in the record may need it.
+    fn record_close(&self) {
+        let _changing = self.replicas.enter_at_once();
+        self.replicas.record(|| ReplicaOp::Close.entry());
     }
 
     /// Whether the job was closed or replaced.

@@ -4,6 +4,8 @@
 //! |---|---|
 //! | change | made and recorded under the same lock: the record is in the order of the changes |
 //! | copy | taken while nothing changes; what is recorded after it follows it |
+//! | changes while the copy is on its way | go on, as long as it moves; past a bound at most as fast as it does |
+//! | end of the copy | what was recorded meanwhile is sent, and of two bytes that are sent at most one may be replaced |
 //! | acknowledgement | nobody is told of a change before the backup has it, from the moment at which it is in step |
 //! | loss of the backup | nobody is told of anything until the engine knows that this process goes on alone |
 //!
@@ -22,6 +24,12 @@ use super::{lock, pull::PRESENCE_INTERVAL, replica_op::ReplicaOp};
 
 /// Bytes of recorded gradients that may wait for the connection to the backup.
 const MAX_QUEUED_BYTES: usize = 16 << 20;
+/// The same while the backup gets its copy, and as many more as were sent of that.
+const COPY_QUEUED_BYTES: usize = 64 << 20;
+/// What is sent at once then, so that room comes in small steps.
+const COPY_BATCH_BYTES: usize = 1 << 20;
+/// Who waits for room gives up a copy of which nothing was sent for this long.
+const COPY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Number of the standby process that follows: each that comes gets another.
 pub type Term = u64;
@@ -36,6 +44,8 @@ pub(super) struct ReplicaLog {
     moved: Condvar,
     /// Whether anybody must be told: spares the lock where there is no backup.
     active: AtomicBool,
+    /// Term of the backup that somebody tells of changes, or is about to.
+    claimed: Mutex<Option<Term>>,
 }
 
 /// A change, and the numbers that came with it.
@@ -44,6 +54,12 @@ pub struct Entry {
     pub op: ReplicaOp,
     /// What was pushed for the chunk or its pieces; empty for all other changes.
     pub numbers: Box<[f32]>,
+}
+
+impl Entry {
+    fn bytes(&self) -> usize {
+        size_of_val(&*self.numbers)
+    }
 }
 
 /// What is to be sent next.
@@ -61,6 +77,10 @@ struct Record {
     backup: Backup,
     queue: VecDeque<Entry>,
     queued_bytes: usize,
+    /// How many bytes may wait.
+    room: usize,
+    /// Bytes of the copy and of the record that were sent, or are about to be.
+    sent: u64,
     /// Number of the newest entry; the first is 1.
     newest: u64,
     /// Number of the newest entry that somebody may wait for.
@@ -88,18 +108,31 @@ impl ReplicaLog {
         lock(&self.record)
     }
 
-    fn wait<'a>(&self, record: MutexGuard<'a, Record>) -> MutexGuard<'a, Record> {
-        self.moved.wait(record).unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Taken before every change, ahead of all other locks. Waits while too much is on its way to the backup.
     pub(super) fn enter(&self) -> RwLockReadGuard<'_, ()> {
         if self.active.load(Ordering::Acquire) {
-            let mut record = self.lock();
-            while record.follows() && record.queued_bytes >= MAX_QUEUED_BYTES && !record.over {
-                record = self.wait(record);
+            self.wait_for_room();
+        }
+        self.enter_at_once()
+    }
+
+    fn wait_for_room(&self) {
+        let mut record = self.lock();
+        let (mut sent, mut since) = (record.sent, Instant::now());
+        while record.is_full() && !record.over {
+            record = self.moved.wait_timeout(record, COPY_PATIENCE).unwrap_or_else(PoisonError::into_inner).0;
+            if record.sent != sent {
+                (sent, since) = (record.sent, Instant::now());
+            } else if record.is_full() && record.is_copying() && since.elapsed() >= COPY_PATIENCE {
+                record.forget_queue();
+                record.backup = Backup::None;
+                self.moved.notify_all();
             }
         }
+    }
+
+    /// The same for a change without numbers whose caller holds locks that others need: it waits for no room.
+    pub(super) fn enter_at_once(&self) -> RwLockReadGuard<'_, ()> {
         self.changing.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -166,26 +199,56 @@ impl ReplicaLog {
         }
     }
 
+    /// Whether the caller may tell the backup of this term: two would share one record.
+    pub(super) fn claim(&self, term: Term) -> bool {
+        lock(&self.claimed).replace(term) != Some(term)
+    }
+
+    /// Who claimed the backup of this term tells it no more.
+    pub(super) fn release(&self, term: Term) {
+        lock(&self.claimed).take_if(|claimed| *claimed == term);
+    }
+
     /// Begins to record for a backup, with what `copy` makes while nothing changes.
     pub(super) fn begin<T>(&self, term: Term, copy: impl FnOnce() -> T) -> T {
         let _alone = self.changing.write().unwrap_or_else(PoisonError::into_inner);
         let mut record = self.lock();
         let over = record.over;
-        *record = Record { backup: Backup::Copying(term), over, ..Record::default() };
+        *record =
+            Record { backup: Backup::Copying(term), room: COPY_QUEUED_BYTES, over, ..Record::default() };
         self.active.store(true, Ordering::Release);
         drop(record);
         self.moved.notify_all();
         copy()
     }
 
-    /// The backup has its copy: what anybody is told from here on it has. It is told so behind everything that was recorded
-    /// before, and may take over from there.
-    pub(super) fn set_in_step(&self, term: Term) {
+    /// So many bytes of the copy are sent. False: the copy was given up.
+    pub(super) fn copied(&self, term: Term, bytes: usize) -> bool {
         let mut record = self.lock();
-        if record.backup == Backup::Copying(term) {
-            record.backup = Backup::InStep(term);
-            record.push(ReplicaOp::InStep.entry());
+        if record.backup != Backup::Copying(term) {
+            return false;
         }
+        record.room += bytes;
+        record.sent += bytes as u64;
+        drop(record);
+        self.moved.notify_all();
+        true
+    }
+
+    /// The backup has its copy. Unless it lacks much of what was recorded meanwhile, what anybody is told from here on it has:
+    /// it is told so behind everything that was recorded before, and may take over from there. Whether it came to that.
+    pub(super) fn set_in_step(&self, term: Term) -> bool {
+        let mut record = self.lock();
+        if record.backup != Backup::Copying(term) {
+            return false;
+        }
+        record.room = record.room.min(record.queued_bytes).max(MAX_QUEUED_BYTES);
+        if record.room > MAX_QUEUED_BYTES {
+            return false;
+        }
+        record.backup = Backup::InStep(term);
+        record.push(ReplicaOp::InStep.entry());
+        true
     }
 
     /// What is to be sent to the backup of this term; waits for it.
@@ -202,8 +265,7 @@ impl ReplicaLog {
         if record.queue.is_empty() {
             return Batch::Idle;
         }
-        let entries: Vec<Entry> = record.queue.drain(..).collect();
-        record.queued_bytes = 0;
+        let entries = record.take();
         drop(record);
         self.moved.notify_all();
         Batch::Entries(entries)
@@ -246,6 +308,12 @@ impl ReplicaLog {
         }
     }
 
+    /// Whether the next change would not have to wait.
+    #[cfg(test)]
+    pub(super) fn has_room(&self) -> bool {
+        !self.lock().is_full()
+    }
+
     /// The job is over here, or may have moved: whoever waits must not tell anybody.
     pub(super) fn end(&self) {
         self.lock().over = true;
@@ -259,12 +327,38 @@ impl Record {
         matches!(self.backup, Backup::Copying(_) | Backup::InStep(_))
     }
 
+    /// Whether the next change must wait.
+    fn is_full(&self) -> bool {
+        self.follows() && self.queued_bytes >= self.room
+    }
+
+    fn is_copying(&self) -> bool {
+        matches!(self.backup, Backup::Copying(_))
+    }
+
+    /// Takes what is to be sent next: all that waits, where that is not much.
+    fn take(&mut self) -> Vec<Entry> {
+        let most = if self.is_copying() { COPY_BATCH_BYTES } else { MAX_QUEUED_BYTES };
+        let (mut bytes, mut count) = (0, 0);
+        while bytes < most
+            && let Some(entry) = self.queue.get(count)
+        {
+            bytes += entry.bytes();
+            count += 1;
+        }
+        self.queued_bytes -= bytes;
+        self.sent += bytes as u64;
+        // Less than was sent may come for it, so that the backup comes into step however much is pushed.
+        self.room = self.room.saturating_sub(bytes / 2).max(MAX_QUEUED_BYTES);
+        self.queue.drain(..count).collect()
+    }
+
     fn push(&mut self, entry: Entry) {
         self.newest += 1;
         if entry.op.is_awaited() {
             self.newest_awaited = self.newest;
         }
-        self.queued_bytes += size_of_val(&*entry.numbers);
+        self.queued_bytes += entry.bytes();
         self.queue.push_back(entry);
     }
 

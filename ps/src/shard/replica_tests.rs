@@ -165,20 +165,27 @@ fn take_rows(job: &JobShard, worker: u64, header: PushHeader) {
     let _ = job.apply_rows(Incarnation(worker), at.watermark + 1, &header, &of_chunk, &gradient);
 }
 
-/// Sends the backup what is recorded, through bytes.
+/// Sends the backup what is recorded, through bytes. Whether it is told that it is in step.
 fn follow(job: &JobShard, backup: &JobShard) -> bool {
     let mut in_step = false;
-    while let Batch::Entries(entries) = job.next_for_replica(TERM, Duration::ZERO) {
-        let mut bytes = Vec::new();
-        entries.iter().for_each(|entry| entry.write(&mut bytes).unwrap());
-        let (mut from, mut scratch, mut chunk) = (&bytes[..], Vec::new(), vec![0.0; CHUNK_ELEMENTS]);
-        while !from.is_empty() {
-            let (op, elements) = read_op(&mut from, &mut scratch, &mut chunk).unwrap();
-            in_step |= op == ReplicaOp::InStep;
-            backup.replay(op, &chunk[..elements]).unwrap();
-        }
+    while let Some(told) = follow_once(job, backup) {
+        in_step |= told;
     }
     in_step
+}
+
+/// The same for what is sent at once; `None` if there is nothing.
+fn follow_once(job: &JobShard, backup: &JobShard) -> Option<bool> {
+    let Batch::Entries(entries) = job.next_for_replica(TERM, Duration::ZERO) else { return None };
+    let (mut in_step, mut bytes) = (false, Vec::new());
+    entries.iter().for_each(|entry| entry.write(&mut bytes).unwrap());
+    let (mut from, mut scratch, mut chunk) = (&bytes[..], Vec::new(), vec![0.0; CHUNK_ELEMENTS]);
+    while !from.is_empty() {
+        let (op, elements) = read_op(&mut from, &mut scratch, &mut chunk).unwrap();
+        in_step |= op == ReplicaOp::InStep;
+        backup.replay(op, &chunk[..elements]).unwrap();
+    }
+    Some(in_step)
 }
 
 fn assert_same(job: &JobShard, backup: &JobShard) {
@@ -260,6 +267,32 @@ fn followed() -> JobShard {
     job
 }
 
+/// One whole push; returns its bytes.
+fn push(job: &JobShard, worker: u64) -> usize {
+    for _ in 0..2 {
+        take(job, Step::Chunk { worker, round: false });
+    }
+    take(job, Step::Complete { worker, round: false });
+    ELEMENTS as usize * 4
+}
+
+/// The next chunk of a push, or its end.
+fn push_on(job: &JobShard, worker: u64) {
+    let at = job.push_cursor(Incarnation(worker)).unwrap();
+    let is_in = at.next_chunk == job.chunk_count();
+    take(
+        job,
+        if is_in { Step::Complete { worker, round: false } } else { Step::Chunk { worker, round: false } },
+    );
+}
+
+/// Pushes until the next change would have to wait for room.
+fn fill_queue(job: &JobShard) {
+    while job.replicas.has_room() {
+        push_on(job, 1);
+    }
+}
+
 /// Whether `confirm` waits until `release` is called, and what it says then.
 fn confirms_after(job: &JobShard, release: impl FnOnce()) -> bool {
     thread::scope(|scope| {
@@ -316,6 +349,72 @@ fn a_backup_that_was_never_in_step_holds_up_nobody() {
     assert!(job.confirm(|| panic!("nobody was promised that it has this")));
     assert!(!job.lose_replica(TERM), "the engine need not hear of it first");
     assert!(job.confirm(|| panic!("there is no backup")));
+}
+
+#[test]
+fn training_goes_on_while_a_copy_is_on_its_way_as_long_as_it_moves() {
+    let job = job();
+    let copy = job.begin_replica(TERM).unwrap();
+    let backup = JobShard::restore(&mut &copy[..]).unwrap();
+    let mut bytes = 0;
+    // Much more than may wait for a backup that is in step.
+    while bytes < 40 << 20 {
+        assert!(job.replica_copied(TERM, 1 << 20), "the copy was given up");
+        bytes += push(&job, 1);
+    }
+    assert!(!job.set_replica_in_step(TERM), "much is still to be sent");
+    // More comes all the time, as fast as there is room for it.
+    while !job.set_replica_in_step(TERM) {
+        follow_once(&job, &backup);
+        fill_queue(&job);
+    }
+    assert!(follow(&job, &backup));
+    assert_same(&job, &backup);
+}
+
+#[test]
+fn a_copy_that_does_not_move_is_given_up_and_a_later_one_succeeds() {
+    let job = job();
+    let first = job.begin_replica(TERM).unwrap();
+    assert!(job.replica_copied(TERM, first.len()));
+    fill_queue(&job);
+    // Waits for room, in vain.
+    push_on(&job, 1);
+    assert!(!job.replica_copied(TERM, 1) && !job.set_replica_in_step(TERM));
+    assert!(matches!(job.next_for_replica(TERM, Duration::ZERO), Batch::Over));
+    assert!(job.confirm(|| panic!("there is no backup")));
+    let copy = job.begin_replica(TERM).unwrap();
+    let backup = JobShard::restore(&mut &copy[..]).unwrap();
+    assert!(job.set_replica_in_step(TERM) && follow(&job, &backup));
+    assert_same(&job, &backup);
+}
+
+#[test]
+fn one_thread_tells_a_backup_of_a_job() {
+    let job = job();
+    assert!(job.claim_replica(TERM) && !job.claim_replica(TERM));
+    job.release_replica(TERM + 1);
+    assert!(!job.claim_replica(TERM));
+    job.release_replica(TERM);
+    assert!(job.claim_replica(TERM) && job.claim_replica(TERM + 1));
+}
+
+/// The thread that makes room needs the table of jobs, which is locked while a job ends.
+#[test]
+fn a_job_ends_although_there_is_no_room_for_more_changes() {
+    let job: &'static JobShard = Box::leak(Box::new(followed()));
+    fill_queue(job);
+    let (ended, ends) = mpsc::channel();
+    thread::spawn(move || {
+        job.close();
+        ended.send(()).unwrap();
+    });
+    ends.recv_timeout(Duration::from_secs(60)).expect("the end waits for room");
+    let mut entries = Vec::new();
+    while let Batch::Entries(some) = job.next_for_replica(TERM, Duration::ZERO) {
+        entries.extend(some);
+    }
+    assert_eq!(entries.last().map(|entry| &entry.op), Some(&ReplicaOp::Close));
 }
 
 #[test]

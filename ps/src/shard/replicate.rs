@@ -14,6 +14,17 @@ use super::{
 };
 
 impl JobShard {
+    /// Whether the caller is to tell the backup of this term about the job: nobody else does.
+    #[must_use]
+    pub fn claim_replica(&self, term: Term) -> bool {
+        self.replicas.claim(term)
+    }
+
+    /// Who claimed the backup of this term tells it no more.
+    pub fn release_replica(&self, term: Term) {
+        self.replicas.release(term);
+    }
+
     /// A copy of the whole job for the backup of this term; what changes from here on is recorded for it. Nothing changes
     /// while it is made. Fails if there is no memory for it.
     pub fn begin_replica(&self, term: Term) -> io::Result<Vec<u8>> {
@@ -23,9 +34,16 @@ impl JobShard {
         })
     }
 
-    /// The backup of this term has its copy.
-    pub fn set_replica_in_step(&self, term: Term) {
-        self.replicas.set_in_step(term);
+    /// So many bytes of the copy for the backup of this term are sent. False: the copy is wanted no more, because the job
+    /// would have had to wait for it.
+    #[must_use]
+    pub fn replica_copied(&self, term: Term, bytes: usize) -> bool {
+        self.replicas.copied(term, bytes)
+    }
+
+    /// The backup of this term has its copy. False: it has to get some of what was changed meanwhile before it is asked again.
+    pub fn set_replica_in_step(&self, term: Term) -> bool {
+        self.replicas.set_in_step(term)
     }
 
     /// What the backup of this term is to be told next; waits so long for it.

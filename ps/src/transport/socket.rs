@@ -48,6 +48,11 @@ impl Socket {
         }
     }
 
+    /// Whether both are the same connection.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// TCP or unix.
     pub fn transport(&self) -> Transport {
         self.0.transport

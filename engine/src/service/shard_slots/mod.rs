@@ -48,10 +48,10 @@ impl<C> ReplicaProcess<C> {
         (self.hello.boot, &self.hello.address) == (hello.boot, &hello.address)
     }
 
-    /// Takes note of what this standby says. What it held before it was told to follow, it drops: until it says that it follows, it
-    /// has nothing of what the primary has.
+    /// Takes note of what this standby says. What it held before it was told to follow under this term, it drops: until it says
+    /// that it does, it has nothing of what the primary has.
     fn update(&mut self, hello: &ShardHello, now: Instant) {
-        let follows = matches!(hello.role, Some(ReplicaRole::Standby { .. }));
+        let follows = hello.role == Some(ReplicaRole::Standby { term: self.term });
         let (jobs, mirrored) = if follows { (hello.jobs, hello.mirrored) } else { (0, false) };
         (self.hello, self.seen) = (ShardHello { jobs, mirrored, ..hello.clone() }, now);
     }
@@ -79,6 +79,8 @@ struct Slot<C> {
     standby: Option<ReplicaProcess<C>>,
     /// Term of the last standby that the primary has lost.
     lost: Option<u64>,
+    /// The standby, by its term, or none, of which the primary was told last; `None` if this engine has told nobody.
+    told: Option<Option<u64>>,
     /// Since when nobody serves.
     vacant_since: Instant,
     /// Processes without a role, in the order in which they came, and since when: others may have more, or be gone.
@@ -124,6 +126,7 @@ impl<C: Clone> ShardSlots<C> {
             primary: None,
             standby: None,
             lost: None,
+            told: None,
             vacant_since: now,
             undecided: Vec::new(),
         });
@@ -149,7 +152,7 @@ impl<C: Clone> ShardSlots<C> {
             }
             RoleDecision::Follow => {
                 let claimed = match hello.role {
-                    Some(ReplicaRole::Standby { term }) if slot.lost != Some(term) => Some(term),
+                    Some(ReplicaRole::Standby { term }) if slot.may_follow_on(term) => Some(term),
                     _ => None,
                 };
                 let mut standby = enter(claimed);
@@ -206,6 +209,7 @@ impl<C: Clone> ShardSlots<C> {
         standby.term = term;
         standby.hello.role = Some(ReplicaRole::Primary { term });
         slot.primary = Some(standby);
+        slot.told = Some(None);
     }
 
     /// A standby could not be promoted. One that is silent, or says that it follows nobody, is forgotten; another is tried again.
@@ -284,6 +288,12 @@ impl<C> Slot<C> {
         None
     }
 
+    /// Whether a standby that followed under this term has what the primary has. Not if that one was told of another standby, or
+    /// of none: it goes on without this one.
+    fn may_follow_on(&self, term: u64) -> bool {
+        self.lost != Some(term) && self.told.is_none_or(|told| told == Some(term))
+    }
+
     fn undecided_since(&self, hello: &ShardHello) -> Option<Instant> {
         let (_, since) = self.undecided.iter().find(|(known, _)| known.boot == hello.boot)?;
         Some(*since)
@@ -360,7 +370,8 @@ impl<C> Slot<C> {
         }
     }
 
-    fn role_of_primary(&self, new: bool) -> Decision {
+    fn role_of_primary(&mut self, new: bool) -> Decision {
+        self.told = Some(self.standby.as_ref().map(|standby| standby.term));
         let term = self.primary.as_ref().map_or(0, |primary| primary.term);
         Decision::Role { role: ReplicaRole::Primary { term }, peer: peer(&self.standby), new }
     }

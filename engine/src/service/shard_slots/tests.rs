@@ -57,9 +57,9 @@ fn as_standby(term: u64, hello: ShardHello) -> ShardHello {
     ShardHello { role: Some(ReplicaRole::Standby { term }), ..hello }
 }
 
-/// What a standby says once it follows.
+/// What the standby of a [`pair`] says once it follows.
 fn following(hello: ShardHello) -> ShardHello {
-    as_standby(2, hello)
+    as_standby(EPOCH.0 * TERMS_PER_EPOCH + 2, hello)
 }
 
 /// A primary 1 and its standby 2, which follows so many jobs.
@@ -145,18 +145,52 @@ fn one_that_wakes_after_another_took_its_place_follows_that_one() {
 }
 
 #[test]
-fn a_new_engine_changes_nothing_about_a_pair_whichever_comes_first() {
+fn a_new_engine_changes_nothing_about_a_pair_of_which_the_standby_comes_first() {
     let (primary, standby) = (with_jobs(1, as_primary(7, fresh(1))), with_jobs(1, as_standby(8, fresh(2))));
-    for order in [[&primary, &standby], [&standby, &primary]] {
-        let mut shard = Shard::new();
-        for hello in order {
-            shard.announce(hello, true);
+    let mut shard = Shard::new();
+    for hello in [&standby, &primary] {
+        shard.announce(hello, true);
+    }
+    let peer = |address: &str, term| Some(ShardPeer { address: address.into(), term });
+    let role = |role, peer| Decision::Role { role, peer, new: false };
+    let told = [shard.announce(&primary, true), shard.announce(&standby, true)];
+    let (one, two) = (ReplicaRole::Primary { term: 7 }, ReplicaRole::Standby { term: 8 });
+    assert_eq!(told, [role(one, peer("here:2", 8)), role(two, peer("here:1", 7))]);
+}
+
+#[test]
+fn a_standby_of_which_a_new_engine_hears_after_the_primary_has_nothing_until_it_follows_anew() {
+    let (primary, standby) = (with_jobs(1, as_primary(7, fresh(1))), with_jobs(1, as_standby(8, fresh(2))));
+    let mut shard = Shard::new();
+    // It goes on alone from here on.
+    assert!(matches!(shard.announce(&primary, true), Decision::Role { peer: None, .. }));
+    let again = match shard.announce(&standby, true) {
+        Decision::Role { role: ReplicaRole::Standby { term }, .. } => term,
+        other => panic!("{other:?}"),
+    };
+    assert!(again > 8);
+    let mut is_ready = |hello: &ShardHello| {
+        shard.announce(hello, true);
+        shard.slots.standby(ShardIndex(0)).unwrap().is_ready()
+    };
+    assert!(!is_ready(&standby), "it says what it had under its earlier term");
+    assert!(is_ready(&as_standby(again, standby)));
+}
+
+#[test]
+fn a_standby_that_was_forgotten_keeps_what_it_has_unless_the_primary_went_on_without_it() {
+    for goes_on in [false, true] {
+        let mut shard = pair(1);
+        let (standby, _) = shard.slots.candidate(ShardIndex(0)).unwrap();
+        shard.slots.not_promoted(&standby, false, shard.now);
+        if goes_on {
+            shard.role(&with_jobs(1, fresh(1)));
         }
-        let peer = |address: &str, term| Some(ShardPeer { address: address.into(), term });
-        let role = |role, peer| Decision::Role { role, peer, new: false };
-        let told = [shard.announce(&primary, true), shard.announce(&standby, true)];
-        let (one, two) = (ReplicaRole::Primary { term: 7 }, ReplicaRole::Standby { term: 8 });
-        assert_eq!(told, [role(one, peer("here:2", 8)), role(two, peer("here:1", 7))]);
+        shard.slots.forget(ShardIndex(0), shard.now);
+        match shard.announce(&following(with_jobs(1, fresh(2))), true) {
+            Decision::Role { role, .. } => assert_eq!(role.term() > standby.term, goes_on, "{role:?}"),
+            other => panic!("{other:?}"),
+        }
     }
 }
 

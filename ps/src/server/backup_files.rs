@@ -1,0 +1,72 @@
+//! What a standby does on its disk for the jobs that it follows: one thing after the other, in a thread of its own. Whoever
+//! tells it of changes waits for no disk.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use tracing::warn;
+
+use super::{Shared, checkpoints};
+use crate::shard::{JobShard, ReplicaOp, lock};
+
+/// What is still to be done.
+#[derive(Default)]
+pub(super) struct BackupFiles(Mutex<Queue>);
+
+#[derive(Default)]
+struct Queue {
+    /// Changes that concern files, with the job that each is about.
+    waiting: VecDeque<(Arc<JobShard>, ReplicaOp)>,
+    /// There is a thread, which ends when nothing waits.
+    has_thread: bool,
+}
+
+/// Does what a change asks for behind everything that was handed over before.
+pub(super) fn hand_over(shared: &Arc<Shared>, job: &Arc<JobShard>, op: ReplicaOp) {
+    let mut queue = lock(&shared.backup_files.0);
+    queue.waiting.push_back((job.clone(), op));
+    if queue.has_thread {
+        return;
+    }
+    let held = shared.clone();
+    let started = thread::Builder::new().name("ps-backup-files".into()).spawn(move || work(&held));
+    queue.has_thread = started.is_ok();
+    if let Err(error) = started {
+        warn!(job = %job.job(), %error, "no thread that writes checkpoints of the jobs that are followed");
+    }
+}
+
+fn work(shared: &Shared) {
+    loop {
+        let mut queue = lock(&shared.backup_files.0);
+        let next = queue.waiting.pop_front().filter(|_| shared.stopping().is_ok());
+        let Some((job, op)) = next else {
+            queue.has_thread = false;
+            return;
+        };
+        drop(queue);
+        carry_out(shared, &job, op);
+    }
+}
+
+/// A disk of its own may fail: the job goes on, and goes back further if it must.
+fn carry_out(shared: &Shared, shard: &JobShard, op: ReplicaOp) {
+    let (job, generation) = (shard.job(), shard.generation());
+    match op {
+        ReplicaOp::WriteCheckpoint { epoch, number } => {
+            if let Err(error) = checkpoints::write_part(shared, shard, epoch, number) {
+                warn!(%job, number, %error, "cannot write a checkpoint here as well");
+            }
+        }
+        ReplicaOp::KeepCheckpoints { numbers, through } => {
+            if let Err(error) = checkpoints::keep(shared, job, generation, &numbers, through) {
+                warn!(%job, %error, "cannot remove checkpoints here as well");
+            }
+        }
+        // Concerns no files.
+        _ => {}
+    }
+}
