@@ -74,6 +74,6 @@ mod tests {
             window.add(&Iterated { loss, skipped, compute_us: 10, ..Iterated::default() }, 8);
         }
         assert_eq!((window.loss_sum, window.loss_samples), (48.0, 16));
-        assert_eq!((window.iterations, window.compute_us), (3, 30));
+        assert_eq!((window.iterations, window.compute_us), (4, 40));
     }
 }

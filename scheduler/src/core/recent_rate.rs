@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 /// A mark is left behind after this time: the figure covers one to two times as much.
 const MARK_EVERY_US: u64 = 5_000_000;
+/// The first samples may be counted a moment after the last look at none: that moment is no measure.
+const SHORTEST_US: u64 = 250_000;
 
 /// Samples counted by a moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +46,7 @@ impl RecentRate {
 
     /// Samples per second over the last five to ten seconds.
     pub(super) fn samples_per_s(&self, now_us: u64, samples: u64) -> f64 {
-        let span_us = now_us.saturating_sub(self.from.at_us).max(1);
+        let span_us = now_us.saturating_sub(self.from.at_us).max(SHORTEST_US);
         samples.saturating_sub(self.from.samples) as f64 / (span_us as f64 / 1e6)
     }
 
@@ -84,6 +86,14 @@ mod tests {
         }
         recent_rate.note(60_000_000, 500);
         assert_eq!(recent_rate.samples_per_s(60_000_000, 500), 500.0);
+    }
+
+    #[test]
+    fn a_first_batch_a_moment_after_a_look_is_no_speed() {
+        let mut recent_rate = RecentRate::default();
+        recent_rate.note(1_000_000, 0);
+        recent_rate.note(1_000_020, 64);
+        assert_eq!(recent_rate.samples_per_s(1_000_020, 64), 256.0);
     }
 
     #[test]

@@ -33,12 +33,12 @@ impl Job {
         {
             return None;
         }
-        if let TaskId::Iteration { seq, .. } = key.task {
-            if seq > granted {
-                let what = format!("{worker} has done iteration {seq}, {granted} are known there");
-                self.store_lost(&what, now_us, effects);
-                return None;
-            }
+        if let TaskId::Iteration { seq, .. } = key.task
+            && seq > granted
+        {
+            let what = format!("{worker} has done iteration {seq}, {granted} are known there");
+            self.store_lost(&what, now_us, effects);
+            return None;
         }
         match outcome {
             Outcome::Iterated(iterated) => {

@@ -159,8 +159,8 @@ async fn redis_settings(url: &str) -> Vec<Finding> {
     let (store, info) = match info.await {
         Ok(found) => found,
         Err(error) => {
-            let hint = "see whether it runs: `redis-cli -u URL ping`; --redis names another";
-            return vec![Finding::fail("redis", Exit::Redis, error.to_string(), hint)];
+            let text = error.to_string();
+            return vec![Finding::fail("redis", Exit::Redis, text, Failure::from(error).hint())];
         }
     };
     let mut findings = vec![version(&info, url), memory(&info), persistence(&info)];

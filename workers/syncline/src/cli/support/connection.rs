@@ -40,7 +40,7 @@ impl ConnectionArgs {
         ];
         let named = flags.into_iter().filter_map(|(flag, env, value)| {
             let value = value.filter(|value| !by_env(env, value))?;
-            Some(format!(" {flag} {value}"))
+            Some(format!(" {flag} {}", shell_word(&value)))
         });
         named.collect()
     }
@@ -76,6 +76,12 @@ pub(crate) async fn ask_each(cluster: &Cluster) -> Vec<Result<(Client, EngineSta
     answers
 }
 
+/// A word as a person may paste it into a shell.
+pub(crate) fn shell_word(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-:,=@%+~".contains(c);
+    if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
 /// `redis-cli` for a cluster of `syncline up`, for a shell.
 pub(crate) fn redis_cli(running: &RunningCluster) -> String {
     let redis = &running.redis;
@@ -83,5 +89,23 @@ pub(crate) fn redis_cli(running: &RunningCluster) -> String {
     match (&running.redis_password_file, port) {
         (Some(file), Some(port)) => syncline_kit::redis_cli(file, port),
         _ => format!("redis-cli -u {redis}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_shell_would_take_apart_is_quoted() {
+        let words = [
+            ("/var/lib/syncline", "/var/lib/syncline"),
+            ("a b", "'a b'"),
+            ("it's", r"'it'\''s'"),
+            ("größe", "größe"),
+        ];
+        for (word, pasted) in words {
+            assert_eq!(shell_word(word), pasted);
+        }
     }
 }

@@ -192,6 +192,10 @@ impl From<WorkerError> for Failure {
                 Exit::Unreachable,
                 "name the engine with --engine, and the token file that belongs to it with --token-file",
             ),
+            WorkerError::Stuck { .. } => (
+                Exit::Internal,
+                "see whether the file system that the data is on answers; whatever started this worker may start it again",
+            ),
             WorkerError::Backend(error) => (Exit::Internal, error.hint().unwrap_or(REPORT)),
             _ => (Exit::Internal, REPORT),
         };

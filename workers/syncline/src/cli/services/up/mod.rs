@@ -31,7 +31,7 @@ use syncline_workers::{client::RunningCluster, process::INTERRUPTED};
 
 use crate::cli::{
     CliError, Failure, StopSignal, block_on, count, log_as_command, print, print_json, say,
-    support::connection::redis_cli,
+    support::connection::{redis_cli, shell_word},
 };
 
 /// A stop that takes longer is told why it is one.
@@ -145,7 +145,10 @@ fn announce(plan: &Plan, running: &RunningCluster, leader: &str) -> Result<(), F
         return print_json(running);
     }
     let dir = running.state_dir.display();
-    let flag = if plan.state_dir_named { format!(" --state-dir {dir}") } else { String::new() };
+    let flag = match plan.state_dir_named {
+        true => format!(" --state-dir {}", shell_word(&dir.to_string())),
+        false => String::new(),
+    };
     let lines = [
         engines(&running.engines(), leader),
         format!("token file  {}", running.token_file.display()),
