@@ -331,9 +331,11 @@ impl LeaseBuilder<'_> {
             if !job.leases.get(&self.worker).is_some_and(|tasks| tasks.contains(&task)) {
                 continue;
             }
-            let next =
-                job.graph.only_follower(task).map(|next| ReadyClass::of(job, job.graph.slot(next).class));
-            if first.zip(next).is_some_and(|(first, next)| first.turn() < next.turn()) {
+            let comes_behind = |first: &ReadyClass| {
+                let next = job.graph.only_follower(task).map(|next| job.graph.slot(next).class);
+                next.is_some_and(|class| first.turn() < ReadyClass::of(job, class).turn())
+            };
+            if first.is_some_and(comes_behind) {
                 self.load.chain_ends.push_back((job.id.clone(), task));
                 left = true;
             } else {
