@@ -79,7 +79,7 @@ impl Job {
             let watched_us = LOOK_EVERY * self.members[&worker].interval_us
                 + slow.map_or(0, |slow| now_us.saturating_sub(slow.since_us));
             // One that is as quick as the others again is not called slow because of the moment before.
-            let tells_slow = now_slow && (told.slow || factor >= NOT_SLOW && watched_us >= TELL_AFTER_US);
+            let tells_slow = now_slow && (told.slow || factor >= SLOW && watched_us >= TELL_AFTER_US);
             let is_news = told.is_news(tells_slow, now_us);
             if !now_slow && slow.is_none() && !is_news {
                 continue;

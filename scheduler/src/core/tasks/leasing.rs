@@ -6,76 +6,15 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
 };
 
-use super::{job::TaskJob, orders::push_order};
+use super::{job::TaskJob, orders::push_order, ready_class::ReadyClass, worker_load::WorkerLoad};
 use crate::{
     core::{Effect, WorkerInfo, panics::Handling},
     ids::{Incarnation, JobId},
     tasks::{ClassIndex, MAX_ORDER_BYTES, Order, OrderArg, Resources, TaskState},
 };
-
-/// Work that a worker holds per slot, besides what it runs: enough to hide the way to the engine and back.
-const AHEAD_US: f32 = 20_000.0;
-/// Most tasks that a worker holds.
-const MAX_HELD: u32 = 1_024;
-
-/// What a worker holds.
-#[derive(Debug, Clone, Default)]
-struct WorkerLoad {
-    held: u32,
-    /// Slots that they take up when they run.
-    held_slots: u32,
-    /// Expected time of what it holds.
-    held_us: f32,
-    /// What the tasks that it holds have taken.
-    taken: Resources,
-    /// When something of it ended, or it got something while it had nothing.
-    progress_us: u64,
-    /// When it was asked to give back what it has not begun, while nothing of it has ended since: it takes no more than it can
-    /// run.
-    asked_us: Option<u64>,
-    /// Leased tasks whose follower could not be leased ahead because there was no room.
-    chain_ends: VecDeque<(JobId, u32)>,
-}
-
-impl WorkerLoad {
-    /// How many more tasks of such a length it takes, each of which takes up so many slots. One that needs more slots than are
-    /// free may wait for them here, so that smaller ones do not overtake it for ever; not where something long has them.
-    fn room(&self, slots: u32, each_slots: u32, mean_run_us: Option<f32>) -> u32 {
-        let (free, each_slots) = (slots.saturating_sub(self.held_slots), each_slots.max(1));
-        if self.asked_us.is_some() {
-            return free / each_slots;
-        }
-        let free = free.div_ceil(each_slots);
-        let Some(mean_us) = mean_run_us else { return free };
-        let left_us = slots as f32 * AHEAD_US - self.held_us;
-        let ahead = (left_us / mean_us.max(1.0)).max(0.0) as u32;
-        free.max(ahead).min(MAX_HELD.saturating_sub(self.held))
-    }
-}
-
-/// A class with ready tasks: higher priority first, then older jobs.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct ReadyClass {
-    priority: Reverse<i16>,
-    submitted_us: u64,
-    job: JobId,
-    class: ClassIndex,
-}
-
-impl ReadyClass {
-    fn of(job: &TaskJob, class: ClassIndex) -> Self {
-        let priority = Reverse(job.class(class).class.rules.priority);
-        Self { priority, submitted_us: job.state.submitted_us, job: job.id.clone(), class }
-    }
-
-    /// Its place among those of other jobs. Within one job chains go on first, so that what was begun comes to its end.
-    fn turn(&self) -> (Reverse<i16>, u64, &JobId) {
-        (self.priority, self.submitted_us, &self.job)
-    }
-}
 
 /// What all workers hold, and what they are offered.
 #[derive(Debug, Clone, Default)]

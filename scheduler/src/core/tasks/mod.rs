@@ -19,12 +19,14 @@ mod leasing;
 mod load;
 mod orders;
 mod queue_limit;
+mod ready_class;
 mod record;
 mod summary;
 mod training;
 mod values;
 mod views;
 mod why_not_given;
+mod worker_load;
 
 pub use graph::MAX_TASKS;
 pub use invalid::InvalidGraph;

@@ -266,13 +266,26 @@ async fn who_leads(cluster: &Cluster) -> Result<EngineStatus, Missing> {
     let mut missing = None;
     for answer in ask_each(cluster).await {
         let what = match answer {
-            Ok((_, EngineStatus { idle: Some(idle), .. })) => format!("the engine is not active: {idle}"),
+            Ok((_, EngineStatus { idle: Some(idle), leader, .. })) => {
+                format!("the engine is not active: {idle}{}", foreign(leader.as_deref(), cluster))
+            }
             Ok((_, about)) => return Ok(about),
             Err(_) => "the engine does not answer".to_owned(),
         };
         missing.get_or_insert(what);
     }
     Err(Missing::new(FIRST_ENGINE, missing.unwrap_or_default()))
+}
+
+/// What to do where an engine leads that is none of this cluster; empty if it is one.
+fn foreign(leader: Option<&str>, cluster: &Cluster) -> &'static str {
+    let is_ours = |leader: &str| cluster.engines.each().any(|engine| engine.to_string() == leader);
+    match leader.is_none_or(is_ours) {
+        true => "",
+        false => {
+            "; that is another cluster on the same Redis database: give this one a database of its own, as in redis://HOST:6379/1"
+        }
+    }
 }
 
 /// Where the engine listens: the given address, the saved one, or the default.
@@ -291,6 +304,22 @@ async fn engine_address(plan: &Plan, saved: &SavedAddresses) -> Result<SocketAdd
             Ok(_) => return Ok(address),
             Err(_) if since.elapsed() < PORT_FREE_TIMEOUT => sleep(POLL_INTERVAL).await,
             Err(source) => return Err(EngineError::Listen { address, source }.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_rpc::Token;
+
+    use super::*;
+
+    #[test]
+    fn an_engine_of_another_cluster_that_leads_is_told_with_what_to_do() {
+        let cluster =
+            Cluster { engines: "127.0.0.1:1,127.0.0.1:2".parse().unwrap(), token: Token::generate() };
+        for (leader, is_told) in [(None, false), (Some("127.0.0.1:2"), false), (Some("127.0.0.1:3"), true)] {
+            assert_eq!(foreign(leader, &cluster).contains("a database of its own"), is_told, "{leader:?}");
         }
     }
 }
