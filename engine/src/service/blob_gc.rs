@@ -78,8 +78,8 @@ async fn referenced_blobs(store: &RedisStore, known: Vec<JobId>) -> Result<BTree
     let mut named = BTreeSet::new();
     let known: BTreeSet<JobId> = known.into_iter().collect();
     let listed = store.jobs().await.map_err(store_fault)?;
-    for id in known.iter().chain(listed.iter().filter(|id| !known.contains(*id))) {
-        let id = id.clone();
+    let all: BTreeSet<JobId> = known.iter().cloned().chain(listed).collect();
+    for id in all {
         let stored = match store.read(&id).await {
             Err(error) if error.is_of_keys() => {
                 return Err(EngineFault::Unreadable { job: id, cause: error.to_string() });

@@ -68,22 +68,14 @@ impl CancelToken {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        io::Read,
-        os::{fd::OwnedFd, unix::net::UnixStream},
-    };
+    use std::io::Read;
 
     use super::*;
-    use crate::transport::Transport;
 
     #[test]
     fn a_connection_that_is_forgotten_is_closed_and_its_successor_stays() {
         let (token, mut bytes) = (CancelToken::default(), Vec::new());
-        let connection = || {
-            let (own, other) = UnixStream::pair().unwrap();
-            (Socket::accepted(OwnedFd::from(own).into(), Transport::Unix).unwrap(), other)
-        };
-        let ((old, _), (new, mut peer)) = (connection(), connection());
+        let ((old, _), (new, mut peer)) = (Socket::with_peer(), Socket::with_peer());
         token.register(0, Some(&old));
         token.register(0, Some(&new));
         token.forget(0, &old);

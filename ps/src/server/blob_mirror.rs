@@ -104,15 +104,10 @@ fn copy(shared: &Shared, link: &mut Link, digest: Digest) -> Result<bool, LinkEr
         asked => asked?,
     }
     let mut incoming = shared.blobs.begin().map_err(LinkError::Fault)?;
-    let mut piece = vec![0; PIECE_BYTES.min(total) as usize];
-    let mut left = total;
-    while left > 0 {
-        shared.stopping()?;
-        let part = left.min(PIECE_BYTES) as usize;
-        link.read_body(&mut piece[..part])?;
-        incoming.write(&piece[..part]).map_err(LinkError::Fault)?;
-        left -= part as u64;
-    }
+    in_pieces(shared, total, |piece| {
+        link.read_body(piece)?;
+        incoming.write(piece).map_err(LinkError::Fault)
+    })?;
     shared.blobs.keep_checked(incoming, &digest, Durability::Soon).map_err(LinkError::Fault)?;
     Ok(true)
 }
@@ -141,17 +136,28 @@ fn send(shared: &Shared, address: &str, digest: Digest) -> Result<(), LinkError>
     let bytes = file.metadata()?.len();
     let mut link = Link::open(address, &shared.token, PEER_LIMIT)?;
     link.put_blob(digest, bytes, Some(STORE_LIMIT), |channel| {
-        let mut piece = vec![0; PIECE_BYTES.min(bytes) as usize];
-        let mut left = bytes;
-        while left > 0 {
-            shared.stopping()?;
-            let part = left.min(PIECE_BYTES) as usize;
-            file.read_exact(&mut piece[..part])?;
-            channel.write_all(&piece[..part])?;
-            left -= part as u64;
-        }
-        Ok(())
+        in_pieces(shared, bytes, |piece| {
+            file.read_exact(piece)?;
+            channel.write_all(piece)
+        })
     })
+}
+
+/// Passes so many bytes on, a piece at a time, unless this process is to stop.
+fn in_pieces<E: From<io::Error>>(
+    shared: &Shared,
+    bytes: u64,
+    mut pass: impl FnMut(&mut [u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut piece = vec![0; PIECE_BYTES.min(bytes) as usize];
+    let mut left = bytes;
+    while left > 0 {
+        shared.stopping()?;
+        let part = left.min(PIECE_BYTES);
+        pass(&mut piece[..part as usize])?;
+        left -= part;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -90,16 +90,13 @@ pub(super) fn share_memory<'a>(
 
 #[cfg(test)]
 mod tests {
-    use std::os::{fd::OwnedFd, unix::net::UnixStream};
-
     use super::*;
     use crate::transport::Socket;
 
     #[test]
     fn who_asks_for_memory_again_is_refused_and_still_counted() {
         let (connections, mut counted) = (Connections::default(), None);
-        let (shard, client) = UnixStream::pair().unwrap();
-        let socket = Socket::accepted(OwnedFd::from(shard).into(), Transport::Unix).unwrap();
+        let (socket, client) = Socket::with_peer();
         let mut channel = Channel::Socket(socket);
         let mut connection = Connection::new(&mut channel);
         for _ in 0..2 {

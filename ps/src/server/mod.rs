@@ -307,8 +307,6 @@ fn lock_state_dir(dir: &Path) -> Result<File, PsError> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::{fd::OwnedFd, unix::net::UnixStream};
-
     use super::{connections::ConnectionGuard, *};
     use crate::transport::Socket;
 
@@ -316,8 +314,7 @@ mod tests {
     fn a_stop_waits_for_who_cannot_be_hurried_as_long_as_it_may() {
         let dir = tempfile::tempdir().unwrap();
         let shared = Shared::for_test(dir.path());
-        let (server, _client) = UnixStream::pair().unwrap();
-        let socket = Socket::accepted(OwnedFd::from(server).into(), Transport::Unix).unwrap();
+        let (socket, _client) = Socket::with_peer();
         let mut slow = Some(ConnectionGuard::new(shared.clone(), &socket));
         let given_up = wait_for_connections(&shared, Duration::from_millis(1), |_| false);
         assert_eq!(given_up.unwrap_err().code(), "E422");

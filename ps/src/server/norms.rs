@@ -104,11 +104,9 @@ pub(super) fn serve<D: Duplex>(
         let squares = job.wait_norm(round, || presence.is_there(connection))?;
         Ok((job, squares))
     });
-    match norm {
+    if let Ok((job, _)) = &norm {
         // What the backup lacks may come otherwise if it serves: the other shard would shorten another mean.
-        Ok((job, _)) if !job.confirm(|| presence.is_there(connection)) => {
-            Err(std::io::ErrorKind::Interrupted.into())
-        }
-        norm => connection.answer(norm.map(|(_, squares)| Reply::Norm { squares })),
+        presence.until(connection, |is_there| job.confirm(is_there))?;
     }
+    connection.answer(norm.map(|(_, squares)| Reply::Norm { squares }))
 }

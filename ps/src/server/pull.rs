@@ -39,6 +39,19 @@ impl PresenceCheck {
         }
         !connection.duplex.is_closed_by_peer()
     }
+
+    /// Waits until the caller may be told, which `confirm` says; it asks whether the caller is still there. An error if the caller must
+    /// not be told: who is not answered asks again, whoever serves the shard then.
+    pub(super) fn until<D: Duplex>(
+        &mut self,
+        connection: &mut Connection<'_, D>,
+        confirm: impl FnOnce(&mut dyn FnMut() -> bool) -> bool,
+    ) -> io::Result<()> {
+        match confirm(&mut || self.is_there(connection)) {
+            true => Ok(()),
+            false => Err(io::ErrorKind::Interrupted.into()),
+        }
+    }
 }
 
 /// Waits for the version and sends the values.
@@ -55,11 +68,13 @@ pub(super) fn serve<D: Duplex>(
         Ok((job, grant))
     });
     match grant {
-        // A version that the backup lacks may not be worked on: it would be made again behind that work.
-        Ok((job, _)) if condition.needs_close() && !job.confirm_close(|| presence.is_there(connection)) => {
-            Err(io::ErrorKind::Interrupted.into())
+        Ok((job, grant)) => {
+            // A version that the backup lacks may not be worked on: it would be made again behind that work.
+            if condition.needs_close() {
+                presence.until(connection, |is_there| job.confirm_close(is_there))?;
+            }
+            send(&job, connection, &grant, codec)
         }
-        Ok((job, grant)) => send(&job, connection, &grant, codec),
         Err(fault) => connection.answer(Err(fault)),
     }
 }
@@ -202,12 +217,14 @@ pub(super) mod tests {
     }
 
     /// A socket that takes nothing without waiting, and something happens while it is written to.
-    struct Meanwhile<F> {
-        happens: Option<F>,
-        got: Vec<u8>,
+    pub(in crate::server) struct Meanwhile<'a, F> {
+        /// What the other side has sent.
+        pub sent: &'a [u8],
+        pub happens: Option<F>,
+        pub got: Vec<u8>,
     }
 
-    impl<F> Duplex for Meanwhile<F>
+    impl<F> Duplex for Meanwhile<'_, F>
     where
         Self: io::Write,
     {
@@ -224,13 +241,13 @@ pub(super) mod tests {
         }
     }
 
-    impl<F> io::Read for Meanwhile<F> {
-        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
-            Ok(0)
+    impl<F> io::Read for Meanwhile<'_, F> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            self.sent.read(into)
         }
     }
 
-    impl<F: FnOnce()> io::Write for Meanwhile<F> {
+    impl<F: FnOnce()> io::Write for Meanwhile<'_, F> {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             if let Some(happens) = self.happens.take() {
                 happens();
@@ -283,7 +300,7 @@ pub(super) mod tests {
                 job.add_barrier(EPOCH, order).unwrap();
             };
             let grant = job.wait_readable(worker, ReadCondition::version(0), || true).unwrap();
-            let mut socket = Meanwhile { happens: Some(happens), got: Vec::new() };
+            let mut socket = Meanwhile { sent: &[], happens: Some(happens), got: Vec::new() };
             send(&job, &mut Connection::new(&mut socket), &grant, Codec::Plain).unwrap();
             let (mut answer, mut scratch) = (&socket.got[..], Vec::new());
             let (head, body) = Reply::read(&mut answer, &mut scratch).unwrap();

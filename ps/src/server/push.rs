@@ -32,14 +32,10 @@ pub(super) fn serve_cursor<D: Duplex>(
         let cursor = job.push_cursor(session.incarnation)?;
         Ok((job, cursor))
     });
-    let mut presence = PresenceCheck::default();
-    match found {
-        // Who is not answered asks again, whoever serves the shard then.
-        Ok((job, _)) if !job.confirm(|| presence.is_there(connection)) => {
-            Err(io::ErrorKind::Interrupted.into())
-        }
-        found => connection.answer(found.map(|(_, cursor)| Reply::PushCursor(cursor))),
+    if let Ok((job, _)) = &found {
+        PresenceCheck::default().until(connection, |is_there| job.confirm(is_there))?;
     }
+    connection.answer(found.map(|(_, cursor)| Reply::PushCursor(cursor)))
 }
 
 /// Answers one push. An error leaves what was applied so far resumable.
@@ -82,9 +78,8 @@ pub(super) fn answer_push<D: Duplex>(
     connection: &mut Connection<'_, D>,
     ack: Result<PushAck, ShardFault>,
 ) -> io::Result<()> {
-    let mut presence = PresenceCheck::default();
-    if ack.is_ok() && !job.confirm(|| presence.is_there(connection)) {
-        return Err(io::ErrorKind::Interrupted.into());
+    if ack.is_ok() {
+        PresenceCheck::default().until(connection, |is_there| job.confirm(is_there))?;
     }
     connection.answer(ack.map(Reply::Pushed))
 }

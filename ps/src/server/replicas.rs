@@ -138,57 +138,21 @@ fn follow(shared: &Arc<Shared>, replica: &Replica, op: ReplicaOp, numbers: &[f32
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        io::{IoSlice, Read, Write},
-        thread,
-    };
+    use std::thread;
 
     use syncline_rpc::{ReplicaRole, ShardOrders};
     use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation};
 
     use super::{
-        super::{pull::tests::shard, role},
+        super::{
+            pull::tests::{Meanwhile, shard},
+            role,
+        },
         *,
     };
 
     const EPOCH: EngineEpoch = EngineEpoch(1);
     const TERM: Term = 7;
-
-    /// What the primary sends, and what it is answered.
-    struct Stream<'a> {
-        sent: &'a [u8],
-        answers: Vec<u8>,
-    }
-
-    impl Duplex for Stream<'_> {
-        fn try_write_vectored(&mut self, _: &mut [IoSlice<'_>]) -> io::Result<usize> {
-            Ok(0)
-        }
-
-        fn is_closed_by_peer(&self) -> bool {
-            false
-        }
-
-        fn wait_readable(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    impl Read for Stream<'_> {
-        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-            self.sent.read(into)
-        }
-    }
-
-    impl Write for Stream<'_> {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.answers.write(bytes)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
 
     /// A process that follows under [`TERM`].
     fn standby(dir: &tempfile::TempDir) -> Arc<Shared> {
@@ -207,9 +171,9 @@ mod tests {
             generation: Generation(1),
             incarnation: Incarnation(u64::MAX),
         };
-        let mut stream = Stream { sent: &sent, answers: Vec::new() };
+        let mut stream = Meanwhile { sent: &sent, happens: None::<fn()>, got: Vec::new() };
         serve(shared, &mut Connection::new(&mut stream), &session, TERM).unwrap();
-        let (mut answers, mut scratch, mut count) = (&stream.answers[..], Vec::new(), 0);
+        let (mut answers, mut scratch, mut count) = (&stream.got[..], Vec::new(), 0);
         while !answers.is_empty() {
             assert!(matches!(
                 Reply::read(&mut answers, &mut scratch).unwrap(),

@@ -350,7 +350,6 @@ pub(super) fn promote(shared: &Arc<Shared>, epoch: EngineEpoch, term: Term) -> R
 mod tests {
     use std::{
         io::{Read as _, Write as _},
-        os::{fd::OwnedFd, unix::net::UnixStream},
         sync::atomic::Ordering,
         thread,
     };
@@ -364,7 +363,7 @@ mod tests {
     use crate::{
         codec::Codec,
         shard::ReadCondition,
-        transport::{Channel, Socket, Transport},
+        transport::{Channel, Socket},
         wire::{Reply, Request, SessionKey},
     };
 
@@ -386,8 +385,7 @@ mod tests {
         let shared = Shared::for_test(dir.path());
         shared.jobs.restore(Arc::new(shard(&[0.0; 3])));
         take_role(&shared, &orders(ReplicaRole::Primary { term: 1 }));
-        let (server, mut worker) = UnixStream::pair().unwrap();
-        let socket = Socket::accepted(OwnedFd::from(server).into(), Transport::Unix).unwrap();
+        let (socket, mut worker) = Socket::with_peer();
         let connection = ConnectionGuard::new(shared.clone(), &socket);
         let served = thread::spawn(move || tensor::serve(&connection.shared, Channel::Socket(socket)));
         let (condition, incarnation) = (ReadCondition::version(1), Incarnation(1));

@@ -95,11 +95,13 @@ pub(super) fn serve_pull<D: Duplex>(
     };
     let mut presence = PresenceCheck::default();
     match job.wait_readable(session.incarnation, condition, || presence.is_there(connection)) {
-        // A version that the backup lacks may not be worked on: it would be made again behind that work.
-        Ok(_) if condition.needs_close() && !job.confirm_close(|| presence.is_there(connection)) => {
-            Err(io::ErrorKind::Interrupted.into())
+        Ok(grant) => {
+            // A version that the backup lacks may not be worked on: it would be made again behind that work.
+            if condition.needs_close() {
+                presence.until(connection, |is_there| job.confirm_close(is_there))?;
+            }
+            send(&job, connection, &selection, &grant)
         }
-        Ok(grant) => send(&job, connection, &selection, &grant),
         Err(fault) => connection.answer(Err(fault)),
     }
 }

@@ -123,12 +123,7 @@ fn next_request<D: Duplex>(
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        io::Write,
-        os::{fd::OwnedFd, unix::net::UnixStream},
-        sync::atomic::Ordering,
-        thread,
-    };
+    use std::{io::Write, sync::atomic::Ordering, thread};
 
     use syncline_rpc::{ReplicaRole, ShardOrders};
     use syncline_scheduler::{
@@ -142,7 +137,7 @@ mod tests {
     };
     use crate::{
         shard::{PushCursor, PushHeader},
-        transport::{Socket, Transport},
+        transport::Socket,
         wire::SessionKey,
     };
 
@@ -159,8 +154,7 @@ mod tests {
         let (mode, worker) = (PushMode::Apply, Incarnation(1));
         let skipped = PushHeader { learning_rate: 1.0, weight: 1.0, scale: 1.0, skip: true, mode, covers: 1 };
         job.complete(worker, 1, &skipped).unwrap();
-        let (server, mut caller) = UnixStream::pair().unwrap();
-        let socket = Socket::accepted(OwnedFd::from(server).into(), Transport::Unix).unwrap();
+        let (socket, mut caller) = Socket::with_peer();
         let held = shared.clone();
         let served = thread::spawn(move || serve(&held, Channel::Socket(socket)));
         let session = SessionKey { job: job.job().clone(), generation: Generation(1), incarnation: worker };

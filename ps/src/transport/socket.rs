@@ -48,6 +48,14 @@ impl Socket {
         }
     }
 
+    /// One end of a connection on this machine, as a shard has it, and the other end.
+    #[cfg(test)]
+    pub(crate) fn with_peer() -> (Self, std::os::unix::net::UnixStream) {
+        let (own, peer) = std::os::unix::net::UnixStream::pair().unwrap();
+        let own = std::os::fd::OwnedFd::from(own).into();
+        (Self::accepted(own, Transport::Unix).unwrap(), peer)
+    }
+
     /// Whether both are the same connection.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

@@ -167,7 +167,12 @@ impl Job {
 
     /// Workers that take part, in the order of their incarnations.
     pub fn active(&self) -> impl Iterator<Item = Incarnation> + '_ {
-        self.members.iter().filter(|(_, m)| m.membership == Membership::Active).map(|(w, _)| *w)
+        self.members_that(|member| member.membership == Membership::Active)
+    }
+
+    /// Members of whom this is so, in the order of their incarnations.
+    pub(super) fn members_that(&self, is: fn(&Member) -> bool) -> impl Iterator<Item = Incarnation> + '_ {
+        self.members.iter().filter(move |(_, member)| is(member)).map(|(worker, _)| *worker)
     }
 
     /// Whether a worker takes part, or another training slot of its process (0: it has no others).

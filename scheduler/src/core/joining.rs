@@ -106,7 +106,7 @@ impl Job {
 
     /// Who takes part, and who is about to.
     pub(super) fn present(&self) -> impl Iterator<Item = Incarnation> + '_ {
-        self.members.iter().filter(|(_, member)| member.is_present()).map(|(worker, _)| *worker)
+        self.members_that(Member::is_present)
     }
 
     /// Who still prepares itself for a job that ends may do so for a while: it is free for another one when it registers again.
@@ -119,7 +119,7 @@ impl Job {
     }
 
     pub(super) fn preparing(&self) -> impl Iterator<Item = Incarnation> + '_ {
-        self.members.iter().filter(|(_, m)| m.membership == Membership::Preparing).map(|(worker, _)| *worker)
+        self.members_that(|member| member.membership == Membership::Preparing)
     }
 
     /// Workers that nobody may wait for yet, in words; `None` if there is none.

@@ -98,8 +98,10 @@ impl Core {
             let mut able = job.idle_workers(&self.workers, &free, &self.training_slots);
             able.truncate(wanted);
             if queued && able.len() < least {
-                if job.may_be_kept_for(&self.workers, now_us) {
-                    free.retain(|worker| !able.contains(worker));
+                if !able.is_empty() && job.may_be_kept_for(&self.workers, now_us) {
+                    for worker in &able {
+                        free.remove(worker);
+                    }
                 }
                 continue;
             }

@@ -87,7 +87,9 @@ impl Shared {
 
     pub(super) fn blocked_on(&self) -> Option<String> {
         // What was tried last says nothing about a worker that tries nothing.
-        let _running = lock(&self.running).clone()?;
+        if lock(&self.running).is_none() {
+            return None;
+        }
         self.shards.unreachable().or_else(|| lock(&self.blocked_on).clone())
     }
 
