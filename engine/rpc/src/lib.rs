@@ -44,6 +44,6 @@ pub use shard_registry::{
 };
 pub use token::{InvalidToken, Token};
 pub use worker::{
-    Activity, JobSetup, OrderCursor, PollReply, RegisterReply, WorkerHello, WorkerKey, WorkerService,
+    Activity, JobSetup, OrderCursor, Orders, PollReply, RegisterReply, WorkerHello, WorkerKey, WorkerService,
     WorkerServiceClient, WorkerServiceRequest, WorkerServiceResponse, hostname,
 };

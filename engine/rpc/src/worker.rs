@@ -95,6 +95,18 @@ pub struct OrderCursor {
     pub next: u64,
 }
 
+/// What an engine says to a worker about general tasks: as much as one answer carries of what the worker does not know.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Orders {
+    /// Number of the first of `orders`. It is 0 when the worker's cursor was of another engine.
+    pub first: u64,
+    /// How many orders this engine has given the worker so far. One that had not heard of it holds what they name, once it
+    /// has them all, and what it holds besides is over.
+    pub count: u64,
+    /// From number `first` on.
+    pub orders: Vec<Order>,
+}
+
 /// Answer to a poll.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PollReply {
@@ -111,11 +123,8 @@ pub struct PollReply {
     /// Whether the engine's lease has run out by its own clock, because Redis does not answer it: another engine may lead by now,
     /// and whoever knows of others should ask them.
     pub lead_expired: bool,
-    /// Number of the first of `orders`. It is 0 when the worker's cursor was of another engine: then they are all that this
-    /// engine has given it, and what it holds besides is over.
-    pub first_order: u64,
     /// About general tasks.
-    pub orders: Vec<Order>,
+    pub orders: Orders,
     /// Whether the ends that came with the poll are committed. If not, they are to be sent again.
     pub ends_taken: bool,
 }

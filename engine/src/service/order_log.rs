@@ -2,6 +2,7 @@
 
 use std::{collections::VecDeque, mem};
 
+use syncline_rpc::Orders;
 use syncline_scheduler::tasks::{Order, OrderArg, OrderGroup, TaskOrder};
 
 /// Most that one answer carries, unless a single task has more.
@@ -80,14 +81,15 @@ impl OrderLog {
         self.first += known;
     }
 
-    /// Number of the first order, and as many from there on as one answer carries.
-    pub(super) fn answer(&self) -> (u64, Vec<Order>) {
+    /// As many orders as one answer carries of those that the worker does not know.
+    pub(super) fn answer(&self) -> Orders {
         let mut sum = MessageSize::default();
         let fits = |(n, (order, load)): (usize, &(Order, MessageSize))| {
             sum = sum.plus(*load);
             (n == 0 || sum.fits()).then(|| order.clone())
         };
-        (self.first, self.entries.iter().enumerate().map_while(fits).collect())
+        let orders = self.entries.iter().enumerate().map_while(fits).collect();
+        Orders { first: self.first, count: self.first + self.entries.len() as u64, orders }
     }
 }
 
@@ -132,22 +134,22 @@ mod tests {
     #[test]
     fn an_order_is_repeated_until_it_is_known() {
         let mut log = OrderLog::default();
-        assert_eq!(log.answer(), (0, Vec::new()));
+        assert_eq!(log.answer(), Orders::default());
         [run(vec![task(0, 1)]), recall(0), run(vec![task(1, 1)])].into_iter().for_each(|o| log.push(o));
         for _ in 0..2 {
-            let (first, orders) = log.answer();
+            let Orders { first, orders, .. } = log.answer();
             assert_eq!((first, numbers(&orders)), (0, vec![vec![0], vec![0], vec![1]]));
         }
         log.acknowledge(2);
-        let (first, orders) = log.answer();
+        let Orders { first, orders, .. } = log.answer();
         assert_eq!((first, numbers(&orders)), (2, vec![vec![1]]));
         // An older poll that comes late, and one that claims to know what was never said.
         log.acknowledge(1);
-        assert_eq!(log.answer().0, 2);
+        assert_eq!(log.answer().first, 2);
         log.acknowledge(99);
-        assert_eq!(log.answer(), (3, Vec::new()));
+        assert_eq!(log.answer(), Orders { first: 3, count: 3, orders: Vec::new() });
         log.push(recall(1));
-        assert_eq!(log.answer().0, 3);
+        assert_eq!(log.answer().first, 3);
     }
 
     #[test]
@@ -156,7 +158,7 @@ mod tests {
         log.push(run((0..10_000).map(|n| task(n, 0)).collect()));
         let (mut seen, mut answers) = (Vec::new(), 0);
         loop {
-            let (first, orders) = log.answer();
+            let Orders { first, orders, .. } = log.answer();
             if orders.is_empty() {
                 break;
             }
@@ -175,7 +177,7 @@ mod tests {
         log.push(run(vec![task(4, 1)]));
         let mut answers = Vec::new();
         for _ in 0..3 {
-            let (first, orders) = log.answer();
+            let Orders { first, orders, .. } = log.answer();
             log.acknowledge(first + orders.len() as u64);
             answers.push(numbers(&orders));
         }

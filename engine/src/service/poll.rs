@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use syncline_rpc::Activity;
+use syncline_rpc::{Activity, Orders};
 use syncline_scheduler::{
     core::{Assignment, TaskKey},
     ids::Incarnation,
-    tasks::Order,
 };
 use tokio::time::timeout_at;
 
@@ -18,9 +17,7 @@ pub(super) struct PollUpdate {
     pub assignments: Vec<Assignment>,
     /// Tasks that it holds and that are over.
     pub revoked: Vec<TaskKey>,
-    /// Number of the first of `orders`.
-    pub first_order: u64,
-    pub orders: Vec<Order>,
+    pub orders: Orders,
 }
 
 impl PollUpdate {
@@ -30,12 +27,12 @@ impl PollUpdate {
         let is_listed = |key: &TaskKey| outbox.iter().any(|a| a.key == *key);
         let assignments = outbox.iter().filter(is_new).cloned().collect();
         let revoked = activity.holding.iter().filter(|key| !is_listed(key)).cloned().collect();
-        let (first_order, orders) = lock(&session.orders).answer();
-        Self { assignments, revoked, first_order, orders }
+        let orders = lock(&session.orders).answer();
+        Self { assignments, revoked, orders }
     }
 
     fn is_empty(&self) -> bool {
-        self.assignments.is_empty() && self.revoked.is_empty() && self.orders.is_empty()
+        self.assignments.is_empty() && self.revoked.is_empty() && self.orders.orders.is_empty()
     }
 }
 
@@ -78,7 +75,7 @@ mod tests {
     use syncline_scheduler::{
         core::{Work, WorkerInfo},
         ids::{EngineEpoch, Generation},
-        tasks::{Attempts, TaskIndex},
+        tasks::{Attempts, Order, TaskIndex},
     };
 
     use super::*;
@@ -172,7 +169,8 @@ mod tests {
             tokio::task::yield_now().await;
             sessions.order(WORKER, vec![recall(0), recall(1)]);
         });
-        let told = PollUpdate { orders: vec![recall(0), recall(1)], ..PollUpdate::default() };
+        let orders = Orders { first: 0, count: 2, orders: vec![recall(0), recall(1)] };
+        let told = PollUpdate { orders, ..PollUpdate::default() };
         assert_eq!(news, Some(told));
         assert!(futures::poll!(other.as_mut()).is_pending());
         sessions.order(Incarnation(9), vec![recall(2)]);
@@ -187,12 +185,13 @@ mod tests {
         // The answer to the first poll is lost.
         for _ in 0..2 {
             let news = sessions.poll(WORKER, Activity::default(), Some(0), LONG).await.unwrap();
-            assert_eq!((news.assignments, news.orders.len()), (vec![given.clone()], 2));
+            assert_eq!((news.assignments, news.orders.orders.len()), (vec![given.clone()], 2));
         }
         let news = sessions.poll(WORKER, holding(&[&given.key]), Some(1), LONG).await.unwrap();
-        assert_eq!((news.first_order, news.orders), (1, vec![recall(1)]));
+        assert_eq!((news.orders.first, news.orders.orders), (1, vec![recall(1)]));
         let known = sessions.poll(WORKER, holding(&[&given.key]), Some(2), Duration::ZERO).await.unwrap();
-        assert_eq!(known, PollUpdate { first_order: 2, ..PollUpdate::default() });
+        let nothing = Orders { first: 2, count: 2, orders: Vec::new() };
+        assert_eq!(known, PollUpdate { orders: nothing, ..PollUpdate::default() });
     }
 
     #[tokio::test]
@@ -204,7 +203,7 @@ mod tests {
         let mut idle = std::pin::pin!(sessions.poll(WORKER, Activity::default(), None, LONG));
         assert!(futures::poll!(idle.as_mut()).is_pending(), "it has nothing to lose");
         sessions.order(WORKER, vec![recall(0)]);
-        assert_eq!(idle.await.unwrap().orders, [recall(0)]);
-        assert_eq!(sessions.poll(WORKER, busy, None, LONG).await.unwrap().orders, [recall(0)]);
+        assert_eq!(idle.await.unwrap().orders.orders, [recall(0)]);
+        assert_eq!(sessions.poll(WORKER, busy, None, LONG).await.unwrap().orders.orders, [recall(0)]);
     }
 }

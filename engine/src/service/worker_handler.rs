@@ -133,7 +133,7 @@ impl WorkerService for WorkerHandler {
         let epoch = dispatcher.epoch;
         let known_orders = (cursor.epoch == epoch).then_some(cursor.next);
         let news = dispatcher.sessions.poll(worker, activity, known_orders, wait).await;
-        let PollUpdate { assignments, revoked, first_order, orders } = news.ok_or(EngineFault::Dropped)?;
+        let PollUpdate { assignments, revoked, orders } = news.ok_or(EngineFault::Dropped)?;
         let shards = dispatcher.shards.addresses().unwrap_or_default();
         Ok(PollReply {
             epoch,
@@ -142,7 +142,6 @@ impl WorkerService for WorkerHandler {
             shards,
             shards_heard: dispatcher.shards.are_heard(),
             lead_expired: dispatcher.store_outage.lead_expired(),
-            first_order,
             orders,
             ends_taken,
         })

@@ -1,8 +1,8 @@
 //! A worker for general tasks that does what a test says, and the graphs that it is given.
 
 use syncline_rpc::{
-    Activity, ClientServiceClient, OrderCursor, PollReply, WorkerHello, WorkerKey, WorkerServiceClient,
-    within,
+    Activity, ClientServiceClient, OrderCursor, Orders, PollReply, WorkerHello, WorkerKey,
+    WorkerServiceClient, within,
 };
 use syncline_scheduler::{
     ids::JobId,
@@ -85,8 +85,8 @@ impl ScriptedWorker {
 
     /// Waits for orders.
     pub async fn orders(&mut self) -> Vec<Order> {
-        let PollReply { epoch, first_order, orders, .. } = self.ask(20_000).await;
-        self.cursor = OrderCursor { epoch, next: first_order + orders.len() as u64 };
+        let PollReply { epoch, orders: Orders { first, orders, .. }, .. } = self.ask(20_000).await;
+        self.cursor = OrderCursor { epoch, next: first + orders.len() as u64 };
         orders
     }
 

@@ -111,7 +111,7 @@ async fn a_poll_that_brings_an_end_is_answered_with_what_follows_and_an_end_that
     for _ in 0..2 {
         let answer = worker.ask_and_finish(&job, (0, b"one")).await;
         assert!(answer.ends_taken);
-        assert_eq!(attempts(&tasks(answer.orders)), [(1, 1)]);
+        assert_eq!(attempts(&tasks(answer.orders.orders)), [(1, 1)]);
     }
     rig.crash().await;
     let client = rig.client().await;
@@ -254,7 +254,7 @@ async fn an_answer_that_is_lost_comes_again_and_a_canceled_job_wakes_whoever_wai
     let (client, mut worker) = (rig.client().await, ScriptedWorker::register(&rig, 2).await);
     let job = submit(&client, graph("lost", vec![call(b"1"), call(b"2")])).await;
     let (lost, again) = (worker.ask(20_000).await, worker.ask(20_000).await);
-    assert_eq!((lost.first_order, &lost.orders), (again.first_order, &again.orders));
+    assert_eq!(lost.orders, again.orders);
     assert_eq!(attempts(&worker.tasks().await), [(0, 1), (1, 1)]);
 
     let waiting = client.clone();
@@ -288,7 +288,7 @@ async fn the_next_engine_knows_who_has_what_and_what_was_given() {
     worker.holding = 3;
     let told = worker.ask(20_000).await;
     assert!(told.epoch > worker.cursor.epoch);
-    assert_eq!((told.first_order, attempts(&tasks(told.orders))), (0, vec![(1, 1), (2, 1), (3, 1)]));
+    assert_eq!((told.orders.first, attempts(&tasks(told.orders.orders))), (0, vec![(1, 1), (2, 1), (3, 1)]));
     let told = worker.tasks().await;
     assert_eq!(told[0].args, [OrderArg::Value(inline(b"\xff\x00"))]);
     assert_eq!(told[1].args, [OrderArg::Held(TaskIndex(1))]);

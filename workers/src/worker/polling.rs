@@ -8,13 +8,13 @@ use std::{
     time::Duration,
 };
 
-use syncline_rpc::{Activity, CallError, EngineFault, OrderCursor, OutageLogger, PollReply, within};
+use syncline_rpc::{Activity, CallError, EngineFault, OrderCursor, Orders, OutageLogger, PollReply, within};
 use syncline_scheduler::{core::Assignment, ids::EngineEpoch, tasks::Order};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use super::{
-    calls::{Batch, Pool},
+    calls::{Batch, Pool, Retelling},
     session::{CALL_TIMEOUT, ENGINE_AWAY_HINT, ErrorChain, RETRY_DELAY, Session, away},
 };
 
@@ -27,6 +27,8 @@ const FIRST_END_WAIT: Duration = Duration::from_millis(1);
 #[derive(Default)]
 struct Polls<'a> {
     cursor: OrderCursor,
+    /// What an engine that was not heard of before has said so far, until that is everything.
+    retelling: Option<Retelling>,
     /// The last answer said that something is to be run.
     was_told_to_run: bool,
     /// Ends that go with the poll.
@@ -157,9 +159,9 @@ impl Session {
         if news.lead_expired {
             self.link.try_another().await;
         }
-        polls.was_told_to_run = news.orders.iter().any(|order| matches!(order, Order::Run(_)));
+        polls.was_told_to_run = news.orders.orders.iter().any(|order| matches!(order, Order::Run(_)));
         if let (Some(pool), Some(number)) = (&self.calls, number) {
-            take_orders(pool, &mut polls.cursor, news.epoch, news.first_order, news.orders);
+            take_orders(pool, polls, news.epoch, news.orders);
             pool.poll_answered(number);
             if news.ends_taken
                 && let Some(batch) = polls.carried.take()
@@ -204,23 +206,23 @@ async fn end_of(call: &mut Option<ReportCall<'_>>) {
     }
 }
 
-/// Takes what is new among the orders of a poll's answer, the first of which has this number.
-fn take_orders(
-    pool: &Pool,
-    cursor: &mut OrderCursor,
-    epoch: EngineEpoch,
-    first: u64,
-    mut orders: Vec<Order>,
-) {
-    let all = epoch != cursor.epoch;
-    if all {
-        *cursor = OrderCursor { epoch, next: first };
+/// Takes what is new among the orders of a poll's answer.
+fn take_orders(pool: &Pool, polls: &mut Polls<'_>, epoch: EngineEpoch, told: Orders) {
+    let Orders { first, count, mut orders } = told;
+    if epoch != polls.cursor.epoch {
+        polls.cursor = OrderCursor { epoch, next: first };
+        polls.retelling = Some(Retelling::of(count));
     }
+    let cursor = &mut polls.cursor;
     // Those below the cursor were taken from an earlier answer.
     let known = usize::try_from(cursor.next.saturating_sub(first)).unwrap_or(usize::MAX);
     orders.drain(..known.min(orders.len()));
     cursor.next = cursor.next.max(first) + orders.len() as u64;
-    pool.take(orders, all);
+    if let Some(retelling) = &mut polls.retelling {
+        retelling.note(&orders);
+    }
+    let whole = polls.retelling.take_if(|retelling| retelling.is_whole(cursor.next));
+    pool.take(orders, whole);
 }
 
 #[cfg(test)]

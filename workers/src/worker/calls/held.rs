@@ -15,6 +15,7 @@ use syncline_scheduler::tasks::{
     Attempts, Bytes, FunctionId, OrderArg, OrderGroup, TaskIndex, TaskOrder, Value,
 };
 
+use super::retelling::Retelling;
 use crate::functions::{JobKey, RegisteredFunction};
 
 /// What the orders of one group have in common.
@@ -129,18 +130,11 @@ impl HeldTasks {
         }
     }
 
-    /// Gives up every attempt that is not among those, as another engine says it. What has ended is still to be reported.
-    pub(super) fn retain(&mut self, ordered: &[&OrderGroup], over: &mut Vec<OrderId>) {
-        let mut wanted: HashMap<JobKey, HashMap<TaskIndex, u16>> = HashMap::new();
-        for group in ordered {
-            let key = JobKey { job: group.job.clone(), nonce: group.nonce };
-            let attempts = group.tasks.iter().map(|order| (order.task, order.attempt));
-            wanted.entry(key).or_default().extend(attempts);
-        }
+    /// Gives up every attempt that another engine has not named. What has ended is still to be reported.
+    pub(super) fn retain(&mut self, named: &Retelling, over: &mut Vec<OrderId>) {
         for (job, held) in &mut self.jobs {
-            let wanted = wanted.get(&**job);
             let is_over = |(task, held): (&TaskIndex, &Held)| {
-                let again = wanted.and_then(|wanted| wanted.get(task)) == Some(&held.attempt);
+                let again = named.names(job, *task, held.attempt);
                 (!again && !matches!(held.state, State::Ended(_))).then_some(*task)
             };
             let gone: Vec<TaskIndex> = held.iter().filter_map(is_over).collect();

@@ -8,6 +8,7 @@ mod held;
 mod input;
 mod pool;
 mod reports;
+mod retelling;
 mod running;
 #[cfg(test)]
 mod tests;
@@ -17,3 +18,4 @@ mod value_cache;
 pub(super) use attempt::CallEnvironment;
 pub(super) use pool::Pool;
 pub(super) use reports::Batch;
+pub(super) use retelling::Retelling;

@@ -16,6 +16,7 @@ use super::{
     attempt::{CallEnvironment, Ended},
     held::{Attempt, EndedKey, HeldTasks},
     reports::{Batch, Reports},
+    retelling::Retelling,
     running::{Returned, RunningTasks},
     threads,
 };
@@ -87,20 +88,16 @@ impl Pool {
         &self.0.around
     }
 
-    /// Takes orders. `all`: they are everything that a new engine has given this worker, and what it holds besides is
-    /// over.
-    pub(in crate::worker) fn take(&self, orders: Vec<Order>, all: bool) {
-        if orders.is_empty() && !all {
+    /// Takes orders. `whole`: everything that a new engine has given this worker, these orders included; what it holds
+    /// besides is over.
+    pub(in crate::worker) fn take(&self, orders: Vec<Order>, whole: Option<Retelling>) {
+        if orders.is_empty() && whole.is_none() {
             return;
         }
         let mut state = self.lock();
         let (mut over, mut told, mut ended) = (Vec::new(), Vec::new(), Vec::new());
-        if all {
-            let groups = orders.iter().filter_map(|order| match order {
-                Order::Run(group) => Some(group),
-                Order::Recall(_) | Order::Stop(_) | Order::GiveBack(_) => None,
-            });
-            state.held.retain(&groups.collect::<Vec<_>>(), &mut over);
+        if let Some(named) = whole {
+            state.held.retain(&named, &mut over);
         }
         for order in orders {
             match order {

@@ -23,6 +23,7 @@ use super::{
     CallEnvironment, Pool,
     held::{EndedKey, OrderId},
     reports::Reports,
+    retelling::Retelling,
 };
 use crate::{
     client::Client,
@@ -105,7 +106,7 @@ fn rig(registry: Registry, slots: u32) -> Rig {
 
 impl Rig {
     fn order(&self, function: FunctionId, tasks: Vec<TaskOrder>) {
-        self.pool.take(vec![group(function, tasks)], false);
+        self.pool.take(vec![group(function, tasks)], None);
     }
 
     /// The next ends, so many; acknowledged.
@@ -223,7 +224,7 @@ fn what_waits_for_a_task_that_gives_nothing_is_dropped_without_a_word_and_can_co
     for (place, function) in [(0, FAIL.id()), (10, SKIP.id())] {
         let tasks =
             vec![task(place + 1, vec![held(place), is(1)]), task(place + 2, vec![held(place + 1), is(1)])];
-        rig.pool.take(vec![group(function, vec![task(place, vec![])]), group(ADD.id(), tasks)], false);
+        rig.pool.take(vec![group(function, vec![task(place, vec![])]), group(ADD.id(), tasks)], None);
         assert_eq!(rig.ends(1)[0].task, TaskIndex(place));
         // The engine may not have known.
         rig.order(ADD.id(), vec![task(place + 3, vec![held(place + 2), is(1)])]);
@@ -233,7 +234,7 @@ fn what_waits_for_a_task_that_gives_nothing_is_dropped_without_a_word_and_can_co
     }
     // One that is continued by a task that it adds gives nothing here, either.
     let tasks = vec![task(21, vec![held(20), is(1)])];
-    rig.pool.take(vec![group(CHILD.id(), vec![task(20, vec![is(0)])]), group(ADD.id(), tasks)], false);
+    rig.pool.take(vec![group(CHILD.id(), vec![task(20, vec![is(0)])]), group(ADD.id(), tasks)], None);
     let [end] = &rig.ends(1)[..] else { unreachable!() };
     let Outcome::Spawned(spawned) = &end.outcome else { panic!("{end:?}") };
     let Spawned { classes, tasks, value } = &**spawned;
@@ -248,7 +249,7 @@ fn what_waits_for_a_task_that_gives_nothing_is_dropped_without_a_word_and_can_co
 fn one_that_adds_tasks_and_gives_a_value_lets_others_go_on() {
     let rig = rig(usual(), 1);
     let tasks = vec![task(1, vec![held(0), is(1)])];
-    rig.pool.take(vec![group(CHILD.id(), vec![task(0, vec![is(5)])]), group(ADD.id(), tasks)], false);
+    rig.pool.take(vec![group(CHILD.id(), vec![task(0, vec![is(5)])]), group(ADD.id(), tasks)], None);
     let ends = rig.ends(2);
     let Outcome::Spawned(spawned) = &ends[0].outcome else { panic!("{ends:?}") };
     assert_eq!(spawned.value, Ok(Value::Inline(vec![5].into())));
@@ -263,7 +264,7 @@ fn large_values_lie_in_the_store_and_are_at_hand_for_those_that_wait_here() {
             group(LARGE.id(), vec![task(0, vec![OrderArg::Value(Value::Inline(vec![7].into()))])]),
             group(SIZE.id(), vec![task(1, vec![held(0), is(1)])]),
         ],
-        false,
+        None,
     );
     let ends = rig.ends(2);
     let Outcome::Value(Value::Blob(blob)) = &ends[0].outcome else { panic!("{ends:?}") };
@@ -304,7 +305,7 @@ fn what_is_recalled_is_not_begun_or_not_reported() {
     rig.order(WAIT.id(), tasks);
     assert_eq!(begun.recv().unwrap(), 0);
     // Another attempt than the one that is held is none of its business.
-    rig.pool.take(vec![recall(&[(0, 1), (1, 1), (2, 2)])], false);
+    rig.pool.take(vec![recall(&[(0, 1), (1, 1), (2, 2)])], None);
     go.send(()).unwrap();
     assert_eq!(begun.recv().unwrap(), 2);
     go.send(()).unwrap();
@@ -322,8 +323,10 @@ fn another_engine_says_what_is_still_to_be_done_and_what_has_ended_is_still_repo
     running.sort_unstable();
     assert_eq!(running, [1, 2]);
     // It has restored the first two and the last; the first was reported to the other engine.
-    let restored = [0, 1, 4].map(|n| task(n, vec![is(u64::from(n))])).into();
-    rig.pool.take(vec![group(WAIT.id(), restored)], true);
+    let restored = vec![group(WAIT.id(), [0, 1, 4].map(|n| task(n, vec![is(u64::from(n))])).into())];
+    let mut named = Retelling::of(1);
+    named.note(&restored);
+    rig.pool.take(restored, Some(named));
     for _ in 0..3 {
         go.send(()).unwrap();
     }
@@ -359,7 +362,7 @@ fn tasks_take_as_many_slots_as_they_say() {
         Order::Run(OrderGroup { slots: n, ..group })
     };
     let pair = |n: u32| group(BOTH.id(), vec![task(n, vec![]), task(n + 1, vec![])]);
-    rig.pool.take(vec![pair(10), wide(2), pair(20), wide(3), pair(30)], false);
+    rig.pool.take(vec![pair(10), wide(2), pair(20), wide(3), pair(30)], None);
     let ends = rig.ends(8);
     let wide: Vec<u64> = ends.iter().filter(|end| end.task.0 < 10).map(number).collect();
     assert_eq!(wide, [0, 0], "nothing runs beside them: {ends:?}");
@@ -370,7 +373,7 @@ fn one_that_runs_too_long_fails_and_its_thread_is_replaced() {
     let Gate { registry, begun, go } = gate();
     let rig = rig(registry, 1);
     let Order::Run(limited) = group(WAIT.id(), vec![task(0, vec![is(0)])]) else { unreachable!() };
-    rig.pool.take(vec![Order::Run(OrderGroup { run_limit_ms: Some(1), ..limited })], false);
+    rig.pool.take(vec![Order::Run(OrderGroup { run_limit_ms: Some(1), ..limited })], None);
     begun.recv().unwrap();
     let ends = rig.ends(1);
     assert_eq!(failure(&ends[0]), (FailureCause::Function, "E443"));
@@ -396,7 +399,7 @@ fn a_function_that_looks_whether_it_is_to_stop_keeps_its_thread() {
     registry.register(PATIENT, patient).unwrap();
     let rig = rig(registry, 1);
     let Order::Run(limited) = group(PATIENT.id(), vec![task(0, vec![])]) else { unreachable!() };
-    rig.pool.take(vec![Order::Run(OrderGroup { run_limit_ms: Some(1), ..limited })], false);
+    rig.pool.take(vec![Order::Run(OrderGroup { run_limit_ms: Some(1), ..limited })], None);
     rig.order(ADD.id(), vec![task(1, vec![is(1), is(1)])]);
     let ends = rig.ends(2);
     assert_eq!((failure(&ends[0]).1, number(&ends[1])), ("E443", 2));

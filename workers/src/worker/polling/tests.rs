@@ -105,8 +105,7 @@ impl WorkerService for Engine {
             shards,
             shards_heard: true,
             lead_expired: false,
-            first_order: 0,
-            orders,
+            orders: Orders { first: 0, count: orders.len() as u64, orders },
             ends_taken,
         })
     }
@@ -240,6 +239,25 @@ async fn a_worker_that_is_to_stop_hears_at_once_that_its_last_end_is_taken() {
     while !rig.pool.is_done() {
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test]
+async fn what_another_engine_says_in_parts_is_over_only_once_it_has_said_everything() {
+    let rig = Rig::start(Vec::new(), 0).await;
+    let mut polls = Polls::default();
+    let mut hear = |epoch, first, count, tasks: &[u32]| {
+        let orders = tasks.iter().map(|task| run(LONG.id(), *task)).collect();
+        take_orders(&rig.pool, &mut polls, EngineEpoch(epoch), Orders { first, count, orders });
+        rig.pool.count()
+    };
+    assert_eq!(hear(1, 0, 4, &[0, 1, 2, 3]), 4);
+    assert_eq!(hear(2, 0, 3, &[3]), 4, "of the others it has said nothing yet");
+    assert_eq!(hear(2, 0, 3, &[3]), 4, "an answer that comes again");
+    assert_eq!(hear(2, 1, 4, &[0]), 4);
+    assert_eq!(hear(2, 2, 4, &[1]), 3, "2 was not among the three that there were at first");
+    assert_eq!(hear(2, 3, 4, &[4]), 4);
+    // And one that has nothing for this worker.
+    assert_eq!(hear(3, 0, 0, &[]), 0);
 }
 
 /// The lines of a log.

@@ -18,7 +18,7 @@ fn what_is_told_to_stop_is_reported_begun_or_not() {
     assert_eq!(begun.recv().unwrap(), 0);
     assert_eq!(rig.pool.stopping(), 0);
     // An order may be repeated.
-    rig.pool.take(vec![stop(&[0, 1, 2]), stop(&[0, 1, 2])], false);
+    rig.pool.take(vec![stop(&[0, 1, 2]), stop(&[0, 1, 2])], None);
     let ends = rig.ends(2);
     assert!(ends.iter().all(|end| end.outcome == Outcome::Stopped), "{ends:?}");
     assert_eq!(ends.iter().map(|end| end.task.0).collect::<Vec<_>>(), [1, 2]);
@@ -37,7 +37,7 @@ fn what_is_asked_back_and_has_not_begun_is_given_back_and_what_runs_goes_on() {
     rig.order(WAIT.id(), vec![task(0, vec![is(0)]), task(1, vec![is(1)]), task(2, vec![is(2)])]);
     assert_eq!(begun.recv().unwrap(), 0);
     let Order::Stop(asked) = stop(&[0, 1]) else { unreachable!() };
-    rig.pool.take(vec![Order::GiveBack(asked.clone()), Order::GiveBack(asked)], false);
+    rig.pool.take(vec![Order::GiveBack(asked.clone()), Order::GiveBack(asked)], None);
     let [end] = &rig.ends(1)[..] else { unreachable!() };
     assert_eq!((end.task, &end.outcome), (TaskIndex(1), &Outcome::NotBegun));
     go.send(()).unwrap();
@@ -62,7 +62,7 @@ fn an_async_function_is_dropped_where_it_waits_and_says_that_it_stopped() {
     let rig = rig(registry, 1);
     rig.order(NEVER.id(), vec![task(0, vec![])]);
     begun.recv().unwrap();
-    rig.pool.take(vec![stop(&[0])], false);
+    rig.pool.take(vec![stop(&[0])], None);
     assert_eq!(rig.ends(1)[0].outcome, Outcome::Stopped);
 }
 
@@ -72,7 +72,7 @@ fn what_was_told_to_stop_and_is_recalled_is_given_up() {
     let rig = rig(registry, 1);
     rig.order(WAIT.id(), vec![task(0, vec![is(0)])]);
     assert_eq!(begun.recv().unwrap(), 0);
-    rig.pool.take(vec![stop(&[0]), recall(&[(0, 1)])], false);
+    rig.pool.take(vec![stop(&[0]), recall(&[(0, 1)])], None);
     rig.order(ADD.id(), vec![task(1, vec![is(1), is(1)])]);
     assert_eq!(rig.number(1), 2, "another thread has its place");
     assert_eq!(rig.pool.stopping(), 1, "it is still there");
