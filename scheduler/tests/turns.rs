@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use syncline_scheduler::{
-    core::{Core, Effect, Input, WorkerInfo},
+    core::{Cancellation, Core, Effect, Input, WorkerInfo},
     ids::{Incarnation, JobId},
     sim::{graph_submission, new_task, task_end, tasks_ended},
     tasks::{
@@ -101,6 +101,52 @@ fn short_calls_of_a_lower_priority_take_no_slot_that_others_wait_for() {
             assert_eq!(now.get("low"), None, "while {given} of the others run");
             given += now.get("high").copied().unwrap_or(0);
         }
+    }
+}
+
+#[test]
+fn the_higher_priority_has_all_free_slots_of_all_workers_before_a_lower_one_has_any() {
+    // So many workers with so many slots each, of which so many are busy for long, and calls of the higher priority.
+    for (workers, slots, busy, high) in [(10, 10, 0, 100), (10, 10, 0, 40), (10, 8, 9, 8), (3, 4, 1, 20)] {
+        let mut core = Core::new(1);
+        let join = |core: &mut Core, n| {
+            let capacity = Capacity { slots, functions: [function()].into(), ..Capacity::default() };
+            let about = WorkerInfo { trains: false, capacity, ..WorkerInfo::default() };
+            core.handle(1, Input::WorkerJoined { worker: Incarnation(n), about }).unwrap();
+        };
+        let submit = |core: &mut Core, now_us, name: &str, priority, tasks| {
+            if tasks == 0 {
+                return;
+            }
+            let rules = Rules { priority, ..Rules::default() };
+            let class = TaskClass { work: Work::Call(function()), rules };
+            let submission = graph_submission(&id(name), 1, vec![class], alone(tasks));
+            core.handle(now_us, Input::SubmitGraph(submission)).unwrap();
+        };
+        (1..=busy).for_each(|n| join(&mut core, n));
+        submit(&mut core, 1, "stays", 0, (u64::from(slots) * busy) as usize);
+        (busy + 1..=workers).for_each(|n| join(&mut core, n));
+        submit(&mut core, 1, "before", 0, (u64::from(slots) * (workers - busy)) as usize);
+        submit(&mut core, 2, "low", 0, 1_000);
+        submit(&mut core, 3, "high", 100, high);
+        let cancel = Cancellation { job: id("before"), reason: String::new(), grace_ms: 0 };
+        let mut given = core.handle(4, Input::Cancel(cancel)).unwrap();
+        given.extend(core.handle(5, Input::Tick).unwrap());
+        let free = u64::from(slots) * (workers - busy);
+        let leased = |name: &str| {
+            let orders = given.iter().filter_map(|effect| match effect {
+                Effect::Orders { orders, .. } => Some(orders),
+                _ => None,
+            });
+            let groups = orders.flatten().filter_map(|order| match order {
+                Order::Run(group) if group.job == id(name) => Some(group.tasks.len() as u64),
+                _ => None,
+            });
+            groups.sum::<u64>()
+        };
+        let first = free.min(high as u64);
+        let case = format!("{workers} workers, {slots} slots, {busy} busy, {high} high");
+        assert_eq!((leased("high"), leased("low")), (first, free - first), "{case}");
     }
 }
 

@@ -141,31 +141,64 @@ impl TaskAssigner {
     pub(super) fn place(&mut self, matching: &mut Matching<'_>, effects: &mut Vec<Effect>) {
         let in_chains = std::mem::take(&mut self.in_chains);
         let takers = if self.ready_classes.is_empty() { in_chains } else { self.with_free_capacity.clone() };
+        // A fair part of what is there: others may be just as free.
+        let all = self.loads.len();
+        let mut has_room: Vec<Incarnation> = Vec::new();
         for worker in takers {
-            let Some(about) = matching.workers.get(&worker) else {
-                self.with_free_capacity.remove(&worker);
-                continue;
-            };
-            let orders = self.fill(worker, about, matching);
-            // One that has all that its slots can run is looked at again when something of it ends. The slot of a training
-            // counts: its end is nothing that shows here.
-            if self.loads.get(&worker).is_none_or(|load| load.held_slots >= about.capacity.slots) {
-                self.with_free_capacity.remove(&worker);
+            if self.visit(worker, Share { of: all, ahead: true }, matching, effects) {
+                has_room.push(worker);
             }
-            if !orders.is_empty() {
-                effects.push(Effect::Orders { worker, orders });
+        }
+        // What is left of it then goes to slots that are free, before anything does that comes behind it.
+        while !has_room.is_empty() {
+            let (of, mut again) = (has_room.len(), Vec::new());
+            for (n, worker) in has_room.into_iter().enumerate() {
+                if self.visit(worker, Share { of: of - n, ahead: false }, matching, effects) {
+                    again.push(worker);
+                }
             }
+            has_room = again;
         }
     }
 
-    fn fill(&mut self, worker: Incarnation, about: &WorkerInfo, matching: &mut Matching<'_>) -> Vec<Order> {
+    /// Lets a worker take its share. Whether slots of it stay free although more is ready in front.
+    fn visit(
+        &mut self,
+        worker: Incarnation,
+        share: Share,
+        matching: &mut Matching<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        let Some(about) = matching.workers.get(&worker) else {
+            self.with_free_capacity.remove(&worker);
+            return false;
+        };
+        let Filled { orders, leaves_some } = self.fill(worker, about, share, matching);
+        // One that has all that its slots can run is looked at again when something of it ends. The slot of a training
+        // counts: its end is nothing that shows here.
+        if self.loads.get(&worker).is_none_or(|load| load.held_slots >= about.capacity.slots) {
+            self.with_free_capacity.remove(&worker);
+        }
+        let took = !orders.is_empty();
+        if took {
+            effects.push(Effect::Orders { worker, orders });
+        }
+        leaves_some && took
+    }
+
+    fn fill(
+        &mut self,
+        worker: Incarnation,
+        about: &WorkerInfo,
+        share: Share,
+        matching: &mut Matching<'_>,
+    ) -> Filled {
         let training = (matching.training)(worker, about);
         let slots = about.capacity.slots.saturating_sub(training);
         let offered = offered(about, training);
         let jobs = &mut *matching.jobs;
         let now_us = matching.now_us;
-        let others = self.loads.len().max(1) as u32;
-        let Some(load) = self.loads.get_mut(&worker) else { return Vec::new() };
+        let Some(load) = self.loads.get_mut(&worker) else { return Filled::default() };
         let touched = &mut matching.touched;
         if load.held == 0 {
             (load.progress_us, load.asked_us) = (now_us, None);
@@ -177,8 +210,8 @@ impl TaskAssigner {
         };
         let first = self.ready_classes.iter().find(can_run);
         let has_later_chains = taker.extend_chains(jobs, first);
-        // What waits for slots: whatever comes behind it would take each that becomes free.
-        let mut waits = None;
+        // What waits for slots, or for other workers to take their share: whatever comes behind it would take what it is to have.
+        let (mut waits, mut leaves_some) = (None, false);
         let mut exhausted = Vec::new();
         // One waits for memory or a GPU here: what comes after it would take it away again and again.
         let mut is_saving = false;
@@ -195,12 +228,12 @@ impl TaskAssigner {
             if is_saving && !job.resources_of(ready.class).is_none() {
                 continue;
             }
-            // A fair part of what is there: others may be just as free.
-            let share = (class.ready.len() as u32).div_ceil(others);
-            let lacks_slots = taker.take_ready(job, ready.class, share);
+            let most = share.tasks(class.ready.len(), taker.free_slots(), class.class.rules.needs.slots);
+            let lacks_slots = taker.take_ready(job, ready.class, most);
             if job.class(ready.class).ready.is_empty() {
                 exhausted.push(ready.clone());
-            } else if lacks_slots {
+            } else if lacks_slots || taker.room(job, ready.class) > 0 {
+                leaves_some = !lacks_slots && taker.free_slots() > 0;
                 waits = Some(ready);
                 break;
             } else {
@@ -214,8 +247,32 @@ impl TaskAssigner {
         for ready in &exhausted {
             self.ready_classes.remove(ready);
         }
-        orders
+        Filled { orders, leaves_some }
     }
+}
+
+/// How much of a class a worker takes at once.
+#[derive(Debug, Clone, Copy)]
+struct Share {
+    /// Workers among which its ready tasks are shared out, at least 1.
+    of: usize,
+    /// Whether more of it than its free slots can run.
+    ahead: bool,
+}
+
+impl Share {
+    fn tasks(self, ready: usize, free_slots: u32, each_slots: u32) -> u32 {
+        let fair = ready.div_ceil(self.of.max(1)) as u32;
+        if self.ahead { fair } else { fair.min(free_slots.div_ceil(each_slots.max(1))) }
+    }
+}
+
+/// What a worker takes.
+#[derive(Debug, Default)]
+struct Filled {
+    orders: Vec<Order>,
+    /// It has had its share of a class, has free slots, and more of that class is ready.
+    leaves_some: bool,
 }
 
 /// What a worker offers to tasks while so many of its slots train: these have its GPUs.
@@ -257,7 +314,7 @@ impl LeaseBuilder<'_> {
                 self.follow_chain(job, task);
             }
         }
-        taken < share && self.slot_room(job, class) == 0
+        self.slot_room(job, class) == 0
     }
 
     /// Leases what could not be leased ahead before, unless it comes behind the job of `first`: whether some does.
@@ -302,6 +359,10 @@ impl LeaseBuilder<'_> {
             self.lease(job, next);
             task = next;
         }
+    }
+
+    fn free_slots(&self) -> u32 {
+        self.slots.saturating_sub(self.load.held_slots)
     }
 
     /// How many more of a class it takes as far as its slots go.
