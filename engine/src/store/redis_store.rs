@@ -7,7 +7,7 @@ use std::{
 };
 
 use redis::{
-    AsyncCommands, ErrorKind, FromRedisValue, IntoConnectionInfo, Script, ServerErrorKind,
+    Arg, AsyncCommands, Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, Script, ServerErrorKind,
     aio::ConnectionManager, io::tcp::TcpSettings,
 };
 use syncline_scheduler::{
@@ -27,6 +27,8 @@ use super::{
 
 /// No single call may take longer: the connection manager's own limits do not bound a call while it reconnects.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+/// What is large may take longer by so much: 5 MB/s, which is less than half of what a link of 100 Mbit/s carries.
+const SLOWEST_BYTES_PER_US: u64 = 5;
 
 /// How long the fence of a listed job without keys stays: longer than any commit can be on its way.
 const FENCE_EXPIRY_S: u64 = 3600;
@@ -88,6 +90,18 @@ pub(super) struct Scripts {
     list: Script,
     pub(super) crash: Script,
     pub(super) incarnations: Script,
+}
+
+/// How long a call may take: all of a large graph is written as one, over whatever lies between.
+fn time_for(call: &Cmd) -> Duration {
+    let bytes: usize = call
+        .args_iter()
+        .map(|arg| match arg {
+            Arg::Simple(bytes) => bytes.len(),
+            _ => 0,
+        })
+        .sum();
+    CALL_TIMEOUT + Duration::from_micros(bytes as u64 / SLOWEST_BYTES_PER_US)
 }
 
 impl RedisStore {
@@ -185,7 +199,7 @@ impl RedisStore {
         let call =
             commit_call(self.scripts.commit.get_hash(), &JobKeys::new(job), (epoch, seq, mode), commit);
         let answer: Vec<String> = self
-            .bounded("commit", || {
+            .bounded_by(time_for(&call), "commit", || {
                 let (call, mut connection) = (&call, self.connection());
                 async move {
                     match call.query_async(&mut connection).await {
@@ -350,7 +364,16 @@ async fn refusal_without_password(mut connection: ConnectionManager) -> Option<S
 
 #[cfg(test)]
 mod tests {
-    use super::redacted;
+    use super::{redacted, time_for};
+
+    #[test]
+    fn what_is_large_has_more_time() {
+        let mut call = redis::cmd("EVALSHA");
+        call.arg("x").arg(vec![0u8; 1_000]);
+        assert_eq!(time_for(&call).as_secs(), 3);
+        call.arg(vec![0u8; 50_000_000]);
+        assert_eq!(time_for(&call).as_secs(), 13);
+    }
 
     #[test]
     fn a_password_never_shows_in_an_address() {
