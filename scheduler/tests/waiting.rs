@@ -116,6 +116,31 @@ fn a_job_that_stands_says_for_whom_until_it_goes_on() {
 }
 
 #[test]
+fn where_a_worker_has_left_the_shards_are_waited_for_and_not_the_worker() {
+    let (mut world, [a, b]) = world("bsp");
+    push(&mut world, a, 0);
+    report(&mut world, a, 0);
+    // As if no shard answered.
+    world
+        .plane
+        .core
+        .handle(world.now_us, Input::WorkerGone { worker: b, reason: "it was killed".into() })
+        .unwrap();
+    let job = world.job("job");
+    let (waiting, _) = job.barriers_kept().unwrap();
+    let tasks = (waiting.0..waiting.0 + 9).map(|n| TaskId::Barrier(Superstep(n)));
+    let iterations = (1..99).map(|seq| TaskId::Iteration { worker: b, seq });
+    let said = |tasks: &mut dyn Iterator<Item = TaskId>| {
+        let explained = tasks.filter_map(|task| job.explain_task(&task, world.now_us));
+        explained.flat_map(|task| task.reasons).collect::<Vec<_>>().join("; ")
+    };
+    let wanted = "b (w2) has left, and shard s0 has not said yet how far it came";
+    let (barriers, iterations) = (said(&mut { tasks }), said(&mut { iterations }));
+    assert!(barriers.contains(&format!("it waits for {wanted}")), "{barriers}");
+    assert!(iterations.contains(wanted) && !iterations.contains("in hand"), "{iterations}");
+}
+
+#[test]
 fn a_barrier_says_who_is_late_and_by_how_much() {
     let (mut world, [a, b]) = world("elastic-bsp:4");
     let ordered = |world: &World| {

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use syncline_rpc::{Collected, EngineFault, ShardClient, within};
 use syncline_scheduler::{
-    core::{Job, StoredGraph, StoredJob},
+    core::{Core, Job, StoredGraph, StoredJob},
     ids::{JobId, ShardIndex},
 };
 use tokio::time::sleep;
@@ -36,7 +36,10 @@ pub(super) async fn collect_blobs(
     dispatcher: &EffectDispatcher,
     older_than: Duration,
 ) -> Result<Collected, EngineFault> {
-    let known = dispatcher.listed();
+    // The keys of one that is over may have expired.
+    let listed = dispatcher.listed();
+    let is_live = move |core: &Core| listed.into_iter().filter(|job| core.is_live(job)).collect();
+    let known = dispatcher.query(is_live).await?;
     let named: Vec<String> = referenced_blobs(store, known).await?.into_iter().collect();
     let mut all = Collected::default();
     for shard in dispatcher.shards.indices() {
@@ -72,7 +75,7 @@ async fn collect_on_standby(
     }
 }
 
-/// Every blob that some job names. A job that cannot be read may name any, and so may one of those that are `known` here and that
+/// Every blob that some job names. A job that cannot be read may name any, and so may one of those that are `known` to go on and that
 /// Redis has lost, until it is written again: then nothing is removed.
 async fn referenced_blobs(store: &RedisStore, known: Vec<JobId>) -> Result<BTreeSet<String>, EngineFault> {
     let mut named = BTreeSet::new();

@@ -75,6 +75,9 @@ impl DecisionLoop {
             self.written.insert(id.clone(), LastCommit::up_to(1));
         }
         self.dispatcher.clear_damaged(id);
+        self.core.give_up_aside(id);
+        // They close what they hold of it.
+        self.dispatcher.shards.indices().for_each(|shard| self.dispatcher.query_held_jobs(shard));
         if submitted.is_some() {
             return Ok(None);
         }

@@ -120,7 +120,7 @@ impl DecisionLoop {
             if commit.gone {
                 self.forget_job(job).await?;
             } else if commit.over {
-                self.schedule_forgetting(job);
+                self.schedule_forgetting(job, None);
             } else {
                 self.forget_at.remove(job);
             }

@@ -14,10 +14,12 @@ use crate::store::keys::ENDED_JOB_EXPIRY_S;
 const RELIST_INTERVAL: Duration = Duration::from_secs(10);
 
 impl DecisionLoop {
-    pub(super) fn schedule_forgetting(&mut self, job: &JobId) {
-        self.forget_at
-            .entry(job.clone())
-            .or_insert_with(|| Instant::now() + Duration::from_secs(ENDED_JOB_EXPIRY_S));
+    /// Forgets a job when its keys expire, that ended just now, or at `ended_us` on the engine's clock.
+    pub(super) fn schedule_forgetting(&mut self, job: &JobId, ended_us: Option<u64>) {
+        let now_us = self.clock.now_us();
+        let age = Duration::from_micros(now_us.saturating_sub(ended_us.unwrap_or(now_us)));
+        let left = Duration::from_secs(ENDED_JOB_EXPIRY_S).saturating_sub(age);
+        self.forget_at.entry(job.clone()).or_insert_with(|| Instant::now() + left);
     }
 
     /// Lists all jobs again, now and then, and lets their summaries be written whole.

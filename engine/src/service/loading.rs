@@ -51,6 +51,14 @@ impl AnyJob {
         }
     }
 
+    /// On the engine's clock, where it is over.
+    fn ended_us(&self) -> Option<u64> {
+        match self {
+            Self::Training(job) => job.ended_us(),
+            Self::Tasks(job) => job.ended_us(),
+        }
+    }
+
     fn newest_worker(&self) -> Incarnation {
         match self {
             Self::Training(job) => job.newest_worker(),
@@ -111,13 +119,14 @@ impl DecisionLoop {
                     let reason = damage.to_string();
                     error!(job = %id, reason, "job is damaged and left aside");
                     decision_loop.dispatcher.mark_damaged(&id, damage);
+                    decision_loop.core.set_aside(id.clone());
                     damaged.push((id, reason));
                     continue;
                 }
             };
             decision_loop.written.insert(id.clone(), LastCommit::up_to(seq));
             if job.phase().is_over() {
-                decision_loop.schedule_forgetting(&id);
+                decision_loop.schedule_forgetting(&id, job.ended_us());
             }
             newest = newest.max(job.newest_worker());
             info!(job = %id, state = job.phase().word(), seq, "job loaded");

@@ -112,7 +112,10 @@ impl WorkerService for WorkerHandler {
         let registered = RegisterReply { epoch: dispatcher.epoch, incarnation, silence_ms };
         dispatcher.sessions.register(registered.key(), about.clone());
         self.identify(registered.key(), &dispatcher.sessions)?;
-        dispatcher.commit_input(Input::WorkerJoined { worker: incarnation, about }).await?;
+        // It waits for no room: whoever drops this session now has to come behind it.
+        dispatcher.try_send(Input::WorkerJoined { worker: incarnation, about })?;
+        // The answer to a question that comes behind it says that it is committed.
+        self.context.query(|_| ()).await?;
         Ok(registered)
     }
 

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     fault_text::with_code,
     graph::{Holder, TaskId, TrainingTaskState},
-    ids::{Incarnation, Superstep},
+    ids::{Incarnation, ShardIndex, Superstep},
     sync::{
         EndRule,
         search::{Alternative, Points},
@@ -166,6 +166,9 @@ impl Job {
         match (id, holder) {
             (TaskId::Barrier(n), _) => reasons = vec![self.barrier_waits(*n, now_us)],
             (TaskId::Clock(clock), _) => reasons = vec![self.clock_waits(*clock)],
+            (TaskId::Iteration { worker, .. }, _) if self.describe_sealing(*worker).is_some() => {
+                reasons.extend(self.describe_sealing(*worker));
+            }
             (TaskId::Iteration { seq, .. }, Holder::Worker(worker)) => {
                 let before = seq - self.members.get(&worker).map_or(0, |m| m.finished) - 1;
                 reasons.push(match before {
@@ -192,6 +195,16 @@ impl Job {
         reasons
     }
 
+    /// Which shards have not said how far a worker that has left came, in words; `None` if it has not, or they have.
+    fn describe_sealing(&self, worker: Incarnation) -> Option<String> {
+        let Membership::Sealing { answers } = &self.members.get(&worker)?.membership else { return None };
+        let all = (0..self.state.shards).map(ShardIndex);
+        let silent: Vec<String> =
+            all.filter(|shard| !answers.contains_key(shard)).map(|shard| format!("shard {shard}")).collect();
+        let name = self.display_name(worker);
+        Some(format!("{name} has left, and {} has not said yet how far it came", silent.join(" or ")))
+    }
+
     /// Whom a barrier waits for, in words.
     fn barrier_waits(&self, barrier: Superstep, now_us: u64) -> String {
         let Some(explained) = self.explain_barrier(barrier) else { return "it is not begun".into() };
@@ -199,6 +212,9 @@ impl Job {
         let missing = explained.workers.iter().filter(|w| w.awaited);
         let missing: Vec<String> = missing
             .map(|w| {
+                if let Some(sealing) = self.describe_sealing(w.worker) {
+                    return sealing;
+                }
                 let of_all = w.iterations.map(|all| format!(" of {all}")).unwrap_or_default();
                 let (name, late) = (self.display_name(w.worker), lateness(w.expected_us, since_us));
                 format!("{name}: {}{of_all} iterations done{late}{}", w.done, straggling(w.straggler))
@@ -265,6 +281,9 @@ impl Job {
         let member = &self.members[&worker];
         if self.state.cursor.is_exhausted() && member.reserved.is_empty() {
             return "all samples are handed out".into();
+        }
+        if self.has_no_samples() && member.reserved.is_empty() {
+            return "the epoch is handed out; an evaluation comes behind it".into();
         }
         if seq == member.granted + 1 && self.is_gated(worker) {
             let lead = self.clocks.lead(worker);

@@ -61,12 +61,14 @@ impl Job {
 
     /// Workers that a pause lets go: who prepares itself at once, the others when they have done what they were given.
     fn released(&self) -> Vec<Incarnation> {
+        if !self.state.paused {
+            return Vec::new();
+        }
         // The shards copy what is at rest before anybody is sealed.
         let copied = !self.state.checkpoints.rests();
-        let rests = copied && self.state.paused && self.state.phase == Phase::Running && self.is_at_rest();
+        let rests = copied && self.state.phase == Phase::Running && self.is_at_rest();
         let free = |worker: &Incarnation| rests && self.leased_to(*worker).is_empty();
-        let preparing = self.preparing().filter(|_| self.state.paused);
-        self.active().filter(free).chain(preparing).collect()
+        self.active().filter(free).chain(self.preparing()).collect()
     }
 
     /// Since when its time in the queue counts.

@@ -81,6 +81,7 @@ impl Core {
         order.sort();
         // Without those that are kept for a job that has waited long.
         let mut free = self.idle.clone();
+        let mut kept = Vec::new();
         for (_, _, id) in &order {
             let _handling = Handling(id);
             if self.is_held_back(id) {
@@ -92,7 +93,7 @@ impl Core {
             let present = job.present().count();
             let queued = job.state.phase == Phase::Queued;
             let wanted = most.saturating_sub(present);
-            if wanted == 0 || job.state.trained_us.is_some() && present > 0 {
+            if wanted == 0 || job.state.trained_us.is_some() && job.active().next().is_some() {
                 continue;
             }
             let mut able = job.idle_workers(&self.workers, &free, &self.training_slots);
@@ -102,6 +103,7 @@ impl Core {
                     for worker in &able {
                         free.remove(worker);
                     }
+                    kept.push(KeptWorkers { job: id.clone(), count: able.len(), least });
                 }
                 continue;
             }
@@ -120,7 +122,7 @@ impl Core {
         let there = self.describe_workers();
         for (_, _, id) in &order {
             let _handling = Handling(id);
-            let waits = self.waits_for_workers(id, &there);
+            let waits = self.waits_for_workers(id, &there, &kept);
             if let Some(job) = self.jobs.get_mut(id).filter(|j| j.state.phase != Phase::Running) {
                 job.wait_for(waits);
             }
@@ -140,7 +142,7 @@ impl Core {
 
     /// Why a job has not begun, in words, given those on the workers that are `there`; `None` if it has all the workers
     /// it needs.
-    fn waits_for_workers(&self, id: &JobId, there: &str) -> Option<String> {
+    fn waits_for_workers(&self, id: &JobId, there: &str, kept: &[KeptWorkers]) -> Option<String> {
         let job = self.jobs.get(id)?;
         match job.state.phase {
             Phase::Queued if job.state.paused => return Some(waits_to_be_resumed(id)),
@@ -161,6 +163,8 @@ impl Core {
         };
         if excluded > 0 {
             text.push_str(&format!(", {excluded} cannot run it ({})", job.exclusions()));
+        } else if let Some(text_of_kept) = describe_kept(id, kept) {
+            text.push_str(&text_of_kept);
         } else if self.idle.len() >= least as usize {
             text.push_str(", and a job takes one slot of each worker");
         }
@@ -197,6 +201,25 @@ impl Core {
         }
         text
     }
+}
+
+/// Idle workers that wait with an older job until it has all that it needs.
+struct KeptWorkers {
+    job: JobId,
+    count: usize,
+    least: usize,
+}
+
+/// Which idle workers another job cannot have, in words; `None` if it could have all of them.
+fn describe_kept(id: &JobId, kept: &[KeptWorkers]) -> Option<String> {
+    let others: Vec<String> = kept
+        .iter()
+        .filter(|kept| kept.job != *id)
+        .map(|KeptWorkers { job, count, least }| {
+            format!(", {count} of them kept for `{job}`, which came before and needs {least} at once")
+        })
+        .collect();
+    (!others.is_empty()).then(|| others.concat())
 }
 
 impl Job {

@@ -46,12 +46,24 @@ pub struct Core {
     /// Workers were loaded with what they had: one of them may be idle beside a job that waits, where the engine died between
     /// two commits.
     pub(super) has_loaded_workers: bool,
+    /// Jobs whose records cannot be used now. They may be taken in again, and need what shards hold of them then.
+    set_aside: BTreeSet<JobId>,
 }
 
 impl Core {
     /// An empty core for a parameter server of `shards` shards.
     pub fn new(shards: u32) -> Self {
         Self { shards, ..Self::default() }
+    }
+
+    /// The records of a job cannot be used: shards keep what they hold of it.
+    pub fn set_aside(&mut self, job: JobId) {
+        self.set_aside.insert(job);
+    }
+
+    /// Nobody takes in again a job that was set aside.
+    pub fn give_up_aside(&mut self, job: &JobId) {
+        self.set_aside.remove(job);
     }
 
     /// Handles one input at `now_us` on the engine's clock (epoch microseconds). The effects may be carried out once
@@ -70,9 +82,10 @@ impl Core {
             Input::Tick => self.end_exclusions(now_us),
             _ => false,
         };
-        place |= mem::take(&mut self.has_loaded_workers);
+        place |= self.has_loaded_workers;
         let places_tasks = place || matches!(input, Input::Tick);
         self.dispatch(now_us, input, &mut effects)?;
+        self.has_loaded_workers = false;
         if places_tasks {
             self.lease_tasks(now_us, &mut effects);
             self.ask_back_waiting(now_us, &mut effects);
@@ -262,7 +275,8 @@ impl Core {
         now_us: u64,
         effects: &mut Vec<Effect>,
     ) {
-        for HeldJob { job: id, generation, .. } in held.iter().filter(|held| !held.closed) {
+        let is_ours = |held: &&HeldJob| !held.closed && !self.set_aside.contains(&held.job);
+        for HeldJob { job: id, generation, .. } in held.iter().filter(is_ours) {
             let wanted =
                 |j: &Job| j.state.generation == *generation && (!j.state.phase.is_over() || j.state.keeping);
             if !self.jobs.get(id).is_some_and(wanted) {

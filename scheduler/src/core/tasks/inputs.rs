@@ -143,7 +143,7 @@ impl Core {
         effects: &mut Vec<Effect>,
     ) {
         self.fleet.worker_gone(worker);
-        let had = |job: &TaskJob| job.workers.contains_key(&worker);
+        let had = |job: &TaskJob| !job.state.phase.is_over() && job.workers.contains_key(&worker);
         self.for_each_graph(had, now_us, effects, |job| job.worker_gone(worker, now_us));
     }
 

@@ -216,6 +216,11 @@ impl TaskJob {
         &self.id
     }
 
+    /// When it was over, in epoch µs.
+    pub fn ended_us(&self) -> Option<u64> {
+        self.state.ended_us
+    }
+
     /// Where it stands.
     pub fn phase(&self) -> &Phase {
         &self.state.phase
@@ -338,6 +343,9 @@ impl TaskJob {
         }
         self.clear_schedules();
         self.outbox.released.extend(self.values.drop_intermediate());
+        // Nobody has anything of it any more.
+        self.changes.workers.extend(self.workers.keys().copied());
+        self.workers.clear();
         self.event("job_ended", now_us, phase.end_fields(&self.state.cancel_reason));
         self.state.phase = phase;
         self.state.canceling_until_us = None;
