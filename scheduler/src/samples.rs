@@ -93,8 +93,9 @@ impl SampleCursor {
         SamplePosition { epoch: self.epoch, next: self.next, returned: self.returned.clone() }
     }
 
-    /// The next range of at most `batch` samples; returned ranges first, never across an epoch.
-    pub fn take(&mut self, batch: u32) -> Option<SampleRange> {
+    /// The next range of at most `batch` samples; returned ranges first, never across an epoch. None that is fresh from epoch
+    /// `until` on.
+    pub fn take(&mut self, batch: u32, until: u32) -> Option<SampleRange> {
         if let Some(range) = self.returned.first_mut() {
             let len = range.len.min(batch);
             let taken = SampleRange { len, ..*range };
@@ -105,7 +106,7 @@ impl SampleCursor {
             }
             return Some(taken);
         }
-        if self.epoch >= self.epochs || self.samples == 0 {
+        if self.epoch >= self.epochs.min(until) || self.samples == 0 {
             return None;
         }
         let len = (self.samples - self.next).min(u64::from(batch)) as u32;
@@ -118,14 +119,15 @@ impl SampleCursor {
     }
 
     /// Samples that [`SampleCursor::take`] can still give.
-    pub fn remaining(&self) -> u64 {
-        let fresh = self.samples * u64::from(self.epochs - self.epoch.min(self.epochs)) - self.next;
+    pub fn remaining(&self, until: u32) -> u64 {
+        let epochs = self.epochs.min(until).saturating_sub(self.epoch);
+        let fresh = (self.samples * u64::from(epochs)).saturating_sub(self.next);
         fresh + self.returned.iter().map(|r| u64::from(r.len)).sum::<u64>()
     }
 
     /// Samples handed out and not taken back.
     pub fn handed_out(&self) -> u64 {
-        self.samples * u64::from(self.epochs) - self.remaining()
+        self.samples * u64::from(self.epochs) - self.remaining(u32::MAX)
     }
 
     /// Takes back a range that no shard has applied.
@@ -136,7 +138,12 @@ impl SampleCursor {
 
     /// Whether everything has been handed out and nothing has come back.
     pub fn is_exhausted(&self) -> bool {
-        self.returned.is_empty() && (self.epoch >= self.epochs || self.samples == 0)
+        self.is_exhausted_until(u32::MAX)
+    }
+
+    /// Whether [`SampleCursor::take`] gives nothing.
+    pub fn is_exhausted_until(&self, until: u32) -> bool {
+        self.returned.is_empty() && (self.epoch >= self.epochs.min(until) || self.samples == 0)
     }
 }
 
@@ -172,19 +179,32 @@ mod tests {
     fn ranges_never_cross_an_epoch() {
         let mut cursor = SampleCursor::new(10, 2);
         let taken: Vec<_> =
-            std::iter::from_fn(|| cursor.take(4)).map(|r| (r.epoch, r.start, r.len)).collect();
+            std::iter::from_fn(|| cursor.take(4, u32::MAX)).map(|r| (r.epoch, r.start, r.len)).collect();
         assert_eq!(taken, [(0, 0, 4), (0, 4, 4), (0, 8, 2), (1, 0, 4), (1, 4, 4), (1, 8, 2)]);
         assert!(cursor.is_exhausted());
     }
 
     #[test]
+    fn up_to_an_epoch_nothing_of_it_is_given_but_what_came_back_is() {
+        let mut cursor = SampleCursor::new(10, 3);
+        let taken = cursor.take(10, 1).unwrap();
+        assert_eq!((cursor.take(4, 1), cursor.remaining(1), cursor.handed_out()), (None, 0, 10));
+        assert!(cursor.is_exhausted_until(1) && !cursor.is_exhausted_until(2) && !cursor.is_exhausted());
+        cursor.put_back(taken);
+        assert_eq!((cursor.remaining(1), cursor.remaining(2)), (10, 20));
+        assert_eq!(cursor.take(10, 1), Some(taken));
+        assert_eq!(cursor.take(4, 2), Some(SampleRange { epoch: 1, start: 0, len: 4 }));
+        assert_eq!((cursor.remaining(0), cursor.remaining(2)), (0, 6), "one that lies behind");
+    }
+
+    #[test]
     fn a_returned_range_comes_first_and_may_be_cut() {
         let mut cursor = SampleCursor::new(10, 1);
-        let lost = cursor.take(4).unwrap();
+        let lost = cursor.take(4, u32::MAX).unwrap();
         cursor.put_back(lost);
-        assert_eq!(cursor.take(3), Some(SampleRange { epoch: 0, start: 0, len: 3 }));
-        assert_eq!(cursor.take(3), Some(SampleRange { epoch: 0, start: 3, len: 1 }));
-        assert_eq!(cursor.take(3), Some(SampleRange { epoch: 0, start: 4, len: 3 }));
+        assert_eq!(cursor.take(3, u32::MAX), Some(SampleRange { epoch: 0, start: 0, len: 3 }));
+        assert_eq!(cursor.take(3, u32::MAX), Some(SampleRange { epoch: 0, start: 3, len: 1 }));
+        assert_eq!(cursor.take(3, u32::MAX), Some(SampleRange { epoch: 0, start: 4, len: 3 }));
     }
 
     #[test]
@@ -239,7 +259,7 @@ mod tests {
                 }
             };
             for (batch, lost) in moves {
-                match cursor.take(batch) {
+                match cursor.take(batch, u32::MAX) {
                     Some(range) if lost => cursor.put_back(range),
                     Some(range) => apply(&mut seen, range),
                     None => break,
@@ -258,7 +278,7 @@ mod tests {
             let complete = seen.chunks(samples as usize).filter(|seen| seen.iter().all(|&n| n == 1)).count();
             prop_assert_eq!(whole as usize, complete);
             let mut cursor = SampleCursor::at(samples, epochs, position);
-            while let Some(range) = cursor.take(7) {
+            while let Some(range) = cursor.take(7, u32::MAX) {
                 apply(&mut seen, range);
             }
             prop_assert!(seen.iter().all(|&n| n == 1));

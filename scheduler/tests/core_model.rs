@@ -38,8 +38,9 @@ const BY_ROUNDS: [&str; 8] = [
 fn misfortunes(policies: &'static [&'static str]) -> impl Strategy<Value = Settings> {
     let cluster = (any::<u64>(), prop::sample::select(policies), 1u32..6, 1u32..4);
     let job = (10u64..200, 1u32..4, 1u32..10, any::<bool>(), prop::option::of(1u32..4));
-    let faults = (0u32..6, 0u32..3, 0u32..4);
-    (cluster, job, faults).prop_map(|((seed, policy, workers, shards), job, (deaths, joins, restarts))| {
+    let faults = (0u32..6, 0u32..3, 0u32..4, any::<bool>());
+    (cluster, job, faults).prop_map(|((seed, policy, workers, shards), job, faults)| {
+        let (deaths, joins, restarts, evaluations) = faults;
         let (samples, epochs, batch, drop_last, ahead) = job;
         Settings {
             seed,
@@ -56,6 +57,7 @@ fn misfortunes(policies: &'static [&'static str]) -> impl Strategy<Value = Setti
             restarts,
             pauses: 0,
             crashes: 0,
+            evaluations,
             ahead,
             trainings: 0,
         }

@@ -1,10 +1,12 @@
 //! What the core decides when something goes wrong outside: a worker that cannot, a shard that forgot, a store that went
 //! back, a disk that is full; and who gets the workers when a job ends.
 
+use std::collections::VecDeque;
+
 use syncline_scheduler::{
     core::{
-        Blame, Cancellation, Effect, HeldJob, Input, Iterated, Outcome, ProgressFloor, Refused, SnapshotFile,
-        Submission, TaskFault, TaskReport, Work, WorkerInfo,
+        Assignment, Blame, Cancellation, Core, Effect, HeldJob, Input, Iterated, Outcome, ProgressFloor,
+        Refused, SnapshotFile, Submission, TaskFault, TaskReport, Work, WorkerInfo,
     },
     ids::{Generation, Incarnation, JobId, ShardIndex},
     sim::{graph_submission, new_task, training, training_job},
@@ -157,6 +159,11 @@ fn a_job_that_needs_two_workers_is_overtaken_for_a_minute_and_not_for_ever() {
         world.submit(small("younger"), 3);
         assert_eq!(world.code("younger") == "running", is_overtaken, "after {waited_s} s");
         if !is_overtaken {
+            let waits = world.job("younger").waits_for().unwrap();
+            assert!(
+                waits.ends_with("1 of them kept for `pair`, which came before and needs 2 at once"),
+                "{waits}"
+            );
             world.report(busy, done);
             assert_eq!((world.code("first"), world.code("pair")), ("done".into(), "running".into()));
         }
@@ -382,6 +389,104 @@ fn a_shard_that_came_back_without_a_running_job_has_lost_it_and_keeps_nothing_el
     assert_eq!(effects, [close, ask]);
     world.give(held(vec![], world.now_us));
     assert_eq!(world.code("job"), "E220");
+}
+
+#[test]
+fn shards_keep_what_they_hold_of_a_job_that_is_set_aside_until_it_is_given_up() {
+    let held = || {
+        let job = HeldJob { job: id("parked"), generation: Generation::first(4), closed: false };
+        Input::ShardHolds { shard: ShardIndex(0), asked_us: 1, held: vec![job] }
+    };
+    let mut core = Core::new(1);
+    core.set_aside(id("parked"));
+    assert_eq!(core.handle(1, held()).unwrap(), []);
+    core.give_up_aside(&id("parked"));
+    let close = Effect::CloseShards { job: id("parked"), generation: Generation::first(4), keep: false };
+    assert_eq!(core.handle(2, held()).unwrap(), [close]);
+}
+
+#[test]
+fn a_worker_is_given_no_larger_batch_than_fits_on_it_under_any_policy() {
+    for policy in ["asp", "bsp", "ssp:1", "elastic-bsp:4", "lb-bsp", "local-sgd:2", "auto:8"] {
+        let mut world = World::new();
+        let small = WorkerInfo { max_batch: Some(3), name: "small".into(), ..WorkerInfo::default() };
+        world.give(Input::WorkerJoined { worker: Incarnation(1), about: small.clone() });
+        world.join(2, "large");
+        let spec = training_job(training(policy.parse().unwrap(), 400, 8));
+        world.submit(JobSpec { id: id("job"), ..spec }, 1);
+        let largest = |world: &World, worker: u64| {
+            let hand = world.hands.get(&Incarnation(worker)).into_iter().flatten();
+            let sizes = hand.map(|assignment| match &assignment.work {
+                Work::Iterate { range, .. } | Work::Prepare { range } => range.len,
+                Work::Evaluate { .. } => 0,
+            });
+            sizes.max().unwrap_or(0)
+        };
+        for n in 0..40 {
+            if n == 8 {
+                world.give(Input::WorkerJoined { worker: Incarnation(3), about: small.clone() });
+            }
+            for worker in 1..=3 {
+                assert!(worker == 2 || largest(&world, worker) <= 3, "{policy}");
+                if world.hands.get(&Incarnation(worker)).is_some_and(|hand| !hand.is_empty()) {
+                    world.report(Incarnation(worker), done);
+                }
+            }
+        }
+        assert!(world.job("job").counters().samples_done > 40, "{policy}");
+    }
+}
+
+#[test]
+fn an_evaluation_is_tried_again_as_often_as_it_may_fail_whoever_could_not_run_it() {
+    let mut spec = spec("job", "asp", 1);
+    let test =
+        Node { name: "test".parse().unwrap(), retries: 1, kind: NodeKind::Evaluate, ..spec.nodes[1].clone() };
+    spec.nodes.push(test);
+    let mut world = World::new();
+    for n in 1..=3 {
+        world.join(n, &n.to_string());
+    }
+    world.submit(spec, 1);
+    world.report(Incarnation(1), done);
+    let evaluator = |world: &World| {
+        let evaluates = |hand: &VecDeque<Assignment>| {
+            matches!(hand.front().map(|a| &a.work), Some(Work::Evaluate { .. }))
+        };
+        world.hands.iter().find(|(_, hand)| evaluates(hand)).map(|(worker, _)| *worker)
+    };
+    for _ in 0..2 {
+        let unable = evaluator(&world).unwrap();
+        world.report(unable, lacks);
+    }
+    let fails = |_: &Work| Outcome::Failed { code: "E327".into(), reason: "once".into(), blame: Blame::Job };
+    let able = evaluator(&world).unwrap();
+    world.report(able, fails);
+    assert_eq!(world.code("job"), "running", "it has failed once, and may once more");
+    world.report(able, fails);
+    assert_eq!(world.code("job"), "E327");
+}
+
+#[test]
+fn whoever_still_prepares_itself_keeps_nobody_from_the_evaluation() {
+    let mut spec = spec("job", "asp", 3);
+    let test =
+        Node { name: "test".parse().unwrap(), retries: 2, kind: NodeKind::Evaluate, ..spec.nodes[1].clone() };
+    spec.nodes.push(test);
+    if let NodeKind::Train(train) = &mut spec.nodes[0].kind {
+        train.max_workers = 2;
+    }
+    let mut world = World::new();
+    let first = world.join(1, "first");
+    world.submit(spec, 1);
+    world.report(first, done);
+    world.join(2, "prepares");
+    world.report(first, done);
+    world.report(first, done);
+    world.hands.remove(&first);
+    world.give(Input::WorkerGone { worker: first, reason: "it was killed".into() });
+    let other = world.join(3, "other");
+    assert!(matches!(world.hands[&other][0].work, Work::Evaluate { .. }));
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::{
 
 use syncline_scheduler::{
     core::{
-        Assignment, Core, Effect, Input, Iterated, Job, Outcome, Phase, Submission, TaskReport, Work,
-        WorkerInfo,
+        Assignment, Core, Effect, EvaluationSums, Input, Iterated, Job, Outcome, Phase, Submission,
+        TaskReport, Work, WorkerInfo,
     },
     ids::{Incarnation, JobId},
     sim::{ControlPlane, Shell},
@@ -108,7 +108,10 @@ pub fn done(work: &Work) -> Outcome {
     let range = match work {
         Work::Prepare { .. } => return Outcome::Prepared,
         Work::Iterate { range, .. } => range,
-        Work::Evaluate { .. } => panic!("{work:?}"),
+        Work::Evaluate { part, .. } => {
+            let (samples, loss, weight) = (10, f64::from(part.index), 1.0);
+            return Outcome::Evaluated(EvaluationSums { samples, loss, weight, ..EvaluationSums::default() });
+        }
     };
     Outcome::Iterated(Iterated { range: *range, loss: 1.0, compute_us: 1_000, ..Iterated::default() })
 }

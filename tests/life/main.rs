@@ -20,6 +20,7 @@ mod away;
 mod checkpoints;
 mod detached;
 mod disk;
+mod evaluations;
 mod exactly_once;
 mod giving_back;
 mod graph_faults;

@@ -101,6 +101,7 @@ const TABLES: &[Table] = &[
         ("queue_limit_s", "integer", "", "queue_limit_s = 600", "Seconds for which the job may wait for its first worker; then it fails (E060). It waits for ever if left out"),
         ("ahead",         "integer", "", "ahead = 2", "Iterations that are granted ahead, 1 to 64. If left out, a few, and more where steps are short and the policy allows it"),
         ("checkpoint",    "table", "", "checkpoint = { every_s = 60 }", "What a lost shard brings the job back to, see below"),
+        ("evaluate",      "table", "", "evaluate = { every_epochs = 1 }", "How often the model is evaluated on the test part while it trains, see below"),
         ("resume",        "path", "", "resume = 'mine.safetensors'", "A file of `syncline checkpoint`, from which the training goes on; `submit --resume` names one as well"),
         ("compression",   "`none`, `bf16`, `fp16`, `int8`, `{ top-k = SHARE }` or `auto`", "'none'", "compression = { top-k = 0.01 }", "How gradients travel from workers to shards (SHARE up to 0.5), see [policies.md](policies.md#fewer-bytes)"),
         ("pull_compression", "`none`, `bf16` or `fp16`", "'none'", "pull_compression = 'fp16'", "How parameters travel to workers that share no memory with the shards"),
@@ -116,6 +117,10 @@ const TABLES: &[Table] = &[
         ("every_s",      "integer", "", "every_s = 60", "Seconds from one checkpoint to the next"),
         ("every_epochs", "integer", "", "every_epochs = 1", "Complete epochs from one checkpoint to the next"),
         ("keep",         "integer", "2", "keep = 3", "The newest so many stay"),
+    ]},
+    Table { title: "`[node.settings.evaluate]`", about: "At least one of them; more in [data.md](data.md#evaluating-while-it-trains).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings.evaluate]\n@\n", fields: &[
+        ("every_s",      "integer", "", "every_s = 60", "Seconds from one evaluation to the next"),
+        ("every_epochs", "integer", "", "every_epochs = 1", "Complete epochs from one evaluation to the next"),
     ]},
     Table { title: "`optimizer = { sgd = { ... } }`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings.optimizer.sgd]\n@\n", fields: &[
         ("weight_decay", "number", "0.0", "weight_decay = 1e-4", "Added to the gradient, times the weight"),

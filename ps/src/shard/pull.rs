@@ -24,7 +24,8 @@ pub enum ReadCondition {
         /// Lowest that any worker's clock on the roster may be; 0: clocks do not matter.
         min_clock: u64,
     },
-    /// Exactly this version, which a barrier order asked to keep.
+    /// Exactly this version, which a barrier order asked to keep, or which is the newest one while the job is at rest: that nothing
+    /// is pushed then is up to who asks. It is never compressed.
     Pinned(u64),
 }
 
@@ -120,6 +121,9 @@ impl JobShard {
             (ReadCondition::Version { .. }, _) => Ok(ReadGrant { version, pushes, waited_us, pinned: None }),
             (ReadCondition::Pinned(wanted), Some((version, values))) if *version == wanted => {
                 Ok(ReadGrant { version: wanted, pushes, waited_us, pinned: Some(values.clone()) })
+            }
+            (ReadCondition::Pinned(wanted), _) if wanted == version => {
+                Ok(ReadGrant { version, pushes, waited_us, pinned: None })
             }
             (ReadCondition::Pinned(wanted), _) => {
                 Err(ShardFault::NotPinned { job: self.job.clone(), wanted })

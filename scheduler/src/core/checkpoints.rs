@@ -104,10 +104,8 @@ impl Job {
         };
         let checkpoints = &self.state.checkpoints;
         let last_us = checkpoints.last_us.or(self.state.started_us).unwrap_or(now_us);
-        let after = |seconds: u32| now_us >= last_us.saturating_add(u64::from(seconds) * 1_000_000);
         let epochs = self.state.epochs_complete.saturating_sub(checkpoints.last_epochs);
-        spec.every_s.is_some_and(|every| after(every.get()))
-            || spec.every_epochs.is_some_and(|every| epochs >= every.get())
+        spec.is_due(now_us.saturating_sub(last_us), epochs)
     }
 
     /// Ends what is open while the job comes to rest, and has the checkpoint taken once it has.

@@ -32,6 +32,9 @@ impl Job {
         fields.push(("reason", reason.to_owned()));
         self.event("worker_lost", now_us, fields);
         for id in self.leased_to(worker) {
+            if matches!(id, TaskId::Evaluation { .. }) {
+                self.apply(&id, &TaskEvent::HolderGone { again: true }, now_us);
+            }
             if self.tasks.get(&id).is_some_and(|t| t.body.is_node()) {
                 let fault = TaskFault {
                     code: "E210".into(),

@@ -112,9 +112,22 @@ impl Job {
         if self.grants_nothing_new() { Slot::Nothing } else { Slot::New }
     }
 
-    /// Whether no samples are left, or the job comes to rest for a checkpoint or a pause.
+    fn take_samples(&mut self, most: u32) -> Option<SampleRange> {
+        let open = self.open_epochs();
+        self.state.cursor.take(most, open)
+    }
+
+    /// Whether no samples are left to grant, or none in front of an evaluation.
+    pub(super) fn has_no_samples(&self) -> bool {
+        self.state.cursor.is_exhausted_until(self.open_epochs())
+    }
+
+    /// Whether no samples are left, or the job comes to rest for a checkpoint, an evaluation or a pause.
     fn grants_nothing_new(&self) -> bool {
-        self.state.cursor.is_exhausted() || self.state.checkpoints.rests() || self.state.paused
+        self.has_no_samples()
+            || self.state.checkpoints.rests()
+            || self.state.evaluations.rests()
+            || self.state.paused
     }
 
     /// Whether the policy's gate is closed for a worker's next iteration. Where the parameter server can do the
@@ -156,7 +169,7 @@ impl Job {
         let ahead = self.ahead(worker);
         let Some(run) = PIPELINE_US.checked_div(self.members[&worker].interval_us) else { return ahead };
         let turn = self.members.len() as u64 * u64::from(self.train().batch) * LAST_TURNS;
-        let share = self.state.cursor.remaining() / turn.max(1);
+        let share = self.state.cursor.remaining(self.open_epochs()) / turn.max(1);
         run.min(share).clamp(2, PIPELINE_MAX).max(ahead)
     }
 
@@ -168,9 +181,10 @@ impl Job {
         now_us: u64,
         effects: &mut Vec<Effect>,
     ) -> bool {
-        let batch = self.supersteps[&superstep].roster.get(&worker).map_or(self.train().batch, |s| s.batch);
+        let usual = self.members[&worker].fitting(self.train().batch);
+        let batch = self.supersteps[&superstep].roster.get(&worker).map_or(usual, |s| s.batch);
         let reserved = self.member_mut(worker).take_reserved(batch);
-        let Some(range) = reserved.or_else(|| self.state.cursor.take(batch)) else { return false };
+        let Some(range) = reserved.or_else(|| self.take_samples(batch)) else { return false };
         let learning_rate = self.iteration_rate(superstep, range);
         let member = self.member_mut(worker);
         let held_back_us = member.held_back_us.take().map_or(0, |since_us| now_us.saturating_sub(since_us));
@@ -188,7 +202,9 @@ impl Job {
         }
         if !self.supersteps[&superstep].roster.contains_key(&worker) {
             self.member_mut(worker).batch = batch;
+            let whole = self.train().batch;
             let record = self.superstep_mut(superstep);
+            record.balanced |= batch != whole;
             record.roster.insert(worker, RosterEntry { base, last: None, batch, arrived_us: None });
             if matches!(record.phase, SuperstepPhase::Open(EndRule::Monitor { .. })) {
                 record.unobserved.insert(worker);
@@ -253,7 +269,7 @@ impl Job {
             u64::from(job.supersteps[&superstep].roster.get(w).map_or(1, |entry| entry.batch))
         };
         let need: u64 = wanted.iter().map(|(w, n)| n * batch_of(self, w)).sum();
-        let mut have = self.state.cursor.remaining();
+        let mut have = self.state.cursor.remaining(self.open_epochs());
         let short = need > have;
         let share =
             |n: u64| if short { (u128::from(n) * u128::from(have) / u128::from(need)) as u64 } else { n };
@@ -268,7 +284,7 @@ impl Job {
             let mut got = 0;
             while got < iterations {
                 let len = (iterations - got).saturating_mul(batch).min(u64::from(u32::MAX)) as u32;
-                let Some(range) = self.state.cursor.take(len) else { break };
+                let Some(range) = self.take_samples(len) else { break };
                 got += u64::from(range.len).div_ceil(batch);
                 self.member_mut(worker).reserved.push_back(range);
             }
@@ -283,7 +299,7 @@ impl Job {
 
     /// Ends an open superstep once no samples are left to grant, or none for now.
     pub(super) fn end_when_exhausted(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
-        if self.state.cursor.is_exhausted() || self.state.paused {
+        if self.has_no_samples() || self.state.paused {
             self.end_open_superstep(now_us, effects);
         }
     }

@@ -6,6 +6,8 @@ use super::{
     change_set::{ChangeSet, MetricsWindow},
     checkpoints::Checkpoints,
     effects::Effect,
+    evaluating::Evaluations,
+    evaluation::EvaluationPart,
     member::{Member, Membership},
     progress::Progress,
     recent_rate::RecentRate,
@@ -93,6 +95,7 @@ impl Job {
             retries: BTreeMap::new(),
             curve: CurveSampling::default(),
             checkpoints: Checkpoints::default(),
+            evaluations: Evaluations::default(),
             cancel_reason: String::new(),
             trains_for: None,
         };
@@ -227,9 +230,9 @@ impl Job {
         let iteration = |seq| TaskId::Iteration { worker, seq };
         let prepare = self.tasks.get_key_value(&TaskId::Prepare(worker));
         let own = prepare.into_iter().chain(self.tasks.range(iteration(0)..=iteration(u64::MAX)));
-        // Nodes sort behind everything that the planner made.
-        let nodes = self.tasks.range(TaskId::Barrier(Superstep(u64::MAX))..);
-        own.chain(nodes).filter(|(_, t)| leased(t)).map(|(id, _)| id.clone()).collect()
+        // Evaluations and nodes sort behind everything else.
+        let others = self.tasks.range(TaskId::Clock(u64::MAX)..);
+        own.chain(others).filter(|(_, t)| leased(t)).map(|(id, _)| id.clone()).collect()
     }
 
     /// The assignment behind a leased task of a worker.
@@ -249,8 +252,13 @@ impl Job {
                     gradient: self.gradient_use(*worker, *superstep, *range)?,
                 }
             }
-            (TaskBody::Prepare, _) => self.rehearsal(),
-            (TaskBody::Evaluate, _) => Work::Evaluate { version: self.state.closed },
+            (TaskBody::Prepare, TaskId::Prepare(worker)) => self.rehearsal(*worker),
+            (TaskBody::Evaluate, _) => {
+                Work::Evaluate { version: self.state.closed, part: EvaluationPart::WHOLE }
+            }
+            (TaskBody::EvaluatePart { part }, _) => {
+                Work::Evaluate { version: self.state.closed, part: *part }
+            }
             _ => return None,
         };
         Some(Assignment { key: self.key(id.clone(), attempt), work })

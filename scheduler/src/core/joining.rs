@@ -57,7 +57,8 @@ impl Job {
             held_back_us: None,
             arrivals_us: BTreeMap::new(),
         };
-        self.members.insert(worker, member);
+        let batch = member.fitting(train.batch);
+        self.members.insert(worker, Member { batch, ..member });
         let others_are_at_work = self.state.phase == Phase::Running && self.active().next().is_some();
         if !others_are_at_work {
             return self.take_part(worker, now_us, effects);
@@ -97,10 +98,11 @@ impl Job {
     }
 
     /// A batch as an iteration would have it, with the first samples there are.
-    pub(super) fn rehearsal(&self) -> Work {
+    pub(super) fn rehearsal(&self, worker: Incarnation) -> Work {
         let train = self.train();
-        let len = u64::from(train.batch).min(train.epoch_samples());
-        let range = SampleRange { epoch: 0, start: 0, len: u32::try_from(len).unwrap_or(train.batch) };
+        let batch = self.members.get(&worker).map_or(train.batch, |member| member.fitting(train.batch));
+        let len = u64::from(batch).min(train.epoch_samples());
+        let range = SampleRange { epoch: 0, start: 0, len: u32::try_from(len).unwrap_or(batch) };
         Work::Prepare { range }
     }
 

@@ -160,6 +160,11 @@ impl Member {
         self.spent.add(it, u64::from(samples));
     }
 
+    /// The job's batch, or what fits on this worker.
+    pub(super) fn fitting(&self, batch: u32) -> u32 {
+        batch.min(self.about.max_batch.unwrap_or(u32::MAX)).max(1)
+    }
+
     /// Iterations leased and not over.
     pub(super) fn outstanding(&self) -> u64 {
         self.granted - self.finished

@@ -14,6 +14,8 @@ mod data_loss;
 mod departures;
 mod effects;
 mod ending;
+mod evaluating;
+mod evaluation;
 mod exclusion;
 mod explain;
 mod explanation;
@@ -54,6 +56,8 @@ pub use commit::{
     GraphChanges,
 };
 pub use effects::Effect;
+pub use evaluating::Evaluations;
+pub use evaluation::{Evaluation, EvaluationPart, EvaluationSums};
 pub use exclusion::Exclusion;
 pub use explanation::{
     BarrierExplanation, KeptExplanations, StragglerExplanation, TaskExplanation, WorkerExplanation,
@@ -72,6 +76,4 @@ pub use state_machine::Core;
 pub use stragglers::StragglerNotice;
 pub use superstep::SuperstepState;
 pub use tasks::{InvalidGraph, MAX_TASKS, TaskJob, Trained};
-pub use worker_protocol::{
-    Assignment, Blame, Evaluation, GradientUse, Iterated, Outcome, TaskKey, TaskReport, Work,
-};
+pub use worker_protocol::{Assignment, Blame, GradientUse, Iterated, Outcome, TaskKey, TaskReport, Work};

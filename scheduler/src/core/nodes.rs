@@ -38,9 +38,11 @@ impl Job {
             _ => return self.run_nodes(now_us, effects),
         }
         self.rest_when_due(now_us);
+        self.rest_for_evaluation(now_us);
         self.grant(now_us, effects);
         self.end_when_exhausted(now_us, effects);
         self.take_checkpoint_at_rest(now_us, effects);
+        self.evaluate_at_rest(now_us, effects);
         if self.is_trained() {
             self.state.trained_us = Some(now_us);
             self.state.loss = self.loss();
@@ -51,9 +53,10 @@ impl Job {
         }
     }
 
-    /// Every sample is accounted for and the last barrier is closed.
+    /// Every sample is accounted for, the last barrier is closed, and nobody evaluates.
     fn is_trained(&self) -> bool {
         self.state.cursor.is_exhausted()
+            && !self.state.evaluations.rests()
             && self.supersteps.values().all(|s| s.is_closed())
             && self.members.values().all(|m| match m.membership {
                 Membership::Active => m.outstanding() == 0,
@@ -99,6 +102,7 @@ impl Job {
                 | TaskBody::Barrier
                 | TaskBody::Clock
                 | TaskBody::Prepare
+                | TaskBody::EvaluatePart { .. }
                 | TaskBody::Iteration { .. } => {}
             }
         }
@@ -123,6 +127,9 @@ impl Job {
             let late = self.describe_standstill(now_us).map(|late| format!("; it waits for {late}"));
             let what = "a checkpoint: all come to rest, and the shards copy the parameters";
             return Some(format!("{what}{}", late.unwrap_or_default()));
+        }
+        if let Some(what) = self.describe_evaluation(now_us).filter(|_| self.active().next().is_some()) {
+            return Some(what);
         }
         if self.members.values().any(|m| !m.is_gone()) {
             let nobody_at_work = self.active().next().is_none();
@@ -161,7 +168,7 @@ impl Job {
     }
 
     /// The active worker with the fewest tasks in hand.
-    fn least_loaded_worker(&self) -> Option<Incarnation> {
+    pub(super) fn least_loaded_worker(&self) -> Option<Incarnation> {
         self.active().min_by_key(|w| self.leased_to(*w).len())
     }
 }

@@ -1,5 +1,7 @@
 //! Opening a superstep: the policy says how it will end and how much each worker takes.
 
+use std::collections::BTreeMap;
+
 use super::{
     effects::Effect,
     job::Job,
@@ -28,7 +30,15 @@ impl Job {
         if why.rule.is_empty() {
             why.rule = self.train().policy.to_string();
         }
-        let size = |w: &Incarnation| batches.as_ref().and_then(|b| b.get(w)).copied().unwrap_or(batch).max(1);
+        let sizes: BTreeMap<Incarnation, u32> = workers
+            .iter()
+            .map(|w| {
+                let wanted = batches.as_ref().and_then(|b| b.get(w)).copied();
+                (*w, wanted.map_or_else(|| self.members[w].fitting(batch), |size| size.max(1)))
+            })
+            .collect();
+        let size = |w: &Incarnation| sizes[w];
+        let balanced = batches.is_some() || sizes.values().any(|size| *size != batch);
         for worker in &workers {
             self.member_mut(*worker).batch = size(worker);
         }
@@ -47,7 +57,7 @@ impl Job {
                 _ => self.learning_rate() * rate_factor,
             },
             aggregation,
-            balanced: batches.is_some(),
+            balanced,
             max_lead,
             opened_us: now_us,
             unobserved: match ending {

@@ -5,8 +5,13 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    checkpoints::Checkpoints, exclusion::Exclusion, recent_rate::RecentRate, shard_protocol::SnapshotFile,
-    tasks::ParentTask, worker_protocol::Evaluation,
+    checkpoints::Checkpoints,
+    evaluating::Evaluations,
+    evaluation::{Evaluation, EvaluationPart},
+    exclusion::Exclusion,
+    recent_rate::RecentRate,
+    shard_protocol::SnapshotFile,
+    tasks::ParentTask,
 };
 use crate::{
     graph::{TaskId, TrainingTaskState},
@@ -173,6 +178,8 @@ pub struct JobState {
     pub curve: CurveSampling,
     #[serde(default)]
     pub checkpoints: Checkpoints,
+    #[serde(default)]
+    pub evaluations: Evaluations,
     /// Why somebody canceled it, in words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cancel_reason: String,
@@ -224,6 +231,10 @@ pub enum TaskBody {
     Barrier,
     /// Everybody has reached a clock.
     Clock,
+    /// A part of an evaluation while the training runs.
+    EvaluatePart {
+        part: EvaluationPart,
+    },
     Train,
     Evaluate,
     Snapshot,
@@ -237,6 +248,9 @@ pub struct Task {
     pub state: TrainingTaskState,
     /// How often it was leased.
     pub attempts: u32,
+    /// How many of these attempts have failed. Those do not count whose worker could not run the job.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failures: u32,
     /// Tasks whose end gates the grant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub control: Vec<TaskId>,
@@ -248,12 +262,17 @@ pub struct Task {
     pub ended_ms: Option<u64>,
 }
 
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
 impl Task {
     pub(super) fn new(body: TaskBody, unmet: u32, now_us: u64) -> Self {
         Self {
             body,
             state: TrainingTaskState::initial(unmet),
             attempts: 0,
+            failures: 0,
             control: Vec::new(),
             version: Vec::new(),
             created_ms: now_us / 1000,

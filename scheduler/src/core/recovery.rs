@@ -158,7 +158,7 @@ impl Job {
                     task.state.is_final() || self.members.contains_key(worker)
                 }
                 TaskId::Barrier(n) => task.state.is_final() || self.supersteps.contains_key(n),
-                TaskId::Clock(_) | TaskId::Node(_) => true,
+                TaskId::Clock(_) | TaskId::Evaluation { .. } | TaskId::Node(_) => true,
             };
             if !known {
                 return lacks("task", id.to_string(), "its worker or superstep is missing");
@@ -174,6 +174,9 @@ impl Job {
                 let cause = format!("{worker} of its roster is missing");
                 return lacks("superstep", superstep.to_string(), &cause);
             }
+        }
+        if let Some(open) = self.open_parts_missing() {
+            return lacks("task", "evaluation".into(), &format!("{open} of its parts are missing"));
         }
         let next = self.state.next_superstep;
         let missing = (self.state.closed..next.0).find(|n| !self.supersteps.contains_key(&Superstep(*n)));
@@ -245,6 +248,11 @@ impl Job {
     /// What the user asked for.
     pub fn spec(&self) -> &JobSpec {
         &self.spec
+    }
+
+    /// When it was over, in epoch µs.
+    pub fn ended_us(&self) -> Option<u64> {
+        self.state.ended_us
     }
 
     /// Where the job stands.

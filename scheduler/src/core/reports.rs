@@ -48,14 +48,23 @@ impl Job {
             Outcome::Prepared => self.prepared(worker, &key, now_us, effects),
             Outcome::Evaluated(evaluation) => {
                 if self.apply(&key.task, &TaskEvent::Finished { attempt: key.attempt }, now_us) {
-                    self.state.evaluation = Some(evaluation);
-                    self.node_done(&key.task, now_us);
+                    if let TaskId::Evaluation { .. } = key.task {
+                        self.part_evaluated(&evaluation, now_us);
+                    } else {
+                        self.state.evaluation = Some(evaluation.mean());
+                        self.node_done(&key.task, now_us);
+                    }
                 }
             }
             Outcome::Failed { code, reason, blame } => {
                 let fault = TaskFault { code, reason };
-                // What others do all the time cannot be beyond the job.
-                let own = blame == Blame::Worker || key.task == TaskId::Prepare(worker);
+                let own = match key.task {
+                    // What others do all the time cannot be beyond the job.
+                    TaskId::Prepare(_) => true,
+                    // Whoever cannot evaluate may train all the same.
+                    TaskId::Evaluation { .. } => false,
+                    _ => blame == Blame::Worker,
+                };
                 if own && self.is_attempt(&key) {
                     return Some(fault);
                 }
@@ -171,12 +180,17 @@ impl Job {
         if !self.is_attempt(key) {
             return;
         }
-        let Some(task) = self.tasks.get(&key.task) else { return };
+        if let TaskId::Evaluation { .. } = key.task {
+            return self.evaluation_failed(key, fault, now_us, effects);
+        }
+        let Some(task) = self.tasks.get_mut(&key.task) else { return };
+        task.failures += 1;
+        let failures = task.failures;
         let retries = match &key.task {
             TaskId::Node(name) => self.spec.nodes.iter().find(|n| n.name == *name).map_or(0, |n| n.retries),
             _ => 0,
         };
-        if task.attempts <= retries {
+        if failures <= retries {
             self.apply(&key.task, &TaskEvent::HolderGone { again: true }, now_us);
             let fields = vec![
                 ("task", key.task.to_string()),

@@ -91,6 +91,7 @@ impl Job {
         state.retries.clear();
         state.recent_rate.begin_anew(now_us, state.counters.counted());
         state.checkpoints.put_off(now_us, state.epochs_complete);
+        state.evaluations.put_off(now_us, state.epochs_complete, state.counters.counted());
         state.checkpoints.restored = checkpoint;
         self.changes.job_state = true;
         let mut fields = vec![
@@ -181,7 +182,7 @@ impl Member {
         (self.newest_loss, self.held_back_us) = (None, None);
         self.arrivals_us.clear();
         self.clock_base = 0;
-        self.batch = batch;
+        self.batch = self.fitting(batch);
         self.last_end_us = now_us;
     }
 }

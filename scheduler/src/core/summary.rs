@@ -123,15 +123,7 @@ impl Job {
     fn results(&self) -> Fields {
         let mut fields = Vec::new();
         if let Some(result) = &self.state.evaluation {
-            fields.push(("test_loss", six_decimals(result.loss)));
-            fields.push(("test_samples", result.samples.to_string()));
-            let metrics = [
-                ("test_accuracy", result.accuracy),
-                ("test_top_k_accuracy", result.top_k_accuracy),
-                ("test_perplexity", result.perplexity),
-            ];
-            let known = metrics.into_iter().filter_map(|(name, value)| Some((name, six_decimals(value?))));
-            fields.extend(known);
+            fields.extend(result.fields());
         }
         if let Some(file) = &self.state.snapshot {
             fields.push(("snapshot", file.path.clone()));

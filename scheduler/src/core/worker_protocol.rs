@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::json_number;
+use super::evaluation::{EvaluationPart, EvaluationSums};
 use crate::{
     graph::TaskId,
     ids::{Generation, JobId, Superstep},
@@ -76,10 +76,12 @@ pub enum Work {
         /// What to do with what was computed.
         gradient: GradientUse,
     },
-    /// Pull pinned version `version` and run the evaluation graph over the test samples.
+    /// Pull pinned version `version` and run the evaluation graph over test samples.
     Evaluate {
         /// That of the newest closed barrier.
         version: u64,
+        /// Which of the test samples.
+        part: EvaluationPart,
     },
 }
 
@@ -101,8 +103,8 @@ pub enum Outcome {
     Iterated(Iterated),
     /// The worker can run the job.
     Prepared,
-    /// The node `evaluate` is done.
-    Evaluated(Evaluation),
+    /// What the model makes of the test samples that were asked for.
+    Evaluated(EvaluationSums),
     /// The attempt brought nothing.
     Failed {
         /// Stable, see docs/errors.md.
@@ -121,25 +123,6 @@ pub enum Blame {
     Job,
     /// This worker: it lacks a file, memory or a connection that another may have.
     Worker,
-}
-
-/// What a model is worth on the test samples. A metric that its graph does not compute is `None`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Evaluation {
-    /// Weighted mean. Not finite where the training has come to nothing.
-    #[serde(with = "json_number")]
-    pub loss: f64,
-    /// Share of the predictions that are right.
-    #[serde(default, with = "json_number::option")]
-    pub accuracy: Option<f64>,
-    /// Share of the labels that are among the k best scores.
-    #[serde(default, with = "json_number::option")]
-    pub top_k_accuracy: Option<f64>,
-    /// exp of the mean negative log-likelihood.
-    #[serde(default, with = "json_number::option")]
-    pub perplexity: Option<f64>,
-    /// Test samples that it was computed on.
-    pub samples: u64,
 }
 
 /// A finished iteration: every shard has acknowledged its push.

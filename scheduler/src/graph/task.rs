@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{Incarnation, InvalidName, NodeName, Superstep};
 
-/// Name of a task within its job; printed as `prepare/w3`, `it/w3/17`, `barrier/4`, `clock/12` or the name of a node.
+/// Name of a task within its job; printed as `prepare/w3`, `it/w3/17`, `barrier/4`, `clock/12`, `evaluation/2/0` or the name of a node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum TaskId {
@@ -23,6 +23,13 @@ pub enum TaskId {
     Barrier(Superstep),
     /// The moment at which every worker has finished this many iterations.
     Clock(u64),
+    /// What one worker computes of an evaluation while the training runs.
+    Evaluation {
+        /// Number of the evaluation, from 0; none comes twice.
+        number: u64,
+        /// Which part of the test samples, from 0.
+        part: u32,
+    },
     /// A node that the user wrote.
     Node(NodeName),
 }
@@ -34,6 +41,7 @@ impl fmt::Display for TaskId {
             Self::Iteration { worker, seq } => write!(f, "it/{worker}/{seq}"),
             Self::Barrier(superstep) => write!(f, "barrier/{superstep}"),
             Self::Clock(clock) => write!(f, "clock/{clock}"),
+            Self::Evaluation { number, part } => write!(f, "evaluation/{number}/{part}"),
             Self::Node(name) => write!(f, "{name}"),
         }
     }
@@ -42,9 +50,9 @@ impl fmt::Display for TaskId {
 /// Why a text is not a [`TaskId`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTaskId {
-    /// It begins like an iteration, a barrier, a clock or what a worker prepares, and goes on otherwise; cut to 80 characters.
+    /// It begins like an iteration, a barrier, a clock, an evaluation or what a worker prepares, and goes on otherwise; cut to 80 characters.
     #[error(
-        "[E002] `{0}` is not a task id: expected prepare/wN, it/wN/SEQ, barrier/N, clock/N or a node name"
+        "[E002] `{0}` is not a task id: expected prepare/wN, it/wN/SEQ, barrier/N, clock/N, evaluation/N/PART or a node name"
     )]
     Form(String),
     /// It can only be the name of a node, and is no valid one.
@@ -69,6 +77,13 @@ impl FromStr for TaskId {
         }
         if let Some(n) = text.strip_prefix("barrier/") {
             return Ok(Self::Barrier(n.parse().map_err(|_| form())?));
+        }
+        if let Some(rest) = text.strip_prefix("evaluation/") {
+            let (number, part) = rest.split_once('/').ok_or_else(form)?;
+            return Ok(Self::Evaluation {
+                number: number.parse().map_err(|_| form())?,
+                part: part.parse().map_err(|_| form())?,
+            });
         }
         match text.strip_prefix("clock/") {
             Some(n) => Ok(Self::Clock(n.parse().map_err(|_| form())?)),
@@ -235,7 +250,9 @@ mod tests {
 
     #[test]
     fn every_task_id_reads_what_it_prints() {
-        for text in ["prepare/w3", "it/w3/17", "barrier/4", "clock/12", "train", "evaluate-2"] {
+        for text in
+            ["prepare/w3", "it/w3/17", "barrier/4", "clock/12", "evaluation/2/0", "train", "evaluate-2"]
+        {
             assert_eq!(text.parse::<TaskId>().unwrap().to_string(), text);
         }
         for bad in ["prepare/x", "it/w3", "it/x/1", "barrier/-1", "clock/x", "", "a b"] {

@@ -36,6 +36,7 @@ pub fn training(policy: PolicySpec, samples: u64, batch: u32) -> TrainSpec {
         ahead: None,
         queue_limit_ms: None,
         checkpoint: None,
+        evaluate: None,
         resume: None,
         compression: Compression::None,
         pull_compression: PullCompression::None,

@@ -3,6 +3,8 @@
 // Okabe and Ito's palette, which color-blind people can tell apart.
 /// Of what the picture is about.
 pub const BLUE: &str = "#0072B2";
+/// Of what it is compared with.
+pub const ORANGE: &str = "#D55E00";
 /// Of what is read first.
 pub const INK: &str = "#222222";
 /// Of what is read second.

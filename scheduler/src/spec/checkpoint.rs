@@ -4,6 +4,8 @@ use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
+use super::interval;
+
 /// Checkpoints of a training: its parameters with the optimizer's state, exactly as of some moment, and how far it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,7 +33,11 @@ impl CheckpointSpec {
 
     /// What is wrong with it, in words.
     pub(super) fn fault(&self) -> Option<&'static str> {
-        (self.every_s.is_none() && self.every_epochs.is_none())
-            .then_some("it says neither `every_s` nor `every_epochs`")
+        interval::fault(self.every_s, self.every_epochs)
+    }
+
+    /// Whether one is due so long and so many complete epochs after the last.
+    pub(crate) fn is_due(&self, elapsed_us: u64, epochs: u32) -> bool {
+        interval::is_over(self.every_s, self.every_epochs, elapsed_us, epochs)
     }
 }

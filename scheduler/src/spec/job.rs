@@ -223,6 +223,9 @@ impl JobSpec {
         if let Some(what) = train.checkpoint.and_then(|checkpoint| checkpoint.fault()) {
             return Err(fault(format!("checkpoint: {what}")));
         }
+        if let Some(what) = train.evaluate.and_then(|evaluate| evaluate.fault()) {
+            return Err(fault(format!("evaluate: {what}")));
+        }
         if let Some(what) = train.compression.fault() {
             return Err(fault(format!("compression: {what}")));
         }

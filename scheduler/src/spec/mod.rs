@@ -5,6 +5,8 @@
 mod checkpoint;
 mod compression;
 mod data;
+mod evaluate;
+mod interval;
 mod job;
 mod layout;
 mod optimizer;
@@ -17,6 +19,7 @@ mod train;
 pub use checkpoint::CheckpointSpec;
 pub use compression::{Compression, PullCompression};
 pub use data::{AxisOrder, DataSpec, Source, Split};
+pub use evaluate::EvaluateSpec;
 pub use job::{InvalidJob, JobSpec, MAX_NODES, Node, NodeKind};
 pub use layout::{ElementRange, Layout, MAX_ELEMENTS, MAX_PARAMETERS, Parameter, ParameterKind};
 pub use optimizer::{Decay, LearningRate, Optimizer};

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CheckpointSpec, Compression, DataSpec, Layout, LearningRate, Optimizer, Parameter, PolicyRule,
-    PolicySpec, PullCompression, ResumeSpec,
+    CheckpointSpec, Compression, DataSpec, EvaluateSpec, Layout, LearningRate, Optimizer, Parameter,
+    PolicyRule, PolicySpec, PullCompression, ResumeSpec,
 };
 
 /// The model as the client derived and uploaded it. Digests are BLAKE3 in hex and name blobs.
@@ -125,6 +125,9 @@ pub struct TrainSpec {
     /// What a lost shard brings the training back to.
     #[serde(default)]
     pub checkpoint: Option<CheckpointSpec>,
+    /// How often it is evaluated while it runs, and once when it ends; by nobody if left out.
+    #[serde(default)]
+    pub evaluate: Option<EvaluateSpec>,
     /// The training goes on from here; its initial parameters are a checkpoint file then.
     #[serde(default)]
     pub resume: Option<ResumeSpec>,

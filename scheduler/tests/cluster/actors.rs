@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use syncline_scheduler::{
-    core::{Assignment, Evaluation, GradientUse, Input, Iterated, Outcome, TaskKey, TaskReport, Work},
+    core::{Assignment, EvaluationSums, GradientUse, Input, Iterated, Outcome, TaskKey, TaskReport, Work},
     ids::{Incarnation, JobId},
     sim::ShardModel,
 };
@@ -120,10 +120,10 @@ impl Worker {
             return self.done(Outcome::Prepared);
         }
         let Work::Iterate { seq, gradient, .. } = front.work else {
-            return self.done(Outcome::Evaluated(Evaluation {
+            return self.done(Outcome::Evaluated(EvaluationSums {
                 loss: 0.5,
                 samples: 3,
-                ..Evaluation::default()
+                ..EvaluationSums::default()
             }));
         };
         match self.stage {

@@ -6,7 +6,7 @@ use syncline_scheduler::{
     core::{GraphSubmission, Input, Submission, WorkerInfo},
     ids::{Incarnation, JobId},
     sim,
-    spec::{CheckpointSpec, JobSpec, Node, NodeKind, TrainSpec},
+    spec::{CheckpointSpec, EvaluateSpec, JobSpec, Node, NodeKind, TrainSpec},
     tasks::{
         Arg, Backoff, ClassIndex, GraphDigest, GraphSpec, NewTask, PreparedTraining, Rules, TaskClass,
         TaskIndex, TaskRef, Work,
@@ -34,6 +34,8 @@ pub struct Settings {
     pub pauses: u32,
     /// Shards that are killed and come back without what they held. The job then keeps checkpoints.
     pub crashes: u32,
+    /// Whether it is evaluated after each epoch.
+    pub evaluations: bool,
     pub ahead: Option<u32>,
     /// Instead of the job itself a graph is submitted that trains it so often, every second time after the time before. In
     /// front of each training is a call that fails a few times, behind each one that adds others, and behind these the last
@@ -67,6 +69,7 @@ impl Settings {
             restarts: 0,
             pauses: 0,
             crashes: 0,
+            evaluations: false,
             ahead: None,
             trainings: 0,
         }
@@ -135,6 +138,7 @@ pub fn spec(s: &Settings) -> JobSpec {
             every_epochs: NonZeroU32::new(1),
             ..CheckpointSpec::every_s(NonZeroU32::MIN)
         }),
+        evaluate: s.evaluations.then_some(EvaluateSpec::every_epochs(NonZeroU32::MIN)),
         ..sim::training(s.policy.parse().unwrap(), s.samples, s.batch.min(s.samples as u32))
     };
     let name = |n: &str| n.parse().unwrap();

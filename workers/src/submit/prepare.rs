@@ -90,12 +90,13 @@ pub(super) fn assemble<'a>(
 }
 
 fn check_test_split(spec: &JobSpec) -> Result<(), SubmitError> {
-    let evaluates = spec.nodes.iter().find(|n| matches!(n.kind, NodeKind::Evaluate));
-    let Some((node, (_, train))) = evaluates.zip(spec.train()) else { return Ok(()) };
+    let Some((trains, train)) = spec.train() else { return Ok(()) };
+    let evaluates = spec.nodes.iter().find(|n| matches!(n.kind, NodeKind::Evaluate)).map(|node| &node.name);
+    let Some(node) = evaluates.or(train.evaluate.map(|_| &trains.name)) else { return Ok(()) };
     if train.model.inputs.is_empty() || train.data.has_test() {
         return Ok(());
     }
-    Err(SubmitError::NoTest { node: node.name.to_string() })
+    Err(SubmitError::NoTest { node: node.to_string() })
 }
 
 /// The node as the engine is told of it; what is large goes to the blobs.
@@ -160,6 +161,7 @@ fn train_spec(model: ModelSpec, data: DataSpec, settings: &Settings) -> TrainSpe
         ahead: settings.ahead,
         queue_limit_ms: settings.queue_limit_s.map(|seconds| seconds.saturating_mul(1_000)),
         checkpoint: settings.checkpoint,
+        evaluate: settings.evaluate,
         resume: None,
         compression: settings.compression,
         pull_compression: settings.pull_compression,

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use syncline_autodiff::Precision;
 use syncline_scheduler::spec::{
-    CheckpointSpec, Compression, DataSpec, Decay, LearningRate, OnNan, Optimizer, PolicySpec, PullCompression,
+    CheckpointSpec, Compression, DataSpec, Decay, EvaluateSpec, LearningRate, OnNan, Optimizer, PolicySpec,
+    PullCompression,
 };
 
 use super::{model::Model, optimizer::optimizer};
@@ -57,6 +58,8 @@ pub struct Settings {
     pub queue_limit_s: Option<u64>,
     /// What a lost shard brings the training back to: how often it is kept, and how many of them stay.
     pub checkpoint: Option<CheckpointSpec>,
+    /// How often the model is evaluated on the test part while it trains; it is once more at the end, unless a node does that.
+    pub evaluate: Option<EvaluateSpec>,
     /// A checkpoint file of another training of this model on this data: this one goes on from there, with its parameters, the
     /// optimizer's state and its place among the samples. See [`Client::save_checkpoint`](crate::client::Client::save_checkpoint).
     pub resume: Option<PathBuf>,
@@ -99,6 +102,7 @@ impl Default for Settings {
             ahead: None,
             queue_limit_s: None,
             checkpoint: None,
+            evaluate: None,
             resume: None,
             compression: Compression::None,
             pull_compression: PullCompression::None,

@@ -254,6 +254,7 @@ fn start_executor(
         split_batch: options.split_batch,
         throttle: options.throttle,
         transport: options.transport,
+        max_batch: options.max_batch,
     };
     let handle = Handle::current();
     let shared = session.shared.clone();

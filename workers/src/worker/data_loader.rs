@@ -1,7 +1,10 @@
 //! The samples of a job on one worker: which rows an iteration takes, in the order of the present epoch.
 
+use std::ops::Range;
+
 use syncline_onnx::TensorView;
 use syncline_scheduler::{
+    core::EvaluationPart,
     samples::{SampleRange, permutation},
     spec::{ModelSpec, TrainSpec},
 };
@@ -9,8 +12,8 @@ use syncline_scheduler::{
 use super::WorkerError;
 use crate::data::{Batch, Dataset, ModelSignature};
 
-/// Samples evaluated at once.
-const EVALUATION_BATCH: usize = 256;
+/// Most samples that are evaluated at once.
+const MAX_EVALUATION_BATCH: usize = 256;
 
 /// The data set with the order of the present epoch.
 pub(super) struct DataLoader {
@@ -24,11 +27,18 @@ pub(super) struct DataLoader {
     batch: Batch,
     /// Whose samples were gathered last.
     loaded: Option<SampleRange>,
+    evaluation_batch: usize,
+}
+
+/// What belongs to a part of `samples` samples.
+fn share(samples: usize, part: EvaluationPart) -> Range<usize> {
+    let bound = |n: u32| (samples as u128 * u128::from(n) / u128::from(part.of.max(1))) as usize;
+    bound(part.index)..bound(part.index.saturating_add(1)).min(samples)
 }
 
 impl DataLoader {
-    /// Opens the data, if the model takes any.
-    pub(super) fn open(train: &TrainSpec) -> Result<Option<Self>, WorkerError> {
+    /// Opens the data, if the model takes any. `max_batch`: samples that fit on this worker at once, if it says so.
+    pub(super) fn open(train: &TrainSpec, max_batch: Option<u32>) -> Result<Option<Self>, WorkerError> {
         let wanted = ModelSignature::of(&train.model);
         if wanted.is_empty() {
             return Ok(None);
@@ -51,6 +61,9 @@ impl DataLoader {
             rows: Vec::new(),
             batch,
             loaded: None,
+            // No more than what it can train with.
+            evaluation_batch: (train.batch.min(max_batch.unwrap_or(u32::MAX)) as usize)
+                .clamp(1, MAX_EVALUATION_BATCH),
         }))
     }
 
@@ -77,17 +90,13 @@ impl DataLoader {
         Ok(())
     }
 
-    /// Gathers the `part`-th piece of the test samples; returns how many it has.
-    pub(super) fn load_test_batch(&mut self, part: usize) -> Result<u64, WorkerError> {
+    /// Gathers the `n`-th piece of a part of the test samples; returns how many it has, 0 behind the last one.
+    pub(super) fn load_test_batch(&mut self, part: EvaluationPart, n: usize) -> Result<u64, WorkerError> {
         self.loaded = None;
-        let rows = self.test_rows.chunks(EVALUATION_BATCH).nth(part).unwrap_or_default();
+        let rows = &self.test_rows[share(self.test_rows.len(), part)];
+        let rows = rows.chunks(self.evaluation_batch).nth(n).unwrap_or_default();
         self.set.gather(rows, &mut self.batch)?;
         Ok(rows.len() as u64)
-    }
-
-    /// Pieces that the test samples come in.
-    pub(super) fn test_batches(&self) -> usize {
-        self.test_rows.len().div_ceil(EVALUATION_BATCH)
     }
 
     /// What was gathered last, under the names that the model gives it.
@@ -97,5 +106,20 @@ impl DataLoader {
     ) -> impl Iterator<Item = (&'a str, TensorView<'a>)> {
         let inputs = model.inputs.iter().map(|input| input.name.as_str()).zip(self.batch.inputs());
         inputs.chain(model.label.as_deref().zip(self.batch.label()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_hold_every_test_sample_once_and_differ_by_one_at_most() {
+        for (samples, of) in [(0, 1), (10, 1), (10, 3), (2, 5), (10_000, 7)] {
+            let parts: Vec<_> = (0..of).map(|index| share(samples, EvaluationPart { index, of })).collect();
+            assert_eq!(parts.iter().cloned().flatten().collect::<Vec<_>>(), (0..samples).collect::<Vec<_>>());
+            let sizes = parts.iter().map(ExactSizeIterator::len);
+            assert!(sizes.clone().max().unwrap() - sizes.min().unwrap() <= 1, "{samples} in {of}");
+        }
     }
 }

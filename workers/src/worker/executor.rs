@@ -5,7 +5,7 @@ use std::{
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
-        mpsc,
+        mpsc::{self, RecvTimeoutError},
     },
     time::{Duration, Instant},
 };
@@ -30,6 +30,8 @@ use super::{
     task_timer::TaskTimer,
 };
 
+/// How often an idle worker asks whether the job that it has open goes on.
+const IDLE: Duration = Duration::from_secs(10);
 /// How often a question to the engine looks whether its answer is still wanted.
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -146,7 +148,7 @@ pub(super) fn execute(
 ) -> End {
     let mut open: HashMap<(JobId, Generation), JobRun> = HashMap::new();
     let mut next = None;
-    while let Some(assignment) = next.take().or_else(|| tasks.recv().ok()) {
+    while let Some(assignment) = next.take().or_else(|| next_task(tasks, &mut open, &setup)) {
         let key = assignment.key.clone();
         let (revoked, queued) = shared.begin(&key);
         if revoked {
@@ -194,6 +196,28 @@ pub(super) fn execute(
         }
     }
     End::Stopped
+}
+
+/// Waits for a task; `None` if the control side hung up. Meanwhile a job is closed that is over: its samples, its sessions and what
+/// they hold of a device are for others then.
+fn next_task(
+    tasks: &mpsc::Receiver<Assignment>,
+    open: &mut HashMap<(JobId, Generation), JobRun>,
+    setup: &impl Fn(&JobId) -> Result<JobSetup, WorkerError>,
+) -> Option<Assignment> {
+    while !open.is_empty() {
+        match tasks.recv_timeout(IDLE) {
+            Ok(assignment) => return Some(assignment),
+            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Timeout) => open.retain(|(job, _), _| !is_over(setup(job))),
+        }
+    }
+    tasks.recv().ok()
+}
+
+/// Whether the engine knows no such job, or none that goes on.
+fn is_over(setup: Result<JobSetup, WorkerError>) -> bool {
+    matches!(setup, Err(WorkerError::Engine(EngineFault::UnknownJob { .. })))
 }
 
 /// What is reported of a task: nothing if its job is over. An error ends the executor.
@@ -267,6 +291,7 @@ fn run_one(
             let JobSetup { train, shards, .. } = shared.timer.waiting(|| setup(&key.job))?;
             shared.shards.set(shards);
             let job = JobRun::open(context, key, train, shared.shards.clone(), cancel_token, &shared.timer)?;
+            shared.timer.progressed();
             open.entry(run_key).or_insert(job)
         }
     };
@@ -279,7 +304,7 @@ fn run_one(
             pulled.and_then(|pulled| job.iterate(&it, pulled, next_pull)).inspect_err(|_| job.abandon_round())
         }
         Work::Prepare { range } => job.rehearse(&key.task, range),
-        Work::Evaluate { version } => job.evaluate(version),
+        Work::Evaluate { version, part } => job.evaluate(version, part),
     }
 }
 

@@ -13,7 +13,7 @@ use syncline_ps::{
 use syncline_rpc::Token;
 use syncline_runtime::{ExecOptions, Executable, Runtime};
 use syncline_scheduler::{
-    core::{GradientUse, Iterated, Outcome, TaskKey},
+    core::{EvaluationPart, GradientUse, Iterated, Outcome, TaskKey},
     graph::TaskId,
     ids::Incarnation,
     samples::SampleRange,
@@ -50,6 +50,8 @@ pub(super) struct WorkerContext {
     pub split_batch: bool,
     pub throttle: Throttle,
     pub transport: TransportChoice,
+    /// Samples that fit here at once, if somebody said so.
+    pub max_batch: Option<u32>,
 }
 
 /// One job in one generation on this worker.
@@ -66,6 +68,8 @@ pub(super) struct JobRun {
     /// Of a float16 graph.
     scale: Option<LossScale>,
     local: LocalSteps,
+    /// Kept from one evaluation to the next while it trains.
+    evaluation: Option<Executable>,
     load: LoadProbe,
     timer: TaskTimer,
 }
@@ -126,7 +130,7 @@ impl JobRun {
         if let Some(area) = shards.gradient_area() {
             replicas.write_into(area, &params)?;
         }
-        let data = DataLoader::open(&train)?;
+        let data = DataLoader::open(&train, context.max_batch)?;
         let transport = addresses.transport_words().unwrap_or_default();
         let (pushes, pulls) = (train.compression, train.pull_compression);
         info!(job = %key.job, elements, transport, %pushes, %pulls, "job opened on this worker");
@@ -143,6 +147,7 @@ impl JobRun {
             rows,
             scale,
             local,
+            evaluation: None,
             load,
             timer,
         })
@@ -215,7 +220,9 @@ impl JobRun {
         let samples = selected_samples(self.data.as_ref(), self.rows.as_ref(), &self.train);
         let rest =
             self.params.inputs_lent(&self.shards).chain(self.scale.iter().map(LossScale::input)).collect();
+        let began = Instant::now();
         self.replicas.run(&samples, &rest)?;
+        self.timer.took(began.elapsed());
         Ok(Outcome::Prepared)
     }
 
@@ -287,37 +294,56 @@ impl JobRun {
         Ok(Outcome::Iterated(report))
     }
 
-    /// Loss and metrics of a pinned version over the test samples. A round that is open goes on behind it.
-    pub(super) fn evaluate(&mut self, version: u64) -> Result<Outcome, WorkerError> {
+    /// Loss and metrics of a pinned version over a part of the test samples. A round that is open goes on behind it.
+    pub(super) fn evaluate(&mut self, version: u64, part: EvaluationPart) -> Result<Outcome, WorkerError> {
         let own = self.local.is_open().then(|| self.params.values.clone());
-        let evaluated = self.evaluate_pinned(version);
+        let evaluated = self.evaluate_pinned(version, part);
         if let Some(values) = own {
             self.params.values = values;
         }
         evaluated
     }
 
-    fn evaluate_pinned(&mut self, version: u64) -> Result<Outcome, WorkerError> {
+    fn evaluate_pinned(&mut self, version: u64, part: EvaluationPart) -> Result<Outcome, WorkerError> {
+        let mut session = match self.evaluation.take() {
+            Some(session) => session,
+            None => self.open_evaluation()?,
+        };
         // All rows of tables, once: the test samples choose among them as they like.
         let mut whole = self.rows.is_some().then(|| Parameters::new(&self.train.model.layout, None));
         let params = whole.as_mut().unwrap_or(&mut self.params);
         self.timer.waiting(|| self.shards.pull(ReadCondition::Pinned(version), &mut params.values))?;
         let params = &*params;
-        let blobs = BlobClient::new(self.context.token.clone()).under(self.shards.cancel_token());
-        let graph =
-            self.timer.waiting(|| blobs.get(&self.addresses.get(), &self.train.model.evaluation_graph))?;
-        let mut session = Executable::new(&self.context.runtime, &graph, &self.context.exec)?;
         let mut metrics = RunningMetrics::of(session.output_names());
-        for part in 0..self.data.as_ref().map_or(1, DataLoader::test_batches) {
-            let samples = self.data.as_mut().map_or(Ok(0), |loader| loader.load_test_batch(part))?;
+        for n in 0.. {
+            if self.shards.cancel_token().is_canceled() {
+                return Err(PsError::Canceled.into());
+            }
+            let samples = self.data.as_mut().map_or(Ok(0), |loader| loader.load_test_batch(part, n))?;
+            // A model without data is evaluated once.
+            if samples == 0 && (self.data.is_some() || n > 0 || part.index > 0) {
+                break;
+            }
             // The parameters stay where they are: only the samples are others.
-            let changed = |name: &str| part == 0 || !params.holds(name);
+            let changed = |name: &str| n == 0 || !params.holds(name);
             let mut inputs = samples_of(self.data.as_ref(), &self.train);
             inputs.extend(params.inputs());
             let outputs = session.run_changed(&inputs, changed)?;
             metrics.add(samples, |name| outputs.scalar(name))?;
+            self.timer.progressed();
         }
+        // The next one may come in a moment, or never.
+        self.evaluation = self.train.evaluate.map(|_| session);
         Ok(Outcome::Evaluated(metrics.finish()))
+    }
+
+    fn open_evaluation(&self) -> Result<Executable, WorkerError> {
+        let blobs = BlobClient::new(self.context.token.clone()).under(self.shards.cancel_token());
+        let graph = &self.train.model.evaluation_graph;
+        let graph = self.timer.waiting(|| blobs.get_within(&self.addresses, graph, SHARD_TIMEOUT))?;
+        let session = Executable::new(&self.context.runtime, &graph, &self.context.exec)?;
+        self.timer.progressed();
+        Ok(session)
     }
 }
 

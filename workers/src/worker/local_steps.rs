@@ -195,7 +195,7 @@ mod tests {
     use std::time::Instant;
 
     use syncline_scheduler::{
-        core::{Evaluation, Iterated, TaskKey},
+        core::{EvaluationSums, Iterated, TaskKey},
         graph::TaskId,
         ids::{Generation, Incarnation},
         spec::ElementRange,
@@ -321,7 +321,7 @@ mod tests {
         local.begin(2, &params, 0);
         local.step(&mut params, &[&[0.0; 2], &[0.0]], &STEP);
         assert!(local.settle(report(2)).is_empty());
-        let test = Outcome::Evaluated(Evaluation::default());
+        let test = Outcome::Evaluated(EvaluationSums::default());
         assert_eq!(local.settle(Finished { outcome: test, ..report(9) }).len(), 1, "stands for itself");
         local.step(&mut params, &[&[0.0; 2], &[0.0]], &STEP);
         local.close(&params);

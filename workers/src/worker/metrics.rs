@@ -1,10 +1,10 @@
-//! Loss and metrics over test samples that are computed part by part.
+//! Loss and metrics over test samples that are computed batch by batch.
 
 use syncline_autodiff::{CORRECT, CORRECT_TOP, LOSS, LOSS_WEIGHT, PERPLEXITY, PREDICTIONS};
 use syncline_runtime::BackendError;
-use syncline_scheduler::core::Evaluation;
+use syncline_scheduler::core::EvaluationSums;
 
-/// Sums over the parts so far.
+/// What the outputs of an evaluation graph sum up to, batch by batch.
 #[derive(Debug, Default)]
 pub(super) struct RunningMetrics {
     /// Outputs of the evaluation graph, as far as it has them.
@@ -12,18 +12,7 @@ pub(super) struct RunningMetrics {
     correct_top: Option<String>,
     perplexity: Option<String>,
     predictions: Option<String>,
-    sums: Sums,
-}
-
-#[derive(Debug, Default)]
-struct Sums {
-    samples: u64,
-    loss: f64,
-    weight: f64,
-    correct: f64,
-    correct_top: f64,
-    log_perplexity: f64,
-    predictions: f64,
+    sums: EvaluationSums,
 }
 
 impl RunningMetrics {
@@ -37,7 +26,7 @@ impl RunningMetrics {
             correct_top: outputs.iter().find(top).cloned(),
             perplexity: named(PERPLEXITY),
             predictions: named(PREDICTIONS),
-            sums: Sums::default(),
+            sums: EvaluationSums::default(),
         }
     }
 
@@ -49,33 +38,22 @@ impl RunningMetrics {
     ) -> Result<(), BackendError> {
         let read = |name: &Option<String>| name.as_deref().map(&scalar).transpose().map(|x| x.map(f64::from));
         let weight = f64::from(scalar(LOSS_WEIGHT)?);
-        self.sums.samples += samples;
-        self.sums.loss += f64::from(scalar(LOSS)?) * weight;
-        self.sums.weight += weight;
-        self.sums.correct += read(&self.correct)?.unwrap_or(0.0);
-        self.sums.correct_top += read(&self.correct_top)?.unwrap_or(0.0);
-        self.sums.log_perplexity +=
-            read(&self.perplexity)?.map_or(0.0, |perplexity| perplexity.ln() * weight);
-        // One a sample, unless the graph says otherwise: labels may be ignored.
-        self.sums.predictions += read(&self.predictions)?.unwrap_or(samples as f64);
+        self.sums = self.sums.plus(&EvaluationSums {
+            samples,
+            loss: f64::from(scalar(LOSS)?) * weight,
+            weight,
+            // One a sample, unless the graph says otherwise: labels may be ignored.
+            predictions: read(&self.predictions)?.unwrap_or(samples as f64),
+            correct: read(&self.correct)?,
+            correct_top: read(&self.correct_top)?,
+            log_perplexity: read(&self.perplexity)?.map(|perplexity| perplexity.ln() * weight),
+        });
         Ok(())
     }
 
-    /// The means. Nothing is known of what no part had any weight in.
-    pub(super) fn finish(self) -> Evaluation {
-        let Sums { samples, loss, weight, correct, correct_top, log_perplexity, predictions } = self.sums;
-        let share = |name: &Option<String>, sum: f64| {
-            // A model that gives no numbers is right nowhere, though the first class is the largest of NaN and NaN.
-            name.as_ref().filter(|_| predictions > 0.0 && !loss.is_nan()).map(|_| sum / predictions)
-        };
-        let mean = |sum: f64| sum / weight.max(f64::MIN_POSITIVE);
-        Evaluation {
-            loss: mean(loss),
-            accuracy: share(&self.correct, correct),
-            top_k_accuracy: share(&self.correct_top, correct_top),
-            perplexity: self.perplexity.filter(|_| weight > 0.0).map(|_| mean(log_perplexity).exp()),
-            samples,
-        }
+    /// The sums over all parts.
+    pub(super) fn finish(self) -> EvaluationSums {
+        self.sums
     }
 }
 
@@ -109,7 +87,7 @@ mod tests {
         for part in parts {
             metrics.add(2, from(part)).unwrap();
         }
-        let got = metrics.finish();
+        let got = metrics.finish().mean();
         assert_eq!((got.samples, got.loss), (4, 2.0));
         assert_eq!((got.accuracy, got.top_k_accuracy), (Some(3.0 / 8.0), Some(7.0 / 8.0)));
         assert!((got.perplexity.unwrap() - 2.0).abs() < 1e-12, "16^(1/4)");
@@ -119,27 +97,20 @@ mod tests {
     fn a_sample_is_a_prediction_unless_the_graph_counts_them() {
         let mut metrics = RunningMetrics::of(&names(&["loss", "loss_weight", "correct"]));
         metrics.add(8, from(&[("loss", 1.0), ("loss_weight", 8.0), ("correct", 2.0)])).unwrap();
-        assert_eq!(metrics.finish().accuracy, Some(0.25));
-    }
-
-    #[test]
-    fn a_model_that_gives_no_numbers_is_right_nowhere() {
-        let mut metrics = RunningMetrics::of(&names(&["loss", "loss_weight", "correct", "correct_top5"]));
-        let nan = [("loss", f32::NAN), ("loss_weight", 8.0), ("correct", 4.0), ("correct_top5", 8.0)];
-        metrics.add(8, from(&nan)).unwrap();
-        let got = metrics.finish();
-        assert_eq!((got.loss.is_nan(), got.accuracy, got.top_k_accuracy), (true, None, None));
+        assert_eq!(metrics.finish().mean().accuracy, Some(0.25));
     }
 
     #[test]
     fn what_the_graph_does_not_compute_is_not_known() {
         let mut metrics = RunningMetrics::of(&names(&["loss", "loss_weight", "y"]));
         metrics.add(8, from(&[("loss", 1.5), ("loss_weight", 8.0)])).unwrap();
-        let want = Evaluation { loss: 1.5, samples: 8, ..Evaluation::default() };
+        let want = EvaluationSums {
+            samples: 8,
+            loss: 12.0,
+            weight: 8.0,
+            predictions: 8.0,
+            ..EvaluationSums::default()
+        };
         assert_eq!(metrics.finish(), want);
-        let mut ignored = RunningMetrics::of(&names(&["correct", "predictions"]));
-        let nothing = [("loss", 0.0), ("loss_weight", 0.0), ("correct", 0.0), ("predictions", 0.0)];
-        ignored.add(8, from(&nothing)).unwrap();
-        assert_eq!(ignored.finish(), Evaluation { samples: 8, ..Evaluation::default() });
     }
 }

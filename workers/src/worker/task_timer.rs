@@ -38,6 +38,21 @@ impl TaskTimer {
         times.began = None;
     }
 
+    /// A piece of the present task is done: whoever hangs in the next one is as late as in a task of its own.
+    pub(super) fn progressed(&self) {
+        let mut times = lock(&self.0);
+        if times.began.is_some() {
+            times.longest = times.longest.max(times.running().unwrap_or_default());
+            (times.began, times.waited) = (Some(Instant::now()), Duration::ZERO);
+        }
+    }
+
+    /// What nobody waited for took so long: a task that takes as long is none that hangs.
+    pub(super) fn took(&self, time: Duration) {
+        let mut times = lock(&self.0);
+        times.longest = times.longest.max(time);
+    }
+
     /// Does what may have to wait at a shard.
     pub(super) fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
         lock(&self.0).waiting = Some(Instant::now());
@@ -67,6 +82,26 @@ impl Times {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_task_in_pieces_is_as_long_as_its_longest_piece() {
+        const PIECE: Duration = Duration::from_millis(20);
+        let timer = TaskTimer::default();
+        timer.progressed();
+        assert_eq!(timer.running_and_longest_ms(), (0, 0), "no task is under way");
+        timer.begin();
+        let began = Instant::now();
+        for _ in 0..3 {
+            std::thread::sleep(PIECE);
+            timer.progressed();
+        }
+        let all = began.elapsed();
+        timer.end();
+        let longest = lock(&timer.0).longest;
+        assert!(longest >= PIECE && longest <= all - 2 * PIECE, "{longest:?} of {all:?}");
+        timer.took(Duration::from_secs(7));
+        assert_eq!(timer.running_and_longest_ms(), (0, 7_000));
+    }
 
     #[test]
     fn waiting_at_a_shard_is_not_being_busy() {

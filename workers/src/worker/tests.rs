@@ -227,6 +227,7 @@ impl Rig {
             split_batch: self.threads > 1,
             throttle: Throttle::default(),
             transport: TransportChoice::Auto,
+            max_batch: None,
         }
     }
 

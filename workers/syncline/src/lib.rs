@@ -58,8 +58,8 @@ pub use syncline_scheduler::{
     ids::{Incarnation, InvalidName, JobId, Name, NodeName, Superstep},
     spec::{
         AxisOrder, BalanceOptions, BalanceRule, CheckpointSpec, Compression, DataSpec, Decay, DsspReading,
-        ElasticOptions, InvalidPolicy, JobSpec, LearningRate, OnNan, Optimizer, PolicyRule, PolicySpec,
-        Source, Split,
+        ElasticOptions, EvaluateSpec, InvalidPolicy, JobSpec, LearningRate, OnNan, Optimizer, PolicyRule,
+        PolicySpec, Source, Split,
     },
     tasks::{PreparedTraining, TaskIndex, TaskQuery, TaskState, TaskView, TrainedWeights, TrainingChanges},
 };

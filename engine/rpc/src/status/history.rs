@@ -71,6 +71,10 @@ pub enum EventKind {
     CheckpointKept,
     /// A shard could not do its part of a checkpoint; the training goes on.
     CheckpointFailed,
+    /// The model was evaluated on the test samples while it trains.
+    Evaluated,
+    /// An evaluation while it trains failed, and is left out; the training goes on.
+    EvaluationFailed,
     /// The job went back to a checkpoint.
     RolledBack,
     /// The standby of a shard serves it.
@@ -163,7 +167,7 @@ pub struct JobEvent {
     /// Number of a checkpoint.
     #[serde(default)]
     pub checkpoint: Option<u64>,
-    /// Samples in it, or those that were undone by going back to it.
+    /// Samples in it, or those that were undone by going back to it; those that a model had seen that was evaluated.
     #[serde(default)]
     pub samples: Option<u64>,
     /// Iterations that were undone by that.
@@ -175,6 +179,21 @@ pub struct JobEvent {
     /// How long each worker stood still for it, on average.
     #[serde(default)]
     pub rest_ms: Option<u64>,
+    /// Mean over the test samples of an evaluation.
+    #[serde(default)]
+    pub test_loss: Option<f64>,
+    /// Test samples on which it was measured.
+    #[serde(default)]
+    pub test_samples: Option<u64>,
+    /// Share of the predictions that are right, 0 to 1; `None` where the loss computes none.
+    #[serde(default)]
+    pub test_accuracy: Option<f64>,
+    /// Share of the labels that are among the k best scores, 0 to 1.
+    #[serde(default)]
+    pub test_top_k_accuracy: Option<f64>,
+    /// exp of the mean negative log-likelihood.
+    #[serde(default)]
+    pub test_perplexity: Option<f64>,
     /// The shard that another process serves now.
     #[serde(default)]
     pub shard: Option<String>,
@@ -207,7 +226,9 @@ mod tests {
             [&fields[..], &["again_in_ms", "until_ms", "path", "task", "attempt", "training", "tasks"]]
                 .concat();
         let of_checkpoints = ["checkpoint", "samples", "iterations", "bytes", "rest_ms", "shard", "address"];
-        let fields = [&fields[..], &of_checkpoints].concat();
+        let of_evaluations =
+            ["test_loss", "test_samples", "test_accuracy", "test_top_k_accuracy", "test_perplexity"];
+        let fields = [&fields[..], &of_checkpoints, &of_evaluations].concat();
         let is_event =
             |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '_') && !fields.contains(word);
         let events: Vec<&str> = paragraph.split('`').skip(1).step_by(2).filter(is_event).collect();

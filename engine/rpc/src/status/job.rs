@@ -200,7 +200,7 @@ pub struct JobStatus {
     /// When it was over, however it ended.
     #[serde(default)]
     pub ended_ms: Option<u64>,
-    /// What an `evaluate` node measured.
+    /// What the newest evaluation measured: of a node `evaluate`, or while it trains.
     #[serde(default)]
     pub test_loss: Option<f64>,
     /// Samples on which it was measured.

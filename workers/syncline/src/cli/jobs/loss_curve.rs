@@ -1,6 +1,6 @@
 //! A loss curve as SVG, readable in any browser.
 
-use syncline_scheduler::sim::svg::{BLUE, FAINT, INK, background, line, opening, text};
+use syncline_scheduler::sim::svg::{BLUE, FAINT, INK, ORANGE, background, line, opening, text};
 
 const WIDTH: f64 = 800.0;
 const HEIGHT: f64 = 420.0;
@@ -11,10 +11,11 @@ const BOTTOM: f64 = 56.0;
 /// Lines across the picture, those at the edges included.
 const LINES: u32 = 5;
 
-/// Draws the loss over the samples. Points without a finite loss leave a gap.
-pub(super) fn draw(caption: &str, points: &[(u64, f64)]) -> String {
-    let finite = || points.iter().filter(|(_, loss)| loss.is_finite());
-    let most_samples = points.iter().map(|(samples, _)| *samples).max().unwrap_or(1).max(1) as f64;
+/// Draws the loss over the samples, and dots with a line for the loss on test samples. Points without a finite loss leave a gap.
+pub(super) fn draw(caption: &str, points: &[(u64, f64)], tests: &[(u64, f64)]) -> String {
+    let all = || points.iter().chain(tests);
+    let finite = || all().filter(|(_, loss)| loss.is_finite());
+    let most_samples = all().map(|(samples, _)| *samples).max().unwrap_or(1).max(1) as f64;
     let (low, high) = finite()
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), (_, loss)| (low.min(*loss), high.max(*loss)));
     // Nothing to show, or a flat line, has a height all the same.
@@ -44,11 +45,22 @@ pub(super) fn draw(caption: &str, points: &[(u64, f64)]) -> String {
         line(&mut svg, &text(along, below, 12.0, FAINT, "middle", false, &count));
     }
     line(&mut svg, &text((WIDTH + LEFT) / 2.0, HEIGHT - 12.0, 13.0, FAINT, "middle", false, "samples"));
-    for run in points.split(|(_, loss)| !loss.is_finite()).filter(|run| !run.is_empty()) {
-        let places = run.iter().map(|(samples, loss)| format!("{:.1},{:.1}", x(*samples as f64), y(*loss)));
-        let places = places.collect::<Vec<_>>().join(" ");
-        let curve = format!(r#"<polyline points="{places}" fill="none" stroke="{BLUE}" stroke-width="2"/>"#);
-        line(&mut svg, &curve);
+    for (points, color) in [(points, BLUE), (tests, ORANGE)] {
+        for run in points.split(|(_, loss)| !loss.is_finite()).filter(|run| !run.is_empty()) {
+            let places =
+                run.iter().map(|(samples, loss)| format!("{:.1},{:.1}", x(*samples as f64), y(*loss)));
+            let places = places.collect::<Vec<_>>().join(" ");
+            let curve =
+                format!(r#"<polyline points="{places}" fill="none" stroke="{color}" stroke-width="2"/>"#);
+            line(&mut svg, &curve);
+        }
+    }
+    for (samples, loss) in tests.iter().filter(|(_, loss)| loss.is_finite()) {
+        let (across, along) = (x(*samples as f64), y(*loss));
+        line(&mut svg, &format!(r#"<circle cx="{across:.1}" cy="{along:.1}" r="4" fill="{ORANGE}"/>"#));
+    }
+    if !tests.is_empty() {
+        line(&mut svg, &text(WIDTH - RIGHT, 30.0, 13.0, ORANGE, "end", false, "on test samples"));
     }
     svg + "</svg>\n"
 }
@@ -59,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_curve_goes_from_the_first_point_to_the_last_and_has_a_gap_where_the_loss_was_none() {
-        let svg = draw("digits", &[(100, 3.0), (200, 2.0), (300, f64::NAN), (400, 1.0)]);
+        let svg = draw("digits", &[(100, 3.0), (200, 2.0), (300, f64::NAN), (400, 1.0)], &[]);
         let lines: Vec<&str> = svg.lines().filter(|line| line.starts_with("<polyline")).collect();
         assert_eq!(lines.len(), 2, "{svg}");
         // 100 of 400 samples, and the highest loss.
@@ -69,9 +81,19 @@ mod tests {
     }
 
     #[test]
+    fn evaluations_are_dots_on_a_line_of_their_own_within_the_picture() {
+        let svg = draw("digits", &[(100, 3.0), (400, 1.0)], &[(200, 5.0), (400, f64::INFINITY), (300, 2.0)]);
+        let dots: Vec<&str> = svg.lines().filter(|line| line.starts_with("<circle")).collect();
+        assert_eq!(dots.len(), 2, "{svg}");
+        assert!(dots[0].contains(r#"cx="428.0" cy="50.0""#), "the highest of all: {}", dots[0]);
+        assert!(svg.contains(">on test samples</text>"));
+        assert!(!draw("digits", &[(100, 3.0)], &[]).contains("test samples"));
+    }
+
+    #[test]
     fn no_points_and_a_flat_line_are_pictures_too() {
         for points in [&[][..], &[(10, 0.5), (20, 0.5)], &[(10, f64::NAN)]] {
-            let svg = draw("x", points);
+            let svg = draw("x", points, &[]);
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         }
     }

@@ -18,7 +18,7 @@ const ROWS: usize = 20;
 pub struct MetricsArgs {
     /// Id of the job, which may be running or over
     job: JobId,
-    /// Draw the loss over the samples into this file, as SVG
+    /// Draw the loss over the samples into this file, as SVG, with evaluations while it trains
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     #[command(flatten)]
@@ -31,16 +31,20 @@ pub struct MetricsArgs {
 pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
-    let points = block_on(async {
+    let (points, events) = block_on(async {
         let (client, _) = Client::connect(&cluster).await?;
         // A job that is not there has no curve, either.
         client.status(&args.job).await?;
-        Ok(client.metrics(&args.job, None).await?)
+        let points = client.metrics(&args.job, None).await?;
+        let events = if args.plot.is_some() { client.events(&args.job, None).await? } else { Vec::new() };
+        Ok((points, events))
     })?;
     if let Some(path) = &args.plot {
         let curve: Vec<(u64, f64)> =
             points.iter().map(|point| (point.value.samples, point.value.loss)).collect();
-        fs::write(path, loss_curve::draw(args.job.as_str(), &curve))
+        let tests: Vec<(u64, f64)> =
+            events.iter().filter_map(|event| event.value.samples.zip(event.value.test_loss)).collect();
+        fs::write(path, loss_curve::draw(args.job.as_str(), &curve, &tests))
             .map_err(|source| CliError::Path { path: path.clone(), source })?;
         say(&format!("drew {}", path.display()));
     }

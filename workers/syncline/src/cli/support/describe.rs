@@ -130,7 +130,13 @@ fn training_progress(job: &JobStatus, now_ms: u64) -> Vec<String> {
     let loss = loss(job).map(|loss| format!("loss {loss}"));
     let barrier = job.next_barrier.as_ref().filter(|_| !job.is_over());
     let barrier = barrier.map(|next| format!("next barrier {next}"));
-    [extent(job), format!("{speed:.1} samples/s")].into_iter().chain(loss).chain(barrier).collect()
+    let test = test(job).map(|test| format!("test {test}"));
+    [extent(job), format!("{speed:.1} samples/s")]
+        .into_iter()
+        .chain(loss)
+        .chain(test)
+        .chain(barrier)
+        .collect()
 }
 
 /// The job in a few lines, and a table of its workers; how old what is told of it is, as of a moment.
@@ -211,18 +217,23 @@ fn checkpoint(job: &JobStatus, now_ms: u64) -> Option<String> {
     Some(format!("{number}, {} old, {samples} samples, {bytes} bytes", time_since(at_ms, job, now_ms)))
 }
 
-/// What a job has reached; what it does not have yet is left out.
-fn result_lines(job: &JobStatus) -> Vec<Line> {
+/// What the newest evaluation measured.
+fn test(job: &JobStatus) -> Option<String> {
     let share = |name: &str, share: Option<f64>| {
         share.map_or(String::new(), |share| format!(", {name} {:.2} %", share * 100.0))
     };
     let accuracy = share("accuracy", job.test_accuracy) + &share("top-k accuracy", job.test_top_k_accuracy);
     let perplexity = job.test_perplexity.map_or(String::new(), |value| format!(", perplexity {value:.2}"));
+    job.test_loss.map(|loss| format!("loss {}{accuracy}{perplexity}", loss_text(loss)))
+}
+
+/// What a job has reached; what it does not have yet is left out.
+fn result_lines(job: &JobStatus) -> Vec<Line> {
     let running = !job.is_over();
     let lines = [
         ("next barrier", job.next_barrier.clone().filter(|_| running)),
         ("loss", loss(job)),
-        ("test", job.test_loss.map(|loss| format!("loss {}{accuracy}{perplexity}", loss_text(loss)))),
+        ("test", test(job)),
         ("snapshot", job.snapshot.clone()),
         ("reason", job.reason.clone()),
         ("excluded", job.excluded.clone().filter(|_| running)),

@@ -1,0 +1,225 @@
+//! Evaluations while a training runs: it comes to rest as for a checkpoint, the workers that take part share the test samples, and
+//! train on when the last of them is done.
+//!
+//! An evaluation is of exactly what is counted, and costs as much time as its slowest part. One that fails is told, and left out:
+//! the training does not depend on it.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    effects::Effect,
+    evaluation::{EvaluationPart, EvaluationSums},
+    inputs::TaskFault,
+    job::Job,
+    records::{Task, TaskBody},
+    worker_protocol::TaskKey,
+};
+use crate::{
+    graph::{Holder, TaskEvent, TaskId, TrainingTaskState},
+    spec::NodeKind,
+};
+
+/// An evaluation that is due.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum EvaluationPhase {
+    /// Nothing more is granted until everything that is has ended.
+    Resting,
+    /// Workers compute it. `open`: parts that are not done.
+    Computing { open: u32, sums: EvaluationSums },
+}
+
+/// The evaluations of one job.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Evaluations {
+    /// Number of the next one: none comes twice, whatever is rolled back.
+    next: u64,
+    /// When the last one was begun, and what was counted then; before the first, when training began.
+    last_us: Option<u64>,
+    last_epochs: u32,
+    last_samples: u64,
+    phase: Option<EvaluationPhase>,
+}
+
+impl Evaluations {
+    /// Whether nothing may be granted because of one.
+    pub(super) fn rests(&self) -> bool {
+        self.phase.is_some()
+    }
+
+    /// Gives up the one under way, and counts the time to the next one from here.
+    pub(super) fn put_off(&mut self, now_us: u64, epochs_complete: u32, samples: u64) {
+        self.phase = None;
+        (self.last_us, self.last_epochs, self.last_samples) = (Some(now_us), epochs_complete, samples);
+    }
+}
+
+impl Job {
+    /// Lets the job come to rest if an evaluation is due.
+    pub(super) fn rest_for_evaluation(&mut self, now_us: u64) {
+        if self.state.evaluations.rests() || !self.evaluation_is_due(now_us) {
+            return;
+        }
+        let (epochs, samples) = (self.state.epochs_complete, self.counted());
+        let evaluations = &mut self.state.evaluations;
+        // What was evaluated already would only be evaluated again.
+        let is_new = samples > evaluations.last_samples;
+        evaluations.put_off(now_us, epochs, samples);
+        evaluations.phase = is_new.then_some(EvaluationPhase::Resting);
+        self.changes.job_state = true;
+    }
+
+    fn evaluation_is_due(&self, now_us: u64) -> bool {
+        let Some(spec) = self.train().evaluate else { return false };
+        let evaluations = &self.state.evaluations;
+        if self.state.cursor.is_exhausted() {
+            // The last one shows what has come of it all.
+            return !self.is_evaluated_by_node() && self.counted() > evaluations.last_samples;
+        }
+        let last_us = evaluations.last_us.or(self.state.started_us).unwrap_or(now_us);
+        let epochs = self.state.epochs_complete.saturating_sub(evaluations.last_epochs);
+        spec.is_due(now_us.saturating_sub(last_us), epochs)
+    }
+
+    /// Epochs of which samples may be handed out: those in front of the next evaluation.
+    pub(super) fn open_epochs(&self) -> u32 {
+        let every = self.train().evaluate.and_then(|spec| spec.every_epochs);
+        every.map_or(u32::MAX, |every| self.state.evaluations.last_epochs.saturating_add(every.get()))
+    }
+
+    /// Whether a node evaluates what the training gives.
+    fn is_evaluated_by_node(&self) -> bool {
+        self.spec.nodes.iter().any(|node| matches!(node.kind, NodeKind::Evaluate))
+    }
+
+    /// Ends what is open while the job comes to rest, and gives the workers their parts once it has.
+    pub(super) fn evaluate_at_rest(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+        match self.state.evaluations.phase {
+            None => return,
+            Some(EvaluationPhase::Resting) => self.begin_evaluation(now_us, effects),
+            Some(EvaluationPhase::Computing { .. }) => {}
+        }
+        if !self.state.paused {
+            self.give_out_parts(now_us, effects);
+        }
+    }
+
+    fn begin_evaluation(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+        if self.state.cursor.is_exhausted() && self.is_evaluated_by_node() {
+            self.state.evaluations.phase = None;
+            self.changes.job_state = true;
+            return;
+        }
+        self.end_open_superstep(now_us, effects);
+        let workers = u32::try_from(self.active().count()).unwrap_or(u32::MAX);
+        if workers == 0 || self.state.paused || !self.is_at_rest() {
+            return;
+        }
+        let samples = self.counted();
+        let evaluations = &mut self.state.evaluations;
+        let number = evaluations.next;
+        evaluations.next += 1;
+        evaluations.last_samples = samples;
+        evaluations.phase =
+            Some(EvaluationPhase::Computing { open: workers, sums: EvaluationSums::default() });
+        for index in 0..workers {
+            let body = TaskBody::EvaluatePart { part: EvaluationPart { index, of: workers } };
+            let id = TaskId::Evaluation { number, part: index };
+            self.tasks.insert(id.clone(), Task::new(body, 0, now_us));
+            self.changes.tasks.insert(id);
+        }
+        self.changes.job_state = true;
+    }
+
+    /// Gives parts that nobody has, or whose worker left, to whom has the least in hand.
+    fn give_out_parts(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+        for id in self.parts(|state| *state == TrainingTaskState::Ready) {
+            let Some(worker) = self.least_loaded_worker() else { return };
+            self.apply(&id, &TaskEvent::Leased { holder: Holder::Worker(worker) }, now_us);
+            let assignment = self.assignment(&id);
+            effects.extend(assignment.map(|assignment| Effect::Assign { worker, assignment }));
+        }
+    }
+
+    /// Parts of evaluations that are in such a state.
+    fn parts(&self, is_meant: impl Fn(&TrainingTaskState) -> bool) -> Vec<TaskId> {
+        let all = TaskId::Evaluation { number: 0, part: 0 }..=TaskId::Evaluation {
+            number: u64::MAX,
+            part: u32::MAX,
+        };
+        self.tasks.range(all).filter(|(_, task)| is_meant(&task.state)).map(|(id, _)| id.clone()).collect()
+    }
+
+    /// How many parts the evaluation under way counts that are not among the tasks; `None`: all are there.
+    pub(super) fn open_parts_missing(&self) -> Option<u32> {
+        let Some(EvaluationPhase::Computing { open, .. }) = self.state.evaluations.phase else { return None };
+        let there = u32::try_from(self.parts(|state| !state.is_final()).len()).unwrap_or(u32::MAX);
+        Some(open.saturating_sub(there)).filter(|missing| *missing > 0)
+    }
+
+    /// A part is done. With the last one the evaluation is, and training goes on.
+    pub(super) fn part_evaluated(&mut self, part: &EvaluationSums, now_us: u64) {
+        let Some(EvaluationPhase::Computing { open, sums, .. }) = &mut self.state.evaluations.phase else {
+            return;
+        };
+        (*open, *sums) = (open.saturating_sub(1), sums.plus(part));
+        self.changes.job_state = true;
+        if *open > 0 {
+            return;
+        }
+        let evaluation = sums.mean();
+        let samples = self.state.evaluations.last_samples;
+        let mut fields = vec![("samples", samples.to_string())];
+        fields.extend(evaluation.fields());
+        self.state.evaluation = Some(evaluation);
+        self.event("evaluated", now_us, fields);
+        self.end_evaluation();
+    }
+
+    /// A part cannot be computed: the evaluation is left out.
+    pub(super) fn evaluation_failed(
+        &mut self,
+        key: &TaskKey,
+        fault: TaskFault,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let TaskFault { code, reason } = fault;
+        let failed = TaskEvent::Failed { attempt: key.attempt, code: code.clone(), reason: reason.clone() };
+        self.apply(&key.task, &failed, now_us);
+        for id in self.parts(|state| !state.is_final()) {
+            if let Some(TrainingTaskState::Leased { holder: Holder::Worker(worker), attempt }) =
+                self.task_state(&id)
+            {
+                effects.push(Effect::Revoke { worker: *worker, key: self.key(id.clone(), *attempt) });
+            }
+            self.apply(&id, &TaskEvent::Canceled, now_us);
+        }
+        let fields = vec![("task", key.task.to_string()), ("code", code), ("reason", reason)];
+        self.event("evaluation_failed", now_us, fields);
+        self.end_evaluation();
+    }
+
+    fn end_evaluation(&mut self) {
+        self.state.evaluations.phase = None;
+        self.grant_queue.everybody = true;
+        self.changes.job_state = true;
+    }
+
+    /// What it waits for because of an evaluation, in words.
+    pub(super) fn describe_evaluation(&self, now_us: u64) -> Option<String> {
+        let words = match self.state.evaluations.phase.as_ref()? {
+            EvaluationPhase::Resting => {
+                let late = self.describe_standstill(now_us).map(|late| format!("; it waits for {late}"));
+                format!("an evaluation: all come to rest{}", late.unwrap_or_default())
+            }
+            EvaluationPhase::Computing { open: 1, .. } => {
+                "an evaluation: a worker still computes its part of the test samples".into()
+            }
+            EvaluationPhase::Computing { open, .. } => {
+                format!("an evaluation: {open} workers still compute their parts of the test samples")
+            }
+        };
+        Some(words)
+    }
+}

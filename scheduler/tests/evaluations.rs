@@ -1,0 +1,237 @@
+//! When a training is evaluated while it runs, who computes it, and what it costs the others.
+
+use std::num::NonZeroU32;
+
+use syncline_scheduler::{
+    core::{Blame, Core, Effect, EvaluationPart, Input, Job, Outcome, StoredJob, Work},
+    graph::TaskId,
+    ids::Incarnation,
+    sim::{training, training_job},
+    spec::{EvaluateSpec, JobSpec, Node, NodeKind, TrainSpec},
+};
+
+use crate::{
+    cluster::stored::apply,
+    world::{World, done, id},
+};
+
+const POLICIES: [&str; 8] = [
+    "asp",
+    "bsp",
+    "ssp:1",
+    "dssp:1:4",
+    "elastic-bsp:4",
+    "lb-bsp",
+    "local-sgd:3",
+    "elastic-bsp:4+update=barrier",
+];
+
+/// Epochs of 12 samples in batches of one, an evaluation after each.
+fn spec(policy: &str, epochs: u32) -> JobSpec {
+    let evaluate = Some(EvaluateSpec::every_epochs(NonZeroU32::MIN));
+    let train = TrainSpec { epochs, evaluate, ..training(policy.parse().unwrap(), 12, 1) };
+    let mut spec = training_job(train);
+    spec.id = id("job");
+    spec
+}
+
+fn world(spec: JobSpec, workers: u64) -> World {
+    let mut world = World::new();
+    for n in 1..=workers {
+        world.join(n, &n.to_string());
+    }
+    world.submit(spec, 1);
+    world
+}
+
+/// The part that a worker has in hand, and nothing else.
+fn part(world: &World, worker: u64) -> Option<EvaluationPart> {
+    let hand = world.hands.get(&Incarnation(worker))?;
+    match &hand.iter().map(|assignment| &assignment.work).collect::<Vec<_>>()[..] {
+        [Work::Evaluate { part, .. }] => Some(*part),
+        _ => None,
+    }
+}
+
+fn evaluates(world: &World) -> bool {
+    world.hands.values().flatten().any(|assignment| matches!(assignment.work, Work::Evaluate { .. }))
+}
+
+fn has_told(world: &World, what: &str) -> usize {
+    world.plane.shell.events.iter().filter(|event| *event == what).count()
+}
+
+/// Workers end what they have, one after the other, until `stop` or until the job is over.
+fn go_on(world: &mut World, stop: impl Fn(&World) -> bool) {
+    for _ in 0..1_000 {
+        if stop(world) || world.code("job") != "running" {
+            return;
+        }
+        let busy: Vec<Incarnation> =
+            world.hands.iter().filter(|(_, hand)| !hand.is_empty()).map(|(worker, _)| *worker).collect();
+        for worker in busy {
+            if stop(world) || world.code("job") != "running" {
+                return;
+            }
+            if !world.hands[&worker].is_empty() {
+                world.report(worker, done);
+            }
+        }
+        world.now_us += 1_000;
+        world.give(Input::Tick);
+    }
+    panic!("it does not come to that: {:?}", world.job("job").phase());
+}
+
+fn leave(world: &mut World, worker: u64) {
+    world.hands.remove(&Incarnation(worker));
+    world.give(Input::WorkerGone { worker: Incarnation(worker), reason: "silent".into() });
+}
+
+#[test]
+fn each_worker_computes_a_part_and_trains_on_when_all_are_done() {
+    for policy in POLICIES {
+        let mut world = world(spec(policy, 3), 3);
+        go_on(&mut world, evaluates);
+        assert_eq!(world.job("job").counters().samples_done, 12, "{policy}: exactly an epoch");
+        for worker in 1..=3 {
+            assert_eq!(part(&world, worker).unwrap().of, 3, "{policy}");
+        }
+        world.report(Incarnation(3), done);
+        world.report(Incarnation(1), done);
+        assert!(world.hands[&Incarnation(1)].is_empty(), "{policy}: it waits for the second");
+        assert_eq!(has_told(&world, "evaluated"), 0);
+        world.report(Incarnation(2), done);
+        assert_eq!(has_told(&world, "evaluated"), 1, "{policy}");
+        assert!(!world.hands[&Incarnation(1)].is_empty(), "{policy}: it trains on");
+        go_on(&mut world, |_| false);
+        assert_eq!((world.code("job"), has_told(&world, "evaluated")), ("done".into(), 3), "{policy}");
+        assert_eq!(world.job("job").counters().samples_done, 36, "{policy}");
+    }
+}
+
+#[test]
+fn its_parts_add_up_to_what_people_see() {
+    let mut world = world(spec("bsp", 2), 3);
+    go_on(&mut world, |world| has_told(world, "evaluated") == 1);
+    let summary = world.plane.core.full_commit(&id("job"), world.now_us).unwrap().summary;
+    let field =
+        |wanted: &str| summary.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value.as_str());
+    assert_eq!((field("test_loss"), field("test_samples")), (Some("1.000000"), Some("30")), "0, 1 and 2");
+}
+
+#[test]
+fn what_a_node_evaluates_at_the_end_is_evaluated_once() {
+    let mut spec = spec("bsp", 3);
+    let train = spec.nodes[0].name.clone();
+    let (after, kind) = (vec![train], NodeKind::Evaluate);
+    spec.nodes.push(Node { name: "test".parse().unwrap(), after, retries: 0, kind });
+    let mut world = world(spec, 2);
+    go_on(&mut world, |_| false);
+    assert_eq!((world.code("job"), has_told(&world, "evaluated")), ("done".into(), 2));
+}
+
+#[test]
+fn a_part_whose_worker_leaves_is_computed_by_another() {
+    for policy in POLICIES {
+        let mut world = world(spec(policy, 2), 2);
+        go_on(&mut world, evaluates);
+        let lost = part(&world, 2).unwrap();
+        leave(&mut world, 2);
+        world.report(Incarnation(1), done);
+        assert_eq!(part(&world, 1), Some(lost), "{policy}");
+        world.report(Incarnation(1), done);
+        assert_eq!(has_told(&world, "evaluated"), 1, "{policy}");
+        // The last one goes, too, in the middle of the next one.
+        go_on(&mut world, evaluates);
+        leave(&mut world, 1);
+        assert!(!evaluates(&world));
+        world.join(3, "another");
+        assert!(part(&world, 3).is_some(), "{policy}");
+        go_on(&mut world, |_| false);
+        assert_eq!((world.code("job"), has_told(&world, "evaluated")), ("done".into(), 2), "{policy}");
+    }
+}
+
+#[test]
+fn one_that_fails_is_told_and_left_out() {
+    let mut world = world(spec("bsp", 2), 3);
+    go_on(&mut world, evaluates);
+    let failed = Outcome::Failed { code: "E327".into(), reason: "as it should".into(), blame: Blame::Worker };
+    let effects = world.report(Incarnation(2), |_| failed.clone());
+    let revoked: Vec<Incarnation> = effects
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Revoke { worker, key } if matches!(key.task, TaskId::Evaluation { .. }) => Some(*worker),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(revoked, [Incarnation(1), Incarnation(3)]);
+    assert_eq!((has_told(&world, "evaluation_failed"), world.code("job")), (1, "running".into()));
+    // What the others had is over, and comes too late.
+    world.report(Incarnation(1), done);
+    for worker in [1, 3] {
+        world
+            .hands
+            .get_mut(&Incarnation(worker))
+            .unwrap()
+            .retain(|a| !matches!(a.work, Work::Evaluate { .. }));
+    }
+    go_on(&mut world, |_| false);
+    assert_eq!((world.code("job"), has_told(&world, "evaluated")), ("done".into(), 1), "that of the end");
+}
+
+#[test]
+fn a_pause_lets_parts_end_and_begins_none() {
+    let mut world = world(spec("bsp", 2), 2);
+    go_on(&mut world, evaluates);
+    world.give(Input::Pause { job: id("job"), paused: true });
+    world.report(Incarnation(1), done);
+    assert_eq!(has_told(&world, "evaluated"), 0);
+    world.report(Incarnation(2), done);
+    assert_eq!(has_told(&world, "evaluated"), 1);
+    assert!(world.hands.values().all(|hand| hand.is_empty()), "nothing more is granted");
+}
+
+#[test]
+fn nobody_evaluates_twice_what_is_the_same() {
+    let mut spec = spec("bsp", 1);
+    if let NodeKind::Train(train) = &mut spec.nodes[0].kind {
+        train.evaluate = Some(EvaluateSpec { every_s: Some(NonZeroU32::MIN), every_epochs: None });
+    }
+    let mut world = world(spec, 1);
+    world.report(Incarnation(1), done);
+    world.now_us += 2_000_000;
+    world.give(Input::Tick);
+    go_on(&mut world, |world| has_told(world, "evaluated") == 1);
+    let hand = world.hands[&Incarnation(1)].len();
+    assert!(hand > 0, "it trains on");
+    for _ in 0..5 {
+        world.now_us += 2_000_000;
+        world.give(Input::Tick);
+    }
+    go_on(&mut world, |world| has_told(world, "evaluated") == 2);
+    assert!(world.job("job").counters().samples_done > 1);
+}
+
+#[test]
+fn another_engine_knows_what_is_computed_and_what_came_of_the_rest() {
+    let mut world = world(spec("elastic-bsp:4", 2), 3);
+    go_on(&mut world, evaluates);
+    world.report(Incarnation(2), done);
+    let mut stored = StoredJob::default();
+    apply(&mut stored, world.plane.core.full_commit(&id("job"), world.now_us).unwrap());
+    let loaded = Job::load(&stored).unwrap();
+    assert!(loaded == *world.job("job"));
+    let assigned = |effect: &Effect| match effect {
+        Effect::Assign { worker, assignment } if matches!(assignment.work, Work::Evaluate { .. }) => {
+            Some(*worker)
+        }
+        _ => None,
+    };
+    let effects = Core::new(1).restore(loaded);
+    assert_eq!(effects.iter().filter_map(assigned).collect::<Vec<_>>(), [Incarnation(1), Incarnation(3)]);
+    // Parts that its state counts and that are not there.
+    stored.tasks.retain(|task, _| !task.starts_with("evaluation/"));
+    assert!(Job::load(&stored).unwrap_err().to_string().contains("evaluation"));
+}
