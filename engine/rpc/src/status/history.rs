@@ -207,7 +207,8 @@ mod tests {
             [&fields[..], &["again_in_ms", "until_ms", "path", "task", "attempt", "training", "tasks"]]
                 .concat();
         let of_checkpoints = ["checkpoint", "samples", "iterations", "bytes", "rest_ms", "shard", "address"];
-        let fields = [&fields[..], &of_checkpoints].concat();
+        let of_jobs = ["nodes", "workers", "applied", "barriers", "state"];
+        let fields = [&fields[..], &of_checkpoints, &of_jobs].concat();
         let is_event =
             |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '_') && !fields.contains(word);
         let events: Vec<&str> = paragraph.split('`').skip(1).step_by(2).filter(is_event).collect();
