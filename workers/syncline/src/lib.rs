@@ -56,11 +56,13 @@ pub use syncline_scheduler::{
     core::{BarrierExplanation, Evaluation, TaskExplanation, Trained},
     graph::TaskId,
     ids::{Incarnation, InvalidName, JobId, Name, NodeName, Superstep},
+    predict::PredictorSpec,
     spec::{
         AxisOrder, BalanceOptions, BalanceRule, CheckpointSpec, Compression, DataSpec, Decay, DsspReading,
         ElasticOptions, InvalidPolicy, JobSpec, LearningRate, OnNan, Optimizer, PolicyRule, PolicySpec,
-        Source, Split,
+        PullCompression, Source, Split,
     },
+    sync::search::{Algorithm, Slack},
     tasks::{PreparedTraining, TaskIndex, TaskQuery, TaskState, TaskView, TrainedWeights, TrainingChanges},
 };
 #[cfg(feature = "local")]
