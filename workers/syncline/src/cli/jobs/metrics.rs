@@ -41,7 +41,7 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
         let curve: Vec<(u64, f64)> =
             points.iter().map(|point| (point.value.samples, point.value.loss)).collect();
         fs::write(path, loss_curve::draw(args.job.as_str(), &curve))
-            .map_err(|source| CliError::Path { path: path.clone(), source })?;
+            .map_err(|source| CliError::Picture { path: path.clone(), source })?;
         say(&format!("drew {}", path.display()));
     }
     if args.json {
