@@ -96,7 +96,7 @@ mod tests {
             ("'top-k'",                   "`top-k` needs the share that travels: { top-k = 0.01 }"),
             ("'int4'",                    "invalid value: string \"int4\", expected none, bf16, fp16, int8 or auto, or a share"),
             ("{ int4 = {} }",             "invalid value: string \"int4\", expected none"),
-            ("{ top-k = 0.1, int8 = 1 }", "`int8` does not go with `top-k`"),
+            ("{ top-k = 0.1, zstd = 1 }", "`zstd` does not go with `top-k`"),
         ];
         for (written, words) in cases {
             let error = read(written).unwrap_err();

@@ -159,7 +159,8 @@ mod tests {
         #[rustfmt::skip]
         let cases = [
             ("{ nesterov = { momentum = 0.9 } }",         "write { momentum = { momentum = 0.9, nesterov = true } }"),
-            ("{ nesterov = true, momentum = 0.9 }",       "write { momentum = { momentum = 0.9, nesterov = true } }"),
+            ("{ nesterov = true }",                       "write { momentum = { momentum = 0.9, nesterov = true } }"),
+            ("{ nesterov = true, momentum = 0.9 }",       "{ momentum = { momentum = 0.9, nesterov = true } }"),
             ("{ momentum = 0.9 }",                        "`momentum` takes a table of settings, such as { momentum = { momentum = 0.9"),
             ("{ adamw = {} }",                            "write { adam = { weight_decay = 0.01, decoupled = true } }"),
             ("{ beta1 = 0.9 }",                           "write { adam = { beta1 = 0.9 } }"),

@@ -123,3 +123,20 @@ struct Readme;
 #[cfg(all(doctest, feature = "worker"))]
 #[doc = include_str!("../../../docs/tasks.md")]
 struct TasksGuide;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Its fields are for programs that know this crate alone.
+    #[test]
+    fn settings_can_be_written_with_what_this_crate_exports() {
+        let (algorithm, early) = (Algorithm::HeapMerge, Slack::default());
+        let elastic = ElasticOptions { algorithm, early, ..ElasticOptions::default() };
+        let policy = PolicySpec { rule: PolicyRule::ElasticBsp(elastic), predictor: PredictorSpec::Last };
+        let change = |s: &mut Settings| (s.policy, s.pull_compression) = (policy, PullCompression::Bf16);
+        let mut settings = Settings::default();
+        change(&mut settings);
+        assert_ne!(settings, Settings::default());
+    }
+}
