@@ -89,3 +89,30 @@ fn every_part_of_a_path_that_the_map_of_the_code_names_is_somewhere() {
         .collect();
     assert!(nowhere.is_empty(), "{nowhere:?}");
 }
+
+/// The words in double quotes behind `start`, up to its closing bracket.
+fn list_behind<'a>(text: &'a str, start: &str) -> Vec<&'a str> {
+    let (_, rest) = text.split_once(start).unwrap_or_else(|| panic!("there is no {start}"));
+    rest.split_once(']').unwrap().0.split('"').skip(1).step_by(2).collect()
+}
+
+/// It runs on machines with a GPU only, where a mistake in what it builds is found last.
+#[test]
+fn the_check_of_a_gpu_builds_what_there_is_and_trains_every_example_that_takes_a_device() {
+    let script = fs::read_to_string(root().join("scripts/gpu-check")).unwrap();
+    let build = list_behind(&script, r#"["cargo", "build", "--release", "-p", "syncline""#);
+    assert_eq!(build.last(), Some(&"syncline"), "{build:?}");
+    let manifest = fs::read_to_string(root().join("workers/syncline/Cargo.toml")).unwrap();
+    let (package, bin) = manifest.split_once("[[bin]]").unwrap();
+    let named = |section: &str| section.lines().any(|line| line == r#"name = "syncline""#);
+    assert!(named(package) && named(bin));
+
+    let mut listed = list_behind(&script, "EXAMPLES = [");
+    listed.sort_unstable();
+    let examples = fs::read_dir(root().join("examples/examples")).unwrap().map(|entry| entry.unwrap().path());
+    let taking_a_device = examples.filter(|path| fs::read_to_string(path).unwrap().contains("flags: Flags"));
+    let mut there: Vec<String> =
+        taking_a_device.map(|path| path.file_stem().unwrap().display().to_string()).collect();
+    there.sort_unstable();
+    assert_eq!(listed, there);
+}

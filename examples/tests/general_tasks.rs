@@ -86,6 +86,25 @@ async fn words_of_many_files_are_counted_as_one_would_by_hand() {
     cluster.stop().await;
 }
 
+#[test]
+fn every_client_says_how_it_is_used() {
+    let programs = [
+        env!("CARGO_BIN_EXE_classify"),
+        env!("CARGO_BIN_EXE_integral"),
+        env!("CARGO_BIN_EXE_sweep"),
+        env!("CARGO_BIN_EXE_words"),
+    ];
+    for program in programs {
+        let helped = Command::new(program).arg("--help").output().unwrap();
+        let told = String::from_utf8(helped.stdout).unwrap();
+        assert!(helped.status.success() && told.contains("Usage: "), "{program}: {told}");
+        // Without arguments none has anything to do.
+        let bare = Command::new(program).output().unwrap();
+        let told = String::from_utf8(bare.stderr).unwrap();
+        assert!(bare.status.code() == Some(2) && told.contains("Usage: "), "{program}: {told}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_integral_grows_tasks_until_it_is_exact_enough() {
     let (cluster, _workers) = cluster().await;

@@ -20,7 +20,7 @@ struct Table {
 #[rustfmt::skip]
 const TABLES: &[Table] = &[
     Table { title: "The file", about: "At the top of the file.", frame: "@\n", fields: &[
-        ("id",   "text", "", "id = 'digits'", "Name of the job: 1 to 64 of a-z, 0-9, `.`, `_`, `-`"),
+        ("id",   "text", "", "id = 'digits'", "Name of the job: 1 to 64 of a-z, 0-9, `.`, `_`, `-`, beginning with a letter or digit"),
         ("node", "tables", "", "node = [{ name = 'n', do = 'snapshot' }]", "The nodes of the graph, usually written as `[[node]]`; exactly one trains"),
     ]},
     Table { title: "`[[node]]`", about: "One for each thing to do.", frame: "id = 'a'\n[[node]]\n@\n", fields: &[

@@ -101,6 +101,11 @@ pub fn worker(worker: Incarnation) -> String {
     format!("syncline:worker:{worker}")
 }
 
+/// Text with expiry: what `syncline doctor` writes, reads and deletes to see whether it may.
+pub fn probe(number: u64) -> String {
+    format!("syncline:probe:{number}")
+}
+
 /// Hash with expiry: a live shard.
 pub fn shard(shard: ShardIndex) -> String {
     format!("syncline:shard:{shard}")
@@ -119,6 +124,7 @@ mod tests {
         ours.extend([ENGINE, JOBS, INCARNATIONS].map(str::to_owned));
         ours.push(worker(Incarnation(0)).replace("w0", "WORKER"));
         ours.push(shard(ShardIndex(0)).replace("s0", "SHARD"));
+        ours.push(probe(0).replace('0', "NUMBER"));
         ours.sort();
         let heading = |l: &str| l.strip_prefix("### `")?.strip_suffix('`').map(str::to_owned);
         let mut theirs: Vec<String> = text.lines().filter_map(heading).collect();

@@ -7,15 +7,21 @@
 //! classify digits
 //! ```
 
-use std::env;
-
 use anyhow::Context;
-use syncline::Client;
+use clap::Parser;
+use syncline::{Client, JobId};
 use syncline_examples::classify;
+
+/// Classifies images with the model that a job on the running cluster has trained.
+#[derive(Parser)]
+struct Args {
+    /// The job that has trained digits, such as that of `examples/jobs/digits.toml`.
+    job: JobId,
+}
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let job = env::args().nth(1).context("JOB, please: the job that trained digits")?.parse()?;
+    let Args { job } = Args::parse();
     let client = Client::find()?;
     let trained = client.trained_model(&job).await?;
     let model = client.upload_model(trained.onnx).await?;

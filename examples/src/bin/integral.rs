@@ -1,16 +1,26 @@
 //! Integrates the square root on the cluster that is running: `integral FROM TO TOLERANCE`.
 
-use std::env;
-
-use anyhow::Context;
+use clap::Parser;
 use syncline::Client;
 use syncline_examples::integral;
 
+/// Integrates the square root on the cluster that is running, whose workers (`task-worker`) halve the interval until it is
+/// exact enough.
+#[derive(Parser)]
+struct Args {
+    /// Where the interval begins.
+    #[arg(allow_negative_numbers = true)]
+    from: f64,
+    /// Where it ends.
+    #[arg(allow_negative_numbers = true)]
+    to: f64,
+    /// How large the error may be, such as 1e-9.
+    tolerance: f64,
+}
+
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let numbers = env::args().skip(1).map(|text| text.parse().context(text));
-    let numbers: Vec<f64> = numbers.collect::<anyhow::Result<_>>()?;
-    let [from, to, tolerance] = numbers[..] else { anyhow::bail!("FROM, TO and TOLERANCE, please") };
+    let Args { from, to, tolerance } = Args::parse();
     let (graph, integral) = integral::graph("integral", from, to, tolerance);
 
     let client = Client::find()?;

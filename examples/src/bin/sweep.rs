@@ -2,17 +2,22 @@
 //!
 //! `syncline up` trains, and `task-worker` has the functions that decide which trainings go on.
 
-use std::env;
-
-use anyhow::Context;
+use clap::Parser;
 use syncline::{Client, OnNan, TaskState, Training};
 use syncline_examples::{Run, digits, sweep};
 
+/// Looks for the best learning rate for the digits, on the cluster that is running and with the functions of a
+/// `task-worker`.
+#[derive(Parser)]
+struct Args {
+    /// Learning rates to try, such as 0.001 0.01 0.1 1.
+    #[arg(required = true, value_name = "RATE")]
+    rates: Vec<f32>,
+}
+
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let rates = env::args().skip(1).map(|text| text.parse().context(text));
-    let rates: Vec<f32> = rates.collect::<anyhow::Result<_>>()?;
-    anyhow::ensure!(!rates.is_empty(), "learning rates, please: sweep 0.001 0.01 0.1 1");
+    let Args { rates } = Args::parse();
 
     let client = Client::find()?;
     let run = Run { id: "sweep", policy: "bsp".parse()?, epochs: 1, seed: 0, workers: 1 };

@@ -2,19 +2,30 @@
 //!
 //! The files are read by the workers, `task-worker`, under the same paths.
 
-use std::{env, path::Path};
+use std::path::PathBuf;
 
 use anyhow::Context;
+use clap::Parser;
 use syncline::Client;
 use syncline_examples::words;
 
 const SHOWN: usize = 10;
 
+/// Counts the words of files on the cluster that is running, and prints the most frequent ones.
+#[derive(Parser)]
+struct Args {
+    /// Files, which the workers (`task-worker`) read under the same paths.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let path = |file: String| Ok(Path::new(&file).canonicalize().context(file)?.display().to_string());
-    let files = env::args().skip(1).map(path).collect::<anyhow::Result<Vec<String>>>()?;
-    anyhow::ensure!(!files.is_empty(), "files, please: words FILE...");
+    let path = |file: PathBuf| {
+        let whole = file.canonicalize().with_context(|| file.display().to_string())?;
+        Ok(whole.display().to_string())
+    };
+    let files = Args::parse().files.into_iter().map(path).collect::<anyhow::Result<Vec<String>>>()?;
     let (graph, all) = words::graph("words", &files);
 
     let client = Client::find()?;

@@ -76,7 +76,8 @@ pub const REFUSED: &[(&str, &str)] = &[
 
 const CONTROL: &str =
     "no gradient flows through control flow; export the model with the branch taken or the loop unrolled";
-const RECURRENT: &str = "no gradient flows through a fused recurrence; export the recurrence step by step, as MatMul and activations";
+const RECURRENT: &str = "no gradient flows through a fused recurrence; export it step by step: in PyTorch a loop over nn.LSTMCell, nn.GRUCell or \
+                         nn.RNNCell can be trained";
 
 /// Why the operator is refused, if it is.
 pub(super) fn refusal(op: &str) -> Option<&'static str> {

@@ -100,10 +100,10 @@ pub enum AutodiffError {
         name: String,
     },
     /// An option names a parameter that does not exist.
-    #[error("[E317] model has no float32 weight `{name}`")]
+    #[error("[E317] model has no float32 weight {named}")]
     NoSuchParameter {
-        /// Name or pattern of `freeze`, `train` or `sparse` that means nothing in the model.
-        name: String,
+        /// Name or pattern of `freeze`, `train` or `sparse` that means nothing in the model, with the names that could be meant.
+        named: String,
     },
     /// An option asks for rows of a parameter of which all are needed.
     #[error("[E264] `{name}` cannot be trained by rows: {reason}")]
@@ -249,9 +249,10 @@ impl AutodiffError {
             Self::Probabilities { .. } => {
                 Some("name the value before its Sigmoid as the output, and bce-with-logits as the loss")
             }
-            Self::ReservedName { .. } => {
-                Some("rename the value in the model, or give the label another name")
-            }
+            Self::ReservedName { .. } => Some(
+                "rename the value in the model: docs/exporters.md has the lines; --label of `model check` and `model train-graph` \
+                 calls the label otherwise, in graphs that no job trains",
+            ),
             Self::NumbersInAttributes { .. } => {
                 Some("train it in its own framework, or export a model whose weights are tensors")
             }

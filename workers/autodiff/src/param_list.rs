@@ -34,6 +34,12 @@ pub(super) fn unknown(wanted: &[String], known: &[&str]) -> Option<String> {
     (!missing.is_empty()).then_some(text)
 }
 
+/// A name or pattern that means none of the known ones, with those that are near it.
+pub(super) fn unknown_pattern<'a>(pattern: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let known: Vec<&str> = known.into_iter().collect();
+    unknown(&[pattern.to_owned()], &known).unwrap_or_default()
+}
+
 /// The known names that could be meant, best first: those that end alike (wrappers put words in front), then those that
 /// differ in a few letters.
 fn near<'a>(name: &str, known: &[&'a str]) -> Vec<&'a str> {

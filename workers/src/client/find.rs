@@ -121,7 +121,7 @@ impl RunningCluster {
                 let password = fs::read_to_string(file).ok()?;
                 Some(self.redis.replacen("://", &format!("://:{}@", password.trim()), 1))
             }
-            None => (!self.redis.contains(HIDDEN)).then(|| self.redis.clone()),
+            None => (!is_hidden(&self.redis)).then(|| self.redis.clone()),
         }
     }
 
@@ -143,6 +143,11 @@ impl RunningCluster {
             Err(e) => Err(e),
         }
     }
+}
+
+/// Whether an address of Redis, as an engine shows it, stands for one with a password.
+pub fn is_hidden(redis: &str) -> bool {
+    redis.contains(HIDDEN)
 }
 
 /// The state directory that was named, else the user's own: `$XDG_STATE_HOME/syncline` or `~/.local/state/syncline`.

@@ -26,7 +26,7 @@ pub use cancellation::Cancellation;
 pub use checkpoint::SavedCheckpoint;
 pub use error::ClientError;
 pub use event_stream::{EventStream, JobNews};
-pub use find::{Cluster, FindError, RunningCluster, load_token, state_dir, token_file};
+pub use find::{Cluster, FindError, RunningCluster, is_hidden, load_token, state_dir, token_file};
 pub use patience::Patience;
 pub use submit::Submitted;
 pub use tasks::TaskError;

@@ -56,6 +56,17 @@ impl Column {
         self.shape.iter().product()
     }
 
+    /// Number type and shape of a sample, such as `uint8 [28, 28]`.
+    pub(super) fn kind(&self) -> String {
+        let numbers = match &self.store {
+            ColumnData::F32(_) => "float32",
+            ColumnData::Bytes(..) | ColumnData::U8(_) => "uint8",
+            ColumnData::I32(_) => "int32",
+            ColumnData::I64(_) => "int64",
+        };
+        format!("{numbers} {:?}", self.shape)
+    }
+
     /// Puts the samples of a test part behind these; `false` if they are of another shape or kept in another type.
     pub(super) fn append(&mut self, other: Self) -> bool {
         match (&mut self.store, other.store) {

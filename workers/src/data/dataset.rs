@@ -46,7 +46,7 @@ impl Dataset {
         }
         let mut set = Self::fit(parse(&spec.source, &contents, wanted)?, spec, wanted)?;
         if let Some((source, contents)) = test_contents {
-            set.append(Self::fit(parse(source, &contents, wanted)?, spec, wanted)?)?;
+            set.append(Self::fit(parse(source, &contents, wanted)?, spec, wanted)?, wanted)?;
         }
         Ok((set, found))
     }
@@ -60,18 +60,23 @@ impl Dataset {
         Ok(Self { inputs, label, rows: raw.rows, test_from: raw.rows })
     }
 
-    /// Puts a test part behind these samples.
-    fn append(&mut self, test: Self) -> Result<(), DataError> {
+    /// Puts a test part behind these samples, for the same model.
+    fn append(&mut self, test: Self, wanted: &ModelSignature) -> Result<(), DataError> {
         self.rows += test.rows;
+        let names =
+            wanted.inputs.iter().map(|input| &input.name).chain(wanted.label.iter().map(|label| &label.name));
         let columns = self.inputs.iter_mut().chain(&mut self.label);
-        let mut pairs = columns.zip(test.inputs.into_iter().chain(test.label));
-        match pairs.all(|(column, more)| column.append(more)) {
-            true => Ok(()),
-            false => {
-                let what = "`test` has samples of another shape or number type than `source`".to_owned();
-                Err(DataError::InvalidSetting { what })
+        for ((column, more), name) in columns.zip(test.inputs.into_iter().chain(test.label)).zip(names) {
+            let kinds = [column.kind(), more.kind()];
+            if !column.append(more) {
+                let [source, test] = kinds;
+                let what = format!(
+                    "`{name}` is {source} a sample in `source` and {test} in `test`: both have to be alike"
+                );
+                return Err(DataError::InvalidSetting { what });
             }
         }
+        Ok(())
     }
 
     /// Number of samples.

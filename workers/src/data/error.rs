@@ -277,7 +277,8 @@ impl DataError {
             Self::Io { .. } => Some("every worker reads the data itself: the path must exist on its machine"),
             Self::Remote { url } => Some(how_to_fetch(url)),
             Self::TooLarge { .. } => Some(
-                "split the data into files of their own, or reduce it before; every worker holds it in memory",
+                "leave out what need not be there, or keep its numbers in fewer bytes, as U8 in a safetensors file; every worker holds all of it in \
+                 memory",
             ),
             Self::Digest { .. } => Some(
                 "copy the same file to every machine, or submit the job again, which looks at the data anew",

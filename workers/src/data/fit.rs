@@ -182,7 +182,9 @@ fn normalizations(spec: &DataSpec, input: &str, shape: &[usize]) -> Result<Vec<N
     {
         true => Ok(normalizations),
         false => Err(DataError::InvalidSetting {
-            what: "`scale`, `mean` and `std` must leave every byte finite, from 0 to 255".to_owned(),
+            what: format!(
+                "`scale`, `mean` and `std` must leave every byte of `{input}` finite, from 0 to 255"
+            ),
         }),
     }
 }

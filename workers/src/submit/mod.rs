@@ -3,6 +3,7 @@
 //!
 //! Everything that can be refused is refused here, on the client, before anything is stored anywhere.
 
+mod compression;
 mod data;
 mod error;
 #[cfg(feature = "job-file")]

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{
     Deserialize, Deserializer,
-    de::{Error, MapAccess, Visitor, value::MapAccessDeserializer},
+    de::{DeserializeSeed, Error, IntoDeserializer, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 use syncline_scheduler::spec::Optimizer;
 
@@ -27,19 +27,90 @@ pub(super) fn optimizer<'de, D: Deserializer<'de>>(from: D) -> Result<Optimizer,
 
 struct NameOrTable;
 
+/// What may stand there, in words.
+struct Expected;
+
+impl fmt::Display for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("sgd, momentum, nesterov, adam or adamw, or a table such as { adam = { beta1 = 0.9 } }")
+    }
+}
+
 impl<'de> Visitor<'de> for NameOrTable {
     type Value = Optimizer;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("sgd, momentum, nesterov, adam or adamw, or a table such as { adam = { beta1 = 0.9 } }")
+        write!(f, "{Expected}")
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<Optimizer, E> {
         by_name(name).ok_or_else(|| E::invalid_value(serde::de::Unexpected::Str(name), &self))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Optimizer, A::Error> {
-        Optimizer::deserialize(MapAccessDeserializer::new(map))
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Optimizer, A::Error> {
+        let Some(name) = map.next_key::<String>()? else {
+            return Err(A::Error::custom(format!("an empty table, expected {Expected}")));
+        };
+        if let Some(meant) = table_meant(&name) {
+            return Err(A::Error::custom(format!("`{name}` is no table of an optimizer; {meant}")));
+        }
+        let map = Resumed { first: Some(name.clone()), rest: map };
+        Optimizer::deserialize(MapAccessDeserializer::new(map)).map_err(|error| {
+            // What serde calls a table of ours.
+            match error.to_string().contains("expected struct variant") {
+                true => A::Error::custom(format!(
+                    "`{name}` takes a table of settings, such as {}",
+                    example(&name)
+                )),
+                false => error,
+            }
+        })
+    }
+}
+
+/// How a table of this name looks.
+fn example(name: &str) -> &'static str {
+    match name {
+        "sgd" => "{ sgd = { weight_decay = 0.0001 } }",
+        "momentum" => "{ momentum = { momentum = 0.9, nesterov = true } }",
+        _ => "{ adam = { beta1 = 0.9 } }",
+    }
+}
+
+/// What was meant by a table that no optimizer has: names that stand alone, or settings without the name of their optimizer.
+fn table_meant(name: &str) -> Option<String> {
+    let write = |table: &str| Some(format!("write {table}"));
+    match name {
+        "sgd" | "momentum" | "adam" => None,
+        "nesterov" => write(example("momentum")),
+        "adamw" => write("{ adam = { weight_decay = 0.01, decoupled = true } }"),
+        "beta1" | "beta2" | "epsilon" | "decoupled" => write(example("adam")),
+        "weight_decay" => {
+            write("it into the table of an optimizer, such as { sgd = { weight_decay = 0.0001 } }")
+        }
+        "lr" | "learning_rate" => write("it beside `optimizer`, as `learning_rate`"),
+        _ => Some(format!("expected {Expected}")),
+    }
+}
+
+/// The rest of a map behind its first key.
+struct Resumed<A> {
+    first: Option<String>,
+    rest: A,
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for Resumed<A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
+        match self.first.take() {
+            Some(key) => seed.deserialize(key.into_deserializer()).map(Some),
+            None => self.rest.next_key_seed(seed),
+        }
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, A::Error> {
+        self.rest.next_value_seed(seed)
     }
 }
 
@@ -81,5 +152,26 @@ mod tests {
         assert!(error.contains("adamw") && error.contains("adamx"), "{error}");
         let error = read("{ adam = { beta3 = 1 } }").unwrap_err();
         assert!(error.contains("unknown field `beta3`"), "{error}");
+    }
+
+    #[test]
+    fn a_table_that_is_none_is_answered_with_the_one_that_was_meant() {
+        #[rustfmt::skip]
+        let cases = [
+            ("{ nesterov = { momentum = 0.9 } }",         "write { momentum = { momentum = 0.9, nesterov = true } }"),
+            ("{ nesterov = true }",                       "write { momentum = { momentum = 0.9, nesterov = true } }"),
+            ("{ nesterov = true, momentum = 0.9 }",       "{ momentum = { momentum = 0.9, nesterov = true } }"),
+            ("{ momentum = 0.9 }",                        "`momentum` takes a table of settings, such as { momentum = { momentum = 0.9"),
+            ("{ adamw = {} }",                            "write { adam = { weight_decay = 0.01, decoupled = true } }"),
+            ("{ beta1 = 0.9 }",                           "write { adam = { beta1 = 0.9 } }"),
+            ("{ weight_decay = 0.1 }",                    "such as { sgd = { weight_decay = 0.0001 } }"),
+            ("{ lr = 0.1 }",                              "beside `optimizer`, as `learning_rate`"),
+            ("{ lamb = {} }",                             "`lamb` is no table of an optimizer; expected sgd, momentum"),
+            ("{}",                                        "an empty table, expected sgd"),
+        ];
+        for (table, words) in cases {
+            let error = read(table).unwrap_err();
+            assert!(error.contains(words), "{table}: {error}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use syncline_scheduler::spec::{
     PullCompression,
 };
 
-use super::{model::Model, optimizer::optimizer};
+use super::{compression::compression, model::Model, optimizer::optimizer};
 
 /// Settings of a training node. Start with [`Training::new`] and change what should differ.
 #[derive(Debug, Clone)]
@@ -64,6 +64,7 @@ pub struct Settings {
     /// optimizer's state and its place among the samples. See [`Client::save_checkpoint`](crate::client::Client::save_checkpoint).
     pub resume: Option<PathBuf>,
     /// How gradients travel to the shards: as they are, or in fewer bytes.
+    #[serde(deserialize_with = "compression")]
     pub compression: Compression,
     /// How parameters travel from the shards to workers on other machines.
     pub pull_compression: PullCompression,

@@ -56,11 +56,13 @@ pub use syncline_scheduler::{
     core::{BarrierExplanation, Evaluation, TaskExplanation, Trained},
     graph::TaskId,
     ids::{Incarnation, InvalidName, JobId, Name, NodeName, Superstep},
+    predict::PredictorSpec,
     spec::{
         AxisOrder, BalanceOptions, BalanceRule, CheckpointSpec, Compression, DataSpec, Decay, DsspReading,
         ElasticOptions, EvaluateSpec, InvalidPolicy, JobSpec, LearningRate, OnNan, Optimizer, PolicyRule,
-        PolicySpec, Source, Split,
+        PolicySpec, PullCompression, Source, Split,
     },
+    sync::search::{Algorithm, Slack},
     tasks::{PreparedTraining, TaskIndex, TaskQuery, TaskState, TaskView, TrainedWeights, TrainingChanges},
 };
 #[cfg(feature = "local")]
@@ -121,3 +123,20 @@ struct Readme;
 #[cfg(all(doctest, feature = "worker"))]
 #[doc = include_str!("../../../docs/tasks.md")]
 struct TasksGuide;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Its fields are for programs that know this crate alone.
+    #[test]
+    fn settings_can_be_written_with_what_this_crate_exports() {
+        let (algorithm, early) = (Algorithm::HeapMerge, Slack::default());
+        let elastic = ElasticOptions { algorithm, early, ..ElasticOptions::default() };
+        let policy = PolicySpec { rule: PolicyRule::ElasticBsp(elastic), predictor: PredictorSpec::Last };
+        let change = |s: &mut Settings| (s.policy, s.pull_compression) = (policy, PullCompression::Bf16);
+        let mut settings = Settings::default();
+        change(&mut settings);
+        assert_ne!(settings, Settings::default());
+    }
+}

@@ -181,6 +181,28 @@ def torch():
     model.graph.initializer.append(numpy_helper.from_array(torch.randn(4, 3).numpy(), "w"))
     save("onnxscript", model)
 
+    class Cells(nn.Module):
+        """Recurrences step by step: nn.LSTM and nn.GRU would become operators that have no gradient."""
+
+        def __init__(self):
+            super().__init__()
+            self.long, self.short, self.head = nn.LSTMCell(3, 4), nn.GRUCell(4, 4), nn.Linear(4, 3)
+
+        def forward(self, x):
+            h = c = last = x.new_zeros(x.shape[0], 4)
+            for step in range(3):
+                h, c = self.long(x[:, step], (h, c))
+                last = self.short(h, last)
+            return self.head(last)
+
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        torch.onnx.export(
+            Cells(), (torch.randn(2, 3, 3),), str(HERE / "torch_cells.onnx"), dynamo=False, opset_version=17,
+            do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING, input_names=["x"],
+            output_names=["y"], dynamic_axes={"x": {0: "batch"}},
+        )
+    save("torch_cells", onnx.load(HERE / "torch_cells.onnx"))
+
 
 def save(name, model):
     """Without what only people read: paths of the exporting machine are in there."""

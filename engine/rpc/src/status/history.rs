@@ -228,7 +228,8 @@ mod tests {
         let of_checkpoints = ["checkpoint", "samples", "iterations", "bytes", "rest_ms", "shard", "address"];
         let of_evaluations =
             ["test_loss", "test_samples", "test_accuracy", "test_top_k_accuracy", "test_perplexity"];
-        let fields = [&fields[..], &of_checkpoints, &of_evaluations].concat();
+        let of_jobs = ["nodes", "workers", "applied", "barriers", "state"];
+        let fields = [&fields[..], &of_checkpoints, &of_evaluations, &of_jobs].concat();
         let is_event =
             |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '_') && !fields.contains(word);
         let events: Vec<&str> = paragraph.split('`').skip(1).step_by(2).filter(is_event).collect();

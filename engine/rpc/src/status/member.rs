@@ -31,9 +31,11 @@ pub enum MemberState {
     Preparing,
     /// It takes part.
     Active,
+    /// It took part until the job was over.
+    Done,
     /// Dropped; the shards are asked how far its pushes came.
     Sealing,
-    /// It has left, and what it had pushed is counted, or the job is over.
+    /// It left before the job was over.
     Gone,
 }
 
@@ -42,7 +44,8 @@ impl MemberState {
     fn of(membership: &Membership, over: bool) -> Self {
         match membership {
             Membership::Preparing if !over => Self::Preparing,
-            Membership::Active => Self::Active,
+            Membership::Active if !over => Self::Active,
+            Membership::Active => Self::Done,
             Membership::Sealing { .. } if !over => Self::Sealing,
             Membership::Preparing | Membership::Sealing { .. } | Membership::Gone => Self::Gone,
         }
@@ -180,10 +183,11 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_being_sealed_in_a_job_that_is_over() {
+    fn nobody_takes_part_or_is_being_sealed_in_a_job_that_is_over() {
         let sealing = Membership::Sealing { answers: BTreeMap::new() };
         assert_eq!(MemberState::of(&sealing, false), MemberState::Sealing);
         assert_eq!(MemberState::of(&sealing, true), MemberState::Gone);
-        assert_eq!(MemberState::of(&Membership::Active, true), MemberState::Active);
+        assert_eq!(MemberState::of(&Membership::Active, false), MemberState::Active);
+        assert_eq!(MemberState::of(&Membership::Active, true), MemberState::Done);
     }
 }

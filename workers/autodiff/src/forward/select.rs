@@ -24,7 +24,7 @@ use super::glob::{Patterns, matches};
 use super::training_form::statistics;
 use crate::error::AutodiffError;
 use crate::options::DeriveOptions;
-use crate::param_list::unknown;
+use crate::param_list::{unknown, unknown_pattern};
 
 /// Beyond this size a number is taken for a mask's minus infinity.
 const LARGEST_WEIGHT: f32 = 1e9;
@@ -72,7 +72,8 @@ pub fn select(model: &ModelProto, options: &DeriveOptions) -> Result<Vec<Selecte
     let floats: HashSet<&str> = floats.map(|tensor| tensor.name.as_str()).collect();
     for pattern in options.freeze.iter().chain(options.train.iter().flatten()) {
         if !floats.contains(pattern.as_str()) && !floats.iter().any(|name| matches(pattern, name)) {
-            return Err(AutodiffError::NoSuchParameter { name: pattern.clone() });
+            let named = unknown_pattern(pattern, floats.iter().copied());
+            return Err(AutodiffError::NoSuchParameter { named });
         }
     }
     let metadata = ExporterMetadata::of(model);

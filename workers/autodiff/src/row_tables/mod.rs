@@ -21,6 +21,7 @@ use syncline_onnx::{Dim, ModelProto, TensorType, Types};
 use crate::error::AutodiffError;
 use crate::forward::{Patterns, matches, select};
 use crate::options::DeriveOptions;
+use crate::param_list::unknown_pattern;
 use crate::training_graph::Param;
 use lookups::Lookups;
 
@@ -165,7 +166,8 @@ fn refuse_unknown(params: &[Param], untrained: &[Untrained], wanted: &[String]) 
             return Err(AutodiffError::NotByRows { name: name.clone(), reason });
         }
         if !untrained.iter().any(|(known, _)| matches(name, known)) {
-            return Err(AutodiffError::NoSuchParameter { name: name.clone() });
+            let known = trained.iter().copied().chain(untrained.iter().map(|(known, _)| known.as_str()));
+            return Err(AutodiffError::NoSuchParameter { named: unknown_pattern(name, known) });
         }
     }
     Ok(())
@@ -254,7 +256,8 @@ mod tests {
             assert_eq!(choose(&["a"], build).unwrap_err().code(), "E264", "{case}");
         }
         let nothing = choose(&["c*"], |g| g.op("Gather", &["a", "ids"], &[]));
-        assert_eq!(nothing.unwrap_err().code(), "E317");
+        let nothing = nothing.unwrap_err();
+        assert!(nothing.code() == "E317" && nothing.to_string().contains("`c*`"), "{nothing}");
     }
 
     #[test]

@@ -223,9 +223,19 @@ fn a_test_part_of_its_own_comes_behind_the_training_samples() {
     refused(&both, &wants(CLASSES), "E480", "not from both");
     let floats = file("f", 0x0d, &[1, 1], &1.0f32.to_be_bytes());
     let other_type = idx_source(&floats, &folder.path().join("d"));
-    refused(&DataSpec { test: Some(other_type), ..spec.clone() }, &wants(CLASSES), "E480", "number type");
+    refused(
+        &DataSpec { test: Some(other_type), ..spec.clone() },
+        &wants(CLASSES),
+        "E480",
+        "`x` is uint8 [1] a sample in `source` and float32 [1] in `test`",
+    );
     let wider = idx_source(&file("w", 8, &[1, 2], &[1, 2]), &folder.path().join("d"));
-    refused(&DataSpec { test: Some(wider), ..spec.clone() }, &wants(CLASSES), "E480", "another shape");
+    refused(
+        &DataSpec { test: Some(wider), ..spec.clone() },
+        &wants(CLASSES),
+        "E480",
+        "and uint8 [2] in `test`",
+    );
     let bad_label = idx_source(&folder.path().join("c"), &file("e", 8, &[1], &[9]));
     refused(&DataSpec { test: Some(bad_label), ..spec }, &wants(CLASSES), "E337", "e row 1: label 9");
 }

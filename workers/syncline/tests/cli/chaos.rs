@@ -51,6 +51,15 @@ fn what_is_not_as_it_has_to_be_ends_the_run_with_its_seed_and_the_state_kept() {
 }
 
 #[test]
+fn a_cluster_that_does_not_come_up_ends_the_run_with_how_long_that_took() {
+    let dir = folder();
+    let mut chaos = command(&["chaos", "--state-dir", dir.path().to_str().unwrap()]);
+    let run = Ended::from(chaos.env("SYNCLINE_REDIS_SERVER", "/nowhere/redis-server").output().unwrap());
+    assert!(run.code == 5 && run.err.contains("[E508]"), "{run:#?}");
+    assert!(run.err.contains("up.log says why") && !run.err.contains("within 0 s"), "{run:#?}");
+}
+
+#[test]
 fn a_run_that_is_killed_takes_its_cluster_along() {
     let dir = folder();
     let place = dir.path().to_str().unwrap();

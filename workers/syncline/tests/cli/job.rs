@@ -7,7 +7,7 @@ use serde_json::Value;
 use syncline_onnx::{self as onnx, SplitMix64, mlp};
 use syncline_workers::submit::{JobFile, prepare_ready};
 
-use crate::rig::{Ended, Up, folder, syncline, wait_until};
+use crate::rig::{Ended, Up, command, folder, syncline, wait_until};
 
 /// Two kinds of points that a straight line tells apart, a model for them, and a job file.
 pub fn write_job(dir: &Path, epochs: u32) {
@@ -278,4 +278,52 @@ fn a_job_that_no_worker_joins_in_time_fails_and_its_id_can_be_used_again() {
             syncline(&[&["submit", file, "--state-dir", state_dir], flags].concat()).refused(1, "E060");
         assert!(failed.err.contains("it waits for 1 worker: none is there"), "{failed:#?}");
     }
+}
+
+#[test]
+fn from_where_a_job_goes_on_is_told_once_it_was_taken() {
+    let dir = folder();
+    let _up = Up::start(&dir, &["--workers", "1", "--shards", "1"]);
+    let state_dir = dir.path().to_str().unwrap();
+    let at = |args: &[&str]| syncline(&[args, &["--state-dir", state_dir]].concat());
+    write_job(dir.path(), 100_000);
+    let file = dir.path().join("points.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let text = text.replace("epochs =", "checkpoint = { every_epochs = 1 }, epochs =");
+    fs::write(&file, &text).unwrap();
+    let file_name = file.to_str().unwrap();
+    at(&["submit", file_name]).ok();
+    wait_until("it has a checkpoint", || {
+        !at(&["status", "points", "--json"]).ok().json()["job"]["checkpoint"].is_null()
+    });
+    at(&["cancel", "points"]).ok();
+
+    let resume = || at(&["submit", file_name, "--id", "more", "--resume", "points"]);
+    let told = "goes on from checkpoint ";
+    fs::write(&file, text.replace("epochs = 100000", "seed = 5, epochs = 100000")).unwrap();
+    let refused = resume().refused(2, "E029");
+    assert!(!refused.err.contains(told), "{refused:#?}");
+    fs::write(&file, &text).unwrap();
+    let taken = resume().ok();
+    assert!(taken.err.contains(told), "{taken:#?}");
+    // Once more it is that job, which goes on from nowhere anew.
+    let again = resume().ok();
+    assert!(!again.err.contains(told), "{again:#?}");
+}
+
+#[test]
+fn how_to_look_into_redis_is_told_only_where_its_password_lies() {
+    let (dir, elsewhere) = (folder(), folder());
+    let up = Up::start(&dir, &["--workers", "0", "--shards", "1"]);
+    write_job(dir.path(), 1);
+    let state_dir = dir.path().to_str().unwrap();
+    let file = dir.path().join("points.toml");
+    syncline(&["submit", file.to_str().unwrap(), "--state-dir", state_dir]).ok();
+    let here = syncline(&["status", "points", "--state-dir", state_dir]).ok();
+    assert!(here.out.contains("look at it with\nREDISCLI_AUTH="), "{here:#?}");
+
+    let [engine, token] = ["engine", "token_file"].map(|field| up.about[field].as_str().unwrap());
+    let mut there = command(&["status", "points", "--engine", engine, "--token-file", token]);
+    let there = Ended::from(there.env("SYNCLINE_STATE_DIR", elsewhere.path()).output().unwrap()).ok();
+    assert!(there.out.contains("points") && !there.out.contains("redis-cli"), "{there:#?}");
 }

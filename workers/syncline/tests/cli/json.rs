@@ -117,6 +117,8 @@ fn commands_of_a_cluster_print_what_the_page_says() {
     let drawn = dir.path().join("loss.svg");
     page.holds("metrics JOB", &at(&["metrics", "points", "--plot", drawn.to_str().unwrap()]).ok());
     assert!(fs::read_to_string(drawn).unwrap().contains("<polyline"));
+    let nowhere = ["metrics", "points", "--plot", "/nowhere/loss.svg", "--state-dir", state_dir];
+    syncline(&nowhere).refused(2, "E574");
     page.holds("submit", &at(&["submit", file, "--id", "other"]).ok());
     page.holds("jobs", &at(&["jobs"]).ok());
     page.holds("workers", &at(&["workers"]).ok());

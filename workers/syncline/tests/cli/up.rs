@@ -267,3 +267,23 @@ fn doctor_finds_nothing_wrong_with_a_healthy_cluster() {
         assert_eq!(verdict, "ok", "{check}: {report:#}");
     }
 }
+
+#[test]
+fn doctor_says_what_a_user_of_redis_lacks() {
+    let dir = folder();
+    let up = Up::start(&dir, SMALL);
+    let url = up.about["redis"].as_str().unwrap().replace("redis://", "redis://trainer:secret@");
+    let doctor = |keys: &str| {
+        let rights = "+@all -@dangerous -@admin +info +config|get";
+        assert!(up.redis(&format!("ACL SETUSER trainer reset on >secret ~{keys} {rights}")).contains("+OK"));
+        syncline(&["doctor", "--state-dir", dir.path().to_str().unwrap(), "--redis", &url])
+    };
+    let refused = doctor("other:*");
+    assert!(refused.code == 4 && refused.out.contains("fail  access"), "{refused:#?}");
+    assert!(refused.out.contains("[E203] redis refused `write`"), "{refused:#?}");
+    assert!(refused.out.contains("ACL SETUSER USER '~syncline:*'"), "{refused:#?}");
+    // Those of docs/operations.md are enough, and nothing is left behind.
+    let allowed = doctor("syncline:*").ok();
+    assert!(allowed.out.contains("ok    access"), "{allowed:#?}");
+    assert!(up.redis("KEYS syncline:probe:*").contains("*0"));
+}

@@ -8,7 +8,7 @@ use std::{
     path::Path,
     process::{Child, Command, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use syncline_workers::client::{Client, RunningCluster, load_token};
@@ -65,6 +65,7 @@ impl ChaosCluster {
         up.args(["--slowdown", "1,2", "--state-dir"]).arg(dir).stdout(Stdio::piped()).stderr(logs);
         // Ctrl-C is ours: we stop everything, in order. Where we are killed, the end of its stdin stops it.
         up.arg("--exit-with-parent").stdin(Stdio::piped());
+        let begun = Instant::now();
         let mut up = up.process_group(0).spawn().map_err(cannot_start)?;
         // It says where everything is when everything is ready. One that nobody listens to would end.
         let said = up.stdout.take().map(BufReader::new);
@@ -74,7 +75,7 @@ impl ChaosCluster {
         let Some(first) = running else {
             let _ = up.wait();
             let missing = format!("`syncline up` ended, {} says why", dir.join("up.log").display());
-            return Err(CliError::NotReady { after_s: 0, missing }.into());
+            return Err(CliError::NotReady { after_s: seconds_begun(begun), missing }.into());
         };
         let client = Client::new(first.engines(), load_token(&first.token_file)?);
         let mut cluster =
@@ -164,6 +165,11 @@ impl Drop for ChaosCluster {
         let _stdin = self.up.stdin.take();
         let _ = self.up.wait();
     }
+}
+
+/// Seconds since then, the one that has begun included.
+fn seconds_begun(since: Instant) -> u64 {
+    since.elapsed().as_secs() + 1
 }
 
 /// How a worker with functions is called.

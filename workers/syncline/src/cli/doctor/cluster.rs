@@ -1,6 +1,6 @@
 //! What runs: engine, shards, workers, Redis.
 
-use syncline_engine::store::{RedisStore, StoreError, redacted};
+use syncline_engine::store::{RedisStore, StoreError, keys, redacted};
 use syncline_ps::transport::TransportChoice;
 use syncline_rpc::{EngineAddresses, status::EngineStatus};
 
@@ -163,7 +163,7 @@ async fn redis_settings(url: &str) -> Vec<Finding> {
             return vec![Finding::fail("redis", Exit::Redis, text, Failure::from(error).hint())];
         }
     };
-    let mut findings = vec![version(&info, url), memory(&info), persistence(&info)];
+    let mut findings = vec![version(&info, url), memory(&info), persistence(&info), access(&store).await];
     findings.push(match setting(&store, "appendonly").await.as_deref() {
         Some("yes") => Finding::ok("appendonly", "yes"),
         Some(other) => Finding::warn(
@@ -183,6 +183,37 @@ async fn redis_settings(url: &str) -> Vec<Finding> {
         None => Finding::warn("eviction", "the server does not tell", "see that maxmemory-policy is noeviction"),
     });
     findings
+}
+
+/// Whether this user may do what an engine does: run scripts, write, read and delete keys of ours.
+async fn access(store: &RedisStore) -> Finding {
+    let key = keys::probe(rand::random());
+    let tried = async {
+        store.query::<String>("write", &["SET", &key, "doctor", "EX", "60"]).await?;
+        let read = store.query::<Option<String>>("read", &["GET", &key]).await?;
+        store.query::<i64>("run a script", &["EVAL", "return redis.call('DEL', KEYS[1])", "1", &key]).await?;
+        Ok::<_, StoreError>(read)
+    };
+    match tried.await {
+        Ok(Some(_)) => Finding::ok("access", "writes, reads, deletes and runs scripts"),
+        Ok(None) => Finding::fail(
+            "access",
+            Exit::Redis,
+            "what was written a moment ago is not there",
+            "name the server that takes writes, not a replica of it",
+        ),
+        Err(error) => Finding::fail("access", Exit::Redis, error.to_string(), access_hint(&error)),
+    }
+}
+
+fn access_hint(error: &StoreError) -> &'static str {
+    match error.is_passing() {
+        true => "see that it runs and takes writes: memory, disk, and whether it is a replica",
+        false => {
+            "give its user the keys and commands that docs/operations.md lists: \
+             `redis-cli ACL SETUSER USER '~syncline:*' +@all -@dangerous -@admin +info '+config|get'`"
+        }
+    }
 }
 
 /// One field of the answer to INFO.
@@ -298,6 +329,18 @@ mod tests {
             assert_eq!(finding.verdict, verdict, "{info}");
             assert!(finding.found.starts_with(found), "{}", finding.found);
         }
+    }
+
+    #[test]
+    fn whoever_lacks_rights_is_told_which_and_a_full_server_is_another_matter() {
+        let refused = |passing: bool| {
+            let (op, cause) = ("write", "NOPERM".to_owned());
+            access_hint(&match passing {
+                true => StoreError::Unavailable { op, cause },
+                false => StoreError::Refused { op, cause },
+            })
+        };
+        assert!(refused(false).contains("ACL SETUSER") && refused(true).contains("takes writes"));
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::cli::{
 pub struct ExplainArgs {
     /// Id of the job
     job: JobId,
-    /// A task: it/wN/SEQ, barrier/N, clock/N, or a node of a job that trains; the number or name of a general task
+    /// A task: it/wN/SEQ, prepare/wN, barrier/N, clock/N, or a node of a job that trains; the number or name of a general task
     task: Option<TaskId>,
     /// The barrier with this number, with what was predicted, weighed, chosen, and what happened
     #[arg(long, value_name = "N")]

@@ -45,7 +45,7 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
         let tests: Vec<(u64, f64)> =
             events.iter().filter_map(|event| event.value.samples.zip(event.value.test_loss)).collect();
         fs::write(path, loss_curve::draw(args.job.as_str(), &curve, &tests))
-            .map_err(|source| CliError::Path { path: path.clone(), source })?;
+            .map_err(|source| CliError::Picture { path: path.clone(), source })?;
         say(&format!("drew {}", path.display()));
     }
     if args.json {

@@ -26,7 +26,9 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
         }
         let told = describe::job(&view, source.now_ms());
         let Source::Engine { redis, .. } = &source else { return print(&told) };
-        let look = describe::redis_commands(&view.job, &args.source.connection.redis_cli(redis));
+        // A command without the password would not run.
+        let Some(redis_cli) = args.source.connection.redis_cli(redis) else { return print(&told) };
+        let look = describe::redis_commands(&view.job, &redis_cli);
         print(&format!("{told}\n\nlook at it with\n{look}"))
     })
 }

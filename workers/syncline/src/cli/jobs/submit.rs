@@ -49,8 +49,8 @@ pub struct SubmitArgs {
 /// What a training is to go on from.
 struct CheckpointFile {
     path: PathBuf,
-    /// Removed when it has been read, where it was fetched from the cluster.
-    _fetched: Option<TempDir>,
+    /// Where it was fetched from the cluster: what is said once it is used, and its folder, which is removed when it has been read.
+    fetched: Option<(String, TempDir)>,
 }
 
 impl CheckpointFile {
@@ -59,7 +59,7 @@ impl CheckpointFile {
         let path = PathBuf::from(from);
         let job = match JobId::from_str(from) {
             Ok(job) if !path.exists() => job,
-            _ => return Ok(Self { path, _fetched: None }),
+            _ => return Ok(Self { path, fetched: None }),
         };
         let cannot_use = |source| CliError::Path { path: env::temp_dir(), source };
         let folder = tempfile::tempdir().map_err(cannot_use)?;
@@ -71,8 +71,8 @@ impl CheckpointFile {
             }
             other => other.into(),
         })?;
-        say(&format!("goes on from checkpoint {} of {job}, {} samples", saved.number, saved.samples));
-        Ok(Self { path, _fetched: Some(folder) })
+        let what = format!("goes on from checkpoint {} of {job}, {} samples", saved.number, saved.samples);
+        Ok(Self { path, fetched: Some((what, folder)) })
     }
 }
 
@@ -105,6 +105,11 @@ pub(crate) fn run(args: &SubmitArgs) -> Result<(), Failure> {
             false => client.submit_prepared(prepared).await,
         };
         let is_new = submitted?.is_new;
+        if let Some((what, _)) = checkpoint.as_ref().and_then(|checkpoint| checkpoint.fetched.as_ref())
+            && is_new
+        {
+            say(what);
+        }
         if args.watch {
             return follow(&client, &id, args.json).await;
         }

@@ -34,6 +34,7 @@ pub struct CheckArgs {
     /// Size of an open axis; 4 if not given. May be given several times
     #[arg(long = "dim", value_name = "NAME=SIZE", value_parser = dim)]
     dims: Vec<(String, usize)>,
+    /// Seed of the random batch, of Dropout and of the directions
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
     /// One JSON object on stdout

@@ -12,7 +12,7 @@ use crate::cli::{ConnectionArgs, Exit, Failure, block_on, exported::ExportError:
 #[derive(Debug, clap::Args)]
 #[command(allow_missing_positional = true)]
 pub struct ExportArgs {
-    /// A job that wrote a snapshot; its model and its snapshot come from the parameter server
+    /// A job that wrote a snapshot, or that failed or was canceled and left its last weights; its model and its snapshot come from the parameter server
     #[arg(value_name = "JOB", required_unless_present = "snapshot", conflicts_with = "snapshot")]
     job: Option<JobId>,
     /// Where to write the trained model; of a job, a name that ends with .safetensors gets what was trained alone

@@ -20,7 +20,7 @@ pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:7461";
 
 #[derive(Debug, clap::Args)]
 pub struct EngineArgs {
-    /// Where to listen; port 0 takes a free one
+    /// IP address and port to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = DEFAULT_LISTEN)]
     listen: SocketAddr,
     #[command(flatten)]

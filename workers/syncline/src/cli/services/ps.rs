@@ -38,16 +38,17 @@ const REPEAT_WARNING_AFTER: Duration = Duration::from_secs(60);
 /// Runs one shard of the parameter server.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PsArgs {
-    /// Address to listen on; port 0 picks a free one. Beyond loopback, --token-file is required.
+    /// IP address and port to listen on, which the others must reach; port 0 picks a free one. Beyond loopback, --token-file is
+    /// required.
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDR")]
     pub listen: SocketAddr,
-    /// Engine to announce to, HOST:PORT, or all engines, A,B: whoever leads is told.
+    /// Engine to announce to, HOST:PORT, or all engines, A,B: whoever leads is told. Without it no engine hears of this shard.
     #[arg(long, value_name = "ADDR,..")]
     pub engine: Option<EngineAddresses>,
     /// File with the cluster's token; made in the state directory if not named.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// Directory for blobs and snapshots.
+    /// Directory for what must not be lost: blobs, snapshots, checkpoints, and jobs that a stop has kept.
     #[arg(long, value_name = "DIR")]
     pub state_dir: PathBuf,
     /// Which shard this is, of how many.

@@ -3,7 +3,7 @@
 use std::{env, path::PathBuf};
 
 use syncline_rpc::{EngineAddresses, status::EngineStatus};
-use syncline_workers::client::{Client, Cluster, RunningCluster, state_dir};
+use syncline_workers::client::{Client, Cluster, RunningCluster, is_hidden, state_dir};
 
 use crate::cli::Failure;
 
@@ -51,11 +51,12 @@ impl ConnectionArgs {
         RunningCluster::load(&dir).ok().flatten()
     }
 
-    /// `redis-cli` for the Redis server that an engine says it uses, for a shell.
-    pub(crate) fn redis_cli(&self, redis: &str) -> String {
+    /// `redis-cli` for the Redis server that an engine says it uses, for a shell. `None`: nobody here knows its password.
+    pub(crate) fn redis_cli(&self, redis: &str) -> Option<String> {
         match self.running().filter(|running| running.has_redis(redis)) {
-            Some(running) => redis_cli(&running),
-            None => format!("redis-cli -u {redis}"),
+            Some(running) => Some(redis_cli(&running)),
+            None if is_hidden(redis) => None,
+            None => Some(format!("redis-cli -u {redis}")),
         }
     }
 }

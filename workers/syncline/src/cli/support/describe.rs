@@ -271,8 +271,8 @@ fn workers(view: &JobView, now_ms: u64) -> String {
     let row = |member: &MemberStatus| {
         let state = match member.state {
             // It has stayed to the end.
-            MemberState::Active if view.job.is_over() => "done",
             MemberState::Active => "active",
+            MemberState::Done => "done",
             MemberState::Preparing => "preparing",
             MemberState::Sealing => "sealing",
             MemberState::Gone => "gone",
@@ -294,7 +294,7 @@ fn workers(view: &JobView, now_ms: u64) -> String {
         ]
     };
     let mut text = table(WORKER_COLUMNS, &view.workers.iter().map(row).collect::<Vec<_>>());
-    let active = view.workers.iter().filter(|m| m.state == MemberState::Active && !view.job.is_over());
+    let active = view.workers.iter().filter(|m| m.state == MemberState::Active);
     // One that has caught up counts as slow for a moment more.
     let is_slower = |factor: &f64| *factor >= 1.05;
     let slow = active.filter_map(|m| Some((m, m.slow_factor.filter(is_slower)?, m.slow_since_ms?)));

@@ -53,6 +53,12 @@ pub enum CliError {
     },
     #[error("[E519] cannot measure PyTorch with {python}: {what}")]
     Torch { python: PathBuf, what: String },
+    #[error("[E574] cannot write {path}")]
+    Picture {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
     #[error("[E515] the engine has a bug: {reason}")]
     Bug { reason: String },
 }
@@ -66,7 +72,7 @@ impl CliError {
             Self::Find(FindError::Path { .. }) => Exit::Internal,
             Self::Find(_) => Exit::Usage,
             Self::Running { .. } | Self::SavedJobs { .. } => Exit::Usage,
-            Self::Torch { .. } => Exit::Usage,
+            Self::Torch { .. } | Self::Picture { .. } => Exit::Usage,
             Self::Unhealthy { exit, .. } | Self::ChildEnded { exit, .. } => *exit,
             Self::Path { .. }
             | Self::DamagedAddresses { .. }
@@ -96,6 +102,7 @@ impl CliError {
             }
             Self::DamagedAddresses { .. } => "it says where each process listened: move it away, and give --shards, --replicas and --engines as they were if you had given them; this start then takes new addresses".into(),
             Self::Torch { .. } => "name a Python that has torch: `python3 -m venv DIR`, `DIR/bin/pip install torch`, then --python DIR/bin/python".into(),
+            Self::Picture { .. } => "see whether the folder exists and the disk has room".into(),
             Self::Bug { .. } => "start it again: jobs go on from Redis; please report the lines above it in the log".into(),
             Self::Unhealthy { .. } => "do what the lines marked `fail` say".into(),
         }

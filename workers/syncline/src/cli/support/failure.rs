@@ -205,6 +205,18 @@ mod tests {
     }
 
     #[test]
+    fn a_job_that_failed_comes_with_what_to_do_about_its_reason() {
+        let failed = |code: &str| {
+            let reason = format!("[{code}] onnx runtime failed");
+            let job = "digits".parse().unwrap();
+            Failure::from(ClientError::JobFailed { job, code: code.into(), reason }).hint
+        };
+        let hint = failed("E327");
+        assert!(hint.contains("a smaller batch needs less memory; `syncline status digits` shows"), "{hint}");
+        assert_eq!(failed(""), "`syncline status digits` shows how far it came");
+    }
+
+    #[test]
     fn a_reader_that_went_away_is_a_success() {
         let failure = Failure::reader_gone();
         assert_eq!((failure.exit(), failure.describe(true)), (Exit::Ok, None));

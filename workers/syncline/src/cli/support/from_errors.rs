@@ -15,7 +15,7 @@ use syncline_workers::{
     worker::WorkerError,
 };
 
-use super::{CliError, Exit, Failure};
+use super::{CliError, Exit, Failure, errors_page::what_to_do};
 
 const REPORT: &str = "this should not happen; please report it with the log";
 
@@ -48,7 +48,14 @@ impl From<ClientError> for Failure {
             ClientError::JobFailed { .. } | ClientError::JobCanceled { .. } => Exit::JobFailed,
             _ => Exit::Internal,
         };
-        let hint = error.hint();
+        let hint = match &error {
+            // Whoever let it fail is elsewhere, and said no more than the code.
+            ClientError::JobFailed { code, .. } => match what_to_do(code) {
+                Some(advice) => format!("{advice}; {}", error.hint()),
+                None => error.hint(),
+            },
+            _ => error.hint(),
+        };
         Self::new(exit, error, hint)
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod connection;
 pub(crate) mod describe;
 mod describe_tasks;
 mod error;
+mod errors_page;
 mod failure;
 mod from_errors;
 pub(crate) mod native;

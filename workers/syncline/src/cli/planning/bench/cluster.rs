@@ -186,14 +186,17 @@ impl Process {
 
     /// An engine, and where it listens.
     fn engine(args: &[&str], token_file: &Path, redis: &str) -> Result<(Self, EngineAddresses), Failure> {
+        let begun = Instant::now();
         let mut engine = Self::start(args, token_file, Some(redis)).map_err(cannot_run)?;
         let mut line = String::new();
         if let Some(out) = engine.0.stdout.take() {
             BufReader::new(out).read_line(&mut line).map_err(cannot_run)?;
         }
         let address = line.trim().strip_prefix("listening ").and_then(|address| address.parse().ok());
-        let not_ready = CliError::NotReady { after_s: 0, missing: "the engine ended, see above".into() };
-        Ok((engine, address.ok_or(not_ready)?))
+        // Seconds, the one that has begun included.
+        let after_s = begun.elapsed().as_secs() + 1;
+        let missing = || "the engine ended, see above".to_owned();
+        Ok((engine, address.ok_or_else(|| CliError::NotReady { after_s, missing: missing() })?))
     }
 }
 

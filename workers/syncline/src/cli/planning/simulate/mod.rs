@@ -12,7 +12,7 @@ use syncline_scheduler::{
     spec::PolicySpec,
 };
 
-use crate::cli::{Exit, Failure, log_as_command, number, print, print_json, say};
+use crate::cli::{CliError, Exit, Failure, log_as_command, number, print, print_json, say};
 
 /// What is drawn unless the user says otherwise: this many of the slowest worker's iterations.
 const PLOT_ITERATIONS: u64 = 15;
@@ -21,8 +21,8 @@ const PLOT_ITERATIONS: u64 = 15;
 #[command(after_help = "Example:
   syncline simulate --intervals-ms 100x3,200 --jitter 0.05 --compare bsp,ssp:3,asp,elastic-bsp:15,lb-bsp
 
-A worker waits from the end of an iteration to the start of its next one; `waiting` is the sum of all waits over
-workers times duration. Jitter multiplies each interval by max(0.2, N(1, sigma)). Every policy sees the same draws.")]
+A worker waits from the end of an iteration to the start of its next one; `waiting` is the sum of all waits over the
+summed time for which workers were there. Jitter multiplies each interval by max(0.2, N(1, sigma)). Every policy sees the same draws.")]
 pub struct SimulateArgs {
     /// The policy [default: elastic-bsp:15]
     #[arg(long, value_name = "POLICY")]
@@ -51,10 +51,10 @@ pub struct SimulateArgs {
     /// Milliseconds of one pull and one push together
     #[arg(long, value_name = "MS", value_parser = number::<f64>("milliseconds, such as 20 or 0.5"))]
     network_ms: Option<f64>,
-    /// A worker that comes later: number of the worker @ seconds
+    /// A worker that comes later: number of the worker, from 1, @ seconds
     #[arg(long, value_name = "W@S", value_parser = scenario::moment)]
     join: Vec<(usize, f64)>,
-    /// A worker that leaves: number of the worker @ seconds
+    /// A worker that leaves: number of the worker, from 1, @ seconds
     #[arg(long, value_name = "W@S", value_parser = scenario::moment)]
     leave: Vec<(usize, f64)>,
     /// Samples per iteration and worker [default: 32]
@@ -99,20 +99,13 @@ enum SimulateError {
     },
     #[error("[E573] {what}")]
     Flag { what: String },
-    #[error("[E574] cannot write {}", path.display())]
-    Write {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
 }
 
 impl From<SimulateError> for Failure {
     fn from(error: SimulateError) -> Self {
         let hint = match &error {
-            SimulateError::Write { .. } => "see whether the folder exists and the disk has room",
             SimulateError::Read { .. } | SimulateError::Toml { .. } => {
-                "docs/policies.md shows a scenario; examples/scenarios holds some"
+                "docs/policies.md lists the fields of a scenario; examples/scenarios holds some"
             }
             SimulateError::Invalid(_) | SimulateError::Flag { .. } => {
                 "`syncline simulate --help` shows what is accepted"
@@ -152,7 +145,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
     }
     if let Some(path) = &args.plot {
         let svg = sim::plot(&setup.caption(), &runs);
-        std::fs::write(path, svg).map_err(|source| SimulateError::Write { path: path.clone(), source })?;
+        std::fs::write(path, svg).map_err(|source| CliError::Picture { path: path.clone(), source })?;
         say(&format!("drew {}", path.display()));
     }
     match (args.json, args.compare.is_empty(), runs.as_slice()) {

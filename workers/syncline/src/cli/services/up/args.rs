@@ -47,7 +47,8 @@ pub struct UpArgs {
     /// Folder of the cluster's state [default: $XDG_STATE_HOME/syncline or ~/.local/state/syncline]
     #[arg(long, value_name = "DIR", env = "SYNCLINE_STATE_DIR")]
     state_dir: Option<PathBuf>,
-    /// Where the engine listens; port 0 takes a free one and keeps it [default: as before, else 127.0.0.1:7461]
+    /// IP address and port on which the engine listens, and the shards beside it; port 0 takes a free one and keeps it
+    /// [default: as before, else 127.0.0.1:7461]
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
     /// File with the secret of the cluster, instead of the one that is made in the state directory

@@ -30,6 +30,7 @@ const MAX_WORKERS: usize = 64;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ScalingArgs {
+    /// What is trained
     #[arg(long, value_enum, default_value = "mlp")]
     model: BenchModel,
     /// Policies to try, with commas between them
