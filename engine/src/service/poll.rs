@@ -73,7 +73,7 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use syncline_scheduler::{
-        core::{Work, WorkerInfo},
+        core::{EvaluationPart, Work, WorkerInfo},
         ids::{EngineEpoch, Generation},
         tasks::{Attempts, Order, TaskIndex},
     };
@@ -84,7 +84,7 @@ mod tests {
     fn task(name: &str) -> Assignment {
         let job = "digits".parse().unwrap();
         let key = TaskKey { job, generation: Generation(1), task: name.parse().unwrap(), attempt: 0 };
-        Assignment { key, work: Work::Evaluate { version: 1 } }
+        Assignment { key, work: Work::Evaluate { version: 1, part: EvaluationPart::WHOLE } }
     }
 
     fn holding(keys: &[&TaskKey]) -> Activity {
