@@ -1,6 +1,6 @@
 //! What docs/errors.md says of a code, where the error itself is not at hand.
 
-const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/errors.md"));
+const PAGE: &str = include_str!("../../../../../docs/errors.md");
 
 /// What to do about an error of this code, in plain text; `None` if there is nothing to do, or no such code.
 pub(crate) fn what_to_do(code: &str) -> Option<String> {
