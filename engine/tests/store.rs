@@ -214,6 +214,25 @@ async fn a_key_of_another_type_is_refused_before_anything_is_written() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_made_of_a_count_or_a_stream_stops_no_commit() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let job: JobId = "foreign".parse().unwrap();
+    let keys = JobKeys::new(&job);
+    store.commit(&job, FIRST, 1, CommitMode::New, &commit("a")).await.unwrap();
+    let last = format!("{0}-{0}", u64::MAX);
+    let _: String = store.query("end", &["XADD", &keys.events, &last, "what", "theirs"]).await.unwrap();
+    let _: u64 = store.query("word", &["HSET", &keys.job, "metrics_dropped", "many"]).await.unwrap();
+    let points = vec![vec![("loss", "1".to_owned())]; 401];
+    let next = Commit { metrics: points, ..commit("b") };
+    assert_eq!(store.commit(&job, FIRST, 2, CommitMode::Next, &next).await.unwrap(), Committed::Applied);
+    let events: u64 = store.query("count", &["XLEN", &keys.events]).await.unwrap();
+    let dropped: String = store.query("count", &["HGET", &keys.job, "metrics_dropped"]).await.unwrap();
+    assert_eq!((events, &*dropped), (1, "1"), "the stream was begun anew, and the count");
+}
+
 fn fields<V: Clone>(fields: &[(&str, V)]) -> Vec<(String, V)> {
     fields.iter().map(|(field, value)| ((*field).to_owned(), value.clone())).collect()
 }

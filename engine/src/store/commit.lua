@@ -10,6 +10,7 @@
 -- had committed, {'fenced', epoch, seq}, or {'type', key, found}.
 -- Lua does not roll back, so everything is checked before the first write.
 local call, mode = redis.call, ARGV[3]
+local function failed(answer) return type(answer) == 'table' and answer.err ~= nil end
 local goes_on = mode == 'next' or mode == 'whole'
 local has_summary = true
 if goes_on then
@@ -61,9 +62,16 @@ while at <= #ARGV do
     for i = 1, #entries, 2 do call('XADD', key, entries[i][1], unpack(entries[i][2])) end
   else
     local before = call('XLEN', key)
-    call('XADD', key, 'MAXLEN', '=', ARGV[first], '*', unpack(ARGV, first + 2, last))
+    local function add() return redis.pcall('XADD', key, 'MAXLEN', '=', ARGV[first], '*', unpack(ARGV, first + 2, last)) end
+    -- Only somebody else gives a stream the last id that there is, or makes a word of the count: that stops no job.
+    if failed(add()) then
+      call('UNLINK', key)
+      add()
+    end
     local dropped = before + 1 - call('XLEN', key)
-    if dropped > 0 then call('HINCRBY', KEYS[2], ARGV[first + 1], dropped) end
+    if dropped > 0 and failed(redis.pcall('HINCRBY', KEYS[2], ARGV[first + 1], dropped)) then
+      call('HSET', KEYS[2], ARGV[first + 1], dropped)
+    end
   end
   at = last + 1
 end
