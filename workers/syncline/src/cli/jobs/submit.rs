@@ -15,8 +15,8 @@ use tempfile::TempDir;
 
 use super::watch::follow;
 use crate::cli::{
-    CliError, ConnectionArgs, Failure, block_on, log_as_command, print, print_json, say,
-    support::native::models,
+    CliError, ConnectionArgs, EngineClock, Failure, block_on_until_stopped, log_as_command, print,
+    print_json, say, support::native::models,
 };
 
 #[derive(Debug, clap::Args)]
@@ -49,7 +49,7 @@ pub struct SubmitArgs {
 /// What a training is to go on from.
 struct CheckpointFile {
     path: PathBuf,
-    /// Removed when it has been read, where it was fetched from the cluster.
+    /// Removed when this is dropped, where it was fetched from the cluster.
     _fetched: Option<TempDir>,
 }
 
@@ -87,8 +87,9 @@ pub(crate) fn run(args: &SubmitArgs) -> Result<(), Failure> {
         graph.trainings_mut().for_each(|training| training.settings.check = false);
     }
     let cluster = args.connection.find()?;
-    block_on(async {
-        let (client, _) = Client::connect(&cluster).await?;
+    block_on_until_stopped(async {
+        let (client, about) = Client::connect(&cluster).await?;
+        let clock = EngineClock::of(&about);
         let checkpoint = match &args.resume {
             Some(from) => Some(CheckpointFile::find(&client, from).await?),
             None => None,
@@ -98,6 +99,8 @@ pub(crate) fn run(args: &SubmitArgs) -> Result<(), Failure> {
             training.settings.resume = resume.clone().or(training.settings.resume.take())
         });
         let prepared = blocking(move || prepare(models()?, &graph).map_err(Failure::from)).await?;
+        // It has been read, and may fill a disk, or memory, for as long as the job is watched.
+        drop(checkpoint);
         prepared.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
         let id = prepared.spec.id.clone();
         let submitted = match args.replace {
@@ -106,7 +109,7 @@ pub(crate) fn run(args: &SubmitArgs) -> Result<(), Failure> {
         };
         let is_new = submitted?.is_new;
         if args.watch {
-            return follow(&client, &id, args.json).await;
+            return follow(&client, clock, &id, args.json).await;
         }
         if args.json {
             let state = client.status(&id).await?.job.state.word();
