@@ -17,11 +17,13 @@ const BYTES: usize = 32;
 pub(super) struct Password(String);
 
 impl Password {
-    /// Reads the password kept at `path`, or makes one of 256 random bits and keeps it there with mode 0600. The caller
-    /// holds the lock of the folder.
+    /// Reads the password kept at `path`, or makes one of 256 random bits and keeps it there with mode 0600. The file is there
+    /// as a whole or not at all; an empty one, which an earlier release left where the disk was full, counts as none. The
+    /// caller holds the lock of the folder.
     pub(super) fn load_or_create(path: &Path) -> io::Result<Self> {
         match fs::read_to_string(path) {
-            Ok(kept) => return Self::parse(kept.trim()),
+            Ok(kept) if !kept.is_empty() => return Self::parse(kept.trim()),
+            Ok(_) => {}
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(e),
         }
@@ -31,9 +33,9 @@ impl Password {
         for byte in bytes {
             let _ = write!(hex, "{byte:02x}");
         }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        file.write_all(hex.as_bytes())?;
-        file.sync_all()?;
+        let unfinished = path.with_added_extension("new");
+        let kept = write(&unfinished, &hex).and_then(|()| fs::rename(&unfinished, path));
+        kept.inspect_err(|_| drop(fs::remove_file(&unfinished)))?;
         Ok(Self(hex))
     }
 
@@ -49,6 +51,17 @@ impl Password {
     pub(super) fn reveal(&self) -> &str {
         &self.0
     }
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    // What a start left that was killed may be open to others.
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
 }
 
 impl fmt::Debug for Password {
@@ -74,11 +87,23 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_file_counts_as_none_and_nothing_unfinished_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("password");
+        fs::write(&path, "").unwrap();
+        fs::write(dir.path().join("password.new"), "abc").unwrap();
+        let made = Password::load_or_create(&path).unwrap();
+        assert_eq!(made.reveal(), fs::read_to_string(&path).unwrap());
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
     fn a_damaged_password_is_refused_before_it_reaches_a_configuration() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("password");
         let injected = format!("{}\nbind 0.0.0.0", "a".repeat(64));
-        for bad in ["", "abc", &"g".repeat(64), &injected] {
+        for bad in ["abc", &"g".repeat(64), &injected] {
             fs::write(&path, bad).unwrap();
             assert!(Password::load_or_create(&path).is_err(), "{bad:?}");
         }

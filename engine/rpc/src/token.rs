@@ -1,6 +1,12 @@
 //! The secret that every process of one cluster knows.
 
-use std::{fmt, fs, io, os::unix::fs::OpenOptionsExt, path::Path, str::FromStr};
+use std::{
+    fmt, fs,
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    str::FromStr,
+};
 
 use rand::Rng;
 use subtle::ConstantTimeEq;
@@ -30,24 +36,28 @@ impl Token {
         fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)
     }
 
-    /// Reads the token kept at `path`, or makes one and keeps it there with mode 0600.
+    /// Reads the token kept at `path`, or makes one and keeps it there with mode 0600. The file is there as a whole or not at
+    /// all; an empty one, which an earlier release left where the disk was full, counts as none.
     pub fn load_or_create(path: &Path) -> io::Result<Self> {
-        match Self::load(path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            known => return known,
+        if !is_empty_or_missing(path)? {
+            return Self::load(path);
         }
         let token = Self::generate();
-        let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-        match file {
-            Ok(mut file) => {
-                io::Write::write_all(&mut file, token.to_hex().as_bytes())?;
-                file.sync_all()?;
-                Ok(token)
-            }
+        let unfinished = path.with_added_extension(format!("{:016x}.new", rand::random::<u64>()));
+        let kept = token.write(&unfinished).and_then(|()| place(&unfinished, path));
+        let _ = fs::remove_file(&unfinished);
+        match kept {
+            Ok(()) => Ok(token),
             // Somebody else made it between our two looks.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Self::load(path),
             Err(e) => Err(e),
         }
+    }
+
+    fn write(&self, path: &Path) -> io::Result<()> {
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        file.write_all(self.to_hex().as_bytes())?;
+        file.sync_all()
     }
 
     /// From its bytes on the wire.
@@ -72,6 +82,23 @@ impl Token {
             let _ = write!(hex, "{b:02x}");
             hex
         })
+    }
+}
+
+fn is_empty_or_missing(path: &Path) -> io::Result<bool> {
+    match fs::metadata(path) {
+        Ok(there) => Ok(there.is_file() && there.len() == 0),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(e) => Err(e),
+    }
+}
+
+/// Gives a file its name, which nobody else must have taken for a file with something in it.
+fn place(unfinished: &Path, path: &Path) -> io::Result<()> {
+    match fs::hard_link(unfinished, path) {
+        // It is empty, or the file system has no such links.
+        Err(_) if is_empty_or_missing(path)? => fs::rename(unfinished, path),
+        placed => placed,
     }
 }
 
@@ -111,6 +138,35 @@ mod tests {
         assert_eq!(format!("{made:?}"), "Token(***)");
         use std::os::unix::fs::PermissionsExt;
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn an_empty_file_counts_as_none_and_nothing_unfinished_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        fs::write(&path, "").unwrap();
+        let made = Token::load_or_create(&path).unwrap();
+        assert!(made.matches(&Token::load(&path).unwrap()));
+        let unfinished = dir.path().join("unfinished");
+        Token::generate().write(&unfinished).unwrap();
+        assert_eq!(place(&unfinished, &path).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert!(made.matches(&Token::load_or_create(&path).unwrap()));
+        fs::remove_file(unfinished).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        let nowhere = dir.path().join("no/folder/token");
+        assert_eq!(Token::load_or_create(&nowhere).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn those_who_make_it_at_the_same_time_have_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        let all: Vec<Token> = std::thread::scope(|threads| {
+            let making: Vec<_> =
+                (0..8).map(|_| threads.spawn(|| Token::load_or_create(&path).unwrap())).collect();
+            making.into_iter().map(|made| made.join().unwrap()).collect()
+        });
+        assert!(all.iter().all(|token| token.matches(&all[0])));
     }
 
     #[test]

@@ -389,6 +389,7 @@ impl ClientService for ClientHandler {
         // After a change of engines the number of the process is not known: 0.
         let pids: Vec<String> = workers.iter().map(|w| w.about.pid.to_string()).collect();
         let told = [
+            ("now_ms", (dispatcher.clock.now_us() / 1000).to_string()),
             ("epoch", dispatcher.epoch.to_string()),
             ("shards_present", self.0.shards.all().len().to_string()),
             ("shard_problem", self.0.shard_notes().join("; ")),

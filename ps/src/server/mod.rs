@@ -39,7 +39,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream},
     path::{Path, PathBuf},
     sync::{Arc, PoisonError, atomic::Ordering},
-    thread::JoinHandle,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -55,6 +55,10 @@ use self::{
 };
 use crate::{PsError, shard::ShardPosition, transport::Transport};
 
+/// How long a predecessor on the same state directory, whose parent was killed, may take to save its jobs and end.
+const PREDECESSOR_LIMIT: Duration = Duration::from_secs(3);
+/// Between two tries to lock the state directory.
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// What still runs when the shard stops may take this long to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a value of a task may be in the system's memory only: as long as Redis, by default, keeps what it was told.
@@ -296,11 +300,19 @@ fn lock_state_dir(dir: &Path) -> Result<File, PsError> {
         what: format!("cannot use the state directory {}", dir.display()),
         source,
     })?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => Err(PsError::StateDirInUse { dir: dir.display().to_string() }),
-        Err(fs::TryLockError::Error(source)) => {
-            Err(PsError::Io { what: format!("cannot lock {}", path.display()), source })
+    let since = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(fs::TryLockError::WouldBlock) if since.elapsed() < PREDECESSOR_LIMIT => {
+                thread::sleep(LOCK_RETRY_INTERVAL);
+            }
+            Err(fs::TryLockError::WouldBlock) => {
+                return Err(PsError::StateDirInUse { dir: dir.display().to_string() });
+            }
+            Err(fs::TryLockError::Error(source)) => {
+                return Err(PsError::Io { what: format!("cannot lock {}", path.display()), source });
+            }
         }
     }
 }

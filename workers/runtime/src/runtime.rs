@@ -18,12 +18,17 @@ pub struct Runtime {
 static LOADED: Mutex<Option<Runtime>> = Mutex::new(None);
 
 impl Runtime {
-    /// Loads `libonnxruntime` from a file, once per process: loading the same file again gives the same runtime.
+    /// Loads `libonnxruntime` from a file, once per process: loading the same file again gives the same runtime. A name
+    /// without a folder, of which there is no file here, is left to the dynamic loader.
     ///
     /// Sends no telemetry. Fails if the file is missing, is no ONNX Runtime or too old a one, or if the process has
     /// already loaded another file.
     pub fn load(path: &Path) -> Result<Self, BackendError> {
-        let path = path.canonicalize().map_err(|_| BackendError::NotFound { path: path.to_owned() })?;
+        let path = match path.canonicalize() {
+            Ok(path) => path,
+            Err(_) if is_bare(path) => path.to_owned(),
+            Err(_) => return Err(BackendError::NotFound { path: path.to_owned() }),
+        };
         // A panic while loading leaves `None` behind, which is as good as never having tried.
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         match loaded.as_ref() {
@@ -44,7 +49,7 @@ impl Runtime {
         Ok(loaded.insert(Self { environment, path }).clone())
     }
 
-    /// The file that was loaded.
+    /// The file that was loaded, or the name under which the dynamic loader knows it.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -52,4 +57,9 @@ impl Runtime {
     pub(super) fn environment(&self) -> &Environment {
         &self.environment
     }
+}
+
+/// Whether a path is a name alone.
+fn is_bare(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == path.as_os_str())
 }

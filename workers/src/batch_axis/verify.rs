@@ -35,15 +35,21 @@ pub(super) fn verify(
                 size + 1
             ));
         }
-        let largest =
-            before.numbers.iter().fold(f32::MIN_POSITIVE, |largest, number| largest.max(number.abs()));
-        let same =
-            |(a, b): (&f32, &f32)| (a - b).abs() <= TOLERANCE * largest || (!a.is_finite() && !b.is_finite());
-        if !before.numbers.iter().zip(&after.numbers).all(same) {
+        if !are_same(&before.numbers, &after.numbers) {
             return Err(format!("output `{name}` of a sample would depend on the size of its batch"));
         }
     }
     Ok(())
+}
+
+/// Whether numbers are the same up to rounding, and in the same places infinite or none.
+fn are_same(before: &[f32], after: &[f32]) -> bool {
+    let finite = before.iter().filter(|number| number.is_finite());
+    let largest = finite.fold(f32::MIN_POSITIVE, |largest, number| largest.max(number.abs()));
+    before.iter().zip(after).all(|(a, b)| match a.is_finite() && b.is_finite() {
+        true => (a - b).abs() <= TOLERANCE * largest,
+        false => a == b || (a.is_nan() && b.is_nan()),
+    })
 }
 
 /// What an input is fed with, for one sample more than the original takes.
@@ -125,4 +131,26 @@ fn run(
         Ok(Output { name, shape, numbers })
     };
     names.into_iter().map(output).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_infinite_number_excuses_no_other() {
+        const INF: f32 = f32::INFINITY;
+        #[rustfmt::skip]
+        let cases: [(&[f32], &[f32], bool); 6] = [
+            (&[1.0, 1000.0],      &[1.5, 1000.0],      true),
+            (&[1.0, 100.0],       &[1.5, 100.0],       false),
+            (&[-INF, 1.0],        &[-INF, 1.0],        true),
+            (&[-INF, 1.0],        &[-INF, 2.0],        false),
+            (&[INF, f32::NAN],    &[-INF, f32::NAN],   false),
+            (&[f32::NAN, 1.0],    &[f32::NAN, INF],    false),
+        ];
+        for (before, after, same) in cases {
+            assert_eq!(are_same(before, after), same, "{before:?} {after:?}");
+        }
+    }
 }

@@ -46,19 +46,36 @@ impl Client {
         let path = path.into();
         let kept = self.checkpoint_parts(job, number).await?;
         let (shards, blobs) = (self.shards().await?, BlobClient::new(self.token.clone()));
-        blocking(move || {
+        // Ours, not of the thread that writes: who gives this call up leaves nothing behind.
+        let unfinished = Unfinished::new(&path);
+        let partial = unfinished.0.clone();
+        let saved = blocking(move || {
             let get = |digest: String| blobs.get(&shards, &digest);
-            write(&path, kept.resume, kept.parts.into_iter().map(get))
+            write(&path, &partial, kept.resume, kept.parts.into_iter().map(get))
         })
-        .await
+        .await;
+        drop(unfinished);
+        saved
     }
 }
 
-/// The name of a file that is being written: of no other call, and in the same folder, so that it can be renamed.
-fn unfinished(path: &Path) -> PathBuf {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    path.with_added_extension(format!("{}-{number}.partial", std::process::id()))
+/// The name of a file that is being written: of no other call, and in the same folder, so that it can be renamed. The file is
+/// removed when this is dropped before it has been.
+struct Unfinished(PathBuf);
+
+impl Unfinished {
+    fn new(path: &Path) -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        Self(path.with_added_extension(format!("{}-{number}.partial", std::process::id())))
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // Usually it has its own name by now.
+        let _ = fs::remove_file(&self.0);
+    }
 }
 
 /// A new file that its owner alone can read: weights and moments tell much about the data.
@@ -72,10 +89,10 @@ fn private_file(path: &Path) -> io::Result<File> {
 
 fn write(
     path: &Path,
+    unfinished: &Path,
     resume: ResumeSpec,
     parts: impl ExactSizeIterator<Item = Result<Vec<u8>, PsError>>,
 ) -> Result<SavedCheckpoint, FetchError> {
-    let unfinished = unfinished(path);
     let saved = SavedCheckpoint {
         number: resume.checkpoint,
         samples: resume.samples(),
@@ -91,19 +108,16 @@ fn write(
     });
     let finish = || -> io::Result<u64> {
         input::check_replaceable(path)?;
-        let mut out = BufWriter::with_capacity(1 << 20, private_file(&unfinished)?);
+        let mut out = BufWriter::with_capacity(1 << 20, private_file(unfinished)?);
         write_checkpoint_file(resume, parts, &mut out)?;
         let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.sync_all()?;
-        fs::rename(&unfinished, path)?;
+        fs::rename(unfinished, path)?;
         Ok(file.metadata()?.len())
     };
-    finish().map(|bytes| SavedCheckpoint { bytes, ..saved }).map_err(|source| {
-        let _ = fs::remove_file(&unfinished);
-        match refused {
-            Some(error) => FetchError::Shard(error),
-            None => FetchError::Write { path: path.to_owned(), source },
-        }
+    finish().map(|bytes| SavedCheckpoint { bytes, ..saved }).map_err(|source| match refused {
+        Some(error) => FetchError::Shard(error),
+        None => FetchError::Write { path: path.to_owned(), source },
     })
 }
 
@@ -130,9 +144,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("folder");
         fs::create_dir(&folder).unwrap();
-        let error = write(&folder, resume.clone(), std::iter::empty()).unwrap_err().to_string();
+        let write = |path: &Path| {
+            let unfinished = Unfinished::new(path);
+            write(path, &unfinished.0, resume.clone(), std::iter::empty()).unwrap_err().to_string()
+        };
+        let error = write(&folder);
         assert!(error.contains("[E244]") && error.contains("not a file"), "{error}");
-        let error = write(&dir.path().join("new"), resume, std::iter::empty()).unwrap_err().to_string();
+        let error = write(&dir.path().join("new"));
         assert!(error.contains("[E244]"), "{error}");
         let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert_eq!(left, [folder]);
@@ -140,6 +158,15 @@ mod tests {
 
     #[test]
     fn two_that_write_the_same_file_do_not_write_into_each_others() {
-        assert_ne!(unfinished(Path::new("a")), unfinished(Path::new("a")));
+        assert_ne!(Unfinished::new(Path::new("a")).0, Unfinished::new(Path::new("a")).0);
+    }
+
+    #[test]
+    fn who_gives_up_a_checkpoint_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let unfinished = Unfinished::new(&dir.path().join("digits.safetensors"));
+        private_file(&unfinished.0).unwrap();
+        drop(unfinished);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

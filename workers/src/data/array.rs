@@ -63,6 +63,11 @@ impl Array {
         self.shape.iter().product()
     }
 
+    /// Whether each sample begins where the one before it ends, as where nothing was said of it.
+    pub(super) fn is_side_by_side(&self) -> bool {
+        self.offset == 0 && self.stride == self.width()
+    }
+
     /// Row and column in the file, both from 1, of the number at `index`.
     pub(super) fn coordinates(&self, index: usize) -> (usize, usize) {
         let (row, index) = (index / self.stride.max(1), index % self.stride.max(1));
@@ -74,7 +79,7 @@ impl Array {
     /// Samples of height, width and channels as samples of channels, height and width; `None` for other shapes.
     pub(super) fn channels_first(mut self) -> Option<Self> {
         let &[height, width, channels] = self.shape.as_slice() else { return None };
-        if self.offset != 0 || self.stride != self.width() {
+        if !self.is_side_by_side() {
             return None;
         }
         let area = height * width;

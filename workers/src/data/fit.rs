@@ -191,6 +191,11 @@ fn normalizations(spec: &DataSpec, input: &str, shape: &[usize]) -> Result<Vec<N
 
 /// All numbers as scaled float32, every one finite.
 fn normalized(array: &mut Array, normalizations: &[Normalization]) -> Result<Vec<f32>, DataError> {
+    if normalizations.len() > 1 && !array.is_side_by_side() {
+        // A number may be of another channel in each sample that it is part of.
+        let what = "several numbers in `mean` or `std` do not go with samples that overlap, or have gaps between them (`stride`)";
+        return Err(DataError::InvalidSetting { what: what.to_owned() });
+    }
     let mut numbers = std::mem::replace(&mut array.numbers, Numbers::U8(Vec::new())).into_f32();
     let plane = (array.width() / normalizations.len()).max(1);
     for (index, number) in numbers.iter_mut().enumerate() {

@@ -50,6 +50,16 @@ pub enum ModelError {
 }
 
 impl ModelError {
+    /// Whether the machine may be at fault, and not the model: it has no memory left, for which the kernel ends the process, or no
+    /// time.
+    pub(crate) fn may_be_the_machine(&self) -> bool {
+        match self {
+            Self::Process { .. } | Self::Silent { .. } => true,
+            Self::Crashed { how, .. } => how.split(' ').take(2).eq(["signal", "9"]),
+            Self::Check(_) | Self::Child(_) => false,
+        }
+    }
+
     /// The stable code, as in the message.
     pub fn code(&self) -> &str {
         match self {

@@ -1,9 +1,11 @@
 //! What a program that runs for long needs beside its work: logs on stderr, and to be told when it has to end.
 
 mod file_size_limit;
+mod hangup;
 mod logs;
 mod stop;
 
 pub use file_size_limit::outlive_file_size_limit;
+pub use hangup::hangup_is_ignored;
 pub use logs::{log_as_command, log_as_service};
 pub use stop::{INTERRUPTED, SecondStop, StopSignal};

@@ -11,6 +11,8 @@ use tokio::{
     sync::{mpsc, watch},
 };
 
+use super::hangup_is_ignored;
+
 /// A process whose parent has gone ends by itself within this time, however busy it is.
 const PARENT_GONE_LIMIT: Duration = Duration::from_secs(5);
 /// The same of a process that has others to end, which may have much to save: then it is asked a second time.
@@ -18,7 +20,8 @@ const SAVING_LIMIT: Duration = Duration::from_secs(30);
 /// What a shell reports for a process that Ctrl-C ended.
 pub const INTERRUPTED: i32 = 130;
 
-/// Becomes true when the process should end: Ctrl-C, SIGTERM, SIGHUP, or the parent closed the pipe at our stdin.
+/// Becomes true when the process should end: Ctrl-C, SIGTERM, SIGHUP unless that was ignored at the start, or the parent
+/// closed the pipe at our stdin.
 ///
 /// The second request ends the process at once, unless somebody [hears it](Self::hearing_a_second).
 #[derive(Debug, Clone)]
@@ -56,7 +59,8 @@ impl StopSignal {
     /// Request number `last` ends the process.
     fn listen_until(last: u32, with_parent: bool) -> io::Result<(Self, SecondStop)> {
         let (ask, mut asked) = mpsc::unbounded_channel();
-        for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+        let hangup = (!hangup_is_ignored()).then(SignalKind::hangup);
+        for kind in [SignalKind::interrupt(), SignalKind::terminate()].into_iter().chain(hangup) {
             let mut signals = signal(kind)?;
             let ask = ask.clone();
             tokio::spawn(async move { while signals.recv().await.is_some() && ask.send(()).is_ok() {} });

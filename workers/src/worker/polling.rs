@@ -19,6 +19,8 @@ use super::{
 };
 
 const POLL_WAIT_MS: u64 = 1_000;
+/// Longest pause between two polls at which an engine fails.
+const LONGEST_RETRY_DELAY: Duration = Duration::from_secs(2);
 /// A worker that was just told to run something waits so long for the first end before it asks again.
 const FIRST_END_WAIT: Duration = Duration::from_millis(1);
 
@@ -44,14 +46,21 @@ type ReportCall<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 struct Hangup;
 
 impl Session {
-    /// Takes tasks from the engine; returns when the engine has dropped this incarnation.
+    /// Takes tasks from the engine; returns when the engine has dropped this incarnation, or every engine turns us away for good,
+    /// which whoever registers again is told.
     pub(super) async fn poll(&self, assignments: &mpsc::Sender<Assignment>) {
         let mut outage = OutageLogger::default();
         let mut polls = Polls::default();
+        let mut pause = RETRY_DELAY;
         loop {
             self.carry_ends(&mut polls).await;
             let number = self.calls.as_ref().map(Pool::poll_begins);
             let answer = self.ask(&mut polls).await;
+            // At the same poll an engine with a bug would fail again and again.
+            pause = match &answer {
+                Some(Err(CallError::Panicked { .. })) => (pause * 2).min(LONGEST_RETRY_DELAY),
+                _ => RETRY_DELAY,
+            };
             let is_taken = match answer {
                 None => continue,
                 Some(Ok(Ok(news))) => {
@@ -76,11 +85,14 @@ impl Session {
                 }
                 Some(Err(error)) => {
                     outage.report(&away(self.link.addresses(), &ErrorChain(&error)), ENGINE_AWAY_HINT);
+                    if matches!(error, CallError::Hello(_)) && !error.is_passing() && self.link.all_failed() {
+                        return;
+                    }
                     false
                 }
             };
             if !is_taken {
-                sleep(RETRY_DELAY).await;
+                sleep(pause).await;
             }
         }
     }

@@ -24,6 +24,14 @@ impl Default for Throttle {
 }
 
 impl Throttle {
+    /// Largest factor that a command line takes: with it a millisecond lasts a quarter of an hour.
+    pub const MAX_SLOWDOWN: f64 = 1e6;
+
+    /// Whether a worker may be so many times slower.
+    pub fn takes(slowdown: f64) -> bool {
+        slowdown > 0.0 && slowdown <= Self::MAX_SLOWDOWN
+    }
+
     /// Sleeps after `computed`, and returns how long that really was. `share`: see [`delay`](Self::delay).
     pub(super) fn sleep(&self, computed: Duration, share: f64) -> Duration {
         let delay = self.delay(computed, share);
@@ -38,10 +46,15 @@ impl Throttle {
     /// How long to sleep after `computed`. `share`: samples of the iteration over those of the job's batch.
     pub fn delay(&self, computed: Duration, share: f64) -> Duration {
         if self.step.is_zero() {
-            return computed.mul_f64((self.slowdown - 1.0).max(0.0));
+            return times(computed, self.slowdown - 1.0);
         }
-        self.step.mul_f64((self.slowdown * share).max(0.0)).saturating_sub(computed)
+        times(self.step, self.slowdown * share).saturating_sub(computed)
     }
+}
+
+/// A product that is too large is the longest time there is; a factor that is none counts as 0.
+fn times(time: Duration, factor: f64) -> Duration {
+    Duration::try_from_secs_f64(time.as_secs_f64() * factor.max(0.0)).unwrap_or(Duration::MAX)
 }
 
 #[cfg(test)]
@@ -65,5 +78,15 @@ mod tests {
         for (name, step, slowdown, computed, share, delay) in cases {
             assert_eq!(Throttle { step: ms(step), slowdown }.delay(ms(computed), share), ms(delay), "{name}");
         }
+    }
+
+    #[test]
+    fn what_no_duration_holds_is_the_longest_one() {
+        for step in [Duration::ZERO, Duration::from_millis(u64::MAX)] {
+            let delay = Throttle { step, slowdown: 1e300 }.delay(Duration::from_millis(1), 1.0);
+            assert!(delay > Duration::from_secs(1 << 60), "{delay:?}");
+        }
+        assert!(Throttle::takes(0.5) && Throttle::takes(1e6));
+        assert!(![0.0, -1.0, 1e30, f64::NAN, f64::INFINITY].into_iter().any(Throttle::takes));
     }
 }

@@ -68,6 +68,10 @@ pub struct EngineStatus {
     pub instance: String,
     /// Address of the Redis server, without password.
     pub redis: String,
+    /// Now on its clock, by which moments of jobs are told, in milliseconds since the epoch of Unix; `None` from an earlier
+    /// release.
+    #[serde(default)]
+    pub now_ms: Option<u64>,
     /// Number of parameter shards that it wants.
     pub shards: u32,
     /// Term of its lead; `None`: it does not lead.

@@ -93,6 +93,19 @@ fn texts_of_many_characters_are_read_as_well() {
 }
 
 #[test]
+fn one_mean_for_each_place_of_a_text_does_not_go_with_samples_that_overlap() {
+    let folder = TempDir::new().unwrap();
+    let all: String = ('\u{400}'..'\u{600}').collect();
+    let path = write(&folder, "text", all.as_bytes());
+    let wanted = wants_text(DataElement::F32, 512);
+    let spec = |stride| DataSpec { mean: vec![0.0, 100.0], ..text_spec(&path, 2, stride) };
+    assert_eq!(samples(&Dataset::open(&spec(0), &wanted).unwrap())[..4], [0.0, -99.0, 2.0, -97.0]);
+    for stride in [1, 3] {
+        refused(&spec(stride), &wanted, "E480", "do not go with samples that overlap");
+    }
+}
+
+#[test]
 fn the_last_percent_tests_and_overlapping_samples_of_a_text_are_left_out() {
     let folder = TempDir::new().unwrap();
     let path = write(&folder, "text", "abcabcabcabca".as_bytes());

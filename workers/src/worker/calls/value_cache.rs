@@ -44,7 +44,13 @@ impl ValueCache {
 
 impl ValueStore for ValueCache {
     fn put(&self, salt: Salt, value: &[u8]) -> Result<BlobValue, PsError> {
-        self.store.put(salt, value)
+        let blob = self.store.put(salt, value)?;
+        // A task that comes next often takes what was made here. One that is very large is there twice for now, and not kept.
+        if blob.bytes <= MAX_BYTES {
+            let entry = lock(&self.kept).entry(&blob);
+            *lock(&entry.value) = Some(value.into());
+        }
+        Ok(blob)
     }
 
     fn get(&self, blob: &BlobValue) -> Result<Bytes, PsError> {
@@ -53,13 +59,29 @@ impl ValueStore for ValueCache {
         if let Some(value) = &*value {
             return Ok(value.clone());
         }
-        let fetched = self.store.get(blob)?;
-        *value = Some(fetched.clone());
-        Ok(fetched)
+        match self.store.get(blob) {
+            Ok(fetched) => Ok(value.insert(fetched).clone()),
+            Err(error) => {
+                drop(value);
+                lock(&self.kept).remove_empty(blob);
+                Err(error)
+            }
+        }
     }
 }
 
 impl LruEntries {
+    /// Forgets a value that could not be fetched: it takes no room from others. One that is here, or is being fetched, stays.
+    fn remove_empty(&mut self, blob: &BlobValue) {
+        let is_empty =
+            |entry: &Entry| entry.blob == *blob && entry.value.try_lock().is_ok_and(|value| value.is_none());
+        if let Some(at) = self.entries.iter().position(is_empty)
+            && let Some(removed) = self.entries.remove(at)
+        {
+            self.bytes -= removed.blob.bytes;
+        }
+    }
+
     /// The place of a value, which is the newest from now on. Makes room for one that is new.
     fn entry(&mut self, blob: &BlobValue) -> Entry {
         if let Some(at) = self.entries.iter().position(|entry| entry.blob == *blob)
@@ -94,8 +116,9 @@ mod tests {
     struct Counting(Arc<AtomicU32>);
 
     impl ValueStore for Counting {
-        fn put(&self, _: Salt, _: &[u8]) -> Result<BlobValue, PsError> {
-            Err(PsError::Canceled)
+        fn put(&self, _: Salt, value: &[u8]) -> Result<BlobValue, PsError> {
+            let digest = String::from_utf8_lossy(value).into_owned();
+            Ok(BlobValue { digest, bytes: value.len() as u64 })
         }
 
         fn get(&self, blob: &BlobValue) -> Result<Bytes, PsError> {
@@ -104,6 +127,22 @@ mod tests {
                 _ => Ok(blob.digest.as_bytes().into()),
             }
         }
+    }
+
+    #[test]
+    fn what_is_made_here_is_not_fetched_and_what_cannot_be_takes_no_room() {
+        let store = Counting::default();
+        let cache = ValueCache::new(Box::new(store.clone()));
+        let blob = cache.put(Salt::default(), b"made").unwrap();
+        assert_eq!(&cache.get(&blob).unwrap()[..], b"made");
+        assert_eq!(store.0.load(Ordering::SeqCst), 0);
+        let missing = BlobValue { digest: "missing".into(), bytes: MAX_BYTES };
+        assert!(cache.get(&missing).is_err());
+        assert_eq!(lock(&cache.kept).bytes, 0, "it has made room for it");
+        cache.put(Salt::default(), b"made").unwrap();
+        cache.get(&blob).unwrap();
+        assert_eq!(store.0.load(Ordering::SeqCst), 1);
+        assert_eq!(lock(&cache.kept).bytes, 4);
     }
 
     #[test]

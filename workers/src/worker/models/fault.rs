@@ -47,7 +47,7 @@ impl ModelFault {
                 FailureCause::Worker
             }
             #[cfg(feature = "train")]
-            Self::Tried(ModelError::Process { .. }) => FailureCause::Worker,
+            Self::Tried(error) if error.may_be_the_machine() => FailureCause::Worker,
             _ => FailureCause::Function,
         }
     }
@@ -56,5 +56,31 @@ impl ModelFault {
 impl From<ModelFault> for CallFault {
     fn from(fault: ModelFault) -> Self {
         Self::Own { code: fault.code().to_owned(), cause: fault.cause(), reason: fault.to_string() }
+    }
+}
+
+#[cfg(all(test, feature = "train"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_that_the_kernel_ended_for_want_of_memory_fails_by_the_worker() {
+        let crashed = |how: &str| ModelError::Crashed {
+            model: "m.onnx".into(),
+            how: how.into(),
+            stage: "load".into(),
+            node: String::new(),
+            words: String::new(),
+        };
+        for (how, cause) in [
+            ("signal 9 (SIGKILL)", FailureCause::Worker),
+            ("signal 9", FailureCause::Worker),
+            ("signal 11 (SIGSEGV)", FailureCause::Function),
+            ("exit status 9", FailureCause::Function),
+        ] {
+            assert_eq!(ModelFault::from(crashed(how)).cause(), cause, "{how}");
+        }
+        let silent = ModelError::Silent { model: "m.onnx".into(), stage: "load".into(), seconds: 600 };
+        assert_eq!(ModelFault::from(silent).cause(), FailureCause::Worker);
     }
 }

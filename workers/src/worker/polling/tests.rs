@@ -168,17 +168,22 @@ struct Rig {
 
 impl Rig {
     async fn start(orders: Vec<Order>, refusals: u32) -> Self {
+        let token = Token::generate();
+        Self::start_with(orders, refusals, [token.clone(), token]).await
+    }
+
+    /// The same with a token of the engine, and one of the worker.
+    async fn start_with(orders: Vec<Order>, refusals: u32, [of_engine, of_worker]: [Token; 2]) -> Self {
         let (hear, heard) = async_mpsc::unbounded_channel();
         let (orders, refusals) = (Arc::new(Mutex::new(orders)), Arc::new(Mutex::new(refusals)));
         let drops = Arc::<Notify>::default();
         let engine = Engine { orders, refusals, heard: hear, drops: drops.clone() };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address: EngineAddresses = listener.local_addr().unwrap().to_string().parse().unwrap();
-        let token = Token::generate();
         let serve = move |_, stream| answer_calls(channel(stream).execute(engine.clone().serve()));
-        tokio::spawn(accept(listener, token.clone(), &[Role::Worker], serve));
+        tokio::spawn(accept(listener, of_engine, &[Role::Worker], serve));
         let open = |transport| WorkerServiceClient::new(tarpc::client::Config::default(), transport).spawn();
-        let link = Link::new(address, Role::Worker, token, open);
+        let link = Link::new(address, Role::Worker, of_worker, open);
 
         let (end_long, ended) = mpsc::channel();
         let ended = Mutex::new(ended);
@@ -216,6 +221,12 @@ async fn ends_are_repeated_until_they_are_taken() {
         let heard = rig.until(|heard| !heard.ends().is_empty()).await;
         assert_eq!(heard.ends(), [0]);
     }
+}
+
+#[tokio::test]
+async fn a_worker_whose_token_no_engine_takes_polls_no_more() {
+    let rig = Rig::start_with(Vec::new(), 0, [Token::generate(), Token::generate()]).await;
+    rig.polls.await.unwrap();
 }
 
 #[tokio::test]

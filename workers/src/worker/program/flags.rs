@@ -9,7 +9,7 @@ use syncline_scheduler::tasks::MemorySize;
 
 use crate::{
     client::{Cluster, FindError},
-    worker::offered_memory,
+    worker::{Throttle, offered_memory},
 };
 
 pub(super) const HELP: &str = "\
@@ -106,9 +106,10 @@ impl Flags {
             "--name" => self.name = Some(text),
             "--slots" => self.slots = Some(from_one(flag, &text)?),
             "--slowdown" => {
-                let factor = text.parse().ok().filter(|factor: &f64| factor.is_finite() && *factor > 0.0);
-                self.slowdown =
-                    Some(factor.ok_or_else(|| format!("--slowdown takes a positive number, not `{text}`"))?);
+                let factor = text.parse().ok().filter(|factor| Throttle::takes(*factor));
+                self.slowdown = Some(factor.ok_or_else(|| {
+                    format!("--slowdown takes a positive number up to 1000000, not `{text}`")
+                })?);
             }
             "--step-ms" => {
                 let ms = text.parse().map_err(|_| format!("--step-ms takes milliseconds, not `{text}`"))?;
@@ -132,9 +133,13 @@ impl Flags {
         }
     }
 
-    /// The cluster that they, the environment or the state directory name.
+    /// The cluster that they, the environment or the state directory name. Where `--state-dir` is typed without
+    /// `--engine`, engine and token file of the environment, which may be those of another cluster, do not count.
     pub(super) fn cluster(&self) -> Result<Cluster, FindError> {
-        let var = |name| env::var_os(name).filter(|value| !value.is_empty());
+        let var = |name: &str| {
+            let counts = self.state_dir.is_none() || self.engine.is_some();
+            env::var_os(name).filter(|value| counts && !value.is_empty())
+        };
         let path = |flag: &Option<PathBuf>, name| flag.clone().or_else(|| var(name).map(PathBuf::from));
         let engine = match (&self.engine, var("SYNCLINE_ENGINE")) {
             (Some(engine), _) => Some(engine.clone()),
@@ -207,7 +212,8 @@ mod tests {
                 "--memory 0B",
                 "[E509] a worker cannot offer 0B: without --memory it offers what the machine has",
             ),
-            ("--slowdown 0", "--slowdown takes a positive number, not `0`"),
+            ("--slowdown 0", "--slowdown takes a positive number up to 1000000, not `0`"),
+            ("--slowdown 1e30", "--slowdown takes a positive number up to 1000000, not `1e30`"),
             ("--slots 1 worker", "worker is not known; --help lists the options"),
             ("work", "work is not known; --help lists the options"),
             ("--transport udp", "[E437] `udp` is no transport: auto, shm, unix or tcp"),

@@ -8,6 +8,7 @@ mod data;
 mod errors_document;
 mod export;
 mod general_tasks;
+mod hangup;
 mod job;
 mod json;
 mod model;

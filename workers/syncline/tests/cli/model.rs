@@ -267,6 +267,20 @@ fn refusals_name_what_is_wrong() {
 }
 
 #[test]
+fn a_library_that_is_named_without_its_folder_is_left_to_the_dynamic_loader() {
+    let dir = folder();
+    let model = save(dir.path(), "m.onnx", &mlp(&[4, 3], 1).to_bytes());
+    let library = syncline_kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path;
+    let check = |name: &std::ffi::OsStr| {
+        let mut check = command(&["model", "check", &model, "--loss", "softmax-cross-entropy"]);
+        check.env("ORT_DYLIB_PATH", name).env("LD_LIBRARY_PATH", library.parent().unwrap());
+        Ended::from(check.current_dir(dir.path()).output().unwrap())
+    };
+    check(library.file_name().unwrap()).ok();
+    assert_ne!(check("libnowhere.so".as_ref()).code, 0);
+}
+
+#[test]
 fn onnx_runtime_collects_nothing_about_this_machine() {
     let (home, dir) = (folder(), folder());
     let model = save(dir.path(), "m.onnx", &mlp(&[4, 3], 1).to_bytes());

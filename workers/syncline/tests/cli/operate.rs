@@ -106,6 +106,9 @@ fn an_id_is_free_again_once_its_job_is_over_and_the_log_tells_the_story() {
     assert_eq!(cluster.field("epochs"), "5000", "the running one is not touched");
     let said = cluster.run(&["workers"]).ok().out;
     assert!(said.lines().next().unwrap().starts_with("worker    id"), "{said}");
+    let trained = cluster.dir.path().join("trained.onnx");
+    // What was typed is right.
+    cluster.run(&["model", "export", "points", trained.to_str().unwrap()]).refused(1, "E246");
     cluster.run(&["cancel", "points"]).ok();
     cluster.run(&["delete", "points", "--json"]).ok().json();
 
@@ -114,6 +117,39 @@ fn an_id_is_free_again_once_its_job_is_over_and_the_log_tells_the_story() {
         let told = log.lines().any(|line| line.contains(words) && line.contains("job=points"));
         assert!(told, "`{words}` is not in {log}");
     }
+}
+
+#[test]
+fn a_checkpoint_that_is_gone_on_from_lies_nowhere_while_the_job_is_watched() {
+    let cluster = RunningCluster::start();
+    write_job(cluster.dir.path(), 5_000);
+    let file = cluster.dir.path().join("points.toml");
+    let kept =
+        fs::read_to_string(&file).unwrap().replace("epochs =", "checkpoint = { every_epochs = 1 }, epochs =");
+    fs::write(&file, kept).unwrap();
+    let file = file.to_str().unwrap();
+    cluster.run(&["submit", file]).ok();
+    wait_until("it has a checkpoint", || !cluster.field("checkpoint").is_empty());
+    let temporary = folder();
+    let mut watched =
+        command(&cluster.args(&["submit", file, "--id", "second", "--resume", "points", "--watch"]));
+    watched.env("TMPDIR", temporary.path()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut watched = watched.spawn().unwrap();
+    let left = || fs::read_dir(temporary.path()).unwrap().count();
+    wait_until("it is submitted", || cluster.run(&["status", "second"]).code == 0);
+    wait_until("nothing is left of the checkpoint", || left() == 0);
+    kill("INT", watched.id());
+    assert_eq!(watched.wait().unwrap().code(), Some(130));
+    assert_eq!(left(), 0);
+}
+
+#[test]
+fn doctor_looks_at_one_cluster_and_not_at_another_beside_it() {
+    let cluster = RunningCluster::start();
+    let here = cluster.run(&["doctor"]).ok().out;
+    assert!(here.contains("appendonly"), "{here}");
+    let elsewhere = cluster.run(&["doctor", "--engine", "127.0.0.1:1"]).out;
+    assert!(!elsewhere.contains("appendonly") && elsewhere.contains("no address is known"), "{elsewhere}");
 }
 
 #[test]

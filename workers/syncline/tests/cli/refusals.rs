@@ -85,6 +85,23 @@ fn mistakes_at_the_keyboard_are_usage_errors() {
 }
 
 #[test]
+fn a_folder_that_is_typed_names_the_cluster_whatever_the_environment_says() {
+    let dir = folder();
+    let state_dir = dir.path().to_str().unwrap();
+    let jobs = |args: &[&str]| {
+        let mut jobs = command(&[&["jobs", "--state-dir", state_dir], args].concat());
+        jobs.env("SYNCLINE_ENGINE", "127.0.0.1:1").env("SYNCLINE_TOKEN_FILE", "no-such-token");
+        Ended::from(jobs.output().unwrap())
+    };
+    jobs(&[]).refused(3, "E511");
+    let told = jobs(&["--engine", "127.0.0.1:1"]).refused(2, "E505").err;
+    assert!(
+        told.contains("no-such-token"),
+        "an engine that is typed leaves the token of the environment: {told}"
+    );
+}
+
+#[test]
 fn usage_is_that_of_the_command_whatever_the_environment_says() {
     for (words, usage) in [
         (&["status"][..], "syncline status [OPTIONS] <JOB>"),

@@ -99,7 +99,7 @@ impl ChaosArgs {
     fn plan(&self) -> Result<FaultPlan, CliError> {
         let refuse = |what: String| Err(CliError::Setting { what });
         let time = Duration::try_from_secs_f64(self.minutes * 60.0).unwrap_or_default();
-        if time.is_zero() {
+        if time.is_zero() || Instant::now().checked_add(time).is_none() {
             return refuse(format!("--minutes {} is no time; 0.5 is half a minute", self.minutes));
         }
         let every = Duration::from(self.every);
@@ -200,6 +200,7 @@ mod tests {
             ("--minutes=-1",                   Err("[E509] --minutes -1 is no time")),
             ("--minutes NaN",                  Err("[E509] --minutes NaN is no time")),
             ("--minutes 1e300",                Err("[E509] --minutes 1")),
+            ("--minutes 2e17",                 Err("[E509] --minutes 2")),
             ("--every 0ms",                    Err("[E509] --every 0s is no time")),
         ];
         for (line, want) in cases {

@@ -14,7 +14,7 @@ const MIN_REDIS_VERSION: (u32, u32) = (6, 2);
 
 pub(crate) async fn check(args: &DoctorArgs) -> Vec<Finding> {
     let (connection, redis) = (&args.connection, args.redis.as_deref());
-    let running = connection.running();
+    let running = connection.running_here();
     let url = redis.map(str::to_owned).or_else(|| running.as_ref()?.redis_url());
     let nothing_runs = running.is_none() && connection.engine.is_none();
     // What the engine needs comes before the engine, so that causes stand before their consequences.

@@ -28,8 +28,11 @@ pub(crate) fn check(connection: &ConnectionArgs, device: Device) -> Vec<Finding>
     match state_dir(connection.state_dir.as_deref()) {
         Ok(dir) => {
             findings.push(disk(&dir));
-            let file = connection.token_file.clone().unwrap_or_else(|| token_file(&dir));
-            findings.push(token(&file, connection.token_file.is_some()));
+            // As [`ConnectionArgs::find`] looks for it.
+            let of_running = || connection.running().filter(|_| connection.engine.is_none());
+            let named = connection.token_file.clone().or_else(|| Some(of_running()?.token_file));
+            let is_named = named.is_some();
+            findings.push(token(&named.unwrap_or_else(|| token_file(&dir)), is_named));
         }
         Err(error) => findings.push(Finding::fail("state", Exit::Usage, error.to_string(), error.hint())),
     }

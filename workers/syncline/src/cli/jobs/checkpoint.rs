@@ -7,7 +7,7 @@ use syncline_scheduler::ids::JobId;
 use syncline_workers::client::Client;
 
 use crate::cli::{
-    ConnectionArgs, Failure, block_on, exported::ExportError, log_as_command, print, print_json,
+    ConnectionArgs, Failure, block_on_until_stopped, exported::ExportError, log_as_command, print, print_json,
 };
 
 #[derive(Debug, clap::Args)]
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &CheckpointArgs) -> Result<(), Failure> {
         return Err(ExportError::Exists { path: args.file.clone() }.into());
     }
     let cluster = args.connection.find()?;
-    let saved = block_on(async {
+    let saved = block_on_until_stopped(async {
         let (client, _) = Client::connect(&cluster).await?;
         Ok::<_, Failure>(client.save_checkpoint(&args.job, args.number, &args.file).await?)
     })?;

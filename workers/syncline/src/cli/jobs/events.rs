@@ -13,7 +13,7 @@ use super::{
     problem::Problem,
     source::{Source, SourceArgs},
 };
-use crate::cli::{Failure, block_on, log_as_command, print, print_json, print_json_line, say};
+use crate::cli::{Failure, block_on, log_as_command, one_line, print, print_json, print_json_line, say};
 
 /// Pause before the engine is asked again that did not answer.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
@@ -88,7 +88,7 @@ fn in_words(event: &JobEvent) -> String {
     let known = fields.as_object().into_iter().flatten().filter_map(|(name, value)| {
         let is_known = !value.is_null() && !["what", "at_ms", "until_ms"].contains(&name.as_str());
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        (is_known && !text.is_empty()).then(|| format!("  {name} {text}"))
+        (is_known && !text.is_empty()).then(|| format!("  {name} {}", one_line(&text)))
     });
     let line = known.fold(format!("{}  {what}", moment(event.at_ms)), |line, field| line + &field);
     match event.until_ms {
@@ -112,5 +112,8 @@ mod tests {
         let event: JobEvent = serde_json::from_str(event).unwrap();
         let line = "1970-01-01T00:00:00.000Z  canceling  reason too slow  until 1970-01-01T00:00:10.000Z";
         assert_eq!(in_words(&event), line);
+        let event = r#"{"what": "task_failed", "at_ms": 0, "reason": "left: 1\nright: 2"}"#;
+        let event: JobEvent = serde_json::from_str(event).unwrap();
+        assert_eq!(in_words(&event), "1970-01-01T00:00:00.000Z  task_failed  reason left: 1 | right: 2");
     }
 }

@@ -13,7 +13,7 @@ use super::{
     tasks::{self, TaskName},
 };
 use crate::cli::{
-    Failure, block_on, log_as_command, print, print_json,
+    Failure, block_on, log_as_command, one_line, print, print_json,
     support::describe::{display_name, slow_worker},
     table,
 };
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
 
 fn task_in_words(explained: &TaskExplanation) -> String {
     let mut lines = vec![format!("{}: {}", explained.task, explained.state)];
-    lines.extend(explained.reasons.iter().map(|reason| format!("  {reason}")));
+    lines.extend(explained.reasons.iter().map(|reason| format!("  {}", one_line(reason))));
     if !explained.needs.is_empty() {
         lines.push("needs".into());
         lines.extend(explained.needs.iter().map(|(task, state)| format!("  {task}: {state}")));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use syncline_rpc::{
     JobStream,
-    status::{JobPhase, JobView, now_ms},
+    status::{JobPhase, JobView},
 };
 use syncline_scheduler::{
     ids::JobId,
@@ -14,7 +14,7 @@ use syncline_scheduler::{
 use syncline_workers::client::{Client, ClientError};
 
 use crate::cli::{
-    ConnectionArgs, Failure, block_on,
+    ConnectionArgs, EngineClock, Failure, block_on_until_stopped,
     exported::{Line, Writer},
     log_as_command, print, print_json,
 };
@@ -57,9 +57,9 @@ struct Exported {
 pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
-    let exported = block_on(async {
-        let (client, _) = Client::connect(&cluster).await?;
-        export(&client, args).await
+    let exported = block_on_until_stopped(async {
+        let (client, about) = Client::connect(&cluster).await?;
+        export(&client, EngineClock::of(&about), args).await
     })?;
     if args.json {
         return print_json(&exported);
@@ -72,10 +72,10 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
     print(&format!("{job} ({state}), {events} events, {held} in {file}, {bytes} bytes"))
 }
 
-async fn export(client: &Client, args: &ExportArgs) -> Result<Exported, Failure> {
+async fn export(client: &Client, clock: EngineClock, args: &ExportArgs) -> Result<Exported, Failure> {
     let record = client.record(&args.job).await?;
     let job = JobView::read(&record).map_err(ClientError::from)?.job;
-    let mut to = Writer::create(&args.file, args.force, &args.job, now_ms())?;
+    let mut to = Writer::create(&args.file, args.force, &args.job, clock.now_ms())?;
     let mut exported = Exported {
         job: job.id.to_string(),
         file: args.file.display().to_string(),

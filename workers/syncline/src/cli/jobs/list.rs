@@ -1,10 +1,11 @@
 //! `syncline jobs`: all jobs in a table.
 
-use syncline_rpc::status::{JobStatus, now_ms};
+use syncline_rpc::status::JobStatus;
 use syncline_workers::client::Client;
 
 use crate::cli::{
-    ConnectionArgs, Failure, block_on, log_as_command, print, print_json, say, support::describe, table,
+    ConnectionArgs, EngineClock, Failure, block_on, log_as_command, print, print_json, say,
+    support::describe, table,
 };
 
 #[derive(Debug, clap::Args)]
@@ -19,42 +20,46 @@ pub struct JobsArgs {
 pub(crate) fn run(args: &JobsArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
-    let jobs = block_on(async { Ok(Client::connect(&cluster).await?.0.jobs().await?) })?;
+    let (jobs, now_ms) = block_on(async {
+        let (client, about) = Client::connect(&cluster).await?;
+        let clock = EngineClock::of(&about);
+        Ok((client.jobs().await?, clock.now_ms()))
+    })?;
     if args.json {
         return print_json(&jobs);
     }
     if jobs.is_empty() {
         say("no jobs yet; `syncline submit JOB.toml` submits one");
     }
-    print(&in_words(&jobs))
+    print(&in_words(&jobs, now_ms))
 }
 
-/// Heading, whether only training fills it, and what stands there.
-type Column = (&'static str, bool, fn(&JobStatus) -> String);
+/// Heading, whether only training fills it, and what stands there at a moment.
+type Column = (&'static str, bool, fn(&JobStatus, u64) -> String);
 
 const COLUMNS: [Column; 9] = [
-    ("id", false, |job| job.id.to_string()),
-    ("state", false, |job| job.state.word().to_owned()),
-    ("work", false, describe::work),
-    (">progress", false, describe::extent),
-    (">samples/s", true, |job| {
-        format!("{:.1}", describe::samples_per_s_lately(job, now_ms()).unwrap_or(job.samples_per_s))
+    ("id", false, |job, _| job.id.to_string()),
+    ("state", false, |job, _| job.state.word().to_owned()),
+    ("work", false, |job, _| describe::work(job)),
+    (">progress", false, |job, _| describe::extent(job)),
+    (">samples/s", true, |job, now_ms| {
+        format!("{:.1}", describe::samples_per_s_lately(job, now_ms).unwrap_or(job.samples_per_s))
     }),
-    (">loss", true, |job| describe::loss(job).unwrap_or_default()),
-    (">workers", false, |job| job.workers.to_string()),
-    (">age", false, |job| describe::age(job, now_ms())),
-    ("waits for", false, describe::waits_for),
+    (">loss", true, |job, _| describe::loss(job).unwrap_or_default()),
+    (">workers", false, |job, _| job.workers.to_string()),
+    (">age", false, describe::age),
+    ("waits for", false, |job, _| describe::waits_for(job)),
 ];
 
 /// A table without the columns of training if no job trains.
-fn in_words(jobs: &[JobStatus]) -> String {
+fn in_words(jobs: &[JobStatus], now_ms: u64) -> String {
     let trains = |job: &JobStatus| job.tasks.is_none();
     let training = jobs.is_empty() || jobs.iter().any(trains);
     let shown = COLUMNS.iter().filter(|(_, only_training, _)| training || !only_training);
     let columns: Vec<&str> = shown.clone().map(|(heading, ..)| *heading).collect();
     let row = |job: &JobStatus| {
         let cell = |(_, only_training, text): &Column| match trains(job) || !only_training {
-            true => text(job),
+            true => text(job, now_ms),
             false => String::new(),
         };
         shown.clone().map(cell).collect()
@@ -76,7 +81,7 @@ mod tests {
         let tasks = job(&[("id", "words"), ("state", "running"), ("tasks_total", "9"), ("tasks_done", "4")]);
         let training =
             job(&[("id", "digits"), ("state", "done"), ("policy", "bsp"), ("epochs", "3"), ("epoch", "3")]);
-        let alone = in_words(std::slice::from_ref(&tasks));
+        let alone = in_words(std::slice::from_ref(&tasks), 0);
         let lines: Vec<&str> = alone.lines().map(str::trim_end).collect();
         assert_eq!(
             lines,
@@ -85,7 +90,7 @@ mod tests {
                 "words  running  tasks  4/9 tasks        0    -"
             ]
         );
-        let both = in_words(&[tasks, training]);
+        let both = in_words(&[tasks, training], 0);
         let lines: Vec<&str> = both.lines().collect();
         assert!(lines[0].contains("samples/s  loss  workers"), "{both}");
         assert!(lines[2].starts_with("digits  done     bsp    epoch 3/3"), "{both}");

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use syncline_rpc::{
     StreamCursor,
-    status::{Entry, JobEvent, JobView, now_ms},
+    status::{Entry, JobEvent, JobView},
 };
 use syncline_scheduler::{
     core::{BarrierExplanation, TaskExplanation},
@@ -15,7 +15,7 @@ use syncline_scheduler::{
 use syncline_workers::client::{Client, TaskError};
 
 use super::tasks::TaskName;
-use crate::cli::{ConnectionArgs, Failure, exported::Export};
+use crate::cli::{ConnectionArgs, EngineClock, Failure, exported::Export};
 
 /// Flags of the commands that look at one job.
 #[derive(Debug, clap::Args)]
@@ -32,6 +32,7 @@ pub(crate) enum Source {
     /// With the address of its Redis server, without password.
     Engine {
         client: Client,
+        clock: EngineClock,
         redis: String,
     },
     File(Export),
@@ -44,7 +45,7 @@ impl SourceArgs {
             Some(path) => Ok(Source::File(Export::open(path, job)?)),
             None => {
                 let (client, about) = Client::connect(&self.connection.find()?).await?;
-                Ok(Source::Engine { client, redis: about.redis })
+                Ok(Source::Engine { client, clock: EngineClock::of(&about), redis: about.redis })
             }
         }
     }
@@ -54,7 +55,7 @@ impl Source {
     /// The moment as of which it answers.
     pub(crate) fn now_ms(&self) -> u64 {
         match self {
-            Self::Engine { .. } => now_ms(),
+            Self::Engine { clock, .. } => clock.now_ms(),
             Self::File(export) => export.exported_ms(),
         }
     }

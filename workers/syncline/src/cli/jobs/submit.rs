@@ -15,8 +15,8 @@ use tempfile::TempDir;
 
 use super::watch::follow;
 use crate::cli::{
-    CliError, ConnectionArgs, Failure, block_on, log_as_command, print, print_json, say,
-    support::native::models,
+    CliError, ConnectionArgs, EngineClock, Failure, block_on_until_stopped, log_as_command, print,
+    print_json, say, support::native::models,
 };
 
 #[derive(Debug, clap::Args)]
@@ -49,8 +49,10 @@ pub struct SubmitArgs {
 /// What a training is to go on from.
 struct CheckpointFile {
     path: PathBuf,
-    /// Where it was fetched from the cluster: what is said once it is used, and its folder, which is removed when it has been read.
-    fetched: Option<(String, TempDir)>,
+    /// What is said once it is used, where it was fetched from the cluster.
+    what: Option<String>,
+    /// Removed when this is dropped, where it was fetched.
+    _folder: Option<TempDir>,
 }
 
 impl CheckpointFile {
@@ -59,7 +61,7 @@ impl CheckpointFile {
         let path = PathBuf::from(from);
         let job = match JobId::from_str(from) {
             Ok(job) if !path.exists() => job,
-            _ => return Ok(Self { path, fetched: None }),
+            _ => return Ok(Self { path, what: None, _folder: None }),
         };
         let cannot_use = |source| CliError::Path { path: env::temp_dir(), source };
         let folder = tempfile::tempdir().map_err(cannot_use)?;
@@ -72,7 +74,7 @@ impl CheckpointFile {
             other => other.into(),
         })?;
         let what = format!("goes on from checkpoint {} of {job}, {} samples", saved.number, saved.samples);
-        Ok(Self { path, fetched: Some((what, folder)) })
+        Ok(Self { path, what: Some(what), _folder: Some(folder) })
     }
 }
 
@@ -87,8 +89,9 @@ pub(crate) fn run(args: &SubmitArgs) -> Result<(), Failure> {
         graph.trainings_mut().for_each(|training| training.settings.check = false);
     }
     let cluster = args.connection.find()?;
-    block_on(async {
-        let (client, _) = Client::connect(&cluster).await?;
+    block_on_until_stopped(async {
+        let (client, about) = Client::connect(&cluster).await?;
+        let clock = EngineClock::of(&about);
         let checkpoint = match &args.resume {
             Some(from) => Some(CheckpointFile::find(&client, from).await?),
             None => None,
@@ -98,6 +101,8 @@ pub(crate) fn run(args: &SubmitArgs) -> Result<(), Failure> {
             training.settings.resume = resume.clone().or(training.settings.resume.take())
         });
         let prepared = blocking(move || prepare(models()?, &graph).map_err(Failure::from)).await?;
+        // The file has been read, and would fill a disk, or memory, for as long as the job is watched.
+        let goes_on_from = checkpoint.and_then(|checkpoint| checkpoint.what);
         prepared.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
         let id = prepared.spec.id.clone();
         let submitted = match args.replace {
@@ -105,13 +110,11 @@ pub(crate) fn run(args: &SubmitArgs) -> Result<(), Failure> {
             false => client.submit_prepared(prepared).await,
         };
         let is_new = submitted?.is_new;
-        if let Some((what, _)) = checkpoint.as_ref().and_then(|checkpoint| checkpoint.fetched.as_ref())
-            && is_new
-        {
-            say(what);
+        if let Some(what) = goes_on_from.filter(|_| is_new) {
+            say(&what);
         }
         if args.watch {
-            return follow(&client, &id, args.json).await;
+            return follow(&client, clock, &id, args.json).await;
         }
         if args.json {
             let state = client.status(&id).await?.job.state.word();

@@ -8,7 +8,7 @@ use syncline_scheduler::{
 };
 
 use super::source::{Source, SourceArgs};
-use crate::cli::{Failure, block_on, log_as_command, print, print_json, say, table};
+use crate::cli::{Failure, block_on, log_as_command, one_line, print, print_json, say, table};
 
 /// Inputs of one task that are told with their states.
 const INPUTS_SHOWN: usize = 20;
@@ -109,14 +109,15 @@ fn one_in_words(view: &TaskView, states: &BTreeMap<TaskIndex, TaskState>) -> Str
         format!("function  {}", view.function),
         format!("attempts  {}", view.attempts),
     ];
-    lines.extend(view.worker.iter().map(|worker| format!("worker    {worker}")));
+    lines.extend(view.worker.iter().map(|worker| format!("worker    {}", one_line(worker))));
     let state = |task: &TaskIndex| match states.get(task) {
         Some(state) => format!("{task}: {state}"),
         None => task.to_string(),
     };
     if !view.inputs.is_empty() {
         let mut needs: Vec<String> = view.inputs.iter().take(INPUTS_SHOWN).map(state).collect();
-        let more = view.inputs_total as usize - needs.len();
+        // A file that was damaged may count fewer than it names.
+        let more = (view.inputs_total as usize).saturating_sub(needs.len());
         if more > 0 {
             needs.push(format!("and {more} more"));
         }
@@ -124,7 +125,8 @@ fn one_in_words(view: &TaskView, states: &BTreeMap<TaskIndex, TaskState>) -> Str
     }
     lines.extend(value_in_words(view).map(|value| format!("value     {value}")));
     if !view.reason.is_empty() {
-        lines.push(format!("because   {}", view.reason));
+        // A panic has several lines, which stand below each other.
+        lines.push(format!("because   {}", view.reason.replace('\n', "\n          ")));
     }
     lines.join("\n")
 }
@@ -192,6 +194,10 @@ mod tests {
         assert_eq!(lines[3..], ["needs     0: failed, 1", "because   it waits"]);
         let many = one_in_words(&view(25, TaskState::Waiting), &BTreeMap::new());
         assert!(many.contains("18, 19, and 5 more"), "{many}");
+        let damaged =
+            TaskView { inputs_total: 0, reason: "left: 1\nright: 2".into(), ..view(2, TaskState::Failed) };
+        let said = one_in_words(&damaged, &BTreeMap::new());
+        assert!(said.ends_with("needs     0, 1\nbecause   left: 1\n          right: 2"), "{said}");
     }
 
     #[test]

@@ -6,12 +6,15 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
-use syncline_rpc::status::{JobView, now_ms};
+use syncline_rpc::status::JobView;
 use syncline_scheduler::ids::JobId;
 use syncline_workers::client::{Client, ClientError};
 
 use super::problem::Problem;
-use crate::cli::{ConnectionArgs, Failure, block_on, log_as_command, print, print_json, support::describe};
+use crate::cli::{
+    ConnectionArgs, EngineClock, Failure, block_on, log_as_command, one_line, print, print_json,
+    support::describe,
+};
 
 /// Pause between two looks.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -33,8 +36,8 @@ pub(crate) fn run(args: &WatchArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
     block_on(async {
-        let (client, _) = Client::connect(&cluster).await?;
-        follow(&client, &args.job, args.json).await
+        let (client, about) = Client::connect(&cluster).await?;
+        follow(&client, EngineClock::of(&about), &args.job, args.json).await
     })
 }
 
@@ -42,7 +45,7 @@ pub(crate) fn run(args: &WatchArgs) -> Result<(), Failure> {
 /// trouble with Redis, it says so and goes on.
 ///
 /// On a terminal one line that moves, elsewhere a line a second on stdout; the result on stdout at the end.
-pub async fn follow(client: &Client, job: &JobId, json: bool) -> Result<(), Failure> {
+pub async fn follow(client: &Client, clock: EngineClock, job: &JobId, json: bool) -> Result<(), Failure> {
     let mut display = match (json, io::stderr().is_terminal() && io::stdout().is_terminal()) {
         (true, _) => Display::Silent { problem: Problem::default() },
         (false, true) => Display::bar(),
@@ -51,7 +54,7 @@ pub async fn follow(client: &Client, job: &JobId, json: bool) -> Result<(), Fail
     let view = loop {
         match client.status_once(job).await {
             Ok(view) => {
-                display.show(&view)?;
+                display.show(&view, clock.now_ms())?;
                 if view.job.is_over() {
                     break view;
                 }
@@ -66,7 +69,7 @@ pub async fn follow(client: &Client, job: &JobId, json: bool) -> Result<(), Fail
     if json {
         print_json(&view)?
     } else {
-        print(&describe::job(&view, now_ms()))?
+        print(&describe::job(&view, clock.now_ms()))?
     }
     Ok(ClientError::of_outcome(&view.job)?)
 }
@@ -90,14 +93,14 @@ impl Display {
     /// Says once what is wrong, for as long as it is.
     fn problem(&mut self, failure: &Failure) {
         match self {
-            Self::Bar(bar) => bar.set_message(Problem::line(failure)),
+            Self::Bar(bar) => bar.set_message(one_line(&Problem::line(failure)).into_owned()),
             Self::Silent { problem } | Self::Lines { problem, .. } => problem.say(failure),
         }
     }
 
-    fn show(&mut self, view: &JobView) -> Result<(), Failure> {
+    fn show(&mut self, view: &JobView, now_ms: u64) -> Result<(), Failure> {
         let job = &view.job;
-        let line = describe::progress(view, now_ms());
+        let line = describe::progress(view, now_ms);
         match self {
             Self::Silent { problem } => {
                 problem.passed();

@@ -5,7 +5,9 @@ use std::time::Duration;
 use syncline_rpc::status::{LiveWorker, SILENCE_SHOWN_AFTER};
 use syncline_workers::client::Client;
 
-use crate::cli::{ConnectionArgs, Failure, block_on, log_as_command, print, print_json, say, table};
+use crate::cli::{
+    ConnectionArgs, Failure, block_on, log_as_command, one_line, print, print_json, say, table,
+};
 
 #[derive(Debug, clap::Args)]
 pub struct WorkersArgs {
@@ -60,7 +62,7 @@ pub(crate) fn run(args: &WorkersArgs) -> Result<(), Failure> {
     };
     let table = table(&COLUMNS, &workers.iter().map(row).collect::<Vec<_>>());
     let excluded = jobs.iter().filter(|job| !job.is_over()).filter_map(|job| {
-        Some(format!("\njob {} is not offered for now to {}", job.id, job.excluded.as_ref()?))
+        Some(format!("\njob {} is not offered for now to {}", job.id, one_line(job.excluded.as_ref()?)))
     });
     print(&excluded.fold(table, |text, line| text + &line))
 }

@@ -7,7 +7,9 @@ use syncline_scheduler::ids::JobId;
 use syncline_workers::{client::Client, export::fill};
 
 use super::{read, write};
-use crate::cli::{ConnectionArgs, Exit, Failure, block_on, exported::ExportError::Exists, print, say};
+use crate::cli::{
+    ConnectionArgs, Exit, Failure, block_on_until_stopped, exported::ExportError::Exists, print, say,
+};
 
 #[derive(Debug, clap::Args)]
 #[command(allow_missing_positional = true)]
@@ -45,9 +47,9 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
     let wrote = match (&args.job, &args.snapshot, &args.model) {
         (Some(job), ..) => {
             let cluster = args.connection.find()?;
-            block_on(async {
+            block_on_until_stopped(async {
                 let (client, _) = Client::connect(&cluster).await?;
-                let exported = export_job(&client, job, &args.out).await?;
+                let exported = export_job(&client, job, &args.out, args.force).await?;
                 warn_if_cut_short(&client.status(job).await?.job);
                 Ok::<_, Failure>(exported)
             })?
@@ -55,7 +57,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
         (None, Some(snapshot), Some(model)) => {
             let source = snapshot.display().to_string();
             let trained = fill(&read(model)?, &source, &read(snapshot)?)?;
-            write(&args.out, &trained.onnx)?;
+            write(&args.out, &trained.onnx, args.force)?;
             format!("{} parameters of {source}", trained.parameters)
         }
         _ => {
@@ -67,13 +69,13 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
 }
 
 /// Writes what a job has trained, and says what that is.
-async fn export_job(client: &Client, job: &JobId, out: &Path) -> Result<String, Failure> {
+async fn export_job(client: &Client, job: &JobId, out: &Path, replaces: bool) -> Result<String, Failure> {
     if out.extension().is_some_and(|extension| extension == "safetensors") {
         let weights = client.weights(job).await?;
-        write(out, weights.as_bytes())?;
+        write(out, weights.as_bytes(), replaces)?;
         return Ok(format!("the weights of job {job}"));
     }
     let trained = client.trained_model(job).await?;
-    write(out, &trained.onnx)?;
+    write(out, &trained.onnx, replaces)?;
     Ok(format!("{} parameters of job {job}", trained.parameters))
 }

@@ -2,6 +2,8 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use crate::cli::one_line;
+
 /// Widest line that is written.
 const WIDTH: usize = 78;
 
@@ -18,7 +20,7 @@ impl Progress {
     /// Puts a line in the place of the one before.
     pub(crate) fn show(&self, line: &str) {
         if self.shown {
-            let line: String = line.chars().take(WIDTH).collect();
+            let line: String = one_line(line).chars().take(WIDTH).collect();
             // A terminal that has gone away is nobody to tell.
             let _ = write!(io::stderr(), "\r\x1b[K{line}").and_then(|()| io::stderr().flush());
         }

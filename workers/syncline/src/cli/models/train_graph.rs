@@ -55,7 +55,7 @@ pub(crate) fn run(args: &TrainGraphArgs) -> Result<(), Failure> {
         warnings.push(warning);
     }
     let graph = derived.graph;
-    write(&args.out, &graph.with_first_values()?)?;
+    write(&args.out, &graph.with_first_values()?, true)?;
     if args.json { print_json(&report(&graph, &warnings)) } else { print(&text(&graph)) }
 }
 

@@ -100,11 +100,14 @@ pub(crate) fn run(args: EngineArgs) -> Result<(), Failure> {
 
 /// Starts the engine once Redis answers, for so long.
 async fn start(options: &EngineOptions, redis_wait: Duration) -> Result<EngineHandle, EngineError> {
-    let give_up = Instant::now() + redis_wait;
+    // A wait beyond all times has no end.
+    let give_up = Instant::now().checked_add(redis_wait);
     let mut is_told = false;
     loop {
         match Engine::start(options.clone()).await {
-            Err(EngineError::Store(error)) if error.is_passing() && Instant::now() < give_up => {
+            Err(EngineError::Store(error))
+                if error.is_passing() && give_up.is_none_or(|end| Instant::now() < end) =>
+            {
                 if !is_told {
                     warn!(%error, wait_s = redis_wait.as_secs(), "Redis does not answer yet and is waited for");
                 }

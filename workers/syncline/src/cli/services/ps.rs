@@ -1,8 +1,8 @@
 //! `syncline ps`: one shard as a process.
 //!
 //! Prints `listening ADDRESS` on stdout when it is ready. Ends with an error when the engine will never have it. Stops
-//! on SIGTERM and Ctrl-C, and with `--exit-with-parent` also when its parent says so or dies. A job that cannot be kept is
-//! tried again until it can, or until a second SIGTERM or Ctrl-C.
+//! on SIGTERM, Ctrl-C and the end of its terminal, and with `--exit-with-parent` also when its parent says so or dies. A job
+//! that cannot be kept is tried again until it can, or until a second of these signals.
 
 use std::{
     io::{self, Read, Write},
@@ -26,7 +26,7 @@ use tokio::{
 };
 use tracing::{error, info};
 
-use syncline_workers::client::token_file;
+use syncline_workers::{client::token_file, process::hangup_is_ignored};
 
 use crate::cli::{Failure, log_as_service};
 
@@ -84,7 +84,10 @@ fn serve(args: &PsArgs) -> Result<(), PsError> {
         let _waiting = waiting.enter();
         signal(kind).map_err(io("cannot wait for signals".into()))
     };
-    let signals = [listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?];
+    let mut signals = vec![listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?];
+    if !hangup_is_ignored() {
+        signals.push(listen(SignalKind::hangup())?);
+    }
     let mut handle = Server::start(Options {
         listen: args.listen,
         token,

@@ -65,9 +65,9 @@ pub struct WorkerArgs {
 
 pub(crate) fn run(args: WorkerArgs) -> Result<(), Failure> {
     log_as_service();
-    if !(args.slowdown.is_finite() && args.slowdown > 0.0) {
+    if !Throttle::takes(args.slowdown) {
         let text = format!("[E509] a worker cannot be {} times slower", args.slowdown);
-        return Err(Failure::new(Exit::Usage, text, "--slowdown takes a positive number"));
+        return Err(Failure::new(Exit::Usage, text, "--slowdown takes a positive number up to 1000000"));
     }
     if args.split_batch && (args.threads < 2 || args.device != Device::Cpu) {
         let text = format!("[E509] {} thread(s) on {} cannot split a batch", args.threads, args.device);

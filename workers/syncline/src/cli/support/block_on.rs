@@ -1,8 +1,8 @@
 //! Async commands, from their beginning to their end.
 
-use syncline_workers::process::StopSignal;
+use syncline_workers::process::{INTERRUPTED, StopSignal};
 
-use crate::cli::{CliError, Failure};
+use crate::cli::{CliError, Failure, hold_end};
 
 /// Begins to listen for the end of a long-running command, see [`StopSignal::listen`].
 pub fn listen_for_stop(with_parent: bool) -> Result<StopSignal, Failure> {
@@ -12,6 +12,32 @@ pub fn listen_for_stop(with_parent: bool) -> Result<StopSignal, Failure> {
 /// Runs an async command to its end. Work on blocking threads is not waited for.
 pub fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     block_with(tokio::runtime::Builder::new_multi_thread(), command)
+}
+
+/// As [`block_on`], for a command that makes files: where Ctrl-C, SIGTERM or SIGHUP ends it, what is unfinished is removed.
+pub fn block_on_until_stopped<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    block_on(async {
+        let mut stop = listen_for_stop(false)?;
+        // With the command goes all that it holds.
+        let done = tokio::select! {
+            done = command => Some(done),
+            () = stop.requested() => None,
+        };
+        done.unwrap_or_else(|| {
+            let _ending = hold_end();
+            end_at_once(INTERRUPTED)
+        })
+    })
+}
+
+/// Ends the process without running what others have registered for its end: ONNX Runtime must not be taken down under threads
+/// that compute.
+pub(crate) fn end_at_once(code: i32) -> ! {
+    // SAFETY: nothing is left to do; everything else of this process ends where it is.
+    #[expect(unsafe_code, reason = "the standard library ends a process in order only, or with a core dump")]
+    unsafe {
+        libc::_exit(code)
+    }
 }
 
 /// As [`block_on`], on the calling thread alone: for a process whose work is done elsewhere, and which should not wake

@@ -2,6 +2,7 @@
 
 use std::{env, path::PathBuf};
 
+use clap::{ArgMatches, FromArgMatches, parser::ValueSource};
 use syncline_rpc::{EngineAddresses, status::EngineStatus};
 use syncline_workers::client::{Client, Cluster, RunningCluster, is_hidden, state_dir};
 
@@ -9,17 +10,64 @@ use crate::cli::Failure;
 
 /// Flags of every command that talks to an engine.
 #[derive(Debug, Clone, Default, clap::Args)]
-pub struct ConnectionArgs {
+struct ConnectionFlags {
     /// Address of the engine, HOST:PORT, or of all engines, A,B: whoever leads is asked; without it the cluster of
     /// `syncline up` in the state directory
-    #[arg(long, value_name = "ADDR,..", env = "SYNCLINE_ENGINE")]
-    pub engine: Option<EngineAddresses>,
+    #[arg(long, value_name = "ADDR,..", env = ENGINE)]
+    engine: Option<EngineAddresses>,
     /// File with the secret of the cluster
-    #[arg(long, value_name = "FILE", env = "SYNCLINE_TOKEN_FILE")]
+    #[arg(long, value_name = "FILE", env = TOKEN_FILE)]
+    token_file: Option<PathBuf>,
+    /// Folder of the cluster's state; typed without --engine it names the cluster, whatever SYNCLINE_ENGINE and
+    /// SYNCLINE_TOKEN_FILE say [default: $XDG_STATE_HOME/syncline or ~/.local/state/syncline]
+    #[arg(long, value_name = "DIR", env = STATE_DIR)]
+    state_dir: Option<PathBuf>,
+}
+
+const ENGINE: &str = "SYNCLINE_ENGINE";
+const TOKEN_FILE: &str = "SYNCLINE_TOKEN_FILE";
+const STATE_DIR: &str = "SYNCLINE_STATE_DIR";
+
+/// Whether the environment names a cluster, which commands without flags then talk to.
+pub(crate) fn environment_names_a_cluster() -> bool {
+    [ENGINE, TOKEN_FILE].into_iter().any(|name| env::var_os(name).is_some())
+}
+
+/// What names a cluster: what was typed, and of the environment what does not contradict it.
+#[derive(Debug, Clone, Default)]
+pub struct ConnectionArgs {
+    pub engine: Option<EngineAddresses>,
     pub token_file: Option<PathBuf>,
-    /// Folder of the cluster's state [default: $XDG_STATE_HOME/syncline or ~/.local/state/syncline]
-    #[arg(long, value_name = "DIR", env = "SYNCLINE_STATE_DIR")]
     pub state_dir: Option<PathBuf>,
+}
+
+impl FromArgMatches for ConnectionArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let ConnectionFlags { engine, token_file, state_dir } = ConnectionFlags::from_arg_matches(matches)?;
+        let is_typed = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+        let folder_names_it = is_typed("state_dir") && !is_typed("engine");
+        let counts = |id: &str| !folder_names_it || is_typed(id);
+        Ok(Self {
+            engine: engine.filter(|_| counts("engine")),
+            token_file: token_file.filter(|_| counts("token_file")),
+            state_dir,
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for ConnectionArgs {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        ConnectionFlags::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        ConnectionFlags::augment_args_for_update(command)
+    }
 }
 
 impl ConnectionArgs {
@@ -31,18 +79,36 @@ impl ConnectionArgs {
     /// The flags that lead another command to the same cluster, with a space in front; those that the environment sets lead it there
     /// anyway.
     pub(crate) fn to_repeat(&self) -> String {
-        let by_env = |name: &str, value: &str| env::var(name).is_ok_and(|set| set == value);
+        let is_set = |name: &str| env::var_os(name).is_some();
+        // Only a folder that is typed again sets aside what the environment says otherwise.
+        let set_aside =
+            self.engine.is_none() && (is_set(ENGINE) || (self.token_file.is_none() && is_set(TOKEN_FILE)));
+        let by_env = |name: &str, value: &str| {
+            env::var(name).is_ok_and(|set| set == value) && !(name == STATE_DIR && set_aside)
+        };
         let path = |path: &PathBuf| path.display().to_string();
         let flags = [
-            ("--engine", "SYNCLINE_ENGINE", self.engine.as_ref().map(ToString::to_string)),
-            ("--token-file", "SYNCLINE_TOKEN_FILE", self.token_file.as_ref().map(path)),
-            ("--state-dir", "SYNCLINE_STATE_DIR", self.state_dir.as_ref().map(path)),
+            ("--engine", ENGINE, self.engine.as_ref().map(ToString::to_string)),
+            ("--token-file", TOKEN_FILE, self.token_file.as_ref().map(path)),
+            ("--state-dir", STATE_DIR, self.state_dir.as_ref().map(path)),
         ];
         let named = flags.into_iter().filter_map(|(flag, env, value)| {
             let value = value.filter(|value| !by_env(env, value))?;
             Some(format!(" {flag} {}", shell_word(&value)))
         });
         named.collect()
+    }
+
+    /// What `syncline up` wrote in the state directory, if it runs there and no engine of another cluster is named.
+    pub(crate) fn running_here(&self) -> Option<RunningCluster> {
+        self.running().filter(|running| self.is_of(running))
+    }
+
+    fn is_of(&self, running: &RunningCluster) -> bool {
+        let ours = running.engines();
+        self.engine
+            .as_ref()
+            .is_none_or(|named| named.iter().any(|named| ours.iter().any(|ours| ours == named)))
     }
 
     /// What `syncline up` wrote in the state directory, if it runs there.
@@ -96,6 +162,24 @@ pub(crate) fn redis_cli(running: &RunningCluster) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cluster_that_runs_here_is_not_that_of_an_engine_elsewhere() {
+        let running: RunningCluster = serde_json::from_value(serde_json::json!({
+            "pid": 1, "engine": "127.0.0.1:7461", "second_engine": "127.0.0.1:7462", "token_file": "t", "redis": "redis://r",
+            "state_dir": "d", "shards": 1, "workers": 0, "processes": {},
+        }))
+        .unwrap();
+        for (named, is_it) in [
+            (None, true),
+            (Some("127.0.0.1:7462"), true),
+            (Some("a:1,127.0.0.1:7461"), true),
+            (Some("a:1"), false),
+        ] {
+            let engine = named.map(|named| named.parse().unwrap());
+            assert_eq!(ConnectionArgs { engine, ..Default::default() }.is_of(&running), is_it, "{named:?}");
+        }
+    }
 
     #[test]
     fn what_a_shell_would_take_apart_is_quoted() {

@@ -4,7 +4,7 @@ use syncline_engine::store::keys::JobKeys;
 use syncline_rpc::status::{JobPhase, JobStatus, JobView, MemberState, MemberStatus};
 
 use super::describe_tasks;
-use crate::cli::table;
+use crate::cli::{one_line, table};
 
 /// After this long without a new sample the speed lately is none.
 const STALE_AFTER_MS: u64 = 10_000;
@@ -121,7 +121,7 @@ pub(crate) fn progress(view: &JobView, now_ms: u64) -> String {
         Some(counts) => describe_tasks::progress(job, counts, now_ms),
         None => training_progress(job, now_ms),
     });
-    said.extend(obstacles(view).into_iter().map(|(what, text)| format!("{what}: {text}")));
+    said.extend(obstacles(view).into_iter().map(|(what, text)| format!("{what}: {}", one_line(&text))));
     said.join("  ")
 }
 
@@ -242,7 +242,8 @@ fn result_lines(job: &JobStatus) -> Vec<Line> {
 }
 
 fn align(pairs: &[(&str, String)]) -> String {
-    pairs.iter().map(|(name, value)| format!("{name:<13} {value}")).collect::<Vec<_>>().join("\n")
+    let line = |(name, value): &(&str, String)| format!("{name:<13} {}", one_line(value));
+    pairs.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 const WORKER_COLUMNS: &[&str] = &[
@@ -307,7 +308,7 @@ fn workers(view: &JobView, now_ms: u64) -> String {
 
 /// A worker as people know it, and in brackets the incarnation under which it takes part.
 pub(crate) fn display_name(name: &str, id: &str) -> String {
-    if name.is_empty() { id.to_owned() } else { format!("{name} ({id})") }
+    if name.is_empty() { id.to_owned() } else { format!("{} ({id})", one_line(name)) }
 }
 
 /// Who is slow, how much, and since when; or who was until the job ended.

@@ -16,7 +16,7 @@ use clap::{
 
 use syncline_workers::error_chain;
 
-use crate::cli::say;
+use crate::cli::{say, say_json};
 
 const USAGE_HINT: &str = "`syncline --help` lists the commands, `syncline COMMAND --help` their options";
 
@@ -132,7 +132,7 @@ pub fn finish(result: Result<(), Failure>, json: bool) -> ExitCode {
     let _ending = hold_end();
     let Err(failure) = result else { return ExitCode::SUCCESS };
     if let Some(text) = failure.describe(json) {
-        say(&text);
+        if json { say_json(&text) } else { say(&text) }
     }
     ExitCode::from(failure.exit as u8)
 }
@@ -172,10 +172,10 @@ pub fn refuse_usage(
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let text = text.replace("\n\nFor more information, try '--help'.", "");
     let text = format!("[E500] {}", text.trim());
-    say(&match json {
-        true => report(&text, USAGE_HINT),
-        false => format!("error: {text}\nhint: {USAGE_HINT}"),
-    });
+    match json {
+        true => say_json(&report(&text, USAGE_HINT)),
+        false => say(&format!("error: {text}\nhint: {USAGE_HINT}")),
+    }
     ExitCode::from(Exit::Usage as u8)
 }
 

@@ -73,8 +73,10 @@ impl From<FetchError> for Failure {
             FetchError::Engine(error) => error.into(),
             FetchError::Shard(error) => error.into(),
             error => {
-                let hint = error.hint();
-                Self::new(Exit::Usage, error, hint)
+                // What was typed is right: the job has not what is asked for.
+                let is_refusal = matches!(error, FetchError::NoSnapshot { .. });
+                let (exit, hint) = (if is_refusal { Exit::JobFailed } else { Exit::Usage }, error.hint());
+                Self::new(exit, error, hint)
             }
         }
     }

@@ -4,6 +4,7 @@ mod block_on;
 pub(crate) mod connection;
 pub(crate) mod describe;
 mod describe_tasks;
+mod engine_clock;
 mod error;
 mod errors_page;
 mod failure;
@@ -14,11 +15,14 @@ pub(crate) mod processes;
 mod quantity;
 pub(crate) mod state_files;
 
-pub(crate) use block_on::{block_on, block_on_one_thread, listen_for_stop};
+pub(crate) use block_on::{
+    block_on, block_on_one_thread, block_on_until_stopped, end_at_once, listen_for_stop,
+};
 pub(crate) use connection::{ConnectionArgs, ask_each};
+pub(crate) use engine_clock::EngineClock;
 pub(crate) use error::CliError;
 pub(crate) use failure::{Exit, Failure, finish, hold_end, json_asked, refuse_usage};
-pub(crate) use output::{print, print_json, print_json_line, say, table};
+pub(crate) use output::{one_line, print, print_json, print_json_line, say, say_json, table};
 pub(crate) use quantity::{count, number, number_from};
 pub(crate) use state_files::{TokenArgs, check_open_bind};
 pub(crate) use syncline_workers::process::{StopSignal, log_as_command, log_as_service};

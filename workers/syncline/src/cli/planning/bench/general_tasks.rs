@@ -9,6 +9,7 @@ use syncline_workers::functions::{CallOptions, TaskGraph};
 use super::{
     cluster::{BenchCluster, LANES},
     functions::{NEXT, NOTHING, SUM},
+    median,
     redis_speed::RedisProbe,
 };
 use crate::cli::{CliError, Exit, Failure, block_on, print, print_json};
@@ -152,7 +153,7 @@ pub(super) fn fan(args: &FanArgs) -> Result<(), Failure> {
         times_ms.sort_unstable_by(f64::total_cmp);
         Ok(FanMeasured {
             width: args.width,
-            fan_ms: times_ms[times_ms.len() / 2],
+            fan_ms: median(times_ms.iter().copied()),
             min_ms: times_ms[0],
             max_ms: times_ms[times_ms.len() - 1],
             runs: args.runs,

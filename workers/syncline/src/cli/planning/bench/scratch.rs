@@ -11,12 +11,10 @@ use std::{
     time::Duration,
 };
 
-use syncline_workers::process::StopSignal;
+use syncline_workers::process::{INTERRUPTED, StopSignal};
 
-use crate::cli::{CliError, hold_end, support::processes::kill_children};
+use crate::cli::{CliError, end_at_once, hold_end, support::processes::kill_children};
 
-/// What a shell reports for a program that Ctrl-C ended.
-const INTERRUPTED: i32 = 130;
 /// What is removed may be written to by a thread that does not know yet that all is over.
 const MOST_TRIES: u32 = 50;
 /// What stays away for so long is not made again.
@@ -70,16 +68,7 @@ fn end_when_told(folder: &Path, ready: &mpsc::Sender<()>) {
         // They would go on writing there, and what stands in the place of Python need not notice that nobody listens.
         kill_children();
         remove(folder);
-        end_at_once();
-    }
-}
-
-/// Ends the process without what is done at an orderly end: ONNX Runtime must not be taken down under threads that compute.
-fn end_at_once() -> ! {
-    // SAFETY: nothing is left to do; everything else of this process ends where it is.
-    #[expect(unsafe_code, reason = "the standard library ends a process in order only, or with a core dump")]
-    unsafe {
-        libc::_exit(INTERRUPTED)
+        end_at_once(INTERRUPTED);
     }
 }
 

@@ -110,7 +110,7 @@ fn intervals(texts: &[String]) -> Result<Vec<WorkerModel>, SimulateError> {
 
 impl Group {
     fn workers(&self) -> Result<impl Iterator<Item = WorkerModel> + use<>, SimulateError> {
-        if self.count > MAX_COUNT {
+        if !(1..=MAX_COUNT).contains(&self.count) {
             let what = format!("count = {}, expected 1 to {MAX_COUNT}", self.count);
             return Err(SimulateError::Flag { what });
         }
@@ -225,6 +225,17 @@ mod tests {
         assert_eq!(us(&["100x2", "0.5"]), Some(vec![100_000, 100_000, 500]));
         for bad in ["", "x3", "100x0", "100x", "-1", "1e99", "NaN"] {
             assert_eq!(us(&[bad]), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_group_of_nobody_is_refused() {
+        let group = |count: usize| -> Group {
+            toml::from_str(&format!("count = {count}\ninterval_ms = 100.0")).unwrap()
+        };
+        assert_eq!(group(2).workers().unwrap().count(), 2);
+        for bad in [0, MAX_COUNT + 1] {
+            assert!(group(bad).workers().err().unwrap().to_string().contains("expected 1 to"), "{bad}");
         }
     }
 

@@ -4,10 +4,10 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use syncline_kit::Device;
 use syncline_ps::transport::TransportChoice;
-use syncline_workers::client::state_dir;
+use syncline_workers::{client::state_dir, worker::Throttle};
 
 use super::DEFAULT_LISTEN;
-use crate::cli::{CliError, check_open_bind, number};
+use crate::cli::{CliError, check_open_bind, number, support::connection::environment_names_a_cluster};
 
 /// Default duration of an iteration when machines of different speed are emulated.
 const EMULATED_STEP_MS: u64 = 10;
@@ -120,7 +120,7 @@ impl UpArgs {
                 return refuse(format!("--device names {} workers, --workers says {workers}", each.len()));
             }
         };
-        if let Some(bad) = slowdowns.iter().find(|s| !(s.is_finite() && **s > 0.0)) {
+        if let Some(bad) = slowdowns.iter().find(|slowdown| !Throttle::takes(**slowdown)) {
             return refuse(format!("a worker cannot be {bad} times slower"));
         }
         if let Some(listen) = self.listen {
@@ -140,7 +140,7 @@ impl UpArgs {
             engines: self.engines,
             longest_pause: Duration::from_millis(self.longest_pause_ms),
             redis: self.redis,
-            state_dir_named: self.state_dir.is_some(),
+            state_dir_named: self.state_dir.is_some() || environment_names_a_cluster(),
             state_dir: state_dir(self.state_dir.as_deref())?,
             listen: self.listen,
             token_file: self.token_file,
@@ -184,6 +184,7 @@ mod tests {
             ("--slowdown 1,1,1,2.5 --step-ms 0",        Ok((4, 0))),
             ("--workers 3 --slowdown 1,2",              Err("E509")),
             ("--workers 1 --slowdown 0",                Err("E509")),
+            ("--workers 2 --slowdown 1,1e30",           Err("E509")),
             ("--workers 2 --device cuda:0,cuda:1",      Ok((2, 0))),
             ("--workers 3 --device cuda:0,cuda:1",      Err("E509")),
             ("--listen 0.0.0.0:1 --token-file t",       Err("E509")),

@@ -3,7 +3,7 @@
 use std::{
     ffi::OsString,
     fs::{File, OpenOptions},
-    io::{self, Read, Seek, SeekFrom},
+    io::{self, Read, Seek, SeekFrom, Write},
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
@@ -15,7 +15,7 @@ use tokio::{
     process::{Child, ChildStdout, Command},
     sync::{mpsc, watch},
     task::JoinHandle,
-    time::{sleep, timeout},
+    time::{interval, sleep, timeout},
 };
 
 use super::say;
@@ -29,8 +29,12 @@ const STABLE_AFTER: Duration = Duration::from_secs(10);
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(6);
 /// Time that a child has left once nobody waits any more: enough to write down that it gives something up.
 const GIVE_UP_TIMEOUT: Duration = Duration::from_secs(2);
-/// A log longer than this is begun anew.
+/// A log longer than this is begun anew at the next start, and cut while the child runs.
 const MAX_LOG_BYTES: u64 = 8 << 20;
+/// What is left of a log that is cut.
+const KEPT_LOG_BYTES: u64 = 1 << 20;
+/// Between two looks at the length of a log.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How to start a child.
 #[derive(Debug, Clone)]
@@ -50,6 +54,8 @@ pub(crate) struct Program {
     /// It saves state before it ends: a line on stdin asks it to stop, and closing stdin makes it give up what it cannot
     /// save.
     pub saves_state: bool,
+    /// Its stdout is for us. A worker has functions of users in it, which print what they like: that goes into its log.
+    pub reports: bool,
 }
 
 /// What happened to a child.
@@ -142,8 +148,8 @@ async fn supervise(
     let mut pause = first_pause;
     loop {
         let since = Instant::now();
-        let from = program.log.metadata().map_or(0, |m| m.len());
-        let (status, exit) = match program.spawn() {
+        let mut from = 0;
+        let (status, exit) = match program.spawn(&mut from) {
             Ok(child) => match program.run_until_end(child, &events, &mut stop).await {
                 Some(status) => (status.to_string(), Exit::of_child(status.code())),
                 None => return,
@@ -164,7 +170,11 @@ async fn supervise(
 }
 
 impl Program {
-    fn spawn(&self) -> io::Result<Child> {
+    /// Starts it; `from` becomes the place in its log where this run begins.
+    fn spawn(&self, from: &mut u64) -> io::Result<Child> {
+        let log = open_log(&self.log)?;
+        *from = log.metadata()?.len();
+        let stdout = if self.reports { Stdio::piped() } else { log.try_clone()?.into() };
         let mut command = Command::new(&self.bin);
         command.args(&self.args);
         if let Some(listen) = self.listen {
@@ -174,8 +184,8 @@ impl Program {
             .arg("--exit-with-parent")
             .envs(self.env.iter().cloned())
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(open_log(&self.log)?)
+            .stdout(stdout)
+            .stderr(log)
             // Ctrl-C goes to the whole group: we stop the children ourselves, in order.
             .process_group(0)
             .kill_on_drop(true)
@@ -236,8 +246,11 @@ impl Program {
         lines: &mut Option<Lines<BufReader<ChildStdout>>>,
         events: &mpsc::UnboundedSender<Event>,
     ) -> ExitStatus {
+        let mut log_check = interval(LOG_INTERVAL);
         loop {
             tokio::select! {
+                // A log that cannot be cut is no reason to end what writes it.
+                _ = log_check.tick() => drop(cut_log(&self.log)),
                 line = next(lines) => match line {
                     Some(line) => self.handle_line(&line, events),
                     None => *lines = None,
@@ -274,6 +287,22 @@ fn open_log(path: &Path) -> io::Result<File> {
         file.set_len(0)?;
     }
     Ok(file)
+}
+
+/// Removes all but the end of a log that has become long. Who writes it appends, and goes on behind that; what it writes in
+/// this moment may be lost.
+fn cut_log(path: &Path) -> io::Result<()> {
+    let mut file = OpenOptions::new().read(true).append(true).open(path)?;
+    let bytes = file.metadata()?.len();
+    if bytes <= MAX_LOG_BYTES {
+        return Ok(());
+    }
+    file.seek(SeekFrom::Start(bytes - KEPT_LOG_BYTES))?;
+    let mut end = Vec::new();
+    file.read_to_end(&mut end)?;
+    file.set_len(0)?;
+    let first_line = end.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    file.write_all(&end[first_line..])
 }
 
 /// The last line of a log; a long one is cut.
@@ -314,5 +343,71 @@ mod tests {
         assert_eq!(last_line(&log).as_deref(), Some("second"));
         std::fs::write(&log, "long ".repeat(1000)).unwrap();
         assert_eq!(last_line(&log).unwrap().len(), 400);
+    }
+
+    /// A program of a shell line, whose log is in a folder.
+    fn program(dir: &Path, line: &str) -> Program {
+        Program {
+            name: "worker-0".into(),
+            bin: "sh".into(),
+            args: vec!["-c".into(), line.into()],
+            env: Vec::new(),
+            log: dir.join("worker-0.log"),
+            listen: None,
+            stop_timeout: STOP_TIMEOUT,
+            longest_pause: Duration::ZERO,
+            saves_state: false,
+            reports: false,
+        }
+    }
+
+    /// What is heard of it until it has ended once, and how it ended.
+    async fn first_run(program: Program) -> (Vec<Event>, HowEnded) {
+        let (sender, mut events) = mpsc::unbounded_channel();
+        let mut child = SupervisedChild::start(program, sender);
+        let mut heard = Vec::new();
+        let how = loop {
+            match events.recv().await.unwrap() {
+                Event::Ended { how, .. } => break how,
+                event => heard.push(event),
+            }
+        };
+        child.request_stop();
+        child.ended().await;
+        (heard, how)
+    }
+
+    #[tokio::test]
+    async fn what_the_functions_of_a_worker_print_is_logged_and_says_nothing_to_us() {
+        let dir = tempfile::tempdir().unwrap();
+        let line = r"printf '\377\nlistening 127.0.0.1:80\nleading\n'";
+        let (heard, how) = first_run(program(dir.path(), line)).await;
+        assert!(matches!(heard[..], [Event::Started { .. }]), "{heard:?}");
+        assert!(how.tail.ends_with("listening 127.0.0.1:80\nleading"), "{how:?}");
+    }
+
+    #[test]
+    fn a_log_that_grows_keeps_its_end_and_is_written_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("worker-0.log");
+        let mut writer = open_log(&path).unwrap();
+        writer.write_all("a line\n".repeat(10).as_bytes()).unwrap();
+        cut_log(&path).unwrap();
+        assert_eq!(writer.metadata().unwrap().len(), 70, "a short one is left alone");
+        writer.write_all("a line\n".repeat(MAX_LOG_BYTES as usize / 7).as_bytes()).unwrap();
+        cut_log(&path).unwrap();
+        writer.write_all(b"the last\n").unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.len() as u64 <= KEPT_LOG_BYTES + 9 && text.starts_with("a line\n"), "{}", text.len());
+        assert!(text.ends_with("a line\nthe last\n"));
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_log_that_was_begun_anew_is_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = program(dir.path(), "echo that is why >&2");
+        File::create(&program.log).unwrap().set_len(MAX_LOG_BYTES + 1).unwrap();
+        let (_, how) = first_run(program).await;
+        assert_eq!(how.tail, "that is why");
     }
 }

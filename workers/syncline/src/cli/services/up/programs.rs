@@ -41,6 +41,7 @@ impl ChildPrograms<'_> {
             stop_timeout: STOP_TIMEOUT,
             longest_pause: self.plan.longest_pause,
             saves_state: false,
+            reports: true,
         }
     }
 
@@ -125,6 +126,7 @@ impl ChildPrograms<'_> {
         let bin: PathBuf = plan.worker_bin.clone().unwrap_or_else(|| self.bin.to_owned());
         let mut program = self.program(name, &bin, args);
         program.env.push(("ORT_DYLIB_PATH", native.onnxruntime.clone().into()));
+        program.reports = false;
         program
     }
 }

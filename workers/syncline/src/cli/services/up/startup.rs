@@ -1,9 +1,9 @@
 //! Starting everything in order, until every worker is registered.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{SocketAddr, TcpListener},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -21,13 +21,14 @@ use super::{
     programs::{ChildPrograms, is_free},
     state_dir::{SavedAddresses, ShardProcess, StateDir},
 };
-use crate::cli::{CliError, Failure, ask_each, say};
+use crate::cli::{CliError, Failure, ask_each, check_open_bind, say};
 
-/// Everything must be there within this time.
+/// Everything must be there within this time, beside what [`SAVE_TIMEOUT`] is for.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Who waits longer is told for what.
 const SILENCE: Duration = Duration::from_secs(10);
-/// A shard writes down the jobs that it holds before it ends; large ones on a slow disk take a while.
+/// A shard writes down the jobs that it holds before it ends, and reads them at the next start; large ones on a slow disk take
+/// a while.
 pub(super) const SAVE_TIMEOUT: Duration = Duration::from_secs(600);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The children of an earlier `up` that was killed need a moment until their ports are free.
@@ -38,14 +39,53 @@ pub(super) const SECOND_ENGINE: &str = "engine-b";
 /// A child that ends so often before everything is ready will not come up.
 const MAX_ENDS_BEFORE_READY: u32 = 3;
 
+/// In the log of a shard whose folder another process still has.
+const STATE_DIR_IN_USE: &str = "[E421]";
+
 type Events = mpsc::UnboundedReceiver<Event>;
 
 /// What the children have reported so far.
-#[derive(Default)]
 struct Progress {
     pids: BTreeMap<String, u32>,
     addresses: BTreeMap<String, SocketAddr>,
     ends: BTreeMap<String, u32>,
+    patience: Patience,
+}
+
+/// How long the start may take.
+struct Patience {
+    began: Instant,
+    deadline: Instant,
+    /// Shard processes that read saved jobs before they listen, or whose predecessor still saves them.
+    busy: BTreeSet<String>,
+}
+
+impl Patience {
+    fn new(now: Instant) -> Self {
+        Self { began: now, deadline: now + READY_TIMEOUT, busy: BTreeSet::new() }
+    }
+
+    /// This process reads or waits for saved jobs.
+    fn note_busy(&mut self, name: impl Into<String>) {
+        self.busy.insert(name.into());
+        self.deadline = self.began + SAVE_TIMEOUT;
+    }
+
+    /// This process listens. When all do that had jobs to read, the others have the usual time from now on.
+    fn listens(&mut self, name: &str, now: Instant) {
+        if self.busy.remove(name) && self.busy.is_empty() {
+            self.deadline = now + READY_TIMEOUT;
+        }
+    }
+
+    /// What else there is to say of what is missing.
+    fn note(&self) -> String {
+        let busy: Vec<&str> = self.busy.iter().map(String::as_str).collect();
+        match busy.is_empty() {
+            true => String::new(),
+            false => format!(" (jobs of the last stop are not read yet: {})", busy.join(", ")),
+        }
+    }
 }
 
 /// What is not there yet.
@@ -90,35 +130,40 @@ pub(crate) async fn start(
     events: &mut Events,
 ) -> Result<Started, Failure> {
     let mut saved = state_dir.saved_addresses()?;
-    let (token_file, token) = token(plan, state_dir)?;
+    let named = named_token_file(plan, &saved);
     let listen = engine_address(plan, &saved).await?;
+    check_open_bind(listen, named.as_deref())?;
+    let (token_file, token) = token(named.as_deref(), state_dir)?;
     let engine_count = plan.engines.unwrap_or(1 + u32::from(saved.second_engine.is_some()));
     let bin =
         std::env::current_exe().map_err(|source| CliError::Path { path: "this program".into(), source })?;
     let replicas = state_dir.replica_count(plan.replicas, shards)?;
     let programs = ChildPrograms { plan, state_dir, shards, replicas, token_file: &token_file, bin: &bin };
-    let deadline = Instant::now() + READY_TIMEOUT;
-    let mut progress = Progress::default();
+    let mut progress = Progress::new(Instant::now());
 
     let (first, second) =
         (programs.engine(native, &saved, listen), programs.second_engine(native, &saved, listen));
     children.start(ChildKind::Engine, first);
-    let engine = progress.wait_for_engine(FIRST_ENGINE, events, deadline).await?;
+    let engine = progress.wait_for_engine(FIRST_ENGINE, events).await?;
     saved.engine = Some(engine);
     saved.second_engine = None;
+    saved.token_file = named.map(|path| std::path::absolute(&path).unwrap_or(path));
     if engine_count > 1 {
         children.start(ChildKind::Engine, second);
-        saved.second_engine = Some(progress.wait_for_engine(SECOND_ENGINE, events, deadline).await?);
+        saved.second_engine = Some(progress.wait_for_engine(SECOND_ENGINE, events).await?);
     }
     let engines = saved.second_engine.into_iter().fold(EngineAddresses::from(engine), EngineAddresses::and);
     for shard in ShardProcess::all(shards, replicas) {
+        if state_dir.has_saved_jobs(shard) {
+            progress.patience.note_busy(format!("ps-{shard}"));
+        }
         children.start(ChildKind::Shard, programs.shard(&saved, &engines, listen.ip(), shard));
     }
     for (index, (slowdown, device)) in plan.slowdowns.iter().zip(&plan.devices).enumerate() {
         children.start(ChildKind::Worker, programs.worker(native, &engines, index, *slowdown, *device));
     }
     let cluster = Cluster { engines, token };
-    let leader = progress.wait_until_ready(&cluster, plan, shards, state_dir, events, deadline).await?;
+    let leader = progress.wait_until_ready(&cluster, plan, shards, state_dir, events).await?;
     let of_shards = progress.addresses.iter().filter(|(name, _)| name.starts_with("ps-"));
     saved.shards = of_shards.map(|(name, address)| (name.clone(), *address)).collect();
     state_dir.save_addresses(&saved)?;
@@ -139,10 +184,18 @@ pub(crate) async fn start(
     Ok(Started { running, leader, leader_name })
 }
 
+/// The token file that is named, or that was when the cluster began to listen where it goes on to listen for other machines:
+/// they have that token.
+fn named_token_file(plan: &Plan, saved: &SavedAddresses) -> Option<PathBuf> {
+    let is_open = saved.engine.is_some_and(|address| !address.ip().is_loopback());
+    let kept = saved.token_file.as_ref().filter(|_| is_open && plan.listen.is_none());
+    plan.token_file.as_ref().or(kept).cloned()
+}
+
 /// The token file, named or in the state directory, and its token; the latter file is created if it is missing.
-fn token(plan: &Plan, state_dir: &StateDir) -> Result<(PathBuf, Token), CliError> {
-    let (path, token) = match &plan.token_file {
-        Some(named) => (named.clone(), Token::load(named)),
+fn token(named: Option<&Path>, state_dir: &StateDir) -> Result<(PathBuf, Token), CliError> {
+    let (path, token) = match named {
+        Some(named) => (named.to_owned(), Token::load(named)),
         None => {
             let path = state_dir.token_file();
             let token = Token::load_or_create(&path);
@@ -156,18 +209,18 @@ fn token(plan: &Plan, state_dir: &StateDir) -> Result<(PathBuf, Token), CliError
 }
 
 impl Progress {
+    fn new(now: Instant) -> Self {
+        let (pids, addresses, ends) = Default::default();
+        Self { pids, addresses, ends, patience: Patience::new(now) }
+    }
+
     /// The address of the engine of this name, as soon as it listens.
-    async fn wait_for_engine(
-        &mut self,
-        name: &str,
-        events: &mut Events,
-        deadline: Instant,
-    ) -> Result<SocketAddr, CliError> {
+    async fn wait_for_engine(&mut self, name: &str, events: &mut Events) -> Result<SocketAddr, CliError> {
         loop {
             if let Some(address) = self.addresses.get(name) {
                 return Ok(*address);
             }
-            self.next(events, deadline, || format!("{name} does not listen")).await?;
+            self.next(events, || format!("{name} does not listen")).await?;
         }
     }
 
@@ -179,7 +232,6 @@ impl Progress {
         shards: u32,
         state_dir: &StateDir,
         events: &mut Events,
-        deadline: Instant,
     ) -> Result<String, CliError> {
         let mut said_at = Instant::now();
         let leader = loop {
@@ -189,11 +241,11 @@ impl Progress {
             };
             if said_at.elapsed() > SILENCE {
                 said_at = Instant::now();
-                say(&format!("still waiting: {}", missing.describe(state_dir)));
+                say(&format!("still waiting: {}{}", missing.describe(state_dir), self.patience.note()));
             }
             tokio::select! {
                 () = sleep(POLL_INTERVAL) => {}
-                event = self.next(events, deadline, || missing.describe(state_dir)) => event?,
+                event = self.next(events, || missing.describe(state_dir)) => event?,
             }
         };
         while let Ok(event) = events.try_recv() {
@@ -203,16 +255,14 @@ impl Progress {
     }
 
     /// Waits for something to happen.
-    async fn next(
-        &mut self,
-        events: &mut Events,
-        deadline: Instant,
-        missing: impl Fn() -> String,
-    ) -> Result<(), CliError> {
-        let left = deadline.saturating_duration_since(Instant::now());
+    async fn next(&mut self, events: &mut Events, missing: impl Fn() -> String) -> Result<(), CliError> {
+        let left = self.patience.deadline.saturating_duration_since(Instant::now());
         match tokio::time::timeout(left, events.recv()).await {
             Ok(Some(event)) => self.record(event),
-            _ => Err(CliError::NotReady { after_s: READY_TIMEOUT.as_secs(), missing: missing() }),
+            _ => {
+                let after_s = self.patience.began.elapsed().as_secs();
+                Err(CliError::NotReady { after_s, missing: missing() })
+            }
         }
     }
 
@@ -222,9 +272,14 @@ impl Progress {
                 self.pids.insert(name, pid);
             }
             Event::Listening { name, address } => {
+                self.patience.listens(&name, Instant::now());
                 self.addresses.insert(name, address);
             }
             Event::Leading { .. } => {}
+            // Its predecessor, whose `up` was killed, still saves its jobs: it will be started again.
+            Event::Ended { name, how, .. } if how.tail.contains(STATE_DIR_IN_USE) => {
+                self.patience.note_busy(name)
+            }
             Event::Ended { name, how: HowEnded { status, exit, log, tail }, .. } => {
                 let ends = self.ends.entry(name.clone()).or_default();
                 *ends += 1;
@@ -313,6 +368,68 @@ mod tests {
     use syncline_rpc::Token;
 
     use super::*;
+
+    #[test]
+    fn who_reads_saved_jobs_has_longer_and_what_follows_the_usual_time() {
+        let began = Instant::now();
+        let mut patience = Patience::new(began);
+        assert_eq!((patience.deadline, patience.note()), (began + READY_TIMEOUT, String::new()));
+        patience.listens("ps-0", began);
+        patience.note_busy("ps-0");
+        patience.note_busy("ps-1");
+        assert_eq!(patience.deadline, began + SAVE_TIMEOUT);
+        assert_eq!(patience.note(), " (jobs of the last stop are not read yet: ps-0, ps-1)");
+        let later = began + Duration::from_secs(400);
+        patience.listens("ps-1", later);
+        assert_eq!(patience.deadline, began + SAVE_TIMEOUT);
+        patience.listens("ps-0", later);
+        assert_eq!(patience.deadline, later + READY_TIMEOUT);
+    }
+
+    #[test]
+    fn a_shard_whose_predecessor_still_saves_may_end_as_often_as_it_takes() {
+        let mut progress = Progress::new(Instant::now());
+        let mut end = |tail: &str| {
+            let how = HowEnded {
+                status: "exit status: 2".into(),
+                exit: crate::cli::Exit::Usage,
+                log: "log".into(),
+                tail: tail.into(),
+            };
+            progress.record(Event::Ended { name: "ps-0".into(), how, again_in: Duration::ZERO })
+        };
+        for _ in 0..10 {
+            end("error: [E421] the state directory shard-0 is in use by another process").unwrap();
+        }
+        end("error: [E419] another").unwrap();
+        end("error: [E419] another").unwrap();
+        assert!(end("error: [E419] another").unwrap_err().to_string().contains("[E504]"));
+    }
+
+    #[test]
+    fn an_address_that_is_kept_keeps_its_token_file() {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            up: super::super::args::UpArgs,
+        }
+        for (before, line, want) in [
+            ("10.0.0.2:1", "", Some("/kept")),
+            ("10.0.0.2:1", "--token-file /new", Some("/new")),
+            ("10.0.0.2:1", "--listen 127.0.0.1:0", None),
+            ("127.0.0.1:1", "", None),
+        ] {
+            let saved = SavedAddresses {
+                engine: Some(before.parse().unwrap()),
+                token_file: Some("/kept".into()),
+                ..SavedAddresses::default()
+            };
+            let words = format!("up --state-dir d {line}");
+            let plan = Line::try_parse_from(words.split_whitespace()).unwrap().up.plan().unwrap();
+            assert_eq!(named_token_file(&plan, &saved), want.map(PathBuf::from), "{before} {line}");
+        }
+    }
 
     #[test]
     fn an_engine_of_another_cluster_that_leads_is_told_with_what_to_do() {

@@ -24,6 +24,8 @@ pub(crate) struct SavedAddresses {
     /// Name under which the engine takes the lead. Random: two clusters may share a Redis server.
     pub instance: String,
     pub engine: Option<SocketAddr>,
+    /// The token file that was named, as an absolute path; `None` for the one in the state directory.
+    pub token_file: Option<PathBuf>,
     pub second_engine: Option<SocketAddr>,
     pub redis_port: Option<u16>,
     /// Addresses of the shards by name.
@@ -217,6 +219,11 @@ impl StateDir {
             names.extend(checkpoints.filter_map(|path| job_of_checkpoints(&path)));
         }
         names.into_iter().collect()
+    }
+
+    /// Whether a process has jobs to read before it listens.
+    pub(crate) fn has_saved_jobs(&self, shard: ShardProcess) -> bool {
+        job_files(&self.shard_dir(shard)).next().is_some()
     }
 
     /// The state directory of a process of a shard.

@@ -1,0 +1,51 @@
+//! The end of the terminal: a service ends in order, unless it was started to outlive it.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Stdio},
+};
+
+use crate::rig::{Up, command, folder, kill, wait_until};
+
+/// Starts a shard, and waits until it listens.
+fn shard(dir: &Path) -> Child {
+    let mut ps = command(&["ps", "--state-dir", dir.to_str().unwrap()]);
+    let mut ps = ps.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(ps.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.starts_with("listening "), "{said}");
+    ps
+}
+
+/// Whether the process ignores SIGHUP.
+fn ignores_hangup(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap() & 1 == 1
+}
+
+#[test]
+fn a_shard_whose_terminal_goes_ends_in_order() {
+    let dir = folder();
+    let mut ps = shard(dir.path());
+    kill("HUP", ps.id());
+    let mut ended = None;
+    wait_until("the shard ends", || {
+        ended = ps.try_wait().unwrap();
+        ended.is_some()
+    });
+    assert!(ended.unwrap().success(), "it has kept its jobs: {ended:?}");
+}
+
+#[test]
+fn what_is_started_to_outlive_its_terminal_does() {
+    let dir = folder();
+    let starter = ["sh", "-c", "trap '' HUP; exec \"$0\" \"$@\""];
+    let mut up = Up::start_by(&starter, dir.path(), &["--workers", "1", "--shards", "1"]);
+    assert!(ignores_hangup(up.pid()), "a signal that is ignored cannot end it");
+    kill("HUP", up.pid());
+    kill("TERM", up.pid());
+    assert!(up.wait().success());
+}
