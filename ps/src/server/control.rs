@@ -251,7 +251,8 @@ impl Shard for Control {
     ) -> Result<u64, ShardFault> {
         self.order(move |s| {
             s.jobs.fence().check(epoch)?;
-            checkpoints::write(s, epoch, &job, generation, number)
+            let bytes = checkpoints::write(s, epoch, &job, generation, number)?;
+            s.jobs.find(&job, generation)?.confirmed().map(|()| bytes)
         })
         .await
     }

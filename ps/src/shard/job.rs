@@ -21,6 +21,7 @@ use super::{
     lent::LentSlots,
     lock,
     push_filter::PushFilter,
+    replica_copy::CatchUp,
     replica_log::ReplicaLog,
     replica_op::ReplicaOp,
     rows::RowCounts,
@@ -46,6 +47,8 @@ pub struct JobShard {
     pub(super) changed_async: watch::Sender<()>,
     /// What a backup is told.
     pub(super) replicas: ReplicaLog,
+    /// Where this is a backup: how far it is.
+    pub(super) catch_up: CatchUp,
     /// Where only rows of some parameters are pushed.
     pub(super) tables: Option<RowTables>,
     /// What a job with tables counts beside its chunks.
@@ -136,6 +139,7 @@ impl JobShard {
             changed: Condvar::new(),
             changed_async: watch::Sender::new(()),
             replicas: ReplicaLog::default(),
+            catch_up: CatchUp::default(),
             range,
             trained: trained_in(&layout, range),
             layout,
