@@ -261,6 +261,7 @@ mod tests {
 
     use super::{
         super::{
+            checkpoints,
             pull::tests::{Meanwhile, shard},
             role,
         },
@@ -336,6 +337,29 @@ mod tests {
             thread::yield_now();
         }
         shared.stopping.store(true, Ordering::SeqCst);
+    }
+
+    #[test]
+    fn the_folder_of_a_job_that_is_over_does_not_come_back_with_what_was_still_to_be_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = standby(&dir);
+        let busy = lock(&shared.checkpoint_files);
+        let (epoch, number) = (EPOCH, 2);
+        let ops = [
+            ReplicaOp::InStep,
+            ReplicaOp::PinCheckpoint { epoch, number },
+            ReplicaOp::WriteCheckpoint { epoch, number },
+        ];
+        for more in [None, Some(ReplicaOp::Close)] {
+            answers_to(&shared, &copy_and(ops.clone().into_iter().chain(more)));
+            let SessionKey { job, generation, .. } = session();
+            checkpoints::remove_all(&shared, &job, generation, &busy).unwrap();
+        }
+        drop(busy);
+        while !backup_files::is_idle(&shared) {
+            thread::yield_now();
+        }
+        assert!(!checkpoint_file(&dir).parent().unwrap().exists());
     }
 
     #[test]
