@@ -367,6 +367,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let shared = standby(&dir);
         let (socket, mut primary) = Socket::with_peer();
+        primary.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let held = shared.clone();
         let serving = thread::spawn(move || {
             let mut channel = Channel::Socket(socket);
