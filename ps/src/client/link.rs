@@ -101,6 +101,13 @@ impl Link {
         }
     }
 
+    /// A link whose greeting is over.
+    #[cfg(test)]
+    pub(crate) fn over(socket: Socket) -> Self {
+        let (channel, scratch) = (Channel::Socket(socket), Vec::new());
+        Self { channel, scratch, read_limit: None, lent: None, takes_gradients: false }
+    }
+
     /// Asks to go on in shared memory, in messages of about so many bytes. After a fault the connection goes on as it was.
     pub(super) fn share_memory(&mut self, bytes: u64, limit: Duration) -> Result<(), LinkError> {
         self.ask(&Request::ShareMemory { bytes })?;

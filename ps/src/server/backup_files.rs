@@ -7,6 +7,7 @@ use std::{
     thread,
 };
 
+use syncline_scheduler::ids::{Generation, JobId};
 use tracing::warn;
 
 use super::{Shared, checkpoints};
@@ -20,6 +21,8 @@ pub(super) struct BackupFiles(Mutex<Queue>);
 struct Queue {
     /// Changes that concern files, with the job that each is about.
     waiting: VecDeque<(Arc<JobShard>, ReplicaOp)>,
+    /// The job whose turn it is.
+    current: Option<Arc<JobShard>>,
     /// There is a thread, which ends when nothing waits.
     has_thread: bool,
 }
@@ -39,10 +42,30 @@ pub(super) fn hand_over(shared: &Arc<Shared>, job: &Arc<JobShard>, op: ReplicaOp
     }
 }
 
+/// The job is over, and its folder goes: what waits is not written any more, nor what the thread has just begun with. The caller
+/// holds the lock that files are written under.
+pub(super) fn end(shared: &Shared, job: &JobId, generation: Generation) {
+    let mut queue = lock(&shared.backup_files.0);
+    let is_over = |shard: &JobShard| shard.job() == job && shard.generation().nonce() == generation.nonce();
+    queue.waiting.retain(|(shard, _)| !is_over(shard));
+    let current = queue.current.clone().filter(|shard| is_over(shard));
+    drop(queue);
+    if let Some(shard) = current {
+        shard.end_checkpoints();
+    }
+}
+
+/// Whether nothing waits or is being done.
+#[cfg(test)]
+pub(super) fn is_idle(shared: &Shared) -> bool {
+    !lock(&shared.backup_files.0).has_thread
+}
+
 fn work(shared: &Shared) {
     loop {
         let mut queue = lock(&shared.backup_files.0);
         let next = queue.waiting.pop_front().filter(|_| shared.stopping().is_ok());
+        queue.current = next.as_ref().map(|(job, _)| job.clone());
         let Some((job, op)) = next else {
             queue.has_thread = false;
             return;
@@ -57,7 +80,9 @@ fn carry_out(shared: &Shared, shard: &JobShard, op: ReplicaOp) {
     let (job, generation) = (shard.job(), shard.generation());
     match op {
         ReplicaOp::WriteCheckpoint { epoch, number } => {
-            if let Err(error) = checkpoints::write_part(shared, shard, epoch, number) {
+            if let Err(error) = checkpoints::write_part(shared, shard, epoch, number)
+                && !shard.has_ended_checkpoints()
+            {
                 warn!(%job, number, %error, "cannot write a checkpoint here as well");
             }
         }

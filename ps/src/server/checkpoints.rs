@@ -6,6 +6,7 @@ use std::{
     fs::{self, File},
     io,
     path::{Path, PathBuf},
+    sync::MutexGuard,
 };
 
 use syncline_rpc::{OpenJob, ShardFault, folder};
@@ -17,7 +18,7 @@ use syncline_scheduler::{
 use tracing::warn;
 
 use super::{
-    Shared,
+    Shared, backup_files,
     blobs::{UNFINISHED, disk_fault},
     checked_file::{read_checked, whole_digest, write_checked},
 };
@@ -127,15 +128,9 @@ pub(super) fn keep(
     through: u64,
 ) -> Result<(), ShardFault> {
     let dir = folder_of(shared, job, generation);
-    let _alone = lock(&shared.checkpoint_files);
+    let alone = lock(&shared.checkpoint_files);
     if through == u64::MAX && numbers.is_empty() {
-        if let Ok(shard) = shared.jobs.find(job, generation) {
-            shard.end_checkpoints();
-        }
-        return match fs::remove_dir_all(&dir) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(disk_fault("remove", &dir, &e)),
-            _ => Ok(()),
-        };
+        return remove_all(shared, job, generation, &alone);
     }
     let entries = match fs::read_dir(&dir) {
         // None was ever written.
@@ -153,15 +148,40 @@ pub(super) fn keep(
     Ok(())
 }
 
-/// Removes what a crash left unfinished. Whatever else somebody put there is left alone.
+/// Removes all checkpoints of a job that is over. None is written any more, whether the job was served here or followed.
+pub(super) fn remove_all(
+    shared: &Shared,
+    job: &JobId,
+    generation: Generation,
+    _alone: &MutexGuard<'_, ()>,
+) -> Result<(), ShardFault> {
+    let served = shared.jobs.find(job, generation).ok();
+    [served, shared.replicas.find(job, generation)]
+        .iter()
+        .flatten()
+        .for_each(|shard| shard.end_checkpoints());
+    backup_files::end(shared, job, generation);
+    let dir = folder_of(shared, job, generation);
+    match fs::remove_dir_all(&dir) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(disk_fault("remove", &dir, &e)),
+        _ => Ok(()),
+    }
+}
+
+/// Removes what a crash left unfinished in the folders of jobs, of checkpoints and of snapshots. Whatever else somebody put there
+/// is left alone.
 pub(super) fn remove_unfinished(state_dir: &Path) -> io::Result<()> {
-    let Ok(jobs) = fs::read_dir(state_dir.join("checkpoints")) else { return Ok(()) };
+    ["checkpoints", "snapshots"].into_iter().try_for_each(|kind| remove_unfinished_in(&state_dir.join(kind)))
+}
+
+fn remove_unfinished_in(dir: &Path) -> io::Result<()> {
+    let Ok(jobs) = fs::read_dir(dir) else { return Ok(()) };
     for job in jobs {
         let job = job?.path();
         let files = match fs::read_dir(&job) {
             Ok(files) => files,
             Err(error) => {
-                warn!(path = %job.display(), %error, "no folder of checkpoints");
+                warn!(path = %job.display(), %error, "no folder of a job");
                 continue;
             }
         };
@@ -181,13 +201,15 @@ mod tests {
 
     #[test]
     fn what_a_crash_left_is_removed_and_what_somebody_put_there_stays() {
-        let dir = tempfile::tempdir().unwrap();
-        let job = dir.path().join("checkpoints/digits-00000001");
-        fs::create_dir_all(&job).unwrap();
-        let left = job.join(format!("0.{UNFINISHED}"));
-        let (whole, stray) = (job.join("0.checkpoint"), dir.path().join("checkpoints/README"));
-        [&left, &whole, &stray].into_iter().for_each(|path| fs::write(path, "x").unwrap());
-        remove_unfinished(dir.path()).unwrap();
-        assert_eq!([left, whole, stray].map(|path| path.exists()), [false, true, true]);
+        for (kind, name) in [("checkpoints", "0.checkpoint"), ("snapshots", "final.safetensors")] {
+            let dir = tempfile::tempdir().unwrap();
+            let job = dir.path().join(kind).join("digits-00000001");
+            fs::create_dir_all(&job).unwrap();
+            let left = job.join(format!("0.{UNFINISHED}"));
+            let (whole, stray) = (job.join(name), dir.path().join(kind).join("README"));
+            [&left, &whole, &stray].into_iter().for_each(|path| fs::write(path, "x").unwrap());
+            remove_unfinished(dir.path()).unwrap();
+            assert_eq!([left, whole, stray].map(|path| path.exists()), [false, true, true]);
+        }
     }
 }

@@ -105,8 +105,9 @@ impl Shard for Control {
 
     async fn open(self, _: Context, epoch: EngineEpoch, job: OpenJob) -> Result<ShardState, ShardFault> {
         self.order(move |s| {
-            let opened =
-                s.jobs.open(epoch, &job.job, job.generation, &job.shards, || open::load(s, &job, epoch))?;
+            let load = || open::load(s, &job, epoch);
+            let serves = || s.role.serves();
+            let opened = s.jobs.open(epoch, &job.job, job.generation, &job.shards, load, serves)?;
             if let Some(fresh) = &opened.created {
                 norms::follow_peers(s, fresh)?;
                 replication::start_if_followed(s, fresh);
@@ -250,7 +251,8 @@ impl Shard for Control {
     ) -> Result<u64, ShardFault> {
         self.order(move |s| {
             s.jobs.fence().check(epoch)?;
-            checkpoints::write(s, epoch, &job, generation, number)
+            let bytes = checkpoints::write(s, epoch, &job, generation, number)?;
+            s.jobs.find(&job, generation)?.confirmed().map(|()| bytes)
         })
         .await
     }

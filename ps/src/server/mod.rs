@@ -112,7 +112,7 @@ impl Server {
             .map_err(io(format!("cannot use the state directory {}", options.state_dir.display())))?;
         let saves = Saves::open(options.state_dir.join("jobs"))?;
         checkpoints::remove_unfinished(&options.state_dir)
-            .map_err(io("cannot remove unfinished checkpoints".into()))?;
+            .map_err(io("cannot remove unfinished checkpoints and snapshots".into()))?;
         let (listener, address) =
             listen::bind(options.listen).map_err(io(format!("cannot listen on {}", options.listen)))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -1,11 +1,11 @@
 //! Telling the standby what changes, one thread for each job.
 //!
 //! The thread sends a copy of the job and then every change, in the order in which it was made. It asks for an answer after
-//! each run of changes, and those who wait for the standby are woken by it. Any failure gives the standby up, whole; a copy that
-//! training would have to wait for is given up alone, and begun again later.
+//! each run of changes, and those who wait for the standby are woken by it. A failure gives the standby up, whole, where the job
+//! was in step; a copy that fails, or that training would have to wait for, is given up alone, and begun again later.
 
 use std::{
-    io::Write,
+    io::{self, ErrorKind, Write},
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -17,18 +17,18 @@ use tracing::{info, warn};
 use super::{Shared, snapshot::SHARD_ITSELF};
 use crate::{
     client::{Link, LinkError, unexpected_reply},
-    shard::{Batch, JobShard, ReplicaOp, Term},
+    shard::{Batch, Entry, JobShard, ReplicaOp, Term},
     wire::{Reply, Request, SessionKey},
 };
 
 /// A standby that takes or says nothing for this long is lost.
 const SILENCE_LIMIT: Duration = Duration::from_secs(3);
-/// The same while it takes the copy into its memory.
+/// The same at the end of a copy.
 const COPY_LIMIT: Duration = Duration::from_secs(30);
 /// A standby that is told nothing is asked for a sign of life this often.
 const PING_INTERVAL: Duration = Duration::from_millis(500);
-/// So much of a copy is sent at once.
-const PIECE_BYTES: usize = 1 << 20;
+/// Answers that may be on their way: more might find no room while the standby is still told things.
+const MOST_AWAITED: usize = 256;
 /// A copy that was given up is begun again after this time, doubled with each one in a row.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -76,21 +76,30 @@ pub(super) fn start_if_followed(shared: &Arc<Shared>, job: &Arc<JobShard>) {
     }
 }
 
-/// Tells the standby about the job as long as somebody wants that. A copy that training would have had to wait for is begun
-/// again later.
+/// Tells the standby about the job as long as somebody wants that. A copy that failed, or that training would have had to wait
+/// for, is begun again later: it concerns no other job. An error: the standby was in step, and is lost.
 fn run(shared: &Shared, job: &JobShard, peer: &ShardPeer) -> Result<(), LinkError> {
     let (mut pause, mut not_before) = (FIRST_PAUSE, Instant::now());
     while wait_to_begin(shared, job, peer.term, not_before) {
-        follow(shared, job, peer)?;
-        if is_wanted(shared, job, peer.term) {
+        let outcome = follow(shared, job, peer);
+        if let Err(error) = outcome {
+            if job.has_replica_in_step(peer.term) {
+                return Err(error);
+            }
+            job.lose_replica(peer.term);
+            if is_wanted(shared, job, peer.term) {
+                let (error, pause_s) = (error.into_error(&peer.address), pause.as_secs());
+                warn!(job = %job.job(), pause_s, %error, "the copy of a job for its backup failed: it goes on without one until a copy succeeds");
+            }
+        } else if is_wanted(shared, job, peer.term) {
             let (address, pause_s) = (&peer.address, pause.as_secs());
             warn!(
                 job = %job.job(), address, pause_s,
                 "the copy of a job for its backup was too slow for what is pushed: it goes on without one until a copy succeeds"
             );
-            not_before = Instant::now() + pause;
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
+        not_before = Instant::now() + pause;
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
     Ok(())
 }
@@ -104,48 +113,95 @@ fn follow(shared: &Shared, job: &JobShard, peer: &ShardPeer) -> Result<(), LinkE
         SessionKey { job: job.job().clone(), generation: job.generation(), incarnation: SHARD_ITSELF };
     link.ask(&Request::Replicate { session, term })?;
     acknowledged(&mut link)?;
-    let started = Instant::now();
-    let copy = job.begin_replica(term)?;
-    if !is_wanted(shared, job, term) {
-        // The engine's word that this process goes on alone may have come before there was anything to give up.
-        job.go_on_without_replica(term);
-        return Ok(());
-    }
-    let bytes = copy.len();
-    for piece in copy.chunks(PIECE_BYTES) {
-        link.channel().write_all(piece)?;
-        if !job.replica_copied(term, piece.len()) {
+    let (started, mut bytes) = (Instant::now(), 0);
+    let is_copied = job.copy_for_replica(term, |piece| {
+        if !is_wanted(shared, job, term) {
+            // The engine's word that this process goes on alone may have come before there was anything to give up.
+            job.go_on_without_replica(term);
             return Ok(());
         }
+        bytes += piece.len();
+        link.channel().write_all(piece).map_err(LinkError::from)
+    })?;
+    if !is_copied {
+        return Ok(());
     }
-    drop(copy);
     link.set_read_timeout(Some(COPY_LIMIT))?;
     acknowledged(&mut link)?;
     link.set_read_timeout(Some(SILENCE_LIMIT))?;
+    let mut told = Told { job, peer, link, awaited: 0 };
     let mut in_step = false;
     loop {
         if !in_step && job.set_replica_in_step(term) {
             in_step = true;
             let took_ms = started.elapsed().as_millis() as u64;
             info!(job = %job.job(), address = peer.address, bytes, took_ms, "a job has a backup");
-            shared.role.backup_in_step();
         }
         match job.next_for_replica(term, PING_INTERVAL) {
             Batch::Over => return Ok(()),
             Batch::Idle => {
                 shared.stopping()?;
-                ReplicaOp::Ping.entry().write(link.channel())?;
-                acknowledged(&mut link)?;
+                ReplicaOp::Ping.entry().write(told.link.channel())?;
+                acknowledged(&mut told.link)?;
             }
-            Batch::Entries(entries) => {
-                entries.iter().try_for_each(|entry| entry.write(link.channel()))?;
-                // Each change but a chunk is answered by itself.
-                for _ in entries.iter().filter(|entry| entry.op.is_awaited()) {
-                    let number = acknowledged(&mut link)?;
-                    job.acknowledge_replica(term, number);
-                }
+            Batch::Entries(entries) => told.tell(&entries)?,
+        }
+    }
+}
+
+/// The connection over which the standby is told of changes.
+struct Told<'a> {
+    job: &'a JobShard,
+    peer: &'a ShardPeer,
+    link: Link,
+    /// Answers that are still to come: each change but a chunk is answered by itself.
+    awaited: usize,
+}
+
+impl Told<'_> {
+    fn tell(&mut self, entries: &[Entry]) -> Result<(), LinkError> {
+        for entry in entries {
+            entry.write(self)?;
+            self.awaited += usize::from(entry.op.is_awaited());
+            if self.awaited == MOST_AWAITED {
+                self.hear()?;
             }
         }
+        while self.awaited > 0 {
+            self.hear()?;
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self) -> Result<(), LinkError> {
+        let number = acknowledged(&mut self.link)?;
+        self.awaited -= 1;
+        self.job.acknowledge_replica(self.peer.term, number);
+        Ok(())
+    }
+}
+
+/// A standby that takes nothing may be busy with what it was told before: it is lost only if it says nothing either.
+impl Write for Told<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match self.link.channel().write(bytes) {
+                Err(e)
+                    if self.awaited > 0
+                        && matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                {
+                    self.hear().map_err(|error| match error {
+                        LinkError::Broken(error) => error,
+                        other => io::Error::other(other.into_error(&self.peer.address)),
+                    })?;
+                }
+                written => return written,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.link.channel().flush()
     }
 }
 
@@ -173,5 +229,145 @@ fn acknowledged(link: &mut Link) -> Result<u64, LinkError> {
     match link.answer()? {
         (Reply::Replicated { number }, 0) => Ok(number),
         (reply, _) => Err(unexpected_reply(&reply)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::TcpListener, os::unix::net::UnixStream, sync::atomic::Ordering};
+
+    use syncline_rpc::{ReplicaRole, ShardHello, ShardOrders};
+    use syncline_scheduler::{
+        ids::{EngineEpoch, Incarnation, ShardIndex},
+        sync::PushMode,
+    };
+
+    use super::{
+        super::{listen, pull::tests::shard, role},
+        *,
+    };
+    use crate::{
+        shard::{CHUNK_ELEMENTS, PushHeader, read_op},
+        transport::{Socket, Transport},
+    };
+
+    const TERM: Term = 7;
+
+    fn skipped() -> PushHeader {
+        let mode = PushMode::Apply;
+        PushHeader { learning_rate: 1.0, weight: 1.0, scale: 1.0, skip: true, mode, covers: 1 }
+    }
+
+    /// A job with a backup in step.
+    fn followed() -> JobShard {
+        let job = shard(&[0.0; 3]);
+        assert!(job.copy_for_replica(TERM, |_| io::Result::Ok(())).unwrap() && job.set_replica_in_step(TERM));
+        job
+    }
+
+    #[test]
+    fn a_standby_that_takes_nothing_while_it_works_is_waited_for() {
+        let (job, worker) = (followed(), Incarnation(1));
+        job.complete(worker, 1, &skipped()).unwrap();
+        let ends = (1..=1_024).map(|seq| ReplicaOp::Complete { worker, seq, header: skipped() }.entry());
+        let chunk = |index| {
+            let (header, elements) = (skipped(), 4_096);
+            let op = ReplicaOp::Chunk { worker, seq: 1, index, header, elements };
+            Entry { op, numbers: vec![0.0; elements as usize].into() }
+        };
+        let entries: Vec<Entry> = ends.zip(0..).flat_map(|(end, index)| [end, chunk(index)]).collect();
+        let (socket, mut standby) = Socket::with_peer();
+        socket.raw().set_send_buffer_size(128 << 10).unwrap();
+        socket.set_write_timeout(Some(Duration::from_millis(10))).unwrap();
+        let peer = ShardPeer { term: TERM, address: String::new() };
+        let mut told = Told { job: &job, peer: &peer, link: Link::over(socket), awaited: 0 };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut out, mut scratch, mut numbers) = (Vec::new(), Vec::new(), vec![0.0; CHUNK_ELEMENTS]);
+                let mut answer = |standby: &mut UnixStream, reply: Reply| {
+                    reply.encode(0, &mut out);
+                    let _ = standby.write_all(&out);
+                };
+                answer(&mut standby, Reply::Waiting);
+                answer(&mut standby, Reply::Replicated { number: 2 });
+                // It reads on when that is heard, which is when nothing more can be written.
+                if job.confirm(|| true) {
+                    for number in 0..entries.len() as u64 {
+                        let (op, _) = read_op(&mut standby, &mut scratch, &mut numbers).unwrap();
+                        if op.is_awaited() && number > 0 {
+                            answer(&mut standby, Reply::Replicated { number });
+                        }
+                    }
+                }
+            });
+            let outcome = told.tell(&entries);
+            job.stop_replica();
+            assert!(outcome.is_ok(), "{outcome:?}");
+        });
+    }
+
+    #[test]
+    fn a_copy_that_fails_is_begun_again_and_costs_no_other_job_its_backup() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = Shared::for_test(dir.path());
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let peer = Some(ShardPeer { term: TERM, address });
+        let role = ReplicaRole::Primary { term: 1 };
+        let orders = ShardOrders { epoch: EngineEpoch(1), role, peer, lead_expired: false };
+        role::follow_orders(&shared, &orders);
+        let (other, job) = (followed(), Arc::new(shard(&[0.0; 3])));
+        start_if_followed(&shared, &job);
+        listener.set_nonblocking(true).unwrap();
+        let hello = ShardHello::alone(ShardIndex(0), 1, String::new(), 1);
+        let mut tries = 0;
+        while tries < 2 {
+            tries += usize::from(listener.accept().is_ok());
+            assert_eq!(shared.role.complete_hello(&shared, &hello).lost, None);
+            thread::yield_now();
+        }
+        assert!(other.has_replica_in_step(TERM));
+        shared.stopping.store(true, Ordering::SeqCst);
+    }
+
+    /// Two processes of a shard; the second one follows the first.
+    #[test]
+    fn a_job_that_is_pushed_to_all_the_time_gets_a_backup_that_goes_on_as_it_would_have() {
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let [mut primary, standby] = [&dirs[0], &dirs[1]].map(|dir| Shared::for_test(dir.path()));
+        Arc::get_mut(&mut primary).unwrap().token = standby.token.clone();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let (listener, address) = listen::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let control = runtime.handle().clone();
+        let _accepting = listen::spawn(Arc::new(listener), Transport::Tcp, standby.clone(), control).unwrap();
+        let orders = |role, peer| ShardOrders { epoch: EngineEpoch(1), role, peer, lead_expired: false };
+        role::follow_orders(&standby, &orders(ReplicaRole::Standby { term: TERM }, None));
+        let job = Arc::new(shard(&vec![0.0; 5 * CHUNK_ELEMENTS + 3]));
+        primary.jobs.restore(job.clone());
+        let peer = Some(ShardPeer { term: TERM, address: address.to_string() });
+        role::follow_orders(&primary, &orders(ReplicaRole::Primary { term: 1 }, peer));
+        let (worker, header) = (Incarnation(1), PushHeader { skip: false, ..skipped() });
+        let push = |seq: u64| {
+            for index in 0..job.chunk_count() {
+                let (trained, _) = job.chunked_range().chunk(index);
+                job.apply(worker, seq, index, &header, &vec![seq as f32; trained]).unwrap();
+            }
+            job.complete(worker, seq, &header).unwrap();
+        };
+        let mut pushes = 0;
+        while standby.replicas.in_step() == 0 {
+            pushes += 1;
+            push(pushes);
+        }
+        push(pushes + 1);
+        assert!(job.confirm(|| true));
+        assert_eq!(role::promote(&standby, EngineEpoch(1), TERM + 1), Ok(1));
+        let served = standby.jobs.current(job.job()).unwrap();
+        assert_eq!(served.push_cursor(worker), job.push_cursor(worker));
+        assert!(served.copy_values() == job.copy_values());
+        [primary, standby].iter().for_each(|shared| {
+            shared.stopping.store(true, Ordering::SeqCst);
+            shared.connections.shut_down();
+        });
     }
 }

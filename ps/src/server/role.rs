@@ -20,7 +20,7 @@ use std::{
 use syncline_rpc::{ReplicaRole, ShardFault, ShardHello, ShardOrders, ShardPeer};
 use syncline_scheduler::ids::EngineEpoch;
 use tokio::sync::Notify;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::{
     Shared, blob_mirror,
@@ -36,6 +36,8 @@ const PRIMARY: &str = "primary";
 /// A backup that failed is tried again after this time, doubled with each failure in a row.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// One that fails so long after the one before it is the first in a row.
+const FORGIVEN_AFTER: Duration = Duration::from_secs(90);
 
 /// What this process is told to do.
 pub(super) struct RoleKeeper {
@@ -182,7 +184,8 @@ impl RoleKeeper {
         }
         if state.lost != Some(term) {
             state.lost = Some(term);
-            state.failures += 1;
+            let in_a_row = state.failed_at.is_some_and(|before| before.elapsed() < FORGIVEN_AFTER);
+            state.failures = if in_a_row { state.failures + 1 } else { 1 };
             state.failed_at = Some(Instant::now());
             self.urgent.notify_one();
         }
@@ -196,12 +199,6 @@ impl RoleKeeper {
         let pause =
             FIRST_PAUSE.saturating_mul(1 << state.failures.saturating_sub(1).min(16)).min(LONGEST_PAUSE);
         pause.saturating_sub(failed_at.elapsed())
-    }
-
-    /// A backup has everything.
-    pub(super) fn backup_in_step(&self) {
-        let mut state = lock(&self.state);
-        (state.failures, state.failed_at) = (0, None);
     }
 
     /// Every blob of the primary is here.
@@ -273,7 +270,7 @@ fn take_role(shared: &Arc<Shared>, orders: &ShardOrders) {
                 step_down(shared);
             }
             if before != Some(orders.role) {
-                shared.replicas.clear();
+                shared.replicas.begin(term);
                 info!(term, "follows the process that serves this shard");
             }
             let mut state = lock(&keeper.state);
@@ -335,7 +332,11 @@ pub(super) fn promote(shared: &Arc<Shared>, epoch: EngineEpoch, term: Term) -> R
     let jobs = shared.replicas.take();
     let count = jobs.len() as u64;
     for job in jobs {
-        norms::follow_peers(shared, &job)?;
+        job.stop_following();
+        // The others wait for what this process would fetch: none of the jobs is lost for want of a thread.
+        if let Err(error) = norms::follow_peers(shared, &job) {
+            error!(job = %job.job(), %error, "rounds of a job that are clipped will not close here");
+        }
         shared.jobs.restore(job);
     }
     let mut state = lock(&keeper.state);
@@ -415,6 +416,22 @@ mod tests {
         assert!(!shared.role.report_lost(4));
         take_role(&shared, &primary);
         assert!(!shared.role.report_lost(5));
+    }
+
+    #[test]
+    fn backups_that_are_lost_in_a_row_are_waited_for_longer_and_longer() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = Shared::for_test(dir.path());
+        let lose = |term| {
+            let peer = Some(ShardPeer { term, address: "127.0.0.1:1".into() });
+            take_role(&shared, &ShardOrders { peer, ..orders(ReplicaRole::Primary { term: 1 }) });
+            assert!(shared.role.report_lost(term));
+            shared.role.backup_pause()
+        };
+        assert!(lose(5) <= FIRST_PAUSE);
+        assert!(lose(6) > FIRST_PAUSE && lose(7) > 2 * FIRST_PAUSE);
+        lock(&shared.role.state).failed_at = Instant::now().checked_sub(FORGIVEN_AFTER);
+        assert!(lose(8) <= FIRST_PAUSE);
     }
 
     fn orders(role: ReplicaRole) -> ShardOrders {

@@ -149,7 +149,7 @@ mod tests {
         let epoch = EngineEpoch(1);
         role::follow_orders(&shared, &ShardOrders { epoch, role, peer: None, lead_expired: false });
         shared.jobs.restore(job.clone());
-        drop(job.begin_replica(term).unwrap());
+        assert!(job.copy_for_replica(term, |_| io::Result::Ok(())).unwrap());
         assert!(job.set_replica_in_step(term));
         let (mode, worker) = (PushMode::Apply, Incarnation(1));
         let skipped = PushHeader { learning_rate: 1.0, weight: 1.0, scale: 1.0, skip: true, mode, covers: 1 };

@@ -63,7 +63,8 @@ impl JobShard {
                 self.close_chunks(state, &order, clip);
                 state.round_version = state.closed + 1;
             }
-            if order.pin {
+            // What was pinned until a copy was whole came with it.
+            if order.pin && !self.catch_up.is_on() {
                 state.pinned = Some((state.closed + 1, Arc::new(self.copy_values())));
             }
             state.record_close();
@@ -82,6 +83,9 @@ impl JobShard {
         } else {
             self.prepare_change();
             self.map_chunks(|index, chunk| {
+                if self.catch_up.has_in_copy(index as u32) {
+                    return;
+                }
                 self.change(index, &mut lock(chunk), |chunk, to| {
                     chunk.close_round(&self.optimizer, rule, rate, clip, to);
                 });

@@ -53,8 +53,8 @@ pub struct CheckpointCopy {
 #[derive(Default)]
 pub(super) struct Checkpoints {
     /// The newest number that was ever pinned: a late order for it, or an older one, changes nothing.
-    newest: Option<u64>,
-    pinned: Option<(u64, Arc<CheckpointCopy>)>,
+    pub newest: Option<u64>,
+    pub pinned: Option<(u64, Arc<CheckpointCopy>)>,
 }
 
 impl JobShard {
@@ -62,10 +62,14 @@ impl JobShard {
     /// fault, and nothing is kept. Cost: the bytes of the parameters and the optimizer's state, in memory until they
     /// are written.
     pub fn pin_checkpoint(&self, epoch: EngineEpoch, number: u64) -> Result<(), ShardFault> {
-        let _changing = self.replicas.enter();
-        if self.lock_to_pin(epoch, number)?.is_none() {
+        // What was pinned until a copy was whole came with it.
+        if self.catch_up.is_on() {
             return Ok(());
         }
+        let _changing = self.replicas.enter();
+        let Some(state) = self.lock_to_pin(epoch, number)? else { return Ok(()) };
+        let pushes = state.pushes;
+        drop(state);
         self.check_rest()?;
         let state = self.lock_running()?;
         self.settle_steps();
@@ -78,6 +82,9 @@ impl JobShard {
         // What began to come in meanwhile may be in some chunks of the copy.
         self.check_rest()?;
         let Some(mut state) = self.lock_to_pin(epoch, number)? else { return Ok(()) };
+        if state.pushes != pushes {
+            return Err(self.is_not_at_rest());
+        }
         let copy = CheckpointCopy {
             job: self.job.clone(),
             nonce: self.generation().nonce(),
@@ -108,10 +115,13 @@ impl JobShard {
     fn check_rest(&self) -> Result<(), ShardFault> {
         let pushing = self.all_filters().iter().any(|(_, filter)| lock(filter).is_receiving());
         if pushing || self.accumulated.load(Ordering::Acquire) {
-            let what = format!("job {} is not at rest, which a checkpoint needs", self.job);
-            return Err(ShardFault::Invalid { what });
+            return Err(self.is_not_at_rest());
         }
         Ok(())
+    }
+
+    fn is_not_at_rest(&self) -> ShardFault {
+        ShardFault::Invalid { what: format!("job {} is not at rest, which a checkpoint needs", self.job) }
     }
 
     /// The copy that was pinned as checkpoint `number`, if it is still to be written.
@@ -129,6 +139,11 @@ impl JobShard {
     /// Nothing that is pinned, or ordered late, is to be written any more.
     pub fn end_checkpoints(&self) {
         lock(&self.state).checkpoints = Checkpoints { newest: Some(u64::MAX), pinned: None };
+    }
+
+    /// Whether [`JobShard::end_checkpoints`] was called.
+    pub fn has_ended_checkpoints(&self) -> bool {
+        lock(&self.state).checkpoints.newest == Some(u64::MAX)
     }
 
     /// Checkpoint `number` is on disk, or will not be: its copy may go.
@@ -215,6 +230,12 @@ impl<'a> CheckpointPart<'a> {
 impl CheckpointCopy {
     /// Writes it: a head, then values, first and second moments of each chunk.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        self.write_head(out)?;
+        self.chunks.iter().try_for_each(|chunk| chunk.write(out))
+    }
+
+    /// What stands in front of its numbers.
+    pub(super) fn write_head(&self, out: &mut impl Write) -> io::Result<()> {
         let head = CheckpointHead {
             job: self.job.clone(),
             nonce: self.nonce,
@@ -225,7 +246,20 @@ impl CheckpointCopy {
             end: self.range.end,
             chunks: self.chunks.iter().map(Chunk::head).collect(),
         };
-        write_head(out, MAGIC, &head)?;
-        self.chunks.iter().try_for_each(|chunk| chunk.write(out))
+        write_head(out, MAGIC, &head)
+    }
+
+    pub(super) fn chunks(&self) -> &[Chunk] {
+        &self.chunks
+    }
+
+    /// Reads what [`CheckpointCopy::write`] wrote.
+    pub(super) fn read(from: &mut impl Read) -> io::Result<Self> {
+        let head: CheckpointHead = read_head(from, MAGIC, "checkpoint")?;
+        let chunks = head.chunks.iter().map(|chunk| Chunk::read(chunk, from));
+        let chunks = chunks.collect::<io::Result<_>>()?;
+        let range = ElementRange { start: head.start, end: head.end };
+        let CheckpointHead { job, nonce, number, optimizer, layout, .. } = head;
+        Ok(Self { job, nonce, number, optimizer, layout, range, chunks })
     }
 }

@@ -10,6 +10,7 @@
 //! | the roster is met, something is in the round | the own sum is computed, once, and sent to the shards that ask |
 //! | the roster is met, nothing is in the round | the barrier closes; the own sum is 0 |
 //! | the sums of all shards are known | the mean is shortened and applied, the barrier closes |
+//! | the job is followed | the own sum is told to the backup, which computes none: it may hold chunks that are further |
 //!
 //! Nobody blocks meanwhile: pushes are acknowledged, and the close happens when the last sum comes in. A worker that
 //! dies changes rosters as everywhere; a shard's sum is that of what it will apply, whole or torn. See ADR 13.
@@ -69,7 +70,8 @@ impl JobShard {
         self.index
     }
 
-    /// The factor on the mean of the round that `order` ends; `None` as long as some shard's sum is missing.
+    /// The factor on the mean of the round that `order` ends; `None` as long as some shard's sum is missing, on a backup also
+    /// its own.
     pub(super) fn clip(&self, state: &mut JobState, order: &BarrierOrder) -> Option<f64> {
         let Some(most) = self.clip_norm.filter(|_| order.rule == RoundRule::Optimizer) else {
             return Some(1.0);
@@ -79,10 +81,12 @@ impl JobShard {
         }
         let round = order.superstep.0;
         if !state.norms.own.contains_key(&round) {
+            if self.catch_up.follows() {
+                return None;
+            }
             let squares = self.round_squares(state.round_weight);
-            state.norms.prune(state.closed);
-            state.norms.own.insert(round, squares);
-            self.notify();
+            self.replicas.record(|| ReplicaOp::OwnNorm { round, squares }.entry());
+            self.keep_own_norm(state, round, squares);
         }
         let norm = state.norms.total(round, self.index, self.shards().len() as u32)?.sqrt();
         let most = f64::from(most);
@@ -96,6 +100,22 @@ impl JobShard {
         if round >= state.closed {
             self.replicas.record(|| ReplicaOp::Norm { from, round, squares }.entry());
             state.norms.others.entry(round).or_default().insert(from, squares);
+            self.close_barriers(&mut state);
+        }
+        Ok(())
+    }
+
+    fn keep_own_norm(&self, state: &mut JobState, round: u64, squares: f64) {
+        state.norms.prune(state.closed);
+        state.norms.own.insert(round, squares);
+        self.notify();
+    }
+
+    /// Stores, on a backup, what the primary has computed as the own sum of a round, and closes the barrier that waited for it.
+    pub(super) fn follow_own_norm(&self, round: u64, squares: f64) -> Result<(), ShardFault> {
+        let mut state = self.lock_running()?;
+        if round >= state.closed {
+            self.keep_own_norm(&mut state, round, squares);
             self.close_barriers(&mut state);
         }
         Ok(())

@@ -21,6 +21,7 @@ use super::{
     lent::LentSlots,
     lock,
     push_filter::PushFilter,
+    replica_copy::CatchUp,
     replica_log::ReplicaLog,
     replica_op::ReplicaOp,
     rows::RowCounts,
@@ -46,6 +47,8 @@ pub struct JobShard {
     pub(super) changed_async: watch::Sender<()>,
     /// What a backup is told.
     pub(super) replicas: ReplicaLog,
+    /// Where this is a backup: how far it is.
+    pub(super) catch_up: CatchUp,
     /// Where only rows of some parameters are pushed.
     pub(super) tables: Option<RowTables>,
     /// What a job with tables counts beside its chunks.
@@ -136,6 +139,7 @@ impl JobShard {
             changed: Condvar::new(),
             changed_async: watch::Sender::new(()),
             replicas: ReplicaLog::default(),
+            catch_up: CatchUp::default(),
             range,
             trained: trained_in(&layout, range),
             layout,
@@ -235,7 +239,7 @@ impl JobShard {
         self.end(JobEnd::Replaced(by));
     }
 
-    /// The table of jobs is locked meanwhile: the thread that makes room in the record may need it.
+    /// Waits for no room in the record: nobody may be left who makes some.
     fn record_close(&self) {
         let _changing = self.replicas.enter_at_once();
         self.replicas.record(|| ReplicaOp::Close.entry());
@@ -298,6 +302,33 @@ impl JobShard {
         }
         // It may have gone since it was sealed.
         Arc::new(Mutex::new(PushFilter::new(lock(&self.state).sealed.contains(worker))))
+    }
+}
+
+#[cfg(test)]
+impl JobShard {
+    /// The only shard of a job that holds `values`.
+    pub(super) fn of_values(generation: Generation, values: &[f32]) -> Self {
+        let elements = values.len() as u64;
+        let order = OpenJob {
+            job: "digits".parse().unwrap(),
+            generation,
+            shard: syncline_scheduler::ids::ShardIndex(0),
+            shards: vec![String::new()],
+            layout: Layout(vec![syncline_scheduler::spec::Parameter::trained("w", vec![elements])]),
+            optimizer: Optimizer::sgd(),
+            clip_norm: None,
+            initial: String::new(),
+            resumed: None,
+            checkpoint: None,
+        };
+        let range = ElementRange { start: 0, end: elements };
+        Self::read(&order, range, EngineEpoch(1), &mut bytemuck::cast_slice(values)).unwrap()
+    }
+
+    /// Whether somebody holds the state.
+    pub(super) fn is_busy(&self) -> bool {
+        self.state.try_lock().is_err()
     }
 }
 

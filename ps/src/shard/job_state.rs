@@ -38,7 +38,7 @@ pub(super) struct JobState {
     /// Of rounds that are to be shortened.
     pub norms: RoundNorms,
     /// Newest version that was kept.
-    pub pinned: Option<(u64, Arc<Vec<f32>>)>,
+    pub pinned: Option<PinnedValues>,
     /// Copies at moments of rest.
     pub checkpoints: Checkpoints,
     /// Set when the job is over here.
@@ -47,6 +47,9 @@ pub(super) struct JobState {
     lowest_awaited_clock: Option<u64>,
     pub records: VecDeque<ClosedRecord>,
 }
+
+/// The values of a version, which is the number beside them.
+pub(super) type PinnedValues = (u64, Arc<Vec<f32>>);
 
 /// Why a job accepts nothing any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -40,6 +40,15 @@ enum EntryState {
     Closed(Generation),
 }
 
+impl Entry {
+    fn open_shard(&self) -> Option<Arc<JobShard>> {
+        match &*lock(&self.state) {
+            EntryState::Open(shard) => Some(shard.clone()),
+            EntryState::Empty | EntryState::Closed(_) => None,
+        }
+    }
+}
+
 /// The result of [`JobTable::open`].
 pub struct Opened {
     /// Where the job stands, opened now or before.
@@ -112,7 +121,7 @@ impl JobTable {
 
     /// Opens a job in `generation` over `shards` with what `load` makes, which takes its time. The same generation stays
     /// as it is; an older one ends, and so does another job of the same name, which no engine can know any more; a newer
-    /// one refuses.
+    /// one refuses. `serves` says, once it is loaded, whether this process still serves jobs.
     pub fn open(
         &self,
         epoch: EngineEpoch,
@@ -120,11 +129,12 @@ impl JobTable {
         generation: Generation,
         shards: &[String],
         load: impl FnOnce() -> Result<JobShard, ShardFault>,
+        serves: impl FnOnce() -> bool,
     ) -> Result<Opened, ShardFault> {
         self.fence.check(epoch)?;
         let entry = self.jobs.entry(job.clone()).or_default().clone();
         let _loading = lock(&entry.opening);
-        if let EntryState::Open(shard) = &*lock(&entry.state) {
+        if let Some(shard) = entry.open_shard() {
             let current = shard.generation();
             if current == generation {
                 // It was opened before, or saved at a stop: only the addresses may be new.
@@ -145,10 +155,14 @@ impl JobTable {
         }
         // Loading took a while: another engine may have taken over since.
         self.fence.check(epoch)?;
-        if let EntryState::Open(old) = &*held {
+        if !serves() {
+            return Err(ShardFault::UnknownJob { job: job.clone() });
+        }
+        let old = std::mem::replace(&mut *held, EntryState::Open(fresh.clone()));
+        drop(held);
+        if let EntryState::Open(old) = old {
             old.replace(generation);
         }
-        *held = EntryState::Open(fresh.clone());
         Ok(Opened { state: fresh.state(epoch)?, created: Some(fresh) })
     }
 
@@ -163,11 +177,7 @@ impl JobTable {
 
     /// Every job that is open.
     pub(crate) fn open_jobs(&self) -> Vec<Arc<JobShard>> {
-        let open = |entry: &Entry| match &*lock(&entry.state) {
-            EntryState::Open(shard) => Some(shard.clone()),
-            EntryState::Empty | EntryState::Closed(_) => None,
-        };
-        self.jobs.iter().filter_map(|entry| open(entry.value())).collect()
+        self.jobs.iter().filter_map(|entry| entry.open_shard()).collect()
     }
 
     /// Ends every job here: the process stops, or another serves them. Returns how many there were.
@@ -187,13 +197,15 @@ impl JobTable {
         self.fence.check(epoch)?;
         let Some(entry) = self.entry(job) else { return Ok(()) };
         let mut held = lock(&entry.state);
-        match &*held {
-            EntryState::Open(shard) if shard.generation() != generation => return Ok(()),
-            EntryState::Open(shard) => shard.close(),
-            EntryState::Empty | EntryState::Closed(_) => {}
+        if matches!(&*held, EntryState::Open(shard) if shard.generation() != generation) {
+            return Ok(());
         }
-        *held = EntryState::Closed(generation);
+        let ended = std::mem::replace(&mut *held, EntryState::Closed(generation));
         drop(held);
+        // Without the entry, which others look at: the end waits for changes that are being made.
+        if let EntryState::Open(shard) = ended {
+            shard.close();
+        }
         self.remember_closed(job);
         Ok(())
     }
@@ -216,6 +228,8 @@ impl JobTable {
 
 #[cfg(test)]
 mod tests {
+    use std::{sync::mpsc, thread, time::Duration};
+
     use super::*;
 
     #[test]
@@ -237,14 +251,61 @@ mod tests {
         let (old, new, job): (_, _, JobId) =
             (Generation::first(1), Generation::first(2), "digits".parse().unwrap());
         for (closed, kept_out) in [(old, false), (new, true)] {
-            let opened = table.open(epoch, &job, new, &[], || {
+            let load = || {
                 table.close(epoch, &job, closed)?;
                 Err(ShardFault::Invalid { what: "loaded".into() })
-            });
+            };
+            let opened = table.open(epoch, &job, new, &[], load, || true);
             assert!(matches!(opened, Err(ShardFault::Invalid { .. })));
             let is_closed =
                 matches!(*lock(&table.entry(&job).unwrap().state), EntryState::Closed(life) if life == new);
             assert_eq!(is_closed, kept_out);
         }
+    }
+
+    /// Who closes waits for what is being made; the engine must hear of the others meanwhile.
+    #[test]
+    fn a_job_that_is_being_closed_or_replaced_holds_up_nobody_who_looks_at_the_table() {
+        let epoch = EngineEpoch(1);
+        let (life, next) = (Generation::first(1), Generation::first(2));
+        for closes in [true, false] {
+            let (table, job): (_, JobId) = (Arc::new(JobTable::default()), "digits".parse().unwrap());
+            let load = |generation| move || Ok(JobShard::of_values(generation, &[0.0; 3]));
+            table.open(epoch, &job, life, &[], load(life), || true).unwrap();
+            let shard = table.find(&job, life).unwrap();
+            let (looked, looks) = mpsc::channel();
+            let (held, held_job, held_shard) = (table.clone(), job.clone(), shard.clone());
+            thread::spawn(move || {
+                // It holds the state of the job, and waits for its chunk.
+                held_shard.read_chunks(0, 1, |_| {
+                    let pinned = held_shard.clone();
+                    let pinning = thread::spawn(move || pinned.pin_checkpoint(epoch, 1));
+                    while !held_shard.is_busy() {
+                        thread::yield_now();
+                    }
+                    let (table, job) = (held.clone(), held_job.clone());
+                    let ending = thread::spawn(move || match closes {
+                        true => table.close(epoch, &job, life),
+                        false => table.open(epoch, &job, next, &[], load(next), || true).map(drop),
+                    });
+                    while held.find(&held_job, life).is_ok() {
+                        thread::yield_now();
+                    }
+                    looked.send(held.open_jobs().len()).unwrap();
+                    (pinning, ending)
+                })
+            });
+            let open = looks.recv_timeout(Duration::from_secs(60)).expect("the table waits for the job");
+            assert_eq!(open, usize::from(!closes));
+        }
+    }
+
+    #[test]
+    fn a_job_that_is_loaded_while_another_process_takes_over_is_not_opened() {
+        let (table, epoch, life) = (JobTable::default(), EngineEpoch(1), Generation::first(1));
+        let job: JobId = "digits".parse().unwrap();
+        let load = || Ok(JobShard::of_values(life, &[0.0; 3]));
+        assert!(table.open(epoch, &job, life, &[], load, || false).is_err());
+        assert!(table.open_jobs().is_empty());
     }
 }

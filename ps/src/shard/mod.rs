@@ -35,6 +35,7 @@ mod position;
 mod pull;
 mod push;
 mod push_filter;
+mod replica_copy;
 mod replica_log;
 mod replica_op;
 #[cfg(test)]

@@ -9,7 +9,7 @@ use syncline_scheduler::{
     sync::PushMode,
 };
 
-use super::{JobShard, chunk::Chunk, lock, replica_log::Entry, replica_op::ReplicaOp};
+use super::{JobShard, chunk::Chunk, lock, replica_op::ReplicaOp};
 
 /// What travels in front of a gradient.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -129,8 +129,10 @@ impl JobShard {
             }
             let share = if self.holds_buffers(index) { self.share_of(worker)? } else { 1.0 };
             let mut chunk = lock(&self.chunks[index as usize]);
+            let is_in = self.catch_up.has_in_copy(index);
             let apply = |chunk: &mut Chunk, to| chunk.apply_push(&self.optimizer, header, share, to, pushed);
             let applied = match changes {
+                _ if is_in => Ok(()),
                 true => self.change(index as usize, &mut chunk, apply),
                 false => apply(&mut chunk, None),
             };
@@ -141,11 +143,8 @@ impl JobShard {
             if header.mode == PushMode::Accumulate && !header.is_empty() {
                 self.accumulated.store(true, Ordering::Release);
             }
-            self.replicas.record(|| {
-                let elements = pushed.len() as u32;
-                let op = ReplicaOp::Chunk { worker, seq, index, header: *header, elements };
-                Entry { op, numbers: pushed.into() }
-            });
+            let op = |elements| ReplicaOp::Chunk { worker, seq, index, header: *header, elements };
+            self.replicas.record_pushed(index, pushed, op);
             Ok(())
         })
     }

@@ -3,8 +3,9 @@
 //! | moment | rule |
 //! |---|---|
 //! | change | made and recorded under the same lock: the record is in the order of the changes |
-//! | copy | taken while nothing changes; what is recorded after it follows it |
+//! | copy | begins while nothing changes, and is made piece by piece; what is recorded after its beginning follows it |
 //! | changes while the copy is on its way | go on, as long as it moves; past a bound at most as fast as it does |
+//! | changes of a chunk that is still to be copied | are recorded without numbers: the copy has them |
 //! | end of the copy | what was recorded meanwhile is sent, and of two bytes that are sent at most one may be replaced |
 //! | acknowledgement | nobody is told of a change before the backup has it, from the moment at which it is in step |
 //! | loss of the backup | nobody is told of anything until the engine knows that this process goes on alone |
@@ -37,7 +38,7 @@ pub type Term = u64;
 /// The record of one job.
 #[derive(Default)]
 pub(super) struct ReplicaLog {
-    /// Held for reading while something changes the job, for writing while it is copied.
+    /// Held for reading while something changes the job, for writing while a copy of it begins.
     changing: RwLock<()>,
     record: Mutex<Record>,
     /// Entries came, were sent, or were acknowledged.
@@ -58,7 +59,11 @@ pub struct Entry {
 
 impl Entry {
     fn bytes(&self) -> usize {
-        size_of_val(&*self.numbers)
+        let pieces = match &self.op {
+            ReplicaOp::Rows { pieces, .. } => size_of_val(&**pieces),
+            _ => 0,
+        };
+        size_of::<Self>() + pieces + size_of_val(&*self.numbers)
     }
 }
 
@@ -81,6 +86,12 @@ struct Record {
     room: usize,
     /// Bytes of the copy and of the record that were sent, or are about to be.
     sent: u64,
+    /// How many chunks are in the copy already.
+    copied_chunks: u32,
+    /// The next one is being copied, or waits for a barrier that closes: it is not the backup that is slow.
+    makes_piece: bool,
+    /// Backups that a record was begun for: numbers of entries begin anew with each.
+    begun: u64,
     /// Number of the newest entry; the first is 1.
     newest: u64,
     /// Number of the newest entry that somebody may wait for.
@@ -121,7 +132,7 @@ impl ReplicaLog {
         let (mut sent, mut since) = (record.sent, Instant::now());
         while record.is_full() && !record.over {
             record = self.moved.wait_timeout(record, COPY_PATIENCE).unwrap_or_else(PoisonError::into_inner).0;
-            if record.sent != sent {
+            if record.sent != sent || record.makes_piece {
                 (sent, since) = (record.sent, Instant::now());
             } else if record.is_full() && record.is_copying() && since.elapsed() >= COPY_PATIENCE {
                 record.forget_queue();
@@ -150,6 +161,23 @@ impl ReplicaLog {
         self.moved.notify_all();
     }
 
+    /// Records what was pushed for chunk `index`, under the lock of the chunk. `op` is told how many numbers follow: none
+    /// where the copy will have them.
+    pub(super) fn record_pushed(&self, index: u32, pushed: &[f32], op: impl FnOnce(u32) -> ReplicaOp) {
+        if !self.active.load(Ordering::Acquire) {
+            return;
+        }
+        let mut record = self.lock();
+        if !record.follows() {
+            return;
+        }
+        let will_be_copied = record.is_copying() && index >= record.copied_chunks;
+        let numbers = if will_be_copied { &[] } else { pushed };
+        record.push(Entry { op: op(numbers.len() as u32), numbers: numbers.into() });
+        drop(record);
+        self.moved.notify_all();
+    }
+
     /// A barrier has closed, by the change that was recorded last.
     pub(super) fn mark_close(&self) {
         if self.active.load(Ordering::Acquire) {
@@ -174,7 +202,7 @@ impl ReplicaLog {
             return true;
         }
         let (mut record, mut asked) = (self.lock(), Instant::now());
-        let number = number(&record);
+        let (number, begun) = (number(&record), record.begun);
         loop {
             let told = match record.backup {
                 Backup::None | Backup::Copying(_) => true,
@@ -184,7 +212,8 @@ impl ReplicaLog {
             if record.over {
                 return false;
             }
-            if told {
+            // A copy that began since has the change.
+            if told || record.begun != begun {
                 return true;
             }
             record =
@@ -209,17 +238,37 @@ impl ReplicaLog {
         lock(&self.claimed).take_if(|claimed| *claimed == term);
     }
 
-    /// Begins to record for a backup, with what `copy` makes while nothing changes.
-    pub(super) fn begin<T>(&self, term: Term, copy: impl FnOnce() -> T) -> T {
+    /// Begins to record for a backup, with what `copy` makes while nothing changes. `None`: somebody tells another one by now.
+    pub(super) fn begin<T>(&self, term: Term, copy: impl FnOnce() -> T) -> Option<T> {
         let _alone = self.changing.write().unwrap_or_else(PoisonError::into_inner);
+        if lock(&self.claimed).is_some_and(|claimed| claimed != term) {
+            return None;
+        }
         let mut record = self.lock();
-        let over = record.over;
-        *record =
-            Record { backup: Backup::Copying(term), room: COPY_QUEUED_BYTES, over, ..Record::default() };
+        let (backup, room) = (Backup::Copying(term), COPY_QUEUED_BYTES);
+        let (over, begun) = (record.over, record.begun + 1);
+        *record = Record { backup, room, over, begun, ..Record::default() };
         self.active.store(true, Ordering::Release);
         drop(record);
         self.moved.notify_all();
-        copy()
+        Some(copy())
+    }
+
+    /// The next chunk is about to be copied.
+    pub(super) fn begin_piece(&self, term: Term) {
+        let mut record = self.lock();
+        record.makes_piece = record.backup == Backup::Copying(term);
+    }
+
+    /// The first `chunks` are in the copy now; the number of the newest change, which the last of them has. `None`: the copy was
+    /// given up. The last chunk is locked, and so is the state: no barrier is being closed.
+    pub(super) fn chunks_copied(&self, term: Term, chunks: u32) -> Option<u64> {
+        let mut record = self.lock();
+        if record.backup != Backup::Copying(term) {
+            return None;
+        }
+        (record.copied_chunks, record.makes_piece) = (chunks, false);
+        Some(record.newest)
     }
 
     /// So many bytes of the copy are sent. False: the copy was given up.
@@ -249,6 +298,10 @@ impl ReplicaLog {
         record.backup = Backup::InStep(term);
         record.push(ReplicaOp::InStep.entry());
         true
+    }
+
+    pub(super) fn is_in_step(&self, term: Term) -> bool {
+        self.lock().backup == Backup::InStep(term)
     }
 
     /// What is to be sent to the backup of this term; waits for it.

@@ -29,7 +29,7 @@ pub enum ReplicaOp {
         index: u32,
         /// What traveled in front of the gradient.
         header: PushHeader,
-        /// How many numbers follow: as many as the chunk has.
+        /// How many numbers follow: as many as the chunk has, or none where the copy has them.
         elements: u32,
     },
     /// All chunks of push `seq` are in.
@@ -110,8 +110,15 @@ pub enum ReplicaOp {
         steps: u64,
         /// Where the numbers belong, in order, all in one chunk.
         pieces: Vec<Piece>,
-        /// How many numbers follow: as many as the pieces have together.
+        /// How many numbers follow: as many as the pieces have together, or none where the copy has them.
         elements: u32,
+    },
+    /// The sum of squares of this shard's part of a round's mean, where the round is to be clipped.
+    OwnNorm {
+        /// Superstep whose barrier ends the round.
+        round: u64,
+        /// The sum.
+        squares: f64,
     },
 }
 
@@ -119,6 +126,15 @@ impl ReplicaOp {
     /// Whether somebody may wait until the backup has it: chunks are awaited with the push that they are part of.
     pub fn is_awaited(&self) -> bool {
         !matches!(self, Self::Chunk { .. } | Self::Rows { .. })
+    }
+
+    /// Whether making it again may walk over all parameters.
+    pub fn may_take_long(&self) -> bool {
+        let may_close = matches!(
+            self,
+            Self::Complete { .. } | Self::Barrier { .. } | Self::Norm { .. } | Self::OwnNorm { .. }
+        );
+        may_close || matches!(self, Self::PinCheckpoint { .. })
     }
 
     /// Without numbers.
@@ -167,11 +183,14 @@ pub fn read_op(
 }
 
 impl JobShard {
-    /// Makes a change again that the primary has made. Those that concern files and the job as a whole are the caller's.
-    pub fn replay(&self, op: ReplicaOp, numbers: &[f32]) -> Result<(), ShardFault> {
+    /// Makes change `number` again, from 1, that the primary has made. Those that concern files and the job as a whole are the
+    /// caller's.
+    pub fn replay(&self, number: u64, op: ReplicaOp, numbers: &[f32]) -> Result<(), ShardFault> {
+        self.catch_up.set_number(number);
         match op {
             ReplicaOp::Chunk { worker, seq, index, header, .. } => {
-                if self.elements_of_chunk(index) != Some(numbers.len()) {
+                let in_copy = numbers.is_empty() && self.catch_up.has_in_copy(index);
+                if !in_copy && self.elements_of_chunk(index) != Some(numbers.len()) {
                     let what = format!("chunk {index} of a push with {} numbers", numbers.len());
                     return Err(ShardFault::Invalid { what });
                 }
@@ -185,6 +204,7 @@ impl JobShard {
             ReplicaOp::Barrier { epoch, order } => self.add_barrier(epoch, order),
             ReplicaOp::Clocks { epoch, roster } => self.set_clock_roster(epoch, roster),
             ReplicaOp::Norm { from, round, squares } => self.receive_norm(from, round, squares),
+            ReplicaOp::OwnNorm { round, squares } => self.follow_own_norm(round, squares),
             ReplicaOp::PinCheckpoint { epoch, number } => self.pin_checkpoint(epoch, number),
             ReplicaOp::WriteCheckpoint { .. }
             | ReplicaOp::KeepCheckpoints { .. }

@@ -1,6 +1,9 @@
 //! A backup that gets the record of a job is the job: whatever happens, in whatever order, and whenever the copy is taken.
 
 use std::{
+    cell::Cell,
+    io,
+    ops::Deref,
     sync::{Barrier, mpsc},
     thread,
     time::Duration,
@@ -14,7 +17,9 @@ use syncline_scheduler::{
     sync::{PushMode, RoundRule},
 };
 
-use super::{Batch, CHUNK_ELEMENTS, JobShard, PushHeader, ReplicaOp, Term, read_op};
+use super::{
+    Batch, CHUNK_BYTES, CHUNK_ELEMENTS, JobShard, PushHeader, ReadCondition, ReplicaOp, Term, read_op,
+};
 use crate::rows::{Piece, RowSelection};
 
 const EPOCH: EngineEpoch = EngineEpoch(1);
@@ -165,8 +170,35 @@ fn take_rows(job: &JobShard, worker: u64, header: PushHeader) {
     let _ = job.apply_rows(Incarnation(worker), at.watermark + 1, &header, &of_chunk, &gradient);
 }
 
+/// A backup that has its copy. `meanwhile` happens each time that a piece of it is on its way.
+fn copied(job: &JobShard, mut meanwhile: impl FnMut()) -> Backup {
+    let mut copy = Vec::new();
+    let send = |piece: &[u8]| {
+        assert!(piece.len() < 2 * CHUNK_BYTES * 4, "a piece is about a chunk with moments and round");
+        copy.extend_from_slice(piece);
+        meanwhile();
+        io::Result::Ok(())
+    };
+    assert!(job.copy_for_replica(TERM, send).unwrap(), "the copy was given up");
+    Backup { shard: JobShard::receive_copy(&mut &copy[..]).unwrap(), number: Cell::new(0) }
+}
+
+/// A backup, and how many changes it was told.
+struct Backup {
+    shard: JobShard,
+    number: Cell<u64>,
+}
+
+impl Deref for Backup {
+    type Target = JobShard;
+
+    fn deref(&self) -> &JobShard {
+        &self.shard
+    }
+}
+
 /// Sends the backup what is recorded, through bytes. Whether it is told that it is in step.
-fn follow(job: &JobShard, backup: &JobShard) -> bool {
+fn follow(job: &JobShard, backup: &Backup) -> bool {
     let mut in_step = false;
     while let Some(told) = follow_once(job, backup) {
         in_step |= told;
@@ -175,7 +207,7 @@ fn follow(job: &JobShard, backup: &JobShard) -> bool {
 }
 
 /// The same for what is sent at once; `None` if there is nothing.
-fn follow_once(job: &JobShard, backup: &JobShard) -> Option<bool> {
+fn follow_once(job: &JobShard, backup: &Backup) -> Option<bool> {
     let Batch::Entries(entries) = job.next_for_replica(TERM, Duration::ZERO) else { return None };
     let (mut in_step, mut bytes) = (false, Vec::new());
     entries.iter().for_each(|entry| entry.write(&mut bytes).unwrap());
@@ -183,7 +215,8 @@ fn follow_once(job: &JobShard, backup: &JobShard) -> Option<bool> {
     while !from.is_empty() {
         let (op, elements) = read_op(&mut from, &mut scratch, &mut chunk).unwrap();
         in_step |= op == ReplicaOp::InStep;
-        backup.replay(op, &chunk[..elements]).unwrap();
+        backup.number.update(|number| number + 1);
+        backup.replay(backup.number.get(), op, &chunk[..elements]).unwrap();
     }
     Some(in_step)
 }
@@ -196,23 +229,28 @@ fn assert_same(job: &JobShard, backup: &JobShard) {
     }
     let pinned = |job: &JobShard, number| job.pinned_checkpoint(EPOCH, number).unwrap().is_some();
     assert!((1..4).all(|number| pinned(job, number) == pinned(backup, number)));
+    let values = |job: &JobShard, version| {
+        let granted = job.wait_readable(Incarnation(90), ReadCondition::Pinned(version), || true);
+        granted.ok().and_then(|grant| grant.pinned)
+    };
+    assert!((0..=job.version()).all(|version| values(job, version) == values(backup, version)));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
     #[test]
     fn whatever_happens_before_and_after_the_copy_the_backup_is_the_job(
-        mut before in prop::collection::vec(step(), 0..30),
+        before in prop::collection::vec(step(), 0..30),
+        during in prop::collection::vec(prop::collection::vec(step(), 0..12), 5),
         after in prop::collection::vec(step(), 0..40),
         alone in prop::collection::vec(step(), 0..20),
         rows in any::<bool>(),
     ) {
         let job = if rows { job_with_table() } else { job() };
-        // What was pinned before is not in the copy: that checkpoint fails if the backup takes over.
-        before.retain(|step| !matches!(step, Step::Pin { .. }));
         before.into_iter().for_each(|step| take(&job, step));
-        let copy = job.begin_replica(TERM).unwrap();
-        let backup = JobShard::restore(&mut &copy[..]).unwrap();
+        // Between two pieces of the copy goes on what happens.
+        let mut during = during.into_iter();
+        let backup = copied(&job, || during.next().into_iter().flatten().for_each(|step| take(&job, step)));
         let (first, second) = after.split_at(after.len() / 2);
         first.iter().for_each(|step| take(&job, *step));
         job.set_replica_in_step(TERM);
@@ -220,6 +258,7 @@ proptest! {
         prop_assert!(follow(&job, &backup), "it is told that it may take over");
         assert_same(&job, &backup);
         // The backup takes over: what comes next has the same effect there.
+        backup.stop_following();
         for step in alone {
             take(&job, step);
             take(&backup, step);
@@ -232,8 +271,7 @@ proptest! {
 fn pushes_from_many_threads_reach_the_backup_as_they_were_made() {
     let job = job();
     let start = Barrier::new(WORKERS as usize + 1);
-    let copy = job.begin_replica(TERM).unwrap();
-    let backup = JobShard::restore(&mut &copy[..]).unwrap();
+    let backup = copied(&job, || ());
     job.set_replica_in_step(TERM);
     thread::scope(|scope| {
         for worker in 1..=WORKERS {
@@ -260,7 +298,7 @@ fn pushes_from_many_threads_reach_the_backup_as_they_were_made() {
 /// A job with a backup in step that has been told everything.
 fn followed() -> JobShard {
     let job = job();
-    job.begin_replica(TERM).unwrap();
+    copied(&job, || ());
     job.set_replica_in_step(TERM);
     assert!(matches!(job.next_for_replica(TERM, SOON), Batch::Entries(_)));
     job.acknowledge_replica(TERM, 1);
@@ -344,7 +382,7 @@ fn who_waits_for_the_backup_of_a_job_that_is_over_is_told_nothing() {
 #[test]
 fn a_backup_that_was_never_in_step_holds_up_nobody() {
     let job = job();
-    job.begin_replica(TERM).unwrap();
+    copied(&job, || ());
     take(&job, Step::Skip { worker: 1 });
     assert!(job.confirm(|| panic!("nobody was promised that it has this")));
     assert!(!job.lose_replica(TERM), "the engine need not hear of it first");
@@ -354,12 +392,11 @@ fn a_backup_that_was_never_in_step_holds_up_nobody() {
 #[test]
 fn training_goes_on_while_a_copy_is_on_its_way_as_long_as_it_moves() {
     let job = job();
-    let copy = job.begin_replica(TERM).unwrap();
-    let backup = JobShard::restore(&mut &copy[..]).unwrap();
+    let backup = copied(&job, || ());
     let mut bytes = 0;
     // Much more than may wait for a backup that is in step.
     while bytes < 40 << 20 {
-        assert!(job.replica_copied(TERM, 1 << 20), "the copy was given up");
+        assert!(job.replicas.copied(TERM, 1 << 20), "the copy was given up");
         bytes += push(&job, 1);
     }
     assert!(!job.set_replica_in_step(TERM), "much is still to be sent");
@@ -375,18 +412,109 @@ fn training_goes_on_while_a_copy_is_on_its_way_as_long_as_it_moves() {
 #[test]
 fn a_copy_that_does_not_move_is_given_up_and_a_later_one_succeeds() {
     let job = job();
-    let first = job.begin_replica(TERM).unwrap();
-    assert!(job.replica_copied(TERM, first.len()));
+    copied(&job, || ());
     fill_queue(&job);
     // Waits for room, in vain.
     push_on(&job, 1);
-    assert!(!job.replica_copied(TERM, 1) && !job.set_replica_in_step(TERM));
+    assert!(!job.replicas.copied(TERM, 1) && !job.set_replica_in_step(TERM));
     assert!(matches!(job.next_for_replica(TERM, Duration::ZERO), Batch::Over));
     assert!(job.confirm(|| panic!("there is no backup")));
-    let copy = job.begin_replica(TERM).unwrap();
-    let backup = JobShard::restore(&mut &copy[..]).unwrap();
+    let backup = copied(&job, || ());
     assert!(job.set_replica_in_step(TERM) && follow(&job, &backup));
     assert_same(&job, &backup);
+}
+
+/// A worker that pushes while its chunks are still to be copied needs no memory of the primary.
+#[test]
+fn what_is_pushed_for_chunks_that_are_still_to_be_copied_is_recorded_without_numbers() {
+    let (job, mut pieces) = (job(), 0);
+    let backup = copied(&job, || {
+        pieces += 1;
+        // The head is on its way.
+        if pieces == 1 {
+            (0..40).for_each(|_| assert!(push(&job, 1) > 0));
+        }
+    });
+    let Batch::Entries(entries) = job.next_for_replica(TERM, SOON) else { panic!("nothing is recorded") };
+    assert_eq!(entries.len(), 40 * 3);
+    assert!(entries.iter().all(|entry| entry.numbers.is_empty()));
+    for (entry, number) in entries.into_iter().zip(1..) {
+        backup.replay(number, entry.op, &entry.numbers).unwrap();
+    }
+    assert_same(&job, &backup);
+}
+
+#[test]
+fn a_copy_holds_up_nobody_while_a_piece_is_on_its_way() {
+    let job = job();
+    let backup = copied(&job, || {
+        thread::scope(|scope| {
+            let elsewhere = scope.spawn(|| {
+                push(&job, 1);
+                take(&job, Step::Barrier { pin: true });
+                job.pin_checkpoint(EPOCH, job.version()).unwrap();
+                job.confirm(|| panic!("nobody was promised anything"))
+            });
+            assert!(elsewhere.join().unwrap());
+        });
+    });
+    assert!(job.set_replica_in_step(TERM) && follow(&job, &backup));
+    assert_same(&job, &backup);
+    assert!(job.version() > 3 && job.pinned_checkpoint(EPOCH, job.version()).unwrap().is_some());
+    assert!(backup.pinned_checkpoint(EPOCH, job.version()).unwrap().is_some());
+}
+
+#[test]
+fn a_thread_of_an_earlier_term_begins_no_record_over_that_of_the_present_one() {
+    let job = job();
+    assert!(job.claim_replica(TERM - 1) && job.claim_replica(TERM));
+    copied(&job, || ());
+    assert!(job.set_replica_in_step(TERM));
+    assert!(!job.copy_for_replica(TERM - 1, |_| -> io::Result<()> { panic!("it sends") }).unwrap());
+    assert!(job.has_replica_in_step(TERM));
+}
+
+#[test]
+fn who_waits_for_a_backup_is_told_once_a_later_copy_has_the_change() {
+    let job = followed();
+    for _ in 0..50 {
+        take(&job, Step::Skip { worker: 1 });
+    }
+    let mut switched = false;
+    assert!(job.confirm(|| {
+        if !switched {
+            job.lose_replica(TERM);
+            job.go_on_without_replica(TERM);
+            copied(&job, || ());
+            assert!(job.set_replica_in_step(TERM));
+        }
+        // Asked again it waits still.
+        !std::mem::replace(&mut switched, true)
+    }));
+}
+
+#[test]
+fn a_checkpoint_is_not_at_rest_where_a_push_ends_while_it_is_copied() {
+    let job = job();
+    take(&job, Step::Skip { worker: 1 });
+    let (filter, pushed) = (job.filter(Incarnation(1)), &job);
+    thread::scope(|scope| {
+        let (pinning, pushing) = job.read_chunks(1, 1, |_| {
+            let pinning = scope.spawn(|| job.pin_checkpoint(EPOCH, 1));
+            while !job.is_busy() {
+                thread::yield_now();
+            }
+            let skip = PushHeader { skip: true, ..header(PushMode::Accumulate) };
+            let pushing = scope.spawn(move || pushed.complete(Incarnation(1), 2, &skip));
+            while filter.try_lock().is_ok() {
+                thread::yield_now();
+            }
+            (pinning, pushing)
+        });
+        pushing.join().unwrap().unwrap();
+        assert!(pinning.join().unwrap().is_err());
+    });
+    job.pin_checkpoint(EPOCH, 1).unwrap();
 }
 
 #[test]
@@ -439,7 +567,7 @@ fn bytes_that_are_no_change_are_refused() {
         header: header(PushMode::Apply),
         elements: 0,
     };
-    assert!(job().replay(outside, &[]).is_err());
+    assert!(job().replay(1, outside, &[]).is_err());
     let piece = |chunk, start, len| Piece { chunk, start, len };
     #[rustfmt::skip]
     let impossible = [
@@ -461,8 +589,8 @@ fn bytes_that_are_no_change_are_refused() {
             pieces,
             elements,
         };
-        assert!(job_with_table().replay(rows.clone(), &vec![0.0; elements as usize]).is_err(), "{rows:?}");
-        assert!(job().replay(rows, &vec![0.0; elements as usize]).is_err());
+        assert!(job_with_table().replay(1, rows.clone(), &vec![0.0; elements as usize]).is_err(), "{rows:?}");
+        assert!(job().replay(1, rows, &vec![0.0; elements as usize]).is_err());
     }
 }
 
@@ -481,7 +609,7 @@ fn workers_are_sealed_while_checkpoints_are_copied_and_the_job_is_saved() {
         shard.seal(EPOCH, Incarnation(n)).unwrap();
     });
     act(|shard, n| shard.pin_checkpoint(EPOCH, n).unwrap());
-    act(|shard, _| shard.save(&mut std::io::sink()).unwrap());
+    act(|shard, _| shard.save(&mut io::sink()).unwrap());
     for _ in 0..3 {
         ends.recv_timeout(Duration::from_secs(300)).expect("each waits for a lock that another one holds");
     }

@@ -1,9 +1,6 @@
 //! Following a job with a backup, as the threads of the server see it.
 
-use std::{
-    io::{self, Write},
-    time::Duration,
-};
+use std::time::Duration;
 
 use syncline_rpc::ShardFault;
 
@@ -25,25 +22,14 @@ impl JobShard {
         self.replicas.release(term);
     }
 
-    /// A copy of the whole job for the backup of this term; what changes from here on is recorded for it. Nothing changes
-    /// while it is made. Fails if there is no memory for it.
-    pub fn begin_replica(&self, term: Term) -> io::Result<Vec<u8>> {
-        self.replicas.begin(term, || {
-            let mut copy = BoundedByMemory(Vec::new());
-            self.save(&mut copy).map(|()| copy.0)
-        })
-    }
-
-    /// So many bytes of the copy for the backup of this term are sent. False: the copy is wanted no more, because the job
-    /// would have had to wait for it.
-    #[must_use]
-    pub fn replica_copied(&self, term: Term, bytes: usize) -> bool {
-        self.replicas.copied(term, bytes)
-    }
-
     /// The backup of this term has its copy. False: it has to get some of what was changed meanwhile before it is asked again.
     pub fn set_replica_in_step(&self, term: Term) -> bool {
         self.replicas.set_in_step(term)
+    }
+
+    /// Whether somebody was promised that the backup of this term has what changes.
+    pub fn has_replica_in_step(&self, term: Term) -> bool {
+        self.replicas.is_in_step(term)
     }
 
     /// What the backup of this term is to be told next; waits so long for it.
@@ -93,20 +79,5 @@ impl JobShard {
     /// The process stops: nobody is told of anything any more, and those who wait for a backup wait no longer.
     pub fn stop_replica(&self) {
         self.replicas.end();
-    }
-}
-
-/// A buffer that fails, instead of ending the process, where there is no memory.
-struct BoundedByMemory(Vec<u8>);
-
-impl Write for BoundedByMemory {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.try_reserve(bytes.len()).map_err(io::Error::other)?;
-        self.0.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

@@ -20,7 +20,6 @@ use super::{
     chunk::{Chunk, RoundEnd},
     job_state::JobState,
     lock,
-    replica_log::Entry,
     replica_op::ReplicaOp,
 };
 use crate::rows::Piece;
@@ -58,6 +57,11 @@ impl RowCounts {
     pub(super) fn touch(&self, chunk: u32) {
         lock(&self.touched).insert(chunk);
     }
+
+    /// Chunks that are in the open round.
+    pub(super) fn touched(&self) -> BTreeSet<u32> {
+        lock(&self.touched).clone()
+    }
 }
 
 impl JobShard {
@@ -93,7 +97,10 @@ impl JobShard {
             let share = if self.holds_buffers(index) { self.share_of(worker)? } else { 1.0 };
             let mut chunk = lock(&self.chunks[index as usize]);
             let steps = steps.unwrap_or_else(|| self.rows.steps());
-            let applied = chunk.apply_pieces(&self.optimizer, header, share, steps, pieces, pushed);
+            let applied = match self.catch_up.has_in_copy(index) {
+                true => Ok(()),
+                false => chunk.apply_pieces(&self.optimizer, header, share, steps, pieces, pushed),
+            };
             applied.map_err(|e| ShardFault::Io {
                 what: format!("cannot hold the round of job {}", self.job),
                 cause: e.to_string(),
@@ -102,11 +109,11 @@ impl JobShard {
                 self.rows.touch(index);
                 self.accumulated.store(true, Ordering::Release);
             }
-            self.replicas.record(|| {
-                let (elements, pieces) = (pushed.len() as u32, pieces.to_vec());
-                let op = ReplicaOp::Rows { worker, seq, header: *header, steps, pieces, elements };
-                Entry { op, numbers: pushed.into() }
-            });
+            let op = |elements| {
+                let pieces = pieces.to_vec();
+                ReplicaOp::Rows { worker, seq, header: *header, steps, pieces, elements }
+            };
+            self.replicas.record_pushed(index, pushed, op);
             Ok(())
         })
     }
@@ -123,7 +130,8 @@ impl JobShard {
             follows
         });
         let holds = self.elements_of_chunk(index).is_some_and(|length| end as usize <= length);
-        if self.tables.is_none() || !fit || !holds || elements != pushed.len() as u64 {
+        let in_copy = pushed.is_empty() && self.catch_up.has_in_copy(index);
+        if self.tables.is_none() || !fit || !holds || !in_copy && elements != pushed.len() as u64 {
             let what = format!("{} rows of chunk {index} with {} numbers", pieces.len(), pushed.len());
             return Err(ShardFault::Invalid { what });
         }
@@ -150,7 +158,8 @@ impl JobShard {
         let steps = self.rows.steps();
         let weight = std::mem::take(&mut state.round_weight);
         let end = RoundEnd { rule, learning_rate, clip, weight, steps };
-        let touched: Vec<u32> = std::mem::take(&mut *lock(&self.rows.touched)).into_iter().collect();
+        let touched = std::mem::take(&mut *lock(&self.rows.touched)).into_iter();
+        let touched: Vec<u32> = touched.filter(|index| !self.catch_up.has_in_copy(*index)).collect();
         self.map_touched(&touched, |chunk| chunk.close_touched(&self.optimizer, &end));
         if rule == RoundRule::Optimizer {
             self.rows.steps.fetch_add(1, Ordering::AcqRel);

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use syncline_rpc::{BarrierOrder, ClockRoster};
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, JobId},
-    spec::{Layout, Optimizer},
+    spec::{ElementRange, Layout, Optimizer},
 };
 
 use super::{
@@ -27,7 +27,7 @@ use super::{
     chunk::{Chunk, ChunkHeader},
     clip::RoundNorms,
     framed::{Magic, damaged, read_head, read_numbers, write_head},
-    job_state::{ClosedRecord, JobState},
+    job_state::{ClosedRecord, JobState, PinnedValues},
     lock,
     position::ShardPosition,
     push_filter::PushFilter,
@@ -37,7 +37,7 @@ use super::{
 const MAGIC: Magic = *b"SLJOB\0\0\x02";
 
 #[derive(Serialize, Deserialize)]
-struct SavedJob {
+pub(super) struct SavedJob {
     job: JobId,
     generation: Generation,
     optimizer: Optimizer,
@@ -88,7 +88,29 @@ impl JobShard {
         let filters: Vec<_> = filters.iter().map(|(worker, filter)| (*worker, lock(filter))).collect();
         let state = lock(&self.state);
         self.settle_steps();
+        let copied = filters.iter().map(|(worker, filter)| (*worker, PushFilter::clone(filter)));
         let head = SavedJob {
+            chunks: self.chunks.iter().map(|chunk| lock(chunk).head()).collect(),
+            touched: self.touched(),
+            ..self.saved_head(copied.collect(), &state)
+        };
+        write_head(out, MAGIC, &head)?;
+        for chunk in &self.chunks {
+            lock(chunk).write(out)?;
+        }
+        match &state.pinned {
+            Some((_, values)) => out.write_all(bytemuck::cast_slice(values)),
+            None => Ok(()),
+        }
+    }
+
+    /// Everything of a saved job but its chunks.
+    pub(super) fn saved_head(
+        &self,
+        filters: BTreeMap<Incarnation, PushFilter>,
+        state: &JobState,
+    ) -> SavedJob {
+        SavedJob {
             job: self.job.clone(),
             generation: self.generation,
             optimizer: self.optimizer,
@@ -98,20 +120,12 @@ impl JobShard {
             shards: self.shards(),
             start: self.range().start,
             end: self.range().end,
-            filters: filters.iter().map(|(worker, filter)| (*worker, PushFilter::clone(filter))).collect(),
+            filters,
             accumulated: self.accumulated.load(Ordering::Acquire),
-            chunks: self.chunks.iter().map(|chunk| lock(chunk).head()).collect(),
-            touched: self.touched(),
+            chunks: Vec::new(),
+            touched: BTreeMap::new(),
             row_steps: self.rows.steps(),
-            state: SavedState::of(&state),
-        };
-        write_head(out, MAGIC, &head)?;
-        for chunk in &self.chunks {
-            lock(chunk).write(out)?;
-        }
-        match &state.pinned {
-            Some((_, values)) => out.write_all(bytemuck::cast_slice(values)),
-            None => Ok(()),
+            state: SavedState::of(state),
         }
     }
 
@@ -133,6 +147,24 @@ impl JobShard {
             Some(version) => Some((version, Arc::new(read_numbers(elements as usize, from)?))),
             None => None,
         };
+        head.into_shard(chunks, pinned)
+    }
+}
+
+impl SavedJob {
+    /// The part of the flat array that it holds.
+    pub(super) fn range(&self) -> ElementRange {
+        ElementRange { start: self.start, end: self.end }
+    }
+
+    /// The job with these chunks, which make up its range.
+    pub(super) fn into_shard(
+        self,
+        chunks: Vec<Mutex<Chunk>>,
+        pinned: Option<PinnedValues>,
+    ) -> io::Result<JobShard> {
+        let range = self.range();
+        let head = self;
         let mut state = head.state.into_state();
         state.pinned = pinned;
         let settings = super::job::JobSettings {
@@ -143,9 +175,9 @@ impl JobShard {
             layout: head.layout,
             index: head.index,
             shards: head.shards,
-            range: syncline_scheduler::spec::ElementRange { start: head.start, end: head.end },
+            range,
         };
-        let shard = Self::new(settings, chunks, state);
+        let shard = JobShard::new(settings, chunks, state);
         shard.restore_touched(head.touched)?;
         shard.rows.set_steps(head.row_steps);
         shard.accumulated.store(head.accumulated, Ordering::Release);

@@ -1,0 +1,235 @@
+//! The copy of a job with which a backup begins. It is made and sent piece by piece, while training goes on.
+//!
+//! ```text
+//! head | chunk, its numbers | chunk, its numbers | … | rest | pinned values | pinned checkpoint
+//! ```
+//!
+//! The head, which has everything but numbers, is taken while nothing changes, and the record of changes begins there. Each
+//! chunk says which of the recorded changes it has already: the backup makes all of them again in their order, but leaves those
+//! chunks alone that have the change. So it is the job as soon as it has made every change that was recorded until the last piece.
+//! What is pinned is whole and never changes: it comes as it is with the last piece, and is not made again.
+//!
+//! Neither side holds more than a piece, a chunk with its moments and its round.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::{self, Read},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    CHUNK_ELEMENTS, JobShard,
+    checkpoint::{CheckpointCopy, Checkpoints},
+    chunk::{Chunk, ChunkHeader},
+    framed::{Magic, damaged, read_head, read_numbers, write_head},
+    lock,
+    replica_log::Term,
+    saved::SavedJob,
+};
+
+const HEAD: Magic = *b"SLCPH\0\0\x01";
+const CHUNK: Magic = *b"SLCPC\0\0\x01";
+const REST: Magic = *b"SLCPR\0\0\x01";
+const WHAT: &str = "copy of a job";
+
+#[derive(Serialize, Deserialize)]
+struct CopyHead {
+    job: SavedJob,
+    /// In a job with tables: chunks that are in the open round.
+    touched: BTreeSet<u32>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct CopiedChunk {
+    numbers: ChunkHeader,
+    touched: BTreeMap<u32, u32>,
+    /// The newest change that it has.
+    through: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct CopyRest {
+    /// The newest change that what follows has.
+    through: u64,
+    pinned: Option<u64>,
+    newest_checkpoint: Option<u64>,
+    pinned_checkpoint: Option<u64>,
+}
+
+/// How far a backup is.
+pub(super) struct CatchUp {
+    /// Number of the change that is made again; [`SERVES`] where this is no backup.
+    number: AtomicU64,
+    /// The newest change that each chunk of the copy has.
+    chunks: Vec<u64>,
+    /// The newest change that what is pinned has.
+    through: u64,
+}
+
+const SERVES: u64 = u64::MAX;
+
+impl Default for CatchUp {
+    fn default() -> Self {
+        Self { number: AtomicU64::new(SERVES), chunks: Vec::new(), through: 0 }
+    }
+}
+
+impl CatchUp {
+    /// Whether this is a backup.
+    pub(super) fn follows(&self) -> bool {
+        self.number.load(Ordering::Relaxed) != SERVES
+    }
+
+    pub(super) fn set_number(&self, number: u64) {
+        self.number.store(number, Ordering::Relaxed);
+    }
+
+    /// Whether chunk `index` had the change in the copy already.
+    pub(super) fn has_in_copy(&self, index: u32) -> bool {
+        let through = self.chunks.get(index as usize);
+        through.is_some_and(|through| self.number.load(Ordering::Relaxed) <= *through)
+    }
+
+    /// Whether the change was recorded while the copy was made.
+    pub(super) fn is_on(&self) -> bool {
+        self.is_on_at(self.number.load(Ordering::Relaxed))
+    }
+
+    fn is_on_at(&self, number: u64) -> bool {
+        number <= self.through
+    }
+}
+
+impl JobShard {
+    /// Copies the job for the backup of this term, piece by piece; what changes from the first one on is recorded for it. No
+    /// lock is held while a piece is sent. False: the copy is wanted no more, because the job would have had to wait for it, or
+    /// because another backup follows.
+    pub fn copy_for_replica<E: From<io::Error>>(
+        &self,
+        term: Term,
+        mut send: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<bool, E> {
+        let mut pass = |piece: &mut Vec<u8>| {
+            send(piece)?;
+            let goes_on = self.replicas.copied(term, piece.len());
+            piece.clear();
+            Ok::<_, E>(goes_on)
+        };
+        let Some(head) = self.replicas.begin(term, || self.copy_head()) else { return Ok(false) };
+        let mut piece = Vec::new();
+        write_head(&mut piece, HEAD, &head)?;
+        if !pass(&mut piece)? {
+            return Ok(false);
+        }
+        for index in 0..self.chunk_count() {
+            if !self.copy_chunk(term, index, &mut piece)? || !pass(&mut piece)? {
+                return Ok(false);
+            }
+        }
+        self.replicas.begin_piece(term);
+        let state = lock(&self.state);
+        let Some(through) = self.replicas.chunks_copied(term, self.chunk_count()) else { return Ok(false) };
+        let Checkpoints { newest: newest_checkpoint, pinned: checkpoint } = &state.checkpoints;
+        let rest = CopyRest {
+            through,
+            pinned: state.pinned.as_ref().map(|(version, _)| *version),
+            newest_checkpoint: *newest_checkpoint,
+            pinned_checkpoint: checkpoint.as_ref().map(|(number, _)| *number),
+        };
+        let (pinned, checkpoint) = (state.pinned.clone(), checkpoint.clone());
+        drop(state);
+        write_head(&mut piece, REST, &rest)?;
+        for values in pinned.iter().flat_map(|(_, values)| values.chunks(CHUNK_ELEMENTS)) {
+            piece.extend_from_slice(bytemuck::cast_slice(values));
+            if !pass(&mut piece)? {
+                return Ok(false);
+            }
+        }
+        if let Some((_, copy)) = checkpoint {
+            copy.write_head(&mut piece)?;
+            for chunk in copy.chunks() {
+                chunk.write(&mut piece)?;
+                if !pass(&mut piece)? {
+                    return Ok(false);
+                }
+            }
+        }
+        pass(&mut piece)
+    }
+
+    /// Nothing changes meanwhile.
+    fn copy_head(&self) -> CopyHead {
+        let filters = self.all_filters().into_iter().map(|(worker, filter)| (worker, lock(&filter).clone()));
+        let filters = filters.collect();
+        let job = self.saved_head(filters, &lock(&self.state));
+        CopyHead { job, touched: self.rows.touched() }
+    }
+
+    /// Appends a chunk to `piece`. Who closes a barrier holds the state: all chunks are changed by it, or none.
+    fn copy_chunk(&self, term: Term, index: u32, piece: &mut Vec<u8>) -> io::Result<bool> {
+        self.replicas.begin_piece(term);
+        let _state = lock(&self.state);
+        let chunk = lock(&self.chunks[index as usize]);
+        let Some(through) = self.replicas.chunks_copied(term, index + 1) else { return Ok(false) };
+        let head = CopiedChunk { numbers: chunk.head(), touched: chunk.touched().clone(), through };
+        write_head(piece, CHUNK, &head)?;
+        chunk.write(piece)?;
+        Ok(true)
+    }
+
+    /// Reads what [`JobShard::copy_for_replica`] sends. Bytes that make no sense are an error.
+    pub fn receive_copy(from: &mut impl Read) -> io::Result<Self> {
+        let CopyHead { job, touched } = read_head(from, HEAD, WHAT)?;
+        let range = job.range();
+        let Some(mut left) = range.end.checked_sub(range.start) else {
+            return Err(damaged("a range that ends before it begins"));
+        };
+        let (mut chunks, mut copied) = (Vec::new(), Vec::new());
+        while left > 0 {
+            let head: CopiedChunk = read_head(from, CHUNK, WHAT)?;
+            if head.numbers.elements() != left.min(CHUNK_ELEMENTS as u64) {
+                return Err(damaged("its chunks do not make up its range"));
+            }
+            let mut chunk = Chunk::read(&head.numbers, from)?;
+            if !chunk.restore_touched(head.touched) {
+                return Err(damaged("rows of a round that lie outside of it"));
+            }
+            chunks.push(Mutex::new(chunk));
+            copied.push(head.through);
+            left -= head.numbers.elements();
+        }
+        let rest: CopyRest = read_head(from, REST, WHAT)?;
+        let elements = range.len() as usize;
+        let pinned = match rest.pinned {
+            Some(version) => Some((version, Arc::new(read_numbers(elements, from)?))),
+            None => None,
+        };
+        let checkpoint = match rest.pinned_checkpoint {
+            Some(number) => Some((number, Arc::new(CheckpointCopy::read(from)?))),
+            None => None,
+        };
+        let mut shard = job.into_shard(chunks, pinned)?;
+        lock(&shard.state).checkpoints = Checkpoints { newest: rest.newest_checkpoint, pinned: checkpoint };
+        touched.into_iter().for_each(|index| shard.rows.touch(index));
+        shard.catch_up = CatchUp { number: AtomicU64::new(0), chunks: copied, through: rest.through };
+        Ok(shard)
+    }
+
+    /// Whether the change of this number was recorded while the copy was made that this backup began with.
+    pub fn is_catching_up(&self, number: u64) -> bool {
+        self.catch_up.is_on_at(number)
+    }
+
+    /// This was a backup, and serves from now on. Closes the barrier of which the primary had not told all.
+    pub fn stop_following(&self) {
+        self.catch_up.set_number(SERVES);
+        if let Ok(mut state) = self.lock_running() {
+            self.close_barriers(&mut state);
+        }
+    }
+}
