@@ -533,6 +533,9 @@ fn attention() {
         (1, 0.0, Some(&[2, 3, 3]),    2),
         (0, 0.0, Some(&[1, 2, 3, 3]), 1),
         (1, 2.0, None,                1),
+        // The mask is added behind the cap, and has nothing of its slope.
+        (0, 0.2, Some(&[3, 3]),       2),
+        (1, 0.2, Some(&[1, 2, 3, 3]), 1),
     ];
     for (causal, softcap, mask, kv_heads) in cases {
         for own_axis in [false, true] {
