@@ -28,7 +28,8 @@ use crate::emitter::Emitter;
 pub fn float64_form(graph: GraphProto, types: &Types) -> GraphProto {
     let (mut emitter, nodes) = Emitter::rewriting(graph);
     for node in nodes {
-        let mut part = NodeGrad { emitter: &mut emitter, node: &node, types, outputs: &[], needs: &[] };
+        let mut part =
+            NodeGrad { emitter: &mut emitter, node: &node, types, outputs: &[], needs: &[], rounded: false };
         match written_out(&mut part) {
             Ok(Some(values)) => {
                 for (value, output) in
