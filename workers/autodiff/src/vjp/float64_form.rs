@@ -207,6 +207,8 @@ fn with_bias(n: &mut NodeGrad<'_>, y: &str, rank: usize) -> String {
 }
 
 fn average_pool(n: &mut NodeGrad<'_>) -> Result<String, AutodiffError> {
+    // With a node for each tap.
+    Window::of(n, n.input(0), n.output(), n.node.ints("kernel_shape").unwrap_or_default())?;
     let window = mean_pool::window(n)?;
     let share = mean_pool::share(n, &window);
     let padded = window.padded(n, n.input(0), None);
