@@ -32,7 +32,7 @@ pub(crate) use self::select::HOLDS_NAN;
 pub use self::select::{Selected, select};
 pub(crate) use self::shared_weights::{Shared, shared};
 pub use self::training_form::{NEXT_SUFFIX, Statistic};
-pub(crate) use self::training_form::{evaluation_form, is_of_batch, training_form};
+pub(crate) use self::training_form::{centered, evaluation_form, training_form};
 pub use self::untie_weights::parse_forward;
 
 use std::collections::HashSet;
