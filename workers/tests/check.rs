@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use syncline_autodiff::{DeriveOptions, Loss, LossOptions, TrainingGraph, accept_ready, derive};
-use syncline_onnx::proto::{NodeProto, TensorProto};
+use syncline_onnx::proto::{NodeProto, TensorProto, ValueInfoProto};
 use syncline_onnx::{
     ElementType, GraphBuilder, ModelProto, SplitMix64, attr_float, attr_int, attr_ints, mlp,
 };
@@ -324,6 +324,31 @@ fn a_loss_whose_gradients_are_no_numbers_is_refused_with_the_node_and_what_helps
     assert!(text.contains("place.weight, place.bias are not, at node `/Pow_1` (Pow)"), "{text}");
     let hint = error.hint().unwrap();
     assert!(hint.contains("epsilon") && !hint.contains("exporter"), "{hint}");
+}
+
+#[test]
+fn a_graph_whose_gradients_cannot_be_computed_is_refused_where_its_loss_can() {
+    let (runtime, how) = (onnxruntime::runtime(), DeriveOptions::default());
+    let graph = derive(&runtime, &mlp(&[5, 6, 3], 2).to_bytes(), Loss::SoftmaxCrossEntropy, &how).unwrap();
+    // No gradient has as many numbers as the batch says here, which only the run finds out.
+    let mut model = syncline_onnx::parse(&graph.train_onnx).unwrap();
+    let inner = model.graph.as_mut().unwrap();
+    inner.node.push(NodeProto::named("odd", "Reshape", &["fc1.weight.grad", "label"], &[]));
+    inner.output.push(ValueInfoProto { name: "odd".to_owned(), ..ValueInfoProto::default() });
+    let odd = TrainingGraph { train_onnx: model.to_bytes(), ..graph };
+    let error = quick_check(&runtime, &odd).unwrap_err();
+    assert_eq!(error.code(), "E265", "{error}");
+    assert!(error.to_string().contains("Reshape"), "{error}");
+
+    // A model that takes no batch of two may take others.
+    let mut sevens = GraphBuilder::new("sevens");
+    let x = sevens.input("x", ElementType::F32, &["batch".into(), 5.into()]);
+    let (w, shape) = (sevens.weight("w", &[7, 3], &numbers(21)), sevens.ints("shape", &[-1, 7]));
+    let y = sevens.op("Reshape", &[&x, &shape], &[]);
+    let y = sevens.op("MatMul", &[&y, &w], &[]);
+    sevens.output(&y);
+    let graph = derive(&runtime, &sevens.finish().to_bytes(), Loss::SoftmaxCrossEntropy, &how).unwrap();
+    assert!(matches!(quick_check(&runtime, &graph), Ok(Verdict::Unknown(_))));
 }
 
 #[test]

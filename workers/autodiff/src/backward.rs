@@ -13,13 +13,15 @@ use crate::vjp::{self, NodeGrad};
 /// Walks the forward nodes backwards and returns the gradient of every value in `wanted` that the cotangent reaches.
 ///
 /// `nodes` are in topological order. `cotangent` is a value with its gradient. Only values that depend on a wanted value
-/// through float tensors get gradients at all, so that an operator without a rule does no harm elsewhere.
+/// through float tensors get gradients at all, so that an operator without a rule does no harm elsewhere. `rounded`: whether
+/// the graph is to be lowered to 16 bits.
 pub(super) fn backward(
     emitter: &mut Emitter,
     nodes: &[NodeProto],
     types: &Types,
     wanted: &[String],
     cotangent: (String, String),
+    rounded: bool,
 ) -> Result<HashMap<String, String>, AutodiffError> {
     let active = depends_on(nodes, types, wanted);
     let mut grads: HashMap<String, Vec<String>> = HashMap::from([(cotangent.0, vec![cotangent.1])]);
@@ -37,7 +39,8 @@ pub(super) fn backward(
             node.output.iter().map(|output| grads.remove(output).map(|parts| add_up(emitter, &parts)));
         let outputs: Vec<Option<String>> = outputs.collect();
         let needs: Vec<bool> = node.input.iter().map(|input| active.contains(input)).collect();
-        let inputs = vjp::apply(&mut NodeGrad { emitter, node, types, outputs: &outputs, needs: &needs })?;
+        let mut node_grad = NodeGrad { emitter, node, types, outputs: &outputs, needs: &needs, rounded };
+        let inputs = vjp::apply(&mut node_grad)?;
         for ((input, grad), needed) in node.input.iter().zip(inputs).zip(&needs) {
             if let (Some(grad), true) = (grad, needed) {
                 grads.entry(input.clone()).or_default().push(grad);

@@ -293,6 +293,34 @@ fn without_weight_loss_and_gradient_are_zero() {
 }
 
 #[test]
+fn an_ignored_label_of_a_class_that_is_ruled_out_costs_nothing() {
+    // The class of the padding is masked in the model, and its label is the one that is ignored.
+    let never = f32::NEG_INFINITY;
+    let y = [never, 0.5, -1.0, never, 2.0, 0.25, never, -0.75, 1.0];
+    let options = LossOptions { ignore_index: Some(0), perplexity: true, ..LossOptions::default() };
+    let outputs = run(Loss::SoftmaxCrossEntropy, &[3, 3], &y, Label::Classes(vec![1, 0, 2]), options);
+    // torch.nn.functional.cross_entropy of the same numbers
+    let torch = ((1.0 + (-1.5f32).exp()).ln() + (1.0 + (-1.75f32).exp()).ln()) / 2.0;
+    assert!((one(&outputs, "loss") - torch).abs() < 1e-6, "{}", one(&outputs, "loss"));
+    assert!((one(&outputs, "perplexity") - torch.exp()).abs() < 1e-5);
+    let grad = &outputs.iter().find(|(name, _)| name == "p.grad").unwrap().1;
+    assert!(grad.iter().all(|g| g.is_finite()) && grad[3..6] == [0.0; 3], "{grad:?}");
+
+    // A sample without scores costs nothing either where it is ignored, with smoothing and weights as well.
+    let (mut y, nan) = ([0.5, -1.0, 2.0, 0.0, 0.0, 0.0], [f32::NAN, f32::INFINITY, 1.0]);
+    for class_weights in [vec![], vec![0.5, 2.0, 1.25]] {
+        let options = LossOptions { ignore_index: Some(-100), class_weights, ..smoothing(0.1) };
+        let loss = |y: &[f32], labels: Vec<i64>, options: &LossOptions| {
+            let shape = [labels.len(), 3];
+            one(&run(Loss::SoftmaxCrossEntropy, &shape, y, Label::Classes(labels), options.clone()), "loss")
+        };
+        let alone = loss(&y[..3], vec![1], &options);
+        y[3..].copy_from_slice(&nan);
+        assert!((loss(&y, vec![1, -100], &options) - alone).abs() < 1e-6);
+    }
+}
+
+#[test]
 fn an_empty_batch_weighs_nothing() {
     for loss in Loss::ALL {
         let mut graph = GraphBuilder::new("empty");

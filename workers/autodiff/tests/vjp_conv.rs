@@ -159,6 +159,71 @@ fn average_pool() {
 }
 
 #[test]
+fn a_last_window_that_would_begin_in_the_padding_is_none() {
+    // Image, kernel, strides and pads: inference of old operator sets counts one window more than there is.
+    #[rustfmt::skip]
+    let cases: &[(Sizes, [List; 3])] = &[
+        (&[2, 7, 7], [&[2, 2], &[2, 2], &[1, 1, 1, 1]]),
+        (&[2, 5, 6], [&[2, 2], &[3, 2], &[1, 0, 1, 0]]),
+        (&[2, 7],    [&[2],    &[2],    &[1, 1]]),
+    ];
+    for (sizes, [kernel, strides, pads]) in cases {
+        let rank = kernel.len();
+        for opset in [13, 19, 22] {
+            for (op, padding_counts) in
+                [("AveragePool", 0), ("AveragePool", 1), ("LpPool", 0), ("MaxPool", 0)]
+            {
+                if op == "LpPool" && opset < 18 {
+                    continue;
+                }
+                let mut attributes = lists(&[("kernel_shape", kernel), ("strides", strides), ("pads", pads)]);
+                attributes.push(attr_int("ceil_mode", 1));
+                if op == "AveragePool" {
+                    attributes.push(attr_int("count_include_pad", padding_counts));
+                }
+                let name = format!("{op} {padding_counts} of {sizes:?}, opset {opset}");
+                let how = Slopes { step: 2e-3, ..SMOOTH };
+                Image::new(sizes, opset).check(&name, op, &attributes, how);
+                // What stands behind it has the right size as well.
+                let mut image = Image::new(sizes, opset);
+                let pool = image.graph.op(op, &[&image.inputs[0]], &attributes);
+                image.inputs = vec![pool];
+                let weights: Vec<usize> = [2, 2].into_iter().chain(vec![3; rank]).collect();
+                let around = [attr_ints("pads", &vec![1; 2 * rank])];
+                image.param(&weights).check(&format!("Conv behind {name}"), "Conv", &around, how);
+            }
+        }
+    }
+    // Along one axis no such window, along the other one that reaches behind the padding, where nothing counts.
+    let attributes = [
+        lists(&[("kernel_shape", &[2, 2]), ("strides", &[3, 2]), ("pads", &[1, 0, 1, 0])]),
+        vec![attr_int("ceil_mode", 1), attr_int("count_include_pad", 1)],
+    ];
+    let mut image = Image::new(&[2, 5, 5], 17);
+    let pool = image.graph.op("AveragePool", &[&image.inputs[0]], &attributes.concat());
+    image.inputs = vec![pool];
+    image.check("both", "GlobalAveragePool", &[], LINEAR);
+}
+
+#[test]
+fn a_pool_may_be_as_large_as_its_image() {
+    let attributes = [attr_ints("kernel_shape", &[65, 65])];
+    let (model, _, _) = Image::new(&[1, 65, 65], 17).finish("AveragePool", &attributes);
+    let graph =
+        derive(&onnxruntime::runtime(), &model.to_bytes(), Loss::MeanSquaredError, &DeriveOptions::default());
+    let graph = graph.unwrap();
+    let mut session =
+        Executable::new(&onnxruntime::runtime(), &graph.train_onnx, &ExecOptions::default()).unwrap();
+    let (image, ones) = ([1, 1, 65, 65], vec![1.0; 65 * 65]);
+    let (x, w) = (F32 { shape: &image, data: &ones }, F32 { shape: &image[1..], data: &ones });
+    let label = F32 { shape: &[1, 1, 1, 1], data: &[0.0] };
+    let outputs = session.run(&[("x", x), ("w", w), ("label", label)]).unwrap();
+    // y = 2, and each element has the same part in it.
+    let want = 4.0 / (65.0 * 65.0);
+    assert!(outputs.f32("w.grad").unwrap().iter().all(|g| (g - want).abs() < 1e-6));
+}
+
+#[test]
 fn lp_pool() {
     for p in [1, 2, 3] {
         let attributes = [

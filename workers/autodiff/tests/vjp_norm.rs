@@ -340,6 +340,43 @@ fn lp_norm() {
     }
 }
 
+#[test]
+fn a_row_of_zeros_has_no_part_in_the_gradients_of_its_norm() {
+    for p in [1, 2] {
+        let mut graph = GraphBuilder::new("dead");
+        let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);
+        // Of the first sample all units are dead, of the second one.
+        let w = graph.weight("w", &[2, 3], &[1.0, 2.0, 3.0, 0.5, -1.0, 0.25]);
+        let h = graph.op("MatMul", &[&x, &w], &[]);
+        let h = graph.op("Relu", &[&h], &[]);
+        let y = graph.named("y", "LpNormalization", &[&h], &[attr_int("axis", -1), attr_int("p", p)]);
+        graph.output(&y);
+        let derived = derive(
+            &onnxruntime::runtime(),
+            &graph.finish().to_bytes(),
+            Loss::MeanSquaredError,
+            &DeriveOptions::default(),
+        );
+        let derived = derived.unwrap();
+        let mut session =
+            Executable::new(&onnxruntime::runtime(), &derived.train_onnx, &ExecOptions::default()).unwrap();
+        let mut grad = |rows: &[f32], label: &[f32]| {
+            let shape = [rows.len() / 2, 2];
+            let (x, label) =
+                (F32 { shape: &shape, data: rows }, F32 { shape: &[rows.len() / 2, 3], data: label });
+            let w = F32 { shape: &[2, 3], data: &derived.params[0].initial };
+            let outputs = session.run(&[("x", x), ("label", label), ("w", w)]).unwrap();
+            outputs.f32("w.grad").unwrap().to_vec()
+        };
+        let alone = grad(&[0.0, 1.0], &[0.3, 0.4, -0.1]);
+        let both = grad(&[-1.0, 0.0, 0.0, 1.0], &[1.0, 1.0, 1.0, 0.3, 0.4, -0.1]);
+        assert!(alone.iter().any(|g| *g != 0.0), "p {p}: {alone:?}");
+        // The mean is over twice as many.
+        let close = both.iter().zip(&alone).all(|(both, alone)| (2.0 * both - alone).abs() < 1e-6);
+        assert!(close, "p {p}: {both:?}, alone {alone:?}");
+    }
+}
+
 /// y = dropout(x * w).
 fn dropout(ratio: Option<f32>, training: Option<bool>) -> ModelProto {
     let mut image = Image::new(&[4, 5], 17);
@@ -533,6 +570,9 @@ fn attention() {
         (1, 0.0, Some(&[2, 3, 3]),    2),
         (0, 0.0, Some(&[1, 2, 3, 3]), 1),
         (1, 2.0, None,                1),
+        // The mask is added behind the cap, and has nothing of its slope.
+        (0, 0.2, Some(&[3, 3]),       2),
+        (1, 0.2, Some(&[1, 2, 3, 3]), 1),
     ];
     for (causal, softcap, mask, kv_heads) in cases {
         for own_axis in [false, true] {

@@ -197,6 +197,13 @@ fn pad() {
     Case::new("Pad").opset(18).param(&[3, 4]).ints(&[1, 2]).without().ints(&[-1]).check("axes");
     let some = Case::new("Pad").opset(18).param(&[3, 4]).ints(&[1, 2]).without().ints(&[1]);
     some.attr(attr_string("mode", "reflect")).check("axes, reflect");
+    // What is around is a part of x, whatever the constant says.
+    for mode in ["reflect", "edge"] {
+        let some = Case::new("Pad").param(&[3, 4]).ints(&[1, 0, 1, 2]).float(0.0);
+        some.attr(attr_string("mode", mode)).check("a constant that is not read");
+    }
+    let some = Case::new("Pad").opset(18).param(&[3, 4]).ints(&[1, 2]).float(0.0).ints(&[1]);
+    some.attr(attr_string("mode", "reflect")).check("a constant that is not read, axes");
     Case::new("Pad")
         .open(&[2])
         .value(|graph, inputs| {

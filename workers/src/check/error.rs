@@ -44,6 +44,12 @@ pub enum CheckError {
         /// Node that reads zeros, a comma in front; empty if none was found.
         cause: String,
     },
+    /// The loss can be computed, and its gradients cannot.
+    #[error("[E265] the loss of the training graph can be computed, its gradients cannot: {reason}")]
+    Unrunnable {
+        /// What ONNX Runtime says, in its words.
+        reason: String,
+    },
     /// There is no training graph.
     #[error(transparent)]
     Autodiff(#[from] AutodiffError),
@@ -65,6 +71,7 @@ impl CheckError {
             Self::CheckRandom { .. } => "E253",
             Self::WrongGradients { .. } => "E256",
             Self::NoGradients { .. } => "E263",
+            Self::Unrunnable { .. } => "E265",
             Self::Autodiff(source) => source.code(),
             Self::Backend(source) => source.code(),
         }
@@ -82,6 +89,10 @@ impl CheckError {
                  gradient is off, and --no-check uses the graph as it is",
             ),
             Self::NoGradients { .. } => Some(NO_GRADIENTS),
+            Self::Unrunnable { .. } => Some(
+                "no step of training would run: this is a fault of the gradient rules, report it with the model; --no-check uses \
+                 the graph as it is",
+            ),
             Self::CheckInput { .. } => Some("give the model's inputs fixed sizes, or name them with --dim"),
             Self::CheckRandom { .. } => None,
             Self::Autodiff(source) => source.hint(),

@@ -1,14 +1,15 @@
 //! A quick check of a training graph before it is used: one difference of its loss along one random direction.
 //!
 //! In about a second: what would take longer is left to [`check_graph`](super::check_graph). A large graph is therefore
-//! run as it is written, not as ONNX Runtime optimizes it. Only where the difference disagrees, everything is looked at
+//! run as it is written, not as ONNX Runtime optimizes it. A graph that computes its loss and fails at its gradients is
+//! refused. Only where the difference disagrees, everything is looked at
 //! closely, so that nothing right is refused for a kink or for rounding. Where the loss is a number and its gradients at two random points are none, no training goes anywhere.
 
 use std::time::{Duration, Instant};
 
 use syncline_autodiff::{LOSS_SCALE, NOMINAL_AXIS, Param, TrainingGraph, sizes};
 use syncline_onnx::{ModelProto, SplitMix64};
-use syncline_runtime::{ExecOptions, Executable, Optimize, Runtime, stage};
+use syncline_runtime::{BackendError, ExecOptions, Executable, Optimize, Runtime, stage};
 
 use super::differences::{Differences, as_trained, threads};
 use super::error::CheckError;
@@ -48,7 +49,7 @@ const MOST_PARAMS: usize = 6;
 pub fn quick_check(runtime: &Runtime, graph: &TrainingGraph) -> Result<Verdict, CheckError> {
     stage::enter("compare the gradients along one direction");
     let began = Instant::now();
-    let mut unknown = Verdict::Unknown(String::new());
+    let (mut unknown, mut unrunnable) = (Verdict::Unknown(String::new()), None);
     for axis in AXES {
         match compare(runtime, graph, axis, began) {
             Ok(GradientComparison::Suspicious) => return closely(runtime, graph, axis),
@@ -58,14 +59,16 @@ pub fn quick_check(runtime: &Runtime, graph: &TrainingGraph) -> Result<Verdict, 
                 let reason = "its loss is no number, or a step of it takes too long for a quick check";
                 return Ok(Verdict::Unknown(reason.to_owned()));
             }
-            // Inputs of other sizes may do; what the model cannot be fed with, a job can all the same.
+            // Inputs of other sizes may do.
+            Ok(GradientComparison::Unrunnable(reason)) => unrunnable = Some(reason),
+            // What the model cannot be fed with, a job can all the same.
             Err(error) => unknown = Verdict::Unknown(error.to_string()),
         }
         if began.elapsed() > PATIENCE {
             break;
         }
     }
-    Ok(unknown)
+    unrunnable.map_or(Ok(unknown), |reason| Err(CheckError::Unrunnable { reason }))
 }
 
 /// What was seen at random numbers.
@@ -75,6 +78,8 @@ enum GradientComparison {
     Suspicious,
     /// The loss is a number, and the gradients of these parameters are not.
     NoNumbers(Vec<String>),
+    /// The loss is computed, and its gradients fail with these words.
+    Unrunnable(String),
     /// There is no time to find out, or the loss is no number.
     Unknown,
 }
@@ -95,7 +100,13 @@ fn compare(
         true => Executable::new(runtime, &graph.train_onnx, &as_trained()),
         false => Executable::quick(runtime, syncline_onnx::parse(&graph.train_onnx)?, threads()),
     };
-    let (value, grads) = gradients(load()?, graph, &fed)?;
+    let (value, grads) = match gradients(load()?, graph, &fed) {
+        Ok(found) => found,
+        Err(BackendError::Run { reason }) if runs_without_gradients(runtime, graph, &fed, &reason) => {
+            return Ok(GradientComparison::Unrunnable(reason));
+        }
+        Err(error) => return Err(error.into()),
+    };
     if !value.is_finite() {
         return Ok(GradientComparison::Unknown);
     }
@@ -131,6 +142,13 @@ fn compare(
         Some(false) => GradientComparison::Right,
         None => GradientComparison::Unknown,
     })
+}
+
+/// Whether the loss alone can be computed of what the whole graph has failed at, for this reason. Where there is no memory the
+/// graph is not to blame.
+fn runs_without_gradients(runtime: &Runtime, graph: &TrainingGraph, fed: &[Fed], reason: &str) -> bool {
+    let options = ExecOptions { optimize: Optimize::Off, ..as_trained() };
+    !reason.contains("alloc") && Differences::narrow(runtime, graph, fed, &options).is_ok()
 }
 
 /// Parameters whose gradients are no numbers.

@@ -101,8 +101,8 @@ fn derive_graph<'a>(
 /// Most parameters that are named one by one.
 const MOST_NAMED: usize = 6;
 
-/// What becomes of parameters that no gradient reaches.
-fn untouched(names: &[String]) -> Option<String> {
+/// What becomes of parameters that no gradient reaches; `None` if it reaches all.
+pub fn untouched(names: &[String]) -> Option<String> {
     let first: Vec<String> = names.iter().take(MOST_NAMED).map(|name| format!("`{name}`")).collect();
     let more = match names.len().saturating_sub(MOST_NAMED) {
         0 => String::new(),
@@ -110,7 +110,10 @@ fn untouched(names: &[String]) -> Option<String> {
     };
     let first = first.join(", ");
     (!names.is_empty()).then(|| {
-        format!("no gradient reaches {first}{more}: the loss does not depend on that, and nothing but weight decay moves it")
+        format!(
+            "no gradient reaches {first}{more}: the loss does not depend on that, or only through integers (a quantized model), \
+             and nothing but weight decay moves it"
+        )
     })
 }
 

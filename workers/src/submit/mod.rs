@@ -25,7 +25,7 @@ pub use error::SubmitError;
 #[cfg(feature = "job-file")]
 pub use file::JobFile;
 #[cfg(feature = "train")]
-pub use forward::prepare;
+pub use forward::{prepare, untouched};
 pub use graph::{GraphNode, JobGraph, NodeHandle, NodeWork};
 pub use model::{ByteSource, Model};
 pub use model_file::read_model;

@@ -95,7 +95,8 @@ fn differentiate(
     };
     let params: Vec<String> = forward.params.iter().map(|param| param.name.clone()).collect();
     let at_output = (at.output.to_owned(), cotangent.clone());
-    let grads = backward(&mut emitter, &graph.node, &types, &params, at_output)?;
+    let rounded = options.precision != Precision::F32;
+    let grads = backward(&mut emitter, &graph.node, &types, &params, at_output, rounded)?;
 
     let unreached = params.into_iter().filter(|name| !grads.contains_key(name)).collect();
     let mut outputs = publish_metrics(&mut emitter, &values);

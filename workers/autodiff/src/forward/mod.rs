@@ -1,6 +1,7 @@
 //! Preparing a forward model: weights become inputs, constants are folded, every value gets a type.
 
 mod bounds;
+mod ceil_pools;
 mod constant_names;
 mod exporter;
 mod exporter_metadata;
@@ -31,7 +32,7 @@ pub(crate) use self::select::HOLDS_NAN;
 pub use self::select::{Selected, select};
 pub(crate) use self::shared_weights::{Shared, shared};
 pub use self::training_form::{NEXT_SUFFIX, Statistic};
-pub(crate) use self::training_form::{evaluation_form, is_of_batch, training_form};
+pub(crate) use self::training_form::{centered, evaluation_form, training_form};
 pub use self::untie_weights::parse_forward;
 
 use std::collections::HashSet;
@@ -44,6 +45,7 @@ use crate::options::DeriveOptions;
 use crate::row_tables::{RowTables, Untrained};
 use crate::training_graph::Param;
 use bounds::{check_bounds, check_types};
+use ceil_pools::round_down;
 use group_norm_form::write_out_group_norms;
 use matvec::write_columns;
 use nondifferentiable::refuse_nondifferentiable;
@@ -165,11 +167,13 @@ fn resolve_types(
     // ONNX Runtime adds its own.
     let graph = model.graph.get_or_insert_default();
     graph.node.iter_mut().for_each(|node| node.metadata_props.clear());
+    let opset = model.opset();
     for _ in 0..MOST_ROUNDS {
         let graph = model.graph.get_or_insert_default();
         let (sequences, shapes) = (write_splits(graph, &types), fold_shapes(graph, &types));
         let columns = write_columns(graph, |value| types.get(value).map(|ty| ty.dims.len()));
-        if !(sequences || shapes || columns) {
+        let pools = round_down(graph, &types, opset);
+        if !(sequences || shapes || columns || pools) {
             break;
         }
         types = infer_types(compiler, &model.to_bytes())?;

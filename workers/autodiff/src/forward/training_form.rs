@@ -151,8 +151,8 @@ pub(crate) fn training_form(
     Ok((written, statistics))
 }
 
-/// Whether mean and variance are those of the batch `x`, as [`training_form`] writes them.
-pub(crate) fn is_of_batch(emitter: &Emitter, x: &str, mean: &str, variance: &str) -> bool {
+/// The batch `x` less its mean, if mean and variance are its own, as [`training_form`] writes them.
+pub(crate) fn centered(emitter: &Emitter, x: &str, mean: &str, variance: &str) -> Option<String> {
     let made_by = |value: &str, op: &str| emitter.producer(value).filter(|node| node.op_type == op);
     let mean_of = |value: &str| {
         let total = made_by(value, "Div").and_then(|node| made_by(&node.input[0], "ReduceSum"));
@@ -161,11 +161,10 @@ pub(crate) fn is_of_batch(emitter: &Emitter, x: &str, mean: &str, variance: &str
     let square_of = |value: &str| {
         made_by(value, "Mul").filter(|node| node.input[0] == node.input[1]).map(|node| node.input[0].as_str())
     };
-    let centered = mean_of(variance).and_then(square_of).and_then(|value| made_by(value, "Sub"));
-    let fits = |node: &NodeProto| {
-        node.input[0] == x && made_by(&node.input[1], "Reshape").is_some_and(|node| node.input[0] == mean)
-    };
-    mean_of(mean) == Some(x) && centered.is_some_and(fits)
+    let centered = mean_of(variance).and_then(square_of)?;
+    let difference = made_by(centered, "Sub").filter(|node| node.input[0] == x)?;
+    let level = made_by(&difference.input[1], "Reshape")?;
+    (level.input[0] == mean && mean_of(mean) == Some(x)).then(|| centered.to_owned())
 }
 
 /// Statistics of one batch, per channel.

@@ -30,7 +30,8 @@ pub(super) fn emit(e: &mut Emitter, at: &LossAt<'_>, label: &str) -> Result<Loss
     let log_p = e.op("LogSoftmax", &[at.output], &along);
     let picked = e.op("GatherElements", &[&log_p, &samples.index], &along);
     let (total_weight, divisor) = weigh(e, &samples);
-    let likelihood = mean(e, &picked, samples.weight.as_deref(), &divisor, samples.rank);
+    let counted = samples.counted(e, &picked);
+    let likelihood = mean(e, &counted, samples.weight.as_deref(), &divisor, samples.rank);
     let likelihood = e.op("Neg", &[&likelihood], &[]);
 
     let terms = Terms { samples: &samples, along: &along, log_p, picked, divisor };
@@ -74,7 +75,9 @@ struct Samples {
     rank: usize,
     /// Class of each sample; 0 where it is ignored.
     index: String,
-    /// 1, or 0 where the label is ignored; `None` if none can be.
+    /// Where the label counts; `None` if every one does.
+    kept: Option<String>,
+    /// The same as 1, or 0 where the label is ignored.
     valid: Option<String>,
     /// `valid` times the weight of the class; `None` if every sample weighs 1.
     weight: Option<String>,
@@ -84,14 +87,14 @@ impl Samples {
     fn read(e: &mut Emitter, at: &LossAt<'_>, label: &str, axis: usize) -> Self {
         let axes = e.ints(&[axis as i64]);
         let mut index = e.op("Unsqueeze", &[label, &axes], &[]);
-        let mut valid = None;
+        let mut kept = None;
         if let Some(ignored) = at.options.ignore_index {
             let (ignored, zero) = (e.int(ignored), e.int(0));
             let skip = e.op("Equal", &[&index, &ignored], &[]);
             index = e.op("Where", &[&skip, &zero, &index], &[]);
-            let keep = e.op("Not", &[&skip], &[]);
-            valid = Some(e.cast(&keep, ElementType::F32));
+            kept = Some(e.op("Not", &[&skip], &[]));
         }
+        let valid = kept.as_ref().map(|kept| e.cast(kept, ElementType::F32));
         let weight = match class_weights(e, at) {
             None => valid.clone(),
             Some(table) => {
@@ -99,7 +102,19 @@ impl Samples {
                 Some(times(e, &weight, valid.as_deref()))
             }
         };
-        Self { rank: at.ty.dims.len(), index, valid, weight }
+        Self { rank: at.ty.dims.len(), index, kept, valid, weight }
+    }
+
+    /// A number of each sample, 0 where its label is ignored: log p may be minus infinity there (0 stands for a class that the
+    /// model rules out), which times 0 is no number.
+    fn counted(&self, e: &mut Emitter, values: &str) -> String {
+        match &self.kept {
+            Some(kept) => {
+                let zero = e.float(ElementType::F32, 0.0);
+                e.op("Where", &[kept, values, &zero], &[])
+            }
+            None => values.to_owned(),
+        }
     }
 }
 
@@ -209,7 +224,8 @@ impl LabelSmoothing {
         let weighted = times(e, &terms.log_p, self.classes.as_deref());
         let over_classes = sum_keeping(e, &weighted, &[self.axis]);
         let samples = terms.samples;
-        let mean = mean(e, &over_classes, samples.valid.as_deref(), &terms.divisor, samples.rank);
+        let counted = samples.counted(e, &over_classes);
+        let mean = mean(e, &counted, None, &terms.divisor, samples.rank);
         let soft = e.op("Mul", &[&mean, &self.each], &[]);
         let hard = e.op("Mul", &[likelihood, &self.hard], &[]);
         e.op("Sub", &[&hard, &soft], &[])

@@ -64,14 +64,13 @@ impl Table {
             "Add" | "Sub" | "Mul" | "Neg" | "Sum" | "Relu" | "Tanh" | "Sigmoid" | "Erf" | "Where"
             | "Identity" | "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" | "Transpose" | "Slice"
             | "Split" | "Concat" | "Expand" | "Tile" | "Dropout" => Class::Plain,
-            // Gradients ask whether a value was chosen: it must be compared as it was rounded.
-            "Equal" if fp16 => Class::Plain,
             "LeakyRelu" | "Elu" | "Pad" | "MaxPool" | "Max" | "Min" | "Clip" | "Gelu" | "Greater"
             | "Less" | "GreaterOrEqual" | "LessOrEqual" | "DepthToSpace" | "SpaceToDepth"
                 if fp16 =>
             {
                 Class::Plain
             }
+            // `Equal` is none of these: gradients ask with it whether a value is the one that a reduction found, in float32.
             "Cast" if element(types, node.input.first()) == Some(ElementType::Bool) => Class::Normalized,
             "BatchNormalization"
             | "LayerNormalization"
@@ -187,24 +186,22 @@ mod tests {
     }
 
     #[test]
-    fn a_chosen_value_is_compared_with_what_it_was_chosen_from_in_the_same_precision() {
-        let mut graph = GraphBuilder::new("chosen");
+    fn what_a_reduction_found_is_compared_with_what_it_was_found_in_as_it_saw_it() {
+        let mut graph = GraphBuilder::new("found");
         let x = graph.input("x", ElementType::F32, &[]);
         let h = graph.named("product", "MatMul", &[&x, &x], &[]);
-        let h = graph.named("norm", "LayerNormalization", &[&h, &x], &[]);
-        let y = graph.named("clip", "Clip", &[&h], &[]);
+        let most = graph.named("most", "ReduceMax", &[&h], &[]);
+        let y = graph.named("rest", "Sub", &[&h, &most], &[]);
         graph.named("next", "MatMul", &[&y, &x], &[]);
-        let mut types = Types::new();
+        let values = ["x", "product", "most", "rest", "next"];
         let ty = |element| TensorType::new(element, Vec::new());
-        types.extend(
-            ["x", "product", "norm", "clip", "next"].map(|name| (name.to_owned(), ty(ElementType::F32))),
-        );
-        graph.named("same", "Equal", &[&y, &h], &[]);
+        let mut types: Types = values.map(|name| (name.to_owned(), ty(ElementType::F32))).into();
+        graph.named("same", "Equal", &[&h, &most], &[]);
         types.insert("same".to_owned(), ty(ElementType::Bool));
         let graph = graph.finish().graph.unwrap();
         let flags = low_nodes(&graph, &types, &Table { precision: Precision::Fp16, opset: 17 }, &[]);
         let low = |name: &str| flags[graph.node.iter().position(|node| node.name == name).unwrap()];
-        assert_eq!(["norm", "clip", "same"].map(low), [false, true, true]);
+        assert_eq!(["product", "most", "same"].map(low), [true, false, false]);
     }
 
     #[test]

@@ -6,14 +6,16 @@
 //!
 //! What is kept is the cheapest cut between everything that is dear to make and everything that late nodes read, where a
 //! value costs its bytes. Values of residual connections, which the forward pass itself reads much later, are always
-//! kept: to make one again would take the block before it again, and the one before that.
+//! kept: to make one again would take the block before it again, and the one before that. So is, among values of 16 bits,
+//! where a value equals what was chosen from it: ONNX Runtime may have left out a cast on the way to the choice, and made
+//! again the value would be rounded and equal nothing.
 //! Source: He and Yu, Transcending runtime-memory tradeoffs in checkpointing by being fusion aware, MLSys 2023; the first
 //! to trade time for memory so: Chen et al., Training deep nets with sublinear memory cost, arXiv:1604.06174.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use syncline_onnx::proto::NodeProto;
-use syncline_onnx::{Graph, NodeId, Types, ValueId};
+use syncline_onnx::{ElementType, Graph, NodeId, Types, ValueId};
 
 use super::min_cut::{Network, UNCUT};
 use crate::estimate::bytes;
@@ -93,10 +95,12 @@ fn cut(
 ) -> (HashSet<ValueId>, HashSet<ValueId>) {
     let mut network = Network::new();
     let mut vertices: HashMap<ValueId, (usize, usize)> = HashMap::new();
+    let rounded = types.values().any(|ty| ty.element == ElementType::F16);
     let repeatable = |value: ValueId| {
         let node = graph.producer(value)?;
         let known = types.contains_key(graph.name(value));
-        (is_cheap(graph.node(node)) && known && !far.contains(&value)).then(|| graph.inputs(node))
+        let repeats = is_cheap(graph.node(node)) && !(rounded && graph.node(node).op_type == "Equal");
+        (repeats && known && !far.contains(&value)).then(|| graph.inputs(node))
     };
     let mut open: Vec<ValueId> = needed.iter().copied().collect();
     while let Some(value) = open.pop() {
@@ -196,7 +200,7 @@ fn is_cheap(node: &NodeProto) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use syncline_onnx::{ElementType, GraphBuilder, TensorType};
+    use syncline_onnx::{GraphBuilder, TensorType};
 
     /// Forward values of a graph with these nodes (operator, inputs; node `n` makes `vn`), and late ones behind `cotangent`.
     fn planned(nodes: &[(&str, &[&str])], late: &[(&str, &[&str])]) -> (Vec<String>, Vec<String>) {

@@ -2,8 +2,9 @@
 //!
 //! The weights P are computed again, so that no matrix of all pairs lives from the forward to the backward pass. Then
 //! dV = P^T dY, dP = dY V^T, dS = P (dP - sum(dP P)), dQ = scale dS K, dK = scale dS^T Q, and the mask, if it is added,
-//! gets dS. Heads of Q that share one of K and V: K and V are repeated, their gradients summed. A query whose keys are all
-//! masked is answered by 0, whatever Q, K and V are: its dY is dropped, and its P only has to be finite.
+//! gets dS. Scores that are capped, c tanh(scale Q K^T / c), pass dS times the slope of the tanh on to Q and K; the mask is
+//! added behind the cap. Heads of Q that share one of K and V: K and V are repeated, their gradients summed. A query whose
+//! keys are all masked is answered by 0, whatever Q, K and V are: its dY is dropped, and its P only has to be finite.
 //! Source: Vaswani et al., arXiv:1706.03762; Dao et al., arXiv:2205.14135, appendix B.2, for the backward pass.
 
 use syncline_onnx::{Dim, ElementType, attr_int, attr_ints};
@@ -41,12 +42,6 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
     let level = sum_keeping(n.emitter, &weighted, &[-1]);
     let rest = n.emitter.op("Sub", &[&dp, &level], &[]);
     let mut ds = n.emitter.op("Mul", &[&p, &rest], &[]);
-    if let Some(tanh) = capped {
-        let one = n.emitter.float(n.element(), 1.0);
-        let square = n.emitter.op("Mul", &[&tanh, &tanh], &[]);
-        let slope = n.emitter.op("Sub", &[&one, &square], &[]);
-        ds = n.emitter.op("Mul", &[&ds, &slope], &[]);
-    }
     let dmask = if n.needs(3) {
         let (batch, queries) = (n.dims(n.input(0))?[0].clone(), heads.length(n, 0)?);
         let from = [batch, Dim::Fixed(heads.q as usize), queries, heads.length(n, 1)?];
@@ -55,6 +50,12 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
     } else {
         None
     };
+    if let Some(tanh) = capped {
+        let one = n.emitter.float(n.element(), 1.0);
+        let square = n.emitter.op("Mul", &[&tanh, &tanh], &[]);
+        let slope = n.emitter.op("Sub", &[&one, &square], &[]);
+        ds = n.emitter.op("Mul", &[&ds, &slope], &[]);
+    }
     let scaled = n.emitter.op("Mul", &[&ds, &scale], &[]);
     let dq = n.emitter.op("MatMul", &[&scaled, &k], &[]);
     let scaled_turned = turned(n, &scaled);

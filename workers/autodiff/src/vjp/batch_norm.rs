@@ -2,10 +2,11 @@
 //!
 //! Given mean and variance (a frozen layer): dx = dy * scale * r, dscale = r * (sum(dy x) - mean sum(dy)),
 //! dbias = sum(dy), dmean = -scale * r * sum(dy), dvariance = -dscale * scale * r^2 / 2.
-//! When they are those of the batch itself (see `training_form`), what flows through them is known in closed form, and
-//! dx = A dy + (B x + C) with one number each per channel, for n elements of a channel:
-//! A = scale r, B = -A r dscale / n, C = -B mean - A dbias / n. The part in brackets is the operator itself with
-//! another scale and bias: the fastest way to a product and a sum per channel.
+//! When they are those of the batch itself (see `training_form`), what flows through them is known in closed form, and with
+//! c = x - mean, which is there for the variance, dx = A dy + (B c + C) with one number each per channel, for n elements of a
+//! channel: dscale = r sum(dy c), A = scale r, B = -A r dscale / n, C = -A dbias / n. The part in brackets is the operator
+//! itself with another scale and bias: the fastest way to a product and a sum per channel. (The same in x, with
+//! sum(dy c) = sum(dy x) - mean dbias, would be the difference of two large numbers where the mean is far from 0.)
 //! Source: Ioffe and Szegedy, Batch normalization, arXiv:1502.03167, section 3.
 
 use syncline_onnx::attr_float;
@@ -13,7 +14,7 @@ use syncline_onnx::attr_float;
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
 use crate::broadcast::sum;
-use crate::forward::is_of_batch;
+use crate::forward::centered;
 
 /// Most channels; the rule writes constants with a number for each.
 const MOST_CHANNELS: i64 = 1 << 24;
@@ -36,18 +37,28 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
     let safe = n.emitter.op("Add", &[variance, &epsilon], &[]);
     let root = n.emitter.op("Sqrt", &[&safe], &[]);
     let r = n.emitter.op("Reciprocal", &[&root], &[]);
-    let product = n.emitter.op("Mul", &[dy, x], &[]);
-    let (with_x, total) = (sum(n.emitter, &product, &axes), sum(n.emitter, dy, &axes));
-    let level = n.emitter.op("Mul", &[mean, &total], &[]);
-    let centered = n.emitter.op("Sub", &[&with_x, &level], &[]);
-    let dscale = n.emitter.op("Mul", &[&centered, &r], &[]);
+    let total = sum(n.emitter, dy, &axes);
+    let of_batch = centered(n.emitter, x, mean, variance);
+    let along = match &of_batch {
+        Some(centered) => {
+            let product = n.emitter.op("Mul", &[dy, centered], &[]);
+            sum(n.emitter, &product, &axes)
+        }
+        None => {
+            let product = n.emitter.op("Mul", &[dy, x], &[]);
+            let with_x = sum(n.emitter, &product, &axes);
+            let level = n.emitter.op("Mul", &[mean, &total], &[]);
+            n.emitter.op("Sub", &[&with_x, &level], &[])
+        }
+    };
+    let dscale = n.emitter.op("Mul", &[&along, &r], &[]);
 
     let a = n.emitter.op("Mul", &[scale, &r], &[]);
     let a_column = n.reshaped(&a, &column);
     let straight = n.emitter.op("Mul", &[dy, &a_column], &[]);
-    if is_of_batch(n.emitter, x, mean, variance) {
+    if let Some(centered) = &of_batch {
         let through =
-            BatchStatisticsGradient { x, mean, a: &a, r: &r, dscale: &dscale, total: &total, channels };
+            BatchStatisticsGradient { x, centered, a: &a, r: &r, dscale: &dscale, total: &total, channels };
         let rest = through.emit(n);
         let dx = n.emitter.op("Add", &[&straight, &rest], &[]);
         return Ok(vec![Some(dx), Some(dscale), Some(total)]);
@@ -71,7 +82,7 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
 /// What flows to x through the statistics of the batch.
 struct BatchStatisticsGradient<'a> {
     x: &'a str,
-    mean: &'a str,
+    centered: &'a str,
     a: &'a str,
     r: &'a str,
     dscale: &'a str,
@@ -80,7 +91,7 @@ struct BatchStatisticsGradient<'a> {
 }
 
 impl BatchStatisticsGradient<'_> {
-    /// B x + C.
+    /// B c + C.
     fn emit(&self, n: &mut NodeGrad<'_>) -> String {
         let element = n.element();
         let elements = n.emitter.op("Size", &[self.x], &[]);
@@ -91,11 +102,9 @@ impl BatchStatisticsGradient<'_> {
         let slope = n.emitter.op("Mul", &[self.r, self.dscale], &[]);
         let a = n.emitter.op("Mul", &[self.a, &share], &[]);
         let b = n.emitter.op("Mul", &[&a, &slope], &[]);
-        let level = n.emitter.op("Mul", &[&a, self.total], &[]);
-        let shift = n.emitter.op("Mul", &[&b, self.mean], &[]);
-        let c = n.emitter.op("Sub", &[&level, &shift], &[]);
+        let c = n.emitter.op("Mul", &[&a, self.total], &[]);
         let (zeros, ones) = (self.everywhere(n, 0.0), self.everywhere(n, 1.0));
-        let inputs = [self.x, &b, &c, &zeros, &ones];
+        let inputs = [self.centered, &b, &c, &zeros, &ones];
         n.emitter.op("BatchNormalization", &inputs, &[attr_float("epsilon", 0.0)])
     }
 

@@ -28,7 +28,8 @@ use crate::emitter::Emitter;
 pub fn float64_form(graph: GraphProto, types: &Types) -> GraphProto {
     let (mut emitter, nodes) = Emitter::rewriting(graph);
     for node in nodes {
-        let mut part = NodeGrad { emitter: &mut emitter, node: &node, types, outputs: &[], needs: &[] };
+        let mut part =
+            NodeGrad { emitter: &mut emitter, node: &node, types, outputs: &[], needs: &[], rounded: false };
         match written_out(&mut part) {
             Ok(Some(values)) => {
                 for (value, output) in
@@ -206,6 +207,8 @@ fn with_bias(n: &mut NodeGrad<'_>, y: &str, rank: usize) -> String {
 }
 
 fn average_pool(n: &mut NodeGrad<'_>) -> Result<String, AutodiffError> {
+    // With a node for each tap.
+    Window::of(n, n.input(0), n.output(), n.node.ints("kernel_shape").unwrap_or_default())?;
     let window = mean_pool::window(n)?;
     let share = mean_pool::share(n, &window);
     let padded = window.padded(n, n.input(0), None);

@@ -1,4 +1,7 @@
 //! y = x / |x|_p along one axis, p 1 or 2: dx = (dy - slope * sum(dy * y)) / |x|_p, with slope = y for p 2 and sign(x) for p 1.
+//!
+//! Where all x are 0, ONNX Runtime answers 0, and dx is taken for 0: the quotient would be infinite, and NaN behind the next
+//! mask, in a batch with a single row of units that do nothing.
 
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
@@ -21,5 +24,8 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
     let total = sum_keeping(n.emitter, &product, &[axis]);
     let along = n.emitter.op("Mul", &[&slope, &total], &[]);
     let rest = n.emitter.op("Sub", &[dy, &along], &[]);
-    Ok(vec![Some(n.emitter.op("Div", &[&rest, &norm], &[]))])
+    let zero = n.number(0.0);
+    let none = n.emitter.op("Equal", &[&norm, &zero], &[]);
+    let quotient = n.emitter.op("Div", &[&rest, &norm], &[]);
+    Ok(vec![Some(n.emitter.op("Where", &[&none, &zero, &quotient], &[]))])
 }

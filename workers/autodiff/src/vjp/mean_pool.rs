@@ -67,7 +67,7 @@ pub(super) fn power_slope(n: &mut NodeGrad<'_>, x: &str, p: i64) -> String {
 
 pub(super) fn window(n: &NodeGrad<'_>) -> Result<Window, AutodiffError> {
     let kernel = n.node.ints("kernel_shape").unwrap_or_default();
-    let window = Window::of(n, n.input(0), n.output(), kernel)?;
+    let window = Window::up_to(MOST_TAPS, n, n.input(0), n.output(), kernel)?;
     let counted = window.axes.iter().map(|axis| axis.output.saturating_mul(axis.kernel)).max();
     let positions = window.axes.iter().fold(1i64, |all, axis| all.saturating_mul(axis.output));
     if positions.max(counted.unwrap_or(0)) > MOST_COUNTED {
@@ -76,6 +76,8 @@ pub(super) fn window(n: &NodeGrad<'_>) -> Result<Window, AutodiffError> {
     Ok(window)
 }
 
+/// Most taps of a kernel, which is written out as ones.
+const MOST_TAPS: i64 = 1 << 20;
 /// Most positions of a window, and most elements that are counted along an axis.
 const MOST_COUNTED: i64 = 1 << 24;
 

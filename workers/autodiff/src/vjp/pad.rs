@@ -6,13 +6,16 @@
 
 use syncline_onnx::attr_int;
 
-use super::positions::scattered;
+use super::positions::scattered_with;
 use super::{InputGrads, NodeGrad};
 use crate::AutodiffError;
 
 pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     if n.node.string("mode", "constant") != "constant" {
-        return Ok(vec![Some(scattered(n, dy, &n.node.attribute))]);
+        // These modes take no notice of a constant, which has the type of x and not that of positions.
+        let (pads, axes) = (n.input(1), n.input(3));
+        let others: &[&str] = if axes.is_empty() { &[pads] } else { &[pads, "", axes] };
+        return Ok(vec![Some(scattered_with(n, dy, others, &n.node.attribute))]);
     }
     let back = match n.known_ints(n.input(1)) {
         Some(pads) => n.emitter.ints(&pads.iter().map(|pad| -pad).collect::<Vec<_>>()),

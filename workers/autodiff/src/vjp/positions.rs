@@ -17,14 +17,24 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
 
 /// dx for a node that copies elements. `attributes` and the inputs after the first are the node's own.
 pub(super) fn scattered(n: &mut NodeGrad<'_>, dy: &str, attributes: &[AttributeProto]) -> String {
+    let others: Vec<&str> = n.node.input.iter().skip(1).map(String::as_str).collect();
+    scattered_with(n, dy, &others, attributes)
+}
+
+/// The same with other inputs after the first.
+pub(super) fn scattered_with(
+    n: &mut NodeGrad<'_>,
+    dy: &str,
+    others: &[&str],
+    attributes: &[AttributeProto],
+) -> String {
     let x = n.input(0);
     let shape = n.shape(x);
     let (zero, one, flat) = (n.emitter.int(0), n.emitter.int(1), n.emitter.ints(&[-1]));
     let size = n.call("Size", &[x]);
     let count = n.call("Range", &[&zero, &size, &one]);
     let numbers = n.call("Reshape", &[&count, &shape]);
-    let inputs: Vec<&str> =
-        [numbers.as_str()].into_iter().chain(n.node.input[1..].iter().map(String::as_str)).collect();
+    let inputs = [&[numbers.as_str()], others].concat();
     let origins = n.emitter.op(&n.node.op_type, &inputs, attributes);
     let origins = n.call("Reshape", &[&origins, &flat]);
     let origins = n.call("Unsqueeze", &[&origins, &flat]);

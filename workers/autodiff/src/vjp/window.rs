@@ -48,11 +48,22 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// The most taps that a kernel may have; rules write a node for each.
+    /// The most taps that a kernel may have where a node is written for each.
     const MOST_TAPS: i64 = 1 << 12;
 
-    /// The window of a convolution or pool from `image` to `result`.
+    /// The window of a convolution or pool from `image` to `result`, for a rule that writes a node for each tap.
     pub(super) fn of(
+        n: &NodeGrad<'_>,
+        image: &str,
+        result: &str,
+        kernel: &[i64],
+    ) -> Result<Self, AutodiffError> {
+        Self::up_to(Self::MOST_TAPS, n, image, result, kernel)
+    }
+
+    /// The same with a kernel of at most so many taps.
+    pub(super) fn up_to(
+        most_taps: i64,
         n: &NodeGrad<'_>,
         image: &str,
         result: &str,
@@ -72,12 +83,11 @@ impl Window {
             return Err(n.refuse("its attributes have lengths that do not fit each other".to_owned()));
         }
         let taps = kernel.iter().fold(1i64, |all, &length| all.saturating_mul(length));
-        if !(1..=Self::MOST_TAPS).contains(&taps) {
-            return Err(
-                n.refuse(format!("its kernel has {taps} taps, 1 to {} are accepted", Self::MOST_TAPS))
-            );
+        if !(1..=most_taps).contains(&taps) {
+            return Err(n.refuse(format!("its kernel has {taps} taps, 1 to {most_taps} are accepted")));
         }
         let automatic = n.node.string("auto_pad", "NOTSET");
+        let rounds_up = n.node.int("ceil_mode", 0) != 0;
         let axes = (0..rank).map(|at| {
             let (begin, end) = (pads[at], pads[rank + at]);
             let (stride, dilation) = (strides[at], dilations[at]);
@@ -97,7 +107,9 @@ impl Window {
                 "SAME_LOWER" => (total - total / 2, total / 2),
                 _ => (begin, end),
             };
-            Axis { begin, end, ..bare }
+            // A pool that rounds up makes no window that would begin behind the image; not every shape inference knows.
+            let beyond = rounds_up && bare.output > 1 && (bare.output - 1) * stride >= bare.input + begin;
+            Axis { begin, end, output: bare.output - i64::from(beyond), ..bare }
         });
         Ok(Self { axes: axes.collect() })
     }

@@ -2,7 +2,10 @@
 
 use std::{fs, path::Path, process::Command};
 
-use syncline_onnx::{self as onnx, ElementType, GraphBuilder, mlp, proto::NodeProto};
+use syncline_onnx::{
+    self as onnx, ElementType, GraphBuilder, mlp,
+    proto::{NodeProto, TensorProto},
+};
 
 use crate::rig::{Ended, command, folder, syncline};
 
@@ -102,6 +105,29 @@ fn a_training_graph_of_every_precision_is_written_wherever_it_can_run() {
     }
     let args = ["model", "train-graph", &model, "--loss", "mse", "--out", out, "--precision", "fp8"];
     syncline(&args).refused(2, "E471");
+}
+
+#[test]
+fn a_weight_in_front_of_quantized_numbers_is_named_where_its_graph_is_written() {
+    let dir = folder();
+    let mut graph = GraphBuilder::new("quantized");
+    let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);
+    let first = graph.weight("first", &[2, 2], &[1.0, 0.5, -0.5, 2.0]);
+    let h = graph.op("MatMul", &[&x, &first], &[]);
+    let scale = graph.constant(TensorProto::from_f32("scale", &[], &[0.1]));
+    let q = graph.op("QuantizeLinear", &[&h, &scale], &[]);
+    let h = graph.op("DequantizeLinear", &[&q, &scale], &[]);
+    let last = graph.weight("last", &[2, 2], &[1.0, 0.5, -0.5, 2.0]);
+    let y = graph.op("MatMul", &[&h, &last], &[]);
+    graph.output(&y);
+    let model = save(dir.path(), "m.onnx", &graph.finish().to_bytes());
+    let out = dir.path().join("train.onnx");
+    let args = ["model", "train-graph", &model, "--loss", "mse", "--out", out.to_str().unwrap(), "--json"];
+    let ended = syncline(&args).ok();
+    let warnings = ended.json()["warnings"].to_string();
+    for said in [&ended.err, &warnings] {
+        assert!(said.contains("no gradient reaches `first`") && said.contains("quantized"), "{ended:#?}");
+    }
 }
 
 #[test]

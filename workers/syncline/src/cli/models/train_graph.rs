@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::json;
 use syncline_autodiff::{DeriveOptions, Io, NEXT_SUFFIX, NOMINAL_AXIS, Saving, TrainingGraph};
 use syncline_onnx::TensorType;
-use syncline_workers::isolation::ModelChecks;
+use syncline_workers::{isolation::ModelChecks, submit::untouched};
 
 use super::{loss::LossArgs, read, warn, write};
 use crate::cli::{Exit, Failure, print, print_json, say, support::native::models};
@@ -55,6 +55,10 @@ pub(crate) fn run(args: &TrainGraphArgs) -> Result<(), Failure> {
         warnings.push(warning);
     }
     let graph = derived.graph;
+    if let Some(warning) = untouched(&graph.unreached) {
+        say(&format!("warning: {warning}"));
+        warnings.push(warning);
+    }
     write(&args.out, &graph.with_first_values()?, true)?;
     if args.json { print_json(&report(&graph, &warnings)) } else { print(&text(&graph)) }
 }
