@@ -330,15 +330,17 @@ fn a_loss_whose_gradients_are_no_numbers_is_refused_with_the_node_and_what_helps
 fn a_graph_whose_gradients_cannot_be_computed_is_refused_where_its_loss_can() {
     let (runtime, how) = (onnxruntime::runtime(), DeriveOptions::default());
     let graph = derive(&runtime, &mlp(&[5, 6, 3], 2).to_bytes(), Loss::SoftmaxCrossEntropy, &how).unwrap();
-    // No gradient has as many numbers as the batch says here, which only the run finds out.
+    // Rows that no gradient has, which only the run finds out.
     let mut model = syncline_onnx::parse(&graph.train_onnx).unwrap();
     let inner = model.graph.as_mut().unwrap();
-    inner.node.push(NodeProto::named("odd", "Reshape", &["fc1.weight.grad", "label"], &[]));
+    inner.initializer.push(TensorProto::from_i64("far", &[], &[1000]));
+    inner.node.push(NodeProto::named("rows", "Add", &["label", "far"], &[]));
+    inner.node.push(NodeProto::named("odd", "Gather", &["fc1.weight.grad", "rows"], &[]));
     inner.output.push(ValueInfoProto { name: "odd".to_owned(), ..ValueInfoProto::default() });
     let odd = TrainingGraph { train_onnx: model.to_bytes(), ..graph };
     let error = quick_check(&runtime, &odd).unwrap_err();
     assert_eq!(error.code(), "E265", "{error}");
-    assert!(error.to_string().contains("Reshape"), "{error}");
+    assert!(error.to_string().contains("Gather"), "{error}");
 
     // A model that takes no batch of two may take others.
     let mut sevens = GraphBuilder::new("sevens");
