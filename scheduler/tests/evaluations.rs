@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use syncline_scheduler::{
-    core::{Blame, Core, Effect, EvaluationPart, Input, Job, Outcome, StoredJob, Work},
+    core::{Blame, Cancellation, Core, Effect, EvaluationPart, Input, Job, Outcome, StoredJob, Work},
     graph::TaskId,
     ids::Incarnation,
     sim::{training, training_job},
@@ -191,6 +191,22 @@ fn a_pause_lets_parts_end_and_begins_none() {
     world.report(Incarnation(2), done);
     assert_eq!(has_told(&world, "evaluated"), 1);
     assert!(world.hands.values().all(|hand| hand.is_empty()), "nothing more is granted");
+}
+
+#[test]
+fn a_job_that_is_canceled_during_one_can_be_read_and_knows_of_it() {
+    let mut world = world(spec("bsp", 2), 2);
+    go_on(&mut world, evaluates);
+    world.report(Incarnation(1), done);
+    world.give(Input::Cancel(Cancellation { job: id("job"), reason: String::new(), grace_ms: 0 }));
+    let mut stored = StoredJob::default();
+    apply(&mut stored, world.plane.core.full_commit(&id("job"), world.now_us).unwrap());
+    assert!(Job::load(&stored).unwrap() == *world.job("job"));
+    let part =
+        |number, part| world.job("job").explain_task(&TaskId::Evaluation { number, part }, world.now_us);
+    assert_eq!(part(0, 1).unwrap().state, "canceled");
+    assert_eq!(part(0, 9).unwrap().reasons, ["it is over; only the newest finished tasks are kept"]);
+    assert_eq!(part(1, 0), None);
 }
 
 #[test]

@@ -242,7 +242,7 @@ impl EngineFault {
                 "nothing needs to be done; `syncline delete JOB` forgets it and makes its id free"
             }
             Self::NothingKnown { .. } => {
-                "`syncline status JOB` shows how far it is; tasks are named prepare/wN, it/wN/SEQ, barrier/N, clock/N or as in the job"
+                "`syncline status JOB` shows how far it is; tasks are named prepare/wN, it/wN/SEQ, barrier/N, clock/N, evaluation/N/PART or as in the job"
             }
             Self::NotOver { .. } => "cancel it first: `syncline cancel JOB`",
             Self::ShardTaken { .. } => {

@@ -80,6 +80,7 @@ impl Job {
         self.state.ended_us = Some(now_us);
         self.state.keeping = keep;
         self.end_checkpoints(effects);
+        self.state.evaluations.end();
         self.wait_for(None);
         self.changes.job_state = true;
         let (job, generation) = (self.id().clone(), self.state.generation);

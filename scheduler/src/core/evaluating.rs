@@ -47,6 +47,16 @@ impl Evaluations {
         self.phase.is_some()
     }
 
+    /// The job is over, and with it the one under way.
+    pub(super) fn end(&mut self) {
+        self.phase = None;
+    }
+
+    /// Whether there has been one of this number.
+    pub(super) fn has_begun(&self, number: u64) -> bool {
+        number < self.next
+    }
+
     /// Gives up the one under way, and counts the time to the next one from here.
     pub(super) fn put_off(&mut self, now_us: u64, epochs_complete: u32, samples: u64) {
         self.phase = None;

@@ -255,6 +255,9 @@ impl Job {
         let forgotten = "it is over; only the newest finished tasks are kept".to_owned();
         match *id {
             TaskId::Barrier(n) if n.0 < self.state.closed => explained("done", forgotten),
+            TaskId::Evaluation { number, .. } if self.state.evaluations.has_begun(number) => {
+                explained("done", forgotten)
+            }
             TaskId::Barrier(n) if self.supersteps.contains_key(&n) => {
                 explained("planned", self.barrier_waits(n, now_us))
             }

@@ -8,7 +8,7 @@ use super::interval;
 
 /// Checkpoints of a training: its parameters with the optimizer's state, exactly as of some moment, and how far it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table such as { every_s = 60 }")]
 pub struct CheckpointSpec {
     /// Time from the begin of one to the begin of the next, in seconds.
     #[serde(default)]

@@ -8,7 +8,7 @@ use super::interval;
 
 /// Evaluations of a training on its test samples while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table such as { every_epochs = 1 }")]
 pub struct EvaluateSpec {
     /// Time from the begin of one to the begin of the next, in seconds.
     #[serde(default)]

@@ -4,7 +4,8 @@ use std::num::NonZeroU32;
 
 /// What is wrong with such an interval, in words.
 pub(super) fn fault(every_s: Option<NonZeroU32>, every_epochs: Option<NonZeroU32>) -> Option<&'static str> {
-    (every_s.is_none() && every_epochs.is_none()).then_some("it says neither `every_s` nor `every_epochs`")
+    (every_s.is_none() && every_epochs.is_none())
+        .then_some("it says neither `every_s` nor `every_epochs`, such as { every_epochs = 1 }")
 }
 
 /// Whether it is over.

@@ -67,7 +67,7 @@ pub enum SubmitError {
         cause: String,
     },
     /// There would be nothing to evaluate on.
-    #[error("[E364] node {node} evaluates, but the data has no test part; set `split`")]
+    #[error("[E364] node {node} evaluates, but the data has no test part; set `split`, or `test`")]
     NoTest {
         /// First node that evaluates.
         node: String,

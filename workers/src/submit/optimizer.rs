@@ -54,8 +54,8 @@ impl<'de> Visitor<'de> for NameOrTable {
         if let Some(meant) = table_meant(&name) {
             return Err(A::Error::custom(format!("`{name}` is no table of an optimizer; {meant}")));
         }
-        let map = Resumed { first: Some(name.clone()), rest: map };
-        Optimizer::deserialize(MapAccessDeserializer::new(map)).map_err(|error| {
+        let table = Resumed { first: Some(name.clone()), rest: &mut map };
+        let read = Optimizer::deserialize(MapAccessDeserializer::new(table)).map_err(|error| {
             // What serde calls a table of ours.
             match error.to_string().contains("expected struct variant") {
                 true => A::Error::custom(format!(
@@ -64,7 +64,14 @@ impl<'de> Visitor<'de> for NameOrTable {
                 )),
                 false => error,
             }
-        })
+        })?;
+        match map.next_key::<String>()? {
+            None => Ok(read),
+            Some(beside) => Err(A::Error::custom(format!(
+                "`{beside}` beside `{name}`: one optimizer stands there, with its settings in its table, such as {}",
+                example(&name)
+            ))),
+        }
     }
 }
 
@@ -128,6 +135,15 @@ mod tests {
         toml::from_str::<Has>(&format!("optimizer = {text}"))
             .map(|has| has.optimizer)
             .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_stands_beside_the_table_of_an_optimizer_is_refused() {
+        for text in ["{ adam = {}, weight_decay = 0.5 }", "{ sgd = {}, adam = {} }", "{ adam = {}, foo = 1 }"]
+        {
+            let error = read(text).unwrap_err();
+            assert!(error.contains("one optimizer stands there"), "{text}: {error}");
+        }
     }
 
     #[test]

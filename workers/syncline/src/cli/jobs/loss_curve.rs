@@ -42,7 +42,8 @@ pub(super) fn draw(caption: &str, points: &[(u64, f64)], tests: &[(u64, f64)]) -
         line(&mut svg, &rule);
         line(&mut svg, &text(LEFT - 8.0, across + 4.0, 12.0, FAINT, "end", false, &format!("{loss:.4}")));
         let (below, count) = (HEIGHT - BOTTOM + 20.0, format!("{samples:.0}"));
-        line(&mut svg, &text(along, below, 12.0, FAINT, "middle", false, &count));
+        let anchor = if n + 1 == LINES { "end" } else { "middle" };
+        line(&mut svg, &text(along, below, 12.0, FAINT, anchor, false, &count));
     }
     line(&mut svg, &text((WIDTH + LEFT) / 2.0, HEIGHT - 12.0, 13.0, FAINT, "middle", false, "samples"));
     for (points, color) in [(points, BLUE), (tests, ORANGE)] {
