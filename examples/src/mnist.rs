@@ -1,8 +1,8 @@
 //! MNIST: 28x28 images of handwritten digits in IDX format, a perceptron or LeNet-5.
 
-use std::{fmt, io, path::Path};
+use std::{fmt, io, num::NonZeroU32, path::Path};
 
-use syncline::{DataSpec, Decay, JobGraph, Loss, Model, Optimizer, Source, Training};
+use syncline::{DataSpec, Decay, EvaluateSpec, JobGraph, Loss, Model, Optimizer, Source, Training};
 
 use crate::{
     Run,
@@ -57,6 +57,8 @@ pub fn job(run: &Run<'_>, net: Net, data: DataSpec) -> io::Result<JobGraph> {
         // Without it, several workers that step on their own now and then throw the first steps too far.
         s.clip_norm = Some(1.0);
         s.batch = BATCH;
+        // Whoever watches sees the accuracy on test images after each epoch.
+        s.evaluate = NonZeroU32::new(1).map(EvaluateSpec::every_epochs);
     });
     Ok(run.graph(training))
 }

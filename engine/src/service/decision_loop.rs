@@ -120,6 +120,8 @@ impl DecisionLoop {
             if commit.gone {
                 self.forget_job(job).await?;
             } else if commit.over {
+                // Whoever asks what to do for it is told that it is over.
+                self.dispatcher.forget_spec(job);
                 self.schedule_forgetting(job, None);
             } else {
                 self.forget_at.remove(job);

@@ -152,6 +152,7 @@ mod tests {
         assert_eq!(known(&recent), (true, true, true));
         assert_eq!(known(&live), (true, true, true), "one that is not over stays, whatever the time");
         assert!(decisions.dispatcher.train_spec(&past).is_none());
+        assert!(decisions.dispatcher.train_spec(&recent).is_none(), "nobody trains for it any more");
         assert!(decisions.dispatcher.train_spec(&live).is_some());
         assert_eq!(decisions.forget_at.keys().collect::<Vec<_>>(), [&recent]);
     }

@@ -130,7 +130,9 @@ impl DecisionLoop {
             }
             newest = newest.max(job.newest_worker());
             info!(job = %id, state = job.phase().word(), seq, "job loaded");
-            if let AnyJob::Training(job) = &job {
+            if let AnyJob::Training(job) = &job
+                && !job.phase().is_over()
+            {
                 decision_loop.dispatcher.remember_spec(job.spec());
                 if *job.phase() == Phase::Running {
                     decision_loop.dispatcher.attach(&id, job.generation(), &job.floor());

@@ -15,7 +15,7 @@ use tokio::{
     time,
 };
 
-use super::{Shared, checkpoints, norms, open, replication, role, snapshot};
+use super::{Shared, checkpoints, memory::give_back_soon, norms, open, replication, role, snapshot};
 use crate::{PsError, client::digest_from_hex, shard::ReplicaOp};
 
 /// Longest time that `closed` waits, whatever was asked.
@@ -304,7 +304,9 @@ impl Shard for Control {
         job: JobId,
         generation: Generation,
     ) -> Result<(), ShardFault> {
-        self.order(move |s| s.jobs.close(epoch, &job, generation)).await
+        let closed = self.order(move |s| s.jobs.close(epoch, &job, generation)).await;
+        give_back_soon();
+        closed
     }
 
     async fn collect(

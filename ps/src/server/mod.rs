@@ -21,6 +21,7 @@ mod control;
 mod lending;
 mod listen;
 mod local;
+mod memory;
 mod norms;
 mod open;
 mod pull;

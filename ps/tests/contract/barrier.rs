@@ -208,9 +208,13 @@ fn a_pinned_version_stays_as_it_was_at_the_close() {
     let pulled = worker.pull(ReadCondition::Pinned(1), &mut values).unwrap();
     assert_eq!(pulled.version, 1);
     assert!(values.iter().all(|x| *x == -1.0));
-    assert_eq!(worker.pull(ReadCondition::Pinned(2), &mut values).unwrap_err().code(), "E407");
-    worker.pull(ReadCondition::version(2), &mut values).unwrap();
-    assert!(values.iter().all(|x| *x == -2.0));
+    for newest in [ReadCondition::Pinned(2), ReadCondition::version(2)] {
+        values.fill(0.0);
+        assert_eq!(worker.pull(newest, &mut values).unwrap().version, 2);
+        assert!(values.iter().all(|x| *x == -2.0), "{newest:?}");
+    }
+    // One that is neither kept nor the newest.
+    assert_eq!(worker.pull(ReadCondition::Pinned(0), &mut values).unwrap_err().code(), "E407");
 }
 
 #[test]
