@@ -28,6 +28,7 @@ pub mod optim;
 pub mod rows;
 pub mod server;
 pub mod shard;
+mod tensor_header;
 pub mod transport;
 pub mod wire;
 

@@ -1,16 +1,19 @@
 //! A checkpoint file from the parts of all shards.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     io::{self, Seek, SeekFrom, Write},
 };
 
 use blake3::Hasher;
-use safetensors::tensor::{Dtype, Metadata, TensorInfo};
+use safetensors::tensor::{Dtype, TensorInfo};
 use syncline_scheduler::spec::{ElementRange, Layout, Parameter, ResumeSpec, StepRun};
 
 use super::{ABOUT, ABOUT_DIGEST, CheckpointAbout, FORMAT, MOMENTS, Sections, digest_of};
-use crate::shard::{CHUNK_ELEMENTS, CheckpointPart};
+use crate::{
+    shard::{CHUNK_ELEMENTS, CheckpointPart},
+    tensor_header::tensor_header,
+};
 
 /// Most characters of one run of steps in the head, as JSON.
 const STEP_RUN_CHARS: u64 = 80;
@@ -127,7 +130,7 @@ fn header(about: &CheckpointAbout) -> io::Result<Vec<u8>> {
     let CheckpointAbout { layout, optimizer, .. } = about;
     let text = serde_json::to_string(about)?;
     let digest = digest_of(&text);
-    let metadata = HashMap::from([(ABOUT.to_owned(), text), (ABOUT_DIGEST.to_owned(), digest)]);
+    let metadata = BTreeMap::from([(ABOUT, text), (ABOUT_DIGEST, digest)]);
     let sections =
         Sections::new(0, layout, optimizer).ok_or_else(|| damaged("it has too many parameters"))?;
     let values = layout.ranges().map(|(p, range)| (p.name.clone(), p, sections.values(range)));
@@ -143,10 +146,8 @@ fn header(about: &CheckpointAbout) -> io::Result<Vec<u8>> {
         };
         (name, info)
     });
-    let metadata = Metadata::new(Some(metadata), tensors.collect());
-    let metadata =
-        metadata.map_err(|e| damaged(&format!("no safetensors header for its parameters: {e}")))?;
-    Ok(serde_json::to_vec(&metadata)?)
+    tensor_header(&metadata, tensors.collect())
+        .map_err(|e| damaged(&format!("no safetensors header for its parameters: {e}")))
 }
 
 fn trained(layout: &Layout) -> impl Iterator<Item = (&Parameter, ElementRange)> {

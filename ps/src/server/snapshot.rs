@@ -4,9 +4,9 @@
 //! it is streamed through, no machine holds the model twice, and it can be read by range like an initial blob. The
 //! file is kept as a blob too: a new generation opens with the snapshot's digest as its initial parameters.
 
-use std::{collections::HashMap, io, time::Duration};
+use std::{collections::BTreeMap, io, time::Duration};
 
-use safetensors::tensor::{Dtype, Metadata, TensorInfo};
+use safetensors::tensor::{Dtype, TensorInfo};
 use syncline_rpc::{ShardFault, SnapshotFile};
 use syncline_scheduler::{
     ids::{Generation, Incarnation, JobId, Name},
@@ -22,6 +22,7 @@ use crate::{
     client::{Link, LinkError, unexpected_reply},
     codec::Codec,
     shard::{JobShard, ReadCondition},
+    tensor_header::tensor_header,
     wire::{Reply, Request, SessionKey},
 };
 
@@ -82,10 +83,10 @@ pub(super) fn write(
 
 /// The file's first bytes: names, shapes and offsets in layout order, padded to eight bytes.
 fn header(shard: &JobShard, version: u64) -> Result<Vec<u8>, ShardFault> {
-    let about = HashMap::from([
-        ("job".to_owned(), shard.job().to_string()),
-        ("generation".to_owned(), shard.generation().0.to_string()),
-        ("version".to_owned(), version.to_string()),
+    let about = BTreeMap::from([
+        ("job", shard.job().to_string()),
+        ("generation", shard.generation().0.to_string()),
+        ("version", version.to_string()),
     ]);
     let info = |range: ElementRange, shape: &[u64]| TensorInfo {
         dtype: Dtype::F32,
@@ -95,8 +96,7 @@ fn header(shard: &JobShard, version: u64) -> Result<Vec<u8>, ShardFault> {
     let tensors = shard.layout().ranges().map(|(p, range)| (p.name.clone(), info(range, &p.shape))).collect();
     let invalid =
         |e: String| ShardFault::Invalid { what: format!("no safetensors header for this layout: {e}") };
-    let metadata = Metadata::new(Some(about), tensors).map_err(|e| invalid(e.to_string()))?;
-    let mut json = serde_json::to_vec(&metadata).map_err(|e| invalid(e.to_string()))?;
+    let mut json = tensor_header(&about, tensors).map_err(invalid)?;
     json.resize(json.len().next_multiple_of(8), b' ');
     let mut bytes = (json.len() as u64).to_le_bytes().to_vec();
     bytes.append(&mut json);

@@ -210,10 +210,10 @@ mod tests {
         let page = fs::read_to_string(page).unwrap();
         let head = "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel = { ready = { onnx = 'm' } }\n";
         let snippets: Vec<_> =
-            page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+            page.split("```toml\n[node.data]").skip(1).filter_map(|rest| rest.split("```").next()).collect();
         assert_eq!(snippets.len(), 6);
         for snippet in snippets {
-            let graph = JobFile::parse(&format!("{head}{snippet}"), Path::new("/data")).unwrap();
+            let graph = JobFile::parse(&format!("{head}[node.data]{snippet}"), Path::new("/data")).unwrap();
             let NodeWork::Train(training) = &graph.nodes[0].work else { unreachable!("it trains") };
             assert!(training.data.paths().iter().all(|path| path.starts_with("/data/")), "{snippet}");
             assert!(training.data.has_test() && !training.data.paths().is_empty(), "{snippet}");
