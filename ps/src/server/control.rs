@@ -304,9 +304,15 @@ impl Shard for Control {
         job: JobId,
         generation: Generation,
     ) -> Result<(), ShardFault> {
-        let closed = self.order(move |s| s.jobs.close(epoch, &job, generation)).await;
-        give_back_soon();
-        closed
+        let close = move |s: &Arc<Shared>| {
+            let was_open = s.jobs.find(&job, generation).is_ok();
+            s.jobs.close(epoch, &job, generation).map(|()| was_open)
+        };
+        // An engine that begins says so of every job that is over.
+        if self.order(close).await? {
+            give_back_soon();
+        }
+        Ok(())
     }
 
     async fn collect(

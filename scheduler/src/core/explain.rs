@@ -166,17 +166,15 @@ impl Job {
         match (id, holder) {
             (TaskId::Barrier(n), _) => reasons = vec![self.barrier_waits(*n, now_us)],
             (TaskId::Clock(clock), _) => reasons = vec![self.clock_waits(*clock)],
-            (TaskId::Iteration { worker, .. }, _) if self.describe_sealing(*worker).is_some() => {
-                reasons.extend(self.describe_sealing(*worker));
-            }
             (TaskId::Iteration { seq, .. }, Holder::Worker(worker)) => {
-                let before = seq - self.members.get(&worker).map_or(0, |m| m.finished) - 1;
-                reasons.push(match before {
-                    0 => format!("{} has it in hand", self.display_name(worker)),
-                    n => {
-                        format!("{} has it in hand, behind {n} earlier iterations", self.display_name(worker))
+                let in_hand = || {
+                    let name = self.display_name(worker);
+                    match seq - self.members.get(&worker).map_or(0, |m| m.finished) - 1 {
+                        0 => format!("{name} has it in hand"),
+                        n => format!("{name} has it in hand, behind {n} earlier iterations"),
                     }
-                });
+                };
+                reasons.push(self.describe_sealing(worker).unwrap_or_else(in_hand));
             }
             (TaskId::Prepare(_), Holder::Worker(worker)) => reasons.push(format!(
                 "{} fetches the model, reads the data and computes a first batch, for {} s by now; nobody waits for it",
