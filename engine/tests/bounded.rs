@@ -53,7 +53,8 @@ impl Storing {
         let keys = JobKeys::new(&self.job);
         let (mut fields, mut bytes) = (0, 0);
         for key in keys.all() {
-            let stream = [&keys.events, &keys.metrics, &keys.barriers].iter().any(|k| *k == key);
+            let stream =
+                [&keys.events, &keys.metrics, &keys.barriers, &keys.evaluations].iter().any(|k| *k == key);
             let count = if stream { "XLEN" } else { "HLEN" };
             fields += self.runtime.block_on(self.store.query::<u64>("count", &[count, key])).unwrap();
             let measure = ["MEMORY", "USAGE", key, "SAMPLES", "0"];

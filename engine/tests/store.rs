@@ -8,7 +8,7 @@ use syncline_engine::store::{
 };
 use syncline_kit::{RedisOptions, RedisServer};
 use syncline_scheduler::{
-    core::{Commit, GraphChanges, StoredGraph},
+    core::{Commit, GraphChanges, SeriesChanges, StoredGraph},
     ids::{EngineEpoch, JobId},
 };
 
@@ -180,21 +180,22 @@ async fn jobs_are_listed_again_in_their_order_by_the_engine_that_leads_and_no_ot
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thinned_curve_keeps_its_first_point_and_its_shape() {
+async fn a_thinned_curve_keeps_its_first_and_its_last_point_and_its_shape() {
     let dir = tempfile::tempdir().unwrap();
     let redis = server(dir.path());
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let job: JobId = "curve".parse().unwrap();
     let point = |n: u64| vec![("samples", n.to_string())];
     for seq in 1..=8 {
-        let more = Commit { metrics: vec![point(seq)], halve_metrics: seq % 4 == 0, ..commit("a") };
+        let metrics = SeriesChanges { points: vec![point(seq)], halve: seq % 4 == 0 };
+        let more = Commit { metrics, ..commit("a") };
         let mode = if seq == 1 { CommitMode::New } else { CommitMode::Next };
         store.commit(&job, FIRST, seq, mode, &more).await.unwrap();
     }
     let entries: Vec<(String, Vec<String>)> =
         store.query("read", &["XRANGE", &JobKeys::new(&job).metrics, "-", "+"]).await.unwrap();
     let samples: Vec<&str> = entries.iter().map(|(_, fields)| fields[1].as_str()).collect();
-    assert_eq!(samples, ["1", "5", "7"]);
+    assert_eq!(samples, ["1", "4", "6", "8"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -226,7 +227,7 @@ async fn what_somebody_made_of_a_count_or_a_stream_stops_no_commit() {
     let _: String = store.query("end", &["XADD", &keys.events, &last, "what", "theirs"]).await.unwrap();
     let _: u64 = store.query("word", &["HSET", &keys.job, "metrics_dropped", "many"]).await.unwrap();
     let points = vec![vec![("loss", "1".to_owned())]; 401];
-    let next = Commit { metrics: points, ..commit("b") };
+    let next = Commit { metrics: SeriesChanges { points, halve: false }, ..commit("b") };
     assert_eq!(store.commit(&job, FIRST, 2, CommitMode::Next, &next).await.unwrap(), Committed::Applied);
     let events: u64 = store.query("count", &["XLEN", &keys.events]).await.unwrap();
     let dropped: String = store.query("count", &["HGET", &keys.job, "metrics_dropped"]).await.unwrap();

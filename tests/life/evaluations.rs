@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use syncline::{JobId, Loss};
 use syncline_onnx as onnx;
-use syncline_rpc::status::{EventKind, JobEvent};
+use syncline_rpc::status::{EvaluationPoint, EventKind};
 use syncline_scheduler::spec::{DataSpec, EvaluateSpec, Source, Split};
 use syncline_workers::submit::{self, JobGraph, Model, Training};
 
@@ -46,10 +46,18 @@ async fn start(
     submit(cluster, submit::prepare(&runtime(), &job).unwrap()).await
 }
 
-async fn evaluations(cluster: &Cluster, job: &JobId) -> Vec<JobEvent> {
-    let events = cluster.client().events(job, None).await.unwrap();
-    let values = events.into_iter().map(|event| event.value);
-    values.filter(|event| event.what == EventKind::Evaluated).collect()
+/// All that were kept, each of which is an event as well.
+async fn evaluations(cluster: &Cluster, job: &JobId) -> Vec<EvaluationPoint> {
+    let client = cluster.client();
+    let (points, events) = (client.evaluations(job, None).await, client.events(job, None).await);
+    let points: Vec<_> = points.unwrap().into_iter().map(|entry| entry.value).collect();
+    let events = events.unwrap().into_iter().map(|entry| entry.value);
+    let told: Vec<_> = events.filter(|event| event.what == EventKind::Evaluated).collect();
+    let of_events: Vec<_> =
+        told.iter().map(|event| (event.samples.unwrap(), event.test_loss.unwrap())).collect();
+    let of_points: Vec<_> = points.iter().map(|point| (point.samples, point.test_loss)).collect();
+    assert_eq!(of_points, of_events);
+    points
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,12 +80,12 @@ async fn check_parts(cluster: &Cluster, id: &str, policy: &str) {
     let whole: f64 = summary["test_loss"].parse().unwrap();
     let accuracy: f64 = summary["test_accuracy"].parse().unwrap();
     let told = evaluations(cluster, &job).await;
-    assert_eq!(told.len(), 3, "{policy}, the node does the last one: {told:?}");
-    for (epoch, event) in (1..).zip(told) {
-        assert_eq!(event.test_samples, Some(TESTS));
-        assert!((event.test_loss.unwrap() - whole).abs() < 1e-5, "{policy}: {event:?}, {whole}");
-        assert_eq!(event.test_accuracy, Some(accuracy));
-        assert_eq!(event.samples, Some(epoch * TRAINS), "{event:?}");
+    assert_eq!(told.len(), 4, "{policy}, the node does the last one: {told:?}");
+    for (epoch, point) in (1..).zip(told) {
+        assert_eq!(point.test_samples, TESTS);
+        assert!((point.test_loss - whole).abs() < 1e-5, "{policy}: {point:?}, {whole}");
+        assert_eq!(point.test_accuracy, Some(accuracy));
+        assert_eq!(point.samples, epoch * TRAINS, "{point:?}");
     }
 }
 
@@ -96,10 +104,10 @@ async fn deaths_of_engine_worker_and_all_lose_no_sample_and_no_last_evaluation()
     assert_eq!(summary["state"], "done", "{summary:?}");
     assert_eq!(number(&summary, "samples_applied"), EPOCHS * TRAINS, "{summary:?}");
     let told = evaluations(&cluster, &job).await;
-    let samples: Vec<u64> = told.iter().map(|event| event.samples.unwrap()).collect();
+    let samples: Vec<u64> = told.iter().map(|point| point.samples).collect();
     assert_eq!(samples, (1..=EPOCHS).map(|epoch| epoch * TRAINS).collect::<Vec<_>>());
     assert_eq!(
-        told.last().unwrap().test_loss.unwrap().to_string().parse::<f64>().ok(),
+        told.last().unwrap().test_loss.to_string().parse::<f64>().ok(),
         summary["test_loss"].parse().ok()
     );
 }

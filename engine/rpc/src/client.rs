@@ -37,6 +37,8 @@ pub enum JobStream {
     Events,
     /// Its loss curve: `syncline:{JOB}:metrics`, at most 400 points over the whole job.
     Metrics,
+    /// Its evaluations: `syncline:{JOB}:evaluations`, at most 400 over the whole job.
+    Evaluations,
 }
 
 /// A position in a stream: the moment of an entry, and its number within that millisecond.

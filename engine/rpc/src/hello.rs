@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use super::Token;
 
 /// Raised with every change of any message. postcard is not self-describing, so both ends must agree.
-pub const PROTOCOL_VERSION: u16 = 28;
+pub const PROTOCOL_VERSION: u16 = 29;
 
 const MAGIC: [u8; 4] = *b"SYNC";
 const CALL_BYTES: usize = 8 + Token::BYTES;

@@ -327,6 +327,7 @@ impl ClientService for ClientHandler {
         let key = match stream {
             JobStream::Events => keys.events,
             JobStream::Metrics => keys.metrics,
+            JobStream::Evaluations => keys.evaluations,
         };
         self.0.read_of_job(&job, self.0.store.stream("read stream", &key, after)).await
     }

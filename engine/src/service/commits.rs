@@ -131,17 +131,21 @@ fn append_streams(whole: &mut Commit, refused: &Commit, lost: u64, now_us: u64) 
     let said = said.into_iter().chain([("reason", reason)]).collect();
     whole.events.splice(0..0, refused.events.iter().cloned().chain([said]));
     for (all, of_refused) in [
-        (&mut whole.metrics, &refused.metrics),
+        (&mut whole.metrics.points, &refused.metrics.points),
+        (&mut whole.evaluations.points, &refused.evaluations.points),
         (&mut whole.barriers, &refused.barriers),
         (&mut whole.results, &refused.results),
     ] {
         all.splice(0..0, of_refused.iter().cloned());
     }
-    whole.halve_metrics |= refused.halve_metrics;
+    whole.metrics.halve |= refused.metrics.halve;
+    whole.evaluations.halve |= refused.evaluations.halve;
 }
 
 #[cfg(test)]
 mod tests {
+    use syncline_scheduler::core::SeriesChanges;
+
     use super::*;
 
     #[test]
@@ -149,8 +153,7 @@ mod tests {
         let entry = |name: &'static str| vec![("what", name.to_owned())];
         let refused = Commit {
             events: vec![entry("worker_joined")],
-            metrics: vec![entry("point")],
-            halve_metrics: true,
+            metrics: SeriesChanges { points: vec![entry("point")], halve: true },
             ..Commit::default()
         };
         let mut whole = Commit { events: vec![entry("later")], ..Commit::default() };
@@ -158,6 +161,6 @@ mod tests {
         let told: Vec<&str> = whole.events.iter().map(|event| event[0].1.as_str()).collect();
         assert_eq!(told, ["worker_joined", "written_again", "later"]);
         assert!(whole.events[1][2].1.starts_with("Redis had lost 3 commits"), "{:?}", whole.events[1]);
-        assert_eq!((whole.metrics.len(), whole.halve_metrics), (1, true));
+        assert_eq!((whole.metrics.points.len(), whole.metrics.halve), (1, true));
     }
 }

@@ -2,7 +2,7 @@
 
 use redis::{Cmd, ToRedisArgs};
 use syncline_scheduler::{
-    core::{CURVE_POINTS, Commit, GraphChanges},
+    core::{Commit, GraphChanges, SERIES_POINTS},
     ids::EngineEpoch,
 };
 
@@ -27,7 +27,8 @@ const STATES: usize = 11;
 const VALUES: usize = 12;
 const FAULTS: usize = 13;
 const LEASES: usize = 14;
-const KEYS: usize = 15;
+const EVALUATIONS: usize = 15;
+const KEYS: usize = 16;
 
 /// How a commit relates to what is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +77,7 @@ pub(super) fn commit_call(
 
 /// What a key holds, as the scripts are told it.
 fn kind(key: usize) -> char {
-    if [EVENTS, METRICS, BARRIERS, RESULTS].contains(&key) { 's' } else { 'h' }
+    if [EVENTS, METRICS, BARRIERS, RESULTS, EVALUATIONS].contains(&key) { 's' } else { 'h' }
 }
 
 /// The same of all keys of a job.
@@ -93,7 +94,8 @@ fn touched(commit: &Commit) -> [bool; KEYS] {
     touched[WORKERS] = !commit.workers.is_empty();
     touched[SUPERSTEPS] = !commit.supersteps.is_empty();
     touched[EVENTS] = !commit.events.is_empty();
-    touched[METRICS] = !commit.metrics.is_empty() || commit.halve_metrics;
+    touched[METRICS] = !commit.metrics.is_empty();
+    touched[EVALUATIONS] = !commit.evaluations.is_empty();
     touched[BARRIERS] = !commit.barriers.is_empty();
     touched[RESULTS] = !commit.results.is_empty();
     let GraphChanges { classes, chunks, windows, values, faults, leases } = &commit.graph;
@@ -124,9 +126,16 @@ impl Operations {
         self.change(WORKERS, &commit.workers);
         self.change(SUPERSTEPS, &commit.supersteps);
         self.add_graph(&commit.graph);
+        for (key, series) in [(METRICS, &commit.metrics), (EVALUATIONS, &commit.evaluations)] {
+            // What is newest always stays.
+            if series.halve {
+                self.begin("H", key, 0);
+            }
+        }
         for (key, entries, kept, dropped) in [
             (EVENTS, &commit.events, STREAM_ENTRIES, "events_dropped"),
-            (METRICS, &commit.metrics, CURVE_POINTS as usize, "metrics_dropped"),
+            (METRICS, &commit.metrics.points, SERIES_POINTS as usize, "metrics_dropped"),
+            (EVALUATIONS, &commit.evaluations.points, SERIES_POINTS as usize, "evaluations_dropped"),
             (BARRIERS, &commit.barriers, STREAM_ENTRIES, "barriers_dropped"),
             (RESULTS, &commit.results, STREAM_ENTRIES, "results_dropped"),
         ] {
@@ -136,9 +145,6 @@ impl Operations {
                     call.arg(*field).arg(value);
                 }
             }
-        }
-        if commit.halve_metrics {
-            self.begin("H", METRICS, 0);
         }
     }
 

@@ -1,6 +1,6 @@
 -- Makes a job belong to a newer engine: from now on commits of lower epochs are refused, also of a job that is listed
 -- and has no keys yet, so that an engine that was deposed meanwhile cannot bring it in.
--- KEYS  1 state  2 to 15 the other keys of the job   ARGV  1 epoch  2 seconds for which a fence without a job stays
+-- KEYS  1 state  2 to 16 the other keys of the job   ARGV  1 epoch  2 seconds for which a fence without a job stays
 --       3 kinds: a letter for each key, h for a hash and s for a stream
 --       4 crashes in a row after which a job is set aside
 -- Returns {'ok', seq}, {'none'}, {'fenced', epoch}, {'damaged', what}, or {'crashing', times,

@@ -49,6 +49,8 @@ pub struct JobKeys {
     pub faults: String,
     /// Hash: worker incarnation to the general tasks that it has.
     pub leases: String,
+    /// Capped stream: what the model was worth on the test samples while it trained.
+    pub evaluations: String,
 }
 
 impl JobKeys {
@@ -71,11 +73,12 @@ impl JobKeys {
             values: key("values"),
             faults: key("faults"),
             leases: key("leases"),
+            evaluations: key("evaluations"),
         }
     }
 
     /// All of them, in the order in which the commit script expects them.
-    pub fn all(&self) -> [&str; 15] {
+    pub fn all(&self) -> [&str; 16] {
         [
             &self.state,
             &self.job,
@@ -92,6 +95,7 @@ impl JobKeys {
             &self.values,
             &self.faults,
             &self.leases,
+            &self.evaluations,
         ]
     }
 }

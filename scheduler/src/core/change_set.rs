@@ -18,6 +18,7 @@ pub(super) struct ChangeSet {
     pub supersteps: BTreeSet<Superstep>,
     pub events: Vec<Vec<(&'static str, String)>>,
     pub barriers: Vec<Vec<(&'static str, String)>>,
+    pub evaluations: Vec<Vec<(&'static str, String)>>,
 }
 
 /// Iterations that were reported, for the metrics stream.
@@ -60,6 +61,7 @@ impl ChangeSet {
             && self.supersteps.is_empty()
             && self.events.is_empty()
             && self.barriers.is_empty()
+            && self.evaluations.is_empty()
     }
 }
 

@@ -8,6 +8,7 @@ use super::{
     change_set::{ChangeSet, MetricsWindow},
     job::Job,
     member::{Member, MemberRecord},
+    series::SeriesChanges,
     summary::six_decimals,
 };
 use crate::ids::{Incarnation, JobId};
@@ -18,8 +19,6 @@ pub const FINISHED_TASKS_KEPT: usize = 128;
 pub const CLOSED_SUPERSTEPS_KEPT: usize = 16;
 /// The same, where it is not yet known how long everybody waited: as many as are opened ahead, twice.
 const UNTOLD_SUPERSTEPS_KEPT: usize = 64;
-/// Points of the curve that are never exceeded; with the last of them every second one goes.
-pub const CURVE_POINTS: u64 = 400;
 /// Workers that left and stay listed.
 pub const GONE_WORKERS_KEPT: usize = 64;
 
@@ -41,15 +40,15 @@ pub struct Commit {
     /// New entries of the event stream, oldest first; the fields of each in order, `what` in front.
     pub events: Vec<Vec<(&'static str, String)>>,
     /// New points of the loss curve: one at most, with the means of what was reported since the one before.
-    pub metrics: Vec<Vec<(&'static str, String)>>,
+    pub metrics: SeriesChanges,
+    /// Evaluations that are done.
+    pub evaluations: SeriesChanges,
     /// Barriers that have closed and of which all waits are known now, one entry each.
     pub barriers: Vec<Vec<(&'static str, String)>>,
     /// The newest results of general tasks that people may look at.
     pub results: Vec<Vec<(&'static str, String)>>,
     /// What changed of its general tasks.
     pub graph: GraphChanges,
-    /// Every second point of the metrics goes, so that the others may stay.
-    pub halve_metrics: bool,
     /// The job is over: its keys may expire.
     pub over: bool,
     /// The job is deleted: nothing of it stays.
@@ -86,14 +85,10 @@ impl Job {
         self.prune();
         let counted = self.counted();
         self.state.recent_rate.note(now_us, counted);
-        let metrics: Vec<_> = self.metrics_point(now_us).into_iter().collect();
-        let curve = &mut self.state.curve;
-        curve.points += metrics.len() as u64;
-        let halve_metrics = curve.points >= CURVE_POINTS;
-        if halve_metrics {
-            (curve.points, curve.stride) = (curve.points.div_ceil(2), curve.stride * 2);
-        }
+        let points: Vec<_> = self.metrics_point(now_us).into_iter().collect();
+        let metrics = self.state.curve.add(points);
         let changes = mem::take(&mut self.changes);
+        let evaluations = self.state.evaluations.series.add(changes.evaluations);
         let field = |key: String, value: Option<String>| (key, value);
         Some(Commit {
             spec: changes.spec.then(|| json(&self.spec)),
@@ -117,8 +112,8 @@ impl Job {
             events: changes.events,
             barriers: changes.barriers,
             metrics,
+            evaluations,
             results: Vec::new(),
-            halve_metrics,
             graph: GraphChanges::default(),
             over: self.state.phase.is_over(),
             gone: false,

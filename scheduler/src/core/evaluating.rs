@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     effects::Effect,
-    evaluation::{EvaluationPart, EvaluationSums},
+    evaluation::{Evaluation, EvaluationPart, EvaluationSums},
     inputs::TaskFault,
     job::Job,
     records::{Task, TaskBody},
+    series::SeriesSampling,
     worker_protocol::TaskKey,
 };
 use crate::{
@@ -39,6 +40,9 @@ pub struct Evaluations {
     last_epochs: u32,
     last_samples: u64,
     phase: Option<EvaluationPhase>,
+    /// Those that are stored.
+    #[serde(default)]
+    pub(super) series: SeriesSampling,
 }
 
 impl Evaluations {
@@ -178,12 +182,30 @@ impl Job {
             return;
         }
         let evaluation = sums.mean();
-        let samples = self.state.evaluations.last_samples;
+        let evaluations = &self.state.evaluations;
+        let (number, samples) = (evaluations.next.saturating_sub(1), evaluations.last_samples);
+        // The last one is the one that people look for.
+        let is_shown = evaluations.series.keeps(number) || self.state.cursor.is_exhausted();
+        self.evaluated(evaluation, samples, is_shown, now_us);
+        self.end_evaluation();
+    }
+
+    /// The node of the job that evaluates is done.
+    pub(super) fn node_evaluated(&mut self, sums: &EvaluationSums, now_us: u64) {
+        self.evaluated(sums.mean(), self.counted(), true, now_us);
+    }
+
+    /// Tells what the model was worth after `samples`; `is_shown`: also as a point of the series.
+    fn evaluated(&mut self, evaluation: Evaluation, samples: u64, is_shown: bool, now_us: u64) {
         let mut fields = vec![("samples", samples.to_string())];
         fields.extend(evaluation.fields());
         self.state.evaluation = Some(evaluation);
+        if is_shown {
+            let mut point = vec![("at_ms", (now_us / 1000).to_string())];
+            point.extend(fields.iter().cloned());
+            self.changes.evaluations.push(point);
+        }
         self.event("evaluated", now_us, fields);
-        self.end_evaluation();
     }
 
     /// A part cannot be computed: the evaluation is left out.

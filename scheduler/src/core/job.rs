@@ -11,7 +11,8 @@ use super::{
     member::{Member, Membership},
     progress::Progress,
     recent_rate::RecentRate,
-    records::{CurveSampling, JobState, Phase, Task, TaskBody},
+    records::{JobState, Phase, Task, TaskBody},
+    series::SeriesSampling,
     superstep::{RosterEntry, SuperstepPhase, SuperstepState},
     worker_protocol::{Assignment, GradientUse, TaskKey, Work},
 };
@@ -93,7 +94,7 @@ impl Job {
             resumed_us: None,
             excluded: BTreeMap::new(),
             retries: BTreeMap::new(),
-            curve: CurveSampling::default(),
+            curve: SeriesSampling::default(),
             checkpoints: Checkpoints::default(),
             evaluations: Evaluations::default(),
             cancel_reason: String::new(),

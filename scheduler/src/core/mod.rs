@@ -38,6 +38,7 @@ mod recovery;
 mod replanning;
 mod reports;
 mod rollback;
+mod series;
 mod shard_protocol;
 mod standstill;
 mod state_machine;
@@ -52,8 +53,7 @@ mod worker_protocol;
 
 pub use checkpoints::Checkpoints;
 pub use commit::{
-    CLOSED_SUPERSTEPS_KEPT, CURVE_POINTS, Commit, Commits, FINISHED_TASKS_KEPT, GONE_WORKERS_KEPT,
-    GraphChanges,
+    CLOSED_SUPERSTEPS_KEPT, Commit, Commits, FINISHED_TASKS_KEPT, GONE_WORKERS_KEPT, GraphChanges,
 };
 pub use effects::Effect;
 pub use evaluating::Evaluations;
@@ -67,8 +67,9 @@ pub use job::Job;
 pub use member::{Member, Membership, Straggler, TimeTotals};
 pub use panics::{CorePanic, catch_panic};
 pub use progress::KeptCheckpoint;
-pub use records::{Counters, CurveSampling, Phase, Retry};
+pub use records::{Counters, Phase, Retry};
 pub use recovery::{StoredGraph, StoredJob, Unreadable};
+pub use series::{SERIES_POINTS, SeriesChanges, SeriesSampling};
 pub use shard_protocol::{
     BarrierOrder, ClockRoster, ClosedBarrier, HeldJob, ProgressFloor, PushProgress, SnapshotFile,
 };

@@ -10,6 +10,7 @@ use super::{
     evaluation::{Evaluation, EvaluationPart},
     exclusion::Exclusion,
     recent_rate::RecentRate,
+    series::SeriesSampling,
     shard_protocol::SnapshotFile,
     tasks::ParentTask,
 };
@@ -175,7 +176,7 @@ pub struct JobState {
     pub excluded: BTreeMap<String, Exclusion>,
     /// Nodes that failed for a reason that may pass.
     pub retries: BTreeMap<NodeName, Retry>,
-    pub curve: CurveSampling,
+    pub curve: SeriesSampling,
     #[serde(default)]
     pub checkpoints: Checkpoints,
     #[serde(default)]
@@ -199,22 +200,6 @@ pub struct Retry {
     pub code: String,
     /// The same in words.
     pub reason: String,
-}
-
-/// The loss curve in the store: it keeps its shape however long the job is, because points become rarer instead of the
-/// oldest being dropped.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CurveSampling {
-    /// Points that are stored, always below [`CURVE_POINTS`](super::CURVE_POINTS).
-    pub points: u64,
-    /// Iterations that one point stands for.
-    pub stride: u64,
-}
-
-impl Default for CurveSampling {
-    fn default() -> Self {
-        Self { points: 0, stride: 1 }
-    }
 }
 
 /// What a task works on.

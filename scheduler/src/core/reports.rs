@@ -51,7 +51,7 @@ impl Job {
                     if let TaskId::Evaluation { .. } = key.task {
                         self.part_evaluated(&evaluation, now_us);
                     } else {
-                        self.state.evaluation = Some(evaluation.mean());
+                        self.node_evaluated(&evaluation, now_us);
                         self.node_done(&key.task, now_us);
                     }
                 }

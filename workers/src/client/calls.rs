@@ -9,7 +9,10 @@ use serde::de::DeserializeOwned;
 use syncline_rpc::{
     CallError, CheckpointParts, ClientServiceClient, Collected, EngineFault, InactiveReason, JobRecord,
     JobStream, StreamCursor, StreamEntry,
-    status::{EngineStatus, Entry, JobEvent, JobPhase, JobStatus, JobView, LiveWorker, MetricsPoint},
+    status::{
+        EngineStatus, Entry, EvaluationPoint, JobEvent, JobPhase, JobStatus, JobView, LiveWorker,
+        MetricsPoint,
+    },
     within,
 };
 use syncline_scheduler::{
@@ -246,6 +249,15 @@ impl Client {
         after: Option<StreamCursor>,
     ) -> Result<Vec<Entry<MetricsPoint>>, ClientError> {
         self.stream(job, JobStream::Metrics, after).await
+    }
+
+    /// What its model was worth on the test samples, behind a point of that, oldest first; without one, all of it.
+    pub async fn evaluations(
+        &self,
+        job: &JobId,
+        after: Option<StreamCursor>,
+    ) -> Result<Vec<Entry<EvaluationPoint>>, ClientError> {
+        self.stream(job, JobStream::Evaluations, after).await
     }
 
     /// What happened to a job after an event of it, oldest first; without one, all that is kept: the newest 200.

@@ -73,6 +73,11 @@ impl Array {
         let (row, index) = (index / self.stride.max(1), index % self.stride.max(1));
         (row + 1, self.columns.get(index).copied().unwrap_or(index) + 1)
     }
+
+    /// The column of a table, from 1, of the number at `index`; `None` for what is no table.
+    pub(super) fn table_column(&self, index: usize) -> Option<usize> {
+        (!self.columns.is_empty()).then(|| self.coordinates(index).1)
+    }
 }
 
 impl Array {

@@ -30,7 +30,13 @@ pub(super) fn read(files: &[(&Path, &[u8])]) -> Result<(Array, Array), DataError
         for (row, [label, image @ ..]) in records.iter().enumerate() {
             if *label > 9 {
                 let (path, found) = ((*path).to_owned(), label.to_string());
-                return Err(DataError::LabelOutOfRange { path, row: row + 1, found, classes: 10 });
+                return Err(DataError::LabelOutOfRange {
+                    path,
+                    row: row + 1,
+                    column: None,
+                    found,
+                    classes: 10,
+                });
             }
             labels.push(*label);
             pixels.extend_from_slice(image);

@@ -91,12 +91,19 @@ pub enum DataError {
         value: f32,
     },
     /// A label that is no class of the model; rows count from 1.
-    #[error("[E337] {} row {row}: label {found} is not one of the classes 0 to {}", path.display(), classes.saturating_sub(1))]
+    #[error(
+        "[E337] {} row {row}{}: label {found} is not one of the classes 0 to {}",
+        path.display(),
+        column.map(|column| format!(", column {column}")).unwrap_or_default(),
+        classes.saturating_sub(1)
+    )]
     LabelOutOfRange {
         /// File as the job names it.
         path: PathBuf,
         /// Sample in the file, from 1.
         row: usize,
+        /// Column of a table, from 1.
+        column: Option<usize>,
         /// The label, which may be a fraction.
         found: String,
         /// Number of classes, counted from 0.
@@ -227,6 +234,8 @@ pub enum Remedy {
     Transpose,
     /// Their channels come first, and `layout = "nhwc"` says otherwise.
     NoTranspose,
+    /// They are rows of a table, as the model wants them, but of another length.
+    LabelColumns,
     /// They are flat.
     SampleShape,
     /// No setting of the data does.
@@ -284,7 +293,11 @@ impl DataError {
                 "copy the same file to every machine, or submit the job again, which looks at the data anew",
             ),
             Self::NotANumber { line, text, .. } => Some(csv::hint(*line, text)),
-            Self::LabelOutOfRange { .. } => Some(
+            Self::LabelOutOfRange { column: Some(_), .. } => Some(
+                "the label of a table is its last column, unless `label_names` or `label_columns` under `data` say otherwise; classes \
+                 count from 0, and the loss option `ignore_index` names one label that counts nothing, such as -100",
+            ),
+            Self::LabelOutOfRange { column: None, .. } => Some(
                 "classes count from 0, and the model needs an output for each; the loss option `ignore_index` names one label \
                  that counts nothing, such as -100",
             ),
@@ -309,6 +322,10 @@ impl DataError {
             ),
             Self::SampleShape { remedy: Remedy::NoTranspose, .. } => Some(
                 "that is how `layout = \"nhwc\"` reads the data; as they are, the samples fit: leave `layout` out",
+            ),
+            Self::SampleShape { remedy: Remedy::LabelColumns, .. } => Some(
+                "every column of a table is a number of the sample, but those of the label, which is the last one unless `label_names` \
+                 or `label_columns` under `data` say otherwise; or export the model for this data",
             ),
             Self::SampleShape { remedy: Remedy::SampleShape, .. } => Some(
                 "set `sample_shape` under `data` to the shape of a sample, or export the model for this data",

@@ -39,7 +39,7 @@ pub(super) fn input(mut array: Array, wanted: &InputSignature, spec: &DataSpec) 
         input: wanted.name.clone(),
         model: display_shape(&wanted.shape),
         data: array.shape.clone(),
-        remedy: remedy(&wanted.shape, &array.shape),
+        remedy: remedy(&wanted.shape, &array),
     })?;
     let store = match wanted.element {
         DataElement::F32 => {
@@ -84,11 +84,12 @@ pub(super) fn label(mut array: Array, wanted: &LabelSignature) -> Result<Column,
 }
 
 /// What makes samples of this shape fit, if something does that leaves every number its meaning.
-fn remedy(wanted: &[Option<usize>], found: &[usize]) -> Remedy {
-    match found {
+fn remedy(wanted: &[Option<usize>], found: &Array) -> Remedy {
+    match found.shape.as_slice() {
         &[height, width, channels] if common_shape(wanted, &[channels, height, width]).is_some() => {
             Remedy::Transpose
         }
+        [_] if wanted.len() == 1 && found.table_column(0).is_some() => Remedy::LabelColumns,
         [_] => Remedy::SampleShape,
         _ => Remedy::None,
     }
@@ -253,8 +254,14 @@ fn check_classes(array: &Array, count: usize, ignored: Option<i64>) -> Result<()
             Ok(class) => class.to_string(),
             Err(number) => number.to_string(),
         };
-        let row = array.coordinates(index).0;
-        return Err(DataError::LabelOutOfRange { path: array.path.clone(), row, found, classes: count });
+        let (row, column) = (array.coordinates(index).0, array.table_column(index));
+        return Err(DataError::LabelOutOfRange {
+            path: array.path.clone(),
+            row,
+            column,
+            found,
+            classes: count,
+        });
     }
     Ok(())
 }

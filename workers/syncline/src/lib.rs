@@ -46,8 +46,8 @@ pub use syncline_rpc::{
     CallError, Collected, EngineAddresses, EngineFault, InactiveReason, InvalidAddress, InvalidToken,
     StreamCursor, Token,
     status::{
-        EngineStatus, Entry, EventKind, JobEvent, JobPhase, JobStatus, JobView, LiveWorker, MemberState,
-        MemberStatus, MetricsPoint, TaskCounts, UnknownFields,
+        EngineStatus, Entry, EvaluationPoint, EventKind, JobEvent, JobPhase, JobStatus, JobView, LiveWorker,
+        MemberState, MemberStatus, MetricsPoint, TaskCounts, UnknownFields,
     },
 };
 #[cfg(feature = "worker")]

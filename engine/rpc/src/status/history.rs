@@ -40,6 +40,28 @@ pub struct MetricsPoint {
     pub staleness_max: u64,
 }
 
+/// What the model was worth on the test samples at a moment of its training. A metric that its loss does not compute is `None`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EvaluationPoint {
+    /// When it was known, since the epoch of Unix.
+    pub at_ms: u64,
+    /// Samples that the model had been trained on.
+    pub samples: u64,
+    /// Weighted mean.
+    pub test_loss: f64,
+    /// Test samples on which it was measured.
+    pub test_samples: u64,
+    /// Share of the predictions that are right, 0 to 1.
+    #[serde(default)]
+    pub test_accuracy: Option<f64>,
+    /// Share of the labels that are among the k best scores, 0 to 1.
+    #[serde(default)]
+    pub test_top_k_accuracy: Option<f64>,
+    /// exp of the mean negative log-likelihood.
+    #[serde(default)]
+    pub test_perplexity: Option<f64>,
+}
+
 /// What can happen to a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -71,7 +93,7 @@ pub enum EventKind {
     CheckpointKept,
     /// A shard could not do its part of a checkpoint; the training goes on.
     CheckpointFailed,
-    /// The model was evaluated on the test samples while it trains.
+    /// The model was evaluated on the test samples, while it trains or by a node.
     Evaluated,
     /// An evaluation while it trains failed, and is left out; the training goes on.
     EvaluationFailed,

@@ -14,7 +14,7 @@ mod text;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use cluster::{EngineStatus, LiveWorker, SILENCE_SHOWN_AFTER};
-pub use history::{Entry, EventKind, JobEvent, MetricsPoint};
+pub use history::{Entry, EvaluationPoint, EventKind, JobEvent, MetricsPoint};
 pub use job::{JobPhase, JobStatus};
 pub use member::{JobView, MemberState, MemberStatus};
 pub use task_counts::TaskCounts;

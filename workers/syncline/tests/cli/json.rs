@@ -117,6 +117,9 @@ fn commands_of_a_cluster_print_what_the_page_says() {
     let drawn = dir.path().join("loss.svg");
     page.holds("metrics JOB", &at(&["metrics", "points", "--plot", drawn.to_str().unwrap()]).ok());
     assert!(fs::read_to_string(drawn).unwrap().contains("<polyline"));
+    let tests = at(&["metrics", "points", "--evaluations"]).ok();
+    page.holds("metrics JOB --evaluations", &tests);
+    assert_eq!(tests.json()[0]["samples"], 480, "{}", tests.json());
     let nowhere = ["metrics", "points", "--plot", "/nowhere/loss.svg", "--state-dir", state_dir];
     syncline(&nowhere).refused(2, "E574");
     page.holds("submit", &at(&["submit", file, "--id", "other"]).ok());

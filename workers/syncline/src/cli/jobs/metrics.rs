@@ -1,8 +1,8 @@
-//! `syncline metrics`: the loss curve of a training, as numbers or as a picture.
+//! `syncline metrics`: how a training learns, as numbers or as a picture: its loss curve and its evaluations.
 
 use std::{fs, path::PathBuf};
 
-use syncline_rpc::status::{Entry, MetricsPoint};
+use syncline_rpc::status::{Entry, EvaluationPoint, MetricsPoint};
 use syncline_scheduler::ids::JobId;
 use syncline_workers::client::Client;
 
@@ -18,7 +18,10 @@ const ROWS: usize = 20;
 pub struct MetricsArgs {
     /// Id of the job, which may be running or over
     job: JobId,
-    /// Draw the loss over the samples into this file, as SVG, with evaluations while it trains
+    /// Show the evaluations on the test samples instead
+    #[arg(long)]
+    evaluations: bool,
+    /// Draw the loss over the samples into this file, as SVG, with the evaluations
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     #[command(flatten)]
@@ -31,32 +34,46 @@ pub struct MetricsArgs {
 pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
-    let (points, events) = block_on(async {
+    let (points, tests) = block_on(async {
         let (client, _) = Client::connect(&cluster).await?;
         // A job that is not there has no curve, either.
         client.status(&args.job).await?;
         let points = client.metrics(&args.job, None).await?;
-        let events = if args.plot.is_some() { client.events(&args.job, None).await? } else { Vec::new() };
-        Ok((points, events))
+        Ok((points, client.evaluations(&args.job, None).await?))
     })?;
     if let Some(path) = &args.plot {
         let curve: Vec<(u64, f64)> =
             points.iter().map(|point| (point.value.samples, point.value.loss)).collect();
         let tests: Vec<(u64, f64)> =
-            events.iter().filter_map(|event| event.value.samples.zip(event.value.test_loss)).collect();
+            tests.iter().map(|test| (test.value.samples, test.value.test_loss)).collect();
         fs::write(path, loss_curve::draw(args.job.as_str(), &curve, &tests))
             .map_err(|source| CliError::Picture { path: path.clone(), source })?;
         say(&format!("drew {}", path.display()));
     }
-    if args.json {
-        return print_json(&points);
+    match (args.evaluations, args.json) {
+        (true, true) => print_json(&tests),
+        (false, true) => print_json(&points),
+        (true, false) => {
+            let none = "no evaluation yet: it takes the setting `evaluate`, or a node that evaluates, see docs/data.md";
+            say_how_many(tests.len(), none);
+            print(&evaluations_in_words(&tests))
+        }
+        (false, false) => {
+            let none =
+                "no curve yet: the first point comes with the first report, and a graph of tasks has none";
+            say_how_many(points.len(), none);
+            print(&in_words(&points))
+        }
     }
-    if points.is_empty() {
-        say("no curve yet: the first point comes with the first report, and a graph of tasks has none");
-    } else if points.len() > ROWS {
-        say(&format!("{ROWS} of {} points; --json prints all", points.len()));
+}
+
+/// Says that there is nothing, or that not everything is shown.
+fn say_how_many(points: usize, none: &str) {
+    if points == 0 {
+        say(none);
+    } else if points > ROWS {
+        say(&format!("{ROWS} of {points} points; --json prints all"));
     }
-    print(&in_words(&points))
 }
 
 /// Some of the points, the last one among them, as far from each other as they can be.
@@ -83,6 +100,34 @@ fn in_words(points: &[Entry<MetricsPoint>]) -> String {
         .collect();
     let columns =
         [">samples", ">iterations", ">loss", ">step ms", ">compute ms", ">wait ms", ">staleness", ">at most"];
+    table(&columns, &rows)
+}
+
+/// With the metrics that the loss has.
+fn evaluations_in_words(points: &[Entry<EvaluationPoint>]) -> String {
+    type Metric = fn(&EvaluationPoint) -> Option<f64>;
+    let metrics: [(&str, Metric); 3] = [
+        (">accuracy", |point| point.test_accuracy),
+        (">top-k accuracy", |point| point.test_top_k_accuracy),
+        (">perplexity", |point| point.test_perplexity),
+    ];
+    let there =
+        metrics.iter().filter(|(_, metric)| points.iter().any(|point| metric(&point.value).is_some()));
+    let there: Vec<_> = there.collect();
+    let rows: Vec<Vec<String>> = chosen(points, ROWS)
+        .map(|Entry { value: point, .. }| {
+            let mut row = vec![
+                point.samples.to_string(),
+                format!("{:.6}", point.test_loss),
+                point.test_samples.to_string(),
+            ];
+            let words = |value: f64| format!("{value:.6}");
+            row.extend(there.iter().map(|(_, metric)| metric(point).map_or_else(|| "-".to_owned(), words)));
+            row
+        })
+        .collect();
+    let mut columns = vec![">samples", ">test loss", ">test samples"];
+    columns.extend(there.iter().map(|(name, _)| *name));
     table(&columns, &rows)
 }
 
