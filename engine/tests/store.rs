@@ -122,6 +122,30 @@ async fn a_store_that_has_gone_back_is_written_again_by_the_engine_that_knows_al
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_is_written_again_keeps_what_its_streams_tell() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let job: JobId = "told".parse().unwrap();
+    let keys = JobKeys::new(&job);
+    let entry = |what: &str| vec![vec![("what", what.to_owned())]];
+    let series = |what: &str| SeriesChanges { points: entry(what), halve: false };
+    let told = |what: &str| Commit {
+        metrics: series(what),
+        evaluations: series(what),
+        barriers: entry(what),
+        results: entry(what),
+        events: entry(what),
+        ..commit(what)
+    };
+    store.commit(&job, FIRST, 1, CommitMode::New, &told("before")).await.unwrap();
+    store.commit(&job, FIRST, 3, CommitMode::Whole, &told("after")).await.unwrap();
+    for key in [&keys.events, &keys.metrics, &keys.evaluations, &keys.barriers, &keys.results] {
+        assert_eq!(store.query::<u64>("count", &["XLEN", key]).await.unwrap(), 2, "{key}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn keys_that_cannot_be_those_of_a_job_are_damage_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let redis = server(dir.path());

@@ -10,6 +10,7 @@ mod checkpoints;
 mod cluster;
 mod core_model;
 mod dssp_vectors;
+mod epoch_ends;
 mod evaluations;
 mod faults;
 mod giving_back;

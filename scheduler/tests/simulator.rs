@@ -72,6 +72,14 @@ fn equal_workers_do_three_iterations_a_superstep_at_any_lookahead() {
 }
 
 #[test]
+fn a_worker_that_is_alone_steps_all_the_same_where_only_barriers_step() {
+    for policy in ["elastic-bsp:15+update=barrier", "elastic-lb:15+update=barrier", "auto+update=barrier"] {
+        let out = run(policy, &[100], 0.0);
+        assert!(out.barriers * 5 >= out.pushes, "{policy}: {} pushes, {} barriers", out.pushes, out.barriers);
+    }
+}
+
+#[test]
 fn lb_bsp_reaches_the_ideal_speed_up() {
     // Iteration time of BSP over that of LB-BSP: mean(v) / min(v).
     for (intervals, ideal) in [([100, 100, 100, 200], 1.75), ([1000, 1111, 1250, 1428], 1.21)] {

@@ -144,6 +144,20 @@ fn settled_batches_move_again_when_a_worker_slows_down() {
 }
 
 #[test]
+fn settled_batches_move_again_when_the_slow_worker_is_as_quick_as_the_others() {
+    let bounds = Bounds { min: 16, max: u32::MAX };
+    for (slow, total) in [(0.1, 64), (0.5, 256), (0.01, 1024)] {
+        let mut machines: Vec<Machine> = [1.0, slow].map(processor).into();
+        let mut play = Play::new(total, bounds);
+        play.rounds(500, &numbered(&machines));
+        machines[1] = processor(1.0);
+        play.rounds(1000, &numbered(&machines));
+        let ratio = play.longest_us(&machines) / optimum_us(total, &machines, bounds);
+        assert!(ratio < 1.05, "{slow}: {ratio}, {:?}", play.batches);
+    }
+}
+
+#[test]
 fn a_new_worker_gets_the_mean_batch_and_a_lost_one_leaves_its_samples() {
     let machine = processor(1.0);
     let mut play = Play::new(240, ANY);

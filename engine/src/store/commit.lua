@@ -42,7 +42,8 @@ end
 if mode == 'new' then call('UNLINK', unpack(KEYS)) end
 if mode == 'whole' then
   call('UNLINK', unpack(KEYS, 1, 5))
-  call('UNLINK', unpack(KEYS, 10))
+  -- The streams, those from 6 to 9 and the 16th, keep what happened before.
+  call('UNLINK', unpack(KEYS, 10, 15))
 end
 call('HSET', KEYS[1], 'epoch', ARGV[1], 'seq', ARGV[2])
 local at = 5

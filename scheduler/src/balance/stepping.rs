@@ -63,6 +63,9 @@ pub struct Stepping {
     last: Option<Move>,
     /// The spread when no move was left to try.
     settled: Option<f64>,
+    /// Whom all others waited for in the first window after that.
+    #[serde(default)]
+    settled_straggler: Option<Incarnation>,
 }
 
 impl Stepping {
@@ -77,6 +80,7 @@ impl Stepping {
             sums_us: BTreeMap::new(),
             last: None,
             settled: None,
+            settled_straggler: None,
         }
     }
 
@@ -134,7 +138,7 @@ impl Stepping {
         self.step = u32::try_from(mean / FIRST_STEP_PART).unwrap_or(u32::MAX).max(1);
         self.window = FIRST_WINDOW;
         self.last = None;
-        self.settled = None;
+        (self.settled, self.settled_straggler) = (None, None);
         self.open_window();
     }
 
@@ -159,7 +163,10 @@ impl Stepping {
         let receiver_us = self.last.as_ref().map(|last| mean_us(last.to));
 
         if let Some(settled) = self.settled {
-            if spread <= settled + APART {
+            // One with the smallest batch that there may be can be as slow as it likes; when it is quick again, others are waited for.
+            let before = *self.settled_straggler.get_or_insert(straggler.worker);
+            let is_as_before = before == straggler.worker || spread <= EVEN + APART;
+            if is_as_before && spread <= settled + APART {
                 return false;
             }
             self.start();

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     graph::{Holder, TaskEvent, TaskId},
     ids::{Incarnation, Superstep},
-    sync::{EndRule, Plan, PlanRequest, PlanRow, WorkerProgress},
+    sync::{Aggregation, EndRule, Plan, PlanRequest, PlanRow, WorkerProgress},
 };
 
 impl Job {
@@ -99,8 +99,14 @@ impl Job {
         if self.members.get(&worker).is_some_and(|m| m.finished >= entry.base + pushes) {
             record.unobserved.remove(&worker);
         }
-        // A single worker has nobody to meet.
-        if !record.unobserved.is_empty() || record.roster.len() < 2 {
+        if !record.unobserved.is_empty() {
+            return;
+        }
+        // A single worker has nobody to meet. Where only a barrier steps, there is one all the same.
+        if record.roster.len() < 2 {
+            if record.aggregation == Aggregation::PerBarrier {
+                self.end_open_superstep(now_us, effects);
+            }
             return;
         }
         let seen = self.worker_progress(superstep);

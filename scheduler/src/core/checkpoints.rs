@@ -59,6 +59,11 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
+    /// Those of a job that goes on behind so many complete epochs of another one.
+    pub(super) fn going_on(epochs_complete: u32) -> Self {
+        Self { last_epochs: epochs_complete, ..Self::default() }
+    }
+
     /// The newest complete one.
     pub(super) fn newest(&self) -> Option<&Checkpoint> {
         self.complete.last()

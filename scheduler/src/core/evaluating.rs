@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     graph::{Holder, TaskEvent, TaskId, TrainingTaskState},
-    spec::NodeKind,
+    spec::{EvaluateSpec, NodeKind},
 };
 
 /// An evaluation that is due.
@@ -46,6 +46,13 @@ pub struct Evaluations {
 }
 
 impl Evaluations {
+    /// Those of a job that goes on behind so many complete epochs and samples of another one: as if it had come so far itself.
+    pub(super) fn going_on(spec: Option<EvaluateSpec>, epochs_complete: u32, samples: u64) -> Self {
+        let every = spec.and_then(|spec| spec.every_epochs);
+        let last_epochs = every.map_or(0, |every| epochs_complete - epochs_complete % every);
+        Self { last_epochs, last_samples: samples, ..Self::default() }
+    }
+
     /// Whether nothing may be granted because of one.
     pub(super) fn rests(&self) -> bool {
         self.phase.is_some()
@@ -253,5 +260,27 @@ impl Job {
             }
         };
         Some(words)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+
+    #[test]
+    fn a_job_that_goes_on_within_an_epoch_is_evaluated_when_the_first_job_would_have_been() {
+        for (every, complete, want) in [(1, 7, 7), (5, 7, 5), (5, 4, 0), (5, 5, 5)] {
+            let spec = NonZeroU32::new(every).map(EvaluateSpec::every_epochs);
+            let evaluations = Evaluations::going_on(spec, complete, 730);
+            assert_eq!(
+                (evaluations.last_epochs, evaluations.last_samples),
+                (want, 730),
+                "{every}, {complete}"
+            );
+            assert!(!spec.unwrap().is_due(u64::MAX, complete - evaluations.last_epochs));
+        }
+        assert_eq!(Evaluations::going_on(None, 7, 730).last_epochs, 0);
     }
 }

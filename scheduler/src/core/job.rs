@@ -67,6 +67,7 @@ impl Job {
     pub(super) fn new(spec: JobSpec, nonce: u32, shards: u32, now_us: u64) -> Self {
         let (_, train) = spec.train().expect("a validated job has a training node");
         let Progress { cursor, counters, counted, epochs_complete, loss } = Progress::at_begin(train);
+        let samples = counters.counted();
         let state = JobState {
             phase: Phase::Queued,
             generation: Generation::first(nonce),
@@ -95,8 +96,8 @@ impl Job {
             excluded: BTreeMap::new(),
             retries: BTreeMap::new(),
             curve: SeriesSampling::default(),
-            checkpoints: Checkpoints::default(),
-            evaluations: Evaluations::default(),
+            checkpoints: Checkpoints::going_on(epochs_complete),
+            evaluations: Evaluations::going_on(train.evaluate, epochs_complete, samples),
             cancel_reason: String::new(),
             trains_for: None,
         };

@@ -143,8 +143,8 @@ pub struct Straggler {
 }
 
 impl Member {
-    /// Learns from one of its iterations how fast it is.
-    pub(super) fn observe(&mut self, it: &Iterated, samples: u32, end_us: u64) {
+    /// Learns from one of its iterations how fast it is: on how many samples, and on how many its iterations are otherwise.
+    pub(super) fn observe(&mut self, it: &Iterated, (samples, batch): (u32, u32), end_us: u64) {
         self.last_end_us = end_us;
         self.interval_us = it.busy_us();
         self.interval_samples = samples;
@@ -152,7 +152,11 @@ impl Member {
             self.newest_loss = Some((it.loss, samples));
         }
         let (cpu_load, memory_load) = (it.cpu_load, it.memory_load);
-        self.speed.observe(&Measurement { interval_us: it.busy_us(), samples, cpu_load, memory_load });
+        // A pull and a push for the few samples that were left of an epoch say little about one of all others.
+        let is_typical = u64::from(samples) * 2 >= u64::from(batch);
+        if is_typical || self.speed.samples_per_s().is_none() {
+            self.speed.observe(&Measurement { interval_us: it.busy_us(), samples, cpu_load, memory_load });
+        }
         if let Some(curve) = &mut self.curve {
             curve.observe(samples, it.busy_us());
         }

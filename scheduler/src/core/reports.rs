@@ -111,7 +111,9 @@ impl Job {
         if !it.skipped && !it.loss.is_nan() {
             self.state.loss = Some(it.loss);
         }
-        self.member_mut(worker).observe(it, range.len, end_us);
+        let entry = self.supersteps.get(&superstep).and_then(|record| record.roster.get(&worker));
+        let batch = entry.map_or(range.len, |entry| entry.batch);
+        self.member_mut(worker).observe(it, (range.len, batch), end_us);
         if let TaskId::Iteration { seq, .. } = key.task {
             self.arrived(worker, superstep, seq, end_us);
         }

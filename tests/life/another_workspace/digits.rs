@@ -15,9 +15,10 @@ async fn main() -> Result<(), syncline::Error> {
     job.snapshot("weights", &train);
 
     let client = Client::find()?;
-    let id = client.submit(&job).await?.id;
-    let done = client.wait(&id, |view| println!("loss {:?}", view.job.loss)).await?;
+    let submitted = client.submit(&job).await?;
+    submitted.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+    let done = client.wait(&submitted.id, |view| println!("loss {:?}", view.job.loss)).await?;
     println!("accuracy {:?}", done.job.test_accuracy);
-    client.weights(&id).await?.save("digits.safetensors")?;
+    client.weights(&submitted.id).await?.save("digits.safetensors")?;
     Ok(())
 }

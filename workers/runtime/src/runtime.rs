@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use ort::environment::Environment;
 use ort::logging::LogLevel;
+use syncline_kit::Device;
 
 use crate::error::BackendError;
 
@@ -13,6 +14,7 @@ use crate::error::BackendError;
 pub struct Runtime {
     environment: Environment,
     path: PathBuf,
+    device: Device,
 }
 
 static LOADED: Mutex<Option<Runtime>> = Mutex::new(None);
@@ -46,12 +48,21 @@ impl Runtime {
             .map_err(|source| refused(source.to_string()))?;
         // Its warnings speak of our generated graphs to people who cannot act on them; errors are returned.
         environment.set_log_level(LogLevel::Error);
-        Ok(loaded.insert(Self { environment, path }).clone())
+        Ok(loaded.insert(Self { environment, path, device: Device::Cpu }).clone())
     }
 
     /// The file that was loaded, or the name under which the dynamic loader knows it.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The device that it was tried on; the CPU, which it always has, where none was named.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    pub(super) fn tried_on(self, device: Device) -> Self {
+        Self { device, ..self }
     }
 
     pub(super) fn environment(&self) -> &Environment {

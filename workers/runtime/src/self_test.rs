@@ -20,7 +20,7 @@ impl Runtime {
         }
         let runtime = Self::load(&parts.onnxruntime.path)?;
         verify(&runtime, device)?;
-        Ok(runtime)
+        Ok(runtime.tried_on(device))
     }
 }
 

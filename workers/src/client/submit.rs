@@ -84,6 +84,7 @@ impl Client {
             crate::submit::prepare_ready(&graph)
         })
         .await
+        .inspect(|job: &PreparedJob| job.warnings.iter().for_each(|warning| warn!("{warning}")))
     }
 
     async fn upload_and_submit(&self, job: PreparedJob, replace: bool) -> Result<Submitted, SubmitError> {

@@ -20,7 +20,7 @@ use syncline_runtime::{BackendError, Device, ExecOptions, Runtime};
 
 use crate::blocking;
 use crate::client::{Client, Cluster, token_file};
-use crate::worker::{self, Throttle, WorkerError, WorkerOptions};
+use crate::worker::{self, Throttle, WorkerError, WorkerOptions, threads_each};
 use tempfile::TempDir;
 use tokio::{sync::watch, task::JoinHandle};
 
@@ -40,6 +40,8 @@ pub struct LocalOptions {
     pub state_dir: Option<PathBuf>,
     /// What every worker computes on.
     pub device: Device,
+    /// Threads on which every worker computes; `None`: the cores of the machine, shared among those it starts with.
+    pub threads: Option<usize>,
     /// Jobs that every worker trains for at the same time.
     pub trainings: u32,
 }
@@ -47,7 +49,8 @@ pub struct LocalOptions {
 impl Default for LocalOptions {
     fn default() -> Self {
         let (redis, state_dir, device) = (None, None, Device::Cpu);
-        Self { workers: vec![Throttle::default(); 4], shards: 2, redis, state_dir, device, trainings: 1 }
+        let (workers, threads) = (vec![Throttle::default(); 4], None);
+        Self { workers, shards: 2, redis, state_dir, device, threads, trainings: 1 }
     }
 }
 
@@ -95,7 +98,7 @@ pub struct LocalCluster {
     redis_url: String,
     token: Token,
     runtime: Runtime,
-    device: Device,
+    exec: ExecOptions,
     trainings: u32,
     state_dir: PathBuf,
     /// Removed last.
@@ -113,7 +116,8 @@ impl LocalCluster {
         options: LocalOptions,
         say: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<Self, LocalError> {
-        let LocalOptions { workers, shards: count, redis, state_dir, device, trainings } = options;
+        let LocalOptions { workers, shards: count, redis, state_dir, device, threads, trainings } = options;
+        let intra_threads = threads.unwrap_or_else(|| threads_each(workers.len()));
         let (state_dir, temporary) = make_state_dir(state_dir)?;
         let token_path = token_file(&state_dir);
         let token = Token::load_or_create(&token_path).map_err(state_error(&token_path))?;
@@ -130,7 +134,7 @@ impl LocalCluster {
             redis_url,
             token,
             runtime,
-            device,
+            exec: ExecOptions { device, intra_threads, ..ExecOptions::default() },
             trainings,
             state_dir,
             _temporary: temporary,
@@ -146,7 +150,7 @@ impl LocalCluster {
         let index = self.workers.len();
         let options = WorkerOptions {
             name: format!("worker-{index}"),
-            exec: ExecOptions { device: self.device, ..ExecOptions::default() },
+            exec: self.exec.clone(),
             throttle,
             trainings: self.trainings,
             ..WorkerOptions::new(self.cluster(), self.runtime.clone())

@@ -36,7 +36,7 @@ mod training_slots;
 
 pub use error::WorkerError;
 pub use machine_memory::{machine_memory_bytes, offered_memory};
-pub use options::{WorkerOptions, load_runtime};
+pub use options::{WorkerOptions, cores, label, load_runtime, threads_each};
 pub use program::{Worker, WorkerBuilder};
 pub use throttle::Throttle;
 pub use training_slots::run;

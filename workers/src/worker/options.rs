@@ -1,6 +1,6 @@
 //! Settings of one worker.
 
-use std::{collections::BTreeMap, thread};
+use std::{collections::BTreeMap, num::NonZeroUsize, thread};
 
 use syncline_kit::Device;
 use syncline_ps::transport::TransportChoice;
@@ -44,10 +44,17 @@ pub struct WorkerOptions {
 }
 
 impl WorkerOptions {
-    /// A worker that trains and runs ONNX models, with the usual settings: one thread of the CPU, or the GPU that
-    /// `exec.device` is set to, at full speed, and one model at a time.
+    /// A worker that trains and runs ONNX models on the device that the runtime was loaded for, with the usual settings: one
+    /// thread of the CPU, or the GPU, at full speed, and one model at a time.
     pub fn new(cluster: Cluster, runtime: Runtime) -> Self {
-        Self { runtime: Some(runtime), slots: 1, ..Self::for_calls(cluster, Registry::new()) }
+        Self { slots: 1, ..Self::for_calls(cluster, Registry::new()) }.with_runtime(runtime)
+    }
+
+    /// The same worker, which trains and runs ONNX models as well, on the device that the runtime was loaded for.
+    #[must_use]
+    pub fn with_runtime(self, runtime: Runtime) -> Self {
+        let exec = ExecOptions { device: runtime.device(), ..self.exec };
+        Self { runtime: Some(runtime), exec, ..self }
     }
 
     /// A worker that runs general tasks, as many at a time as the machine has cores, and does not train.
@@ -71,9 +78,27 @@ impl WorkerOptions {
     }
 }
 
+/// Reads a label of a worker from a command line: `NAME=VALUE`. The error says what is wrong with it.
+pub fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
+        _ => Err(format!("--label takes NAME=VALUE, not `{text}`")),
+    }
+}
+
 /// One slot for each core.
 fn default_slots() -> u32 {
-    thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX))
+    u32::try_from(cores()).unwrap_or(u32::MAX)
+}
+
+/// Cores that this process may use.
+pub fn cores() -> usize {
+    thread::available_parallelism().map_or(1, NonZeroUsize::get)
+}
+
+/// Threads for each of so many workers of one machine, so that they have its cores among them: at least 1.
+pub fn threads_each(workers: usize) -> usize {
+    (cores() / workers.max(1)).max(1)
 }
 
 /// Finds ONNX Runtime for a device, fetching it if need be, loads it, and tries it there. `say` gets a line for whatever takes

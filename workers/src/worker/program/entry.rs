@@ -80,6 +80,10 @@ fn work(builder: WorkerBuilder, flags: Flags) -> Result<(), Failure> {
     options.slots = flags.slots.unwrap_or(options.slots);
     options.trainings = flags.trainings.unwrap_or(options.trainings);
     options.memory_bytes = flags.memory.map_or(options.memory_bytes, |memory| memory.0);
+    options.exec.intra_threads = flags.threads.map_or(options.exec.intra_threads, |threads| threads as usize);
+    options.exec.spin |= flags.spin;
+    options.split_batch |= flags.split_batch;
+    options.max_batch = flags.max_batch.or(options.max_batch);
     options.labels.extend(flags.labels);
     options.throttle.slowdown = flags.slowdown.unwrap_or(options.throttle.slowdown);
     options.throttle.step = flags.step_ms.map_or(options.throttle.step, Duration::from_millis);
@@ -93,8 +97,7 @@ fn work(builder: WorkerBuilder, flags: Flags) -> Result<(), Failure> {
                 loaded = load => loaded?,
                 () = stop.requested() => return Ok(()),
             };
-            options.runtime = Some(loaded);
-            options.exec.device = device;
+            options = options.with_runtime(loaded);
         }
         Ok(run(options, stop.flag()).await?)
     });

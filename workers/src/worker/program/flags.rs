@@ -9,7 +9,7 @@ use syncline_scheduler::tasks::MemorySize;
 
 use crate::{
     client::{Cluster, FindError},
-    worker::{Throttle, offered_memory},
+    worker::{Throttle, label, offered_memory},
 };
 
 pub(super) const HELP: &str = "\
@@ -29,6 +29,11 @@ Options:
                       control group allows]
   --label NAME=VALUE  Something that tasks may ask for; may be given several times
   --device DEVICE     Run ONNX models and take part in training, too, on cpu, or on cuda:N for an NVIDIA GPU
+  --threads N         Threads on which it computes a model, where it has a --device [default: 1, or what the program says]
+  --split-batch       Let each of the --threads train on its own part of a batch: often faster, and the same up to rounding
+                      unless samples meet in the model, as in BatchNormalization; needs --device cpu
+  --spin              Let idle threads spin: faster when this worker has its cores for itself, much slower when it has not
+  --max-batch N       Most samples that fit into memory at once: no policy gives this worker a larger batch
   --transport NAME    How parameters travel to and from shards in training: shm, unix or tcp, or auto for the fastest
                       that works [default: auto] [env: SYNCLINE_TRANSPORT]
   --slowdown X        Train as if it were X times slower [default: 1]
@@ -47,6 +52,10 @@ pub(super) struct Flags {
     pub labels: Vec<(String, String)>,
     pub memory: Option<MemorySize>,
     pub device: Option<Device>,
+    pub threads: Option<u32>,
+    pub split_batch: bool,
+    pub spin: bool,
+    pub max_batch: Option<u32>,
     transport: Option<TransportChoice>,
     pub slowdown: Option<f64>,
     pub step_ms: Option<u64>,
@@ -70,21 +79,43 @@ pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Flags, 
         match flag {
             "--help" | "-h" if inline.is_none() => flags.help = true,
             "--exit-with-parent" if inline.is_none() => flags.exit_with_parent = true,
+            "--split-batch" if inline.is_none() => flags.split_batch = true,
+            "--spin" if inline.is_none() => flags.spin = true,
             "--engine" | "--token-file" | "--state-dir" | "--name" | "--slots" | "--trainings"
-            | "--label" | "--memory" | "--device" | "--transport" | "--slowdown" | "--step-ms" => {
+            | "--label" | "--memory" | "--device" | "--threads" | "--max-batch" | "--transport"
+            | "--slowdown" | "--step-ms" => {
                 let value = inline.or_else(|| words.next()).ok_or_else(|| format!("{flag} needs a value"))?;
                 flags.set(flag, value)?;
             }
             _ => return Err(format!("{text} is not known; --help lists the options")),
         }
     }
-    if flags.trainings.is_some() && flags.device.is_none() {
-        return Err("--trainings needs --device: a worker without one runs calls, and trains nothing".into());
-    }
+    flags.check()?;
     Ok(flags)
 }
 
 impl Flags {
+    /// Whether they go together.
+    fn check(&self) -> Result<(), String> {
+        let of_models = [
+            ("--trainings", self.trainings.is_some()),
+            ("--threads", self.threads.is_some()),
+            ("--split-batch", self.split_batch),
+            ("--spin", self.spin),
+            ("--max-batch", self.max_batch.is_some()),
+        ];
+        if let Some((flag, _)) = of_models.iter().find(|(_, said)| *said && self.device.is_none()) {
+            return Err(format!(
+                "{flag} needs --device: a worker without one runs calls, and trains nothing"
+            ));
+        }
+        let splits = self.device == Some(Device::Cpu) && self.threads.is_some_and(|threads| threads > 1);
+        if self.split_batch && !splits {
+            return Err("--split-batch needs --device cpu and --threads 2 or more".into());
+        }
+        Ok(())
+    }
+
     fn set(&mut self, flag: &str, value: OsString) -> Result<(), String> {
         match flag {
             "--token-file" => self.token_file = Some(value.into()),
@@ -116,10 +147,9 @@ impl Flags {
                 self.step_ms = Some(ms);
             }
             "--trainings" => self.trainings = Some(from_one(flag, &text)?),
-            _ => match text.split_once('=') {
-                Some((name, value)) if !name.is_empty() => self.labels.push((name.into(), value.into())),
-                _ => return Err(format!("--label takes NAME=VALUE, not `{text}`")),
-            },
+            "--threads" => self.threads = Some(from_one(flag, &text)?),
+            "--max-batch" => self.max_batch = Some(from_one(flag, &text)?),
+            _ => self.labels.push(label(&text)?),
         }
         Ok(())
     }
@@ -174,7 +204,7 @@ mod tests {
     #[test]
     fn every_flag_is_read() {
         let line = "--engine 127.0.0.1:7,127.0.0.1:8 --token-file t --state-dir=s --name n --slots 3 --trainings 2 --label zone=a \
-                    --label=b=c=d --memory 1.5GiB --device cuda:1 --transport unix --slowdown 2.5 --step-ms 10 --exit-with-parent";
+                    --label=b=c=d --memory 1.5GiB --device cpu --threads 4 --split-batch --spin --max-batch 64 --transport unix --slowdown 2.5 --step-ms 10 --exit-with-parent";
         let want = Flags {
             engine: Some("127.0.0.1:7,127.0.0.1:8".parse().unwrap()),
             token_file: Some("t".into()),
@@ -184,7 +214,11 @@ mod tests {
             trainings: Some(2),
             labels: vec![("zone".into(), "a".into()), ("b".into(), "c=d".into())],
             memory: Some(MemorySize(3 << 29)),
-            device: Some(Device::Cuda(1)),
+            device: Some(Device::Cpu),
+            threads: Some(4),
+            split_batch: true,
+            spin: true,
+            max_batch: Some(64),
             transport: Some(TransportChoice::Only(Transport::Unix)),
             slowdown: Some(2.5),
             step_ms: Some(10),
@@ -221,6 +255,13 @@ mod tests {
                 "--trainings 2",
                 "--trainings needs --device: a worker without one runs calls, and trains nothing",
             ),
+            ("--threads 2", "--threads needs --device: a worker without one runs calls, and trains nothing"),
+            ("--split-batch --device cpu", "--split-batch needs --device cpu and --threads 2 or more"),
+            (
+                "--split-batch --device cuda:0 --threads 2",
+                "--split-batch needs --device cpu and --threads 2 or more",
+            ),
+            ("--spin=1 --device cpu", "--spin=1 is not known; --help lists the options"),
             ("--help=1", "--help=1 is not known; --help lists the options"),
         ] {
             assert_eq!(flags(line), Err(want.to_owned()), "{line}");

@@ -6,7 +6,9 @@ use syncline_ps::transport::TransportChoice;
 use syncline_runtime::{Device, ExecOptions};
 use syncline_scheduler::tasks::MemorySize;
 use syncline_workers::blocking;
-use syncline_workers::worker::{Throttle, WorkerOptions, load_runtime, offered_memory, run as work};
+use syncline_workers::worker::{
+    Throttle, WorkerOptions, cores, label, load_runtime, offered_memory, run as work,
+};
 
 use crate::cli::{
     ConnectionArgs, Exit, Failure, block_on_one_thread, listen_for_stop, log_as_service, number, say,
@@ -32,9 +34,9 @@ pub struct WorkerArgs {
     /// What to compute on: cpu, or cuda:N for an NVIDIA GPU, counted from 0
     #[arg(long, value_name = "DEVICE", default_value_t)]
     device: Device,
-    /// Threads inside one operator
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    threads: usize,
+    /// Threads on which it computes, inside one operator [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    threads: Option<u32>,
     /// ONNX models that general tasks run at the same time, each on --threads of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     slots: u32,
@@ -46,6 +48,9 @@ pub struct WorkerArgs {
     /// allows]
     #[arg(long, value_name = "SIZE", value_parser = offered_memory)]
     memory: Option<MemorySize>,
+    /// Something that general tasks may ask for; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
+    label: Vec<(String, String)>,
     /// Let each of the --threads train on its own part of a batch: often faster, and the same up to rounding unless
     /// samples meet in the model, as in BatchNormalization, which then has the statistics of each part; needs a CPU and
     /// 2 threads or more
@@ -69,13 +74,18 @@ pub(crate) fn run(args: WorkerArgs) -> Result<(), Failure> {
         let text = format!("[E509] a worker cannot be {} times slower", args.slowdown);
         return Err(Failure::new(Exit::Usage, text, "--slowdown takes a positive number up to 1000000"));
     }
-    if args.split_batch && (args.threads < 2 || args.device != Device::Cpu) {
-        let text = format!("[E509] {} thread(s) on {} cannot split a batch", args.threads, args.device);
+    let threads = args.threads.unwrap_or(1);
+    if args.split_batch && (threads < 2 || args.device != Device::Cpu) {
+        let text = format!("[E509] {threads} thread(s) on {} cannot split a batch", args.device);
         return Err(Failure::new(
             Exit::Usage,
             text,
             "--split-batch needs --device cpu and --threads 2 or more",
         ));
+    }
+    let cores = cores();
+    if args.threads.is_none() && args.device == Device::Cpu && cores > 1 {
+        say(&format!("computes on 1 thread of {cores} cores: --threads gives it more"));
     }
     let cluster = args.connection.find()?;
     block_on_one_thread(async move {
@@ -86,7 +96,7 @@ pub(crate) fn run(args: WorkerArgs) -> Result<(), Failure> {
         };
         let mut options = WorkerOptions::new(cluster, runtime);
         options.exec = ExecOptions {
-            intra_threads: args.threads,
+            intra_threads: threads as usize,
             spin: args.spin,
             device: args.device,
             ..ExecOptions::default()
@@ -97,6 +107,7 @@ pub(crate) fn run(args: WorkerArgs) -> Result<(), Failure> {
         options.max_batch = args.max_batch;
         options.slots = args.slots;
         options.trainings = args.trainings;
+        options.labels.extend(args.label);
         options.memory_bytes = args.memory.map_or(options.memory_bytes, |memory| memory.0);
         options.transport = args.transport;
         Ok(work(options, stop.flag()).await?)

@@ -4,7 +4,10 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use syncline_kit::Device;
 use syncline_ps::transport::TransportChoice;
-use syncline_workers::{client::state_dir, worker::Throttle};
+use syncline_workers::{
+    client::state_dir,
+    worker::{Throttle, threads_each},
+};
 
 use super::DEFAULT_LISTEN;
 use crate::cli::{CliError, check_open_bind, number, support::connection::environment_names_a_cluster};
@@ -38,6 +41,9 @@ pub struct UpArgs {
     /// Jobs that each worker trains for at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     trainings: u32,
+    /// Threads on which each worker computes [default: the cores of the machine, shared among the workers]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    threads: Option<u32>,
     /// What the workers compute on: cpu, or cuda:N for an NVIDIA GPU, counted from 0; one for all, or one for each
     #[arg(long, value_name = "DEVICE,...", value_delimiter = ',', default_value = "cpu")]
     device: Vec<Device>,
@@ -81,6 +87,8 @@ pub(crate) struct Plan {
     /// What each worker computes on; as many as there are slowdowns.
     pub devices: Vec<Device>,
     pub step_ms: u64,
+    /// Threads on which each worker computes.
+    pub threads: usize,
     /// Training slots of each worker.
     pub trainings: u32,
     /// `None`: as many as before, else two.
@@ -134,6 +142,7 @@ impl UpArgs {
             slowdowns,
             devices,
             step_ms: self.step_ms.unwrap_or(if emulated { EMULATED_STEP_MS } else { 0 }),
+            threads: self.threads.map_or_else(|| threads_each(workers), |threads| threads as usize),
             trainings: self.trainings,
             shards: self.shards,
             replicas: self.replicas,
@@ -159,6 +168,8 @@ pub(crate) fn default_listen() -> Result<SocketAddr, CliError> {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use clap::Parser;
 
     use super::*;
@@ -172,6 +183,14 @@ mod tests {
     fn plan(line: &str) -> Result<Plan, CliError> {
         let words = format!("up --state-dir d {line}");
         Line::try_parse_from(words.split_whitespace()).unwrap().up.plan()
+    }
+
+    #[test]
+    fn workers_share_the_cores_unless_somebody_says_how_many_threads_they_have() {
+        let threads = |line: &str| plan(line).unwrap().threads;
+        let cores = thread::available_parallelism().unwrap().get();
+        assert_eq!((threads("--workers 1"), threads("--workers 0")), (cores, cores));
+        assert_eq!((threads("--workers 10000"), threads("--workers 3 --threads 7")), (1, 7));
     }
 
     #[test]

@@ -113,6 +113,7 @@ impl ChildPrograms<'_> {
                 ("--engine", engines.to_string()),
                 ("--name", name.clone()),
                 ("--device", device.to_string()),
+                ("--threads", plan.threads.to_string()),
                 ("--slowdown", slowdown.to_string()),
                 ("--step-ms", plan.step_ms.to_string()),
                 ("--trainings", plan.trainings.to_string()),
