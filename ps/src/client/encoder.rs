@@ -22,6 +22,8 @@ pub(super) struct PushEncoder {
     start: u64,
     /// What the pushes that counted have not said yet.
     residual: Vec<f32>,
+    /// Weight of those pushes in the mean of a round; `None`: each was a step of its own.
+    residual_weight: Option<f32>,
     /// The same behind the push that is on its way, as far as that is encoded.
     next_residual: Vec<f32>,
     on_its_way: Option<EncodedPush>,
@@ -54,6 +56,7 @@ impl PushEncoder {
             chunks: ChunkedRange::new(range, trained),
             start: range.start,
             residual: vec![0.0; elements],
+            residual_weight: None,
             next_residual: vec![0.0; elements],
             on_its_way: None,
             bytes: Vec::new(),
@@ -68,6 +71,11 @@ impl PushEncoder {
     /// Takes another codec from the next push on. What is kept back stays.
     pub(super) fn set_next_codec(&mut self, codec: Codec) {
         self.next_codec = codec;
+    }
+
+    /// Drops what is kept back: from here on pushes are in another unit.
+    pub(super) fn forget_residual(&mut self) {
+        self.residual.fill(0.0);
     }
 
     /// Whether nothing was encoded yet, so that nothing is kept back.
@@ -85,12 +93,14 @@ impl PushEncoder {
         seq <= self.acknowledged
     }
 
-    /// Begins push `seq`, or goes on with it. Answers where chunk `first_chunk` begins in [`PushEncoder::bytes`], and where
+    /// Begins push `seq`, or goes on with it. `weight`: that of the push in the mean of a round, above zero; `None`: it is a step of
+    /// its own. Answers where chunk `first_chunk` begins in [`PushEncoder::bytes`], and where
     /// the last one ends.
-    pub(super) fn begin(&mut self, seq: u64, first_chunk: u32) -> (u64, u64) {
+    pub(super) fn begin(&mut self, seq: u64, first_chunk: u32, weight: Option<f32>) -> (u64, u64) {
         let is_new = self.on_its_way.is_none_or(|push| push.seq != seq);
         if is_new {
             self.codec = self.next_codec;
+            self.carry_over(weight);
         }
         let all = self.chunks.bytes_from(self.codec, 0);
         if is_new {
@@ -99,6 +109,17 @@ impl PushEncoder {
             self.bytes.reserve_exact(all as usize);
         }
         (all - self.chunks.bytes_from(self.codec, first_chunk), all)
+    }
+
+    /// What is kept back counts with the weight of the push that says it: where that is another one, it is said as much louder.
+    fn carry_over(&mut self, weight: Option<f32>) {
+        if let (Some(before), Some(now)) = (self.residual_weight, weight)
+            && before != now
+        {
+            let factor = before / now;
+            self.residual.iter_mut().for_each(|value| *value *= factor);
+        }
+        self.residual_weight = weight;
     }
 
     /// Encodes `scale` times the gradient until there are so many bytes.
@@ -134,5 +155,30 @@ impl PushEncoder {
         if self.on_its_way.take_if(|push| push.seq <= seq).is_some_and(|push| whole(&push)) {
             std::mem::swap(&mut self.residual, &mut self.next_residual);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_back_counts_as_much_in_a_push_of_another_weight() {
+        let mut encoder = PushEncoder::new(Codec::Int8, ElementRange { start: 0, end: 2 }, 2);
+        encoder.residual = vec![3.0, -1.0];
+        let cases = [
+            (1, Some(32.0), [3.0, -1.0]),
+            (1, Some(8.0), [3.0, -1.0]),
+            (2, Some(8.0), [12.0, -4.0]),
+            (3, Some(64.0), [1.5, -0.5]),
+            (4, None, [1.5, -0.5]),
+            (5, Some(2.0), [1.5, -0.5]),
+        ];
+        for (seq, weight, want) in cases {
+            encoder.begin(seq, 0, weight);
+            assert_eq!(encoder.residual, want, "push {seq} of weight {weight:?}");
+        }
+        encoder.forget_residual();
+        assert_eq!(encoder.residual, [0.0, 0.0]);
     }
 }

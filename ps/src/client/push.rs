@@ -10,6 +10,7 @@ use std::{
 };
 
 use syncline_rpc::ShardFault;
+use syncline_scheduler::sync::PushMode;
 
 use super::{
     Link, LinkError, ShardSet, encoder::NotFinite, gather::Gather, pull::PullRequest, retry::RetryBudget,
@@ -225,7 +226,8 @@ impl ShardSet {
         let (codec, at, end) = match &mut self.conns[index].encoder {
             _ if header.skip => (Codec::Plain, end, end),
             Some(encoder) => {
-                let (at, end) = encoder.begin(seq, first_chunk);
+                let weight = (header.mode == PushMode::Accumulate).then_some(header.weight);
+                let (at, end) = encoder.begin(seq, first_chunk, weight);
                 (encoder.codec(), at, end)
             }
             None => (Codec::Plain, first_byte, end),

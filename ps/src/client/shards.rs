@@ -170,6 +170,11 @@ impl ShardSet {
         }
     }
 
+    /// Drops what compressed pushes have lost: those from here on are in another unit, as gradients and changes of parameters are.
+    pub fn forget_residuals(&mut self) {
+        self.conns.iter_mut().filter_map(|conn| conn.encoder.as_mut()).for_each(PushEncoder::forget_residual);
+    }
+
     /// Pulls parameters in fewer bytes from here on, where they travel and are not lent; of what is pinned always every bit.
     /// `trained`: how many elements the optimizer moves; those behind come as they are.
     pub fn compress_pulls(&mut self, codec: Codec, trained: u64) {

@@ -8,8 +8,8 @@
 //! not flip the choice back and forth.
 //!
 //! The job's learning rate is meant for updates per push. Where a round is averaged into one update the rate is
-//! multiplied by the number of workers (linear scaling: Goyal et al. 2017, arXiv:1706.02677), so that a sample counts
-//! alike under every choice.
+//! multiplied by the number of workers (linear scaling: Goyal et al. 2017, arXiv:1706.02677), so that a sample of a BSP round
+//! counts as one of a push. A local round steps at the job's rate, and the mean of its workers' changes is taken, as Local SGD does.
 
 use serde::{Deserialize, Serialize};
 

@@ -68,6 +68,8 @@ pub(super) struct JobRun {
     /// Of a float16 graph.
     scale: Option<LossScale>,
     local: LocalSteps,
+    /// Whether the last push was the change of a local round, and no gradient.
+    pushes_changes: bool,
     /// Kept from one evaluation to the next while it trains.
     evaluation: Option<Executable>,
     load: LoadProbe,
@@ -147,6 +149,7 @@ impl JobRun {
             rows,
             scale,
             local,
+            pushes_changes: false,
             evaluation: None,
             load,
             timer,
@@ -285,6 +288,10 @@ impl JobRun {
         };
         if let Some((header, values)) = push {
             let values = if header.skip { &[] } else { values };
+            let is_change = delta.is_some();
+            if std::mem::replace(&mut self.pushes_changes, is_change) != is_change {
+                self.shards.forget_residuals();
+            }
             let push = StepPush { seq: it.seq, header, values };
             let rows = self.rows.as_mut().zip(self.data.as_mut());
             let pushed = push.send(&mut self.shards, &self.timer, &self.train, rows, next)?;
