@@ -241,7 +241,8 @@ impl EngineFault {
                 "name all engines, --engine A,B: whoever is active is asked; a standby takes over seconds after the active one is gone"
             }
             Self::Over { .. } => {
-                "nothing needs to be done; `syncline delete JOB` forgets it and makes its id free"
+                "nothing needs to be done; `syncline delete JOB` forgets it and makes its id free, and a training that failed or was canceled \
+                 goes on from its newest checkpoint with `syncline submit FILE --id NEW --resume JOB`"
             }
             Self::NothingKnown { .. } => {
                 "`syncline status JOB` shows how far it is; tasks are named prepare/wN, it/wN/SEQ, barrier/N, clock/N, evaluation/N/PART or as in the job"

@@ -87,7 +87,8 @@ fn a_training_graph_that_recomputes_says_what_it_saves() {
     let saved = &syncline(&[&args[..], &["--json"]].concat()).ok().json()["recompute"];
     let bytes = |name: &str| saved[name].as_u64().unwrap();
     assert!(bytes("peak_bytes") < bytes("peak_bytes_without") && bytes("flops") > bytes("flops_without"));
-    let text = syncline(&args).ok().out;
+    syncline(&args).refused(2, "E536");
+    let text = syncline(&[&args[..], &["--force"]].concat()).ok().out;
     assert!(text.contains("MiB of values at most instead of"), "{text}");
 }
 
@@ -99,7 +100,7 @@ fn a_training_graph_of_every_precision_is_written_wherever_it_can_run() {
     let out = out.to_str().unwrap();
     for (precision, feeds_scale) in [("f32", false), ("bf16", false), ("fp16", true)] {
         let args = ["model", "train-graph", &model, "--loss", "mse", "--out", out, "--precision", precision];
-        syncline(&args).ok();
+        syncline(&[&args[..], &["--force"]].concat()).ok();
         let graph = onnx::parse(&fs::read(out).unwrap()).unwrap().graph.unwrap();
         assert_eq!(graph.input.iter().any(|input| input.name == "loss_scale"), feeds_scale, "{precision}");
     }
@@ -212,7 +213,7 @@ fn what_is_doubtful_is_said_wherever_a_model_is_looked_at_and_a_list_settles_it(
     let commands: [Vec<&str>; 3] = [
         vec!["model", "show", &model],
         [&["model", "check", &model, "--batch", "2"][..], &loss].concat(),
-        [&["model", "train-graph", &model, "--out", out][..], &loss].concat(),
+        [&["model", "train-graph", &model, "--force", "--out", out][..], &loss].concat(),
     ];
     let settled = "what settles it: in Python ";
     let doubt = "warning: `channel_scale` is not trained: it does not have a parameter's name";

@@ -8,7 +8,9 @@ use syncline_onnx::TensorType;
 use syncline_workers::{isolation::ModelChecks, submit::untouched};
 
 use super::{loss::LossArgs, read, warn, write};
-use crate::cli::{Exit, Failure, print, print_json, say, support::native::models};
+use crate::cli::{
+    Exit, Failure, exported::ExportError::Exists, print, print_json, say, support::native::models,
+};
 
 #[derive(Debug, clap::Args)]
 pub struct TrainGraphArgs {
@@ -31,6 +33,9 @@ pub struct TrainGraphArgs {
     /// Where to write the training graph
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
+    /// Replace a file that is there
+    #[arg(long)]
+    force: bool,
     /// One JSON object on stdout
     #[arg(long)]
     json: bool,
@@ -43,6 +48,9 @@ pub(crate) fn run(args: &TrainGraphArgs) -> Result<(), Failure> {
     if args.out.canonicalize().is_ok_and(|out| args.file.canonicalize().is_ok_and(|file| file == out)) {
         let text = format!("[E244] cannot write {}: it is the forward model itself", args.out.display());
         return Err(Failure::new(Exit::Usage, text, "name another file with --out"));
+    }
+    if args.out.symlink_metadata().is_ok() && !args.force {
+        return Err(Exists { path: args.out.clone() }.into());
     }
     let forward = read(&args.file)?;
     let mut warnings = warn(&forward, &options)?;
@@ -59,7 +67,7 @@ pub(crate) fn run(args: &TrainGraphArgs) -> Result<(), Failure> {
         say(&format!("warning: {warning}"));
         warnings.push(warning);
     }
-    write(&args.out, &graph.with_first_values()?, true)?;
+    write(&args.out, &graph.with_first_values()?, args.force)?;
     if args.json { print_json(&report(&graph, &warnings)) } else { print(&text(&graph)) }
 }
 
