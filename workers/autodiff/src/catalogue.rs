@@ -30,8 +30,9 @@ pub fn support(op: &str) -> Support {
     }
 }
 
-/// Operators that are turned into others: sequences that are split and read back become a Split.
-pub const REWRITTEN: &[&str] = &["SequenceAt", "SplitToSequence"];
+/// Operators that are turned into others: sequences that are split and read back become a Split, losses their formula.
+pub const REWRITTEN: &[&str] =
+    &["NegativeLogLikelihoodLoss", "SequenceAt", "SoftmaxCrossEntropyLoss", "SplitToSequence"];
 
 /// Operators whose results do not depend on the values of float inputs, or not as floats.
 pub const NONE_NEEDED: &[&str] = &[

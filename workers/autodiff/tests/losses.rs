@@ -337,7 +337,9 @@ fn an_empty_batch_weighs_nothing() {
         };
         let x = TensorView::F32 { shape: &[0, 2], data: &[] };
         let w = TensorView::F32 { shape: &[2, 3], data: &[0.1; 6] };
-        let outputs = session.run(&[("x", x), ("w", w), ("label", label)]).unwrap();
+        let label = graph.label.iter().map(|_| ("label", label));
+        let fed: Vec<_> = [("x", x), ("w", w)].into_iter().chain(label).collect();
+        let outputs = session.run(&fed).unwrap();
         assert_eq!(
             (outputs.scalar("loss").unwrap(), outputs.scalar("loss_weight").unwrap()),
             (0.0, 0.0),

@@ -26,6 +26,7 @@ mod losses;
 mod models;
 mod nchwc_kernels;
 mod operators_document;
+mod own_loss;
 mod precision;
 mod random;
 mod recompute;

@@ -139,7 +139,7 @@ fn losses_have_names() {
     let error = "hinge".parse::<Loss>().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "[E319] no loss is called `hinge`, there are softmax-cross-entropy, bce-with-logits, mse, l1, huber"
+        "[E319] no loss is called `hinge`, there are softmax-cross-entropy, bce-with-logits, mse, l1, huber, output"
     );
 }
 

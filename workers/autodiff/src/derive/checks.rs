@@ -22,7 +22,8 @@ pub(super) fn check_names(
     let own: Vec<String> = fixed.into_iter().chain(metrics).chain(grads).chain(scale).collect();
     let taken = |name: &String| forward.types.contains_key(name);
     let twice = |name: &String| name.is_empty() || taken(name) || own.contains(name);
-    match own.iter().find(|name| taken(name)).or(Some(&options.label).filter(|label| twice(label))) {
+    let label = values.label.as_ref().map(|_| &options.label);
+    match own.iter().find(|name| taken(name)).or(label.filter(|label| twice(label))) {
         Some(name) => Err(AutodiffError::ReservedName { name: name.clone() }),
         None => Ok(()),
     }

@@ -31,11 +31,17 @@ pub fn derive(
     loss: Loss,
     options: &DeriveOptions,
 ) -> Result<TrainingGraph, AutodiffError> {
-    let forward = Forward::prepare(compiler, forward, options)?;
-    let output = loss_output(&forward, options)?;
+    let mut forward = Forward::prepare(compiler, forward, options)?;
+    let mut output = loss_output(&forward, options)?;
+    if loss == Loss::Output && output == LOSS {
+        // As exporters call it; in a training graph that is the mean.
+        MODEL_LOSS.clone_into(&mut output);
+        forward.rename(LOSS, MODEL_LOSS);
+    }
     let output = scores(&forward.graph, &forward.types, &output, loss, &options.loss)?;
     let output_type = forward.type_of(&output);
-    let at = LossAt { loss, options: &options.loss, output: &output, ty: &output_type };
+    let first_input = forward.data_inputs.first().map(String::as_str);
+    let at = LossAt { loss, options: &options.loss, output: &output, ty: &output_type, first_input };
     let evaluation = evaluation_form(&forward.graph);
 
     let mut training = differentiate(&forward, &evaluation, &at, options)?;
@@ -51,7 +57,7 @@ pub fn derive(
         train_onnx,
         eval_onnx,
         data_inputs: forward.data_inputs.iter().map(io).collect(),
-        label: Some(Io::new(&options.label, values.label)),
+        label: values.label.map(|label| Io::new(&options.label, label)),
         forward_outputs: tensor_outputs(&forward).map(io).collect(),
         saving,
         row_tables: forward.row_tables.clone(),
@@ -63,6 +69,9 @@ pub fn derive(
         state: forward.state,
     })
 }
+
+/// The output of a model that has called its own loss as training graphs call the mean of it.
+const MODEL_LOSS: &str = "loss/model";
 
 /// A model with loss and gradients.
 struct Training {
@@ -169,8 +178,8 @@ fn evaluate(
 fn inputs(forward: &Forward, options: &DeriveOptions, values: &LossValues) -> Vec<(String, TensorType)> {
     let typed = |name: &String| (name.clone(), forward.type_of(name));
     let held = forward.params.iter().chain(&forward.state).map(|param| typed(&param.name));
-    let label = (options.label.clone(), values.label.clone());
-    forward.data_inputs.iter().map(typed).chain([label]).chain(held).collect()
+    let label = values.label.clone().map(|label| (options.label.clone(), label));
+    forward.data_inputs.iter().map(typed).chain(label).chain(held).collect()
 }
 
 /// The outputs of the forward model that are tensors; nothing else leaves a training graph.

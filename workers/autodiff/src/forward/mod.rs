@@ -10,6 +10,7 @@ mod glob;
 mod group_norm_form;
 mod inference_form;
 mod int_constants;
+mod loss_operators;
 mod matvec;
 mod nondifferentiable;
 mod padding_idx;
@@ -47,6 +48,7 @@ use crate::training_graph::Param;
 use bounds::{check_bounds, check_types};
 use ceil_pools::round_down;
 use group_norm_form::write_out_group_norms;
+use loss_operators::write_out_losses;
 use matvec::write_columns;
 use nondifferentiable::refuse_nondifferentiable;
 use padding_idx::hold_padding;
@@ -88,7 +90,7 @@ impl Forward {
         }
         let weights = lift_weights(&mut model, options)?;
         let graph = model.graph.take().unwrap_or_default();
-        model.graph = Some(write_out_scalers(graph));
+        model.graph = Some(write_out_losses(write_out_scalers(graph)));
         write_out_group_norms(compiler, &mut model)?;
         let mut types = resolve_types(compiler, &mut model, options.simplify)?;
         let graph = model.graph.take().unwrap_or_default();
@@ -98,6 +100,17 @@ impl Forward {
             RowTables::choose(&graph, &types, &params, &untrained, &data_inputs, &options.sparse)?;
         row_tables.open_rows(&mut types);
         Ok(Self { model, graph, types, params, state, data_inputs, row_tables })
+    }
+
+    /// Gives a value another name, which no value has.
+    pub(crate) fn rename(&mut self, from: &str, to: &str) {
+        let nodes = self.graph.node.iter_mut();
+        let names = nodes.flat_map(|node| node.input.iter_mut().chain(&mut node.output));
+        let names = names.chain(self.graph.output.iter_mut().map(|output| &mut output.name));
+        names.filter(|name| *name == from).for_each(|name| to.clone_into(name));
+        if let Some(found) = self.types.remove(from) {
+            self.types.insert(to.to_owned(), found);
+        }
     }
 
     /// The type of a graph input.

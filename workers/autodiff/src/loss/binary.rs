@@ -53,7 +53,7 @@ pub(super) fn emit(e: &mut Emitter, at: &LossAt<'_>, label: &str) -> Result<Loss
     if at.has_open_axes() {
         metrics.push((PREDICTIONS.to_owned(), weight.clone()));
     }
-    Ok(LossValues { loss, weight, metrics, grad, label: at.ty.clone() })
+    Ok(LossValues { loss, weight, metrics, grad, label: Some(at.ty.clone()) })
 }
 
 /// The weights of the labels 1, in a shape that fits the output; `None` if they weigh as much as the others.

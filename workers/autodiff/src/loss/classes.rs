@@ -50,7 +50,7 @@ pub(super) fn emit(e: &mut Emitter, at: &LossAt<'_>, label: &str) -> Result<Loss
         weight: total_weight,
         metrics,
         grad,
-        label: TensorType::new(ElementType::I64, dims),
+        label: Some(TensorType::new(ElementType::I64, dims)),
     })
 }
 

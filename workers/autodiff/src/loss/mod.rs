@@ -9,10 +9,12 @@
 //! | `softmax-cross-entropy` | scores with one fixed axis of classes, see [`LossOptions::class_axis`] | int64, the output's shape without that axis |
 //! | `bce-with-logits` | scores of any shape `[batch, ...]` | float32 of that shape, 0 to 1 |
 //! | `mse`, `l1`, `huber` | values of any shape `[batch, ...]` | float32 of that shape |
+//! | `output` | what is to become small, of shape `[batch, ...]`, or one number for the batch | none |
 
 mod binary;
 mod classes;
 mod options;
+mod own;
 mod regression;
 mod scores;
 
@@ -41,16 +43,20 @@ pub enum Loss {
     MeanAbsoluteError,
     /// Squared where the difference is small, absolute where it is large (Huber 1964, doi:10.1214/aoms/1177703732).
     Huber,
+    /// The output itself, of which the model has computed what is to become small: a number for each sample, or one for the batch.
+    /// There is no label; what the model compares with is one of its inputs.
+    Output,
 }
 
 impl Loss {
     /// Every loss.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::SoftmaxCrossEntropy,
         Self::BinaryCrossEntropy,
         Self::MeanSquaredError,
         Self::MeanAbsoluteError,
         Self::Huber,
+        Self::Output,
     ];
 
     /// The name under which a job asks for it.
@@ -61,6 +67,7 @@ impl Loss {
             Self::MeanSquaredError => "mse",
             Self::MeanAbsoluteError => "l1",
             Self::Huber => "huber",
+            Self::Output => "output",
         }
     }
 }
@@ -91,7 +98,8 @@ pub(super) struct LossValues {
     pub(super) metrics: Vec<(String, String)>,
     /// Gradient of the loss for the model's output.
     pub(super) grad: String,
-    pub(super) label: TensorType,
+    /// `None`: it takes none.
+    pub(super) label: Option<TensorType>,
 }
 
 /// A loss with its options and the output that it looks at.
@@ -101,6 +109,8 @@ pub(super) struct LossAt<'a> {
     pub(super) options: &'a LossOptions,
     pub(super) output: &'a str,
     pub(super) ty: &'a TensorType,
+    /// Input of the model that has a sample of the batch in each row, if it has any.
+    pub(super) first_input: Option<&'a str>,
 }
 
 impl LossAt<'_> {
@@ -113,6 +123,7 @@ impl LossAt<'_> {
             Loss::MeanSquaredError | Loss::MeanAbsoluteError | Loss::Huber => {
                 regression::emit(emitter, self, label)
             }
+            Loss::Output => own::emit(emitter, self),
         }
     }
 

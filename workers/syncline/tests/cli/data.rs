@@ -64,3 +64,47 @@ fn ids_without_a_row_and_labels_that_count_nothing_make_no_job() {
     assert!(!syncline(&["jobs", "--state-dir", state_dir]).ok().out.contains("tags"));
     submit([0, 1, 2, 3, 4, 19, 6, 7], labels).ok();
 }
+
+/// y = 2 a - b, learned by a model that has computed its squared error itself.
+#[test]
+fn a_model_that_computes_its_loss_itself_trains_without_a_label() {
+    let dir = folder();
+    let mut graph = GraphBuilder::new("own");
+    let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);
+    let y = graph.input("y", ElementType::F32, &["batch".into(), 1.into()]);
+    let w = graph.weight("w.weight", &[2, 1], &[0.0, 0.0]);
+    let found = graph.op("MatMul", &[&x, &w], &[]);
+    let apart = graph.op("Sub", &[&found, &y], &[]);
+    let squared = graph.op("Mul", &[&apart, &apart], &[]);
+    graph.output(&squared);
+    fs::write(dir.path().join("own.onnx"), graph.finish().to_bytes()).unwrap();
+    let samples: Vec<[f32; 2]> = (0..40).map(|i| [(i % 5) as f32 / 5.0, (i % 8) as f32 / 8.0]).collect();
+    let bytes = |numbers: Vec<f32>| numbers.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+    let x = bytes(samples.concat());
+    let y = bytes(samples.iter().map(|[a, b]| 2.0 * a - b).collect());
+    let view = |width, bytes| TensorView::new(Dtype::F32, vec![40, width], bytes).unwrap();
+    let file = safetensors::serialize([("x", view(2, &x)), ("y", view(1, &y))], None).unwrap();
+    fs::write(dir.path().join("own.safetensors"), file).unwrap();
+    let job = r#"id = "own"
+
+[[node]]
+name = "train"
+do = "train"
+model.forward = { onnx = "own.onnx", loss = "output" }
+data = { source = { safetensors = { path = "own.safetensors" } }, split = { test-every = 5 } }
+settings = { batch = 4, epochs = 60, policy = "bsp", learning_rate = 0.3, min_workers = 2 }
+
+[[node]]
+name = "test"
+do = "evaluate"
+after = ["train"]
+"#;
+    let file = dir.path().join("own.toml");
+    fs::write(&file, job).unwrap();
+    let _up = Up::start(&dir, &["--workers", "2", "--shards", "1"]);
+    let state_dir = dir.path().to_str().unwrap();
+    syncline(&["submit", file.to_str().unwrap(), "--watch", "--state-dir", state_dir]).ok();
+    let job = &syncline(&["status", "own", "--json", "--state-dir", state_dir]).ok().json()["job"];
+    assert!(job["test_loss"].as_f64().unwrap() < 1e-4, "{job}");
+    assert!(job["test_accuracy"].is_null() && job["test_samples"] == 8, "{job}");
+}

@@ -17,7 +17,7 @@ use crate::cli::{Exit, Failure, print, print_json, support::native::models, tabl
 pub struct CheckArgs {
     /// Forward model, or a training graph with --ready
     file: PathBuf,
-    /// softmax-cross-entropy, bce-with-logits, mse, l1 or huber
+    /// softmax-cross-entropy, bce-with-logits, mse, l1 or huber; or output, which the model has computed itself
     #[arg(long, value_name = "NAME", required_unless_present = "ready")]
     loss: Option<String>,
     /// FILE is a training graph: its own gradients are checked, and settings of the loss mean nothing

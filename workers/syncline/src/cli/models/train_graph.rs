@@ -16,7 +16,7 @@ use crate::cli::{
 pub struct TrainGraphArgs {
     /// Forward model
     file: PathBuf,
-    /// softmax-cross-entropy, bce-with-logits, mse, l1 or huber
+    /// softmax-cross-entropy, bce-with-logits, mse, l1 or huber; or output, which the model has computed itself
     #[arg(long, value_name = "NAME")]
     loss: String,
     #[command(flatten)]
