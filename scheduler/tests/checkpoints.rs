@@ -9,7 +9,7 @@ use syncline_scheduler::{
     },
     ids::{Generation, Incarnation, JobId, ShardIndex, Superstep},
     sim::{ControlPlane, Shell, training, training_job},
-    spec::{CheckpointSpec, ResumeSpec, StepRun, TrainSpec},
+    spec::{CheckpointSpec, Decay, LearningRate, ResumeSpec, StepRun, TrainSpec},
 };
 
 const MINUTE_US: u64 = 60_000_000;
@@ -329,6 +329,47 @@ fn what_is_needed_for_nothing_is_removed() {
     let forgotten: Vec<Effect> = forgetful.forget(&id()).into_iter().collect();
     assert_eq!((removed(&forgotten), forgetful.job(&id()).is_none()), (1, true), "its keys expire");
     assert_eq!(removed(&world.give(Input::Delete(id()))), 1);
+}
+
+#[test]
+fn the_rate_of_a_training_that_goes_back_or_on_is_that_of_its_place_among_the_samples() {
+    let schedule = LearningRate {
+        warmup: 0.2,
+        decay: Decay::Steps(vec![(0.3, 0.5), (0.6, 0.5)]),
+        ..LearningRate::constant(0.8)
+    };
+    /// Reports until the job is over, and says how many of the rates it saw were another than the schedule's.
+    fn wrong(world: &mut World) -> (usize, usize) {
+        let train = world.job().train().clone();
+        let (mut seen, mut wrong) = (0, 0);
+        while let Some(assignment) = world.hand.front() {
+            let Work::Iterate { range, learning_rate, .. } = assignment.work else { unreachable!() };
+            // A batch is one sample.
+            let place = u64::from(range.epoch) * train.epoch_samples() + range.start;
+            seen += 1;
+            wrong += usize::from(learning_rate != train.learning_rate.at(place, train.total_samples()));
+            world.report();
+        }
+        (seen, wrong)
+    }
+    for policy in ["asp", "bsp", "elastic-bsp:5", "dssp:1:4"] {
+        let mut train = training(policy.parse().unwrap(), 10, 1);
+        (train.epochs, train.ahead, train.learning_rate) = (2, Some(2), schedule.clone());
+        train.checkpoint = Some(CheckpointSpec::every_s(NonZeroU32::new(60).unwrap()));
+        let mut world = World::of(train.clone(), true);
+        world.rest();
+        let (before, kept) = (world.samples(), world.job().kept_checkpoint(None).unwrap());
+        world.report();
+        world.report();
+        world.crash();
+        assert_eq!((world.samples(), wrong(&mut world)), (before, (20 - before as usize, 0)), "{policy}");
+
+        let steps = vec![StepRun { elements: train.model.layout.trained_elements(), steps: before }];
+        train.resume = Some(ResumeSpec { steps, ..kept.resume });
+        train.epochs = 3;
+        let mut world = World::of(train, true);
+        assert_eq!((world.samples(), wrong(&mut world)), (before, (30 - before as usize, 0)), "{policy}");
+    }
 }
 
 #[test]

@@ -87,8 +87,10 @@ const TABLES: &[Table] = &[
     ]},
     Table { title: "`[node.settings]`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings]\n@\n", fields: &[
         ("optimizer",     "text or table", "'sgd'", "optimizer = 'adam'", "`sgd`, `momentum` (0.9), `nesterov` (0.9), `adam`, `adamw` (decay 0.01); or a table with all settings, see below"),
-        ("learning_rate", "number", "0.1", "learning_rate = 0.03", "Learning rate at the start"),
-        ("decay",         "`constant` or `cosine`", "'constant'", "decay = 'cosine'", "How it goes down over the job's samples"),
+        ("learning_rate", "number", "0.1", "learning_rate = 0.03", "Learning rate behind the warmup"),
+        ("warmup",        "number", "0.0", "warmup = 0.05", "Share of the training over which the learning rate rises in a straight line from 0, see [learning-rate.md](learning-rate.md)"),
+        ("decay",         "`constant`, `cosine`, `linear` or `{ steps = [[SHARE, FACTOR], ...] }`", "'constant'", "decay = 'cosine'", "How it goes down behind the warmup, see [learning-rate.md](learning-rate.md#decay)"),
+        ("min_learning_rate", "number", "0.0", "min_learning_rate = 1e-5", "The learning rate at which `cosine` and `linear` end"),
         ("policy",        "text", "'elastic-bsp:15'", "policy = 'bsp'", "When workers meet, see [policies.md](policies.md)"),
         ("batch",         "integer", "32", "batch = 64", "Samples per iteration and worker"),
         ("epochs",        "integer", "1", "epochs = 40", "How often each sample is seen"),

@@ -1,4 +1,4 @@
-//! How gradients become new parameters, and how the learning rate moves with the samples seen.
+//! How gradients become new parameters.
 
 use serde::{Deserialize, Serialize};
 
@@ -116,53 +116,9 @@ impl Optimizer {
     }
 }
 
-/// Learning rate as a function of the samples applied so far. Never of pushes: with n workers these come
-/// n times as often under ASP as under BSP, and the published comparisons went wrong there.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LearningRate {
-    /// The rate at the first sample, above 0.
-    pub base: f32,
-    /// How it goes down from there.
-    #[serde(default)]
-    pub decay: Decay,
-}
-
-/// Shape of the decay over the whole job.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Decay {
-    /// None: `base` from the first sample to the last.
-    #[default]
-    Constant,
-    /// Half a cosine from `base` to zero over the job's samples.
-    Cosine,
-}
-
-impl LearningRate {
-    /// The rate at `samples` of `total` planned samples.
-    pub fn at(&self, samples: u64, total: u64) -> f32 {
-        match self.decay {
-            Decay::Constant => self.base,
-            Decay::Cosine => {
-                let done = samples.min(total) as f64 / total.max(1) as f64;
-                (f64::from(self.base) * 0.5 * (1.0 + (std::f64::consts::PI * done).cos())) as f32
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn cosine_starts_at_base_halves_in_the_middle_and_ends_at_zero() {
-        let rate = LearningRate { base: 0.4, decay: Decay::Cosine };
-        for (samples, want) in [(0, 0.4), (500, 0.2), (1000, 0.0), (2000, 0.0)] {
-            assert!((rate.at(samples, 1000) - want).abs() < 1e-6, "at {samples}");
-        }
-    }
 
     #[test]
     fn out_of_range_settings_are_named() {

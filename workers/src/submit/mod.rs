@@ -5,6 +5,7 @@
 
 mod compression;
 mod data;
+mod decay;
 mod error;
 #[cfg(feature = "job-file")]
 mod file;

@@ -9,7 +9,7 @@ use syncline_scheduler::spec::{
     PullCompression,
 };
 
-use super::{compression::compression, model::Model, optimizer::optimizer};
+use super::{compression::compression, decay::decay, model::Model, optimizer::optimizer};
 
 /// Settings of a training node. Start with [`Training::new`] and change what should differ.
 #[derive(Debug, Clone)]
@@ -31,8 +31,14 @@ pub struct Settings {
     pub optimizer: Optimizer,
     /// Step size before decay; 0.1 by default.
     pub learning_rate: f32,
-    /// How the learning rate falls over the samples of all epochs; by default it does not.
+    /// Share of the training over which the learning rate rises in a straight line from 0, 0 to below 1; by default it begins
+    /// with all of it. One epoch of 40 is `1.0 / 40.0`.
+    pub warmup: f32,
+    /// How the learning rate falls over the samples behind the warmup; by default it does not.
+    #[serde(deserialize_with = "decay")]
     pub decay: Decay,
+    /// The learning rate at which a cosine or linear decay ends, up to `learning_rate`; 0 by default.
+    pub min_learning_rate: f32,
     /// When workers meet; `elastic-bsp:15` by default.
     pub policy: PolicySpec,
     /// Samples per iteration and worker.
@@ -90,7 +96,9 @@ impl Default for Settings {
         Self {
             optimizer: Optimizer::Sgd { weight_decay: 0.0 },
             learning_rate: 0.1,
+            warmup: 0.0,
             decay: Decay::Constant,
+            min_learning_rate: 0.0,
             policy: PolicySpec::default(),
             batch: 32,
             epochs: 1,
@@ -133,7 +141,12 @@ impl Settings {
     }
 
     pub(super) fn rate(&self) -> LearningRate {
-        LearningRate { base: self.learning_rate, decay: self.decay }
+        LearningRate {
+            base: self.learning_rate,
+            warmup: self.warmup,
+            decay: self.decay.clone(),
+            min: self.min_learning_rate,
+        }
     }
 }
 
