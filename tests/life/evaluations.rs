@@ -33,7 +33,7 @@ async fn start(
     data.split = Split::TestEvery(5);
     let model = Model::forward(onnx::mlp(&[2, 8, 3], 1).to_bytes(), Loss::SoftmaxCrossEntropy);
     let training = Training::new(model, data).with(|s| {
-        (s.batch, s.epochs, s.learning_rate) = (4, epochs, rate);
+        (s.batch, s.epochs, s.learning_rate) = (4, epochs, Some(rate));
         s.policy = policy.parse().unwrap();
         s.min_workers = 2;
         s.evaluate = Some(EvaluateSpec::every_epochs(NonZeroU32::MIN));

@@ -87,7 +87,7 @@ const TABLES: &[Table] = &[
     ]},
     Table { title: "`[node.settings]`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings]\n@\n", fields: &[
         ("optimizer",     "text or table", "'sgd'", "optimizer = 'adam'", "`sgd`, `momentum` (0.9), `nesterov` (0.9), `adam`, `adamw` (decay 0.01); or a table with all settings, see below"),
-        ("learning_rate", "number", "0.1", "learning_rate = 0.03", "Learning rate behind the warmup"),
+        ("learning_rate", "number", "", "learning_rate = 0.03", "Learning rate behind the warmup. If left out 0.1 for `sgd`, 0.01 for `momentum` and `nesterov`, 0.001 for `adam` and `adamw`"),
         ("warmup",        "number", "0.0", "warmup = 0.05", "Share of the training over which the learning rate rises in a straight line from 0, see [learning-rate.md](learning-rate.md)"),
         ("decay",         "`constant`, `cosine`, `linear` or `{ steps = [[SHARE, FACTOR], ...] }`", "'constant'", "decay = 'cosine'", "How it goes down behind the warmup, see [learning-rate.md](learning-rate.md#decay)"),
         ("min_learning_rate", "number", "0.0", "min_learning_rate = 1e-5", "The learning rate at which `cosine` and `linear` end"),

@@ -85,6 +85,17 @@ fn epsilon() -> f32 {
 }
 
 impl Optimizer {
+    /// The learning rate where nobody names one: 0.1 for plain gradient descent, 0.01 with momentum, whose 0.9 makes a step ten
+    /// times as long in the end, and for Adam, whose steps are as long as the rate whatever the gradients are, the 0.001 of
+    /// Kingma and Ba 2015 and of PyTorch.
+    pub fn default_learning_rate(&self) -> f32 {
+        match self {
+            Self::Sgd { .. } => 0.1,
+            Self::Momentum { .. } => 0.01,
+            Self::Adam { .. } => 0.001,
+        }
+    }
+
     /// How many numbers it remembers of each parameter.
     pub fn moments(&self) -> u64 {
         match self {
@@ -119,6 +130,14 @@ impl Optimizer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_longer_the_steps_of_an_optimizer_the_smaller_its_learning_rate() {
+        use Optimizer as O;
+        let all = [O::sgd(), O::momentum(), O::nesterov(), O::adam(), O::adamw()];
+        let rates = all.map(|optimizer| optimizer.default_learning_rate());
+        assert_eq!(rates, [0.1, 0.01, 0.01, 0.001, 0.001]);
+    }
 
     #[test]
     fn out_of_range_settings_are_named() {

@@ -29,8 +29,9 @@ pub struct Settings {
     /// In a file also by its name alone, such as `adam`.
     #[serde(deserialize_with = "optimizer")]
     pub optimizer: Optimizer,
-    /// Step size before decay; 0.1 by default.
-    pub learning_rate: f32,
+    /// The learning rate behind the warmup, before any decay; `None`: what suits the optimizer, see
+    /// [`Optimizer::default_learning_rate`].
+    pub learning_rate: Option<f32>,
     /// Share of the training over which the learning rate rises in a straight line from 0, 0 to below 1; by default it begins
     /// with all of it. One epoch of 40 is `1.0 / 40.0`.
     pub warmup: f32,
@@ -95,7 +96,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             optimizer: Optimizer::Sgd { weight_decay: 0.0 },
-            learning_rate: 0.1,
+            learning_rate: None,
             warmup: 0.0,
             decay: Decay::Constant,
             min_learning_rate: 0.0,
@@ -142,7 +143,7 @@ impl Settings {
 
     pub(super) fn rate(&self) -> LearningRate {
         LearningRate {
-            base: self.learning_rate,
+            base: self.learning_rate.unwrap_or_else(|| self.optimizer.default_learning_rate()),
             warmup: self.warmup,
             decay: self.decay.clone(),
             min: self.min_learning_rate,
