@@ -108,6 +108,7 @@ const TABLES: &[Table] = &[
         ("compression",   "`none`, `bf16`, `fp16`, `int8`, `{ top-k = SHARE }` or `auto`", "'none'", "compression = { top-k = 0.01 }", "How gradients travel from workers to shards (SHARE up to 0.5), see [policies.md](policies.md#fewer-bytes)"),
         ("pull_compression", "`none`, `bf16` or `fp16`", "'none'", "pull_compression = 'fp16'", "How parameters travel to workers that share no memory with the shards"),
         ("params",        "path", "", "params = 'names.txt'", "The parameters to train, one name a line, as PyTorch prints them: they decide alone"),
+        ("train",         "list of names", "[]", "train = ['head.*']", "The parameters to train, all if empty; `*` stands for any characters. `params` comes before it, `freeze` still holds"),
         ("freeze",        "list of names", "[]", "freeze = ['features.*']", "Parameters that stay as they are; `*` stands for any characters"),
         ("sparse",        "list of names", "[]", "sparse = ['*.embedding.weight']", "Tables of which only the rows travel that a batch reads, see [policies.md](policies.md#rows-of-tables); `*` stands for any characters"),
         ("eval_mode",     "boolean", "false", "eval_mode = true", "Train as the model evaluates: remembered statistics, no Dropout"),

@@ -46,6 +46,7 @@ fn derive_options(
         output: output.clone(),
         loss: loss.clone(),
         params: settings.params.as_ref().map(names).transpose()?,
+        train: (!settings.train.is_empty()).then(|| settings.train.clone()),
         freeze: settings.freeze.clone(),
         sparse: settings.sparse.clone(),
         eval_mode: settings.eval_mode,

@@ -77,6 +77,9 @@ pub struct Settings {
     pub pull_compression: PullCompression,
     /// The parameters to train, as PyTorch names them: they decide alone, and all of them have to exist.
     pub params: Option<ParamList>,
+    /// The parameters to train, as names or patterns such as `head.*`; empty: all of them, as `model show` lists them. Not beside
+    /// `params`, which decides alone.
+    pub train: Vec<String>,
     /// Parameters that stay as they are, as names or patterns such as `features.*`.
     pub freeze: Vec<String>,
     /// Tables of which only the rows travel that a batch reads, as names or patterns such as `*.embedding.weight`. One that is
@@ -117,6 +120,7 @@ impl Default for Settings {
             compression: Compression::None,
             pull_compression: PullCompression::None,
             params: None,
+            train: Vec::new(),
             freeze: Vec::new(),
             sparse: Vec::new(),
             eval_mode: false,
@@ -132,6 +136,7 @@ impl Settings {
     pub(super) fn derivation_settings(&self) -> Vec<&'static str> {
         let changed = [
             ("params", self.params.is_some()),
+            ("train", !self.train.is_empty()),
             ("freeze", !self.freeze.is_empty()),
             ("sparse", !self.sparse.is_empty()),
             ("eval_mode", self.eval_mode),
