@@ -37,6 +37,7 @@ const TABLES: &[Table] = &[
         ("loss",         "text", "", "loss = 'softmax-cross-entropy'", "`softmax-cross-entropy`, `bce-with-logits`, `mse`, `l1` or `huber`"),
         ("loss_options", "table", "{}", "loss_options = { label_smoothing = 0.1 }", "Settings of the loss, see below"),
         ("output",       "text", "", "output = 'logits'", "Output, or another value, that the loss looks at; the first float output if left out"),
+        ("weights",      "path", "", "weights = 'digits.safetensors'", "First values of all that trains, such as the snapshot of another job, in place of those in the model"),
     ]},
     Table { title: "`model.forward.loss_options`", about: "Each belongs to some losses only.", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\n[node.model.forward]\nonnx = 'm'\nloss = 'mse'\n[node.model.forward.loss_options]\n@\n", fields: &[
         ("label_smoothing", "number", "0.0", "label_smoothing = 0.1", "Share of the probability that is spread over all classes"),

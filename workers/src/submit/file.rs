@@ -59,6 +59,7 @@ enum FileModel {
         #[serde(default)]
         loss_options: LossOptions,
         output: Option<String>,
+        weights: Option<PathBuf>,
     },
     Ready {
         onnx: PathBuf,
@@ -132,12 +133,14 @@ impl FileModel {
             true => onnx,
             false => folder.join(onnx),
         };
+        let first = |weights: Option<PathBuf>| weights.map(|weights| path(weights).into());
         match self {
-            Self::Forward { onnx, loss, loss_options: options, output } => {
-                Model::Forward { onnx: path(onnx).into(), loss, options, output }
+            Self::Forward { onnx, loss, loss_options: options, output, weights } => {
+                let (onnx, weights) = (path(onnx).into(), first(weights));
+                Model::Forward { onnx, loss, options, output, weights }
             }
             Self::Ready { onnx, weights } => {
-                Model::Ready { onnx: path(onnx).into(), weights: weights.map(|weights| path(weights).into()) }
+                Model::Ready { onnx: path(onnx).into(), weights: first(weights), misplaced: Vec::new() }
             }
         }
     }

@@ -10,6 +10,8 @@ mod error;
 #[cfg(feature = "job-file")]
 mod file;
 #[cfg(feature = "train")]
+mod first_weights;
+#[cfg(feature = "train")]
 mod forward;
 mod graph;
 mod model;
