@@ -1,6 +1,6 @@
 //! When a checkpoint is due, what it costs, what a lost shard brings back, and what late messages of the life before do.
 
-use std::{collections::VecDeque, mem, num::NonZeroU32};
+use std::{collections::VecDeque, mem};
 
 use syncline_scheduler::{
     core::{
@@ -59,7 +59,7 @@ impl World {
     fn new(policy: &str, epochs: u32, keeps_files: bool) -> Self {
         let mut train = training(policy.parse().unwrap(), 10, 1);
         (train.epochs, train.ahead) = (epochs, Some(2));
-        train.checkpoint = NonZeroU32::new(60).map(CheckpointSpec::every_s);
+        train.checkpoint = Some(CheckpointSpec::every_s(60));
         Self::of(train, keeps_files)
     }
 
@@ -355,7 +355,7 @@ fn the_rate_of_a_training_that_goes_back_or_on_is_that_of_its_place_among_the_sa
     for policy in ["asp", "bsp", "elastic-bsp:5", "dssp:1:4"] {
         let mut train = training(policy.parse().unwrap(), 10, 1);
         (train.epochs, train.ahead, train.learning_rate) = (2, Some(2), schedule.clone());
-        train.checkpoint = Some(CheckpointSpec::every_s(NonZeroU32::new(60).unwrap()));
+        train.checkpoint = Some(CheckpointSpec::every_s(60));
         let mut world = World::of(train.clone(), true);
         world.rest();
         let (before, kept) = (world.samples(), world.job().kept_checkpoint(None).unwrap());
@@ -374,8 +374,18 @@ fn the_rate_of_a_training_that_goes_back_or_on_is_that_of_its_place_among_the_sa
 
 #[test]
 fn a_rule_that_never_comes_true_is_refused() {
-    let mut train = training("asp".parse().unwrap(), 10, 1);
-    train.checkpoint = Some(CheckpointSpec { every_s: None, ..CheckpointSpec::every_s(NonZeroU32::MIN) });
-    let refused = training_job(train).validate().unwrap_err().to_string();
-    assert!(refused.contains("E027") && refused.contains("every_epochs"), "{refused}");
+    let never = CheckpointSpec { every_s: None, ..CheckpointSpec::every_s(1) };
+    #[rustfmt::skip]
+    let cases = [
+        (never,                                  "neither `every_s` nor `every_epochs`"),
+        (CheckpointSpec::every_s(0),             "every_s is 0, expected a whole number from 1"),
+        (CheckpointSpec::every_epochs(0),        "every_epochs is 0, expected a whole number from 1"),
+        (CheckpointSpec::every_epochs(1).keep(0), "keep is 0, expected a whole number from 1"),
+    ];
+    for (checkpoint, words) in cases {
+        let mut train = training("asp".parse().unwrap(), 10, 1);
+        train.checkpoint = Some(checkpoint);
+        let refused = training_job(train).validate().unwrap_err().to_string();
+        assert!(refused.contains("E027") && refused.contains(words), "{refused}");
+    }
 }
