@@ -1,6 +1,6 @@
 //! MNIST: 28x28 images of handwritten digits in IDX format, a perceptron or LeNet-5.
 
-use std::{fmt, io, num::NonZeroU32, path::Path};
+use std::{fmt, io, path::Path};
 
 use syncline::{DataSpec, Decay, EvaluateSpec, JobGraph, Loss, Model, Optimizer, Source, Training};
 
@@ -58,7 +58,7 @@ pub fn job(run: &Run<'_>, net: Net, data: DataSpec) -> io::Result<JobGraph> {
         s.clip_norm = Some(1.0);
         s.batch = BATCH;
         // Whoever watches sees the accuracy on test images after each epoch.
-        s.evaluate = NonZeroU32::new(1).map(EvaluateSpec::every_epochs);
+        s.evaluate = Some(EvaluateSpec::every_epochs(1));
     });
     Ok(run.graph(training))
 }

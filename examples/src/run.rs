@@ -20,7 +20,7 @@ pub struct Run<'a> {
 impl Run<'_> {
     /// Puts this run into the settings. `rate`: the learning rate where a round's gradients are averaged.
     pub fn set(&self, settings: &mut Settings, rate: f64) {
-        settings.learning_rate = (rate * share(self.policy)) as f32;
+        settings.learning_rate = Some((rate * share(self.policy)) as f32);
         settings.policy = self.policy;
         settings.epochs = self.epochs;
         settings.seed = self.seed;

@@ -1,6 +1,6 @@
 //! When a checkpoint is due, what it costs, what a lost shard brings back, and what late messages of the life before do.
 
-use std::{collections::VecDeque, mem, num::NonZeroU32};
+use std::{collections::VecDeque, mem};
 
 use syncline_scheduler::{
     core::{
@@ -9,7 +9,7 @@ use syncline_scheduler::{
     },
     ids::{Generation, Incarnation, JobId, ShardIndex, Superstep},
     sim::{ControlPlane, Shell, training, training_job},
-    spec::{CheckpointSpec, ResumeSpec, StepRun, TrainSpec},
+    spec::{CheckpointSpec, Decay, LearningRate, ResumeSpec, StepRun, TrainSpec},
 };
 
 const MINUTE_US: u64 = 60_000_000;
@@ -59,7 +59,7 @@ impl World {
     fn new(policy: &str, epochs: u32, keeps_files: bool) -> Self {
         let mut train = training(policy.parse().unwrap(), 10, 1);
         (train.epochs, train.ahead) = (epochs, Some(2));
-        train.checkpoint = NonZeroU32::new(60).map(CheckpointSpec::every_s);
+        train.checkpoint = Some(CheckpointSpec::every_s(60));
         Self::of(train, keeps_files)
     }
 
@@ -332,9 +332,60 @@ fn what_is_needed_for_nothing_is_removed() {
 }
 
 #[test]
+fn the_rate_of_a_training_that_goes_back_or_on_is_that_of_its_place_among_the_samples() {
+    let schedule = LearningRate {
+        warmup: 0.2,
+        decay: Decay::Steps(vec![(0.3, 0.5), (0.6, 0.5)]),
+        ..LearningRate::constant(0.8)
+    };
+    /// Reports until the job is over, and says how many of the rates it saw were another than the schedule's.
+    fn wrong(world: &mut World) -> (usize, usize) {
+        let train = world.job().train().clone();
+        let (mut seen, mut wrong) = (0, 0);
+        while let Some(assignment) = world.hand.front() {
+            let Work::Iterate { range, learning_rate, .. } = assignment.work else { unreachable!() };
+            // A batch is one sample.
+            let place = u64::from(range.epoch) * train.epoch_samples() + range.start;
+            seen += 1;
+            wrong += usize::from(learning_rate != train.learning_rate.at(place, train.total_samples()));
+            world.report();
+        }
+        (seen, wrong)
+    }
+    for policy in ["asp", "bsp", "elastic-bsp:5", "dssp:1:4"] {
+        let mut train = training(policy.parse().unwrap(), 10, 1);
+        (train.epochs, train.ahead, train.learning_rate) = (2, Some(2), schedule.clone());
+        train.checkpoint = Some(CheckpointSpec::every_s(60));
+        let mut world = World::of(train.clone(), true);
+        world.rest();
+        let (before, kept) = (world.samples(), world.job().kept_checkpoint(None).unwrap());
+        world.report();
+        world.report();
+        world.crash();
+        assert_eq!((world.samples(), wrong(&mut world)), (before, (20 - before as usize, 0)), "{policy}");
+
+        let steps = vec![StepRun { elements: train.model.layout.trained_elements(), steps: before }];
+        train.resume = Some(ResumeSpec { steps, ..kept.resume });
+        train.epochs = 3;
+        let mut world = World::of(train, true);
+        assert_eq!((world.samples(), wrong(&mut world)), (before, (30 - before as usize, 0)), "{policy}");
+    }
+}
+
+#[test]
 fn a_rule_that_never_comes_true_is_refused() {
-    let mut train = training("asp".parse().unwrap(), 10, 1);
-    train.checkpoint = Some(CheckpointSpec { every_s: None, ..CheckpointSpec::every_s(NonZeroU32::MIN) });
-    let refused = training_job(train).validate().unwrap_err().to_string();
-    assert!(refused.contains("E027") && refused.contains("every_epochs"), "{refused}");
+    let never = CheckpointSpec { every_s: None, ..CheckpointSpec::every_s(1) };
+    #[rustfmt::skip]
+    let cases = [
+        (never,                                  "neither `every_s` nor `every_epochs`"),
+        (CheckpointSpec::every_s(0),             "every_s is 0, expected a whole number from 1"),
+        (CheckpointSpec::every_epochs(0),        "every_epochs is 0, expected a whole number from 1"),
+        (CheckpointSpec::every_epochs(1).keep(0), "keep is 0, expected a whole number from 1"),
+    ];
+    for (checkpoint, words) in cases {
+        let mut train = training("asp".parse().unwrap(), 10, 1);
+        train.checkpoint = Some(checkpoint);
+        let refused = training_job(train).validate().unwrap_err().to_string();
+        assert!(refused.contains("E027") && refused.contains(words), "{refused}");
+    }
 }

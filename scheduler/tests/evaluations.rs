@@ -1,7 +1,5 @@
 //! When a training is evaluated while it runs, who computes it, and what it costs the others.
 
-use std::num::NonZeroU32;
-
 use syncline_scheduler::{
     core::{Blame, Cancellation, Core, Effect, EvaluationPart, Input, Job, Outcome, StoredJob, Work},
     graph::TaskId,
@@ -28,7 +26,7 @@ const POLICIES: [&str; 8] = [
 
 /// Epochs of 12 samples in batches of one, an evaluation after each.
 fn spec(policy: &str, epochs: u32) -> JobSpec {
-    let evaluate = Some(EvaluateSpec::every_epochs(NonZeroU32::MIN));
+    let evaluate = Some(EvaluateSpec::every_epochs(1));
     let train = TrainSpec { epochs, evaluate, ..training(policy.parse().unwrap(), 12, 1) };
     let mut spec = training_job(train);
     spec.id = id("job");
@@ -213,7 +211,7 @@ fn a_job_that_is_canceled_during_one_can_be_read_and_knows_of_it() {
 fn nobody_evaluates_twice_what_is_the_same() {
     let mut spec = spec("bsp", 1);
     if let NodeKind::Train(train) = &mut spec.nodes[0].kind {
-        train.evaluate = Some(EvaluateSpec { every_s: Some(NonZeroU32::MIN), every_epochs: None });
+        train.evaluate = Some(EvaluateSpec::every_s(1));
     }
     let mut world = world(spec, 1);
     world.report(Incarnation(1), done);

@@ -10,14 +10,25 @@ use crate::world::{World, done};
 
 const BATCH: u32 = 8;
 const ITERATIONS: u64 = 8;
-const SCHEDULE: LearningRate = LearningRate { base: 0.2, decay: Decay::Cosine };
+
+/// Each shape of decay, also behind a warmup.
+fn schedules() -> [LearningRate; 4] {
+    let base = LearningRate::constant(0.2);
+    [
+        LearningRate { decay: Decay::Cosine, ..base.clone() },
+        LearningRate { warmup: 0.3, ..base.clone() },
+        LearningRate { warmup: 0.25, decay: Decay::Linear, min: 0.02, ..base.clone() },
+        LearningRate { decay: Decay::Steps(vec![(0.5, 0.1), (0.75, 0.1)]), ..base },
+    ]
+}
 
 /// Rates of all iterations, in the order in which they were granted, and those of the barriers that closed.
-fn rates(policy: &str, workers: u64) -> (Vec<f32>, Vec<f32>) {
+fn rates(policy: &str, workers: u64, schedule: &LearningRate) -> (Vec<f32>, Vec<f32>) {
     let mut world = World::new();
     let names: Vec<_> = (1..=workers).map(|n| world.join(n, &format!("w{n}"))).collect();
     let train = training(policy.parse().unwrap(), ITERATIONS * u64::from(BATCH) / 2, BATCH);
-    let train = TrainSpec { epochs: 2, learning_rate: SCHEDULE, min_workers: workers as u32, ..train };
+    let learning_rate = schedule.clone();
+    let train = TrainSpec { epochs: 2, learning_rate, min_workers: workers as u32, ..train };
     let mut spec = training_job(train);
     spec.id = "job".parse().unwrap();
     let (mut iterations, mut barriers) = (Vec::new(), Vec::new());
@@ -41,26 +52,43 @@ fn rates(policy: &str, workers: u64) -> (Vec<f32>, Vec<f32>) {
     (iterations, barriers.into_iter().map(|(_, rate)| rate).collect())
 }
 
-fn scheduled(step: u64, batches: u64) -> f32 {
-    SCHEDULE.at(step * batches * u64::from(BATCH), ITERATIONS * u64::from(BATCH))
+fn scheduled(schedule: &LearningRate, step: u64, batches: u64) -> f32 {
+    schedule.at(step * batches * u64::from(BATCH), ITERATIONS * u64::from(BATCH))
 }
 
 #[test]
 fn an_iteration_has_the_rate_where_its_own_samples_begin_under_every_policy() {
-    let expected: Vec<f32> = (0..ITERATIONS).map(|step| scheduled(step, 1)).collect();
-    for policy in ["asp", "bsp", "ssp:2", "dssp:1:4", "lb-bsp", "elastic-bsp:4", "elastic-lb:4", "auto"] {
-        assert_eq!(rates(policy, 1).0, expected, "{policy}");
+    for schedule in schedules() {
+        let expected: Vec<f32> = (0..ITERATIONS).map(|step| scheduled(&schedule, step, 1)).collect();
+        for policy in [
+            "asp",
+            "bsp",
+            "ssp:2",
+            "dssp:1:4",
+            "lb-bsp",
+            "elastic-bsp:4",
+            "elastic-lb:4",
+            "auto",
+            "local-sgd:2",
+            "diloco:2",
+        ] {
+            assert_eq!(rates(policy, 1, &schedule).0, expected, "{policy} {schedule:?}");
+        }
     }
 }
 
 #[test]
 fn of_a_round_all_iterations_have_the_rate_of_its_one_step() {
-    let (mut iterations, barriers) = rates("bsp", 2);
-    iterations.sort_by(|one, other| other.total_cmp(one));
-    let expected: Vec<f32> = (0..ITERATIONS / 2).map(|round| scheduled(round, 2)).collect();
-    assert_eq!(barriers, expected);
-    let twice: Vec<f32> = expected.iter().flat_map(|rate| [*rate, *rate]).collect();
-    assert_eq!(iterations, twice);
+    for schedule in schedules() {
+        let (mut iterations, barriers) = rates("bsp", 2, &schedule);
+        let expected: Vec<f32> = (0..ITERATIONS / 2).map(|round| scheduled(&schedule, round, 2)).collect();
+        assert_eq!(barriers, expected, "{schedule:?}");
+        // In whatever order they were granted.
+        let mut twice: Vec<f32> = expected.iter().flat_map(|rate| [*rate, *rate]).collect();
+        iterations.sort_by(f32::total_cmp);
+        twice.sort_by(f32::total_cmp);
+        assert_eq!(iterations, twice, "{schedule:?}");
+    }
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub fn job_to_tear(
 fn training(weights: usize, policy: PolicySpec, samples: u64, batch: u32, epochs: u32) -> Training {
     let data = DataSpec { train_samples: samples, ..DataSpec::new(Source::csv("nothing.csv")) };
     Training::new(Model::ready(onnx::counting(weights).to_bytes()), data).with(|s| {
-        s.learning_rate = 1.0;
+        s.learning_rate = Some(1.0);
         s.policy = policy;
         s.batch = batch;
         s.epochs = epochs;

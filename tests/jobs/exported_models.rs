@@ -154,7 +154,7 @@ async fn an_exported_model_predicts_at_batch_one_what_the_job_measured() {
                 |settings| {
                     settings.batch = 16;
                     settings.epochs = 2;
-                    settings.learning_rate = 0.01;
+                    settings.learning_rate = Some(0.01);
                     settings.policy = "bsp".parse().unwrap();
                 },
             );

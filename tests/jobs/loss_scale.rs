@@ -63,7 +63,7 @@ async fn a_scale_that_is_too_large_costs_steps_and_not_the_job() {
             settings.batch = 4;
             settings.epochs = 6;
             settings.policy = "asp".parse().unwrap();
-            settings.learning_rate = 0.01;
+            settings.learning_rate = Some(0.01);
         });
         let graph = {
             let mut job = JobGraph::new(id);

@@ -71,7 +71,7 @@ async fn accuracy_is_that_of_the_positions_that_count() {
     };
     let job = |model| {
         let training = Training::new(model, data.clone()).with(|settings| {
-            settings.learning_rate = 1.0;
+            settings.learning_rate = Some(1.0);
             settings.batch = 5;
             settings.epochs = 4;
             settings.policy = "bsp".parse().unwrap();

@@ -147,7 +147,7 @@ async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
         ("unknown edge",        nodes(true, vec![evaluate("s", &["x"])]),                              &["E024", "x"]),
         ("batch too large",     graph("bad", Training::new(model(2), good.clone()).with(|s| s.batch = 49)), &["E028", "49", "48"]),
         ("zero epochs",         graph("bad", Training::new(model(2), good.clone()).with(|s| s.epochs = 0)), &["E027", "epochs"]),
-        ("rate not positive",   graph("bad", Training::new(model(2), good.clone()).with(|s| s.learning_rate = f32::NAN)), &["E027", "NaN"]),
+        ("rate not positive",   graph("bad", Training::new(model(2), good.clone()).with(|s| s.learning_rate = Some(f32::NAN))), &["E027", "NaN"]),
         ("clip not positive",   graph("bad", Training::new(model(2), good.clone()).with(|s| s.clip_norm = Some(0.0))), &["E027", "clip_norm 0,"]),
         ("top-k of nothing",    graph("bad", Training::new(model(2), good.clone()).with(|s| s.compression = Compression::TopK(0.0))), &["E027", "top-k 0,"]),
         ("top-k of too much",   graph("bad", Training::new(model(2), good.clone()).with(|s| s.compression = Compression::TopK(0.6))), &["E027", "up to 0.5"]),
@@ -179,7 +179,7 @@ async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
     let first = graph("twice", Training::new(model(2), good.clone()));
     try_job(&cluster, &first).await.unwrap();
     try_job(&cluster, &first).await.unwrap();
-    let other = graph("twice", Training::new(model(2), good.clone()).with(|s| s.learning_rate = 0.125));
+    let other = graph("twice", Training::new(model(2), good.clone()).with(|s| s.learning_rate = Some(0.125)));
     let error = try_job(&cluster, &other).await.unwrap_err().to_string();
     assert!(error.contains("E130") && error.contains("twice"), "{error}");
     let view = cluster.client().wait(&"twice".parse().unwrap(), |_| {}).await.unwrap();
@@ -203,7 +203,7 @@ async fn a_loss_that_is_not_a_number_fails_the_job_by_name_or_is_skipped() {
     let data = write_data(&dir.path().join("data.csv"), |_, _| {});
     let hot = |id: &str, on_nan| {
         let training = Training::new(model(2), data.clone()).with(|s| {
-            s.learning_rate = 1e30;
+            s.learning_rate = Some(1e30);
             s.batch = 4;
             s.epochs = 3;
             s.on_nan = on_nan;

@@ -94,6 +94,7 @@ async fn the_shards_end_with_the_statistics_that_the_workers_saw_under_every_pol
             s.min_workers = 2;
             s.clip_norm = Some(1e-3);
             s.optimizer = Optimizer::Momentum { momentum: 0.9, nesterov: true, weight_decay: 0.1 };
+            s.learning_rate = Some(0.1);
         });
         let graph = {
             let mut job = JobGraph::new(&format!("statistics-{index}"));

@@ -72,7 +72,7 @@ fn data(dir: &Path) -> DataSpec {
 fn job(id: &str, data: &DataSpec, tied: bool, change: impl FnOnce(&mut Settings)) -> JobGraph {
     let training =
         Training::new(Model::forward(model(tied), Loss::MeanSquaredError), data.clone()).with(|settings| {
-            settings.learning_rate = 0.05;
+            settings.learning_rate = Some(0.05);
             settings.batch = 16;
             settings.epochs = 3;
             settings.policy = "bsp".parse().unwrap();
@@ -149,7 +149,7 @@ async fn every_policy_learns_by_rows_with_lazy_moments() {
         let graph = job(&format!("lazy-{n}"), &data, false, |settings| {
             settings.policy = policy.parse().unwrap();
             settings.optimizer = if n % 2 == 0 { ADAM } else { momentum };
-            settings.learning_rate = if n % 2 == 0 { 0.02 } else { 0.01 };
+            settings.learning_rate = Some(if n % 2 == 0 { 0.02 } else { 0.01 });
             settings.sparse = all();
             settings.min_workers = 2;
             settings.clip_norm = Some(5.0);
@@ -168,7 +168,7 @@ async fn a_table_that_all_of_is_read_trains_as_a_whole_and_is_refused_by_name() 
     let cluster = cluster(1, 1).await;
     let graph = job("tied", &data, true, |settings| {
         settings.sparse = all();
-        settings.learning_rate = 1e-4;
+        settings.learning_rate = Some(1e-4);
     });
     let prepared = submit::prepare(cluster.runtime(), &graph).unwrap();
     let said = prepared.warnings.join("\n");

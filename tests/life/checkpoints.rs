@@ -1,6 +1,6 @@
 //! Shards that are killed with -9 in the middle of a job that keeps checkpoints: it goes back and counts every sample once.
 
-use std::{collections::BTreeMap, fs, num::NonZeroU32, path::Path};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use syncline::JobPhase;
 use syncline_scheduler::{
@@ -26,11 +26,7 @@ const WORKER: &str = "--step-ms 2 --slowdown 1";
 /// A checkpoint behind every epoch, so that no test depends on how fast the machine is.
 pub fn every_epoch(train: &mut TrainSpec) {
     train.epochs = EPOCHS;
-    train.checkpoint = Some(CheckpointSpec {
-        every_s: None,
-        every_epochs: NonZeroU32::new(1),
-        keep: NonZeroU32::new(2).unwrap(),
-    });
+    train.checkpoint = Some(CheckpointSpec::every_epochs(1).keep(2));
 }
 
 /// One epoch: the job is over when its first checkpoint would be due.

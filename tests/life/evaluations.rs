@@ -1,7 +1,5 @@
 //! A training that is evaluated while it runs, with real processes.
 
-use std::num::NonZeroU32;
-
 use syncline::{JobId, Loss};
 use syncline_onnx as onnx;
 use syncline_rpc::status::{EvaluationPoint, EventKind};
@@ -33,10 +31,10 @@ async fn start(
     data.split = Split::TestEvery(5);
     let model = Model::forward(onnx::mlp(&[2, 8, 3], 1).to_bytes(), Loss::SoftmaxCrossEntropy);
     let training = Training::new(model, data).with(|s| {
-        (s.batch, s.epochs, s.learning_rate) = (4, epochs, rate);
+        (s.batch, s.epochs, s.learning_rate) = (4, epochs, Some(rate));
         s.policy = policy.parse().unwrap();
         s.min_workers = 2;
-        s.evaluate = Some(EvaluateSpec::every_epochs(NonZeroU32::MIN));
+        s.evaluate = Some(EvaluateSpec::every_epochs(1));
     });
     let mut job = JobGraph::new(id);
     let train = job.train("train", training);

@@ -1,7 +1,5 @@
 //! Trainings that somebody pauses: others have the workers meanwhile, and every sample is counted once in the end.
 
-use std::num::NonZeroU32;
-
 use syncline_scheduler::spec::{CheckpointSpec, TrainSpec};
 
 use crate::{
@@ -53,7 +51,7 @@ async fn a_pause_outlives_the_engine_and_the_shards() {
 async fn pauses_while_checkpoints_are_taken_lose_nothing() {
     let cluster = Cluster::start(2, 2, WORKER).await;
     let client = cluster.client();
-    let often = CheckpointSpec { every_s: None, every_epochs: NonZeroU32::new(1), keep: NonZeroU32::MIN };
+    let often = CheckpointSpec::every_epochs(1).keep(1);
     let changed = |train: &mut TrainSpec| (train.epochs, train.checkpoint) = (30, Some(often));
     let job = submit(&cluster, counting("stormy", "elastic-bsp:15", SAMPLES / 10, changed)).await;
     for epoch in (2..30).step_by(3) {

@@ -47,7 +47,7 @@ fn job(dir: &Path, policy: &str, seed: u64) -> JobGraph {
     let data = DataSpec::new(Source::Safetensors { path: path.display().to_string() });
     let training = Training::new(model, data).with(|s| {
         // One step of a whole batch moves its rows by 1.
-        s.learning_rate = (BATCH as usize * WIDTH) as f32;
+        s.learning_rate = Some((BATCH as usize * WIDTH) as f32);
         s.policy = policy.parse().unwrap();
         s.batch = BATCH;
         s.epochs = EPOCHS;

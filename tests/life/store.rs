@@ -1,6 +1,6 @@
 //! A Redis that loses, is emptied, or holds what nobody wrote.
 
-use std::{collections::BTreeMap, fs, num::NonZeroU32, path::PathBuf};
+use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use syncline::JobPhase;
 use syncline_engine::store::keys::{self, JobKeys};
@@ -74,7 +74,7 @@ async fn go_back(cluster: &mut Cluster) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_redis_does_not_know_to_have_begun_is_not_begun_on_top_of_what_it_has_done() {
-    let minute = CheckpointSpec::every_s(NonZeroU32::new(60).unwrap());
+    let minute = CheckpointSpec::every_s(60);
     for checkpoint in [None, Some(minute)] {
         let mut cluster = Cluster::start(2, 0, WORKER).await;
         let spec = counting("begun", "bsp", 1_000_000, |train| train.checkpoint = checkpoint);

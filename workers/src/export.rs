@@ -1,8 +1,13 @@
 //! Trained parameters back in the user's own forward model, in the form that predicts.
 
+use std::collections::{BTreeSet, HashMap};
+
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use syncline_autodiff::{GRAD_SUFFIX, LOSS, inference_form, parse_forward, with_columns};
-use syncline_onnx::{ElementType, OnnxError, proto::TensorProto};
+use syncline_onnx::{
+    ElementType, OnnxError,
+    proto::{ModelProto, TensorProto},
+};
 use syncline_ps::checkpoint_file::is_moment;
 
 /// Why a snapshot could not be put into a model.
@@ -69,16 +74,46 @@ pub fn fill(model: &[u8], source_name: &str, snapshot: &[u8]) -> Result<TrainedM
     if outputs.contains(&LOSS) && outputs.iter().any(|name| name.ends_with(GRAD_SUFFIX)) {
         return Err(ExportError::TrainingGraph { source_name: source_name.to_owned() });
     }
+    let filled = put_in(&mut model, source_name, snapshot)?;
+    if let Some(name) = filled.unknown.first() {
+        let reason = format!("the model has no parameter `{name}`");
+        return Err(ExportError::Misfit { source_name: source_name.to_owned(), reason });
+    }
+    let parameters = filled.names.len();
+    // Whatever form it came in, and so that ONNX Runtime computes with it what was evaluated.
+    Ok(TrainedModel { onnx: with_columns(inference_form(model)).to_bytes(), parameters })
+}
+
+/// What of a snapshot found its place in a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Filled {
+    /// Names of what is in the model now.
+    pub names: BTreeSet<String>,
+    /// Names of what the model has no constant for, in ascending order.
+    pub unknown: Vec<String>,
+}
+
+/// Puts every parameter of a snapshot or a checkpoint, which is called `source_name`, into the constant of the same name of a
+/// model that [`parse_forward`] has read, where there is one.
+pub(crate) fn put_in(
+    model: &mut ModelProto,
+    source_name: &str,
+    snapshot: &[u8],
+) -> Result<Filled, ExportError> {
     let misfit = |reason| ExportError::Misfit { source_name: source_name.to_owned(), reason };
     let file = SafeTensors::deserialize(snapshot).map_err(|error| ExportError::Damaged {
         source_name: source_name.to_owned(),
         cause: error.to_string(),
     })?;
-    let mut constants = model.graph.iter_mut().flat_map(|graph| &mut graph.initializer).collect::<Vec<_>>();
-    let mut parameters = 0;
+    let constants = model.graph.iter_mut().flat_map(|graph| &mut graph.initializer);
+    let mut constants: HashMap<String, &mut TensorProto> =
+        constants.map(|tensor| (tensor.name.clone(), tensor)).collect();
+    let mut filled = Filled { names: BTreeSet::new(), unknown: Vec::new() };
     for (name, view) in file.iter().filter(|(name, _)| !is_moment(name)) {
-        let tensor = constants.iter_mut().find(|tensor| tensor.name == name);
-        let tensor = tensor.ok_or_else(|| misfit(format!("the model has no parameter `{name}`")))?;
+        let Some(tensor) = constants.get_mut(name) else {
+            filled.unknown.push(name.to_owned());
+            continue;
+        };
         if view.dtype() != Dtype::F32
             || tensor.element() != ElementType::F32
             || view.shape() != tensor.shape()
@@ -90,10 +125,10 @@ pub fn fill(model: &[u8], source_name: &str, snapshot: &[u8]) -> Result<TrainedM
             )));
         }
         **tensor = TensorProto::from_f32(name, view.shape(), &float32_values(&view));
-        parameters += 1;
+        filled.names.insert(name.to_owned());
     }
-    // Whatever form it came in, and so that ONNX Runtime computes with it what was evaluated.
-    Ok(TrainedModel { onnx: with_columns(inference_form(model)).to_bytes(), parameters })
+    filled.unknown.sort_unstable();
+    Ok(filled)
 }
 
 /// The numbers of a tensor that is known to be float32.

@@ -13,3 +13,4 @@ mod job_file_document;
 mod opsets;
 mod producers;
 mod selection_models;
+mod submission;

@@ -235,7 +235,7 @@ impl Job {
             ("rest_ms", (complete.rest_us / 1000).to_string()),
         ];
         self.event("checkpoint_kept", now_us, fields);
-        let keep = self.train().checkpoint.map_or(1, |spec| spec.keep.get() as usize);
+        let keep = self.train().checkpoint.map_or(1, |spec| spec.keep as usize);
         let checkpoints = &mut self.state.checkpoints;
         checkpoints.making = None;
         checkpoints.complete.push(complete);

@@ -105,7 +105,7 @@ impl Job {
     /// Epochs of which samples may be handed out: those in front of the next evaluation.
     pub(super) fn open_epochs(&self) -> u32 {
         let every = self.train().evaluate.and_then(|spec| spec.every_epochs);
-        every.map_or(u32::MAX, |every| self.state.evaluations.last_epochs.saturating_add(every.get()))
+        every.map_or(u32::MAX, |every| self.state.evaluations.last_epochs.saturating_add(every))
     }
 
     /// Whether a node evaluates what the training gives.

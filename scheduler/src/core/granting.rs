@@ -15,7 +15,6 @@ use crate::{
     graph::{Holder, TaskEvent, TaskId},
     ids::{Incarnation, Superstep},
     samples::SampleRange,
-    spec::Decay,
     sync::{Aggregation, EndRule},
 };
 
@@ -243,7 +242,7 @@ impl Job {
         if record.aggregation == Aggregation::PerBarrier {
             return record.learning_rate;
         }
-        if train.learning_rate.decay == Decay::Constant {
+        if train.learning_rate.is_constant() {
             return train.learning_rate.base * record.rate_factor;
         }
         let set_aside = self.members.values().flat_map(|member| &member.reserved);

@@ -23,7 +23,7 @@ pub fn training(policy: PolicySpec, samples: u64, batch: u32) -> TrainSpec {
         },
         data: DataSpec { train_samples: samples, ..DataSpec::new(Source::csv("d.csv")) },
         optimizer: Optimizer::Sgd { weight_decay: 0.0 },
-        learning_rate: LearningRate { base: 0.1, decay: Default::default() },
+        learning_rate: LearningRate::constant(0.1),
         policy,
         batch,
         epochs: 1,

@@ -76,13 +76,14 @@ impl DataSpec {
     }
 }
 
-/// File format and path. `.gz` files are unpacked while reading.
+/// File format and path. `.gz` files are unpacked while reading. A path is one that every worker can read: an address such as
+/// `s3://bucket/file` is refused (E487), fetch the file first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Source {
     /// Numbers separated by commas, one sample a record; a header is skipped.
     Csv {
-        /// Path or URL of the file.
+        /// Path of the file.
         path: String,
         /// How many of the last columns are the label, where `label_names` is empty.
         #[serde(default = "one_column")]
@@ -96,20 +97,20 @@ pub enum Source {
     },
     /// The MNIST format: one file of images, one of labels.
     Idx {
-        /// Path or URL of the file of inputs, images or arrays of any other shape.
+        /// Path of the file of inputs, images or arrays of any other shape.
         images: String,
-        /// Path or URL of the file of labels, as many and in the same order.
+        /// Path of the file of labels, as many and in the same order.
         labels: String,
     },
     /// The binary format of CIFAR-10, one file after the other: images of 3x32x32 bytes.
     Cifar10 {
-        /// Paths or URLs of the files, in the order in which their samples are counted.
+        /// Paths of the files, in the order in which their samples are counted.
         paths: Vec<String>,
     },
     /// A UTF-8 text. A sample is `context` characters, each as its index among the distinct characters of the text in
     /// ascending order; the labels are the characters that follow each of them.
     Text {
-        /// Path or URL of the file.
+        /// Path of the file.
         path: String,
         /// Characters of one sample, at least 1.
         context: u32,
@@ -119,7 +120,7 @@ pub enum Source {
     },
     /// Named arrays, called as the model's inputs are; the first axis of each counts the samples.
     Safetensors {
-        /// Path or URL of the file.
+        /// Path of the file.
         path: String,
     },
 }
@@ -157,7 +158,8 @@ pub enum AxisOrder {
     Nhwc,
 }
 
-/// Which samples train and which test.
+/// Which samples train and which test. In a job file `test_every` and `test_last_percent`, as all keys there are spelt; jobs are
+/// stored with the names that they have always had.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Split {
@@ -165,9 +167,11 @@ pub enum Split {
     #[default]
     All,
     /// Samples whose 0-based index is divisible by this test, the others train.
+    #[serde(alias = "test_every")]
     TestEvery(u32),
     /// The last samples test, this many in a hundred, rounded up. Samples of a text that reach into the test part are
     /// left out.
+    #[serde(alias = "test_last_percent")]
     TestLastPercent(u32),
 }
 

@@ -1,7 +1,5 @@
 //! How often a training is evaluated while it runs.
 
-use std::num::NonZeroU32;
-
 use serde::{Deserialize, Serialize};
 
 use super::interval;
@@ -10,22 +8,27 @@ use super::interval;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table such as { every_epochs = 1 }")]
 pub struct EvaluateSpec {
-    /// Time from the begin of one to the begin of the next, in seconds.
+    /// Time from the begin of one to the begin of the next, in seconds, 1 or more.
     #[serde(default)]
-    pub every_s: Option<NonZeroU32>,
-    /// Complete epochs from one to the next. With both, whichever comes first.
+    pub every_s: Option<u32>,
+    /// Complete epochs from one to the next, 1 or more. With both, whichever comes first.
     #[serde(default)]
-    pub every_epochs: Option<NonZeroU32>,
+    pub every_epochs: Option<u32>,
 }
 
 impl EvaluateSpec {
-    /// One whenever so many epochs are complete.
-    pub fn every_epochs(epochs: NonZeroU32) -> Self {
+    /// One every so many seconds, 1 or more.
+    pub fn every_s(seconds: u32) -> Self {
+        Self { every_s: Some(seconds), every_epochs: None }
+    }
+
+    /// One whenever so many epochs are complete, 1 or more.
+    pub fn every_epochs(epochs: u32) -> Self {
         Self { every_s: None, every_epochs: Some(epochs) }
     }
 
     /// What is wrong with it, in words.
-    pub(super) fn fault(&self) -> Option<&'static str> {
+    pub(super) fn fault(&self) -> Option<String> {
         interval::fault(self.every_s, self.every_epochs)
     }
 

@@ -194,9 +194,8 @@ impl JobSpec {
         if let Some(what) = train.optimizer.fault() {
             return Err(fault(format!("optimizer: {what}")));
         }
-        let rate = train.learning_rate.base;
-        if !(rate.is_finite() && rate > 0.0) {
-            return Err(fault(format!("learning rate {rate}, expected a positive number")));
+        if let Some(what) = train.learning_rate.fault() {
+            return Err(fault(what));
         }
         if let Some(norm) = train.clip_norm.filter(|norm| !(norm.is_finite() && *norm > 0.0)) {
             return Err(fault(format!("clip_norm {norm}, expected a positive number")));

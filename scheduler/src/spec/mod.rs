@@ -9,6 +9,7 @@ mod evaluate;
 mod interval;
 mod job;
 mod layout;
+mod learning_rate;
 mod optimizer;
 mod policy;
 mod policy_print;
@@ -22,7 +23,8 @@ pub use data::{AxisOrder, DataSpec, Source, Split};
 pub use evaluate::EvaluateSpec;
 pub use job::{InvalidJob, JobSpec, MAX_NODES, Node, NodeKind};
 pub use layout::{ElementRange, Layout, MAX_ELEMENTS, MAX_PARAMETERS, Parameter, ParameterKind};
-pub use optimizer::{Decay, LearningRate, Optimizer};
+pub use learning_rate::{Decay, LearningRate};
+pub use optimizer::Optimizer;
 pub use policy::{
     BalanceOptions, BalanceRule, DsspReading, ElasticOptions, InvalidPolicy, POLICIES, PolicyRule, PolicySpec,
 };

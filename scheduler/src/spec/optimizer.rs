@@ -1,4 +1,4 @@
-//! How gradients become new parameters, and how the learning rate moves with the samples seen.
+//! How gradients become new parameters.
 
 use serde::{Deserialize, Serialize};
 
@@ -85,6 +85,17 @@ fn epsilon() -> f32 {
 }
 
 impl Optimizer {
+    /// The learning rate where nobody names one: 0.1 for plain gradient descent, 0.01 with momentum, whose 0.9 makes a step ten
+    /// times as long in the end, and for Adam, whose steps are as long as the rate whatever the gradients are, the 0.001 of
+    /// Kingma and Ba 2015 and of PyTorch.
+    pub fn default_learning_rate(&self) -> f32 {
+        match self {
+            Self::Sgd { .. } => 0.1,
+            Self::Momentum { .. } => 0.01,
+            Self::Adam { .. } => 0.001,
+        }
+    }
+
     /// How many numbers it remembers of each parameter.
     pub fn moments(&self) -> u64 {
         match self {
@@ -116,52 +127,16 @@ impl Optimizer {
     }
 }
 
-/// Learning rate as a function of the samples applied so far. Never of pushes: with n workers these come
-/// n times as often under ASP as under BSP, and the published comparisons went wrong there.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LearningRate {
-    /// The rate at the first sample, above 0.
-    pub base: f32,
-    /// How it goes down from there.
-    #[serde(default)]
-    pub decay: Decay,
-}
-
-/// Shape of the decay over the whole job.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Decay {
-    /// None: `base` from the first sample to the last.
-    #[default]
-    Constant,
-    /// Half a cosine from `base` to zero over the job's samples.
-    Cosine,
-}
-
-impl LearningRate {
-    /// The rate at `samples` of `total` planned samples.
-    pub fn at(&self, samples: u64, total: u64) -> f32 {
-        match self.decay {
-            Decay::Constant => self.base,
-            Decay::Cosine => {
-                let done = samples.min(total) as f64 / total.max(1) as f64;
-                (f64::from(self.base) * 0.5 * (1.0 + (std::f64::consts::PI * done).cos())) as f32
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn cosine_starts_at_base_halves_in_the_middle_and_ends_at_zero() {
-        let rate = LearningRate { base: 0.4, decay: Decay::Cosine };
-        for (samples, want) in [(0, 0.4), (500, 0.2), (1000, 0.0), (2000, 0.0)] {
-            assert!((rate.at(samples, 1000) - want).abs() < 1e-6, "at {samples}");
-        }
+    fn the_longer_the_steps_of_an_optimizer_the_smaller_its_learning_rate() {
+        use Optimizer as O;
+        let all = [O::sgd(), O::momentum(), O::nesterov(), O::adam(), O::adamw()];
+        let rates = all.map(|optimizer| optimizer.default_learning_rate());
+        assert_eq!(rates, [0.1, 0.01, 0.01, 0.001, 0.001]);
     }
 
     #[test]

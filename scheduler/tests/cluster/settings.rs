@@ -1,7 +1,5 @@
 //! What a run of the cluster depends on, and its job.
 
-use std::num::NonZeroU32;
-
 use syncline_scheduler::{
     core::{GraphSubmission, Input, Submission, WorkerInfo},
     ids::{Incarnation, JobId},
@@ -134,11 +132,9 @@ pub fn spec(s: &Settings) -> JobSpec {
         drop_last: s.drop_last,
         min_workers: if s.deaths == 0 { s.workers.div_ceil(s.training_slots) } else { 1 },
         ahead: s.ahead,
-        checkpoint: (s.crashes > 0).then_some(CheckpointSpec {
-            every_epochs: NonZeroU32::new(1),
-            ..CheckpointSpec::every_s(NonZeroU32::MIN)
-        }),
-        evaluate: s.evaluations.then_some(EvaluateSpec::every_epochs(NonZeroU32::MIN)),
+        checkpoint: (s.crashes > 0)
+            .then_some(CheckpointSpec { every_s: Some(1), ..CheckpointSpec::every_epochs(1) }),
+        evaluate: s.evaluations.then_some(EvaluateSpec::every_epochs(1)),
         ..sim::training(s.policy.parse().unwrap(), s.samples, s.batch.min(s.samples as u32))
     };
     let name = |n: &str| n.parse().unwrap();

@@ -178,20 +178,20 @@ fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), DataError> {
                 "`sample_shape` must be left out for a model of {count} inputs: it does not say of which one"
             )
         }
-        Split::TestEvery(0) => "`test-every` must be at least 1, not 0".to_owned(),
+        Split::TestEvery(0) => "`test_every` must be at least 1, not 0".to_owned(),
         // Samples beside a test sample would train on its characters and labels, and its loss would say nothing new.
         Split::TestEvery(every) if sources().any(is_overlapping_text) => format!(
-            "`test-every = {every}` does not go with samples of a text that overlap (`stride` below `context`), which would train on \
-             what tests; set `split = {{ test-last-percent = 10 }}`, or leave `stride` out"
+            "`test_every = {every}` does not go with samples of a text that overlap (`stride` below `context`), which would train on \
+             what tests; set `split = {{ test_last_percent = 10 }}`, or leave `stride` out"
         ),
         Split::TestLastPercent(percent) if !(1..=99).contains(&percent) => {
-            format!("`test-last-percent` must be from 1 to 99, not {percent}")
+            format!("`test_last_percent` must be from 1 to 99, not {percent}")
         }
         Split::TestEvery(_) | Split::TestLastPercent(_) if spec.test.is_some() => {
             "the test part must come from `test` or from `split`, not from both".to_owned()
         }
         _ if text && spec.test.is_some() => {
-            "a text must be one file; set `split = { test-last-percent = 10 }` in place of `test`".to_owned()
+            "a text must be one file; set `split = { test_last_percent = 10 }` in place of `test`".to_owned()
         }
         _ => return Ok(()),
     };

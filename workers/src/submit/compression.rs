@@ -1,4 +1,4 @@
-//! How gradients travel, as people write it: a name, or the share of `top-k`.
+//! How gradients travel, as people write it: a name, or the share of `top_k`.
 
 use std::fmt;
 
@@ -8,7 +8,8 @@ use serde::{
 };
 use syncline_scheduler::spec::Compression;
 
-const TOP_K: &str = "top-k";
+/// As all keys of a job file are spelt, and as job files of old spell this one.
+const TOP_K: [&str; 2] = ["top_k", "top-k"];
 
 /// The names that stand alone.
 fn by_name(name: &str) -> Option<Compression> {
@@ -22,7 +23,7 @@ fn by_name(name: &str) -> Option<Compression> {
     }
 }
 
-/// Reads a name, or `{ top-k = SHARE }`.
+/// Reads a name, or `{ top_k = SHARE }`.
 pub(super) fn compression<'de, D: Deserializer<'de>>(from: D) -> Result<Compression, D::Error> {
     from.deserialize_any(NameOrShare)
 }
@@ -33,23 +34,25 @@ impl<'de> Visitor<'de> for NameOrShare {
     type Value = Compression;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("none, bf16, fp16, int8 or auto, or a share such as { top-k = 0.01 }")
+        f.write_str("none, bf16, fp16, int8 or auto, or a share such as { top_k = 0.01 }")
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<Compression, E> {
         match name {
-            TOP_K => Err(E::custom("`top-k` needs the share that travels: { top-k = 0.01 }")),
+            name if TOP_K.contains(&name) => {
+                Err(E::custom(format!("`{name}` needs the share that travels: {{ {name} = 0.01 }}")))
+            }
             _ => by_name(name).ok_or_else(|| E::invalid_value(Unexpected::Str(name), &self)),
         }
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Compression, A::Error> {
         let name = map.next_key::<String>()?.unwrap_or_default();
-        if name == TOP_K {
+        if TOP_K.contains(&name.as_str()) {
             let share = map.next_value()?;
             return match map.next_key::<String>()? {
                 None => Ok(Compression::TopK(share)),
-                Some(more) => Err(A::Error::custom(format!("`{more}` does not go with `top-k`"))),
+                Some(more) => Err(A::Error::custom(format!("`{more}` does not go with `{name}`"))),
             };
         }
         match by_name(&name) {
@@ -85,7 +88,9 @@ mod tests {
         for compression in [None, Bf16, Fp16, Int8, Auto] {
             assert_eq!(read(&format!("'{compression}'")), Ok(compression));
         }
-        assert_eq!(read("{ top-k = 0.01 }"), Ok(Compression::TopK(0.01)));
+        for share in ["{ top_k = 0.01 }", "{ top-k = 0.01 }"] {
+            assert_eq!(read(share), Ok(Compression::TopK(0.01)), "{share}");
+        }
     }
 
     #[test]
@@ -93,10 +98,11 @@ mod tests {
         #[rustfmt::skip]
         let cases = [
             ("{ auto = 1 }",              "`auto` has no settings: write \"auto\" in its place"),
+            ("'top_k'",                   "`top_k` needs the share that travels: { top_k = 0.01 }"),
             ("'top-k'",                   "`top-k` needs the share that travels: { top-k = 0.01 }"),
             ("'int4'",                    "invalid value: string \"int4\", expected none, bf16, fp16, int8 or auto, or a share"),
             ("{ int4 = {} }",             "invalid value: string \"int4\", expected none"),
-            ("{ top-k = 0.1, zstd = 1 }", "`zstd` does not go with `top-k`"),
+            ("{ top_k = 0.1, zstd = 1 }", "`zstd` does not go with `top_k`"),
         ];
         for (written, words) in cases {
             let error = read(written).unwrap_err();

@@ -11,7 +11,7 @@ use syncline_scheduler::{
 
 #[cfg(feature = "train")]
 use crate::isolation::ModelError;
-use crate::{client::ClientError, data::DataError};
+use crate::{client::ClientError, data::DataError, export::ExportError};
 
 /// Why a job could not be submitted. Nothing of it has been stored.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +33,9 @@ pub enum SubmitError {
     #[cfg(feature = "train")]
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// The file of first weights is none, or does not fit the model.
+    #[error(transparent)]
+    Weights(#[from] ExportError),
     /// There is no ONNX Runtime to load it with.
     #[cfg(feature = "train")]
     #[error(transparent)]
@@ -121,6 +124,7 @@ impl SubmitError {
                 .hint()
                 .unwrap_or("`syncline model show FILE` shows what is in a model")
                 .to_owned(),
+            Self::Weights(e) => e.hint().to_owned(),
             #[cfg(feature = "train")]
             Self::Kit(e) => e.hint(),
             Self::NeedsTrain => {

@@ -59,6 +59,7 @@ enum FileModel {
         #[serde(default)]
         loss_options: LossOptions,
         output: Option<String>,
+        weights: Option<PathBuf>,
     },
     Ready {
         onnx: PathBuf,
@@ -76,7 +77,7 @@ impl JobFile {
     }
 
     fn parse(text: &str, folder: &Path) -> Result<JobGraph, String> {
-        let file: Self = toml::from_str(text).map_err(|e| e.to_string())?;
+        let file: Self = toml::from_str(text).map_err(|e| without_rust_types(&e.to_string()))?;
         let written: toml::Table = toml::from_str(text).map_err(|e| e.to_string())?;
         if let Some((path, number)) = first_overflow(&toml::Value::Table(written)) {
             let most = f32::MAX;
@@ -85,6 +86,18 @@ impl JobFile {
         let nodes = file.node.into_iter().map(|node| node.resolve(folder)).collect::<Result<_, _>>()?;
         Ok(JobGraph::of_nodes(file.id, nodes))
     }
+}
+
+/// A message of the reader, which names types of Rust, in words for whoever wrote the file.
+fn without_rust_types(message: &str) -> String {
+    let words = [
+        ("expected u8", "expected a whole number from 0 to 255"),
+        ("expected u32", "expected a whole number from 0 to 4294967295"),
+        ("expected u64", "expected a whole number from 0"),
+        ("expected i64", "expected a whole number"),
+        ("expected f32", "expected a number"),
+    ];
+    words.iter().fold(message.to_owned(), |message, (ty, words)| message.replace(ty, words))
 }
 
 /// The first number that would become infinite as float32, and where it stands: what is wrong with it is said in the words
@@ -132,12 +145,14 @@ impl FileModel {
             true => onnx,
             false => folder.join(onnx),
         };
+        let first = |weights: Option<PathBuf>| weights.map(|weights| path(weights).into());
         match self {
-            Self::Forward { onnx, loss, loss_options: options, output } => {
-                Model::Forward { onnx: path(onnx).into(), loss, options, output }
+            Self::Forward { onnx, loss, loss_options: options, output, weights } => {
+                let (onnx, weights) = (path(onnx).into(), first(weights));
+                Model::Forward { onnx, loss, options, output, weights }
             }
             Self::Ready { onnx, weights } => {
-                Model::Ready { onnx: path(onnx).into(), weights: weights.map(|weights| path(weights).into()) }
+                Model::Ready { onnx: path(onnx).into(), weights: first(weights), misplaced: Vec::new() }
             }
         }
     }
@@ -202,6 +217,38 @@ mod tests {
         });
         assert_eq!(said[0], "node.1.settings.learning_rate = 1e308 is too large, numbers go up to 3.4e38");
         assert!(said[1].starts_with("node.1.settings.optimizer.sgd.weight_decay = -2.5e40 "), "{}", said[1]);
+    }
+
+    #[test]
+    fn a_number_that_is_none_is_answered_without_the_types_of_a_programming_language() {
+        #[rustfmt::skip]
+        let cases = [
+            ("epochs = -1",                    "invalid value: integer `-1`, expected a whole number from 0 to 4294967295"),
+            ("batch = 'many'",                 "invalid type: string \"many\", expected a whole number from 0 to 4294967295"),
+            ("seed = 1.5",                     "expected a whole number from 0\n"),
+            ("checkpoint = { every_s = -60 }", "expected a whole number from 0 to 4294967295"),
+            ("warmup = 'long'",                "expected a number\n"),
+        ];
+        for (settings, words) in cases {
+            let text = format!("id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nsettings = {{ {settings} }}");
+            let error = JobFile::parse(&text, Path::new("/")).unwrap_err();
+            assert!(error.contains(words), "{settings}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_key_of_several_words_is_also_read_as_it_was_spelt_before() {
+        let head = "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel = { ready = { onnx = 'm' } }\n";
+        for split in ["test_every = 5", "test_last_percent = 10"] {
+            let [new, old] = [split.to_owned(), split.replace('_', "-")].map(|split| {
+                let data =
+                    format!("data = {{ source = {{ csv = {{ path = 'a.csv' }} }}, split = {{ {split} }} }}");
+                let graph = JobFile::parse(&format!("{head}{data}"), Path::new("/")).unwrap();
+                let NodeWork::Train(training) = &graph.nodes[0].work else { unreachable!("it trains") };
+                training.data.split
+            });
+            assert_eq!(new, old, "{split}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use syncline_rpc::input;
 
 use super::{
     SubmitError,
+    first_weights::put_in_weights,
     graph::JobGraph,
     model::{ByteSource, Model},
     prepare::{MissingKernel, PreparedJob, PreparedModel, assemble},
@@ -24,15 +25,13 @@ pub fn prepare(models: impl Into<ModelHost>, graph: &JobGraph) -> Result<Prepare
     assemble(graph, |training, said| {
         let settings = &training.settings;
         match &training.model {
-            Model::Forward { onnx, loss, options, output } => {
+            Model::Forward { onnx, loss, options, output, weights } => {
                 let options = derive_options(settings, options, output)?;
-                derive_graph(&host, onnx, *loss, &options, settings.check, said)
+                derive_graph(&host, (onnx, weights.as_ref()), *loss, options, settings.check, said)
             }
-            Model::Ready { onnx, weights } => {
-                ready::take(onnx, weights.as_ref(), settings, |bytes, weights| {
-                    Ok(host.accept_ready(&onnx.name(), bytes, weights, settings.check)?.graph)
-                })
-            }
+            Model::Ready { onnx, .. } => ready::take(&training.model, settings, |bytes, weights| {
+                Ok(host.accept_ready(&onnx.name(), bytes, weights, settings.check)?.graph)
+            }),
         }
     })
 }
@@ -46,6 +45,7 @@ fn derive_options(
         output: output.clone(),
         loss: loss.clone(),
         params: settings.params.as_ref().map(names).transpose()?,
+        train: (!settings.train.is_empty()).then(|| settings.train.clone()),
         freeze: settings.freeze.clone(),
         sparse: settings.sparse.clone(),
         eval_mode: settings.eval_mode,
@@ -58,17 +58,26 @@ fn derive_options(
 
 fn derive_graph<'a>(
     host: &ModelHost,
-    model: &'a ByteSource,
+    (model, weights): (&'a ByteSource, Option<&ByteSource>),
     loss: Loss,
-    options: &DeriveOptions,
+    mut options: DeriveOptions,
     check_gradients: bool,
     said: &mut Vec<String>,
 ) -> Result<PreparedModel<'a>, SubmitError> {
-    let onnx = read(model)?;
+    let mut onnx = read(model)?;
     let parsed = parse_forward(&onnx).map_err(AutodiffError::from)?;
-    said.extend(warnings(&parsed, options)?);
+    said.extend(warnings(&parsed, &options)?);
+    let mut first = None;
+    if let Some(weights) = weights {
+        let filled = put_in_weights(parsed, weights, options)?;
+        said.extend(filled.warning);
+        (onnx, options, first) = (Cow::Owned(filled.onnx), filled.options, Some(filled.from));
+    }
     let checks = ModelChecks { gradients: check_gradients, batch_axis: true };
-    let derived = host.derive(&model.name(), &onnx, loss, options, checks)?;
+    let derived = host.derive(&model.name(), &onnx, loss, &options, checks)?;
+    if let Some(first) = first {
+        first.check_complete(&derived.graph)?;
+    }
     let precision = options.precision;
     let missing_kernel = derived.missing_cpu_kernel.map(|op| MissingKernel { op, precision });
     said.extend(derived.graph.row_tables.whole.iter().map(|(table, why)| {
@@ -101,18 +110,23 @@ fn derive_graph<'a>(
 /// Most parameters that are named one by one.
 const MOST_NAMED: usize = 6;
 
-/// What becomes of parameters that no gradient reaches; `None` if it reaches all.
-pub fn untouched(names: &[String]) -> Option<String> {
+/// Names in front of people: the first ones, and how many more there are.
+pub(super) fn list(names: &[String]) -> String {
     let first: Vec<String> = names.iter().take(MOST_NAMED).map(|name| format!("`{name}`")).collect();
     let more = match names.len().saturating_sub(MOST_NAMED) {
         0 => String::new(),
         count => format!(" and {count} more"),
     };
-    let first = first.join(", ");
+    first.join(", ") + &more
+}
+
+/// What becomes of parameters that no gradient reaches; `None` if it reaches all.
+pub fn untouched(names: &[String]) -> Option<String> {
     (!names.is_empty()).then(|| {
         format!(
-            "no gradient reaches {first}{more}: the loss does not depend on that, or only through integers (a quantized model), \
-             and nothing but weight decay moves it"
+            "no gradient reaches {}: the loss does not depend on that, or only through integers (a quantized model), \
+             and nothing but weight decay moves it",
+            list(names)
         )
     })
 }

@@ -5,9 +5,12 @@
 
 mod compression;
 mod data;
+mod decay;
 mod error;
 #[cfg(feature = "job-file")]
 mod file;
+#[cfg(feature = "train")]
+mod first_weights;
 #[cfg(feature = "train")]
 mod forward;
 mod graph;

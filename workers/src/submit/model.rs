@@ -17,6 +17,9 @@ pub enum Model {
         options: LossOptions,
         /// Output or other float32 value that the loss looks at; `None`: the first float32 output.
         output: Option<String>,
+        /// Safetensors file with first values of all that trains, where those in the model are not wanted: a snapshot or a
+        /// checkpoint of another job, or what PyTorch saved. What it holds of the rest is taken as well.
+        weights: Option<ByteSource>,
     },
     /// A training graph from elsewhere, whose outputs name the gradients (`<parameter>.grad`).
     Ready {
@@ -24,6 +27,9 @@ pub enum Model {
         onnx: ByteSource,
         /// Safetensors file with first values, where those in the graph are not wanted or there are none.
         weights: Option<ByteSource>,
+        /// Settings that were given to it and that a forward model alone has, as a job file spells them: submission refuses
+        /// them (E366).
+        misplaced: Vec<&'static str>,
     },
 }
 
@@ -69,23 +75,31 @@ impl Model {
     /// A forward model, and what training is to make small.
     #[cfg(feature = "train")]
     pub fn forward(onnx: impl Into<ByteSource>, loss: Loss) -> Self {
-        Self::Forward { onnx: onnx.into(), loss, options: LossOptions::default(), output: None }
+        Self::Forward {
+            onnx: onnx.into(),
+            loss,
+            options: LossOptions::default(),
+            output: None,
+            weights: None,
+        }
     }
 
-    /// The same with settings of the loss; a ready-made graph stays as it is.
+    /// The same with settings of the loss. Submission refuses those of a ready-made graph (E366).
     #[must_use]
     pub fn with_loss(mut self, settings: LossOptions) -> Self {
-        if let Self::Forward { options, .. } = &mut self {
-            *options = settings;
+        match &mut self {
+            Self::Forward { options, .. } => *options = settings,
+            Self::Ready { misplaced, .. } => misplaced.push("loss_options"),
         }
         self
     }
 
-    /// The same with the output that the loss looks at; a ready-made graph stays as it is.
+    /// The same with the output that the loss looks at. Submission refuses that of a ready-made graph (E366).
     #[must_use]
     pub fn with_output(mut self, name: &str) -> Self {
-        if let Self::Forward { output, .. } = &mut self {
-            *output = Some(name.to_owned());
+        match &mut self {
+            Self::Forward { output, .. } => *output = Some(name.to_owned()),
+            Self::Ready { misplaced, .. } => misplaced.push("output"),
         }
         self
     }
@@ -105,14 +119,18 @@ impl Model {
 
     /// A training graph from elsewhere.
     pub fn ready(onnx: impl Into<ByteSource>) -> Self {
-        Self::Ready { onnx: onnx.into(), weights: None }
+        Self::Ready { onnx: onnx.into(), weights: None, misplaced: Vec::new() }
     }
 
-    /// The same with other first values, a safetensors file; a forward model stays as it is.
+    /// The same with other first values, a safetensors file such as a snapshot of another job. It has to hold all that trains,
+    /// in the shapes that the model has (E247; of a ready-made graph E261 and E318, and of that nothing else). Of a forward
+    /// model, what it holds of the rest is taken as well, and what the model does not have is left out, with a warning.
     #[must_use]
     pub fn with_weights(mut self, safetensors: impl Into<ByteSource>) -> Self {
-        if let Self::Ready { weights, .. } = &mut self {
-            *weights = Some(safetensors.into());
+        match &mut self {
+            Self::Forward { weights, .. } | Self::Ready { weights, .. } => {
+                *weights = Some(safetensors.into())
+            }
         }
         self
     }

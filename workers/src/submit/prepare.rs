@@ -12,7 +12,6 @@ use super::{
     SubmitError,
     data::{inspect, signature},
     graph::{JobGraph, NodeWork},
-    model::Model,
     ready,
     resume::read_resume,
     training::{Settings, Training},
@@ -46,12 +45,7 @@ pub struct MissingKernel {
 /// # Errors
 /// E367 for a forward model, and all that [`SubmitError`] lists of settings and data.
 pub fn prepare_ready(graph: &JobGraph) -> Result<PreparedJob, SubmitError> {
-    assemble(graph, |training, _| match &training.model {
-        Model::Ready { onnx, weights } => {
-            ready::by_declared_types(onnx, weights.as_ref(), &training.settings)
-        }
-        Model::Forward { .. } => Err(SubmitError::NeedsTrain),
-    })
+    assemble(graph, |training, _| ready::by_declared_types(&training.model, &training.settings))
 }
 
 /// A training graph, and what it was made from.

@@ -3,29 +3,29 @@
 use syncline_autodiff::{AutodiffError, TrainingGraph, accept_ready};
 use syncline_onnx::{DeclaredTypes, Dim};
 
-use super::{SubmitError, model::ByteSource, prepare::PreparedModel, read::read, training::Settings};
+use super::{SubmitError, model::Model, prepare::PreparedModel, read::read, training::Settings};
 
 /// Takes a graph by the types that it declares; whether it loads shows on the workers.
 pub(super) fn by_declared_types<'a>(
-    model: &'a ByteSource,
-    weights: Option<&'a ByteSource>,
+    model: &'a Model,
     settings: &Settings,
 ) -> Result<PreparedModel<'a>, SubmitError> {
-    take(model, weights, settings, |onnx, weights| Ok(accept_ready(&DeclaredTypes, onnx, weights)?))
+    take(model, settings, |onnx, weights| Ok(accept_ready(&DeclaredTypes, onnx, weights)?))
 }
 
-/// Takes a graph that `accept` finds good: it is given the graph and first values.
+/// Takes a graph that `accept` finds good: it is given the graph and first values. A forward model is none.
 pub(super) fn take<'a>(
-    model: &'a ByteSource,
-    weights: Option<&'a ByteSource>,
+    model: &'a Model,
     settings: &Settings,
     accept: impl FnOnce(&[u8], Option<&[u8]>) -> Result<TrainingGraph, SubmitError>,
 ) -> Result<PreparedModel<'a>, SubmitError> {
-    if let settings @ [_, ..] = settings.derivation_settings().as_slice() {
+    let Model::Ready { onnx, weights, misplaced } = model else { return Err(SubmitError::NeedsTrain) };
+    let settings = [misplaced.clone(), settings.derivation_settings()].concat();
+    if !settings.is_empty() {
         return Err(SubmitError::ReadySettings { settings: settings.join(", ") });
     }
-    let onnx = read(model)?;
-    let weights = weights.map(read).transpose()?;
+    let onnx = read(onnx)?;
+    let weights = weights.as_ref().map(read).transpose()?;
     let graph = accept(&onnx, weights.as_deref())?;
     check_dynamic_batch(&graph)?;
     Ok(PreparedModel { onnx, graph, missing_kernel: None })

@@ -9,7 +9,7 @@ use syncline_scheduler::spec::{
     PullCompression,
 };
 
-use super::{compression::compression, model::Model, optimizer::optimizer};
+use super::{compression::compression, decay::decay, model::Model, optimizer::optimizer};
 
 /// Settings of a training node. Start with [`Training::new`] and change what should differ.
 #[derive(Debug, Clone)]
@@ -29,10 +29,17 @@ pub struct Settings {
     /// In a file also by its name alone, such as `adam`.
     #[serde(deserialize_with = "optimizer")]
     pub optimizer: Optimizer,
-    /// Step size before decay; 0.1 by default.
-    pub learning_rate: f32,
-    /// How the learning rate falls over the samples of all epochs; by default it does not.
+    /// The learning rate behind the warmup, before any decay; `None`: what suits the optimizer, see
+    /// [`Optimizer::default_learning_rate`].
+    pub learning_rate: Option<f32>,
+    /// Share of the training over which the learning rate rises in a straight line from 0, 0 to below 1; by default it begins
+    /// with all of it. One epoch of 40 is `1.0 / 40.0`.
+    pub warmup: f32,
+    /// How the learning rate falls over the samples behind the warmup; by default it does not.
+    #[serde(deserialize_with = "decay")]
     pub decay: Decay,
+    /// The learning rate at which a cosine or linear decay ends, up to `learning_rate`; 0 by default.
+    pub min_learning_rate: f32,
     /// When workers meet; `elastic-bsp:15` by default.
     pub policy: PolicySpec,
     /// Samples per iteration and worker.
@@ -70,6 +77,9 @@ pub struct Settings {
     pub pull_compression: PullCompression,
     /// The parameters to train, as PyTorch names them: they decide alone, and all of them have to exist.
     pub params: Option<ParamList>,
+    /// The parameters to train, as names or patterns such as `head.*`; empty: all of them, as `model show` lists them. Not beside
+    /// `params`, which decides alone.
+    pub train: Vec<String>,
     /// Parameters that stay as they are, as names or patterns such as `features.*`.
     pub freeze: Vec<String>,
     /// Tables of which only the rows travel that a batch reads, as names or patterns such as `*.embedding.weight`. One that is
@@ -89,8 +99,10 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             optimizer: Optimizer::Sgd { weight_decay: 0.0 },
-            learning_rate: 0.1,
+            learning_rate: None,
+            warmup: 0.0,
             decay: Decay::Constant,
+            min_learning_rate: 0.0,
             policy: PolicySpec::default(),
             batch: 32,
             epochs: 1,
@@ -108,6 +120,7 @@ impl Default for Settings {
             compression: Compression::None,
             pull_compression: PullCompression::None,
             params: None,
+            train: Vec::new(),
             freeze: Vec::new(),
             sparse: Vec::new(),
             eval_mode: false,
@@ -123,6 +136,7 @@ impl Settings {
     pub(super) fn derivation_settings(&self) -> Vec<&'static str> {
         let changed = [
             ("params", self.params.is_some()),
+            ("train", !self.train.is_empty()),
             ("freeze", !self.freeze.is_empty()),
             ("sparse", !self.sparse.is_empty()),
             ("eval_mode", self.eval_mode),
@@ -133,7 +147,12 @@ impl Settings {
     }
 
     pub(super) fn rate(&self) -> LearningRate {
-        LearningRate { base: self.learning_rate, decay: self.decay }
+        LearningRate {
+            base: self.learning_rate.unwrap_or_else(|| self.optimizer.default_learning_rate()),
+            warmup: self.warmup,
+            decay: self.decay.clone(),
+            min: self.min_learning_rate,
+        }
     }
 }
 

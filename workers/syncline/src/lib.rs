@@ -134,7 +134,12 @@ mod tests {
         let (algorithm, early) = (Algorithm::HeapMerge, Slack::default());
         let elastic = ElasticOptions { algorithm, early, ..ElasticOptions::default() };
         let policy = PolicySpec { rule: PolicyRule::ElasticBsp(elastic), predictor: PredictorSpec::Last };
-        let change = |s: &mut Settings| (s.policy, s.pull_compression) = (policy, PullCompression::Bf16);
+        let change = |s: &mut Settings| {
+            (s.policy, s.pull_compression) = (policy, PullCompression::Bf16);
+            (s.learning_rate, s.decay) = (Some(0.1), Decay::Steps(vec![(0.5, 0.1)]));
+            s.checkpoint = Some(CheckpointSpec::every_epochs(1).keep(5));
+            s.evaluate = Some(EvaluateSpec::every_s(60));
+        };
         let mut settings = Settings::default();
         change(&mut settings);
         assert_ne!(settings, Settings::default());

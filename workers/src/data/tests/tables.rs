@@ -12,8 +12,8 @@ fn a_setting_that_is_refused_is_said_with_what_it_must_be_and_what_was_given() {
         (DataSpec { scale: f32::INFINITY, ..spec.clone() },    "`scale` must be a finite number, not inf"),
         (DataSpec { mean: vec![0.0, f32::NAN], ..spec.clone() }, "`mean` must hold finite numbers, not NaN"),
         (DataSpec { std: vec![1.0, -0.5], ..spec.clone() },    "`std` must be above 0, not -0.5"),
-        (split(Split::TestEvery(0)),                           "`test-every` must be at least 1, not 0"),
-        (split(Split::TestLastPercent(100)),                   "`test-last-percent` must be from 1 to 99, not 100"),
+        (split(Split::TestEvery(0)),                           "`test_every` must be at least 1, not 0"),
+        (split(Split::TestLastPercent(100)),                   "`test_last_percent` must be from 1 to 99, not 100"),
     ];
     for (spec, words) in cases {
         refused(&spec, &wants(CLASSES), "E480", words);

@@ -126,7 +126,7 @@ fn samples_of_a_text_that_overlap_are_not_tested_one_by_one() {
     let path = write(&folder, "text", "abcabcabcabca".as_bytes());
     let every = |stride| DataSpec { split: Split::TestEvery(2), ..text_spec(&path, 3, stride) };
     let wanted = wants_text(DataElement::I64, 3);
-    let words = "`test-every = 2` does not go with samples of a text that overlap";
+    let words = "`test_every = 2` does not go with samples of a text that overlap";
     for stride in [1, 2] {
         refused(&every(stride), &wanted, "E480", words);
     }

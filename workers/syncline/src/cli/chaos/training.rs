@@ -16,7 +16,7 @@ pub(super) fn counting_job() -> JobGraph {
     let data = DataSpec { train_samples: SAMPLES, ..DataSpec::new(Source::csv("nothing.csv")) };
     let training = Training::new(Model::ready(onnx::counting(WEIGHTS).to_bytes()), data).with(
         |settings: &mut Settings| {
-            settings.learning_rate = 1.0;
+            settings.learning_rate = Some(1.0);
             settings.policy = "asp".parse().unwrap_or_default();
             settings.batch = 10;
             settings.min_workers = 1;

@@ -79,7 +79,7 @@ impl BenchModel {
         let forward = Model::forward(self.forward(), Loss::SoftmaxCrossEntropy);
         let training = Training::new(forward, data.clone()).with(|settings| {
             settings.optimizer = RULE;
-            settings.learning_rate = LEARNING_RATE;
+            settings.learning_rate = Some(LEARNING_RATE);
             settings.batch = self.batch();
             change(settings);
         });

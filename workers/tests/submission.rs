@@ -1,0 +1,250 @@
+//! What a job of a forward model trains, and from which numbers, as it would be sent to the engine.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use safetensors::{Dtype, tensor::TensorView};
+use syncline_autodiff::parse_forward;
+use syncline_onnx::{self as onnx, ElementType, GraphBuilder, proto::ModelProto};
+use syncline_scheduler::spec::{DataSpec, Decay, LearningRate, Optimizer, Source, TrainSpec};
+use syncline_workers::submit::{
+    ByteSource, JobFile, JobGraph, Model, PreparedJob, SubmitError, Training, prepare,
+};
+
+use crate::onnxruntime;
+
+/// Layers `fc1` of [2, 4] and `fc2` of [4, 3].
+const SIZES: [usize; 3] = [2, 4, 3];
+
+type Tensors<'a> = &'a [(&'a str, &'a [usize], f32)];
+
+/// All parameters of a model of these sizes.
+const ALL: Tensors<'static> = &[
+    ("fc1.bias", &[4], 1.0),
+    ("fc1.weight", &[2, 4], 2.0),
+    ("fc2.bias", &[3], 3.0),
+    ("fc2.weight", &[4, 3], 4.0),
+];
+
+/// A file of tensors, each of one number throughout.
+fn saved(tensors: Tensors<'_>) -> Vec<u8> {
+    let bytes =
+        |(_, shape, number): &(&str, &[usize], f32)| number.to_le_bytes().repeat(shape.iter().product());
+    let bytes: Vec<Vec<u8>> = tensors.iter().map(bytes).collect();
+    let views = tensors.iter().zip(&bytes).map(|((name, shape, _), bytes)| {
+        (*name, TensorView::new(Dtype::F32, shape.to_vec(), bytes).unwrap())
+    });
+    safetensors::serialize(views, None).unwrap()
+}
+
+/// A folder with the model, samples for it, and a job file that trains it with these lines.
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("model.onnx"), onnx::mlp(&SIZES, 1).to_bytes()).unwrap();
+        fs::write(folder.path().join("rows.csv"), "1,2,0\n3,4,1\n5,6,2\n7,8,0\n").unwrap();
+        Self(folder)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.path().join(name), bytes).unwrap();
+    }
+
+    fn data(&self) -> DataSpec {
+        DataSpec::new(Source::csv(self.path().join("rows.csv").to_str().unwrap()))
+    }
+
+    /// What a job file with these fields of the model, and these settings, sends.
+    fn submit(&self, model: &str, settings: &str) -> Result<PreparedJob, SubmitError> {
+        let text = format!(
+            "id = 'job'\n[[node]]\nname = 'train'\ndo = 'train'\ndata.source.csv.path = 'rows.csv'\n\
+             model.forward = {{ onnx = 'model.onnx', loss = 'softmax-cross-entropy', {model} }}\n\
+             settings = {{ batch = 2, {settings} }}"
+        );
+        self.write("job.toml", text.as_bytes());
+        prepare(&onnxruntime::runtime(), &JobFile::load(&self.path().join("job.toml"))?)
+    }
+
+    /// What a program with this model sends.
+    fn submit_model(&self, model: Model) -> Result<PreparedJob, SubmitError> {
+        let mut job = JobGraph::new("job");
+        job.train("train", Training::new(model, self.data()).with(|s| s.batch = 2));
+        prepare(&onnxruntime::runtime(), &job)
+    }
+}
+
+fn train(job: &PreparedJob) -> &TrainSpec {
+    job.spec.train().unwrap().1
+}
+
+fn parameters(job: &PreparedJob) -> Vec<&str> {
+    train(job).model.layout.0.iter().map(|parameter| parameter.name.as_str()).collect()
+}
+
+/// The numbers that the parameters of a job start from.
+fn first(job: &PreparedJob) -> BTreeMap<&str, Vec<f32>> {
+    let model = &train(job).model;
+    let bytes = job.blobs[&model.initial].as_chunks().0.iter();
+    let mut rest = bytes.map(|number| f32::from_le_bytes(*number));
+    let sizes = model.layout.0.iter().map(|p| (p.name.as_str(), p.shape.iter().product::<u64>()));
+    sizes.map(|(name, size)| (name, rest.by_ref().take(size as usize).collect())).collect()
+}
+
+/// The constant of the model that snapshots are put into.
+fn constant(job: &PreparedJob, name: &str) -> Vec<f32> {
+    let model: ModelProto = parse_forward(&job.blobs[&train(job).model.forward]).unwrap();
+    model.graph.unwrap().initializer.iter().find(|tensor| tensor.name == name).unwrap().to_f32().unwrap()
+}
+
+fn refused(job: Result<PreparedJob, SubmitError>) -> String {
+    job.map(|_| ()).unwrap_err().to_string()
+}
+
+#[test]
+fn patterns_in_the_settings_choose_what_trains() {
+    let folder = Folder::new();
+    #[rustfmt::skip]
+    let cases = [
+        ("",                                            &["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"][..]),
+        ("train = ['fc2.*']",                           &["fc2.weight", "fc2.bias"]),
+        ("train = ['*.bias', 'fc1.weight']",            &["fc1.weight", "fc1.bias", "fc2.bias"]),
+        ("train = ['fc2.*'], freeze = ['*.bias']",      &["fc2.weight"]),
+    ];
+    for (settings, wanted) in cases {
+        assert_eq!(parameters(&folder.submit("", settings).unwrap()), wanted, "{settings}");
+    }
+    let refused = refused(folder.submit("", "train = ['head.*']"));
+    assert!(refused.starts_with("[E317]") && refused.contains("head.*"), "{refused}");
+}
+
+#[test]
+fn a_learning_rate_that_is_left_out_suits_the_optimizer_and_the_schedule_is_that_of_the_file() {
+    let folder = Folder::new();
+    let steps = Decay::Steps(vec![(0.5, 0.1), (0.75, 0.1)]);
+    #[rustfmt::skip]
+    let cases = [
+        ("",                                                        LearningRate::constant(0.1)),
+        ("optimizer = 'nesterov'",                                  LearningRate::constant(0.01)),
+        ("optimizer = 'adamw'",                                     LearningRate::constant(0.001)),
+        ("optimizer = 'adam', learning_rate = 0.1",                 LearningRate::constant(0.1)),
+        ("decay = 'linear', warmup = 0.25, min_learning_rate = 0.01", LearningRate { decay: Decay::Linear, warmup: 0.25, min: 0.01, ..LearningRate::constant(0.1) }),
+        ("decay = { steps = [[0.5, 0.1], [0.75, 0.1]] }",           LearningRate { decay: steps, ..LearningRate::constant(0.1) }),
+    ];
+    for (settings, wanted) in cases {
+        assert_eq!(train(&folder.submit("", settings).unwrap()).learning_rate, wanted, "{settings}");
+    }
+    for (settings, words) in [
+        ("warmup = 1.5", "warmup 1.5, expected a share of the training"),
+        (
+            "optimizer = 'adam', decay = 'cosine', min_learning_rate = 0.01",
+            "min_learning_rate 0.01, expected a number from 0 to the learning rate 0.001",
+        ),
+        ("decay = { steps = [[30, 0.1]] }", "one at 30, expected a share of the training between 0 and 1"),
+    ] {
+        let refused = refused(folder.submit("", settings));
+        assert!(refused.starts_with("[E027]") && refused.contains(words), "{refused}");
+    }
+    assert_eq!(train(&folder.submit("", "optimizer = 'adam'").unwrap()).optimizer, Optimizer::adam());
+}
+
+#[test]
+fn a_job_starts_from_the_numbers_of_a_file() {
+    let folder = Folder::new();
+    folder.write("first.safetensors", &saved(ALL));
+    let from_file = folder.submit("weights = 'first.safetensors'", "").unwrap();
+    let forward =
+        || Model::forward(folder.path().join("model.onnx"), syncline_autodiff::Loss::SoftmaxCrossEntropy);
+    let from_memory = folder.submit_model(forward().with_weights(saved(ALL))).unwrap();
+    for job in [from_file, from_memory] {
+        for (name, shape, number) in ALL {
+            assert_eq!(first(&job)[name], vec![*number; shape.iter().product()], "{name}");
+        }
+        assert_eq!(job.warnings, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn what_does_not_train_comes_from_the_file_too_but_may_be_missing() {
+    let folder = Folder::new();
+    folder.write("all.safetensors", &saved(ALL));
+    folder.write("head.safetensors", &saved(&ALL[2..]));
+    let whole = folder.submit("weights = 'all.safetensors'", "train = ['fc2.*']").unwrap();
+    assert_eq!(constant(&whole, "fc1.weight"), [2.0; 8]);
+    assert_eq!(first(&whole)["fc2.bias"], [3.0; 3]);
+    let head = folder.submit("weights = 'head.safetensors'", "freeze = ['fc1.*']").unwrap();
+    assert_eq!(constant(&head, "fc1.weight"), constant(&folder.submit("", "").unwrap(), "fc1.weight"));
+    assert_eq!(first(&head)["fc2.bias"], [3.0; 3]);
+}
+
+#[test]
+fn a_file_of_another_model_is_refused_with_what_differs() {
+    let folder = Folder::new();
+    let other_shape: Tensors<'_> = &[("fc1.bias", &[5], 1.0), ALL[1], ALL[2], ALL[3]];
+    #[rustfmt::skip]
+    let cases = [
+        ("lacks one",     saved(&ALL[1..]),   "[E247] FILE does not fit the model: it holds no `fc1.bias`"),
+        ("lacks several", saved(&ALL[..1]),   "it holds no `fc1.weight`, `fc2.weight`, `fc2.bias`"),
+        ("other shape",   saved(other_shape), "[E247] FILE does not fit the model: `fc1.bias` is F32 [5], the model has [4]"),
+        ("damaged",       b"nothing".to_vec(), "[E380] FILE is not a safetensors file"),
+    ];
+    let path = folder.path().join("first.safetensors");
+    for (name, file, words) in cases {
+        folder.write("first.safetensors", &file);
+        let refused = refused(folder.submit("weights = 'first.safetensors'", ""));
+        assert!(refused.contains(&words.replace("FILE", path.to_str().unwrap())), "{name}: {refused}");
+    }
+    let refused = refused(folder.submit("weights = 'elsewhere.safetensors'", ""));
+    assert!(refused.starts_with("[E360]") && refused.contains("elsewhere"), "{refused}");
+}
+
+#[test]
+fn what_the_model_has_no_parameter_for_is_left_out_and_said() {
+    let folder = Folder::new();
+    let more: Tensors<'_> = &[ALL[0], ALL[1], ALL[2], ALL[3], ("fc3.weight", &[1], 9.0)];
+    folder.write("first.safetensors", &saved(more));
+    let job = folder.submit("weights = 'first.safetensors'", "").unwrap();
+    assert_eq!(first(&job)["fc2.weight"], [4.0; 12]);
+    let [warning] = &job.warnings[..] else { panic!("{:?}", job.warnings) };
+    assert!(warning.starts_with("the model has no parameter `fc3.weight`"), "{warning}");
+}
+
+/// Whether a constant without a telling name is a parameter is guessed from its numbers.
+#[test]
+fn the_same_parameters_train_whatever_they_start_from() {
+    let mut graph = GraphBuilder::new("shifted");
+    let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);
+    let shift = graph.weight("shift", &[4], &[1.0, 2.0, 3.0, 4.0]);
+    let weight = graph.weight("weight", &[2, 4], &[0.1, 0.2, -0.3, 0.4, 0.5, 0.7, -0.2, 0.3]);
+    let y = graph.op("MatMul", &[&x, &weight], &[]);
+    let y = graph.op("Mul", &[&y, &shift], &[]);
+    graph.output(&y);
+    let folder = Folder::new();
+    folder.write("model.onnx", &graph.finish().to_bytes());
+    let as_it_is = folder.submit("", "").unwrap();
+    folder.write("first.safetensors", &saved(&[("shift", &[4], 0.625), ("weight", &[2, 4], 1.0)]));
+    let filled = folder.submit("weights = 'first.safetensors'", "").unwrap();
+    assert_eq!(parameters(&as_it_is), ["weight"], "positions are no parameter");
+    assert_eq!(parameters(&filled), ["weight"]);
+    assert_eq!(constant(&filled, "shift"), [0.625; 4]);
+}
+
+#[test]
+fn what_a_ready_graph_has_no_use_for_is_refused() {
+    let folder = Folder::new();
+    let forward = ByteSource::from(folder.path().join("model.onnx"));
+    let ready = || Model::ready(forward.clone());
+    for (model, words) in [
+        (ready().with_loss(Default::default()), "loss_options"),
+        (ready().with_output("logits"), "output"),
+        (ready().with_loss(Default::default()).with_output("logits"), "loss_options, output"),
+    ] {
+        let refused = refused(folder.submit_model(model));
+        let words = format!("[E366] a ready-made training graph trains as it is: {words} would mean nothing");
+        assert_eq!(refused, words);
+    }
+}
