@@ -111,7 +111,7 @@ async fn a_store_that_has_gone_back_is_written_again_by_the_engine_that_knows_al
         Committed::Applied
     );
     // The lead is renewed, and neither its number nor a worker's comes a second time.
-    let again = store.renew_lead("a", Duration::from_secs(60), epoch, "127.0.0.1:1").await.unwrap();
+    let again = store.renew_lead("a", Duration::from_secs(60), epoch, "127.0.0.1:1", 0).await.unwrap();
     assert_eq!(again, Some(epoch));
     assert!(
         store.take_lead("a", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:1").await.unwrap()
@@ -363,11 +363,13 @@ async fn one_engine_leads_and_its_own_restart_takes_over_at_once() {
     let take =
         async |instance| store.take_lead(instance, lease, EngineEpoch(0), "127.0.0.1:1").await.unwrap();
     let renew =
-        async |instance, epoch| store.renew_lead(instance, lease, epoch, "127.0.0.1:1").await.unwrap();
+        async |instance, epoch| store.renew_lead(instance, lease, epoch, "127.0.0.1:1", 7_000).await.unwrap();
     let first = take("a").await.unwrap();
+    assert_eq!(store.last_clock_ms().await.unwrap(), None);
     assert_eq!(take("b").await, None, "the lease is held");
     assert_eq!(renew("a", first).await, Some(first));
     assert!(take("a").await.unwrap() > first, "the same instance after a crash");
+    assert_eq!(store.last_clock_ms().await.unwrap(), Some(7_000), "the clock of the one before");
     assert_eq!(renew("a", first).await, None, "its former life is over");
 }
 

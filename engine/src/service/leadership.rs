@@ -97,16 +97,20 @@ impl Leadership {
         self.shards.forget_all(epoch);
         let (queue, inbox) = decision_queue();
         let (store, shards) = (self.store.clone(), self.shards.clone());
-        let dispatcher = EffectDispatcher::new(epoch, Sessions::default(), shards, queue, self.clock);
+        let last_ms = store.last_clock_ms().await?;
+        let clock = self.clock.going_on_from(last_ms);
+        let dispatcher = EffectDispatcher::new(epoch, Sessions::default(), shards, queue, clock);
         // Dropped with this scope, in whatever way it ends. Loading may take longer than a lease.
         let _renewal = LeaseRenewal::start(self.lease.clone(), epoch, dispatcher.clone())
             .map_err(|e| StoreError::Unavailable { op: "renew the lease", cause: e.to_string() })?;
         let mut background = JoinSet::new();
         let Lease { instance, address, duration, .. } = &self.lease;
-        let leads =
-            || async { matches!(store.renew_lead(instance, *duration, epoch, address).await, Ok(Some(_))) };
-        let loading = DecisionLoop::load(store.clone(), epoch, dispatcher.clone(), self.clock, leads).await;
-        let decision_loop = loading.inspect_err(|_| dispatcher.stop())?;
+        let leads = || async {
+            matches!(store.renew_lead(instance, *duration, epoch, address, 0).await, Ok(Some(_)))
+        };
+        let loading = DecisionLoop::load(store.clone(), epoch, dispatcher.clone(), clock, leads).await;
+        let mut decision_loop = loading.inspect_err(|_| dispatcher.stop())?;
+        decision_loop.discount_downtime(last_ms);
         info!(%epoch, "this engine is active");
         drop(self.activate.send_replace(Ok(dispatcher.clone())));
         for shard in self.shards.all() {

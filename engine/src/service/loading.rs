@@ -152,6 +152,13 @@ impl DecisionLoop {
         Ok(decision_loop)
     }
 
+    /// The engine before led until its clock said `last_ms`, as far as anybody knows.
+    pub(super) fn discount_downtime(&mut self, last_ms: Option<u64>) {
+        if let Some(last_ms) = last_ms {
+            self.core.discount_downtime(last_ms.saturating_mul(1_000), self.clock.now_us());
+        }
+    }
+
     /// The jobs that are listed. Where something has removed the list or taken its key, those that have keys, listed anew.
     async fn listed_or_found(&self) -> Result<Vec<JobId>, StoreError> {
         match self.store.jobs().await {
