@@ -97,9 +97,18 @@ impl DecisionLoop {
         leads: impl Fn() -> F,
     ) -> Result<Self, StoreError> {
         let core = Core::new(dispatcher.shards.count());
-        let (written, forget_at) = (BTreeMap::new(), BTreeMap::new());
-        let listed_at = Instant::now();
-        let mut decision_loop = Self { core, store, epoch, dispatcher, clock, written, listed_at, forget_at };
+        let mut decision_loop = Self {
+            core,
+            store,
+            epoch,
+            dispatcher,
+            clock,
+            written: BTreeMap::new(),
+            highest_seq: 0,
+            listed_at: Instant::now(),
+            forget_at: BTreeMap::new(),
+            just_ended: BTreeMap::new(),
+        };
         let mut effects = Vec::new();
         let mut newest = Incarnation(0);
         let mut damaged = Vec::new();
@@ -125,6 +134,7 @@ impl DecisionLoop {
                 }
             };
             decision_loop.written.insert(id.clone(), LastCommit::up_to(seq));
+            decision_loop.highest_seq = decision_loop.highest_seq.max(seq);
             if job.phase().is_over() {
                 decision_loop.schedule_forgetting(&id, job.ended_us());
             }
