@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use syncline_engine::store::{
-    Claimed, CommitMode, Committed, RedisStore, StoreError,
+    Claimed, CommitMode, Committed, Expiry, RedisStore, StoreError,
     keys::{self, JobKeys},
 };
 use syncline_kit::{RedisOptions, RedisServer};
@@ -64,6 +64,90 @@ async fn a_commit_is_applied_once_in_order_and_by_one_engine() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_comes_a_second_time_long_after_the_first_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let job: JobId = "twice".parse().unwrap();
+    let dump = async || {
+        let keys = JobKeys::new(&job);
+        let [state, events]: [Vec<u8>; 2] = [
+            store.query("look", &["DUMP", &keys.state]).await,
+            store.query("look", &["DUMP", &keys.events]).await,
+        ]
+        .map(Result::unwrap);
+        (state, events)
+    };
+    store.commit(&job, FIRST, 1, CommitMode::New, &commit("a")).await.unwrap();
+    store.commit(&job, FIRST, 2, CommitMode::Next, &commit("b")).await.unwrap();
+    let before = dump().await;
+    let gone = Commit { gone: true, ..Commit::default() };
+    for (mode, commit) in
+        [(CommitMode::New, &commit("a")), (CommitMode::Whole, &commit("a")), (CommitMode::Next, &gone)]
+    {
+        let again = store.commit(&job, FIRST, 1, mode, commit).await;
+        assert!(matches!(again, Err(StoreError::Fenced { epoch: 1, seq: 2 })), "{mode:?}: {again:?}");
+    }
+    assert_eq!(dump().await, before);
+    // The next job of that name counts on.
+    assert_eq!(
+        store.commit(&job, FIRST, 3, CommitMode::New, &commit("c")).await.unwrap(),
+        Committed::Applied
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_older_engine_wrote_after_the_claim_was_lost_is_written_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let job: JobId = "unclaimed".parse().unwrap();
+    store.commit(&job, FIRST, 9, CommitMode::New, &commit("a")).await.unwrap();
+    let ahead = Committed::StoreBehind { seq: 9 };
+    assert_eq!(store.commit(&job, SECOND, 6, CommitMode::Next, &commit("b")).await.unwrap(), ahead);
+    let whole = store.commit(&job, SECOND, 6, CommitMode::Whole, &commit("b")).await.unwrap();
+    assert_eq!(whole, Committed::Applied);
+    assert_eq!(store.read(&job).await.unwrap().job_state, "b");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_of_a_later_release_is_left_as_it_is_and_one_of_an_earlier_is_taken_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let job: JobId = "later".parse().unwrap();
+    let state = JobKeys::new(&job).state;
+    store.commit(&job, FIRST, 1, CommitMode::New, &commit("a")).await.unwrap();
+    let later = (keys::SCHEMA.parse::<u32>().unwrap() + 1).to_string();
+    let _: u64 = store.query("raise", &["HSET", &state, "schema", &later]).await.unwrap();
+    let before: Vec<u8> = store.query("look", &["DUMP", &state]).await.unwrap();
+    let refused = store.claim(&job, SECOND).await.unwrap_err();
+    assert!(
+        matches!(&refused, StoreError::Newer { job: named, schema } if *named == job && *schema == later),
+        "{refused}"
+    );
+    assert_eq!(store.query::<Vec<u8>>("look", &["DUMP", &state]).await.unwrap(), before);
+    // Before 10 there was no key for evaluations, and nothing else was different.
+    let _: u64 = store.query("lower", &["HSET", &state, "schema", "9"]).await.unwrap();
+    let Claimed::Job { stored, seq: 1 } = store.claim(&job, SECOND).await.unwrap() else { panic!("no job") };
+    assert_eq!(stored.job_state, "a");
+    assert_eq!(store.query::<String>("look", &["HGET", &state, "schema"]).await.unwrap(), keys::SCHEMA);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_says_when_jobs_expire() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let jobs = ["live", "over", "none"].map(|name| name.parse::<JobId>().unwrap());
+    store.commit(&jobs[0], FIRST, 1, CommitMode::New, &commit("a")).await.unwrap();
+    store.commit(&jobs[1], FIRST, 1, CommitMode::New, &Commit { over: true, ..commit("z") }).await.unwrap();
+    let expiries = store.expiries(&jobs).await.unwrap();
+    let [Expiry::Never, Expiry::InMs(left_ms), Expiry::Gone] = expiries[..] else { panic!("{expiries:?}") };
+    assert!((600_000_000..=604_800_000).contains(&left_ms), "{left_ms}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_deposed_engine_cannot_bring_in_a_new_job() {
     let dir = tempfile::tempdir().unwrap();
     let redis = server(dir.path());
@@ -111,7 +195,7 @@ async fn a_store_that_has_gone_back_is_written_again_by_the_engine_that_knows_al
         Committed::Applied
     );
     // The lead is renewed, and neither its number nor a worker's comes a second time.
-    let again = store.renew_lead("a", Duration::from_secs(60), epoch, "127.0.0.1:1").await.unwrap();
+    let again = store.renew_lead("a", Duration::from_secs(60), epoch, "127.0.0.1:1", 0).await.unwrap();
     assert_eq!(again, Some(epoch));
     assert!(
         store.take_lead("a", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:1").await.unwrap()
@@ -191,16 +275,19 @@ async fn jobs_are_listed_again_in_their_order_by_the_engine_that_leads_and_no_ot
     let lead =
         store.take_lead("a", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:1").await.unwrap().unwrap();
     let jobs = ["zebra", "ape", "mouse"].map(|name| name.parse::<JobId>().unwrap());
-    for words in [&["LPUSH", keys::JOBS, "text"][..], &["DEL", keys::JOBS]] {
+    for (words, count) in [(&["LPUSH", keys::JOBS, "text"][..], None), (&["DEL", keys::JOBS], Some(0))] {
         let _: u64 = store.query("spoil", words).await.unwrap();
+        assert_eq!(store.count_listed().await.unwrap(), count);
         store.relist_jobs(&jobs, lead, 1_000).await.unwrap();
         assert_eq!(store.jobs().await.unwrap(), jobs, "{words:?}");
     }
+    assert_eq!(store.count_listed().await.unwrap(), Some(3));
     let _: u64 = store.query("spoil", &["ZREM", keys::JOBS, "ape"]).await.unwrap();
+    let stale = store.relist_jobs(&jobs, FIRST, 1).await;
+    assert!(matches!(stale, Err(StoreError::Fenced { .. })), "{stale:?}");
     store.relist_jobs(&jobs, lead, 2_000).await.unwrap();
     let names: Vec<String> = store.jobs().await.unwrap().iter().map(ToString::to_string).collect();
     assert_eq!(names, ["zebra", "mouse", "ape"], "those that are listed stay where they are");
-    assert!(matches!(store.relist_jobs(&jobs, FIRST, 1).await, Err(StoreError::Fenced { .. })));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -387,11 +474,13 @@ async fn one_engine_leads_and_its_own_restart_takes_over_at_once() {
     let take =
         async |instance| store.take_lead(instance, lease, EngineEpoch(0), "127.0.0.1:1").await.unwrap();
     let renew =
-        async |instance, epoch| store.renew_lead(instance, lease, epoch, "127.0.0.1:1").await.unwrap();
+        async |instance, epoch| store.renew_lead(instance, lease, epoch, "127.0.0.1:1", 7_000).await.unwrap();
     let first = take("a").await.unwrap();
+    assert_eq!(store.last_clock_ms().await.unwrap(), None);
     assert_eq!(take("b").await, None, "the lease is held");
     assert_eq!(renew("a", first).await, Some(first));
     assert!(take("a").await.unwrap() > first, "the same instance after a crash");
+    assert_eq!(store.last_clock_ms().await.unwrap(), Some(7_000), "the clock of the one before");
     assert_eq!(renew("a", first).await, None, "its former life is over");
 }
 

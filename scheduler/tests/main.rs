@@ -9,6 +9,7 @@ mod canceling;
 mod checkpoints;
 mod cluster;
 mod core_model;
+mod downtime;
 mod dssp_vectors;
 mod epoch_ends;
 mod evaluations;

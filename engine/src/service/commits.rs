@@ -1,6 +1,6 @@
 //! Writes what the core has decided, again and again until Redis has it.
 
-use std::{future::Future, time::Duration};
+use std::{fmt, future::Future, time::Duration};
 
 use futures::future::join_all;
 use syncline_scheduler::{
@@ -9,7 +9,10 @@ use syncline_scheduler::{
 };
 use tracing::{error, info, warn};
 
-use super::decision_loop::{DecisionLoop, LoopEnd};
+use super::{
+    decision_loop::{DecisionLoop, LoopEnd},
+    last_commit::LastCommit,
+};
 use crate::store::{CommitMode, Committed, StoreError};
 
 /// Pause between two tries of a commit while Redis is away.
@@ -19,10 +22,14 @@ impl DecisionLoop {
     /// Commits every touched job. While Redis is away the same commits are sent again; nothing is dropped. Where Redis
     /// has lost commits of this engine, the whole job is written again: this engine knows all of it.
     pub(super) async fn commit(&mut self, commits: &mut Commits) -> Result<(), LoopEnd> {
+        let highest_seq = self.highest_seq;
         for (job, commit) in &mut *commits {
             match self.written.get_mut(job) {
                 Some(written) => written.retain_changed_fields(commit),
-                None => self.written.entry(job.clone()).or_default().retain_changed_fields(commit),
+                None => {
+                    let written = self.written.entry(job.clone()).or_insert(LastCommit::up_to(highest_seq));
+                    written.retain_changed_fields(commit);
+                }
             }
         }
         // A training that has ended is written before the graph that takes note of it: after a crash in between, the graph
@@ -37,9 +44,9 @@ impl DecisionLoop {
 
     pub(super) async fn commit_all(&mut self, commits: &[(&JobId, &Commit)]) -> Result<(), LoopEnd> {
         let this: &Self = self;
-        let (store, epoch, written) = (&this.store, this.epoch, &this.written);
+        let (store, epoch) = (&this.store, this.epoch);
         let each = commits.iter().map(|&(job, commit)| {
-            let seq = written.get(job).map_or(0, |written| written.seq) + 1;
+            let seq = this.next_seq(job);
             let mode = if commit.spec.is_some() { CommitMode::New } else { CommitMode::Next };
             let write = move || store.commit(job, epoch, seq, mode, commit);
             async move { this.retry_write("commit", job, write).await.map(|done| (job, seq, done)) }
@@ -52,8 +59,14 @@ impl DecisionLoop {
             if let Some(written) = self.written.get_mut(job) {
                 written.seq = seq;
             }
+            self.highest_seq = self.highest_seq.max(seq);
         }
         Ok(())
+    }
+
+    /// The number of the next commit of a job.
+    pub(super) fn next_seq(&self, job: &JobId) -> u64 {
+        self.written.get(job).map_or(self.highest_seq, |written| written.seq) + 1
     }
 
     /// Writes all of a job in the place of a commit that follows on something that Redis has lost.
@@ -65,11 +78,10 @@ impl DecisionLoop {
         refused: &Commit,
     ) -> Result<(), LoopEnd> {
         let now_us = self.clock.now_us();
-        let lost = seq - 1 - known;
-        warn!(%job, seq, known, lost, "redis has lost acknowledged commits; writing the whole job again");
+        warn!(%job, seq, known, "redis has lost acknowledged commits; writing the whole job again");
         let whole = self.with_core(|core| core.full_commit(job, now_us)).await;
         let Some(mut whole) = whole else { return Ok(()) };
-        append_streams(&mut whole, refused, lost, now_us);
+        append_streams(&mut whole, refused, Loss { seq, known }, now_us);
         self.list_job(job, now_us).await?;
         let (store, epoch, whole) = (&self.store, self.epoch, &whole);
         let write = || store.commit(job, epoch, seq, CommitMode::Whole, whole);
@@ -119,14 +131,29 @@ impl DecisionLoop {
     }
 }
 
+/// Commit `seq` of a job was refused, as Redis knew others up to `known`.
+#[derive(Debug, Clone, Copy)]
+struct Loss {
+    seq: u64,
+    known: u64,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seq, known } = *self;
+        match seq.saturating_sub(1).saturating_sub(known) {
+            _ if known == 0 => f.write_str("Redis had lost this job"),
+            _ if known >= seq => f.write_str("another engine wrote meanwhile, and Redis had lost who leads"),
+            0 => f.write_str("Redis had lost records of this job"),
+            1 => f.write_str("Redis had lost 1 commit of this job"),
+            lost => write!(f, "Redis had lost {lost} commits of this job"),
+        }
+    }
+}
+
 /// Adds to all of a job what only grows: what the refused commit held of that, and behind it that older entries may be missing.
-fn append_streams(whole: &mut Commit, refused: &Commit, lost: u64, now_us: u64) {
-    let what = match lost {
-        0 => "records".to_owned(),
-        1 => "1 commit".to_owned(),
-        lost => format!("{lost} commits"),
-    };
-    let reason = format!("Redis had lost {what} of this job: what happened before may be missing here");
+fn append_streams(whole: &mut Commit, refused: &Commit, loss: Loss, now_us: u64) {
+    let reason = format!("{loss}: what happened before may be missing here");
     let said = [("what", "written_again".to_owned()), ("at_ms", (now_us / 1000).to_string())];
     let said = said.into_iter().chain([("reason", reason)]).collect();
     whole.events.splice(0..0, refused.events.iter().cloned().chain([said]));
@@ -157,10 +184,25 @@ mod tests {
             ..Commit::default()
         };
         let mut whole = Commit { events: vec![entry("later")], ..Commit::default() };
-        append_streams(&mut whole, &refused, 3, 5_000);
+        append_streams(&mut whole, &refused, Loss { seq: 9, known: 5 }, 5_000);
         let told: Vec<&str> = whole.events.iter().map(|event| event[0].1.as_str()).collect();
         assert_eq!(told, ["worker_joined", "written_again", "later"]);
         assert!(whole.events[1][2].1.starts_with("Redis had lost 3 commits"), "{:?}", whole.events[1]);
         assert_eq!((whole.metrics.points.len(), whole.metrics.halve), (1, true));
+    }
+
+    #[test]
+    fn what_was_lost_is_told_as_far_as_the_numbers_show_it() {
+        let cases = [
+            (9, 0, "Redis had lost this job"),
+            (9, 6, "Redis had lost 2 commits of this job"),
+            (9, 7, "Redis had lost 1 commit of this job"),
+            (9, 8, "Redis had lost records of this job"),
+            (9, 9, "another engine wrote meanwhile, and Redis had lost who leads"),
+            (6, 9, "another engine wrote meanwhile, and Redis had lost who leads"),
+        ];
+        for (seq, known, told) in cases {
+            assert_eq!(Loss { seq, known }.to_string(), told, "{seq} {known}");
+        }
     }
 }

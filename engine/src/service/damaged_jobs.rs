@@ -70,9 +70,11 @@ impl DecisionLoop {
             let summary =
                 vec![("state", "canceled".to_owned()), ("reason", format!("it was damaged: {damage}"))];
             let last = &Commit { summary, over: true, ..Commit::default() };
-            self.retry_write("commit", id, || store.commit(id, epoch, 1, CommitMode::New, last)).await?;
+            let seq = self.next_seq(id);
+            self.retry_write("commit", id, || store.commit(id, epoch, seq, CommitMode::New, last)).await?;
             // The next job of this name goes on counting from there.
-            self.written.insert(id.clone(), LastCommit::up_to(1));
+            self.written.insert(id.clone(), LastCommit::up_to(seq));
+            self.highest_seq = self.highest_seq.max(seq);
         }
         self.dispatcher.clear_damaged(id);
         self.core.give_up_aside(id);

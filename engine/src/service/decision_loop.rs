@@ -51,6 +51,11 @@ pub(super) struct DecisionLoop {
     pub(super) listed_at: Instant,
     /// Jobs that are over, oldest first, with the time when they may be forgotten.
     pub(super) forget_at: BTreeMap<JobId, Instant>,
+    /// Jobs that have ended and whose end Redis may still lose, each with the time of its end.
+    pub(super) just_ended: BTreeMap<JobId, Instant>,
+    /// The highest number that any commit of this engine had, or followed on. New jobs count on from there: a commit of a job
+    /// that had the name before may still come a second time.
+    pub(super) highest_seq: u64,
 }
 
 impl DecisionLoop {
@@ -125,9 +130,10 @@ impl DecisionLoop {
                 self.schedule_forgetting(job, None);
             } else {
                 self.forget_at.remove(job);
+                self.just_ended.remove(job);
             }
         }
-        self.forget_expired();
+        self.forget_expired().await?;
         self.relist_jobs().await
     }
 

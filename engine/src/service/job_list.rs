@@ -3,23 +3,33 @@
 use std::time::{Duration, Instant};
 
 use syncline_scheduler::{core::Commit, ids::JobId};
+use tracing::warn;
 
 use super::{
     decision_loop::{DecisionLoop, LoopEnd},
     last_commit::LastCommit,
 };
-use crate::store::keys::ENDED_JOB_EXPIRY_S;
+use crate::store::{Expiry, keys::ENDED_JOB_EXPIRY_S};
 
 /// Somebody may have taken jobs off the list, or the list away, or fields of a job's summary.
 const RELIST_INTERVAL: Duration = Duration::from_secs(10);
+/// What Redis has had for so long is on its disk.
+const ON_DISK_AFTER: Duration = Duration::from_secs(60);
+/// How long until Redis is asked again for a job that it keeps for ever, because somebody told it to.
+const KEPT_PAUSE: Duration = Duration::from_secs(3600);
 
 impl DecisionLoop {
-    /// Forgets a job when its keys expire, that ended just now, or at `ended_us` on the engine's clock.
+    /// Looks whether a job is to be forgotten when its keys should expire, that ended just now, or at `ended_us` on the engine's
+    /// clock.
     pub(super) fn schedule_forgetting(&mut self, job: &JobId, ended_us: Option<u64>) {
         let now_us = self.clock.now_us();
         let age = Duration::from_micros(now_us.saturating_sub(ended_us.unwrap_or(now_us)));
         let left = Duration::from_secs(ENDED_JOB_EXPIRY_S).saturating_sub(age);
-        self.forget_at.entry(job.clone()).or_insert_with(|| Instant::now() + left);
+        let now = Instant::now();
+        self.forget_at.entry(job.clone()).or_insert(now + left);
+        if age < ON_DISK_AFTER {
+            self.just_ended.insert(job.clone(), now);
+        }
     }
 
     /// Lists all jobs again, now and then, and lets their summaries be written whole.
@@ -30,21 +40,27 @@ impl DecisionLoop {
         let listed = self.dispatcher.listed();
         let Some(first) = listed.first() else { return Ok(()) };
         let (store, epoch, now_ms) = (&self.store, self.epoch, self.clock.now_us() / 1000);
-        self.retry_write("list jobs", first, || store.relist_jobs(&listed, epoch, now_ms)).await?;
+        let count = self.retry_write("count jobs", first, || store.count_listed()).await?;
+        if count != Some(listed.len()) {
+            self.retry_write("list jobs", first, || store.relist_jobs(&listed, epoch, now_ms)).await?;
+        }
         self.listed_at = Instant::now();
         self.written.values_mut().for_each(LastCommit::forget_summary);
         self.verify_jobs().await
     }
 
-    /// Lets Redis show that it has what it has acknowledged of each job that goes on: a commit without any change is refused
-    /// where it follows on something that is lost. A job that waits for hours, for workers say, would else be missed by the next
-    /// engine.
+    /// Lets Redis show that it has what it has acknowledged of each job that goes on, or ended a moment ago: a commit without any
+    /// change is refused where it follows on something that is lost. A job that waits for hours, for workers say, would else be
+    /// missed by the next engine, and one that has ended, of which there is no other commit, would go on for ever.
     async fn verify_jobs(&mut self) -> Result<(), LoopEnd> {
-        let mut live = self.dispatcher.listed();
-        live.retain(|job| self.core.is_live(job));
+        let now = Instant::now();
+        let mut jobs = self.dispatcher.listed();
+        jobs.retain(|job| self.core.is_live(job) || self.just_ended.contains_key(job));
         let nothing = Commit::default();
-        let commits: Vec<(&JobId, &Commit)> = live.iter().map(|job| (job, &nothing)).collect();
-        self.commit_all(&commits).await
+        let commits: Vec<(&JobId, &Commit)> = jobs.iter().map(|job| (job, &nothing)).collect();
+        self.commit_all(&commits).await?;
+        self.just_ended.retain(|_, ended| now.saturating_duration_since(*ended) < ON_DISK_AFTER);
+        Ok(())
     }
 
     /// Lists a job, before its first commit.
@@ -60,26 +76,45 @@ impl DecisionLoop {
         self.dispatcher.forget_spec(job);
         self.written.remove(job);
         self.forget_at.remove(job);
+        self.just_ended.remove(job);
         self.dispatcher.unlist(job);
         Ok(())
     }
 
-    /// Forgets jobs whose time is over.
-    pub(super) fn forget_expired(&mut self) {
+    /// Forgets jobs whose time is over, and which Redis has let go. A clock may be wrong: nothing is removed on its word alone.
+    pub(super) async fn forget_expired(&mut self) -> Result<(), LoopEnd> {
         let now = Instant::now();
-        let expired: Vec<JobId> =
-            self.forget_at.iter().filter(|(_, at)| **at <= now).map(|(j, _)| j.clone()).collect();
-        for job in expired {
-            self.forget_at.remove(&job);
-            if self.core.is_live(&job) {
-                continue;
-            }
-            let checkpoints = self.core.forget(&job);
-            checkpoints.into_iter().for_each(|effect| self.dispatcher.dispatch(effect));
-            self.dispatcher.forget_spec(&job);
-            self.written.remove(&job);
-            self.dispatcher.unlist(&job);
+        let due: Vec<JobId> =
+            self.forget_at.iter().filter(|(_, at)| **at <= now).map(|(job, _)| job.clone()).collect();
+        if due.is_empty() {
+            return Ok(());
         }
+        let expiries = match self.store.expiries(&due).await {
+            Ok(expiries) => expiries,
+            Err(error) => {
+                warn!(%error, "redis does not say which jobs have expired; asking again");
+                self.forget_at.extend(due.into_iter().map(|job| (job, now + RELIST_INTERVAL)));
+                return Ok(());
+            }
+        };
+        for (job, expiry) in due.iter().zip(expiries) {
+            let left = match expiry {
+                _ if self.core.is_live(job) => {
+                    self.forget_at.remove(job);
+                    continue;
+                }
+                Expiry::Gone => {
+                    let checkpoints = self.core.forget(job);
+                    checkpoints.into_iter().for_each(|effect| self.dispatcher.dispatch(effect));
+                    self.forget_job(job).await?;
+                    continue;
+                }
+                Expiry::InMs(left_ms) => Duration::from_millis(left_ms + 1),
+                Expiry::Never => KEPT_PAUSE,
+            };
+            self.forget_at.insert(job.clone(), now + left);
+        }
+        Ok(())
     }
 }
 
@@ -97,10 +132,10 @@ mod tests {
     use super::*;
     use crate::{
         service::{
-            fake_shard::{EPOCH, dispatcher},
+            fake_shard::{EPOCH, Inbox, dispatcher},
             message::Message,
         },
-        store::RedisStore,
+        store::{RedisStore, keys::JobKeys},
     };
 
     fn submission(name: &str) -> Input {
@@ -109,15 +144,22 @@ mod tests {
         Input::Submit(Submission { spec, nonce: 1, replace: false })
     }
 
-    #[tokio::test]
-    async fn a_job_whose_time_is_over_is_forgotten_and_no_other_one() {
+    /// A loop that nobody sends anything, with a Redis of its own.
+    struct Rig {
+        decisions: DecisionLoop,
+        _inbox: Inbox,
+        _redis: RedisServer,
+        _dir: tempfile::TempDir,
+    }
+
+    async fn rig() -> Rig {
         let dir = tempfile::tempdir().unwrap();
         let program = syncline_kit::redis_server(&|line| eprintln!("{line}")).unwrap();
         let redis = RedisServer::start(&program.path, RedisOptions::new(dir.path())).unwrap();
         let store = RedisStore::connect(&redis.url()).await.unwrap();
-        let (dispatcher, _inbox) = dispatcher();
+        let (dispatcher, inbox) = dispatcher();
         let clock = dispatcher.clock;
-        let mut decisions = DecisionLoop {
+        let decisions = DecisionLoop {
             core: Core::new(1),
             store,
             epoch: EPOCH,
@@ -126,21 +168,45 @@ mod tests {
             written: BTreeMap::new(),
             listed_at: Instant::now(),
             forget_at: BTreeMap::new(),
+            just_ended: BTreeMap::new(),
+            highest_seq: 0,
         };
-        let [past, recent, live] = ["past", "recent", "live"].map(|name| name.parse::<JobId>().unwrap());
-        let mut inputs: VecDeque<Message> =
-            ["past", "recent", "live"].map(|name| Message::Input(submission(name))).into();
-        for job in [&past, &recent] {
-            let canceled = Cancellation { job: job.clone(), reason: String::new(), grace_ms: 0 };
-            inputs.push_back(Message::Input(Input::Cancel(canceled)));
+        Rig { decisions, _inbox: inbox, _redis: redis, _dir: dir }
+    }
+
+    fn cancel(job: &JobId) -> Input {
+        Input::Cancel(Cancellation { job: job.clone(), reason: String::new(), grace_ms: 0 })
+    }
+
+    impl Rig {
+        async fn turn(&mut self, inputs: impl IntoIterator<Item = Input>) {
+            let mut inputs: VecDeque<Message> = inputs.into_iter().map(Message::Input).collect();
+            self.decisions.turn(&mut inputs).await.unwrap();
         }
-        decisions.turn(&mut inputs).await.unwrap();
-        assert_eq!(decisions.forget_at.keys().collect::<Vec<_>>(), [&past, &recent]);
+
+        async fn redis<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
+            self.decisions.store.query("a test", words).await.unwrap()
+        }
+
+        async fn is_listed(&self, job: &JobId) -> bool {
+            self.decisions.store.jobs().await.unwrap().contains(job)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_job_whose_time_is_over_is_forgotten_and_no_other_one() {
+        let mut rig = rig().await;
+        let [past, recent, live] = ["past", "recent", "live"].map(|name| name.parse::<JobId>().unwrap());
+        rig.turn(["past", "recent", "live"].map(submission)).await;
+        rig.turn([cancel(&past), cancel(&recent)]).await;
+        assert_eq!(rig.decisions.forget_at.keys().collect::<Vec<_>>(), [&past, &recent]);
         // As if seven days were over for one of them, and for one that began anew under its name meanwhile.
         let now = Instant::now();
-        decisions.forget_at.insert(past.clone(), now);
-        decisions.forget_at.insert(live.clone(), now);
-        decisions.forget_expired();
+        rig.decisions.forget_at.insert(past.clone(), now);
+        rig.decisions.forget_at.insert(live.clone(), now);
+        rig.decisions.store.erase(&past).await.unwrap();
+        rig.decisions.forget_expired().await.unwrap();
+        let decisions = &rig.decisions;
         let known = |job: &JobId| {
             (
                 decisions.core.job(job).is_some(),
@@ -151,9 +217,70 @@ mod tests {
         assert_eq!(known(&past), (false, false, false));
         assert_eq!(known(&recent), (true, true, true));
         assert_eq!(known(&live), (true, true, true), "one that is not over stays, whatever the time");
+        assert!(!rig.is_listed(&past).await && rig.is_listed(&recent).await);
         assert!(decisions.dispatcher.train_spec(&past).is_none());
         assert!(decisions.dispatcher.train_spec(&recent).is_none(), "nobody trains for it any more");
         assert!(decisions.dispatcher.train_spec(&live).is_some());
         assert_eq!(decisions.forget_at.keys().collect::<Vec<_>>(), [&recent]);
+    }
+
+    #[tokio::test]
+    async fn a_clock_that_is_wrong_lets_no_job_be_forgotten_that_redis_has() {
+        let mut rig = rig().await;
+        let job: JobId = "recent".parse().unwrap();
+        rig.turn([submission("recent"), cancel(&job)]).await;
+        // As the clock of an engine that starts in another year has it.
+        rig.decisions.forget_at.insert(job.clone(), Instant::now());
+        rig.decisions.forget_expired().await.unwrap();
+        assert!(rig.decisions.core.job(&job).is_some() && rig.is_listed(&job).await);
+        let left = rig.decisions.forget_at[&job].saturating_duration_since(Instant::now());
+        assert!(left > Duration::from_secs(ENDED_JOB_EXPIRY_S - 60), "{left:?}: as Redis says");
+        // Somebody lets Redis keep it.
+        let _: u64 = rig.redis(&["PERSIST", &JobKeys::new(&job).state]).await;
+        rig.decisions.forget_at.insert(job.clone(), Instant::now());
+        rig.decisions.forget_expired().await.unwrap();
+        assert!(rig.decisions.core.job(&job).is_some() && rig.decisions.forget_at.contains_key(&job));
+    }
+
+    #[tokio::test]
+    async fn an_end_that_redis_lost_is_written_again_and_verified_until_it_is_on_disk() {
+        let mut rig = rig().await;
+        let job: JobId = "ended".parse().unwrap();
+        let keys = JobKeys::new(&job);
+        rig.turn([submission("ended")]).await;
+        for key in [&keys.state, &keys.job] {
+            let _: u64 = rig.redis(&["COPY", key, &format!("{key}:before")]).await;
+        }
+        rig.turn([cancel(&job)]).await;
+        for key in [&keys.state, &keys.job] {
+            let _: u64 = rig.redis(&["COPY", &format!("{key}:before"), key, "REPLACE"]).await;
+            assert_eq!(rig.redis::<i64>(&["TTL", key]).await, -1);
+        }
+        rig.decisions.verify_jobs().await.unwrap();
+        assert_eq!(rig.redis::<String>(&["HGET", &keys.job, "state"]).await, "canceled");
+        for key in [&keys.state, &keys.job] {
+            assert!(rig.redis::<i64>(&["TTL", key]).await > 600_000, "{key}");
+        }
+        assert!(rig.decisions.just_ended.contains_key(&job), "Redis may lose it once more");
+        rig.decisions.just_ended.insert(job.clone(), Instant::now().checked_sub(ON_DISK_AFTER).unwrap());
+        rig.decisions.verify_jobs().await.unwrap();
+        assert!(rig.decisions.just_ended.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_job_counts_on_from_those_that_were_before_it_also_where_they_are_forgotten() {
+        let mut rig = rig().await;
+        let job: JobId = "again".parse().unwrap();
+        let seq = async |rig: &Rig| rig.redis::<u64>(&["HGET", &JobKeys::new(&job).state, "seq"]).await;
+        rig.turn([submission("again")]).await;
+        rig.turn([cancel(&job)]).await;
+        let ended = seq(&rig).await;
+        rig.turn([Input::Delete(job.clone())]).await;
+        assert!(!rig.decisions.written.contains_key(&job));
+        rig.turn([submission("again")]).await;
+        assert!(seq(&rig).await > ended + 1, "the deletion had a number, too");
+        rig.turn([submission("other")]).await;
+        let other = JobKeys::new(&"other".parse().unwrap()).state;
+        assert!(rig.redis::<u64>(&["HGET", &other, "seq"]).await > ended + 2);
     }
 }

@@ -24,6 +24,8 @@ use crate::store::{RedisStore, StoreError, keys};
 const LEASE_DURATION: Duration = Duration::from_secs(3);
 /// Pause between two tries to take the lease.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
+/// The same after jobs of a later release were found: longer than a lease, so that an engine of that release gets it.
+const NEWER_PAUSE: Duration = Duration::from_secs(5);
 
 /// What one engine needs to lead.
 pub(super) struct Leadership {
@@ -61,10 +63,21 @@ impl Leadership {
                 Err(error) => {
                     warn!(instance = self.lease.instance, %epoch, %error, "cannot load the jobs yet");
                     self.set_inactive(InactiveReason::Store { cause: error.to_string() });
-                    sleep(RETRY_PAUSE).await;
+                    let is_newer = matches!(error, StoreError::Newer { .. });
+                    if is_newer {
+                        self.give_up(epoch).await;
+                    }
+                    sleep(if is_newer { NEWER_PAUSE } else { RETRY_PAUSE }).await;
                 }
             }
         }
+    }
+
+    /// Ends the lease of this engine before its time, for one that can read the jobs.
+    async fn give_up(&self, epoch: EngineEpoch) {
+        let Lease { instance, address, .. } = &self.lease;
+        // Where that fails, it expires.
+        let _ = self.store.renew_lead(instance, Duration::ZERO, epoch, address, 0).await;
     }
 
     /// Tries to take the lease; `None` if another engine holds it or Redis fails; the reason is published.
@@ -97,16 +110,20 @@ impl Leadership {
         self.shards.forget_all(epoch);
         let (queue, inbox) = decision_queue();
         let (store, shards) = (self.store.clone(), self.shards.clone());
-        let dispatcher = EffectDispatcher::new(epoch, Sessions::default(), shards, queue, self.clock);
+        let last_ms = store.last_clock_ms().await?;
+        let clock = self.clock.going_on_from(last_ms);
+        let dispatcher = EffectDispatcher::new(epoch, Sessions::default(), shards, queue, clock);
         // Dropped with this scope, in whatever way it ends. Loading may take longer than a lease.
         let _renewal = LeaseRenewal::start(self.lease.clone(), epoch, dispatcher.clone())
             .map_err(|e| StoreError::Unavailable { op: "renew the lease", cause: e.to_string() })?;
         let mut background = JoinSet::new();
         let Lease { instance, address, duration, .. } = &self.lease;
-        let leads =
-            || async { matches!(store.renew_lead(instance, *duration, epoch, address).await, Ok(Some(_))) };
-        let loading = DecisionLoop::load(store.clone(), epoch, dispatcher.clone(), self.clock, leads).await;
-        let decision_loop = loading.inspect_err(|_| dispatcher.stop())?;
+        let leads = || async {
+            matches!(store.renew_lead(instance, *duration, epoch, address, 0).await, Ok(Some(_)))
+        };
+        let loading = DecisionLoop::load(store.clone(), epoch, dispatcher.clone(), clock, leads).await;
+        let mut decision_loop = loading.inspect_err(|_| dispatcher.stop())?;
+        decision_loop.discount_downtime(last_ms);
         info!(%epoch, "this engine is active");
         drop(self.activate.send_replace(Ok(dispatcher.clone())));
         for shard in self.shards.all() {

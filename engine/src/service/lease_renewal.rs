@@ -11,7 +11,7 @@ use std::{
 use syncline_scheduler::ids::EngineEpoch;
 use tokio::{runtime, sync::oneshot, time::sleep};
 
-use super::{dispatcher::EffectDispatcher, message::Message};
+use super::{clock::Clock, dispatcher::EffectDispatcher, message::Message};
 use crate::store::{RedisStore, StoreError};
 
 /// Whose lease is renewed, and where.
@@ -58,7 +58,7 @@ async fn keep_renewing(lease: &Lease, epoch: EngineEpoch, dispatcher: &EffectDis
     loop {
         sleep(lease.duration / 3).await;
         let asked = Instant::now();
-        match renew(lease, epoch, &mut connected).await {
+        match renew(lease, epoch, dispatcher.clock, &mut connected).await {
             Ok(Some(_)) => {
                 dispatcher.store_outage.set_lead_until(asked + lease.duration);
                 dispatcher.store_outage.set_lease_failure(None);
@@ -77,13 +77,15 @@ async fn keep_renewing(lease: &Lease, epoch: EngineEpoch, dispatcher: &EffectDis
 async fn renew(
     lease: &Lease,
     epoch: EngineEpoch,
+    clock: Clock,
     connected: &mut Option<RedisStore>,
 ) -> Result<Option<EngineEpoch>, StoreError> {
     let store = match connected {
         Some(store) => store,
         None => connected.insert(RedisStore::connect(&lease.redis).await?),
     };
-    store.renew_lead(&lease.instance, lease.duration, epoch, &lease.address).await
+    let clock_ms = clock.now_us() / 1000;
+    store.renew_lead(&lease.instance, lease.duration, epoch, &lease.address, clock_ms).await
 }
 
 #[cfg(test)]
@@ -93,7 +95,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        service::{clock::Clock, queue::decision_queue, sessions::Sessions, shards::ShardDirectory},
+        service::{queue::decision_queue, sessions::Sessions, shards::ShardDirectory},
         store::keys,
     };
 
@@ -129,5 +131,9 @@ mod tests {
         let dispatcher = EffectDispatcher::new(epoch, Sessions::default(), shards, queue, Clock::start());
         let _renewal = LeaseRenewal::start(lease, epoch, dispatcher).unwrap();
         wait_for_renewals(server.url(), 3);
+        assert!(
+            store.last_clock_ms().await.unwrap().is_some(),
+            "the next engine learns what this one's clock says"
+        );
     }
 }

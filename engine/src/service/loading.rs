@@ -97,9 +97,18 @@ impl DecisionLoop {
         leads: impl Fn() -> F,
     ) -> Result<Self, StoreError> {
         let core = Core::new(dispatcher.shards.count());
-        let (written, forget_at) = (BTreeMap::new(), BTreeMap::new());
-        let listed_at = Instant::now();
-        let mut decision_loop = Self { core, store, epoch, dispatcher, clock, written, listed_at, forget_at };
+        let mut decision_loop = Self {
+            core,
+            store,
+            epoch,
+            dispatcher,
+            clock,
+            written: BTreeMap::new(),
+            highest_seq: 0,
+            listed_at: Instant::now(),
+            forget_at: BTreeMap::new(),
+            just_ended: BTreeMap::new(),
+        };
         let mut effects = Vec::new();
         let mut newest = Incarnation(0);
         let mut damaged = Vec::new();
@@ -125,6 +134,7 @@ impl DecisionLoop {
                 }
             };
             decision_loop.written.insert(id.clone(), LastCommit::up_to(seq));
+            decision_loop.highest_seq = decision_loop.highest_seq.max(seq);
             if job.phase().is_over() {
                 decision_loop.schedule_forgetting(&id, job.ended_us());
             }
@@ -150,6 +160,13 @@ impl DecisionLoop {
         }
         effects.into_iter().for_each(|effect| decision_loop.dispatcher.dispatch(effect));
         Ok(decision_loop)
+    }
+
+    /// The engine before led until its clock said `last_ms`, as far as anybody knows.
+    pub(super) fn discount_downtime(&mut self, last_ms: Option<u64>) {
+        if let Some(last_ms) = last_ms {
+            self.core.discount_downtime(last_ms.saturating_mul(1_000), self.clock.now_us());
+        }
     }
 
     /// The jobs that are listed. Where something has removed the list or taken its key, those that have keys, listed anew.

@@ -2,12 +2,13 @@
 -- and has no keys yet, so that an engine that was deposed meanwhile cannot bring it in.
 -- KEYS  1 state  2 to 16 the other keys of the job   ARGV  1 epoch  2 seconds for which a fence without a job stays
 --       3 kinds: a letter for each key, h for a hash and s for a stream
---       4 crashes in a row after which a job is set aside
--- Returns {'ok', seq}, {'none'}, {'fenced', epoch}, {'damaged', what}, or {'crashing', times,
--- the last panic}.
+--       4 crashes in a row after which a job is set aside  5 schema that this engine writes
+-- Returns {'ok', seq}, {'none'}, {'fenced', epoch}, {'damaged', what}, {'crashing', times,
+-- the last panic}, or {'newer', schema}: by a later release, and nothing was changed.
 local found = redis.call('TYPE', KEYS[1]).ok
 if found ~= 'hash' and found ~= 'none' then return {'damaged', 'its state key holds a ' .. found} end
-local stored = redis.call('HMGET', KEYS[1], 'epoch', 'seq')
+local stored = redis.call('HMGET', KEYS[1], 'epoch', 'seq', 'schema')
+if (tonumber(stored[3] or '') or 0) > tonumber(ARGV[5]) then return {'newer', stored[3]} end
 if not stored[2] then
   if found == 'hash' and redis.call('HEXISTS', KEYS[1], 'spec') == 1 then
     return {'damaged', 'its state has no seq'}
@@ -28,7 +29,8 @@ for i = 2, #KEYS do
   local wanted = string.sub(ARGV[3], i, i) == 's' and 'stream' or 'hash'
   if found ~= 'none' and found ~= wanted then return {'damaged', KEYS[i] .. ' holds a ' .. found} end
 end
-redis.call('HSET', KEYS[1], 'epoch', ARGV[1])
+-- What this engine writes from now on, an older one cannot read.
+redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'schema', ARGV[5])
 local crashes = redis.call('HMGET', KEYS[1], 'crashes', 'crash')
 if (tonumber(crashes[1] or '') or 0) >= tonumber(ARGV[4]) then
   return {'crashing', crashes[1], crashes[2] or ''}

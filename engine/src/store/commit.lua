@@ -8,6 +8,8 @@
 --       H every second entry goes   E EXPIRE
 -- Returns {'ok'}, {'again'} when this seq is stored already, {'lost', seq} when the store knows less than this engine
 -- had committed, {'fenced', epoch, seq}, or {'type', key, found}.
+-- A call may come a second time, long after it was answered: within an epoch, numbers only rise, also from a job to the next
+-- one of its name.
 -- Lua does not roll back, so everything is checked before the first write.
 local call, mode = redis.call, ARGV[3]
 local function failed(answer) return type(answer) == 'table' and answer.err ~= nil end
@@ -33,6 +35,8 @@ if mode == 'next' then
   if seq >= my_seq then return {'fenced', tostring(epoch), tostring(seq)} end
   -- Somebody removed what people see of it.
   if not has_summary then return {'lost', tostring(seq)} end
+elseif epoch == my_epoch and seq > my_seq then
+  return {'fenced', tostring(epoch), tostring(seq)}
 end
 
 if mode == 'gone' then

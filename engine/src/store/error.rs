@@ -1,6 +1,7 @@
 //! Why the store refused or failed.
 
 use redis::{ErrorKind, RedisError};
+use syncline_scheduler::ids::JobId;
 
 /// Why the store refused or failed. Codes are stable, see docs/errors.md.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +72,17 @@ pub enum StoreError {
         /// What the server said.
         refusal: String,
     },
+    /// A later release has written a job: this one would read it wrong, and leaves all of them to an engine of that release.
+    #[error(
+        "[E207] job {job} was written by a later release, in schema {schema}; this engine knows {} and leads no jobs",
+        super::keys::SCHEMA
+    )]
+    Newer {
+        /// A job that is in that format.
+        job: JobId,
+        /// The format, as it is stored.
+        schema: String,
+    },
 }
 
 impl StoreError {
@@ -81,7 +93,10 @@ impl StoreError {
 
     /// Whether the reason lies in what the keys hold that were asked for: everything else can still be read.
     pub fn is_of_keys(&self) -> bool {
-        !matches!(self, Self::Unavailable { .. } | Self::LockedOut { .. } | Self::Locked { .. })
+        !matches!(
+            self,
+            Self::Unavailable { .. } | Self::LockedOut { .. } | Self::Locked { .. } | Self::Newer { .. }
+        )
     }
 
     pub(super) fn of(op: &'static str, error: &RedisError) -> Self {

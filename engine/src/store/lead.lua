@@ -1,5 +1,6 @@
 -- Takes or renews the right to be the active engine.
 -- KEYS  1 engine   ARGV  1 instance  2 length of the lease in ms  3 my epoch (0: take)  4 address  5 epoch to exceed
+--       6 clock of this engine in ms, for the next one (0: it has none yet)
 -- Returns the epoch as text, or '0' if somebody else is active.
 -- Epochs never repeat, also not after the store has gone back by a moment: a new one is at least the time in ms.
 local time = redis.call('TIME')
@@ -24,4 +25,5 @@ end
 local text = string.format('%.0f', epoch)
 redis.call('HSET', KEYS[1], 'instance', ARGV[1], 'epoch', text,
   'until_ms', string.format('%.0f', now_ms + length_ms), 'address', ARGV[4])
+if ARGV[6] ~= '0' then redis.call('HSET', KEYS[1], 'clock_ms', ARGV[6]) end
 return text

@@ -16,18 +16,26 @@ impl RedisStore {
         above: EngineEpoch,
         address: &str,
     ) -> Result<Option<EngineEpoch>, StoreError> {
-        self.lead(instance, lease, 0, above, address).await
+        self.lead(instance, lease, 0, above, address, 0).await
     }
 
-    /// Renews the lead of `epoch`; `None` if another engine has taken it.
+    /// Renews the lead of `epoch`; `None` if another engine has taken it. Tells the next engine the clock of this one, in epoch
+    /// ms; at 0 it does not.
     pub async fn renew_lead(
         &self,
         instance: &str,
         lease: Duration,
         epoch: EngineEpoch,
         address: &str,
+        clock_ms: u64,
     ) -> Result<Option<EngineEpoch>, StoreError> {
-        self.lead(instance, lease, epoch.0, EngineEpoch(0), address).await
+        self.lead(instance, lease, epoch.0, EngineEpoch(0), address, clock_ms).await
+    }
+
+    /// What the clock of the engine that led last had come to, in epoch ms; `None` if nobody knows.
+    pub async fn last_clock_ms(&self) -> Result<Option<u64>, StoreError> {
+        let told = self.hash("read the clock", keys::ENGINE).await?;
+        Ok(told.get("clock_ms").and_then(|ms| ms.parse().ok()))
     }
 
     async fn lead(
@@ -37,10 +45,11 @@ impl RedisStore {
         held: u64,
         above: EngineEpoch,
         address: &str,
+        clock_ms: u64,
     ) -> Result<Option<EngineEpoch>, StoreError> {
         let mut call = self.scripts.lead.prepare_invoke();
         call.key(keys::ENGINE).arg(instance).arg(lease.as_millis() as u64);
-        call.arg(held).arg(address).arg(above.0);
+        call.arg(held).arg(address).arg(above.0).arg(clock_ms);
         let epoch: String = self
             .bounded("lead", || {
                 let (call, mut connection) = (&call, self.connection());

@@ -7,6 +7,7 @@ mod connection;
 mod crashes;
 mod error;
 mod found_jobs;
+mod job_list;
 pub mod keys;
 mod leadership;
 mod redis_store;
@@ -16,4 +17,5 @@ mod streams;
 
 pub use batch::CommitMode;
 pub use error::StoreError;
+pub use job_list::Expiry;
 pub use redis_store::{Claimed, Committed, RedisStore, redacted};

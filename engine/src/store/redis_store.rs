@@ -87,7 +87,7 @@ pub(super) struct Scripts {
     commit: Script,
     pub(super) lead: Script,
     claim: Script,
-    list: Script,
+    pub(super) list: Script,
     pub(super) crash: Script,
     pub(super) incarnations: Script,
 }
@@ -226,48 +226,6 @@ impl RedisStore {
         }
     }
 
-    /// Lists a job before its first commit: a listed job without keys is harmless, an unlisted one would be lost.
-    pub async fn list_job(&self, job: &JobId, epoch: EngineEpoch, at_ms: u64) -> Result<(), StoreError> {
-        self.change_list("list job", epoch, &["add", &at_ms.to_string(), job.as_str()]).await
-    }
-
-    /// Lists jobs in this order that are not listed any more, because somebody took them off; the others stay as they
-    /// are.
-    pub async fn relist_jobs(
-        &self,
-        jobs: &[JobId],
-        epoch: EngineEpoch,
-        at_ms: u64,
-    ) -> Result<(), StoreError> {
-        let first_ms = at_ms.saturating_sub(jobs.len() as u64);
-        let scores: Vec<String> = (first_ms..at_ms).map(|ms| ms.to_string()).collect();
-        let pairs = scores.iter().zip(jobs).flat_map(|(ms, job)| [ms.as_str(), job.as_str()]);
-        let words: Vec<&str> = ["again"].into_iter().chain(pairs).collect();
-        self.change_list("list jobs again", epoch, &words).await
-    }
-
-    /// Takes a job off the list.
-    pub async fn unlist_job(&self, job: &JobId, epoch: EngineEpoch) -> Result<(), StoreError> {
-        self.change_list("unlist job", epoch, &["remove", job.as_str()]).await
-    }
-
-    async fn change_list(
-        &self,
-        op: &'static str,
-        epoch: EngineEpoch,
-        words: &[&str],
-    ) -> Result<(), StoreError> {
-        let mut call = self.scripts.list.prepare_invoke();
-        call.key(keys::ENGINE).key(keys::JOBS).arg(epoch.0).arg(words);
-        let done: u64 = self
-            .bounded(op, || {
-                let (call, mut connection) = (&call, self.connection());
-                async move { call.invoke_async(&mut connection).await }
-            })
-            .await?;
-        if done == 1 { Ok(()) } else { Err(StoreError::Fenced { epoch: 0, seq: 0 }) }
-    }
-
     /// Removes every key of a job, whatever is in them and whoever owns it.
     pub async fn erase(&self, job: &JobId) -> Result<(), StoreError> {
         self.bounded("erase job", || {
@@ -277,18 +235,6 @@ impl RedisStore {
         .await
     }
 
-    /// Jobs in the order they were submitted, those whose keys have expired included.
-    pub async fn jobs(&self) -> Result<Vec<JobId>, StoreError> {
-        // Somebody may have put anything between them.
-        let names: Vec<Vec<u8>> = self
-            .bounded("list jobs", || {
-                let mut c = self.connection();
-                async move { c.zrange(keys::JOBS, 0, -1).await }
-            })
-            .await?;
-        Ok(names.iter().filter_map(|name| str::from_utf8(name).ok()?.parse().ok()).collect())
-    }
-
     /// Claims a job for `epoch` and reads it.
     pub async fn claim(&self, job: &JobId, epoch: EngineEpoch) -> Result<Claimed, StoreError> {
         let names = JobKeys::new(job);
@@ -296,7 +242,7 @@ impl RedisStore {
         for key in names.all() {
             call.key(key);
         }
-        call.arg(epoch.0).arg(FENCE_EXPIRY_S).arg(kinds()).arg(MAX_CRASHES);
+        call.arg(epoch.0).arg(FENCE_EXPIRY_S).arg(kinds()).arg(MAX_CRASHES).arg(keys::SCHEMA);
         let answer: Vec<String> = self
             .bounded("claim", || {
                 let (call, mut connection) = (&call, self.connection());
@@ -312,6 +258,7 @@ impl RedisStore {
             },
             // The caller checks its lease: if it still leads, no engine had that epoch and the record is damaged.
             ("fenced", epoch) => Err(StoreError::Fenced { epoch: epoch.parse().unwrap_or(u64::MAX), seq: 0 }),
+            ("newer", schema) => Err(StoreError::Newer { job: job.clone(), schema }),
             ("damaged", what) => Ok(Claimed::Damaged { what }),
             ("crashing", times) => {
                 Ok(Claimed::Crashing { times: times.parse().unwrap_or_default(), panic: text(2) })

@@ -2,6 +2,7 @@
 
 mod calls;
 mod damage;
+mod later_release;
 mod rig;
 mod scripted_worker;
 mod tasks;

@@ -30,7 +30,13 @@ pub struct Rig {
 }
 
 async fn start_engine(redis: &RedisServer, token: &Token, shards: u32) -> EngineHandle {
-    let mut engine = Engine::start(EngineOptions {
+    let mut engine = start_inactive_engine(redis, token, shards).await;
+    timeout(TEST_TIMEOUT, engine.active()).await.unwrap();
+    engine
+}
+
+async fn start_inactive_engine(redis: &RedisServer, token: &Token, shards: u32) -> EngineHandle {
+    Engine::start(EngineOptions {
         listen: (Ipv4Addr::LOCALHOST, 0).into(),
         token: token.clone(),
         redis: redis.url(),
@@ -39,9 +45,7 @@ async fn start_engine(redis: &RedisServer, token: &Token, shards: u32) -> Engine
         limits: Limits { worker_silence: TEST_TIMEOUT, ..Limits::default() },
     })
     .await
-    .unwrap();
-    timeout(TEST_TIMEOUT, engine.active()).await.unwrap();
-    engine
+    .unwrap()
 }
 
 impl Rig {
@@ -57,6 +61,12 @@ impl Rig {
     pub async fn crash(&mut self) {
         drop(self.engine.take());
         self.engine = Some(start_engine(&self.redis, &self.token, self.shards).await);
+    }
+
+    /// The same, for an engine that cannot lead.
+    pub async fn crash_for_long(&mut self) {
+        drop(self.engine.take());
+        self.engine = Some(start_inactive_engine(&self.redis, &self.token, self.shards).await);
     }
 
     /// Waits until the engine has ended with a bug, and gives its panic.

@@ -85,6 +85,7 @@ impl Job {
             submitted_us: now_us,
             started_us: None,
             opened_us: None,
+            unled_us: 0,
             trained_us: None,
             ended_us: None,
             evaluation: None,
@@ -142,6 +143,7 @@ impl Job {
         self.changes.job_state = true;
         if self.state.started_us.is_none() {
             self.state.started_us = Some(now_us);
+            self.forget_downtime();
             self.event("started", now_us, vec![("workers", self.active().count().to_string())]);
         }
         effects.extend(self.clock_roster());

@@ -12,6 +12,7 @@ mod closing;
 mod commit;
 mod data_loss;
 mod departures;
+mod downtime;
 mod effects;
 mod ending;
 mod evaluating;

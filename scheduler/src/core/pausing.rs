@@ -51,6 +51,9 @@ impl Job {
         self.state.paused = paused;
         if !paused {
             self.state.resumed_us = Some(now_us);
+            if self.is_queued() {
+                self.forget_downtime();
+            }
             self.grant_queue.everybody = true;
             let counted = self.counted();
             self.state.recent_rate.begin_anew(now_us, counted);

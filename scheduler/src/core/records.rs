@@ -158,6 +158,9 @@ pub struct JobState {
     /// When the shards had opened the present generation of the parameters.
     #[serde(default)]
     pub opened_us: Option<u64>,
+    /// For how long no engine led since it began to train; before that, since it was submitted or resumed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unled_us: u64,
     pub trained_us: Option<u64>,
     pub ended_us: Option<u64>,
     pub evaluation: Option<Evaluation>,
@@ -247,8 +250,8 @@ pub struct Task {
     pub ended_ms: Option<u64>,
 }
 
-fn is_zero(count: &u32) -> bool {
-    *count == 0
+fn is_zero<N: Default + PartialEq>(count: &N) -> bool {
+    *count == N::default()
 }
 
 impl Task {

@@ -224,6 +224,7 @@ fn take_orders(pool: &Pool, polls: &mut Polls<'_>, epoch: EngineEpoch, told: Ord
     if epoch != polls.cursor.epoch {
         polls.cursor = OrderCursor { epoch, next: first };
         polls.retelling = Some(Retelling::of(count));
+        pool.engine_changed();
     }
     let cursor = &mut polls.cursor;
     // Those below the cursor were taken from an earlier answer.

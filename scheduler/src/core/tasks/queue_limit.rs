@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use super::{TaskJob, job::RetryState};
 use crate::{
-    core::{Core, Effect, Job, Phase, panics::Handling},
+    core::{Core, Effect, Job, Phase, downtime::Shift, panics::Handling},
     ids::JobId,
     tasks::{ClassIndex, Failure, FailureCause, TaskState},
 };
@@ -49,8 +49,7 @@ impl Core {
         for (id, job) in self.jobs.live_mut().filter(|(_, job)| on_their_own(job)) {
             let _handling = Handling(id);
             let Some(limit_ms) = job.train().queue_limit_ms else { continue };
-            let until_us = job.queued_since_us().saturating_add(limit_ms.saturating_mul(1_000));
-            if now_us < until_us {
+            if job.led_since_us(job.queued_since_us(), now_us) < limit_ms.saturating_mul(1_000) {
                 continue;
             }
             let waits_for = job.state.waiting_for.clone().unwrap_or_else(|| "the workers".to_owned());
@@ -126,6 +125,39 @@ impl TaskJob {
     /// The time begins anew for all that wait.
     pub(super) fn restart_queue_deadline(&mut self) {
         self.outbox.queued.extend(self.queue.iter().map(|(_, task)| *task));
+    }
+
+    /// Moves when what waits must have begun, and when what was told to stop is given up. `true`: something has changed.
+    pub(in crate::core) fn shift_limits(&mut self, shift: Shift) -> bool {
+        if self.state.phase.is_over() {
+            return false;
+        }
+        let until_us = self.state.canceling_until_us.map(|until_us| shift.apply(until_us));
+        let mut changed = until_us.is_some();
+        self.state.canceling_until_us = until_us;
+        self.changes.job_state |= changed;
+        for (until_us, task) in std::mem::take(&mut self.queue) {
+            let until_us = shift.apply(until_us);
+            self.queue.insert((until_us, task));
+            if let Some(faults) = self.faults.get_mut(&task) {
+                faults.queued_until_us = Some(until_us);
+            }
+            self.changes.faults.insert(task);
+            changed = true;
+        }
+        if let Shift::Later(_) = shift {
+            return changed;
+        }
+        for (until_us, task) in std::mem::take(&mut self.postponed) {
+            let until_us = shift.apply(until_us);
+            self.postponed.insert((until_us, task));
+            if let Some(faults) = self.faults.get_mut(&task) {
+                faults.backoff_until_us = Some(until_us);
+            }
+            self.changes.faults.insert(task);
+            changed = true;
+        }
+        changed
     }
 
     fn waited_too_long(&mut self, task: u32, reason: String, now_us: u64) {

@@ -215,14 +215,26 @@ impl HeldTasks {
     pub(super) fn poll_answered(&mut self, poll: u64) {
         while self.acknowledged.front().is_some_and(|(before, _)| *before < poll) {
             let Some((_, ended)) = self.acknowledged.pop_front() else { return };
-            for EndedKey { job, task, serial } in ended {
-                let Some(held) = self.jobs.get_mut(&job) else { continue };
-                if held.get(&task).is_some_and(|held| held.serial == serial) {
-                    discard(held, task, &mut Vec::new());
-                }
-                if held.is_empty() {
-                    self.jobs.remove(&job);
-                }
+            self.forget(ended);
+        }
+    }
+
+    /// Another engine leads. It knows of what was acknowledged only as far as the store still does: what it gives out again is
+    /// run again, and is not taken for what is held.
+    pub(super) fn forget_acknowledged(&mut self) {
+        for (_, ended) in mem::take(&mut self.acknowledged) {
+            self.forget(ended);
+        }
+    }
+
+    fn forget(&mut self, ended: Vec<EndedKey>) {
+        for EndedKey { job, task, serial } in ended {
+            let Some(held) = self.jobs.get_mut(&job) else { continue };
+            if held.get(&task).is_some_and(|held| held.serial == serial) {
+                discard(held, task, &mut Vec::new());
+            }
+            if held.is_empty() {
+                self.jobs.remove(&job);
             }
         }
     }

@@ -160,6 +160,11 @@ impl Pool {
         self.lock().held.poll_answered(poll);
     }
 
+    /// Another engine leads, and has given no orders yet.
+    pub(in crate::worker) fn engine_changed(&self) {
+        self.lock().held.forget_acknowledged();
+    }
+
     /// The first attempt for a thread; waits for one.
     pub(super) fn next(&self, stop: &Arc<StopFlag>) -> NextStep {
         self.begin(self.lock(), stop)

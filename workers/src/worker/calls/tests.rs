@@ -340,6 +340,27 @@ fn another_engine_says_what_is_still_to_be_done_and_what_has_ended_is_still_repo
 }
 
 #[test]
+fn what_an_engine_took_and_its_store_forgot_runs_again_for_the_next_engine() {
+    let rig = rig(usual(), 1);
+    let order = || vec![group(ADD.id(), vec![task(0, vec![is(1), is(2)])])];
+    rig.pool.take(order(), None);
+    assert_eq!(rig.number(0), 3);
+    // The same engine may name it to those that take what it gave; the next one has never heard of the end.
+    rig.pool.take(order(), None);
+    rig.pool.engine_changed();
+    let mut named = Retelling::of(1);
+    named.note(&order());
+    rig.pool.take(order(), Some(named));
+    assert_eq!(rig.number(0), 3);
+    // What has ended and was not taken is reported to that one, and not run twice.
+    rig.order(ADD.id(), vec![task(1, vec![is(1), is(3)])]);
+    let untaken = rig.runtime.block_on(rig.pool.next_reports());
+    rig.pool.engine_changed();
+    rig.order(ADD.id(), vec![task(1, vec![is(1), is(3)]), task(2, vec![is(1), is(4)])]);
+    assert_eq!((untaken.groups[0].ended[0].task, rig.number(2)), (TaskIndex(1), 5));
+}
+
+#[test]
 fn tasks_take_as_many_slots_as_they_say() {
     const BOTH: Function<(), u32> = Function::new("both");
     let running = Arc::new(AtomicU32::new(0));

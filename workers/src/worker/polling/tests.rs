@@ -271,6 +271,25 @@ async fn what_another_engine_says_in_parts_is_over_only_once_it_has_said_everyth
     assert_eq!(hear(3, 0, 0, &[]), 0);
 }
 
+#[tokio::test]
+async fn the_first_answer_of_another_engine_lets_what_the_one_before_had_taken_run_again() {
+    let mut rig = Rig::start(Vec::new(), 0).await;
+    // Its poll waits: ends go beside it.
+    rig.until(|heard| *heard == Heard::Poll(Vec::new())).await;
+    let (pool, mut polls) = (rig.pool.clone(), Polls::default());
+    let mut hear = |epoch| {
+        let orders = vec![run(SHORT.id(), 0)];
+        take_orders(&pool, &mut polls, EngineEpoch(epoch), Orders { first: 0, count: 1, orders });
+    };
+    hear(1);
+    rig.until(|heard| heard.ends() == [0]).await;
+    while !rig.pool.is_done() {
+        tokio::task::yield_now().await;
+    }
+    hear(2);
+    rig.until(|heard| heard.ends() == [0]).await;
+}
+
 /// The lines of a log.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);

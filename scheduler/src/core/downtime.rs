@@ -1,0 +1,80 @@
+//! Time in which no engine led, or by which the clock jumped when another engine took over. It counts for no limit: nobody could
+//! have begun, or ended, anything.
+
+use super::{job::Job, panics::Handling, records::Phase, state_machine::Core};
+
+/// How times that jobs hold are moved, in µs.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Shift {
+    /// So long nobody led.
+    Later(u64),
+    /// The clock was set back.
+    Earlier(u64),
+}
+
+impl Shift {
+    pub(super) fn apply(self, at_us: u64) -> u64 {
+        match self {
+            Self::Later(by_us) => at_us.saturating_add(by_us),
+            Self::Earlier(by_us) => at_us.saturating_sub(by_us),
+        }
+    }
+}
+
+impl Core {
+    /// All jobs were loaded, and the engine that led before did so until `last_us` on its clock; it is `now_us`. To be called
+    /// once, before the first input.
+    pub fn discount_downtime(&mut self, last_us: u64, now_us: u64) {
+        let shift = match now_us.checked_sub(last_us) {
+            Some(0) => return,
+            Some(gap_us) => Shift::Later(gap_us),
+            None => Shift::Earlier(last_us - now_us),
+        };
+        for (id, job) in &mut self.task_jobs {
+            let _handling = Handling(id);
+            if job.shift_limits(shift) {
+                self.changed_tasks.insert(id.clone());
+            }
+        }
+        for (id, job) in self.jobs.live_mut().filter(|(_, job)| !job.phase().is_over()) {
+            let _handling = Handling(id);
+            job.shift_limits(shift);
+        }
+    }
+}
+
+impl Job {
+    fn shift_limits(&mut self, shift: Shift) {
+        match shift {
+            Shift::Later(gap_us) => {
+                self.state.unled_us = self.state.unled_us.saturating_add(gap_us);
+            }
+            // Pauses would last until the clock has come to where it was.
+            Shift::Earlier(_) => {
+                for exclusion in self.state.excluded.values_mut() {
+                    exclusion.since_us = shift.apply(exclusion.since_us);
+                    exclusion.until_us = shift.apply(exclusion.until_us);
+                }
+                for retry in self.state.retries.values_mut() {
+                    retry.at_us = shift.apply(retry.at_us);
+                }
+            }
+        }
+        self.changes.job_state = true;
+    }
+
+    /// What no engine led counts anew from here.
+    pub(super) fn forget_downtime(&mut self) {
+        self.state.unled_us = 0;
+    }
+
+    /// How long ago that was, as far as an engine led since.
+    pub(super) fn led_since_us(&self, since_us: u64, now_us: u64) -> u64 {
+        now_us.saturating_sub(since_us).saturating_sub(self.state.unled_us)
+    }
+
+    /// Whether nobody has begun it.
+    pub(super) fn is_queued(&self) -> bool {
+        self.state.phase == Phase::Queued
+    }
+}
