@@ -49,7 +49,8 @@ impl Evaluations {
     /// Those of a job that goes on behind so many complete epochs and samples of another one: as if it had come so far itself.
     pub(super) fn going_on(spec: Option<EvaluateSpec>, epochs_complete: u32, samples: u64) -> Self {
         let every = spec.and_then(|spec| spec.every_epochs);
-        let last_epochs = every.map_or(0, |every| epochs_complete - epochs_complete % every);
+        let last_epochs =
+            every.map_or(0, |every| epochs_complete - epochs_complete.checked_rem(every).unwrap_or(0));
         Self { last_epochs, last_samples: samples, ..Self::default() }
     }
 
@@ -265,14 +266,12 @@ impl Job {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU32;
-
     use super::*;
 
     #[test]
     fn a_job_that_goes_on_within_an_epoch_is_evaluated_when_the_first_job_would_have_been() {
         for (every, complete, want) in [(1, 7, 7), (5, 7, 5), (5, 4, 0), (5, 5, 5)] {
-            let spec = NonZeroU32::new(every).map(EvaluateSpec::every_epochs);
+            let spec = Some(EvaluateSpec::every_epochs(every));
             let evaluations = Evaluations::going_on(spec, complete, 730);
             assert_eq!(
                 (evaluations.last_epochs, evaluations.last_samples),
