@@ -59,7 +59,7 @@ pub(super) async fn monitor_liveness(context: ServiceContext) {
                 warn!(shard = %index, address = shard.hello.address, silent_ms, "shard is lost");
                 context.shards.forget(index);
                 let reason = format!("silent for {silent_ms} ms");
-                dispatcher.send(Input::ShardLost { shard: index, reason });
+                dispatcher.send(Input::ShardGone { shard: index, reason });
             }
         }
         if n.is_multiple_of(REFRESH_EVERY_CHECKS) {

@@ -31,7 +31,7 @@ impl Job {
     }
 
     /// A shard is there without the job's parameters.
-    pub(super) fn shard_lost(
+    pub(super) fn parameters_missing(
         &mut self,
         shard: ShardIndex,
         why: &str,
@@ -97,7 +97,8 @@ impl Job {
                 effects,
             );
         } else if let Some(what) = behind(floor, closed, watermarks) {
-            self.shard_lost(shard, &format!("it came back with an older state, {what}"), now_us, effects);
+            let why = format!("it came back with an older state, {what}");
+            self.parameters_missing(shard, &why, now_us, effects);
         }
     }
 
