@@ -97,6 +97,7 @@ impl Job {
             curve: SeriesSampling::default(),
             checkpoints: Checkpoints::default(),
             evaluations: Evaluations::default(),
+            seals: 0,
             cancel_reason: String::new(),
             trains_for: None,
         };
