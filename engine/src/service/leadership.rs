@@ -22,6 +22,8 @@ use crate::store::{RedisStore, StoreError, keys};
 
 /// Length of the leadership lease.
 const LEASE_DURATION: Duration = Duration::from_secs(3);
+/// How long the loop that decides may be busy without a sign of life: each try of a commit is one, and the largest takes less.
+const STALL_LIMIT: Duration = Duration::from_secs(300);
 /// Pause between two tries to take the lease.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
 
@@ -31,6 +33,8 @@ pub(super) struct Leadership {
     store: RedisStore,
     shards: ShardDirectory,
     activate: watch::Sender<Result<EffectDispatcher, InactiveReason>>,
+    /// Says that this engine has a bug, and which.
+    bug: watch::Sender<Option<String>>,
     clock: Clock,
 }
 
@@ -40,11 +44,13 @@ impl Leadership {
         store: RedisStore,
         shards: ShardDirectory,
         activate: watch::Sender<Result<EffectDispatcher, InactiveReason>>,
+        bug: watch::Sender<Option<String>>,
         address: SocketAddr,
     ) -> Self {
         let EngineOptions { redis, instance, .. } = options;
-        let lease = Lease { redis, instance, address: address.to_string(), duration: LEASE_DURATION };
-        Self { lease, store, shards, activate, clock: Clock::start() }
+        let (address, duration, stall) = (address.to_string(), LEASE_DURATION, STALL_LIMIT);
+        let lease = Lease { redis, instance, address, duration, stall };
+        Self { lease, store, shards, activate, bug, clock: Clock::start() }
     }
 
     /// Waits for the lease and leads until deposed, again and again; returns when the process stops.
@@ -99,8 +105,9 @@ impl Leadership {
         let (store, shards) = (self.store.clone(), self.shards.clone());
         let dispatcher = EffectDispatcher::new(epoch, Sessions::default(), shards, queue, self.clock);
         // Dropped with this scope, in whatever way it ends. Loading may take longer than a lease.
-        let _renewal = LeaseRenewal::start(self.lease.clone(), epoch, dispatcher.clone())
-            .map_err(|e| StoreError::Unavailable { op: "renew the lease", cause: e.to_string() })?;
+        let _renewal =
+            LeaseRenewal::start(self.lease.clone(), epoch, dispatcher.clone(), self.bug.clone())
+                .map_err(|e| StoreError::Unavailable { op: "renew the lease", cause: e.to_string() })?;
         let mut background = JoinSet::new();
         let Lease { instance, address, duration, .. } = &self.lease;
         let leads =
