@@ -100,7 +100,8 @@ impl Leadership {
     /// Loads the jobs and runs the decision loop to its end.
     async fn lead(&self, epoch: EngineEpoch) -> Result<LoopEnd, StoreError> {
         // The shards talk to the engine that led before, and announce themselves again once they find this one.
-        self.shards.forget_all(epoch);
+        let let_go = self.store.let_go(self.shards.indices()).await?;
+        self.shards.forget_all(epoch, let_go);
         let (queue, inbox) = decision_queue();
         let (store, shards) = (self.store.clone(), self.shards.clone());
         let dispatcher = EffectDispatcher::new(epoch, Sessions::default(), shards, queue, self.clock);

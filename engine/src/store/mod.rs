@@ -9,6 +9,7 @@ mod error;
 mod found_jobs;
 pub mod keys;
 mod leadership;
+mod let_go;
 mod redis_store;
 mod registry;
 mod stored_job;
