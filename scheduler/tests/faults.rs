@@ -568,6 +568,48 @@ fn a_shard_that_came_back_with_an_older_state_ends_the_job() {
     }
 }
 
+/// Lets a worker go; the shard says what it has applied of it.
+fn leave(world: &mut World, worker: Incarnation) {
+    world.give(Input::WorkerGone { worker, reason: "stopped".into() });
+}
+
+#[test]
+fn a_shard_that_came_back_with_an_older_state_ends_a_job_whose_workers_have_left() {
+    for (has, code) in [(1, "running"), (0, "E220")] {
+        let mut world = World::new();
+        let worker = world.join(1, "worker");
+        world.submit(spec("job", "asp", 100), 5);
+        world.report(worker, done);
+        leave(&mut world, worker);
+        let floor = world.job("job").floor();
+        assert_eq!(floor.pushes, [(worker, 1)].into());
+        let (generation, shard) = (Generation::first(5), ShardIndex(0));
+        let watermarks = [(worker, has)].into();
+        world.give(Input::Attached { job: id("job"), generation, shard, closed: 0, watermarks, floor });
+        assert_eq!(world.code("job"), code, "{has}");
+    }
+}
+
+/// Each shard forgets the pushes of a worker once 256 others were sealed there.
+#[test]
+fn pushes_of_a_worker_that_shards_may_have_forgotten_are_asked_of_none() {
+    let mut world = World::new();
+    let workers: Vec<Incarnation> = (1..=258).map(|n| world.join(n, "worker")).collect();
+    world.submit(spec("job", "asp", 10_000), 5);
+    for worker in &workers {
+        world.report(*worker, done);
+    }
+    let (last, first) = workers.split_last().unwrap();
+    leave(&mut world, *last);
+    for worker in &first[..256] {
+        let floor = world.job("job").floor();
+        assert_eq!(floor.pushes.get(last), Some(&1), "{worker}");
+        leave(&mut world, *worker);
+    }
+    assert_eq!(world.job("job").floor().pushes.get(last), None);
+    assert_eq!(world.code("job"), "running");
+}
+
 #[test]
 fn a_snapshot_is_put_off_while_the_disk_is_full_and_no_longer() {
     let mut world = World::new();

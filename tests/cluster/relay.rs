@@ -5,7 +5,7 @@ use std::{
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU16, Ordering},
     },
     thread,
 };
@@ -13,6 +13,7 @@ use std::{
 pub struct Relay {
     address: SocketAddr,
     is_cut: Arc<AtomicBool>,
+    target: Arc<AtomicU16>,
 }
 
 impl Relay {
@@ -20,10 +21,12 @@ impl Relay {
     pub fn to(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, is_cut) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
-        let cut = is_cut.clone();
+        let target = Arc::new(AtomicU16::new(port));
+        let (cut, port) = (is_cut.clone(), target.clone());
         thread::spawn(move || {
             for near in listener.incoming().flatten() {
-                let Ok(far) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+                let far = TcpStream::connect(("127.0.0.1", port.load(Ordering::Relaxed)));
+                let Ok(far) = far else { continue };
                 for (from, to) in [(&near, &far), (&far, &near)] {
                     let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
                     let cut = cut.clone();
@@ -31,11 +34,21 @@ impl Relay {
                 }
             }
         });
-        Self { address, is_cut }
+        Self { address, is_cut, target }
     }
 
     pub fn port(&self) -> u16 {
         self.address.port()
+    }
+
+    /// Where it is reached.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// New connections go to another port from now on: who listens there had to know of the relay before.
+    pub fn point_to(&self, port: u16) {
+        self.target.store(port, Ordering::Relaxed);
     }
 
     /// From now on nothing comes through.

@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use super::{BINARY, Cluster, Engines, Process, words};
+use super::{BINARY, Cluster, Engines, Process, Relay, words};
 
 /// One process of a shard.
 pub struct ShardProcess {
@@ -12,6 +12,18 @@ pub struct ShardProcess {
     index: u32,
     /// Name of its folder.
     folder: String,
+}
+
+/// Links of one half of a cluster to the other.
+pub struct SplitLinks {
+    /// From the process that serves the shard.
+    pub second_engine: Relay,
+    /// From everybody to the process that follows.
+    pub backup: Relay,
+}
+
+fn port(address: &str) -> u16 {
+    address.rsplit_once(':').unwrap().1.parse().unwrap()
 }
 
 /// A process that was stopped.
@@ -33,6 +45,28 @@ impl Cluster {
             cluster.workers.push(worker);
         }
         cluster
+    }
+
+    /// One shard of two processes, and two engines. The process that serves reaches the second engine, and everybody the process
+    /// that follows, over links that can be cut, as the first engine reaches Redis.
+    pub async fn start_replicated_between_two_engines(worker_flags: &str) -> (Self, SplitLinks) {
+        let mut cluster = Self::start_all(1, 0, "", "", Engines::TwoRelayed, 2).await;
+        let engines = cluster.engines.clone();
+        let (first, second) = engines.split_once(',').unwrap();
+        let links = SplitLinks { second_engine: Relay::to(port(second)), backup: Relay::to(0) };
+        cluster.engines = format!("{first},{}", links.second_engine.address());
+        let serving = cluster.spawn_shard_process("shard-0".into(), 0);
+        cluster.pairs.push(serving);
+        cluster.engines = engines;
+        let mut args = cluster.shard_args(&cluster.dir.path().join("shard-1"), 0, 2);
+        args.extend(words(&format!("--advertise {}", links.backup.address())));
+        let (process, listens) = Process::spawn(&args, true);
+        links.backup.point_to(port(&listens));
+        let address = links.backup.address().to_string();
+        cluster.pairs.push(ShardProcess { process, address, index: 0, folder: "shard-1".into() });
+        let worker = cluster.spawn_worker(worker_flags);
+        cluster.workers.push(worker);
+        (cluster, links)
     }
 
     fn spawn_shard_process(&self, folder: String, index: u32) -> ShardProcess {

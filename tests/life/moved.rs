@@ -1,9 +1,13 @@
 //! A shard that is stopped in order and comes back: at another address, or with the state of an earlier day.
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use crate::{
-    cluster::{Cluster, number},
+    cluster::{Cluster, PATIENCE, number},
     jobs::{check_exact, check_next_job_runs, counting, submit},
 };
 
@@ -80,8 +84,16 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+/// Who is stopped as well while a shard gets an older state.
+#[derive(Clone, Copy, PartialEq)]
+enum Stopped {
+    Nobody,
+    Engine,
+    WorkersAndEngine,
+}
+
 /// Gives a shard back the state of an earlier stop in the middle of a job.
-async fn goes_back(policy: &str, engine_too: bool) {
+async fn goes_back(policy: &str, stopped: Stopped) {
     let mut cluster = Cluster::start_with(2, 2, WORKER, "").await;
     let job = submit(&cluster, counting("back", policy, 100 * SAMPLES, |_| {})).await;
     let (folder, kept) = (cluster.shard_folder(1), cluster.dir.path().join("kept"));
@@ -89,15 +101,29 @@ async fn goes_back(policy: &str, engine_too: bool) {
     cluster.restart_shard(1, || copy(&folder, &kept));
     let before = number(&cluster.summary(&job).await, "samples_applied");
     cluster.until(&job, |s| number(s, "samples_applied") > before + 500).await;
-    if engine_too {
+    if stopped == Stopped::WorkersAndEngine {
+        for worker in &mut cluster.workers {
+            worker.signal("TERM");
+            worker.wait();
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while cluster.print("events back").matches("worker_sealed").count() < 2 {
+            assert!(Instant::now() < deadline, "nobody seals those who have left");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    if stopped != Stopped::Nobody {
         cluster.kill_engine();
     }
     cluster.restart_shard(1, || {
         fs::remove_dir_all(&folder).unwrap();
         fs::rename(&kept, &folder).unwrap();
     });
-    if engine_too {
+    if stopped != Stopped::Nobody {
         cluster.start_engine();
+    }
+    if stopped == Stopped::WorkersAndEngine {
+        cluster.workers = (0..2).map(|_| cluster.spawn_worker(WORKER)).collect();
     }
     let summary = cluster.until_over(&job).await;
     assert_eq!((summary["state"].as_str(), summary["code"].as_str()), ("failed", "E220"), "{summary:?}");
@@ -107,10 +133,15 @@ async fn goes_back(policy: &str, engine_too: bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shard_that_went_back_ends_a_job_of_steps_instead_of_losing_pushes_in_silence() {
-    goes_back("asp", false).await;
+    goes_back("asp", Stopped::Nobody).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shard_that_went_back_while_the_engine_was_gone_ends_a_job_of_rounds() {
-    goes_back("bsp", true).await;
+    goes_back("bsp", Stopped::Engine).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_that_went_back_while_everybody_was_stopped_ends_a_job_of_steps() {
+    goes_back("asp", Stopped::WorkersAndEngine).await;
 }

@@ -1,13 +1,19 @@
 //! Two engines on one Redis server: whoever leads is found by everybody, however often the lead changes.
 
-use std::process::Output;
+use std::{
+    process::Output,
+    time::{Duration, Instant},
+};
 
 use syncline::{Client, EngineAddresses, JobPhase, TaskGraph};
+use syncline_engine::store::keys;
+use syncline_scheduler::ids::ShardIndex;
 
 use crate::{
-    cluster::{Cluster, Process, number},
+    cluster::{Cluster, PATIENCE, Process, number},
     graphs::{STEP, function_worker_of},
     jobs::{check_exact, check_next_job_runs, counting, submit},
+    replicas::followed,
 };
 
 const SAMPLES: u64 = 6_000;
@@ -60,6 +66,32 @@ async fn an_engine_that_alone_is_cut_from_redis_is_left_by_everybody_for_the_one
     cluster.until(&job, |s| number(s, "samples_applied") > before + SAMPLES / 4).await;
     assert!(cluster.print("jobs").contains("cut"));
     cluster.relay().mend();
+    check_exact(&cluster.until_over(&job).await, SAMPLES);
+    check_next_job_runs(&cluster, "next").await;
+}
+
+/// Each half has an engine and a process of the shard. The engine that led cannot know that the other one leads by now: were its
+/// shard to go on alone, what it takes then would be lost once the other half lets the second process serve.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_falls_apart_in_two_halves_loses_nothing_that_one_of_them_took() {
+    let (cluster, links) = Cluster::start_replicated_between_two_engines("--step-ms 10 --slowdown 1").await;
+    let job = submit(&cluster, counting("split", "asp", SAMPLES, |_| {})).await;
+    followed(&cluster, &job, 0).await.unwrap();
+    cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 8).await;
+    let cut = [cluster.relay(), &links.second_engine, &links.backup];
+    cut.iter().for_each(|link| link.cut());
+    cluster.until_led_by("standby").await;
+    // The second engine reaches its half.
+    links.backup.mend();
+    let deadline = Instant::now() + PATIENCE;
+    let second = links.backup.address().to_string();
+    while cluster.store.hash("read shard", &keys::shard(ShardIndex(0))).await.unwrap().get("address")
+        != Some(&second)
+    {
+        assert!(Instant::now() < deadline, "the second process does not serve");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    cut.iter().for_each(|link| link.mend());
     check_exact(&cluster.until_over(&job).await, SAMPLES);
     check_next_job_runs(&cluster, "next").await;
 }

@@ -32,6 +32,8 @@ pub struct ShardHello {
     pub jobs: u64,
     /// The term of a process that followed this one and cannot be reached any more.
     pub lost: Option<u64>,
+    /// The term of the process that follows this one, lost or not: it may serve instead until the engine has let it go.
+    pub follower: Option<u64>,
 }
 
 impl ShardHello {
@@ -50,6 +52,7 @@ impl ShardHello {
             mirrored: false,
             jobs: 0,
             lost: None,
+            follower: None,
         }
     }
 }
@@ -102,7 +105,7 @@ pub struct ShardOrders {
     /// none, or of another.
     pub peer: Option<ShardPeer>,
     /// Whether the engine's lease has run out by its own clock, because Redis does not answer it: another engine may lead by now,
-    /// and whoever knows of others should ask them.
+    /// and whoever knows of others should ask them. Nothing else of the answer counts then.
     pub lead_expired: bool,
 }
 

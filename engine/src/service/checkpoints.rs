@@ -150,7 +150,7 @@ mod tests {
     use syncline_scheduler::ids::ShardIndex;
 
     use super::*;
-    use crate::service::fake_shard::{EPOCH, dispatcher, dispatcher_with, start};
+    use crate::service::fake_shard::{EPOCH, dispatcher, dispatcher_with, noted, start};
     use syncline_rpc::{ShardRequest, ShardResponse};
 
     const LIFE: Generation = Generation(1);
@@ -191,7 +191,7 @@ mod tests {
             ShardResponse::KeepCheckpoints(Ok(()))
         };
         // Two connections are lost before it hears anything.
-        dispatcher.shards.announce(start(2, answer).await, EPOCH).await;
+        dispatcher.shards.announce(start(2, answer).await, EPOCH, noted).await;
         assert_eq!(orders.recv().await, Some((job(), Vec::new(), u64::MAX)));
     }
 

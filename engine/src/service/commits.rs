@@ -101,6 +101,7 @@ impl DecisionLoop {
     {
         let mut warned = false;
         loop {
+            self.dispatcher.pulse.beat();
             match write().await {
                 Ok(value) => {
                     if warned {

@@ -65,11 +65,13 @@ impl DecisionLoop {
         let mut waiting = VecDeque::new();
         let ended = loop {
             if waiting.is_empty() {
+                self.dispatcher.pulse.rest();
                 if queue.recv_many(&mut messages, INPUTS_PER_TURN).await == 0 {
                     break LoopEnd::Stopped;
                 }
                 waiting.extend(messages.drain(..));
             }
+            self.dispatcher.pulse.beat();
             if let Err(ended) = self.turn(&mut waiting).await {
                 break ended;
             }

@@ -23,6 +23,7 @@ use super::{
     clock::Clock,
     damaged_jobs::Damage,
     job_ends::JobEnds,
+    loop_pulse::LoopPulse,
     message::Message,
     queue::{DecisionQueue, loop_ended},
     sessions::{Sessions, lock},
@@ -49,6 +50,8 @@ pub(super) struct EffectDispatcher {
     pub shards: ShardDirectory,
     pub queue: DecisionQueue,
     pub store_outage: StoreOutage,
+    /// Of the loop that decides.
+    pub pulse: LoopPulse,
     pub job_ends: JobEnds,
     /// A place for each snapshot that is being written.
     pub(super) snapshot_slots: Arc<Semaphore>,
@@ -80,6 +83,7 @@ impl EffectDispatcher {
             shards,
             queue,
             store_outage: StoreOutage::default(),
+            pulse: LoopPulse::default(),
             job_ends,
             snapshot_slots: Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE)),
             released,

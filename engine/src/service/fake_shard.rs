@@ -40,6 +40,11 @@ pub(super) fn token() -> Token {
     "0123456789abcdef".repeat(4).parse().unwrap()
 }
 
+/// Redis has noted that a standby was let go.
+pub(super) async fn noted(_term: u64) -> bool {
+    true
+}
+
 /// Starts a shard that closes its first `lost` connections after the greeting, and returns how it announces itself.
 pub(super) async fn start(
     lost: u32,
@@ -92,6 +97,6 @@ pub(super) async fn dispatcher_with(
     answer: impl Fn(ShardRequest) -> ShardResponse + Clone + Send + 'static,
 ) -> (EffectDispatcher, Inbox) {
     let (dispatcher, inbox) = dispatcher();
-    dispatcher.shards.announce(start(lost, answer).await, EPOCH).await;
+    dispatcher.shards.announce(start(lost, answer).await, EPOCH, noted).await;
     (dispatcher, inbox)
 }

@@ -38,8 +38,8 @@ pub(super) fn log_commit(job: &JobId, commit: &Commit) {
                 reason = f("reason"),
                 "job excludes a worker for now"
             ),
-            // Of a general task it is one of many, and the events tell of it.
-            "attempt_failed" if f("attempt").is_empty() => {
+            // A general task names who had it. It is one of many, and the events tell of it.
+            "attempt_failed" if f("worker").is_empty() && f("training").is_empty() => {
                 warn!(%job, task = f("task"), code = f("code"), reason = f("reason"), "attempt failed");
             }
             _ => {}
@@ -99,5 +99,17 @@ mod tests {
         let deleted = logged(&Commit { gone: true, ..Commit::default() });
         assert!(deleted.contains("INFO") && deleted.contains("job deleted"), "{deleted}");
         assert_eq!(logged(&Commit::default()), "");
+    }
+
+    #[test]
+    fn an_attempt_that_failed_is_logged_of_a_node_and_not_of_one_of_many_tasks() {
+        let failed = [("what", "attempt_failed"), ("task", "evaluate"), ("attempt", "1"), ("code", "E406")];
+        let of = |by: &[(&'static str, &str)]| {
+            let events = vec![event(&[&failed[..], by].concat())];
+            logged(&Commit { events, ..Commit::default() })
+        };
+        let lines = of(&[]);
+        assert!(lines.contains("attempt failed") && lines.contains("E406"), "{lines}");
+        assert_eq!(of(&[("worker", "w1")]) + &of(&[("training", "fit")]), "");
     }
 }

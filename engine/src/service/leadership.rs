@@ -22,6 +22,8 @@ use crate::store::{RedisStore, StoreError, keys};
 
 /// Length of the leadership lease.
 const LEASE_DURATION: Duration = Duration::from_secs(3);
+/// How long the loop that decides may be busy without a sign of life: each try of a commit is one, and the largest takes less.
+const STALL_LIMIT: Duration = Duration::from_secs(300);
 /// Pause between two tries to take the lease.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
 /// The same after jobs of a later release were found: longer than a lease, so that an engine of that release gets it.
@@ -33,6 +35,8 @@ pub(super) struct Leadership {
     store: RedisStore,
     shards: ShardDirectory,
     activate: watch::Sender<Result<EffectDispatcher, InactiveReason>>,
+    /// Says that this engine has a bug, and which.
+    bug: watch::Sender<Option<String>>,
     clock: Clock,
 }
 
@@ -42,11 +46,13 @@ impl Leadership {
         store: RedisStore,
         shards: ShardDirectory,
         activate: watch::Sender<Result<EffectDispatcher, InactiveReason>>,
+        bug: watch::Sender<Option<String>>,
         address: SocketAddr,
     ) -> Self {
         let EngineOptions { redis, instance, .. } = options;
-        let lease = Lease { redis, instance, address: address.to_string(), duration: LEASE_DURATION };
-        Self { lease, store, shards, activate, clock: Clock::start() }
+        let (address, duration, stall) = (address.to_string(), LEASE_DURATION, STALL_LIMIT);
+        let lease = Lease { redis, instance, address, duration, stall };
+        Self { lease, store, shards, activate, bug, clock: Clock::start() }
     }
 
     /// Waits for the lease and leads until deposed, again and again; returns when the process stops.
@@ -107,15 +113,17 @@ impl Leadership {
     /// Loads the jobs and runs the decision loop to its end.
     async fn lead(&self, epoch: EngineEpoch) -> Result<LoopEnd, StoreError> {
         // The shards talk to the engine that led before, and announce themselves again once they find this one.
-        self.shards.forget_all(epoch);
+        let let_go = self.store.let_go(self.shards.indices()).await?;
+        self.shards.forget_all(epoch, let_go);
         let (queue, inbox) = decision_queue();
         let (store, shards) = (self.store.clone(), self.shards.clone());
         let last_ms = store.last_clock_ms().await?;
         let clock = self.clock.going_on_from(last_ms);
         let dispatcher = EffectDispatcher::new(epoch, Sessions::default(), shards, queue, clock);
         // Dropped with this scope, in whatever way it ends. Loading may take longer than a lease.
-        let _renewal = LeaseRenewal::start(self.lease.clone(), epoch, dispatcher.clone())
-            .map_err(|e| StoreError::Unavailable { op: "renew the lease", cause: e.to_string() })?;
+        let _renewal =
+            LeaseRenewal::start(self.lease.clone(), epoch, dispatcher.clone(), self.bug.clone())
+                .map_err(|e| StoreError::Unavailable { op: "renew the lease", cause: e.to_string() })?;
         let mut background = JoinSet::new();
         let Lease { instance, address, duration, .. } = &self.lease;
         let leads = || async {

@@ -1,7 +1,7 @@
 //! Renews the lease of the engine that leads, on a thread of its own.
 //!
 //! The thread that decides also talks to Redis and to workers, so that a step of a task needs no change of threads. It may
-//! decide about millions of tasks for longer than a lease lasts.
+//! decide about millions of tasks for longer than a lease lasts. One that hangs for minutes loses the lease.
 
 use std::{
     io, thread,
@@ -9,9 +9,14 @@ use std::{
 };
 
 use syncline_scheduler::ids::EngineEpoch;
-use tokio::{runtime, sync::oneshot, time::sleep};
+use tokio::{
+    runtime,
+    sync::{oneshot, watch},
+    time::sleep,
+};
+use tracing::error;
 
-use super::{clock::Clock, dispatcher::EffectDispatcher, message::Message};
+use super::{clock::Clock, dispatcher::EffectDispatcher, loop_pulse::StallCounter, message::Message};
 use crate::store::{RedisStore, StoreError};
 
 /// Whose lease is renewed, and where.
@@ -25,6 +30,8 @@ pub(super) struct Lease {
     pub address: String,
     /// Length; renewed three times in it.
     pub duration: Duration,
+    /// Not renewed any more once the loop that decides has hung for so long.
+    pub stall: Duration,
 }
 
 /// Ends the renewal when it is dropped: the lease of an engine that decides nothing must expire.
@@ -33,17 +40,22 @@ pub(super) struct LeaseRenewal {
 }
 
 impl LeaseRenewal {
-    /// Renews from now on, and tells the loop when another engine has the lease.
+    /// Renews from now on, and tells the loop when another engine has the lease. Says in `bug` that the loop hangs.
     ///
     /// # Errors
     /// If the system gives no thread.
-    pub(super) fn start(lease: Lease, epoch: EngineEpoch, dispatcher: EffectDispatcher) -> io::Result<Self> {
+    pub(super) fn start(
+        lease: Lease,
+        epoch: EngineEpoch,
+        dispatcher: EffectDispatcher,
+        bug: watch::Sender<Option<String>>,
+    ) -> io::Result<Self> {
         let (end, ended) = oneshot::channel();
         dispatcher.store_outage.set_lead_until(Instant::now() + lease.duration);
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let renew = async move {
             tokio::select! {
-                () = keep_renewing(&lease, epoch, &dispatcher) => {}
+                () = keep_renewing(&lease, epoch, &dispatcher, &bug) => {}
                 _ = ended => {}
             }
         };
@@ -52,11 +64,27 @@ impl LeaseRenewal {
     }
 }
 
-async fn keep_renewing(lease: &Lease, epoch: EngineEpoch, dispatcher: &EffectDispatcher) {
+async fn keep_renewing(
+    lease: &Lease,
+    epoch: EngineEpoch,
+    dispatcher: &EffectDispatcher,
+    bug: &watch::Sender<Option<String>>,
+) {
     // A connection of its own: one belongs to the thread that made it.
     let mut connected = None;
+    let (mut stall, mut looked) = (StallCounter::default(), Instant::now());
     loop {
         sleep(lease.duration / 3).await;
+        // What takes longer is a time in which this process was not awake.
+        let awake = looked.elapsed().min(3 * lease.duration);
+        looked = Instant::now();
+        let still = stall.look(&dispatcher.pulse, awake);
+        if still > lease.stall {
+            let reason = format!("the loop that decides has hung for {} s", still.as_secs());
+            error!(%epoch, reason, "the engine has a bug and gives up its lease");
+            bug.send_replace(Some(reason));
+            return;
+        }
         let asked = Instant::now();
         match renew(lease, epoch, dispatcher.clock, &mut connected).await {
             Ok(Some(_)) => {
@@ -95,7 +123,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        service::{queue::decision_queue, sessions::Sessions, shards::ShardDirectory},
+        service::{fake_shard::EPOCH, queue::decision_queue, sessions::Sessions, shards::ShardDirectory},
         store::keys,
     };
 
@@ -116,24 +144,54 @@ mod tests {
         thread::spawn(move || runtime().block_on(look)).join().unwrap();
     }
 
-    #[tokio::test]
-    async fn the_lease_is_renewed_while_the_thread_that_decides_is_busy() {
-        let dir = tempfile::tempdir().unwrap();
+    /// An engine that leads on a Redis server of its own.
+    struct Led {
+        server: RedisServer,
+        store: RedisStore,
+        dispatcher: EffectDispatcher,
+        bug: watch::Receiver<Option<String>>,
+        _renewal: LeaseRenewal,
+    }
+
+    async fn lead(dir: &tempfile::TempDir, stall: Duration) -> Led {
         let program = syncline_kit::redis_server(&|_| {}).unwrap().path;
         let server = RedisServer::start(&program, RedisOptions::new(dir.path().join("redis"))).unwrap();
         let store = RedisStore::connect(&server.url()).await.unwrap();
         let (redis, instance, address) = (server.url(), "a".to_owned(), "127.0.0.1:1".to_owned());
-        let lease = Lease { redis, instance, address, duration: Duration::from_millis(300) };
+        let lease = Lease { redis, instance, address, duration: Duration::from_millis(300), stall };
         let taken = store.take_lead(&lease.instance, lease.duration, EngineEpoch(0), &lease.address).await;
         let epoch = taken.unwrap().unwrap();
         let (queue, _inbox) = decision_queue();
         let shards = ShardDirectory::new(1, "0123456789abcdef".repeat(4).parse().unwrap());
         let dispatcher = EffectDispatcher::new(epoch, Sessions::default(), shards, queue, Clock::start());
-        let _renewal = LeaseRenewal::start(lease, epoch, dispatcher).unwrap();
-        wait_for_renewals(server.url(), 3);
-        assert!(
-            store.last_clock_ms().await.unwrap().is_some(),
-            "the next engine learns what this one's clock says"
-        );
+        let (tell, bug) = watch::channel(None);
+        let _renewal = LeaseRenewal::start(lease, epoch, dispatcher.clone(), tell).unwrap();
+        Led { server, store, dispatcher, bug, _renewal }
+    }
+
+    #[tokio::test]
+    async fn the_lease_is_renewed_while_the_thread_that_decides_is_busy() {
+        let dir = tempfile::tempdir().unwrap();
+        let led = lead(&dir, Duration::from_secs(300)).await;
+        led.dispatcher.pulse.beat();
+        wait_for_renewals(led.server.url(), 3);
+        let clock_ms = led.store.last_clock_ms().await.unwrap();
+        assert!(clock_ms.is_some(), "the next engine learns what this one's clock says");
+    }
+
+    #[tokio::test]
+    async fn a_loop_that_hangs_loses_the_lease_and_is_told_of_as_a_bug() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut led = lead(&dir, Duration::from_millis(200)).await;
+        led.dispatcher.pulse.beat();
+        let told = led.bug.wait_for(Option::is_some);
+        let told = timeout(Duration::from_secs(60), told).await.unwrap().unwrap().clone().unwrap();
+        assert!(told.contains("hung for 0 s"), "{told}");
+        let taken = async {
+            while led.store.take_lead("b", Duration::from_secs(3), EPOCH, "b:1").await.unwrap().is_none() {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(Duration::from_secs(60), taken).await.unwrap();
     }
 }

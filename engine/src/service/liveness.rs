@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use syncline_scheduler::{core::Input, ids::Incarnation};
 use tracing::warn;
 
-use super::{context::ServiceContext, options::Limits, worker_status::WorkerStatus};
+use super::{
+    context::ServiceContext, dispatcher::EffectDispatcher, options::Limits, worker_status::WorkerStatus,
+};
 use crate::store::keys;
 
 /// Time between two checks.
@@ -24,7 +26,8 @@ pub(super) async fn monitor_liveness(context: ServiceContext) {
     let mut last = Instant::now();
     for n in 0u32.. {
         ticks.tick().await;
-        let late = last.elapsed().saturating_sub(CHECK_INTERVAL);
+        let passed = last.elapsed();
+        let late = passed.saturating_sub(CHECK_INTERVAL);
         last = Instant::now();
         let Ok(dispatcher) = context.dispatcher() else { continue };
         if late > LATE_CHECK {
@@ -44,26 +47,35 @@ pub(super) async fn monitor_liveness(context: ServiceContext) {
                 drop_worker(&context, status.worker, &reason);
             }
         }
-        if let Some(index) = context.shards.failover_due(context.limits.shard_silence) {
-            let (shards, dispatcher) = (context.shards.clone(), dispatcher.clone());
-            tokio::spawn(async move {
-                if let Some(address) = shards.promote(index, dispatcher.epoch).await {
-                    dispatcher.shard_taken_over(index, address);
-                }
-            });
-        }
-        for shard in context.shards.all() {
-            let silent = shard.seen.elapsed();
-            if silent > context.limits.shard_silence {
-                let (index, silent_ms) = (shard.hello.index, silent.as_millis() as u64);
-                warn!(shard = %index, address = shard.hello.address, silent_ms, "shard is lost");
-                context.shards.forget(index);
-                let reason = format!("silent for {silent_ms} ms");
-                dispatcher.send(Input::ShardLost { shard: index, reason });
-            }
+        // Shards look for another engine meanwhile, which may decide otherwise about them.
+        match dispatcher.store_outage.lead_expired() {
+            true => context.shards.extend_deadlines(passed),
+            false => replace_silent_shards(&context, &dispatcher),
         }
         if n.is_multiple_of(REFRESH_EVERY_CHECKS) {
             refresh_registry(&context).await;
+        }
+    }
+}
+
+/// Lets standbys serve instead of shards that are silent, and counts as lost what is silent for longer.
+fn replace_silent_shards(context: &ServiceContext, dispatcher: &EffectDispatcher) {
+    for index in context.shards.failovers_due(context.limits.shard_silence) {
+        let (shards, dispatcher) = (context.shards.clone(), dispatcher.clone());
+        tokio::spawn(async move {
+            if let Some(address) = shards.promote(index, dispatcher.epoch).await {
+                dispatcher.shard_taken_over(index, address);
+            }
+        });
+    }
+    for shard in context.shards.all() {
+        let silent = shard.seen.elapsed();
+        if silent > context.limits.shard_silence {
+            let (index, silent_ms) = (shard.hello.index, silent.as_millis() as u64);
+            warn!(shard = %index, address = shard.hello.address, silent_ms, "shard is lost");
+            context.shards.forget(index);
+            let reason = format!("silent for {silent_ms} ms");
+            dispatcher.send(Input::ShardGone { shard: index, reason });
         }
     }
 }

@@ -26,6 +26,7 @@ mod leadership;
 mod lease_renewal;
 mod liveness;
 mod loading;
+mod loop_pulse;
 mod message;
 mod options;
 mod order_log;
@@ -43,4 +44,4 @@ mod worker_handler;
 mod worker_status;
 
 pub use options::{EngineOptions, Limits};
-pub use run::{Engine, EngineError, EngineHandle, LeadWatch};
+pub use run::{BugWatch, Engine, EngineError, EngineHandle, LeadWatch};

@@ -112,7 +112,22 @@ impl EngineHandle {
     /// Waits until this engine has a bug, and says which: it decides nothing any more and should end as a process, so that
     /// a standby or its supervisor takes over.
     pub async fn panicked(&mut self) -> String {
-        match self.panicked.wait_for(Option::is_some).await {
+        self.bug_watch().found().await
+    }
+
+    /// Tells the same on another thread: the one that decides may hang.
+    pub fn bug_watch(&self) -> BugWatch {
+        BugWatch(self.panicked.clone())
+    }
+}
+
+/// Tells that an engine has a bug.
+pub struct BugWatch(watch::Receiver<Option<String>>);
+
+impl BugWatch {
+    /// Waits until it has, and says which; for ever, once the engine has stopped without.
+    pub async fn found(&mut self) -> String {
+        match self.0.wait_for(Option::is_some).await {
             Ok(reason) => reason.clone().unwrap_or_default(),
             Err(_) => std::future::pending().await,
         }
@@ -157,7 +172,8 @@ impl Engine {
             tokio::spawn(accept(listener, options.token.clone(), SERVED, serve)),
             tokio::spawn(monitor_liveness(context)),
             tokio::spawn(async move {
-                let leading = Leadership::new(options, store, shards, activate.clone(), address).run();
+                let leading =
+                    Leadership::new(options, store, shards, activate.clone(), tell.clone(), address).run();
                 report_panic(leading, &activate, &tell).await;
             }),
         ];

@@ -1,10 +1,17 @@
 //! Answers the announcements of shards.
 
+use std::time::Duration;
+
 use syncline_rpc::{EngineFault, ReplicaRole, ShardHello, ShardOrders, ShardRegistry};
+use syncline_scheduler::ids::ShardIndex;
 use tarpc::context::Context;
+use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::{context::ServiceContext, shards::Announcement};
+use super::{context::ServiceContext, dispatcher::EffectDispatcher, shards::Announcement};
+
+/// How long Redis may take to note that a standby is let go: the shard waits three seconds for its answer.
+const NOTE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Serves one shard's connection.
 #[derive(Clone)]
@@ -20,7 +27,17 @@ impl ShardRegistry for ShardHandler {
         // Only the active engine keeps track of shards, and this one may be on standby.
         let dispatcher = self.0.dispatcher()?;
         let epoch = dispatcher.epoch;
-        match self.0.shards.announce(hello, epoch).await {
+        let stay = |role: Option<ReplicaRole>| {
+            let role = role.unwrap_or(ReplicaRole::Undecided);
+            Ok(ShardOrders { epoch, role, peer: None, lead_expired: true })
+        };
+        let present = hello.role;
+        // Another engine may lead, and decide otherwise.
+        if dispatcher.store_outage.lead_expired() {
+            self.0.shards.note_alive(&hello);
+            return stay(present);
+        }
+        match self.0.shards.announce(hello, epoch, |term| self.note_let_go(&dispatcher, index, term)).await {
             Announcement::Accepted { role, peer, new, taken_over } => {
                 if let Some(by) = taken_over {
                     dispatcher.shard_taken_over(index, by);
@@ -37,10 +54,104 @@ impl ShardRegistry for ShardHandler {
                 }
                 Ok(ShardOrders { epoch, role, peer, lead_expired: dispatcher.store_outage.lead_expired() })
             }
+            Announcement::Unconfirmed => stay(present),
             Announcement::Taken(holder) => {
                 warn!(shard = %index, address, holder, "a process announces the index of shards that answer");
                 Err(EngineFault::ShardTaken { shard: index, address: holder })
             }
         }
+    }
+}
+
+impl ShardHandler {
+    /// Notes in Redis that the primary of a shard goes on without the standby of this term; false if Redis does not say that
+    /// this engine leads.
+    async fn note_let_go(&self, dispatcher: &EffectDispatcher, shard: ShardIndex, term: u64) -> bool {
+        if dispatcher.store_outage.cause().is_some() {
+            return false;
+        }
+        let noted = timeout(NOTE_TIMEOUT, self.0.store.note_let_go(shard, term, dispatcher.epoch)).await;
+        let done = matches!(noted, Ok(Ok(true)));
+        if !done {
+            warn!(%shard, term, ?noted, "a shard cannot go on without its second process yet");
+        }
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use syncline_kit::{RedisOptions, RedisServer};
+    use syncline_rpc::ShardResponse;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::{
+        service::{
+            fake_shard::{EPOCH, dispatcher, start},
+            options::Limits,
+        },
+        store::RedisStore,
+    };
+
+    /// The handler of an engine that leads shard 0, and its Redis server.
+    async fn handler(dir: &tempfile::TempDir) -> (ShardHandler, EffectDispatcher, RedisServer) {
+        let program = syncline_kit::redis_server(&|_| {}).unwrap().path;
+        let redis = RedisServer::start(&program, RedisOptions::new(dir.path().join("redis"))).unwrap();
+        let store = RedisStore::connect(&redis.url()).await.unwrap();
+        let (dispatcher, _) = dispatcher();
+        let (_, active) = watch::channel(Ok(dispatcher.clone()));
+        let (shards, about) = (dispatcher.shards.clone(), Default::default());
+        let context = ServiceContext { active, store, shards, limits: Limits::default(), about };
+        (ShardHandler(context), dispatcher, redis)
+    }
+
+    /// A primary that was followed under term 8, which it has lost.
+    async fn alone() -> ShardHello {
+        let hello = start(0, |_| ShardResponse::Held(Ok(Vec::new()))).await;
+        let role = Some(ReplicaRole::Primary { term: 7 });
+        ShardHello { replicas: 2, role, lost: Some(8), follower: Some(8), ..hello }
+    }
+
+    #[tokio::test]
+    async fn an_engine_whose_lease_may_be_over_lets_no_shard_go_on_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (handler, dispatcher, _redis) = handler(&dir).await;
+        dispatcher.store_outage.set_lead_until(Instant::now());
+        let hello = alone().await;
+        let orders = handler.clone().announce(Context::current(), hello.clone()).await.unwrap();
+        assert!(orders.lead_expired);
+        assert!(!dispatcher.shards.are_heard(), "it was given a place");
+        dispatcher.store_outage.set_lead_until(Instant::now() + Duration::from_secs(3600));
+        let orders = handler.announce(Context::current(), hello).await.unwrap();
+        assert_eq!((orders.role, orders.lead_expired), (ReplicaRole::Primary { term: 7 }, false));
+    }
+
+    #[tokio::test]
+    async fn who_leads_next_knows_which_standby_was_let_go_and_who_led_before_lets_none_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let (handler, dispatcher, _redis) = handler(&dir).await;
+        let store = handler.0.store.clone();
+        let let_go = || store.let_go(dispatcher.shards.indices());
+        let hello = alone().await;
+        handler.clone().announce(Context::current(), hello.clone()).await.unwrap();
+        assert_eq!(let_go().await.unwrap(), [(ShardIndex(0), 8)].into());
+        assert!(store.note_let_go(ShardIndex(0), 6, EPOCH).await.unwrap());
+        assert_eq!(let_go().await.unwrap(), [(ShardIndex(0), 8)].into(), "the last one counts");
+        // Terms are as large in a cluster of our time.
+        let late = (1_795_000_000_000 << 20) + 1;
+        for term in [late, late + 1, late] {
+            assert!(store.note_let_go(ShardIndex(1), term, EPOCH).await.unwrap());
+        }
+        let noted = store.let_go([1, 2].map(ShardIndex).into_iter()).await.unwrap();
+        assert_eq!(noted, [(ShardIndex(1), late + 1)].into());
+        let next = store.take_lead("next", Duration::from_secs(3), EPOCH, "127.0.0.1:1").await.unwrap();
+        assert!(next.unwrap() > EPOCH);
+        let later = ShardHello { lost: Some(9), follower: Some(9), ..hello };
+        let orders = handler.announce(Context::current(), later).await.unwrap();
+        assert!(orders.lead_expired);
+        assert_eq!(let_go().await.unwrap(), [(ShardIndex(0), 8)].into());
     }
 }

@@ -1,6 +1,7 @@
 //! The parameter shards as the engine reaches them.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -31,6 +32,8 @@ pub(super) enum Announcement {
     Accepted { role: ReplicaRole, peer: Option<ShardPeer>, new: bool, taken_over: Option<String> },
     /// Another process, at this address, serves the same index.
     Taken(String),
+    /// It would go on without the one that follows it, and Redis has not said that this engine leads.
+    Unconfirmed,
 }
 
 /// All shards; clones share them.
@@ -39,8 +42,9 @@ pub(super) struct ShardDirectory {
     count: u32,
     token: Token,
     known: Arc<Mutex<ShardSlots<Reconnecting<ShardClient>>>>,
-    /// One announcement at a time is decided that changes who serves.
-    deciding: Arc<tokio::sync::Mutex<()>>,
+    /// Of each shard: one announcement at a time is decided that changes who serves it. A dead process is asked for seconds, for
+    /// which the other shards do not wait.
+    deciding: Arc<[tokio::sync::Mutex<()>]>,
     changed: watch::Sender<u64>,
     /// The highest epoch in whose name a shard has refused this engine.
     refused_by: Arc<AtomicU64>,
@@ -60,12 +64,12 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 impl ShardDirectory {
     pub(super) fn new(count: u32, token: Token) -> Self {
-        let known = Arc::new(Mutex::new(ShardSlots::new(EngineEpoch(0))));
+        let known = Arc::new(Mutex::new(ShardSlots::new(EngineEpoch(0), BTreeMap::new())));
         Self {
             count,
             token,
             known,
-            deciding: Arc::default(),
+            deciding: (0..count).map(|_| tokio::sync::Mutex::default()).collect(),
             changed: watch::Sender::new(0),
             refused_by: Arc::default(),
         }
@@ -96,12 +100,21 @@ impl ShardDirectory {
     }
 
     /// Records a sign of life of a process, and decides what it is to do. The process that serves an index stays as long as
-    /// it answers.
-    pub(super) async fn announce(&self, hello: ShardHello, epoch: EngineEpoch) -> Announcement {
+    /// it answers. `note_let_go` notes for good that a primary goes on without the standby of a term; false: it could not.
+    ///
+    /// # Panics
+    /// If there is no such shard: who announces one is refused before.
+    pub(super) async fn announce<F: Future<Output = bool>>(
+        &self,
+        hello: ShardHello,
+        epoch: EngineEpoch,
+        note_let_go: impl Fn(u64) -> F,
+    ) -> Announcement {
+        let index = hello.index;
         let decide =
             |answers| self.lock().announce(&hello, answers, Instant::now(), || self.reach(&hello.address));
         let known = { self.lock().knows(&hello) };
-        let _alone = if known { None } else { Some(self.deciding.lock().await) };
+        let mut alone = if known { None } else { Some(self.deciding(index).lock().await) };
         let (mut primary_answers, mut taken_over) = (None, None);
         let mut failed = 0;
         loop {
@@ -113,11 +126,15 @@ impl ShardDirectory {
                     return Announcement::Accepted { role, peer, new, taken_over };
                 }
                 Decision::Taken(address) => return Announcement::Taken(address),
-                Decision::AskPrimary => {
-                    primary_answers = Some(self.primary_answers(hello.index, epoch).await)
-                }
+                Decision::AskPrimary => primary_answers = Some(self.primary_answers(index, epoch).await),
+                // The standby may just be let serve.
+                Decision::LetGo(_) if alone.is_none() => alone = Some(self.deciding(index).lock().await),
+                Decision::LetGo(term) => match note_let_go(term).await {
+                    true => self.lock().let_go(index, term),
+                    false => return Announcement::Unconfirmed,
+                },
                 Decision::PromoteStandby => {
-                    match self.promote_alone(hello.index, epoch).await {
+                    match self.promote_alone(index, epoch).await {
                         Some(address) => taken_over = Some(address),
                         None if failed == MAX_PROMOTIONS => {
                             let role = ReplicaRole::Undecided;
@@ -131,6 +148,15 @@ impl ShardDirectory {
         }
     }
 
+    /// Takes note that a process lives, and decides nothing.
+    pub(super) fn note_alive(&self, hello: &ShardHello) {
+        self.lock().note_alive(hello, Instant::now());
+    }
+
+    fn deciding(&self, index: ShardIndex) -> &tokio::sync::Mutex<()> {
+        &self.deciding[index.0 as usize]
+    }
+
     async fn primary_answers(&self, index: ShardIndex, epoch: EngineEpoch) -> bool {
         let Some(client) = self.lock().primary(index).map(|primary| primary.client.clone()) else {
             return false;
@@ -141,7 +167,7 @@ impl ShardDirectory {
 
     /// Lets the standby of a shard serve it, unless that is being decided just now. Its address, if it does.
     pub(super) async fn promote(&self, index: ShardIndex, epoch: EngineEpoch) -> Option<String> {
-        let _alone = self.deciding.try_lock().ok()?;
+        let _alone = self.deciding(index).try_lock().ok()?;
         self.promote_alone(index, epoch).await
     }
 
@@ -166,10 +192,10 @@ impl ShardDirectory {
         }
     }
 
-    /// The standby that is to serve instead of a primary that is silent. One that has not all jobs waits until the primary
-    /// has been silent for `silence`.
-    pub(super) fn failover_due(&self, silence: Duration) -> Option<ShardIndex> {
-        self.lock().failover_due(Instant::now(), silence)
+    /// The shards whose standby is to serve instead of a primary that is silent. One that has not all jobs waits until the
+    /// primary has been silent for `silence`.
+    pub(super) fn failovers_due(&self, silence: Duration) -> Vec<ShardIndex> {
+        self.lock().failovers_due(Instant::now(), silence)
     }
 
     fn reach(&self, address: &str) -> Reconnecting<ShardClient> {
@@ -193,9 +219,10 @@ impl ShardDirectory {
         self.lock().forget(index, Instant::now());
     }
 
-    /// Forgets all: they announced themselves in an earlier epoch.
-    pub(super) fn forget_all(&self, epoch: EngineEpoch) {
-        *self.lock() = ShardSlots::new(epoch);
+    /// Forgets all: they announced themselves in an earlier epoch. Standbys of the terms in `let_go`, or earlier ones, have
+    /// nothing of what their shard has.
+    pub(super) fn forget_all(&self, epoch: EngineEpoch, let_go: BTreeMap<ShardIndex, u64>) {
+        *self.lock() = ShardSlots::new(epoch, let_go);
     }
 
     /// Those that serve.
@@ -345,12 +372,12 @@ fn describe(error: &CallError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::fake_shard::{EPOCH, start, token};
+    use crate::service::fake_shard::{EPOCH, noted, start, token};
     use syncline_rpc::ShardResponse;
 
     /// Whether the process serves from now on, and did not before.
     async fn serves_anew(directory: &ShardDirectory, hello: ShardHello) -> bool {
-        match directory.announce(hello, EPOCH).await {
+        match directory.announce(hello, EPOCH, noted).await {
             Announcement::Accepted { role: ReplicaRole::Primary { .. }, peer: None, new, .. } => new,
             other => panic!("{other:?}"),
         }
@@ -366,9 +393,22 @@ mod tests {
         assert!(serves_anew(&directory, first.clone()).await, "nobody answers there");
         assert!(!serves_anew(&directory, first.clone()).await, "known");
         let taken = Announcement::Taken(first.address.clone());
-        assert_eq!(directory.announce(second, EPOCH).await, taken);
+        assert_eq!(directory.announce(second, EPOCH, noted).await, taken);
         let restarted = ShardHello { boot: 2, ..first };
         assert!(serves_anew(&directory, restarted).await, "at the same address");
+    }
+
+    #[tokio::test]
+    async fn a_dead_process_of_one_shard_delays_nobody_of_another() {
+        // One that takes the connection and never answers.
+        let hung = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let of = |index, boot, address: String| ShardHello::alone(ShardIndex(index), 2, address, boot);
+        let directory = ShardDirectory::new(2, token());
+        assert!(serves_anew(&directory, of(0, 1, hung.local_addr().unwrap().to_string())).await);
+        let mut asks = std::pin::pin!(serves_anew(&directory, of(0, 2, "a:2".into())));
+        assert!(futures::poll!(asks.as_mut()).is_pending());
+        let mut other = std::pin::pin!(serves_anew(&directory, of(1, 3, "a:3".into())));
+        assert_eq!(futures::poll!(other.as_mut()), std::task::Poll::Ready(true));
     }
 
     #[tokio::test]

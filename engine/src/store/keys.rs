@@ -2,7 +2,7 @@
 
 use syncline_scheduler::ids::{Incarnation, JobId, ShardIndex};
 
-/// Hash: which engine is active. Fields `instance`, `epoch`, `until_ms`, `address`.
+/// Hash: which engine is active. Fields `instance`, `epoch`, `until_ms`, `address`, and [`let_go`] of shards.
 pub const ENGINE: &str = "syncline:engine";
 /// Sorted set: job ids by the time they were submitted.
 pub const JOBS: &str = "syncline:jobs";
@@ -108,6 +108,11 @@ pub fn worker(worker: Incarnation) -> String {
 /// Text with expiry: what `syncline doctor` writes, reads and deletes to see whether it may.
 pub fn probe(number: u64) -> String {
     format!("syncline:probe:{number}")
+}
+
+/// Field of [`ENGINE`]: the last term of a process that followed the shard and was let go. What it has is old.
+pub fn let_go(shard: ShardIndex) -> String {
+    format!("let_go_{shard}")
 }
 
 /// Hash with expiry: a live shard.

@@ -10,6 +10,7 @@ mod found_jobs;
 mod job_list;
 pub mod keys;
 mod leadership;
+mod let_go;
 mod redis_store;
 mod registry;
 mod stored_job;

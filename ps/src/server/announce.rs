@@ -54,18 +54,19 @@ pub(super) async fn keep_announcing(
                 if last_epoch.replace(epoch) != Some(epoch) {
                     info!(%epoch, engine = %link.addresses(), address = %hello.address, "announced");
                 }
-                // An engine of a past term may still answer; its epoch changes nothing.
-                if shared.jobs.fence().check(epoch).is_ok() {
+                if lead_expired {
+                    link.try_another().await;
+                } else if shared.jobs.fence().check(epoch).is_ok() {
+                    // Of an engine of a past term, which may still answer, nothing counts.
                     let shared = shared.clone();
                     // It ends early only with the runtime.
                     let _ = tokio::task::spawn_blocking(move || role::follow_orders(&shared, &orders)).await;
                 }
-                if lead_expired {
-                    link.try_another().await;
-                }
                 pause = FIRST_PAUSE;
-                let interval =
-                    if role == ReplicaRole::Undecided { UNDECIDED_INTERVAL } else { HEARTBEAT_INTERVAL };
+                let interval = match role {
+                    ReplicaRole::Undecided if !lead_expired => UNDECIDED_INTERVAL,
+                    _ => HEARTBEAT_INTERVAL,
+                };
                 let _ = tokio::time::timeout(interval, shared.role.urgent()).await;
                 continue;
             }

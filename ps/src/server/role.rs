@@ -165,6 +165,10 @@ impl RoleKeeper {
             mirrored: matches!(role, Some(ReplicaRole::Standby { term }) if state.mirrored == Some(term)),
             jobs: jobs as u64,
             lost: state.lost,
+            follower: match state.role {
+                Some(ReplicaRole::Primary { .. }) => state.peer.as_ref().map(|peer| peer.term),
+                _ => None,
+            },
             ..hello.clone()
         }
     }

@@ -4,9 +4,13 @@
 use std::collections::BTreeMap;
 
 use super::{
-    effects::Effect, job::Job, records::Phase, shard_protocol::ProgressFloor, state_machine::SHARD_LOST,
+    effects::Effect, job::Job, member::Membership, records::Phase, shard_protocol::ProgressFloor,
+    state_machine::SHARD_LOST,
 };
 use crate::ids::{Incarnation, ShardIndex};
+
+/// Number of sealed workers whose last push each shard keeps.
+const SEALED_KEPT: u64 = 256;
 
 /// Code of a job that ended because the store lost what it had acknowledged.
 const STORE_LOST: &str = "E226";
@@ -31,7 +35,7 @@ impl Job {
     }
 
     /// A shard is there without the job's parameters.
-    pub(super) fn shard_lost(
+    pub(super) fn parameters_missing(
         &mut self,
         shard: ShardIndex,
         why: &str,
@@ -57,9 +61,22 @@ impl Job {
         }
     }
 
-    /// What a shard that is asked from now on must have.
+    /// What a shard that is asked from now on must have: pushes of those who take part, and of those who have left and are
+    /// still known to every shard.
     pub fn floor(&self) -> ProgressFloor {
-        let pushes = self.active().filter_map(|worker| Some((worker, self.members.get(&worker)?.finished)));
+        let sealing = self.members.values().filter(|m| matches!(m.membership, Membership::Sealing { .. }));
+        // Each shard may have sealed so many since, in whatever order they came there.
+        let begun = self.state.seals + sealing.count() as u64;
+        let pushes = self.members.iter().filter_map(|(worker, member)| {
+            let known = match &member.membership {
+                Membership::Preparing => return None,
+                Membership::Active | Membership::Sealing { .. } => member.finished,
+                Membership::Gone => {
+                    member.seal.filter(|seal| begun - seal.complete_before <= SEALED_KEPT)?.applied
+                }
+            };
+            Some((*worker, known))
+        });
         ProgressFloor { closed: self.state.closed, pushes: pushes.collect() }
     }
 
@@ -97,7 +114,8 @@ impl Job {
                 effects,
             );
         } else if let Some(what) = behind(floor, closed, watermarks) {
-            self.shard_lost(shard, &format!("it came back with an older state, {what}"), now_us, effects);
+            let why = format!("it came back with an older state, {what}");
+            self.parameters_missing(shard, &why, now_us, effects);
         }
     }
 

@@ -4,7 +4,7 @@ use super::{
     effects::Effect,
     inputs::TaskFault,
     job::Job,
-    member::Membership,
+    member::{Membership, Seal},
     records::{Phase, TaskBody},
     shard_protocol::PushProgress,
 };
@@ -24,7 +24,10 @@ impl Job {
     ) {
         let Some(member) = self.members.get(&worker).filter(|m| m.is_present()) else { return };
         let took_part = member.membership == Membership::Active;
-        self.member_mut(worker).membership = Membership::Sealing { answers: Default::default() };
+        let complete_before = self.state.seals;
+        let member = self.member_mut(worker);
+        member.membership = Membership::Sealing { answers: Default::default() };
+        member.seal = Some(Seal { complete_before, applied: 0 });
         self.stop_clock(worker, now_us);
         self.expect_no_report_of(worker);
         self.apply(&TaskId::Prepare(worker), &TaskEvent::HolderGone { again: false }, now_us);
@@ -83,8 +86,12 @@ impl Job {
         for range in reserved {
             self.put_back(range);
         }
+        self.state.seals += 1;
         let member = self.member_mut(worker);
         member.membership = Membership::Gone;
+        if let Some(seal) = &mut member.seal {
+            seal.applied = applied;
+        }
         member.finished = member.granted;
         member.planned = member.granted;
         member.arrivals_us.clear();

@@ -97,7 +97,7 @@ pub enum Input {
         generation: Generation,
     },
     /// A shard is gone, with the parameters of every job it held.
-    ShardLost {
+    ShardGone {
         /// Which one; every job that is opening or running fails.
         shard: ShardIndex,
         /// In words, such as how long it was silent.

@@ -99,6 +99,7 @@ impl Job {
             curve: SeriesSampling::default(),
             checkpoints: Checkpoints::going_on(epochs_complete),
             evaluations: Evaluations::going_on(train.evaluate, epochs_complete, samples),
+            seals: 0,
             cancel_reason: String::new(),
             trains_for: None,
         };

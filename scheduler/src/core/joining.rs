@@ -41,6 +41,7 @@ impl Job {
             planned: 0,
             granted: 0,
             finished: 0,
+            seal: None,
             reserved: Default::default(),
             clock_base: 0,
             batch: train.batch,

@@ -67,6 +67,9 @@ pub struct Member {
     pub granted: u64,
     /// Last iteration up to which all are over.
     pub finished: u64,
+    /// From when it is sealed on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<Seal>,
     /// Samples set aside for iterations `granted + 1 ..= planned`, in that order.
     pub reserved: VecDeque<SampleRange>,
     /// Its clock when it joined: iteration `seq` makes its clock `clock_base + seq`.
@@ -104,6 +107,15 @@ pub struct Member {
     /// When it ended its last iterations of supersteps whose barriers have not closed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub arrivals_us: BTreeMap<Superstep, u64>,
+}
+
+/// How a worker left a generation in which it may have pushed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seal {
+    /// Seals of this job that were complete when this one began.
+    pub complete_before: u64,
+    /// Its last push that every shard has applied; 0 until all have answered.
+    pub applied: u64,
 }
 
 /// A member as it is stored: with its clock, if it takes part, and with how well its speed was predicted.

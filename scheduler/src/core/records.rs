@@ -184,6 +184,9 @@ pub struct JobState {
     pub checkpoints: Checkpoints,
     #[serde(default)]
     pub evaluations: Evaluations,
+    /// Workers whose seals are complete.
+    #[serde(default)]
+    pub seals: u64,
     /// Why somebody canceled it, in words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cancel_reason: String,

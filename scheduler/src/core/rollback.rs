@@ -179,6 +179,7 @@ impl Member {
         self.membership = if self.is_present() { Membership::Active } else { Membership::Gone };
         (self.planned, self.granted, self.finished) = (0, 0, 0);
         self.reserved.clear();
+        self.seal = None;
         (self.newest_loss, self.held_back_us) = (None, None);
         self.arrivals_us.clear();
         self.clock_base = 0;

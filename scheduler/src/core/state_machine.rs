@@ -135,7 +135,7 @@ impl Core {
             Input::WorkerGone { worker, reason } => self.worker_gone(worker, &reason, now_us, effects),
             Input::WorkerLeft { worker, begun } => self.worker_left(worker, begun, now_us, effects),
             Input::Report { worker, report } => self.take_report(worker, report, now_us, effects),
-            Input::ShardLost { shard, reason } => self.shard_lost(shard, &reason, now_us, effects),
+            Input::ShardGone { shard, reason } => self.shard_gone(shard, &reason, now_us, effects),
             Input::ShardTakenOver { shard, address } => self.shard_taken_over(shard, &address, now_us),
             Input::ShardHolds { shard, asked_us, held } => {
                 self.shard_holds(shard, asked_us, &held, now_us, effects);
@@ -249,7 +249,7 @@ impl Core {
         self.tasks_tick(now_us, effects);
     }
 
-    fn shard_lost(&mut self, shard: ShardIndex, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
+    fn shard_gone(&mut self, shard: ShardIndex, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
         let opened = |j: &Job| matches!(j.state.phase, Phase::Opening | Phase::Running);
         for (id, job) in self.jobs.live_mut().filter(|(_, job)| opened(job)) {
             let _handling = Handling(id);
@@ -300,7 +300,12 @@ impl Core {
                 }
                 Some(_) => job.closed_unknown(&format!("shard {shard}"), now_us, effects),
                 None if opened_before => {
-                    job.shard_lost(shard, "its process was started again without them", now_us, effects);
+                    job.parameters_missing(
+                        shard,
+                        "its process was started again without them",
+                        now_us,
+                        effects,
+                    );
                 }
                 None => {}
             }

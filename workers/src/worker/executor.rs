@@ -137,6 +137,25 @@ pub(super) enum End {
     Dropped,
 }
 
+/// The job that is open. A worker serves one at a time.
+struct OpenJob {
+    job: JobId,
+    generation: Generation,
+    run: JobRun,
+}
+
+impl OpenJob {
+    /// Whether this task is one of it.
+    fn is_of(&self, key: &TaskKey) -> bool {
+        (&self.job, self.generation) == (&key.job, key.generation)
+    }
+}
+
+/// The open job, if this task is one of it.
+fn run_of<'a>(open: &'a mut Option<OpenJob>, key: &TaskKey) -> Option<&'a mut JobRun> {
+    open.as_mut().filter(|open| open.is_of(key)).map(|open| &mut open.run)
+}
+
 /// Executes tasks in order until the control side hangs up or the shards refuse this incarnation. `setup` asks the
 /// engine for what a job needs; it blocks.
 pub(super) fn execute(
@@ -146,18 +165,20 @@ pub(super) fn execute(
     shared: &Arc<Shared>,
     setup: impl Fn(&JobId) -> Result<JobSetup, WorkerError>,
 ) -> End {
-    let mut open: HashMap<(JobId, Generation), JobRun> = HashMap::new();
+    let mut open: Option<OpenJob> = None;
     let mut next = None;
     while let Some(assignment) = next.take().or_else(|| next_task(tasks, &mut open, &setup)) {
         let key = assignment.key.clone();
         let (revoked, queued) = shared.begin(&key);
         if revoked {
-            open.values_mut().for_each(JobRun::drop_requested);
+            if let Some(job) = &mut open {
+                job.run.drop_requested();
+            }
             // Revoked iterations end their job: a round that lacks one will never be whole.
-            if let Some(job) = open.get_mut(&(key.job, key.generation))
+            if let Some(run) = run_of(&mut open, &key)
                 && matches!(assignment.work, Work::Iterate { .. })
             {
-                job.abandon_round();
+                run.abandon_round();
             }
             continue;
         }
@@ -172,17 +193,17 @@ pub(super) fn execute(
         *lock(&shared.running) = None;
         if ran.is_err() {
             // A shard may still read a gradient where it lies: the next step writes somewhere else.
-            open.remove(&(key.job.clone(), key.generation));
+            open.take_if(|job| job.is_of(&key));
         }
         let outcome = match outcome(context, &key, ran, shared) {
             Ok(Some(outcome)) => outcome,
             Ok(None) => continue,
             Err(end) => return end,
         };
-        let job = open.get_mut(&(key.job.clone(), key.generation));
+        let run = run_of(&mut open, &key);
         let done = Finished { key, ended: Instant::now(), outcome };
-        let reports = match job {
-            Some(job) => job.settle(done),
+        let reports = match run {
+            Some(run) => run.settle(done),
             None => vec![done],
         };
         let urgent = is_urgent(&reports, queued);
@@ -202,14 +223,14 @@ pub(super) fn execute(
 /// they hold of a device are for others then.
 fn next_task(
     tasks: &mpsc::Receiver<Assignment>,
-    open: &mut HashMap<(JobId, Generation), JobRun>,
+    open: &mut Option<OpenJob>,
     setup: &impl Fn(&JobId) -> Result<JobSetup, WorkerError>,
 ) -> Option<Assignment> {
-    while !open.is_empty() {
+    while open.is_some() {
         match tasks.recv_timeout(IDLE) {
             Ok(assignment) => return Some(assignment),
             Err(RecvTimeoutError::Disconnected) => return None,
-            Err(RecvTimeoutError::Timeout) => open.retain(|(job, _), _| !is_over(setup(job))),
+            Err(RecvTimeoutError::Timeout) => drop(open.take_if(|open| is_over(setup(&open.job)))),
         }
     }
     tasks.recv().ok()
@@ -274,25 +295,25 @@ fn blocked_on(superstep: Superstep, min_clock: u64) -> Option<String> {
 
 fn run_one(
     context: &WorkerContext,
-    open: &mut HashMap<(JobId, Generation), JobRun>,
+    open: &mut Option<OpenJob>,
     assignment: &Assignment,
     next_pull: Option<NextPull>,
     shared: &Shared,
     setup: &impl Fn(&JobId) -> Result<JobSetup, WorkerError>,
 ) -> Result<Outcome, WorkerError> {
     let key = &assignment.key;
-    let run_key = (key.job.clone(), key.generation);
-    let job = match open.get_mut(&run_key) {
-        Some(job) => job,
-        None => {
-            // A worker serves one job at a time: what was open before is over.
-            open.clear();
+    let job = match open {
+        Some(open) if open.is_of(key) => &mut open.run,
+        _ => {
+            // What was open before is over, and gives back what it holds before the next one takes it.
+            *open = None;
             let cancel_token = shared.begin_job();
             let JobSetup { train, shards, .. } = shared.timer.waiting(|| setup(&key.job))?;
             shared.shards.set(shards);
-            let job = JobRun::open(context, key, train, shared.shards.clone(), cancel_token, &shared.timer)?;
+            let run = JobRun::open(context, key, train, shared.shards.clone(), cancel_token, &shared.timer)?;
             shared.timer.progressed();
-            open.entry(run_key).or_insert(job)
+            let (job, generation) = (key.job.clone(), key.generation);
+            &mut open.insert(OpenJob { job, generation, run }).run
         }
     };
     match assignment.work {

@@ -15,6 +15,7 @@ use tracing::{debug, warn};
 
 use super::{
     calls::{Batch, Pool, Retelling},
+    lock::lock,
     session::{CALL_TIMEOUT, ENGINE_AWAY_HINT, ErrorChain, RETRY_DELAY, Session, away},
 };
 
@@ -66,7 +67,7 @@ impl Session {
                 Some(Ok(Ok(news))) => {
                     outage.resolve("the engine is there");
                     // Where it is not current, a deposed engine answers that does not know it yet: not for long.
-                    let is_current = self.is_current(news.epoch).await;
+                    let is_current = self.is_current(news.epoch);
                     let is_taken = is_current && news.ends_taken;
                     if is_current && self.take(news, &mut polls, number, assignments).await.is_err() {
                         return;
@@ -146,7 +147,7 @@ impl Session {
         let (running_ms, longest_ms) = self.shared.timer.running_and_longest_ms();
         let held = self.calls.as_ref().map_or(0, Pool::count);
         Activity {
-            holding: self.holding.lock().await.clone(),
+            holding: lock(&self.holding).clone(),
             blocked_on: self.shared.blocked_on(),
             transport: self.shared.shards.transport_words(),
             running_ms,
@@ -181,7 +182,7 @@ impl Session {
                 pool.acknowledge(batch);
             }
         }
-        let mut holding = self.holding.lock().await;
+        let mut holding = lock(&self.holding);
         holding.retain(|k| !news.revoked.contains(k));
         self.shared.revoke(&news.revoked);
         for assignment in news.assignments {
@@ -199,7 +200,7 @@ impl Session {
             let call =
                 self.link.call(|c| async move { c.finished(within(CALL_TIMEOUT), self.who, groups).await });
             match call.await {
-                Ok(Ok(epoch)) if self.is_current(epoch).await => break,
+                Ok(Ok(epoch)) if self.is_current(epoch) => break,
                 Ok(Ok(_)) => {}
                 Ok(Err(fault)) => debug!(%fault, "ends of tasks are not taken yet"),
                 Err(error) => debug!(%error, "ends of tasks did not come through"),

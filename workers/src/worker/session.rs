@@ -3,8 +3,8 @@
 use std::{
     fmt,
     sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -19,7 +19,7 @@ use syncline_scheduler::{
     ids::{EngineEpoch, JobId},
 };
 use tokio::{
-    sync::{Mutex, mpsc as async_mpsc},
+    sync::mpsc as async_mpsc,
     time::{Instant, sleep, timeout},
 };
 use tracing::debug;
@@ -28,6 +28,7 @@ use super::{
     calls::Pool,
     error::WorkerError,
     executor::Shared,
+    lock::lock,
     report::{Finished, REPORT_BATCH_WINDOW},
 };
 use crate::error_chain;
@@ -70,7 +71,7 @@ pub(super) struct Session {
     /// It has asked to be dropped.
     is_leaving: AtomicBool,
     /// The highest epoch seen; answers of lower ones come from an engine that was deposed.
-    epoch: Mutex<EngineEpoch>,
+    epoch: AtomicU64,
 }
 
 impl Session {
@@ -81,7 +82,7 @@ impl Session {
         shared: Arc<Shared>,
         calls: Option<Pool>,
     ) -> Self {
-        let (who, epoch) = (registered.key(), Mutex::new(registered.epoch));
+        let (who, epoch) = (registered.key(), AtomicU64::new(registered.epoch.0));
         let is_leaving = AtomicBool::default();
         Self { link, who, holding: Mutex::default(), shared, calls, is_leaving, epoch }
     }
@@ -113,9 +114,9 @@ impl Session {
             let call =
                 self.link.call(|c| async move { c.report(within(CALL_TIMEOUT), self.who, reports).await });
             match call.await {
-                Ok(Ok(epoch)) if self.is_current(epoch).await => {
+                Ok(Ok(epoch)) if self.is_current(epoch) => {
                     let done: Vec<TaskKey> = waiting.drain(..).map(|f| f.key).collect();
-                    self.holding.lock().await.retain(|k| !done.contains(k));
+                    lock(&self.holding).retain(|k| !done.contains(k));
                 }
                 Ok(Ok(_)) => sleep(RETRY_DELAY).await,
                 Ok(Err(fault)) => {
@@ -149,10 +150,8 @@ impl Session {
     }
 
     /// Notes an engine's epoch; `false` if a newer engine has been heard already.
-    pub(super) async fn is_current(&self, epoch: EngineEpoch) -> bool {
-        let mut highest = self.epoch.lock().await;
-        *highest = (*highest).max(epoch);
-        epoch == *highest
+    pub(super) fn is_current(&self, epoch: EngineEpoch) -> bool {
+        epoch.0 >= self.epoch.fetch_max(epoch.0, Ordering::Relaxed)
     }
 
     pub(super) async fn setup_unless_canceled(&self, job: &JobId) -> Result<JobSetup, WorkerError> {

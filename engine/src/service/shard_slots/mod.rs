@@ -24,6 +24,9 @@ use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
 /// How long a primary may be silent where a standby has all of its jobs. It announces itself twice a second; a failover too many
 /// costs a moment and loses nothing.
 const FAILOVER_SILENCE: Duration = Duration::from_secs(2);
+/// The same where the primary was never heard in this epoch: it may still wait for the engine that led before, 3 s for its answer
+/// and 2 s before it asks the next one.
+const UNHEARD_SILENCE: Duration = Duration::from_secs(6);
 /// A standby that is silent for longer takes nobody's role.
 const STANDBY_SILENCE: Duration = Duration::from_secs(1);
 /// How long a new engine waits for the other process of a shard before one serves that served before: it may have less.
@@ -77,8 +80,8 @@ impl<C> ReplicaProcess<C> {
 struct Slot<C> {
     primary: Option<ReplicaProcess<C>>,
     standby: Option<ReplicaProcess<C>>,
-    /// Term of the last standby that the primary has lost.
-    lost: Option<u64>,
+    /// Term of the last standby that a primary went on without, as Redis knows: what that one has, or one before it, is old.
+    let_go: Option<u64>,
     /// The standby, by its term, or none, of which the primary was told last; `None` if this engine has told nobody.
     told: Option<Option<u64>>,
     /// Since when nobody serves.
@@ -94,6 +97,9 @@ pub(super) enum Decision {
     Role { role: ReplicaRole, peer: Option<ShardPeer>, new: bool },
     /// Whether the primary answers must be known first.
     AskPrimary,
+    /// The primary has a standby of this term and is to go on without it. Redis must know that first, and that this engine
+    /// leads: another one might let that standby serve.
+    LetGo(u64),
     /// The standby must serve first: it has what this process lacks.
     PromoteStandby,
     /// Another process, at this address, is what this one would be.
@@ -104,13 +110,15 @@ pub(super) enum Decision {
 #[derive(Debug)]
 pub(super) struct ShardSlots<C> {
     slots: BTreeMap<ShardIndex, Slot<C>>,
+    /// Terms of standbys that were let go before this epoch.
+    let_go: BTreeMap<ShardIndex, u64>,
     next_term: u64,
 }
 
 impl<C: Clone> ShardSlots<C> {
-    /// None is known, at the beginning of an epoch.
-    pub(super) fn new(epoch: EngineEpoch) -> Self {
-        Self { slots: BTreeMap::new(), next_term: epoch.0.saturating_mul(TERMS_PER_EPOCH) }
+    /// None is known, at the beginning of an epoch, but which standbys were let go before it.
+    pub(super) fn new(epoch: EngineEpoch, let_go: BTreeMap<ShardIndex, u64>) -> Self {
+        Self { slots: BTreeMap::new(), let_go, next_term: epoch.0.saturating_mul(TERMS_PER_EPOCH) }
     }
 
     /// Decides about an announcement, and takes note of it. `primary_answers`: what came of the question, once it was asked.
@@ -121,11 +129,11 @@ impl<C: Clone> ShardSlots<C> {
         now: Instant,
         client: impl FnOnce() -> C,
     ) -> Decision {
-        let Self { slots, next_term } = self;
+        let Self { slots, let_go, next_term } = self;
         let slot = slots.entry(hello.index).or_insert_with(|| Slot {
             primary: None,
             standby: None,
-            lost: None,
+            let_go: let_go.get(&hello.index).copied(),
             told: None,
             vacant_since: now,
             undecided: Vec::new(),
@@ -142,6 +150,9 @@ impl<C: Clone> ShardSlots<C> {
         };
         match slot.judge(hello, primary_answers, now) {
             RoleDecision::Serve => {
+                if let Some(follower) = slot.lets_go(hello) {
+                    return Decision::LetGo(follower);
+                }
                 let claimed = match hello.role {
                     Some(ReplicaRole::Primary { term }) => Some(term),
                     _ => None,
@@ -172,19 +183,34 @@ impl<C: Clone> ShardSlots<C> {
         }
     }
 
+    /// Redis knows that the primary of a shard goes on without the standby of this term.
+    pub(super) fn let_go(&mut self, index: ShardIndex, term: u64) {
+        if let Some(slot) = self.slots.get_mut(&index) {
+            slot.let_go = slot.let_go.max(Some(term));
+        }
+    }
+
+    /// Takes note that a process lives, and decides nothing.
+    pub(super) fn note_alive(&mut self, hello: &ShardHello, now: Instant) {
+        let Some(slot) = self.slots.get_mut(&hello.index) else { return };
+        let holders = slot.primary.iter_mut().chain(&mut slot.standby);
+        holders.filter(|holder| holder.is(hello)).for_each(|holder| holder.seen = now);
+    }
+
     /// Whether this very process has a role.
     pub(super) fn knows(&self, hello: &ShardHello) -> bool {
         let is = |holder: &&ReplicaProcess<C>| holder.is(hello);
         self.primary(hello.index).filter(is).or(self.standby(hello.index).filter(is)).is_some()
     }
 
-    /// The standby that is to serve instead of a primary that is silent, or was never there.
-    pub(super) fn failover_due(&self, now: Instant, silence: Duration) -> Option<ShardIndex> {
+    /// The shards whose standby is to serve instead of a primary that is silent, or was never there.
+    pub(super) fn failovers_due(&self, now: Instant, silence: Duration) -> Vec<ShardIndex> {
         let due = |slot: &Slot<C>| {
             let Some(standby) = &slot.standby else { return false };
             let vacant = slot.primary.as_ref().map_or(slot.vacant_since, |primary| primary.seen);
             let jobs = slot.primary.as_ref().map_or(0, |primary| primary.hello.jobs);
             let patience = match standby.is_ready() {
+                true if slot.told.is_none() => UNHEARD_SILENCE,
                 true if standby.hello.jobs >= jobs => FAILOVER_SILENCE,
                 // Before the shard counts as lost, with all jobs.
                 true => silence / 2,
@@ -192,7 +218,7 @@ impl<C: Clone> ShardSlots<C> {
             };
             now.duration_since(vacant) > patience && now.duration_since(standby.seen) <= STANDBY_SILENCE
         };
-        self.slots.iter().find(|(_, slot)| due(slot)).map(|(index, _)| *index)
+        self.slots.iter().filter(|(_, slot)| due(slot)).map(|(index, _)| *index).collect()
     }
 
     /// The standby of a shard, and the term under which it would serve.
@@ -271,10 +297,10 @@ impl<C> Slot<C> {
         let same = |holder: &&mut ReplicaProcess<C>| holder.is(hello);
         if let Some(primary) = self.primary.as_mut().filter(same) {
             (primary.hello, primary.seen) = (hello.clone(), now);
-            if let Some(lost) = hello.lost {
-                self.lost = Some(lost);
-                self.standby.take_if(|standby| standby.term == lost);
+            if let Some(follower) = self.lets_go(hello) {
+                return Some(Decision::LetGo(follower));
             }
+            self.standby.take_if(|standby| Some(standby.term) == hello.lost);
             return Some(self.role_of_primary(false));
         }
         // A promotion whose answer was lost: it serves.
@@ -291,7 +317,16 @@ impl<C> Slot<C> {
     /// Whether a standby that followed under this term has what the primary has. Not if that one was told of another standby, or
     /// of none: it goes on without this one.
     fn may_follow_on(&self, term: u64) -> bool {
-        self.lost != Some(term) && self.told.is_none_or(|told| told == Some(term))
+        self.let_go < Some(term) && self.told.is_none_or(|told| told == Some(term))
+    }
+
+    /// The standby that this primary has, where it is told to go on without it and Redis does not know that yet.
+    fn lets_go(&self, hello: &ShardHello) -> Option<u64> {
+        let has = self.standby.as_ref().map(|standby| standby.term).filter(|term| hello.lost != Some(*term));
+        hello
+            .lost
+            .or(hello.follower)
+            .filter(|follower| has != Some(*follower) && self.let_go < Some(*follower))
     }
 
     fn undecided_since(&self, hello: &ShardHello) -> Option<Instant> {

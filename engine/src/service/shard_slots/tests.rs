@@ -12,7 +12,7 @@ struct Shard {
 
 impl Shard {
     fn new() -> Self {
-        Self { slots: ShardSlots::new(EPOCH), now: Instant::now() }
+        Self { slots: ShardSlots::new(EPOCH, BTreeMap::new()), now: Instant::now() }
     }
 
     /// Announces a process, of which the primary says so if it is asked.
@@ -32,6 +32,7 @@ impl Shard {
             Decision::PromoteStandby => "promotes",
             Decision::Taken(_) => "taken",
             Decision::AskPrimary => unreachable!("it was asked"),
+            Decision::LetGo(_) => "lets go",
         }
     }
 
@@ -115,19 +116,19 @@ fn whoever_comes_after_the_primary_has_died_makes_the_standby_serve() {
 
 #[test]
 fn a_primary_that_is_silent_makes_way_where_the_standby_has_all_jobs() {
-    for (jobs, due) in [(1, Some(ShardIndex(0))), (2, None)] {
+    for (jobs, due) in [(1, vec![ShardIndex(0)]), (2, Vec::new())] {
         let mut shard = pair(1);
         shard.role(&with_jobs(jobs, fresh(1)));
         let silence = Duration::from_secs(30);
         shard.wait(FAILOVER_SILENCE);
         shard.role(&following(with_jobs(1, fresh(2))));
-        assert_eq!(shard.slots.failover_due(shard.now, silence), None);
+        assert_eq!(shard.slots.failovers_due(shard.now, silence), []);
         shard.wait(Duration::from_millis(1));
-        assert_eq!(shard.slots.failover_due(shard.now, silence), due, "{jobs} jobs");
+        assert_eq!(shard.slots.failovers_due(shard.now, silence), due, "{jobs} jobs");
         shard.wait(silence);
-        assert_eq!(shard.slots.failover_due(shard.now, silence), None, "the standby is silent as well");
+        assert_eq!(shard.slots.failovers_due(shard.now, silence), [], "the standby is silent as well");
         shard.role(&following(with_jobs(1, fresh(2))));
-        assert_eq!(shard.slots.failover_due(shard.now, silence), Some(ShardIndex(0)));
+        assert_eq!(shard.slots.failovers_due(shard.now, silence), [ShardIndex(0)]);
     }
 }
 
@@ -225,6 +226,8 @@ fn a_standby_that_its_primary_has_lost_begins_again_under_another_term() {
     let mut shard = pair(1);
     let term = shard.slots.standby(ShardIndex(0)).unwrap().term;
     let lost = ShardHello { lost: Some(term), ..with_jobs(1, fresh(1)) };
+    assert_eq!(shard.announce(&lost, true), Decision::LetGo(term));
+    shard.slots.let_go(ShardIndex(0), term);
     assert!(matches!(shard.announce(&lost, true), Decision::Role { peer: None, .. }));
     match shard.announce(&as_standby(term, fresh(2)), true) {
         Decision::Role { role: ReplicaRole::Standby { term: again }, .. } => assert!(again > term),
@@ -253,7 +256,7 @@ fn a_standby_without_jobs_that_has_all_blobs_serves_before_whoever_is_new() {
     let mut shard = pair(0);
     shard.wait(FAILOVER_SILENCE + Duration::from_millis(1));
     shard.role(&following(ShardHello { mirrored: true, ..fresh(2) }));
-    assert_eq!(shard.slots.failover_due(shard.now, Duration::from_secs(30)), Some(ShardIndex(0)));
+    assert_eq!(shard.slots.failovers_due(shard.now, Duration::from_secs(30)), [ShardIndex(0)]);
 }
 
 #[test]
@@ -262,7 +265,7 @@ fn a_standby_that_has_some_of_the_jobs_serves_before_the_shard_counts_as_lost() 
     shard.role(&with_jobs(2, fresh(1)));
     shard.wait(silence / 2 + Duration::from_millis(1));
     shard.role(&following(with_jobs(1, fresh(2))));
-    assert_eq!(shard.slots.failover_due(shard.now, silence), Some(ShardIndex(0)));
+    assert_eq!(shard.slots.failovers_due(shard.now, silence), [ShardIndex(0)]);
 }
 
 #[test]
@@ -316,4 +319,83 @@ fn what_a_process_kept_before_it_was_told_to_follow_does_not_count_as_the_primar
         matches!(decision, Decision::Role { role: ReplicaRole::Primary { .. }, .. }),
         "it alone has the job: {decision:?}"
     );
+}
+
+/// The engine cannot know that it still leads before Redis says so.
+#[test]
+fn a_primary_goes_on_without_its_standby_only_once_redis_knows() {
+    let mut shard = pair(1);
+    let term = shard.slots.standby(ShardIndex(0)).unwrap().term;
+    let has = ShardHello { follower: Some(term), ..with_jobs(1, fresh(1)) };
+    assert_eq!(shard.role(&has), "primary", "with its standby");
+    let lost = ShardHello { lost: Some(term), ..has };
+    for _ in 0..2 {
+        assert_eq!(shard.announce(&lost, true), Decision::LetGo(term));
+        assert!(shard.slots.standby(ShardIndex(0)).is_some_and(|standby| standby.term == term));
+    }
+    shard.slots.let_go(ShardIndex(0), term);
+    assert!(matches!(shard.announce(&lost, true), Decision::Role { peer: None, .. }));
+    assert_eq!(shard.announce(&lost, true), shard.announce(&lost, true), "it is not asked for again");
+}
+
+#[test]
+fn a_new_engine_lets_the_standby_of_a_primary_go_no_sooner_than_redis_knows() {
+    let primary = ShardHello { follower: Some(8), ..with_jobs(1, as_primary(7, fresh(1))) };
+    let mut shard = Shard::new();
+    assert_eq!(shard.announce(&primary, true), Decision::LetGo(8));
+    assert!(shard.slots.primary(ShardIndex(0)).is_none());
+    shard.slots.let_go(ShardIndex(0), 8);
+    assert_eq!(shard.role(&primary), "primary");
+}
+
+#[test]
+fn a_standby_that_was_let_go_before_a_new_engine_began_does_not_serve_with_what_it_had() {
+    let standby = with_jobs(1, as_standby(8, fresh(2)));
+    for (let_go, keeps) in [(7, true), (8, false), (9, false)] {
+        let mut shard = Shard::new();
+        shard.slots = ShardSlots::new(EPOCH, [(ShardIndex(0), let_go)].into());
+        shard.announce(&standby, true);
+        let known = shard.slots.standby(ShardIndex(0)).unwrap();
+        assert_eq!((known.term == 8, known.is_ready()), (keeps, keeps), "{let_go}");
+    }
+}
+
+/// It may still wait for an answer of the engine that led before.
+#[test]
+fn a_new_engine_waits_longer_for_a_primary_that_it_has_never_heard() {
+    let (mut shard, silence) = (Shard::new(), Duration::from_secs(30));
+    let standby = with_jobs(1, as_standby(8, fresh(2)));
+    shard.role(&standby);
+    for due in [vec![], vec![ShardIndex(0)]] {
+        shard.wait(UNHEARD_SILENCE / 2 + Duration::from_millis(1));
+        shard.role(&standby);
+        assert_eq!(shard.slots.failovers_due(shard.now, silence), due);
+    }
+}
+
+#[test]
+fn a_process_that_only_lives_keeps_its_place_and_nothing_else_changes() {
+    let (mut shard, silence) = (pair(1), Duration::from_secs(30));
+    let term = shard.slots.standby(ShardIndex(0)).unwrap().term;
+    shard.wait(FAILOVER_SILENCE + Duration::from_millis(1));
+    shard.slots.note_alive(&ShardHello { lost: Some(term), ..fresh(1) }, shard.now);
+    shard.slots.note_alive(&fresh(2), shard.now);
+    assert_eq!(shard.slots.failovers_due(shard.now, silence), []);
+    assert_eq!(shard.slots.standby(ShardIndex(0)).unwrap().term, term);
+    shard.slots.note_alive(&fresh(3), shard.now);
+    assert!(!shard.slots.knows(&fresh(3)));
+}
+
+#[test]
+fn a_standby_that_does_not_take_over_delays_no_other_shard() {
+    let (mut shard, second) = (pair(1), |hello| ShardHello { index: ShardIndex(1), ..hello });
+    for n in [1, 2, 1, 2] {
+        shard.role(&second(with_jobs(u64::from(n == 1), fresh(n))));
+    }
+    let term = shard.slots.standby(ShardIndex(1)).unwrap().term;
+    shard.wait(FAILOVER_SILENCE + Duration::from_millis(1));
+    shard.role(&following(with_jobs(1, fresh(2))));
+    shard.role(&second(as_standby(term, with_jobs(1, fresh(2)))));
+    let due = shard.slots.failovers_due(shard.now, Duration::from_secs(30));
+    assert_eq!(due, [ShardIndex(0), ShardIndex(1)]);
 }

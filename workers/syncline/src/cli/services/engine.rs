@@ -1,17 +1,19 @@
 //! `syncline engine`: one engine process.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, thread, time::Duration};
 
-use syncline_engine::service::{Engine, EngineError, EngineHandle, EngineOptions, Limits};
+use syncline_engine::service::{BugWatch, Engine, EngineError, EngineHandle, EngineOptions, Limits};
 use syncline_rpc::hostname;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
 use crate::cli::{
-    CliError, Failure, TokenArgs, block_on_one_thread, check_open_bind, listen_for_stop, log_as_service,
-    number_from, print,
+    CliError, Exit, Failure, TokenArgs, block_on_one_thread, check_open_bind, end_at_once, finish,
+    listen_for_stop, log_as_service, number_from, print,
 };
 
+/// How long the thread that decides has to end the process once it is known to have a bug.
+const END_GRACE: Duration = Duration::from_secs(2);
 /// Pause before a Redis server is asked again at the start.
 const REDIS_RETRY_PAUSE: Duration = Duration::from_millis(500);
 
@@ -84,6 +86,7 @@ pub(crate) fn run(args: EngineArgs) -> Result<(), Failure> {
             () = stop.requested() => return Ok(()),
         };
         print(&format!("listening {}", engine.address()))?;
+        end_if_hung(engine.bug_watch());
         let mut lead = engine.lead_watch();
         loop {
             tokio::select! {
@@ -96,6 +99,21 @@ pub(crate) fn run(args: EngineArgs) -> Result<(), Failure> {
             }
         }
     })
+}
+
+/// Ends the process from another thread if the one that decides is told of a bug and does not end it: it hangs.
+fn end_if_hung(mut bug: BugWatch) {
+    thread::spawn(move || {
+        // Without a runtime it would only go on as before.
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_time().build() else { return };
+        let reason = runtime.block_on(async {
+            let reason = bug.found().await;
+            sleep(END_GRACE).await;
+            reason
+        });
+        let _ = finish(Err(CliError::Bug { reason }.into()), false);
+        end_at_once(Exit::Internal as i32)
+    });
 }
 
 /// Starts the engine once Redis answers, for so long.
