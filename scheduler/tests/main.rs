@@ -12,6 +12,7 @@ mod core_model;
 mod dssp_vectors;
 mod evaluations;
 mod faults;
+mod foreign_reports;
 mod giving_back;
 mod joining;
 mod lb_bsp;
