@@ -25,6 +25,7 @@ use super::{
     replica_log::ReplicaLog,
     replica_op::ReplicaOp,
     rows::RowCounts,
+    settings::{JobSettings, chunk_sizes, trained_in},
 };
 use crate::{codec::ChunkedRange, rows::RowTables};
 
@@ -63,18 +64,6 @@ pub struct JobShard {
     shards: Mutex<Vec<String>>,
 }
 
-/// What is fixed for the life of a job's parameters.
-pub(super) struct JobSettings {
-    pub job: JobId,
-    pub generation: Generation,
-    pub optimizer: Optimizer,
-    pub clip_norm: Option<f32>,
-    pub layout: Layout,
-    pub index: u32,
-    pub shards: Vec<String>,
-    pub range: ElementRange,
-}
-
 impl JobShard {
     /// Holds this shard's part of the initial parameters, which `source` gives as little-endian f32. They are read
     /// straight into the chunks: a large model is never in memory twice.
@@ -84,17 +73,11 @@ impl JobShard {
         epoch: EngineEpoch,
         source: &mut impl Read,
     ) -> io::Result<Self> {
-        let mut left = range.len() as usize;
-        let mut trained_left = trained_in(&order.layout, range) as usize;
-        let mut chunks = Vec::with_capacity(left.div_ceil(CHUNK_ELEMENTS));
-        while left > 0 {
-            let elements = left.min(CHUNK_ELEMENTS);
+        let chunks = chunk_sizes(&order.layout, range).map(|(elements, trained)| {
             let values = read_numbers(elements, source)?;
-            let trained_here = trained_left.min(elements);
-            chunks.push(Mutex::new(Chunk::new(values, trained_here, &order.optimizer)));
-            left -= elements;
-            trained_left -= trained_here;
-        }
+            Ok(Mutex::new(Chunk::new(values, trained, &order.optimizer)))
+        });
+        let chunks = chunks.collect::<io::Result<_>>()?;
         Ok(Self::opened(order, range, chunks, JobState::new(epoch)))
     }
 
@@ -330,9 +313,4 @@ impl JobShard {
     pub(super) fn is_busy(&self) -> bool {
         self.state.try_lock().is_err()
     }
-}
-
-/// Elements of `range` that the optimizer moves.
-fn trained_in(layout: &Layout, range: ElementRange) -> u64 {
-    layout.trained_elements().clamp(range.start, range.end) - range.start
 }
