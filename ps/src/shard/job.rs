@@ -29,6 +29,9 @@ use super::{
 };
 use crate::{codec::ChunkedRange, rows::RowTables};
 
+/// Workers of one job that may push at a time, sealed ones left out: far more than there are, and few enough to keep a filter of each.
+pub(super) const MAX_PUSHING_WORKERS: usize = 1 << 16;
+
 /// The parameters of one job in one generation, as far as this shard holds them.
 pub struct JobShard {
     pub(super) job: JobId,
@@ -260,7 +263,33 @@ impl JobShard {
         }
     }
 
-    /// The worker's push filter, created at its first push.
+    /// The worker's push filter, which is kept from the first push on that may come in: anybody can make up a number, and what is
+    /// refused leaves nothing behind. `first_chunk`: as in [`PushFilter::admit`].
+    pub(super) fn filter_to_push(
+        &self,
+        worker: Incarnation,
+        seq: u64,
+        covers: u32,
+        first_chunk: u32,
+    ) -> Result<Arc<Mutex<PushFilter>>, ShardFault> {
+        if let Some(filter) = self.filters.get(&worker) {
+            return Ok(filter.clone());
+        }
+        let fresh = self.filter_or_new(worker);
+        let filter = lock(&fresh);
+        filter.check_seal(&self.job, worker)?;
+        filter.admit(seq, covers, first_chunk)?;
+        drop(filter);
+        let unsealed = self.filters.len().saturating_sub(lock(&self.state).sealed.kept());
+        if unsealed >= MAX_PUSHING_WORKERS {
+            let what =
+                format!("{MAX_PUSHING_WORKERS} workers push to job {}, and {worker} is one more", self.job);
+            return Err(ShardFault::Invalid { what });
+        }
+        Ok(self.filters.entry(worker).or_insert(fresh).clone())
+    }
+
+    /// The worker's push filter, to be sealed.
     pub(super) fn filter(&self, worker: Incarnation) -> Arc<Mutex<PushFilter>> {
         if let Some(filter) = self.filters.get(&worker) {
             return filter.clone();

@@ -98,7 +98,8 @@ impl JobShard {
             return Err(ShardFault::Invalid { what });
         }
         drop(self.lock_running()?);
-        let filter = self.filter(worker);
+        // Nothing is in yet: it is kept with the first chunk that is.
+        let filter = self.filter_or_new(worker);
         let filter = lock(&filter);
         filter.check_seal(&self.job, worker)?;
         filter.admit(seq, header.covers, first_chunk)
@@ -119,7 +120,7 @@ impl JobShard {
             return Err(ShardFault::Invalid { what });
         }
         let _changing = self.replicas.enter();
-        let filter = self.filter(worker);
+        let filter = self.filter_to_push(worker, seq, header.covers, index)?;
         let mut filter = lock(&filter);
         filter.check_seal(&self.job, worker)?;
         filter.apply_chunk(seq, header.covers, index, || {
@@ -164,7 +165,7 @@ impl JobShard {
         header: &PushHeader,
     ) -> Result<PushAck, ShardFault> {
         let _changing = self.replicas.enter();
-        let filter = self.filter(worker);
+        let filter = self.filter_to_push(worker, seq, header.covers, 0)?;
         let mut filter = lock(&filter);
         filter.check_seal(&self.job, worker)?;
         let mut state = self.lock_running()?;
@@ -213,5 +214,55 @@ impl JobShard {
         }
         self.notify();
         Ok(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use syncline_scheduler::ids::Generation;
+
+    use super::*;
+    use crate::shard::{job::MAX_PUSHING_WORKERS, push_filter::PushFilter};
+
+    const HEADER: PushHeader = PushHeader {
+        learning_rate: 1.0,
+        weight: 1.0,
+        scale: 1.0,
+        skip: false,
+        mode: PushMode::Apply,
+        covers: 1,
+    };
+
+    fn shard() -> JobShard {
+        JobShard::of_values(Generation(1), &[1.0, 2.0])
+    }
+
+    #[test]
+    fn what_is_asked_and_refused_leaves_nothing_behind() {
+        let shard = shard();
+        assert_eq!(shard.admit(Incarnation(1), 1, 0, &HEADER), Ok(Admission::Fresh));
+        assert!(shard.admit(Incarnation(2), 7, 0, &HEADER).is_err());
+        assert!(shard.apply(Incarnation(3), 7, 0, &HEADER, &[0.0; 2]).is_err(), "pushes are missing");
+        assert!(shard.apply(Incarnation(4), 1, 1, &HEADER, &[0.0; 2]).is_err(), "a chunk is missing");
+        assert!(shard.complete(Incarnation(5), 7, &HEADER).is_err());
+        assert!(shard.filters.is_empty());
+        shard.apply(Incarnation(1), 1, 0, &HEADER, &[0.0; 2]).unwrap();
+        assert_eq!(shard.filters.len(), 1);
+    }
+
+    #[test]
+    fn more_workers_than_there_can_be_are_refused_until_some_are_sealed() {
+        let shard = shard();
+        for n in 1..=MAX_PUSHING_WORKERS as u64 {
+            shard.filters.insert(Incarnation(n), Arc::new(Mutex::new(PushFilter::default())));
+        }
+        let newcomer = Incarnation(1 << 40);
+        let push = |worker| shard.apply(worker, 1, 0, &HEADER, &[0.0; 2]);
+        assert!(matches!(push(newcomer), Err(ShardFault::Invalid { .. })));
+        push(Incarnation(9)).unwrap();
+        shard.seal(EngineEpoch(1), Incarnation(7)).unwrap();
+        push(newcomer).unwrap();
     }
 }
