@@ -115,6 +115,32 @@ impl JobShard {
         header: &PushHeader,
         pushed: &[f32],
     ) -> Result<(), ShardFault> {
+        self.apply_chunk(worker, seq, index, header, pushed, None)
+    }
+
+    /// The same with numbers in memory that the worker could change meanwhile. Where a backup is told of them they are copied to
+    /// `scratch` first: both apply what was read once.
+    pub fn apply_shared(
+        &self,
+        worker: Incarnation,
+        seq: u64,
+        index: u32,
+        header: &PushHeader,
+        pushed: &[f32],
+        scratch: &mut Vec<f32>,
+    ) -> Result<(), ShardFault> {
+        self.apply_chunk(worker, seq, index, header, pushed, Some(scratch))
+    }
+
+    fn apply_chunk(
+        &self,
+        worker: Incarnation,
+        seq: u64,
+        index: u32,
+        header: &PushHeader,
+        pushed: &[f32],
+        scratch: Option<&mut Vec<f32>>,
+    ) -> Result<(), ShardFault> {
         if self.tables.is_some() {
             let what = format!("a push of all rows to job {}, which takes those of a batch", self.job);
             return Err(ShardFault::Invalid { what });
@@ -124,6 +150,14 @@ impl JobShard {
         let mut filter = lock(&filter);
         filter.check_seal(&self.job, worker)?;
         filter.apply_chunk(seq, header.covers, index, || {
+            let pushed = match scratch {
+                Some(scratch) if self.replicas.may_record() => {
+                    scratch.clear();
+                    scratch.extend_from_slice(pushed);
+                    &scratch[..]
+                }
+                _ => pushed,
+            };
             let changes = header.mode == PushMode::Apply && !header.is_empty();
             if changes {
                 self.prepare_change();
@@ -264,5 +298,22 @@ mod tests {
         push(Incarnation(9)).unwrap();
         shard.seal(EngineEpoch(1), Incarnation(7)).unwrap();
         push(newcomer).unwrap();
+    }
+
+    #[test]
+    fn shared_numbers_are_read_once_where_a_backup_is_told_of_them_and_where_they_lie_otherwise() {
+        let (shard, mut scratch) = (shard(), Vec::new());
+        let mut push = |seq| {
+            shard.apply_shared(Incarnation(1), seq, 0, &HEADER, &[0.25, 0.5], &mut scratch).unwrap();
+            shard.complete(Incarnation(1), seq, &HEADER).unwrap();
+            std::mem::take(&mut scratch)
+        };
+        assert!(push(1).is_empty());
+        assert!(shard.copy_for_replica(7, |_| std::io::Result::Ok(())).unwrap());
+        assert_eq!(push(2), [0.25, 0.5]);
+        shard.lose_replica(7);
+        shard.go_on_without_replica(7);
+        assert!(push(3).is_empty());
+        assert_eq!(shard.copy_values(), [0.25, 0.5]);
     }
 }
