@@ -7,8 +7,8 @@ use syncline_scheduler::{
     sim::{new_task, task_end},
     tasks::{
         Arg, Attempts, Backoff, Bytes, Capacity, Failure, FailureCause, FunctionId, NewTask, OnFailure,
-        Order, OrderArg, OrderGroup, Outcome, ReportGroup, Rules, Spawned, TaskClass, TaskEnd, TaskIndex,
-        TaskOrder, TaskRef, Value, Work,
+        OneArg, Order, OrderArg, OrderGroup, Outcome, ReportGroup, Rules, Spawned, TaskClass, TaskEnd,
+        TaskIndex, TaskOrder, TaskRef, Value, Work,
     },
 };
 
@@ -189,12 +189,12 @@ impl CallWorker {
 
     /// The sum of what an argument is; `None` if it waits for a task that is held here.
     fn sum(&self, job: &JobId, arg: &OrderArg) -> Option<u64> {
-        match arg {
-            OrderArg::Value(Value::Inline(bytes)) => Some(u64::from_le_bytes(bytes[..].try_into().unwrap())),
-            OrderArg::Value(Value::Blob(_)) => panic!("there are no blobs here"),
-            OrderArg::Held(task) => self.values.get(&(job.clone(), task.0)).copied(),
-            OrderArg::List(list) => list.iter().map(|arg| self.sum(job, arg)).sum(),
-        }
+        let value = |part: &OneArg| match part {
+            OneArg::Value(Value::Inline(bytes)) => Some(u64::from_le_bytes(bytes[..].try_into().unwrap())),
+            OneArg::Value(Value::Blob(_)) => panic!("there are no blobs here"),
+            OneArg::Held(task) => self.values.get(&(job.clone(), task.0)).copied(),
+        };
+        arg.parts().iter().map(value).sum()
     }
 
     pub fn runnable(&self) -> Vec<TaskKey> {
@@ -208,11 +208,7 @@ impl CallWorker {
     /// Drops what waits for a task that gives nothing here.
     fn drop_dependents(&mut self, job: &JobId, task: u32) {
         let waits = |order: &TaskOrder| {
-            let held = |arg: &OrderArg| match arg {
-                OrderArg::Held(on) => on.0 == task,
-                OrderArg::List(list) => list.contains(&OrderArg::Held(TaskIndex(task))),
-                OrderArg::Value(_) => false,
-            };
+            let held = |arg: &OrderArg| arg.parts().contains(&OneArg::Held(TaskIndex(task)));
             order.args.iter().any(held) || order.after.contains(&TaskIndex(task))
         };
         let dropped: Vec<TaskKey> = self
@@ -229,7 +225,9 @@ impl CallWorker {
 
     pub fn run(&mut self, key: &TaskKey) {
         let (nonce, order) = self.held.remove(key).unwrap();
-        let OrderArg::Value(Value::Inline(kind)) = &order.args[0] else { panic!("the kind is a value") };
+        let OrderArg::One(OneArg::Value(Value::Inline(kind))) = &order.args[0] else {
+            panic!("the kind is a value")
+        };
         let kind = Kind::of(kind);
         let sum: u64 = order.args[1..].iter().map(|arg| self.sum(&key.0, arg).unwrap()).sum();
         let bytes = |value: u64| Value::Inline(value.to_le_bytes().to_vec().into());

@@ -14,6 +14,7 @@ mod dssp_vectors;
 mod epoch_ends;
 mod evaluations;
 mod faults;
+mod foreign_reports;
 mod giving_back;
 mod joining;
 mod lb_bsp;

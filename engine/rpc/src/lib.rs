@@ -18,6 +18,7 @@ mod refusals;
 mod shard;
 mod shard_registry;
 pub mod status;
+mod text_limits;
 mod token;
 mod worker;
 
@@ -42,6 +43,7 @@ pub use shard_registry::{
     ReplicaRole, ShardHello, ShardOrders, ShardPeer, ShardRegistry, ShardRegistryClient,
     ShardRegistryRequest, ShardRegistryResponse,
 };
+pub use text_limits::{MAX_NAME_CHARS, MAX_TEXT_CHARS, cut};
 pub use token::{InvalidToken, Token};
 pub use worker::{
     Activity, JobSetup, OrderCursor, Orders, PollReply, RegisterReply, WorkerHello, WorkerKey, WorkerService,

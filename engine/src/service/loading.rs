@@ -86,6 +86,19 @@ impl AnyJob {
     }
 }
 
+/// What a reader makes of the records of a job. It may stumble over some that nobody has thought of: that is the damage of this
+/// job, and no reason for the others to wait.
+fn undamaged(load: impl FnOnce() -> Result<AnyJob, Unreadable>) -> Result<AnyJob, Damage> {
+    match catch_panic(load) {
+        Ok(read) => read.map_err(Damage::from),
+        Err(_) => Err(contradictory()),
+    }
+}
+
+fn contradictory() -> Damage {
+    Damage::Records("its records contradict each other".into())
+}
+
 impl DecisionLoop {
     /// Loads every job. `leads` tells whether this engine still has the lead: a job that belongs to a higher epoch is
     /// then damaged.
@@ -206,16 +219,29 @@ impl DecisionLoop {
             Err(error) if !error.is_of_keys() => return Err(error),
             Err(other) => return records(other.to_string()),
         };
-        let job = match AnyJob::load(&stored) {
+        let job = match undamaged(|| AnyJob::load(&stored)) {
             Ok(job) => job,
-            Err(unreadable) => return Ok(LoadedJob::Damaged(unreadable.into())),
+            Err(damage) => return Ok(LoadedJob::Damaged(damage)),
         };
         if job.id() != id {
             return records(format!("its records are those of job {}", job.id()));
         }
         Ok(match job.is_usable(self.dispatcher.shards.count(), self.clock.now_us()) {
             true => LoadedJob::Ready(job, seq),
-            false => LoadedJob::Damaged(Damage::Records("its records contradict each other".into())),
+            false => LoadedJob::Damaged(contradictory()),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_over_whose_records_the_reader_stumbles_is_damaged() {
+        let damage = |load: fn() -> Result<AnyJob, Unreadable>| undamaged(load).err().unwrap().to_string();
+        assert_eq!(damage(|| panic!("at a record")), "its records contradict each other");
+        let unreadable = damage(|| AnyJob::load(&StoredJob { spec: "{".into(), ..StoredJob::default() }));
+        assert!(unreadable.contains("spec"), "{unreadable}");
     }
 }

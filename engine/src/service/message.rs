@@ -60,7 +60,8 @@ fn places_of_end(end: &TaskEnd) -> usize {
             let bytes = spawned.value.as_ref().map_or(0, Value::inline_bytes);
             places_of_tasks(&spawned.tasks) + bytes / BYTES_PER_PLACE
         }
-        Outcome::Skipped | Outcome::Stopped | Outcome::NotBegun | Outcome::Failed(_) => 0,
+        Outcome::Failed(failure) => failure.reason.len() / BYTES_PER_PLACE,
+        Outcome::Skipped | Outcome::Stopped | Outcome::NotBegun => 0,
     }
 }
 
@@ -74,7 +75,7 @@ mod tests {
     use syncline_scheduler::{
         ids::Incarnation,
         sim::{new_task, task_end, tasks_ended},
-        tasks::Spawned,
+        tasks::{Failure, FailureCause, Spawned},
     };
 
     use super::*;
@@ -86,10 +87,16 @@ mod tests {
             let tasks = vec![new_task(0), with_argument.clone()];
             Outcome::Spawned(Box::new(Spawned { classes: Vec::new(), tasks, value }))
         };
+        let failed = |bytes: usize| {
+            let (code, reason) = ("E440".to_owned(), "a".repeat(bytes));
+            Outcome::Failed(Failure { cause: FailureCause::Function, code, reason })
+        };
         let value = |bytes: usize| Value::Inline(vec![0; bytes].into());
         #[rustfmt::skip]
         let cases = [
             (Outcome::Skipped,                  1),
+            (failed(1_023),                     1),
+            (failed(4 << 10),                   5),
             (Outcome::Value(value(1_023)),      1),
             (Outcome::Value(value(64 << 10)),  65),
             (spawned(Err(0)),                   6),

@@ -4,6 +4,7 @@
 //! their context in `service/calls.rs`, the decision loop over crashes in `service/tasks.rs`, loading and damaged jobs in
 //! `service/damage.rs`, leadership in `lead.rs` and `lead_and_numbers.rs`.
 
+mod arrival;
 mod attach;
 mod blob_check;
 mod blob_gc;

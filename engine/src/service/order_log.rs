@@ -95,7 +95,7 @@ impl OrderLog {
 
 #[cfg(test)]
 mod tests {
-    use syncline_scheduler::tasks::{Attempts, FunctionId, TaskIndex, Value};
+    use syncline_scheduler::tasks::{Attempts, FunctionId, OneArg, TaskIndex, Value};
 
     use super::*;
 
@@ -104,7 +104,7 @@ mod tests {
         TaskOrder {
             task: TaskIndex(n),
             attempt: 1,
-            args: vec![OrderArg::Value(value)],
+            args: vec![OrderArg::One(OneArg::Value(value))],
             after: Vec::new(),
             is_shown: false,
         }

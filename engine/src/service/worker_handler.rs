@@ -19,6 +19,7 @@ use tokio::{sync::OwnedMutexGuard, time::timeout};
 use tracing::info;
 
 use super::{
+    arrival::Arrival,
     context::{ServiceContext, store_fault},
     dispatcher::EffectDispatcher,
     poll::PollUpdate,
@@ -106,7 +107,8 @@ impl WorkerService for WorkerHandler {
         let WorkerHello { name, host, pid, process, training_slot, device, max_batch, trains, capacity } =
             hello;
         let about =
-            WorkerInfo { name, host, device, pid, process, training_slot, max_batch, trains, capacity };
+            WorkerInfo { name, host, device, pid, process, training_slot, max_batch, trains, capacity }
+                .arrived();
         info!(worker = %incarnation, name = about.name, host = about.host, "worker registered");
         let silence_ms = u64::try_from(self.context.limits.worker_silence.as_millis()).unwrap_or(u64::MAX);
         let registered = RegisterReply { epoch: dispatcher.epoch, incarnation, silence_ms };
@@ -130,12 +132,12 @@ impl WorkerService for WorkerHandler {
     ) -> Result<PollReply, EngineFault> {
         let dispatcher = self.context.dispatcher()?;
         let worker = self.identify(who, &dispatcher.sessions)?;
-        let ends_taken = take_ends(&dispatcher, worker, ended).await?;
+        let ends_taken = take_ends(&dispatcher, worker, ended.arrived()).await?;
         let wait_ms = if ends_taken { wait_ms } else { 0 };
         let wait = Duration::from_millis(wait_ms).min(MAX_POLL_WAIT);
         let epoch = dispatcher.epoch;
         let known_orders = (cursor.epoch == epoch).then_some(cursor.next);
-        let news = dispatcher.sessions.poll(worker, activity, known_orders, wait).await;
+        let news = dispatcher.sessions.poll(worker, activity.arrived(), known_orders, wait).await;
         let PollUpdate { assignments, revoked, orders } = news.ok_or(EngineFault::Dropped)?;
         let shards = dispatcher.shards.addresses().unwrap_or_default();
         Ok(PollReply {
@@ -154,9 +156,10 @@ impl WorkerService for WorkerHandler {
         self,
         _: Context,
         who: WorkerKey,
-        mut reports: Vec<TaskReport>,
+        reports: Vec<TaskReport>,
     ) -> Result<EngineEpoch, EngineFault> {
         let (dispatcher, worker, _alone) = self.begin_report(who).await?;
+        let mut reports = reports.arrived();
         // They are handled in order, so that the last one's commit covers them all.
         if let Some(last) = reports.pop() {
             for report in reports {
@@ -174,7 +177,7 @@ impl WorkerService for WorkerHandler {
         groups: Vec<ReportGroup>,
     ) -> Result<EngineEpoch, EngineFault> {
         let (dispatcher, worker, _alone) = self.begin_report(who).await?;
-        dispatcher.commit_input(Input::TasksEnded { worker, groups }).await?;
+        dispatcher.commit_input(Input::TasksEnded { worker, groups: groups.arrived() }).await?;
         Ok(dispatcher.epoch)
     }
 

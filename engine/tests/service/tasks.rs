@@ -15,8 +15,8 @@ use syncline_scheduler::{
     graph::TaskId,
     ids::{JobId, Superstep},
     tasks::{
-        Arg, BlobValue, GraphDigest, GraphReceipt, GraphSpec, NewTask, Order, OrderArg, Preview, TaskIndex,
-        TaskQuery, TaskState,
+        Arg, BlobValue, GraphDigest, GraphReceipt, GraphSpec, NewTask, OneArg, Order, OrderArg, Preview,
+        TaskIndex, TaskQuery, TaskState,
     },
 };
 use tarpc::{ClientMessage, Request};
@@ -40,12 +40,15 @@ async fn a_graph_runs_to_its_end_and_gives_its_values_of_any_bytes() {
 
     let first = worker.tasks().await;
     assert_eq!(attempts(&first), [(0, 1), (1, 1)]);
-    assert_eq!(first[1].args, [OrderArg::Value(inline(b"\x00\xff"))]);
+    assert_eq!(first[1].args, [OrderArg::One(OneArg::Value(inline(b"\x00\xff")))]);
     let value = async |task| client.value(within(TEST_TIMEOUT), job.clone(), TaskIndex(task)).await.unwrap();
     assert_eq!(value(0).await, Ok(None));
     worker.finish(&job, &[(0, b"\r\n"), (1, b"\xfe=")]).await;
     let last = worker.tasks().await;
-    assert_eq!(last[0].args, [OrderArg::Value(inline(b"\r\n")), OrderArg::Value(inline(b"\xfe="))]);
+    assert_eq!(
+        last[0].args,
+        [OrderArg::One(OneArg::Value(inline(b"\r\n"))), OrderArg::One(OneArg::Value(inline(b"\xfe=")))]
+    );
     worker.finish(&job, &[(2, b"\x03\x00")]).await;
 
     assert_eq!(client.wait_job(within(TEST_TIMEOUT), job.clone(), 20_000).await.unwrap(), Ok(true));
@@ -290,13 +293,16 @@ async fn the_next_engine_knows_who_has_what_and_what_was_given() {
     assert!(told.epoch > worker.cursor.epoch);
     assert_eq!((told.orders.first, attempts(&tasks(told.orders.orders))), (0, vec![(1, 1), (2, 1), (3, 1)]));
     let told = worker.tasks().await;
-    assert_eq!(told[0].args, [OrderArg::Value(inline(b"\xff\x00"))]);
-    assert_eq!(told[1].args, [OrderArg::Held(TaskIndex(1))]);
+    assert_eq!(told[0].args, [OrderArg::One(OneArg::Value(inline(b"\xff\x00")))]);
+    assert_eq!(told[1].args, [OrderArg::One(OneArg::Held(TaskIndex(1)))]);
 
     // What was reported before and may not have been acknowledged is reported again.
     worker.finish(&job, &[(0, b"other"), (1, b"b"), (2, b"c"), (3, b"d")]).await;
     let last = worker.tasks().await;
-    assert_eq!(last[0].args, [OrderArg::Value(inline(b"c")), OrderArg::Value(inline(b"d"))]);
+    assert_eq!(
+        last[0].args,
+        [OrderArg::One(OneArg::Value(inline(b"c"))), OrderArg::One(OneArg::Value(inline(b"d")))]
+    );
     worker.finish(&job, &[(4, b"all")]).await;
     assert_eq!(client.wait_job(within(TEST_TIMEOUT), job.clone(), 20_000).await.unwrap(), Ok(true));
     let value = client.value(within(TEST_TIMEOUT), job.clone(), TaskIndex(4)).await.unwrap();

@@ -100,7 +100,8 @@ impl<'c> Gradients<'c> {
     fn values(&self) -> &[f32] {
         // SAFETY: the memory cannot shrink. The caller, who holds the cluster's token, keeps to writing there only while none of
         // its pushes is under way; if it did otherwise, each element would be one of the numbers it wrote, as if it had pushed
-        // them: they are only computed with, once each, and no length or place depends on them.
+        // them: they are only computed with, and no length or place depends on them. Whatever has to be the same in two places,
+        // here and at a backup, is computed from one copy of them: `JobShard::apply_shared`.
         unsafe { self.mapping.floats(self.offset, self.elements) }
     }
 }
@@ -186,8 +187,9 @@ fn apply(job: &Arc<JobShard>, lending: &Lending<'_>, order: PushRequest<'_>) -> 
         return Err(ShardFault::Invalid { what });
     };
     let chunks = gradients.values().chunks(CHUNK_ELEMENTS);
+    let mut scratch = Vec::new();
     for (index, gradient) in (0..).zip(chunks).skip(first_chunk as usize) {
-        job.apply(session.incarnation, seq, index, header, gradient)?;
+        job.apply_shared(session.incarnation, seq, index, header, gradient, &mut scratch)?;
     }
     job.complete(session.incarnation, seq, header)
 }

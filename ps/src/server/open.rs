@@ -1,6 +1,6 @@
 //! Loading this shard's part of the parameters when a job opens.
 
-use std::{collections::HashSet, io};
+use std::io;
 
 use syncline_rpc::{OpenJob, ShardFault};
 use syncline_scheduler::{
@@ -9,7 +9,10 @@ use syncline_scheduler::{
 };
 
 use super::{Shared, blob_source::BlobSource, checkpoints};
-use crate::{checkpoint_file::Sections, shard::JobShard};
+use crate::{
+    checkpoint_file::Sections,
+    shard::{JobShard, check_settings},
+};
 
 /// Longest header that the safetensors format allows.
 const MAX_SAFETENSORS_HEADER: u64 = 100_000_000;
@@ -44,32 +47,17 @@ pub(super) fn load(shared: &Shared, order: &OpenJob, epoch: EngineEpoch) -> Resu
 fn check(order: &OpenJob) -> Result<u64, ShardFault> {
     let invalid =
         |what: &str| Err(ShardFault::Invalid { what: format!("{what} in the order for job {}", order.job) });
-    let Some(elements) = order.layout.elements() else { return invalid("too many parameters") };
-    if !order.layout.is_ordered() {
-        return invalid("a buffer before a trained parameter");
-    }
-    if let Some(fault) = order.layout.tables_fault() {
-        return invalid(&fault);
-    }
-    let mut names = HashSet::new();
-    if !order.layout.0.iter().all(|p| names.insert(&p.name) && p.name != "__metadata__") {
-        return invalid("a parameter name that is taken");
-    }
-    if order.shard.0 as usize >= order.shards.len() {
-        return invalid("a shard number beyond the shards");
-    }
-    if order.clip_norm.is_some_and(|norm| !(norm.is_finite() && norm > 0.0)) {
-        return invalid("a norm to clip to that is no positive number");
-    }
+    let position = (order.shard.0, order.shards.len());
+    let elements = match check_settings(&order.layout, &order.optimizer, order.clip_norm, position) {
+        Ok(elements) => elements,
+        Err(fault) => return invalid(&fault),
+    };
     let trained = order.layout.trained_elements();
     let covered = |runs: &[StepRun]| StepRun::total_elements(runs) == Some(trained);
     if !order.resumed.as_deref().is_none_or(covered) {
         return invalid("steps of an optimizer that do not cover the trained parameters");
     }
-    match order.optimizer.fault() {
-        Some(fault) => invalid(&fault),
-        None => Ok(elements),
-    }
+    Ok(elements)
 }
 
 /// Where the numbers lie: at once in a blob of plain values, behind its header in one of our own files, which keep the values

@@ -17,11 +17,13 @@ use syncline_scheduler::{
 
 use super::{
     JobShard,
-    chunk::{CHUNK_ELEMENTS, Chunk, ChunkHeader},
+    chunk::{Chunk, ChunkHeader},
     framed::{Magic, damaged, read_head, write_head},
     job_state::JobState,
     lock,
     replica_op::ReplicaOp,
+    saved::SavedJob,
+    settings::chunk_sizes,
 };
 
 const MAGIC: Magic = *b"SLCKP\0\0\x02";
@@ -173,15 +175,25 @@ impl JobShard {
                 "its part of the parameters is another: it was written by another shard, or by another number of shards",
             ));
         }
-        let elements = range.len();
-        let sizes =
-            (0..elements).step_by(CHUNK_ELEMENTS).map(|at| (elements - at).min(CHUNK_ELEMENTS as u64));
-        if !head.chunks.iter().map(ChunkHeader::elements).eq(sizes) {
-            return Err(damaged("its chunks do not make up its range"));
-        }
+        check_chunks(&head.chunks, &head.layout, range, &head.optimizer)?;
         let chunks = head.chunks.iter().map(|chunk| Ok(Mutex::new(Chunk::read(chunk, from)?)));
         let chunks = chunks.collect::<io::Result<Vec<_>>>()?;
         Ok(Self::opened(order, range, chunks, JobState::new(epoch)))
+    }
+}
+
+/// Checks that these chunks are those of such a job: what is done with their numbers relies on their sizes.
+pub(super) fn check_chunks(
+    chunks: &[ChunkHeader],
+    layout: &Layout,
+    range: ElementRange,
+    optimizer: &Optimizer,
+) -> io::Result<()> {
+    let mut sizes = chunk_sizes(layout, range);
+    let fit = chunks.iter().all(|chunk| sizes.next().is_some_and(|size| chunk.is_of(size, optimizer)));
+    match fit && sizes.next().is_none() {
+        true => Ok(()),
+        false => Err(damaged("its chunks do not make up its range")),
     }
 }
 
@@ -253,12 +265,16 @@ impl CheckpointCopy {
         &self.chunks
     }
 
-    /// Reads what [`CheckpointCopy::write`] wrote.
-    pub(super) fn read(from: &mut impl Read) -> io::Result<Self> {
+    /// Reads what [`CheckpointCopy::write`] wrote of this job.
+    pub(super) fn read(of: &SavedJob, from: &mut impl Read) -> io::Result<Self> {
         let head: CheckpointHead = read_head(from, MAGIC, "checkpoint")?;
+        let range = ElementRange { start: head.start, end: head.end };
+        if !of.is_of(&head.job, &head.layout, &head.optimizer, range) {
+            return Err(damaged("its checkpoint is one of another job"));
+        }
+        check_chunks(&head.chunks, &head.layout, range, &head.optimizer)?;
         let chunks = head.chunks.iter().map(|chunk| Chunk::read(chunk, from));
         let chunks = chunks.collect::<io::Result<_>>()?;
-        let range = ElementRange { start: head.start, end: head.end };
         let CheckpointHead { job, nonce, number, optimizer, layout, .. } = head;
         Ok(Self { job, nonce, number, optimizer, layout, range, chunks })
     }

@@ -47,8 +47,11 @@ pub(super) struct ChunkHeader {
 }
 
 impl ChunkHeader {
-    pub(super) fn elements(&self) -> u64 {
-        self.values.into()
+    /// Whether a chunk of so many elements, of which `optimizer` moves the first `trained`, can look like this.
+    pub(super) fn is_of(&self, (elements, trained): (usize, usize), optimizer: &Optimizer) -> bool {
+        let moment = |index: u64| if index < optimizer.moments() { trained } else { 0 };
+        let found = [self.values, self.trained, self.first, self.second].map(|count| count as usize);
+        found == [elements, trained, moment(0), moment(1)]
     }
 }
 
@@ -147,7 +150,8 @@ impl Chunk {
         if head.trained > head.values || [head.values, head.first, head.second].iter().any(|n| *n > most) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a chunk of impossible size"));
         }
-        if ![0, head.values].contains(&head.round) {
+        let has_weight = head.weight > 0.0;
+        if !head.weight.is_finite() || head.round != if has_weight { head.values } else { 0 } {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a round of another size than its chunk"));
         }
         let mut numbers = |count: u32| read_numbers(count as usize, from);

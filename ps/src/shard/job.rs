@@ -25,8 +25,12 @@ use super::{
     replica_log::ReplicaLog,
     replica_op::ReplicaOp,
     rows::RowCounts,
+    settings::{JobSettings, chunk_sizes, trained_in},
 };
 use crate::{codec::ChunkedRange, rows::RowTables};
+
+/// Workers of one job that may push at a time, sealed ones left out: far more than there are, and few enough to keep a filter of each.
+pub(super) const MAX_PUSHING_WORKERS: usize = 1 << 16;
 
 /// The parameters of one job in one generation, as far as this shard holds them.
 pub struct JobShard {
@@ -63,18 +67,6 @@ pub struct JobShard {
     shards: Mutex<Vec<String>>,
 }
 
-/// What is fixed for the life of a job's parameters.
-pub(super) struct JobSettings {
-    pub job: JobId,
-    pub generation: Generation,
-    pub optimizer: Optimizer,
-    pub clip_norm: Option<f32>,
-    pub layout: Layout,
-    pub index: u32,
-    pub shards: Vec<String>,
-    pub range: ElementRange,
-}
-
 impl JobShard {
     /// Holds this shard's part of the initial parameters, which `source` gives as little-endian f32. They are read
     /// straight into the chunks: a large model is never in memory twice.
@@ -84,17 +76,11 @@ impl JobShard {
         epoch: EngineEpoch,
         source: &mut impl Read,
     ) -> io::Result<Self> {
-        let mut left = range.len() as usize;
-        let mut trained_left = trained_in(&order.layout, range) as usize;
-        let mut chunks = Vec::with_capacity(left.div_ceil(CHUNK_ELEMENTS));
-        while left > 0 {
-            let elements = left.min(CHUNK_ELEMENTS);
+        let chunks = chunk_sizes(&order.layout, range).map(|(elements, trained)| {
             let values = read_numbers(elements, source)?;
-            let trained_here = trained_left.min(elements);
-            chunks.push(Mutex::new(Chunk::new(values, trained_here, &order.optimizer)));
-            left -= elements;
-            trained_left -= trained_here;
-        }
+            Ok(Mutex::new(Chunk::new(values, trained, &order.optimizer)))
+        });
+        let chunks = chunks.collect::<io::Result<_>>()?;
         Ok(Self::opened(order, range, chunks, JobState::new(epoch)))
     }
 
@@ -277,7 +263,33 @@ impl JobShard {
         }
     }
 
-    /// The worker's push filter, created at its first push.
+    /// The worker's push filter, which is kept from the first push on that may come in: anybody can make up a number, and what is
+    /// refused leaves nothing behind. `first_chunk`: as in [`PushFilter::admit`].
+    pub(super) fn filter_to_push(
+        &self,
+        worker: Incarnation,
+        seq: u64,
+        covers: u32,
+        first_chunk: u32,
+    ) -> Result<Arc<Mutex<PushFilter>>, ShardFault> {
+        if let Some(filter) = self.filters.get(&worker) {
+            return Ok(filter.clone());
+        }
+        let fresh = self.filter_or_new(worker);
+        let filter = lock(&fresh);
+        filter.check_seal(&self.job, worker)?;
+        filter.admit(seq, covers, first_chunk)?;
+        drop(filter);
+        let unsealed = self.filters.len().saturating_sub(lock(&self.state).sealed.kept());
+        if unsealed >= MAX_PUSHING_WORKERS {
+            let what =
+                format!("{MAX_PUSHING_WORKERS} workers push to job {}, and {worker} is one more", self.job);
+            return Err(ShardFault::Invalid { what });
+        }
+        Ok(self.filters.entry(worker).or_insert(fresh).clone())
+    }
+
+    /// The worker's push filter, to be sealed.
     pub(super) fn filter(&self, worker: Incarnation) -> Arc<Mutex<PushFilter>> {
         if let Some(filter) = self.filters.get(&worker) {
             return filter.clone();
@@ -330,9 +342,4 @@ impl JobShard {
     pub(super) fn is_busy(&self) -> bool {
         self.state.try_lock().is_err()
     }
-}
-
-/// Elements of `range` that the optimizer moves.
-fn trained_in(layout: &Layout, range: ElementRange) -> u64 {
-    layout.trained_elements().clamp(range.start, range.end) - range.start
 }

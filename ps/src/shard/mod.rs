@@ -45,6 +45,7 @@ mod resumed;
 mod rows;
 mod saved;
 mod sealed;
+mod settings;
 
 pub use checkpoint::CheckpointCopy;
 pub(crate) use checkpoint::CheckpointPart;
@@ -59,6 +60,7 @@ pub use push::{Admission, PushAck, PushCursor, PushHeader};
 pub use replica_log::{Batch, Entry, Term};
 pub use replica_op::{ReplicaOp, read_op};
 pub(crate) use rows::copy_pieces;
+pub(crate) use settings::check_settings;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -98,7 +98,8 @@ impl JobShard {
             return Err(ShardFault::Invalid { what });
         }
         drop(self.lock_running()?);
-        let filter = self.filter(worker);
+        // Nothing is in yet: it is kept with the first chunk that is.
+        let filter = self.filter_or_new(worker);
         let filter = lock(&filter);
         filter.check_seal(&self.job, worker)?;
         filter.admit(seq, header.covers, first_chunk)
@@ -114,15 +115,49 @@ impl JobShard {
         header: &PushHeader,
         pushed: &[f32],
     ) -> Result<(), ShardFault> {
+        self.apply_chunk(worker, seq, index, header, pushed, None)
+    }
+
+    /// The same with numbers in memory that the worker could change meanwhile. Where a backup is told of them they are copied to
+    /// `scratch` first: both apply what was read once.
+    pub fn apply_shared(
+        &self,
+        worker: Incarnation,
+        seq: u64,
+        index: u32,
+        header: &PushHeader,
+        pushed: &[f32],
+        scratch: &mut Vec<f32>,
+    ) -> Result<(), ShardFault> {
+        self.apply_chunk(worker, seq, index, header, pushed, Some(scratch))
+    }
+
+    fn apply_chunk(
+        &self,
+        worker: Incarnation,
+        seq: u64,
+        index: u32,
+        header: &PushHeader,
+        pushed: &[f32],
+        scratch: Option<&mut Vec<f32>>,
+    ) -> Result<(), ShardFault> {
         if self.tables.is_some() {
             let what = format!("a push of all rows to job {}, which takes those of a batch", self.job);
             return Err(ShardFault::Invalid { what });
         }
         let _changing = self.replicas.enter();
-        let filter = self.filter(worker);
+        let filter = self.filter_to_push(worker, seq, header.covers, index)?;
         let mut filter = lock(&filter);
         filter.check_seal(&self.job, worker)?;
         filter.apply_chunk(seq, header.covers, index, || {
+            let pushed = match scratch {
+                Some(scratch) if self.replicas.may_record() => {
+                    scratch.clear();
+                    scratch.extend_from_slice(pushed);
+                    &scratch[..]
+                }
+                _ => pushed,
+            };
             let changes = header.mode == PushMode::Apply && !header.is_empty();
             if changes {
                 self.prepare_change();
@@ -164,7 +199,7 @@ impl JobShard {
         header: &PushHeader,
     ) -> Result<PushAck, ShardFault> {
         let _changing = self.replicas.enter();
-        let filter = self.filter(worker);
+        let filter = self.filter_to_push(worker, seq, header.covers, 0)?;
         let mut filter = lock(&filter);
         filter.check_seal(&self.job, worker)?;
         let mut state = self.lock_running()?;
@@ -213,5 +248,72 @@ impl JobShard {
         }
         self.notify();
         Ok(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use syncline_scheduler::ids::Generation;
+
+    use super::*;
+    use crate::shard::{job::MAX_PUSHING_WORKERS, push_filter::PushFilter};
+
+    const HEADER: PushHeader = PushHeader {
+        learning_rate: 1.0,
+        weight: 1.0,
+        scale: 1.0,
+        skip: false,
+        mode: PushMode::Apply,
+        covers: 1,
+    };
+
+    fn shard() -> JobShard {
+        JobShard::of_values(Generation(1), &[1.0, 2.0])
+    }
+
+    #[test]
+    fn what_is_asked_and_refused_leaves_nothing_behind() {
+        let shard = shard();
+        assert_eq!(shard.admit(Incarnation(1), 1, 0, &HEADER), Ok(Admission::Fresh));
+        assert!(shard.admit(Incarnation(2), 7, 0, &HEADER).is_err());
+        assert!(shard.apply(Incarnation(3), 7, 0, &HEADER, &[0.0; 2]).is_err(), "pushes are missing");
+        assert!(shard.apply(Incarnation(4), 1, 1, &HEADER, &[0.0; 2]).is_err(), "a chunk is missing");
+        assert!(shard.complete(Incarnation(5), 7, &HEADER).is_err());
+        assert!(shard.filters.is_empty());
+        shard.apply(Incarnation(1), 1, 0, &HEADER, &[0.0; 2]).unwrap();
+        assert_eq!(shard.filters.len(), 1);
+    }
+
+    #[test]
+    fn more_workers_than_there_can_be_are_refused_until_some_are_sealed() {
+        let shard = shard();
+        for n in 1..=MAX_PUSHING_WORKERS as u64 {
+            shard.filters.insert(Incarnation(n), Arc::new(Mutex::new(PushFilter::default())));
+        }
+        let newcomer = Incarnation(1 << 40);
+        let push = |worker| shard.apply(worker, 1, 0, &HEADER, &[0.0; 2]);
+        assert!(matches!(push(newcomer), Err(ShardFault::Invalid { .. })));
+        push(Incarnation(9)).unwrap();
+        shard.seal(EngineEpoch(1), Incarnation(7)).unwrap();
+        push(newcomer).unwrap();
+    }
+
+    #[test]
+    fn shared_numbers_are_read_once_where_a_backup_is_told_of_them_and_where_they_lie_otherwise() {
+        let (shard, mut scratch) = (shard(), Vec::new());
+        let mut push = |seq| {
+            shard.apply_shared(Incarnation(1), seq, 0, &HEADER, &[0.25, 0.5], &mut scratch).unwrap();
+            shard.complete(Incarnation(1), seq, &HEADER).unwrap();
+            std::mem::take(&mut scratch)
+        };
+        assert!(push(1).is_empty());
+        assert!(shard.copy_for_replica(7, |_| std::io::Result::Ok(())).unwrap());
+        assert_eq!(push(2), [0.25, 0.5]);
+        shard.lose_replica(7);
+        shard.go_on_without_replica(7);
+        assert!(push(3).is_empty());
+        assert_eq!(shard.copy_values(), [0.25, 0.5]);
     }
 }

@@ -185,14 +185,11 @@ impl JobShard {
     /// Reads what [`JobShard::copy_for_replica`] sends. Bytes that make no sense are an error.
     pub fn receive_copy(from: &mut impl Read) -> io::Result<Self> {
         let CopyHead { job, touched } = read_head(from, HEAD, WHAT)?;
-        let range = job.range();
-        let Some(mut left) = range.end.checked_sub(range.start) else {
-            return Err(damaged("a range that ends before it begins"));
-        };
+        job.check()?;
         let (mut chunks, mut copied) = (Vec::new(), Vec::new());
-        while left > 0 {
+        for size in job.chunk_sizes() {
             let head: CopiedChunk = read_head(from, CHUNK, WHAT)?;
-            if head.numbers.elements() != left.min(CHUNK_ELEMENTS as u64) {
+            if !head.numbers.is_of(size, job.optimizer()) {
                 return Err(damaged("its chunks do not make up its range"));
             }
             let mut chunk = Chunk::read(&head.numbers, from)?;
@@ -201,16 +198,18 @@ impl JobShard {
             }
             chunks.push(Mutex::new(chunk));
             copied.push(head.through);
-            left -= head.numbers.elements();
+        }
+        if touched.iter().any(|index| *index as usize >= chunks.len()) {
+            return Err(damaged("a round of a chunk that is not there"));
         }
         let rest: CopyRest = read_head(from, REST, WHAT)?;
-        let elements = range.len() as usize;
+        let elements = job.range().len() as usize;
         let pinned = match rest.pinned {
             Some(version) => Some((version, Arc::new(read_numbers(elements, from)?))),
             None => None,
         };
         let checkpoint = match rest.pinned_checkpoint {
-            Some(number) => Some((number, Arc::new(CheckpointCopy::read(from)?))),
+            Some(number) => Some((number, Arc::new(CheckpointCopy::read(&job, from)?))),
             None => None,
         };
         let mut shard = job.into_shard(chunks, pinned)?;
@@ -230,6 +229,41 @@ impl JobShard {
         self.catch_up.set_number(SERVES);
         if let Ok(mut state) = self.lock_running() {
             self.close_barriers(&mut state);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_scheduler::ids::Generation;
+
+    use super::*;
+    use crate::shard::saved::tests::FAULTS;
+
+    #[test]
+    fn a_copy_whose_parts_do_not_fit_each_other_is_refused() {
+        let mut copy = Vec::new();
+        let send = |piece: &[u8]| {
+            copy.extend_from_slice(piece);
+            io::Result::Ok(())
+        };
+        assert!(JobShard::of_values(Generation(1), &[1.0, 2.0]).copy_for_replica(7, send).unwrap());
+        assert!(JobShard::receive_copy(&mut &copy[..]).is_ok());
+        let not_there = |head: &mut CopyHead| _ = head.touched.insert(1);
+        let mut faults: Vec<(&str, Box<dyn Fn(&mut CopyHead)>)> =
+            vec![("a round of a chunk that is not there", Box::new(not_there))];
+        faults.extend(FAULTS.map(|(what, spoil)| {
+            let spoil: Box<dyn Fn(&mut CopyHead)> = Box::new(move |head| spoil(&mut head.job));
+            (what, spoil)
+        }));
+        for (what, spoil) in faults {
+            let mut rest = &copy[..];
+            let mut head: CopyHead = read_head(&mut rest, HEAD, WHAT).unwrap();
+            spoil(&mut head);
+            let mut spoiled = Vec::new();
+            write_head(&mut spoiled, HEAD, &head).unwrap();
+            spoiled.extend_from_slice(rest);
+            assert!(JobShard::receive_copy(&mut &spoiled[..]).is_err(), "{what}");
         }
     }
 }

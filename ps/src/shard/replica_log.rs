@@ -147,6 +147,11 @@ impl ReplicaLog {
         self.changing.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether what changes may have to be recorded. While the caller is in, as of [`ReplicaLog::enter`], nobody begins to follow.
+    pub(super) fn may_record(&self) -> bool {
+        self.active.load(Ordering::Acquire) && self.lock().follows()
+    }
+
     /// Records a change that has just been made, under the lock that it was made under.
     pub(super) fn record(&self, entry: impl FnOnce() -> Entry) {
         if !self.active.load(Ordering::Acquire) {

@@ -90,7 +90,7 @@ impl JobShard {
     ) -> Result<(), ShardFault> {
         let index = self.chunk_of(pieces, pushed)?;
         let _changing = self.replicas.enter();
-        let filter = self.filter(worker);
+        let filter = self.filter_to_push(worker, seq, header.covers, 0)?;
         let mut filter = lock(&filter);
         filter.check_seal(&self.job, worker)?;
         filter.apply_some_chunk(seq, header.covers, index, || {

@@ -24,6 +24,7 @@ use syncline_scheduler::{
 
 use super::{
     JobShard,
+    checkpoint::check_chunks,
     chunk::{Chunk, ChunkHeader},
     clip::RoundNorms,
     framed::{Magic, damaged, read_head, read_numbers, write_head},
@@ -32,6 +33,7 @@ use super::{
     position::ShardPosition,
     push_filter::PushFilter,
     sealed::SealedSet,
+    settings::{JobSettings, check_settings, chunk_sizes},
 };
 
 const MAGIC: Magic = *b"SLJOB\0\0\x02";
@@ -137,14 +139,12 @@ impl JobShard {
     /// Reads what [`JobShard::save`] wrote. Bytes of another version, or that make no sense, are an error.
     pub fn restore(from: &mut impl Read) -> io::Result<Self> {
         let head: SavedJob = read_head(from, MAGIC, "saved job")?;
-        let elements: u64 = head.chunks.iter().map(ChunkHeader::elements).sum();
-        if head.end.checked_sub(head.start) != Some(elements) {
-            return Err(damaged("its chunks do not make up its range"));
-        }
+        head.check()?;
+        check_chunks(&head.chunks, &head.layout, head.range(), &head.optimizer)?;
         let chunks = head.chunks.iter().map(|chunk| Ok(Mutex::new(Chunk::read(chunk, from)?)));
         let chunks = chunks.collect::<io::Result<Vec<_>>>()?;
         let pinned = match head.state.pinned {
-            Some(version) => Some((version, Arc::new(read_numbers(elements as usize, from)?))),
+            Some(version) => Some((version, Arc::new(read_numbers(head.range().len() as usize, from)?))),
             None => None,
         };
         head.into_shard(chunks, pinned)
@@ -157,7 +157,38 @@ impl SavedJob {
         ElementRange { start: self.start, end: self.end }
     }
 
-    /// The job with these chunks, which make up its range.
+    /// Checks what it says of its parameters, before anything is made of them.
+    pub(super) fn check(&self) -> io::Result<()> {
+        let position = (self.index, self.shards.len());
+        let elements = check_settings(&self.layout, &self.optimizer, self.clip_norm, position);
+        let elements = elements.map_err(|fault| damaged(&fault))?;
+        match self.start <= self.end && self.end <= elements {
+            true => Ok(()),
+            false => Err(damaged("a range that is none of its parameters")),
+        }
+    }
+
+    /// Its chunks: elements of each, and how many of them the optimizer moves.
+    pub(super) fn chunk_sizes(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        chunk_sizes(&self.layout, self.range())
+    }
+
+    pub(super) fn optimizer(&self) -> &Optimizer {
+        &self.optimizer
+    }
+
+    /// Whether this is of the same job, and about the same parameters.
+    pub(super) fn is_of(
+        &self,
+        job: &JobId,
+        layout: &Layout,
+        optimizer: &Optimizer,
+        range: ElementRange,
+    ) -> bool {
+        (&self.job, &self.layout, &self.optimizer, self.range()) == (job, layout, optimizer, range)
+    }
+
+    /// The job with these chunks, which make up its range, and of which all was checked.
     pub(super) fn into_shard(
         self,
         chunks: Vec<Mutex<Chunk>>,
@@ -167,7 +198,7 @@ impl SavedJob {
         let head = self;
         let mut state = head.state.into_state();
         state.pinned = pinned;
-        let settings = super::job::JobSettings {
+        let settings = JobSettings {
             job: head.job,
             generation: head.generation,
             optimizer: head.optimizer,
@@ -252,5 +283,46 @@ impl SavedState {
             state.set_clock_roster(order);
         }
         state
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use syncline_scheduler::spec::Parameter;
+
+    use super::*;
+
+    /// What may be wrong in the head of a job of two parameters.
+    pub(in crate::shard) const FAULTS: [(&str, fn(&mut SavedJob)); 7] = [
+        ("a group of tables without those before it", |job| {
+            job.layout = Layout(vec![Parameter::rows("w", vec![2, 1], u32::MAX - 1)]);
+        }),
+        ("more parameters than there can be", |job| {
+            job.layout = Layout(vec![Parameter::trained("w", vec![u64::MAX, 2])]);
+        }),
+        ("a range behind the parameters", |job| job.end = 3),
+        ("a range that ends before it begins", |job| job.start = 3),
+        ("moments that its chunks do not have", |job| job.optimizer = Optimizer::adam()),
+        ("buffers that its chunks do not have", |job| {
+            job.layout = Layout(vec![Parameter::trained("w", vec![1]), Parameter::buffer("m", vec![1])]);
+        }),
+        ("a shard that is none of them", |job| job.index = 1),
+    ];
+
+    #[test]
+    fn a_saved_job_whose_parts_do_not_fit_each_other_is_refused() {
+        let mut saved = Vec::new();
+        JobShard::of_values(Generation(1), &[1.0, 2.0]).save(&mut saved).unwrap();
+        assert!(JobShard::restore(&mut &saved[..]).is_ok());
+        for (what, spoil) in FAULTS {
+            let mut rest = &saved[..];
+            let mut head: SavedJob = read_head(&mut rest, MAGIC, "saved job").unwrap();
+            spoil(&mut head);
+            let mut spoiled = Vec::new();
+            write_head(&mut spoiled, MAGIC, &head).unwrap();
+            // More than enough numbers for whatever it says.
+            spoiled.extend([rest, &[0; 64]].concat());
+            assert!(JobShard::restore(&mut &spoiled[..]).is_err(), "{what}");
+        }
     }
 }

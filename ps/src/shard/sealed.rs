@@ -25,6 +25,11 @@ impl SealedSet {
         self.runs.range(..=worker.0).next_back().is_some_and(|(_, last)| worker.0 <= *last)
     }
 
+    /// How many there are whose filters are kept.
+    pub(super) fn kept(&self) -> usize {
+        self.recent.len()
+    }
+
     /// Adds one. Returns those whose filters may go now; `needed` ones stay.
     pub(super) fn insert(
         &mut self,

@@ -9,7 +9,7 @@ use super::{
     worker_protocol::{Blame, Iterated, Outcome, TaskKey, TaskReport},
 };
 use crate::{
-    graph::{TaskEvent, TaskId, TrainingTaskState},
+    graph::{Holder, TaskEvent, TaskId, TrainingTaskState},
     ids::Incarnation,
     samples::SampleRange,
 };
@@ -18,7 +18,8 @@ use crate::{
 const PASSING: &str = "E406";
 
 impl Job {
-    /// Takes one report. Late and repeated ones change nothing. Returns the fault of a worker that cannot run this job.
+    /// Takes one report. Late and repeated ones change nothing, and so does one about what another works on. Returns the fault of
+    /// a worker that cannot run this job.
     pub(super) fn report(
         &mut self,
         worker: Incarnation,
@@ -33,11 +34,17 @@ impl Job {
         {
             return None;
         }
+        if !outcome.is_of(&key.task) {
+            return None;
+        }
         if let TaskId::Iteration { seq, .. } = key.task
             && seq > granted
         {
             let what = format!("{worker} has done iteration {seq}, {granted} are known there");
             self.store_lost(&what, now_us, effects);
+            return None;
+        }
+        if !self.is_attempt_of(worker, &key) {
             return None;
         }
         match outcome {
@@ -65,13 +72,20 @@ impl Job {
                     TaskId::Evaluation { .. } => false,
                     _ => blame == Blame::Worker,
                 };
-                if own && self.is_attempt(&key) {
+                if own {
                     return Some(fault);
                 }
                 self.attempt_failed(&key, fault, now_us, effects);
             }
         }
         None
+    }
+
+    /// Whether `worker` has this attempt in hand. A barrier, a snapshot and a training are never a worker's.
+    fn is_attempt_of(&self, worker: Incarnation, key: &TaskKey) -> bool {
+        let state = self.tasks.get(&key.task).map(|t| &t.state);
+        let under_way = TrainingTaskState::Leased { holder: Holder::Worker(worker), attempt: key.attempt };
+        state == Some(&under_way)
     }
 
     /// Whether this is the attempt that is under way.
@@ -94,7 +108,7 @@ impl Job {
         else {
             return;
         };
-        if it.range != range && self.is_attempt(key) {
+        if it.range != range {
             let what = format!("{} was given to {worker} with other samples", key.task);
             return self.store_lost(&what, now_us, effects);
         }

@@ -116,6 +116,20 @@ pub enum Outcome {
     },
 }
 
+impl Outcome {
+    /// Whether such a task can end like this; only what a worker does can fail at one.
+    pub(super) fn is_of(&self, task: &TaskId) -> bool {
+        match task {
+            TaskId::Prepare(_) => matches!(self, Self::Prepared | Self::Failed { .. }),
+            TaskId::Iteration { .. } => matches!(self, Self::Iterated(_) | Self::Failed { .. }),
+            TaskId::Evaluation { .. } | TaskId::Node(_) => {
+                matches!(self, Self::Evaluated(_) | Self::Failed { .. })
+            }
+            TaskId::Barrier(_) | TaskId::Clock(_) => false,
+        }
+    }
+}
+
 /// Who is to blame for a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Blame {

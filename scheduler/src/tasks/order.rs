@@ -1,5 +1,7 @@
 //! What a worker is told to do with general tasks.
 
+use std::slice;
+
 use serde::{Deserialize, Serialize};
 
 use super::{FunctionId, TaskIndex, Value};
@@ -51,15 +53,22 @@ pub struct TaskOrder {
     pub is_shown: bool,
 }
 
-/// Where a worker finds an argument.
+/// An argument of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OrderArg {
+    /// A value.
+    One(OneArg),
+    /// What several tasks give, as one argument. A list holds no lists: what reads a message would follow them as deep as they go.
+    List(Vec<OneArg>),
+}
+
+/// Where a worker finds a value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OneArg {
     /// It is here, or in a blob on the parameter server.
     Value(Value),
     /// What another task gives that this worker holds, too: it waits for it there.
     Held(TaskIndex),
-    /// What several tasks give, as one argument.
-    List(Vec<OrderArg>),
 }
 
 /// Most bytes of arguments with which a worker is told of one task.
@@ -69,12 +78,28 @@ impl OrderArg {
     /// About as many bytes as it is in a message.
     pub fn wire_bytes(&self) -> usize {
         const HEADER_BYTES: usize = 8;
-        HEADER_BYTES
-            + match self {
-                Self::Value(value) => value.inline_bytes(),
-                Self::Held(_) => 0,
-                Self::List(args) => args.iter().map(Self::wire_bytes).sum(),
-            }
+        let bytes = |part: &OneArg| match part {
+            OneArg::Value(value) => HEADER_BYTES + value.inline_bytes(),
+            OneArg::Held(_) => HEADER_BYTES,
+        };
+        let list = if let Self::List(_) = self { HEADER_BYTES } else { 0 };
+        list + self.parts().iter().map(bytes).sum::<usize>()
+    }
+
+    /// The value, or those of the list.
+    pub fn parts(&self) -> &[OneArg] {
+        match self {
+            Self::One(value) => slice::from_ref(value),
+            Self::List(values) => values,
+        }
+    }
+
+    /// The same, to be filled in.
+    pub fn parts_mut(&mut self) -> &mut [OneArg] {
+        match self {
+            Self::One(value) => slice::from_mut(value),
+            Self::List(values) => values,
+        }
     }
 }
 
@@ -87,4 +112,30 @@ pub struct Attempts {
     pub nonce: u32,
     /// Each task with its attempt, from 1: an older or newer one is not meant.
     pub tasks: Vec<(TaskIndex, u16)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_argument_holds_values_and_no_lists_of_lists() {
+        let value = OneArg::Value(Value::Inline(vec![7; 3].into()));
+        let cases = [
+            (OrderArg::One(value.clone()), 11),
+            (OrderArg::One(OneArg::Held(TaskIndex(1))), 8),
+            (OrderArg::List(vec![value, OneArg::Held(TaskIndex(2))]), 27),
+        ];
+        for (arg, bytes) in cases {
+            assert_eq!(
+                postcard::from_bytes::<OrderArg>(&postcard::to_stdvec(&arg).unwrap()),
+                Ok(arg.clone())
+            );
+            assert_eq!(arg.wire_bytes(), bytes, "{arg:?}");
+        }
+        // As deep as a message is long, if a list could begin where a value does.
+        let nested = [1, 1].repeat(1 << 20);
+        let list = OrderArg::List(vec![OneArg::Held(TaskIndex(1))]);
+        assert_eq!(postcard::from_bytes::<OrderArg>(&nested), Ok(list));
+    }
 }

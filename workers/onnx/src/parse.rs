@@ -27,9 +27,8 @@ pub fn parse(bytes: &[u8]) -> Result<ModelProto, OnnxError> {
     let mut model =
         ModelProto::decode(bytes).map_err(|source| OnnxError::Malformed { reason: source.to_string() })?;
     for function in &model.functions {
-        for attribute in function.node.iter().flat_map(|node| &node.attribute) {
-            check_tensors(attribute)?;
-        }
+        let of_nodes = function.node.iter().flat_map(|node| &node.attribute);
+        of_nodes.chain(&function.attribute_proto).try_for_each(check_constants)?;
     }
     let graph = model.graph.as_mut().ok_or(OnnxError::NoGraph)?;
     check_graph(graph, None)?;
@@ -116,6 +115,16 @@ fn check_tensors(attribute: &AttributeProto) -> Result<(), OnnxError> {
     attribute.t.iter().chain(&attribute.tensors).try_for_each(|tensor| tensor.check())
 }
 
+/// Checks the constants of a function's attribute, those of its subgraphs included. As deep as messages may be nested.
+fn check_constants(attribute: &AttributeProto) -> Result<(), OnnxError> {
+    check_tensors(attribute)?;
+    for graph in attribute.g.iter().chain(&attribute.graphs) {
+        graph.initializer.iter().try_for_each(|tensor| tensor.check())?;
+        graph.node.iter().flat_map(|node| &node.attribute).try_for_each(check_constants)?;
+    }
+    Ok(())
+}
+
 fn describe(node: &NodeProto) -> String {
     format!("node `{}` ({})", node.label(), node.op_type)
 }
@@ -123,6 +132,7 @@ fn describe(node: &NodeProto) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::{FunctionProto, TensorProto};
     use crate::{ElementType, GraphBuilder, mlp};
 
     fn model() -> ModelProto {
@@ -177,6 +187,26 @@ mod tests {
         ];
         for (name, code, edit) in cases {
             assert_eq!(edited(edit).unwrap_err().code(), code, "{name}");
+        }
+    }
+
+    #[test]
+    fn constants_of_functions_lie_in_the_file_however_deep() {
+        let outside = TensorProto { data_location: 1, ..Default::default() };
+        let of_tensor =
+            |tensor| AttributeProto { name: "value".into(), t: Some(tensor), ..Default::default() };
+        let of_graph = |graph| AttributeProto { name: "body".into(), g: Some(graph), ..Default::default() };
+        let node = |attribute| NodeProto { attribute: vec![attribute], ..Default::default() };
+        let inner = GraphProto { node: vec![node(of_tensor(outside.clone()))], ..Default::default() };
+        let initialized = GraphProto { initializer: vec![outside.clone()], ..Default::default() };
+        let outer = GraphProto { node: vec![node(of_graph(inner))], ..Default::default() };
+        for attribute in [of_tensor(outside), of_graph(initialized), of_graph(outer)] {
+            let body = FunctionProto { node: vec![node(attribute.clone())], ..Default::default() };
+            let default = FunctionProto { attribute_proto: vec![attribute], ..Default::default() };
+            for function in [body, default] {
+                let model = ModelProto { functions: vec![function], ..model() };
+                assert_eq!(parse(&model.to_bytes()).unwrap_err().code(), "E307");
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use super::batch::Batch;
 use super::column::Column;
 use super::csv::{self, LabelColumns};
 use super::error::DataError;
+use super::file::Limit;
 use super::signature::ModelSignature;
 use super::{cifar10, file, fit, idx, tensors, text};
 
@@ -34,7 +35,17 @@ impl Dataset {
         check(spec, wanted)?;
         let mut hasher = blake3::Hasher::new();
         let mut read = |source: &Source| -> Result<Vec<Vec<u8>>, DataError> {
-            source.paths().into_iter().map(|path| file::read(Path::new(path), &mut hasher)).collect()
+            // Those files become one array: the next is not read if it does not fit behind those before.
+            let joined = matches!(source, Source::Cifar10 { .. });
+            let mut limit = if joined { Limit::JOINED } else { Limit::FILE };
+            let mut next = |path: &str| {
+                let bytes = file::read(Path::new(path), limit, &mut hasher)?;
+                if joined {
+                    limit.left -= bytes.len() as u64;
+                }
+                Ok(bytes)
+            };
+            source.paths().into_iter().map(&mut next).collect()
         };
         let contents = read(&spec.source)?;
         let test_contents = spec.test.as_ref().map(|test| Ok((test, read(test)?))).transpose()?;

@@ -14,34 +14,56 @@ pub const MAX_FILE_BYTES: u64 = 4 << 30;
 /// Most numbers in one array of a data set.
 pub const MAX_ELEMENTS: u64 = 1 << 31;
 
+/// How much may be read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limit {
+    /// Most bytes of the next file, unpacked.
+    pub left: u64,
+    /// Most bytes of all files that count together, which people are told.
+    pub total: u64,
+}
+
+impl Limit {
+    /// That of a file on its own.
+    pub const FILE: Self = Self { left: MAX_FILE_BYTES, total: MAX_FILE_BYTES };
+    /// That of all files which become one array of bytes.
+    pub const JOINED: Self = Self { left: MAX_ELEMENTS, total: MAX_ELEMENTS };
+
+    fn exceeded(self, path: &Path) -> DataError {
+        too_large(path, self.total, "bytes")
+    }
+}
+
 /// A file in memory, unpacked if its name ends in `.gz`. Its bytes on the disk go into `hasher`.
-pub(super) fn read(path: &Path, hasher: &mut blake3::Hasher) -> Result<Vec<u8>, DataError> {
+pub(super) fn read(path: &Path, limit: Limit, hasher: &mut blake3::Hasher) -> Result<Vec<u8>, DataError> {
     let failed = |source| DataError::Io { path: path.to_owned(), source };
     if let Some(url) = path.to_str().filter(|path| remote::is_url(path)) {
         return Err(DataError::Remote { url: url.to_owned() });
     }
     let file = input::open(path).map_err(failed)?;
     let length = file.metadata().map_err(failed)?.len();
-    if length > MAX_FILE_BYTES {
-        return Err(too_large(path, MAX_FILE_BYTES, "bytes"));
+    let packed = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));
+    let on_disk = if packed { Limit::FILE } else { limit };
+    if length > on_disk.left {
+        return Err(on_disk.exceeded(path));
     }
-    let bytes = read_bounded(file, length, path)?;
+    let bytes = read_bounded(file, length, on_disk, path)?;
     hasher.update(&bytes);
-    if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("gz")) {
-        return Ok(bytes);
+    match packed {
+        true => read_bounded(MultiGzDecoder::new(bytes.as_slice()), 0, limit, path),
+        false => Ok(bytes),
     }
-    read_bounded(MultiGzDecoder::new(bytes.as_slice()), 0, path)
 }
 
 /// Reads to the end; `expected` bytes are there, as far as is known.
-fn read_bounded(reader: impl Read, expected: u64, path: &Path) -> Result<Vec<u8>, DataError> {
+fn read_bounded(reader: impl Read, expected: u64, limit: Limit, path: &Path) -> Result<Vec<u8>, DataError> {
     let mut bytes = Vec::with_capacity(usize::try_from(expected).unwrap_or(0));
-    let read = reader.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
+    let read = reader.take(limit.left + 1).read_to_end(&mut bytes);
     read.map_err(|source| DataError::Io { path: path.to_owned(), source })?;
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(too_large(path, MAX_FILE_BYTES, "bytes"));
+    match bytes.len() as u64 > limit.left {
+        true => Err(limit.exceeded(path)),
+        false => Ok(bytes),
     }
-    Ok(bytes)
 }
 
 pub(super) fn too_large(path: &Path, limit: u64, unit: &'static str) -> DataError {
@@ -53,7 +75,7 @@ mod tests {
     use super::*;
 
     fn refused(path: &Path) -> DataError {
-        read(path, &mut blake3::Hasher::new()).unwrap_err()
+        read(path, Limit::FILE, &mut blake3::Hasher::new()).unwrap_err()
     }
 
     #[test]
@@ -62,6 +84,22 @@ mod tests {
         // A hole: takes no room, and would take this machine's memory if it were read.
         file.as_file().set_len(MAX_FILE_BYTES * 64).unwrap();
         assert_eq!(refused(file.path()).code(), "E332");
+    }
+
+    #[test]
+    fn a_file_that_takes_more_than_is_left_is_refused_packed_or_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let [plain, packed] = ["a.bin", "a.bin.gz"].map(|name| dir.path().join(name));
+        std::fs::write(&plain, [7; 100]).unwrap();
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut encoder, &[7; 100]).unwrap();
+        std::fs::write(&packed, encoder.finish().unwrap()).unwrap();
+        for path in [plain, packed] {
+            let read = |left| read(&path, Limit { left, total: 400 }, &mut blake3::Hasher::new());
+            assert_eq!(read(100).unwrap(), [7; 100]);
+            let error = read(99).unwrap_err();
+            assert!(error.code() == "E332" && error.to_string().contains("400 bytes"), "{error}");
+        }
     }
 
     #[test]

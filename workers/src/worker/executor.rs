@@ -14,7 +14,7 @@ use syncline_ps::{
     PsError,
     client::{Addresses, CancelToken, ReadCondition},
 };
-use syncline_rpc::{EngineFault, JobSetup, ShardFault};
+use syncline_rpc::{EngineFault, JobSetup, MAX_TEXT_CHARS, ShardFault, cut};
 use syncline_scheduler::{
     core::{Assignment, GradientUse, Outcome, TaskKey, Work},
     ids::{Generation, JobId, Superstep},
@@ -268,7 +268,9 @@ fn outcome(
         }
         Err(error) => {
             warn!(worker = %context.incarnation, job = %key.job, task = %key.task, %error, "task failed");
-            Ok(Some(Outcome::Failed { code: error.code(), reason: error.to_string(), blame: error.blame() }))
+            let mut reason = error.to_string();
+            cut(&mut reason, MAX_TEXT_CHARS);
+            Ok(Some(Outcome::Failed { code: error.code(), reason, blame: error.blame() }))
         }
     }
 }

@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use syncline_rpc::{Activity, CallError, EngineFault, OrderCursor, Orders, OutageLogger, PollReply, within};
+use syncline_rpc::{
+    Activity, CallError, EngineFault, MAX_TEXT_CHARS, OrderCursor, Orders, OutageLogger, PollReply, cut,
+    within,
+};
 use syncline_scheduler::{core::Assignment, ids::EngineEpoch, tasks::Order};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
@@ -146,10 +149,14 @@ impl Session {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let (running_ms, longest_ms) = self.shared.timer.running_and_longest_ms();
         let held = self.calls.as_ref().map_or(0, Pool::count);
+        let short = |mut text: String| {
+            cut(&mut text, MAX_TEXT_CHARS);
+            text
+        };
         Activity {
             holding: lock(&self.holding).clone(),
-            blocked_on: self.shared.blocked_on(),
-            transport: self.shared.shards.transport_words(),
+            blocked_on: self.shared.blocked_on().map(short),
+            transport: self.shared.shards.transport_words().map(short),
             running_ms,
             longest_ms,
             tasks: count(held.saturating_sub(carried.map_or(0, Batch::count))),

@@ -137,16 +137,19 @@ fn ranges(tasks: &BTreeSet<u32>) -> String {
     text
 }
 
-/// The reverse of [`ranges`].
-pub(super) fn parse_ranges(text: &str) -> Option<BTreeSet<u32>> {
+/// The reverse of [`ranges`], of a job of `len` tasks. Ranges ascend and are of tasks that there are: a damaged text of a few
+/// bytes must not stand for more than the job has.
+pub(super) fn parse_ranges(text: &str, len: u32) -> Option<BTreeSet<u32>> {
     let mut tasks = BTreeSet::new();
+    let mut next = 0;
     for range in text.split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        if first > last || last - first > super::MAX_TASKS {
+        if first < next || first > last || last >= len {
             return None;
         }
         tasks.extend(first..=last);
+        next = last + 1;
     }
     Some(tasks)
 }
@@ -158,10 +161,10 @@ mod tests {
     #[test]
     fn ranges_table() {
         for text in ["0", "1-3,7", "0-1,3,5-9"] {
-            assert_eq!(ranges(&parse_ranges(text).unwrap()), text);
+            assert_eq!(ranges(&parse_ranges(text, 10).unwrap()), text);
         }
-        for bad in ["", "x", "3-1", "1,", "1-", "0-4294967295"] {
-            assert_eq!(parse_ranges(bad), None, "{bad}");
+        for bad in ["", "x", "3-1", "1,", "1-", "0-10", "0-4294967295", "0-9,0-9", "5,3", "2-4,4"] {
+            assert_eq!(parse_ranges(bad, 10), None, "{bad}");
         }
     }
 }

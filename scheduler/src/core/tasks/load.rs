@@ -100,9 +100,9 @@ impl TaskJob {
         let mut leased = 0;
         for (field, text) in &stored.graph.leases {
             let worker: Incarnation = field.parse().map_err(|e| unreadable("lease", field, e))?;
-            let tasks = parse_ranges(text).ok_or_else(|| unreadable("lease", field, "no list of tasks"))?;
+            let tasks = parse_ranges(text, self.graph.len());
+            let tasks = tasks.ok_or_else(|| unreadable("lease", field, "no list of tasks of the job"))?;
             for &task in &tasks {
-                self.check_task("lease", task)?;
                 if self.graph.state(task) != TaskState::Leased {
                     return Err(unreadable("lease", field, format!("task {task} is not leased")));
                 }

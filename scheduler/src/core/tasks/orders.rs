@@ -6,7 +6,9 @@ use super::{graph::EdgeKind, job::TaskJob, record::Argument};
 use crate::{
     core::{Effect, WorkerInfo},
     ids::Incarnation,
-    tasks::{Attempts, Order, OrderArg, OrderGroup, TaskClass, TaskIndex, TaskOrder, TaskState, Value},
+    tasks::{
+        Attempts, OneArg, Order, OrderArg, OrderGroup, TaskClass, TaskIndex, TaskOrder, TaskState, Value,
+    },
 };
 
 /// Puts an order into the group before it, if it is of the same class.
@@ -65,13 +67,13 @@ impl TaskJob {
         let held = self.leases.get(&worker);
         let holds = |input: &u32| held.is_some_and(|tasks| tasks.contains(input));
         let output = |input: u32| match holds(&input) {
-            true => OrderArg::Held(TaskIndex(input)),
-            false => OrderArg::Value(self.values.get(input)),
+            true => OneArg::Held(TaskIndex(input)),
+            false => OneArg::Value(self.values.get(input)),
         };
         let argument = |argument: Argument| match argument {
-            Argument::Value(bytes) => OrderArg::Value(Value::Inline(bytes)),
-            Argument::Blob(blob) => OrderArg::Value(Value::Blob(blob)),
-            Argument::Output(input) => output(input),
+            Argument::Value(bytes) => OrderArg::One(OneArg::Value(Value::Inline(bytes))),
+            Argument::Blob(blob) => OrderArg::One(OneArg::Value(Value::Blob(blob))),
+            Argument::Output(input) => OrderArg::One(output(input)),
             Argument::Outputs(inputs) => OrderArg::List(inputs.into_iter().map(output).collect()),
         };
         TaskOrder {

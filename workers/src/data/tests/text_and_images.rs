@@ -32,6 +32,15 @@ fn cifar_10_records_in_several_files() {
     refused(&DataSpec::new(cifar(&[&label])), &wanted, "E337", "label.bin row 2: label 10");
     refused(&DataSpec::new(cifar(&[&write(&folder, "empty.bin", b"")])), &wanted, "E333", "0 bytes");
     refused(&DataSpec::new(cifar(&[])), &wanted, "E480", "names no file");
+    // A hole: takes no room, and would take this machine's memory if it were read.
+    let hole = folder.path().join("hole.bin");
+    std::fs::File::create_new(&hole).unwrap().set_len(MAX_ELEMENTS).unwrap();
+    refused(
+        &DataSpec::new(cifar(&[&first, &hole])),
+        &wanted,
+        "E332",
+        "hole.bin holds more than 2147483648 bytes",
+    );
 }
 
 fn text_spec(path: &Path, context: u32, stride: u32) -> DataSpec {

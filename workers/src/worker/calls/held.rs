@@ -12,7 +12,7 @@ use std::{
 };
 
 use syncline_scheduler::tasks::{
-    Attempts, Bytes, FunctionId, OrderArg, OrderGroup, TaskIndex, TaskOrder, Value,
+    Attempts, Bytes, FunctionId, OneArg, OrderArg, OrderGroup, TaskIndex, TaskOrder, Value,
 };
 
 use super::retelling::Retelling;
@@ -278,29 +278,16 @@ fn take_in(held: &mut JobTasks, mut attempt: Attempt, ready: &mut VecDeque<Attem
 
 /// Every task that an order waits for here, once.
 fn parents(order: &TaskOrder) -> BTreeSet<TaskIndex> {
-    fn add(args: &[OrderArg], into: &mut BTreeSet<TaskIndex>) {
-        for arg in args {
-            match arg {
-                OrderArg::Held(task) => {
-                    into.insert(*task);
-                }
-                OrderArg::List(args) => add(args, into),
-                OrderArg::Value(_) => {}
-            }
-        }
-    }
-    let mut parents: BTreeSet<TaskIndex> = order.after.iter().copied().collect();
-    add(&order.args, &mut parents);
-    parents
+    let held = |part: &OneArg| if let OneArg::Held(task) = part { Some(*task) } else { None };
+    let args = order.args.iter().flat_map(OrderArg::parts).filter_map(held);
+    order.after.iter().copied().chain(args).collect()
 }
 
 /// Puts what `parent` gave into its places.
 fn fill_args(args: &mut [OrderArg], parent: TaskIndex, value: &Bytes) {
-    for arg in args {
-        match arg {
-            OrderArg::Held(task) if *task == parent => *arg = OrderArg::Value(Value::Inline(value.clone())),
-            OrderArg::List(args) => fill_args(args, parent, value),
-            OrderArg::Held(_) | OrderArg::Value(_) => {}
+    for part in args.iter_mut().flat_map(OrderArg::parts_mut) {
+        if *part == OneArg::Held(parent) {
+            *part = OneArg::Value(Value::Inline(value.clone()));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The input of a call: its arguments as they travel, one behind the other.
 
-use syncline_scheduler::tasks::{OrderArg, Value};
+use syncline_scheduler::tasks::{OneArg, OrderArg, Value};
 
 use crate::functions::{CallFault, ValueStore};
 
@@ -12,7 +12,7 @@ pub(super) fn input<'a>(
     store: &dyn ValueStore,
     scratch: &'a mut Vec<u8>,
 ) -> Result<&'a [u8], CallFault> {
-    if let [OrderArg::Value(Value::Inline(only))] = args {
+    if let [OrderArg::One(OneArg::Value(Value::Inline(only)))] = args {
         return Ok(only);
     }
     scratch.clear();
@@ -27,16 +27,17 @@ fn append(
     to: &mut Vec<u8>,
 ) -> Result<(), CallFault> {
     for arg in args {
-        match arg {
-            OrderArg::Value(Value::Inline(value)) => to.extend_from_slice(value),
-            OrderArg::Value(Value::Blob(blob)) => to.extend_from_slice(&store.get(blob)?),
-            OrderArg::List(items) => {
-                append_length(items.len(), to);
-                append(function, items, store, to)?;
-            }
-            OrderArg::Held(task) => {
-                let what = format!("what task {task} gives");
-                return Err(CallFault::Missing { function: function.to_owned(), what });
+        if let OrderArg::List(items) = arg {
+            append_length(items.len(), to);
+        }
+        for part in arg.parts() {
+            match part {
+                OneArg::Value(Value::Inline(value)) => to.extend_from_slice(value),
+                OneArg::Value(Value::Blob(blob)) => to.extend_from_slice(&store.get(blob)?),
+                OneArg::Held(task) => {
+                    let what = format!("what task {task} gives");
+                    return Err(CallFault::Missing { function: function.to_owned(), what });
+                }
             }
         }
     }

@@ -14,8 +14,8 @@ use std::{
 use syncline_ps::PsError;
 use syncline_rpc::{EngineAddresses, ShardFault, Token};
 use syncline_scheduler::tasks::{
-    Attempts, BlobValue, Bytes, FailureCause, FunctionId, MAX_INLINE_BYTES, Order, OrderArg, OrderGroup,
-    Outcome, ReportGroup, Spawned, TaskEnd, TaskIndex, TaskOrder, Value,
+    Attempts, BlobValue, Bytes, FailureCause, FunctionId, MAX_INLINE_BYTES, OneArg, Order, OrderArg,
+    OrderGroup, Outcome, ReportGroup, Spawned, TaskEnd, TaskIndex, TaskOrder, Value,
 };
 use tokio::runtime::Runtime;
 
@@ -156,12 +156,20 @@ fn after(order: TaskOrder, after: &[u32]) -> TaskOrder {
     TaskOrder { after: after.iter().copied().map(TaskIndex).collect(), ..order }
 }
 
+fn number_arg(n: u64) -> OneArg {
+    OneArg::Value(Value::Inline(postcard::to_stdvec(&n).unwrap().into()))
+}
+
 fn is(n: u64) -> OrderArg {
-    OrderArg::Value(Value::Inline(postcard::to_stdvec(&n).unwrap().into()))
+    OrderArg::One(number_arg(n))
+}
+
+fn held_arg(task: u32) -> OneArg {
+    OneArg::Held(TaskIndex(task))
 }
 
 fn held(task: u32) -> OrderArg {
-    OrderArg::Held(TaskIndex(task))
+    OrderArg::One(held_arg(task))
 }
 
 fn recall(tasks: &[(u32, u16)]) -> Order {
@@ -197,7 +205,7 @@ fn a_task_waits_for_those_that_are_held_and_takes_what_they_gave() {
     let rig = rig(usual(), 2);
     // Children first: they wait all the same, if the parents are there.
     rig.order(ADD.id(), vec![task(0, vec![is(1), is(2)]), task(1, vec![held(0), is(10)])]);
-    rig.order(SUM.id(), vec![task(2, vec![OrderArg::List(vec![held(0), is(100), held(1)])])]);
+    rig.order(SUM.id(), vec![task(2, vec![OrderArg::List(vec![held_arg(0), number_arg(100), held_arg(1)])])]);
     rig.order(ADD.id(), vec![after(task(3, vec![is(4), is(5)]), &[2])]);
     let ends = rig.ends(4);
     let given: Vec<(u32, u64)> = ends.iter().map(|end| (end.task.0, number(end))).collect();
@@ -214,7 +222,7 @@ fn a_task_waits_for_those_that_are_held_and_takes_what_they_gave() {
 #[test]
 fn a_list_of_many_is_put_together_as_postcard_writes_it() {
     let rig = rig(usual(), 1);
-    rig.order(SUM.id(), vec![task(0, vec![OrderArg::List((0..300).map(is).collect())])]);
+    rig.order(SUM.id(), vec![task(0, vec![OrderArg::List((0..300).map(number_arg).collect())])]);
     assert_eq!(rig.number(0), 299 * 300 / 2);
 }
 
@@ -261,7 +269,10 @@ fn large_values_lie_in_the_store_and_are_at_hand_for_those_that_wait_here() {
     let rig = rig(usual(), 1);
     rig.pool.take(
         vec![
-            group(LARGE.id(), vec![task(0, vec![OrderArg::Value(Value::Inline(vec![7].into()))])]),
+            group(
+                LARGE.id(),
+                vec![task(0, vec![OrderArg::One(OneArg::Value(Value::Inline(vec![7].into())))])],
+            ),
             group(SIZE.id(), vec![task(1, vec![held(0), is(1)])]),
         ],
         None,
@@ -271,9 +282,9 @@ fn large_values_lie_in_the_store_and_are_at_hand_for_those_that_wait_here() {
     assert_eq!(number(&ends[1]), MAX_INLINE_BYTES as u64 + 2);
     assert_eq!(rig.store.0.lock().unwrap()[&blob.digest].0, task_salt(NONCE, TaskIndex(0), 1));
     // Another worker fetches it.
-    rig.order(SIZE.id(), vec![task(2, vec![OrderArg::Value(Value::Blob(blob.clone())), is(2)])]);
+    rig.order(SIZE.id(), vec![task(2, vec![OrderArg::One(OneArg::Value(Value::Blob(blob.clone()))), is(2)])]);
     assert_eq!(rig.number(2), MAX_INLINE_BYTES as u64 + 3);
-    let gone = OrderArg::Value(Value::Blob(BlobValue { digest: "no".into(), bytes: 1 }));
+    let gone = OrderArg::One(OneArg::Value(Value::Blob(BlobValue { digest: "no".into(), bytes: 1 })));
     rig.order(SIZE.id(), vec![task(3, vec![gone, is(2)])]);
     assert_eq!(failure(&rig.ends(1)[0]).0, FailureCause::Worker);
 }

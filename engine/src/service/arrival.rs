@@ -1,0 +1,123 @@
+//! Cuts names and texts of workers when they arrive: what is kept of them, written down, and shown must not be as long as somebody
+//! likes.
+
+use syncline_rpc::{Activity, MAX_NAME_CHARS, MAX_TEXT_CHARS, cut};
+use syncline_scheduler::{
+    core::{self, TaskReport, WorkerInfo},
+    tasks::{self, Failure, ReportGroup},
+};
+
+/// What a worker says, with names and texts of any length.
+pub(super) trait Arrival: Sized {
+    /// Cuts each of them.
+    fn cut(&mut self);
+
+    /// The same as it is kept.
+    fn arrived(mut self) -> Self {
+        self.cut();
+        self
+    }
+}
+
+impl<T: Arrival> Arrival for Vec<T> {
+    fn cut(&mut self) {
+        self.iter_mut().for_each(T::cut);
+    }
+}
+
+impl Arrival for WorkerInfo {
+    fn cut(&mut self) {
+        for name in [&mut self.name, &mut self.host, &mut self.device] {
+            cut(name, MAX_NAME_CHARS);
+        }
+        let short = |mut text: String| {
+            cut(&mut text, MAX_NAME_CHARS);
+            text
+        };
+        let labels = std::mem::take(&mut self.capacity.labels);
+        self.capacity.labels = labels.into_iter().map(|(name, value)| (short(name), short(value))).collect();
+    }
+}
+
+impl Arrival for Activity {
+    fn cut(&mut self) {
+        for text in self.blocked_on.iter_mut().chain(&mut self.transport) {
+            cut(text, MAX_TEXT_CHARS);
+        }
+    }
+}
+
+impl Arrival for TaskReport {
+    fn cut(&mut self) {
+        if let core::Outcome::Failed { code, reason, .. } = &mut self.outcome {
+            cut(code, MAX_NAME_CHARS);
+            cut(reason, MAX_TEXT_CHARS);
+        }
+    }
+}
+
+impl Arrival for ReportGroup {
+    fn cut(&mut self) {
+        for end in &mut self.ended {
+            if let tasks::Outcome::Failed(Failure { code, reason, .. }) = &mut end.outcome {
+                cut(code, MAX_NAME_CHARS);
+                cut(reason, MAX_TEXT_CHARS);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_scheduler::{
+        core::{Blame, TaskKey},
+        graph::TaskId,
+        ids::{Generation, Incarnation},
+        sim::task_end,
+        tasks::{Capacity, FailureCause},
+    };
+
+    use super::*;
+
+    fn long() -> String {
+        "ä".repeat(1 << 20)
+    }
+
+    #[test]
+    fn nothing_that_a_worker_says_stays_longer_than_it_may_be() {
+        let is_cut = |text: &str, chars| assert_eq!(text.chars().count(), chars);
+        let capacity = Capacity { labels: [(long(), long())].into(), ..Capacity::default() };
+        let about =
+            WorkerInfo { name: long(), host: long(), device: long(), capacity, ..WorkerInfo::default() };
+        let WorkerInfo { name, host, device, capacity, .. } = about.arrived();
+        let (label, value) = capacity.labels.first_key_value().unwrap();
+        for text in [&name, &host, &device, label, value] {
+            is_cut(text, MAX_NAME_CHARS);
+        }
+
+        let activity = Activity { blocked_on: Some(long()), transport: Some(long()), ..Activity::default() };
+        let Activity { blocked_on, transport, .. } = activity.arrived();
+        for text in [blocked_on, transport] {
+            is_cut(&text.unwrap(), MAX_TEXT_CHARS);
+        }
+
+        let task = TaskId::Prepare(Incarnation(1));
+        let key = TaskKey { job: "job".parse().unwrap(), generation: Generation(1), task, attempt: 1 };
+        let outcome = core::Outcome::Failed { code: long(), reason: long(), blame: Blame::Job };
+        let report = TaskReport { key: key.clone(), ended_ago_us: 0, outcome };
+        let core::Outcome::Failed { code, reason, .. } = vec![report].arrived().remove(0).outcome else {
+            unreachable!("it failed")
+        };
+        is_cut(&code, MAX_NAME_CHARS);
+        is_cut(&reason, MAX_TEXT_CHARS);
+
+        let failure = Failure { cause: FailureCause::Function, code: long(), reason: long() };
+        let ended = vec![task_end(0, 1, tasks::Outcome::Failed(failure))];
+        let group = ReportGroup { job: key.job, nonce: 1, ended };
+        let tasks::Outcome::Failed(failure) = group.arrived().ended.remove(0).outcome else {
+            unreachable!("it failed")
+        };
+        is_cut(&failure.code, MAX_NAME_CHARS);
+        is_cut(&failure.reason, MAX_TEXT_CHARS);
+    }
+}
