@@ -9,6 +9,7 @@ mod dialer;
 mod engine_link;
 pub mod folder;
 mod guarded;
+mod handshake;
 pub mod hello;
 pub mod input;
 mod leader_hint;

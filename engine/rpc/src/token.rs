@@ -21,7 +21,7 @@ pub struct Token([u8; Token::BYTES]);
 pub struct InvalidToken;
 
 impl Token {
-    /// Length on the wire.
+    /// Length.
     pub const BYTES: usize = 32;
 
     /// A new token from the system's randomness.
@@ -60,12 +60,12 @@ impl Token {
         file.sync_all()
     }
 
-    /// From its bytes on the wire.
+    /// From its bytes.
     pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes on the wire.
+    /// Its bytes, which key the proofs of a greeting. They go over no wire.
     pub fn as_bytes(&self) -> &[u8; Self::BYTES] {
         &self.0
     }

@@ -9,7 +9,7 @@ use syncline_rpc::Token;
 pub struct EngineOptions {
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Secret of the cluster: whoever calls must show it, and the engine shows it to shards.
+    /// Secret of the cluster: whoever calls must hold it, and shards as well.
     pub token: Token,
     /// Address of the Redis server.
     pub redis: String,
