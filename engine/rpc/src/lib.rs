@@ -8,6 +8,7 @@ mod connection;
 mod dialer;
 mod engine_link;
 pub mod folder;
+mod greeters;
 mod guarded;
 mod handshake;
 pub mod hello;
