@@ -4,6 +4,8 @@ use std::{net::SocketAddr, time::Duration};
 
 use syncline_rpc::Token;
 
+use crate::store::RedisAddress;
+
 /// Settings of one engine process.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
@@ -12,7 +14,7 @@ pub struct EngineOptions {
     /// Secret of the cluster: whoever calls must hold it, and shards as well.
     pub token: Token,
     /// Address of the Redis server.
-    pub redis: String,
+    pub redis: RedisAddress,
     /// Stable name of this engine: after a crash it takes its own lead back at once.
     pub instance: String,
     /// Shards of the parameter server.

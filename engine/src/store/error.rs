@@ -1,5 +1,7 @@
 //! Why the store refused or failed.
 
+use std::{io, path::PathBuf};
+
 use redis::{ErrorKind, RedisError};
 
 /// Why the store refused or failed. Codes are stable, see docs/errors.md.
@@ -71,6 +73,14 @@ pub enum StoreError {
         /// What the server said.
         refusal: String,
     },
+    /// Before anything was asked.
+    #[error("[E207] cannot read the password of the redis server from {}", path.display())]
+    PasswordFile {
+        /// The file that was named.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
 }
 
 impl StoreError {
@@ -81,7 +91,13 @@ impl StoreError {
 
     /// Whether the reason lies in what the keys hold that were asked for: everything else can still be read.
     pub fn is_of_keys(&self) -> bool {
-        !matches!(self, Self::Unavailable { .. } | Self::LockedOut { .. } | Self::Locked { .. })
+        !matches!(
+            self,
+            Self::Unavailable { .. }
+                | Self::LockedOut { .. }
+                | Self::Locked { .. }
+                | Self::PasswordFile { .. }
+        )
     }
 
     pub(super) fn of(op: &'static str, error: &RedisError) -> Self {

@@ -100,6 +100,21 @@ fn its_redis_server_talks_to_nobody_without_the_password_which_shows_nowhere() {
 }
 
 #[test]
+fn its_redis_server_has_another_password_after_each_start_and_the_same_engine_goes_on() {
+    let dir = folder();
+    let up = Up::start(&dir, SMALL);
+    let pid = |name| processes(dir.path()).into_iter().find(|(running, _)| *running == name).unwrap().1;
+    let (before, engine) = (up.redis_password(), pid("engine"));
+    kill("KILL", pid("redis"));
+    wait_until("it has another password", || up.redis_password() != before);
+    assert!(up.redis_as(&before, "PING").starts_with("-WRONGPASS"));
+    assert!(up.redis("PING").contains("+PONG"));
+    let state_dir = dir.path().to_str().unwrap();
+    wait_until("all is well", || syncline(&["doctor", "--state-dir", state_dir]).code == 0);
+    assert_eq!(pid("engine"), engine);
+}
+
+#[test]
 fn a_refused_token_is_in_the_log_with_its_sender_and_only_once_in_a_while() {
     let dir = folder();
     let up = Up::start(&dir, SMALL);
