@@ -11,6 +11,8 @@ use std::{
 use rand::Rng;
 use subtle::ConstantTimeEq;
 
+use super::folder;
+
 /// 256 random bits, kept in a file that only its owner may read. Never printed.
 #[derive(Clone)]
 pub struct Token([u8; Token::BYTES]);
@@ -38,7 +40,11 @@ impl Token {
 
     /// Reads the token kept at `path`, or makes one and keeps it there with mode 0600. The file is there as a whole or not at
     /// all; an empty one, which an earlier release left where the disk was full, counts as none.
+    /// One that somebody else may have put there is refused, [`folder::NotOurs`].
     pub fn load_or_create(path: &Path) -> io::Result<Self> {
+        if path.exists() {
+            folder::check_ours(path)?;
+        }
         if !is_empty_or_missing(path)? {
             return Self::load(path);
         }

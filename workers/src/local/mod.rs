@@ -240,7 +240,7 @@ fn make_state_dir(wanted: Option<PathBuf>) -> Result<(PathBuf, Option<TempDir>),
             (dir.path().to_owned(), Some(dir))
         }
     };
-    folder::make(&dir).map_err(state_error(&dir))?;
+    folder::make_ours(&dir).map_err(state_error(&dir))?;
     Ok((dir, temporary))
 }
 
