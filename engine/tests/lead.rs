@@ -17,7 +17,7 @@ async fn engine(redis: &RedisServer, instance: &str) -> EngineHandle {
     Engine::start(EngineOptions {
         listen: (Ipv4Addr::LOCALHOST, 0).into(),
         token: Token::generate(),
-        redis: redis.url(),
+        redis: redis.url().into(),
         instance: instance.into(),
         shards: 1,
         limits: Limits::default(),

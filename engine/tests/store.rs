@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use syncline_engine::store::{
-    Claimed, CommitMode, Committed, Expiry, RedisStore, StoreError,
+    Claimed, CommitMode, Committed, Expiry, RedisAddress, RedisStore, StoreError,
     keys::{self, JobKeys},
 };
 use syncline_kit::{RedisOptions, RedisServer};
@@ -499,6 +499,27 @@ async fn an_ended_job_expires_and_a_dead_server_is_a_passing_error() {
     tokio::task::block_in_place(|| drop(redis));
     assert!(store.commit(&job, FIRST, 2, CommitMode::Next, &commit("y")).await.unwrap_err().is_passing());
     assert!(RedisStore::connect(&url).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_was_started_again_lets_in_who_has_its_password_from_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = server(dir.path());
+    let (port, url) = (first.port(), first.url());
+    let from_file = RedisAddress::from(first.address()).with_password_file(Some(first.password_file()));
+    let store = RedisStore::connect(from_file.clone()).await.unwrap();
+    let with_password = RedisStore::connect(url).await.unwrap();
+    let program = syncline_kit::redis_server(&|line| eprintln!("{line}")).unwrap();
+    let again = tokio::task::block_in_place(|| {
+        drop(first);
+        RedisServer::start(&program.path, RedisOptions { port: Some(port), ..RedisOptions::new(dir.path()) })
+    });
+    let _again = again.unwrap();
+    // At the first call, though its connection is lost and its password refused.
+    assert_eq!(store.query::<String>("ping", &["PING"]).await.unwrap(), "PONG");
+    RedisStore::connect(from_file).await.unwrap();
+    let refused = with_password.query::<String>("ping", &["PING"]).await.unwrap_err();
+    assert!(matches!(refused, StoreError::LockedOut { .. }), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

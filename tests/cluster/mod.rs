@@ -17,7 +17,7 @@ use std::{
 
 use syncline::Client;
 use syncline_engine::store::{
-    RedisStore,
+    RedisAddress, RedisStore,
     keys::{self, JobKeys},
 };
 use syncline_kit::{RedisOptions, RedisServer};
@@ -187,7 +187,8 @@ impl Cluster {
         .await
         .unwrap();
         let token = Token::load_or_create(&dir.path().join("token")).unwrap();
-        let store = RedisStore::connect(&redis.url()).await.unwrap();
+        let address = RedisAddress::from(redis.address()).with_password_file(Some(redis.password_file()));
+        let store = RedisStore::connect(address).await.unwrap();
         let relay = (engines == Engines::TwoRelayed).then(|| Relay::to(redis.port()));
         let mut cluster = Self {
             dir,
@@ -257,13 +258,15 @@ impl Cluster {
     fn engine_args(&self, listen: &str, instance: &str) -> Vec<String> {
         let redis = match &self.relay {
             Some(relay) if instance == "test" => {
-                self.redis.url().replace(&self.redis.port().to_string(), &relay.port().to_string())
+                self.redis.address().replace(&self.redis.port().to_string(), &relay.port().to_string())
             }
-            _ => self.redis.url(),
+            _ => self.redis.address(),
         };
         words(&format!(
-            "engine --listen {listen} --token-file {} --redis {redis} --instance {instance} --shards {} --silence-ms 3000 {}",
+            "engine --listen {listen} --token-file {} --redis {redis} --redis-password-file {} --instance {instance} \
+             --shards {} --silence-ms 3000 {}",
             self.token_file().display(),
+            self.redis.password_file().display(),
             self.shard_count,
             self.engine_flags,
         ))

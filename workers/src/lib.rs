@@ -17,6 +17,7 @@ pub mod functions;
 pub mod isolation;
 #[cfg(feature = "local")]
 pub mod local;
+mod printable;
 #[cfg(feature = "worker")]
 pub mod process;
 pub mod submit;
@@ -25,3 +26,4 @@ pub mod worker;
 
 pub use blocking::blocking;
 pub use causes::error_chain;
+pub use printable::printable;

@@ -2,66 +2,41 @@
 
 use std::{
     fmt::{self, Write as _},
-    fs::{self, OpenOptions},
-    io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt,
+    io,
     path::Path,
 };
 
 use rand::Rng;
 
+use crate::redis_dir::write_private;
+
 const BYTES: usize = 32;
 
-/// Kept in a file that only its owner may read. Never printed.
+/// That of one start of a server. Never printed.
 #[derive(Clone)]
 pub(super) struct Password(String);
 
 impl Password {
-    /// Reads the password kept at `path`, or makes one of 256 random bits and keeps it there with mode 0600. The file is there
-    /// as a whole or not at all; an empty one, which an earlier release left where the disk was full, counts as none. The
-    /// caller holds the lock of the folder.
-    pub(super) fn load_or_create(path: &Path) -> io::Result<Self> {
-        match fs::read_to_string(path) {
-            Ok(kept) if !kept.is_empty() => return Self::parse(kept.trim()),
-            Ok(_) => {}
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => return Err(e),
-        }
+    /// 256 random bits, in digits that a configuration file and a URL may hold as they are.
+    pub(super) fn generate() -> Self {
         let mut bytes = [0u8; BYTES];
         rand::rng().fill_bytes(&mut bytes);
         let mut hex = String::with_capacity(2 * BYTES);
         for byte in bytes {
             let _ = write!(hex, "{byte:02x}");
         }
-        let unfinished = path.with_added_extension("new");
-        let kept = write(&unfinished, &hex).and_then(|()| fs::rename(&unfinished, path));
-        kept.inspect_err(|_| drop(fs::remove_file(&unfinished)))?;
-        Ok(Self(hex))
+        Self(hex)
     }
 
-    /// What a configuration file and a URL may hold as it is.
-    fn parse(kept: &str) -> io::Result<Self> {
-        match kept.len() == 2 * BYTES && kept.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            true => Ok(Self(kept.to_owned())),
-            false => Err(io::Error::other("the password is not 64 hexadecimal digits")),
-        }
+    /// Keeps it in a file of mode 0600, in place of an earlier one.
+    pub(super) fn keep(&self, path: &Path) -> io::Result<()> {
+        write_private(path, &self.0)
     }
 
     /// As its file holds it. Goes into no log and no argument.
     pub(super) fn reveal(&self) -> &str {
         &self.0
     }
-}
-
-fn write(path: &Path, text: &str) -> io::Result<()> {
-    // What a start left that was killed may be open to others.
-    match fs::remove_file(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
 }
 
 impl fmt::Debug for Password {
@@ -72,40 +47,24 @@ impl fmt::Debug for Password {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::{fs, os::unix::fs::PermissionsExt};
 
     use super::*;
 
     #[test]
-    fn a_password_survives_its_file_and_never_shows() {
+    fn a_password_takes_the_place_of_an_earlier_one_and_never_shows() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("password");
-        let made = Password::load_or_create(&path).unwrap();
-        assert_eq!(made.reveal(), Password::load_or_create(&path).unwrap().reveal());
-        assert_eq!(format!("{made:?}"), "Password(***)");
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    }
-
-    #[test]
-    fn an_empty_file_counts_as_none_and_nothing_unfinished_is_left() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("password");
-        fs::write(&path, "").unwrap();
-        fs::write(dir.path().join("password.new"), "abc").unwrap();
-        let made = Password::load_or_create(&path).unwrap();
+        for left in [&path, &dir.path().join("password.new")] {
+            fs::write(left, "abc").unwrap();
+            fs::set_permissions(left, fs::Permissions::from_mode(0o644)).unwrap();
+        }
+        let made = Password::generate();
+        made.keep(&path).unwrap();
         assert_eq!(made.reveal(), fs::read_to_string(&path).unwrap());
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn a_damaged_password_is_refused_before_it_reaches_a_configuration() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("password");
-        let injected = format!("{}\nbind 0.0.0.0", "a".repeat(64));
-        for bad in ["abc", &"g".repeat(64), &injected] {
-            fs::write(&path, bad).unwrap();
-            assert!(Password::load_or_create(&path).is_err(), "{bad:?}");
-        }
+        assert_eq!(format!("{made:?}"), "Password(***)");
+        assert_ne!(made.reveal(), Password::generate().reveal());
     }
 }

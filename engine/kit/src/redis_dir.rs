@@ -15,6 +15,8 @@ use crate::{KitError, password::Password};
 const PREDECESSOR_LIMIT: Duration = Duration::from_secs(3);
 /// A log longer than this is begun anew at the next start.
 const LOG_BYTES: u64 = 8 << 20;
+/// More than a server says before it listens.
+const STARTING_BYTES: u64 = 1 << 20;
 
 /// Makes the folder for its owner alone; one that is there, from an earlier release perhaps, is closed to others.
 pub(crate) fn make_private(dir: &Path) -> io::Result<()> {
@@ -26,17 +28,28 @@ pub(crate) fn password_path(dir: &Path) -> PathBuf {
     dir.join("password")
 }
 
-/// The password of this folder's server: made once, and written into the configuration that the server reads.
-pub(crate) fn password(dir: &Path) -> Result<Password, KitError> {
-    let path = password_path(dir);
-    let password = Password::load_or_create(&path).map_err(KitError::io("keep the password in", &path))?;
+/// Writes the configuration that the server reads at its start.
+pub(crate) fn configure(dir: &Path, password: &Password) -> Result<(), KitError> {
     let path = config_path(dir);
+    write_private(&path, &format!("requirepass {}\n", password.reveal()))
+        .map_err(KitError::io("write", &path))
+}
+
+/// Replaces a file as a whole by one of mode 0600. The caller holds the lock of the folder.
+pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    let unfinished = path.with_added_extension("new");
     let write = || -> io::Result<()> {
-        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&path)?;
-        writeln!(file, "requirepass {}", password.reveal())
+        // What a start left that was killed may be open to others.
+        match fs::remove_file(&unfinished) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&unfinished, path)
     };
-    write().map_err(KitError::io("write", &path))?;
-    Ok(password)
+    write().inspect_err(|_| drop(fs::remove_file(&unfinished)))
 }
 
 pub(crate) fn config_path(dir: &Path) -> PathBuf {
@@ -75,6 +88,21 @@ pub(crate) fn open_log(path: &Path) -> io::Result<(File, u64)> {
     }
     let start = file.metadata()?.len();
     Ok((file, start))
+}
+
+/// Whether the server that logs since `start` has its port, and nobody else can have it. Every server that we take says so before it
+/// reads its data, which may last.
+pub(crate) fn has_port(log: &Path, start: u64) -> bool {
+    let read = || -> io::Result<Vec<u8>> {
+        let mut file = File::open(log)?;
+        file.seek(SeekFrom::Start(start))?;
+        let mut bytes = Vec::new();
+        file.take(STARTING_BYTES).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let logged = read().unwrap_or_default();
+    let logged = String::from_utf8_lossy(&logged);
+    ["Server initialized", "Ready to accept connections"].iter().any(|said| logged.contains(said))
 }
 
 /// The last lines that were logged since `start`.

@@ -3,12 +3,18 @@
 //! Everybody on this machine can reach the port, so the server wants a password. It lies in a file in the server's
 //! folder, which only its owner may enter, and reaches the server in a configuration file beside it: never in an
 //! argument, which everybody can read.
+//!
+//! Everybody on this machine can also take the port before the server does, or once it has ended, and hear what we and its callers
+//! send there. So each start has a password of its own, which nobody is told and which is sent nowhere before the server's own log
+//! says that it has the port.
 
 use crate::password::Password;
-use crate::redis_dir::{config_path, lock, log_path, make_private, open_log, password, password_path, tail};
+use crate::redis_dir::{
+    config_path, configure, has_port, lock, log_path, make_private, open_log, password_path, tail,
+};
 use crate::{KitError, program};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
@@ -35,14 +41,12 @@ pub struct RedisOptions {
     pub port: Option<u16>,
     /// Write each change to an append-only file, synced every second. Without it nothing survives a restart.
     pub appendonly: bool,
-    /// Log only warnings.
-    pub quiet: bool,
 }
 
 impl RedisOptions {
     /// Durable, on a free port.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into(), port: None, appendonly: true, quiet: false }
+        Self { dir: dir.into(), port: None, appendonly: true }
     }
 }
 
@@ -65,27 +69,22 @@ impl RedisServer {
         make_private(&options.dir).map_err(KitError::io("create", &options.dir))?;
         let dir = options.dir.canonicalize().map_err(KitError::io("resolve", &options.dir))?;
         let lock = lock(&dir)?;
-        let password = password(&dir)?;
         let options = RedisOptions { dir, ..options };
         let mut ports_left = if options.port.is_some() { 1 } else { PORTS };
         loop {
             ports_left -= 1;
             let port =
                 options.port.map_or_else(free_port, Ok).map_err(KitError::io("listen in", &options.dir))?;
-            match Self::start_on(port, program, &options, &lock, &password) {
+            match Self::start_on(port, program, &options, &lock) {
                 Err(KitError::PortTaken { .. }) if ports_left > 0 => {}
                 done => return done,
             }
         }
     }
 
-    fn start_on(
-        port: u16,
-        program: &Path,
-        options: &RedisOptions,
-        lock: &File,
-        password: &Password,
-    ) -> Result<Self, KitError> {
+    fn start_on(port: u16, program: &Path, options: &RedisOptions, lock: &File) -> Result<Self, KitError> {
+        let password = Password::generate();
+        configure(&options.dir, &password)?;
         let log = log_path(&options.dir);
         let (log_file, log_start) = open_log(&log).map_err(KitError::io("write", &log))?;
         let stderr = log_file.try_clone().map_err(KitError::io("write", &log))?;
@@ -95,8 +94,9 @@ impl RedisServer {
         command.process_group(0);
         tie_to_us(&mut command, lock.as_raw_fd());
         let (child, parent) = spawn_from_own_thread(command).map_err(KitError::io("run", program))?;
-        let (dir, password) = (options.dir.clone(), password.clone());
-        let mut server = Self { child, port, dir, password, _parent: parent };
+        let mut server = Self { child, port, dir: options.dir.clone(), password, _parent: parent };
+        let password_file = server.password_file();
+        let mut is_published = false;
 
         let mut silent_since = Instant::now();
         let mut pause = Duration::from_millis(2);
@@ -109,8 +109,15 @@ impl RedisServer {
                     KitError::ServerEnded { program: program.into(), status: status.to_string(), log, tail }
                 });
             }
-            match ping(port, &server.password) {
-                // Not the pid of another server that was faster on this port: then ours is about to end.
+            if !is_published && has_port(&log, log_start) {
+                let keep = server.password.keep(&password_file);
+                keep.map_err(KitError::io("keep the password in", &password_file))?;
+                is_published = true;
+            }
+            let answer =
+                if is_published { ping(port, &server.password) } else { Err(ErrorKind::NotConnected.into()) };
+            match answer {
+                // Its own pid: a server that is another all the same must not be taken for ours.
                 Ok(Answer::Ready { pid }) if pid == server.child.id() => return Ok(server),
                 Ok(Answer::Loading { pid }) if pid == server.child.id() => silent_since = Instant::now(),
                 _ => {}
@@ -125,7 +132,7 @@ impl RedisServer {
         }
     }
 
-    /// With the password: for programs, not to be shown.
+    /// With the password, which is good until the server ends: for programs, not to be shown.
     pub fn url(&self) -> String {
         format!("redis://:{}@127.0.0.1:{}/", self.password.reveal(), self.port)
     }
@@ -135,7 +142,7 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// The file with the password, mode 0600.
+    /// The file with the password, mode 0600. The next start writes another one, once nobody else can have its port.
     pub fn password_file(&self) -> PathBuf {
         password_path(&self.dir)
     }
@@ -204,7 +211,8 @@ fn arguments(port: u16, options: &RedisOptions) -> Vec<std::ffi::OsString> {
         ("--appendonly", if options.appendonly { "yes" } else { "no" }.into()),
         ("--appendfsync", "everysec".into()),
         ("--save", String::new()),
-        ("--loglevel", if options.quiet { "warning" } else { "notice" }.into()),
+        // By which it says that it has the port.
+        ("--loglevel", "notice".into()),
         ("--daemonize", "no".into()),
     ];
     let mut all: Vec<std::ffi::OsString> = vec![config_path(&options.dir).into()];

@@ -148,6 +148,30 @@ fn a_taken_port_is_an_error_only_if_it_was_asked_for() {
 }
 
 #[test]
+fn a_stranger_on_the_port_hears_no_password_and_each_start_has_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = start_in(dir.path());
+    let (file, port, url) = (first.password_file(), first.port(), first.url());
+    let before = fs::read_to_string(&file).unwrap();
+    drop(first);
+
+    let stranger = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+    stranger.set_nonblocking(true).unwrap();
+    let options = RedisOptions { port: Some(port), ..RedisOptions::new(dir.path()) };
+    let error = RedisServer::start(&server_program(), options.clone()).unwrap_err();
+    assert_eq!(error.code(), "E111", "{error}");
+    assert_eq!(stranger.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    // Whoever reads the file meanwhile tells the stranger what is of no use any more.
+    assert_eq!(fs::read_to_string(&file).unwrap(), before);
+    drop(stranger);
+
+    let again = RedisServer::start(&server_program(), options).unwrap();
+    assert_ne!(fs::read_to_string(&file).unwrap(), before);
+    assert!(call(&url, "PING").unwrap().starts_with("-WRONGPASS"));
+    assert_eq!(call(&again.url(), "PING").unwrap(), "+PONG");
+}
+
+#[test]
 fn a_directory_has_one_server_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
     let _first = start_in(dir.path());

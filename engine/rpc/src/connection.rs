@@ -19,6 +19,7 @@ use tracing::debug;
 
 use super::{
     codec::{Postcard, framing},
+    greeters::Greeters,
     hello::{self, HelloError, Role},
     refusals::Refusals,
     token::Token,
@@ -26,7 +27,7 @@ use super::{
 
 /// Limit of a greeting: an unknown peer that sends nothing must not use up a connection.
 pub const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
-/// Connections one listener serves at the same time.
+/// Connections one listener serves at the same time. Those that have not greeted are bounded by [`Greeters`].
 const MAX_CONNECTIONS: usize = 65_536;
 const MAX_REQUESTS_PER_CONNECTION: usize = 256;
 
@@ -95,7 +96,7 @@ pub async fn accept<F>(
     F: Future<Output = ()> + Send + 'static,
 {
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let refusals = Arc::new(Refusals::default());
+    let (greeters, refusals) = (Arc::new(Greeters::default()), Arc::new(Refusals::default()));
     loop {
         let Ok(permit) = permits.clone().acquire_owned().await else { return };
         let (mut stream, peer) = match listener.accept().await {
@@ -107,15 +108,45 @@ pub async fn accept<F>(
                 continue;
             }
         };
+        let mut place = greeters.enter().await;
         let (token, serve, refusals) = (token.clone(), serve.clone(), refusals.clone());
         tokio::spawn(async move {
             let _permit = permit;
             let _ = tune(&stream);
-            match timeout(GREETING_TIMEOUT, hello::receive(&mut stream, &token, served)).await {
-                Ok(Ok(role)) => serve(role, stream).await,
-                Ok(Err(error)) => refusals.log(peer, &error),
-                Err(_) => debug!(%peer, "no greeting in time"),
+            let greeting = timeout(GREETING_TIMEOUT, hello::receive(&mut stream, &token, served));
+            let greeted = place.hold(greeting).await;
+            drop(place);
+            match greeted {
+                Some(Ok(Ok(role))) => serve(role, stream).await,
+                Some(Ok(Err(error))) => refusals.log(peer, &error),
+                Some(Err(_)) => debug!(%peer, "no greeting in time"),
+                None => debug!(%peer, "no greeting before others needed the place"),
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn strangers_who_say_nothing_keep_nobody_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, token) = (listener.local_addr().unwrap().to_string(), Token::generate());
+        let serve = |_, stream| async move { drop(stream) };
+        let accepting = tokio::spawn(accept(listener, token.clone(), &[Role::Client], serve));
+        let mut strangers = Vec::new();
+        for _ in 0..100 {
+            strangers.push(TcpStream::connect(&address).await.unwrap());
+        }
+        connect::<(), ()>(&address, Role::Client, &token).await.unwrap();
+        // Those who came first have lost their places, those who came last have not.
+        assert_eq!(strangers[0].read(&mut [0]).await.unwrap(), 0);
+        let refused = strangers[99].try_read(&mut [0]).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+        accepting.abort();
     }
 }

@@ -1,18 +1,72 @@
 //! Folders that only their owner may enter: what a cluster keeps is nobody else's business on a shared machine.
 
 use std::{
-    fs::{self, DirBuilder, Permissions},
+    fs::{self, DirBuilder, Metadata, Permissions},
     io,
-    os::unix::fs::{DirBuilderExt, PermissionsExt},
-    path::Path,
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
 };
 
 const PRIVATE: u32 = 0o700;
+const ROOT: u32 = 0;
+
+/// What lies there may have been put there by somebody else, who could read or replace what we keep in it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("[E129] {} is not ours alone: {why}", path.display())]
+pub struct NotOurs {
+    /// The folder or file.
+    pub path: PathBuf,
+    /// What shows that.
+    pub why: String,
+}
 
 /// Makes the folder, and those above it that are missing, with mode 0700. One that is there stays as it is: it may have
 /// been named by the user and belong to others as well.
 pub fn make(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(PRIVATE).create(path)
+}
+
+/// The same for a folder of a cluster's secrets. Nobody but us and root may own it, or anything in it, and nobody else may have the
+/// right to write there: a folder that stands where everybody may make one, such as /tmp, may have been made for us to use.
+pub fn make_ours(path: &Path) -> io::Result<()> {
+    make(path)?;
+    check_ours(path)?;
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        // What was there and went away meanwhile hinders nobody.
+        let Ok(there) = fs::symlink_metadata(entry.path()) else { continue };
+        if let Some(why) = foreign_owner(&there, effective_user()) {
+            return Err(refused(&entry.path(), why));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a folder or file that somebody else than us and root owns or may write into.
+pub fn check_ours(path: &Path) -> io::Result<()> {
+    let there = fs::metadata(path)?;
+    let why = foreign_owner(&there, effective_user()).or_else(|| foreign_writer(there.mode()));
+    why.map_or(Ok(()), |why| Err(refused(path, why)))
+}
+
+fn refused(path: &Path, why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, NotOurs { path: path.to_owned(), why })
+}
+
+fn foreign_owner(there: &Metadata, us: u32) -> Option<String> {
+    let owner = there.uid();
+    let is_foreign = owner != us && owner != ROOT;
+    is_foreign.then(|| format!("it belongs to the user {owner}, and we are {us}"))
+}
+
+fn foreign_writer(mode: u32) -> Option<String> {
+    (mode & 0o022 != 0).then(|| format!("others may write there, mode {:o}", mode & 0o7777))
+}
+
+#[expect(unsafe_code, reason = "the standard library does not tell who we are")]
+fn effective_user() -> u32 {
+    // SAFETY: it touches no memory and cannot fail.
+    unsafe { libc::geteuid() }
 }
 
 /// The same for a folder that is ours alone: one that is there, from an earlier release perhaps, is closed to others.
@@ -32,6 +86,49 @@ pub fn others_may_enter(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_others_own_or_may_write_into_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        make_ours(&state).unwrap();
+        fs::write(state.join("token"), "").unwrap();
+        let (there, us) = (fs::metadata(&state).unwrap(), effective_user());
+        assert_eq!(foreign_owner(&there, us), None);
+        if us != ROOT {
+            let foreign = foreign_owner(&there, us + 1).unwrap();
+            assert_eq!(foreign, format!("it belongs to the user {us}, and we are {}", us + 1));
+        }
+        for (mode, is_fine) in
+            [(0o700, true), (0o755, true), (0o770, false), (0o777, false), (0o1777, false), (0o720, false)]
+        {
+            fs::set_permissions(&state, Permissions::from_mode(mode)).unwrap();
+            let made = make_ours(&state).map_err(|error| error.to_string());
+            let refused = format!(
+                "[E129] {} is not ours alone: others may write there, mode {mode:o}",
+                state.display()
+            );
+            assert_eq!(made, if is_fine { Ok(()) } else { Err(refused) });
+        }
+    }
+
+    #[test]
+    fn what_another_user_has_put_into_it_beforehand_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let token = dir.path().join("token");
+        fs::write(&token, "").unwrap();
+        // Only root can give a file away.
+        if std::os::unix::fs::lchown(&token, Some(12_345), None).is_err() {
+            return;
+        }
+        let us = effective_user();
+        let refused = format!(
+            "[E129] {} is not ours alone: it belongs to the user 12345, and we are {us}",
+            token.display()
+        );
+        assert_eq!(make_ours(dir.path()).unwrap_err().to_string(), refused);
+        assert_eq!(crate::Token::load_or_create(&token).unwrap_err().to_string(), refused);
+    }
 
     fn mode(path: &Path) -> u32 {
         fs::metadata(path).unwrap().permissions().mode() & 0o777

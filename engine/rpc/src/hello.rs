@@ -1,20 +1,18 @@
-//! The first bytes on every connection: who calls, in which protocol version, with which token.
+//! The first bytes on every connection: who calls, in which protocol version, and that both ends hold the same token.
 //!
-//! One frame of fixed size each way, before anything of variable length is read:
-//! `"SYNC" | version u16 le | role u8 | 0 | token [32]`, answered by `"SYNC" | version u16 le | verdict u8 | 0`.
+//! Two frames of fixed size each way, before anything of variable length is read; see `handshake`.
 
 use std::io::{self, Read, Write};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::Token;
+use super::{
+    Token,
+    handshake::{ANSWER_BYTES, CALL_BYTES, CHALLENGE_BYTES, Caller, Listener, NO_PROOF, PROOF_BYTES, answer},
+};
 
 /// Raised with every change of any message. postcard is not self-describing, so both ends must agree.
-pub const PROTOCOL_VERSION: u16 = 29;
-
-const MAGIC: [u8; 4] = *b"SYNC";
-const CALL_BYTES: usize = 8 + Token::BYTES;
-const ANSWER_BYTES: usize = 8;
+pub const PROTOCOL_VERSION: u16 = 30;
 
 /// What the caller wants to speak on this connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +45,8 @@ pub enum HelloError {
         /// Version of the other end.
         theirs: u16,
     },
-    /// The caller's token is not the one of the listener. Both ends are told.
+    /// The caller's token is not the one of the listener, whichever of them it is that does not know the cluster's. Both ends
+    /// are told.
     #[error("[E123] the token was refused; use the token file that `syncline up` printed")]
     Token,
     /// The listener does not serve this [`Role`], given as its number. Both ends are told.
@@ -71,88 +70,61 @@ fn role_name(role: u8) -> String {
     name.unwrap_or_else(|| role.to_string())
 }
 
-const OK: u8 = 0;
-const BAD_VERSION: u8 = 1;
-const BAD_TOKEN: u8 = 2;
-const BAD_ROLE: u8 = 3;
-
-fn call(role: Role, token: &Token) -> [u8; CALL_BYTES] {
-    let mut frame = [0; CALL_BYTES];
-    frame[..4].copy_from_slice(&MAGIC);
-    frame[4..6].copy_from_slice(&PROTOCOL_VERSION.to_le_bytes());
-    frame[6] = role as u8;
-    frame[8..].copy_from_slice(token.as_bytes());
-    frame
-}
-
-fn answer(verdict: u8) -> [u8; ANSWER_BYTES] {
-    let [a, b] = PROTOCOL_VERSION.to_le_bytes();
-    let [m0, m1, m2, m3] = MAGIC;
-    [m0, m1, m2, m3, a, b, verdict, 0]
-}
-
-fn verify(frame: &[u8; CALL_BYTES], token: &Token, served: &[Role]) -> (u8, Result<Role, HelloError>) {
-    if frame[..4] != MAGIC {
-        return (BAD_VERSION, Err(HelloError::NotSyncline));
-    }
-    let theirs = u16::from_le_bytes([frame[4], frame[5]]);
-    if theirs != PROTOCOL_VERSION {
-        return (BAD_VERSION, Err(HelloError::Version { theirs }));
-    }
-    let mut bytes = [0; Token::BYTES];
-    bytes.copy_from_slice(&frame[8..]);
-    if !token.matches(&Token::from_bytes(bytes)) {
-        return (BAD_TOKEN, Err(HelloError::Token));
-    }
-    match served.iter().find(|r| **r as u8 == frame[6]) {
-        Some(role) => (OK, Ok(*role)),
-        None => (BAD_ROLE, Err(HelloError::Role(frame[6]))),
-    }
-}
-
-fn read_answer(frame: [u8; ANSWER_BYTES], role: Role) -> Result<(), HelloError> {
-    if frame[..4] != MAGIC {
-        return Err(HelloError::NotSyncline);
-    }
-    match frame[6] {
-        OK => Ok(()),
-        BAD_TOKEN => Err(HelloError::Token),
-        BAD_ROLE => Err(HelloError::Role(role as u8)),
-        _ => Err(HelloError::Version { theirs: u16::from_le_bytes([frame[4], frame[5]]) }),
-    }
-}
-
-/// Greets as the caller, on a tokio stream.
+/// Greets as the caller, on a tokio stream. Bound its time.
 pub async fn greet(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     role: Role,
     token: &Token,
 ) -> Result<(), HelloError> {
-    stream.write_all(&call(role, token)).await?;
-    let mut frame = [0; ANSWER_BYTES];
-    stream.read_exact(&mut frame).await?;
-    read_answer(frame, role)
+    let caller = Caller::new(role, token);
+    stream.write_all(&caller.call()).await?;
+    let mut verdict = [0; ANSWER_BYTES];
+    stream.read_exact(&mut verdict).await?;
+    caller.read_answer(verdict)?;
+    let mut challenge = [0; CHALLENGE_BYTES];
+    stream.read_exact(&mut challenge).await?;
+    let proof = caller.prove(&challenge);
+    stream.write_all(proof.as_ref().unwrap_or(&NO_PROOF)).await?;
+    proof?;
+    stream.read_exact(&mut verdict).await?;
+    caller.read_answer(verdict)
 }
 
-/// Answers a caller, on a tokio stream.
+/// Answers a caller, on a tokio stream. Bound its time.
 pub async fn receive(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     token: &Token,
     served: &[Role],
 ) -> Result<Role, HelloError> {
-    let mut frame = [0; CALL_BYTES];
-    stream.read_exact(&mut frame).await?;
-    let (verdict, outcome) = verify(&frame, token, served);
-    stream.write_all(&answer(verdict)).await?;
+    let mut call = [0; CALL_BYTES];
+    stream.read_exact(&mut call).await?;
+    let outcome = match Listener::new(&call, token) {
+        Ok(listener) => {
+            stream.write_all(&listener.challenge()).await?;
+            let mut proof = [0; PROOF_BYTES];
+            stream.read_exact(&mut proof).await?;
+            listener.admit(proof, served)
+        }
+        Err(refused) => Err(refused),
+    };
+    stream.write_all(&answer(&outcome)).await?;
     outcome
 }
 
-/// Greets as the caller, on a blocking stream (the tensor path).
+/// Greets as the caller, on a blocking stream (the tensor path). Set a read timeout first.
 pub fn greet_blocking(stream: &mut (impl Read + Write), role: Role, token: &Token) -> Result<(), HelloError> {
-    stream.write_all(&call(role, token))?;
-    let mut frame = [0; ANSWER_BYTES];
-    stream.read_exact(&mut frame)?;
-    read_answer(frame, role)
+    let caller = Caller::new(role, token);
+    stream.write_all(&caller.call())?;
+    let mut verdict = [0; ANSWER_BYTES];
+    stream.read_exact(&mut verdict)?;
+    caller.read_answer(verdict)?;
+    let mut challenge = [0; CHALLENGE_BYTES];
+    stream.read_exact(&mut challenge)?;
+    let proof = caller.prove(&challenge);
+    stream.write_all(proof.as_ref().unwrap_or(&NO_PROOF))?;
+    proof?;
+    stream.read_exact(&mut verdict)?;
+    caller.read_answer(verdict)
 }
 
 /// Answers a caller, on a blocking stream. Set a read timeout first.
@@ -161,15 +133,25 @@ pub fn receive_blocking(
     token: &Token,
     served: &[Role],
 ) -> Result<Role, HelloError> {
-    let mut frame = [0; CALL_BYTES];
-    stream.read_exact(&mut frame)?;
-    let (verdict, outcome) = verify(&frame, token, served);
-    stream.write_all(&answer(verdict))?;
+    let mut call = [0; CALL_BYTES];
+    stream.read_exact(&mut call)?;
+    let outcome = match Listener::new(&call, token) {
+        Ok(listener) => {
+            stream.write_all(&listener.challenge())?;
+            let mut proof = [0; PROOF_BYTES];
+            stream.read_exact(&mut proof)?;
+            listener.admit(proof, served)
+        }
+        Err(refused) => Err(refused),
+    };
+    stream.write_all(&answer(&outcome))?;
     outcome
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{os::unix::net::UnixStream, thread};
+
     use super::*;
 
     async fn meet(token: &Token, expected: &Token, role: Role, served: &[Role]) -> [Option<String>; 2] {
@@ -191,22 +173,73 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_release_is_told_so_at_both_ends() {
+    async fn another_release_is_told_so_at_both_ends_before_any_token() {
+        // A release that sent its token where the nonce is now, and read eight bytes.
         let token = Token::generate();
         let (mut a, mut b) = tokio::io::duplex(256);
-        let mut frame = call(Role::Client, &token);
-        frame[4..6].copy_from_slice(&(PROTOCOL_VERSION + 1).to_le_bytes());
-        a.write_all(&frame).await.unwrap();
+        let mut earlier = Caller::new(Role::Client, &token).call();
+        earlier[4..6].copy_from_slice(&29_u16.to_le_bytes());
+        earlier[8..].copy_from_slice(Token::generate().as_bytes());
+        a.write_all(&earlier).await.unwrap();
         let refused = receive(&mut b, &token, &[Role::Client]).await.unwrap_err();
-        assert!(matches!(refused, HelloError::Version { theirs } if theirs == PROTOCOL_VERSION + 1));
-        let mut answer = [0; ANSWER_BYTES];
-        a.read_exact(&mut answer).await.unwrap();
-        answer[4..6].copy_from_slice(&(PROTOCOL_VERSION - 1).to_le_bytes());
-        let told = read_answer(answer, Role::Client).unwrap_err().to_string();
-        let (theirs, ours) = (PROTOCOL_VERSION - 1, PROTOCOL_VERSION);
-        let wanted =
-            format!("[E122] protocol version {theirs} met version {ours}; use the same release everywhere");
-        assert_eq!(told, wanted);
+        assert!(matches!(refused, HelloError::Version { theirs: 29 }));
+        drop(b);
+        let mut told = Vec::new();
+        a.read_to_end(&mut told).await.unwrap();
+        let [low, high] = PROTOCOL_VERSION.to_le_bytes();
+        assert_eq!(told, [b'S', b'Y', b'N', b'C', low, high, 1, 0]);
+
+        // Such a release as the listener, which answers forty bytes with eight.
+        let (mut a, mut b) = tokio::io::duplex(256);
+        let earlier = async {
+            b.read_exact(&mut [0; 40]).await.unwrap();
+            b.write_all(&[b'S', b'Y', b'N', b'C', 29, 0, 1, 0]).await.unwrap();
+        };
+        let (told, ()) = tokio::join!(greet(&mut a, Role::Client, &token), earlier);
+        let wanted = format!(
+            "[E122] protocol version 29 met version {PROTOCOL_VERSION}; use the same release everywhere"
+        );
+        assert_eq!(told.unwrap_err().to_string(), wanted);
+    }
+
+    #[tokio::test]
+    async fn whoever_took_the_address_of_an_engine_learns_nothing() {
+        let token = Token::generate();
+        let (mut a, mut b) = tokio::io::duplex(256);
+        let squatter = async {
+            let mut call = [0; CALL_BYTES];
+            b.read_exact(&mut call).await.unwrap();
+            // It welcomes everybody, and makes a proof up.
+            let mut challenge = answer(&Ok(())).to_vec();
+            challenge.extend([7; CHALLENGE_BYTES]);
+            b.write_all(&challenge).await.unwrap();
+            let mut proof = [0; PROOF_BYTES];
+            b.read_exact(&mut proof).await.unwrap();
+            (call, proof)
+        };
+        let (refused, (call, proof)) = tokio::join!(greet(&mut a, Role::Client, &token), squatter);
+        assert!(matches!(refused, Err(HelloError::Token)));
+        assert_ne!(call[8..], token.as_bytes()[..]);
+        assert_eq!(proof, NO_PROOF);
+    }
+
+    #[test]
+    fn blocking_ends_agree_on_the_verdict_with_those_that_are_not() {
+        let (good, bad) = (Token::generate(), Token::generate());
+        for (token, fine) in [(&good, true), (&bad, false)] {
+            let (mut a, mut b) = UnixStream::pair().unwrap();
+            let (caller, listener) = thread::scope(|threads| {
+                let caller = threads.spawn(|| greet_blocking(&mut a, Role::Tensor, token));
+                let listener = receive_blocking(&mut b, &good, &[Role::Control, Role::Tensor]);
+                (caller.join().unwrap(), listener)
+            });
+            match fine {
+                true => assert!(caller.is_ok() && matches!(listener, Ok(Role::Tensor))),
+                false => {
+                    assert!(matches!((caller, listener), (Err(HelloError::Token), Err(HelloError::Token))));
+                }
+            }
+        }
     }
 
     #[tokio::test]

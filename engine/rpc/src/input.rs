@@ -5,7 +5,7 @@
 use std::{
     fs::{self, File, FileType},
     io::{self, Read},
-    os::unix::fs::FileTypeExt,
+    os::unix::fs::{FileTypeExt, OpenOptionsExt},
     path::Path,
 };
 
@@ -15,7 +15,14 @@ const BYTE_ORDER_MARK: &str = "\u{feff}";
 /// Opens a file; anything else of that name is an error that says what it is.
 pub fn open(path: &Path) -> io::Result<File> {
     check_kind(fs::metadata(path)?.file_type())?;
-    File::open(path)
+    open_at_once(path)
+}
+
+/// Opens what stands there now, whatever stood there when it was looked at: a pipe is not waited for.
+fn open_at_once(path: &Path) -> io::Result<File> {
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    check_kind(file.metadata()?.file_type())?;
+    Ok(file)
 }
 
 /// Refuses a name at which something else than a file stands: a device or a pipe must not make way for a file.
@@ -81,6 +88,8 @@ mod tests {
             let error = open(path).unwrap_err().to_string();
             assert_eq!(error, format!("it is {what}, not a file"));
         }
+        // Also where it has taken the place of a file that was looked at.
+        assert_eq!(open_at_once(&pipe).unwrap_err().to_string(), "it is a pipe, not a file");
         let file = dir.path().join("file");
         fs::write(&file, "x").unwrap();
         std::os::unix::fs::symlink(&file, dir.path().join("link")).unwrap();

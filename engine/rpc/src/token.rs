@@ -11,6 +11,8 @@ use std::{
 use rand::Rng;
 use subtle::ConstantTimeEq;
 
+use super::folder;
+
 /// 256 random bits, kept in a file that only its owner may read. Never printed.
 #[derive(Clone)]
 pub struct Token([u8; Token::BYTES]);
@@ -21,7 +23,7 @@ pub struct Token([u8; Token::BYTES]);
 pub struct InvalidToken;
 
 impl Token {
-    /// Length on the wire.
+    /// Length.
     pub const BYTES: usize = 32;
 
     /// A new token from the system's randomness.
@@ -38,7 +40,11 @@ impl Token {
 
     /// Reads the token kept at `path`, or makes one and keeps it there with mode 0600. The file is there as a whole or not at
     /// all; an empty one, which an earlier release left where the disk was full, counts as none.
+    /// One that somebody else may have put there is refused, [`folder::NotOurs`].
     pub fn load_or_create(path: &Path) -> io::Result<Self> {
+        if path.exists() {
+            folder::check_ours(path)?;
+        }
         if !is_empty_or_missing(path)? {
             return Self::load(path);
         }
@@ -60,12 +66,12 @@ impl Token {
         file.sync_all()
     }
 
-    /// From its bytes on the wire.
+    /// From its bytes.
     pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes on the wire.
+    /// Its bytes, which key the proofs of a greeting. They go over no wire.
     pub fn as_bytes(&self) -> &[u8; Self::BYTES] {
         &self.0
     }

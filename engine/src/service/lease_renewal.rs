@@ -17,13 +17,13 @@ use tokio::{
 use tracing::error;
 
 use super::{clock::Clock, dispatcher::EffectDispatcher, loop_pulse::StallCounter, message::Message};
-use crate::store::{RedisStore, StoreError};
+use crate::store::{RedisAddress, RedisStore, StoreError};
 
 /// Whose lease is renewed, and where.
 #[derive(Clone)]
 pub(super) struct Lease {
     /// Address of the Redis server.
-    pub redis: String,
+    pub redis: RedisAddress,
     /// Stable name of the engine.
     pub instance: String,
     /// Where it listens.
@@ -110,7 +110,7 @@ async fn renew(
 ) -> Result<Option<EngineEpoch>, StoreError> {
     let store = match connected {
         Some(store) => store,
-        None => connected.insert(RedisStore::connect(&lease.redis).await?),
+        None => connected.insert(RedisStore::connect(lease.redis.clone()).await?),
     };
     let clock_ms = clock.now_us() / 1000;
     store.renew_lead(&lease.instance, lease.duration, epoch, &lease.address, clock_ms).await
@@ -157,7 +157,7 @@ mod tests {
         let program = syncline_kit::redis_server(&|_| {}).unwrap().path;
         let server = RedisServer::start(&program, RedisOptions::new(dir.path().join("redis"))).unwrap();
         let store = RedisStore::connect(&server.url()).await.unwrap();
-        let (redis, instance, address) = (server.url(), "a".to_owned(), "127.0.0.1:1".to_owned());
+        let (redis, instance, address) = (server.url().into(), "a".to_owned(), "127.0.0.1:1".to_owned());
         let lease = Lease { redis, instance, address, duration: Duration::from_millis(300), stall };
         let taken = store.take_lead(&lease.instance, lease.duration, EngineEpoch(0), &lease.address).await;
         let epoch = taken.unwrap().unwrap();

@@ -4,15 +4,17 @@ use std::{net::SocketAddr, time::Duration};
 
 use syncline_rpc::Token;
 
+use crate::store::RedisAddress;
+
 /// Settings of one engine process.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Secret of the cluster: whoever calls must show it, and the engine shows it to shards.
+    /// Secret of the cluster: whoever calls must hold it, and shards as well.
     pub token: Token,
     /// Address of the Redis server.
-    pub redis: String,
+    pub redis: RedisAddress,
     /// Stable name of this engine: after a crash it takes its own lead back at once.
     pub instance: String,
     /// Shards of the parameter server.

@@ -152,7 +152,7 @@ impl Engine {
         let address = listener
             .local_addr()
             .map_err(|source| EngineError::Listen { address: options.listen, source })?;
-        let store = RedisStore::connect(&options.redis).await?;
+        let store = RedisStore::connect(options.redis.clone()).await?;
         let shards = ShardDirectory::new(options.shards, options.token.clone());
         let (activate, active) = watch::channel(Err(InactiveReason::Changing));
         let (tell, panicked) = watch::channel(None);
@@ -199,7 +199,7 @@ fn about(options: &EngineOptions, address: SocketAddr) -> BTreeMap<String, Strin
     [
         ("version", env!("CARGO_PKG_VERSION").to_owned()),
         ("address", address.to_string()),
-        ("redis", crate::store::redacted(&options.redis)),
+        ("redis", options.redis.to_string()),
         ("shards", options.shards.to_string()),
         ("instance", options.instance.clone()),
     ]

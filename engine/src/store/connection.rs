@@ -2,10 +2,10 @@
 //!
 //! One that is lost reconnects by itself. One that is silent does not: the answer that it waits for may have been lost on the
 //! way, with all that were to follow. So it is replaced as soon as a call was answered too late. Nor does one whose password was
-//! refused: it repeats that for ever.
+//! refused: it repeats that for ever. The next one takes the password that is in the file by then.
 
 use std::{
-    sync::{PoisonError, RwLock},
+    sync::{PoisonError, RwLock, RwLockWriteGuard},
     time::Duration,
 };
 
@@ -15,40 +15,72 @@ use redis::{
 };
 use tracing::warn;
 
+use super::RedisAddress;
+
 pub(super) struct SharedConnection {
+    address: RedisAddress,
+    current: RwLock<Current>,
+}
+
+struct Current {
+    manager: ConnectionManager,
+    /// With the password that it was made with.
     client: Client,
-    /// With the number of connections before it.
-    current: RwLock<(ConnectionManager, u64)>,
+    /// Of connections before it.
+    number: u64,
 }
 
 impl SharedConnection {
     /// Connects. Fails at once if nothing answers.
-    pub(super) async fn open(client: Client) -> RedisResult<Self> {
-        let first = ConnectionManager::new_with_config(client.clone(), config()).await?;
-        Ok(Self { client, current: RwLock::new((first, 0)) })
+    pub(super) async fn open(address: RedisAddress, client: Client) -> RedisResult<Self> {
+        let manager = ConnectionManager::new_with_config(client.clone(), config()).await?;
+        Ok(Self { address, current: RwLock::new(Current { manager, client, number: 0 }) })
     }
 
     /// The present connection, and its number.
     pub(super) fn get(&self) -> (ConnectionManager, u64) {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        (current.manager.clone(), current.number)
     }
 
     /// Leaves the connection of this number, unless somebody has before. The next call connects anew. Whether it was left now.
     pub(super) fn replace(&self, number: u64) -> bool {
-        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-        if current.1 != number {
-            return false;
+        let mut current = self.current();
+        current.number == number && self.renew(&mut current)
+    }
+
+    /// The same for one whose password was refused. Whether there is another one by now.
+    pub(super) fn replace_refused(&self, number: u64) -> bool {
+        let mut current = self.current();
+        if current.number != number {
+            return true;
         }
-        match ConnectionManager::new_lazy_with_config(self.client.clone(), config()) {
-            Ok(next) => {
-                *current = (next, number + 1);
+        let before = current.client.clone();
+        let password =
+            |client: &Client| client.get_connection_info().redis_settings().password().map(str::to_owned);
+        self.renew(&mut current) && password(&before) != password(&current.client)
+    }
+
+    fn renew(&self, current: &mut Current) -> bool {
+        let client = self.address.client().map_err(|error| error.to_string());
+        let connected = client.and_then(|client| {
+            let manager = ConnectionManager::new_lazy_with_config(client.clone(), config());
+            Ok((manager.map_err(|error| error.to_string())?, client))
+        });
+        match connected {
+            Ok((manager, client)) => {
+                *current = Current { manager, client, number: current.number + 1 };
                 true
             }
             Err(error) => {
-                warn!(%error, "cannot connect to redis anew");
+                warn!(error, "cannot connect to redis anew");
                 false
             }
         }
+    }
+
+    fn current(&self) -> RwLockWriteGuard<'_, Current> {
+        self.current.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

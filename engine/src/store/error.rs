@@ -1,5 +1,7 @@
 //! Why the store refused or failed.
 
+use std::{io, path::PathBuf};
+
 use redis::{ErrorKind, RedisError};
 use syncline_scheduler::ids::JobId;
 
@@ -83,6 +85,14 @@ pub enum StoreError {
         /// The format, as it is stored.
         schema: String,
     },
+    /// Before anything was asked.
+    #[error("[E208] cannot read the password of the redis server from {}", path.display())]
+    PasswordFile {
+        /// The file that was named.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
 }
 
 impl StoreError {
@@ -95,7 +105,11 @@ impl StoreError {
     pub fn is_of_keys(&self) -> bool {
         !matches!(
             self,
-            Self::Unavailable { .. } | Self::LockedOut { .. } | Self::Locked { .. } | Self::Newer { .. }
+            Self::Unavailable { .. }
+                | Self::LockedOut { .. }
+                | Self::Locked { .. }
+                | Self::Newer { .. }
+                | Self::PasswordFile { .. }
         )
     }
 

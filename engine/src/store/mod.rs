@@ -2,6 +2,7 @@
 //!
 //! One fenced commit per job and turn, leadership, loading, the registry of live processes, and what people see.
 
+mod address;
 mod batch;
 mod connection;
 mod crashes;
@@ -16,7 +17,8 @@ mod registry;
 mod stored_job;
 mod streams;
 
+pub use address::{RedisAddress, redacted};
 pub use batch::CommitMode;
 pub use error::StoreError;
 pub use job_list::Expiry;
-pub use redis_store::{Claimed, Committed, RedisStore, redacted};
+pub use redis_store::{Claimed, Committed, RedisStore};

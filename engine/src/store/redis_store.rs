@@ -7,17 +7,17 @@ use std::{
 };
 
 use redis::{
-    Arg, AsyncCommands, Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, Script, ServerErrorKind,
-    aio::ConnectionManager, io::tcp::TcpSettings,
+    Arg, AsyncCommands, Cmd, ErrorKind, FromRedisValue, Script, ServerErrorKind, aio::ConnectionManager,
 };
 use syncline_scheduler::{
     core::{Commit, StoredJob},
     ids::{EngineEpoch, JobId},
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
 
 use super::{
+    address::RedisAddress,
     batch::{CommitMode, commit_call, kinds},
     connection::SharedConnection,
     crashes::MAX_CRASHES,
@@ -27,6 +27,10 @@ use super::{
 
 /// No single call may take longer: the connection manager's own limits do not bound a call while it reconnects.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+/// A call meets a lost connection, then a server with another password, and then it is done.
+const ATTEMPTS: usize = 3;
+/// Between two looks for the password that a server has since it was started.
+const PASSWORD_PAUSE: Duration = Duration::from_millis(50);
 /// What is large may take longer by so much: 5 MB/s, which is less than half of what a link of 100 Mbit/s carries.
 const SLOWEST_BYTES_PER_US: u64 = 5;
 
@@ -105,24 +109,34 @@ fn time_for(call: &Cmd) -> Duration {
 }
 
 impl RedisStore {
-    /// Connects to `url`, for example `redis://127.0.0.1:6379/`. Fails at once if nothing answers there, or the server lets
-    /// nobody in without a password.
-    pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let address = |source| StoreError::Address { url: redacted(url), source };
-        // The end of a large commit must not wait until its beginning is acknowledged.
-        let at_once = TcpSettings::default().set_nodelay(true);
-        let info = url.into_connection_info().map_err(address)?.set_tcp_settings(at_once);
-        let client = redis::Client::open(info).map_err(address)?;
+    /// Connects to an address, for example `redis://127.0.0.1:6379/`. Fails at once if nothing answers there, or the server
+    /// lets nobody in without a password, or not with this one. One in a file may be about to be replaced.
+    pub async fn connect(address: impl Into<RedisAddress>) -> Result<Self, StoreError> {
+        let address = address.into();
+        let since = Instant::now();
+        loop {
+            match Self::connect_once(&address).await {
+                Err(StoreError::Locked { .. })
+                    if address.password_file().is_some() && since.elapsed() < CALL_TIMEOUT =>
+                {
+                    sleep(PASSWORD_PAUSE).await;
+                }
+                connected => return connected,
+            }
+        }
+    }
+
+    async fn connect_once(address: &RedisAddress) -> Result<Self, StoreError> {
         let unavailable = |cause: String| StoreError::Unavailable { op: "connect", cause };
-        let connection = timeout(CALL_TIMEOUT, SharedConnection::open(client))
+        let connection = timeout(CALL_TIMEOUT, SharedConnection::open(address.clone(), address.client()?))
             .await
-            .map_err(|_| unavailable(format!("{} did not answer", redacted(url))))?
+            .map_err(|_| unavailable(format!("{address} did not answer")))?
             .map_err(|e| match is_locked_out(&e) {
-                true => StoreError::Locked { url: redacted(url), refusal: e.to_string() },
-                false => unavailable(format!("{}: {e}", redacted(url))),
+                true => StoreError::Locked { url: address.to_string(), refusal: e.to_string() },
+                false => unavailable(format!("{address}: {e}")),
             })?;
         if let Some(refusal) = refusal_without_password(connection.get().0).await {
-            return Err(StoreError::Locked { url: redacted(url), refusal });
+            return Err(StoreError::Locked { url: address.to_string(), refusal });
         }
         let scripts = Scripts {
             commit: Script::new(include_str!("commit.lua")),
@@ -162,16 +176,19 @@ impl RedisStore {
         F: Future<Output = redis::RedisResult<T>>,
     {
         let mut last = StoreError::Unavailable { op, cause: format!("no answer within {limit:?}") };
-        for _ in 0..2 {
+        let mut is_repeated = false;
+        for _ in 0..ATTEMPTS {
             let (_, number) = self.connection.get();
             match timeout(limit, call()).await {
                 Ok(Ok(value)) => return Ok(value),
                 Ok(Err(e)) => {
                     // One that was refused once would be refused for ever, whatever the password has become.
-                    if is_locked_out(&e) {
-                        self.connection.replace(number);
-                    }
+                    let has_other_password = is_locked_out(&e) && self.connection.replace_refused(number);
                     last = StoreError::of(op, &e);
+                    if !has_other_password && (is_repeated || !last.is_passing()) {
+                        break;
+                    }
+                    is_repeated |= !has_other_password;
                 }
                 Err(_) => {
                     if self.connection.replace(number) {
@@ -179,9 +196,6 @@ impl RedisStore {
                     }
                     return Err(last);
                 }
-            }
-            if !last.is_passing() {
-                break;
             }
         }
         Err(last)
@@ -295,14 +309,6 @@ impl RedisStore {
     }
 }
 
-/// The address without user name and password.
-pub fn redacted(url: &str) -> String {
-    match (url.find("://"), url.rfind('@')) {
-        (Some(scheme), Some(at)) if at > scheme => format!("{}://***@{}", &url[..scheme], &url[at + 1..]),
-        _ => url.to_owned(),
-    }
-}
-
 /// What a server says that wants a password and was given none. Whatever else fails here is told by the first call.
 async fn refusal_without_password(mut connection: ConnectionManager) -> Option<String> {
     let asked = timeout(CALL_TIMEOUT, connection.ping::<()>()).await.ok()?;
@@ -311,7 +317,7 @@ async fn refusal_without_password(mut connection: ConnectionManager) -> Option<S
 
 #[cfg(test)]
 mod tests {
-    use super::{redacted, time_for};
+    use super::time_for;
 
     #[test]
     fn what_is_large_has_more_time() {
@@ -320,11 +326,5 @@ mod tests {
         assert_eq!(time_for(&call).as_secs(), 3);
         call.arg(vec![0u8; 50_000_000]);
         assert_eq!(time_for(&call).as_secs(), 13);
-    }
-
-    #[test]
-    fn a_password_never_shows_in_an_address() {
-        assert_eq!(redacted("redis://user:secret@host:6379/0"), "redis://***@host:6379/0");
-        assert_eq!(redacted("redis://127.0.0.1:6379/"), "redis://127.0.0.1:6379/");
     }
 }

@@ -39,7 +39,7 @@ async fn start_inactive_engine(redis: &RedisServer, token: &Token, shards: u32) 
     Engine::start(EngineOptions {
         listen: (Ipv4Addr::LOCALHOST, 0).into(),
         token: token.clone(),
-        redis: redis.url(),
+        redis: redis.url().into(),
         instance: "the-only-one".into(),
         shards,
         limits: Limits { worker_silence: TEST_TIMEOUT, ..Limits::default() },

@@ -28,7 +28,7 @@ pub struct BlobClient {
 }
 
 impl BlobClient {
-    /// A client that shows `token`.
+    /// A client that holds `token`.
     pub fn new(token: Token) -> Self {
         Self { token, limit: Duration::from_secs(10), cancel_token: CancelToken::default() }
     }

@@ -41,7 +41,7 @@ impl fmt::Debug for ValueClient {
 }
 
 impl ValueClient {
-    /// A client that shows `token`.
+    /// A client that holds `token`.
     pub fn new(token: Token) -> Self {
         Self { token, idle: Arc::default() }
     }

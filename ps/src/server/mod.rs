@@ -294,7 +294,7 @@ fn reachable_address(bound: SocketAddr) -> SocketAddr {
 fn lock_state_dir(dir: &Path) -> Result<File, PsError> {
     let path = dir.join("lock");
     let open = || {
-        folder::make(dir)?;
+        folder::make_ours(dir)?;
         File::options().create(true).truncate(false).write(true).open(&path)
     };
     let file = open().map_err(|source| PsError::Io {

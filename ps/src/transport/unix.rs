@@ -100,7 +100,7 @@ fn remove_stale(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Connects to a shard's socket. The peer is our user or root: the token may be shown to it.
+/// Connects to a shard's socket. The peer is our user or root.
 pub fn connect(path: &Path) -> io::Result<Socket> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
         return Err(io::Error::new(ErrorKind::InvalidInput, format!("{} is no socket", path.display())));

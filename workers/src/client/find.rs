@@ -12,8 +12,9 @@ use syncline_rpc::{EngineAddresses, InvalidAddress, Token, status::EngineStatus}
 
 use super::{Client, ClientError, Patience};
 
-/// What stands in an address in the place of user name and password.
-const HIDDEN: &str = "***@";
+/// What stands in an address in place of user name and password, as the engine shows it.
+const HIDDEN: &str = "***";
+const HIDDEN_USER: &str = "***@";
 
 /// Why no cluster was found.
 #[derive(Debug, thiserror::Error)]
@@ -127,7 +128,7 @@ impl RunningCluster {
 
     /// Whether an address without user name and password is that of this cluster's Redis server.
     pub fn has_redis(&self, address: &str) -> bool {
-        self.redis.replace(HIDDEN, "") == address.replace(HIDDEN, "")
+        self.redis.replace(HIDDEN_USER, "") == address.replace(HIDDEN_USER, "")
     }
 
     /// The file in a state directory.

@@ -244,7 +244,7 @@ fn make_state_dir(wanted: Option<PathBuf>) -> Result<(PathBuf, Option<TempDir>),
             (dir.path().to_owned(), Some(dir))
         }
     };
-    folder::make(&dir).map_err(state_error(&dir))?;
+    folder::make_ours(&dir).map_err(state_error(&dir))?;
     Ok((dir, temporary))
 }
 
@@ -269,7 +269,7 @@ async fn start_engine(token: &Token, redis_url: &str, shards: u32) -> Result<Eng
     let mut engine = Engine::start(EngineOptions {
         listen: LOOPBACK,
         token: token.clone(),
-        redis: redis_url.to_owned(),
+        redis: redis_url.into(),
         // Process ids repeat between containers, which may share a Redis server.
         instance: format!("local-{:016x}", rand::random::<u64>()),
         shards,

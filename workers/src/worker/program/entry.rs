@@ -17,7 +17,7 @@ use super::{
 use crate::{
     blocking,
     client::FindError,
-    error_chain,
+    error_chain, printable,
     process::{StopSignal, log_as_service, outlive_file_size_limit},
     worker::{WorkerError, load_runtime, run},
 };
@@ -62,7 +62,12 @@ fn print(out: &mut impl Write, text: &str) -> Result<(), Failure> {
 
 /// Talks to whoever started the program, if anybody listens.
 fn say(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    say_to(&mut io::stderr().lock(), line);
+}
+
+/// An engine may have written a part of it.
+fn say_to(out: &mut impl Write, line: &str) {
+    let _ = writeln!(out, "{}", printable(line));
 }
 
 fn usage(error: impl Into<Box<dyn Error>>, hint: &'static str) -> Failure {
@@ -152,6 +157,13 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn what_an_engine_answers_moves_no_cursor() {
+        let mut out = Vec::new();
+        say_to(&mut out, "error: \x1b]52;c;eA==\x07no\nhint: ask");
+        assert_eq!(String::from_utf8(out).unwrap(), "error:  ]52;c;eA== no\nhint: ask\n");
     }
 
     #[test]

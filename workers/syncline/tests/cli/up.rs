@@ -100,6 +100,41 @@ fn its_redis_server_talks_to_nobody_without_the_password_which_shows_nowhere() {
 }
 
 #[test]
+fn its_redis_server_has_another_password_after_each_start_and_the_same_engine_goes_on() {
+    let dir = folder();
+    let up = Up::start(&dir, SMALL);
+    let pid = |name| processes(dir.path()).into_iter().find(|(running, _)| *running == name).unwrap().1;
+    let (before, engine) = (up.redis_password(), pid("engine"));
+    kill("KILL", pid("redis"));
+    wait_until("it has another password", || up.redis_password() != before);
+    assert!(up.redis_as(&before, "PING").starts_with("-WRONGPASS"));
+    assert!(up.redis("PING").contains("+PONG"));
+    let state_dir = dir.path().to_str().unwrap();
+    wait_until("all is well", || syncline(&["doctor", "--state-dir", state_dir]).code == 0);
+    assert_eq!(pid("engine"), engine);
+}
+
+#[test]
+fn a_state_directory_into_which_others_may_write_is_refused_and_stays_as_it_is() {
+    let dir = folder();
+    let state = dir.path().join("state");
+    fs::create_dir(&state).unwrap();
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o1777)).unwrap();
+    for command in ["up", "engine", "ps"] {
+        let mut args = vec![command, "--state-dir", state.to_str().unwrap(), "--listen", "127.0.0.1:0"];
+        args.extend(match command {
+            "up" => &[][..],
+            "engine" => &["--redis", "redis://127.0.0.1:1/"],
+            _ => &["--engine", "127.0.0.1:1", "--shard", "0/1"],
+        });
+        let refused = syncline(&args);
+        assert!(refused.code != 0 && refused.err.contains("[E129]"), "{command}: {refused:#?}");
+    }
+    assert_eq!(fs::metadata(&state).unwrap().permissions().mode() & 0o7777, 0o1777);
+    assert_eq!(fs::read_dir(&state).unwrap().count(), 0);
+}
+
+#[test]
 fn a_refused_token_is_in_the_log_with_its_sender_and_only_once_in_a_while() {
     let dir = folder();
     let up = Up::start(&dir, SMALL);

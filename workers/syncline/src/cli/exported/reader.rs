@@ -9,7 +9,7 @@ use std::{
 
 use serde::de::DeserializeOwned;
 use syncline_rpc::{
-    StreamCursor,
+    StreamCursor, input,
     status::{Entry, JobEvent, JobView},
 };
 use syncline_scheduler::{
@@ -43,11 +43,10 @@ impl Export {
         let unreadable = |source| ExportError::Read { path: path.to_owned(), source };
         let damaged = |what: &str| ExportError::Damaged { path: path.to_owned(), what: what.to_owned() };
         let not_an_export = || ExportError::NotAnExport { path: path.to_owned() };
-        // Looked at before: to open a pipe would wait for whoever writes into it.
-        if !path.metadata().map_err(unreadable)?.is_file() {
-            return Err(not_an_export());
-        }
-        let file = File::open(path).map_err(unreadable)?;
+        let file = input::open(path).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => not_an_export(),
+            _ => unreadable(error),
+        })?;
         let bytes = file.metadata().map_err(unreadable)?.len();
         let mut first = Vec::new();
         BufReader::new((&file).take(MAX_EDGE_BYTES)).read_until(b'\n', &mut first).map_err(unreadable)?;

@@ -1,8 +1,9 @@
 //! `syncline engine`: one engine process.
 
-use std::{net::SocketAddr, thread, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, thread, time::Duration};
 
 use syncline_engine::service::{BugWatch, Engine, EngineError, EngineHandle, EngineOptions, Limits};
+use syncline_engine::store::RedisAddress;
 use syncline_rpc::hostname;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
@@ -30,6 +31,9 @@ pub struct EngineArgs {
     /// Address of the Redis server
     #[arg(long, value_name = "URL", env = "SYNCLINE_REDIS", hide_env_values = true)]
     redis: String,
+    /// A file with the password of the Redis server, read again whenever the server refuses the one before
+    #[arg(long, value_name = "FILE", env = "SYNCLINE_REDIS_PASSWORD_FILE")]
+    redis_password_file: Option<PathBuf>,
     /// Stable name of this engine: after a crash it takes its own lead back at once, instead of a few seconds later; no
     /// two engines may share it [default: host, address and a random number]
     #[arg(long, value_name = "NAME")]
@@ -70,7 +74,7 @@ pub(crate) fn run(args: EngineArgs) -> Result<(), Failure> {
         let options = EngineOptions {
             listen: args.listen,
             token,
-            redis: args.redis,
+            redis: RedisAddress::from(args.redis).with_password_file(args.redis_password_file),
             instance,
             shards: args.shards,
             limits: Limits {

@@ -139,7 +139,7 @@ fn token(args: &PsArgs) -> Result<Token, PsError> {
         }
         None => {
             let path = token_file(&args.state_dir);
-            let made = folder::make(&args.state_dir).and_then(|()| Token::load_or_create(&path));
+            let made = folder::make_ours(&args.state_dir).and_then(|()| Token::load_or_create(&path));
             (path, made)
         }
     };

@@ -108,10 +108,17 @@ fn exit_of(fault: &EngineFault) -> Exit {
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
-        let exit = if matches!(error, StoreError::Address { .. }) { Exit::Usage } else { Exit::Redis };
+        let exit = if matches!(error, StoreError::Address { .. } | StoreError::PasswordFile { .. }) {
+            Exit::Usage
+        } else {
+            Exit::Redis
+        };
         let hint = match error {
             StoreError::Locked { .. } => {
                 "write the password into the address, redis://:PASSWORD@HOST:PORT/, best as SYNCLINE_REDIS in the environment"
+            }
+            StoreError::PasswordFile { .. } => {
+                "name a file with the password of the Redis server, and nothing else in it"
             }
             _ => "see whether a Redis server runs there: `redis-cli -u URL ping`; --redis names another",
         };

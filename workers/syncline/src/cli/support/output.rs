@@ -7,17 +7,9 @@ use std::{
 };
 
 use serde::Serialize;
+use syncline_workers::printable;
 
 use crate::cli::{CliError, Failure};
-
-/// A text without what a terminal would obey; its lines stay.
-fn printable(text: &str) -> Cow<'_, str> {
-    let obeyed = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
-    match text.contains(obeyed) {
-        true => text.replace(obeyed, " ").into(),
-        false => text.into(),
-    }
-}
 
 /// The same in one line, for a cell of a table.
 pub(crate) fn one_line(text: &str) -> Cow<'_, str> {

@@ -28,7 +28,7 @@ impl TokenArgs {
             return Ok(load_token(path)?);
         }
         let dir = state_dir(self.state_dir.as_deref())?;
-        folder::make(&dir).map_err(|source| CliError::Path { path: dir.clone(), source })?;
+        folder::make_ours(&dir).map_err(|source| CliError::Path { path: dir.clone(), source })?;
         let path = token_file(&dir);
         Ok(Token::load_or_create(&path).map_err(|source| FindError::TokenFile { path, source })?)
     }

@@ -32,11 +32,11 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) struct Native {
     /// `libonnxruntime.so`; the build for GPUs, which computes on the CPU as well, if any worker has one.
     pub onnxruntime: PathBuf,
-    /// Address of the Redis server, with password if it has one.
+    /// Address of the Redis server, with password if one was named with it.
     pub redis_url: String,
     /// The same for people.
     pub redis: String,
-    /// Where the password of our own server lies.
+    /// Where the password of our own server lies: it has another one after each start.
     pub redis_password_file: Option<PathBuf>,
     redis_supervisor: Option<RedisSupervisor>,
 }
@@ -70,7 +70,7 @@ impl Native {
         send(&events, started(&server));
         Ok(Self {
             onnxruntime,
-            redis_url: server.url(),
+            redis_url: server.address(),
             redis: server.address(),
             redis_password_file: Some(server.password_file()),
             redis_supervisor: Some(start_supervisor(program, server, events)),
@@ -110,7 +110,8 @@ fn start_supervisor(program: PathBuf, server: RedisServer, events: Events) -> Re
     (stop, tokio::spawn(supervise(program, options, server, events, stopped)))
 }
 
-/// Starts the server again whenever it ends, on the same port and files.
+/// Starts the server again whenever it ends, on the same port and files. Its new password lies where the one before lay, and engines look
+/// there.
 async fn supervise(
     program: PathBuf,
     options: RedisOptions,

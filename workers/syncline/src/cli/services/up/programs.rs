@@ -71,6 +71,9 @@ impl ChildPrograms<'_> {
         let mut program = self.program(name.to_owned(), self.bin, self.args("engine", &args));
         // Not as an argument: everybody on this machine can read those, and the address may hold a password.
         program.env.push(("SYNCLINE_REDIS", native.redis_url.clone().into()));
+        if let Some(file) = &native.redis_password_file {
+            program.env.push(("SYNCLINE_REDIS_PASSWORD_FILE", file.into()));
+        }
         program.listen = Some(listen);
         program
     }

@@ -102,7 +102,7 @@ fn path_error(path: &Path) -> impl FnOnce(io::Error) -> CliError {
 impl StateDir {
     /// Makes the directory if need be and locks it.
     pub(crate) fn open(dir: &Path) -> Result<Self, CliError> {
-        folder::make(dir).and_then(|()| restrict_permissions(dir)).map_err(path_error(dir))?;
+        folder::make_ours(dir).and_then(|()| restrict_permissions(dir)).map_err(path_error(dir))?;
         let dir = dir.canonicalize().map_err(path_error(dir))?;
         let path = dir.join("lock");
         let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
