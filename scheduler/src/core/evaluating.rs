@@ -271,14 +271,14 @@ mod tests {
     #[test]
     fn a_job_that_goes_on_within_an_epoch_is_evaluated_when_the_first_job_would_have_been() {
         for (every, complete, want) in [(1, 7, 7), (5, 7, 5), (5, 4, 0), (5, 5, 5)] {
-            let spec = Some(EvaluateSpec::every_epochs(every));
-            let evaluations = Evaluations::going_on(spec, complete, 730);
+            let spec = EvaluateSpec::every_epochs(every);
+            let evaluations = Evaluations::going_on(Some(spec), complete, 730);
             assert_eq!(
                 (evaluations.last_epochs, evaluations.last_samples),
                 (want, 730),
                 "{every}, {complete}"
             );
-            assert!(!spec.unwrap().is_due(u64::MAX, complete - evaluations.last_epochs));
+            assert!(!spec.is_due(u64::MAX, complete - evaluations.last_epochs));
         }
         assert_eq!(Evaluations::going_on(None, 7, 730).last_epochs, 0);
     }
