@@ -248,22 +248,19 @@ mod tests {
             io::Result::Ok(())
         };
         assert!(JobShard::of_values(Generation(1), &[1.0, 2.0]).copy_for_replica(7, send).unwrap());
-        assert!(JobShard::receive_copy(&mut &copy[..]).is_ok());
-        let not_there = |head: &mut CopyHead| _ = head.touched.insert(1);
-        let mut faults: Vec<(&str, Box<dyn Fn(&mut CopyHead)>)> =
-            vec![("a round of a chunk that is not there", Box::new(not_there))];
-        faults.extend(FAULTS.map(|(what, spoil)| {
-            let spoil: Box<dyn Fn(&mut CopyHead)> = Box::new(move |head| spoil(&mut head.job));
-            (what, spoil)
-        }));
-        for (what, spoil) in faults {
+        let is_refused = |spoil: &dyn Fn(&mut CopyHead)| {
             let mut rest = &copy[..];
             let mut head: CopyHead = read_head(&mut rest, HEAD, WHAT).unwrap();
             spoil(&mut head);
             let mut spoiled = Vec::new();
             write_head(&mut spoiled, HEAD, &head).unwrap();
             spoiled.extend_from_slice(rest);
-            assert!(JobShard::receive_copy(&mut &spoiled[..]).is_err(), "{what}");
+            JobShard::receive_copy(&mut &spoiled[..]).is_err()
+        };
+        for (what, spoil) in FAULTS {
+            assert!(is_refused(&|head| spoil(&mut head.job)), "{what}");
         }
+        assert!(is_refused(&|head| _ = head.touched.insert(1)), "a round of a chunk that is not there");
+        assert!(!is_refused(&|_| ()));
     }
 }

@@ -292,8 +292,11 @@ pub(super) mod tests {
 
     use super::*;
 
+    /// A fault in words, and how it gets into a head.
+    type Fault = (&'static str, fn(&mut SavedJob));
+
     /// What may be wrong in the head of a job of two parameters.
-    pub(in crate::shard) const FAULTS: [(&str, fn(&mut SavedJob)); 7] = [
+    pub(in crate::shard) const FAULTS: [Fault; 7] = [
         ("a group of tables without those before it", |job| {
             job.layout = Layout(vec![Parameter::rows("w", vec![2, 1], u32::MAX - 1)]);
         }),
