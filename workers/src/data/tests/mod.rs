@@ -131,7 +131,9 @@ fn hints_name_what_the_page_on_data_allows() {
     assert!(hint(&spec, "E337").contains("`ignore_index`"));
     assert!(hint(&spec, "E337").contains("`label_columns`"));
     let wide = csv_spec(&write(&folder, "wide.csv", b"1,2,3,0\n"), 1, 0);
-    assert!(hint(&wide, "E362").contains("`label_columns`"));
+    let narrow = Dataset::open(&wide, &wants_input(DataElement::F32, &[Some(2)])).unwrap_err();
+    assert_eq!(narrow.code(), "E362");
+    assert!(narrow.hint().unwrap().contains("`label_columns`"));
     assert!(hint(&DataSpec { sample_shape: vec![3], ..spec.clone() }, "E338").contains("`sample_shape`"));
     assert!(hint(&DataSpec { scale: f32::NAN, ..spec }, "E480").contains("docs/data.md"));
 }
