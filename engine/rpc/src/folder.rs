@@ -8,6 +8,7 @@ use std::{
 };
 
 const PRIVATE: u32 = 0o700;
+const STICKY: u32 = 0o1000;
 const ROOT: u32 = 0;
 
 /// What lies there may have been put there by somebody else, who could read or replace what we keep in it.
@@ -27,9 +28,15 @@ pub fn make(path: &Path) -> io::Result<()> {
 }
 
 /// The same for a folder of a cluster's secrets. Nobody but us and root may own it, or anything in it, and nobody else may have the
-/// right to write there: a folder that stands where everybody may make one, such as /tmp, may have been made for us to use.
+/// right to write there: a folder that stands where everybody may make one, such as /tmp, may have been made for us to use. An empty
+/// one of ours, which many a umask lets the group write into, is closed.
 pub fn make_ours(path: &Path) -> io::Result<()> {
     make(path)?;
+    let there = fs::metadata(path)?;
+    let is_closable = there.uid() == effective_user() && there.mode() & STICKY == 0;
+    if is_closable && foreign_writer(there.mode()).is_some() && fs::read_dir(path)?.next().is_none() {
+        fs::set_permissions(path, Permissions::from_mode(PRIVATE))?;
+    }
     check_ours(path)?;
     for entry in fs::read_dir(path)? {
         let entry = entry?;
@@ -128,6 +135,16 @@ mod tests {
         );
         assert_eq!(make_ours(dir.path()).unwrap_err().to_string(), refused);
         assert_eq!(crate::Token::load_or_create(&token).unwrap_err().to_string(), refused);
+    }
+
+    #[test]
+    fn an_empty_folder_of_ours_is_closed_unless_everybody_is_to_use_it() {
+        let dir = tempfile::tempdir().unwrap();
+        for (before, after) in [(0o775, 0o700), (0o777, 0o700), (0o1777, 0o777), (0o755, 0o755)] {
+            fs::set_permissions(dir.path(), Permissions::from_mode(before)).unwrap();
+            assert_eq!(make_ours(dir.path()).is_ok(), before != 0o1777, "{before:o}");
+            assert_eq!(mode(dir.path()), after, "{before:o}");
+        }
     }
 
     fn mode(path: &Path) -> u32 {

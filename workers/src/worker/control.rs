@@ -31,6 +31,7 @@ use tracing::{info, warn};
 use super::{
     WorkerOptions,
     calls::{CallEnvironment, Pool},
+    cores,
     error::WorkerError,
     executor::{End, Shared, execute},
     job::WorkerContext,
@@ -153,7 +154,14 @@ async fn run_session(
     stop: &mut watch::Receiver<bool>,
 ) -> Result<(), WorkerError> {
     let incarnation = registered.incarnation;
-    info!(worker = %incarnation, name = options.name, slot = slot.number, "registered");
+    let (name, number) = (&options.name, slot.number);
+    match &options.runtime {
+        None => info!(worker = %incarnation, name, slot = number, "registered"),
+        Some(_) => {
+            let (device, threads) = (options.exec.device, options.exec.intra_threads);
+            info!(worker = %incarnation, name, slot = number, %device, threads, cores = cores(), "registered");
+        }
+    }
     let shared = Arc::<Shared>::default();
     let pool = if slot.has_general_tasks() { start_pool(options, &shared, models)? } else { None };
     let session = Arc::new(Session::new(link.clone(), &registered, shared, pool));

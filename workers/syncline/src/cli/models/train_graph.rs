@@ -49,7 +49,9 @@ pub(crate) fn run(args: &TrainGraphArgs) -> Result<(), Failure> {
         let text = format!("[E244] cannot write {}: it is the forward model itself", args.out.display());
         return Err(Failure::new(Exit::Usage, text, "name another file with --out"));
     }
-    if args.out.symlink_metadata().is_ok() && !args.force {
+    let is_device = args.out.metadata().is_ok_and(|there| !there.is_file() && !there.is_dir());
+    let replaces = args.force || is_device;
+    if args.out.symlink_metadata().is_ok() && !replaces {
         return Err(Exists { path: args.out.clone() }.into());
     }
     let forward = read(&args.file)?;
@@ -67,7 +69,7 @@ pub(crate) fn run(args: &TrainGraphArgs) -> Result<(), Failure> {
         say(&format!("warning: {warning}"));
         warnings.push(warning);
     }
-    write(&args.out, &graph.with_first_values()?, args.force)?;
+    write(&args.out, &graph.with_first_values()?, replaces)?;
     if args.json { print_json(&report(&graph, &warnings)) } else { print(&text(&graph)) }
 }
 

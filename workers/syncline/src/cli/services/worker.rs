@@ -6,9 +6,7 @@ use syncline_ps::transport::TransportChoice;
 use syncline_runtime::{Device, ExecOptions};
 use syncline_scheduler::tasks::MemorySize;
 use syncline_workers::blocking;
-use syncline_workers::worker::{
-    Throttle, WorkerOptions, cores, label, load_runtime, offered_memory, run as work,
-};
+use syncline_workers::worker::{Throttle, WorkerOptions, label, load_runtime, offered_memory, run as work};
 
 use crate::cli::{
     ConnectionArgs, Exit, Failure, block_on_one_thread, listen_for_stop, log_as_service, number, say,
@@ -82,10 +80,6 @@ pub(crate) fn run(args: WorkerArgs) -> Result<(), Failure> {
             text,
             "--split-batch needs --device cpu and --threads 2 or more",
         ));
-    }
-    let cores = cores();
-    if args.threads.is_none() && args.device == Device::Cpu && cores > 1 {
-        say(&format!("computes on 1 thread of {cores} cores: --threads gives it more"));
     }
     let cluster = args.connection.find()?;
     block_on_one_thread(async move {
