@@ -1,6 +1,10 @@
 //! Writes what the core has decided, again and again until Redis has it.
 
-use std::{fmt, future::Future, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    time::{Duration, Instant},
+};
 
 use futures::future::join_all;
 use syncline_scheduler::{
@@ -17,6 +21,9 @@ use crate::store::{CommitMode, Committed, StoreError};
 
 /// Pause between two tries of a commit while Redis is away.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
+/// So long another password is waited for: a server of `syncline up` that was started again has a new one, and a moment passes until
+/// it is in the file from which it is read. This engine knows what that server may have lost; one that reads everything again does not.
+const PASSWORD_PATIENCE: Duration = Duration::from_secs(5);
 
 impl DecisionLoop {
     /// Commits every touched job. While Redis is away the same commits are sent again; nothing is dropped. Where Redis
@@ -100,6 +107,7 @@ impl DecisionLoop {
         F: Future<Output = Result<T, StoreError>>,
     {
         let mut warned = false;
+        let mut locked_out_since = None;
         loop {
             self.dispatcher.pulse.beat();
             match write().await {
@@ -114,7 +122,12 @@ impl DecisionLoop {
                     warn!(what, %job, epoch, seq, "fenced: another engine owns the job");
                     return Err(LoopEnd::Deposed);
                 }
-                Err(passing) if passing.is_passing() => {
+                Err(passing)
+                    if passing.is_passing()
+                        || matches!(passing, StoreError::LockedOut { .. })
+                            && locked_out_since.get_or_insert_with(Instant::now).elapsed()
+                                < PASSWORD_PATIENCE =>
+                {
                     if !warned {
                         warn!(what, %job, error = %passing, "redis takes no writes; trying again until it does");
                     }

@@ -96,10 +96,9 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the same call may succeed later. So it may where a password is not the right one any more: a server of `syncline up`
-    /// that was started again has another one, and a moment passes until it is in the file from which it is read.
+    /// Whether the same call may succeed later.
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::Unavailable { .. } | Self::LockedOut { .. })
+        matches!(self, Self::Unavailable { .. })
     }
 
     /// Whether the reason lies in what the keys hold that were asked for: everything else can still be read.
@@ -166,10 +165,7 @@ mod tests {
             .extract_error()
             .unwrap_err();
             let error = StoreError::of("read job", &error);
-            assert!(
-                matches!(error, StoreError::LockedOut { .. }) && !error.is_of_keys() && error.is_passing(),
-                "{error:?}"
-            );
+            assert!(matches!(error, StoreError::LockedOut { .. }) && !error.is_of_keys(), "{error:?}");
             assert!(error.to_string().starts_with("[E203] redis refused `read job`"), "{error}");
         }
     }
