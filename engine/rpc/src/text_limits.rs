@@ -17,6 +17,13 @@ pub fn cut(text: &mut String, chars: usize) {
     text.push('…');
 }
 
+/// The same of a text that is given and taken back.
+#[must_use]
+pub fn shortened(mut text: String, chars: usize) -> String {
+    cut(&mut text, chars);
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,7 @@
 //! Cuts names and texts of workers when they arrive: what is kept of them, written down, and shown must not be as long as somebody
 //! likes.
 
-use syncline_rpc::{Activity, MAX_NAME_CHARS, MAX_TEXT_CHARS, cut};
+use syncline_rpc::{Activity, MAX_NAME_CHARS, MAX_TEXT_CHARS, cut, shortened};
 use syncline_scheduler::{
     core::{self, TaskReport, WorkerInfo},
     tasks::{self, Failure, ReportGroup},
@@ -30,10 +30,7 @@ impl Arrival for WorkerInfo {
         for name in [&mut self.name, &mut self.host, &mut self.device] {
             cut(name, MAX_NAME_CHARS);
         }
-        let short = |mut text: String| {
-            cut(&mut text, MAX_NAME_CHARS);
-            text
-        };
+        let short = |text| shortened(text, MAX_NAME_CHARS);
         let labels = std::mem::take(&mut self.capacity.labels);
         self.capacity.labels = labels.into_iter().map(|(name, value)| (short(name), short(value))).collect();
     }

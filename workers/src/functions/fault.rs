@@ -1,7 +1,7 @@
 //! Why an attempt at a call failed.
 
 use syncline_ps::PsError;
-use syncline_rpc::{MAX_TEXT_CHARS, cut};
+use syncline_rpc::{MAX_TEXT_CHARS, shortened};
 use syncline_scheduler::tasks::{Failure, FailureCause};
 
 /// Why an attempt at a call failed. The texts are what people see of it.
@@ -60,9 +60,8 @@ impl CallFault {
 
 impl From<CallFault> for Failure {
     fn from(fault: CallFault) -> Self {
-        let mut reason = fault.to_string();
         // A function may say as much as it likes.
-        cut(&mut reason, MAX_TEXT_CHARS);
+        let reason = shortened(fault.to_string(), MAX_TEXT_CHARS);
         Self { cause: fault.cause(), code: fault.code().to_owned(), reason }
     }
 }

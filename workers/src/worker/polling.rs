@@ -9,8 +9,8 @@ use std::{
 };
 
 use syncline_rpc::{
-    Activity, CallError, EngineFault, MAX_TEXT_CHARS, OrderCursor, Orders, OutageLogger, PollReply, cut,
-    within,
+    Activity, CallError, EngineFault, MAX_TEXT_CHARS, OrderCursor, Orders, OutageLogger, PollReply,
+    shortened, within,
 };
 use syncline_scheduler::{core::Assignment, ids::EngineEpoch, tasks::Order};
 use tokio::time::{sleep, timeout};
@@ -149,10 +149,7 @@ impl Session {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let (running_ms, longest_ms) = self.shared.timer.running_and_longest_ms();
         let held = self.calls.as_ref().map_or(0, Pool::count);
-        let short = |mut text: String| {
-            cut(&mut text, MAX_TEXT_CHARS);
-            text
-        };
+        let short = |text| shortened(text, MAX_TEXT_CHARS);
         Activity {
             holding: lock(&self.holding).clone(),
             blocked_on: self.shared.blocked_on().map(short),

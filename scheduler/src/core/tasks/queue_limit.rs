@@ -5,7 +5,7 @@
 //! The time counts from when a task is ready until a worker has it, or until the first worker has joined the job that trains
 //! for it. While the graph is paused nothing ends, and afterwards the time begins anew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{TaskJob, job::RetryState};
 use crate::{
@@ -136,26 +136,23 @@ impl TaskJob {
         let mut changed = until_us.is_some();
         self.state.canceling_until_us = until_us;
         self.changes.job_state |= changed;
-        for (until_us, task) in std::mem::take(&mut self.queue) {
-            let until_us = shift.apply(until_us);
-            self.queue.insert((until_us, task));
-            if let Some(faults) = self.faults.get_mut(&task) {
-                faults.queued_until_us = Some(until_us);
-            }
-            self.changes.faults.insert(task);
-            changed = true;
-        }
-        if let Shift::Later(_) = shift {
-            return changed;
-        }
-        for (until_us, task) in std::mem::take(&mut self.postponed) {
-            let until_us = shift.apply(until_us);
-            self.postponed.insert((until_us, task));
-            if let Some(faults) = self.faults.get_mut(&task) {
-                faults.backoff_until_us = Some(until_us);
-            }
-            self.changes.faults.insert(task);
-            changed = true;
+        let Self { queue, postponed, faults, changes, .. } = self;
+        let mut move_all = |times: &mut BTreeSet<(u64, u32)>,
+                            field: fn(&mut RetryState) -> &mut Option<u64>| {
+            changed |= !times.is_empty();
+            let moved = std::mem::take(times).into_iter().map(|(until_us, task)| {
+                let until_us = shift.apply(until_us);
+                if let Some(faults) = faults.get_mut(&task) {
+                    *field(faults) = Some(until_us);
+                }
+                changes.faults.insert(task);
+                (until_us, task)
+            });
+            *times = moved.collect();
+        };
+        move_all(queue, |faults| &mut faults.queued_until_us);
+        if let Shift::Earlier(_) = shift {
+            move_all(postponed, |faults| &mut faults.backoff_until_us);
         }
         changed
     }

@@ -43,6 +43,20 @@ impl Emitter {
         (Self { graph, given: 0, published: HashSet::new() }, nodes)
     }
 
+    /// The graph with some nodes written out: `written_out` writes everything but the last node of one, which it returns, or `None`
+    /// for a node that stays.
+    pub(crate) fn write_out(
+        graph: GraphProto,
+        written_out: impl Fn(&mut Self, &NodeProto) -> Option<NodeProto>,
+    ) -> GraphProto {
+        let (mut emitter, nodes) = Self::rewriting(graph);
+        for node in nodes {
+            let last = written_out(&mut emitter, &node);
+            emitter.push_node(last.unwrap_or(node));
+        }
+        emitter.rewritten()
+    }
+
     /// The graph that was rewritten, with everything written so far in the place of its nodes and constants.
     pub(crate) fn rewritten(self) -> GraphProto {
         self.graph.into()

@@ -5,7 +5,7 @@
 //! `[batch, groups, rest]`, an InstanceNormalization, and a reshape back to sizes that are known. Those are found by
 //! passing over the operators: they do not change shapes. Costs a session load if the model has any.
 
-use syncline_onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
+use syncline_onnx::proto::{ModelProto, NodeProto, TensorProto};
 use syncline_onnx::{Compiler, Dim, Types, attr_float, infer_types};
 
 use crate::emitter::Emitter;
@@ -29,21 +29,12 @@ pub(crate) fn write_out_group_norms(
         "Identity".clone_into(&mut node.op_type);
     }
     let types = infer_types(compiler, &passing.to_bytes())?;
-    model.graph = model.graph.take().map(|graph| written_out(graph, &types));
+    model.graph = model.graph.take().map(|graph| Emitter::write_out(graph, |e, node| parts(e, node, &types)));
     Ok(())
 }
 
 fn is_group_norm(node: &NodeProto) -> bool {
     node.op_type == OP && node.domain.is_empty()
-}
-
-fn written_out(graph: GraphProto, types: &Types) -> GraphProto {
-    let (mut emitter, nodes) = Emitter::rewriting(graph);
-    for node in nodes {
-        let last = parts(&mut emitter, &node, types);
-        emitter.push_node(last.unwrap_or(node));
-    }
-    emitter.rewritten()
 }
 
 /// Writes everything but the last node, which it returns under the name of the node it replaces.

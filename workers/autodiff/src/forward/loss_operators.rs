@@ -6,7 +6,7 @@
 
 use syncline_onnx::ElementType;
 use syncline_onnx::attr_int;
-use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
+use syncline_onnx::proto::{AttributeProto, GraphProto, NodeProto, TensorProto};
 
 use crate::emitter::Emitter;
 
@@ -18,12 +18,7 @@ pub(crate) fn write_out_losses(graph: GraphProto) -> GraphProto {
     if !graph.node.iter().any(is_loss) {
         return graph;
     }
-    let (mut emitter, nodes) = Emitter::rewriting(graph);
-    for node in nodes {
-        let last = if is_loss(&node) { parts(&mut emitter, &node) } else { None };
-        emitter.push_node(last.unwrap_or(node));
-    }
-    emitter.rewritten()
+    Emitter::write_out(graph, |e, node| if is_loss(node) { parts(e, node) } else { None })
 }
 
 fn is_loss(node: &NodeProto) -> bool {
@@ -75,21 +70,21 @@ fn parts(e: &mut Emitter, node: &NodeProto) -> Option<NodeProto> {
     if let Some(weights) = &weights {
         losses = e.op("Mul", &[&losses, weights], &[]);
     }
-    let last = |op: &str, inputs: &[&str]| NodeProto {
+    let last = |op: &str, inputs: &[&str], attributes: &[AttributeProto]| NodeProto {
         output: node.output.iter().take(1).cloned().collect(),
         name: node.label().to_owned(),
-        ..NodeProto::unnamed(op, inputs, &[attr_int("keepdims", 0)])
+        ..NodeProto::unnamed(op, inputs, attributes)
     };
+    let keepdims = [attr_int("keepdims", 0)];
     let reduction = node.string("reduction", "mean");
     Some(match (reduction, weights) {
-        ("none", _) => NodeProto { attribute: Vec::new(), ..last("Identity", &[&losses]) },
-        ("sum", _) => last("ReduceSum", &[&losses]),
-        (_, None) => last("ReduceMean", &[&losses]),
+        ("none", _) => last("Identity", &[&losses], &[]),
+        ("sum", _) => last("ReduceSum", &[&losses], &keepdims),
+        (_, None) => last("ReduceMean", &[&losses], &keepdims),
         (_, Some(weights)) => {
-            let keepdims = [attr_int("keepdims", 0)];
             let (sum, weight) =
                 (e.op("ReduceSum", &[&losses], &keepdims), e.op("ReduceSum", &[&weights], &keepdims));
-            NodeProto { attribute: Vec::new(), ..last("Div", &[&sum, &weight]) }
+            last("Div", &[&sum, &weight], &[])
         }
     })
 }

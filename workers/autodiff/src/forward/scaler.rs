@@ -15,12 +15,7 @@ pub(crate) fn write_out_scalers(graph: GraphProto) -> GraphProto {
     if !graph.node.iter().any(is_scaler) {
         return graph;
     }
-    let (mut emitter, nodes) = Emitter::rewriting(graph);
-    for node in nodes {
-        let last = if is_scaler(&node) { parts(&mut emitter, &node) } else { None };
-        emitter.push_node(last.unwrap_or(node));
-    }
-    emitter.rewritten()
+    Emitter::write_out(graph, |e, node| if is_scaler(node) { parts(e, node) } else { None })
 }
 
 /// Writes everything but the last node, which it returns under the name of the node it replaces.

@@ -172,10 +172,7 @@ impl LossAt<'_> {
     fn batch_weight(&self, e: &mut Emitter) -> String {
         let per_label = self.elements_per_label();
         if !self.has_open_axes() {
-            let shape = e.op("Shape", &[self.output], &[]);
-            let first = e.int(0);
-            let batch = e.op("Gather", &[&shape, &first], &[]);
-            return e.cast(&batch, ElementType::F32);
+            return rows(e, self.output);
         }
         let count = e.op("Size", &[self.output], &[]);
         let count = e.cast(&count, ElementType::F32);
@@ -192,6 +189,14 @@ impl LossAt<'_> {
         let count = e.op("Max", &[&count, &one], &[]);
         (e.op("Div", &[&total, &count], &[]), count)
     }
+}
+
+/// Size of a value's first axis, in float32.
+fn rows(e: &mut Emitter, value: &str) -> String {
+    let shape = e.op("Shape", &[value], &[]);
+    let first = e.int(0);
+    let rows = e.op("Gather", &[&shape, &first], &[]);
+    e.cast(&rows, ElementType::F32)
 }
 
 /// Sum over all axes.

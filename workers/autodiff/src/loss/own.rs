@@ -5,7 +5,7 @@
 
 use syncline_onnx::ElementType;
 
-use super::{LossAt, LossValues};
+use super::{LossAt, LossValues, rows};
 use crate::emitter::Emitter;
 use crate::error::AutodiffError;
 
@@ -29,9 +29,6 @@ fn of_batch(e: &mut Emitter, at: &LossAt<'_>) -> Result<LossValues, AutodiffErro
     };
     let loss = e.op("Identity", &[at.output], &[]);
     let grad = e.float(ElementType::F32, 1.0);
-    let shape = e.op("Shape", &[input], &[]);
-    let first = e.int(0);
-    let batch = e.op("Gather", &[&shape, &first], &[]);
-    let weight = e.cast(&batch, ElementType::F32);
+    let weight = rows(e, input);
     Ok(LossValues { loss, weight, metrics: Vec::new(), grad, label: None })
 }

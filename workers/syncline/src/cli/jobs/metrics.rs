@@ -38,8 +38,15 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
         let (client, _) = Client::connect(&cluster).await?;
         // A job that is not there has no curve, either.
         client.status(&args.job).await?;
-        let points = client.metrics(&args.job, None).await?;
-        Ok((points, client.evaluations(&args.job, None).await?))
+        // The picture has both.
+        let (mut points, mut tests) = (Vec::new(), Vec::new());
+        if args.plot.is_some() || !args.evaluations {
+            points = client.metrics(&args.job, None).await?;
+        }
+        if args.plot.is_some() || args.evaluations {
+            tests = client.evaluations(&args.job, None).await?;
+        }
+        Ok((points, tests))
     })?;
     if let Some(path) = &args.plot {
         let curve: Vec<(u64, f64)> =
