@@ -15,6 +15,7 @@ use super::{
     tasks::ParentTask,
 };
 use crate::{
+    fault_code::FaultCode,
     graph::{TaskId, TrainingTaskState},
     ids::{Generation, NodeName, Superstep},
     samples::{SampleCursor, SampleRange},
@@ -36,7 +37,7 @@ pub enum Phase {
     /// It ended before that, and not because somebody wanted it to.
     Failed {
         /// Stable, see docs/errors.md.
-        code: String,
+        code: FaultCode,
         /// The same in words.
         reason: String,
     },
@@ -45,23 +46,6 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// One word, as people see it in Redis.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Opening => "opening",
-            Self::Running => "running",
-            Self::Done => "done",
-            Self::Failed { .. } => "failed",
-            Self::Canceled => "canceled",
-        }
-    }
-
-    /// The same of a job that somebody may have paused.
-    pub(super) fn word_if_paused(&self, paused: bool) -> &'static str {
-        if paused && !self.is_over() { "paused" } else { self.word() }
-    }
-
     /// Why a task of a job that is over did not come to its end, in words.
     pub(super) fn cut_short(&self, cancel_reason: &str) -> String {
         match (self, cancel_reason) {
@@ -72,22 +56,12 @@ impl Phase {
         }
     }
 
-    /// What the event of an end says; `cancel_reason` counts where the job was canceled.
-    pub(super) fn end_fields(&self, cancel_reason: &str) -> Vec<(&'static str, String)> {
-        let (code, reason) = self.why_ended(cancel_reason);
-        let told = [("state", self.word()), ("code", code), ("reason", reason)];
-        told.into_iter()
-            .filter(|(_, text)| !text.is_empty())
-            .map(|(name, text)| (name, text.to_owned()))
-            .collect()
-    }
-
-    /// Code and reason of a job that was canceled or failed; empty where there is none.
-    pub(super) fn why_ended<'a>(&'a self, cancel_reason: &'a str) -> (&'a str, &'a str) {
+    /// Code and reason of a job that failed or was canceled, as far as there are any; `cancel_reason` counts where it was canceled.
+    pub fn why_ended<'a>(&'a self, cancel_reason: &'a str) -> (Option<FaultCode>, &'a str) {
         match self {
-            Self::Failed { code, reason } => (code, reason),
-            Self::Canceled => ("", cancel_reason),
-            _ => ("", ""),
+            Self::Failed { code, reason } => (Some(*code), reason),
+            Self::Canceled => (None, cancel_reason),
+            _ => (None, ""),
         }
     }
 
@@ -203,7 +177,7 @@ pub struct Retry {
     /// When it may be tried again, in epoch µs.
     pub at_us: u64,
     /// Of the newest failure; stable, see docs/errors.md.
-    pub code: String,
+    pub code: FaultCode,
     /// The same in words.
     pub reason: String,
 }

@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::TrainSpec;
-use crate::ids::{JobId, NodeName};
+use crate::{
+    fault_code::FaultCode,
+    ids::{JobId, NodeName},
+};
 
 /// Most nodes a user may write into one graph.
 pub const MAX_NODES: usize = 10_000;
@@ -142,6 +145,24 @@ pub enum InvalidJob {
         /// What does not fit, in words.
         what: String,
     },
+}
+
+impl InvalidJob {
+    /// The stable code, see docs/errors.md.
+    pub fn code(&self) -> FaultCode {
+        FaultCode::new(match self {
+            Self::NoTraining { .. } => "E020",
+            Self::ManyTraining { .. } => "E021",
+            Self::TooManyNodes { .. } => "E022",
+            Self::DuplicateNode { .. } => "E023",
+            Self::UnknownEdge { .. } => "E024",
+            Self::Cycle { .. } => "E025",
+            Self::NotAfterTraining { .. } => "E026",
+            Self::Setting { .. } => "E027",
+            Self::BatchTooLarge { .. } => "E028",
+            Self::CannotResume { .. } => "E029",
+        })
+    }
 }
 
 impl JobSpec {

@@ -37,14 +37,15 @@ mod tests {
     use syncline_scheduler::{
         core::{Blame, Iterated},
         graph::TaskId,
-        ids::{Generation, Incarnation},
+        ids::{Generation, Incarnation, RunId},
     };
 
     use super::*;
 
     fn key(seq: u64) -> TaskKey {
         let task = TaskId::Iteration { worker: Incarnation(1), seq };
-        TaskKey { job: "digits".parse().unwrap(), generation: Generation(1), task, attempt: 1 }
+        let run = RunId { job: "digits".parse().unwrap(), generation: Generation(1) };
+        TaskKey { run, task, attempt: 1 }
     }
 
     fn iterated(compute_us: u64) -> Outcome {

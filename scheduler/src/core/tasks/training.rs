@@ -8,22 +8,25 @@ use std::{
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{TaskJob, attempt_events::Assignee, record::Argument, values::ValueWithPreview};
+use super::{TaskJob, record::Argument, values::ValueWithPreview};
 use crate::{
-    core::{Core, Effect, Evaluation, Job, Phase, panics::Handling, state_machine::SHARD_LOST},
+    core::{Assignee, Core, Effect, Evaluation, Happening, Job, Phase, panics::Handling},
+    fault_code::FaultCode,
     ids::JobId,
-    spec::JobSpec,
+    spec::ValidJob,
     tasks::{Failure, FailureCause, Preview, TaskState, TrainedWeights, TrainingChanges, Value, Work},
 };
 
+/// Code of an attempt whose training has records that cannot be used.
+const RECORDS_UNUSABLE: FaultCode = FaultCode::new("E030");
 /// Code of a training whose changes cannot be read.
-const UNREADABLE: &str = "E056";
+const UNREADABLE: FaultCode = FaultCode::new("E056");
 /// Code of a training that brought nothing, because its parameters could not be kept.
-const NOT_KEPT: &str = "E058";
+const NOT_KEPT: FaultCode = FaultCode::new("E058");
 /// Code of a training that somebody has canceled.
-const CANCELED: &str = "E059";
+const CANCELED: FaultCode = FaultCode::new("E059");
 /// Code of an attempt that took too long.
-const TOO_LONG: &str = "E443";
+const TOO_LONG: FaultCode = FaultCode::new("E443");
 /// Most trainings of one graph that wait for workers; the others are not begun yet.
 const MAX_QUEUED: usize = 16;
 
@@ -165,8 +168,9 @@ impl Core {
         let training = graph.training_of(task);
         match graph.training_job(task, &training) {
             Ok(spec) => {
-                let fields = vec![("task", graph.display(task)), ("training", training.to_string())];
-                graph.event("training_begun", now_us, fields);
+                let begun =
+                    Happening::TrainingBegun { task: graph.display(task), training: training.clone() };
+                graph.tell(begun, now_us);
                 let mut job = Job::new(spec, of.draw(), self.shards, now_us);
                 job.state.trains_for = Some(of);
                 self.make_room_for(&training, effects);
@@ -188,7 +192,7 @@ impl Core {
             && let Some(graph) = self.task_jobs.get_mut(&id)
         {
             let reason = format!("the records of job {training} cannot be used: {reason}");
-            let failure = Failure { cause: FailureCause::Worker, code: "E030".to_owned(), reason };
+            let failure = Failure { cause: FailureCause::Worker, code: RECORDS_UNUSABLE, reason };
             graph.training_ended(task, Err(failure), now_us);
             self.note(&id, now_us, &mut effects);
         }
@@ -200,7 +204,7 @@ impl Core {
         let Some(training) = graph.trainings.open.get(&task) else { return "it trains".to_owned() };
         let Some(job) = self.jobs.get(training) else { return format!("job {training} is to train for it") };
         let waits = job.state.waiting_for.as_ref().map(|what| format!(", and waits for {what}"));
-        format!("job {training} trains for it, which is {}{}", job.phase().word(), waits.unwrap_or_default())
+        format!("job {training} trains for it, which is {}{}", job.phase().shown(), waits.unwrap_or_default())
     }
 }
 
@@ -209,7 +213,7 @@ impl Job {
     fn trained(&self) -> Option<Result<Trained, Failure>> {
         let state = &self.state;
         let id = self.id();
-        let failure = |cause, code: &str, reason| Err(Failure { cause, code: code.to_owned(), reason });
+        let failure = |cause, code, reason| Err(Failure { cause, code, reason });
         Some(match (&state.phase, &state.snapshot) {
             (Phase::Queued | Phase::Opening | Phase::Running, _) => return None,
             (Phase::Done, None) if state.keeping => return None,
@@ -228,10 +232,12 @@ impl Job {
                 failure(FailureCause::Worker, NOT_KEPT, format!("the parameters of job {id} were not kept"))
             }
             (Phase::Failed { code, reason }, _) => {
-                // A parameter shard was lost, which is nobody's fault here.
-                let cause = if code == SHARD_LOST { FailureCause::Worker } else { FailureCause::Function };
-                let reason = reason.strip_prefix(&format!("[{code}] ")).unwrap_or(reason);
-                failure(cause, code, format!("job {id}: {reason}"))
+                let cause = match *code {
+                    // A parameter shard was lost, which is nobody's fault here.
+                    FaultCode::PARAMETERS_LOST => FailureCause::Worker,
+                    _ => FailureCause::Function,
+                };
+                failure(cause, *code, format!("job {id}: {}", code.stripped_from(reason)))
             }
             (Phase::Canceled, _) => {
                 let why = match state.cancel_reason.as_str() {
@@ -248,7 +254,7 @@ impl Job {
         let over = self.state.started_us.is_some_and(is_over);
         if over && !self.state.phase.is_over() {
             let reason = format!("it trained longer than {limit_ms} ms");
-            self.end(Phase::Failed { code: TOO_LONG.to_owned(), reason }, now_us, effects);
+            self.end(Phase::Failed { code: TOO_LONG, reason }, now_us, effects);
         }
     }
 }
@@ -305,9 +311,8 @@ impl TaskJob {
     }
 
     /// The job that trains for a task.
-    fn training_job(&self, task: u32, id: &JobId) -> Result<JobSpec, Failure> {
-        let failure =
-            |code: &str, reason| Failure { cause: FailureCause::Function, code: code.to_owned(), reason };
+    fn training_job(&self, task: u32, id: &JobId) -> Result<ValidJob, Failure> {
+        let failure = |code, reason| Failure { cause: FailureCause::Function, code, reason };
         let Work::Train(prepared) = &self.class_of(task).class.work else {
             return Err(failure(UNREADABLE, "it does not train".to_owned()));
         };
@@ -323,11 +328,8 @@ impl TaskJob {
             failure(UNREADABLE, format!("what it changes of the training cannot be read: {cause}"))
         })?;
         prepared.job(id.clone(), &changes).map_err(|invalid| {
-            let text = invalid.to_string();
-            match text.strip_prefix('[').and_then(|text| text.split_once("] ")) {
-                Some((code, reason)) => failure(code, reason.to_owned()),
-                None => failure(UNREADABLE, text),
-            }
+            let (code, text) = (invalid.code(), invalid.to_string());
+            failure(code, code.stripped_from(&text).to_owned())
         })
     }
 
