@@ -36,6 +36,7 @@ pub(super) fn is_urgent(reports: &[Finished], queued: u32) -> bool {
 mod tests {
     use syncline_scheduler::{
         core::{Blame, Iterated},
+        fault_code::FaultCode,
         graph::TaskId,
         ids::{Generation, Incarnation, RunId},
     };
@@ -54,7 +55,8 @@ mod tests {
 
     #[test]
     fn a_report_waits_only_if_others_will_come_in_time_and_work_is_left() {
-        let failed = || Outcome::Failed { code: "E460".into(), reason: String::new(), blame: Blame::Job };
+        let failed =
+            || Outcome::Failed { code: FaultCode::new("E460"), reason: String::new(), blame: Blame::Job };
         #[rustfmt::skip]
         let cases: Vec<(&str, Vec<Outcome>, u32, bool)> = vec![
             ("nothing to say",           vec![],                               0,  false),

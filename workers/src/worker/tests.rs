@@ -21,6 +21,7 @@ use syncline_rpc::{
 use syncline_runtime::{ExecOptions, Runtime};
 use syncline_scheduler::{
     core::{Assignment, GradientUse, Outcome, TaskKey, Work},
+    fault_code::FaultCode,
     graph::TaskId,
     ids::{EngineEpoch, Generation, Incarnation, JobId, RunId, ShardIndex, Superstep},
     samples::{SampleRange, permutation},
@@ -366,7 +367,7 @@ fn a_step_out_of_its_round_fails_and_says_what_came_next() {
     let reasons: Vec<&str> = reports
         .iter()
         .map(|report| match &report.outcome {
-            Outcome::Failed { code, reason, .. } if code == "E460" => reason.as_str(),
+            Outcome::Failed { code, reason, .. } if *code == FaultCode::new("E460") => reason.as_str(),
             other => panic!("{other:?}"),
         })
         .collect();
