@@ -4,16 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     change_set::{ChangeSet, MetricsWindow},
-    checkpoints::Checkpoints,
     effects::Effect,
-    evaluating::Evaluations,
     evaluation::EvaluationPart,
     event::{Begun, Event, Happening, NamedWorker, Submitted},
     member::{Member, Membership},
-    progress::Progress,
-    recent_rate::RecentRate,
     records::{JobState, Phase, Task, TaskBody},
-    series::SeriesSampling,
     superstep::{RosterEntry, SuperstepPhase, SuperstepState},
     worker_protocol::{Assignment, GradientUse, TaskKey, Work},
 };
@@ -22,7 +17,7 @@ use crate::{
     ids::{Generation, Incarnation, JobId, NodeName, ProcessId, RunId, Superstep},
     samples::SampleRange,
     spec::{NodeKind, TrainSpec, ValidJob},
-    sync::{Aggregation, Clocks, EndRule, Policy},
+    sync::{Aggregation, Clocks, EndRule},
 };
 
 /// Everything about one job. Two are equal when all that can influence a later decision is.
@@ -66,44 +61,7 @@ impl PartialEq for Job {
 impl Job {
     /// A job that was just submitted.
     pub(super) fn new(spec: ValidJob, nonce: u32, shards: u32, now_us: u64) -> Self {
-        let train = spec.train();
-        let Progress { cursor, counters, counted, epochs_complete, loss } = Progress::at_begin(train);
-        let samples = counters.counted();
-        let state = JobState {
-            phase: Phase::Queued,
-            generation: Generation::first(nonce),
-            shards,
-            policy: Policy::new(train.policy),
-            cursor,
-            next_superstep: Superstep(0),
-            clock_revision: 0,
-            closed: 0,
-            counters,
-            recent_rate: RecentRate::default(),
-            counted,
-            epochs_complete,
-            loss,
-            submitted_us: now_us,
-            started_us: None,
-            opened_us: None,
-            unled_us: 0,
-            trained_us: None,
-            ended_us: None,
-            evaluation: None,
-            snapshot: None,
-            keeping: false,
-            waiting_for: None,
-            paused: false,
-            resumed_us: None,
-            excluded: BTreeMap::new(),
-            retries: BTreeMap::new(),
-            curve: SeriesSampling::default(),
-            checkpoints: Checkpoints::going_on(epochs_complete),
-            evaluations: Evaluations::going_on(train.evaluate, epochs_complete, samples),
-            seals: 0,
-            cancel_reason: String::new(),
-            trains_for: None,
-        };
+        let state = JobState::new(spec.train(), Generation::first(nonce), shards, now_us);
         let mut job = Self {
             spec,
             state,

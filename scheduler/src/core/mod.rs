@@ -43,6 +43,7 @@ mod replanning;
 mod reports;
 mod rollback;
 mod series;
+mod shard_news;
 mod shard_protocol;
 mod standstill;
 mod state_machine;

@@ -9,6 +9,7 @@ use super::{
     evaluating::Evaluations,
     evaluation::{Evaluation, EvaluationPart},
     exclusion::Exclusion,
+    progress::Progress,
     recent_rate::RecentRate,
     series::SeriesSampling,
     shard_protocol::SnapshotFile,
@@ -19,6 +20,7 @@ use crate::{
     graph::{TaskId, TrainingTaskState},
     ids::{Generation, NodeName, Superstep},
     samples::{SampleCursor, SampleRange},
+    spec::TrainSpec,
     sync::Policy,
 };
 
@@ -167,6 +169,49 @@ pub struct JobState {
     /// The task of a graph for which it trains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) trains_for: Option<ParentTask>,
+}
+
+impl JobState {
+    /// That of a job that was just submitted.
+    pub(super) fn new(train: &TrainSpec, generation: Generation, shards: u32, now_us: u64) -> Self {
+        let Progress { cursor, counters, counted, epochs_complete, loss } = Progress::at_begin(train);
+        let samples = counters.counted();
+        Self {
+            phase: Phase::Queued,
+            generation,
+            shards,
+            policy: Policy::new(train.policy),
+            cursor,
+            next_superstep: Superstep(0),
+            clock_revision: 0,
+            closed: 0,
+            counters,
+            recent_rate: RecentRate::default(),
+            counted,
+            epochs_complete,
+            loss,
+            submitted_us: now_us,
+            started_us: None,
+            opened_us: None,
+            unled_us: 0,
+            trained_us: None,
+            ended_us: None,
+            evaluation: None,
+            snapshot: None,
+            keeping: false,
+            waiting_for: None,
+            paused: false,
+            resumed_us: None,
+            excluded: BTreeMap::new(),
+            retries: BTreeMap::new(),
+            curve: SeriesSampling::default(),
+            checkpoints: Checkpoints::going_on(epochs_complete),
+            evaluations: Evaluations::going_on(train.evaluate, epochs_complete, samples),
+            seals: 0,
+            cancel_reason: String::new(),
+            trains_for: None,
+        }
+    }
 }
 
 /// A node that is tried again until it works.

@@ -8,20 +8,18 @@ use std::{
 use super::{
     commit::{Commit, Commits},
     effects::Effect,
-    event::Happening,
     inputs::Input,
     job::Job,
     panics::Handling,
     records::Phase,
     refused::Refused,
-    shard_protocol::HeldJob,
     tasks::{TaskAssigner, TaskJob},
     training_slots::TrainingSlots,
     trainings::Trainings,
     worker_info::WorkerInfo,
     worker_protocol::TaskReport,
 };
-use crate::ids::{Incarnation, JobId, RunId, ShardIndex};
+use crate::ids::{Incarnation, JobId, RunId};
 
 /// Jobs in the order they were submitted, and the workers they share. A worker serves one job at a time, so that
 /// barriers of two jobs can never wait for each other; a process that serves several is several workers.
@@ -47,7 +45,7 @@ pub struct Core {
     /// two commits.
     pub(super) has_loaded_workers: bool,
     /// Jobs whose records cannot be used now. They may be taken in again, and need what shards hold of them then.
-    set_aside: BTreeSet<JobId>,
+    pub(super) set_aside: BTreeSet<JobId>,
 }
 
 impl Core {
@@ -128,10 +126,7 @@ impl Core {
             | Input::TasksEnded { .. } => return self.handle_tasks(now_us, input, effects),
             Input::Cancel(cancellation) => return self.cancel(cancellation, now_us, effects),
             Input::Delete(id) => return self.delete(&id, effects),
-            Input::WorkerJoined { worker, about } => {
-                self.worker_joined(worker, about);
-                self.tasks_worker_joined(worker);
-            }
+            Input::WorkerJoined { worker, about } => self.worker_registered(worker, about),
             Input::WorkerGone { worker, reason } => self.worker_gone(worker, &reason, now_us, effects),
             Input::WorkerLeft { worker, begun } => self.worker_left(worker, begun, now_us, effects),
             Input::Report { worker, report } => self.take_report(worker, report, now_us, effects),
@@ -141,12 +136,7 @@ impl Core {
                 self.shard_holds(shard, asked_us, &held, now_us, effects);
             }
             Input::Tick => self.tick(now_us, effects),
-            Input::WeightsKept { run, outcome } => {
-                // That job is over.
-                if let Some(job) = self.jobs.get_mut(&run.job).filter(|j| j.is_run(&run)) {
-                    job.weights_kept(outcome, now_us);
-                }
-            }
+            Input::WeightsKept { run, outcome } => self.weights_kept(&run, outcome, now_us),
             Input::ShardsOpened { run } => {
                 self.with_open_job(&run, |job| job.opened(now_us, effects));
             }
@@ -162,11 +152,7 @@ impl Core {
                 self.with_open_job(&run, |job| job.shard_closed(shard, barrier, now_us));
             }
             Input::Sealed { run, worker, shard, progress } => {
-                self.with_open_job(&run, |job| {
-                    job.sealed(worker, shard, progress, now_us, effects);
-                });
-                // It may have registered again meanwhile.
-                self.note_if_idle(worker);
+                self.sealed(&run, worker, shard, progress, now_us, effects);
             }
             Input::CheckpointPinned { run, number, shard, outcome } => {
                 self.with_open_job(&run, |job| {
@@ -190,6 +176,11 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    fn worker_registered(&mut self, worker: Incarnation, about: WorkerInfo) {
+        self.worker_joined(worker, about);
+        self.tasks_worker_joined(worker);
     }
 
     pub(super) fn worker_gone(
@@ -247,71 +238,12 @@ impl Core {
         self.tasks_tick(now_us, effects);
     }
 
-    fn shard_gone(&mut self, shard: ShardIndex, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
-        let opened = |j: &Job| matches!(j.state.phase, Phase::Opening | Phase::Running);
-        for (id, job) in self.jobs.live_mut().filter(|(_, job)| opened(job)) {
-            let _handling = Handling(id);
-            job.shard_gone(shard, reason, now_us, effects);
-        }
-    }
-
-    /// Another process serves a shard: those that read of a job's history see why it paused.
-    fn shard_taken_over(&mut self, shard: ShardIndex, address: &str, now_us: u64) {
-        for (_, job) in self.jobs.live_mut().filter(|(_, j)| j.state.phase == Phase::Running) {
-            job.tell(Happening::ShardTakenOver { shard, address: address.to_owned() }, now_us);
-        }
-    }
-
-    /// A shard says what it holds: what nobody knows is dropped there, what it should hold and does not is lost, and of
-    /// the rest it is asked how far it is.
-    fn shard_holds(
-        &mut self,
-        shard: ShardIndex,
-        asked_us: u64,
-        held: &[HeldJob],
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) {
-        let is_ours = |held: &&HeldJob| !held.closed && !self.set_aside.contains(&held.run.job);
-        for HeldJob { run, .. } in held.iter().filter(is_ours) {
-            let wanted = |j: &Job| j.is_run(run) && (!j.state.phase.is_over() || j.state.keeping);
-            if !self.jobs.get(&run.job).is_some_and(wanted) {
-                effects.push(Effect::CloseShards { run: run.clone(), keep: false });
-            }
-        }
-        for (id, job) in self.jobs.live_mut() {
-            let _handling = Handling(id);
-            let opened_us = job.state.opened_us.or(job.state.started_us);
-            let opened_before = opened_us.is_some_and(|opened_us| opened_us < asked_us);
-            let holds = held.iter().find(|held| job.is_run(&held.run));
-            if job.state.phase != Phase::Running {
-                continue;
-            }
-            match holds {
-                Some(HeldJob { closed: false, .. }) => {
-                    let (run, floor) = (job.run(), job.floor());
-                    effects.push(Effect::Attach { run, shard, floor });
-                }
-                Some(_) => job.closed_unknown(&format!("shard {shard}"), now_us, effects),
-                None if opened_before => {
-                    job.parameters_missing(
-                        shard,
-                        "its process was started again without them",
-                        now_us,
-                        effects,
-                    );
-                }
-                None => {}
-            }
-        }
-    }
-
     fn open_job(&mut self, run: &RunId) -> Option<&mut Job> {
         self.jobs.get_mut(&run.job).filter(|j| j.is_run(run) && !j.state.phase.is_over())
     }
 
     /// Does something with a job unless it is over or another run of it began: then the message is late.
-    fn with_open_job(&mut self, run: &RunId, act: impl FnOnce(&mut Job)) {
+    pub(super) fn with_open_job(&mut self, run: &RunId, act: impl FnOnce(&mut Job)) {
         let _handling = Handling(&run.job);
         if let Some(job) = self.open_job(run) {
             act(job);

@@ -115,6 +115,14 @@ impl ShardModel {
         }
     }
 
+    /// Brings what was pinned to disk; gives its bytes.
+    fn write_checkpoint(&mut self, number: u64) -> Result<u64, TaskFault> {
+        let (code, reason) = (FaultCode::CHECKPOINT_UNUSABLE, "it was started again".to_owned());
+        let pushes = *self.pinned.get(&number).ok_or(TaskFault { code, reason })?;
+        self.written.insert(number, pushes);
+        Ok(1)
+    }
+
     fn watermark(&self, worker: Incarnation) -> u64 {
         self.watermarks.get(&worker).copied().unwrap_or(0)
     }
@@ -212,14 +220,7 @@ impl ParameterServerModel {
                 Some(Input::CheckpointPinned { run, number, shard, outcome: Ok(()) })
             }),
             Effect::WriteCheckpoint { run, number } => self.order(&run, |shard, model| {
-                let outcome = match model.pinned.get(&number) {
-                    Some(pushes) => Ok(model.written.insert(number, *pushes).map_or(1, |_| 1)),
-                    None => Err(TaskFault {
-                        code: FaultCode::CHECKPOINT_UNUSABLE,
-                        reason: "it was started again".into(),
-                    }),
-                };
-                let run = run.clone();
+                let (run, outcome) = (run.clone(), model.write_checkpoint(number));
                 Some(Input::CheckpointWritten { run, number, shard, outcome })
             }),
             Effect::KeepCheckpoints { numbers, through, .. } => {

@@ -249,6 +249,12 @@ impl JobSpec {
         if let Some(what) = train.compression.fault() {
             return Err(fault(format!("compression: {what}")));
         }
+        self.check_model(train)
+    }
+
+    /// Checks what depends on the model and its data.
+    fn check_model(&self, train: &TrainSpec) -> Result<(), InvalidJob> {
+        let fault = |what: String| InvalidJob::Setting { job: self.id.clone(), what };
         let layout = &train.model.layout;
         if layout.elements().is_none() || layout.trained_elements() == 0 {
             return Err(fault("the model has no parameters to train, or too many".into()));

@@ -8,25 +8,19 @@ use std::{
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{TaskJob, record::Argument, values::ValueWithPreview};
+use super::{TaskJob, record::Argument, trained::Trained, values::ValueWithPreview};
 use crate::{
-    core::{Assignee, Core, Effect, Evaluation, Happening, Job, Phase, panics::Handling},
+    core::{Assignee, Core, Effect, Happening, Job, Phase, panics::Handling},
     fault_code::FaultCode,
     ids::JobId,
     spec::ValidJob,
-    tasks::{Failure, FailureCause, Preview, TaskState, TrainedWeights, TrainingChanges, Value, Work},
+    tasks::{Failure, FailureCause, Preview, TaskState, TrainingChanges, Value, Work},
 };
 
 /// Code of an attempt whose training has records that cannot be used.
 const RECORDS_UNUSABLE: FaultCode = FaultCode::new("E030");
 /// Code of a training whose changes cannot be read.
 const UNREADABLE: FaultCode = FaultCode::new("E056");
-/// Code of a training that brought nothing, because its parameters could not be kept.
-const NOT_KEPT: FaultCode = FaultCode::new("E058");
-/// Code of a training that somebody has canceled.
-const CANCELED: FaultCode = FaultCode::new("E059");
-/// Code of an attempt that took too long.
-const TOO_LONG: FaultCode = FaultCode::new("E443");
 /// Most trainings of one graph that wait for workers; the others are not begun yet.
 const MAX_QUEUED: usize = 16;
 
@@ -46,23 +40,6 @@ pub(in crate::core) struct ParentTask {
     pub nonce: u32,
     pub task: u32,
     pub attempt: u16,
-}
-
-/// What a training task gives.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Trained {
-    /// The job that has trained, to be looked at as any other.
-    pub job: JobId,
-    /// From its first iteration to its end.
-    pub seconds: f64,
-    /// Samples counted in all epochs.
-    pub samples: u64,
-    /// Loss of the newest iteration that was not skipped.
-    pub loss: Option<f32>,
-    /// On the test samples, where the prepared job has a node for that.
-    pub evaluation: Option<Evaluation>,
-    /// Its parameters at the end, which [`TrainingChanges::start_from`] takes.
-    pub weights: TrainedWeights,
 }
 
 impl Core {
@@ -208,57 +185,6 @@ impl Core {
     }
 }
 
-impl Job {
-    /// How the training of a task went, once it is over and its parameters are kept.
-    fn trained(&self) -> Option<Result<Trained, Failure>> {
-        let state = &self.state;
-        let id = self.id();
-        let failure = |cause, code, reason| Err(Failure { cause, code, reason });
-        Some(match (&state.phase, &state.snapshot) {
-            (Phase::Queued | Phase::Opening | Phase::Running, _) => return None,
-            (Phase::Done, None) if state.keeping => return None,
-            (Phase::Done, Some(file)) => Ok(Trained {
-                job: id.clone(),
-                seconds: match (state.started_us, state.ended_us) {
-                    (Some(started_us), Some(ended_us)) => ended_us.saturating_sub(started_us) as f64 / 1e6,
-                    _ => 0.0,
-                },
-                samples: self.counted(),
-                loss: state.loss,
-                evaluation: state.evaluation.clone(),
-                weights: TrainedWeights { bytes: file.bytes, digest: file.digest.clone() },
-            }),
-            (Phase::Done, None) => {
-                failure(FailureCause::Worker, NOT_KEPT, format!("the parameters of job {id} were not kept"))
-            }
-            (Phase::Failed { code, reason }, _) => {
-                let cause = match *code {
-                    // A parameter shard was lost, which is nobody's fault here.
-                    FaultCode::PARAMETERS_LOST => FailureCause::Worker,
-                    _ => FailureCause::Function,
-                };
-                failure(cause, *code, format!("job {id}: {}", code.stripped_from(reason)))
-            }
-            (Phase::Canceled, _) => {
-                let why = match state.cancel_reason.as_str() {
-                    "" => String::new(),
-                    reason => format!(": {reason}"),
-                };
-                failure(FailureCause::Function, CANCELED, format!("job {id} was canceled{why}"))
-            }
-        })
-    }
-
-    fn end_after(&mut self, limit_ms: u64, now_us: u64, effects: &mut Vec<Effect>) {
-        let is_over = |since_us| self.led_since_us(since_us, now_us) / 1000 > limit_ms;
-        let over = self.state.started_us.is_some_and(is_over);
-        if over && !self.state.phase.is_over() {
-            let reason = format!("it trained longer than {limit_ms} ms");
-            self.end(Phase::Failed { code: TOO_LONG, reason }, now_us, effects);
-        }
-    }
-}
-
 impl fmt::Display for ParentTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "task {} of {}", self.task, self.job)
@@ -343,7 +269,7 @@ impl TaskJob {
             let given = |bytes: Vec<u8>| ValueWithPreview { value: Value::Inline(bytes.into()), preview };
             postcard::to_stdvec(&trained).map(given).map_err(|e| Failure {
                 cause: FailureCause::Function,
-                code: UNREADABLE.to_owned(),
+                code: UNREADABLE,
                 reason: e.to_string(),
             })
         });
