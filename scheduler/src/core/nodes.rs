@@ -141,7 +141,12 @@ impl Job {
         }
         let excluded = self.exclusions();
         Some(match excluded.is_empty() {
-            true => "a worker: it has none just now".into(),
+            true => match self.train().min_workers {
+                0 | 1 => "a worker: it has none just now".into(),
+                least => format!(
+                    "{least} workers, its `min_workers`: it has none just now, and begins again with so many"
+                ),
+            },
             false => format!("a worker that can run it: {excluded}"),
         })
     }
