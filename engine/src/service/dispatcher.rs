@@ -219,7 +219,7 @@ impl EffectDispatcher {
             Effect::Clocks { run, roster } => self.send_clock_roster(&run, roster),
             Effect::Seal { run, worker } => self.seal_worker(&run, worker),
             Effect::Snapshot { key, version } => self.write_snapshot(key, version),
-            Effect::CloseShards { run, keep } => self.close_shards(&run, keep),
+            Effect::CloseShards { run, weights } => self.close_shards(&run, weights),
             Effect::Plan(request) => self.plan(request),
             Effect::Orders { worker, orders } => self.sessions.order(worker, orders),
             Effect::ReleaseBlobs { digests } => self.release_blobs(digests),

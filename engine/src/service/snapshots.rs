@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use syncline_rpc::{ShardFault, within};
 use syncline_scheduler::{
-    core::{Input, SnapshotFile, TaskFault, TaskKey},
+    core::{Input, LastWeights, SnapshotFile, TaskFault, TaskKey},
     ids::{RunId, ShardIndex},
 };
 use tracing::warn;
@@ -51,11 +51,11 @@ impl EffectDispatcher {
 
     /// Stops everything that was started for one run of a job, and lets the shards forget it; before that the shards
     /// write its last parameters if they are to be kept.
-    pub(super) fn close_shards(&self, run: &RunId, keep: bool) {
+    pub(super) fn close_shards(&self, run: &RunId, weights: LastWeights) {
         self.abort_all_for(run);
         let (dispatcher, run) = (self.clone(), run.clone());
         self.spawn_for(&run.clone(), async move {
-            if keep {
+            if weights == LastWeights::Keep {
                 let outcome = dispatcher.save_last_weights(&run).await;
                 dispatcher.send(Input::WeightsKept { run: run.clone(), outcome });
             }
@@ -155,7 +155,7 @@ mod tests {
         let all = dispatcher.snapshot_slots.acquire_many(SNAPSHOTS_AT_ONCE as u32).await.unwrap();
         let key = TaskKey { run: run(), task: "save".parse().unwrap(), attempt: 0 };
         dispatcher.write_snapshot(key, 4);
-        dispatcher.close_shards(&RunId { job: "other".parse().unwrap(), ..run() }, false);
+        dispatcher.close_shards(&RunId { job: "other".parse().unwrap(), ..run() }, LastWeights::Drop);
         assert_eq!(asked.recv().await.as_deref(), Some("close"));
         drop(all);
         assert_eq!(asked.recv().await.as_deref(), Some("save"));
@@ -180,7 +180,7 @@ mod tests {
             std::future::pending::<()>().await;
             drop(running);
         });
-        dispatcher.close_shards(&run(), true);
+        dispatcher.close_shards(&run(), LastWeights::Keep);
         assert!(ended.await.is_err(), "aborted");
         match inbox.input().await {
             Input::WeightsKept { outcome, .. } => assert_eq!(outcome.unwrap().digest, "d"),

@@ -61,7 +61,7 @@ pub use checkpoints::Checkpoints;
 pub use commit::{
     CLOSED_SUPERSTEPS_KEPT, Commit, Commits, FINISHED_TASKS_KEPT, GONE_WORKERS_KEPT, GraphChanges,
 };
-pub use effects::Effect;
+pub use effects::{Effect, LastWeights};
 pub use evaluating::Evaluations;
 pub use evaluation::{Evaluation, EvaluationPart, EvaluationSums};
 pub use event::{Assignee, Begun, Event, EventKind, Happening, NamedWorker, Submitted};
