@@ -58,6 +58,9 @@ fn misfortunes(policies: &'static [&'static str]) -> impl Strategy<Value = Setti
             pauses: 0,
             crashes: 0,
             evaluations,
+            keep_best: false,
+            patience: 0,
+            validates: false,
             ahead,
             trainings: 0,
         }
@@ -127,6 +130,24 @@ proptest! {
         settings in misfortunes(&OF_EACH_KIND), pauses in 1u32..6, crashes in 0u32..2
     ) {
         run(Settings { pauses, crashes, ..settings });
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_best_parameters_are_handed_on_whatever_dies_and_however_often(
+        settings in misfortunes(&OF_EACH_KIND),
+        faults in (0u32..4, 0u32..3),
+        epochs in 2u32..9,
+        patience in 0u32..4,
+        validates: bool,
+        keep_best in prop::bool::weighted(0.8),
+    ) {
+        let (crashes, pauses) = faults;
+        let settings = Settings { crashes: if keep_best { crashes } else { 0 }, pauses, ..settings };
+        run(Settings { evaluations: true, keep_best, epochs, patience, validates, ..settings });
     }
 }
 

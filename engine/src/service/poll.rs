@@ -84,7 +84,11 @@ mod tests {
     fn task(name: &str) -> Assignment {
         let job = "digits".parse().unwrap();
         let key = TaskKey { job, generation: Generation(1), task: name.parse().unwrap(), attempt: 0 };
-        Assignment { key, work: Work::Evaluate { version: 1, part: EvaluationPart::WHOLE } }
+        Assignment {
+            key,
+            worker_number: 0,
+            work: Work::Evaluate { version: 1, part: EvaluationPart::WHOLE_TEST },
+        }
     }
 
     fn holding(keys: &[&TaskKey]) -> Activity {

@@ -1,5 +1,5 @@
-//! Evaluations while a training runs: it comes to rest as for a checkpoint, the workers that take part share the test samples, and
-//! train on when the last of them is done.
+//! Evaluations while a training runs: it comes to rest as for a checkpoint, the workers that take part share the validation
+//! samples, or the test samples where there are no others, and train on when the last of them is done.
 //!
 //! An evaluation is of exactly what is counted, and costs as much time as its slowest part. One that fails is told, and left out:
 //! the training does not depend on it.
@@ -7,8 +7,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
+    best_parameters::HandedOn,
     effects::Effect,
-    evaluation::{Evaluation, EvaluationPart, EvaluationSums},
+    evaluation::{Evaluation, EvaluationPart, EvaluationSet, EvaluationSums},
+    evaluation_watch::EvaluationWatch,
     inputs::TaskFault,
     job::Job,
     records::{Task, TaskBody},
@@ -27,7 +29,14 @@ enum EvaluationPhase {
     /// Nothing more is granted until everything that is has ended.
     Resting,
     /// Workers compute it. `open`: parts that are not done.
-    Computing { open: u32, sums: EvaluationSums },
+    Computing {
+        open: u32,
+        sums: EvaluationSums,
+        #[serde(default)]
+        set: EvaluationSet,
+    },
+    /// It was the best so far, and the shards are to keep what it was of before anything changes.
+    Keeping,
 }
 
 /// The evaluations of one job.
@@ -43,6 +52,15 @@ pub struct Evaluations {
     /// Those that are stored.
     #[serde(default)]
     pub(super) series: SeriesSampling,
+    /// What those on the samples that decide have shown.
+    #[serde(default)]
+    pub(super) watch: EvaluationWatch,
+    /// With which parameters the training ends.
+    #[serde(default)]
+    pub(super) handed_on: HandedOn,
+    /// The test samples had their turn at the end, where others were evaluated before.
+    #[serde(default)]
+    tested: bool,
 }
 
 impl Evaluations {
@@ -59,9 +77,19 @@ impl Evaluations {
         self.phase.is_some()
     }
 
-    /// The job is over, and with it the one under way.
+    /// Whether the shards are to keep what was evaluated.
+    pub(super) fn keeps(&self) -> bool {
+        self.phase == Some(EvaluationPhase::Keeping)
+    }
+
+    /// The job is over, or its shards have what was evaluated, and with it the one under way.
     pub(super) fn end(&mut self) {
         self.phase = None;
+    }
+
+    /// The training has gone back to where these were its evaluations.
+    pub(super) fn go_back(&mut self, watch: EvaluationWatch) {
+        (self.watch, self.handed_on, self.tested) = (watch, HandedOn::default(), false);
     }
 
     /// Whether there has been one of this number.
@@ -96,7 +124,7 @@ impl Job {
         let evaluations = &self.state.evaluations;
         if self.state.cursor.is_exhausted() {
             // The last one shows what has come of it all.
-            return !self.is_evaluated_by_node() && self.counted() > evaluations.last_samples;
+            return self.evaluates_its_end() && self.counted() > evaluations.last_samples;
         }
         let last_us = evaluations.last_us.or(self.state.started_us).unwrap_or(now_us);
         let epochs = self.state.epochs_complete.saturating_sub(evaluations.last_epochs);
@@ -114,12 +142,42 @@ impl Job {
         self.spec.nodes.iter().any(|node| matches!(node.kind, NodeKind::Evaluate))
     }
 
+    /// Whether the training itself evaluates its last parameters: also where a node evaluates what it hands on, if that may be
+    /// others, or is measured on other samples.
+    fn evaluates_its_end(&self) -> bool {
+        let decides = self.train().evaluate.is_some_and(|spec| spec.keep_best);
+        decides || self.train().data.has_validation() || !self.is_evaluated_by_node()
+    }
+
+    /// The samples on which it is evaluated as it goes.
+    pub(super) fn monitored_set(&self) -> EvaluationSet {
+        match self.train().data.has_validation() {
+            true => EvaluationSet::Validation,
+            false => EvaluationSet::Test,
+        }
+    }
+
+    /// Evaluates what the training hands on, once, on the test samples that nothing was decided by. `false`: there is nothing
+    /// more to evaluate.
+    pub(super) fn tests_at_end(&mut self, now_us: u64, effects: &mut Vec<Effect>) -> bool {
+        let data = &self.train().data;
+        let is_asked_for = self.train().evaluate.is_some() && data.has_validation() && data.has_test();
+        if !is_asked_for || self.is_evaluated_by_node() || self.state.evaluations.tested {
+            return false;
+        }
+        self.state.evaluations.phase = Some(EvaluationPhase::Resting);
+        self.changes.job_state = true;
+        self.evaluate_at_rest(now_us, effects);
+        true
+    }
+
     /// Ends what is open while the job comes to rest, and gives the workers their parts once it has.
     pub(super) fn evaluate_at_rest(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         match self.state.evaluations.phase {
             None => return,
             Some(EvaluationPhase::Resting) => self.begin_evaluation(now_us, effects),
             Some(EvaluationPhase::Computing { .. }) => {}
+            Some(EvaluationPhase::Keeping) => return self.keep_best_at_rest(now_us, effects),
         }
         if !self.state.paused {
             self.give_out_parts(now_us, effects);
@@ -127,7 +185,11 @@ impl Job {
     }
 
     fn begin_evaluation(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
-        if self.state.cursor.is_exhausted() && self.is_evaluated_by_node() {
+        let set = match self.state.evaluations.handed_on {
+            HandedOn::Undecided => self.monitored_set(),
+            HandedOn::Last | HandedOn::Best { .. } => EvaluationSet::Test,
+        };
+        if self.state.cursor.is_exhausted() && !self.evaluates_its_end() {
             self.state.evaluations.phase = None;
             self.changes.job_state = true;
             return;
@@ -143,9 +205,9 @@ impl Job {
         evaluations.next += 1;
         evaluations.last_samples = samples;
         evaluations.phase =
-            Some(EvaluationPhase::Computing { open: workers, sums: EvaluationSums::default() });
+            Some(EvaluationPhase::Computing { open: workers, sums: EvaluationSums::default(), set });
         for index in 0..workers {
-            let body = TaskBody::EvaluatePart { part: EvaluationPart { index, of: workers } };
+            let body = TaskBody::EvaluatePart { part: EvaluationPart { index, of: workers, set } };
             let id = TaskId::Evaluation { number, part: index };
             self.tasks.insert(id.clone(), Task::new(body, 0, now_us));
             self.changes.tasks.insert(id);
@@ -181,9 +243,10 @@ impl Job {
 
     /// A part is done. With the last one the evaluation is, and training goes on.
     pub(super) fn part_evaluated(&mut self, part: &EvaluationSums, now_us: u64) {
-        let Some(EvaluationPhase::Computing { open, sums, .. }) = &mut self.state.evaluations.phase else {
+        let Some(EvaluationPhase::Computing { open, sums, set }) = &mut self.state.evaluations.phase else {
             return;
         };
+        let set = *set;
         (*open, *sums) = (open.saturating_sub(1), sums.plus(part));
         self.changes.job_state = true;
         if *open > 0 {
@@ -194,26 +257,61 @@ impl Job {
         let (number, samples) = (evaluations.next.saturating_sub(1), evaluations.last_samples);
         // The last one is the one that people look for.
         let is_shown = evaluations.series.keeps(number) || self.state.cursor.is_exhausted();
-        self.evaluated(evaluation, samples, is_shown, now_us);
+        let is_last = evaluations.handed_on != HandedOn::Undecided;
+        let samples = if is_last { self.handed_on_samples() } else { samples };
+        self.evaluated(set, evaluation.clone(), samples, is_shown, now_us);
         self.end_evaluation();
+        if !is_last {
+            self.judge(&evaluation, samples, now_us);
+        }
+    }
+
+    /// Draws the conclusions from an evaluation as it goes.
+    fn judge(&mut self, evaluation: &Evaluation, samples: u64, now_us: u64) {
+        let Some(spec) = self.train().evaluate else { return };
+        let verdict = self.state.evaluations.watch.see(&spec, evaluation, samples);
+        self.note_evaluation(evaluation, samples);
+        let is_over = self.state.cursor.is_exhausted();
+        if verdict.stops && !is_over {
+            self.state.cursor.stop();
+            let fields = vec![("samples", samples.to_string()), ("reason", self.why_stopped())];
+            self.event("stopped_early", now_us, fields);
+        } else if spec.keep_best && !is_over && self.is_best_of_kept(evaluation, samples) {
+            self.state.evaluations.phase = Some(EvaluationPhase::Keeping);
+        }
     }
 
     /// The node of the job that evaluates is done.
     pub(super) fn node_evaluated(&mut self, sums: &EvaluationSums, now_us: u64) {
-        self.evaluated(sums.mean(), self.counted(), true, now_us);
+        self.evaluated(EvaluationSet::Test, sums.mean(), self.handed_on_samples(), true, now_us);
     }
 
     /// Tells what the model was worth after `samples`; `is_shown`: also as a point of the series.
-    fn evaluated(&mut self, evaluation: Evaluation, samples: u64, is_shown: bool, now_us: u64) {
+    fn evaluated(
+        &mut self,
+        set: EvaluationSet,
+        evaluation: Evaluation,
+        samples: u64,
+        is_shown: bool,
+        now_us: u64,
+    ) {
         let mut fields = vec![("samples", samples.to_string())];
-        fields.extend(evaluation.fields());
-        self.state.evaluation = Some(evaluation);
+        fields.extend(evaluation.fields(set));
+        self.show_evaluation(set, evaluation);
         if is_shown {
             let mut point = vec![("at_ms", (now_us / 1000).to_string())];
             point.extend(fields.iter().cloned());
             self.changes.evaluations.push(point);
         }
         self.event("evaluated", now_us, fields);
+    }
+
+    /// What people see of it from now on.
+    pub(super) fn show_evaluation(&mut self, set: EvaluationSet, evaluation: Evaluation) {
+        match set {
+            EvaluationSet::Test => self.state.evaluation = Some(evaluation),
+            EvaluationSet::Validation => self.state.validation = Some(evaluation),
+        }
     }
 
     /// A part cannot be computed: the evaluation is left out.
@@ -241,7 +339,9 @@ impl Job {
     }
 
     fn end_evaluation(&mut self) {
-        self.state.evaluations.phase = None;
+        let evaluations = &mut self.state.evaluations;
+        evaluations.phase = None;
+        evaluations.tested = evaluations.handed_on != HandedOn::Undecided;
         self.grant_queue.everybody = true;
         self.changes.job_state = true;
     }
@@ -253,12 +353,16 @@ impl Job {
                 let late = self.describe_standstill(now_us).map(|late| format!("; it waits for {late}"));
                 format!("an evaluation: all come to rest{}", late.unwrap_or_default())
             }
-            EvaluationPhase::Computing { open: 1, .. } => {
-                "an evaluation: a worker still computes its part of the test samples".into()
+            EvaluationPhase::Computing { open: 1, set, .. } => {
+                format!("an evaluation: a worker still computes its part of the {} samples", set.name())
             }
-            EvaluationPhase::Computing { open, .. } => {
-                format!("an evaluation: {open} workers still compute their parts of the test samples")
+            EvaluationPhase::Computing { open, set, .. } => {
+                format!(
+                    "an evaluation: {open} workers still compute their parts of the {} samples",
+                    set.name()
+                )
             }
+            EvaluationPhase::Keeping => "the shards, which are to keep the best parameters so far".into(),
         };
         Some(words)
     }

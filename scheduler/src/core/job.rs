@@ -66,7 +66,7 @@ impl Job {
     /// A job that was just submitted. `spec` has passed [`JobSpec::validate`].
     pub(super) fn new(spec: JobSpec, nonce: u32, shards: u32, now_us: u64) -> Self {
         let (_, train) = spec.train().expect("a validated job has a training node");
-        let Progress { cursor, counters, counted, epochs_complete, loss } = Progress::at_begin(train);
+        let Progress { cursor, counters, counted, epochs_complete, loss, .. } = Progress::at_begin(train);
         let samples = counters.counted();
         let state = JobState {
             phase: Phase::Queued,
@@ -89,6 +89,7 @@ impl Job {
             trained_us: None,
             ended_us: None,
             evaluation: None,
+            validation: None,
             snapshot: None,
             keeping: false,
             waiting_for: None,
@@ -99,6 +100,7 @@ impl Job {
             curve: SeriesSampling::default(),
             checkpoints: Checkpoints::going_on(epochs_complete),
             evaluations: Evaluations::going_on(train.evaluate, epochs_complete, samples),
+            joined: 0,
             seals: 0,
             cancel_reason: String::new(),
             trains_for: None,
@@ -243,7 +245,7 @@ impl Job {
     /// The assignment behind a leased task of a worker.
     pub(super) fn assignment(&self, id: &TaskId) -> Option<Assignment> {
         let task = self.tasks.get(id)?;
-        let TrainingTaskState::Leased { holder: Holder::Worker(_), attempt } = task.state else {
+        let TrainingTaskState::Leased { holder: Holder::Worker(holder), attempt } = task.state else {
             return None;
         };
         let work = match (&task.body, id) {
@@ -259,14 +261,15 @@ impl Job {
             }
             (TaskBody::Prepare, TaskId::Prepare(worker)) => self.rehearsal(*worker),
             (TaskBody::Evaluate, _) => {
-                Work::Evaluate { version: self.state.closed, part: EvaluationPart::WHOLE }
+                Work::Evaluate { version: self.state.closed, part: EvaluationPart::WHOLE_TEST }
             }
             (TaskBody::EvaluatePart { part }, _) => {
                 Work::Evaluate { version: self.state.closed, part: *part }
             }
             _ => return None,
         };
-        Some(Assignment { key: self.key(id.clone(), attempt), work })
+        let worker_number = self.members.get(&holder).map_or(0, |member| member.number);
+        Some(Assignment { key: self.key(id.clone(), attempt), worker_number, work })
     }
 
     /// The clock that everybody must have reached before an iteration may pull; 0: none.

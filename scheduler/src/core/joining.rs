@@ -34,9 +34,12 @@ impl Job {
     ) {
         let fields = vec![("worker", worker.to_string()), ("name", about.name.clone())];
         self.event("worker_joined", now_us, fields);
+        let number = self.state.joined;
+        self.state.joined = number.saturating_add(1);
         let train = self.train();
         let member = Member {
             about,
+            number,
             membership: Membership::Preparing,
             planned: 0,
             granted: 0,

@@ -5,6 +5,7 @@
 //! [`Core::restore`]: everything that can influence a later decision was in its last commit.
 
 mod barriers;
+mod best_parameters;
 mod change_set;
 mod checkpoints;
 mod clocks;
@@ -17,6 +18,7 @@ mod effects;
 mod ending;
 mod evaluating;
 mod evaluation;
+mod evaluation_watch;
 mod exclusion;
 mod explain;
 mod explanation;
@@ -58,7 +60,7 @@ pub use commit::{
 };
 pub use effects::Effect;
 pub use evaluating::Evaluations;
-pub use evaluation::{Evaluation, EvaluationPart, EvaluationSums};
+pub use evaluation::{Evaluation, EvaluationPart, EvaluationSet, EvaluationSums};
 pub use exclusion::Exclusion;
 pub use explanation::{
     BarrierExplanation, KeptExplanations, StragglerExplanation, TaskExplanation, WorkerExplanation,

@@ -163,7 +163,11 @@ pub struct JobState {
     pub unled_us: u64,
     pub trained_us: Option<u64>,
     pub ended_us: Option<u64>,
+    /// The newest on the test samples.
     pub evaluation: Option<Evaluation>,
+    /// The newest on the validation samples.
+    #[serde(default)]
+    pub validation: Option<Evaluation>,
     pub snapshot: Option<SnapshotFile>,
     /// The job is over, and the shards are still to write its last parameters.
     pub keeping: bool,
@@ -184,6 +188,9 @@ pub struct JobState {
     pub checkpoints: Checkpoints,
     #[serde(default)]
     pub evaluations: Evaluations,
+    /// Workers that came to it, those that left included.
+    #[serde(default)]
+    pub joined: u32,
     /// Workers whose seals are complete.
     #[serde(default)]
     pub seals: u64,
