@@ -288,16 +288,13 @@ fn a_test_at_the_end_that_fails_ends_nothing_else() {
 #[test]
 fn a_best_that_the_shards_could_not_write_is_not_handed_on_and_one_that_they_could_is() {
     let mut world = world(spec("bsp", 4, evaluates().keep_best()));
-    world.plane.shell.holds_files = true;
     let mut findings = Findings::new(&[2.0, 1.0, 3.0, 4.0]);
-    let written = |world: &mut World, number, outcome| {
-        let (job, generation, shard) = (id("job"), world.job("job").generation(), ShardIndex(0));
-        world.give(Input::CheckpointWritten { job, generation, number, shard, outcome })
-    };
     findings.go_on(&mut world, |world| has_told(world, "evaluated") == 1);
-    written(&mut world, 0, Ok(1));
+    world.plane.shell.holds_files = true;
     findings.go_on(&mut world, |world| has_told(world, "evaluated") == 2);
-    written(&mut world, 1, Err(TaskFault { code: "E406".into(), reason: "the disk is full".into() }));
+    let (job, generation, shard) = (id("job"), world.job("job").generation(), ShardIndex(0));
+    let outcome = Err(TaskFault { code: "E406".into(), reason: "the disk is full".into() });
+    world.give(Input::CheckpointWritten { job, generation, number: 1, shard, outcome });
     findings.run(&mut world);
     assert_eq!(findings.restored(), [Some(0)], "the second best, which is better than the last");
     let field = summary(&mut world);
