@@ -183,6 +183,22 @@ fn a_quiet_bsp_job_loses_and_tears_nothing() {
 }
 
 #[test]
+fn an_evaluation_behind_an_epoch_is_of_that_epoch_also_where_a_plan_comes_back_after_its_last_sample() {
+    let quiet = Settings::quiet("elastic-bsp:6+update=barrier+predictor=narx");
+    run(Settings {
+        seed: 7402468415956888868,
+        epochs: 7,
+        batch: 9,
+        drop_last: true,
+        evaluations: true,
+        keep_best: true,
+        patience: 2,
+        validates: true,
+        ..quiet
+    });
+}
+
+#[test]
 fn a_shard_that_crashes_when_all_is_trained_brings_back_what_its_snapshot_needs() {
     let quiet = Settings::quiet("lb-bsp");
     run(Settings {

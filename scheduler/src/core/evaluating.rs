@@ -131,10 +131,12 @@ impl Job {
         spec.is_due(now_us.saturating_sub(last_us), epochs)
     }
 
-    /// Epochs of which samples may be handed out: those in front of the next evaluation.
+    /// Epochs of which samples may be handed out: those in front of the next evaluation. While one is about to begin nothing of the
+    /// next epoch is, whatever plan comes back meanwhile.
     pub(super) fn open_epochs(&self) -> u32 {
-        let every = self.train().evaluate.and_then(|spec| spec.every_epochs);
-        every.map_or(u32::MAX, |every| self.state.evaluations.last_epochs.saturating_add(every))
+        let Some(every) = self.train().evaluate.and_then(|spec| spec.every_epochs) else { return u32::MAX };
+        let evaluations = &self.state.evaluations;
+        evaluations.last_epochs.saturating_add(if evaluations.rests() { 0 } else { every })
     }
 
     /// Whether a node evaluates what the training gives.
