@@ -9,13 +9,11 @@ use serde::{Deserialize, Serialize};
 use super::{
     best_parameters::HandedOn,
     effects::Effect,
-    evaluation::{Evaluation, EvaluationPart, EvaluationSet, EvaluationSums},
+    evaluation::{EvaluationPart, EvaluationSet, EvaluationSums},
     evaluation_watch::EvaluationWatch,
-    inputs::TaskFault,
     job::Job,
     records::{Task, TaskBody},
     series::SeriesSampling,
-    worker_protocol::TaskKey,
 };
 use crate::{
     graph::{Holder, TaskEvent, TaskId, TrainingTaskState},
@@ -25,7 +23,7 @@ use crate::{
 /// An evaluation that is due.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum EvaluationPhase {
+pub(super) enum EvaluationPhase {
     /// Nothing more is granted until everything that is has ended.
     Resting,
     /// Workers compute it. `open`: parts that are not done.
@@ -43,12 +41,12 @@ enum EvaluationPhase {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluations {
     /// Number of the next one: none comes twice, whatever is rolled back.
-    next: u64,
+    pub(super) next: u64,
     /// When the last one was begun, and what was counted then; before the first, when training began.
     last_us: Option<u64>,
     last_epochs: u32,
-    last_samples: u64,
-    phase: Option<EvaluationPhase>,
+    pub(super) last_samples: u64,
+    pub(super) phase: Option<EvaluationPhase>,
     /// Those that are stored.
     #[serde(default)]
     pub(super) series: SeriesSampling,
@@ -60,7 +58,7 @@ pub struct Evaluations {
     pub(super) handed_on: HandedOn,
     /// The test samples had their turn at the end, where others were evaluated before.
     #[serde(default)]
-    tested: bool,
+    pub(super) tested: bool,
 }
 
 impl Evaluations {
@@ -228,7 +226,7 @@ impl Job {
     }
 
     /// Parts of evaluations that are in such a state.
-    fn parts(&self, is_meant: impl Fn(&TrainingTaskState) -> bool) -> Vec<TaskId> {
+    pub(super) fn parts(&self, is_meant: impl Fn(&TrainingTaskState) -> bool) -> Vec<TaskId> {
         let all = TaskId::Evaluation { number: 0, part: 0 }..=TaskId::Evaluation {
             number: u64::MAX,
             part: u32::MAX,
@@ -241,111 +239,6 @@ impl Job {
         let Some(EvaluationPhase::Computing { open, .. }) = self.state.evaluations.phase else { return None };
         let there = u32::try_from(self.parts(|state| !state.is_final()).len()).unwrap_or(u32::MAX);
         Some(open.saturating_sub(there)).filter(|missing| *missing > 0)
-    }
-
-    /// A part is done. With the last one the evaluation is, and training goes on.
-    pub(super) fn part_evaluated(&mut self, part: &EvaluationSums, now_us: u64) {
-        let Some(EvaluationPhase::Computing { open, sums, set }) = &mut self.state.evaluations.phase else {
-            return;
-        };
-        let set = *set;
-        (*open, *sums) = (open.saturating_sub(1), sums.plus(part));
-        self.changes.job_state = true;
-        if *open > 0 {
-            return;
-        }
-        let evaluation = sums.mean();
-        let evaluations = &self.state.evaluations;
-        let (number, samples) = (evaluations.next.saturating_sub(1), evaluations.last_samples);
-        // The last one is the one that people look for.
-        let is_shown = evaluations.series.keeps(number) || self.state.cursor.is_exhausted();
-        let is_last = evaluations.handed_on != HandedOn::Undecided;
-        let samples = if is_last { self.handed_on_samples() } else { samples };
-        self.evaluated(set, evaluation.clone(), samples, is_shown, now_us);
-        self.end_evaluation();
-        if !is_last {
-            self.judge(&evaluation, samples, now_us);
-        }
-    }
-
-    /// Draws the conclusions from an evaluation as it goes.
-    fn judge(&mut self, evaluation: &Evaluation, samples: u64, now_us: u64) {
-        let Some(spec) = self.train().evaluate else { return };
-        let verdict = self.state.evaluations.watch.see(&spec, evaluation, samples);
-        self.note_evaluation(evaluation, samples);
-        let is_over = self.state.cursor.is_exhausted();
-        if verdict.stops && !is_over {
-            self.state.cursor.stop();
-            let fields = vec![("samples", samples.to_string()), ("reason", self.why_stopped())];
-            self.event("stopped_early", now_us, fields);
-        } else if spec.keep_best && !is_over && self.is_best_of_kept(evaluation, samples) {
-            self.state.evaluations.phase = Some(EvaluationPhase::Keeping);
-        }
-    }
-
-    /// The node of the job that evaluates is done.
-    pub(super) fn node_evaluated(&mut self, sums: &EvaluationSums, now_us: u64) {
-        self.evaluated(EvaluationSet::Test, sums.mean(), self.handed_on_samples(), true, now_us);
-    }
-
-    /// Tells what the model was worth after `samples`; `is_shown`: also as a point of the series.
-    fn evaluated(
-        &mut self,
-        set: EvaluationSet,
-        evaluation: Evaluation,
-        samples: u64,
-        is_shown: bool,
-        now_us: u64,
-    ) {
-        let mut fields = vec![("samples", samples.to_string())];
-        fields.extend(evaluation.fields(set));
-        self.show_evaluation(set, evaluation);
-        if is_shown {
-            let mut point = vec![("at_ms", (now_us / 1000).to_string())];
-            point.extend(fields.iter().cloned());
-            self.changes.evaluations.push(point);
-        }
-        self.event("evaluated", now_us, fields);
-    }
-
-    /// What people see of it from now on.
-    pub(super) fn show_evaluation(&mut self, set: EvaluationSet, evaluation: Evaluation) {
-        match set {
-            EvaluationSet::Test => self.state.evaluation = Some(evaluation),
-            EvaluationSet::Validation => self.state.validation = Some(evaluation),
-        }
-    }
-
-    /// A part cannot be computed: the evaluation is left out.
-    pub(super) fn evaluation_failed(
-        &mut self,
-        key: &TaskKey,
-        fault: TaskFault,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) {
-        let TaskFault { code, reason } = fault;
-        let failed = TaskEvent::Failed { attempt: key.attempt, code: code.clone(), reason: reason.clone() };
-        self.apply(&key.task, &failed, now_us);
-        for id in self.parts(|state| !state.is_final()) {
-            if let Some(TrainingTaskState::Leased { holder: Holder::Worker(worker), attempt }) =
-                self.task_state(&id)
-            {
-                effects.push(Effect::Revoke { worker: *worker, key: self.key(id.clone(), *attempt) });
-            }
-            self.apply(&id, &TaskEvent::Canceled, now_us);
-        }
-        let fields = vec![("task", key.task.to_string()), ("code", code), ("reason", reason)];
-        self.event("evaluation_failed", now_us, fields);
-        self.end_evaluation();
-    }
-
-    fn end_evaluation(&mut self) {
-        let evaluations = &mut self.state.evaluations;
-        evaluations.phase = None;
-        evaluations.tested = evaluations.handed_on != HandedOn::Undecided;
-        self.grant_queue.everybody = true;
-        self.changes.job_state = true;
     }
 
     /// What it waits for because of an evaluation, in words.

@@ -16,6 +16,7 @@ mod departures;
 mod downtime;
 mod effects;
 mod ending;
+mod evaluated;
 mod evaluating;
 mod evaluation;
 mod evaluation_watch;
