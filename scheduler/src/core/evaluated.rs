@@ -40,10 +40,10 @@ impl Job {
     /// Draws the conclusions from an evaluation as it goes.
     fn judge(&mut self, evaluation: &Evaluation, samples: u64, now_us: u64) {
         let Some(spec) = self.train().evaluate else { return };
-        let verdict = self.state.evaluations.watch.see(&spec, evaluation, samples);
+        let stops = self.state.evaluations.watch.see(&spec, evaluation, samples);
         self.note_evaluation(evaluation, samples);
         let is_over = self.state.cursor.is_exhausted();
-        if verdict.stops && !is_over {
+        if stops && !is_over {
             self.state.cursor.stop();
             let fields = vec![("samples", samples.to_string()), ("reason", self.why_stopped())];
             self.event("stopped_early", now_us, fields);

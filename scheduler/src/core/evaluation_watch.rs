@@ -1,6 +1,6 @@
 //! What the evaluations of a training say of it: which was the best, and whether it still becomes better.
 //!
-//! Pure. In: one evaluation after the other. Out: whether it is the best so far, and whether training is to stop. The best is
+//! Pure. In: one evaluation after the other. Out: which was the best so far, and whether training is to stop. The best is
 //! the first of those that none exceeds, by however little; `min_delta` counts only for the patience, as in Keras and Lightning:
 //! an evaluation is an improvement when it exceeds the last improvement by more than that.
 
@@ -28,37 +28,27 @@ pub(super) struct EvaluationWatch {
     waited: u32,
 }
 
-/// What follows from an evaluation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Verdict {
-    /// None before was as good.
-    pub is_best: bool,
-    /// Training has not become better for as long as it may.
-    pub stops: bool,
-}
-
 impl EvaluationWatch {
-    /// Takes one more evaluation in, after `samples` samples.
-    pub fn see(&mut self, spec: &EvaluateSpec, evaluation: &Evaluation, samples: u64) -> Verdict {
+    /// Takes one more evaluation in, after `samples` samples. Whether training is to stop: it has not become better for as long as
+    /// it may.
+    pub fn see(&mut self, spec: &EvaluateSpec, evaluation: &Evaluation, samples: u64) -> bool {
         let (monitor, figure) = (spec.monitor, evaluation.figure(spec.monitor));
         let seen = SeenEvaluation { samples, evaluation: evaluation.clone() };
         let before = self.best.as_ref().and_then(|best| best.evaluation.figure(monitor));
         let exceeds = |other: Option<f64>, by: f64| {
             figure.is_some_and(|figure| other.is_none_or(|other| monitor.gain(figure, other) > by))
         };
-        let is_best = exceeds(before, 0.0);
         let min_delta = spec.early_stopping.map_or(0.0, |stop| stop.min_delta);
         if exceeds(self.improved, min_delta) {
             (self.improved, self.waited) = (figure, 0);
         } else {
             self.waited = self.waited.saturating_add(1);
         }
-        if is_best {
+        if exceeds(before, 0.0) {
             self.best = Some(seen.clone());
         }
         self.newest = Some(seen);
-        let stops = spec.early_stopping.is_some_and(|stop| self.waited >= stop.patience);
-        Verdict { is_best, stops }
+        spec.early_stopping.is_some_and(|stop| self.waited >= stop.patience)
     }
 
     /// The newest one, if it was of exactly these samples.
@@ -91,7 +81,7 @@ mod tests {
         let mut watch = EvaluationWatch::default();
         let stop = (1..)
             .zip(figures)
-            .find_map(|(n, figure)| watch.see(spec, &of(spec.monitor, *figure), n).stops.then_some(n));
+            .find_map(|(n, figure)| watch.see(spec, &of(spec.monitor, *figure), n).then_some(n));
         (watch.best.map(|best| best.samples), stop)
     }
 
@@ -122,8 +112,9 @@ mod tests {
     #[test]
     fn a_metric_that_is_not_computed_is_never_better() {
         let spec = spec(Monitor::Accuracy, 1, 0.0);
-        let verdict = EvaluationWatch::default().see(&spec, &of(Monitor::Loss, 1.0), 1);
-        assert_eq!(verdict, Verdict { is_best: false, stops: true });
+        let mut watch = EvaluationWatch::default();
+        assert!(watch.see(&spec, &of(Monitor::Loss, 1.0), 1));
+        assert_eq!(watch.best, None);
     }
 
     proptest! {
