@@ -5,6 +5,7 @@ use syncline_scheduler::{
         Blame, Cancellation, Core, Effect, EvaluationSet, EvaluationSums, Input, Job, Outcome, StoredJob,
         TaskFault, Work,
     },
+    fault_code::FaultCode,
     ids::{Incarnation, ShardIndex},
     sim::{training, training_job},
     spec::{CheckpointSpec, DataSpec, EvaluateSpec, JobSpec, Monitor, Node, NodeKind, Split, TrainSpec},
@@ -277,7 +278,7 @@ fn a_test_at_the_end_that_fails_ends_nothing_else() {
     };
     findings.go_on(&mut world, tests);
     let failed = |_: &Work| Outcome::Failed {
-        code: "E327".into(),
+        code: FaultCode::new("E327"),
         reason: "as it should".into(),
         blame: Blame::Worker,
     };
@@ -292,9 +293,9 @@ fn a_best_that_the_shards_could_not_write_is_not_handed_on_and_one_that_they_cou
     findings.go_on(&mut world, |world| has_told(world, "evaluated") == 1);
     world.plane.shell.holds_files = true;
     findings.go_on(&mut world, |world| has_told(world, "evaluated") == 2);
-    let (job, generation, shard) = (id("job"), world.job("job").generation(), ShardIndex(0));
-    let outcome = Err(TaskFault { code: "E406".into(), reason: "the disk is full".into() });
-    world.give(Input::CheckpointWritten { job, generation, number: 1, shard, outcome });
+    let (run, shard) = (world.job("job").run(), ShardIndex(0));
+    let outcome = Err(TaskFault { code: FaultCode::new("E406"), reason: "the disk is full".into() });
+    world.give(Input::CheckpointWritten { run, number: 1, shard, outcome });
     findings.run(&mut world);
     assert_eq!(findings.restored(), [Some(0)], "the second best, which is better than the last");
     let field = summary(&mut world);
@@ -316,9 +317,9 @@ fn training_waits_with_what_is_better_until_the_shards_have_written_what_they_co
         summary(&mut world)("waiting_for"),
         "the shards, which are to keep the best parameters so far"
     );
-    let (job, generation, shard) = (id("job"), world.job("job").generation(), ShardIndex(0));
+    let (run, shard) = (world.job("job").run(), ShardIndex(0));
     let outcome = Ok(1);
-    let effects = world.give(Input::CheckpointWritten { job, generation, number: 0, shard, outcome });
+    let effects = world.give(Input::CheckpointWritten { run, number: 0, shard, outcome });
     assert!(
         effects.iter().any(|effect| matches!(effect, Effect::PinCheckpoint { number: 1, .. })),
         "{effects:?}"
@@ -369,10 +370,10 @@ fn best_parameters_that_cannot_be_read_make_way_for_the_newest_checkpoint_from_w
     let mut world = world(with_node(spec, "save", NodeKind::Snapshot));
     let mut findings = Findings::new(&[1.0, 2.0, 3.0, 4.0, 5.0]);
     findings.go_on(&mut world, |world| has_told(world, "best_restored") == 1);
-    let (job, generation) = (id("job"), world.job("job").generation());
-    let (code, reason) = ("E439".to_owned(), "its digest is another".to_owned());
+    let run = world.job("job").run();
+    let (code, reason) = (FaultCode::new("E439"), "its digest is another".to_owned());
     world.hands.clear();
-    world.give(Input::ShardFailed { job, generation, code, reason });
+    world.give(Input::ShardFailed { run, code, reason });
     assert_eq!(world.job("job").counters().samples_done, 3 * SAMPLES);
     findings.go_on(&mut world, |world| has_told(world, "best_restored") == 2);
     assert_eq!(world.plane.server.shards[0].pushes(), 2 * SAMPLES, "the best of those that are left");

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
     core::{BarrierExplanation, KeptExplanations, TaskExplanation},
+    fault_code::FaultCode,
     graph::TaskId,
     ids::{JobId, ShardIndex, Superstep},
     spec::{JobSpec, ResumeSpec},
@@ -220,6 +221,27 @@ pub enum EngineFault {
 }
 
 impl EngineFault {
+    /// The stable code, see docs/errors.md.
+    pub fn code(&self) -> FaultCode {
+        FaultCode::new(match self {
+            Self::InvalidJob(text) => return FaultCode::leading(text).unwrap_or(FaultCode::new("E027")),
+            Self::DuplicateJob { .. } => "E130",
+            Self::UnknownJob { .. } => "E131",
+            Self::MissingBlob { .. } => "E132",
+            Self::MissingShards { .. } => "E133",
+            Self::Dropped => "E134",
+            Self::Store { .. } => "E135",
+            Self::NotActive { .. } => "E136",
+            Self::Over { .. } => "E137",
+            Self::NothingKnown { .. } => "E138",
+            Self::Unreadable { .. } => "E139",
+            Self::NotOver { .. } => "E140",
+            Self::ShardTaken { .. } => "E141",
+            Self::Shard { .. } => "E142",
+            Self::NoCheckpoint { .. } => "E146",
+        })
+    }
+
     /// What the user can do about it.
     pub fn hint(&self) -> &'static str {
         match self {

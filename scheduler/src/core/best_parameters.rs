@@ -11,6 +11,7 @@ use super::{
     checkpoints::{Checkpoint, Checkpoints},
     effects::Effect,
     evaluation::Evaluation,
+    event::Happening,
     job::Job,
     progress::Progress,
 };
@@ -131,12 +132,8 @@ impl Job {
         effects: &mut Vec<Effect>,
     ) {
         self.state.evaluations.handed_on = HandedOn::Best { checkpoint };
-        let fields = vec![
-            ("checkpoint", checkpoint.to_string()),
-            ("samples", self.handed_on_samples().to_string()),
-            ("reason", reason.to_owned()),
-        ];
-        self.event("best_restored", now_us, fields);
+        let (samples, reason) = (self.handed_on_samples(), reason.to_owned());
+        self.tell(Happening::BestRestored { checkpoint, samples, reason }, now_us);
         let tested = self.state.evaluation.take();
         self.reopen(Some(checkpoint), Progress::of(&self.state), now_us, effects);
         self.state.evaluation = tested;

@@ -5,6 +5,7 @@ use super::{
     effects::Effect,
     evaluating::EvaluationPhase,
     evaluation::{Evaluation, EvaluationSet, EvaluationSums},
+    event::Happening,
     inputs::TaskFault,
     job::Job,
     worker_protocol::TaskKey,
@@ -30,7 +31,10 @@ impl Job {
         let is_shown = evaluations.series.keeps(number) || self.state.cursor.is_exhausted();
         let is_last = evaluations.handed_on != HandedOn::Undecided;
         let samples = if is_last { self.handed_on_samples() } else { samples };
-        self.evaluated(set, evaluation.clone(), samples, is_shown, now_us);
+        if is_shown {
+            self.add_to_series(set, &evaluation, samples, now_us);
+        }
+        self.evaluated(set, evaluation.clone(), samples, now_us);
         self.end_evaluation();
         if !is_last {
             self.judge(&evaluation, samples, now_us);
@@ -45,8 +49,7 @@ impl Job {
         let is_over = self.state.cursor.is_exhausted();
         if stops && !is_over {
             self.state.cursor.stop();
-            let fields = vec![("samples", samples.to_string()), ("reason", self.why_stopped())];
-            self.event("stopped_early", now_us, fields);
+            self.tell(Happening::StoppedEarly { samples, reason: self.why_stopped() }, now_us);
         } else if spec.keep_best && !is_over && self.is_best_of_kept(evaluation, samples) {
             self.state.evaluations.phase = Some(EvaluationPhase::Keeping);
         }
@@ -54,27 +57,22 @@ impl Job {
 
     /// The node of the job that evaluates is done.
     pub(super) fn node_evaluated(&mut self, sums: &EvaluationSums, now_us: u64) {
-        self.evaluated(EvaluationSet::Test, sums.mean(), self.handed_on_samples(), true, now_us);
+        let (evaluation, samples) = (sums.mean(), self.handed_on_samples());
+        self.add_to_series(EvaluationSet::Test, &evaluation, samples, now_us);
+        self.evaluated(EvaluationSet::Test, evaluation, samples, now_us);
     }
 
-    /// Tells what the model was worth after `samples`; `is_shown`: also as a point of the series.
-    fn evaluated(
-        &mut self,
-        set: EvaluationSet,
-        evaluation: Evaluation,
-        samples: u64,
-        is_shown: bool,
-        now_us: u64,
-    ) {
-        let mut fields = vec![("samples", samples.to_string())];
-        fields.extend(evaluation.fields(set));
-        self.show_evaluation(set, evaluation);
-        if is_shown {
-            let mut point = vec![("at_ms", (now_us / 1000).to_string())];
-            point.extend(fields.iter().cloned());
-            self.changes.evaluations.push(point);
-        }
-        self.event("evaluated", now_us, fields);
+    /// Adds a point to the series: what the model was worth after `samples`.
+    fn add_to_series(&mut self, set: EvaluationSet, evaluation: &Evaluation, samples: u64, now_us: u64) {
+        let mut point = vec![("at_ms", (now_us / 1000).to_string()), ("samples", samples.to_string())];
+        point.extend(evaluation.fields(set));
+        self.changes.evaluations.push(point);
+    }
+
+    /// Tells what the model was worth after `samples`.
+    fn evaluated(&mut self, set: EvaluationSet, evaluation: Evaluation, samples: u64, now_us: u64) {
+        self.show_evaluation(set, evaluation.clone());
+        self.tell(Happening::Evaluated { samples, set, evaluation }, now_us);
     }
 
     /// What people see of it from now on.
@@ -93,8 +91,8 @@ impl Job {
         now_us: u64,
         effects: &mut Vec<Effect>,
     ) {
-        let TaskFault { code, reason } = fault;
-        let failed = TaskEvent::Failed { attempt: key.attempt, code: code.clone(), reason: reason.clone() };
+        let (code, reason) = (fault.code, fault.reason.clone());
+        let failed = TaskEvent::Failed { attempt: key.attempt, code, reason };
         self.apply(&key.task, &failed, now_us);
         for id in self.parts(|state| !state.is_final()) {
             if let Some(TrainingTaskState::Leased { holder: Holder::Worker(worker), attempt }) =
@@ -104,8 +102,7 @@ impl Job {
             }
             self.apply(&id, &TaskEvent::Canceled, now_us);
         }
-        let fields = vec![("task", key.task.to_string()), ("code", code), ("reason", reason)];
-        self.event("evaluation_failed", now_us, fields);
+        self.tell(Happening::EvaluationFailed { task: key.task.clone(), fault }, now_us);
         self.end_evaluation();
     }
 

@@ -126,7 +126,7 @@ pub struct Evaluation {
 
 impl Evaluation {
     /// As summaries and events show it.
-    pub(super) fn fields(&self, set: EvaluationSet) -> Vec<(&'static str, String)> {
+    pub fn fields(&self, set: EvaluationSet) -> Vec<(&'static str, String)> {
         let [loss, samples, accuracy, top_k_accuracy, perplexity] = match set {
             EvaluationSet::Test => {
                 ["test_loss", "test_samples", "test_accuracy", "test_top_k_accuracy", "test_perplexity"]

@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::TrainSpec;
-use crate::ids::{JobId, NodeName};
+use crate::{
+    fault_code::FaultCode,
+    ids::{JobId, NodeName},
+};
 
 /// Most nodes a user may write into one graph.
 pub const MAX_NODES: usize = 10_000;
@@ -144,6 +147,24 @@ pub enum InvalidJob {
     },
 }
 
+impl InvalidJob {
+    /// The stable code, see docs/errors.md.
+    pub fn code(&self) -> FaultCode {
+        FaultCode::new(match self {
+            Self::NoTraining { .. } => "E020",
+            Self::ManyTraining { .. } => "E021",
+            Self::TooManyNodes { .. } => "E022",
+            Self::DuplicateNode { .. } => "E023",
+            Self::UnknownEdge { .. } => "E024",
+            Self::Cycle { .. } => "E025",
+            Self::NotAfterTraining { .. } => "E026",
+            Self::Setting { .. } => "E027",
+            Self::BatchTooLarge { .. } => "E028",
+            Self::CannotResume { .. } => "E029",
+        })
+    }
+}
+
 impl JobSpec {
     /// The training node.
     pub fn train(&self) -> Option<(&Node, &TrainSpec)> {
@@ -232,6 +253,12 @@ impl JobSpec {
         if let Some(what) = train.compression.fault() {
             return Err(fault(format!("compression: {what}")));
         }
+        self.check_model(train)
+    }
+
+    /// Checks what depends on the model and its data.
+    fn check_model(&self, train: &TrainSpec) -> Result<(), InvalidJob> {
+        let fault = |what: String| InvalidJob::Setting { job: self.id.clone(), what };
         let layout = &train.model.layout;
         if layout.elements().is_none() || layout.trained_elements() == 0 {
             return Err(fault("the model has no parameters to train, or too many".into()));

@@ -7,7 +7,7 @@ use syncline_rpc::{
     hello::HelloError,
     status::{JobPhase, JobStatus, UnknownFields},
 };
-use syncline_scheduler::{fault_text::with_code, ids::JobId};
+use syncline_scheduler::{fault_code::FaultCode, ids::JobId};
 
 use crate::error_chain;
 
@@ -66,7 +66,10 @@ impl ClientError {
             JobPhase::Canceled => Err(Self::JobCanceled { job: id, reason: job.reason.clone() }),
             JobPhase::Failed | JobPhase::Damaged => {
                 let reason = job.reason.clone().unwrap_or_default();
-                let reason = with_code(&code, &reason).into_owned();
+                let reason = match code.parse::<FaultCode>() {
+                    Ok(code) => code.in_front_of(&reason).into_owned(),
+                    Err(_) => reason,
+                };
                 Err(Self::JobFailed { job: id, code, reason })
             }
             JobPhase::Done

@@ -7,6 +7,7 @@ use serde_bytes::ByteBuf;
 
 use syncline_autodiff::{DeriveOptions, Loss, Precision, TrainingGraph, derive};
 use syncline_runtime::{Runtime, lacks_kernel};
+use syncline_scheduler::fault_code::FaultCode;
 
 use super::error::ModelError;
 use crate::batch_axis::{BatchAxis, open_batch};
@@ -132,7 +133,7 @@ impl Derived {
 #[error("{text}")]
 pub struct ChildError {
     /// Stable, the same as in `text`.
-    pub code: String,
+    pub code: FaultCode,
     /// Begins with the code.
     pub text: String,
     /// What the user can do about it, if there is something.
@@ -141,7 +142,7 @@ pub struct ChildError {
 
 impl From<&ModelError> for ChildError {
     fn from(error: &ModelError) -> Self {
-        Self { code: error.code().to_owned(), text: error.to_string(), hint: error.hint().map(str::to_owned) }
+        Self { code: error.code(), text: error.to_string(), hint: error.hint().map(str::to_owned) }
     }
 }
 

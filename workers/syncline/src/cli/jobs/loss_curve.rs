@@ -1,5 +1,7 @@
 //! A loss curve as SVG, readable in any browser.
 
+use syncline_rpc::status::{Entry, EvaluationPoint, MetricsPoint};
+use syncline_scheduler::ids::JobId;
 use syncline_scheduler::sim::svg::{BLUE, FAINT, INK, ORANGE, background, line, opening, text};
 
 const WIDTH: f64 = 800.0;
@@ -11,8 +13,30 @@ const BOTTOM: f64 = 56.0;
 /// Lines across the picture, those at the edges included.
 const LINES: u32 = 5;
 
+/// Draws what a training has told of itself.
+pub(crate) fn of_job(
+    job: &JobId,
+    points: &[Entry<MetricsPoint>],
+    tests: &[Entry<EvaluationPoint>],
+) -> String {
+    let curve: Vec<(u64, f64)> = points.iter().map(|point| (point.value.samples, point.value.loss)).collect();
+    draw(job.as_str(), &curve, set_of(tests), &as_it_goes(tests))
+}
+
+/// The samples on which a training is evaluated as it goes.
+pub(super) fn set_of(points: &[Entry<EvaluationPoint>]) -> &'static str {
+    if points.iter().any(|point| point.value.is_validation()) { "validation" } else { "test" }
+}
+
+/// The losses on these, which make a line.
+fn as_it_goes(points: &[Entry<EvaluationPoint>]) -> Vec<(u64, f64)> {
+    let validates = set_of(points) == "validation";
+    let points = points.iter().map(|entry| &entry.value).filter(|point| point.is_validation() == validates);
+    points.map(|point| (point.samples, point.loss())).collect()
+}
+
 /// Draws the loss over the samples, and dots with a line for the loss on the samples of `set`. Points without a finite loss leave a gap.
-pub(super) fn draw(caption: &str, points: &[(u64, f64)], set: &str, tests: &[(u64, f64)]) -> String {
+fn draw(caption: &str, points: &[(u64, f64)], set: &str, tests: &[(u64, f64)]) -> String {
     let all = || points.iter().chain(tests);
     let finite = || all().filter(|(_, loss)| loss.is_finite());
     let most_samples = all().map(|(samples, _)| *samples).max().unwrap_or(1).max(1) as f64;

@@ -49,9 +49,7 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
         Ok((best, points, tests))
     })?;
     if let Some(path) = &args.plot {
-        let curve: Vec<(u64, f64)> =
-            points.iter().map(|point| (point.value.samples, point.value.loss)).collect();
-        fs::write(path, loss_curve::draw(args.job.as_str(), &curve, set_of(&tests), &as_it_goes(&tests)))
+        fs::write(path, loss_curve::of_job(&args.job, &points, &tests))
             .map_err(|source| CliError::Picture { path: path.clone(), source })?;
         say(&format!("drew {}", path.display()));
     }
@@ -108,18 +106,6 @@ fn in_words(points: &[Entry<MetricsPoint>]) -> String {
     table(&columns, &rows)
 }
 
-/// The samples on which a training is evaluated as it goes.
-fn set_of(points: &[Entry<EvaluationPoint>]) -> &'static str {
-    if points.iter().any(|point| point.value.is_validation()) { "validation" } else { "test" }
-}
-
-/// The losses on these, which make a line.
-fn as_it_goes(points: &[Entry<EvaluationPoint>]) -> Vec<(u64, f64)> {
-    let validates = set_of(points) == "validation";
-    let points = points.iter().map(|entry| &entry.value).filter(|point| point.is_validation() == validates);
-    points.map(|point| (point.samples, point.loss())).collect()
-}
-
 /// With the metrics that the loss has. `best`: after how many samples the best of them was.
 fn evaluations_in_words(points: &[Entry<EvaluationPoint>], best: Option<u64>) -> String {
     type Metric = fn(&EvaluationPoint) -> Option<f64>;
@@ -128,7 +114,7 @@ fn evaluations_in_words(points: &[Entry<EvaluationPoint>], best: Option<u64>) ->
         (">top-k accuracy", |point| point.validation_top_k_accuracy.or(point.test_top_k_accuracy)),
         (">perplexity", |point| point.validation_perplexity.or(point.test_perplexity)),
     ];
-    let validates = set_of(points) == "validation";
+    let validates = loss_curve::set_of(points) == "validation";
     let there =
         metrics.iter().filter(|(_, metric)| points.iter().any(|point| metric(&point.value).is_some()));
     let there: Vec<_> = there.collect();
