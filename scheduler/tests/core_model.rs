@@ -183,7 +183,7 @@ fn a_quiet_bsp_job_loses_and_tears_nothing() {
 }
 
 #[test]
-fn an_evaluation_behind_an_epoch_is_of_that_epoch_also_where_a_plan_comes_back_after_its_last_sample() {
+fn the_last_evaluation_is_of_all_samples_also_where_a_new_plan_brings_some_back() {
     let quiet = Settings::quiet("elastic-bsp:6+update=barrier+predictor=narx");
     run(Settings {
         seed: 7402468415956888868,

@@ -50,8 +50,9 @@ async fn kept(cluster: &LocalCluster, id: &str, seed: u64) -> Vec<u32> {
     assert_eq!(view.job.state, JobPhase::Done, "{:?}", view.job);
     let file = fs::read(view.job.snapshot.unwrap()).unwrap();
     let tensors = SafeTensors::deserialize(&file).unwrap();
-    let weights: Vec<f32> = bytemuck::pod_collect_to_vec(tensors.tensor("weight").unwrap().data());
-    weights.iter().map(|weight| (-weight * WIDTH as f32).round() as u32).collect()
+    let numbers = tensors.tensor("weight").unwrap().data().chunks_exact(4);
+    let weights = numbers.map(|number| f32::from_le_bytes(number.try_into().unwrap()));
+    weights.map(|weight| (-weight * WIDTH as f32).round() as u32).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -53,9 +53,8 @@ fn weights(path: &str) -> Vec<f32> {
     let file = SafeTensors::deserialize(&bytes).unwrap();
     let mut names: Vec<_> = file.names().into_iter().map(str::to_owned).collect();
     names.sort_unstable();
-    let numbers =
-        names.iter().flat_map(|name| bytemuck::pod_collect_to_vec(file.tensor(name).unwrap().data()));
-    numbers.collect()
+    let bytes = names.iter().flat_map(|name| file.tensor(name).unwrap().data().chunks_exact(4));
+    bytes.map(|number| f32::from_le_bytes(number.try_into().unwrap())).collect()
 }
 
 fn float(summary: &BTreeMap<String, String>, field: &str) -> f64 {

@@ -121,8 +121,10 @@ impl Job {
         let Some(spec) = self.train().evaluate else { return false };
         let evaluations = &self.state.evaluations;
         if self.state.cursor.is_exhausted() {
-            // The last one shows what has come of it all.
-            return self.evaluates_its_end() && self.counted() > evaluations.last_samples;
+            // The last one shows what has come of it all: a new plan, or a worker that leaves, may bring samples back until then.
+            let counted = self.counted();
+            let is_all = self.state.cursor.handed_out() == counted;
+            return is_all && self.evaluates_its_end() && counted > evaluations.last_samples;
         }
         let last_us = evaluations.last_us.or(self.state.started_us).unwrap_or(now_us);
         let epochs = self.state.epochs_complete.saturating_sub(evaluations.last_epochs);
