@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs};
 
 use safetensors::SafeTensors;
 use syncline::{JobPhase, Loss};
-use syncline_onnx::{ElementType, GraphBuilder, attr_int};
+use syncline_onnx::{ElementType, GraphBuilder, attr_int, attr_ints};
 use syncline_scheduler::spec::{DataSpec, Source};
 use syncline_workers::{
     local::{LocalCluster, LocalOptions},
@@ -21,8 +21,8 @@ fn model() -> Vec<u8> {
     let weight = graph.weight("weight", &[WIDTH], &[0.0; WIDTH]);
     let product = graph.op("Mul", &[&x, &weight], &[]);
     let dropped = graph.op("Dropout", &[&product], &[]);
-    let axes = graph.ints("axes", &[1]);
-    let loss = graph.op("ReduceMean", &[&dropped, &axes], &[attr_int("keepdims", 0)]);
+    let along_row = [attr_ints("axes", &[1]), attr_int("keepdims", 0)];
+    let loss = graph.op("ReduceMean", &[&dropped], &along_row);
     graph.output(&loss);
     graph.finish().to_bytes()
 }

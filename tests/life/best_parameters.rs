@@ -43,7 +43,8 @@ async fn start(cluster: &Cluster, (id, policy): (&str, &str), change: impl FnOnc
         change(s);
     });
     let mut job = JobGraph::new(id);
-    job.train("train", training);
+    let train = job.train("train", training);
+    job.snapshot("weights", &train);
     submit(cluster, submit::prepare(&runtime(), &job).unwrap()).await
 }
 
