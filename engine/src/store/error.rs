@@ -73,6 +73,8 @@ pub enum StoreError {
         url: String,
         /// What the server said.
         refusal: String,
+        /// The file from which the password was taken, if there is one.
+        password_file: Option<PathBuf>,
     },
     /// A later release has written a job: this one would read it wrong, and leaves all of them to an engine of that release.
     #[error(

@@ -113,14 +113,17 @@ impl From<StoreError> for Failure {
         } else {
             Exit::Redis
         };
-        let hint = match error {
+        let hint = match &error {
+            StoreError::Locked { password_file: Some(file), .. } => {
+                format!("write the password of that server into {}, and nothing else", file.display())
+            }
             StoreError::Locked { .. } => {
-                "write the password into the address, redis://:PASSWORD@HOST:PORT/, best as SYNCLINE_REDIS in the environment"
+                "write the password into the address, redis://:PASSWORD@HOST:PORT/, best as SYNCLINE_REDIS in the environment, or name a file that holds it with --redis-password-file".into()
             }
             StoreError::PasswordFile { .. } => {
-                "name a file with the password of the Redis server, and nothing else in it"
+                "name a file with the password of the Redis server, and nothing else in it".into()
             }
-            _ => "see whether a Redis server runs there: `redis-cli -u URL ping`; --redis names another",
+            _ => "see whether a Redis server runs there: `redis-cli -u URL ping`; --redis names another".into(),
         };
         Self::new(exit, error, hint)
     }
