@@ -89,8 +89,9 @@ mod tests {
     fn what_is_best_and_when_training_stops() {
         let (nan, inf) = (f64::NAN, f64::INFINITY);
         let (loss, accuracy) = (Monitor::Loss, Monitor::Accuracy);
+        type Case<'a> = (&'a str, Monitor, u32, f64, &'a [f64], Option<u64>, Option<u64>);
         #[rustfmt::skip]
-        let cases: &[(&str, Monitor, u32, f64, &[f64], Option<u64>, Option<u64>)] = &[
+        let cases: &[Case<'_>] = &[
             ("falls all the time",             loss,     1, 0.0, &[4.0, 3.0, 2.0, 1.0],           Some(4), None),
             ("one that is worse is enough",    loss,     1, 0.0, &[4.0, 3.0, 3.5],                Some(2), Some(3)),
             ("as good is no better",           loss,     2, 0.0, &[4.0, 4.0, 4.0],                Some(1), Some(3)),

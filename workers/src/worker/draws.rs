@@ -84,14 +84,19 @@ impl DrawStream {
 mod tests {
     use std::collections::BTreeSet;
 
-    use syncline_onnx::ModelProto;
+    use syncline_onnx::{ModelProto, proto::TensorProto};
 
     use super::*;
 
     const FIRST: DrawStream = DrawStream { seed: 7, worker: 0, part: 0 };
 
-    fn model(nodes: Vec<NodeProto>) -> Vec<u8> {
-        let graph = GraphProto { node: nodes, ..GraphProto::default() };
+    /// The nodes read `x`, and each has a value of its own.
+    fn model(mut nodes: Vec<NodeProto>) -> Vec<u8> {
+        for (n, node) in nodes.iter_mut().enumerate() {
+            node.output = vec![format!("y{n}")];
+        }
+        let initializer = vec![TensorProto::from_f32("x", &[1], &[1.0])];
+        let graph = GraphProto { node: nodes, initializer, ..GraphProto::default() };
         ModelProto { graph: Some(graph), ..ModelProto::default() }.to_bytes()
     }
 
