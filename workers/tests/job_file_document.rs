@@ -56,6 +56,8 @@ const TABLES: &[Table] = &[
     Table { title: "`[node.data]`", about: "More in [data.md](data.md).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\n[node.data]\n@\n", fields: &[
         ("source",        "table", "", "source = { csv = { path = 'a.csv' } }", "Where the samples are: one of `csv`, `idx`, `cifar10`, `text`, `safetensors`, see below"),
         ("test",          "table", "", "test = { csv = { path = 'b.csv' } }", "The test part, where it lies in files of its own; as `source`"),
+        ("validation",    "table", "", "validation = { csv = { path = 'c.csv' } }", "The validation part, where it lies in files of its own; as `source`"),
+        ("validation_percent", "integer", "", "validation_percent = 10", "So many in a hundred of the samples that would train are held out as the validation part, chosen by the seed; 1 to 99, not beside `validation`"),
         ("scale",         "number", "1.0", "scale = 0.0625", "Floats are multiplied by this"),
         ("mean",          "list of numbers", "[]", "mean = [0.5]", "Subtracted after that: one number for each channel, or one for all"),
         ("std",           "list of numbers", "[]", "std = [0.25]", "Divided by after that, likewise"),
@@ -96,7 +98,7 @@ const TABLES: &[Table] = &[
         ("batch",         "integer", "32", "batch = 64", "Samples per iteration and worker"),
         ("epochs",        "integer", "1", "epochs = 40", "How often each sample is seen"),
         ("drop_last",     "boolean", "false", "drop_last = true", "Leave out the samples of an epoch that do not fill a batch; other ones each time"),
-        ("seed",          "integer", "0", "seed = 7", "Order of the samples, and Dropout"),
+        ("seed",          "integer", "0", "seed = 7", "Order of the samples, which of them are held out, and Dropout"),
         ("on_nan",        "`fail` or `skip`", "'fail'", "on_nan = 'skip'", "What becomes of an iteration whose loss or gradient is no number"),
         ("clip_norm",     "number", "", "clip_norm = 1.0", "Longest gradient that is applied"),
         ("min_workers",   "integer", "1", "min_workers = 2", "Workers without which the job does not start, or start again where nobody is at work any more, as after a pause"),
@@ -104,7 +106,7 @@ const TABLES: &[Table] = &[
         ("queue_limit_s", "integer", "", "queue_limit_s = 600", "Seconds for which the job may wait for its first worker; then it fails (E060). It waits for ever if left out"),
         ("ahead",         "integer", "", "ahead = 2", "Iterations that are granted ahead, 1 to 64. If left out, a few, and more where steps are short and the policy allows it"),
         ("checkpoint",    "table", "", "checkpoint = { every_s = 60 }", "What a lost shard brings the job back to, see below"),
-        ("evaluate",      "table", "", "evaluate = { every_epochs = 1 }", "How often the model is evaluated on the test part while it trains, see below"),
+        ("evaluate",      "table", "", "evaluate = { every_epochs = 1 }", "How often the model is evaluated while it trains, on the validation part or else the test part, and what that decides, see below"),
         ("resume",        "path", "", "resume = 'mine.safetensors'", "A file of `syncline checkpoint`, from which the training goes on; `submit --resume` names one as well"),
         ("compression",   "`none`, `bf16`, `fp16`, `int8`, `{ top_k = SHARE }` or `auto`", "'none'", "compression = { top_k = 0.01 }", "How gradients travel from workers to shards (SHARE up to 0.5), see [policies.md](policies.md#fewer-bytes)"),
         ("pull_compression", "`none`, `bf16` or `fp16`", "'none'", "pull_compression = 'fp16'", "How parameters travel to workers that share no memory with the shards"),
@@ -122,9 +124,16 @@ const TABLES: &[Table] = &[
         ("every_epochs", "integer", "", "every_epochs = 1", "Complete epochs from one checkpoint to the next"),
         ("keep",         "integer", "2", "keep = 3", "The newest so many stay"),
     ]},
-    Table { title: "`[node.settings.evaluate]`", about: "At least one of them; more in [data.md](data.md#evaluating-while-it-trains).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings.evaluate]\n@\n", fields: &[
+    Table { title: "`[node.settings.evaluate]`", about: "At least one of the first two; more in [data.md](data.md#evaluating-while-it-trains).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings.evaluate]\n@\n", fields: &[
         ("every_s",      "integer", "", "every_s = 60", "Seconds from one evaluation to the next"),
         ("every_epochs", "integer", "", "every_epochs = 1", "Complete epochs from one evaluation to the next"),
+        ("monitor",      "`loss` or `accuracy`", "'loss'", "monitor = 'accuracy'", "The figure that says what is better"),
+        ("keep_best",    "boolean", "false", "keep_best = true", "The shards keep the parameters of the best evaluation, and the training hands on these"),
+        ("early_stopping", "table", "", "early_stopping = { patience = 5 }", "When training ends before its epochs do, see below"),
+    ]},
+    Table { title: "`early_stopping` in `evaluate`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings.evaluate]\nevery_epochs = 1\n[node.settings.evaluate.early_stopping]\n@\n", fields: &[
+        ("patience",  "integer", "", "patience = 5", "So many evaluations in a row have to bring nothing better"),
+        ("min_delta", "number", "0.0", "min_delta = 0.001", "What is better by no more than this counts as no better"),
     ]},
     Table { title: "`optimizer = { sgd = { ... } }`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings.optimizer.sgd]\n@\n", fields: &[
         ("weight_decay", "number", "0.0", "weight_decay = 1e-4", "Added to the gradient, times the weight"),

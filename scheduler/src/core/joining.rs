@@ -51,9 +51,12 @@ impl Job {
     ) {
         let named = NamedWorker { id: worker, name: about.name.clone() };
         self.tell(Happening::WorkerJoined(named), now_us);
+        let number = self.state.joined;
+        self.state.joined = number.saturating_add(1);
         let train = self.train();
         let member = Member {
             about,
+            number,
             membership: Membership::Preparing,
             planned: 0,
             granted: 0,

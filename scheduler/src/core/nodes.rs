@@ -44,7 +44,8 @@ impl Job {
         self.end_when_exhausted(now_us, effects);
         self.take_checkpoint_at_rest(now_us, effects);
         self.evaluate_at_rest(now_us, effects);
-        if self.is_trained() {
+        let is_over = self.is_trained() && self.settle_parameters(now_us, effects);
+        if is_over && !self.tests_at_end(now_us, effects) {
             self.state.trained_us = Some(now_us);
             self.state.loss = self.loss();
             self.apply(&train, &TaskEvent::Finished { attempt: 1 }, now_us);
@@ -129,6 +130,9 @@ impl Job {
             let late = self.describe_standstill(now_us).map(|late| format!("; it waits for {late}"));
             let what = "a checkpoint: all come to rest, and the shards copy the parameters";
             return Some(format!("{what}{}", late.unwrap_or_default()));
+        }
+        if self.keeps_best() && self.state.cursor.is_exhausted() && self.state.checkpoints.making.is_some() {
+            return Some("the shards, which write parameters that may be the best".into());
         }
         if let Some(what) = self.describe_evaluation(now_us).filter(|_| self.active().next().is_some()) {
             return Some(what);

@@ -13,7 +13,7 @@ use syncline_ps::{
 use syncline_rpc::Token;
 use syncline_runtime::{ExecOptions, Executable, Runtime};
 use syncline_scheduler::{
-    core::{EvaluationPart, GradientUse, Iterated, Outcome, TaskKey},
+    core::{Assignment, EvaluationPart, GradientUse, Iterated, Outcome},
     graph::TaskId,
     ids::Incarnation,
     samples::SampleRange,
@@ -24,6 +24,7 @@ use super::{
     Throttle,
     batch_rows::BatchRows,
     data_loader::DataLoader,
+    draws::DrawStream,
     error::WorkerError,
     load::LoadProbe,
     local_steps::LocalSteps,
@@ -95,23 +96,25 @@ pub(super) struct Iteration {
 
 impl JobRun {
     /// Fetches the blobs, loads the sessions, opens the data and connects to the shards at `addresses`, unless `cancel_token`
-    /// ends it. The same one ends calls that block later.
+    /// ends it. The same one ends calls that block later. `first`: the first task of it.
     pub(super) fn open(
         context: &WorkerContext,
-        key: &TaskKey,
+        first: &Assignment,
         train: TrainSpec,
         addresses: Addresses,
         cancel_token: CancelToken,
         timer: &TaskTimer,
     ) -> Result<Self, WorkerError> {
+        let key = &first.key;
         let blobs = BlobClient::new(context.token.clone()).under(cancel_token.clone());
         let graph =
             timer.waiting(|| blobs.get_within(&addresses, &train.model.training_graph, SHARD_TIMEOUT))?;
         let (graph, scale) = LossScale::take(graph)?;
         let rows = BatchRows::of(&train.model);
         let params = Parameters::new(&train.model.layout, rows.as_ref());
+        let draws = DrawStream { seed: train.seed, worker: first.worker_number, part: 0 };
         let mut replicas =
-            Replicas::new(&context.runtime, &graph, &context.exec, context.split_batch, &params)?;
+            Replicas::new(&context.runtime, &graph, &context.exec, context.split_batch, &params, draws)?;
         let elements = train.model.layout.elements().unwrap_or(0);
         let at = SessionKey { run: key.run.clone(), incarnation: context.incarnation };
         let transport = context.transport;
@@ -300,7 +303,7 @@ impl JobRun {
         Ok(Outcome::Iterated(report))
     }
 
-    /// Loss and metrics of a pinned version over a part of the test samples. A round that is open goes on behind it.
+    /// Loss and metrics of a pinned version over a part of the test or validation samples. A round that is open goes on behind it.
     pub(super) fn evaluate(&mut self, version: u64, part: EvaluationPart) -> Result<Outcome, WorkerError> {
         let own = self.local.is_open().then(|| self.params.values.clone());
         let evaluated = self.evaluate_pinned(version, part);
@@ -315,7 +318,7 @@ impl JobRun {
             Some(session) => session,
             None => self.open_evaluation()?,
         };
-        // All rows of tables, once: the test samples choose among them as they like.
+        // All rows of tables, once: samples that are evaluated choose among them as they like.
         let mut whole = self.rows.is_some().then(|| Parameters::new(&self.train.model.layout, None));
         let params = whole.as_mut().unwrap_or(&mut self.params);
         self.timer.waiting(|| self.shards.pull(ReadCondition::Pinned(version), &mut params.values))?;
@@ -325,7 +328,7 @@ impl JobRun {
             if self.shards.cancel_token().is_canceled() {
                 return Err(PsError::Canceled.into());
             }
-            let samples = self.data.as_mut().map_or(Ok(0), |loader| loader.load_test_batch(part, n))?;
+            let samples = self.data.as_mut().map_or(Ok(0), |loader| loader.load_evaluation_batch(part, n))?;
             // A model without data is evaluated once.
             if samples == 0 && (self.data.is_some() || n > 0 || part.index > 0) {
                 break;
