@@ -8,8 +8,8 @@ use std::{
 };
 
 /// Folders at the root whose files are named by their whole path.
-const FOLDERS: [&str; 9] =
-    ["scheduler", "engine", "ps", "workers", "examples", "tests", "docs", "fuzz", "scripts"];
+const FOLDERS: [&str; 10] =
+    ["scheduler", "engine", "ps", "workers", "examples", "tests", "docs", "fuzz", "scripts", "deploy"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")

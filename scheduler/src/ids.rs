@@ -41,6 +41,18 @@ impl Name {
 )]
 pub struct InvalidName(pub String);
 
+impl InvalidName {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        "E001"
+    }
+
+    /// What the user can do about it: the text says all there is.
+    pub fn hint(&self) -> Option<String> {
+        None
+    }
+}
+
 /// `3` or `3-2`.
 fn is_task_and_attempt(text: &str) -> bool {
     let (task, attempt) = text.split_once('-').unwrap_or((text, "2"));

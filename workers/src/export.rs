@@ -44,16 +44,27 @@ pub enum ExportError {
 }
 
 impl ExportError {
-    /// What the user can do about it.
-    pub fn hint(&self) -> &'static str {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
         match self {
-            Self::Model(error) => error.hint().unwrap_or("export the model again"),
+            Self::Model(source) => source.code(),
+            Self::Damaged { .. } => "E380",
+            Self::TrainingGraph { .. } => "E249",
+            Self::Misfit { .. } => "E247",
+        }
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Model(error) => return error.hint().or_else(|| Some("export the model again".to_owned())),
             Self::Damaged { .. } => "write the snapshot again; `syncline status JOB` shows where it lies",
             Self::TrainingGraph { .. } => {
                 "`syncline model export JOB OUT.safetensors` (or Client::weights) fetches what was trained; `syncline model export --snapshot OUT.safetensors --model FILE OUT.onnx` puts that into the model that the graph was made from"
             }
             Self::Misfit { .. } => "`syncline model show` shows the names and shapes of both",
-        }
+        };
+        Some(hint.to_owned())
     }
 }
 

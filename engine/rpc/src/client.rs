@@ -58,9 +58,21 @@ impl fmt::Display for StreamCursor {
 
 /// A text that is no position in a stream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no position such as 1764093600000-0, the `cursor` of an entry")]
+#[error("[E148] `{text}` is no position such as 1764093600000-0, the `cursor` of an entry")]
 pub struct InvalidCursor {
     text: String,
+}
+
+impl InvalidCursor {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        "E148"
+    }
+
+    /// What the user can do about it: the text says all there is.
+    pub fn hint(&self) -> Option<String> {
+        None
+    }
 }
 
 impl FromStr for StreamCursor {
@@ -220,9 +232,30 @@ pub enum EngineFault {
 }
 
 impl EngineFault {
-    /// What the user can do about it.
-    pub fn hint(&self) -> &'static str {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &str {
         match self {
+            Self::InvalidJob(text) => code_of(text).unwrap_or("E027"),
+            Self::DuplicateJob { .. } => "E130",
+            Self::UnknownJob { .. } => "E131",
+            Self::MissingBlob { .. } => "E132",
+            Self::MissingShards { .. } => "E133",
+            Self::Dropped => "E134",
+            Self::Store { .. } => "E135",
+            Self::NotActive { .. } => "E136",
+            Self::Over { .. } => "E137",
+            Self::NothingKnown { .. } => "E138",
+            Self::Unreadable { .. } => "E139",
+            Self::NotOver { .. } => "E140",
+            Self::ShardTaken { .. } => "E141",
+            Self::Shard { .. } => "E142",
+            Self::NoCheckpoint { .. } => "E146",
+        }
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
             Self::InvalidJob(_) => "correct the job and submit it again; nothing was stored",
             Self::DuplicateJob { .. } => {
                 "another job has this id: choose another one, or delete the old job once it is over: `syncline delete JOB`, `submit --replace`"
@@ -258,7 +291,8 @@ impl EngineFault {
             Self::Unreadable { .. } => {
                 "another release wrote it, then use that one; or something else wrote into its keys, then `syncline delete` removes it"
             }
-        }
+        };
+        Some(hint.to_owned())
     }
 }
 

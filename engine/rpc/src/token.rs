@@ -22,6 +22,18 @@ pub struct Token([u8; Token::BYTES]);
 #[error("[E120] the token is not 64 hexadecimal digits")]
 pub struct InvalidToken;
 
+impl InvalidToken {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        "E120"
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some("name the file that `syncline up` printed; it holds 64 hexadecimal digits".to_owned())
+    }
+}
+
 impl Token {
     /// Length.
     pub const BYTES: usize = 32;

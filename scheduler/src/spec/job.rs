@@ -144,6 +144,29 @@ pub enum InvalidJob {
     },
 }
 
+impl InvalidJob {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NoTraining { .. } => "E020",
+            Self::ManyTraining { .. } => "E021",
+            Self::TooManyNodes { .. } => "E022",
+            Self::DuplicateNode { .. } => "E023",
+            Self::UnknownEdge { .. } => "E024",
+            Self::Cycle { .. } => "E025",
+            Self::NotAfterTraining { .. } => "E026",
+            Self::Setting { .. } => "E027",
+            Self::BatchTooLarge { .. } => "E028",
+            Self::CannotResume { .. } => "E029",
+        }
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some("correct the job and submit it again; nothing was stored".to_owned())
+    }
+}
+
 impl JobSpec {
     /// The training node.
     pub fn train(&self) -> Option<(&Node, &TrainSpec)> {

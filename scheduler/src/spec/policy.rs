@@ -173,6 +173,18 @@ pub struct InvalidPolicy {
     pub why: String,
 }
 
+impl InvalidPolicy {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        "E003"
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some("docs/policies.md has all policies, `syncline simulate` tries them".to_owned())
+    }
+}
+
 impl Default for PolicySpec {
     /// `elastic-bsp:15`.
     fn default() -> Self {

@@ -29,6 +29,24 @@ pub enum InvalidTraining {
     Setting(#[from] InvalidJob),
 }
 
+impl InvalidTraining {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Unreadable { .. } => "E056",
+            Self::Setting(source) => source.code(),
+        }
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Unreadable { .. } => Some("prepare the training again, with the same release everywhere".to_owned()),
+            Self::Setting(source) => source.hint(),
+        }
+    }
+}
+
 impl PreparedTraining {
     /// Of a job that was prepared.
     ///

@@ -40,6 +40,32 @@ pub enum ArgumentError {
     Training(#[from] InvalidTraining),
 }
 
+impl ArgumentError {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Encode { .. } => "E040",
+            Self::OtherGraph { .. } => "E041",
+            Self::TooManyClasses => "E345",
+            Self::AfterOtherGraph => "E346",
+            Self::Name(source) => source.code(),
+            Self::Training(source) => source.code(),
+        }
+    }
+
+    /// What the user can do about it, if there is something.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Encode { .. } => "give a value that serde can write with postcard: no untagged enums or flattened structs",
+            Self::OtherGraph { .. } | Self::AfterOtherGraph => "use handles of the graph that the call is added to alone",
+            Self::TooManyClasses => "give calls of one function the same options",
+            Self::Name(source) => return source.hint(),
+            Self::Training(source) => return source.hint(),
+        };
+        Some(hint.to_owned())
+    }
+}
+
 #[diagnostic::on_unimplemented(
     message = "this does not stand for a `{T}` in a call",
     label = "is neither a `{T}` nor a task that gives one",

@@ -27,6 +27,18 @@ pub struct RegisteredTwice {
     pub name: String,
 }
 
+impl RegisteredTwice {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        "E447"
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some("give one of them another name".to_owned())
+    }
+}
+
 /// What an attempt gives.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum CallOutput {

@@ -44,6 +44,18 @@ pub struct InvalidCall {
     pub cause: ArgumentError,
 }
 
+impl InvalidCall {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        "E340"
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some("correct the call; nothing was stored".to_owned())
+    }
+}
+
 impl TaskGraph {
     /// A graph without calls; `id` is the name of the job.
     pub fn new(id: impl Into<String>) -> Self {

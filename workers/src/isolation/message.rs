@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_bytes::ByteBuf;
 
-use syncline_autodiff::{DeriveOptions, Loss, Precision, TrainingGraph, derive};
+use syncline_autodiff::{DeriveOptions, Estimate, Loss, Precision, TrainingGraph, derive};
 use syncline_runtime::{Runtime, lacks_kernel};
 
 use super::error::ModelError;
@@ -33,6 +33,8 @@ pub(super) enum Work {
     Ready { weights: Option<ByteBuf>, check_gradients: bool },
     /// Compare all gradients; the model is a training graph, with these first values, if no loss is named.
     Check { loss: Option<(Loss, Box<DeriveOptions>)>, weights: Option<ByteBuf>, how: CheckOptions },
+    /// Say what a run of a training graph costs, with this size for every open axis.
+    Cost { axis: usize },
     /// Load the first nodes.
     Load { nodes: usize },
     /// Load all of it, as a worker that runs it does.
@@ -52,6 +54,7 @@ pub(super) enum Event {
 pub(super) enum Answer {
     Graph(Box<Derived>),
     Checked(Checked),
+    Cost(Estimate),
     Loaded,
 }
 
@@ -139,9 +142,21 @@ pub struct ChildError {
     pub hint: Option<String>,
 }
 
+impl ChildError {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &str {
+        &self.code
+    }
+
+    /// What the user can do about it, if there is something.
+    pub fn hint(&self) -> Option<String> {
+        self.hint.clone()
+    }
+}
+
 impl From<&ModelError> for ChildError {
     fn from(error: &ModelError) -> Self {
-        Self { code: error.code().to_owned(), text: error.to_string(), hint: error.hint().map(str::to_owned) }
+        Self { code: error.code().to_owned(), text: error.to_string(), hint: error.hint() }
     }
 }
 

@@ -114,21 +114,47 @@ impl WorkerError {
         }
     }
 
-    /// The stable code, see docs/errors.md.
-    pub fn code(&self) -> String {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &str {
         match self {
-            Self::Ps(e) => e.code().to_owned(),
-            Self::Backend(e) => e.code().to_owned(),
-            Self::Model(e) => e.code().to_owned(),
-            Self::Data(e) => e.code().to_owned(),
-            other => {
-                let text = other.to_string();
-                text.strip_prefix('[')
-                    .and_then(|t| t.split_once(']'))
-                    .map_or("E350", |(code, _)| code)
-                    .to_owned()
-            }
+            Self::Backend(source) => source.code(),
+            Self::Kit(source) => source.code(),
+            Self::Model(source) => source.code(),
+            Self::Data(source) => source.code(),
+            Self::Ps(source) => source.code(),
+            Self::Engine(source) => source.code(),
+            Self::Function(source) => source.code(),
+            Self::Unreachable { .. } => "E350",
+            Self::NotFinite { .. } => "E351",
+            Self::Graph { .. } => "E352",
+            Self::Executor { .. } => "E353",
+            Self::Stuck { .. } => "E354",
+            Self::EngineAway { .. } => "E355",
+            Self::OutOfRound { .. } => "E460",
         }
+    }
+
+    /// What the user can do about it, if there is something.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Backend(source) => return source.hint(),
+            Self::Kit(source) => return source.hint(),
+            Self::Model(source) => return source.hint(),
+            Self::Data(source) => return source.hint(),
+            Self::Ps(source) => return source.hint(),
+            Self::Engine(source) => return source.hint(),
+            Self::Function(source) => return source.hint(),
+            Self::Unreachable { .. } => {
+                "name the engine with --engine, and the token file that belongs to it with --token-file"
+            }
+            Self::NotFinite { .. } => "a smaller learning rate or `on_nan = \"skip\"` may help",
+            Self::EngineAway { .. } => "see whether the engine runs, and can be reached from here",
+            Self::Stuck { .. } => {
+                "see whether the file system that the data is on answers; whatever started this worker may start it again"
+            }
+            Self::Graph { .. } | Self::Executor { .. } | Self::OutOfRound { .. } => return None,
+        };
+        Some(hint.to_owned())
     }
 }
 

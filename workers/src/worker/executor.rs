@@ -270,7 +270,7 @@ fn outcome(
             warn!(worker = %context.incarnation, job = %key.job, task = %key.task, %error, "task failed");
             let mut reason = error.to_string();
             cut(&mut reason, MAX_TEXT_CHARS);
-            Ok(Some(Outcome::Failed { code: error.code(), reason, blame: error.blame() }))
+            Ok(Some(Outcome::Failed { code: error.code().to_owned(), reason, blame: error.blame() }))
         }
     }
 }

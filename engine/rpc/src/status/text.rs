@@ -18,6 +18,18 @@ pub struct UnknownFields {
     pub cause: String,
 }
 
+impl UnknownFields {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        "E143"
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some("use the same release everywhere".to_owned())
+    }
+}
+
 /// Reads a struct from fields. An empty text is `None` where the struct has an option; fields that it does not have are
 /// left out.
 pub(super) fn read<T: DeserializeOwned>(

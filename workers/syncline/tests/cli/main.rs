@@ -5,6 +5,7 @@
 mod chaos;
 mod checks;
 mod data;
+mod deployment;
 mod errors_document;
 mod export;
 mod general_tasks;
@@ -17,6 +18,7 @@ mod operate;
 mod planning;
 mod refusals;
 mod rig;
+mod submit;
 mod transports;
 mod up;
 
