@@ -70,6 +70,7 @@ impl ExportError {
 
 /// A forward model with trained parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TrainedModel {
     /// The model as bytes of a `.onnx` file.
     pub onnx: Vec<u8>,

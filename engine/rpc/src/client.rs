@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
     core::{BarrierExplanation, KeptExplanations, TaskExplanation},
+    fault_text::code_of,
     graph::TaskId,
     ids::{JobId, ShardIndex, Superstep},
     spec::{JobSpec, ResumeSpec},

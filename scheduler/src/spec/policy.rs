@@ -166,6 +166,7 @@ pub const POLICIES: &[(&str, &str)] = &[
 /// Why a text names no policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("[E003] `{text}` is not a policy: {why}")]
+#[non_exhaustive]
 pub struct InvalidPolicy {
     /// What was written, cut to 80 characters.
     pub text: String,

@@ -72,12 +72,7 @@ impl ClientError {
                 let reason = with_code(&code, &reason).into_owned();
                 Err(Self::JobFailed { job: id, code, reason })
             }
-            JobPhase::Done
-            | JobPhase::Queued
-            | JobPhase::Opening
-            | JobPhase::Running
-            | JobPhase::Paused
-            | JobPhase::Canceling => Ok(()),
+            _ => Ok(()),
         }
     }
 

@@ -27,6 +27,7 @@ const SHARD_PAUSE: Duration = Duration::from_millis(200);
 
 /// A job that is committed in Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Submitted {
     /// Id that the graph gave it.
     pub id: JobId,

@@ -84,6 +84,7 @@ impl FetchError {
 
 /// One parameter, in row-major order.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Parameter {
     /// Sizes of the axes; empty for a single number.
     pub shape: Vec<usize>,

@@ -22,6 +22,7 @@ use super::{
 /// A function was registered twice under one name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("[E447] a function of the name {name} is registered twice")]
+#[non_exhaustive]
 pub struct RegisteredTwice {
     /// The name, which has to be free whatever the types are.
     pub name: String,

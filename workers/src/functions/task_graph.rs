@@ -35,6 +35,7 @@ pub struct TaskGraph {
 /// A call of a graph that cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("[E340] call {index} of the graph, of `{function}`, cannot be made: {cause}")]
+#[non_exhaustive]
 pub struct InvalidCall {
     /// Among the calls of the graph, from 0.
     pub index: usize,

@@ -133,6 +133,7 @@ impl Derived {
 /// An error that a child met: it stays what it is, in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{text}")]
+#[non_exhaustive]
 pub struct ChildError {
     /// Stable, the same as in `text`.
     pub code: String,

@@ -43,6 +43,7 @@ pub struct GraphNode {
 
 /// What a node does.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub enum NodeWork {
     /// Trains a model; a graph needs exactly one such node.
     Train(Box<Training>),

@@ -6,6 +6,7 @@ use syncline_autodiff::{Loss, LossOptions};
 
 /// The model to train.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub enum Model {
     /// A forward model; the training graph is derived from it.
     Forward {

@@ -13,6 +13,7 @@ pub const SILENCE_SHOWN_AFTER: Duration = Duration::from_secs(1);
 
 /// One worker that is connected, whether it works on a job or not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct LiveWorker {
     /// Number of this life of its process: one that comes back has another.
     #[serde(with = "as_text")]
@@ -59,6 +60,7 @@ impl LiveWorker {
 
 /// An engine about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct EngineStatus {
     /// Release.
     pub version: String,

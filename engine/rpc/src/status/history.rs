@@ -19,6 +19,7 @@ pub struct Entry<T> {
 
 /// One point of the loss curve. Of a long job each stands for many iterations: 200 to 400 cover it all.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct MetricsPoint {
     /// When it was written, since the epoch of Unix.
     pub at_ms: u64,
@@ -42,6 +43,7 @@ pub struct MetricsPoint {
 
 /// What the model was worth on the test samples at a moment of its training. A metric that its loss does not compute is `None`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct EvaluationPoint {
     /// When it was known, since the epoch of Unix.
     pub at_ms: u64,
@@ -133,6 +135,7 @@ pub enum EventKind {
 
 /// Something that happened to a job. Which fields there are depends on what it is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct JobEvent {
     /// What happened; the fields that belong to it are known, others `None`.
     pub what: EventKind,

@@ -12,6 +12,7 @@ use crate::JobFields;
 /// Where a job stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum JobPhase {
     /// Waits for workers.
     Queued,
@@ -57,6 +58,7 @@ impl JobPhase {
 
 /// One job as of its last commit. Times ending in `_ms` are of the epoch of Unix if they are moments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct JobStatus {
     /// Its name.
     pub id: JobId,

@@ -26,6 +26,7 @@ pub struct JobView {
 /// Whether a worker still takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum MemberState {
     /// It shows that it can run the job, and nobody waits for it yet.
     Preparing,
@@ -37,6 +38,20 @@ pub enum MemberState {
     Sealing,
     /// It left before the job was over.
     Gone,
+}
+
+impl MemberState {
+    /// As JSON has it, too.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            // It has stayed to the end.
+            Self::Done => "done",
+            Self::Preparing => "preparing",
+            Self::Sealing => "sealing",
+            Self::Gone => "gone",
+        }
+    }
 }
 
 impl MemberState {
@@ -54,6 +69,7 @@ impl MemberState {
 
 /// One worker in one job, and where its time went.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct MemberStatus {
     /// Number of this life of its process: one that comes back has another.
     #[serde(serialize_with = "as_text::serialize")]

@@ -11,6 +11,7 @@ use serde::{
 /// Fields that this release cannot read: engine and client are not of the same release.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("[E143] the engine says of {what} what this release does not know: {cause}")]
+#[non_exhaustive]
 pub struct UnknownFields {
     /// Whom or what the fields are about, such as `job digits` or `itself`.
     pub what: String,

@@ -147,3 +147,42 @@ async fn start(options: &EngineOptions, redis_wait: Duration) -> Result<EngineHa
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::services::ps::PsArgs;
+
+    #[derive(Parser)]
+    enum Part {
+        Engine(EngineArgs),
+        Ps(PsArgs),
+    }
+
+    fn parse(line: &str) -> Part {
+        Part::try_parse_from(line.split_whitespace()).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn engine(flags: &str) -> EngineArgs {
+        match parse(&format!("syncline engine --redis redis://r {flags}")) {
+            Part::Engine(args) => args,
+            Part::Ps(_) => unreachable!("an engine was asked for"),
+        }
+    }
+
+    #[test]
+    fn an_engine_and_a_shard_that_are_told_no_number_go_together() {
+        let Part::Ps(shard) = parse("syncline ps --state-dir d") else { unreachable!("a shard was asked for") };
+        assert_eq!((engine("").shards, shard.shard.index), (shard.shard.count, 0));
+    }
+
+    #[test]
+    fn limits_are_given_with_units_and_under_the_names_that_they_had() {
+        let (new, old) = (engine("--silence 3s --stall 2m --redis-wait 0"), engine("--silence-ms 3000 --stall-ms 120000"));
+        assert_eq!((new.silence, new.stall), (old.silence, old.stall));
+        assert_eq!((new.redis_wait, old.redis_wait), (Duration::ZERO, Duration::from_secs(60)));
+        assert_eq!((new.shard_silence, new.stall), (Duration::from_secs(30), Duration::from_secs(120)));
+    }
+}
