@@ -79,6 +79,9 @@ pub struct TrainedModel {
 }
 
 /// Puts every parameter of a snapshot or a checkpoint, which is called `source_name`, into the constant of the same name of a forward model.
+///
+/// # Errors
+/// E301 to E308 if the model is none, E380 if the snapshot is none, E249 if the model is a training graph, E247 if they do not fit.
 pub fn fill(model: &[u8], source_name: &str, snapshot: &[u8]) -> Result<TrainedModel, ExportError> {
     let mut model = parse_forward(model)?;
     let outputs: Vec<&str> =

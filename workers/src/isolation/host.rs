@@ -51,6 +51,10 @@ impl ModelHost {
 
     /// Derives a training graph, see [`derive`](syncline_autodiff::derive), from a model that takes any batch if it can be
     /// made to. `name`: what the model is called if it ends the process.
+    ///
+    /// # Errors
+    /// E301 to E323 for a model that is none or cannot be trained, E247 to E265 for what a look at it finds, E254 and E255 if it ends ONNX
+    /// Runtime or takes too long.
     pub fn derive(
         &self,
         name: &str,
@@ -69,6 +73,9 @@ impl ModelHost {
     }
 
     /// Takes a training graph from elsewhere, see [`accept_ready`]. With `check_gradients`, wrong gradients are refused.
+    ///
+    /// # Errors
+    /// E318 if it is no training graph, E261 without first values, E256 and E263 for wrong gradients, E254 and E255 as of any model.
     pub fn accept_ready(
         &self,
         name: &str,
@@ -122,6 +129,9 @@ impl ModelHost {
 
     /// Compares all gradients with differences: those of a forward model with a loss, see [`check`], or of a training
     /// graph with these first values. `stage` hears what is being done.
+    ///
+    /// # Errors
+    /// E243 and E253 if it cannot be checked with random numbers, and what is refused of any model.
     pub fn check(
         &self,
         name: &str,
