@@ -177,6 +177,9 @@ impl JobSpec {
     }
 
     /// Checks the graph and every setting. Cost O(nodes + edges).
+    ///
+    /// # Errors
+    /// E020 to E029.
     pub fn validate(&self) -> Result<(), InvalidJob> {
         let job = || self.id.clone();
         if self.nodes.len() > MAX_NODES {

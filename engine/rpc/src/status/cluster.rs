@@ -53,6 +53,9 @@ pub struct LiveWorker {
 
 impl LiveWorker {
     /// From the fields of its hash in Redis.
+    ///
+    /// # Errors
+    /// E143 if this release cannot read them.
     pub fn read(fields: &WorkerFields) -> Result<Self, UnknownFields> {
         text::read("a worker", fields)
     }
@@ -110,6 +113,9 @@ fn numbers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u32>, D::Error> {
 
 impl EngineStatus {
     /// From what it answers.
+    ///
+    /// # Errors
+    /// E143 if this release cannot read them.
     pub fn read(fields: &BTreeMap<String, String>) -> Result<Self, UnknownFields> {
         text::read("itself", fields)
     }

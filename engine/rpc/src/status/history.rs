@@ -229,6 +229,9 @@ pub struct JobEvent {
 
 impl<T: serde::de::DeserializeOwned> Entry<T> {
     /// From an entry in Redis.
+    ///
+    /// # Errors
+    /// E143 if this release cannot read it.
     pub fn read(entry: &StreamEntry) -> Result<Self, UnknownFields> {
         let value = text::read(&format!("entry {}", entry.at), &entry.fields)?;
         Ok(Self { cursor: entry.at, value })

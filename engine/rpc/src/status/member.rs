@@ -114,11 +114,17 @@ pub struct MemberStatus {
 
 impl JobView {
     /// From what stands in Redis.
+    ///
+    /// # Errors
+    /// E143 if this release cannot read it.
     pub fn read(record: &JobRecord) -> Result<Self, UnknownFields> {
         Self::of(JobStatus::read(&record.job)?, record)
     }
 
     /// The same; a job of which something cannot be read is damaged, as in the list of jobs.
+    ///
+    /// # Errors
+    /// E143 if this release cannot read it.
     pub fn read_or_damaged(record: &JobRecord) -> Result<Self, UnknownFields> {
         Self::of(JobStatus::read_or_damaged(&record.job)?, record).or_else(|error| {
             let job = JobStatus::damaged(&record.job, &error)?;

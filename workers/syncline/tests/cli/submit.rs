@@ -49,7 +49,7 @@ fn a_dry_run_refuses_what_submission_refuses() {
     let cases = [
         ("settings.batch=1000",              "E028"),
         ("settings.policy=nothing",          "E369"),
-        ("model.forward.loss=mse",           "E314"),
+        ("model.forward.loss=mse",           "E338"),
         ("model.forward.onnx=nowhere.onnx",  "E360"),
         ("data.source.csv.path=nowhere.csv", "E330"),
         ("data.split=all",                   "E364"),
