@@ -150,6 +150,9 @@ fn models_that_no_batch_of_a_job_fits_are_refused_at_submission() {
             job
         };
         let error = submit::prepare(&runtime, &graph).unwrap_err();
-        assert!(error.to_string().contains("[E262]") && error.hint().unwrap().contains("dynamic_axes"), "{error}");
+        assert!(
+            error.to_string().contains("[E262]") && error.hint().unwrap().contains("dynamic_axes"),
+            "{error}"
+        );
     }
 }

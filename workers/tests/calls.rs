@@ -173,7 +173,7 @@ async fn many_values_come_in_the_order_of_their_tasks_and_one_that_fails_is_wait
     let sums = graph.map(ADD, (0..100).map(|n| (n, 1)));
     let job = rig.submit(&graph).await;
     assert_eq!(rig.client.get_all(&job, &sums).await.unwrap(), (1..=100).collect::<Vec<u64>>());
-    assert_eq!(rig.client.get_all::<u64>(&job, &[]).await.unwrap(), []);
+    assert!(rig.client.get_all::<u64>(&job, &[]).await.unwrap().is_empty());
 
     let mut graph = TaskGraph::new("one-fails");
     let calls = [graph.call(FOREVER, ()), graph.call(PANIC, ())];

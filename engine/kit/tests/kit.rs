@@ -304,7 +304,11 @@ fn without_python_the_error_names_three_ways() {
     let (_cache, search) = search("");
     for error in [search.onnxruntime(&silent).unwrap_err(), search.redis_server(&silent).unwrap_err()] {
         assert_eq!(error.code(), "E104", "{error}");
-        assert!(["(1)", "(2)", "(3)"].iter().all(|way| error.hint().unwrap().contains(way)), "{}", error.hint().unwrap());
+        assert!(
+            ["(1)", "(2)", "(3)"].iter().all(|way| error.hint().unwrap().contains(way)),
+            "{}",
+            error.hint().unwrap()
+        );
     }
 }
 

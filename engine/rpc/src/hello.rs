@@ -75,7 +75,9 @@ impl HelloError {
             Self::NotSyncline => "something else listens there: see whether the address is the right one",
             Self::Version { .. } => "use the same release everywhere",
             Self::Token => "name the token file of this cluster",
-            Self::Role(_) => "name the engine's address where an engine is asked for, a shard's where it is a shard",
+            Self::Role(_) => {
+                "name the engine's address where an engine is asked for, a shard's where it is a shard"
+            }
             Self::Io(_) => "see whether it runs there and its port can be reached",
         };
         Some(hint.to_owned())

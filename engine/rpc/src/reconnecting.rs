@@ -79,8 +79,12 @@ impl CallError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Hello(source) => source.hint(),
-            Self::Lost(_) => Some("see whether the other end still runs; the call may have been carried out".to_owned()),
-            Self::Panicked { .. } => Some("please report it, with what the log of the other end says".to_owned()),
+            Self::Lost(_) => {
+                Some("see whether the other end still runs; the call may have been carried out".to_owned())
+            }
+            Self::Panicked { .. } => {
+                Some("please report it, with what the log of the other end says".to_owned())
+            }
         }
     }
 }

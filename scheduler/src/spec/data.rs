@@ -248,6 +248,8 @@ fn one_column() -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     #[test]
@@ -255,9 +257,9 @@ mod tests {
         let sources = [
             (Source::csv("a.csv"), vec!["a.csv"]),
             (Source::csv_with_labels(Path::new("a.csv"), ["species"]), vec!["a.csv"]),
-            (Source::idx("i.gz".to_owned(), "l.gz"), vec!["i.gz", "l.gz"]),
+            (Source::idx(String::from("i.gz"), "l.gz"), vec!["i.gz", "l.gz"]),
             (Source::cifar10(["1.bin", "2.bin"]), vec!["1.bin", "2.bin"]),
-            (Source::text(Path::new("t.txt").to_owned(), 8), vec!["t.txt"]),
+            (Source::text(PathBuf::from("t.txt"), 8), vec!["t.txt"]),
             (Source::safetensors("s.safetensors"), vec!["s.safetensors"]),
         ];
         for (source, paths) in sources {

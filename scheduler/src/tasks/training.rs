@@ -41,7 +41,9 @@ impl InvalidTraining {
     /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Unreadable { .. } => Some("prepare the training again, with the same release everywhere".to_owned()),
+            Self::Unreadable { .. } => {
+                Some("prepare the training again, with the same release everywhere".to_owned())
+            }
             Self::Setting(source) => source.hint(),
         }
     }

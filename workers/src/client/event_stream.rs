@@ -36,7 +36,13 @@ impl Client {
     /// Follows a job from the event behind a position on, and without one from its oldest event that is kept, until it is
     /// over.
     pub fn watch(&self, job: &JobId, after: Option<StreamCursor>) -> EventStream {
-        EventStream { client: self.clone(), job: job.clone(), cursor: after, read: VecDeque::new(), is_over: false }
+        EventStream {
+            client: self.clone(),
+            job: job.clone(),
+            cursor: after,
+            read: VecDeque::new(),
+            is_over: false,
+        }
     }
 }
 

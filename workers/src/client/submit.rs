@@ -104,7 +104,9 @@ impl Client {
             match self.submit_spec(spec.clone(), false).await {
                 Ok(true) => return Ok(Submitted { id: spec.id, is_new: true, warnings }),
                 // Somebody else was faster.
-                Ok(false) | Err(ClientError::Refused(EngineFault::DuplicateJob { .. })) => taken.insert(spec.id),
+                Ok(false) | Err(ClientError::Refused(EngineFault::DuplicateJob { .. })) => {
+                    taken.insert(spec.id)
+                }
                 Err(error) => return Err(error.into()),
             };
         }

@@ -56,8 +56,12 @@ impl ArgumentError {
     /// What the user can do about it, if there is something.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
-            Self::Encode { .. } => "give a value that serde can write with postcard: no untagged enums or flattened structs",
-            Self::OtherGraph { .. } | Self::AfterOtherGraph => "use handles of the graph that the call is added to alone",
+            Self::Encode { .. } => {
+                "give a value that serde can write with postcard: no untagged enums or flattened structs"
+            }
+            Self::OtherGraph { .. } | Self::AfterOtherGraph => {
+                "use handles of the graph that the call is added to alone"
+            }
             Self::TooManyClasses => "give calls of one function the same options",
             Self::Name(source) => return source.hint(),
             Self::Training(source) => return source.hint(),

@@ -39,7 +39,9 @@ impl TensorError {
     /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
-            Self::Size { .. } => "give as many numbers as the sizes of the axes come to when they are multiplied",
+            Self::Size { .. } => {
+                "give as many numbers as the sizes of the axes come to when they are multiplied"
+            }
             Self::Type { .. } => "ask for the numbers in the type that the tensor holds: none are converted",
         };
         Some(hint.to_owned())

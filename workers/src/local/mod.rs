@@ -109,9 +109,10 @@ impl LocalError {
             Self::Backend(source) => source.hint(),
             Self::Engine(source) => source.hint(),
             Self::Ps(source) => source.hint(),
-            Self::Standby { .. } => {
-                Some("leave `redis` out for a server of its own, or connect to the cluster that is there".to_owned())
-            }
+            Self::Standby { .. } => Some(
+                "leave `redis` out for a server of its own, or connect to the cluster that is there"
+                    .to_owned(),
+            ),
             Self::State { .. } => Some("name a folder that is yours alone, on a disk with room".to_owned()),
         }
     }

@@ -35,7 +35,8 @@ impl FromStr for FieldChange {
         let (key, value) = text.split_once('=').ok_or_else(|| refused("expected KEY=VALUE"))?;
         let keys = keys(key).ok_or_else(|| refused("the key is none: expected names with dots between"))?;
         let value = value.trim();
-        let parsed = toml::from_str::<Table>(&format!("value = {value}")).ok().filter(|table| table.len() == 1);
+        let parsed =
+            toml::from_str::<Table>(&format!("value = {value}")).ok().filter(|table| table.len() == 1);
         let value = parsed.and_then(|mut table| table.remove("value"));
         let value = value.unwrap_or_else(|| Value::String(text[key.len() + 1..].trim().to_owned()));
         Ok(Self { text: text.to_owned(), keys, value })
@@ -62,9 +63,15 @@ impl FieldChange {
             file.insert("id".to_owned(), self.value.clone());
             return Ok(());
         }
-        let mut nodes: Vec<&mut Table> =
-            file.get_mut("node").and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_table_mut).collect();
-        let says = |node: &Table, field: &str, word: &str| node.get(field).and_then(Value::as_str) == Some(word);
+        let mut nodes: Vec<&mut Table> = file
+            .get_mut("node")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_table_mut)
+            .collect();
+        let says =
+            |node: &Table, field: &str, word: &str| node.get(field).and_then(Value::as_str) == Some(word);
         let named = nodes.iter().position(|node| says(node, "name", first)).map(|node| (node, rest));
         let of_training = || {
             let training = nodes.iter().position(|node| says(node, "do", "train"))?;
@@ -152,7 +159,10 @@ mod tests {
         ];
         for (change, want) in cases {
             let error = changed(change).unwrap_err();
-            assert!(error.starts_with(&format!("[E369] `{change}` cannot be set: ")) && error.ends_with(want), "{error}");
+            assert!(
+                error.starts_with(&format!("[E369] `{change}` cannot be set: ")) && error.ends_with(want),
+                "{error}"
+            );
         }
     }
 }

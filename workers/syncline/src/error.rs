@@ -26,15 +26,15 @@ use syncline_scheduler::{
     sync::search::{InvalidAlgorithm, InvalidSlack},
     tasks::{InvalidState, InvalidTraining},
 };
+#[cfg(feature = "local")]
+use syncline_workers::local::LocalError;
+#[cfg(feature = "worker")]
+use syncline_workers::worker::WorkerError;
 #[cfg(feature = "train")]
 use syncline_workers::{
     check::CheckError,
     isolation::{ChildError, ModelError},
 };
-#[cfg(feature = "local")]
-use syncline_workers::local::LocalError;
-#[cfg(feature = "worker")]
-use syncline_workers::worker::WorkerError;
 use syncline_workers::{
     client::{ClientError, FetchError, FindError, TaskError},
     data::DataError,
@@ -170,7 +170,10 @@ mod tests {
         let nowhere = FindError::NoCluster { path: PathBuf::from("/s/up.json") };
         assert_eq!(Error::from(nowhere).hint(), FindError::NoCluster { path: PathBuf::new() }.hint());
         let other = Error::from(io::Error::other("a disk is gone"));
-        assert_eq!((format!("{other:?}").as_str(), other.code(), other.hint()), ("a disk is gone", None, None));
+        assert_eq!(
+            (format!("{other:?}").as_str(), other.code(), other.hint()),
+            ("a disk is gone", None, None)
+        );
     }
 
     /// That each of them has a code shows in the list above, which would not compile otherwise.
@@ -192,7 +195,9 @@ mod tests {
                 text.parse::<crate::Precision>().map(drop).map_err(Error::from),
                 text.parse::<syncline_ps::transport::TransportChoice>().map(drop).map_err(Error::from),
                 crate::Tensor::new([2], vec![1.0f32]).map(drop).map_err(Error::from),
-                crate::Cluster::of(None, None, Some(std::path::Path::new(text))).map(drop).map_err(Error::from),
+                crate::Cluster::of(None, None, Some(std::path::Path::new(text)))
+                    .map(drop)
+                    .map_err(Error::from),
             ];
             refused.into_iter().map(Result::unwrap_err).collect()
         };

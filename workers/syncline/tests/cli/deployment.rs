@@ -63,8 +63,12 @@ fn every_command_of_the_batch_script_is_taken() {
     let text = filled_in(&file("slurm/train.sbatch"));
     let mut count = 0;
     for line in text.lines().filter(|line| !line.trim_start().starts_with('#')) {
-        let Some((_, rest)) = line.split_once("syncline ").filter(|(before, _)| !before.ends_with('=')) else { continue };
-        let words: Vec<&str> = rest.split_whitespace().take_while(|word| !word.starts_with(['>', '&', '2'])).collect();
+        let Some((_, rest)) = line.split_once("syncline ").filter(|(before, _)| !before.ends_with('='))
+        else {
+            continue;
+        };
+        let words: Vec<&str> =
+            rest.split_whitespace().take_while(|word| !word.starts_with(['>', '&', '2'])).collect();
         let words: Vec<&str> = words.iter().map(|word| word.trim_end_matches('\'')).collect();
         is_taken(&words);
         count += 1;

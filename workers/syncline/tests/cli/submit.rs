@@ -77,7 +77,10 @@ fn a_field_that_is_set_for_once_counts_and_one_that_there_is_not_is_named() {
     let wrong = submit(&["--set", "settings.btach=20"]).refused(2, "E369");
     assert!(wrong.err.contains("expected one of `optimizer`, `learning_rate`"), "{wrong:#?}");
     let wrong = submit(&["--set", "batch=20"]).refused(2, "E369");
-    assert!(wrong.err.contains("neither a node (train, test, weights) nor a field of the training node"), "{wrong:#?}");
+    assert!(
+        wrong.err.contains("neither a node (train, test, weights) nor a field of the training node"),
+        "{wrong:#?}"
+    );
 }
 
 #[test]
@@ -103,7 +106,10 @@ fn an_export_of_what_happened_is_no_model() {
     let dir = folder();
     let file = dir.path().join("trained.onnx");
     let refused = syncline(&["export", "points", file.to_str().unwrap()]).refused(2, "E538");
-    assert!(refused.err.contains(&format!("`syncline model export points {}`", file.display())), "{refused:#?}");
+    assert!(
+        refused.err.contains(&format!("`syncline model export points {}`", file.display())),
+        "{refused:#?}"
+    );
     assert!(!file.exists());
 }
 

@@ -82,8 +82,12 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
 /// Somebody wants what a job has learned, and this command writes what it went through.
 fn name_of_a_model(args: &ExportArgs, extension: &str) -> Failure {
     let (job, file) = (&args.job, shell_word(&args.file.display().to_string()));
-    let text = format!("[E538] `syncline export` writes what happened to a job, and .{extension} is for models and weights");
-    let hint = format!("`syncline model export {job} {file}` writes what it has learned; name this file otherwise, such as {job}.export");
+    let text = format!(
+        "[E538] `syncline export` writes what happened to a job, and .{extension} is for models and weights"
+    );
+    let hint = format!(
+        "`syncline model export {job} {file}` writes what it has learned; name this file otherwise, such as {job}.export"
+    );
     Failure::new(Exit::Usage, text, hint)
 }
 

@@ -134,9 +134,9 @@ async fn prepare_job(
         (None, _) => None,
     };
     let resume = checkpoint.as_ref().map(|checkpoint| checkpoint.path.clone());
-    graph.trainings_mut().for_each(|training| {
-        training.settings.resume = resume.clone().or(training.settings.resume.take())
-    });
+    graph
+        .trainings_mut()
+        .for_each(|training| training.settings.resume = resume.clone().or(training.settings.resume.take()));
     let prepared = blocking(move || prepare(models()?, &graph).map_err(Failure::from)).await?;
     prepared.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
     // The file has been read, and would fill a disk, or memory, for as long as the job is watched.
@@ -157,10 +157,16 @@ async fn dry_run(args: &SubmitArgs, graph: JobGraph, cluster: Option<Cluster>) -
         there = client.check_prepared(&prepared).await?.map(|job| job.state.word());
     }
     let preview = blocking(move || Preview::of(&prepared, &models()?, there)).await?;
-    if args.json { print_json(&preview)? } else { print(&preview.text())? }
+    if args.json {
+        print_json(&preview)?
+    } else {
+        print(&preview.text())?
+    }
     match client {
         Some(_) => say("nothing was submitted"),
-        None => say("nothing was submitted; no cluster is known here, so nobody was asked about the id and the workers"),
+        None => say(
+            "nothing was submitted; no cluster is known here, so nobody was asked about the id and the workers",
+        ),
     }
     Ok(())
 }

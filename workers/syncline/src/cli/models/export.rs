@@ -9,7 +9,8 @@ use syncline_workers::{client::Client, export::fill};
 
 use super::{read, write};
 use crate::cli::{
-    ConnectionArgs, Exit, Failure, block_on_until_stopped, exported::ExportError::Exists, print, print_json, say,
+    ConnectionArgs, Exit, Failure, block_on_until_stopped, exported::ExportError::Exists, print, print_json,
+    say,
 };
 
 #[derive(Debug, clap::Args)]

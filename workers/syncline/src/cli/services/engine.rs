@@ -174,13 +174,16 @@ mod tests {
 
     #[test]
     fn an_engine_and_a_shard_that_are_told_no_number_go_together() {
-        let Part::Ps(shard) = parse("syncline ps --state-dir d") else { unreachable!("a shard was asked for") };
+        let Part::Ps(shard) = parse("syncline ps --state-dir d") else {
+            unreachable!("a shard was asked for")
+        };
         assert_eq!((engine("").shards, shard.shard.index), (shard.shard.count, 0));
     }
 
     #[test]
     fn limits_are_given_with_units_and_under_the_names_that_they_had() {
-        let (new, old) = (engine("--silence 3s --stall 2m --redis-wait 0"), engine("--silence-ms 3000 --stall-ms 120000"));
+        let (new, old) =
+            (engine("--silence 3s --stall 2m --redis-wait 0"), engine("--silence-ms 3000 --stall-ms 120000"));
         assert_eq!((new.silence, new.stall), (old.silence, old.stall));
         assert_eq!((new.redis_wait, old.redis_wait), (Duration::ZERO, Duration::from_secs(60)));
         assert_eq!((new.shard_silence, new.stall), (Duration::from_secs(30), Duration::from_secs(120)));

@@ -201,7 +201,8 @@ impl From<WorkerError> for Failure {
             WorkerError::Kit(error) => return error.into(),
             other => other,
         };
-        let exit = if matches!(error, WorkerError::Unreachable { .. }) { Exit::Unreachable } else { Exit::Internal };
+        let exit =
+            if matches!(error, WorkerError::Unreachable { .. }) { Exit::Unreachable } else { Exit::Internal };
         let hint = or_report(error.hint());
         Self::new(exit, error, hint)
     }

@@ -70,7 +70,10 @@ mod tests {
     #[test]
     fn what_is_no_number_is_refused_with_the_unit_and_an_example() {
         let read = number::<u32>("whole samples, such as 32");
-        assert_eq!((read("64"), read("a lot")), (Ok(64), Err("expected whole samples, such as 32".to_owned())));
+        assert_eq!(
+            (read("64"), read("a lot")),
+            (Ok(64), Err("expected whole samples, such as 32".to_owned()))
+        );
     }
 
     #[test]
