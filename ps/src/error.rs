@@ -332,12 +332,16 @@ impl From<ShardFault> for PsError {
 
 #[cfg(test)]
 mod tests {
+    use syncline_scheduler::fault_code::FaultCode;
+
     use super::*;
 
     #[test]
     fn a_shard_that_was_tried_once_was_not_away_for_any_time() {
         let error =
             |after_ms| PsError::Unreachable { address: "a:1".into(), after_ms, cause: "refused".into() };
+        // The core decides by it how long the worker is left out.
+        assert_eq!(FaultCode::new(error(0).code()), FaultCode::SHARD_UNREACHED);
         assert_eq!(error(0).to_string(), "[E410] shard a:1 could not be reached: refused");
         assert_eq!(error(1_200).to_string(), "[E410] shard a:1 could not be reached for 1200 ms: refused");
     }

@@ -12,7 +12,7 @@ use syncline_ps::{
     wire::{Reply, Request, SessionKey},
 };
 use syncline_scheduler::{
-    ids::{Generation, Incarnation},
+    ids::{Generation, Incarnation, RunId},
     sync::PushMode,
 };
 
@@ -27,8 +27,10 @@ const HEADER: PushHeader = PushHeader {
 
 /// Frames as they should be, each behind the byte that says what it is.
 fn well_formed() -> Vec<Vec<u8>> {
-    let session =
-        SessionKey { job: "digits".parse().unwrap(), generation: Generation(1), incarnation: Incarnation(7) };
+    let session = SessionKey {
+        run: RunId { job: "digits".parse().unwrap(), generation: Generation(1) },
+        incarnation: Incarnation(7),
+    };
     let codec = Codec::TopK { of_full_chunk: 3 };
     let requests = [
         Request::Push { session: session.clone(), seq: 3, first_chunk: 0, header: HEADER, codec },

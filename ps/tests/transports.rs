@@ -10,7 +10,7 @@ use syncline_ps::{
     wire::{Reply, Request, SessionKey},
 };
 use syncline_rpc::Token;
-use syncline_scheduler::ids::{Generation, Incarnation};
+use syncline_scheduler::ids::{Generation, Incarnation, RunId};
 
 struct Shard {
     server: Handle,
@@ -61,8 +61,10 @@ const STAT: Request = Request::StatBlob { digest: [0; 32] };
 #[test]
 fn a_worker_on_the_shards_machine_shares_memory_without_being_told() {
     let shard = Shard::start();
-    let session =
-        SessionKey { job: "digits".parse().unwrap(), generation: Generation(1), incarnation: Incarnation(1) };
+    let session = SessionKey {
+        run: RunId { job: "digits".parse().unwrap(), generation: Generation(1) },
+        incarnation: Incarnation(1),
+    };
     let addresses = [shard.server.address().to_string()].as_slice().into();
     let options = ClientOptions::default();
     let worker = ShardSet::connect_with(

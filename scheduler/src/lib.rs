@@ -5,7 +5,7 @@
 
 pub mod balance;
 pub mod core;
-pub mod fault_text;
+pub mod fault_code;
 pub mod graph;
 pub mod ids;
 pub mod predict;

@@ -1,7 +1,8 @@
 //! What the events of a job tell of the attempts at its tasks.
 
 use syncline_scheduler::{
-    core::{Core, Input, WorkerInfo},
+    core::{Assignee, Core, EventKind, Happening, Input, WorkerInfo},
+    fault_code::FaultCode,
     ids::{Incarnation, JobId},
     sim::{graph_submission, new_task, task_end, tasks_ended},
     tasks::{Capacity, Failure, FailureCause, FunctionId, Outcome, Rules, TaskClass, Value, Work},
@@ -36,17 +37,23 @@ fn end(core: &mut Core, worker: u64, tasks: u32, attempt: u16, outcome: &Outcome
 }
 
 fn failed() -> Outcome {
-    Outcome::Failed(Failure { cause: FailureCause::Function, code: "E440".into(), reason: "no".into() })
+    Outcome::Failed(Failure {
+        cause: FailureCause::Function,
+        code: FaultCode::new("E440"),
+        reason: "no".into(),
+    })
 }
 
 /// The events since the last commit that tell of attempts: what, which, and by whom.
-fn told(core: &mut Core) -> Vec<[String; 3]> {
+fn told(core: &mut Core) -> Vec<(EventKind, u16, Assignee)> {
     let events = core.take_commits(9).into_values().flat_map(|commit| commit.events);
-    let field = |event: &[(&str, String)], name: &str| {
-        event.iter().find(|(field, _)| *field == name).map(|(_, value)| value.clone()).unwrap_or_default()
-    };
-    let about_attempts = events.filter(|event| field(event, "what").starts_with("attempt_"));
-    about_attempts.map(|event| ["what", "attempt", "worker"].map(|name| field(&event, name))).collect()
+    let about_attempts = events.filter_map(|event| match (event.what.kind(), event.what) {
+        (kind, Happening::AttemptFailed { attempt, by, .. } | Happening::AttemptDone { attempt, by, .. }) => {
+            Some((kind, attempt, by))
+        }
+        _ => None,
+    });
+    about_attempts.collect()
 }
 
 #[test]
@@ -58,8 +65,9 @@ fn every_attempt_that_failed_is_told_and_the_one_that_was_done_after_it() {
     join(&mut core, 2, 60_000_002);
     core.handle(120_000_000, Input::Tick).unwrap();
     end(&mut core, 2, 1, 3, &Outcome::Value(Value::default()), 120_000_001);
-    let want = [["attempt_failed", "1", "w1"], ["attempt_failed", "2", "w1"], ["attempt_done", "3", "w2"]];
-    assert_eq!(told(&mut core), want.map(|event| event.map(str::to_owned)));
+    let [first, second] = [1, 2].map(|worker| Assignee::Worker(Incarnation(worker)));
+    let (failed, done) = (EventKind::AttemptFailed, EventKind::AttemptDone);
+    assert_eq!(told(&mut core), [(failed, 1, first.clone()), (failed, 2, first), (done, 3, second)]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use syncline_scheduler::{
+    fault_code::FaultCode,
     ids::JobId,
     sim::{new_task, task_end},
     tasks::{
@@ -231,7 +232,8 @@ impl CallWorker {
         let kind = Kind::of(kind);
         let sum: u64 = order.args[1..].iter().map(|arg| self.sum(&key.0, arg).unwrap()).sum();
         let bytes = |value: u64| Value::Inline(value.to_le_bytes().to_vec().into());
-        let failed = |cause| Outcome::Failed(Failure { cause, code: "E999".into(), reason: "no".into() });
+        let failed =
+            |cause| Outcome::Failed(Failure { cause, code: FaultCode::new("E999"), reason: "no".into() });
         let outcome = match kind {
             Kind::Flaky(n) if order.attempt <= u16::from(n) => failed(FailureCause::Function),
             Kind::Sum | Kind::Flaky(_) => {

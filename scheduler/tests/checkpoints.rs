@@ -4,16 +4,22 @@ use std::{collections::VecDeque, mem};
 
 use syncline_scheduler::{
     core::{
-        Assignment, Blame, Cancellation, ClosedBarrier, Core, Effect, Input, Iterated, Job, Outcome, Phase,
-        PushProgress, Submission, TaskFault, TaskKey, TaskReport, Work, WorkerInfo,
+        Assignment, Blame, Cancellation, ClosedBarrier, Core, Effect, Event, Happening, Input, Iterated, Job,
+        Outcome, Phase, PushProgress, Submission, TaskFault, TaskKey, TaskReport, Work, WorkerInfo,
     },
-    ids::{Generation, Incarnation, JobId, ShardIndex, Superstep},
+    fault_code::FaultCode,
+    ids::{Generation, Incarnation, JobId, RunId, ShardIndex, Superstep},
     sim::{ControlPlane, Shell, training, training_job},
     spec::{CheckpointSpec, Decay, LearningRate, ResumeSpec, StepRun, TrainSpec},
 };
 
 const MINUTE_US: u64 = 60_000_000;
 const WORKER: Incarnation = Incarnation(1);
+
+/// As it was submitted, before it goes back to a checkpoint.
+fn first_run() -> RunId {
+    RunId { job: id(), generation: Generation::first(5) }
+}
 
 fn id() -> JobId {
     "job".parse().unwrap()
@@ -33,9 +39,12 @@ impl Shell for Recorder {
     fn handle(&mut self, core: &mut Core, now_us: u64, input: Input) -> Vec<Effect> {
         let mut effects = core.handle(now_us, input).unwrap();
         for commit in core.take_commits(now_us).into_values() {
-            self.events.extend(commit.events.iter().map(|event| event[0].1.clone()));
-            let rests = commit.events.iter().flatten().filter(|(name, _)| *name == "rest_ms");
-            self.rests_ms.extend(rests.map(|(_, ms)| ms.parse::<u64>().unwrap()));
+            self.events.extend(commit.events.iter().map(|event| event.what.kind().to_string()));
+            let rest_ms = |event: &Event| match event.what {
+                Happening::CheckpointKept { rest_ms, .. } => Some(rest_ms),
+                _ => None,
+            };
+            self.rests_ms.extend(commit.events.iter().filter_map(rest_ms));
             let waits = commit.summary.into_iter().find(|(name, _)| *name == "waiting_for");
             self.waiting_for = waits.map(|(_, text)| text).unwrap_or_default();
         }
@@ -105,8 +114,8 @@ impl World {
         self.plane.server.shards[0].crash();
         let (shard, asked_us) = (ShardIndex(0), self.now_us);
         self.give(Input::ShardHolds { shard, asked_us, held: Vec::new() });
-        let life = self.job().generation();
-        self.hand.retain(|assignment| assignment.key.generation == life);
+        let run = self.job().run();
+        self.hand.retain(|assignment| assignment.key.run == run);
     }
 
     fn job(&self) -> &Job {
@@ -123,17 +132,15 @@ impl World {
 }
 
 fn pinned(number: u64, outcome: Result<(), TaskFault>) -> Input {
-    let generation = Generation::first(5);
-    Input::CheckpointPinned { job: id(), generation, number, shard: ShardIndex(0), outcome }
+    Input::CheckpointPinned { run: first_run(), number, shard: ShardIndex(0), outcome }
 }
 
 fn written(number: u64, outcome: Result<u64, TaskFault>) -> Input {
-    let generation = Generation::first(5);
-    Input::CheckpointWritten { job: id(), generation, number, shard: ShardIndex(0), outcome }
+    Input::CheckpointWritten { run: first_run(), number, shard: ShardIndex(0), outcome }
 }
 
 fn full_disk<T>() -> Result<T, TaskFault> {
-    Err(TaskFault { code: "E406".into(), reason: "no space left".into() })
+    Err(TaskFault { code: FaultCode::new("E406"), reason: "no space left".into() })
 }
 
 #[test]
@@ -141,13 +148,13 @@ fn training_stands_still_only_until_the_shards_have_copied() {
     for policy in ["asp", "ssp:2", "elastic-bsp:5", "elastic-bsp:5+update=barrier"] {
         let mut world = World::new(policy, 4, false);
         let effects = world.rest();
-        let generation = Generation::first(5);
-        assert!(effects.contains(&Effect::PinCheckpoint { job: id(), generation, number: 0 }), "{policy}");
+        let run = first_run();
+        assert!(effects.contains(&Effect::PinCheckpoint { run: run.clone(), number: 0 }), "{policy}");
         assert!(world.hand.is_empty(), "{policy}: nothing is granted at rest");
         assert!(world.plane.shell.waiting_for.contains("checkpoint"), "{policy}");
         world.now_us += 250_000;
         let effects = world.give(pinned(0, Ok(())));
-        assert!(effects.contains(&Effect::WriteCheckpoint { job: id(), generation, number: 0 }), "{policy}");
+        assert!(effects.contains(&Effect::WriteCheckpoint { run, number: 0 }), "{policy}");
         assert!(!world.hand.is_empty(), "{policy}: while it is written training goes on");
         assert_eq!(world.has_told("checkpoint_kept"), 0);
         world.give(written(0, Ok(7)));
@@ -212,11 +219,12 @@ fn a_job_goes_back_and_no_late_message_of_the_life_before_changes_it() {
         assert_eq!(*world.job().phase(), Phase::Running, "the shard has opened the new life");
 
         let before = world.job().clone();
-        let (job, generation, shard) = (id(), Generation::first(5), ShardIndex(0));
+        let (run, shard) = (first_run(), ShardIndex(0));
         let barrier = ClosedBarrier { superstep: Superstep(0), closed_ago_us: 0, pushes: 99 };
         let progress = PushProgress { watermark: 3, partial: true };
-        let (code, reason) = ("E220".to_owned(), "lost".to_owned());
-        let failed = Outcome::Failed { code: "E410".into(), reason: "gone".into(), blame: Blame::Job };
+        let (code, reason) = (FaultCode::new("E220"), "lost".to_owned());
+        let failed =
+            Outcome::Failed { code: FaultCode::new("E410"), reason: "gone".into(), blame: Blame::Job };
         let report = |outcome| Input::Report {
             worker: WORKER,
             report: TaskReport { key: late.clone(), ended_ago_us: 0, outcome },
@@ -224,10 +232,10 @@ fn a_job_goes_back_and_no_late_message_of_the_life_before_changes_it() {
         let messages = [
             report(Outcome::Iterated(Iterated::default())),
             report(failed),
-            Input::BarrierClosed { job: job.clone(), generation, shard, barrier },
-            Input::Sealed { job: job.clone(), generation, worker: WORKER, shard, progress },
-            Input::ShardFailed { job: job.clone(), generation, code, reason },
-            Input::ShardsOpened { job, generation },
+            Input::BarrierClosed { run: run.clone(), shard, barrier },
+            Input::Sealed { run: run.clone(), worker: WORKER, shard, progress },
+            Input::ShardFailed { run: run.clone(), code, reason },
+            Input::ShardsOpened { run },
             pinned(1, Ok(())),
             written(1, Ok(1)),
         ];
@@ -253,13 +261,13 @@ fn a_shard_that_cannot_read_its_part_brings_the_checkpoint_before_and_then_the_e
     world.crash();
     assert_eq!(world.samples(), counts[1]);
     let unusable = |world: &World| {
-        let (code, reason) = ("E439".to_owned(), "its digest is another".to_owned());
-        Input::ShardFailed { job: id(), generation: world.job().generation(), code, reason }
+        let (code, reason) = (FaultCode::new("E439"), "its digest is another".to_owned());
+        Input::ShardFailed { run: world.job().run(), code, reason }
     };
     world.give(unusable(&world));
     assert_eq!((world.job().generation().number(), world.samples()), (3, counts[0]));
     world.give(unusable(&world));
-    let failed = matches!(world.job().phase(), Phase::Failed { code, .. } if code == "E439");
+    let failed = matches!(world.job().phase(), Phase::Failed { code, .. } if *code == FaultCode::new("E439"));
     assert!(failed, "{:?}", world.job().phase());
 }
 

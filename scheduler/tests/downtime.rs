@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use syncline_scheduler::{core::Effect, tasks::TaskQuery};
 use syncline_scheduler::{
     core::{Cancellation, Core, Input, Job, Phase, StoredJob, Submission, TaskJob, WorkerInfo},
+    fault_code::FaultCode,
     ids::{Incarnation, JobId},
     sim::{self, graph_submission, new_task, task_end, tasks_ended},
     tasks::{
@@ -26,7 +27,7 @@ fn id(text: &str) -> JobId {
 }
 
 fn function() -> FunctionId {
-    FunctionId { name: id("f"), signature: 1 }
+    FunctionId { name: "f".parse().unwrap(), signature: 1 }
 }
 
 fn graph(work: Work, rules: Rules) -> Core {
@@ -70,7 +71,7 @@ fn tick(core: &mut Core, now_us: u64) -> Vec<Effect> {
 
 fn graph_code(core: &Core) -> Option<String> {
     match core.task_job(&id("graph")).unwrap().phase() {
-        Phase::Failed { code, .. } => Some(code.clone()),
+        Phase::Failed { code, .. } => Some(code.to_string()),
         _ => None,
     }
 }
@@ -105,7 +106,8 @@ fn a_pause_behind_a_failure_ends_in_its_time_also_where_the_clock_was_set_back()
     let rules = Rules { errors: 1, backoff, ..Rules::default() };
     let mut core = graph(Work::Call(function()), rules);
     join(&mut core);
-    let failure = Failure { cause: FailureCause::Function, code: "E440".into(), reason: "no".into() };
+    let failure =
+        Failure { cause: FailureCause::Function, code: FaultCode::new("E440"), reason: "no".into() };
     let ended = vec![task_end(0, 1, Outcome::Failed(failure))];
     core.handle(NOW_US, tasks_ended(WORKER, &id("graph"), 1, ended)).unwrap();
     let mut next = next(&mut core, NOW_US, 1);
@@ -143,7 +145,9 @@ fn a_training_of_its_own_does_not_wait_too_long_while_nobody_leads() {
     tick(&mut next, NOW_US + GAP_US + LIMIT_US - 1);
     assert_eq!(*next.job(&job).unwrap().phase(), Phase::Queued);
     tick(&mut next, NOW_US + GAP_US + LIMIT_US);
-    assert!(matches!(next.job(&job).unwrap().phase(), Phase::Failed { code, .. } if code == "E060"));
+    assert!(
+        matches!(next.job(&job).unwrap().phase(), Phase::Failed { code, .. } if *code == FaultCode::new("E060"))
+    );
 }
 
 #[test]
@@ -152,11 +156,11 @@ fn a_training_for_a_task_does_not_run_too_long_while_nobody_leads() {
     let rules = Rules { run_limit_ms: Some(LIMIT_US / 1_000), ..Rules::default() };
     let mut core = graph(Work::Train(PreparedTraining::new(&job).unwrap()), rules);
     join(&mut core);
-    let (job, generation) = (id("graph~0"), core.job(&id("graph~0")).unwrap().generation());
-    core.handle(NOW_US, Input::ShardsOpened { job: job.clone(), generation }).unwrap();
+    let (training, run) = (id("graph~0"), core.job(&id("graph~0")).unwrap().run());
+    core.handle(NOW_US, Input::ShardsOpened { run }).unwrap();
     let mut next = next(&mut core, NOW_US, NOW_US + GAP_US);
     tick(&mut next, NOW_US + GAP_US + LIMIT_US);
-    assert_eq!(*next.job(&job).unwrap().phase(), Phase::Running);
+    assert_eq!(*next.job(&training).unwrap().phase(), Phase::Running);
     tick(&mut next, NOW_US + GAP_US + LIMIT_US + 1_000);
     assert_eq!(graph_code(&next).as_deref(), Some("E443"));
 }

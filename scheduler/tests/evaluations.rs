@@ -2,6 +2,7 @@
 
 use syncline_scheduler::{
     core::{Blame, Cancellation, Core, Effect, EvaluationPart, Input, Job, Outcome, StoredJob, Work},
+    fault_code::FaultCode,
     graph::TaskId,
     ids::Incarnation,
     sim::{training, training_job},
@@ -155,7 +156,8 @@ fn a_part_whose_worker_leaves_is_computed_by_another() {
 fn one_that_fails_is_told_and_left_out() {
     let mut world = world(spec("bsp", 2), 3);
     go_on(&mut world, evaluates);
-    let failed = Outcome::Failed { code: "E327".into(), reason: "as it should".into(), blame: Blame::Worker };
+    let failed =
+        Outcome::Failed { code: FaultCode::new("E327"), reason: "as it should".into(), blame: Blame::Worker };
     let effects = world.report(Incarnation(2), |_| failed.clone());
     let revoked: Vec<Incarnation> = effects
         .iter()

@@ -5,16 +5,18 @@ use std::collections::VecDeque;
 
 use syncline_scheduler::{
     core::{
-        Assignment, Blame, Cancellation, Core, Effect, HeldJob, Input, Iterated, Outcome, ProgressFloor,
-        Refused, SnapshotFile, Submission, TaskFault, TaskReport, Work, WorkerInfo,
+        Assignment, Blame, Cancellation, Core, Effect, Event, Happening, HeldJob, Input, Iterated, JobPhase,
+        Outcome, Phase, ProgressFloor, Refused, SnapshotFile, Submission, TaskFault, TaskReport, Work,
+        WorkerInfo,
     },
-    ids::{Generation, Incarnation, JobId, ShardIndex},
+    fault_code::FaultCode,
+    ids::{Generation, Incarnation, RunId, ShardIndex},
     sim::{graph_submission, new_task, training, training_job},
     spec::{JobSpec, Node, NodeKind, TrainSpec},
     tasks::{Capacity, FunctionId, TaskClass, TaskQuery, TaskState},
 };
 
-use crate::world::{World, done, id};
+use crate::world::{World, done, id, run};
 
 fn cancel(job: &str) -> Cancellation {
     Cancellation { job: id(job), reason: "enough".into(), grace_ms: 0 }
@@ -31,13 +33,17 @@ fn spec(name: &str, policy: &str, iterations: u64) -> JobSpec {
 }
 
 fn lacks(_: &Work) -> Outcome {
-    Outcome::Failed { code: "E330".into(), reason: "[E330] cannot open d.csv".into(), blame: Blame::Worker }
+    Outcome::Failed {
+        code: FaultCode::new("E330"),
+        reason: "[E330] cannot open d.csv".into(),
+        blame: Blame::Worker,
+    }
 }
 
 #[test]
 fn a_call_goes_elsewhere_when_its_worker_cannot_run_a_training() {
     let mut world = World::new();
-    let function = FunctionId { name: id("call"), signature: 1 };
+    let function = FunctionId { name: "call".parse().unwrap(), signature: 1 };
     let capacity = Capacity { slots: 2, functions: [function.clone()].into(), ..Capacity::default() };
     let unable = world.join_with(1, "unable", capacity.clone());
     world.submit(spec("job", "asp", 100), 1);
@@ -183,7 +189,7 @@ fn a_worker_that_only_runs_functions_is_nobody_who_might_still_train() {
 
 fn unreached(_: &Work) -> Outcome {
     Outcome::Failed {
-        code: "E410".into(),
+        code: FaultCode::new("E410"),
         reason: "[E410] shard 10.0.0.4:7 could not be reached for 8000 ms: timed out; the engine hears of it"
             .into(),
         blame: Blame::Worker,
@@ -232,7 +238,7 @@ fn come_back(world: &mut World, n: u64, name: &str, after_s: u64) -> Incarnation
 #[test]
 fn a_training_that_nobody_can_compute_ends_after_three_times_of_each_and_keeps_its_weights() {
     let fails = |_: &Work| Outcome::Failed {
-        code: "E327".into(),
+        code: FaultCode::new("E327"),
         reason: "[E327] onnx runtime failed to run the model: Gather".into(),
         blame: Blame::Worker,
     };
@@ -271,15 +277,15 @@ fn a_fault_of_the_job_ends_it_and_keeps_its_last_weights() {
     world.join(2, "other");
     world.submit(spec("job", "asp", 100), 9);
     let effects = world.report(worker, |_| Outcome::Failed {
-        code: "E351".into(),
+        code: FaultCode::new("E351"),
         reason: "the loss became NaN".into(),
         blame: Blame::Job,
     });
     assert_eq!(world.code("job"), "E351");
-    let generation = Generation::first(9);
-    assert!(effects.contains(&Effect::CloseShards { job: id("job"), generation, keep: true }), "{effects:?}");
+    let run = run("job", 9);
+    assert!(effects.contains(&Effect::CloseShards { run: run.clone(), keep: true }), "{effects:?}");
     let file = SnapshotFile { path: "/last".into(), bytes: 1, digest: "d".into() };
-    let kept = Input::WeightsKept { job: id("job"), generation, outcome: Ok(file.clone()) };
+    let kept = Input::WeightsKept { run, outcome: Ok(file.clone()) };
     world.plane.core.handle(world.now_us, kept).unwrap();
     let summary = world.plane.core.take_commits(world.now_us).remove(&id("job")).unwrap().summary;
     assert!(summary.contains(&("snapshot", file.path)), "{summary:?}");
@@ -316,7 +322,7 @@ fn the_same_submission_again_is_the_same_job_and_another_one_of_its_name_is_not(
     let taken = Refused::Duplicate { job: id("job"), differs: ", and differs in data".to_owned() };
     let refuse = |world: &mut World, s| world.plane.core.handle(2_000_000, Input::Submit(s)).unwrap_err();
     assert_eq!(refuse(&mut world, submit(6, 1, false)), taken);
-    let running = Refused::NotOver { job: id("job"), state: "queued" };
+    let running = Refused::NotOver { job: id("job"), state: JobPhase::Queued };
     assert_eq!(refuse(&mut world, submit(6, 2, true)), running);
     assert_eq!(world.plane.core.handle(2_000_000, Input::Delete(id("job"))).unwrap_err(), running);
     world.give(Input::Cancel(cancel("job")));
@@ -343,7 +349,8 @@ fn a_job_that_is_canceled_says_why_in_its_summary_its_events_and_of_its_nodes() 
     let commit = world.plane.core.take_commits(2_000_000).remove(&id("job")).unwrap();
     let reason = ("reason", "enough".to_owned());
     assert!(commit.summary.contains(&("state", "canceled".to_owned())) && commit.summary.contains(&reason));
-    assert!(commit.events.iter().any(|event| event.contains(&reason)), "{:?}", commit.events);
+    let told = |event: &Event| matches!(&event.what, Happening::JobEnded { phase: Phase::Canceled, cancel_reason } if cancel_reason == "enough");
+    assert!(commit.events.iter().any(told), "{:?}", commit.events);
     assert!(commit.job_state.unwrap().contains(r#""cancel_reason":"enough""#), "the next engine knows");
 }
 
@@ -370,10 +377,9 @@ fn a_shard_that_came_back_without_a_running_job_has_lost_it_and_keeps_nothing_el
     let mut world = World::new();
     world.join(1, "worker");
     world.submit(spec("job", "asp", 100), 5);
-    let mine = (id("job"), Generation::first(5));
-    let held = |held: Vec<(JobId, Generation)>, asked_us| {
-        let held =
-            held.into_iter().map(|(job, generation)| HeldJob { job, generation, closed: false }).collect();
+    let mine = run("job", 5);
+    let held = |held: Vec<RunId>, asked_us| {
+        let held = held.into_iter().map(|run| HeldJob { run, closed: false }).collect();
         Input::ShardHolds { shard: ShardIndex(0), asked_us, held }
     };
     // Asked before the job opened there: says nothing about it.
@@ -381,11 +387,11 @@ fn a_shard_that_came_back_without_a_running_job_has_lost_it_and_keeps_nothing_el
     world.now_us += 10;
     world.give(held(vec![mine.clone()], world.now_us));
     assert_eq!(world.code("job"), "running");
-    let stranger = (id("job"), Generation::first(4));
+    let stranger = run("job", 4);
     let effects = world.give(held(vec![mine.clone(), stranger.clone()], world.now_us));
-    let close = Effect::CloseShards { job: stranger.0, generation: stranger.1, keep: false };
+    let close = Effect::CloseShards { run: stranger, keep: false };
     let floor = ProgressFloor { closed: 0, pushes: [(Incarnation(1), 0)].into() };
-    let ask = Effect::Attach { job: mine.0, generation: mine.1, shard: ShardIndex(0), floor };
+    let ask = Effect::Attach { run: mine, shard: ShardIndex(0), floor };
     assert_eq!(effects, [close, ask]);
     world.give(held(vec![], world.now_us));
     assert_eq!(world.code("job"), "E220");
@@ -394,14 +400,14 @@ fn a_shard_that_came_back_without_a_running_job_has_lost_it_and_keeps_nothing_el
 #[test]
 fn shards_keep_what_they_hold_of_a_job_that_is_set_aside_until_it_is_given_up() {
     let held = || {
-        let job = HeldJob { job: id("parked"), generation: Generation::first(4), closed: false };
+        let job = HeldJob { run: run("parked", 4), closed: false };
         Input::ShardHolds { shard: ShardIndex(0), asked_us: 1, held: vec![job] }
     };
     let mut core = Core::new(1);
     core.set_aside(id("parked"));
     assert_eq!(core.handle(1, held()).unwrap(), []);
     core.give_up_aside(&id("parked"));
-    let close = Effect::CloseShards { job: id("parked"), generation: Generation::first(4), keep: false };
+    let close = Effect::CloseShards { run: run("parked", 4), keep: false };
     assert_eq!(core.handle(2, held()).unwrap(), [close]);
 }
 
@@ -459,7 +465,8 @@ fn an_evaluation_is_tried_again_as_often_as_it_may_fail_whoever_could_not_run_it
         let unable = evaluator(&world).unwrap();
         world.report(unable, lacks);
     }
-    let fails = |_: &Work| Outcome::Failed { code: "E327".into(), reason: "once".into(), blame: Blame::Job };
+    let fails =
+        |_: &Work| Outcome::Failed { code: FaultCode::new("E327"), reason: "once".into(), blame: Blame::Job };
     let able = evaluator(&world).unwrap();
     world.report(able, fails);
     assert_eq!(world.code("job"), "running", "it has failed once, and may once more");
@@ -500,13 +507,13 @@ fn whoever_knows_of_more_than_the_store_proves_that_it_went_back() {
             w.give(attached(0, &[(Incarnation(50), 1)]));
         }),
         ("an end that is not known, of a shard that comes", &|w, _| {
-            let held = HeldJob { job: id("job"), generation: Generation::first(5), closed: true };
+            let held = HeldJob { run: run("job", 5), closed: true };
             w.give(Input::ShardHolds { shard: ShardIndex(0), asked_us: w.now_us, held: vec![held] });
         }),
         ("an end that is not known, of a shard that is asked", &|w, _| {
-            let (job, generation) = (id("job"), Generation::first(5));
-            let (code, reason) = ("E409".to_owned(), "job `job` is closed".to_owned());
-            w.give(Input::ShardFailed { job, generation, code, reason });
+            let run = run("job", 5);
+            let (code, reason) = (FaultCode::new("E409"), "job `job` is closed".to_owned());
+            w.give(Input::ShardFailed { run, code, reason });
         }),
         ("a barrier that is not known", &|w, _| {
             w.give(attached(9, &[]));
@@ -534,8 +541,7 @@ fn whoever_knows_of_more_than_the_store_proves_that_it_went_back() {
 
 fn attached(closed: u64, watermarks: &[(Incarnation, u64)]) -> Input {
     Input::Attached {
-        job: id("job"),
-        generation: Generation::first(5),
+        run: run("job", 5),
         shard: ShardIndex(0),
         closed,
         watermarks: watermarks.iter().copied().collect(),
@@ -561,9 +567,9 @@ fn a_shard_that_came_back_with_an_older_state_ends_the_job() {
         world.report(worker, done);
         let floor = world.job("job").floor();
         assert_eq!((floor.closed, floor.pushes[&worker]), had, "{policy}");
-        let (generation, shard) = (Generation::first(5), ShardIndex(0));
+        let (run, shard) = (run("job", 5), ShardIndex(0));
         let watermarks = [(worker, has.1)].into();
-        world.give(Input::Attached { job: id("job"), generation, shard, closed: has.0, watermarks, floor });
+        world.give(Input::Attached { run, shard, closed: has.0, watermarks, floor });
         assert_eq!(world.code("job"), code, "{policy}: {had:?}, {has:?}");
     }
 }
@@ -583,9 +589,9 @@ fn a_shard_that_came_back_with_an_older_state_ends_a_job_whose_workers_have_left
         leave(&mut world, worker);
         let floor = world.job("job").floor();
         assert_eq!(floor.pushes, [(worker, 1)].into());
-        let (generation, shard) = (Generation::first(5), ShardIndex(0));
+        let (run, shard) = (run("job", 5), ShardIndex(0));
         let watermarks = [(worker, has)].into();
-        world.give(Input::Attached { job: id("job"), generation, shard, closed: 0, watermarks, floor });
+        world.give(Input::Attached { run, shard, closed: 0, watermarks, floor });
         assert_eq!(world.code("job"), code, "{has}");
     }
 }
@@ -623,7 +629,7 @@ fn a_snapshot_is_put_off_while_the_disk_is_full_and_no_longer() {
         }) else {
             panic!("attempt {attempt} was not begun: {effects:?}")
         };
-        let fault = TaskFault { code: "E406".into(), reason: "[E406] no space left".into() };
+        let fault = TaskFault { code: FaultCode::new("E406"), reason: "[E406] no space left".into() };
         world.give(Input::SnapshotWritten { key, outcome: Err(fault) });
         assert_eq!(world.code("job"), "running");
         assert_eq!(world.give(Input::Tick), [], "not at once");

@@ -2,6 +2,7 @@
 
 use syncline_scheduler::{
     core::{Blame, Commit, EvaluationSums, Input, Iterated, Outcome, TaskKey, TaskReport},
+    fault_code::FaultCode,
     graph::TaskId,
     ids::{Incarnation, Superstep},
     sim::{training, training_job},
@@ -27,7 +28,7 @@ fn world(iterations: u64) -> World {
 }
 
 fn outcomes() -> [Outcome; 4] {
-    let failed = |blame| Outcome::Failed { code: "E330".into(), reason: "[E330] no".into(), blame };
+    let failed = |blame| Outcome::Failed { code: FaultCode::new("E330"), reason: "[E330] no".into(), blame };
     [
         Outcome::Evaluated(EvaluationSums { samples: 1, weight: 1.0, ..EvaluationSums::default() }),
         Outcome::Prepared,
@@ -41,8 +42,7 @@ fn stored(world: &mut World) -> Commit {
 }
 
 fn report(world: &mut World, worker: u64, task: &TaskId, outcome: Outcome) {
-    let generation = world.job("job").generation();
-    let key = TaskKey { job: id("job"), generation, task: task.clone(), attempt: 1 };
+    let key = TaskKey { run: world.job("job").run(), task: task.clone(), attempt: 1 };
     let report = TaskReport { key, ended_ago_us: 0, outcome };
     world.give(Input::Report { worker: Incarnation(worker), report });
 }

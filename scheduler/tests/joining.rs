@@ -2,6 +2,7 @@
 
 use syncline_scheduler::{
     core::{Blame, Cancellation, Core, Effect, Input, Job, Membership, Outcome, StoredJob, Work},
+    fault_code::FaultCode,
     graph::{TaskId, TrainingTaskState},
     ids::Incarnation,
     sim::{training, training_job},
@@ -78,7 +79,7 @@ fn a_training_ends_without_a_worker_that_still_prepares_itself() {
 fn whatever_fails_while_a_worker_prepares_itself_excludes_it_alone() {
     for blame in [Blame::Worker, Blame::Job] {
         let (mut world, first, second) = joined("bsp", 40);
-        let fault = Outcome::Failed { code: "E361".into(), reason: "no memory".into(), blame };
+        let fault = Outcome::Failed { code: FaultCode::new("E361"), reason: "no memory".into(), blame };
         let effects = world.report(second, |_| fault.clone());
         assert_eq!((world.code("job"), membership(&world, second)), ("running".into(), &Membership::Gone));
         assert!(

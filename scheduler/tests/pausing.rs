@@ -36,7 +36,7 @@ impl World {
     }
 
     fn phase(&self, name: &str) -> &'static str {
-        self.job(name).phase().word()
+        self.job(name).phase().shown().word()
     }
 
     fn waits_for(&mut self, name: &str) -> String {

@@ -2,6 +2,7 @@
 
 use syncline_scheduler::{
     core::{Core, Input, Phase, StoredJob, Submission, TaskJob, WorkerInfo},
+    fault_code::FaultCode,
     ids::{Incarnation, JobId},
     sim::{self, graph_submission, new_task, task_end, tasks_ended},
     tasks::{
@@ -63,7 +64,7 @@ fn view(core: &Core) -> TaskView {
 
 fn failed(core: &Core) -> Option<(String, String)> {
     match core.task_job(&id()).unwrap().phase() {
-        Phase::Failed { code, reason } => Some((code.clone(), reason.clone())),
+        Phase::Failed { code, reason } => Some((code.to_string(), reason.clone())),
         _ => None,
     }
 }
@@ -94,7 +95,8 @@ fn a_task_that_a_worker_has_waits_no_longer_and_its_next_attempt_waits_anew() {
     join(&mut core, NOW_US + 1);
     tick(&mut core, NOW_US + 2 * LIMIT_US);
     assert_eq!(view(&core).state, TaskState::Leased);
-    let failure = Failure { cause: FailureCause::Function, code: "E440".into(), reason: "no".into() };
+    let failure =
+        Failure { cause: FailureCause::Function, code: FaultCode::new("E440"), reason: "no".into() };
     let ended = vec![task_end(0, 1, Outcome::Failed(failure))];
     core.handle(NOW_US + 2 * LIMIT_US, tasks_ended(WORKER, &id(), 1, ended)).unwrap();
     core.handle(NOW_US + 2 * LIMIT_US, Input::WorkerGone { worker: WORKER, reason: "dead".into() }).unwrap();
@@ -174,7 +176,7 @@ fn a_training_of_its_own_that_no_worker_joins_in_time_fails_and_says_what_was_mi
     tick(&mut core, NOW_US + LIMIT_US);
     let phase = core.job(&id).unwrap().phase().clone();
     let reason = "nobody has begun it within 5000 ms: it waits for 1 worker: none is there".to_owned();
-    assert_eq!(phase, Phase::Failed { code: "E060".into(), reason });
+    assert_eq!(phase, Phase::Failed { code: FaultCode::new("E060"), reason });
 }
 
 #[test]

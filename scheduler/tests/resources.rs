@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use syncline_scheduler::{
     core::{Core, Input, Phase, StoredJob, TaskJob, WorkerInfo},
+    fault_code::FaultCode,
     ids::{Incarnation, JobId},
     sim::{graph_submission, new_task, task_end, tasks_ended},
     tasks::{
@@ -278,7 +279,7 @@ fn no_worker_ever_has_more_than_it_offers_whatever_happens_and_nothing_is_lost_o
                     join(&mut core, next, 3, offer);
                 }
                 1 => {
-                    let (code, reason) = ("E440".into(), "no".into());
+                    let (code, reason) = (FaultCode::new("E440"), "no".into());
                     let failure = Failure { cause: FailureCause::Function, code, reason };
                     end(&mut core, worker, task, attempt, Outcome::Failed(failure), now_us);
                 }

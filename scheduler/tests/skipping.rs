@@ -2,6 +2,7 @@
 
 use syncline_scheduler::{
     core::{Core, Input, WorkerInfo},
+    fault_code::FaultCode,
     ids::{Incarnation, JobId},
     sim::{graph_submission, new_task, task_end, tasks_ended},
     tasks::{
@@ -49,7 +50,8 @@ fn whoever_gives_what_another_gives_is_told_why_that_gave_nothing_also_when_the_
     };
     let continued = vec![task_end(0, 1, Outcome::Spawned(Box::new(spawned)))];
     core.handle(3, tasks_ended(WORKER, &id(), 1, continued)).unwrap();
-    let failure = Failure { cause: FailureCause::Function, code: "E440".into(), reason: "no disk".into() };
+    let failure =
+        Failure { cause: FailureCause::Function, code: FaultCode::new("E440"), reason: "no disk".into() };
     core.handle(4, tasks_ended(WORKER, &id(), 1, vec![task_end(1, 1, Outcome::Failed(failure))])).unwrap();
     let why = "it gives what task 2 gives, which is skipped, because task 1 is failed: [E440] no disk";
     assert_eq!(reason(&core, 0), why);
@@ -58,7 +60,8 @@ fn whoever_gives_what_another_gives_is_told_why_that_gave_nothing_also_when_the_
 #[test]
 fn whoever_was_skipped_far_behind_a_failure_is_told_with_the_failure() {
     let mut core = chain(3);
-    let failure = Failure { cause: FailureCause::Function, code: "E440".into(), reason: "no disk".into() };
+    let failure =
+        Failure { cause: FailureCause::Function, code: FaultCode::new("E440"), reason: "no disk".into() };
     let ended = vec![task_end(0, 1, Outcome::Failed(failure))];
     core.handle(3, tasks_ended(WORKER, &id(), 1, ended)).unwrap();
     assert_eq!(reason(&core, 1), "it needs task 0, which is failed: [E440] no disk");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use syncline_scheduler::{
     core::{Cancellation, Core, Input, Phase, Submission, WorkerInfo},
-    ids::{Incarnation, JobId},
+    ids::{Incarnation, JobId, ProcessId},
     sim::{graph_submission, new_task, training, training_job},
     spec::{JobSpec, NodeKind},
     tasks::{Capacity, FunctionId, Needs, Resources, Rules, TaskClass, TaskQuery, TaskState},
@@ -17,7 +17,7 @@ fn id(text: &str) -> JobId {
 }
 
 fn function() -> FunctionId {
-    FunctionId { name: id("look"), signature: 1 }
+    FunctionId { name: "look".parse().unwrap(), signature: 1 }
 }
 
 /// A core with processes of so many training slots each; those of process 1 have the lowest numbers. Each offers `slots` slots and
@@ -31,7 +31,12 @@ fn core(processes: u64, trainings: u64, slots: u32) -> Core {
                 Capacity { slots, functions: [function()].into(), resources, ..Capacity::default() };
             let capacity = if slot == 1 { offered } else { Capacity::default() };
             let worker = Incarnation((process - 1) * trainings + slot);
-            let about = WorkerInfo { process, training_slot: slot as u32, capacity, ..WorkerInfo::default() };
+            let about = WorkerInfo {
+                process: ProcessId::new(process),
+                training_slot: slot as u32,
+                capacity,
+                ..WorkerInfo::default()
+            };
             core.handle(NOW_US, Input::WorkerJoined { worker, about }).unwrap();
         }
     }
@@ -103,7 +108,7 @@ fn a_job_that_needs_more_workers_than_there_are_takes_no_slot_and_says_why() {
     assert_eq!(told.map(|(_, text)| text.as_str()), Some(waits));
     // It holds nothing that others wait for, and goes on when a second one comes.
     assert_eq!(submit(&mut core, "small", 1, 9), [1]);
-    let about = WorkerInfo { process: 2, ..WorkerInfo::default() };
+    let about = WorkerInfo { process: ProcessId::new(2), ..WorkerInfo::default() };
     core.handle(NOW_US, Input::WorkerJoined { worker: Incarnation(9), about }).unwrap();
     assert_eq!(members(&core, "large"), [2, 9]);
 }
@@ -130,7 +135,7 @@ fn a_worker_that_leaves_is_given_no_job_with_its_other_slots_meanwhile() {
     core.handle(NOW_US, Input::WorkerLeft { worker: Incarnation(1), begun: vec![] }).unwrap();
     assert!(members(&core, "first").is_empty());
     // One that takes its place gets the job.
-    let about = WorkerInfo { process: 2, ..WorkerInfo::default() };
+    let about = WorkerInfo { process: ProcessId::new(2), ..WorkerInfo::default() };
     core.handle(NOW_US, Input::WorkerJoined { worker: Incarnation(9), about }).unwrap();
     assert_eq!(members(&core, "first"), [9]);
 }

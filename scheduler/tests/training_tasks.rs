@@ -8,6 +8,7 @@ use syncline_scheduler::{
         Cancellation, Core, Effect, GraphSubmission, Input, Job, Phase, Refused, StoredJob, Submission,
         TaskJob, WorkerInfo,
     },
+    fault_code::FaultCode,
     ids::{Incarnation, JobId},
     sim::{self, graph_submission, new_task, task_end, tasks_ended},
     tasks::{
@@ -28,7 +29,7 @@ fn cancel(job: &str) -> Cancellation {
 }
 
 fn function() -> FunctionId {
-    FunctionId { name: id("choose"), signature: 1 }
+    FunctionId { name: "choose".parse().unwrap(), signature: 1 }
 }
 
 /// Class 0 trains and is tried again once, class 1 calls.
@@ -71,7 +72,7 @@ fn phase(core: &Core, job: &str) -> Option<Phase> {
 #[test]
 fn later_parts_of_a_graph_mean_the_classes_as_the_client_listed_them_also_where_one_is_there_twice() {
     let (first, second) =
-        (classes().remove(1), TaskClass::call(FunctionId { name: id("second"), signature: 1 }));
+        (classes().remove(1), TaskClass::call(FunctionId { name: "second".parse().unwrap(), signature: 1 }));
     let listed = vec![first.clone(), first, second];
     let mut submission = graph_submission(&id("graph"), 7, listed, vec![new_task(2)]);
     submission.spec.complete = false;
@@ -112,7 +113,7 @@ fn a_task_that_is_ready_has_a_job_that_says_what_it_waits_for() {
     let core = core(vec![task(0, vec![]), task(0, vec![Arg::Value(changes(&rate).into())])]);
     for (job, rate) in [("graph~0", 0.1), ("graph~1", 0.5)] {
         assert_eq!(phase(&core, job), Some(Phase::Queued));
-        assert_eq!(core.job(&id(job)).unwrap().spec().train().unwrap().1.learning_rate.base, rate);
+        assert_eq!(core.job(&id(job)).unwrap().spec().train().learning_rate.base, rate);
     }
     let view = view(&core, 1);
     assert_eq!((view.state, view.function.as_str()), (TaskState::Training, "train"));
@@ -131,7 +132,7 @@ fn what_another_task_gives_says_what_is_changed() {
     let value = Value::Inline(changes(&TrainingChanges::new().epochs(9)).into());
     let ended = vec![task_end(0, 1, Outcome::Value(value))];
     core.handle(NOW_US, tasks_ended(WORKER, &id("graph"), 7, ended)).unwrap();
-    assert_eq!(core.job(&id("graph~1")).unwrap().spec().train().unwrap().1.epochs, 9);
+    assert_eq!(core.job(&id("graph~1")).unwrap().spec().train().epochs, 9);
 }
 
 #[test]
@@ -142,7 +143,7 @@ fn changes_that_cannot_be_read_or_make_no_job_fail_the_task() {
         // Once more, because an error may pass.
         core.handle(NOW_US, Input::Tick).unwrap();
         let phase = core.task_job(&id("graph")).unwrap().phase().clone();
-        assert!(matches!(&phase, Phase::Failed { code: c, .. } if c == code), "{phase:?}");
+        assert!(matches!(&phase, Phase::Failed { code: c, .. } if *c == code), "{phase:?}");
         assert_eq!((view(&core, 0).attempts, self::phase(&core, "graph~0")), (2, None));
     }
 }
@@ -156,7 +157,7 @@ fn a_training_that_is_canceled_by_hand_fails_its_attempt_and_the_next_has_anothe
     assert_eq!((view(&core, 0).state, phase(&core, "graph~0-2")), (TaskState::Training, Some(Phase::Queued)));
     core.handle(NOW_US, Input::Cancel(cancel("graph~0-2"))).unwrap();
     let failed = core.task_job(&id("graph")).unwrap().phase().clone();
-    assert!(matches!(&failed, Phase::Failed { code, .. } if code == "E059"), "{failed:?}");
+    assert!(matches!(&failed, Phase::Failed { code, .. } if *code == FaultCode::new("E059")), "{failed:?}");
 }
 
 #[test]

@@ -10,11 +10,16 @@ use syncline_scheduler::{
         Assignment, Core, Effect, EvaluationSums, Input, Iterated, Job, Outcome, Phase, Submission,
         TaskReport, Work, WorkerInfo,
     },
-    ids::{Incarnation, JobId},
+    ids::{Generation, Incarnation, JobId, RunId},
     sim::{ControlPlane, Shell},
     spec::JobSpec,
     tasks::Capacity,
 };
+
+/// The first run of the job that was submitted with `nonce`.
+pub fn run(name: &str, nonce: u32) -> RunId {
+    RunId { job: id(name), generation: Generation::first(nonce) }
+}
 
 pub fn id(name: &str) -> JobId {
     name.parse().unwrap()
@@ -34,7 +39,7 @@ impl Shell for Recorder {
     fn handle(&mut self, core: &mut Core, now_us: u64, input: Input) -> Vec<Effect> {
         let mut effects = core.handle(now_us, input).unwrap();
         let events = core.take_commits(now_us).into_values().flat_map(|commit| commit.events);
-        self.events.extend(events.map(|event| event[0].1.clone()));
+        self.events.extend(events.map(|event| event.what.kind().to_string()));
         self.dismissed.extend(effects.iter().filter_map(|effect| match effect {
             Effect::DismissWorker { worker, .. } => Some(*worker),
             _ => None,
@@ -98,8 +103,8 @@ impl World {
 
     pub fn code(&self, name: &str) -> String {
         match self.job(name).phase() {
-            Phase::Failed { code, .. } => code.clone(),
-            other => other.word().to_owned(),
+            Phase::Failed { code, .. } => code.to_string(),
+            other => other.shown().to_string(),
         }
     }
 }

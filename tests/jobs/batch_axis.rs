@@ -114,7 +114,7 @@ async fn a_job_with_a_model_of_fixed_batch_ends_with_every_sample_or_without_the
                 s.policy = "bsp".parse().unwrap();
             });
         let graph = {
-            let mut job = JobGraph::new(&name.replace('.', "-"));
+            let mut job = JobGraph::new(name.replace('.', "-"));
             let train = job.train("train", training);
             job.evaluate("test", &train);
             job

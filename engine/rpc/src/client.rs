@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
     core::{BarrierExplanation, KeptExplanations, TaskExplanation},
-    fault_text::code_of,
+    fault_code::FaultCode,
     graph::TaskId,
     ids::{JobId, ShardIndex, Superstep},
     spec::{JobSpec, ResumeSpec},
@@ -233,10 +233,10 @@ pub enum EngineFault {
 }
 
 impl EngineFault {
-    /// The stable code, as in the message.
-    pub fn code(&self) -> &str {
-        match self {
-            Self::InvalidJob(text) => code_of(text).unwrap_or("E027"),
+    /// The stable code, see docs/errors.md.
+    pub fn code(&self) -> FaultCode {
+        FaultCode::new(match self {
+            Self::InvalidJob(text) => return FaultCode::leading(text).unwrap_or(FaultCode::new("E027")),
             Self::DuplicateJob { .. } => "E130",
             Self::UnknownJob { .. } => "E131",
             Self::MissingBlob { .. } => "E132",
@@ -251,7 +251,7 @@ impl EngineFault {
             Self::ShardTaken { .. } => "E141",
             Self::Shard { .. } => "E142",
             Self::NoCheckpoint { .. } => "E146",
-        }
+        })
     }
 
     /// What the user can do about it.

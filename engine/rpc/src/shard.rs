@@ -10,17 +10,17 @@ pub use syncline_scheduler::core::{
     BarrierOrder, ClockRoster, ClosedBarrier, HeldJob, PushProgress, SnapshotFile,
 };
 use syncline_scheduler::{
-    ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex},
+    core::TaskFault,
+    fault_code::FaultCode,
+    ids::{EngineEpoch, Generation, Incarnation, JobId, RunId, ShardIndex},
     spec::{Layout, Optimizer, StepRun},
 };
 
 /// Everything a shard must know to hold its part of a job's parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OpenJob {
-    /// Whose parameters they are.
-    pub job: JobId,
-    /// Generation of the parameters; a shard that holds a later one of the same job refuses.
-    pub generation: Generation,
+    /// Whose parameters they are; a shard that holds those of a later run of the same job refuses.
+    pub run: RunId,
     /// Position of the shard that is told, which says which part it holds.
     pub shard: ShardIndex,
     /// Addresses of all shards, in order; also the places where blobs can be found.
@@ -168,6 +168,11 @@ pub enum ShardFault {
 }
 
 impl ShardFault {
+    /// The same as what failed a task, or a part of a checkpoint.
+    pub fn as_task_fault(&self) -> TaskFault {
+        TaskFault { code: FaultCode::new(self.code()), reason: self.to_string() }
+    }
+
     /// The stable code, see docs/errors.md.
     pub fn code(&self) -> &'static str {
         match self {
@@ -209,31 +214,15 @@ pub trait Shard {
     /// Loads this shard's part of the initial parameters. A job that is open in the same generation stays as it is.
     async fn open(epoch: EngineEpoch, job: OpenJob) -> Result<ShardState, ShardFault>;
     /// Leases a barrier, or amends its roster. One that is closed already stays closed.
-    async fn barrier(
-        epoch: EngineEpoch,
-        job: JobId,
-        generation: Generation,
-        order: BarrierOrder,
-    ) -> Result<(), ShardFault>;
+    async fn barrier(epoch: EngineEpoch, run: RunId, order: BarrierOrder) -> Result<(), ShardFault>;
     /// Says whose clocks count from now on. A revision that is known, or was replaced, changes nothing.
-    async fn clocks(
-        epoch: EngineEpoch,
-        job: JobId,
-        generation: Generation,
-        roster: ClockRoster,
-    ) -> Result<(), ShardFault>;
+    async fn clocks(epoch: EngineEpoch, run: RunId, roster: ClockRoster) -> Result<(), ShardFault>;
     /// Refuses the incarnation's bytes from now on and says how far it came.
-    async fn seal(
-        epoch: EngineEpoch,
-        job: JobId,
-        generation: Generation,
-        worker: Incarnation,
-    ) -> Result<PushProgress, ShardFault>;
+    async fn seal(epoch: EngineEpoch, run: RunId, worker: Incarnation) -> Result<PushProgress, ShardFault>;
     /// Barriers closed beyond the first `seen`; waits up to `wait_ms` for one.
     async fn closed(
         epoch: EngineEpoch,
-        job: JobId,
-        generation: Generation,
+        run: RunId,
         seen: u64,
         wait_ms: u64,
     ) -> Result<Vec<ClosedBarrier>, ShardFault>;
@@ -241,33 +230,21 @@ pub trait Shard {
     /// whatever is being pushed meanwhile.
     async fn snapshot(
         epoch: EngineEpoch,
-        job: JobId,
-        generation: Generation,
+        run: RunId,
         version: Option<u64>,
         name: String,
     ) -> Result<SnapshotFile, ShardFault>;
     /// Copies this shard's part of a job that is at rest, as checkpoint `number`. One that was copied before stays.
-    async fn pin_checkpoint(
-        epoch: EngineEpoch,
-        job: JobId,
-        generation: Generation,
-        number: u64,
-    ) -> Result<(), ShardFault>;
+    async fn pin_checkpoint(epoch: EngineEpoch, run: RunId, number: u64) -> Result<(), ShardFault>;
     /// Brings what was copied to disk and says how many bytes it is.
-    async fn write_checkpoint(
-        epoch: EngineEpoch,
-        job: JobId,
-        generation: Generation,
-        number: u64,
-    ) -> Result<u64, ShardFault>;
+    async fn write_checkpoint(epoch: EngineEpoch, run: RunId, number: u64) -> Result<u64, ShardFault>;
     /// Keeps this shard's part of a checkpoint as a blob as well, and gives its digest. The job need not be open here.
-    async fn share_checkpoint(job: JobId, generation: Generation, number: u64) -> Result<String, ShardFault>;
+    async fn share_checkpoint(run: RunId, number: u64) -> Result<String, ShardFault>;
     /// Removes the checkpoints of a job up to number `through` that are not among `numbers`. Without numbers and limit everything
     /// goes, and no more are written. The job need not be open here.
     async fn keep_checkpoints(
         epoch: EngineEpoch,
-        job: JobId,
-        generation: Generation,
+        run: RunId,
         numbers: Vec<u64>,
         through: u64,
     ) -> Result<(), ShardFault>;
@@ -276,7 +253,7 @@ pub trait Shard {
     /// Every job that is open here.
     async fn held(epoch: EngineEpoch) -> Result<Vec<HeldJob>, ShardFault>;
     /// Forgets the job and wakes everybody who waits for it with [`ShardFault::Closed`]. Another generation stays.
-    async fn close(epoch: EngineEpoch, job: JobId, generation: Generation) -> Result<(), ShardFault>;
+    async fn close(epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault>;
     /// Removes blobs that are not among `keep` and came, or were asked for, longer ago than `older_than_s`. What was just
     /// uploaded for a job that is about to be submitted survives by its age.
     async fn collect(
@@ -288,4 +265,23 @@ pub trait Shard {
     async fn release(epoch: EngineEpoch, digests: Vec<String>) -> Result<(), ShardFault>;
     /// Which of these blobs are kept here. They count as asked for.
     async fn has_blobs(digests: Vec<String>) -> Vec<bool>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_core_decides_by_is_called_by_the_codes_that_it_knows() {
+        let job: JobId = "digits".parse().unwrap();
+        let (number, cause) = (3, String::new());
+        let faults = [
+            (ShardFault::Io { what: "w".into(), cause: "full".into() }, FaultCode::SHARD_IO),
+            (ShardFault::Closed { job: job.clone() }, FaultCode::CLOSED),
+            (ShardFault::NoCheckpoint { job, number, cause }, FaultCode::CHECKPOINT_UNUSABLE),
+        ];
+        for (fault, code) in faults {
+            assert_eq!(fault.as_task_fault(), TaskFault { code, reason: fault.to_string() });
+        }
+    }
 }

@@ -46,8 +46,7 @@ impl Arrival for Activity {
 
 impl Arrival for TaskReport {
     fn cut(&mut self) {
-        if let core::Outcome::Failed { code, reason, .. } = &mut self.outcome {
-            cut(code, MAX_NAME_CHARS);
+        if let core::Outcome::Failed { reason, .. } = &mut self.outcome {
             cut(reason, MAX_TEXT_CHARS);
         }
     }
@@ -56,8 +55,7 @@ impl Arrival for TaskReport {
 impl Arrival for ReportGroup {
     fn cut(&mut self) {
         for end in &mut self.ended {
-            if let tasks::Outcome::Failed(Failure { code, reason, .. }) = &mut end.outcome {
-                cut(code, MAX_NAME_CHARS);
+            if let tasks::Outcome::Failed(Failure { reason, .. }) = &mut end.outcome {
                 cut(reason, MAX_TEXT_CHARS);
             }
         }
@@ -68,8 +66,9 @@ impl Arrival for ReportGroup {
 mod tests {
     use syncline_scheduler::{
         core::{Blame, TaskKey},
+        fault_code::FaultCode,
         graph::TaskId,
-        ids::{Generation, Incarnation},
+        ids::{Generation, Incarnation, RunId},
         sim::task_end,
         tasks::{Capacity, FailureCause},
     };
@@ -99,22 +98,22 @@ mod tests {
         }
 
         let task = TaskId::Prepare(Incarnation(1));
-        let key = TaskKey { job: "job".parse().unwrap(), generation: Generation(1), task, attempt: 1 };
-        let outcome = core::Outcome::Failed { code: long(), reason: long(), blame: Blame::Job };
+        let run = RunId { job: "job".parse().unwrap(), generation: Generation(1) };
+        let key = TaskKey { run, task, attempt: 1 };
+        let outcome =
+            core::Outcome::Failed { code: FaultCode::new("E327"), reason: long(), blame: Blame::Job };
         let report = TaskReport { key: key.clone(), ended_ago_us: 0, outcome };
-        let core::Outcome::Failed { code, reason, .. } = vec![report].arrived().remove(0).outcome else {
+        let core::Outcome::Failed { reason, .. } = vec![report].arrived().remove(0).outcome else {
             unreachable!("it failed")
         };
-        is_cut(&code, MAX_NAME_CHARS);
         is_cut(&reason, MAX_TEXT_CHARS);
 
-        let failure = Failure { cause: FailureCause::Function, code: long(), reason: long() };
+        let failure = Failure { cause: FailureCause::Function, code: FaultCode::new("E440"), reason: long() };
         let ended = vec![task_end(0, 1, tasks::Outcome::Failed(failure))];
-        let group = ReportGroup { job: key.job, nonce: 1, ended };
+        let group = ReportGroup { job: key.run.job, nonce: 1, ended };
         let tasks::Outcome::Failed(failure) = group.arrived().ended.remove(0).outcome else {
             unreachable!("it failed")
         };
-        is_cut(&failure.code, MAX_NAME_CHARS);
         is_cut(&failure.reason, MAX_TEXT_CHARS);
     }
 }

@@ -4,7 +4,7 @@
 use syncline_rpc::{ShardFault, ShardState, within};
 use syncline_scheduler::{
     core::{ClosedBarrier, Input, ProgressFloor},
-    ids::{Generation, JobId, ShardIndex, Superstep},
+    ids::{JobId, RunId, ShardIndex, Superstep},
 };
 use tracing::warn;
 
@@ -12,48 +12,40 @@ use super::dispatcher::{CALL_TIMEOUT, EffectDispatcher};
 
 impl EffectDispatcher {
     /// After a takeover: asks every shard where a running job stands, and goes on watching it.
-    pub(super) fn attach(&self, job: &JobId, generation: Generation, floor: &ProgressFloor) {
+    pub(super) fn attach(&self, run: &RunId, floor: &ProgressFloor) {
         for shard in self.shards.indices() {
-            let (dispatcher, job, floor) = (self.clone(), job.clone(), floor.clone());
-            self.spawn_for(&job.clone(), generation, async move {
-                match dispatcher.state_of(&job, shard).await {
-                    Ok(Some(state)) if state.generation == generation => {
-                        dispatcher.report_attached(&job, shard, &state, floor);
+            let (dispatcher, run, floor) = (self.clone(), run.clone(), floor.clone());
+            self.spawn_for(&run.clone(), async move {
+                match dispatcher.state_of(&run.job, shard).await {
+                    Ok(Some(state)) if state.generation == run.generation => {
+                        dispatcher.report_attached(&run, shard, &state, floor);
                         if let Some(newest) = state.closed.checked_sub(1) {
                             let superstep = Superstep(newest);
                             let barrier = ClosedBarrier { superstep, closed_ago_us: 0, pushes: state.pushes };
-                            dispatcher.report_closed(&job, generation, shard, barrier);
+                            dispatcher.report_closed(&run, shard, barrier);
                         }
-                        dispatcher.watch_barriers(&job, generation, shard, state.closed);
+                        dispatcher.watch_barriers(&run, shard, state.closed);
                     }
-                    Ok(_) => dispatcher.report_failure(
-                        &job,
-                        generation,
-                        &ShardFault::UnknownJob { job: job.clone() },
-                    ),
-                    Err(fault) => dispatcher.report_failure(&job, generation, &fault),
+                    Ok(_) => {
+                        dispatcher.report_failure(&run, &ShardFault::UnknownJob { job: run.job.clone() });
+                    }
+                    Err(fault) => dispatcher.report_failure(&run, &fault),
                 }
             });
         }
     }
 
     /// Asks a shard that holds a running job how far it is: it may have gone back.
-    pub(super) fn recheck_shard(
-        &self,
-        job: JobId,
-        generation: Generation,
-        shard: ShardIndex,
-        floor: ProgressFloor,
-    ) {
+    pub(super) fn recheck_shard(&self, run: RunId, shard: ShardIndex, floor: ProgressFloor) {
         let dispatcher = self.clone();
-        self.spawn_for(&job.clone(), generation, async move {
-            match dispatcher.state_of(&job, shard).await {
-                Ok(Some(state)) if state.generation == generation => {
-                    dispatcher.report_attached(&job, shard, &state, floor);
+        self.spawn_for(&run.clone(), async move {
+            match dispatcher.state_of(&run.job, shard).await {
+                Ok(Some(state)) if state.generation == run.generation => {
+                    dispatcher.report_attached(&run, shard, &state, floor);
                 }
                 // It was closed meanwhile, or holds another generation by now: others find out about that.
                 Ok(_) => {}
-                Err(fault) => dispatcher.report_failure(&job, generation, &fault),
+                Err(fault) => dispatcher.report_failure(&run, &fault),
             }
         });
     }
@@ -68,14 +60,13 @@ impl EffectDispatcher {
 
     pub(super) fn report_attached(
         &self,
-        job: &JobId,
+        run: &RunId,
         shard: ShardIndex,
         state: &ShardState,
         floor: ProgressFloor,
     ) {
-        let (closed, watermarks) = (state.closed, state.watermarks.clone());
-        let (job, generation) = (job.clone(), state.generation);
-        self.send(Input::Attached { job, generation, shard, closed, watermarks, floor });
+        let (run, closed, watermarks) = (run.clone(), state.closed, state.watermarks.clone());
+        self.send(Input::Attached { run, shard, closed, watermarks, floor });
     }
 
     /// A process serves this shard from now on: it is asked what it holds, and everybody is told where it is.
@@ -138,16 +129,17 @@ impl EffectDispatcher {
 
 #[cfg(test)]
 mod tests {
-    use syncline_scheduler::ids::{EngineEpoch, Incarnation};
+    use syncline_scheduler::{
+        fault_code::FaultCode,
+        ids::{EngineEpoch, Generation, Incarnation},
+    };
 
     use super::*;
     use crate::service::{fake_shard::dispatcher_with, message::Message};
     use syncline_rpc::{HeldJob, ShardRequest, ShardResponse};
 
-    const LIFE: Generation = Generation(1);
-
-    fn job() -> JobId {
-        "digits".parse().unwrap()
+    fn run() -> RunId {
+        RunId { job: "digits".parse().unwrap(), generation: Generation(1) }
     }
 
     fn attach_as(
@@ -155,16 +147,16 @@ mod tests {
     ) -> impl Fn(ShardRequest) -> ShardResponse + Clone + Send + 'static {
         move |request| match request {
             ShardRequest::Attach { .. } => ShardResponse::Attach(Ok(state.clone())),
-            _ => ShardResponse::Closed(Err(ShardFault::Closed { job: job() })),
+            _ => ShardResponse::Closed(Err(ShardFault::Closed { job: run().job })),
         }
     }
 
     #[tokio::test]
     async fn a_takeover_learns_how_far_a_shard_is_and_goes_on_watching_it() {
         let watermarks = [(Incarnation(1), 7)].into();
-        let state = ShardState { generation: LIFE, watermarks, closed: 4, pushes: 9 };
+        let state = ShardState { generation: run().generation, watermarks, closed: 4, pushes: 9 };
         let (dispatcher, mut inbox) = dispatcher_with(0, attach_as(Some(state))).await;
-        dispatcher.attach(&job(), LIFE, &ProgressFloor::default());
+        dispatcher.attach(&run(), &ProgressFloor::default());
         let attached = inbox.input().await;
         assert!(
             matches!(&attached, Input::Attached { closed: 4, watermarks, .. } if watermarks[&Incarnation(1)] == 7)
@@ -172,7 +164,7 @@ mod tests {
         let closed = inbox.input().await;
         assert!(matches!(&closed, Input::BarrierClosed { .. }), "{closed:?}");
         let watched = inbox.input().await;
-        assert!(matches!(&watched, Input::ShardFailed { code, .. } if code == "E409"), "{watched:?}");
+        assert!(matches!(&watched, Input::ShardFailed { code: FaultCode::CLOSED, .. }), "{watched:?}");
     }
 
     #[tokio::test]
@@ -180,22 +172,25 @@ mod tests {
         let other = ShardState { generation: Generation(2), watermarks: [].into(), closed: 0, pushes: 0 };
         for state in [None, Some(other)] {
             let (dispatcher, mut inbox) = dispatcher_with(0, attach_as(state)).await;
-            dispatcher.attach(&job(), LIFE, &ProgressFloor::default());
+            dispatcher.attach(&run(), &ProgressFloor::default());
             let failed = inbox.input().await;
-            assert!(matches!(&failed, Input::ShardFailed { code, .. } if code == "E220"), "{failed:?}");
+            assert!(
+                matches!(&failed, Input::ShardFailed { code: FaultCode::PARAMETERS_LOST, .. }),
+                "{failed:?}"
+            );
         }
     }
 
     #[tokio::test]
     async fn a_shard_that_comes_back_says_what_it_holds_over_whatever_connection() {
-        let held = vec![HeldJob { job: job(), generation: LIFE, closed: false }];
+        let held = vec![HeldJob { run: run(), closed: false }];
         // The first two connections are lost before the answer.
         let (dispatcher, mut inbox) =
             dispatcher_with(2, move |_| ShardResponse::Held(Ok(held.clone()))).await;
         dispatcher.query_held_jobs(ShardIndex(0));
         let holds = inbox.input().await;
         assert!(
-            matches!(&holds, Input::ShardHolds { held, .. } if *held == [HeldJob { job: job(), generation: LIFE, closed: false }]),
+            matches!(&holds, Input::ShardHolds { held, .. } if *held == [HeldJob { run: run(), closed: false }]),
             "{holds:?}"
         );
     }

@@ -111,10 +111,10 @@ fn blobs_of(stored: &StoredJob) -> Result<Vec<String>, String> {
         return Ok(values_of(&stored.graph).collect());
     }
     let job = Job::load(stored).map_err(|e| e.to_string())?;
-    let blobs = job.spec().train().map(|(_, train)| train.model.blobs().map(str::to_owned));
+    let blobs = job.spec().train().model.blobs().map(str::to_owned);
     // The shards keep a snapshot as a blob, too: for evaluation and for whoever exports the model.
     let snapshot = job.snapshot().map(|file| file.digest.clone());
-    Ok(blobs.into_iter().flatten().chain(snapshot).collect())
+    Ok(blobs.into_iter().chain(snapshot).collect())
 }
 
 /// Length of a digest in hexadecimal digits.

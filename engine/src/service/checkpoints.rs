@@ -5,7 +5,7 @@ use std::time::Duration;
 use syncline_rpc::{EngineFault, ShardClient, ShardFault, within};
 use syncline_scheduler::{
     core::{Input, TaskFault},
-    ids::{Generation, JobId},
+    ids::RunId,
 };
 
 use tokio::time::{sleep, timeout};
@@ -20,40 +20,40 @@ const SHARED_FOR: Duration = Duration::from_secs(600);
 
 impl EffectDispatcher {
     /// Has every shard copy its part of a job that is at rest.
-    pub(super) fn pin_checkpoint(&self, job: &JobId, generation: Generation, number: u64) {
+    pub(super) fn pin_checkpoint(&self, run: &RunId, number: u64) {
         for shard in self.shards.indices() {
-            let (dispatcher, job) = (self.clone(), job.clone());
-            self.spawn_for(&job.clone(), generation, async move {
+            let (dispatcher, run) = (self.clone(), run.clone());
+            self.spawn_for(&run.clone(), async move {
                 let pin = |c: ShardClient| {
-                    let job = job.clone();
+                    let run = run.clone();
                     async move {
                         let context = within(LONG_CALL_TIMEOUT);
-                        c.pin_checkpoint(context, dispatcher.epoch, job, generation, number).await
+                        c.pin_checkpoint(context, dispatcher.epoch, run, number).await
                     }
                 };
                 let answer = dispatcher.shards.call(shard, pin).await;
-                if let Some(outcome) = dispatcher.outcome(&job, generation, answer) {
-                    dispatcher.send(Input::CheckpointPinned { job, generation, number, shard, outcome });
+                if let Some(outcome) = dispatcher.outcome(&run, answer) {
+                    dispatcher.send(Input::CheckpointPinned { run, number, shard, outcome });
                 }
             });
         }
     }
 
     /// Has every shard bring its copy to disk.
-    pub(super) fn write_checkpoint(&self, job: &JobId, generation: Generation, number: u64) {
+    pub(super) fn write_checkpoint(&self, run: &RunId, number: u64) {
         for shard in self.shards.indices() {
-            let (dispatcher, job) = (self.clone(), job.clone());
-            self.spawn_for(&job.clone(), generation, async move {
+            let (dispatcher, run) = (self.clone(), run.clone());
+            self.spawn_for(&run.clone(), async move {
                 let write = |c: ShardClient| {
-                    let job = job.clone();
+                    let run = run.clone();
                     async move {
                         let context = within(LONG_CALL_TIMEOUT);
-                        c.write_checkpoint(context, dispatcher.epoch, job, generation, number).await
+                        c.write_checkpoint(context, dispatcher.epoch, run, number).await
                     }
                 };
                 let answer = dispatcher.shards.call(shard, write).await;
-                if let Some(outcome) = dispatcher.outcome(&job, generation, answer) {
-                    dispatcher.send(Input::CheckpointWritten { job, generation, number, shard, outcome });
+                if let Some(outcome) = dispatcher.outcome(&run, answer) {
+                    dispatcher.send(Input::CheckpointWritten { run, number, shard, outcome });
                 }
             });
         }
@@ -62,13 +62,12 @@ impl EffectDispatcher {
     /// Has every shard keep its part of a complete checkpoint as a blob; gives their digests, in order.
     pub(super) async fn share_checkpoint(
         &self,
-        job: &JobId,
-        generation: Generation,
+        run: &RunId,
         number: u64,
     ) -> Result<Vec<String>, EngineFault> {
         let each = self.shards.indices().map(|shard| async move {
             let share = |c: ShardClient| async move {
-                c.share_checkpoint(within(LONG_CALL_TIMEOUT), job.clone(), generation, number).await
+                c.share_checkpoint(within(LONG_CALL_TIMEOUT), run.clone(), number).await
             };
             let cause = match timeout(SHARE_LIMIT, self.shards.call(shard, share)).await {
                 Ok(Ok(digest)) => return Ok(digest),
@@ -95,23 +94,17 @@ impl EffectDispatcher {
 
     /// Lets every shard remove what nobody needs any more. One that is away does so with the next order; where there will be no
     /// further one, as soon as it is there, as long as this engine leads.
-    pub(super) fn keep_checkpoints(
-        &self,
-        job: &JobId,
-        generation: Generation,
-        numbers: Vec<u64>,
-        through: u64,
-    ) {
+    pub(super) fn keep_checkpoints(&self, run: &RunId, numbers: Vec<u64>, through: u64) {
         let is_last = through == u64::MAX;
         for shard in self.shards.indices() {
-            let (dispatcher, job, numbers) = (self.clone(), job.clone(), numbers.clone());
+            let (dispatcher, run, numbers) = (self.clone(), run.clone(), numbers.clone());
             // It may be the last that is done for a job.
             tokio::spawn(async move {
                 let keep = |c: ShardClient| {
-                    let (job, numbers) = (job.clone(), numbers.clone());
+                    let (run, numbers) = (run.clone(), numbers.clone());
                     async move {
                         let context = within(CALL_TIMEOUT);
-                        c.keep_checkpoints(context, dispatcher.epoch, job, generation, numbers, through).await
+                        c.keep_checkpoints(context, dispatcher.epoch, run, numbers, through).await
                     }
                 };
                 if is_last {
@@ -128,35 +121,31 @@ impl EffectDispatcher {
     }
 
     /// What a shard's answer means for a checkpoint; `None` if it means something for the job itself, which is then told.
-    fn outcome<T>(
-        &self,
-        job: &JobId,
-        generation: Generation,
-        answer: Result<T, ShardFault>,
-    ) -> Option<Result<T, TaskFault>> {
+    fn outcome<T>(&self, run: &RunId, answer: Result<T, ShardFault>) -> Option<Result<T, TaskFault>> {
         match answer {
             Ok(done) => Some(Ok(done)),
             Err(fault @ (ShardFault::Fenced { .. } | ShardFault::UnknownJob { .. })) => {
-                self.report_failure(job, generation, &fault);
+                self.report_failure(run, &fault);
                 None
             }
-            Err(fault) => Some(Err(TaskFault { code: fault.code().to_owned(), reason: fault.to_string() })),
+            Err(fault) => Some(Err(fault.as_task_fault())),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use syncline_scheduler::ids::ShardIndex;
+    use syncline_scheduler::{
+        fault_code::FaultCode,
+        ids::{Generation, ShardIndex},
+    };
 
     use super::*;
     use crate::service::fake_shard::{EPOCH, dispatcher, dispatcher_with, noted, start};
     use syncline_rpc::{ShardRequest, ShardResponse};
 
-    const LIFE: Generation = Generation(1);
-
-    fn job() -> JobId {
-        "digits".parse().unwrap()
+    fn run() -> RunId {
+        RunId { job: "digits".parse().unwrap(), generation: Generation(1) }
     }
 
     #[tokio::test]
@@ -165,48 +154,43 @@ mod tests {
             ShardResponse::WriteCheckpoint(Err(ShardFault::Io { what: "w".into(), cause: "full".into() }))
         };
         let (dispatcher, mut inbox) = dispatcher_with(0, full).await;
-        dispatcher.write_checkpoint(&job(), LIFE, 3);
+        dispatcher.write_checkpoint(&run(), 3);
         let told = inbox.input().await;
         assert!(
-            matches!(&told, Input::CheckpointWritten { number: 3, outcome: Err(fault), .. } if fault.code == "E406"),
+            matches!(&told, Input::CheckpointWritten { number: 3, outcome: Err(fault), .. } if fault.code == FaultCode::SHARD_IO),
             "{told:?}"
         );
-        let gone = |_| ShardResponse::PinCheckpoint(Err(ShardFault::UnknownJob { job: job() }));
+        let gone = |_| ShardResponse::PinCheckpoint(Err(ShardFault::UnknownJob { job: run().job }));
         let (dispatcher, mut inbox) = dispatcher_with(0, gone).await;
-        dispatcher.pin_checkpoint(&job(), LIFE, 3);
+        dispatcher.pin_checkpoint(&run(), 3);
         let lost = inbox.input().await;
-        assert!(matches!(&lost, Input::ShardFailed { code, .. } if code == "E220"), "{lost:?}");
+        assert!(matches!(&lost, Input::ShardFailed { code: FaultCode::PARAMETERS_LOST, .. }), "{lost:?}");
     }
 
     #[tokio::test]
     async fn a_shard_that_was_away_removes_the_checkpoints_of_a_job_that_is_gone_when_it_comes() {
         let (ordered, mut orders) = tokio::sync::mpsc::unbounded_channel();
         let (dispatcher, _inbox) = dispatcher();
-        dispatcher.keep_checkpoints(&job(), LIFE, Vec::new(), u64::MAX);
+        dispatcher.keep_checkpoints(&run(), Vec::new(), u64::MAX);
         let answer = move |request| {
-            let ShardRequest::KeepCheckpoints { job, numbers, through, .. } = request else {
+            let ShardRequest::KeepCheckpoints { run, numbers, through, .. } = request else {
                 panic!("another order: {request:?}")
             };
-            ordered.send((job, numbers, through)).unwrap();
+            ordered.send((run, numbers, through)).unwrap();
             ShardResponse::KeepCheckpoints(Ok(()))
         };
         // Two connections are lost before it hears anything.
         dispatcher.shards.announce(start(2, answer).await, EPOCH, noted).await;
-        assert_eq!(orders.recv().await, Some((job(), Vec::new(), u64::MAX)));
+        assert_eq!(orders.recv().await, Some((run(), Vec::new(), u64::MAX)));
     }
 
     #[tokio::test]
     async fn a_copy_is_asked_for_until_a_shard_answers() {
         let (dispatcher, mut inbox) = dispatcher_with(2, |_| ShardResponse::PinCheckpoint(Ok(()))).await;
-        dispatcher.pin_checkpoint(&job(), LIFE, 3);
+        dispatcher.pin_checkpoint(&run(), 3);
         let told = inbox.input().await;
-        let expected = Input::CheckpointPinned {
-            job: job(),
-            generation: LIFE,
-            number: 3,
-            shard: ShardIndex(0),
-            outcome: Ok(()),
-        };
+        let expected =
+            Input::CheckpointPinned { run: run(), number: 3, shard: ShardIndex(0), outcome: Ok(()) };
         assert_eq!(told, expected);
     }
 }

@@ -259,16 +259,16 @@ impl ClientService for ClientHandler {
         let Some(kept) = read.kept_checkpoint(number) else {
             let wanted = number.map(|number| format!(" {number}")).unwrap_or_default();
             let all = read.checkpoint_numbers().iter().map(u64::to_string).collect::<Vec<_>>();
-            let keeps = read.spec().train().is_some_and(|(_, train)| train.checkpoint.is_some());
+            let keeps = read.spec().train().checkpoint.is_some();
             let kept = match (all.is_empty(), keeps) {
                 (false, _) => format!("; it has {}", all.join(", ")),
                 (true, false) => "; its settings have no `checkpoint`".to_owned(),
-                (true, true) if read.phase().is_over() => format!("; it is {}", read.phase().word()),
+                (true, true) if read.phase().is_over() => format!("; it is {}", read.phase().shown()),
                 (true, true) => "; the first is still to come".to_owned(),
             };
             return Err(EngineFault::NoCheckpoint { job, wanted, kept });
         };
-        let parts = dispatcher.share_checkpoint(&job, kept.generation, kept.resume.checkpoint).await?;
+        let parts = dispatcher.share_checkpoint(&kept.run, kept.resume.checkpoint).await?;
         Ok(CheckpointParts { resume: kept.resume, parts })
     }
 

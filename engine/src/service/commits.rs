@@ -8,7 +8,7 @@ use std::{
 
 use futures::future::join_all;
 use syncline_scheduler::{
-    core::{Commit, Commits},
+    core::{Commit, Commits, Event, Happening},
     ids::JobId,
 };
 use tracing::{error, info, warn};
@@ -168,8 +168,7 @@ impl fmt::Display for Loss {
 /// Adds to all of a job what only grows: what the refused commit held of that, and behind it that older entries may be missing.
 fn append_streams(whole: &mut Commit, refused: &Commit, loss: Loss, now_us: u64) {
     let reason = format!("{loss}: what happened before may be missing here");
-    let said = [("what", "written_again".to_owned()), ("at_ms", (now_us / 1000).to_string())];
-    let said = said.into_iter().chain([("reason", reason)]).collect();
+    let said = Event { at_us: now_us, what: Happening::WrittenAgain { reason } };
     whole.events.splice(0..0, refused.events.iter().cloned().chain([said]));
     for (all, of_refused) in [
         (&mut whole.metrics.points, &refused.metrics.points),
@@ -185,23 +184,25 @@ fn append_streams(whole: &mut Commit, refused: &Commit, loss: Loss, now_us: u64)
 
 #[cfg(test)]
 mod tests {
-    use syncline_scheduler::core::SeriesChanges;
+    use syncline_scheduler::core::{EventKind, SeriesChanges};
 
     use super::*;
 
     #[test]
     fn what_a_refused_commit_tells_is_in_the_one_that_takes_its_place_with_what_was_lost() {
-        let entry = |name: &'static str| vec![("what", name.to_owned())];
+        let event = |what| Event { at_us: 7, what };
         let refused = Commit {
-            events: vec![entry("worker_joined")],
-            metrics: SeriesChanges { points: vec![entry("point")], halve: true },
+            events: vec![event(Happening::Paused)],
+            metrics: SeriesChanges { points: vec![vec![("at_ms", "7".to_owned())]], halve: true },
             ..Commit::default()
         };
-        let mut whole = Commit { events: vec![entry("later")], ..Commit::default() };
+        let mut whole = Commit { events: vec![event(Happening::Resumed)], ..Commit::default() };
         append_streams(&mut whole, &refused, Loss { seq: 9, known: 5 }, 5_000);
-        let told: Vec<&str> = whole.events.iter().map(|event| event[0].1.as_str()).collect();
-        assert_eq!(told, ["worker_joined", "written_again", "later"]);
-        assert!(whole.events[1][2].1.starts_with("Redis had lost 3 commits"), "{:?}", whole.events[1]);
+        let told: Vec<_> = whole.events.iter().map(|event| event.what.kind()).collect();
+        assert_eq!(told, [EventKind::Paused, EventKind::WrittenAgain, EventKind::Resumed]);
+        let said = &whole.events[1];
+        let lost = |what: &Happening| matches!(what, Happening::WrittenAgain { reason } if reason.starts_with("Redis had lost 3 commits"));
+        assert!(said.at_us == 5_000 && lost(&said.what), "{said:?}");
         assert_eq!((whole.metrics.points.len(), whole.metrics.halve), (1, true));
     }
 

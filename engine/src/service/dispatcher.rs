@@ -10,8 +10,9 @@ use std::{
 use syncline_rpc::{EngineFault, ShardFault};
 use syncline_scheduler::{
     core::{Core, Effect, Input},
-    ids::{EngineEpoch, Generation, JobId},
-    spec::{JobSpec, TrainSpec},
+    fault_code::FaultCode,
+    ids::{EngineEpoch, JobId, RunId},
+    spec::{TrainSpec, ValidJob},
     sync::{self, PlanRequest},
 };
 use tokio::{
@@ -39,9 +40,6 @@ pub(super) const LONG_CALL_TIMEOUT: Duration = Duration::from_secs(600);
 /// Rows times lookahead up to which a plan is computed in place: well under a millisecond.
 const INLINE_POINTS: u64 = 4_096;
 
-/// One generation of one job.
-type JobGeneration = (JobId, Generation);
-
 /// Carries out the effects of the active engine. Everything it starts for a job ends when the job is closed.
 #[derive(Clone)]
 pub(super) struct EffectDispatcher {
@@ -63,8 +61,8 @@ pub(super) struct EffectDispatcher {
     listed: Arc<Mutex<Vec<JobId>>>,
     /// Jobs whose records cannot be used, with what is wrong with them.
     damaged: Arc<Mutex<BTreeMap<JobId, Damage>>>,
-    /// Tasks that were started for each generation of a job.
-    running: Arc<Mutex<HashMap<JobGeneration, Vec<AbortHandle>>>>,
+    /// Tasks that were started for each run of a job.
+    running: Arc<Mutex<HashMap<RunId, Vec<AbortHandle>>>>,
     pub(super) clock: Clock,
 }
 
@@ -127,10 +125,8 @@ impl EffectDispatcher {
     }
 
     /// Keeps a job's training settings in memory for workers and shards.
-    pub(super) fn remember_spec(&self, spec: &JobSpec) {
-        if let Some((_, train)) = spec.train() {
-            lock(&self.specs).insert(spec.id.clone(), Arc::new(train.clone()));
-        }
+    pub(super) fn remember_spec(&self, job: &ValidJob) {
+        lock(&self.specs).insert(job.id.clone(), Arc::new(job.train().clone()));
     }
 
     /// The job's training settings, if it trains.
@@ -175,34 +171,28 @@ impl EffectDispatcher {
         self.store_outage.cause().map_or(Ok(()), |cause| Err(EngineFault::Store { cause }))
     }
 
-    /// Starts work that ends with one generation of a job.
-    pub(super) fn spawn_for(
-        &self,
-        job: &JobId,
-        generation: Generation,
-        work: impl Future<Output = ()> + Send + 'static,
-    ) {
+    /// Starts work that ends with one run of a job.
+    pub(super) fn spawn_for(&self, run: &RunId, work: impl Future<Output = ()> + Send + 'static) {
         let handle = tokio::spawn(work).abort_handle();
         let mut running = lock(&self.running);
         running.retain(|_, handles| {
             handles.retain(|handle| !handle.is_finished());
             !handles.is_empty()
         });
-        running.entry((job.clone(), generation)).or_default().push(handle);
+        running.entry(run.clone()).or_default().push(handle);
     }
 
-    /// Aborts everything that was started for one generation of a job.
-    pub(super) fn abort_all_for(&self, job: &JobId, generation: Generation) {
-        let handles = lock(&self.running).remove(&(job.clone(), generation)).unwrap_or_default();
+    /// Aborts everything that was started for one run of a job.
+    pub(super) fn abort_all_for(&self, run: &RunId) {
+        let handles = lock(&self.running).remove(run).unwrap_or_default();
         handles.iter().for_each(AbortHandle::abort);
     }
 
-    /// Aborts everything that was started for earlier generations of a job.
-    pub(super) fn abort_all_before(&self, job: &JobId, generation: Generation) {
-        let is_before = |other: &JobGeneration| other.0 == *job && generation.follows(other.1);
-        let earlier: Vec<JobGeneration> =
-            lock(&self.running).keys().filter(|other| is_before(other)).cloned().collect();
-        earlier.iter().for_each(|(job, generation)| self.abort_all_for(job, *generation));
+    /// Aborts everything that was started for earlier runs of a job.
+    pub(super) fn abort_all_before(&self, run: &RunId) {
+        let earlier: Vec<RunId> =
+            lock(&self.running).keys().filter(|other| run.follows(other)).cloned().collect();
+        earlier.iter().for_each(|run| self.abort_all_for(run));
     }
 
     /// Carries out one effect; what takes time goes on in the background.
@@ -212,26 +202,24 @@ impl EffectDispatcher {
             Effect::AckReport { worker, key } => self.sessions.settle(worker, &key),
             Effect::Revoke { worker, key } => self.sessions.revoke(worker, &key),
             Effect::DismissWorker { worker, reason } => self.sessions.drop_worker(worker, &reason),
-            Effect::OpenShards { job, generation, checkpoint } => {
-                self.open_shards(job, generation, checkpoint);
+            Effect::OpenShards { run, checkpoint } => {
+                self.open_shards(run, checkpoint);
             }
-            Effect::PinCheckpoint { job, generation, number } => {
-                self.pin_checkpoint(&job, generation, number);
+            Effect::PinCheckpoint { run, number } => {
+                self.pin_checkpoint(&run, number);
             }
-            Effect::WriteCheckpoint { job, generation, number } => {
-                self.write_checkpoint(&job, generation, number);
+            Effect::WriteCheckpoint { run, number } => {
+                self.write_checkpoint(&run, number);
             }
-            Effect::KeepCheckpoints { job, generation, numbers, through } => {
-                self.keep_checkpoints(&job, generation, numbers, through);
+            Effect::KeepCheckpoints { run, numbers, through } => {
+                self.keep_checkpoints(&run, numbers, through);
             }
-            Effect::Attach { job, generation, shard, floor } => {
-                self.recheck_shard(job, generation, shard, floor)
-            }
-            Effect::OrderBarrier { job, generation, order } => self.order_barrier(&job, generation, order),
-            Effect::Clocks { job, generation, roster } => self.send_clock_roster(&job, generation, roster),
-            Effect::Seal { job, generation, worker } => self.seal_worker(&job, generation, worker),
+            Effect::Attach { run, shard, floor } => self.recheck_shard(run, shard, floor),
+            Effect::OrderBarrier { run, order } => self.order_barrier(&run, order),
+            Effect::Clocks { run, roster } => self.send_clock_roster(&run, roster),
+            Effect::Seal { run, worker } => self.seal_worker(&run, worker),
             Effect::Snapshot { key, version } => self.write_snapshot(key, version),
-            Effect::CloseShards { job, generation, keep } => self.close_shards(&job, generation, keep),
+            Effect::CloseShards { run, keep } => self.close_shards(&run, keep),
             Effect::Plan(request) => self.plan(request),
             Effect::Orders { worker, orders } => self.sessions.order(worker, orders),
             Effect::ReleaseBlobs { digests } => self.release_blobs(digests),
@@ -243,8 +231,8 @@ impl EffectDispatcher {
         let points: u64 = request.rows.iter().map(|r| u64::from(r.points.count)).sum();
         let compute = move || {
             let plan = sync::plan(&request.rows, request.search_options);
-            let PlanRequest { job, generation, superstep, revision, .. } = request;
-            dispatcher.send(Input::Planned { job, generation, superstep, revision, plan });
+            let PlanRequest { run, superstep, revision, .. } = request;
+            dispatcher.send(Input::Planned { run, superstep, revision, plan });
         };
         if points <= INLINE_POINTS {
             compute();
@@ -260,7 +248,7 @@ impl EffectDispatcher {
     }
 
     /// Tells the loop that a shard refused an order of a job; or that another engine leads, if that is why.
-    pub(super) fn report_failure(&self, job: &JobId, generation: Generation, fault: &ShardFault) {
+    pub(super) fn report_failure(&self, run: &RunId, fault: &ShardFault) {
         // A newer engine owns the shard: this one is about to find out, and the job is not to blame.
         if let ShardFault::Fenced { highest, .. } = fault {
             return self.deposed_by(*highest);
@@ -268,11 +256,11 @@ impl EffectDispatcher {
         let (code, reason) = match fault {
             // A running job is open everywhere: a shard that does not know it was started again.
             ShardFault::UnknownJob { .. } => {
-                ("E220", format!("a parameter shard has lost its part: {fault}"))
+                (FaultCode::PARAMETERS_LOST, format!("a parameter shard has lost its part: {fault}"))
             }
-            other => (other.code(), other.to_string()),
+            other => (FaultCode::new(other.code()), other.to_string()),
         };
-        self.send(Input::ShardFailed { job: job.clone(), generation, code: code.to_owned(), reason });
+        self.send(Input::ShardFailed { run: run.clone(), code, reason });
     }
 
     /// Stops everything that was started.
@@ -287,43 +275,46 @@ impl EffectDispatcher {
 #[cfg(test)]
 mod tests {
     use syncline_rpc::InactiveReason;
+    use syncline_scheduler::ids::Generation;
 
     use super::*;
     use crate::service::fake_shard::dispatcher;
 
-    fn job() -> (JobId, Generation) {
-        ("digits".parse().unwrap(), Generation(1))
+    fn run(generation: u64) -> RunId {
+        RunId { job: "digits".parse().unwrap(), generation: Generation(generation) }
     }
 
     #[tokio::test]
     async fn what_a_shard_refuses_fails_the_job_unless_another_engine_leads() {
         let (dispatcher, mut inbox) = dispatcher();
-        let (job, generation) = job();
-        let highest = EngineEpoch(9);
-        dispatcher.report_failure(&job, generation, &ShardFault::UnknownJob { job: job.clone() });
-        dispatcher.report_failure(&job, generation, &ShardFault::NotPinned { job: job.clone(), wanted: 1 });
-        dispatcher.report_failure(&job, generation, &ShardFault::Fenced { given: dispatcher.epoch, highest });
+        let (run, highest) = (run(1), EngineEpoch(9));
+        let job = run.job.clone();
+        dispatcher.report_failure(&run, &ShardFault::UnknownJob { job: job.clone() });
+        dispatcher.report_failure(&run, &ShardFault::NotPinned { job, wanted: 1 });
+        dispatcher.report_failure(&run, &ShardFault::Fenced { given: dispatcher.epoch, highest });
         for expected in ["E220", "E407"] {
             let input = inbox.input().await;
-            assert!(matches!(&input, Input::ShardFailed { code, .. } if code == expected), "{input:?}");
+            assert!(
+                matches!(&input, Input::ShardFailed { code, .. } if *code == FaultCode::new(expected)),
+                "{input:?}"
+            );
         }
         assert!(matches!(inbox.next().await, Message::Deposed));
     }
 
     #[tokio::test]
-    async fn what_runs_for_a_job_ends_with_its_generation_and_all_of_it_with_the_engine() {
+    async fn what_runs_for_a_job_ends_with_its_run_and_all_of_it_with_the_engine() {
         let (dispatcher, _inbox) = dispatcher();
-        let (job, generation) = job();
-        let start = |generation| {
+        let start = |run| {
             let (running, ended) = oneshot::channel::<()>();
-            dispatcher.spawn_for(&job, generation, async move {
+            dispatcher.spawn_for(&run, async move {
                 std::future::pending::<()>().await;
                 drop(running);
             });
             ended
         };
-        let (first, mut second) = (start(generation), start(Generation(2)));
-        dispatcher.abort_all_for(&job, generation);
+        let (first, mut second) = (start(run(1)), start(run(2)));
+        dispatcher.abort_all_for(&run(1));
         assert!(first.await.is_err(), "aborted");
         assert!(second.try_recv().is_err_and(|e| e == oneshot::error::TryRecvError::Empty));
         dispatcher.stop();

@@ -1,46 +1,42 @@
 //! Events of jobs in the engine's log: one line each, after the commit.
 
-use syncline_scheduler::{core::Commit, ids::JobId};
+use syncline_scheduler::{
+    core::{Begun, Commit, Happening, Phase, Submitted},
+    ids::JobId,
+};
 use tracing::{info, warn};
 
-type Event = [(&'static str, String)];
-
-fn field<'a>(event: &'a Event, name: &str) -> &'a str {
-    event.iter().find(|(n, _)| *n == name).map_or("", |(_, value)| value)
-}
-
-/// Logs the events of a commit that matter to an operator.
+/// Logs the events of a commit that matter to an operator. What happens to one of many tasks the events alone tell.
 pub(super) fn log_commit(job: &JobId, commit: &Commit) {
     for event in &commit.events {
-        let f = |name| field(event, name);
-        match f("what") {
-            "job_submitted" => info!(%job, nodes = f("nodes"), "job submitted"),
-            "started" => match f("tasks") {
-                "" => info!(%job, workers = f("workers"), "job started"),
-                tasks => info!(%job, tasks, "job started"),
-            },
-            "trained" => info!(%job, barriers = f("barriers"), "job trained"),
-            "job_ended" => match f("state") {
-                "failed" => warn!(%job, code = f("code"), reason = f("reason"), "job failed"),
-                "canceled" => info!(%job, reason = f("reason"), "job canceled"),
-                _ => info!(%job, "job done"),
-            },
-            "worker_gone" => warn!(%job, worker = f("worker"), tasks = f("tasks"), "job lost a worker"),
-            "worker_lost" => {
-                warn!(%job, worker = f("worker"), name = f("name"), reason = f("reason"), "job lost a worker");
+        match &event.what {
+            Happening::JobSubmitted(Submitted::Training { nodes }) => info!(%job, nodes, "job submitted"),
+            Happening::JobSubmitted(Submitted::Tasks) => info!(%job, "job submitted"),
+            Happening::Started(Begun::Workers(workers)) => info!(%job, workers, "job started"),
+            Happening::Started(Begun::Tasks(tasks)) => info!(%job, tasks, "job started"),
+            Happening::Trained { barriers } => info!(%job, barriers, "job trained"),
+            Happening::JobEnded { phase: Phase::Failed { code, reason }, .. } => {
+                warn!(%job, %code, reason, "job failed");
             }
-            "worker_excluded" => warn!(
+            Happening::JobEnded { phase: Phase::Canceled, cancel_reason: reason } => {
+                info!(%job, reason, "job canceled");
+            }
+            Happening::JobEnded { .. } => info!(%job, "job done"),
+            Happening::WorkerGone { worker, tasks } => warn!(%job, %worker, tasks, "job lost a worker"),
+            Happening::WorkerLost { worker, reason } => {
+                warn!(%job, worker = %worker.id, name = worker.name, reason, "job lost a worker");
+            }
+            Happening::WorkerExcluded { worker, host, fault, .. } => warn!(
                 %job,
-                worker = f("worker"),
-                name = f("name"),
-                host = f("host"),
-                code = f("code"),
-                reason = f("reason"),
+                worker = %worker.id,
+                name = worker.name,
+                host,
+                code = %fault.code,
+                reason = fault.reason,
                 "job excludes a worker for now"
             ),
-            // A general task names who had it. It is one of many, and the events tell of it.
-            "attempt_failed" if f("worker").is_empty() && f("training").is_empty() => {
-                warn!(%job, task = f("task"), code = f("code"), reason = f("reason"), "attempt failed");
+            Happening::NodeFailed { task, fault, .. } => {
+                warn!(%job, %task, code = %fault.code, reason = fault.reason, "attempt failed");
             }
             _ => {}
         }
@@ -55,6 +51,13 @@ mod tests {
     use std::{
         io,
         sync::{Arc, Mutex},
+    };
+
+    use syncline_scheduler::{
+        core::{Assignee, Event, TaskFault},
+        fault_code::FaultCode,
+        graph::TaskId,
+        ids::Incarnation,
     };
 
     use super::*;
@@ -82,16 +85,16 @@ mod tests {
         String::from_utf8(bytes).unwrap()
     }
 
-    fn event(fields: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
-        fields.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
+    fn of(what: Happening) -> Commit {
+        Commit { events: vec![Event { at_us: 7, what }], ..Commit::default() }
     }
 
     #[test]
     fn what_an_operator_must_know_is_a_warning_and_what_is_of_no_use_is_not_logged() {
-        let failed =
-            event(&[("what", "job_ended"), ("state", "failed"), ("code", "E220"), ("reason", "gone")]);
-        let events = vec![event(&[("what", "barrier_closed")]), failed];
-        let lines = logged(&Commit { events, ..Commit::default() });
+        let phase = Phase::Failed { code: FaultCode::new("E220"), reason: "gone".into() };
+        let mut commit = of(Happening::Paused);
+        commit.events.extend(of(Happening::JobEnded { phase, cancel_reason: String::new() }).events);
+        let lines = logged(&commit);
         assert_eq!(lines.lines().count(), 1, "{lines}");
         for part in ["WARN", "job failed", "job=digits", "E220", "gone"] {
             assert!(lines.contains(part), "{part}: {lines}");
@@ -103,13 +106,13 @@ mod tests {
 
     #[test]
     fn an_attempt_that_failed_is_logged_of_a_node_and_not_of_one_of_many_tasks() {
-        let failed = [("what", "attempt_failed"), ("task", "evaluate"), ("attempt", "1"), ("code", "E406")];
-        let of = |by: &[(&'static str, &str)]| {
-            let events = vec![event(&[&failed[..], by].concat())];
-            logged(&Commit { events, ..Commit::default() })
-        };
-        let lines = of(&[]);
+        let fault = || TaskFault { code: FaultCode::new("E406"), reason: "no space".into() };
+        let task = TaskId::Node("evaluate".parse().unwrap());
+        let lines = logged(&of(Happening::NodeFailed { task, attempt: 1, fault: fault() }));
         assert!(lines.contains("attempt failed") && lines.contains("E406"), "{lines}");
-        assert_eq!(of(&[("worker", "w1")]) + &of(&[("training", "fit")]), "");
+        for by in [Assignee::Worker(Incarnation(1)), Assignee::Training("fit".parse().unwrap())] {
+            let failed = Happening::AttemptFailed { task: "3".into(), attempt: 1, by, fault: fault() };
+            assert_eq!(logged(&of(failed)), "");
+        }
     }
 }

@@ -152,13 +152,13 @@ impl DecisionLoop {
                 decision_loop.schedule_forgetting(&id, job.ended_us());
             }
             newest = newest.max(job.newest_worker());
-            info!(job = %id, state = job.phase().word(), seq, "job loaded");
+            info!(job = %id, state = %job.phase().shown(), seq, "job loaded");
             if let AnyJob::Training(job) = &job
                 && !job.phase().is_over()
             {
                 decision_loop.dispatcher.remember_spec(job.spec());
                 if *job.phase() == Phase::Running {
-                    decision_loop.dispatcher.attach(&id, job.generation(), &job.floor());
+                    decision_loop.dispatcher.attach(&job.run(), &job.floor());
                 }
             }
             effects.extend(job.restore(&mut decision_loop.core));

@@ -73,6 +73,7 @@ fn places_of_tasks(tasks: &[NewTask]) -> usize {
 #[cfg(test)]
 mod tests {
     use syncline_scheduler::{
+        fault_code::FaultCode,
         ids::Incarnation,
         sim::{new_task, task_end, tasks_ended},
         tasks::{Failure, FailureCause, Spawned},
@@ -88,7 +89,7 @@ mod tests {
             Outcome::Spawned(Box::new(Spawned { classes: Vec::new(), tasks, value }))
         };
         let failed = |bytes: usize| {
-            let (code, reason) = ("E440".to_owned(), "a".repeat(bytes));
+            let (code, reason) = (FaultCode::new("E440"), "a".repeat(bytes));
             Outcome::Failed(Failure { cause: FailureCause::Function, code, reason })
         };
         let value = |bytes: usize| Value::Inline(vec![0; bytes].into());

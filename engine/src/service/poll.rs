@@ -74,7 +74,7 @@ impl Sessions {
 mod tests {
     use syncline_scheduler::{
         core::{EvaluationPart, Work, WorkerInfo},
-        ids::{EngineEpoch, Generation},
+        ids::{EngineEpoch, Generation, RunId},
         tasks::{Attempts, Order, TaskIndex},
     };
 
@@ -82,8 +82,8 @@ mod tests {
     use syncline_rpc::WorkerKey;
 
     fn task(name: &str) -> Assignment {
-        let job = "digits".parse().unwrap();
-        let key = TaskKey { job, generation: Generation(1), task: name.parse().unwrap(), attempt: 0 };
+        let run = RunId { job: "digits".parse().unwrap(), generation: Generation(1) };
+        let key = TaskKey { run, task: name.parse().unwrap(), attempt: 0 };
         Assignment { key, work: Work::Evaluate { version: 1, part: EvaluationPart::WHOLE } }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use syncline_rpc::{OpenJob, ShardClient, ShardFault, ShardState, within};
 use syncline_scheduler::{
     core::{BarrierOrder, ClockRoster, ClosedBarrier, Input, ProgressFloor},
-    ids::{Generation, Incarnation, JobId, ShardIndex},
+    ids::{Incarnation, RunId, ShardIndex},
     spec::TrainSpec,
 };
 use tarpc::client::RpcError;
@@ -20,29 +20,29 @@ const CLOSED_WAIT_MS: u64 = 2_000;
 const PEER_PAUSE: Duration = Duration::from_millis(500);
 
 impl EffectDispatcher {
-    /// Opens a generation of a job, with a checkpoint or anew. Nothing of earlier ones matters from here on.
-    pub(super) fn open_shards(&self, job: JobId, generation: Generation, checkpoint: Option<u64>) {
-        self.abort_all_before(&job, generation);
-        let (dispatcher, name) = (self.clone(), job.clone());
-        self.spawn_for(&name, generation, async move {
-            let Some(train) = dispatcher.train_spec(&job) else { return };
+    /// Opens a run of a job, with a checkpoint or anew. Nothing of earlier ones matters from here on.
+    pub(super) fn open_shards(&self, run: RunId, checkpoint: Option<u64>) {
+        self.abort_all_before(&run);
+        let dispatcher = self.clone();
+        self.spawn_for(&run.clone(), async move {
+            let Some(train) = dispatcher.train_spec(&run.job) else { return };
             loop {
                 let shards = dispatcher.shards.all_addresses().await;
-                match dispatcher.open_all(&job, generation, checkpoint, &train, shards).await {
+                match dispatcher.open_all(&run, checkpoint, &train, shards).await {
                     Ok(states) => {
                         for (shard, state) in states {
                             // It may have been open there, and be further than Redis knows.
-                            dispatcher.report_attached(&job, shard, &state, ProgressFloor::default());
-                            dispatcher.watch_barriers(&job, generation, shard, state.closed);
+                            dispatcher.report_attached(&run, shard, &state, ProgressFloor::default());
+                            dispatcher.watch_barriers(&run, shard, state.closed);
                         }
-                        return dispatcher.send(Input::ShardsOpened { job, generation });
+                        return dispatcher.send(Input::ShardsOpened { run });
                     }
                     // It is back soon, maybe at another address, or missed as a shard that is lost.
                     Err(fault @ ShardFault::PeerAway { .. }) => {
-                        warn!(%job, error = %fault, "cannot open a job yet");
+                        warn!(job = %run.job, error = %fault, "cannot open a job yet");
                         sleep(PEER_PAUSE).await;
                     }
-                    Err(fault) => return dispatcher.report_failure(&job, generation, &fault),
+                    Err(fault) => return dispatcher.report_failure(&run, &fault),
                 }
             }
         });
@@ -51,16 +51,14 @@ impl EffectDispatcher {
     /// Opens a job on all shards, and tells how far each is.
     async fn open_all(
         &self,
-        job: &JobId,
-        generation: Generation,
+        run: &RunId,
         checkpoint: Option<u64>,
         train: &TrainSpec,
         shards: Vec<String>,
     ) -> Result<Vec<(ShardIndex, ShardState)>, ShardFault> {
         let each = self.shards.indices().map(|shard| {
             let order = OpenJob {
-                job: job.clone(),
-                generation,
+                run: run.clone(),
                 shard,
                 shards: shards.clone(),
                 layout: train.model.layout.clone(),
@@ -81,40 +79,20 @@ impl EffectDispatcher {
         futures::future::join_all(each).await.into_iter().collect()
     }
 
-    pub(super) fn report_closed(
-        &self,
-        job: &JobId,
-        generation: Generation,
-        shard: ShardIndex,
-        barrier: ClosedBarrier,
-    ) {
-        self.send(Input::BarrierClosed { job: job.clone(), generation, shard, barrier });
+    pub(super) fn report_closed(&self, run: &RunId, shard: ShardIndex, barrier: ClosedBarrier) {
+        self.send(Input::BarrierClosed { run: run.clone(), shard, barrier });
     }
 
-    pub(super) fn watch_barriers(
-        &self,
-        job: &JobId,
-        generation: Generation,
-        shard: ShardIndex,
-        mut seen: u64,
-    ) {
-        let (dispatcher, job) = (self.clone(), job.clone());
-        self.spawn_for(&job.clone(), generation, async move {
+    pub(super) fn watch_barriers(&self, run: &RunId, shard: ShardIndex, mut seen: u64) {
+        let (dispatcher, run) = (self.clone(), run.clone());
+        self.spawn_for(&run.clone(), async move {
             loop {
                 let answer = dispatcher
                     .shards
                     .call(shard, |c| {
-                        let job = job.clone();
+                        let run = run.clone();
                         async move {
-                            c.closed(
-                                within(CALL_TIMEOUT),
-                                dispatcher.epoch,
-                                job,
-                                generation,
-                                seen,
-                                CLOSED_WAIT_MS,
-                            )
-                            .await
+                            c.closed(within(CALL_TIMEOUT), dispatcher.epoch, run, seen, CLOSED_WAIT_MS).await
                         }
                     })
                     .await;
@@ -122,68 +100,65 @@ impl EffectDispatcher {
                     Ok(barriers) => {
                         for barrier in barriers {
                             seen = seen.max(barrier.superstep.0 + 1);
-                            dispatcher.report_closed(&job, generation, shard, barrier);
+                            dispatcher.report_closed(&run, shard, barrier);
                         }
                     }
-                    Err(fault) => return dispatcher.report_failure(&job, generation, &fault),
+                    Err(fault) => return dispatcher.report_failure(&run, &fault),
                 }
             }
         });
     }
 
-    pub(super) fn order_barrier(&self, job: &JobId, generation: Generation, order: BarrierOrder) {
-        let (epoch, named) = (self.epoch, job.clone());
-        self.order_all_shards(job, generation, move |c| {
-            let (job, order) = (named.clone(), order.clone());
-            async move { c.barrier(within(CALL_TIMEOUT), epoch, job, generation, order).await }
+    pub(super) fn order_barrier(&self, run: &RunId, order: BarrierOrder) {
+        let (epoch, of) = (self.epoch, run.clone());
+        self.order_all_shards(run, move |c| {
+            let (run, order) = (of.clone(), order.clone());
+            async move { c.barrier(within(CALL_TIMEOUT), epoch, run, order).await }
         });
     }
 
-    pub(super) fn send_clock_roster(&self, job: &JobId, generation: Generation, roster: ClockRoster) {
-        let (epoch, named) = (self.epoch, job.clone());
-        self.order_all_shards(job, generation, move |c| {
-            let (job, roster) = (named.clone(), roster.clone());
-            async move { c.clocks(within(CALL_TIMEOUT), epoch, job, generation, roster).await }
+    pub(super) fn send_clock_roster(&self, run: &RunId, roster: ClockRoster) {
+        let (epoch, of) = (self.epoch, run.clone());
+        self.order_all_shards(run, move |c| {
+            let (run, roster) = (of.clone(), roster.clone());
+            async move { c.clocks(within(CALL_TIMEOUT), epoch, run, roster).await }
         });
     }
 
     /// Gives every shard an order that is answered with nothing but a fault.
     fn order_all_shards<F>(
         &self,
-        job: &JobId,
-        generation: Generation,
+        run: &RunId,
         order: impl Fn(ShardClient) -> F + Clone + Send + Sync + 'static,
     ) where
         F: Future<Output = Result<Result<(), ShardFault>, RpcError>> + Send,
     {
         for shard in self.shards.indices() {
-            let (dispatcher, job, order) = (self.clone(), job.clone(), order.clone());
-            self.spawn_for(&job.clone(), generation, async move {
+            let (dispatcher, run, order) = (self.clone(), run.clone(), order.clone());
+            self.spawn_for(&run.clone(), async move {
                 if let Err(fault) = dispatcher.shards.call(shard, order).await {
-                    dispatcher.report_failure(&job, generation, &fault);
+                    dispatcher.report_failure(&run, &fault);
                 }
             });
         }
     }
 
-    pub(super) fn seal_worker(&self, job: &JobId, generation: Generation, worker: Incarnation) {
+    pub(super) fn seal_worker(&self, run: &RunId, worker: Incarnation) {
         for shard in self.shards.indices() {
-            let (dispatcher, job) = (self.clone(), job.clone());
-            self.spawn_for(&job.clone(), generation, async move {
+            let (dispatcher, run) = (self.clone(), run.clone());
+            self.spawn_for(&run.clone(), async move {
                 let answer = dispatcher
                     .shards
                     .call(shard, |c| {
-                        let job = job.clone();
-                        async move {
-                            c.seal(within(CALL_TIMEOUT), dispatcher.epoch, job, generation, worker).await
-                        }
+                        let run = run.clone();
+                        async move { c.seal(within(CALL_TIMEOUT), dispatcher.epoch, run, worker).await }
                     })
                     .await;
                 match answer {
                     Ok(progress) => {
-                        dispatcher.send(Input::Sealed { job, generation, worker, shard, progress });
+                        dispatcher.send(Input::Sealed { run, worker, shard, progress });
                     }
-                    Err(fault) => dispatcher.report_failure(&job, generation, &fault),
+                    Err(fault) => dispatcher.report_failure(&run, &fault),
                 }
             });
         }
@@ -197,23 +172,25 @@ mod tests {
         atomic::{AtomicBool, Ordering},
     };
 
-    use syncline_scheduler::{core::PushProgress, ids::Superstep};
+    use syncline_scheduler::{
+        core::PushProgress,
+        fault_code::FaultCode,
+        ids::{Generation, Superstep},
+    };
 
     use super::*;
     use crate::service::fake_shard::dispatcher_with;
     use syncline_rpc::ShardResponse;
 
-    const LIFE: Generation = Generation(1);
-
-    fn job() -> JobId {
-        "digits".parse().unwrap()
+    fn run() -> RunId {
+        RunId { job: "digits".parse().unwrap(), generation: Generation(1) }
     }
 
     #[tokio::test]
     async fn a_seal_reaches_a_shard_over_a_new_connection_and_tells_how_far_the_worker_came() {
         let seal = |_| ShardResponse::Seal(Ok(PushProgress { watermark: 5, partial: true }));
         let (dispatcher, mut inbox) = dispatcher_with(1, seal).await;
-        dispatcher.seal_worker(&job(), LIFE, Incarnation(2));
+        dispatcher.seal_worker(&run(), Incarnation(2));
         match inbox.input().await {
             Input::Sealed { worker, progress, .. } => {
                 assert_eq!((worker, progress.watermark, progress.partial), (Incarnation(2), 5, true));
@@ -233,11 +210,11 @@ mod tests {
             };
             ShardResponse::Closed(match told.swap(true, Ordering::Relaxed) {
                 false => Ok(vec![barrier(4, 10), barrier(5, 12)]),
-                true => Err(ShardFault::UnknownJob { job: job() }),
+                true => Err(ShardFault::UnknownJob { job: run().job }),
             })
         };
         let (dispatcher, mut inbox) = dispatcher_with(0, closed).await;
-        dispatcher.watch_barriers(&job(), LIFE, ShardIndex(0), 4);
+        dispatcher.watch_barriers(&run(), ShardIndex(0), 4);
         for (superstep, pushes) in [(4, 10), (5, 12)] {
             match inbox.input().await {
                 Input::BarrierClosed { barrier, .. } => {
@@ -247,15 +224,18 @@ mod tests {
             }
         }
         let lost = inbox.input().await;
-        assert!(matches!(&lost, Input::ShardFailed { code, .. } if code == "E220"), "{lost:?}");
+        assert!(matches!(&lost, Input::ShardFailed { code: FaultCode::PARAMETERS_LOST, .. }), "{lost:?}");
     }
 
     #[tokio::test]
     async fn an_order_that_a_shard_refuses_fails_the_job_with_the_shards_code() {
         let refuse = |_| ShardResponse::Clocks(Err(ShardFault::Invalid { what: "no such roster".into() }));
         let (dispatcher, mut inbox) = dispatcher_with(0, refuse).await;
-        dispatcher.send_clock_roster(&job(), LIFE, ClockRoster::default());
+        dispatcher.send_clock_roster(&run(), ClockRoster::default());
         let failed = inbox.input().await;
-        assert!(matches!(&failed, Input::ShardFailed { code, .. } if code == "E405"), "{failed:?}");
+        assert!(
+            matches!(&failed, Input::ShardFailed { code, .. } if *code == FaultCode::new("E405")),
+            "{failed:?}"
+        );
     }
 }

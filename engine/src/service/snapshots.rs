@@ -5,7 +5,7 @@ use std::time::Duration;
 use syncline_rpc::{ShardFault, within};
 use syncline_scheduler::{
     core::{Input, SnapshotFile, TaskFault, TaskKey},
-    ids::{Generation, JobId, ShardIndex},
+    ids::{RunId, ShardIndex},
 };
 use tracing::warn;
 
@@ -21,59 +21,52 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// What a shard says of a snapshot, as the core takes it.
 fn snapshot_outcome(answer: Result<SnapshotFile, ShardFault>) -> Result<SnapshotFile, TaskFault> {
-    answer.map_err(|fault| TaskFault { code: fault.code().to_owned(), reason: fault.to_string() })
+    answer.map_err(|fault| fault.as_task_fault())
 }
 
 impl EffectDispatcher {
     pub(super) fn write_snapshot(&self, key: TaskKey, version: u64) {
         let dispatcher = self.clone();
-        self.spawn_for(&key.job.clone(), key.generation, async move {
+        self.spawn_for(&key.run.clone(), async move {
             // It is never closed.
             let _slot = dispatcher.snapshot_slots.acquire().await;
             let answer = dispatcher
                 .shards
                 .call(ShardIndex(0), |c| {
-                    let (job, name) = (key.job.clone(), key.task.to_string());
+                    let (run, name) = (key.run.clone(), key.task.to_string());
                     async move {
-                        c.snapshot(
-                            within(LONG_CALL_TIMEOUT),
-                            dispatcher.epoch,
-                            job,
-                            key.generation,
-                            Some(version),
-                            name,
-                        )
-                        .await
+                        c.snapshot(within(LONG_CALL_TIMEOUT), dispatcher.epoch, run, Some(version), name)
+                            .await
                     }
                 })
                 .await;
             if let Err(fault @ ShardFault::UnknownJob { .. }) = &answer {
                 // Not the snapshot failed: a part of the parameters is gone.
-                return dispatcher.report_failure(&key.job, key.generation, fault);
+                return dispatcher.report_failure(&key.run, fault);
             }
             let outcome = snapshot_outcome(answer);
             dispatcher.send(Input::SnapshotWritten { key, outcome });
         });
     }
 
-    /// Stops everything that was started for one generation of a job, and lets the shards forget it; before that the shards
+    /// Stops everything that was started for one run of a job, and lets the shards forget it; before that the shards
     /// write its last parameters if they are to be kept.
-    pub(super) fn close_shards(&self, job: &JobId, generation: Generation, keep: bool) {
-        self.abort_all_for(job, generation);
-        let (dispatcher, job) = (self.clone(), job.clone());
-        self.spawn_for(&job.clone(), generation, async move {
+    pub(super) fn close_shards(&self, run: &RunId, keep: bool) {
+        self.abort_all_for(run);
+        let (dispatcher, run) = (self.clone(), run.clone());
+        self.spawn_for(&run.clone(), async move {
             if keep {
-                let outcome = dispatcher.save_last_weights(&job, generation).await;
-                dispatcher.send(Input::WeightsKept { job: job.clone(), generation, outcome });
+                let outcome = dispatcher.save_last_weights(&run).await;
+                dispatcher.send(Input::WeightsKept { run: run.clone(), outcome });
             }
             for shard in dispatcher.shards.indices() {
-                let (dispatcher, job) = (dispatcher.clone(), job.clone());
+                let (dispatcher, run) = (dispatcher.clone(), run.clone());
                 tokio::spawn(async move {
                     // A shard that is away is asked what it holds when it comes back.
                     let _ = dispatcher
                         .shards
                         .call_if_present(shard, |c| async move {
-                            c.close(within(CALL_TIMEOUT), dispatcher.epoch, job, generation).await
+                            c.close(within(CALL_TIMEOUT), dispatcher.epoch, run).await
                         })
                         .await;
                 });
@@ -82,20 +75,16 @@ impl EffectDispatcher {
     }
 
     /// Lets the shards write the last parameters of a job. A full disk may be emptied: it is tried again until then.
-    async fn save_last_weights(
-        &self,
-        job: &JobId,
-        generation: Generation,
-    ) -> Result<SnapshotFile, TaskFault> {
+    async fn save_last_weights(&self, run: &RunId) -> Result<SnapshotFile, TaskFault> {
         let mut pause = Duration::from_secs(1);
         loop {
             let answer = self
                 .shards
                 .call_if_present(ShardIndex(0), |c| {
-                    let job = job.clone();
+                    let run = run.clone();
                     async move {
                         let name = LAST_WEIGHTS.to_owned();
-                        c.snapshot(within(LONG_CALL_TIMEOUT), self.epoch, job, generation, None, name).await
+                        c.snapshot(within(LONG_CALL_TIMEOUT), self.epoch, run, None, name).await
                     }
                 })
                 .await;
@@ -105,7 +94,7 @@ impl EffectDispatcher {
                 Some(Err(error)) => error.to_string(),
                 None => "shard 0 is not there".to_owned(),
             };
-            warn!(%job, error = fault, again_in_s = pause.as_secs(), "cannot keep the job's last weights yet");
+            warn!(job = %run.job, error = fault, again_in_s = pause.as_secs(), "cannot keep the job's last weights yet");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
@@ -114,37 +103,36 @@ impl EffectDispatcher {
 
 #[cfg(test)]
 mod tests {
+    use syncline_scheduler::{fault_code::FaultCode, ids::Generation};
     use tokio::sync::oneshot;
 
     use super::*;
     use crate::service::fake_shard::dispatcher_with;
     use syncline_rpc::{ShardRequest, ShardResponse};
 
-    const LIFE: Generation = Generation(1);
-
-    fn job() -> JobId {
-        "digits".parse().unwrap()
+    fn run() -> RunId {
+        RunId { job: "digits".parse().unwrap(), generation: Generation(1) }
     }
 
     #[tokio::test]
     async fn a_snapshot_of_parameters_that_a_shard_lost_is_a_loss_of_the_job() {
-        let lost = |_| ShardResponse::Snapshot(Err(ShardFault::UnknownJob { job: job() }));
+        let lost = |_| ShardResponse::Snapshot(Err(ShardFault::UnknownJob { job: run().job }));
         let (dispatcher, mut inbox) = dispatcher_with(0, lost).await;
-        let key = TaskKey { job: job(), generation: LIFE, task: "save".parse().unwrap(), attempt: 0 };
+        let key = TaskKey { run: run(), task: "save".parse().unwrap(), attempt: 0 };
         dispatcher.write_snapshot(key, 4);
         let told = inbox.input().await;
-        assert!(matches!(&told, Input::ShardFailed { code, .. } if code == "E220"), "{told:?}");
+        assert!(matches!(&told, Input::ShardFailed { code: FaultCode::PARAMETERS_LOST, .. }), "{told:?}");
     }
 
     #[tokio::test]
     async fn a_snapshot_that_a_shard_refuses_is_an_outcome_with_the_shards_code() {
-        let refuse = |_| ShardResponse::Snapshot(Err(ShardFault::NotPinned { job: job(), wanted: 4 }));
+        let refuse = |_| ShardResponse::Snapshot(Err(ShardFault::NotPinned { job: run().job, wanted: 4 }));
         let (dispatcher, mut inbox) = dispatcher_with(0, refuse).await;
-        let key = TaskKey { job: job(), generation: LIFE, task: "save".parse().unwrap(), attempt: 0 };
+        let key = TaskKey { run: run(), task: "save".parse().unwrap(), attempt: 0 };
         dispatcher.write_snapshot(key.clone(), 4);
         match inbox.input().await {
             Input::SnapshotWritten { key: of, outcome } => {
-                assert_eq!((of, outcome.unwrap_err().code.as_str()), (key, "E407"));
+                assert_eq!((of, outcome.unwrap_err().code), (key, FaultCode::new("E407")));
             }
             other => panic!("{other:?}"),
         }
@@ -165,9 +153,9 @@ mod tests {
         };
         let (dispatcher, _inbox) = dispatcher_with(0, answer).await;
         let all = dispatcher.snapshot_slots.acquire_many(SNAPSHOTS_AT_ONCE as u32).await.unwrap();
-        let key = TaskKey { job: job(), generation: LIFE, task: "save".parse().unwrap(), attempt: 0 };
+        let key = TaskKey { run: run(), task: "save".parse().unwrap(), attempt: 0 };
         dispatcher.write_snapshot(key, 4);
-        dispatcher.close_shards(&"other".parse().unwrap(), LIFE, false);
+        dispatcher.close_shards(&RunId { job: "other".parse().unwrap(), ..run() }, false);
         assert_eq!(asked.recv().await.as_deref(), Some("close"));
         drop(all);
         assert_eq!(asked.recv().await.as_deref(), Some("save"));
@@ -188,11 +176,11 @@ mod tests {
         };
         let (dispatcher, mut inbox) = dispatcher_with(0, answer).await;
         let (running, ended) = oneshot::channel::<()>();
-        dispatcher.spawn_for(&job(), LIFE, async move {
+        dispatcher.spawn_for(&run(), async move {
             std::future::pending::<()>().await;
             drop(running);
         });
-        dispatcher.close_shards(&job(), LIFE, true);
+        dispatcher.close_shards(&run(), true);
         assert!(ended.await.is_err(), "aborted");
         match inbox.input().await {
             Input::WeightsKept { outcome, .. } => assert_eq!(outcome.unwrap().digest, "d"),

@@ -11,7 +11,7 @@ use syncline_rpc::{
 };
 use syncline_scheduler::{
     core::{Input, TaskReport, WorkerInfo},
-    ids::{EngineEpoch, Incarnation, JobId},
+    ids::{EngineEpoch, Incarnation, JobId, ProcessId},
     tasks::{Attempts, ReportGroup},
 };
 use tarpc::context::Context;
@@ -104,8 +104,8 @@ impl WorkerService for WorkerHandler {
         let dispatcher = self.context.dispatcher()?;
         dispatcher.check_writable()?;
         let incarnation = self.context.store.next_incarnation().await.map_err(store_fault)?;
-        let WorkerHello { name, host, pid, process, training_slot, device, max_batch, trains, capacity } =
-            hello;
+        let process = ProcessId::new(hello.process);
+        let WorkerHello { name, host, pid, training_slot, device, max_batch, trains, capacity, .. } = hello;
         let about =
             WorkerInfo { name, host, device, pid, process, training_slot, max_batch, trains, capacity }
                 .arrived();

@@ -6,7 +6,10 @@ use std::{
 };
 
 use syncline_rpc::{Activity, status::SILENCE_SHOWN_AFTER};
-use syncline_scheduler::{core::WorkerInfo, ids::Incarnation};
+use syncline_scheduler::{
+    core::WorkerInfo,
+    ids::{Incarnation, ProcessId},
+};
 
 /// A live worker as it is shown to users.
 pub(super) struct WorkerStatus {
@@ -35,7 +38,7 @@ impl WorkerStatus {
             ("training_slot", self.about.training_slot.to_string()),
             (
                 "training_job",
-                self.activity.holding.first().map(|key| key.job.to_string()).unwrap_or_default(),
+                self.activity.holding.first().map(|key| key.run.job.to_string()).unwrap_or_default(),
             ),
             ("memory_bytes", self.about.capacity.resources.memory_bytes.to_string()),
             ("gpus", self.about.capacity.resources.gpus.to_string()),
@@ -51,8 +54,8 @@ impl WorkerStatus {
 
 /// How many workers these are, each with all its training slots.
 pub(super) fn count_processes(slots: &[WorkerStatus]) -> usize {
-    let alone = slots.iter().filter(|slot| slot.about.process == 0).count();
-    let processes: BTreeSet<u64> = slots.iter().map(|slot| slot.about.process).filter(|n| *n != 0).collect();
+    let alone = slots.iter().filter(|slot| slot.about.process.is_none()).count();
+    let processes: BTreeSet<ProcessId> = slots.iter().filter_map(|slot| slot.about.process).collect();
     alone + processes.len()
 }
 
@@ -79,7 +82,10 @@ pub(super) fn transports<'a>(workers: impl Iterator<Item = &'a WorkerStatus>) ->
 
 #[cfg(test)]
 mod tests {
-    use syncline_scheduler::{core::TaskKey, ids::Generation};
+    use syncline_scheduler::{
+        core::TaskKey,
+        ids::{Generation, RunId},
+    };
 
     use super::*;
 
@@ -101,8 +107,7 @@ mod tests {
     #[test]
     fn what_a_worker_holds_is_iterations_and_calls_and_what_it_waits_for_may_be_nothing() {
         let key = TaskKey {
-            job: "job".parse().unwrap(),
-            generation: Generation::default(),
+            run: RunId { job: "job".parse().unwrap(), generation: Generation::default() },
             task: "it/w7/1".parse().unwrap(),
             attempt: 1,
         };

@@ -1,6 +1,7 @@
 //! Turns a commit into one call of the commit script.
 
 use redis::{Cmd, ToRedisArgs};
+use syncline_rpc::status::event_fields;
 use syncline_scheduler::{
     core::{Commit, GraphChanges, SERIES_POINTS},
     ids::EngineEpoch,
@@ -132,8 +133,9 @@ impl Operations {
                 self.begin("H", key, 0);
             }
         }
+        let events: Vec<_> = commit.events.iter().map(event_fields).collect();
         for (key, entries, kept, dropped) in [
-            (EVENTS, &commit.events, STREAM_ENTRIES, "events_dropped"),
+            (EVENTS, &events, STREAM_ENTRIES, "events_dropped"),
             (METRICS, &commit.metrics.points, SERIES_POINTS as usize, "metrics_dropped"),
             (EVALUATIONS, &commit.evaluations.points, SERIES_POINTS as usize, "evaluations_dropped"),
             (BARRIERS, &commit.barriers, STREAM_ENTRIES, "barriers_dropped"),

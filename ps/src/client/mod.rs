@@ -3,10 +3,10 @@
 //! ```no_run
 //! # use syncline_ps::{PsError, client::{PushHeader, ShardSet, ReadCondition}};
 //! # use syncline_scheduler::sync::PushMode;
-//! # fn step(token: syncline_rpc::Token, job: syncline_scheduler::ids::JobId) -> Result<(), PsError> {
-//! # let (generation, incarnation) = Default::default();
+//! # fn step(token: syncline_rpc::Token, run: syncline_scheduler::ids::RunId) -> Result<(), PsError> {
+//! # let incarnation = Default::default();
 //! let shards = ["127.0.0.1:4001".to_owned(), "127.0.0.1:4002".to_owned()];
-//! let mut ps = ShardSet::connect(&shards, token, job, generation, incarnation, 4810)?;
+//! let mut ps = ShardSet::connect(&shards, token, run, incarnation, 4810)?;
 //! let mut parameters = vec![0.0; 4810];
 //! let pulled = ps.pull(ReadCondition::version(0), &mut parameters)?;
 //! let gradient = vec![0.1; 4810];

@@ -7,7 +7,7 @@ use std::{
 
 use syncline_rpc::Token;
 use syncline_scheduler::{
-    ids::{Generation, Incarnation, JobId},
+    ids::{Incarnation, RunId},
     spec::ElementRange,
 };
 
@@ -54,7 +54,7 @@ impl Default for ClientOptions {
     }
 }
 
-/// Connections of one incarnation to all shards of one job in one generation.
+/// Connections of one incarnation to all shards of one run of a job.
 ///
 /// Not shared between threads; [`ShardSet::cancel_token`] ends its calls from outside.
 pub struct ShardSet {
@@ -97,12 +97,11 @@ impl ShardSet {
     pub fn connect(
         addresses: &[String],
         token: Token,
-        job: JobId,
-        generation: Generation,
+        run: RunId,
         incarnation: Incarnation,
         elements: u64,
     ) -> Result<Self, PsError> {
-        let session = SessionKey { job, generation, incarnation };
+        let session = SessionKey { run, incarnation };
         let (options, cancel_token) = (ClientOptions::default(), CancelToken::default());
         Self::connect_with(&addresses.into(), token, session, elements, options, cancel_token)
     }
@@ -191,7 +190,7 @@ impl ShardSet {
     /// A push that carried a gradient was acknowledged: what follows for the next ones.
     pub(super) fn observe_push(&mut self, took: Duration) {
         let Some(trial) = &mut self.trial else { return };
-        let (trained, job) = (trial.trained, &self.session.job);
+        let (trained, job) = (trial.trained, &self.session.run.job);
         match trial.observe(took, Instant::now()) {
             TrialStep::GoOn => {}
             TrialStep::Encode if self.addresses.transports().contains(&Transport::Tcp) => {
@@ -285,7 +284,7 @@ impl ShardSet {
         self.cancel_token.check()?;
         let address = &self.conns[index].address;
         let LinkError::Broken(cause) = error else { return Err(error.into_error(address)) };
-        tracing::debug!(%address, %cause, job = %self.session.job, "connection to a shard broke");
+        tracing::debug!(%address, %cause, job = %self.session.run.job, "connection to a shard broke");
         let heard = self.addresses.are_heard();
         retry.pause_unless_heard(heard).map_err(|after_ms| PsError::Unreachable {
             address: address.clone(),

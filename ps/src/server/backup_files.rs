@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use syncline_scheduler::ids::{Generation, JobId};
+use syncline_scheduler::ids::RunId;
 use tracing::warn;
 
 use super::{Shared, checkpoints};
@@ -44,9 +44,9 @@ pub(super) fn hand_over(shared: &Arc<Shared>, job: &Arc<JobShard>, op: ReplicaOp
 
 /// The job is over, and its folder goes: what waits is not written any more, nor what the thread has just begun with. The caller
 /// holds the lock that files are written under.
-pub(super) fn end(shared: &Shared, job: &JobId, generation: Generation) {
+pub(super) fn end(shared: &Shared, run: &RunId) {
     let mut queue = lock(&shared.backup_files.0);
-    let is_over = |shard: &JobShard| shard.job() == job && shard.generation().nonce() == generation.nonce();
+    let is_over = |shard: &JobShard| shard.run().is_of_same_job(run);
     queue.waiting.retain(|(shard, _)| !is_over(shard));
     let current = queue.current.clone().filter(|shard| is_over(shard));
     drop(queue);
@@ -77,7 +77,7 @@ fn work(shared: &Shared) {
 
 /// A disk of its own may fail: the job goes on, and goes back further if it must.
 fn carry_out(shared: &Shared, shard: &JobShard, op: ReplicaOp) {
-    let (job, generation) = (shard.job(), shard.generation());
+    let (job, run) = (shard.job(), shard.run());
     match op {
         ReplicaOp::WriteCheckpoint { epoch, number } => {
             if let Err(error) = checkpoints::write_part(shared, shard, epoch, number)
@@ -87,7 +87,7 @@ fn carry_out(shared: &Shared, shard: &JobShard, op: ReplicaOp) {
             }
         }
         ReplicaOp::KeepCheckpoints { numbers, through } => {
-            if let Err(error) = checkpoints::keep(shared, job, generation, &numbers, through) {
+            if let Err(error) = checkpoints::keep(shared, run, &numbers, through) {
                 warn!(%job, %error, "cannot remove checkpoints here as well");
             }
         }

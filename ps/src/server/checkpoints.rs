@@ -11,7 +11,7 @@ use std::{
 
 use syncline_rpc::{OpenJob, ShardFault, folder};
 use syncline_scheduler::{
-    ids::{EngineEpoch, Generation, JobId},
+    ids::{EngineEpoch, RunId},
     spec::ElementRange,
 };
 
@@ -27,19 +27,18 @@ use crate::shard::{JobShard, ReplicaOp, lock};
 const ENDING: &str = "checkpoint";
 
 /// Where the checkpoints of a job are: a later job of the same name has another nonce.
-fn folder_of(shared: &Shared, job: &JobId, generation: Generation) -> PathBuf {
-    shared.state_dir.join("checkpoints").join(format!("{job}-{:08x}", generation.nonce()))
+fn folder_of(shared: &Shared, run: &RunId) -> PathBuf {
+    shared.state_dir.join("checkpoints").join(format!("{}-{:08x}", run.job, run.generation.nonce()))
 }
 
 /// Writes the copy that was pinned as checkpoint `number`; returns its bytes. One that is on disk already stays.
 pub(super) fn write(
     shared: &Shared,
     epoch: EngineEpoch,
-    job: &JobId,
-    generation: Generation,
+    run: &RunId,
     number: u64,
 ) -> Result<u64, ShardFault> {
-    let shard = shared.jobs.find(job, generation)?;
+    let shard = shared.jobs.find(run)?;
     let bytes = write_part(shared, &shard, epoch, number)?;
     shard.record(ReplicaOp::WriteCheckpoint { epoch, number });
     Ok(bytes)
@@ -52,13 +51,13 @@ pub(super) fn write_part(
     epoch: EngineEpoch,
     number: u64,
 ) -> Result<u64, ShardFault> {
-    let (job, generation) = (shard.job(), shard.generation());
+    let job = shard.job();
     // The end of a job removes its folder, which must not come back.
     let _alone = lock(&shared.checkpoint_files);
     if shard.has_ended() {
         return Err(ShardFault::Closed { job: job.clone() });
     }
-    let dir = folder_of(shared, job, generation);
+    let dir = folder_of(shared, shard.run());
     let path = dir.join(format!("{number}.{ENDING}"));
     let Some(copy) = shard.pinned_checkpoint(epoch, number)? else {
         return match fs::metadata(&path) {
@@ -93,24 +92,19 @@ pub(super) fn load(
     epoch: EngineEpoch,
     number: u64,
 ) -> Result<JobShard, ShardFault> {
-    let path = folder_of(shared, &order.job, order.generation).join(format!("{number}.{ENDING}"));
+    let path = folder_of(shared, &order.run).join(format!("{number}.{ENDING}"));
     read_checked(&path, |from| JobShard::read_checkpoint(order, range, epoch, number, from)).map_err(|e| {
         let cause = format!("shard {}, {}: {e}", order.shard, path.display());
-        ShardFault::NoCheckpoint { job: order.job.clone(), number, cause }
+        ShardFault::NoCheckpoint { job: order.run.job.clone(), number, cause }
     })
 }
 
 /// Keeps this shard's part of checkpoint `number` as a blob as well, once it is read and found whole; gives its digest.
-pub(super) fn share(
-    shared: &Shared,
-    job: &JobId,
-    generation: Generation,
-    number: u64,
-) -> Result<String, ShardFault> {
-    let path = folder_of(shared, job, generation).join(format!("{number}.{ENDING}"));
+pub(super) fn share(shared: &Shared, run: &RunId, number: u64) -> Result<String, ShardFault> {
+    let path = folder_of(shared, run).join(format!("{number}.{ENDING}"));
     let digest = whole_digest(&path).map_err(|e| {
         let cause = format!("{}: {e}", path.display());
-        ShardFault::NoCheckpoint { job: job.clone(), number, cause }
+        ShardFault::NoCheckpoint { job: run.job.clone(), number, cause }
     })?;
     shared.blobs.link(digest.as_bytes(), &path).map_err(|e| disk_fault("link", &path, &e))?;
     // It may be as old as the job, and is not to be collected before somebody has fetched it.
@@ -120,17 +114,11 @@ pub(super) fn share(
 
 /// Removes what has a number up to `through` that is not among `numbers`. What is newer stays: an order may be late. Without
 /// any limit everything goes, and nothing is written any more.
-pub(super) fn keep(
-    shared: &Shared,
-    job: &JobId,
-    generation: Generation,
-    numbers: &[u64],
-    through: u64,
-) -> Result<(), ShardFault> {
-    let dir = folder_of(shared, job, generation);
+pub(super) fn keep(shared: &Shared, run: &RunId, numbers: &[u64], through: u64) -> Result<(), ShardFault> {
+    let dir = folder_of(shared, run);
     let alone = lock(&shared.checkpoint_files);
     if through == u64::MAX && numbers.is_empty() {
-        return remove_all(shared, job, generation, &alone);
+        return remove_all(shared, run, &alone);
     }
     let entries = match fs::read_dir(&dir) {
         // None was ever written.
@@ -151,17 +139,13 @@ pub(super) fn keep(
 /// Removes all checkpoints of a job that is over. None is written any more, whether the job was served here or followed.
 pub(super) fn remove_all(
     shared: &Shared,
-    job: &JobId,
-    generation: Generation,
+    run: &RunId,
     _alone: &MutexGuard<'_, ()>,
 ) -> Result<(), ShardFault> {
-    let served = shared.jobs.find(job, generation).ok();
-    [served, shared.replicas.find(job, generation)]
-        .iter()
-        .flatten()
-        .for_each(|shard| shard.end_checkpoints());
-    backup_files::end(shared, job, generation);
-    let dir = folder_of(shared, job, generation);
+    let served = shared.jobs.find(run).ok();
+    [served, shared.replicas.find(run)].iter().flatten().for_each(|shard| shard.end_checkpoints());
+    backup_files::end(shared, run);
+    let dir = folder_of(shared, run);
     match fs::remove_dir_all(&dir) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(disk_fault("remove", &dir, &e)),
         _ => Ok(()),

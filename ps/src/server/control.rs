@@ -6,7 +6,7 @@ use syncline_rpc::{
     BarrierOrder, ClockRoster, ClosedBarrier, Collected, Guarded, HeldJob, OpenJob, PushProgress, Shard,
     ShardFault, ShardState, SnapshotFile, answer_calls, channel,
 };
-use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId};
+use syncline_scheduler::ids::{EngineEpoch, Incarnation, JobId, RunId};
 use tarpc::{context::Context, server::Channel};
 use tokio::{
     net::TcpStream,
@@ -107,7 +107,7 @@ impl Shard for Control {
         self.order(move |s| {
             let load = || open::load(s, &job, epoch);
             let serves = || s.role.serves();
-            let opened = s.jobs.open(epoch, &job.job, job.generation, &job.shards, load, serves)?;
+            let opened = s.jobs.open(epoch, &job.run, &job.shards, load, serves)?;
             if let Some(fresh) = &opened.created {
                 norms::follow_peers(s, fresh)?;
                 replication::start_if_followed(s, fresh);
@@ -121,13 +121,12 @@ impl Shard for Control {
         self,
         _: Context,
         epoch: EngineEpoch,
-        job: JobId,
-        generation: Generation,
+        run: RunId,
         order: BarrierOrder,
     ) -> Result<(), ShardFault> {
         self.order(move |s| {
             s.jobs.fence().check(epoch)?;
-            let shard = s.jobs.find(&job, generation)?;
+            let shard = s.jobs.find(&run)?;
             shard.add_barrier(epoch, order)?;
             shard.confirmed()
         })
@@ -138,13 +137,12 @@ impl Shard for Control {
         self,
         _: Context,
         epoch: EngineEpoch,
-        job: JobId,
-        generation: Generation,
+        run: RunId,
         roster: ClockRoster,
     ) -> Result<(), ShardFault> {
         self.order(move |s| {
             s.jobs.fence().check(epoch)?;
-            let shard = s.jobs.find(&job, generation)?;
+            let shard = s.jobs.find(&run)?;
             shard.set_clock_roster(epoch, roster)?;
             shard.confirmed()
         })
@@ -155,13 +153,12 @@ impl Shard for Control {
         self,
         _: Context,
         epoch: EngineEpoch,
-        job: JobId,
-        generation: Generation,
+        run: RunId,
         worker: Incarnation,
     ) -> Result<PushProgress, ShardFault> {
         self.order(move |s| {
             s.jobs.fence().check(epoch)?;
-            let shard = s.jobs.find(&job, generation)?;
+            let shard = s.jobs.find(&run)?;
             let progress = shard.seal(epoch, worker)?;
             shard.confirmed().map(|()| progress)
         })
@@ -172,15 +169,14 @@ impl Shard for Control {
         self,
         _: Context,
         epoch: EngineEpoch,
-        job: JobId,
-        generation: Generation,
+        run: RunId,
         seen: u64,
         wait_ms: u64,
     ) -> Result<Vec<ClosedBarrier>, ShardFault> {
         let until = time::Instant::now() + Duration::from_millis(wait_ms).min(MAX_WAIT);
         self.while_serving().await;
         self.shared.jobs.fence().check(epoch)?;
-        let shard = self.shared.jobs.find(&job, generation)?;
+        let shard = self.shared.jobs.find(&run)?;
         let mut moved = shard.watch();
         let mut has_gathered = false;
         loop {
@@ -212,14 +208,13 @@ impl Shard for Control {
         self,
         _: Context,
         epoch: EngineEpoch,
-        job: JobId,
-        generation: Generation,
+        run: RunId,
         version: Option<u64>,
         name: String,
     ) -> Result<SnapshotFile, ShardFault> {
         self.order(move |s| {
             s.jobs.fence().check(epoch)?;
-            snapshot::write(s, &job, generation, version, &name)
+            snapshot::write(s, &run, version, &name)
         })
         .await
     }
@@ -228,13 +223,12 @@ impl Shard for Control {
         self,
         _: Context,
         epoch: EngineEpoch,
-        job: JobId,
-        generation: Generation,
+        run: RunId,
         number: u64,
     ) -> Result<(), ShardFault> {
         self.order(move |s| {
             s.jobs.fence().check(epoch)?;
-            let shard = s.jobs.find(&job, generation)?;
+            let shard = s.jobs.find(&run)?;
             shard.pin_checkpoint(epoch, number)?;
             shard.confirmed()
         })
@@ -245,41 +239,33 @@ impl Shard for Control {
         self,
         _: Context,
         epoch: EngineEpoch,
-        job: JobId,
-        generation: Generation,
+        run: RunId,
         number: u64,
     ) -> Result<u64, ShardFault> {
         self.order(move |s| {
             s.jobs.fence().check(epoch)?;
-            let bytes = checkpoints::write(s, epoch, &job, generation, number)?;
-            s.jobs.find(&job, generation)?.confirmed().map(|()| bytes)
+            let bytes = checkpoints::write(s, epoch, &run, number)?;
+            s.jobs.find(&run)?.confirmed().map(|()| bytes)
         })
         .await
     }
 
-    async fn share_checkpoint(
-        self,
-        _: Context,
-        job: JobId,
-        generation: Generation,
-        number: u64,
-    ) -> Result<String, ShardFault> {
-        self.blocking(move |s| checkpoints::share(s, &job, generation, number)).await
+    async fn share_checkpoint(self, _: Context, run: RunId, number: u64) -> Result<String, ShardFault> {
+        self.blocking(move |s| checkpoints::share(s, &run, number)).await
     }
 
     async fn keep_checkpoints(
         self,
         _: Context,
         epoch: EngineEpoch,
-        job: JobId,
-        generation: Generation,
+        run: RunId,
         numbers: Vec<u64>,
         through: u64,
     ) -> Result<(), ShardFault> {
         self.blocking(move |s| {
             s.jobs.fence().check(epoch)?;
-            checkpoints::keep(s, &job, generation, &numbers, through)?;
-            if let Ok(shard) = s.jobs.find(&job, generation) {
+            checkpoints::keep(s, &run, &numbers, through)?;
+            if let Ok(shard) = s.jobs.find(&run) {
                 shard.record(ReplicaOp::KeepCheckpoints { numbers, through });
             }
             Ok(())
@@ -297,16 +283,10 @@ impl Shard for Control {
         self.shared.jobs.held(epoch)
     }
 
-    async fn close(
-        self,
-        _: Context,
-        epoch: EngineEpoch,
-        job: JobId,
-        generation: Generation,
-    ) -> Result<(), ShardFault> {
+    async fn close(self, _: Context, epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault> {
         let close = move |s: &Arc<Shared>| {
-            let was_open = s.jobs.find(&job, generation).is_ok();
-            s.jobs.close(epoch, &job, generation).map(|()| was_open)
+            let was_open = s.jobs.find(&run).is_ok();
+            s.jobs.close(epoch, &run).map(|()| was_open)
         };
         // An engine that begins says so of every job that is over.
         if self.order(close).await? {

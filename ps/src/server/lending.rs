@@ -116,7 +116,7 @@ pub(super) fn lend_parameters(
     connection: &mut Connection<'_, Channel>,
     session: &SessionKey,
 ) -> io::Result<()> {
-    let job = match over_unix(connection).and_then(|()| jobs.find(&session.job, session.generation)) {
+    let job = match over_unix(connection).and_then(|()| jobs.find(&session.run)) {
         Ok(job) => job,
         Err(fault) => return connection.answer(Err(fault)),
     };
@@ -144,7 +144,7 @@ pub(super) fn take_gradients<'c>(
     }
     // It comes behind the question, whatever is answered.
     let memory = connection.duplex.receive_memory()?;
-    let job = jobs.find(&session.job, session.generation);
+    let job = jobs.find(&session.run);
     let taken = job.and_then(|job| Gradients::map(&job, memory, connections));
     let answer = taken.map(|gradients| {
         connection.lending.gradients = Some(gradients);
@@ -167,7 +167,7 @@ pub(super) fn serve_push(
     order: PushRequest<'_>,
 ) -> io::Result<()> {
     let PushRequest { session, seq, first_chunk, header } = order;
-    let job = match jobs.find(&session.job, session.generation) {
+    let job = match jobs.find(&session.run) {
         Ok(job) => job,
         Err(fault) => return connection.answer(Err(fault)),
     };
@@ -183,7 +183,7 @@ fn apply(job: &Arc<JobShard>, lending: &Lending<'_>, order: PushRequest<'_>) -> 
     let PushRequest { session, seq, first_chunk, header } = order;
     let given = lending.gradients.as_ref().filter(|gradients| is(&gradients.job, job));
     let Some(gradients) = given else {
-        let what = format!("push {seq} of job {} lies in no memory that was handed over", session.job);
+        let what = format!("push {seq} of job {} lies in no memory that was handed over", session.run.job);
         return Err(ShardFault::Invalid { what });
     };
     let chunks = gradients.values().chunks(CHUNK_ELEMENTS);

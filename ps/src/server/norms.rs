@@ -68,8 +68,7 @@ fn follow_peer(shared: &Shared, job: &JobShard, shard: u32) {
 
 /// Fetches one round after the other until an error.
 fn fetch_rounds(shared: &Shared, job: &JobShard, shard: u32, address: &str, round: &mut u64) -> LinkError {
-    let session =
-        SessionKey { job: job.job().clone(), generation: job.generation(), incarnation: SHARD_ITSELF };
+    let session = SessionKey { run: job.run().clone(), incarnation: SHARD_ITSELF };
     let mut fetch = || -> Result<(), LinkError> {
         let mut link = Link::open(address, &shared.token, PEER_LIMIT)?;
         link.set_read_timeout(Some(PEER_LIMIT))?;
@@ -100,7 +99,7 @@ pub(super) fn serve<D: Duplex>(
     round: u64,
 ) -> std::io::Result<()> {
     let mut presence = PresenceCheck::default();
-    let norm = jobs.find(&session.job, session.generation).and_then(|job| {
+    let norm = jobs.find(&session.run).and_then(|job| {
         let squares = job.wait_norm(round, || presence.is_there(connection))?;
         Ok((job, squares))
     });

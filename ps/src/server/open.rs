@@ -38,15 +38,16 @@ pub(super) fn load(shared: &Shared, order: &OpenJob, epoch: EngineEpoch) -> Resu
         Ok(shard)
     };
     load().map_err(|cause| ShardFault::Io {
-        what: format!("cannot load {} parameters of job {}", range.len(), order.job),
+        what: format!("cannot load {} parameters of job {}", range.len(), order.run.job),
         cause: cause.to_string(),
     })
 }
 
 /// Elements of the layout, if the order makes sense.
 fn check(order: &OpenJob) -> Result<u64, ShardFault> {
-    let invalid =
-        |what: &str| Err(ShardFault::Invalid { what: format!("{what} in the order for job {}", order.job) });
+    let invalid = |what: &str| {
+        Err(ShardFault::Invalid { what: format!("{what} in the order for job {}", order.run.job) })
+    };
     let position = (order.shard.0, order.shards.len());
     let elements = match check_settings(&order.layout, &order.optimizer, order.clip_norm, position) {
         Ok(elements) => elements,
@@ -80,7 +81,7 @@ fn sections(total: u64, start: [u8; 8], order: &OpenJob) -> Result<Sections, Sha
 #[cfg(test)]
 mod tests {
     use syncline_scheduler::{
-        ids::{Generation, ShardIndex},
+        ids::{Generation, RunId, ShardIndex},
         spec::{Layout, Parameter},
     };
 
@@ -89,8 +90,7 @@ mod tests {
     #[test]
     fn values_begin_at_once_or_behind_a_header_and_the_optimizers_state_only_where_it_is_expected() {
         let order = OpenJob {
-            job: "digits".parse().unwrap(),
-            generation: Generation(1),
+            run: RunId { job: "digits".parse().unwrap(), generation: Generation(1) },
             shard: ShardIndex(0),
             shards: vec!["a:1".into()],
             layout: Layout(vec![Parameter::trained("w", vec![6]), Parameter::buffer("m", vec![4])]),

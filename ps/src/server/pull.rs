@@ -63,7 +63,7 @@ pub(super) fn serve<D: Duplex>(
     codec: Codec,
 ) -> io::Result<()> {
     let mut presence = PresenceCheck::default();
-    let grant = jobs.find(&session.job, session.generation).and_then(|job| {
+    let grant = jobs.find(&session.run).and_then(|job| {
         let grant = job.wait_readable(session.incarnation, condition, || presence.is_there(connection))?;
         Ok((job, grant))
     });
@@ -165,7 +165,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
     use syncline_rpc::{BarrierOrder, OpenJob};
     use syncline_scheduler::{
-        ids::{EngineEpoch, Generation, Incarnation, ShardIndex, Superstep},
+        ids::{EngineEpoch, Generation, Incarnation, RunId, ShardIndex, Superstep},
         spec::{ElementRange, Layout, Optimizer, Parameter},
         sync::{PushMode, RoundRule},
     };
@@ -265,8 +265,7 @@ pub(super) mod tests {
     pub(in crate::server) fn shard(values: &[f32]) -> JobShard {
         let elements = values.len() as u64;
         let order = OpenJob {
-            job: "digits".parse().unwrap(),
-            generation: Generation(1),
+            run: RunId { job: "digits".parse().unwrap(), generation: Generation(1) },
             shard: ShardIndex(0),
             shards: vec![String::new()],
             layout: Layout(vec![Parameter::trained("w", vec![elements])]),

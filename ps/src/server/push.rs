@@ -28,7 +28,7 @@ pub(super) fn serve_cursor<D: Duplex>(
     connection: &mut Connection<'_, D>,
     session: &SessionKey,
 ) -> io::Result<()> {
-    let found = jobs.find(&session.job, session.generation).and_then(|job| {
+    let found = jobs.find(&session.run).and_then(|job| {
         let cursor = job.push_cursor(session.incarnation)?;
         Ok((job, cursor))
     });
@@ -45,7 +45,7 @@ pub(super) fn serve<D: Duplex>(
     order: PushRequest<'_>,
     body: u64,
 ) -> io::Result<()> {
-    let job = match jobs.find(&order.session.job, order.session.generation) {
+    let job = match jobs.find(&order.session.run) {
         Ok(job) => job,
         Err(fault) => {
             connection.drain(body)?;

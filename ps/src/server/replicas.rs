@@ -13,7 +13,7 @@ use std::{
 };
 
 use syncline_rpc::ShardFault;
-use syncline_scheduler::ids::{Generation, JobId};
+use syncline_scheduler::ids::{JobId, RunId};
 use tracing::{info, warn};
 
 use super::{Shared, backup_files, connection::Connection};
@@ -67,10 +67,10 @@ impl Replicas {
         all.into_iter().filter(|replica| replica.is_in_step()).map(|replica| replica.shard.clone()).collect()
     }
 
-    /// The job in this life, if it is followed.
-    pub(super) fn find(&self, job: &JobId, generation: Generation) -> Option<Arc<JobShard>> {
-        let known = lock(&self.0).jobs.get(job).map(|replica| replica.shard.clone());
-        known.filter(|shard| shard.generation().nonce() == generation.nonce())
+    /// A run of the same job, if one is followed.
+    pub(super) fn find(&self, run: &RunId) -> Option<Arc<JobShard>> {
+        let known = lock(&self.0).jobs.get(&run.job).map(|replica| replica.shard.clone());
+        known.filter(|shard| shard.run().is_of_same_job(run))
     }
 
     /// Waits for the changes that are being made. The table is not locked meanwhile: who makes one may need it.
@@ -138,7 +138,7 @@ impl Follower<'_> {
         }
         connection.answer(Ok(Reply::Replicated { number: 0 }))?;
         let shard = JobShard::receive_copy(connection.duplex)?;
-        if (shard.job(), shard.generation()) != (&session.job, session.generation) {
+        if *shard.run() != session.run {
             let what = "a copy of another job than was announced";
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
@@ -257,7 +257,7 @@ mod tests {
     use std::{io::Write as _, os::unix::net::UnixStream};
 
     use syncline_rpc::{ReplicaRole, ShardOrders};
-    use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation};
+    use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, RunId};
 
     use super::{
         super::{
@@ -281,8 +281,8 @@ mod tests {
     }
 
     fn session() -> SessionKey {
-        let incarnation = Incarnation(u64::MAX);
-        SessionKey { job: "digits".parse().unwrap(), generation: Generation(1), incarnation }
+        let run = RunId { job: "digits".parse().unwrap(), generation: Generation(1) };
+        SessionKey { run, incarnation: Incarnation(u64::MAX) }
     }
 
     /// What the primary sends of a job: a copy and these changes.
@@ -352,8 +352,7 @@ mod tests {
         ];
         for more in [None, Some(ReplicaOp::Close)] {
             answers_to(&shared, &copy_and(ops.clone().into_iter().chain(more)));
-            let SessionKey { job, generation, .. } = session();
-            checkpoints::remove_all(&shared, &job, generation, &busy).unwrap();
+            checkpoints::remove_all(&shared, &session().run, &busy).unwrap();
         }
         drop(busy);
         while !backup_files::is_idle(&shared) {
@@ -379,8 +378,7 @@ mod tests {
         for number in [0, 0, 1] {
             assert_eq!(next(&mut primary), Reply::Replicated { number });
         }
-        let SessionKey { job, generation, .. } = session();
-        let followed = shared.replicas.find(&job, generation).unwrap();
+        let followed = shared.replicas.find(&session().run).unwrap();
         followed.read_chunks(0, 1, |_| {
             ReplicaOp::PinCheckpoint { epoch: EPOCH, number: 1 }.entry().write(&mut primary).unwrap();
             assert_eq!(next(&mut primary), Reply::Waiting);

@@ -109,8 +109,7 @@ fn follow(shared: &Shared, job: &JobShard, peer: &ShardPeer) -> Result<(), LinkE
     let term = peer.term;
     let mut link = Link::open(&peer.address, &shared.token, SILENCE_LIMIT)?;
     link.set_read_timeout(Some(SILENCE_LIMIT))?;
-    let session =
-        SessionKey { job: job.job().clone(), generation: job.generation(), incarnation: SHARD_ITSELF };
+    let session = SessionKey { run: job.run().clone(), incarnation: SHARD_ITSELF };
     link.ask(&Request::Replicate { session, term })?;
     acknowledged(&mut link)?;
     let (started, mut bytes) = (Instant::now(), 0);

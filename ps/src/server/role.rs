@@ -359,7 +359,7 @@ mod tests {
         thread,
     };
 
-    use syncline_scheduler::ids::{Generation, Incarnation};
+    use syncline_scheduler::ids::{Generation, Incarnation, RunId};
 
     use super::{
         super::{connections::ConnectionGuard, pull::tests::shard, tensor},
@@ -394,7 +394,10 @@ mod tests {
         let connection = ConnectionGuard::new(shared.clone(), &socket);
         let served = thread::spawn(move || tensor::serve(&connection.shared, Channel::Socket(socket)));
         let (condition, incarnation) = (ReadCondition::version(1), Incarnation(1));
-        let session = SessionKey { job: "digits".parse().unwrap(), generation: Generation(1), incarnation };
+        let session = SessionKey {
+            run: RunId { job: "digits".parse().unwrap(), generation: Generation(1) },
+            incarnation,
+        };
         let (mut bytes, mut scratch) = (Vec::new(), Vec::new());
         Request::Pull { session, condition, codec: Codec::Plain }.encode(0, &mut bytes);
         worker.write_all(&bytes).unwrap();

@@ -173,12 +173,12 @@ fn read_selection<D: Duplex>(
     session: &SessionKey,
     left: &mut u64,
 ) -> io::Result<Result<(Job, RowSelection), ShardFault>> {
-    let job = match jobs.find(&session.job, session.generation) {
+    let job = match jobs.find(&session.run) {
         Ok(job) => job,
         Err(fault) => return Ok(Err(fault)),
     };
     let Some(tables) = job.tables() else {
-        let what = format!("rows of job {}, which has no tables", session.job);
+        let what = format!("rows of job {}, which has no tables", session.run.job);
         return Ok(Err(ShardFault::Invalid { what }));
     };
     let invalid = |fault: RowFault| ShardFault::Invalid { what: fault.to_string() };

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, io, time::Duration};
 use safetensors::tensor::{Dtype, TensorInfo};
 use syncline_rpc::{ShardFault, SnapshotFile};
 use syncline_scheduler::{
-    ids::{Generation, Incarnation, JobId, Name},
+    ids::{Incarnation, Name, RunId},
     spec::ElementRange,
 };
 
@@ -36,23 +36,22 @@ const PIECE_BYTES: usize = 1 << 20;
 /// latest values, each chunk as it is when its turn comes.
 pub(super) fn write(
     shared: &Shared,
-    job: &JobId,
-    generation: Generation,
+    run: &RunId,
     version: Option<u64>,
     name: &str,
 ) -> Result<SnapshotFile, ShardFault> {
     let name: Name = name.parse().map_err(|e| ShardFault::Invalid { what: format!("snapshot name: {e}") })?;
-    let shard = shared.jobs.find(job, generation)?;
+    let shard = shared.jobs.find(run)?;
     let condition = match version {
         Some(version) if shard.version() < version => {
-            return Err(ShardFault::NotPinned { job: job.clone(), wanted: version });
+            return Err(ShardFault::NotPinned { job: run.job.clone(), wanted: version });
         }
         Some(version) => ReadCondition::Pinned(version),
         None => ReadCondition::version(0),
     };
     // A later job of the same name writes elsewhere.
-    let life = format!("{job}-{:08x}", generation.nonce());
-    let dir = shared.state_dir.join("snapshots").join(life);
+    let submission = format!("{}-{:08x}", run.job, run.generation.nonce());
+    let dir = shared.state_dir.join("snapshots").join(submission);
     make_durably(&dir).map_err(|e| disk_fault("make", &dir, &e))?;
     let path = dir.join(format!("{name}.safetensors"));
     let mut file = shared.blobs.begin_in(&dir)?;
@@ -85,7 +84,7 @@ pub(super) fn write(
 fn header(shard: &JobShard, version: u64) -> Result<Vec<u8>, ShardFault> {
     let about = BTreeMap::from([
         ("job", shard.job().to_string()),
-        ("generation", shard.generation().0.to_string()),
+        ("generation", shard.run().generation.0.to_string()),
         ("version", version.to_string()),
     ]);
     let info = |range: ElementRange, shape: &[u64]| TensorInfo {
@@ -112,8 +111,7 @@ fn append_part(
     condition: ReadCondition,
     file: &mut PendingFile,
 ) -> Result<(), ShardFault> {
-    let session =
-        SessionKey { job: shard.job().clone(), generation: shard.generation(), incarnation: SHARD_ITSELF };
+    let session = SessionKey { run: shard.run().clone(), incarnation: SHARD_ITSELF };
     let copy = || -> Result<(), LinkError> {
         let mut link = Link::open(address, &shared.token, PEER_LIMIT)?;
         link.set_read_timeout(Some(PEER_LIMIT))?;

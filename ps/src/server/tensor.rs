@@ -127,7 +127,7 @@ mod tests {
 
     use syncline_rpc::{ReplicaRole, ShardOrders};
     use syncline_scheduler::{
-        ids::{EngineEpoch, Generation, Incarnation},
+        ids::{EngineEpoch, Incarnation},
         sync::PushMode,
     };
 
@@ -157,7 +157,7 @@ mod tests {
         let (socket, mut caller) = Socket::with_peer();
         let held = shared.clone();
         let served = thread::spawn(move || serve(&held, Channel::Socket(socket)));
-        let session = SessionKey { job: job.job().clone(), generation: Generation(1), incarnation: worker };
+        let session = SessionKey { run: job.run().clone(), incarnation: worker };
         let (mut bytes, mut scratch) = (Vec::new(), Vec::new());
         Request::PushCursor { session }.encode(0, &mut bytes);
         caller.write_all(&bytes).unwrap();

@@ -78,7 +78,7 @@ impl JobShard {
         let chunks = self.map_chunks(|_, chunk| lock(chunk).copy());
         drop(state);
         let chunks = chunks.into_iter().collect::<Result<_, _>>().map_err(|e: TryReserveError| {
-            let what = format!("cannot hold a copy of job {} for checkpoint {number}", self.job);
+            let what = format!("cannot hold a copy of job {} for checkpoint {number}", self.job());
             ShardFault::Io { what, cause: e.to_string() }
         })?;
         // What began to come in meanwhile may be in some chunks of the copy.
@@ -88,8 +88,8 @@ impl JobShard {
             return Err(self.is_not_at_rest());
         }
         let copy = CheckpointCopy {
-            job: self.job.clone(),
-            nonce: self.generation().nonce(),
+            job: self.job().clone(),
+            nonce: self.run.generation.nonce(),
             number,
             optimizer: self.optimizer,
             layout: self.layout().clone(),
@@ -123,7 +123,7 @@ impl JobShard {
     }
 
     fn is_not_at_rest(&self) -> ShardFault {
-        ShardFault::Invalid { what: format!("job {} is not at rest, which a checkpoint needs", self.job) }
+        ShardFault::Invalid { what: format!("job {} is not at rest, which a checkpoint needs", self.job()) }
     }
 
     /// The copy that was pinned as checkpoint `number`, if it is still to be written.
@@ -162,7 +162,7 @@ impl JobShard {
         from: &mut impl Read,
     ) -> io::Result<Self> {
         let head: CheckpointHead = read_head(from, MAGIC, "checkpoint")?;
-        if (&head.job, head.nonce, head.number) != (&order.job, order.generation.nonce(), number) {
+        if (&head.job, head.nonce, head.number) != (&order.run.job, order.run.generation.nonce(), number) {
             let what =
                 format!("it is checkpoint {} of job {}, or of another of that name", head.number, head.job);
             return Err(damaged(&what));

@@ -9,7 +9,7 @@ use std::{
 use dashmap::DashMap;
 use syncline_rpc::{OpenJob, ShardFault, ShardState};
 use syncline_scheduler::{
-    ids::{EngineEpoch, Generation, Incarnation, JobId},
+    ids::{EngineEpoch, Generation, Incarnation, JobId, RunId},
     spec::{ElementRange, Layout, Optimizer},
 };
 use tokio::sync::watch;
@@ -34,8 +34,7 @@ pub(super) const MAX_PUSHING_WORKERS: usize = 1 << 16;
 
 /// The parameters of one job in one generation, as far as this shard holds them.
 pub struct JobShard {
-    pub(super) job: JobId,
-    pub(super) generation: Generation,
+    pub(super) run: RunId,
     pub(super) optimizer: Optimizer,
     /// Norm to which the mean of a round is shortened.
     pub(super) clip_norm: Option<f32>,
@@ -92,8 +91,7 @@ impl JobShard {
         state: JobState,
     ) -> Self {
         let settings = JobSettings {
-            job: order.job.clone(),
-            generation: order.generation,
+            run: order.run.clone(),
             optimizer: order.optimizer,
             clip_norm: order.clip_norm,
             layout: order.layout.clone(),
@@ -106,12 +104,11 @@ impl JobShard {
 
     /// A job with this state and these parameters.
     pub(super) fn new(settings: JobSettings, chunks: Vec<Mutex<Chunk>>, state: JobState) -> Self {
-        let JobSettings { job, generation, optimizer, clip_norm, layout, index, shards, range } = settings;
+        let JobSettings { run, optimizer, clip_norm, layout, index, shards, range } = settings;
         let tables = RowTables::of(&layout);
         let rows = RowCounts::new(&chunks);
         Self {
-            job,
-            generation,
+            run,
             optimizer,
             clip_norm,
             index,
@@ -133,14 +130,14 @@ impl JobShard {
         }
     }
 
-    /// The job's name.
-    pub fn job(&self) -> &JobId {
-        &self.job
+    /// Whose parameters this value holds.
+    pub fn run(&self) -> &RunId {
+        &self.run
     }
 
-    /// The generation of the parameters that this value holds.
-    pub fn generation(&self) -> Generation {
-        self.generation
+    /// The job's name.
+    pub fn job(&self) -> &JobId {
+        &self.run.job
     }
 
     /// The part of the flat array that is held here.
@@ -201,7 +198,7 @@ impl JobShard {
         let mut state = lock(&self.state);
         state.fence(epoch)?;
         Ok(ShardState {
-            generation: self.generation,
+            generation: self.run.generation,
             watermarks: state.watermarks.clone(),
             closed: state.closed,
             pushes: state.pushes,
@@ -258,7 +255,7 @@ impl JobShard {
     pub(super) fn lock_running(&self) -> Result<MutexGuard<'_, JobState>, ShardFault> {
         let state = lock(&self.state);
         match state.ended {
-            Some(end) => Err(end.fault(&self.job, self.generation)),
+            Some(end) => Err(end.fault(&self.run)),
             None => Ok(state),
         }
     }
@@ -277,13 +274,13 @@ impl JobShard {
         }
         let fresh = self.filter_or_new(worker);
         let filter = lock(&fresh);
-        filter.check_seal(&self.job, worker)?;
+        filter.check_seal(self.job(), worker)?;
         filter.admit(seq, covers, first_chunk)?;
         drop(filter);
         let unsealed = self.filters.len().saturating_sub(lock(&self.state).sealed.kept());
         if unsealed >= MAX_PUSHING_WORKERS {
             let what =
-                format!("{MAX_PUSHING_WORKERS} workers push to job {}, and {worker} is one more", self.job);
+                format!("{MAX_PUSHING_WORKERS} workers push to job {}, and {worker} is one more", self.job());
             return Err(ShardFault::Invalid { what });
         }
         Ok(self.filters.entry(worker).or_insert(fresh).clone())
@@ -323,8 +320,7 @@ impl JobShard {
     pub(super) fn of_values(generation: Generation, values: &[f32]) -> Self {
         let elements = values.len() as u64;
         let order = OpenJob {
-            job: "digits".parse().unwrap(),
-            generation,
+            run: RunId { job: "digits".parse().unwrap(), generation },
             shard: syncline_scheduler::ids::ShardIndex(0),
             shards: vec![String::new()],
             layout: Layout(vec![syncline_scheduler::spec::Parameter::trained("w", vec![elements])]),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use syncline_rpc::{BarrierOrder, ClockRoster, ClosedBarrier, ShardFault};
-use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId, Superstep};
+use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, RunId, Superstep};
 
 use super::{ReadCondition, checkpoint::Checkpoints, clip::RoundNorms, clocks::Clocks, sealed::SealedSet};
 
@@ -66,10 +66,11 @@ pub(super) struct ClosedRecord {
 }
 
 impl JobEnd {
-    pub(super) fn fault(self, job: &JobId, given: Generation) -> ShardFault {
+    pub(super) fn fault(self, run: &RunId) -> ShardFault {
+        let (job, given) = (run.job.clone(), run.generation);
         match self {
-            Self::Closed => ShardFault::Closed { job: job.clone() },
-            Self::Replaced(current) => ShardFault::WrongGeneration { job: job.clone(), given, current },
+            Self::Closed => ShardFault::Closed { job },
+            Self::Replaced(current) => ShardFault::WrongGeneration { job, given, current },
         }
     }
 }

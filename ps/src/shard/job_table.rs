@@ -7,7 +7,7 @@ use std::{
 
 use dashmap::DashMap;
 use syncline_rpc::{HeldJob, ShardFault, ShardState};
-use syncline_scheduler::ids::{EngineEpoch, Generation, JobId};
+use syncline_scheduler::ids::{EngineEpoch, JobId, RunId};
 
 use super::{EpochFence, JobShard, lock};
 
@@ -36,8 +36,8 @@ enum EntryState {
     #[default]
     Empty,
     Open(Arc<JobShard>),
-    /// This generation was closed.
-    Closed(Generation),
+    /// This run was closed.
+    Closed(RunId),
 }
 
 impl Entry {
@@ -77,12 +77,11 @@ impl JobTable {
         }
     }
 
-    /// The job in exactly this generation.
-    pub fn find(&self, job: &JobId, given: Generation) -> Result<Arc<JobShard>, ShardFault> {
-        let shard = self.current(job)?;
-        let current = shard.generation();
-        if current != given {
-            return Err(ShardFault::WrongGeneration { job: job.clone(), given, current });
+    /// Exactly this run of a job.
+    pub fn find(&self, run: &RunId) -> Result<Arc<JobShard>, ShardFault> {
+        let shard = self.current(&run.job)?;
+        if shard.run() != run {
+            return Err(other_generation(run, &shard));
         }
         Ok(shard)
     }
@@ -101,12 +100,12 @@ impl JobTable {
     pub fn held(&self, epoch: EngineEpoch) -> Result<Vec<HeldJob>, ShardFault> {
         self.fence.check(epoch)?;
         let known = self.jobs.iter().filter_map(|entry| {
-            let (generation, closed) = match &*lock(&entry.state) {
-                EntryState::Open(shard) => (shard.generation(), false),
-                EntryState::Closed(generation) => (*generation, true),
+            let (run, closed) = match &*lock(&entry.state) {
+                EntryState::Open(shard) => (shard.run().clone(), false),
+                EntryState::Closed(run) => (run.clone(), true),
                 EntryState::Empty => return None,
             };
-            Some(HeldJob { job: entry.key().clone(), generation, closed })
+            Some(HeldJob { run, closed })
         });
         Ok(known.collect())
     }
@@ -119,49 +118,47 @@ impl JobTable {
         Ok(())
     }
 
-    /// Opens a job in `generation` over `shards` with what `load` makes, which takes its time. The same generation stays
+    /// Opens a run of a job over `shards` with what `load` makes, which takes its time. The same run stays
     /// as it is; an older one ends, and so does another job of the same name, which no engine can know any more; a newer
     /// one refuses. `serves` says, once it is loaded, whether this process still serves jobs.
     pub fn open(
         &self,
         epoch: EngineEpoch,
-        job: &JobId,
-        generation: Generation,
+        run: &RunId,
         shards: &[String],
         load: impl FnOnce() -> Result<JobShard, ShardFault>,
         serves: impl FnOnce() -> bool,
     ) -> Result<Opened, ShardFault> {
         self.fence.check(epoch)?;
-        let entry = self.jobs.entry(job.clone()).or_default().clone();
+        let entry = self.jobs.entry(run.job.clone()).or_default().clone();
         let _loading = lock(&entry.opening);
         if let Some(shard) = entry.open_shard() {
-            let current = shard.generation();
-            if current == generation {
+            if shard.run() == run {
                 // It was opened before, or saved at a stop: only the addresses may be new.
                 let state = shard.state(epoch)?;
                 shard.set_addresses(shards);
                 return Ok(Opened { state, created: None });
             }
-            if current.follows(generation) {
-                return Err(ShardFault::WrongGeneration { job: job.clone(), given: generation, current });
+            if shard.run().follows(run) {
+                return Err(other_generation(run, &shard));
             }
         }
-        let closed = |held: &EntryState| matches!(held, EntryState::Closed(life) if *life == generation);
+        let closed = |held: &EntryState| matches!(held, EntryState::Closed(closed) if closed == run);
         let closed_before = closed(&lock(&entry.state));
         let fresh = Arc::new(load()?);
         let mut held = lock(&entry.state);
         if closed(&held) && !closed_before {
-            return Err(ShardFault::Closed { job: job.clone() });
+            return Err(ShardFault::Closed { job: run.job.clone() });
         }
         // Loading took a while: another engine may have taken over since.
         self.fence.check(epoch)?;
         if !serves() {
-            return Err(ShardFault::UnknownJob { job: job.clone() });
+            return Err(ShardFault::UnknownJob { job: run.job.clone() });
         }
         let old = std::mem::replace(&mut *held, EntryState::Open(fresh.clone()));
         drop(held);
         if let EntryState::Open(old) = old {
-            old.replace(generation);
+            old.replace(run.generation);
         }
         Ok(Opened { state: fresh.state(epoch)?, created: Some(fresh) })
     }
@@ -192,21 +189,21 @@ impl JobTable {
         count
     }
 
-    /// Forgets a job and wakes everybody who waits for it. Another life of the name than `generation` stays.
-    pub fn close(&self, epoch: EngineEpoch, job: &JobId, generation: Generation) -> Result<(), ShardFault> {
+    /// Forgets a run of a job and wakes everybody who waits for it. Another one of the name stays.
+    pub fn close(&self, epoch: EngineEpoch, run: &RunId) -> Result<(), ShardFault> {
         self.fence.check(epoch)?;
-        let Some(entry) = self.entry(job) else { return Ok(()) };
+        let Some(entry) = self.entry(&run.job) else { return Ok(()) };
         let mut held = lock(&entry.state);
-        if matches!(&*held, EntryState::Open(shard) if shard.generation() != generation) {
+        if matches!(&*held, EntryState::Open(shard) if shard.run() != run) {
             return Ok(());
         }
-        let ended = std::mem::replace(&mut *held, EntryState::Closed(generation));
+        let ended = std::mem::replace(&mut *held, EntryState::Closed(run.clone()));
         drop(held);
         // Without the entry, which others look at: the end waits for changes that are being made.
         if let EntryState::Open(shard) = ended {
             shard.close();
         }
-        self.remember_closed(job);
+        self.remember_closed(&run.job);
         Ok(())
     }
 
@@ -226,19 +223,32 @@ impl JobTable {
     }
 }
 
+/// The fault of who means `given` where another generation of the job is open.
+fn other_generation(given: &RunId, open: &JobShard) -> ShardFault {
+    let (job, given, current) = (given.job.clone(), given.generation, open.run().generation);
+    ShardFault::WrongGeneration { job, given, current }
+}
+
 #[cfg(test)]
 mod tests {
     use std::{sync::mpsc, thread, time::Duration};
 
+    use syncline_scheduler::ids::Generation;
+
     use super::*;
+
+    fn run(job: &str, nonce: u32) -> RunId {
+        RunId { job: job.parse().unwrap(), generation: Generation::first(nonce) }
+    }
 
     #[test]
     fn names_of_closed_jobs_are_forgotten_in_the_end() {
-        let (table, epoch, life) = (JobTable::default(), EngineEpoch(1), Generation::first(1));
+        let (table, epoch) = (JobTable::default(), EngineEpoch(1));
         let name = |n: usize| -> JobId { format!("job-{n}").parse().unwrap() };
         for n in 0..3 * CLOSED_NAMES {
+            let run = run(name(n).as_str(), 1);
             table.jobs.entry(name(n)).or_default();
-            table.close(epoch, &name(n), life).unwrap();
+            table.close(epoch, &run).unwrap();
             assert_eq!(table.current(&name(n)).err(), Some(ShardFault::Closed { job: name(n) }));
         }
         assert!(table.jobs.len() <= CLOSED_NAMES && table.closed.lock().unwrap().len() == CLOSED_NAMES);
@@ -248,17 +258,15 @@ mod tests {
     #[test]
     fn a_late_close_of_an_earlier_job_does_not_keep_its_successor_out() {
         let (table, epoch) = (JobTable::default(), EngineEpoch(1));
-        let (old, new, job): (_, _, JobId) =
-            (Generation::first(1), Generation::first(2), "digits".parse().unwrap());
-        for (closed, kept_out) in [(old, false), (new, true)] {
+        let (old, new) = (run("digits", 1), run("digits", 2));
+        for (closed, kept_out) in [(&old, false), (&new, true)] {
             let load = || {
-                table.close(epoch, &job, closed)?;
+                table.close(epoch, closed)?;
                 Err(ShardFault::Invalid { what: "loaded".into() })
             };
-            let opened = table.open(epoch, &job, new, &[], load, || true);
+            let opened = table.open(epoch, &new, &[], load, || true);
             assert!(matches!(opened, Err(ShardFault::Invalid { .. })));
-            let is_closed =
-                matches!(*lock(&table.entry(&job).unwrap().state), EntryState::Closed(life) if life == new);
+            let is_closed = matches!(&*lock(&table.entry(&new.job).unwrap().state), EntryState::Closed(run) if *run == new);
             assert_eq!(is_closed, kept_out);
         }
     }
@@ -267,14 +275,17 @@ mod tests {
     #[test]
     fn a_job_that_is_being_closed_or_replaced_holds_up_nobody_who_looks_at_the_table() {
         let epoch = EngineEpoch(1);
-        let (life, next) = (Generation::first(1), Generation::first(2));
+        let (first, next) = (run("digits", 1), run("digits", 2));
         for closes in [true, false] {
-            let (table, job): (_, JobId) = (Arc::new(JobTable::default()), "digits".parse().unwrap());
-            let load = |generation| move || Ok(JobShard::of_values(generation, &[0.0; 3]));
-            table.open(epoch, &job, life, &[], load(life), || true).unwrap();
-            let shard = table.find(&job, life).unwrap();
+            let table = Arc::new(JobTable::default());
+            let load = |run: &RunId| {
+                let generation = run.generation;
+                move || Ok(JobShard::of_values(generation, &[0.0; 3]))
+            };
+            table.open(epoch, &first, &[], load(&first), || true).unwrap();
+            let shard = table.find(&first).unwrap();
             let (looked, looks) = mpsc::channel();
-            let (held, held_job, held_shard) = (table.clone(), job.clone(), shard.clone());
+            let (held, first, next, held_shard) = (table.clone(), first.clone(), next.clone(), shard.clone());
             thread::spawn(move || {
                 // It holds the state of the job, and waits for its chunk.
                 held_shard.read_chunks(0, 1, |_| {
@@ -283,12 +294,12 @@ mod tests {
                     while !held_shard.is_busy() {
                         thread::yield_now();
                     }
-                    let (table, job) = (held.clone(), held_job.clone());
+                    let (table, run, next) = (held.clone(), first.clone(), next.clone());
                     let ending = thread::spawn(move || match closes {
-                        true => table.close(epoch, &job, life),
-                        false => table.open(epoch, &job, next, &[], load(next), || true).map(drop),
+                        true => table.close(epoch, &run),
+                        false => table.open(epoch, &next, &[], load(&next), || true).map(drop),
                     });
-                    while held.find(&held_job, life).is_ok() {
+                    while held.find(&first).is_ok() {
                         thread::yield_now();
                     }
                     looked.send(held.open_jobs().len()).unwrap();
@@ -302,10 +313,9 @@ mod tests {
 
     #[test]
     fn a_job_that_is_loaded_while_another_process_takes_over_is_not_opened() {
-        let (table, epoch, life) = (JobTable::default(), EngineEpoch(1), Generation::first(1));
-        let job: JobId = "digits".parse().unwrap();
-        let load = || Ok(JobShard::of_values(life, &[0.0; 3]));
-        assert!(table.open(epoch, &job, life, &[], load, || false).is_err());
+        let (table, epoch, run) = (JobTable::default(), EngineEpoch(1), run("digits", 1));
+        let load = || Ok(JobShard::of_values(run.generation, &[0.0; 3]));
+        assert!(table.open(epoch, &run, &[], load, || false).is_err());
         assert!(table.open_jobs().is_empty());
     }
 }

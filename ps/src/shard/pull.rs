@@ -69,7 +69,7 @@ impl JobShard {
         let mut waited = false;
         self.wait_until(present, |state| {
             if state.sealed.contains(worker) {
-                return Err(ShardFault::Sealed { job: self.job.clone(), worker });
+                return Err(ShardFault::Sealed { job: self.job().clone(), worker });
             }
             if !state.poll_condition(condition) {
                 waited = true;
@@ -92,7 +92,7 @@ impl JobShard {
         let mut state = self.lock_running()?;
         loop {
             if let Some(end) = state.ended {
-                return Err(end.fault(&self.job, self.generation));
+                return Err(end.fault(&self.run));
             }
             if let Some(answer) = answer(&mut state)? {
                 return Ok(answer);
@@ -126,7 +126,7 @@ impl JobShard {
                 Ok(ReadGrant { version, pushes, waited_us, pinned: None })
             }
             (ReadCondition::Pinned(wanted), _) => {
-                Err(ShardFault::NotPinned { job: self.job.clone(), wanted })
+                Err(ShardFault::NotPinned { job: self.job().clone(), wanted })
             }
         }
     }

@@ -82,7 +82,7 @@ impl JobShard {
         let filter = self.filter_or_new(worker);
         let filter = lock(&filter);
         let pushes = self.lock_running()?.pushes;
-        filter.check_seal(&self.job, worker)?;
+        filter.check_seal(self.job(), worker)?;
         Ok(PushCursor { watermark: filter.watermark(), next_chunk: filter.next_chunk(), pushes })
     }
 
@@ -101,7 +101,7 @@ impl JobShard {
         // Nothing is in yet: it is kept with the first chunk that is.
         let filter = self.filter_or_new(worker);
         let filter = lock(&filter);
-        filter.check_seal(&self.job, worker)?;
+        filter.check_seal(self.job(), worker)?;
         filter.admit(seq, header.covers, first_chunk)
     }
 
@@ -142,13 +142,13 @@ impl JobShard {
         scratch: Option<&mut Vec<f32>>,
     ) -> Result<(), ShardFault> {
         if self.tables.is_some() {
-            let what = format!("a push of all rows to job {}, which takes those of a batch", self.job);
+            let what = format!("a push of all rows to job {}, which takes those of a batch", self.job());
             return Err(ShardFault::Invalid { what });
         }
         let _changing = self.replicas.enter();
         let filter = self.filter_to_push(worker, seq, header.covers, index)?;
         let mut filter = lock(&filter);
-        filter.check_seal(&self.job, worker)?;
+        filter.check_seal(self.job(), worker)?;
         filter.apply_chunk(seq, header.covers, index, || {
             let pushed = match scratch {
                 Some(scratch) if self.replicas.may_record() => {
@@ -172,7 +172,7 @@ impl JobShard {
                 false => apply(&mut chunk, None),
             };
             applied.map_err(|e| ShardFault::Io {
-                what: format!("cannot hold the round of job {}", self.job),
+                what: format!("cannot hold the round of job {}", self.job()),
                 cause: e.to_string(),
             })?;
             if header.mode == PushMode::Accumulate && !header.is_empty() {
@@ -201,7 +201,7 @@ impl JobShard {
         let _changing = self.replicas.enter();
         let filter = self.filter_to_push(worker, seq, header.covers, 0)?;
         let mut filter = lock(&filter);
-        filter.check_seal(&self.job, worker)?;
+        filter.check_seal(self.job(), worker)?;
         let mut state = self.lock_running()?;
         let (from, next_chunk) = (filter.watermark(), filter.next_chunk());
         if filter.admit(seq, header.covers, next_chunk)? == Admission::Fresh {

@@ -12,7 +12,7 @@ use std::{
 use proptest::prelude::*;
 use syncline_rpc::{BarrierOrder, ClockRoster, OpenJob};
 use syncline_scheduler::{
-    ids::{EngineEpoch, Generation, Incarnation, ShardIndex, Superstep},
+    ids::{EngineEpoch, Generation, Incarnation, RunId, ShardIndex, Superstep},
     spec::{ElementRange, Layout, Optimizer, Parameter},
     sync::{PushMode, RoundRule},
 };
@@ -40,8 +40,7 @@ fn job_with_table() -> JobShard {
 
 fn job_of(trained: Parameter) -> JobShard {
     let order = OpenJob {
-        job: "digits".parse().unwrap(),
-        generation: Generation(1),
+        run: RunId { job: "digits".parse().unwrap(), generation: Generation(1) },
         shard: ShardIndex(0),
         shards: vec!["a".into(), "b".into()],
         layout: Layout(vec![trained, Parameter::buffer("m", vec![2])]),

@@ -73,7 +73,7 @@ impl JobShard {
 
     /// As [`JobShard::confirm`], for a caller who always waits. The fault is that the job is over here.
     pub fn confirmed(&self) -> Result<(), ShardFault> {
-        if self.confirm(|| true) { Ok(()) } else { Err(ShardFault::Closed { job: self.job.clone() }) }
+        if self.confirm(|| true) { Ok(()) } else { Err(ShardFault::Closed { job: self.job().clone() }) }
     }
 
     /// The process stops: nobody is told of anything any more, and those who wait for a backup wait no longer.

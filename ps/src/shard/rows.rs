@@ -92,7 +92,7 @@ impl JobShard {
         let _changing = self.replicas.enter();
         let filter = self.filter_to_push(worker, seq, header.covers, 0)?;
         let mut filter = lock(&filter);
-        filter.check_seal(&self.job, worker)?;
+        filter.check_seal(self.job(), worker)?;
         filter.apply_some_chunk(seq, header.covers, index, || {
             let share = if self.holds_buffers(index) { self.share_of(worker)? } else { 1.0 };
             let mut chunk = lock(&self.chunks[index as usize]);
@@ -102,7 +102,7 @@ impl JobShard {
                 false => chunk.apply_pieces(&self.optimizer, header, share, steps, pieces, pushed),
             };
             applied.map_err(|e| ShardFault::Io {
-                what: format!("cannot hold the round of job {}", self.job),
+                what: format!("cannot hold the round of job {}", self.job()),
                 cause: e.to_string(),
             })?;
             if header.mode == PushMode::Accumulate && !header.is_empty() {

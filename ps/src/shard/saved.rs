@@ -18,7 +18,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use syncline_rpc::{BarrierOrder, ClockRoster};
 use syncline_scheduler::{
-    ids::{EngineEpoch, Generation, Incarnation, JobId},
+    ids::{EngineEpoch, Incarnation, JobId, RunId},
     spec::{ElementRange, Layout, Optimizer},
 };
 
@@ -40,8 +40,7 @@ const MAGIC: Magic = *b"SLJOB\0\0\x02";
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct SavedJob {
-    job: JobId,
-    generation: Generation,
+    run: RunId,
     optimizer: Optimizer,
     clip_norm: Option<f32>,
     layout: Layout,
@@ -113,8 +112,7 @@ impl JobShard {
         state: &JobState,
     ) -> SavedJob {
         SavedJob {
-            job: self.job.clone(),
-            generation: self.generation,
+            run: self.run.clone(),
             optimizer: self.optimizer,
             clip_norm: self.clip_norm,
             layout: self.layout().clone(),
@@ -185,7 +183,7 @@ impl SavedJob {
         optimizer: &Optimizer,
         range: ElementRange,
     ) -> bool {
-        (&self.job, &self.layout, &self.optimizer, self.range()) == (job, layout, optimizer, range)
+        (&self.run.job, &self.layout, &self.optimizer, self.range()) == (job, layout, optimizer, range)
     }
 
     /// The job with these chunks, which make up its range, and of which all was checked.
@@ -199,8 +197,7 @@ impl SavedJob {
         let mut state = head.state.into_state();
         state.pinned = pinned;
         let settings = JobSettings {
-            job: head.job,
-            generation: head.generation,
+            run: head.run,
             optimizer: head.optimizer,
             clip_norm: head.clip_norm,
             layout: head.layout,
@@ -288,7 +285,7 @@ impl SavedState {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use syncline_scheduler::spec::Parameter;
+    use syncline_scheduler::{ids::Generation, spec::Parameter};
 
     use super::*;
 

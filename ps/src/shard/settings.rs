@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use syncline_scheduler::{
-    ids::{Generation, JobId},
+    ids::RunId,
     spec::{ElementRange, Layout, Optimizer},
 };
 
@@ -12,8 +12,7 @@ use super::chunk::CHUNK_ELEMENTS;
 
 /// What is fixed for the life of a job's parameters.
 pub(super) struct JobSettings {
-    pub job: JobId,
-    pub generation: Generation,
+    pub run: RunId,
     pub optimizer: Optimizer,
     pub clip_norm: Option<f32>,
     pub layout: Layout,

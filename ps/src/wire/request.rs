@@ -303,7 +303,7 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use syncline_scheduler::{
-        ids::{Generation, Incarnation},
+        ids::{Generation, Incarnation, RunId},
         sync::PushMode,
     };
 
@@ -311,7 +311,8 @@ mod tests {
     use crate::{shard::CHUNK_ELEMENTS, wire::seal_frame};
 
     fn session() -> SessionKey {
-        SessionKey { job: "digits".parse().unwrap(), generation: Generation(2), incarnation: Incarnation(17) }
+        let run = RunId { job: "digits".parse().unwrap(), generation: Generation(2) };
+        SessionKey { run, incarnation: Incarnation(17) }
     }
 
     fn all() -> Vec<(Request, u64)> {

@@ -1,7 +1,7 @@
 //! What several questions have in common, as fields of their heads.
 
 use syncline_scheduler::{
-    ids::{Generation, Incarnation, JobId},
+    ids::{Generation, Incarnation, RunId},
     sync::PushMode,
 };
 
@@ -11,28 +11,24 @@ use crate::{
     shard::{CHUNK_ELEMENTS, PushHeader, ReadCondition},
 };
 
-/// One incarnation of a worker in one generation of a job: whose parameters are meant, and who asks.
+/// One incarnation of a worker in one run of a job: whose parameters are meant, and who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionKey {
-    /// Job whose parameters are meant.
-    pub job: JobId,
-    /// Generation of them that the caller knows: any other is a fault.
-    pub generation: Generation,
+    /// Whose parameters are meant, as the caller knows them: those of another run are a fault.
+    pub run: RunId,
     /// The worker that asks; where shards ask each other, one that no worker has.
     pub incarnation: Incarnation,
 }
 
 impl SessionKey {
     pub(super) fn put<'a>(&self, head: FieldWriter<'a>) -> FieldWriter<'a> {
-        head.short_text(self.job.as_str()).u64(self.generation.0).u64(self.incarnation.0)
+        head.short_text(self.run.job.as_str()).u64(self.run.generation.0).u64(self.incarnation.0)
     }
 
     pub(super) fn take(head: &mut FieldReader<'_>) -> Option<Self> {
-        Some(Self {
-            job: head.short_text()?.parse().ok()?,
-            generation: Generation(head.u64()?),
-            incarnation: Incarnation(head.u64()?),
-        })
+        let job = head.short_text()?.parse().ok()?;
+        let run = RunId { job, generation: Generation(head.u64()?) };
+        Some(Self { run, incarnation: Incarnation(head.u64()?) })
     }
 }
 

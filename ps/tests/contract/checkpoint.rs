@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
-use super::rig::{EPOCH, FIRST, ROUND, Rig, UNIT, layout};
+use super::rig::{EPOCH, FIRST, ROUND, Rig, UNIT, layout, run};
 use syncline_ps::{
     checkpoint_file::{CheckpointAbout, write_checkpoint_file},
     client::{PushHeader, ReadCondition},
@@ -64,7 +64,7 @@ fn crash(rig: &mut Rig) {
 
 fn restore(rig: &Rig, shard: u32, number: u64, initial: &str) -> Result<ShardState, ShardFault> {
     let order = rig.order(shard, ELEMENTS, initial);
-    let order = OpenJob { generation: SECOND, optimizer: ADAM, checkpoint: Some(number), ..order };
+    let order = OpenJob { run: run(SECOND), optimizer: ADAM, checkpoint: Some(number), ..order };
     rig.open_one(EPOCH, order)
 }
 
@@ -155,7 +155,7 @@ fn a_checkpoint_that_is_damaged_or_of_another_job_is_refused() {
     assert!(matches!(restore(&rig, 0, 1, &initial), Err(ShardFault::NoCheckpoint { .. })));
     fs::write(path_of(&rig, 0, 1), whole).unwrap();
     let order = OpenJob {
-        generation: SECOND,
+        run: run(SECOND),
         optimizer: ADAM,
         checkpoint: Some(1),
         ..rig.order(0, ELEMENTS, &initial)

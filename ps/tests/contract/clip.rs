@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::rig::{EPOCH, FIRST, ROUND, Rig, SGD, UNIT, barrier, job, look};
+use super::rig::{EPOCH, FIRST, ROUND, Rig, SGD, UNIT, barrier, look, run};
 use syncline_ps::{
     client::{PushHeader, ReadCondition},
     codec::Codec,
@@ -105,7 +105,7 @@ fn buffers_changes_and_single_steps_are_not_clipped_here() {
 /// Pushes to shard 0 alone: the worker dies before the others have it.
 fn push_to_one_shard(rig: &Rig, worker: u64, values: &[f32]) {
     let mut stream = rig.channel(0);
-    let session = SessionKey { job: job(), generation: FIRST, incarnation: Incarnation(worker) };
+    let session = SessionKey { run: run(FIRST), incarnation: Incarnation(worker) };
     let part = &values[..ElementRange::of_shard(values.len() as u64, 0, 2).end as usize];
     let mut out = Vec::new();
     Request::Push { session, seq: 1, first_chunk: 0, header: ROUND, codec: Codec::Plain }

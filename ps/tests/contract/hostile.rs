@@ -5,7 +5,7 @@ use std::{
     net::TcpStream,
 };
 
-use super::rig::{FIRST, Rig, UNIT, job};
+use super::rig::{FIRST, Rig, UNIT, run};
 use proptest::prelude::*;
 use syncline_ps::{
     client::ReadCondition,
@@ -29,7 +29,7 @@ fn still_works(rig: &Rig) {
 }
 
 fn at() -> SessionKey {
-    SessionKey { job: job(), generation: FIRST, incarnation: Incarnation(1) }
+    SessionKey { run: run(FIRST), incarnation: Incarnation(1) }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use syncline_scheduler::ids::{EngineEpoch, Incarnation, ShardIndex};
 use tarpc::{context::Context, server::Channel};
 use tokio::{net::TcpListener, runtime::Runtime, sync::mpsc};
 
-use super::rig::{FIRST, Rig, UNIT, client_options, job};
+use super::rig::{FIRST, Rig, UNIT, client_options, run};
 
 #[derive(Clone)]
 struct Engine(mpsc::UnboundedSender<ShardHello>);
@@ -74,7 +74,7 @@ fn a_shard_announces_itself_again_and_again_through_an_engines_death() {
 
 /// A worker that puts up with a broken connection for a moment only.
 fn impatient(rig: &Rig) -> ShardSet {
-    let session = SessionKey { job: job(), generation: FIRST, incarnation: Incarnation(1) };
+    let session = SessionKey { run: run(FIRST), incarnation: Incarnation(1) };
     let options = ClientOptions { retry_limit: Duration::from_millis(50), ..client_options() };
     let addresses = rig.addresses().as_slice().into();
     ShardSet::connect_with(&addresses, rig.token.clone(), session, 100, options, CancelToken::default())
@@ -110,7 +110,7 @@ fn a_stop_ends_blocked_pulls() {
 #[test]
 fn a_pull_that_waits_is_asked_again_where_the_shard_is_now() {
     let rig = Rig::with_job(1, 100);
-    let session = SessionKey { job: job(), generation: FIRST, incarnation: Incarnation(1) };
+    let session = SessionKey { run: run(FIRST), incarnation: Incarnation(1) };
     let options = ClientOptions { retry_limit: Duration::from_millis(50), ..client_options() };
     let addresses: Addresses = rig.addresses().as_slice().into();
     let cancel = CancelToken::default();

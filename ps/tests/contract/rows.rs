@@ -16,7 +16,7 @@ use syncline_scheduler::{
     spec::{Layout, Optimizer, Parameter, ParameterKind},
 };
 
-use super::rig::{Cut, Cutter, EPOCH, FIRST, ROUND, Rig, UNIT, look, session};
+use super::rig::{Cut, Cutter, EPOCH, FIRST, ROUND, Rig, UNIT, look, run, session};
 
 const NOW: ReadCondition = ReadCondition::version(0);
 /// Rows of the tables of group 0, whose second one is shorter, and of group 1.
@@ -265,7 +265,7 @@ fn a_checkpoint_knows_how_many_steps_the_job_has_taken() {
             for shard in 0..2 {
                 let order = rig.order(shard, elements(), "");
                 let (layout, optimizer) = (layout(), Optimizer::adam());
-                let order = OpenJob { generation: next, layout, optimizer, checkpoint: Some(1), ..order };
+                let order = OpenJob { run: run(next), layout, optimizer, checkpoint: Some(1), ..order };
                 rig.open_one(EPOCH, order).unwrap();
             }
             life = rig.worker_of(next, 2, elements());

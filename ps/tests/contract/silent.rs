@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::rig::{Cut, Cutter, FIRST, Rig, UNIT, client_options, job};
+use super::rig::{Cut, Cutter, FIRST, Rig, UNIT, client_options, run};
 use syncline_ps::{
     PsError,
     client::{CancelToken, ClientOptions, ReadCondition, ShardSet},
@@ -25,7 +25,7 @@ fn options(silence_limit: Duration) -> ClientOptions {
 }
 
 fn session() -> SessionKey {
-    SessionKey { job: job(), generation: FIRST, incarnation: Incarnation(1) }
+    SessionKey { run: run(FIRST), incarnation: Incarnation(1) }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::{fs, io::Write, os::unix::fs::PermissionsExt};
 
-use super::rig::{EPOCH, FIRST, ROUND, Rig, UNIT, job, look, options};
+use super::rig::{EPOCH, FIRST, ROUND, Rig, UNIT, job, look, options, run};
 use syncline_ps::{
     client::{PushHeader, ReadCondition},
     codec::Codec,
@@ -11,7 +11,7 @@ use syncline_ps::{
 };
 use syncline_rpc::ShardFault;
 use syncline_scheduler::{
-    ids::Incarnation,
+    ids::{Incarnation, RunId},
     spec::{ElementRange, Optimizer},
 };
 
@@ -25,7 +25,7 @@ fn gradient(n: u64) -> Vec<f32> {
 /// Sends the first chunk of a push to shard 0 and breaks off.
 fn begin_push(rig: &Rig, worker: u64, seq: u64, values: &[f32]) {
     let mut stream = rig.channel(0);
-    let session = SessionKey { job: job(), generation: FIRST, incarnation: Incarnation(worker) };
+    let session = SessionKey { run: run(FIRST), incarnation: Incarnation(worker) };
     let mut head = Vec::new();
     let whole = &values[..ElementRange::of_shard(ELEMENTS, 0, 2).end as usize];
     let request =
@@ -172,7 +172,7 @@ fn a_job_of_another_shard_or_number_of_shards_stays_until_its_own_shard_comes() 
 fn a_job_that_cannot_be_written_down_is_named_and_the_others_are_kept() {
     let mut rig = Rig::with_job(1, 100);
     let second = syncline_rpc::OpenJob {
-        job: "letters".parse().unwrap(),
+        run: RunId { job: "letters".parse().unwrap(), ..run(FIRST) },
         ..rig.order(0, 100, &rig.blob(&[1.0; 100]))
     };
     rig.open_one(EPOCH, second).unwrap();

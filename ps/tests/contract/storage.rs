@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::rig::{EPOCH, FIRST, Rig, SGD, UNIT, job, look};
+use super::rig::{EPOCH, FIRST, Rig, SGD, UNIT, job, look, run};
 use safetensors::SafeTensors;
 use syncline_ps::{
     PsError,
@@ -116,8 +116,7 @@ fn a_snapshot_holds_whole_named_tensors_of_the_pinned_version() {
     let again = syncline_ps::client::ShardSet::connect(
         &rig.addresses(),
         rig.token.clone(),
-        job(),
-        Generation(2),
+        run(Generation(2)),
         Default::default(),
         10_000,
     );

@@ -78,7 +78,7 @@ impl Job {
             learning_rate: record.learning_rate,
             pin: record.pin,
         };
-        Effect::OrderBarrier { job: self.id().clone(), generation: self.state.generation, order }
+        Effect::OrderBarrier { run: self.run(), order }
     }
 
     /// A worker of a superstep finished an iteration: plans the superstep once everybody has been watched long
@@ -149,8 +149,7 @@ impl Job {
 
     pub(super) fn plan_request_for(&self, superstep: Superstep, rows: Vec<PlanRow>, revision: u32) -> Effect {
         Effect::Plan(PlanRequest {
-            job: self.id().clone(),
-            generation: self.state.generation,
+            run: self.run(),
             superstep,
             revision,
             rows,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::worker_protocol::Iterated;
+use super::{event::Event, worker_protocol::Iterated};
 use crate::{
     graph::TaskId,
     ids::{Incarnation, Superstep},
@@ -16,7 +16,7 @@ pub(super) struct ChangeSet {
     pub tasks: BTreeSet<TaskId>,
     pub members: BTreeSet<Incarnation>,
     pub supersteps: BTreeSet<Superstep>,
-    pub events: Vec<Vec<(&'static str, String)>>,
+    pub events: Vec<Event>,
     pub barriers: Vec<Vec<(&'static str, String)>>,
     pub evaluations: Vec<Vec<(&'static str, String)>>,
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     effects::Effect,
+    event::Happening,
     inputs::TaskFault,
     job::Job,
     member::Membership,
@@ -152,14 +153,14 @@ impl Job {
 
     /// What the shards must be told about the checkpoint that is being made.
     pub(super) fn checkpoint_order(&self) -> Option<Effect> {
-        let (job, generation) = (self.id().clone(), self.state.generation);
+        let run = self.run();
         match self.state.checkpoints.making.as_ref()? {
             CheckpointPhase::Resting => None,
             CheckpointPhase::Pinning { checkpoint, .. } => {
-                Some(Effect::PinCheckpoint { job, generation, number: checkpoint.number })
+                Some(Effect::PinCheckpoint { run, number: checkpoint.number })
             }
             CheckpointPhase::Writing { checkpoint, .. } => {
-                Some(Effect::WriteCheckpoint { job, generation, number: checkpoint.number })
+                Some(Effect::WriteCheckpoint { run, number: checkpoint.number })
             }
         }
     }
@@ -181,7 +182,7 @@ impl Job {
             return;
         }
         if let Err(fault) = outcome {
-            return self.give_checkpoint_up(number, &fault, now_us, effects);
+            return self.give_checkpoint_up(number, fault, now_us, effects);
         }
         by.insert(shard);
         if by.len() == shards {
@@ -220,7 +221,7 @@ impl Job {
         }
         let bytes = match outcome {
             Ok(bytes) => bytes,
-            Err(fault) => return self.give_checkpoint_up(number, &fault, now_us, effects),
+            Err(fault) => return self.give_checkpoint_up(number, fault, now_us, effects),
         };
         by.insert(shard, bytes);
         self.changes.job_state = true;
@@ -228,13 +229,13 @@ impl Job {
             return;
         }
         let complete = Checkpoint { bytes: by.values().sum(), ..(**checkpoint).clone() };
-        let fields = vec![
-            ("checkpoint", number.to_string()),
-            ("samples", complete.progress.counters.counted().to_string()),
-            ("bytes", complete.bytes.to_string()),
-            ("rest_ms", (complete.rest_us / 1000).to_string()),
-        ];
-        self.event("checkpoint_kept", now_us, fields);
+        let kept = Happening::CheckpointKept {
+            checkpoint: number,
+            samples: complete.progress.counters.counted(),
+            bytes: complete.bytes,
+            rest_ms: complete.rest_us / 1000,
+        };
+        self.tell(kept, now_us);
         let keep = self.train().checkpoint.map_or(1, |spec| spec.keep as usize);
         let checkpoints = &mut self.state.checkpoints;
         checkpoints.making = None;
@@ -246,18 +247,13 @@ impl Job {
 
     /// The shards may remove all checkpoints up to number `through` but the complete ones.
     fn keep_checkpoints(&self, through: u64) -> Effect {
-        let (job, generation) = (self.id().clone(), self.state.generation);
-        Effect::KeepCheckpoints { job, generation, numbers: self.state.checkpoints.numbers(), through }
+        let run = self.run();
+        Effect::KeepCheckpoints { run, numbers: self.state.checkpoints.numbers(), through }
     }
 
     /// A shard could not do its part: training goes on, and the next one comes when it is due.
-    fn give_checkpoint_up(&mut self, number: u64, fault: &TaskFault, now_us: u64, effects: &mut Vec<Effect>) {
-        let fields = vec![
-            ("checkpoint", number.to_string()),
-            ("code", fault.code.clone()),
-            ("reason", fault.reason.clone()),
-        ];
-        self.event("checkpoint_failed", now_us, fields);
+    fn give_checkpoint_up(&mut self, number: u64, fault: TaskFault, now_us: u64, effects: &mut Vec<Effect>) {
+        self.tell(Happening::CheckpointFailed { checkpoint: number, fault }, now_us);
         self.state.checkpoints.making = None;
         self.grant_queue.everybody = true;
         self.changes.job_state = true;
@@ -276,9 +272,9 @@ impl Job {
 
     /// The order to remove all checkpoints, if there may be some.
     pub(super) fn remove_checkpoints(&self) -> Option<Effect> {
-        let (job, generation, numbers) = (self.id().clone(), self.state.generation, Vec::new());
+        let (run, numbers) = (self.run(), Vec::new());
         let any = self.state.checkpoints.next > 0;
-        any.then_some(Effect::KeepCheckpoints { job, generation, numbers, through: u64::MAX })
+        any.then_some(Effect::KeepCheckpoints { run, numbers, through: u64::MAX })
     }
 }
 

@@ -31,8 +31,8 @@ impl Job {
         }
         let base = self.active().map(|w| (w, self.members[&w].clock_base)).collect();
         let roster = ClockRoster { revision: self.state.clock_revision, base };
-        let (job, generation) = (self.id().clone(), self.state.generation);
-        Some(Effect::Clocks { job, generation, roster })
+        let run = self.run();
+        Some(Effect::Clocks { run, roster })
     }
 
     /// Puts a clock that some pull waits for into the graph, unless everybody has reached it.

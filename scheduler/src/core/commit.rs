@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::{
     change_set::{ChangeSet, MetricsWindow},
+    event::Event,
     job::Job,
     member::{Member, MemberRecord},
     series::SeriesChanges,
@@ -37,8 +38,8 @@ pub struct Commit {
     pub workers: Vec<(String, Option<String>)>,
     /// By number of the superstep: JSON. Of a training only.
     pub supersteps: Vec<(String, Option<String>)>,
-    /// New entries of the event stream, oldest first; the fields of each in order, `what` in front.
-    pub events: Vec<Vec<(&'static str, String)>>,
+    /// New entries of the event stream, oldest first.
+    pub events: Vec<Event>,
     /// New points of the loss curve: one at most, with the means of what was reported since the one before.
     pub metrics: SeriesChanges,
     /// Evaluations that are done.

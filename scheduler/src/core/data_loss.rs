@@ -3,23 +3,17 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    effects::Effect, job::Job, member::Membership, records::Phase, shard_protocol::ProgressFloor,
-    state_machine::SHARD_LOST,
+use super::{effects::Effect, job::Job, member::Membership, records::Phase, shard_protocol::ProgressFloor};
+use crate::{
+    fault_code::FaultCode,
+    ids::{Incarnation, ShardIndex},
 };
-use crate::ids::{Incarnation, ShardIndex};
 
 /// Number of sealed workers whose last push each shard keeps.
 const SEALED_KEPT: u64 = 256;
 
 /// Code of a job that ended because the store lost what it had acknowledged.
-const STORE_LOST: &str = "E226";
-
-/// Code of the fault of a shard that has closed a job.
-const CLOSED: &str = "E409";
-
-/// Code of a shard's fault that cannot read its part of a checkpoint.
-const CHECKPOINT_UNUSABLE: &str = "E439";
+const STORE_LOST: FaultCode = FaultCode::new("E226");
 
 impl Job {
     /// A shard does not come back: nobody else has its part.
@@ -31,7 +25,7 @@ impl Job {
         effects: &mut Vec<Effect>,
     ) {
         let reason = lost_parameters(shard, why);
-        self.end(Phase::Failed { code: SHARD_LOST.into(), reason }, now_us, effects);
+        self.end(Phase::Failed { code: FaultCode::PARAMETERS_LOST, reason }, now_us, effects);
     }
 
     /// A shard is there without the job's parameters.
@@ -48,15 +42,15 @@ impl Job {
     /// A shard could not do what the job needs.
     pub(super) fn shard_failed(
         &mut self,
-        code: String,
+        code: FaultCode,
         reason: String,
         now_us: u64,
         effects: &mut Vec<Effect>,
     ) {
-        match code.as_str() {
-            SHARD_LOST => self.parameters_lost(&reason, now_us, effects),
-            CLOSED => self.closed_unknown("a shard", now_us, effects),
-            CHECKPOINT_UNUSABLE => self.checkpoint_unusable(code, reason, now_us, effects),
+        match code {
+            FaultCode::PARAMETERS_LOST => self.parameters_lost(&reason, now_us, effects),
+            FaultCode::CLOSED => self.closed_unknown("a shard", now_us, effects),
+            FaultCode::CHECKPOINT_UNUSABLE => self.checkpoint_unusable(code, reason, now_us, effects),
             _ => self.end(Phase::Failed { code, reason }, now_us, effects),
         }
     }
@@ -127,7 +121,7 @@ impl Job {
     /// Ends the job: the store does not know what somebody else proves to have happened.
     pub(super) fn store_lost(&mut self, what: &str, now_us: u64, effects: &mut Vec<Effect>) {
         let reason = format!("Redis has lost what it had acknowledged: {what}");
-        self.end(Phase::Failed { code: STORE_LOST.into(), reason }, now_us, effects);
+        self.end(Phase::Failed { code: STORE_LOST, reason }, now_us, effects);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{
     effects::Effect,
+    event::Happening,
     inputs::TaskFault,
     job::Job,
     member::{Membership, Seal},
@@ -9,6 +10,7 @@ use super::{
     shard_protocol::PushProgress,
 };
 use crate::{
+    fault_code::FaultCode,
     graph::{TaskEvent, TaskId},
     ids::{Incarnation, ShardIndex},
 };
@@ -31,16 +33,14 @@ impl Job {
         self.stop_clock(worker, now_us);
         self.expect_no_report_of(worker);
         self.apply(&TaskId::Prepare(worker), &TaskEvent::HolderGone { again: false }, now_us);
-        let mut fields = self.about_worker(worker);
-        fields.push(("reason", reason.to_owned()));
-        self.event("worker_lost", now_us, fields);
+        self.tell(Happening::WorkerLost { worker: self.named(worker), reason: reason.to_owned() }, now_us);
         for id in self.leased_to(worker) {
             if matches!(id, TaskId::Evaluation { .. }) {
                 self.apply(&id, &TaskEvent::HolderGone { again: true }, now_us);
             }
             if self.tasks.get(&id).is_some_and(|t| t.body.is_node()) {
                 let fault = TaskFault {
-                    code: "E210".into(),
+                    code: FaultCode::WORKER_LOST,
                     reason: format!("worker {} left: {reason}", self.display_name(worker)),
                 };
                 let attempt = self.tasks.get(&id).map_or(0, |t| t.attempts);
@@ -49,8 +49,8 @@ impl Job {
             }
         }
         if took_part && matches!(self.state.phase, Phase::Running) {
-            let (job, generation) = (self.id().clone(), self.state.generation);
-            effects.push(Effect::Seal { job, generation, worker });
+            let run = self.run();
+            effects.push(Effect::Seal { run, worker });
         } else {
             // Nothing was ever pushed.
             self.member_mut(worker).membership = Membership::Gone;
@@ -96,9 +96,7 @@ impl Job {
         member.planned = member.granted;
         member.arrivals_us.clear();
         self.remove_from_rosters(worker, effects);
-        let mut fields = self.about_worker(worker);
-        fields.push(("applied", applied.to_string()));
-        self.event("worker_sealed", now_us, fields);
+        self.tell(Happening::WorkerSealed { worker: self.named(worker), applied }, now_us);
     }
 
     fn settle_iteration(
@@ -122,7 +120,7 @@ impl Job {
             self.state.counters.torn += 1;
             self.state.counters.samples_torn += u64::from(range.len);
             self.count(range);
-            self.event("iteration_torn", now_us, vec![("task", id.to_string())]);
+            self.tell(Happening::IterationTorn { task: id.clone() }, now_us);
         } else {
             self.apply(id, &TaskEvent::HolderGone { again: false }, now_us);
             self.state.counters.lost += 1;

@@ -5,7 +5,7 @@ use super::{
     worker_protocol::{Assignment, TaskKey},
 };
 use crate::{
-    ids::{Generation, Incarnation, JobId, ShardIndex},
+    ids::{Incarnation, RunId, ShardIndex},
     sync::PlanRequest,
     tasks::Order,
 };
@@ -43,37 +43,30 @@ pub enum Effect {
     },
     /// With the parameters of a checkpoint, or the initial ones.
     OpenShards {
-        /// Job to open, on every shard; answered with [`Input::ShardsOpened`](super::Input::ShardsOpened).
-        job: JobId,
-        /// Generation that begins. What was started for earlier ones of the job ends.
-        generation: Generation,
+        /// Run that begins, on every shard; answered with [`Input::ShardsOpened`](super::Input::ShardsOpened). What was started for
+        /// earlier ones of the job ends.
+        run: RunId,
         /// Number of the checkpoint to restore; `None`: the initial parameters of the spec.
         checkpoint: Option<u64>,
     },
     /// Every shard copies its part as it is now; answered with [`Input::CheckpointPinned`](super::Input::CheckpointPinned).
     PinCheckpoint {
-        /// Job that is at rest.
-        job: JobId,
-        /// Generation whose parameters are copied.
-        generation: Generation,
+        /// Run at rest, whose parameters are copied.
+        run: RunId,
         /// Number of the checkpoint, from 0; no two of a submission have the same.
         number: u64,
     },
     /// Every shard writes the copy; answered with [`Input::CheckpointWritten`](super::Input::CheckpointWritten).
     WriteCheckpoint {
-        /// Job that trains on meanwhile.
-        job: JobId,
-        /// Generation whose parameters were copied.
-        generation: Generation,
+        /// Run that goes on meanwhile; the copies are of its parameters.
+        run: RunId,
         /// Number of the checkpoint whose copies every shard has.
         number: u64,
     },
     /// Every shard removes the other checkpoints of the job up to number `through`.
     KeepCheckpoints {
-        /// Job whose checkpoints are thinned out; it may be over or deleted.
-        job: JobId,
-        /// Its nonce says which job of that name is meant, in any generation.
-        generation: Generation,
+        /// Run whose checkpoints are thinned out; its job may be over or deleted, and those of its other runs count as well.
+        run: RunId,
         /// Complete ones, which stay, ascending; empty: none stays.
         numbers: Vec<u64>,
         /// Inclusive. `u64::MAX` without `numbers`: the shards write no further ones either.
@@ -81,10 +74,8 @@ pub enum Effect {
     },
     /// Ask a shard how far it is, and answer with [`Input::Attached`](super::Input::Attached).
     Attach {
-        /// Running job that the shard says it holds.
-        job: JobId,
-        /// Generation that it holds.
-        generation: Generation,
+        /// Run that the shard says it holds.
+        run: RunId,
         /// Who is asked.
         shard: ShardIndex,
         /// What it must have at least, as known before it is asked; comes back with the answer.
@@ -92,28 +83,22 @@ pub enum Effect {
     },
     /// To every shard; a repeated or amended one replaces what it has.
     OrderBarrier {
-        /// Job whose superstep ends with the barrier.
-        job: JobId,
-        /// Generation whose pushes it waits for.
-        generation: Generation,
+        /// Run whose superstep ends with the barrier, which waits for its pushes.
+        run: RunId,
         /// Superstep, roster, and how the round is applied; its revision tells which of two is newer.
         order: BarrierOrder,
     },
     /// Whose clocks count for pulls that wait for a minimum clock.
     Clocks {
-        /// Job that a worker has joined, or that has just opened.
-        job: JobId,
-        /// Generation in whose pushes the clocks count.
-        generation: Generation,
+        /// Run that a worker has joined, or that has just opened.
+        run: RunId,
         /// The active workers, with what makes a clock of each one's pushes.
         roster: ClockRoster,
     },
     /// Every shard takes no more pushes of a worker; answered with [`Input::Sealed`](super::Input::Sealed).
     Seal {
-        /// Job that the worker took part in.
-        job: JobId,
-        /// Generation in which it pushed.
-        generation: Generation,
+        /// Run that the worker took part in.
+        run: RunId,
         /// Who is gone from the job.
         worker: Incarnation,
     },
@@ -126,10 +111,8 @@ pub enum Effect {
     },
     /// The shards forget a job, and before that write its last parameters if they are to be `keep`t.
     CloseShards {
-        /// Job that is over, was deleted, or is unknown here and held by a shard.
-        job: JobId,
-        /// Generation to forget; another one of the job stays.
-        generation: Generation,
+        /// Run of a job that is over, was deleted, or is unknown here and held by a shard; another one of the job stays.
+        run: RunId,
         /// If so, answered with [`Input::WeightsKept`](super::Input::WeightsKept).
         keep: bool,
     },

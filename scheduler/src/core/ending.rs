@@ -3,14 +3,18 @@
 use super::{
     Core,
     effects::Effect,
-    inputs::{Cancellation, Refused, TaskFault},
+    event::Happening,
+    inputs::{Cancellation, TaskFault},
     job::Job,
+    job_phase::JobPhase,
     panics::Handling,
     records::Phase,
+    refused::Refused,
     shard_protocol::SnapshotFile,
-    state_machine::SHARD_LOST,
+    tasks::TaskJob,
 };
 use crate::{
+    fault_code::FaultCode,
     graph::{TaskEvent, TaskId},
     ids::JobId,
 };
@@ -33,25 +37,24 @@ impl Core {
         Ok(())
     }
 
-    /// Whether a job is over, and where it stands in a word; `None` if there is no such job.
-    pub(super) fn phase_of(&self, id: &JobId) -> Option<(bool, &'static str)> {
-        let training = self.jobs.get(id).map(|job| (job.phase().is_over(), job.word()));
-        training.or_else(|| self.task_jobs.get(id).map(|job| (job.phase().is_over(), job.word())))
+    /// Where a job of either kind stands; `None` if there is no such job.
+    pub(super) fn phase_of(&self, id: &JobId) -> Option<JobPhase> {
+        self.jobs.get(id).map(Job::shown).or_else(|| self.task_jobs.get(id).map(TaskJob::shown))
     }
 
     /// Refuses what makes sense only as long as a job is not over.
     pub(super) fn check_goes_on(&self, id: &JobId) -> Result<(), Refused> {
         match self.phase_of(id) {
             None => Err(Refused::Unknown { job: id.clone() }),
-            Some((true, state)) => Err(Refused::Over { job: id.clone(), state }),
-            Some((false, _)) => Ok(()),
+            Some(state) if state.is_over() => Err(Refused::Over { job: id.clone(), state }),
+            Some(_) => Ok(()),
         }
     }
 
     /// Forgets a job that is over.
     pub(super) fn delete(&mut self, id: &JobId, effects: &mut Vec<Effect>) -> Result<(), Refused> {
-        let (is_over, state) = self.phase_of(id).ok_or(Refused::Unknown { job: id.clone() })?;
-        if !is_over {
+        let state = self.phase_of(id).ok_or(Refused::Unknown { job: id.clone() })?;
+        if !state.is_over() {
             return Err(Refused::NotOver { job: id.clone(), state });
         }
         self.make_room_for(id, effects);
@@ -73,8 +76,9 @@ impl Job {
         for id in open {
             self.apply(&id, &TaskEvent::Canceled, now_us);
         }
-        self.event("job_ended", now_us, phase.end_fields(&self.state.cancel_reason));
-        let whole = !matches!(&phase, Phase::Failed { code, .. } if code == SHARD_LOST);
+        let cancel_reason = self.state.cancel_reason.clone();
+        self.tell(Happening::JobEnded { phase: phase.clone(), cancel_reason }, now_us);
+        let whole = !matches!(&phase, Phase::Failed { code: FaultCode::PARAMETERS_LOST, .. });
         let keep = self.state.phase == Phase::Running && self.state.snapshot.is_none() && whole;
         self.state.phase = phase;
         self.state.ended_us = Some(now_us);
@@ -83,8 +87,8 @@ impl Job {
         self.state.evaluations.end();
         self.wait_for(None);
         self.changes.job_state = true;
-        let (job, generation) = (self.id().clone(), self.state.generation);
-        effects.push(Effect::CloseShards { job, generation, keep });
+        let run = self.run();
+        effects.push(Effect::CloseShards { run, keep });
     }
 
     /// Ends the job because somebody, or its graph, wants it to end.
@@ -101,12 +105,10 @@ impl Job {
         self.changes.job_state = true;
         match outcome {
             Ok(file) => {
-                self.event("weights_kept", now_us, vec![("path", file.path.clone())]);
+                self.tell(Happening::WeightsKept { path: file.path.clone() }, now_us);
                 self.state.snapshot = Some(file);
             }
-            Err(fault) => {
-                self.event("weights_lost", now_us, vec![("code", fault.code), ("reason", fault.reason)]);
-            }
+            Err(fault) => self.tell(Happening::WeightsLost(fault), now_us),
         }
     }
 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     effects::Effect,
     evaluation::{Evaluation, EvaluationPart, EvaluationSums},
+    event::Happening,
     inputs::TaskFault,
     job::Job,
     records::{Task, TaskBody},
@@ -193,27 +194,31 @@ impl Job {
         let evaluations = &self.state.evaluations;
         let (number, samples) = (evaluations.next.saturating_sub(1), evaluations.last_samples);
         // The last one is the one that people look for.
-        let is_shown = evaluations.series.keeps(number) || self.state.cursor.is_exhausted();
-        self.evaluated(evaluation, samples, is_shown, now_us);
+        if evaluations.series.keeps(number) || self.state.cursor.is_exhausted() {
+            self.add_to_series(&evaluation, samples, now_us);
+        }
+        self.evaluated(evaluation, samples, now_us);
         self.end_evaluation();
     }
 
     /// The node of the job that evaluates is done.
     pub(super) fn node_evaluated(&mut self, sums: &EvaluationSums, now_us: u64) {
-        self.evaluated(sums.mean(), self.counted(), true, now_us);
+        let (evaluation, samples) = (sums.mean(), self.counted());
+        self.add_to_series(&evaluation, samples, now_us);
+        self.evaluated(evaluation, samples, now_us);
     }
 
-    /// Tells what the model was worth after `samples`; `is_shown`: also as a point of the series.
-    fn evaluated(&mut self, evaluation: Evaluation, samples: u64, is_shown: bool, now_us: u64) {
-        let mut fields = vec![("samples", samples.to_string())];
-        fields.extend(evaluation.fields());
-        self.state.evaluation = Some(evaluation);
-        if is_shown {
-            let mut point = vec![("at_ms", (now_us / 1000).to_string())];
-            point.extend(fields.iter().cloned());
-            self.changes.evaluations.push(point);
-        }
-        self.event("evaluated", now_us, fields);
+    /// Adds a point to the series: what the model was worth after `samples`.
+    fn add_to_series(&mut self, evaluation: &Evaluation, samples: u64, now_us: u64) {
+        let mut point = vec![("at_ms", (now_us / 1000).to_string()), ("samples", samples.to_string())];
+        point.extend(evaluation.fields());
+        self.changes.evaluations.push(point);
+    }
+
+    /// Tells what the model was worth after `samples`.
+    fn evaluated(&mut self, evaluation: Evaluation, samples: u64, now_us: u64) {
+        self.state.evaluation = Some(evaluation.clone());
+        self.tell(Happening::Evaluated { samples, evaluation }, now_us);
     }
 
     /// A part cannot be computed: the evaluation is left out.
@@ -224,8 +229,8 @@ impl Job {
         now_us: u64,
         effects: &mut Vec<Effect>,
     ) {
-        let TaskFault { code, reason } = fault;
-        let failed = TaskEvent::Failed { attempt: key.attempt, code: code.clone(), reason: reason.clone() };
+        let (code, reason) = (fault.code, fault.reason.clone());
+        let failed = TaskEvent::Failed { attempt: key.attempt, code, reason };
         self.apply(&key.task, &failed, now_us);
         for id in self.parts(|state| !state.is_final()) {
             if let Some(TrainingTaskState::Leased { holder: Holder::Worker(worker), attempt }) =
@@ -235,8 +240,7 @@ impl Job {
             }
             self.apply(&id, &TaskEvent::Canceled, now_us);
         }
-        let fields = vec![("task", key.task.to_string()), ("code", code), ("reason", reason)];
-        self.event("evaluation_failed", now_us, fields);
+        self.tell(Happening::EvaluationFailed { task: key.task.clone(), fault }, now_us);
         self.end_evaluation();
     }
 

@@ -101,7 +101,7 @@ pub struct Evaluation {
 
 impl Evaluation {
     /// As summaries and events show it.
-    pub(super) fn fields(&self) -> Vec<(&'static str, String)> {
+    pub fn fields(&self) -> Vec<(&'static str, String)> {
         let mut fields =
             vec![("test_loss", six_decimals(self.loss)), ("test_samples", self.samples.to_string())];
         let metrics = [

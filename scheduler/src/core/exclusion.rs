@@ -4,16 +4,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    effects::Effect,
-    inputs::{TaskFault, WorkerInfo},
-    job::Job,
-    panics::Handling,
-    records::Phase,
-    state_machine::Core,
-    worker_protocol::TaskKey,
+    effects::Effect, event::Happening, inputs::TaskFault, job::Job, panics::Handling, records::Phase,
+    state_machine::Core, worker_info::WorkerInfo, worker_protocol::TaskKey,
 };
 use crate::{
-    fault_text::with_code,
+    fault_code::FaultCode,
     graph::{TaskEvent, TaskId},
     ids::Incarnation,
 };
@@ -25,13 +20,9 @@ const LONGEST_US: u64 = 600_000_000;
 const LONGEST_UNREACHED_US: u64 = 120_000_000;
 /// Where nobody is left whom it could cost anything, it is tried again so soon.
 const NOBODY_LEFT_US: u64 = 5_000_000;
-/// A shard that cannot be reached from the worker's machine.
-const UNREACHED: &str = "E410";
 /// Exclusions that a job remembers.
 const KEPT: usize = 64;
-/// A fault of the computation itself: the machine may lack memory, but the model or its data may be to blame as well.
-const COMPUTATION_FAILED: &str = "E327";
-/// After so many such faults of each worker, between which the job has not come further, waiting is in vain.
+/// After so many faults of the computation itself of each worker, between which the job has not come further, waiting is in vain.
 const MAX_IN_VAIN: u32 = 3;
 
 /// A worker that could not run a job, and when it is offered again.
@@ -42,7 +33,7 @@ pub struct Exclusion {
     /// Its machine.
     pub host: String,
     /// Stable code of what it lacked, see docs/errors.md.
-    pub code: String,
+    pub code: FaultCode,
     /// The same in words; it may begin with the code.
     pub reason: String,
     /// When it was excluded last, in epoch µs.
@@ -78,17 +69,17 @@ impl Core {
         now_us: u64,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(job) = self.jobs.get_mut(&key.job) else { return };
+        let Some(job) = self.jobs.get_mut(&key.run.job) else { return };
         if let Some(left) = job.exclude(worker, &fault, now_us, effects) {
             self.release_worker(worker, left, now_us, effects);
         }
-        let Some(job) = self.jobs.get_mut(&key.job) else { return };
+        let Some(job) = self.jobs.get_mut(&key.run.job) else { return };
         let able = self.workers.values().any(|about| about.trains && !job.excludes(about));
         // Training that has begun waits for a worker that can go on: what was trained is worth more than an early end. Its
         // weights are kept where that is in vain. So does any whose links are broken, until they are mended.
         let begun =
             job.state.counters.done > 0 && matches!(key.task, TaskId::Iteration { .. } | TaskId::Prepare(_));
-        let waits = begun || fault.code == UNREACHED;
+        let waits = begun || fault.code == FaultCode::SHARD_UNREACHED;
         if !able && (!waits || job.is_beyond_everybody()) {
             let TaskFault { code, reason } = fault;
             let reason = format!("task {}: {reason}", key.task);
@@ -130,17 +121,16 @@ impl Job {
         let iterations_done = self.state.counters.done;
         let in_row = before.filter(|e| e.iterations_done == iterations_done && e.code == fault.code);
         let in_vain = in_row.map_or(1, |e| e.in_vain.saturating_add(1));
-        let longest_us = if fault.code == UNREACHED { LONGEST_UNREACHED_US } else { LONGEST_US };
+        let longest_us =
+            if fault.code == FaultCode::SHARD_UNREACHED { LONGEST_UNREACHED_US } else { LONGEST_US };
         let pause_us = (FIRST_US << (times - 1).min(16)).min(longest_us);
-        let TaskFault { code, reason } = fault.clone();
-        let mut fields = self.about_worker(worker);
-        fields.extend([
-            ("host", about.host.clone()),
-            ("code", code.clone()),
-            ("reason", reason.clone()),
-            ("again_in_ms", (pause_us / 1000).to_string()),
-        ]);
-        self.event("worker_excluded", now_us, fields);
+        let excluded = Happening::WorkerExcluded {
+            worker: self.named(worker),
+            host: about.host.clone(),
+            fault: fault.clone(),
+            again_in_ms: pause_us / 1000,
+        };
+        self.tell(excluded, now_us);
         for id in self.leased_to(worker) {
             let attempt = self.tasks.get(&id).map_or(0, |t| t.attempts);
             effects.push(Effect::Revoke { worker, key: self.key(id.clone(), attempt) });
@@ -149,6 +139,7 @@ impl Job {
                 self.apply(&id, &TaskEvent::HolderGone { again: true }, now_us);
             }
         }
+        let TaskFault { code, reason } = fault.clone();
         let (name, host) = (about.name, about.host);
         let until_us = now_us + pause_us;
         let left = format!("it cannot run this job: {reason}");
@@ -166,7 +157,8 @@ impl Job {
     /// Whether all that are excluded now have failed to compute it again and again, and nobody else came further meanwhile.
     fn is_beyond_everybody(&self) -> bool {
         let mut now = self.state.excluded.values().filter(|e| !e.over).peekable();
-        now.peek().is_some() && now.all(|e| e.code == COMPUTATION_FAILED && e.in_vain >= MAX_IN_VAIN)
+        now.peek().is_some()
+            && now.all(|e| e.code == FaultCode::COMPUTATION_FAILED && e.in_vain >= MAX_IN_VAIN)
     }
 
     fn end_exclusions(&mut self, now_us: u64) -> bool {
@@ -174,7 +166,9 @@ impl Job {
         let nobody_left = self.present().next().is_none();
         let is_due = |e: &Exclusion| {
             e.until_us <= now_us
-                || nobody_left && e.code == UNREACHED && e.since_us + NOBODY_LEFT_US <= now_us
+                || nobody_left
+                    && e.code == FaultCode::SHARD_UNREACHED
+                    && e.since_us + NOBODY_LEFT_US <= now_us
         };
         for exclusion in self.state.excluded.values_mut().filter(|e| !e.over && is_due(e)) {
             exclusion.over = true;
@@ -186,7 +180,7 @@ impl Job {
 
     /// Who cannot run this job for now and why, in words.
     pub(super) fn exclusions(&self) -> String {
-        let one = |e: &Exclusion| format!("{} on {}: {}", e.name, e.host, with_code(&e.code, &e.reason));
+        let one = |e: &Exclusion| format!("{} on {}: {}", e.name, e.host, e.code.in_front_of(&e.reason));
         let now = self.state.excluded.values().filter(|e| !e.over);
         now.map(one).collect::<Vec<_>>().join("; ")
     }

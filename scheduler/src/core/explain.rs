@@ -11,7 +11,6 @@ use super::{
     superstep::{RosterEntry, SuperstepPhase, SuperstepState},
 };
 use crate::{
-    fault_text::with_code,
     graph::{Holder, TaskId, TrainingTaskState},
     ids::{Incarnation, ShardIndex, Superstep},
     sync::{
@@ -132,7 +131,7 @@ impl Job {
             TrainingTaskState::Leased { holder, .. } => self.under_way(id, task, *holder, now_us),
             TrainingTaskState::Done => vec!["it is done".into()],
             TrainingTaskState::Failed { code, reason } => {
-                vec![format!("it failed: {}", with_code(code, reason))]
+                vec![format!("it failed: {}", code.in_front_of(reason))]
             }
             TrainingTaskState::Lost if task.body == TaskBody::Prepare => {
                 vec!["its worker left before it had shown that it can run the job".into()]

@@ -1,4 +1,4 @@
-//! What may happen outside the core: the inputs of [`Core::handle`](super::Core::handle), and why one is refused.
+//! What may happen outside the core: the inputs of [`Core::handle`](super::Core::handle).
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     shard_protocol::{ClosedBarrier, HeldJob, ProgressFloor, PushProgress, SnapshotFile},
-    tasks::InvalidGraph,
+    worker_info::WorkerInfo,
     worker_protocol::{TaskKey, TaskReport},
 };
 use crate::{
-    ids::{Generation, Incarnation, JobId, ShardIndex, Superstep},
-    spec::{InvalidJob, JobSpec},
+    fault_code::FaultCode,
+    ids::{Incarnation, JobId, RunId, ShardIndex, Superstep},
+    spec::JobSpec,
     sync::Plan,
-    tasks::{Attempts, Capacity, GraphSpec, NewTask, ReportGroup, TaskIndex},
+    tasks::{Attempts, GraphSpec, NewTask, ReportGroup, TaskIndex},
 };
 
 /// Something that happened outside. Every one may arrive twice; the second time changes nothing.
@@ -91,10 +92,8 @@ pub enum Input {
     },
     /// All shards hold the parameters of a job: it trains, from the begin or from a checkpoint.
     ShardsOpened {
-        /// Job that was opening.
-        job: JobId,
-        /// Generation that they hold.
-        generation: Generation,
+        /// Run that was opening.
+        run: RunId,
     },
     /// A shard is gone, with the parameters of every job it held.
     ShardGone {
@@ -122,10 +121,8 @@ pub enum Input {
     /// How far a shard came with a job that was loaded, or that it held when it came back: the store must not know less,
     /// nor the shard less than `floor`.
     Attached {
-        /// Running job.
-        job: JobId,
-        /// Generation that the shard holds.
-        generation: Generation,
+        /// Run that the shard holds.
+        run: RunId,
         /// Who answers.
         shard: ShardIndex,
         /// Barriers of the generation that it has closed.
@@ -137,21 +134,17 @@ pub enum Input {
     },
     /// A shard could not do what this job needs.
     ShardFailed {
-        /// Job that cannot go on as it is.
-        job: JobId,
-        /// Generation in which it was ordered.
-        generation: Generation,
+        /// Run that cannot go on as it is.
+        run: RunId,
         /// Stable, see docs/errors.md. After E220 and E439 it may go back to a checkpoint; all others end it.
-        code: String,
+        code: FaultCode,
         /// The same in words.
         reason: String,
     },
     /// This barrier is closed on this shard, and all before it.
     BarrierClosed {
-        /// Job whose superstep it ends.
-        job: JobId,
-        /// Generation in which it was ordered.
-        generation: Generation,
+        /// Run whose superstep it ends.
+        run: RunId,
         /// Who has closed it; the superstep is over once all have.
         shard: ShardIndex,
         /// Which one, how long ago, and after how many pushes.
@@ -159,10 +152,8 @@ pub enum Input {
     },
     /// A shard takes no more pushes of a worker; once all say so, its iterations are settled.
     Sealed {
-        /// Job that the worker took part in.
-        job: JobId,
-        /// Generation in which it pushed.
-        generation: Generation,
+        /// Run that the worker took part in.
+        run: RunId,
         /// Who is gone.
         worker: Incarnation,
         /// Who has sealed it.
@@ -172,10 +163,8 @@ pub enum Input {
     },
     /// A shard has its part of a checkpoint in memory, as of a moment of rest.
     CheckpointPinned {
-        /// Job at rest, which goes on once all shards have said so.
-        job: JobId,
-        /// Generation that was copied.
-        generation: Generation,
+        /// Run at rest, which goes on once all shards have said so.
+        run: RunId,
         /// As in [`Effect::PinCheckpoint`](super::Effect::PinCheckpoint).
         number: u64,
         /// Whose part it is.
@@ -185,10 +174,8 @@ pub enum Input {
     },
     /// A shard has its part of a checkpoint on disk: so many bytes.
     CheckpointWritten {
-        /// Job that trains on meanwhile.
-        job: JobId,
-        /// Generation that was copied.
-        generation: Generation,
+        /// Run that goes on meanwhile.
+        run: RunId,
         /// As in [`Effect::WriteCheckpoint`](super::Effect::WriteCheckpoint).
         number: u64,
         /// Whose part it is.
@@ -198,10 +185,8 @@ pub enum Input {
     },
     /// The answer to [`Effect::Plan`](super::Effect::Plan).
     Planned {
-        /// Job that was planned for.
-        job: JobId,
-        /// Generation of the request.
-        generation: Generation,
+        /// Run that was planned for.
+        run: RunId,
         /// Superstep that is to end; one that is closed or planned otherwise by now takes no plan.
         superstep: Superstep,
         /// As in the request.
@@ -220,10 +205,8 @@ pub enum Input {
     },
     /// The last parameters of a job that ended without a snapshot.
     WeightsKept {
-        /// Job that is over.
-        job: JobId,
-        /// Its last generation; that of another job of the name changes nothing.
-        generation: Generation,
+        /// Last run of a job that is over; that of another job of the name changes nothing.
+        run: RunId,
         /// After a fault the weights are lost.
         outcome: Result<SnapshotFile, TaskFault>,
     },
@@ -244,7 +227,7 @@ pub struct Cancellation {
 /// A job as it is submitted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Submission {
-    /// Valid or not: [`JobSpec::validate`] is called when it is taken in.
+    /// Valid or not: it is checked when it is taken in.
     pub spec: Box<JobSpec>,
     /// Drawn by the client, the same for every try. Tells the job from others of the same name that come before or after
     /// it, the same ones among them. A submission of what is there already is answered as it was then, whatever its nonce.
@@ -264,125 +247,11 @@ pub struct GraphSubmission {
     pub replace: bool,
 }
 
-/// A worker as it is stored and shown. It says it itself in the message `WorkerHello`, whose fields are never left out.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WorkerInfo {
-    /// As people call it; need not be unique.
-    pub name: String,
-    /// Its machine.
-    pub host: String,
-    /// `cpu` or `cuda:N`, where it computes models.
-    pub device: String,
-    /// Of its process; 0: not known.
-    #[serde(default)]
-    pub pid: u32,
-    /// Drawn by its process, and the same for all training slots of it; 0: it has no others.
-    #[serde(default, skip_serializing_if = "is_alone")]
-    pub process: u64,
-    /// Which of the training slots of its process it is, from 1.
-    #[serde(default = "first", skip_serializing_if = "is_first")]
-    pub training_slot: u32,
-    /// Most samples that fit into its memory at once, if it said so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_batch: Option<u32>,
-    /// Whether it takes part in training: it has ONNX Runtime.
-    #[serde(default = "yes", skip_serializing_if = "is_yes")]
-    pub trains: bool,
-    /// What it offers to general tasks.
-    #[serde(default, skip_serializing_if = "Capacity::is_none")]
-    pub capacity: Capacity,
-}
-
-impl Default for WorkerInfo {
-    fn default() -> Self {
-        let (name, host, device) = Default::default();
-        Self {
-            name,
-            host,
-            device,
-            pid: 0,
-            process: 0,
-            training_slot: 1,
-            max_batch: None,
-            trains: true,
-            capacity: Capacity::default(),
-        }
-    }
-}
-
-fn yes() -> bool {
-    true
-}
-
-fn is_alone(process: &u64) -> bool {
-    *process == 0
-}
-
-fn first() -> u32 {
-    1
-}
-
-fn is_first(slot: &u32) -> bool {
-    *slot == 1
-}
-
-fn is_yes(is: &bool) -> bool {
-    *is
-}
-
 /// Why an attempt at a node failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskFault {
     /// Stable, see docs/errors.md.
-    pub code: String,
+    pub code: FaultCode,
     /// The same in words.
     pub reason: String,
-}
-
-/// Why an input of a user was refused. Nothing has changed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Refused {
-    /// The spec of a training is not valid.
-    #[error(transparent)]
-    Invalid(#[from] InvalidJob),
-    /// A graph, or a part of one, is not valid.
-    #[error(transparent)]
-    InvalidGraph(#[from] InvalidGraph),
-    /// The name is taken by another job, and replacing was not asked for.
-    #[error("[E130] job {job} exists already{differs}")]
-    Duplicate {
-        /// Name that is taken.
-        job: JobId,
-        /// In what the job that is there differs, in words that begin with a comma.
-        differs: String,
-    },
-    /// A user submits under a name such as `sweep~3`.
-    #[error("[E145] only the engine gives names such as {job}, to trainings of tasks")]
-    Reserved {
-        /// Name that was asked for.
-        job: JobId,
-    },
-    /// There is none of that name, or the part of a graph has the nonce of another submission.
-    #[error("[E131] there is no job {job}")]
-    Unknown {
-        /// Name that was asked for.
-        job: JobId,
-    },
-    /// The job has come to its end before.
-    #[error("[E137] job {job} is over ({state}): there is nothing to cancel, pause or resume")]
-    Over {
-        /// Job that was to be canceled, paused or resumed.
-        job: JobId,
-        /// How it ended, in a word.
-        state: &'static str,
-    },
-    /// The job must be canceled first.
-    #[error("[E140] job {job} is {state}: only a job that is over can be deleted or replaced")]
-    NotOver {
-        /// Job that was to be deleted or replaced.
-        job: JobId,
-        /// Where it stands, in a word.
-        state: &'static str,
-    },
 }

@@ -4,30 +4,26 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     change_set::{ChangeSet, MetricsWindow},
-    checkpoints::Checkpoints,
     effects::Effect,
-    evaluating::Evaluations,
     evaluation::EvaluationPart,
+    event::{Begun, Event, Happening, NamedWorker, Submitted},
     member::{Member, Membership},
-    progress::Progress,
-    recent_rate::RecentRate,
     records::{JobState, Phase, Task, TaskBody},
-    series::SeriesSampling,
     superstep::{RosterEntry, SuperstepPhase, SuperstepState},
     worker_protocol::{Assignment, GradientUse, TaskKey, Work},
 };
 use crate::{
     graph::{Holder, TaskEvent, TaskId, TrainingTaskState},
-    ids::{Generation, Incarnation, JobId, NodeName, Superstep},
+    ids::{Generation, Incarnation, JobId, NodeName, ProcessId, RunId, Superstep},
     samples::SampleRange,
-    spec::{JobSpec, NodeKind, TrainSpec},
-    sync::{Aggregation, Clocks, EndRule, Policy},
+    spec::{NodeKind, TrainSpec, ValidJob},
+    sync::{Aggregation, Clocks, EndRule},
 };
 
 /// Everything about one job. Two are equal when all that can influence a later decision is.
 #[derive(Debug, Clone)]
 pub struct Job {
-    pub(super) spec: JobSpec,
+    pub(super) spec: ValidJob,
     pub(super) state: JobState,
     pub(super) members: BTreeMap<Incarnation, Member>,
     pub(super) supersteps: BTreeMap<Superstep, SuperstepState>,
@@ -63,46 +59,9 @@ impl PartialEq for Job {
 }
 
 impl Job {
-    /// A job that was just submitted. `spec` has passed [`JobSpec::validate`].
-    pub(super) fn new(spec: JobSpec, nonce: u32, shards: u32, now_us: u64) -> Self {
-        let (_, train) = spec.train().expect("a validated job has a training node");
-        let Progress { cursor, counters, counted, epochs_complete, loss } = Progress::at_begin(train);
-        let samples = counters.counted();
-        let state = JobState {
-            phase: Phase::Queued,
-            generation: Generation::first(nonce),
-            shards,
-            policy: Policy::new(train.policy),
-            cursor,
-            next_superstep: Superstep(0),
-            clock_revision: 0,
-            closed: 0,
-            counters,
-            recent_rate: RecentRate::default(),
-            counted,
-            epochs_complete,
-            loss,
-            submitted_us: now_us,
-            started_us: None,
-            opened_us: None,
-            unled_us: 0,
-            trained_us: None,
-            ended_us: None,
-            evaluation: None,
-            snapshot: None,
-            keeping: false,
-            waiting_for: None,
-            paused: false,
-            resumed_us: None,
-            excluded: BTreeMap::new(),
-            retries: BTreeMap::new(),
-            curve: SeriesSampling::default(),
-            checkpoints: Checkpoints::going_on(epochs_complete),
-            evaluations: Evaluations::going_on(train.evaluate, epochs_complete, samples),
-            seals: 0,
-            cancel_reason: String::new(),
-            trains_for: None,
-        };
+    /// A job that was just submitted.
+    pub(super) fn new(spec: ValidJob, nonce: u32, shards: u32, now_us: u64) -> Self {
+        let state = JobState::new(spec.train(), Generation::first(nonce), shards, now_us);
         let mut job = Self {
             spec,
             state,
@@ -127,7 +86,8 @@ impl Job {
             job.changes.tasks.insert(id.clone());
             job.tasks.insert(id, task);
         }
-        job.event("job_submitted", now_us, vec![("nodes", job.spec.nodes.len().to_string())]);
+        let nodes = job.spec.nodes.len();
+        job.tell(Happening::JobSubmitted(Submitted::Training { nodes }), now_us);
         job
     }
 
@@ -145,7 +105,8 @@ impl Job {
         if self.state.started_us.is_none() {
             self.state.started_us = Some(now_us);
             self.forget_downtime();
-            self.event("started", now_us, vec![("workers", self.active().count().to_string())]);
+            let workers = self.active().count();
+            self.tell(Happening::Started(Begun::Workers(workers)), now_us);
         }
         effects.extend(self.clock_roster());
     }
@@ -161,7 +122,7 @@ impl Job {
 
     /// How it trains.
     pub fn train(&self) -> &TrainSpec {
-        self.spec.train().expect("a validated job has a training node").1
+        self.spec.train()
     }
 
     /// The checkpoint of another job from which it went on, as `JOB/NUMBER`.
@@ -170,7 +131,7 @@ impl Job {
     }
 
     pub(super) fn train_node(&self) -> &NodeName {
-        &self.spec.train().expect("a validated job has a training node").0.name
+        &self.spec.train_node().name
     }
 
     /// Workers that take part, in the order of their incarnations.
@@ -183,10 +144,10 @@ impl Job {
         self.members.iter().filter(move |(_, member)| is(member)).map(|(worker, _)| *worker)
     }
 
-    /// Whether a worker takes part, or another training slot of its process (0: it has no others).
-    pub(super) fn trains_on(&self, process: u64, worker: Incarnation) -> bool {
+    /// Whether a worker takes part, or another training slot of its process, if it has others.
+    pub(super) fn trains_on(&self, process: Option<ProcessId>, worker: Incarnation) -> bool {
         let is_there = |(member, m): (&Incarnation, &Member)| {
-            m.is_present() && (*member == worker || (process != 0 && m.about.process == process))
+            m.is_present() && (*member == worker || process.is_some() && m.about.process == process)
         };
         !self.phase().is_over() && self.members.iter().any(is_there)
     }
@@ -225,8 +186,18 @@ impl Job {
         true
     }
 
+    /// Which run of which job it is now.
+    pub fn run(&self) -> RunId {
+        RunId { job: self.id().clone(), generation: self.state.generation }
+    }
+
+    /// Whether what is said of a run is said of this one, and not too late.
+    pub(super) fn is_run(&self, run: &RunId) -> bool {
+        self.state.generation == run.generation && *self.id() == run.job
+    }
+
     pub(super) fn key(&self, task: TaskId, attempt: u32) -> TaskKey {
-        TaskKey { job: self.id().clone(), generation: self.state.generation, task, attempt }
+        TaskKey { run: self.run(), task, attempt }
     }
 
     /// Tasks leased to a worker, iterations in their order.
@@ -306,16 +277,14 @@ impl Job {
         }
     }
 
-    /// The fields of an event that say which worker it is about.
-    pub(super) fn about_worker(&self, worker: Incarnation) -> Vec<(&'static str, String)> {
+    /// A worker as events name it.
+    pub(super) fn named(&self, worker: Incarnation) -> NamedWorker {
         let name = self.members.get(&worker).map(|m| m.about.name.clone()).unwrap_or_default();
-        vec![("worker", worker.to_string()), ("name", name)]
+        NamedWorker { id: worker, name }
     }
 
-    pub(super) fn event(&mut self, what: &'static str, now_us: u64, mut fields: Vec<(&'static str, String)>) {
-        fields.insert(0, ("what", what.to_owned()));
-        fields.insert(1, ("at_ms", (now_us / 1000).to_string()));
-        self.changes.events.push(fields);
+    pub(super) fn tell(&mut self, what: Happening, now_us: u64) {
+        self.changes.events.push(Event { at_us: now_us, what });
     }
 
     /// The next barrier in words, for the progress display.

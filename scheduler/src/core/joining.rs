@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 
 use super::{
     effects::Effect,
-    inputs::WorkerInfo,
+    event::{Happening, NamedWorker},
     job::Job,
     member::{Member, Membership, StepTimes, TimeTotals},
     records::{Phase, Task, TaskBody},
     stragglers::StragglerNotice,
+    worker_info::WorkerInfo,
     worker_protocol::{TaskKey, Work},
 };
 use crate::{
@@ -32,8 +33,8 @@ impl Job {
         now_us: u64,
         effects: &mut Vec<Effect>,
     ) {
-        let fields = vec![("worker", worker.to_string()), ("name", about.name.clone())];
-        self.event("worker_joined", now_us, fields);
+        let named = NamedWorker { id: worker, name: about.name.clone() };
+        self.tell(Happening::WorkerJoined(named), now_us);
         let train = self.train();
         let member = Member {
             about,
@@ -81,8 +82,7 @@ impl Job {
         effects: &mut Vec<Effect>,
     ) {
         if self.apply(&key.task, &TaskEvent::Finished { attempt: key.attempt }, now_us) {
-            let fields = self.about_worker(worker);
-            self.event("worker_prepared", now_us, fields);
+            self.tell(Happening::WorkerPrepared(self.named(worker)), now_us);
             self.take_part(worker, now_us, effects);
         }
     }

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    inputs::WorkerInfo, shard_protocol::PushProgress, stragglers::StragglerNotice, worker_protocol::Iterated,
+    shard_protocol::PushProgress, stragglers::StragglerNotice, worker_info::WorkerInfo,
+    worker_protocol::Iterated,
 };
 use crate::{
     balance::CurveFit,

@@ -17,12 +17,14 @@ mod effects;
 mod ending;
 mod evaluating;
 mod evaluation;
+mod event;
 mod exclusion;
 mod explain;
 mod explanation;
 mod granting;
 mod inputs;
 mod job;
+mod job_phase;
 mod joining;
 mod json_number;
 mod member;
@@ -36,10 +38,12 @@ mod progress;
 mod recent_rate;
 mod records;
 mod recovery;
+mod refused;
 mod replanning;
 mod reports;
 mod rollback;
 mod series;
+mod shard_news;
 mod shard_protocol;
 mod standstill;
 mod state_machine;
@@ -50,6 +54,7 @@ mod superstep;
 mod tasks;
 mod training_slots;
 mod trainings;
+mod worker_info;
 mod worker_protocol;
 
 pub use checkpoints::Checkpoints;
@@ -59,17 +64,20 @@ pub use commit::{
 pub use effects::Effect;
 pub use evaluating::Evaluations;
 pub use evaluation::{Evaluation, EvaluationPart, EvaluationSums};
+pub use event::{Assignee, Begun, Event, EventKind, Happening, NamedWorker, Submitted};
 pub use exclusion::Exclusion;
 pub use explanation::{
     BarrierExplanation, KeptExplanations, StragglerExplanation, TaskExplanation, WorkerExplanation,
 };
-pub use inputs::{Cancellation, GraphSubmission, Input, Refused, Submission, TaskFault, WorkerInfo};
+pub use inputs::{Cancellation, GraphSubmission, Input, Submission, TaskFault};
 pub use job::Job;
+pub use job_phase::JobPhase;
 pub use member::{Member, Membership, Straggler, TimeTotals};
 pub use panics::{CorePanic, catch_panic};
 pub use progress::KeptCheckpoint;
 pub use records::{Counters, Phase, Retry};
 pub use recovery::{StoredGraph, StoredJob, Unreadable};
+pub use refused::Refused;
 pub use series::{SERIES_POINTS, SeriesChanges, SeriesSampling};
 pub use shard_protocol::{
     BarrierOrder, ClockRoster, ClosedBarrier, HeldJob, ProgressFloor, PushProgress, SnapshotFile,
@@ -78,4 +86,5 @@ pub use state_machine::Core;
 pub use stragglers::StragglerNotice;
 pub use superstep::SuperstepState;
 pub use tasks::{InvalidGraph, MAX_TASKS, TaskJob, Trained};
+pub use worker_info::WorkerInfo;
 pub use worker_protocol::{Assignment, Blame, GradientUse, Iterated, Outcome, TaskKey, TaskReport, Work};

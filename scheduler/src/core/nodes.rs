@@ -2,6 +2,7 @@
 
 use super::{
     effects::Effect,
+    event::Happening,
     inputs::TaskFault,
     job::Job,
     member::Membership,
@@ -47,7 +48,8 @@ impl Job {
             self.state.trained_us = Some(now_us);
             self.state.loss = self.loss();
             self.apply(&train, &TaskEvent::Finished { attempt: 1 }, now_us);
-            self.event("trained", now_us, vec![("barriers", self.state.counters.barriers.to_string())]);
+            let barriers = self.state.counters.barriers;
+            self.tell(Happening::Trained { barriers }, now_us);
             self.node_done(&train, now_us);
             self.run_nodes(now_us, effects);
         }
@@ -153,7 +155,7 @@ impl Job {
     pub(super) fn postpone(&mut self, key: &TaskKey, fault: &TaskFault, now_us: u64) {
         let TaskId::Node(name) = &key.task else { return };
         let failures = self.state.retries.get(name).map_or(1, |r| r.failures.saturating_add(1));
-        let (at_us, code, reason) = (now_us + pause_us(failures), fault.code.clone(), fault.reason.clone());
+        let (at_us, code, reason) = (now_us + pause_us(failures), fault.code, fault.reason.clone());
         self.state.retries.insert(name.clone(), Retry { failures, at_us, code, reason });
         self.changes.job_state = true;
         self.apply(&key.task, &TaskEvent::HolderGone { again: true }, now_us);

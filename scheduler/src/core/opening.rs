@@ -6,12 +6,12 @@ use super::{
     effects::Effect,
     job::Job,
     member::Member,
-    superstep::{RosterEntry, SuperstepPhase, SuperstepState},
+    superstep::{RosterEntry, SuperstepState},
 };
 use crate::{
     balance::Cost,
     ids::{Incarnation, Superstep},
-    sync::{Aggregation, Context, EndRule, SpeedEstimate, SuperstepRules},
+    sync::{Aggregation, Context, EndRule, SpeedEstimate},
 };
 
 impl Job {
@@ -25,55 +25,26 @@ impl Job {
         let batch = self.train().batch;
         let local_rounds = !self.train().model.layout.has_tables();
         let context = Context { batch, workers: &estimates, local_rounds };
-        let opening = self.state.policy.as_dyn_mut().open(&context);
-        let SuperstepRules { ending, aggregation, batches, rate_factor, max_lead, mut why } = opening;
-        if why.rule.is_empty() {
-            why.rule = self.train().policy.to_string();
+        let mut rules = self.state.policy.as_dyn_mut().open(&context);
+        if rules.why.rule.is_empty() {
+            rules.why.rule = self.train().policy.to_string();
         }
-        let sizes: BTreeMap<Incarnation, u32> = workers
-            .iter()
-            .map(|w| {
-                let wanted = batches.as_ref().and_then(|b| b.get(w)).copied();
-                (*w, wanted.map_or_else(|| self.members[w].fitting(batch), |size| size.max(1)))
-            })
-            .collect();
-        let size = |w: &Incarnation| sizes[w];
-        let balanced = batches.is_some() || sizes.values().any(|size| *size != batch);
+        let ending = rules.ending;
+        let mut roster = BTreeMap::new();
         for worker in &workers {
-            self.member_mut(*worker).batch = size(worker);
+            let wanted = rules.batches.as_ref().and_then(|batches| batches.get(worker)).copied();
+            let member = self.member_mut(*worker);
+            member.batch = wanted.map_or_else(|| member.fitting(batch), |size| size.max(1));
+            let (base, batch) = (member.planned, member.batch);
+            roster.insert(*worker, RosterEntry { base, last: None, batch, arrived_us: None });
         }
-        let roster = workers.iter().map(|w| {
-            let base = self.members[w].planned;
-            (*w, RosterEntry { base, last: None, batch: size(w), arrived_us: None })
-        });
-        let record = SuperstepState {
-            phase: SuperstepPhase::Open(ending),
-            roster: roster.collect(),
-            revision: 0,
-            pin: false,
-            rate_factor,
-            learning_rate: match aggregation {
-                Aggregation::LocalOuter { learning_rate } => learning_rate,
-                _ => self.learning_rate() * rate_factor,
-            },
-            aggregation,
-            balanced,
-            max_lead,
-            opened_us: now_us,
-            unobserved: match ending {
-                EndRule::Monitor { .. } => workers.iter().copied().collect(),
-                EndRule::Quota(_) | EndRule::Free => Default::default(),
-            },
-            progress: Default::default(),
-            unreported: Default::default(),
-            why,
-            closed_by: Default::default(),
-            predicted: Vec::new(),
-            alternatives: Vec::new(),
-            span_us: None,
-            predicted_wait_us: None,
-            sync_at_us: None,
+        let balanced = rules.batches.is_some() || roster.values().any(|entry| entry.batch != batch);
+        let learning_rate = match rules.aggregation {
+            Aggregation::LocalOuter { learning_rate } => learning_rate,
+            _ => self.learning_rate() * rules.rate_factor,
         };
+        let mut record = SuperstepState::open(rules, roster, now_us);
+        (record.balanced, record.learning_rate) = (balanced, learning_rate);
         self.supersteps.insert(superstep, record);
         workers.iter().for_each(|worker| self.begin_progress(*worker, superstep));
         self.changes.job_state = true;

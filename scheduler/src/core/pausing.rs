@@ -1,7 +1,9 @@
 //! Trainings that somebody has paused: nothing more is granted, what was handed out ends, and then the workers serve others
 //! until the job is resumed. The shards keep the parameters meanwhile.
 
-use super::{effects::Effect, inputs::Refused, job::Job, records::Phase, state_machine::Core};
+use super::{
+    effects::Effect, event::Happening, job::Job, records::Phase, refused::Refused, state_machine::Core,
+};
 use crate::ids::{Incarnation, JobId};
 
 impl Core {
@@ -58,7 +60,7 @@ impl Job {
             let counted = self.counted();
             self.state.recent_rate.begin_anew(now_us, counted);
         }
-        self.event(if paused { "paused" } else { "resumed" }, now_us, vec![]);
+        self.tell(if paused { Happening::Paused } else { Happening::Resumed }, now_us);
         self.changes.job_state = true;
     }
 

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     effects::Effect,
-    inputs::WorkerInfo,
     job::Job,
     member::Member,
     panics::Handling,
@@ -12,8 +11,9 @@ use super::{
     state_machine::Core,
     tasks::{TaskJob, waits_to_be_resumed},
     training_slots::TrainingSlots,
+    worker_info::WorkerInfo,
 };
-use crate::ids::{Incarnation, JobId};
+use crate::ids::{Incarnation, JobId, ProcessId};
 
 /// A job that needs several workers at once is overtaken by jobs that need fewer for so long.
 const OVERTAKEN_US: u64 = 60_000_000;
@@ -48,11 +48,9 @@ impl Core {
 
     /// Gives no job to the other training slots of a worker that leaves: they are about to leave as well.
     pub(super) fn withhold_process(&mut self, worker: Incarnation) {
-        let Some(process) = self.workers.get(&worker).map(|about| about.process).filter(|p| *p != 0) else {
-            return;
-        };
+        let Some(process) = self.workers.get(&worker).and_then(|about| about.process) else { return };
         let workers = &self.workers;
-        self.idle.retain(|slot| workers.get(slot).is_none_or(|about| about.process != process));
+        self.idle.retain(|slot| workers.get(slot).is_none_or(|about| about.process != Some(process)));
     }
 
     /// Forgets a worker.
@@ -184,7 +182,7 @@ impl Core {
             }
             _ => {}
         }
-        let alone = self.workers.values().filter(|about| about.trains && about.process == 0).count();
+        let alone = self.workers.values().filter(|about| about.trains && about.process.is_none()).count();
         let processes = alone + self.training_slots.process_count();
         let mut text = match processes == all {
             true => format!("of {all} that are there {idle} are idle"),
@@ -236,9 +234,9 @@ impl Job {
             .map(|(worker, about)| (slots.training(worker, about, idle), worker, about.process))
             .collect();
         joinable.sort_unstable();
-        let mut processes: BTreeSet<u64> =
-            self.present().map(|worker| self.members[&worker].about.process).collect();
-        joinable.retain(|(_, _, process)| *process == 0 || processes.insert(*process));
+        let mut processes: BTreeSet<ProcessId> =
+            self.present().filter_map(|worker| self.members[&worker].about.process).collect();
+        joinable.retain(|(_, _, process)| process.is_none_or(|process| processes.insert(process)));
         joinable.into_iter().map(|(_, worker, _)| worker).collect()
     }
 
@@ -246,9 +244,14 @@ impl Job {
     /// where there are not so many at all.
     fn may_be_kept_for(&self, workers: &BTreeMap<Incarnation, WorkerInfo>, now_us: u64) -> bool {
         let able = workers.iter().filter(|(_, about)| about.trains && !self.excludes(about));
-        let processes =
-            able.map(|(worker, about)| (about.process, if about.process == 0 { worker.0 } else { 0 }));
-        let there = processes.collect::<BTreeSet<_>>().len();
+        let (mut alone, mut processes) = (0, BTreeSet::new());
+        for (_, about) in able {
+            match about.process {
+                Some(process) => _ = processes.insert(process),
+                None => alone += 1,
+            }
+        }
+        let there = alone + processes.len();
         now_us.saturating_sub(self.queued_since_us()) >= OVERTAKEN_US
             && there >= self.train().min_workers as usize
     }

@@ -9,7 +9,7 @@ use super::{
     records::{Counters, JobState},
 };
 use crate::{
-    ids::Generation,
+    ids::RunId,
     samples::SampleCursor,
     spec::{ResumeSpec, TrainSpec},
 };
@@ -64,8 +64,8 @@ impl Progress {
 /// What another training needs to go on from a checkpoint, beside what the shards hold of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeptCheckpoint {
-    /// The job's present one; its nonce names the folder of the job's checkpoints on each shard.
-    pub generation: Generation,
+    /// The job's present one; the nonce in it names the folder of the job's checkpoints on each shard.
+    pub run: RunId,
     /// Without the optimizer's steps, which are with the parameters.
     pub resume: ResumeSpec,
 }
@@ -96,6 +96,6 @@ impl Job {
             steps_by_round: train.steps_by_round(),
             steps: Vec::new(),
         };
-        Some(KeptCheckpoint { generation: self.state.generation, resume })
+        Some(KeptCheckpoint { run: self.run(), resume })
     }
 }

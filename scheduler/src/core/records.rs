@@ -9,15 +9,18 @@ use super::{
     evaluating::Evaluations,
     evaluation::{Evaluation, EvaluationPart},
     exclusion::Exclusion,
+    progress::Progress,
     recent_rate::RecentRate,
     series::SeriesSampling,
     shard_protocol::SnapshotFile,
     tasks::ParentTask,
 };
 use crate::{
+    fault_code::FaultCode,
     graph::{TaskId, TrainingTaskState},
     ids::{Generation, NodeName, Superstep},
     samples::{SampleCursor, SampleRange},
+    spec::TrainSpec,
     sync::Policy,
 };
 
@@ -36,7 +39,7 @@ pub enum Phase {
     /// It ended before that, and not because somebody wanted it to.
     Failed {
         /// Stable, see docs/errors.md.
-        code: String,
+        code: FaultCode,
         /// The same in words.
         reason: String,
     },
@@ -45,23 +48,6 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// One word, as people see it in Redis.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Opening => "opening",
-            Self::Running => "running",
-            Self::Done => "done",
-            Self::Failed { .. } => "failed",
-            Self::Canceled => "canceled",
-        }
-    }
-
-    /// The same of a job that somebody may have paused.
-    pub(super) fn word_if_paused(&self, paused: bool) -> &'static str {
-        if paused && !self.is_over() { "paused" } else { self.word() }
-    }
-
     /// Why a task of a job that is over did not come to its end, in words.
     pub(super) fn cut_short(&self, cancel_reason: &str) -> String {
         match (self, cancel_reason) {
@@ -72,22 +58,12 @@ impl Phase {
         }
     }
 
-    /// What the event of an end says; `cancel_reason` counts where the job was canceled.
-    pub(super) fn end_fields(&self, cancel_reason: &str) -> Vec<(&'static str, String)> {
-        let (code, reason) = self.why_ended(cancel_reason);
-        let told = [("state", self.word()), ("code", code), ("reason", reason)];
-        told.into_iter()
-            .filter(|(_, text)| !text.is_empty())
-            .map(|(name, text)| (name, text.to_owned()))
-            .collect()
-    }
-
-    /// Code and reason of a job that was canceled or failed; empty where there is none.
-    pub(super) fn why_ended<'a>(&'a self, cancel_reason: &'a str) -> (&'a str, &'a str) {
+    /// Code and reason of a job that failed or was canceled, as far as there are any; `cancel_reason` counts where it was canceled.
+    pub fn why_ended<'a>(&'a self, cancel_reason: &'a str) -> (Option<FaultCode>, &'a str) {
         match self {
-            Self::Failed { code, reason } => (code, reason),
-            Self::Canceled => ("", cancel_reason),
-            _ => ("", ""),
+            Self::Failed { code, reason } => (Some(*code), reason),
+            Self::Canceled => (None, cancel_reason),
+            _ => (None, ""),
         }
     }
 
@@ -195,6 +171,49 @@ pub struct JobState {
     pub(super) trains_for: Option<ParentTask>,
 }
 
+impl JobState {
+    /// That of a job that was just submitted.
+    pub(super) fn new(train: &TrainSpec, generation: Generation, shards: u32, now_us: u64) -> Self {
+        let Progress { cursor, counters, counted, epochs_complete, loss } = Progress::at_begin(train);
+        let samples = counters.counted();
+        Self {
+            phase: Phase::Queued,
+            generation,
+            shards,
+            policy: Policy::new(train.policy),
+            cursor,
+            next_superstep: Superstep(0),
+            clock_revision: 0,
+            closed: 0,
+            counters,
+            recent_rate: RecentRate::default(),
+            counted,
+            epochs_complete,
+            loss,
+            submitted_us: now_us,
+            started_us: None,
+            opened_us: None,
+            unled_us: 0,
+            trained_us: None,
+            ended_us: None,
+            evaluation: None,
+            snapshot: None,
+            keeping: false,
+            waiting_for: None,
+            paused: false,
+            resumed_us: None,
+            excluded: BTreeMap::new(),
+            retries: BTreeMap::new(),
+            curve: SeriesSampling::default(),
+            checkpoints: Checkpoints::going_on(epochs_complete),
+            evaluations: Evaluations::going_on(train.evaluate, epochs_complete, samples),
+            seals: 0,
+            cancel_reason: String::new(),
+            trains_for: None,
+        }
+    }
+}
+
 /// A node that is tried again until it works.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retry {
@@ -203,7 +222,7 @@ pub struct Retry {
     /// When it may be tried again, in epoch µs.
     pub at_us: u64,
     /// Of the newest failure; stable, see docs/errors.md.
-    pub code: String,
+    pub code: FaultCode,
     /// The same in words.
     pub reason: String,
 }

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     graph::{Holder, TaskId, TrainingTaskState},
     ids::{Generation, Incarnation, JobId, Superstep},
-    spec::JobSpec,
+    spec::{JobSpec, ValidJob},
     sync::{Clocks, EndRule},
 };
 
@@ -95,7 +95,7 @@ impl Job {
     /// Reads a job back. Equal to the live one at the moment of its last commit.
     pub fn load(stored: &StoredJob) -> Result<Self, Unreadable> {
         let spec: JobSpec = parse("job", "spec", &stored.spec)?;
-        spec.validate().map_err(|e| Unreadable {
+        let spec = spec.validated().map_err(|e| Unreadable {
             what: "job",
             field: "spec".into(),
             cause: e.to_string(),
@@ -195,9 +195,9 @@ impl Job {
     /// What was decided and may not have reached those who must carry it out. All of it may be repeated.
     pub(super) fn pending_effects(&self) -> Vec<Effect> {
         let mut effects = Vec::new();
-        let (job, generation) = (self.id().clone(), self.state.generation);
+        let run = self.run();
         if self.state.phase.is_over() {
-            effects.push(Effect::CloseShards { job, generation, keep: self.state.keeping });
+            effects.push(Effect::CloseShards { run, keep: self.state.keeping });
             return effects;
         }
         if self.state.phase == Phase::Opening {
@@ -214,9 +214,7 @@ impl Job {
         }
         for (&worker, member) in &self.members {
             match member.membership {
-                Membership::Sealing { .. } => {
-                    effects.push(Effect::Seal { job: job.clone(), generation, worker })
-                }
+                Membership::Sealing { .. } => effects.push(Effect::Seal { run: run.clone(), worker }),
                 Membership::Preparing | Membership::Active => {
                     let tasks = self.leased_to(worker);
                     let assigned = tasks.iter().filter_map(|id| self.assignment(id));
@@ -246,7 +244,7 @@ impl Job {
     }
 
     /// What the user asked for.
-    pub fn spec(&self) -> &JobSpec {
+    pub fn spec(&self) -> &ValidJob {
         &self.spec
     }
 

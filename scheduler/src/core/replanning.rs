@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{effects::Effect, job::Job, member::Member, superstep::SuperstepPhase};
+use super::{effects::Effect, event::Happening, job::Job, member::Member, superstep::SuperstepPhase};
 use crate::{
     graph::TaskId,
     ids::{Incarnation, Superstep},
@@ -101,8 +101,8 @@ impl Job {
         self.state.counters.replanned += 1;
         let names: Vec<String> =
             cut.iter().map(|(w, last, _)| format!("{} ends at {last}", self.display_name(*w))).collect();
-        let fields = vec![("barrier", superstep.to_string()), ("shortened", names.join(", "))];
-        self.event("superstep_replanned", now_us, fields);
+        let replanned = Happening::SuperstepReplanned { barrier: superstep, shortened: names.join(", ") };
+        self.tell(replanned, now_us);
         self.superstep_mut(superstep).follow(plan);
         self.reissue_barrier(superstep, effects);
     }

@@ -2,6 +2,7 @@
 
 use super::{
     effects::Effect,
+    event::Happening,
     inputs::TaskFault,
     job::Job,
     records::{Phase, TaskBody},
@@ -9,13 +10,11 @@ use super::{
     worker_protocol::{Blame, Iterated, Outcome, TaskKey, TaskReport},
 };
 use crate::{
+    fault_code::FaultCode,
     graph::{Holder, TaskEvent, TaskId, TrainingTaskState},
     ids::Incarnation,
     samples::SampleRange,
 };
-
-/// Fault of a snapshot that may pass: the disk is full, or a shard cannot be reached.
-const PASSING: &str = "E406";
 
 impl Job {
     /// Takes one report. Late and repeated ones change nothing, and so does one about what another works on. Returns the fault of
@@ -208,16 +207,10 @@ impl Job {
         };
         if failures <= retries {
             self.apply(&key.task, &TaskEvent::HolderGone { again: true }, now_us);
-            let fields = vec![
-                ("task", key.task.to_string()),
-                ("attempt", key.attempt.to_string()),
-                ("code", fault.code),
-                ("reason", fault.reason),
-            ];
-            self.event("attempt_failed", now_us, fields);
-            return;
+            let (task, attempt) = (key.task.clone(), key.attempt);
+            return self.tell(Happening::NodeFailed { task, attempt, fault }, now_us);
         }
-        let (code, reason) = (fault.code.clone(), fault.reason.clone());
+        let (code, reason) = (fault.code, fault.reason.clone());
         self.apply(&key.task, &TaskEvent::Failed { attempt: key.attempt, code, reason }, now_us);
         let reason = format!("task {}: {}", key.task, fault.reason);
         self.end(Phase::Failed { code: fault.code, reason }, now_us, effects);
@@ -238,15 +231,10 @@ impl Job {
                 }
             }
             // A full disk can be emptied; what was trained must not be thrown away meanwhile.
-            Err(fault) if fault.code == PASSING && self.is_attempt(key) => {
-                let fields = vec![
-                    ("task", key.task.to_string()),
-                    ("attempt", key.attempt.to_string()),
-                    ("code", fault.code.clone()),
-                    ("reason", fault.reason.clone()),
-                ];
-                self.event("snapshot_put_off", now_us, fields);
+            Err(fault) if fault.code == FaultCode::SHARD_IO && self.is_attempt(key) => {
                 self.postpone(key, &fault, now_us);
+                let (task, attempt) = (key.task.clone(), key.attempt);
+                self.tell(Happening::SnapshotPutOff { task, attempt, fault }, now_us);
             }
             Err(fault) => self.attempt_failed(key, fault, now_us, effects),
         }

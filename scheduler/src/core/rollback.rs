@@ -9,13 +9,14 @@ use super::{
     change_set::MetricsWindow,
     checkpoints::Checkpoint,
     effects::Effect,
+    event::Happening,
     job::{GrantQueue, Job},
     member::{Member, Membership},
     progress::Progress,
     records::{Counters, Phase, Task},
-    state_machine::SHARD_LOST,
 };
 use crate::{
+    fault_code::FaultCode,
     graph::TaskId,
     ids::Superstep,
     sync::{Clocks, Policy},
@@ -26,7 +27,7 @@ impl Job {
     pub(super) fn parameters_lost(&mut self, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
         if self.train().checkpoint.is_none() {
             let reason = format!("{reason}; a job goes on after that only with `checkpoint` in its settings");
-            return self.end(Phase::Failed { code: SHARD_LOST.into(), reason }, now_us, effects);
+            return self.end(Phase::Failed { code: FaultCode::PARAMETERS_LOST, reason }, now_us, effects);
         }
         self.roll_back_to_newest(reason, now_us, effects);
     }
@@ -45,7 +46,7 @@ impl Job {
     /// thrown away unasked by a job that began anew: it fails instead.
     pub(super) fn checkpoint_unusable(
         &mut self,
-        code: String,
+        code: FaultCode,
         reason: String,
         now_us: u64,
         effects: &mut Vec<Effect>,
@@ -64,7 +65,7 @@ impl Job {
         let undone = self.undone_since(&progress.counters);
         self.forget_graph(now_us);
         for (&worker, member) in &mut self.members {
-            member.begin_anew(self.spec.train().map_or(0, |(_, train)| train.batch), now_us);
+            member.begin_anew(self.spec.train().batch, now_us);
             self.changes.members.insert(worker);
         }
         self.clocks = Clocks::default();
@@ -94,13 +95,9 @@ impl Job {
         state.evaluations.put_off(now_us, state.epochs_complete, state.counters.counted());
         state.checkpoints.restored = checkpoint;
         self.changes.job_state = true;
-        let mut fields = vec![
-            ("iterations", undone.iterations.to_string()),
-            ("samples", undone.samples.to_string()),
-            ("reason", reason.to_owned()),
-        ];
-        fields.extend(checkpoint.map(|number| ("checkpoint", number.to_string())));
-        self.event("rolled_back", now_us, fields);
+        let Undone { iterations, samples } = undone;
+        let reason = reason.to_owned();
+        self.tell(Happening::RolledBack { iterations, samples, reason, checkpoint }, now_us);
         self.wait_for(Some(self.waits_for_shards()));
         effects.push(self.open_order());
     }
@@ -116,8 +113,8 @@ impl Job {
 
     /// The order to open the present generation of the parameters.
     pub(super) fn open_order(&self) -> Effect {
-        let (job, generation) = (self.id().clone(), self.state.generation);
-        Effect::OpenShards { job, generation, checkpoint: self.state.checkpoints.restored }
+        let run = self.run();
+        Effect::OpenShards { run, checkpoint: self.state.checkpoints.restored }
     }
 
     fn undone_since(&self, then: &Counters) -> Undone {

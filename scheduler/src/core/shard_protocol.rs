@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ids::{Generation, Incarnation, JobId, Superstep},
+    ids::{Incarnation, RunId, Superstep},
     sync::RoundRule,
 };
 
@@ -68,10 +68,8 @@ pub struct ProgressFloor {
 /// A job that a shard holds, or has closed lately.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldJob {
-    /// Its name; a job of the same name with another nonce is another one.
-    pub job: JobId,
-    /// Generation of its parameters that is in memory, or was.
-    pub generation: Generation,
+    /// The run whose parameters are in memory, or were.
+    pub run: RunId,
     /// Whether it was closed, as is ordered once a job is over.
     pub closed: bool,
 }

@@ -8,20 +8,18 @@ use std::{
 use super::{
     commit::{Commit, Commits},
     effects::Effect,
-    inputs::{Input, Refused, WorkerInfo},
+    inputs::Input,
     job::Job,
     panics::Handling,
     records::Phase,
-    shard_protocol::HeldJob,
+    refused::Refused,
     tasks::{TaskAssigner, TaskJob},
     training_slots::TrainingSlots,
     trainings::Trainings,
+    worker_info::WorkerInfo,
     worker_protocol::TaskReport,
 };
-use crate::ids::{Generation, Incarnation, JobId, ShardIndex};
-
-/// Code of a job that ended because a shard's parameters are gone.
-pub(super) const SHARD_LOST: &str = "E220";
+use crate::ids::{Incarnation, JobId, RunId};
 
 /// Jobs in the order they were submitted, and the workers they share. A worker serves one job at a time, so that
 /// barriers of two jobs can never wait for each other; a process that serves several is several workers.
@@ -47,7 +45,7 @@ pub struct Core {
     /// two commits.
     pub(super) has_loaded_workers: bool,
     /// Jobs whose records cannot be used now. They may be taken in again, and need what shards hold of them then.
-    set_aside: BTreeSet<JobId>,
+    pub(super) set_aside: BTreeSet<JobId>,
 }
 
 impl Core {
@@ -128,10 +126,7 @@ impl Core {
             | Input::TasksEnded { .. } => return self.handle_tasks(now_us, input, effects),
             Input::Cancel(cancellation) => return self.cancel(cancellation, now_us, effects),
             Input::Delete(id) => return self.delete(&id, effects),
-            Input::WorkerJoined { worker, about } => {
-                self.worker_joined(worker, about);
-                self.tasks_worker_joined(worker);
-            }
+            Input::WorkerJoined { worker, about } => self.worker_registered(worker, about),
             Input::WorkerGone { worker, reason } => self.worker_gone(worker, &reason, now_us, effects),
             Input::WorkerLeft { worker, begun } => self.worker_left(worker, begun, now_us, effects),
             Input::Report { worker, report } => self.take_report(worker, report, now_us, effects),
@@ -141,55 +136,51 @@ impl Core {
                 self.shard_holds(shard, asked_us, &held, now_us, effects);
             }
             Input::Tick => self.tick(now_us, effects),
-            Input::WeightsKept { job, generation, outcome } => {
-                // That job is over.
-                if let Some(job) = self.jobs.get_mut(&job).filter(|j| j.state.generation == generation) {
-                    job.weights_kept(outcome, now_us);
-                }
+            Input::WeightsKept { run, outcome } => self.weights_kept(&run, outcome, now_us),
+            Input::ShardsOpened { run } => {
+                self.with_open_job(&run, |job| job.opened(now_us, effects));
             }
-            Input::ShardsOpened { job, generation } => {
-                self.with_open_job(&job, generation, |job| job.opened(now_us, effects));
-            }
-            Input::Attached { job, generation, shard, closed, watermarks, floor } => {
-                self.with_open_job(&job, generation, |job| {
+            Input::Attached { run, shard, closed, watermarks, floor } => {
+                self.with_open_job(&run, |job| {
                     job.attached(shard, closed, &watermarks, &floor, now_us, effects);
                 });
             }
-            Input::ShardFailed { job, generation, code, reason } => {
-                self.with_open_job(&job, generation, |job| job.shard_failed(code, reason, now_us, effects));
+            Input::ShardFailed { run, code, reason } => {
+                self.with_open_job(&run, |job| job.shard_failed(code, reason, now_us, effects));
             }
-            Input::BarrierClosed { job, generation, shard, barrier } => {
-                self.with_open_job(&job, generation, |job| job.shard_closed(shard, barrier, now_us));
+            Input::BarrierClosed { run, shard, barrier } => {
+                self.with_open_job(&run, |job| job.shard_closed(shard, barrier, now_us));
             }
-            Input::Sealed { job, generation, worker, shard, progress } => {
-                self.with_open_job(&job, generation, |job| {
-                    job.sealed(worker, shard, progress, now_us, effects);
-                });
-                // It may have registered again meanwhile.
-                self.note_if_idle(worker);
+            Input::Sealed { run, worker, shard, progress } => {
+                self.sealed(&run, worker, shard, progress, now_us, effects);
             }
-            Input::CheckpointPinned { job, generation, number, shard, outcome } => {
-                self.with_open_job(&job, generation, |job| {
+            Input::CheckpointPinned { run, number, shard, outcome } => {
+                self.with_open_job(&run, |job| {
                     job.checkpoint_pinned(number, shard, outcome, now_us, effects);
                 });
             }
-            Input::CheckpointWritten { job, generation, number, shard, outcome } => {
-                self.with_open_job(&job, generation, |job| {
+            Input::CheckpointWritten { run, number, shard, outcome } => {
+                self.with_open_job(&run, |job| {
                     job.checkpoint_written(number, shard, outcome, now_us, effects);
                 });
             }
-            Input::Planned { job, generation, superstep, revision, plan } => {
-                self.with_open_job(&job, generation, |job| {
+            Input::Planned { run, superstep, revision, plan } => {
+                self.with_open_job(&run, |job| {
                     job.take_plan(superstep, revision, plan, now_us, effects);
                 });
             }
             Input::SnapshotWritten { key, outcome } => {
-                self.with_open_job(&key.job, key.generation, |job| {
+                self.with_open_job(&key.run, |job| {
                     job.snapshot_written(&key, outcome, now_us, effects);
                 });
             }
         }
         Ok(())
+    }
+
+    fn worker_registered(&mut self, worker: Incarnation, about: WorkerInfo) {
+        self.worker_joined(worker, about);
+        self.tasks_worker_joined(worker);
     }
 
     pub(super) fn worker_gone(
@@ -230,11 +221,9 @@ impl Core {
         effects: &mut Vec<Effect>,
     ) {
         let key = report.key.clone();
-        let _handling = Handling(&key.job);
+        let _handling = Handling(&key.run.job);
         effects.push(Effect::AckReport { worker, key: key.clone() });
-        let fault = self
-            .open_job(&key.job, key.generation)
-            .and_then(|job| job.report(worker, report, now_us, effects));
+        let fault = self.open_job(&key.run).and_then(|job| job.report(worker, report, now_us, effects));
         if let Some(fault) = fault {
             self.exclude(worker, &key, fault, now_us, effects);
         }
@@ -249,77 +238,14 @@ impl Core {
         self.tasks_tick(now_us, effects);
     }
 
-    fn shard_gone(&mut self, shard: ShardIndex, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
-        let opened = |j: &Job| matches!(j.state.phase, Phase::Opening | Phase::Running);
-        for (id, job) in self.jobs.live_mut().filter(|(_, job)| opened(job)) {
-            let _handling = Handling(id);
-            job.shard_gone(shard, reason, now_us, effects);
-        }
+    fn open_job(&mut self, run: &RunId) -> Option<&mut Job> {
+        self.jobs.get_mut(&run.job).filter(|j| j.is_run(run) && !j.state.phase.is_over())
     }
 
-    /// Another process serves a shard: those that read of a job's history see why it paused.
-    fn shard_taken_over(&mut self, shard: ShardIndex, address: &str, now_us: u64) {
-        for (_, job) in self.jobs.live_mut().filter(|(_, j)| j.state.phase == Phase::Running) {
-            let fields = vec![("shard", shard.to_string()), ("address", address.to_owned())];
-            job.event("shard_taken_over", now_us, fields);
-        }
-    }
-
-    /// A shard says what it holds: what nobody knows is dropped there, what it should hold and does not is lost, and of
-    /// the rest it is asked how far it is.
-    fn shard_holds(
-        &mut self,
-        shard: ShardIndex,
-        asked_us: u64,
-        held: &[HeldJob],
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) {
-        let is_ours = |held: &&HeldJob| !held.closed && !self.set_aside.contains(&held.job);
-        for HeldJob { job: id, generation, .. } in held.iter().filter(is_ours) {
-            let wanted =
-                |j: &Job| j.state.generation == *generation && (!j.state.phase.is_over() || j.state.keeping);
-            if !self.jobs.get(id).is_some_and(wanted) {
-                let (job, generation) = (id.clone(), *generation);
-                effects.push(Effect::CloseShards { job, generation, keep: false });
-            }
-        }
-        for (id, job) in self.jobs.live_mut() {
-            let _handling = Handling(id);
-            let opened_us = job.state.opened_us.or(job.state.started_us);
-            let opened_before = opened_us.is_some_and(|opened_us| opened_us < asked_us);
-            let generation = job.state.generation;
-            let holds = held.iter().find(|h| h.job == *id && h.generation == generation);
-            if job.state.phase != Phase::Running {
-                continue;
-            }
-            match holds {
-                Some(HeldJob { closed: false, .. }) => {
-                    let floor = job.floor();
-                    effects.push(Effect::Attach { job: id.clone(), generation, shard, floor });
-                }
-                Some(_) => job.closed_unknown(&format!("shard {shard}"), now_us, effects),
-                None if opened_before => {
-                    job.parameters_missing(
-                        shard,
-                        "its process was started again without them",
-                        now_us,
-                        effects,
-                    );
-                }
-                None => {}
-            }
-        }
-    }
-
-    fn open_job(&mut self, job: &JobId, generation: Generation) -> Option<&mut Job> {
-        self.jobs.get_mut(job).filter(|j| j.state.generation == generation && !j.state.phase.is_over())
-    }
-
-    /// Does something with a job unless it is over or another generation of it began: then the message is late.
-    fn with_open_job(&mut self, id: &JobId, generation: Generation, act: impl FnOnce(&mut Job)) {
-        let _handling = Handling(id);
-        if let Some(job) = self.open_job(id, generation) {
+    /// Does something with a job unless it is over or another run of it began: then the message is late.
+    pub(super) fn with_open_job(&mut self, run: &RunId, act: impl FnOnce(&mut Job)) {
+        let _handling = Handling(&run.job);
+        if let Some(job) = self.open_job(run) {
             act(job);
         }
     }
@@ -411,7 +337,7 @@ impl Core {
 fn frees_workers(effects: &[Effect]) -> bool {
     let frees = |effect: &Effect| match effect {
         Effect::CloseShards { .. } | Effect::DismissWorker { .. } => true,
-        Effect::OpenShards { generation, .. } => generation.number() > 1,
+        Effect::OpenShards { run, .. } => run.generation.number() > 1,
         _ => false,
     };
     effects.iter().any(frees)

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::job::Job;
+use super::{event::Happening, job::Job};
 use crate::ids::Incarnation;
 
 /// A worker this many times as slow as the median is slow; below the second factor it is not any more.
@@ -85,10 +85,14 @@ impl Job {
                 continue;
             }
             if is_news {
-                let what = if tells_slow { "worker_slow" } else { "worker_recovered" };
-                let mut fields = self.about_worker(worker);
-                fields.push(("factor", format!("{factor:.2}")));
-                self.event(what, now_us, fields);
+                let worker = self.named(worker);
+                self.tell(
+                    match tells_slow {
+                        true => Happening::WorkerSlow { worker, factor },
+                        false => Happening::WorkerRecovered { worker, factor },
+                    },
+                    now_us,
+                );
             }
             let since_us = slow.map_or(now_us, |s| s.since_us);
             let member = self.member_mut(worker);

@@ -1,12 +1,6 @@
 //! Whether a submission is a new job, one that is there already, or one whose name is taken.
 
-use super::{
-    Core,
-    effects::Effect,
-    inputs::{Refused, Submission},
-    job::Job,
-    records::Phase,
-};
+use super::{Core, effects::Effect, inputs::Submission, job::Job, records::Phase, refused::Refused};
 use crate::{ids::JobId, spec::JobSpec};
 
 /// Whether a submission is answered with the job of its name that is there and was submitted with the same content. One
@@ -45,8 +39,8 @@ impl Core {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Refused> {
         let Submission { spec, nonce, replace } = submission;
-        spec.validate()?;
-        let known = self.jobs.get(&spec.id).filter(|job| job.spec == *spec && !spec.id.is_made_by_engine());
+        let spec = spec.validated()?;
+        let known = self.jobs.get(&spec.id).filter(|job| job.spec == spec && !spec.id.is_made_by_engine());
         if known.is_some_and(|job| is_same_job(job.phase(), job.generation().nonce() == nonce, replace)) {
             return Ok(());
         }
@@ -55,7 +49,7 @@ impl Core {
             None => ", as a graph of tasks".to_owned(),
         })?;
         self.remove_task_job(&spec.id, effects);
-        let old = self.jobs.insert(Job::new(*spec, nonce, self.shards, now_us));
+        let old = self.jobs.insert(Job::new(spec, nonce, self.shards, now_us));
         effects.extend(old.and_then(|old| old.remove_checkpoints()));
         Ok(())
     }
@@ -71,8 +65,9 @@ impl Core {
             return Err(Refused::Reserved { job: id.clone() });
         }
         match (replace, self.phase_of(id)) {
-            (_, None) | (true, Some((true, _))) => Ok(()),
-            (true, Some((false, state))) => Err(Refused::NotOver { job: id.clone(), state }),
+            (_, None) => Ok(()),
+            (true, Some(state)) if state.is_over() => Ok(()),
+            (true, Some(state)) => Err(Refused::NotOver { job: id.clone(), state }),
             (false, Some(_)) => Err(Refused::Duplicate { job: id.clone(), differs: differs() }),
         }
     }

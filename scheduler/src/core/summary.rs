@@ -37,8 +37,8 @@ impl Job {
         let (code, reason) = state.phase.why_ended(&state.cancel_reason);
         let active = if state.phase.is_over() { 0 } else { self.active().count() };
         vec![
-            ("state", self.word().to_owned()),
-            ("code", code.to_owned()),
+            ("state", self.shown().to_string()),
+            ("code", code.map(|code| code.to_string()).unwrap_or_default()),
             ("reason", reason.to_owned()),
             ("waiting_for", state.waiting_for.clone().unwrap_or_default()),
             ("excluded", self.exclusions()),
@@ -53,11 +53,6 @@ impl Job {
             ("workers", active.to_string()),
             ("shards", state.shards.to_string()),
         ]
-    }
-
-    /// Where it stands, in a word.
-    pub(super) fn word(&self) -> &'static str {
-        self.state.phase.word_if_paused(self.state.paused)
     }
 
     /// How far it is, and how fast.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     graph::TaskId,
     ids::{Incarnation, ShardIndex},
-    sync::{Aggregation, EndRule, Plan, PlanRow, Why, search::Alternative},
+    sync::{Aggregation, EndRule, Plan, PlanRow, SuperstepRules, Why, search::Alternative},
 };
 
 /// What is known about the end of an open superstep.
@@ -104,6 +104,40 @@ pub struct SuperstepState {
 }
 
 impl SuperstepState {
+    /// One that has just opened for these workers, whose batches are the job's, and in which no round takes a step.
+    pub(super) fn open(
+        rules: SuperstepRules,
+        roster: BTreeMap<Incarnation, RosterEntry>,
+        now_us: u64,
+    ) -> Self {
+        let SuperstepRules { ending, aggregation, rate_factor, max_lead, why, .. } = rules;
+        Self {
+            phase: SuperstepPhase::Open(ending),
+            unobserved: match ending {
+                EndRule::Monitor { .. } => roster.keys().copied().collect(),
+                EndRule::Quota(_) | EndRule::Free => BTreeSet::new(),
+            },
+            roster,
+            revision: 0,
+            pin: false,
+            rate_factor,
+            learning_rate: 0.0,
+            aggregation,
+            balanced: false,
+            max_lead,
+            opened_us: now_us,
+            progress: BTreeSet::new(),
+            unreported: BTreeSet::new(),
+            why,
+            closed_by: BTreeMap::new(),
+            predicted: Vec::new(),
+            alternatives: Vec::new(),
+            span_us: None,
+            predicted_wait_us: None,
+            sync_at_us: None,
+        }
+    }
+
     pub(super) fn is_closed(&self) -> bool {
         matches!(self.phase, SuperstepPhase::Closed { .. })
     }

@@ -7,25 +7,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::inputs::WorkerInfo;
-use crate::ids::Incarnation;
+use super::worker_info::WorkerInfo;
+use crate::ids::{Incarnation, ProcessId};
 
 /// The workers of each process that has named itself.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct TrainingSlots(BTreeMap<u64, BTreeSet<Incarnation>>);
+pub(super) struct TrainingSlots(BTreeMap<ProcessId, BTreeSet<Incarnation>>);
 
 impl TrainingSlots {
     pub(super) fn insert(&mut self, worker: Incarnation, about: &WorkerInfo) {
-        if about.process != 0 && about.trains {
-            self.0.entry(about.process).or_default().insert(worker);
+        if let Some(process) = about.process.filter(|_| about.trains) {
+            self.0.entry(process).or_default().insert(worker);
         }
     }
 
     pub(super) fn remove(&mut self, worker: Incarnation, about: &WorkerInfo) {
-        if let Some(slots) = self.0.get_mut(&about.process) {
+        let Some(process) = about.process else { return };
+        if let Some(slots) = self.0.get_mut(&process) {
             slots.remove(&worker);
             if slots.is_empty() {
-                self.0.remove(&about.process);
+                self.0.remove(&process);
             }
         }
     }
@@ -42,7 +43,7 @@ impl TrainingSlots {
         about: &WorkerInfo,
         idle: &BTreeSet<Incarnation>,
     ) -> u32 {
-        match self.0.get(&about.process) {
+        match about.process.and_then(|process| self.0.get(&process)) {
             Some(slots) => slots.iter().filter(|slot| !idle.contains(slot)).count() as u32,
             None => u32::from(about.trains && !idle.contains(&worker)),
         }

@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::evaluation::{EvaluationPart, EvaluationSums};
 use crate::{
+    fault_code::FaultCode,
     graph::TaskId,
-    ids::{Generation, JobId, Superstep},
+    ids::{RunId, Superstep},
     samples::SampleRange,
 };
 
@@ -34,10 +35,8 @@ pub enum GradientUse {
 /// One attempt at one task of one job.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TaskKey {
-    /// Job that the task belongs to.
-    pub job: JobId,
-    /// Generation of its parameters; an attempt of an older one changes nothing.
-    pub generation: Generation,
+    /// Run that the task belongs to; an attempt of an older one changes nothing.
+    pub run: RunId,
     /// What the worker prepares or iterates, or a node.
     pub task: TaskId,
     /// Which attempt at it, from 1.
@@ -108,7 +107,7 @@ pub enum Outcome {
     /// The attempt brought nothing.
     Failed {
         /// Stable, see docs/errors.md.
-        code: String,
+        code: FaultCode,
         /// The same in words.
         reason: String,
         /// Whether the worker is excluded from the job, or the attempt counts against the task.

@@ -4,7 +4,10 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{Incarnation, InvalidName, NodeName, Superstep};
+use crate::{
+    fault_code::FaultCode,
+    ids::{Incarnation, InvalidName, NodeName, Superstep},
+};
 
 /// Name of a task within its job; printed as `prepare/w3`, `it/w3/17`, `barrier/4`, `clock/12`, `evaluation/2/0` or the name of a node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -157,7 +160,7 @@ pub enum TrainingTaskState {
     /// Its last attempt failed, and the job with it.
     Failed {
         /// Stable, see docs/errors.md.
-        code: String,
+        code: FaultCode,
         /// What went wrong, for people; the code may stand in it.
         reason: String,
     },
@@ -189,7 +192,7 @@ pub enum TaskEvent {
         /// Which one; only the attempt under way counts.
         attempt: u32,
         /// Stable, see docs/errors.md.
-        code: String,
+        code: FaultCode,
         /// What went wrong, for people.
         reason: String,
     },
@@ -228,7 +231,7 @@ impl TrainingTaskState {
             (S::Ready, E::Leased { holder }) => S::Leased { holder: *holder, attempt: attempts + 1 },
             (S::Leased { attempt, .. }, E::Finished { attempt: by }) if attempt == by => S::Done,
             (S::Leased { attempt, .. }, E::Failed { attempt: by, code, reason }) if attempt == by => {
-                S::Failed { code: code.clone(), reason: reason.clone() }
+                S::Failed { code: *code, reason: reason.clone() }
             }
             (S::Leased { .. }, E::HolderGone { again: true }) => S::Ready,
             (S::Leased { .. }, E::HolderGone { again: false }) => S::Lost,

@@ -45,7 +45,8 @@ pub fn training(policy: PolicySpec, samples: u64, batch: u32) -> TrainSpec {
 
 /// A job named `job` with a single node, `train`.
 pub fn training_job(train: TrainSpec) -> JobSpec {
-    let name = |text: &str| text.parse().expect("a valid name");
     let kind = NodeKind::Train(Box::new(train));
-    JobSpec { id: name("job"), nodes: vec![Node { name: name("train"), after: vec![], retries: 0, kind }] }
+    let name = "train".parse().expect("a valid name");
+    let id = "job".parse().expect("a valid name");
+    JobSpec { id, nodes: vec![Node { name, after: vec![], retries: 0, kind }] }
 }

@@ -8,14 +8,15 @@ use crate::{
         BarrierOrder, ClockRoster, ClosedBarrier, Effect, HeldJob, Input, PushProgress, SnapshotFile,
         TaskFault,
     },
-    ids::{Generation, Incarnation, JobId, ShardIndex, Superstep},
+    fault_code::FaultCode,
+    ids::{Incarnation, RunId, ShardIndex, Superstep},
     sync::{self, Clock, Clocks, PlanRequest},
 };
 
 /// One shard, which holds one job.
 #[derive(Debug, Clone, Default)]
 pub struct ShardModel {
-    job: Option<(JobId, Generation)>,
+    run: Option<RunId>,
     /// Barriers closed so far, and those that the core has been told of.
     closed: u64,
     reported: u64,
@@ -94,9 +95,9 @@ impl ShardModel {
         true
     }
 
-    /// Whether it holds a job in this very generation of its parameters.
-    pub fn holds(&self, job: &JobId, generation: Generation) -> bool {
-        self.job.as_ref().is_some_and(|(held, of)| held == job && *of == generation)
+    /// Whether it holds the parameters of this very run.
+    pub fn holds(&self, run: &RunId) -> bool {
+        self.run.as_ref() == Some(run)
     }
 
     /// Its process is killed and started again: it has what was on disk.
@@ -106,12 +107,20 @@ impl ShardModel {
     }
 
     /// Begins with a job, as it was at a checkpoint or anew; one that is open already goes on.
-    fn open(&mut self, job: &JobId, generation: Generation, checkpoint: Option<u64>) {
-        if !self.holds(job, generation) {
+    fn open(&mut self, run: &RunId, checkpoint: Option<u64>) {
+        if !self.holds(run) {
             let pushes = checkpoint.map_or(0, |number| self.written[&number]);
-            let (job, written) = (Some((job.clone(), generation)), std::mem::take(&mut self.written));
-            *self = Self { job, pushes, written, ..Self::default() };
+            let (run, written) = (Some(run.clone()), std::mem::take(&mut self.written));
+            *self = Self { run, pushes, written, ..Self::default() };
         }
+    }
+
+    /// Brings what was pinned to disk; gives its bytes.
+    fn write_checkpoint(&mut self, number: u64) -> Result<u64, TaskFault> {
+        let (code, reason) = (FaultCode::CHECKPOINT_UNUSABLE, "it was started again".to_owned());
+        let pushes = *self.pinned.get(&number).ok_or(TaskFault { code, reason })?;
+        self.written.insert(number, pushes);
+        Ok(1)
     }
 
     fn watermark(&self, worker: Incarnation) -> u64 {
@@ -189,54 +198,46 @@ impl ParameterServerModel {
     /// [`Effect::CloseShards`].
     pub fn carry_out(&mut self, effect: Effect) -> Vec<Input> {
         match effect {
-            Effect::OpenShards { job, generation, checkpoint } => {
-                self.shards.iter_mut().for_each(|shard| shard.open(&job, generation, checkpoint));
-                vec![Input::ShardsOpened { job, generation }]
+            Effect::OpenShards { run, checkpoint } => {
+                self.shards.iter_mut().for_each(|shard| shard.open(&run, checkpoint));
+                vec![Input::ShardsOpened { run }]
             }
-            Effect::OrderBarrier { job, generation, order } => self.order(&job, generation, |_, model| {
+            Effect::OrderBarrier { run, order } => self.order(&run, |_, model| {
                 model.take_order(&order);
                 None
             }),
-            Effect::Clocks { job, generation, roster } => self.order(&job, generation, |_, model| {
+            Effect::Clocks { run, roster } => self.order(&run, |_, model| {
                 model.take_clocks(&roster);
                 None
             }),
-            Effect::Seal { job, generation, worker } => self.order(&job, generation, |shard, model| {
-                let (job, progress) = (job.clone(), model.seal(worker));
-                Some(Input::Sealed { job, generation, worker, shard, progress })
+            Effect::Seal { run, worker } => self.order(&run, |shard, model| {
+                let (run, progress) = (run.clone(), model.seal(worker));
+                Some(Input::Sealed { run, worker, shard, progress })
             }),
-            Effect::PinCheckpoint { job, generation, number } => {
-                self.order(&job, generation, |shard, model| {
-                    model.pinned.entry(number).or_insert(model.pushes);
-                    let job = job.clone();
-                    Some(Input::CheckpointPinned { job, generation, number, shard, outcome: Ok(()) })
-                })
-            }
-            Effect::WriteCheckpoint { job, generation, number } => {
-                self.order(&job, generation, |shard, model| {
-                    let outcome = match model.pinned.get(&number) {
-                        Some(pushes) => Ok(model.written.insert(number, *pushes).map_or(1, |_| 1)),
-                        None => Err(TaskFault { code: "E439".into(), reason: "it was started again".into() }),
-                    };
-                    let job = job.clone();
-                    Some(Input::CheckpointWritten { job, generation, number, shard, outcome })
-                })
-            }
+            Effect::PinCheckpoint { run, number } => self.order(&run, |shard, model| {
+                model.pinned.entry(number).or_insert(model.pushes);
+                let run = run.clone();
+                Some(Input::CheckpointPinned { run, number, shard, outcome: Ok(()) })
+            }),
+            Effect::WriteCheckpoint { run, number } => self.order(&run, |shard, model| {
+                let (run, outcome) = (run.clone(), model.write_checkpoint(number));
+                Some(Input::CheckpointWritten { run, number, shard, outcome })
+            }),
             Effect::KeepCheckpoints { numbers, through, .. } => {
                 let stays = |n: u64| n > through || numbers.contains(&n);
                 self.shards.iter_mut().for_each(|shard| shard.written.retain(|n, _| stays(*n)));
                 Vec::new()
             }
-            Effect::Attach { job, generation, shard, floor } => {
-                if !self.shards[shard.0 as usize].holds(&job, generation) {
+            Effect::Attach { run, shard, floor } => {
+                if !self.shards[shard.0 as usize].holds(&run) {
                     return Vec::new();
                 }
                 let ShardModel { closed, watermarks, .. } = &self.shards[shard.0 as usize];
                 let (closed, watermarks) = (*closed, watermarks.clone());
-                vec![Input::Attached { job, generation, shard, closed, watermarks, floor }]
+                vec![Input::Attached { run, shard, closed, watermarks, floor }]
             }
             Effect::Snapshot { key, .. } => {
-                let lost = self.order(&key.job, key.generation, |_, _| None);
+                let lost = self.order(&key.run, |_, _| None);
                 if !lost.is_empty() {
                     return lost;
                 }
@@ -245,8 +246,8 @@ impl ParameterServerModel {
             }
             Effect::Plan(request) => {
                 let plan = sync::plan(&request.rows, request.search_options);
-                let PlanRequest { job, generation, superstep, revision, .. } = request;
-                vec![Input::Planned { job, generation, superstep, revision, plan }]
+                let PlanRequest { run, superstep, revision, .. } = request;
+                vec![Input::Planned { run, superstep, revision, plan }]
             }
             Effect::Assign { .. }
             | Effect::AckReport { .. }
@@ -261,15 +262,14 @@ impl ParameterServerModel {
     /// What every shard answers to an order about a job; one that does not hold it says so.
     fn order(
         &mut self,
-        job: &JobId,
-        generation: Generation,
+        run: &RunId,
         mut act: impl FnMut(ShardIndex, &mut ShardModel) -> Option<Input>,
     ) -> Vec<Input> {
-        let answer = |(shard, model): (ShardIndex, &mut ShardModel)| match model.holds(job, generation) {
+        let answer = |(shard, model): (ShardIndex, &mut ShardModel)| match model.holds(run) {
             true => act(shard, model),
             false => {
-                let (code, reason) = ("E220".to_owned(), format!("{shard} does not hold it"));
-                Some(Input::ShardFailed { job: job.clone(), generation, code, reason })
+                let (code, reason) = (FaultCode::PARAMETERS_LOST, format!("{shard} does not hold it"));
+                Some(Input::ShardFailed { run: run.clone(), code, reason })
             }
         };
         (0..).map(ShardIndex).zip(&mut self.shards).filter_map(answer).collect()
@@ -278,22 +278,18 @@ impl ParameterServerModel {
     /// Tells of barriers that a shard has closed since it last told.
     pub fn report_closed(&mut self, shard: ShardIndex) -> Option<Input> {
         let model = self.shards.get_mut(shard.0 as usize).filter(|model| model.has_news())?;
-        let (job, generation) = model.job.clone()?;
+        let run = model.run.clone()?;
         model.reported = model.closed;
         let superstep = Superstep(model.closed - 1);
         let barrier = ClosedBarrier { superstep, closed_ago_us: 0, pushes: model.pushes };
-        Some(Input::BarrierClosed { job, generation, shard, barrier })
+        Some(Input::BarrierClosed { run, shard, barrier })
     }
 
     /// What every shard answers to an engine that came after `now_us`: what it holds. It tells of closed barriers anew.
     pub fn meet_new_engine(&mut self, now_us: u64) -> Vec<Input> {
         let holds = |(shard, model): (ShardIndex, &mut ShardModel)| {
             model.reported = 0;
-            let held = model.job.iter().map(|(job, generation)| HeldJob {
-                job: job.clone(),
-                generation: *generation,
-                closed: false,
-            });
+            let held = model.run.iter().map(|run| HeldJob { run: run.clone(), closed: false });
             Input::ShardHolds { shard, asked_us: now_us, held: held.collect() }
         };
         (0..).map(ShardIndex).zip(&mut self.shards).map(holds).collect()

@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::TrainSpec;
-use crate::ids::{JobId, NodeName};
+use crate::{
+    fault_code::FaultCode,
+    ids::{JobId, NodeName},
+};
 
 /// Most nodes a user may write into one graph.
 pub const MAX_NODES: usize = 10_000;
@@ -145,9 +148,9 @@ pub enum InvalidJob {
 }
 
 impl InvalidJob {
-    /// The stable code, as in the message.
-    pub fn code(&self) -> &'static str {
-        match self {
+    /// The stable code, see docs/errors.md.
+    pub fn code(&self) -> FaultCode {
+        FaultCode::new(match self {
             Self::NoTraining { .. } => "E020",
             Self::ManyTraining { .. } => "E021",
             Self::TooManyNodes { .. } => "E022",
@@ -158,7 +161,7 @@ impl InvalidJob {
             Self::Setting { .. } => "E027",
             Self::BatchTooLarge { .. } => "E028",
             Self::CannotResume { .. } => "E029",
-        }
+        })
     }
 
     /// What the user can do about it.
@@ -254,6 +257,12 @@ impl JobSpec {
         if let Some(what) = train.compression.fault() {
             return Err(fault(format!("compression: {what}")));
         }
+        self.check_model(train)
+    }
+
+    /// Checks what depends on the model and its data.
+    fn check_model(&self, train: &TrainSpec) -> Result<(), InvalidJob> {
+        let fault = |what: String| InvalidJob::Setting { job: self.id.clone(), what };
         let layout = &train.model.layout;
         if layout.elements().is_none() || layout.trained_elements() == 0 {
             return Err(fault("the model has no parameters to train, or too many".into()));

@@ -16,6 +16,7 @@ mod policy_print;
 mod policy_text;
 mod resume;
 mod train;
+mod valid_job;
 
 pub use checkpoint::CheckpointSpec;
 pub use compression::{Compression, PullCompression};
@@ -30,3 +31,4 @@ pub use policy::{
 };
 pub use resume::{ResumeSpec, StepRun};
 pub use train::{DataElement, DataInput, ModelSpec, OnNan, TrainSpec};
+pub use valid_job::ValidJob;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::search::{Algorithm, Alternative, Points, Row, Slack, alternatives, earliest_within, search};
-use crate::ids::{Generation, Incarnation, JobId, Superstep};
+use crate::ids::{Incarnation, RunId, Superstep};
 
 /// Windows that a plan keeps besides the one it chose.
 const ALTERNATIVES_KEPT: usize = 8;
@@ -33,10 +33,8 @@ pub struct SearchOptions {
 /// A plan that somebody else should compute, because it may take longer than the engine's loop can wait.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlanRequest {
-    /// Job whose workers are to meet.
-    pub job: JobId,
-    /// Generation of its parameters: a plan that comes back after that has changed is dropped.
-    pub generation: Generation,
+    /// Run whose workers are to meet: a plan that comes back when there is a later one is dropped.
+    pub run: RunId,
     /// Superstep that the meeting ends.
     pub superstep: Superstep,
     /// Revision of the superstep's roster that it is made for.

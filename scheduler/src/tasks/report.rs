@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{NewTask, Preview, TaskClass, TaskIndex, Value};
-use crate::ids::JobId;
+use crate::{fault_code::FaultCode, ids::JobId};
 
 /// Attempts of one job that have ended, in the order in which they did. Repeated until acknowledged; a repeated one changes
 /// nothing.
@@ -66,7 +66,7 @@ pub struct Failure {
     /// Whose budget of attempts it uses up.
     pub cause: FailureCause,
     /// Stable, see docs/errors.md.
-    pub code: String,
+    pub code: FaultCode,
     /// What went wrong, for people; it may begin with the code in brackets.
     pub reason: String,
 }

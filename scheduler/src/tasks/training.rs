@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    fault_code::FaultCode,
     ids::JobId,
-    spec::{InvalidJob, JobSpec, Node, NodeKind},
+    spec::{InvalidJob, JobSpec, Node, NodeKind, ValidJob},
 };
 
 /// A training job that is ready to be begun by a task: its nodes, as they are submitted, in JSON. What is large is on the
@@ -30,11 +31,11 @@ pub enum InvalidTraining {
 }
 
 impl InvalidTraining {
-    /// The stable code, as in the message.
-    pub fn code(&self) -> &'static str {
+    /// The stable code, see docs/errors.md.
+    pub fn code(&self) -> FaultCode {
         match self {
-            Self::Unreadable { .. } => "E056",
-            Self::Setting(source) => source.code(),
+            Self::Unreadable { .. } => FaultCode::new("E056"),
+            Self::Setting(invalid) => invalid.code(),
         }
     }
 
@@ -77,11 +78,10 @@ impl PreparedTraining {
     ///
     /// # Errors
     /// E056, and what [`JobSpec::validate`] finds.
-    pub fn job(&self, id: JobId, changes: &TrainingChanges) -> Result<JobSpec, InvalidTraining> {
+    pub fn job(&self, id: JobId, changes: &TrainingChanges) -> Result<ValidJob, InvalidTraining> {
         let mut spec = JobSpec { id, nodes: self.nodes()? };
         changes.apply(&mut spec);
-        spec.validate()?;
-        Ok(spec)
+        Ok(spec.validated()?)
     }
 
     /// Digests of the blobs that it names.
@@ -211,12 +211,15 @@ mod tests {
     fn what_is_changed_is_changed_and_the_rest_stays() {
         let spec = example_job();
         let prepared = PreparedTraining::new(&spec).unwrap();
-        assert_eq!(prepared.job(spec.id.clone(), &TrainingChanges::new()), Ok(spec.clone()));
+        assert_eq!(
+            prepared.job(spec.id.clone(), &TrainingChanges::new()),
+            Ok(spec.clone().validated().unwrap())
+        );
         let weights = TrainedWeights { bytes: 9, digest: "ab".repeat(32) };
         let changes = TrainingChanges::new().learning_rate(0.5).batch(3).epochs(7).seed(11);
         let changes = changes.workers(2, 4).start_from(&weights);
         let changed = prepared.job("other".parse().unwrap(), &changes).unwrap();
-        let (train, before) = (changed.train().unwrap().1, spec.train().unwrap().1);
+        let (train, before) = (changed.train(), spec.train().unwrap().1);
         assert_eq!((train.learning_rate.base, train.batch, train.epochs, train.seed), (0.5, 3, 7, 11));
         assert_eq!((train.min_workers, train.max_workers), (2, 4));
         assert_eq!(train.model.initial, weights.digest);

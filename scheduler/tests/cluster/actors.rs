@@ -63,7 +63,7 @@ impl Worker {
 
     /// The job of the task that it works on, or will.
     pub fn job(&self) -> Option<&JobId> {
-        self.queue.front().map(|assignment| &assignment.key.job)
+        self.queue.front().map(|assignment| &assignment.key.run.job)
     }
 
     pub fn resend_reports(&mut self) {
@@ -73,7 +73,7 @@ impl Worker {
     /// Whether some shard does not hold the job of the front task any more, or in another life.
     fn meets_another_life(&self, shards: &[ShardModel]) -> bool {
         let key = self.queue.front().map(|assignment| &assignment.key);
-        key.is_some_and(|key| shards.iter().any(|shard| !shard.holds(&key.job, key.generation)))
+        key.is_some_and(|key| shards.iter().any(|shard| !shard.holds(&key.run)))
     }
 
     pub fn can_move(&self, shards: &[ShardModel]) -> bool {

@@ -168,8 +168,9 @@ impl Cluster {
                 if self.random(2) == 0 {
                     // Its whole process has died.
                     let process = |worker: &Incarnation| self.settings.about(*worker).process;
-                    let is_peer =
-                        |worker: &&Incarnation| process(worker) != 0 && process(worker) == process(&victim);
+                    let is_peer = |worker: &&Incarnation| {
+                        process(worker).is_some() && process(worker) == process(&victim)
+                    };
                     let peers: Vec<Incarnation> = self.workers.keys().filter(is_peer).copied().collect();
                     peers.into_iter().for_each(|peer| self.lose(peer));
                 }
@@ -486,9 +487,9 @@ impl Cluster {
         assert_eq!(number("iterations_rolled_back"), store.rolled_back);
         assert_eq!(number("samples_applied"), samples * u64::from(s.epochs));
         assert_eq!(number("epochs_complete"), u64::from(s.epochs));
-        let life = self.core.job(job).unwrap().generation();
+        let run = self.core.job(job).unwrap().run();
         // One that crashed when everything was done has nothing left.
-        for shard in self.servers[job].shards.iter().filter(|shard| shard.holds(job, life)) {
+        for shard in self.servers[job].shards.iter().filter(|shard| shard.holds(&run)) {
             let torn = number("iterations_torn");
             let done = number("iterations_done");
             assert!(
@@ -508,16 +509,16 @@ fn submitted_as(settings: &Settings) -> JobId {
 /// The job that the shards are told of.
 fn job_of(effect: &Effect) -> Option<&JobId> {
     match effect {
-        Effect::OpenShards { job, .. }
-        | Effect::OrderBarrier { job, .. }
-        | Effect::Clocks { job, .. }
-        | Effect::Seal { job, .. }
-        | Effect::PinCheckpoint { job, .. }
-        | Effect::WriteCheckpoint { job, .. }
-        | Effect::KeepCheckpoints { job, .. }
-        | Effect::Attach { job, .. } => Some(job),
-        Effect::Snapshot { key, .. } => Some(&key.job),
-        Effect::Plan(request) => Some(&request.job),
+        Effect::OpenShards { run, .. }
+        | Effect::OrderBarrier { run, .. }
+        | Effect::Clocks { run, .. }
+        | Effect::Seal { run, .. }
+        | Effect::PinCheckpoint { run, .. }
+        | Effect::WriteCheckpoint { run, .. }
+        | Effect::KeepCheckpoints { run, .. }
+        | Effect::Attach { run, .. } => Some(&run.job),
+        Effect::Snapshot { key, .. } => Some(&key.run.job),
+        Effect::Plan(request) => Some(&request.run.job),
         _ => None,
     }
 }

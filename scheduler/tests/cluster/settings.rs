@@ -2,7 +2,7 @@
 
 use syncline_scheduler::{
     core::{GraphSubmission, Input, Submission, WorkerInfo},
-    ids::{Incarnation, JobId},
+    ids::{Incarnation, JobId, ProcessId},
     sim,
     spec::{CheckpointSpec, EvaluateSpec, JobSpec, Node, NodeKind, TrainSpec},
     tasks::{
@@ -48,7 +48,12 @@ impl Settings {
         let (process, slot) = ((worker.0 - 1) / slots, (worker.0 - 1) % slots);
         let process = if slots > 1 { process + 1 } else { 0 };
         let capacity = if self.trainings > 0 { calls::capacity(2) } else { WorkerInfo::default().capacity };
-        WorkerInfo { process, training_slot: slot as u32 + 1, capacity, ..WorkerInfo::default() }
+        WorkerInfo {
+            process: ProcessId::new(process),
+            training_slot: slot as u32 + 1,
+            capacity,
+            ..WorkerInfo::default()
+        }
     }
 
     pub fn quiet(policy: &'static str) -> Self {
@@ -145,7 +150,7 @@ pub fn spec(s: &Settings) -> JobSpec {
         kind,
     };
     JobSpec {
-        id: name("job"),
+        id: "job".parse().unwrap(),
         nodes: vec![
             node("train", &[], NodeKind::Train(Box::new(train))),
             node("evaluate", &["train"], NodeKind::Evaluate),

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use syncline_scheduler::ids::ProcessId;
+
 use super::{Cluster, settings};
 
 impl Cluster {
@@ -10,11 +12,12 @@ impl Cluster {
         if self.settings.training_slots == 1 {
             return;
         }
-        let mut jobs_of = BTreeMap::<u64, usize>::new();
+        let mut jobs_of = BTreeMap::<Option<ProcessId>, usize>::new();
         for id in settings::jobs(&self.settings) {
             let Some(job) = self.core.job(&id).filter(|job| !job.phase().is_over()) else { continue };
-            let active: Vec<u64> = job.active().map(|worker| self.settings.about(worker).process).collect();
-            let processes: BTreeSet<u64> = active.iter().copied().collect();
+            let active: Vec<Option<ProcessId>> =
+                job.active().map(|worker| self.settings.about(worker).process).collect();
+            let processes: BTreeSet<Option<ProcessId>> = active.iter().copied().collect();
             assert_eq!(active.len(), processes.len(), "{id}: {active:?} {:?}", self.settings);
             processes.into_iter().for_each(|process| *jobs_of.entry(process).or_default() += 1);
         }

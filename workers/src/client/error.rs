@@ -7,7 +7,7 @@ use syncline_rpc::{
     hello::HelloError,
     status::{JobPhase, JobStatus, UnknownFields},
 };
-use syncline_scheduler::{fault_text::with_code, ids::JobId};
+use syncline_scheduler::{fault_code::FaultCode, ids::JobId};
 
 use crate::error_chain;
 
@@ -69,7 +69,10 @@ impl ClientError {
             JobPhase::Canceled => Err(Self::JobCanceled { job: id, reason: job.reason.clone() }),
             JobPhase::Failed | JobPhase::Damaged => {
                 let reason = job.reason.clone().unwrap_or_default();
-                let reason = with_code(&code, &reason).into_owned();
+                let reason = match code.parse::<FaultCode>() {
+                    Ok(code) => code.in_front_of(&reason).into_owned(),
+                    Err(_) => reason,
+                };
                 Err(Self::JobFailed { job: id, code, reason })
             }
             _ => Ok(()),
@@ -110,15 +113,15 @@ impl ClientError {
     }
 
     /// The stable code, as in the message; that of a job that failed is beside it, in `code`.
-    pub fn code(&self) -> &str {
-        match self {
+    pub fn code(&self) -> FaultCode {
+        FaultCode::new(match self {
             Self::Unreachable { .. } => "E300",
             Self::Panicked(source) => source.code(),
-            Self::Refused(fault) => fault.code(),
+            Self::Refused(fault) => return fault.code(),
             Self::UnknownFields(source) => source.code(),
             Self::JobFailed { .. } => "E506",
             Self::JobCanceled { .. } => "E507",
-        }
+        })
     }
 
     /// What the user can do about it.

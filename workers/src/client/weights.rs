@@ -10,7 +10,7 @@ use std::{
 use safetensors::{Dtype, SafeTensors};
 use syncline_ps::{PsError, client::BlobClient};
 use syncline_rpc::status::now_ms;
-use syncline_scheduler::ids::JobId;
+use syncline_scheduler::{fault_code::FaultCode, ids::JobId};
 use tokio::time::sleep;
 
 use super::{Client, ClientError};
@@ -54,14 +54,14 @@ pub enum FetchError {
 
 impl FetchError {
     /// The stable code, as in the message.
-    pub fn code(&self) -> &str {
-        match self {
-            Self::Engine(source) => source.code(),
+    pub fn code(&self) -> FaultCode {
+        FaultCode::new(match self {
+            Self::Engine(source) => return source.code(),
             Self::Shard(source) => source.code(),
             Self::NoSnapshot { .. } => "E246",
             Self::Export(source) => source.code(),
             Self::Write { .. } => "E244",
-        }
+        })
     }
 
     /// What the user can do about it.

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use syncline_scheduler::{
+    fault_code::FaultCode,
     ids::InvalidName,
     tasks::{Arg, InvalidTraining},
 };
@@ -42,15 +43,15 @@ pub enum ArgumentError {
 
 impl ArgumentError {
     /// The stable code, as in the message.
-    pub fn code(&self) -> &'static str {
-        match self {
+    pub fn code(&self) -> FaultCode {
+        FaultCode::new(match self {
             Self::Encode { .. } => "E040",
             Self::OtherGraph { .. } => "E041",
             Self::TooManyClasses => "E345",
             Self::AfterOtherGraph => "E346",
             Self::Name(source) => source.code(),
-            Self::Training(source) => source.code(),
-        }
+            Self::Training(source) => return source.code(),
+        })
     }
 
     /// What the user can do about it, if there is something.

@@ -2,7 +2,10 @@
 
 use syncline_ps::PsError;
 use syncline_rpc::{MAX_TEXT_CHARS, shortened};
-use syncline_scheduler::tasks::{Failure, FailureCause};
+use syncline_scheduler::{
+    fault_code::FaultCode,
+    tasks::{Failure, FailureCause},
+};
 
 /// Why an attempt at a call failed. The texts are what people see of it.
 #[derive(Debug, thiserror::Error)]
@@ -29,13 +32,13 @@ pub(crate) enum CallFault {
     Store(#[from] PsError),
     /// A function of our own failed. The text begins with the code.
     #[error("{reason}")]
-    Own { code: String, cause: FailureCause, reason: String },
+    Own { code: FaultCode, cause: FailureCause, reason: String },
 }
 
 impl CallFault {
     /// The stable code, see docs/errors.md.
-    fn code(&self) -> &str {
-        match self {
+    fn code(&self) -> FaultCode {
+        FaultCode::new(match self {
             Self::Returned { .. } => "E440",
             Self::Panicked { .. } => "E441",
             Self::Decode { .. } => "E442",
@@ -45,8 +48,8 @@ impl CallFault {
             Self::Missing { .. } => "E446",
             Self::TooMuchAdded { .. } => "E448",
             Self::Store(error) => error.code(),
-            Self::Own { code, .. } => code,
-        }
+            Self::Own { code, .. } => return *code,
+        })
     }
 
     fn cause(&self) -> FailureCause {
@@ -62,6 +65,6 @@ impl From<CallFault> for Failure {
     fn from(fault: CallFault) -> Self {
         // A function may say as much as it likes.
         let reason = shortened(fault.to_string(), MAX_TEXT_CHARS);
-        Self { cause: fault.cause(), code: fault.code().to_owned(), reason }
+        Self { cause: fault.cause(), code: fault.code(), reason }
     }
 }

@@ -183,7 +183,7 @@ fn an_error_is_reported_with_its_causes() {
     let fault = given!(() => u64, register, failed, ()).unwrap_err();
     let Failure { cause, code, reason } = fault.into();
     assert_eq!(
-        (cause, code.as_str(), reason.as_str()),
+        (cause, code.to_string().as_str(), reason.as_str()),
         (FailureCause::Function, "E440", "[E440] f failed: a: b")
     );
 }

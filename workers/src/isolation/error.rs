@@ -3,6 +3,7 @@
 use syncline_autodiff::AutodiffError;
 use syncline_onnx::OnnxError;
 use syncline_runtime::BackendError;
+use syncline_scheduler::fault_code::FaultCode;
 
 use super::message::ChildError;
 use crate::check::CheckError;
@@ -61,14 +62,14 @@ impl ModelError {
     }
 
     /// The stable code, as in the message.
-    pub fn code(&self) -> &str {
-        match self {
+    pub fn code(&self) -> FaultCode {
+        FaultCode::new(match self {
             Self::Check(source) => source.code(),
             Self::Crashed { .. } => "E254",
             Self::Silent { .. } => "E255",
             Self::Process { .. } => "E257",
-            Self::Child(error) => error.code(),
-        }
+            Self::Child(error) => return error.code,
+        })
     }
 
     /// What the user can do about it, if there is something.

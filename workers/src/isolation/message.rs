@@ -7,6 +7,7 @@ use serde_bytes::ByteBuf;
 
 use syncline_autodiff::{DeriveOptions, Estimate, Loss, Precision, TrainingGraph, derive};
 use syncline_runtime::{Runtime, lacks_kernel};
+use syncline_scheduler::fault_code::FaultCode;
 
 use super::error::ModelError;
 use crate::batch_axis::{BatchAxis, open_batch};
@@ -136,7 +137,7 @@ impl Derived {
 #[non_exhaustive]
 pub struct ChildError {
     /// Stable, the same as in `text`.
-    pub code: String,
+    pub code: FaultCode,
     /// Begins with the code.
     pub text: String,
     /// What the user can do about it, if there is something.
@@ -145,8 +146,8 @@ pub struct ChildError {
 
 impl ChildError {
     /// The stable code, as in the message.
-    pub fn code(&self) -> &str {
-        &self.code
+    pub fn code(&self) -> FaultCode {
+        self.code
     }
 
     /// What the user can do about it, if there is something.
@@ -157,7 +158,7 @@ impl ChildError {
 
 impl From<&ModelError> for ChildError {
     fn from(error: &ModelError) -> Self {
-        Self { code: error.code().to_owned(), text: error.to_string(), hint: error.hint() }
+        Self { code: error.code(), text: error.to_string(), hint: error.hint() }
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use syncline_autodiff::AutodiffError;
 use syncline_ps::PsError;
 use syncline_scheduler::{
+    fault_code::FaultCode,
     ids::InvalidName,
     spec::{InvalidJob, InvalidPolicy},
 };
@@ -125,21 +126,21 @@ pub enum SubmitError {
 
 impl SubmitError {
     /// The stable code, as in the message.
-    pub fn code(&self) -> &str {
-        match self {
+    pub fn code(&self) -> FaultCode {
+        FaultCode::new(match self {
             Self::Name(source) => source.code(),
             Self::Policy(source) => source.code(),
-            Self::Job(source) => source.code(),
+            Self::Job(source) => return source.code(),
             Self::Graph(source) => source.code(),
             #[cfg(feature = "train")]
-            Self::Model(source) => source.code(),
+            Self::Model(source) => return source.code(),
             Self::Weights(source) => source.code(),
             #[cfg(feature = "train")]
             Self::Kit(source) => source.code(),
             Self::NeedsTrain => "E367",
             Self::Data(source) => source.code(),
             Self::Upload(source) => source.code(),
-            Self::Engine(source) => source.code(),
+            Self::Engine(source) => return source.code(),
             Self::Read { .. } => "E360",
             Self::File { .. } => "E361",
             #[cfg(feature = "job-file")]
@@ -150,7 +151,7 @@ impl SubmitError {
             Self::MissingKernel { .. } => "E470",
             Self::Resume { .. } => "E368",
             Self::InputType { .. } => "E485",
-        }
+        })
     }
 
     /// What the user can do about it.

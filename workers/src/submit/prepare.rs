@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use syncline_autodiff::{Param, Precision, TrainingGraph};
 use syncline_scheduler::{
-    ids::Name,
+    ids::NodeName,
     spec::{DataSpec, JobSpec, Layout, ModelSpec, Node, NodeKind, Parameter, TrainSpec},
 };
 
@@ -76,7 +76,7 @@ pub(super) fn assemble<'a>(
             NodeWork::Evaluate => NodeKind::Evaluate,
             NodeWork::Snapshot => NodeKind::Snapshot,
         };
-        let after = node.after.iter().map(|a| a.parse()).collect::<Result<Vec<Name>, _>>()?;
+        let after = node.after.iter().map(|a| a.parse()).collect::<Result<Vec<NodeName>, _>>()?;
         nodes.push(Node { name: node.name.parse()?, after, retries: node.retries, kind });
     }
     let spec = JobSpec { id: graph.id.parse()?, nodes };

@@ -5,7 +5,7 @@ use syncline_onnx::OnnxError;
 use syncline_ps::PsError;
 use syncline_rpc::{CallError, EngineFault};
 use syncline_runtime::BackendError;
-use syncline_scheduler::core::Blame;
+use syncline_scheduler::{core::Blame, fault_code::FaultCode};
 
 use crate::{data::DataError, functions::RegisteredTwice};
 
@@ -114,16 +114,16 @@ impl WorkerError {
         }
     }
 
-    /// The stable code, as in the message.
-    pub fn code(&self) -> &str {
-        match self {
-            Self::Backend(source) => source.code(),
-            Self::Kit(source) => source.code(),
-            Self::Model(source) => source.code(),
-            Self::Data(source) => source.code(),
-            Self::Ps(source) => source.code(),
-            Self::Engine(source) => source.code(),
-            Self::Function(source) => source.code(),
+    /// The stable code, see docs/errors.md.
+    pub fn code(&self) -> FaultCode {
+        FaultCode::new(match self {
+            Self::Ps(e) => e.code(),
+            Self::Backend(e) => e.code(),
+            Self::Kit(e) => e.code(),
+            Self::Model(e) => e.code(),
+            Self::Data(e) => e.code(),
+            Self::Engine(fault) => return fault.code(),
+            Self::Function(twice) => twice.code(),
             Self::Unreachable { .. } => "E350",
             Self::NotFinite { .. } => "E351",
             Self::Graph { .. } => "E352",
@@ -131,7 +131,7 @@ impl WorkerError {
             Self::Stuck { .. } => "E354",
             Self::EngineAway { .. } => "E355",
             Self::OutOfRound { .. } => "E460",
-        }
+        })
     }
 
     /// What the user can do about it, if there is something.
@@ -163,6 +163,12 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+
+    #[test]
+    fn what_the_core_decides_by_is_called_by_the_codes_that_it_knows() {
+        let run: WorkerError = BackendError::Run { reason: "out of memory".into() }.into();
+        assert_eq!(run.code(), FaultCode::COMPUTATION_FAILED);
+    }
 
     #[test]
     fn data_that_no_worker_can_use_fails_the_job_and_a_missing_file_the_worker_alone() {

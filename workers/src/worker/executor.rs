@@ -17,7 +17,7 @@ use syncline_ps::{
 use syncline_rpc::{EngineFault, JobSetup, MAX_TEXT_CHARS, ShardFault, cut};
 use syncline_scheduler::{
     core::{Assignment, GradientUse, Outcome, TaskKey, Work},
-    ids::{Generation, JobId, Superstep},
+    ids::{JobId, RunId, Superstep},
 };
 use tokio::{sync::Notify, time::sleep};
 use tracing::{debug, warn};
@@ -97,7 +97,7 @@ impl Shared {
 
     /// What the executor has in hand, for people.
     pub(super) fn running(&self) -> Option<String> {
-        lock(&self.running).as_ref().map(|key| format!("{} of job {}", key.task, key.job))
+        lock(&self.running).as_ref().map(|key| format!("{} of job {}", key.task, key.run.job))
     }
 
     /// Ends whatever the executor is blocked in, for good.
@@ -139,15 +139,14 @@ pub(super) enum End {
 
 /// The job that is open. A worker serves one at a time.
 struct OpenJob {
-    job: JobId,
-    generation: Generation,
+    id: RunId,
     run: JobRun,
 }
 
 impl OpenJob {
     /// Whether this task is one of it.
     fn is_of(&self, key: &TaskKey) -> bool {
-        (&self.job, self.generation) == (&key.job, key.generation)
+        self.id == key.run
     }
 }
 
@@ -230,7 +229,7 @@ fn next_task(
         match tasks.recv_timeout(IDLE) {
             Ok(assignment) => return Some(assignment),
             Err(RecvTimeoutError::Disconnected) => return None,
-            Err(RecvTimeoutError::Timeout) => drop(open.take_if(|open| is_over(setup(&open.job)))),
+            Err(RecvTimeoutError::Timeout) => drop(open.take_if(|open| is_over(setup(&open.id.job)))),
         }
     }
     tasks.recv().ok()
@@ -263,21 +262,21 @@ fn outcome(
             )
             | WorkerError::Engine(EngineFault::UnknownJob { .. }),
         ) => {
-            debug!(task = %key.task, job = %key.job, "job is over");
+            debug!(task = %key.task, job = %key.run.job, "job is over");
             Ok(None)
         }
         Err(error) => {
-            warn!(worker = %context.incarnation, job = %key.job, task = %key.task, %error, "task failed");
+            warn!(worker = %context.incarnation, job = %key.run.job, task = %key.task, %error, "task failed");
             let mut reason = error.to_string();
             cut(&mut reason, MAX_TEXT_CHARS);
-            Ok(Some(Outcome::Failed { code: error.code().to_owned(), reason, blame: error.blame() }))
+            Ok(Some(Outcome::Failed { code: error.code(), reason, blame: error.blame() }))
         }
     }
 }
 
 /// What `next` will pull if it is an iteration of the same job as `this` and pulls at all.
 fn next_pull(this: &Assignment, next: &Assignment) -> Option<NextPull> {
-    let same = (&this.key.job, this.key.generation) == (&next.key.job, next.key.generation);
+    let same = this.key.run == next.key.run;
     match next.work {
         Work::Iterate { seq, gradient: GradientUse::LocalStep { first, .. }, .. } if seq != first => None,
         Work::Iterate { superstep, min_clock, range, .. } if same => {
@@ -310,12 +309,11 @@ fn run_one(
             // What was open before is over, and gives back what it holds before the next one takes it.
             *open = None;
             let cancel_token = shared.begin_job();
-            let JobSetup { train, shards, .. } = shared.timer.waiting(|| setup(&key.job))?;
+            let JobSetup { train, shards, .. } = shared.timer.waiting(|| setup(&key.run.job))?;
             shared.shards.set(shards);
             let run = JobRun::open(context, key, train, shared.shards.clone(), cancel_token, &shared.timer)?;
             shared.timer.progressed();
-            let (job, generation) = (key.job.clone(), key.generation);
-            &mut open.insert(OpenJob { job, generation, run }).run
+            &mut open.insert(OpenJob { id: key.run.clone(), run }).run
         }
     };
     match assignment.work {
@@ -333,13 +331,18 @@ fn run_one(
 
 #[cfg(test)]
 mod tests {
-    use syncline_scheduler::{graph::TaskId, ids::Incarnation, samples::SampleRange};
+    use syncline_scheduler::{
+        graph::TaskId,
+        ids::{Generation, Incarnation},
+        samples::SampleRange,
+    };
 
     use super::*;
 
     fn key(seq: u64) -> TaskKey {
         let task = TaskId::Iteration { worker: Incarnation(1), seq };
-        TaskKey { job: "digits".parse().unwrap(), generation: Generation(1), task, attempt: 1 }
+        let run = RunId { job: "digits".parse().unwrap(), generation: Generation(1) };
+        TaskKey { run, task, attempt: 1 }
     }
 
     fn assignment(seq: u64, gradient: GradientUse) -> Assignment {
@@ -365,7 +368,7 @@ mod tests {
             assert_eq!(next_pull(&this, &assignment(5, gradient)), want, "{gradient:?}");
         }
         let mut other = assignment(5, GradientUse::JoinRound);
-        other.key.generation = Generation(2);
+        other.key.run.generation = Generation(2);
         assert_eq!(next_pull(&this, &other), None);
     }
 

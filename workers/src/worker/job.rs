@@ -113,8 +113,7 @@ impl JobRun {
         let mut replicas =
             Replicas::new(&context.runtime, &graph, &context.exec, context.split_batch, &params)?;
         let elements = train.model.layout.elements().unwrap_or(0);
-        let at =
-            SessionKey { job: key.job.clone(), generation: key.generation, incarnation: context.incarnation };
+        let at = SessionKey { run: key.run.clone(), incarnation: context.incarnation };
         let transport = context.transport;
         let in_place = rows.is_none();
         let options =
@@ -135,7 +134,7 @@ impl JobRun {
         let data = DataLoader::open(&train, context.max_batch)?;
         let transport = addresses.transport_words().unwrap_or_default();
         let (pushes, pulls) = (train.compression, train.pull_compression);
-        info!(job = %key.job, elements, transport, %pushes, %pulls, "job opened on this worker");
+        info!(job = %key.run.job, elements, transport, %pushes, %pulls, "job opened on this worker");
         let local = LocalSteps::new(train.optimizer);
         let (context, load, timer) = (context.clone(), LoadProbe::default(), timer.clone());
         Ok(Self {

@@ -197,7 +197,7 @@ mod tests {
     use syncline_scheduler::{
         core::{EvaluationSums, Iterated, TaskKey},
         graph::TaskId,
-        ids::{Generation, Incarnation},
+        ids::{Generation, Incarnation, RunId},
         spec::ElementRange,
     };
 
@@ -224,7 +224,8 @@ mod tests {
     fn report(seq: u64) -> Finished {
         let task = TaskId::Iteration { worker: Incarnation(1), seq };
         let outcome = Outcome::Iterated(Iterated::default());
-        let key = TaskKey { job: "digits".parse().unwrap(), generation: Generation(1), task, attempt: 1 };
+        let run = RunId { job: "digits".parse().unwrap(), generation: Generation(1) };
+        let key = TaskKey { run, task, attempt: 1 };
         Finished { key, ended: Instant::now(), outcome }
     }
 
@@ -292,7 +293,7 @@ mod tests {
     fn an_iteration_begins_a_round_or_is_the_next_of_the_open_one() {
         let (mut local, mut params) = (LocalSteps::new(SGD), params());
         assert!(local.begins(5, 5, 8).unwrap());
-        assert_eq!(local.begins(6, 5, 8).unwrap_err().code(), "E460");
+        assert_eq!(local.begins(6, 5, 8).unwrap_err().code().to_string(), "E460");
         local.begin(5, &params, 0);
         local.step(&mut params, &[&[0.0; 2], &[0.0]], &STEP);
         #[rustfmt::skip]

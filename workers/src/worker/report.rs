@@ -36,15 +36,17 @@ pub(super) fn is_urgent(reports: &[Finished], queued: u32) -> bool {
 mod tests {
     use syncline_scheduler::{
         core::{Blame, Iterated},
+        fault_code::FaultCode,
         graph::TaskId,
-        ids::{Generation, Incarnation},
+        ids::{Generation, Incarnation, RunId},
     };
 
     use super::*;
 
     fn key(seq: u64) -> TaskKey {
         let task = TaskId::Iteration { worker: Incarnation(1), seq };
-        TaskKey { job: "digits".parse().unwrap(), generation: Generation(1), task, attempt: 1 }
+        let run = RunId { job: "digits".parse().unwrap(), generation: Generation(1) };
+        TaskKey { run, task, attempt: 1 }
     }
 
     fn iterated(compute_us: u64) -> Outcome {
@@ -53,7 +55,8 @@ mod tests {
 
     #[test]
     fn a_report_waits_only_if_others_will_come_in_time_and_work_is_left() {
-        let failed = || Outcome::Failed { code: "E460".into(), reason: String::new(), blame: Blame::Job };
+        let failed =
+            || Outcome::Failed { code: FaultCode::new("E460"), reason: String::new(), blame: Blame::Job };
         #[rustfmt::skip]
         let cases: Vec<(&str, Vec<Outcome>, u32, bool)> = vec![
             ("nothing to say",           vec![],                               0,  false),

@@ -21,8 +21,9 @@ use syncline_rpc::{
 use syncline_runtime::{ExecOptions, Runtime};
 use syncline_scheduler::{
     core::{Assignment, GradientUse, Outcome, TaskKey, Work},
+    fault_code::FaultCode,
     graph::TaskId,
-    ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex, Superstep},
+    ids::{EngineEpoch, Generation, Incarnation, JobId, RunId, ShardIndex, Superstep},
     samples::{SampleRange, permutation},
     spec::{DataSpec, Optimizer, Source, TrainSpec},
     sync::RoundRule,
@@ -39,7 +40,6 @@ use tarpc::{client, context};
 use tokio::sync::mpsc as async_mpsc;
 
 const EPOCH: EngineEpoch = EngineEpoch(1);
-const GENERATION: Generation = Generation(1);
 const ROWS: usize = 64;
 const RATE: f32 = 0.05;
 const MOMENTUM: f32 = 0.5;
@@ -53,7 +53,7 @@ fn row(i: usize) -> [f32; 3] {
 
 /// Two shards with one open job: y = x W + b, trained with momentum and clipping.
 struct Rig {
-    job: JobId,
+    run: RunId,
     train: TrainSpec,
     token: Token,
     onnx: Runtime,
@@ -123,11 +123,11 @@ impl Rig {
         let controls = shards.iter().map(control).collect();
         let (_, train) = prepared.spec.train().unwrap();
         let (job, train) = (prepared.spec.id.clone(), train.clone());
-        let rig = Self { job, train, token, onnx, threads: 1, shards, runtime, controls, _dir: dir };
+        let run = RunId { job, generation: Generation(1) };
+        let rig = Self { run, train, token, onnx, threads: 1, shards, runtime, controls, _dir: dir };
         for (shard, control) in (0..).zip(&rig.controls) {
             let order = OpenJob {
-                job: rig.job.clone(),
-                generation: GENERATION,
+                run: rig.run.clone(),
                 shard: ShardIndex(shard),
                 shards: rig.addresses(),
                 layout: rig.train.model.layout.clone(),
@@ -158,30 +158,29 @@ impl Rig {
                 learning_rate: 0.0,
                 pin: false,
             };
-            let call = control.barrier(context::current(), EPOCH, self.job.clone(), GENERATION, order);
+            let call = control.barrier(context::current(), EPOCH, self.run.clone(), order);
             self.runtime.block_on(call).unwrap().unwrap();
         }
     }
 
     fn state(&self, shard: usize) -> ShardState {
-        let call = self.controls[shard].attach(context::current(), EPOCH, self.job.clone());
+        let call = self.controls[shard].attach(context::current(), EPOCH, self.run.job.clone());
         self.runtime.block_on(call).unwrap().unwrap().unwrap()
     }
 
     /// The parameters of version `closed` as an onlooker sees them.
     fn parameters(&self, closed: u64) -> Vec<f32> {
         let elements = self.train.model.layout.elements().unwrap();
-        let (addresses, token, job) = (self.addresses(), self.token.clone(), self.job.clone());
+        let (addresses, token, run) = (self.addresses(), self.token.clone(), self.run.clone());
         let mut values = vec![0.0; elements as usize];
-        let mut onlooker =
-            ShardSet::connect(&addresses, token, job, GENERATION, Incarnation(99), elements).unwrap();
+        let mut onlooker = ShardSet::connect(&addresses, token, run, Incarnation(99), elements).unwrap();
         onlooker.pull(ReadCondition::version(closed), &mut values).unwrap();
         values
     }
 
     fn key(&self, worker: u64, seq: u64) -> TaskKey {
         let task = TaskId::Iteration { worker: Incarnation(worker), seq };
-        TaskKey { job: self.job.clone(), generation: GENERATION, task, attempt: 1 }
+        TaskKey { run: self.run.clone(), task, attempt: 1 }
     }
 
     fn iteration(&self, worker: u64, it: It) -> Assignment {
@@ -368,7 +367,7 @@ fn a_step_out_of_its_round_fails_and_says_what_came_next() {
     let reasons: Vec<&str> = reports
         .iter()
         .map(|report| match &report.outcome {
-            Outcome::Failed { code, reason, .. } if code == "E460" => reason.as_str(),
+            Outcome::Failed { code, reason, .. } if *code == FaultCode::new("E460") => reason.as_str(),
             other => panic!("{other:?}"),
         })
         .collect();

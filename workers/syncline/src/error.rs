@@ -19,6 +19,7 @@ use syncline_rpc::{
 #[cfg(any(feature = "train", feature = "worker"))]
 use syncline_runtime::BackendError;
 use syncline_scheduler::{
+    fault_code::FaultCode,
     graph::InvalidTaskId,
     ids::InvalidName,
     predict::InvalidPredictor,
@@ -64,7 +65,7 @@ use syncline_workers::{
 /// ```
 pub struct Error {
     inner: Box<dyn StdError + Send + Sync>,
-    code: Option<String>,
+    code: Option<FaultCode>,
     hint: Option<String>,
 }
 
@@ -75,8 +76,8 @@ impl Error {
     }
 
     /// The stable code, such as `E131`, see docs/errors.md; `None` for errors of other crates.
-    pub fn code(&self) -> Option<&str> {
-        self.code.as_deref()
+    pub fn code(&self) -> Option<FaultCode> {
+        self.code
     }
 
     /// What to do about it; `None` for errors of other crates, and where the text says all there is.
@@ -98,14 +99,14 @@ macro_rules! first_of {
         $(
             $(#[$only])?
             if let Some(error) = $error.downcast_ref::<$ours>() {
-                return Some((error.code().to_owned(), error.hint()));
+                return Some((error.code().to_string().parse().ok()?, error.hint()));
             }
         )*
     };
 }
 
 /// What an error of ours says about itself.
-fn about(error: &(dyn StdError + 'static)) -> Option<(String, Option<String>)> {
+fn about(error: &(dyn StdError + 'static)) -> Option<(FaultCode, Option<String>)> {
     first_of!(error:
         TaskError, ClientError, SubmitError, FetchError, FindError, ExportError, DataError, PsError,
         ArgumentError, InvalidCall, RegisteredTwice, TensorError,
@@ -203,15 +204,16 @@ mod tests {
         };
         for error in parse("No such thing!") {
             let text = error.to_string();
-            assert_eq!(error.code(), text.get(1..5), "{text}");
+            assert_eq!(error.code(), FaultCode::leading(&text), "{text}");
+            assert!(error.code().is_some(), "{text}");
         }
         let refused = EngineFault::InvalidJob("[E027] job a: batch is 0".to_owned());
-        assert_eq!(Error::from(refused).code(), Some("E027"));
+        assert_eq!(Error::from(refused).code(), Some(FaultCode::new("E027")));
         let failed = ClientError::JobFailed {
             job: "a".parse().unwrap(),
             code: "E351".to_owned(),
             reason: "[E351] the loss became NaN".to_owned(),
         };
-        assert_eq!(Error::from(failed).code(), Some("E506"));
+        assert_eq!(Error::from(failed).code(), Some(FaultCode::new("E506")));
     }
 }

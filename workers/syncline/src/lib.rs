@@ -59,6 +59,7 @@ pub use syncline_rpc::{
 pub use syncline_runtime::BackendError;
 pub use syncline_scheduler::{
     core::{BarrierExplanation, Evaluation, TaskExplanation, Trained},
+    fault_code::FaultCode,
     graph::{InvalidTaskId, TaskId},
     ids::{Incarnation, InvalidName, JobId, Name, NodeName, Superstep},
     predict::{InvalidPredictor, PredictorSpec},

@@ -1,7 +1,10 @@
 //! What a job has gone through: its events and its loss curve, as streams that can be read on from where one was.
 
 use serde::{Deserialize, Serialize};
-use syncline_scheduler::ids::{Incarnation, JobId, as_text};
+use syncline_scheduler::{
+    core::EventKind,
+    ids::{Incarnation, JobId, as_text},
+};
 
 use super::text::{self, UnknownFields, parsed_option, printed_option};
 use crate::{StreamCursor, StreamEntry};
@@ -62,75 +65,6 @@ pub struct EvaluationPoint {
     /// exp of the mean negative log-likelihood.
     #[serde(default)]
     pub test_perplexity: Option<f64>,
-}
-
-/// What can happen to a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum EventKind {
-    /// The engine has taken it in.
-    JobSubmitted,
-    /// The shards hold the parameters of a training, or all general tasks have come: work is given out.
-    Started,
-    /// A worker came to the training. Where others are at work, it prepares itself first.
-    WorkerJoined,
-    /// A worker has shown that it can run the training, and takes part from now on.
-    WorkerPrepared,
-    /// A worker of the training is gone; the shards are asked how far its pushes came.
-    WorkerLost,
-    /// All shards have said how far a lost worker's pushes came: what none of them has is handed out again.
-    WorkerSealed,
-    /// A worker takes much longer per sample than the median one: `factor` says how many times.
-    WorkerSlow,
-    /// A worker that was slow is so no more.
-    WorkerRecovered,
-    /// A worker cannot run the job, and is not offered it for some time.
-    WorkerExcluded,
-    /// A worker overran its prediction: iterations before the barrier that nobody was granted are cut.
-    SuperstepReplanned,
-    /// A lost worker's push is in on some of the shards, or in part: its samples count.
-    IterationTorn,
-    /// Every shard has its part of a checkpoint on disk.
-    CheckpointKept,
-    /// A shard could not do its part of a checkpoint; the training goes on.
-    CheckpointFailed,
-    /// The model was evaluated on the test samples, while it trains or by a node.
-    Evaluated,
-    /// An evaluation while it trains failed, and is left out; the training goes on.
-    EvaluationFailed,
-    /// The job went back to a checkpoint.
-    RolledBack,
-    /// The standby of a shard serves it.
-    ShardTakenOver,
-    /// An attempt at a general task has failed, or one at a node that is tried again.
-    AttemptFailed,
-    /// Of general tasks: an attempt was done after others have failed.
-    AttemptDone,
-    /// Of general tasks: one has failed for good.
-    TaskFailed,
-    /// Of general tasks: a worker was lost that had some.
-    WorkerGone,
-    /// Of general tasks: a job trains for one.
-    TrainingBegun,
-    /// Somebody holds it up: no more of it is given out.
-    Paused,
-    /// Somebody lets it go on after a pause.
-    Resumed,
-    /// Of general tasks: somebody wants the job to end, and what runs has some time for it.
-    Canceling,
-    /// A snapshot could not be written for a reason that may pass; it is tried again.
-    SnapshotPutOff,
-    /// Every sample is counted and the last barrier has closed; nodes behind the training follow.
-    Trained,
-    /// It is done, has failed, or was canceled.
-    JobEnded,
-    /// The last parameters of a job that ended without a snapshot were written to a file.
-    WeightsKept,
-    /// The last parameters of a job that ended without a snapshot could not be written.
-    WeightsLost,
-    /// Redis had lost some of the job's record, and with it some of these events.
-    WrittenAgain,
 }
 
 /// Something that happened to a job. Which fields there are depends on what it is.

@@ -1,60 +1,13 @@
 //! One job.
 
 use serde::{Deserialize, Serialize};
-use syncline_scheduler::ids::JobId;
+use syncline_scheduler::{core::JobPhase, ids::JobId};
 
 use super::{
     TaskCounts,
     text::{self, UnknownFields},
 };
 use crate::JobFields;
-
-/// Where a job stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum JobPhase {
-    /// Waits for workers.
-    Queued,
-    /// The shards load the initial parameters.
-    Opening,
-    /// Its iterations, nodes or general tasks are given out to workers.
-    Running,
-    /// Nothing more of it is given out until somebody resumes it.
-    Paused,
-    /// Somebody has canceled it, and what runs has some time to end.
-    Canceling,
-    /// It has come to its end.
-    Done,
-    /// It could not come to its end: code and reason say why.
-    Failed,
-    /// Somebody wanted it to end before.
-    Canceled,
-    /// What is stored of it cannot be read. Nothing but `id`, `state`, `code`, `reason` and `problem` is known.
-    Damaged,
-}
-
-impl JobPhase {
-    /// Whether nothing follows unless somebody mends it.
-    pub fn is_over(self) -> bool {
-        matches!(self, Self::Done | Self::Failed | Self::Canceled | Self::Damaged)
-    }
-
-    /// As people see it in Redis.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Opening => "opening",
-            Self::Running => "running",
-            Self::Paused => "paused",
-            Self::Canceling => "canceling",
-            Self::Done => "done",
-            Self::Failed => "failed",
-            Self::Canceled => "canceled",
-            Self::Damaged => "damaged",
-        }
-    }
-}
 
 /// One job as of its last commit. Times ending in `_ms` are of the epoch of Unix if they are moments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

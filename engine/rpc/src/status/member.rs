@@ -2,14 +2,11 @@
 
 use serde::Serialize;
 use syncline_scheduler::{
-    core::{Member, Membership},
+    core::{JobPhase, Member, Membership},
     ids::{Incarnation, as_text},
 };
 
-use super::{
-    job::{JobPhase, JobStatus},
-    text::UnknownFields,
-};
+use super::{job::JobStatus, text::UnknownFields};
 use crate::JobRecord;
 
 /// One job with the workers that take part in it, or did.

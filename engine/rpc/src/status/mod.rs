@@ -5,6 +5,7 @@
 //! docs/json.md lists the fields.
 
 mod cluster;
+mod event_text;
 mod history;
 mod job;
 mod member;
@@ -14,9 +15,11 @@ mod text;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use cluster::{EngineStatus, LiveWorker, SILENCE_SHOWN_AFTER};
-pub use history::{Entry, EvaluationPoint, EventKind, JobEvent, MetricsPoint};
-pub use job::{JobPhase, JobStatus};
+pub use event_text::event_fields;
+pub use history::{Entry, EvaluationPoint, JobEvent, MetricsPoint};
+pub use job::JobStatus;
 pub use member::{JobView, MemberState, MemberStatus};
+pub use syncline_scheduler::core::{EventKind, JobPhase};
 pub use task_counts::TaskCounts;
 pub use text::UnknownFields;
 

@@ -23,7 +23,7 @@ use syncline_rpc::{
     ShardRequest, ShardResponse, ShardState, SnapshotFile, Token, connect, hello::Role,
 };
 use syncline_scheduler::{
-    ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex, Superstep},
+    ids::{EngineEpoch, Generation, Incarnation, JobId, RunId, ShardIndex, Superstep},
     spec::{Layout, Optimizer, Parameter},
     sync::{PushMode, RoundRule},
 };
@@ -50,7 +50,12 @@ pub fn client_options() -> ClientOptions {
 }
 
 pub fn session(incarnation: u64) -> SessionKey {
-    SessionKey { job: job(), generation: FIRST, incarnation: Incarnation(incarnation) }
+    SessionKey { run: run(FIRST), incarnation: Incarnation(incarnation) }
+}
+
+/// The job in a generation of its parameters.
+pub fn run(generation: Generation) -> RunId {
+    RunId { job: job(), generation }
 }
 
 pub fn job() -> JobId {
@@ -126,8 +131,7 @@ impl Rig {
 
     pub fn order(&self, shard: u32, elements: u64, initial: &str) -> OpenJob {
         OpenJob {
-            job: job(),
-            generation: FIRST,
+            run: run(FIRST),
             shard: ShardIndex(shard),
             shards: self.addresses(),
             layout: layout(elements),
@@ -146,7 +150,7 @@ impl Rig {
         optimizer: Optimizer,
         initial: &str,
     ) -> Vec<Result<ShardState, ShardFault>> {
-        let order = |i| OpenJob { generation, optimizer, ..self.order(i, elements, initial) };
+        let order = |i| OpenJob { run: run(generation), optimizer, ..self.order(i, elements, initial) };
         (0..self.shards.len() as u32).map(|i| self.open_one(EPOCH, order(i))).collect()
     }
 
@@ -172,7 +176,7 @@ impl Rig {
 
     /// A worker of another life of the job.
     pub fn worker_of(&self, generation: Generation, incarnation: u64, elements: u64) -> ShardSet {
-        let session = SessionKey { generation, ..session(incarnation) };
+        let session = SessionKey { run: run(generation), ..session(incarnation) };
         self.connect(&self.addresses(), session, elements)
     }
 
@@ -202,7 +206,7 @@ impl Rig {
     }
 
     pub fn give(&self, shard: usize, epoch: EngineEpoch, order: BarrierOrder) -> Result<(), ShardFault> {
-        let call = self.controls[shard].barrier(context::current(), epoch, job(), FIRST, order);
+        let call = self.controls[shard].barrier(context::current(), epoch, run(FIRST), order);
         self.runtime.block_on(call).unwrap()
     }
 
@@ -215,12 +219,12 @@ impl Rig {
 
     pub fn clocks_on(&self, shard: usize, revision: u64, base: &[(u64, u64)]) -> Result<(), ShardFault> {
         let order = ClockRoster { revision, base: named(base) };
-        let call = self.controls[shard].clocks(context::current(), EPOCH, job(), FIRST, order);
+        let call = self.controls[shard].clocks(context::current(), EPOCH, run(FIRST), order);
         self.runtime.block_on(call).unwrap()
     }
 
     pub fn seal(&self, shard: usize, worker: u64) -> PushProgress {
-        let call = self.controls[shard].seal(context::current(), EPOCH, job(), FIRST, Incarnation(worker));
+        let call = self.controls[shard].seal(context::current(), EPOCH, run(FIRST), Incarnation(worker));
         self.runtime.block_on(call).unwrap().unwrap()
     }
 
@@ -233,48 +237,42 @@ impl Rig {
     }
 
     pub fn closed(&self, shard: usize, seen: u64, wait_ms: u64) -> Result<Vec<ClosedBarrier>, ShardFault> {
-        let call = self.controls[shard].closed(context::current(), EPOCH, job(), FIRST, seen, wait_ms);
+        let call = self.controls[shard].closed(context::current(), EPOCH, run(FIRST), seen, wait_ms);
         self.runtime.block_on(call).unwrap()
     }
 
     pub fn snapshot(&self, shard: usize, version: u64, name: &str) -> Result<SnapshotFile, ShardFault> {
-        let call = self.controls[shard].snapshot(
-            context::current(),
-            EPOCH,
-            job(),
-            FIRST,
-            Some(version),
-            name.into(),
-        );
+        let call =
+            self.controls[shard].snapshot(context::current(), EPOCH, run(FIRST), Some(version), name.into());
         self.runtime.block_on(call).unwrap()
     }
 
     pub fn pin_checkpoint(&self, shard: usize, number: u64) -> Result<(), ShardFault> {
-        let call = self.controls[shard].pin_checkpoint(context::current(), EPOCH, job(), FIRST, number);
+        let call = self.controls[shard].pin_checkpoint(context::current(), EPOCH, run(FIRST), number);
         self.runtime.block_on(call).unwrap()
     }
 
     pub fn write_checkpoint(&self, shard: usize, number: u64) -> Result<u64, ShardFault> {
-        let call = self.controls[shard].write_checkpoint(context::current(), EPOCH, job(), FIRST, number);
+        let call = self.controls[shard].write_checkpoint(context::current(), EPOCH, run(FIRST), number);
         self.runtime.block_on(call).unwrap()
     }
 
     /// What a shard kept of a checkpoint, fetched as anybody fetches it.
     pub fn shared_checkpoint(&self, shard: usize, number: u64) -> Vec<u8> {
-        let call = self.controls[shard].share_checkpoint(context::current(), job(), FIRST, number);
+        let call = self.controls[shard].share_checkpoint(context::current(), run(FIRST), number);
         let digest = self.runtime.block_on(call).unwrap().unwrap();
         self.blobs().get(&self.addresses(), &digest).unwrap()
     }
 
     pub fn keep_checkpoints(&self, shard: usize, numbers: &[u64], through: u64) -> Result<(), ShardFault> {
         let (context, numbers) = (context::current(), numbers.to_vec());
-        let call = self.controls[shard].keep_checkpoints(context, EPOCH, job(), FIRST, numbers, through);
+        let call = self.controls[shard].keep_checkpoints(context, EPOCH, run(FIRST), numbers, through);
         self.runtime.block_on(call).unwrap()
     }
 
     pub fn close(&self) {
         for control in &self.controls {
-            self.runtime.block_on(control.close(context::current(), EPOCH, job(), FIRST)).unwrap().unwrap();
+            self.runtime.block_on(control.close(context::current(), EPOCH, run(FIRST))).unwrap().unwrap();
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{TaskJob, ending::exceeds_inline_limit, values::ValueWithPreview};
 use crate::{
-    core::{Cancellation, Core, Effect, Phase},
+    core::{Cancellation, Core, Effect, Happening, Phase},
     tasks::{Outcome, TaskEnd, TaskIndex, TaskState},
 };
 
@@ -39,11 +39,8 @@ impl TaskJob {
         }
         self.state.canceling_until_us = Some(until_us);
         self.changes.job_state = true;
-        let mut fields = vec![("until_ms", (until_us / 1_000).to_string())];
-        if !self.state.cancel_reason.is_empty() {
-            fields.push(("reason", self.state.cancel_reason.clone()));
-        }
-        self.event("canceling", now_us, fields);
+        let reason = self.state.cancel_reason.clone();
+        self.tell(Happening::Canceling { until_ms: until_us / 1_000, reason }, now_us);
     }
 
     /// Whether somebody wants it to end, and what runs has not ended yet.

@@ -4,11 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    TaskJob,
-    job::{Changes, JobState},
-    record::TaskRecord,
-};
+use super::{TaskJob, changes::Changes, job::JobState, record::TaskRecord};
 use crate::{
     core::{Commit, GraphChanges, commit::json},
     ids::JobId,

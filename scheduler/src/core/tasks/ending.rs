@@ -1,15 +1,16 @@
-//! How tasks end, and what follows from it.
+//! How attempts at tasks end, and which are tried again.
 
 use super::{
     adding::ReferenceScope,
-    attempt_events::Assignee,
     backoff::{pause_us, seed},
     graph::EdgeKind,
     job::{RetryState, TaskJob},
+    settling::End,
     values::ValueWithPreview,
 };
 use crate::{
-    core::Phase,
+    core::{Assignee, Happening, Phase, TaskFault},
+    fault_code::FaultCode,
     ids::Incarnation,
     tasks::{
         Failure, FailureCause, MAX_INLINE_BYTES, MAX_ORDER_BYTES, OnFailure, Outcome, Preview, Spawned,
@@ -18,26 +19,19 @@ use crate::{
 };
 
 /// Code of a task whose worker was lost too often.
-const CRASHED_TOO_OFTEN: &str = "E052";
+const CRASHED_TOO_OFTEN: FaultCode = FaultCode::new("E052");
 /// Code of a task that added tasks which cannot be added.
-const BAD_CHILDREN: &str = "E053";
+const BAD_CHILDREN: FaultCode = FaultCode::new("E053");
 /// Code of a task that would be called with more than travels in one message.
-const GATHERS_TOO_MUCH: &str = "E054";
+const GATHERS_TOO_MUCH: FaultCode = FaultCode::new("E054");
 /// Code of a value that should have been a blob.
-const TOO_LARGE_INLINE: &str = "E055";
+const TOO_LARGE_INLINE: FaultCode = FaultCode::new("E055");
 /// How much a new observation counts in the mean run time.
 const MEAN_WEIGHT: f32 = 0.1;
 
 /// Whether a value should have been a blob.
 pub(super) fn exceeds_inline_limit(value: &Value) -> bool {
     value.inline_bytes() > MAX_INLINE_BYTES
-}
-
-/// The end of one task, as those that follow it see it.
-enum End {
-    Value(ValueWithPreview),
-    /// It failed for good or was skipped: there will be no value.
-    Nothing(TaskState),
 }
 
 impl TaskJob {
@@ -73,7 +67,7 @@ impl TaskJob {
             let reason = format!(
                 "its worker sent {bytes} bytes of a value inline, at most {MAX_INLINE_BYTES} travel so"
             );
-            let code = TOO_LARGE_INLINE.to_owned();
+            let code = TOO_LARGE_INLINE;
             self.fail(task, Failure { cause: FailureCause::Worker, code, reason }, now_us);
             return self.end_if_all_is_over(now_us);
         }
@@ -103,8 +97,7 @@ impl TaskJob {
         self.changes.workers.insert(worker);
         let Some(tasks) = self.leases.remove(&worker) else { return };
         self.changes.leases.insert(worker);
-        let count = tasks.len().to_string();
-        self.event("worker_gone", now_us, vec![("worker", worker.to_string()), ("tasks", count)]);
+        self.tell(Happening::WorkerGone { worker, tasks: tasks.len() }, now_us);
         for task in tasks {
             if !self.is_running() {
                 return;
@@ -176,7 +169,7 @@ impl TaskJob {
 
     fn crashed(&mut self, task: u32, worker: Incarnation, now_us: u64) {
         let reason = format!("its worker {worker} was lost");
-        let code = CRASHED_TOO_OFTEN.to_owned();
+        let code = CRASHED_TOO_OFTEN;
         let failure = Failure { cause: FailureCause::Worker, code, reason };
         self.attempt_failed(task, &Assignee::Worker(worker), failure, now_us);
     }
@@ -212,7 +205,7 @@ impl TaskJob {
         let reason = format!(
             "it takes {bytes} bytes of small values, at most {MAX_ORDER_BYTES} travel to a worker: gather them in steps, or give values that are larger than {MAX_INLINE_BYTES} bytes each"
         );
-        let code = GATHERS_TOO_MUCH.to_owned();
+        let code = GATHERS_TOO_MUCH;
         self.fail(task, Failure { cause: FailureCause::Function, code, reason }, now_us);
         self.end_if_all_is_over(now_us);
     }
@@ -227,8 +220,8 @@ impl TaskJob {
         self.settle(task, End::Nothing(TaskState::Failed));
         let name = self.display(task);
         let Failure { code, reason, .. } = failure;
-        let fields = vec![("task", name.clone()), ("code", code.clone()), ("reason", reason.clone())];
-        self.event("task_failed", now_us, fields);
+        let fault = TaskFault { code, reason: reason.clone() };
+        self.tell(Happening::TaskFailed { task: name.clone(), fault }, now_us);
         if on_failure == OnFailure::FailJob {
             let times = if attempts > 1 { format!(" (attempt {attempts})") } else { String::new() };
             let reason = format!("task {name}{times}: {reason}");
@@ -253,8 +246,7 @@ impl TaskJob {
             Ok(records) => records,
             Err(invalid) => {
                 let reason = format!("the tasks that it adds are refused: {invalid}");
-                let failure =
-                    Failure { cause: FailureCause::Function, code: BAD_CHILDREN.to_owned(), reason };
+                let failure = Failure { cause: FailureCause::Function, code: BAD_CHILDREN, reason };
                 return self.attempt_failed(task, by, failure, now_us);
             }
         };
@@ -269,92 +261,6 @@ impl TaskJob {
             }
         }
         self.add(&records);
-    }
-
-    /// A task is done, and gives this.
-    pub(super) fn complete_task(&mut self, task: u32, given: ValueWithPreview) {
-        self.settle(task, End::Value(given));
-    }
-
-    /// A task has ended for good: tells those that follow, and those that follow them.
-    fn settle(&mut self, task: u32, end: End) {
-        let mut open = vec![(task, end)];
-        while let Some((task, end)) = open.pop() {
-            if self.graph.state(task).is_final() {
-                continue;
-            }
-            let state = match &end {
-                End::Value(_) => TaskState::Done,
-                End::Nothing(state) => *state,
-            };
-            if self.graph.state(task) == TaskState::Continued && state != TaskState::Skipped {
-                self.continued.remove(&task);
-            }
-            self.graph.set_state(task, state);
-            self.use_up_inputs(task);
-            let (uses, stays) = self.uses(task);
-            let followers: Vec<(u32, EdgeKind)> = self.graph.followers(task).collect();
-            let moves_on = followers.iter().any(|(_, kind)| *kind == EdgeKind::Continue);
-            for (follower, kind) in followers {
-                match (kind, &end) {
-                    (EdgeKind::Continue, End::Value(given)) => {
-                        open.push((follower, End::Value(given.clone())));
-                    }
-                    (EdgeKind::Continue, End::Nothing(_)) | (EdgeKind::Value, End::Nothing(_)) => {
-                        // It waits, on its worker, for what will not come; that drops what waits for it there.
-                        if self.graph.state(follower) == TaskState::Leased {
-                            self.give_back_followers(follower);
-                            self.recall(follower);
-                        }
-                        open.push((follower, End::Nothing(TaskState::Skipped)));
-                    }
-                    (EdgeKind::Value, End::Value(_)) | (EdgeKind::After, _) => self.input_ended(follower),
-                }
-            }
-            if let End::Value(given) = end {
-                self.keep(task, given, uses, stays, moves_on);
-            }
-        }
-    }
-
-    /// Keeps what a task gave, if somebody may still ask for it.
-    fn keep(&mut self, task: u32, mut given: ValueWithPreview, uses: u32, stays: bool, moves_on: bool) {
-        match stays {
-            true if given.preview.is_some() && !given.value.is_empty() => self.changes.note_result(task),
-            true => {}
-            // Only results are looked at.
-            false => given.preview = None,
-        }
-        match given.value {
-            _ if stays || uses > 0 => self.values.insert(task, given, uses, stays),
-            // Whoever would have taken it has ended before.
-            Value::Blob(blob) if !moves_on => self.outbox.released.push(blob.digest),
-            _ => {}
-        }
-    }
-
-    /// How many tasks will still take the value of one that is done, and whether it stays when they have.
-    pub(super) fn uses(&self, task: u32) -> (u32, bool) {
-        let (mut uses, mut taken) = (0, false);
-        for (follower, kind) in self.graph.followers(task) {
-            taken |= kind != EdgeKind::After;
-            uses += u32::from(kind == EdgeKind::Value && !self.graph.state(follower).is_final());
-        }
-        (uses, self.graph.slot(task).is_named() || !taken)
-    }
-
-    pub(super) fn use_up_inputs(&mut self, task: u32) {
-        if self.graph.slot(task).takes_values() {
-            for input in self.graph.record(task).values_of() {
-                self.outbox.released.extend(self.values.use_up(input));
-            }
-        }
-    }
-
-    fn input_ended(&mut self, follower: u32) {
-        let slot = self.graph.slot_mut(follower);
-        slot.unmet = slot.unmet.saturating_sub(1);
-        self.ready_if_met(follower);
     }
 
     /// A task in words: its index, and its name if it has one.

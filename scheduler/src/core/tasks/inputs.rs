@@ -76,8 +76,7 @@ impl Core {
     /// Drops a job that is over, because another takes its name.
     pub(in crate::core) fn make_room_for(&mut self, id: &JobId, effects: &mut Vec<Effect>) {
         if let Some(old) = self.jobs.remove(id) {
-            let generation = old.generation();
-            effects.push(Effect::CloseShards { job: id.clone(), generation, keep: false });
+            effects.push(Effect::CloseShards { run: old.run(), keep: false });
             effects.extend(old.remove_checkpoints());
         }
         self.remove_task_job(id, effects);

@@ -2,14 +2,19 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque},
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
 };
 
 use serde::{Deserialize, Serialize};
 
-use super::{graph::Graph, training::Trainings, values::Values};
+use super::{
+    changes::{Changes, PendingActions},
+    graph::Graph,
+    training::Trainings,
+    values::Values,
+};
 use crate::{
-    core::{Phase, WorkerInfo},
+    core::{Begun, Event, Happening, JobPhase, Phase, Submitted, WorkerInfo},
     ids::{Incarnation, JobId},
     tasks::{
         ClassIndex, Failure, GraphDigest, GraphReceipt, Resources, TaskClass, TaskIndex, TaskState, Work,
@@ -73,58 +78,6 @@ pub(super) struct RetryState {
     pub last: Option<Failure>,
 }
 
-/// What the core has to see to after something happened to the job.
-#[derive(Debug, Clone, Default)]
-pub(super) struct PendingActions {
-    /// Attempts that nobody wants any more.
-    pub recalled: Vec<(Incarnation, TaskIndex, u16)>,
-    /// Attempts that are told to stop, and whose end is waited for.
-    pub stopped: Vec<(Incarnation, TaskIndex, u16)>,
-    /// Leases that have ended.
-    pub freed: Vec<(Incarnation, ClassIndex)>,
-    /// Tasks that were leased and cannot be told of, with the bytes that they take.
-    pub too_large_to_send: Vec<(Incarnation, u32, usize)>,
-    /// Training jobs that nobody wants any more.
-    pub trainings_ended: Vec<JobId>,
-    /// Blobs that nobody needs any more.
-    pub released: Vec<String>,
-    /// Tasks that became ready and may not wait for ever.
-    pub queued: Vec<u32>,
-    /// Classes that have ready tasks and had none.
-    pub offered: Vec<ClassIndex>,
-}
-
-/// What the next commit must hold.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Changes {
-    pub spec: bool,
-    pub job_state: bool,
-    /// Tasks and classes that are stored.
-    pub stored_tasks: u32,
-    pub stored_classes: usize,
-    pub faults: BTreeSet<u32>,
-    pub leases: BTreeSet<Incarnation>,
-    pub workers: BTreeSet<Incarnation>,
-    pub events: Vec<Vec<(&'static str, String)>>,
-    /// Events among them that tell of the end of an attempt.
-    pub attempts_told: u32,
-    /// The newest tasks whose results have come and that people may look at.
-    pub results: VecDeque<u32>,
-}
-
-/// Most results of one commit that are listed: where many come at once, nobody reads them all.
-const RESULTS_OF_A_COMMIT: usize = 8;
-
-impl Changes {
-    /// The result of a task has come.
-    pub(super) fn note_result(&mut self, task: u32) {
-        if self.results.len() == RESULTS_OF_A_COMMIT {
-            self.results.pop_front();
-        }
-        self.results.push_back(task);
-    }
-}
-
 /// One job of general tasks.
 #[derive(Debug, Clone)]
 pub struct TaskJob {
@@ -185,7 +138,7 @@ impl TaskJob {
         let mut job = Self::empty(id, state);
         job.changes.spec = true;
         job.changes.job_state = true;
-        job.event("job_submitted", now_us, vec![]);
+        job.tell(Happening::JobSubmitted(Submitted::Tasks), now_us);
         job
     }
 
@@ -236,9 +189,13 @@ impl TaskJob {
         (self.state.digest == Some(digest)).then_some(receipt)
     }
 
-    /// Where it stands, in a word.
-    pub fn word(&self) -> &'static str {
-        if self.is_canceling() { "canceling" } else { self.state.phase.word_if_paused(self.is_paused()) }
+    /// Where it stands, as people are told.
+    pub fn shown(&self) -> JobPhase {
+        match self.state.paused && !self.state.phase.is_over() {
+            _ if self.is_canceling() => JobPhase::Canceling,
+            true => JobPhase::Paused,
+            false => self.state.phase.shown(),
+        }
     }
 
     /// The worker that came last.
@@ -273,7 +230,7 @@ impl TaskJob {
         self.state.phase = Phase::Running;
         self.state.started_us = Some(now_us);
         self.changes.job_state = true;
-        self.event("started", now_us, vec![("tasks", self.graph.len().to_string())]);
+        self.tell(Happening::Started(Begun::Tasks(self.graph.len())), now_us);
         (0..self.graph.len()).for_each(|task| self.ready_if_met(task));
     }
 
@@ -319,7 +276,7 @@ impl TaskJob {
     pub(in crate::core) fn pause(&mut self, paused: bool, now_us: u64) {
         self.state.paused = paused;
         self.changes.job_state = true;
-        self.event(if paused { "paused" } else { "resumed" }, now_us, vec![]);
+        self.tell(if paused { Happening::Paused } else { Happening::Resumed }, now_us);
         self.restart_queue_deadline();
         let waiting = self.classes.iter().enumerate().filter(|(_, class)| !class.ready.is_empty());
         self.outbox.offered.extend(waiting.map(|(class, _)| ClassIndex(class as u16)));
@@ -346,7 +303,8 @@ impl TaskJob {
         // Nobody has anything of it any more.
         self.changes.workers.extend(self.workers.keys().copied());
         self.workers.clear();
-        self.event("job_ended", now_us, phase.end_fields(&self.state.cancel_reason));
+        let cancel_reason = self.state.cancel_reason.clone();
+        self.tell(Happening::JobEnded { phase: phase.clone(), cancel_reason }, now_us);
         self.state.phase = phase;
         self.state.canceling_until_us = None;
         self.state.ended_us = Some(now_us);
@@ -370,9 +328,7 @@ impl TaskJob {
         }
     }
 
-    pub(super) fn event(&mut self, what: &'static str, now_us: u64, mut fields: Vec<(&'static str, String)>) {
-        fields.insert(0, ("what", what.to_owned()));
-        fields.insert(1, ("at_ms", (now_us / 1000).to_string()));
-        self.changes.events.push(fields);
+    pub(super) fn tell(&mut self, what: Happening, now_us: u64) {
+        self.changes.events.push(Event { at_us: now_us, what });
     }
 }

@@ -4,16 +4,13 @@
 //! What a task takes of a worker's memory and GPUs is taken from its lease on, so that all that a worker has never exceeds
 //! what it offers. A task that needs such things is therefore not leased behind another one of its chain.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{job::TaskJob, orders::push_order, ready_class::ReadyClass, worker_load::WorkerLoad};
+use super::{job::TaskJob, lease_builder::LeaseBuilder, ready_class::ReadyClass, worker_load::WorkerLoad};
 use crate::{
     core::{Effect, WorkerInfo, panics::Handling},
     ids::{Incarnation, JobId},
-    tasks::{ClassIndex, MAX_ORDER_BYTES, Order, OrderArg, Resources, TaskState},
+    tasks::{Order, Resources},
 };
 
 /// What all workers hold, and what they are offered.
@@ -210,36 +207,8 @@ impl TaskAssigner {
         };
         let first = self.ready_classes.iter().find(can_run);
         let has_later_chains = taker.extend_chains(jobs, first);
-        // What waits for slots, or for other workers to take their share: whatever comes behind it would take what it is to have.
-        let (mut waits, mut leaves_some) = (None, false);
-        let mut exhausted = Vec::new();
-        // One waits for memory or a GPU here: what comes after it would take it away again and again.
-        let mut is_saving = false;
-        for ready in &self.ready_classes {
-            let _handling = Handling(&ready.job);
-            let Some(job) = jobs.get_mut(&ready.job).filter(|job| job.gives_out()) else {
-                exhausted.push(ready.clone());
-                continue;
-            };
-            let class = job.class(ready.class);
-            if !about.capacity.can_run(&class.class) {
-                continue;
-            }
-            if is_saving && !job.resources_of(ready.class).is_none() {
-                continue;
-            }
-            let most = share.tasks(class.ready.len(), taker.free_slots(), class.class.rules.needs.slots);
-            let lacks_slots = taker.take_ready(job, ready.class, most);
-            if job.class(ready.class).ready.is_empty() {
-                exhausted.push(ready.clone());
-            } else if lacks_slots || taker.room(job, ready.class) > 0 {
-                leaves_some = !lacks_slots && taker.free_slots() > 0;
-                waits = Some(ready);
-                break;
-            } else {
-                is_saving |= taker.must_save_for(job.resources_of(ready.class));
-            }
-        }
+        let Taken { waits, leaves_some, exhausted } =
+            take_classes(&self.ready_classes, &mut taker, share, jobs);
         if has_later_chains {
             taker.extend_chains(jobs, waits);
         }
@@ -249,6 +218,55 @@ impl TaskAssigner {
         }
         Filled { orders, leaves_some }
     }
+}
+
+/// What a worker has taken of the classes that have ready tasks.
+#[derive(Default)]
+struct Taken<'a> {
+    /// What waits for slots, or for other workers to take their share: whatever comes behind it would take what it is to have.
+    waits: Option<&'a ReadyClass>,
+    /// Slots stay free although more of that is ready.
+    leaves_some: bool,
+    /// Classes that have no ready tasks any more.
+    exhausted: Vec<ReadyClass>,
+}
+
+/// Lets a worker take its share of each class, in their order, until one waits.
+fn take_classes<'a>(
+    ready_classes: &'a BTreeSet<ReadyClass>,
+    taker: &mut LeaseBuilder<'_>,
+    share: Share,
+    jobs: &mut BTreeMap<JobId, TaskJob>,
+) -> Taken<'a> {
+    let mut taken = Taken::default();
+    // One waits for memory or a GPU here: what comes after it would take it away again and again.
+    let mut is_saving = false;
+    for ready in ready_classes {
+        let _handling = Handling(&ready.job);
+        let Some(job) = jobs.get_mut(&ready.job).filter(|job| job.gives_out()) else {
+            taken.exhausted.push(ready.clone());
+            continue;
+        };
+        let class = job.class(ready.class);
+        if !taker.about.capacity.can_run(&class.class) {
+            continue;
+        }
+        if is_saving && !job.resources_of(ready.class).is_none() {
+            continue;
+        }
+        let most = share.tasks(class.ready.len(), taker.free_slots(), class.class.rules.needs.slots);
+        let lacks_slots = taker.take_ready(job, ready.class, most);
+        if job.class(ready.class).ready.is_empty() {
+            taken.exhausted.push(ready.clone());
+        } else if lacks_slots || taker.room(job, ready.class) > 0 {
+            taken.leaves_some = !lacks_slots && taker.free_slots() > 0;
+            taken.waits = Some(ready);
+            break;
+        } else {
+            is_saving |= taker.must_save_for(job.resources_of(ready.class));
+        }
+    }
+    taken
 }
 
 /// How much of a class a worker takes at once.
@@ -279,126 +297,4 @@ struct Filled {
 pub(super) fn offered(about: &WorkerInfo, training: u32) -> Resources {
     let offered = about.capacity.resources;
     Resources { gpus: if training > 0 { 0 } else { offered.gpus }, ..offered }
-}
-
-/// One worker that takes tasks.
-struct LeaseBuilder<'a> {
-    worker: Incarnation,
-    about: &'a WorkerInfo,
-    slots: u32,
-    offered: Resources,
-    load: &'a mut WorkerLoad,
-    orders: Vec<Order>,
-    /// Jobs of which it has taken tasks, those included of which it cannot be told.
-    touched: &'a mut BTreeSet<JobId>,
-}
-
-impl LeaseBuilder<'_> {
-    /// Takes up to `share` ready tasks of a class, and what follows each in a chain. Whether it takes no more for want of slots.
-    fn take_ready(&mut self, job: &mut TaskJob, class: ClassIndex, share: u32) -> bool {
-        let mut taken = 0;
-        while taken < share && self.room(job, class) > 0 {
-            let Some(Reverse(task)) = job.class_mut(class).ready.pop() else { return false };
-            if job.graph.state(task) != TaskState::Ready {
-                continue;
-            }
-            // What was lost with a worker may be to blame: it takes no others with it again than those beside it.
-            let suspect = job.faults.get(&task).is_some_and(|faults| faults.crashes > 0);
-            if suspect && self.load.held_slots >= self.slots {
-                job.class_mut(class).ready.push(Reverse(task));
-                return true;
-            }
-            self.lease(job, task);
-            taken += 1;
-            if !suspect {
-                self.follow_chain(job, task);
-            }
-        }
-        self.slot_room(job, class) == 0
-    }
-
-    /// Leases what could not be leased ahead before, unless it comes behind the job of `first`: whether some does.
-    fn extend_chains(&mut self, jobs: &mut BTreeMap<JobId, TaskJob>, first: Option<&ReadyClass>) -> bool {
-        let mut left = false;
-        for _ in 0..self.load.chain_ends.len() {
-            let Some((id, task)) = self.load.chain_ends.pop_front() else { break };
-            let _handling = Handling(&id);
-            let Some(job) = jobs.get_mut(&id).filter(|job| job.gives_out()) else { continue };
-            if !job.leases.get(&self.worker).is_some_and(|tasks| tasks.contains(&task)) {
-                continue;
-            }
-            let comes_behind = |first: &ReadyClass| {
-                let next = job.graph.only_follower(task).map(|next| job.graph.slot(next).class);
-                next.is_some_and(|class| first.turn() < ReadyClass::of(job, class).turn())
-            };
-            if first.is_some_and(comes_behind) {
-                self.load.chain_ends.push_back((job.id.clone(), task));
-                left = true;
-            } else {
-                self.follow_chain(job, task);
-            }
-        }
-        left
-    }
-
-    /// Leases ahead what follows a leased task as the only one and waits for nothing else, and what follows that.
-    fn follow_chain(&mut self, job: &mut TaskJob, mut task: u32) {
-        while let Some(next) = job.graph.only_follower(task) {
-            let slot = job.graph.slot(next);
-            let class = slot.class;
-            // One that needs memory or a GPU would keep it from others while it waits.
-            let follows =
-                slot.state == TaskState::Waiting && slot.unmet == 1 && job.resources_of(class).is_none();
-            if !follows || !self.about.capacity.can_run(&job.class(class).class) {
-                return;
-            }
-            if self.room(job, class) == 0 {
-                self.load.chain_ends.push_back((job.id.clone(), task));
-                return;
-            }
-            self.lease(job, next);
-            task = next;
-        }
-    }
-
-    fn free_slots(&self) -> u32 {
-        self.slots.saturating_sub(self.load.held_slots)
-    }
-
-    /// How many more of a class it takes as far as its slots go.
-    fn slot_room(&self, job: &TaskJob, class: ClassIndex) -> u32 {
-        let class = job.class(class);
-        self.load.room(self.slots, class.class.rules.needs.slots, class.mean_run_us)
-    }
-
-    fn room(&self, job: &TaskJob, class: ClassIndex) -> u32 {
-        let room = self.slot_room(job, class);
-        let each = &job.class(class).class.rules.needs.resources;
-        if each.is_none() { room } else { room.min(self.offered.minus(&self.load.taken).fits(each)) }
-    }
-
-    /// Whether it could hold what needs so much, and cannot now.
-    fn must_save_for(&self, each: &Resources) -> bool {
-        !each.is_none() && self.offered.minus(&self.load.taken).fits(each) == 0 && self.offered.fits(each) > 0
-    }
-
-    fn lease(&mut self, job: &mut TaskJob, task: u32) {
-        let order = job.lease(self.worker, self.about, task);
-        if !self.touched.contains(&job.id) {
-            self.touched.insert(job.id.clone());
-        }
-        let class = job.class_of(task);
-        self.load.held += 1;
-        self.load.held_slots = self.load.held_slots.saturating_add(class.class.rules.needs.slots);
-        self.load.held_us += class.mean_run_us.unwrap_or(0.0).max(1.0);
-        let each = &class.class.rules.needs.resources;
-        if !each.is_none() {
-            self.load.taken = self.load.taken.plus(each);
-        }
-        let bytes: usize = order.args.iter().map(OrderArg::wire_bytes).sum();
-        if bytes > MAX_ORDER_BYTES {
-            return job.outbox.too_large_to_send.push((self.worker, task, bytes));
-        }
-        push_order(&mut self.orders, job, order);
-    }
 }

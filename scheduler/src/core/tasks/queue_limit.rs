@@ -10,12 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{TaskJob, job::RetryState};
 use crate::{
     core::{Core, Effect, Job, Phase, downtime::Shift, panics::Handling},
+    fault_code::FaultCode,
     ids::JobId,
     tasks::{ClassIndex, Failure, FailureCause, TaskState},
 };
 
 /// Code of a task that no worker has begun in time.
-const WAITED_TOO_LONG: &str = "E060";
+const WAITED_TOO_LONG: FaultCode = FaultCode::new("E060");
 
 /// A limit in words.
 fn not_begun_within(limit_ms: u64, reason: &str) -> String {
@@ -54,7 +55,7 @@ impl Core {
             }
             let waits_for = job.state.waiting_for.clone().unwrap_or_else(|| "the workers".to_owned());
             let reason = not_begun_within(limit_ms, &format!("it waits for {waits_for}"));
-            let failed = Phase::Failed { code: WAITED_TOO_LONG.to_owned(), reason };
+            let failed = Phase::Failed { code: WAITED_TOO_LONG, reason };
             job.end(failed, now_us, effects);
         }
     }
@@ -165,7 +166,7 @@ impl TaskJob {
         self.clear_queue_deadline(task);
         self.outbox.trainings_ended.extend(self.trainings.open.remove(&task));
         let reason = not_begun_within(limit_ms, &reason);
-        let failure = Failure { cause: FailureCause::Function, code: WAITED_TOO_LONG.to_owned(), reason };
+        let failure = Failure { cause: FailureCause::Function, code: WAITED_TOO_LONG, reason };
         self.fail(task, failure, now_us);
         self.end_if_all_is_over(now_us);
     }

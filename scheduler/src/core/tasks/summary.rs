@@ -22,8 +22,8 @@ impl TaskJob {
         let workers = self.leases.values().filter(|tasks| !tasks.is_empty()).count();
         vec![
             ("kind", "tasks".to_owned()),
-            ("state", self.word().to_owned()),
-            ("code", code.to_owned()),
+            ("state", self.shown().to_string()),
+            ("code", code.map(|code| code.to_string()).unwrap_or_default()),
             ("reason", reason.to_owned()),
             ("waiting_for", self.waits_for()),
             ("workers", workers.to_string()),

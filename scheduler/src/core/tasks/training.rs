@@ -8,22 +8,19 @@ use std::{
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{TaskJob, attempt_events::Assignee, record::Argument, values::ValueWithPreview};
+use super::{TaskJob, record::Argument, trained::Trained, values::ValueWithPreview};
 use crate::{
-    core::{Core, Effect, Evaluation, Job, Phase, panics::Handling, state_machine::SHARD_LOST},
+    core::{Assignee, Core, Effect, Happening, Job, Phase, panics::Handling},
+    fault_code::FaultCode,
     ids::JobId,
-    spec::JobSpec,
-    tasks::{Failure, FailureCause, Preview, TaskState, TrainedWeights, TrainingChanges, Value, Work},
+    spec::ValidJob,
+    tasks::{Failure, FailureCause, Preview, TaskState, TrainingChanges, Value, Work},
 };
 
+/// Code of an attempt whose training has records that cannot be used.
+const RECORDS_UNUSABLE: FaultCode = FaultCode::new("E030");
 /// Code of a training whose changes cannot be read.
-const UNREADABLE: &str = "E056";
-/// Code of a training that brought nothing, because its parameters could not be kept.
-const NOT_KEPT: &str = "E058";
-/// Code of a training that somebody has canceled.
-const CANCELED: &str = "E059";
-/// Code of an attempt that took too long.
-const TOO_LONG: &str = "E443";
+const UNREADABLE: FaultCode = FaultCode::new("E056");
 /// Most trainings of one graph that wait for workers; the others are not begun yet.
 const MAX_QUEUED: usize = 16;
 
@@ -43,23 +40,6 @@ pub(in crate::core) struct ParentTask {
     pub nonce: u32,
     pub task: u32,
     pub attempt: u16,
-}
-
-/// What a training task gives.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Trained {
-    /// The job that has trained, to be looked at as any other.
-    pub job: JobId,
-    /// From its first iteration to its end.
-    pub seconds: f64,
-    /// Samples counted in all epochs.
-    pub samples: u64,
-    /// Loss of the newest iteration that was not skipped.
-    pub loss: Option<f32>,
-    /// On the test samples, where the prepared job has a node for that.
-    pub evaluation: Option<Evaluation>,
-    /// Its parameters at the end, which [`TrainingChanges::start_from`] takes.
-    pub weights: TrainedWeights,
 }
 
 impl Core {
@@ -165,8 +145,9 @@ impl Core {
         let training = graph.training_of(task);
         match graph.training_job(task, &training) {
             Ok(spec) => {
-                let fields = vec![("task", graph.display(task)), ("training", training.to_string())];
-                graph.event("training_begun", now_us, fields);
+                let begun =
+                    Happening::TrainingBegun { task: graph.display(task), training: training.clone() };
+                graph.tell(begun, now_us);
                 let mut job = Job::new(spec, of.draw(), self.shards, now_us);
                 job.state.trains_for = Some(of);
                 self.make_room_for(&training, effects);
@@ -188,7 +169,7 @@ impl Core {
             && let Some(graph) = self.task_jobs.get_mut(&id)
         {
             let reason = format!("the records of job {training} cannot be used: {reason}");
-            let failure = Failure { cause: FailureCause::Worker, code: "E030".to_owned(), reason };
+            let failure = Failure { cause: FailureCause::Worker, code: RECORDS_UNUSABLE, reason };
             graph.training_ended(task, Err(failure), now_us);
             self.note(&id, now_us, &mut effects);
         }
@@ -200,56 +181,7 @@ impl Core {
         let Some(training) = graph.trainings.open.get(&task) else { return "it trains".to_owned() };
         let Some(job) = self.jobs.get(training) else { return format!("job {training} is to train for it") };
         let waits = job.state.waiting_for.as_ref().map(|what| format!(", and waits for {what}"));
-        format!("job {training} trains for it, which is {}{}", job.phase().word(), waits.unwrap_or_default())
-    }
-}
-
-impl Job {
-    /// How the training of a task went, once it is over and its parameters are kept.
-    fn trained(&self) -> Option<Result<Trained, Failure>> {
-        let state = &self.state;
-        let id = self.id();
-        let failure = |cause, code: &str, reason| Err(Failure { cause, code: code.to_owned(), reason });
-        Some(match (&state.phase, &state.snapshot) {
-            (Phase::Queued | Phase::Opening | Phase::Running, _) => return None,
-            (Phase::Done, None) if state.keeping => return None,
-            (Phase::Done, Some(file)) => Ok(Trained {
-                job: id.clone(),
-                seconds: match (state.started_us, state.ended_us) {
-                    (Some(started_us), Some(ended_us)) => ended_us.saturating_sub(started_us) as f64 / 1e6,
-                    _ => 0.0,
-                },
-                samples: self.counted(),
-                loss: state.loss,
-                evaluation: state.evaluation.clone(),
-                weights: TrainedWeights { bytes: file.bytes, digest: file.digest.clone() },
-            }),
-            (Phase::Done, None) => {
-                failure(FailureCause::Worker, NOT_KEPT, format!("the parameters of job {id} were not kept"))
-            }
-            (Phase::Failed { code, reason }, _) => {
-                // A parameter shard was lost, which is nobody's fault here.
-                let cause = if code == SHARD_LOST { FailureCause::Worker } else { FailureCause::Function };
-                let reason = reason.strip_prefix(&format!("[{code}] ")).unwrap_or(reason);
-                failure(cause, code, format!("job {id}: {reason}"))
-            }
-            (Phase::Canceled, _) => {
-                let why = match state.cancel_reason.as_str() {
-                    "" => String::new(),
-                    reason => format!(": {reason}"),
-                };
-                failure(FailureCause::Function, CANCELED, format!("job {id} was canceled{why}"))
-            }
-        })
-    }
-
-    fn end_after(&mut self, limit_ms: u64, now_us: u64, effects: &mut Vec<Effect>) {
-        let is_over = |since_us| self.led_since_us(since_us, now_us) / 1000 > limit_ms;
-        let over = self.state.started_us.is_some_and(is_over);
-        if over && !self.state.phase.is_over() {
-            let reason = format!("it trained longer than {limit_ms} ms");
-            self.end(Phase::Failed { code: TOO_LONG.to_owned(), reason }, now_us, effects);
-        }
+        format!("job {training} trains for it, which is {}{}", job.phase().shown(), waits.unwrap_or_default())
     }
 }
 
@@ -305,9 +237,8 @@ impl TaskJob {
     }
 
     /// The job that trains for a task.
-    fn training_job(&self, task: u32, id: &JobId) -> Result<JobSpec, Failure> {
-        let failure =
-            |code: &str, reason| Failure { cause: FailureCause::Function, code: code.to_owned(), reason };
+    fn training_job(&self, task: u32, id: &JobId) -> Result<ValidJob, Failure> {
+        let failure = |code, reason| Failure { cause: FailureCause::Function, code, reason };
         let Work::Train(prepared) = &self.class_of(task).class.work else {
             return Err(failure(UNREADABLE, "it does not train".to_owned()));
         };
@@ -323,11 +254,8 @@ impl TaskJob {
             failure(UNREADABLE, format!("what it changes of the training cannot be read: {cause}"))
         })?;
         prepared.job(id.clone(), &changes).map_err(|invalid| {
-            let text = invalid.to_string();
-            match text.strip_prefix('[').and_then(|text| text.split_once("] ")) {
-                Some((code, reason)) => failure(code, reason.to_owned()),
-                None => failure(UNREADABLE, text),
-            }
+            let (code, text) = (invalid.code(), invalid.to_string());
+            failure(code, code.stripped_from(&text).to_owned())
         })
     }
 
@@ -341,7 +269,7 @@ impl TaskJob {
             let given = |bytes: Vec<u8>| ValueWithPreview { value: Value::Inline(bytes.into()), preview };
             postcard::to_stdvec(&trained).map(given).map_err(|e| Failure {
                 cause: FailureCause::Function,
-                code: UNREADABLE.to_owned(),
+                code: UNREADABLE,
                 reason: e.to_string(),
             })
         });

@@ -5,7 +5,6 @@ use std::iter::successors;
 use super::TaskJob;
 use crate::{
     core::{Core, Phase},
-    fault_text::with_code,
     ids::{Incarnation, JobId},
     tasks::{Failure, TaskClass, TaskIndex, TaskQuery, TaskState, TaskView, Value, Work},
 };
@@ -189,5 +188,5 @@ impl TaskJob {
 }
 
 fn in_words(Failure { code, reason, .. }: &Failure) -> String {
-    with_code(code, reason).into_owned()
+    code.in_front_of(reason).into_owned()
 }

@@ -2,6 +2,7 @@
 
 use syncline_ps::PsError;
 use syncline_scheduler::{
+    fault_code::FaultCode,
     ids::{InvalidName, JobId},
     tasks::{TaskIndex, TaskState},
 };
@@ -68,9 +69,9 @@ pub enum TaskError {
 
 impl TaskError {
     /// The stable code, as in the message.
-    pub fn code(&self) -> &str {
-        match self {
-            Self::Engine(source) => source.code(),
+    pub fn code(&self) -> FaultCode {
+        FaultCode::new(match self {
+            Self::Engine(source) => return source.code(),
             Self::Shard(source) => source.code(),
             Self::Id(source) => source.code(),
             Self::Call(source) => source.code(),
@@ -78,7 +79,7 @@ impl TaskError {
             Self::NotKept { .. } => "E342",
             Self::Decode { .. } => "E343",
             Self::Unknown { .. } => "E344",
-        }
+        })
     }
 
     /// What the user can do about it.

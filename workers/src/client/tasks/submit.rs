@@ -3,6 +3,7 @@
 use syncline_ps::client::Addresses;
 use syncline_rpc::{EngineFault, within};
 use syncline_scheduler::{
+    fault_code::FaultCode,
     ids::JobId,
     tasks::{Arg, GraphReceipt, GraphSpec, MAX_INLINE_BYTES, NewTask, TaskIndex},
 };
@@ -17,14 +18,16 @@ use crate::{
     functions::{ShardValues, TaskGraph, move_large_constants},
 };
 
+/// Code of a part behind which others are missing.
+const PARTS_MISSING: FaultCode = FaultCode::new("E050");
 /// How often a client begins again because parts that were acknowledged are gone.
 const SENDS_AFTER_A_LOSS: u32 = 8;
 
 /// Whether the engine has fewer parts of a graph than it had acknowledged.
 fn has_lost_parts(error: &TaskError) -> bool {
     match error {
-        TaskError::Engine(ClientError::Refused(EngineFault::InvalidJob(why))) => why.starts_with("[E050]"),
         TaskError::Engine(ClientError::Refused(EngineFault::UnknownJob { .. })) => true,
+        TaskError::Engine(ClientError::Refused(fault)) => fault.code() == PARTS_MISSING,
         _ => false,
     }
 }

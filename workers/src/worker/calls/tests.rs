@@ -13,9 +13,12 @@ use std::{
 
 use syncline_ps::PsError;
 use syncline_rpc::{EngineAddresses, ShardFault, Token};
-use syncline_scheduler::tasks::{
-    Attempts, BlobValue, Bytes, FailureCause, FunctionId, MAX_INLINE_BYTES, OneArg, Order, OrderArg,
-    OrderGroup, Outcome, ReportGroup, Spawned, TaskEnd, TaskIndex, TaskOrder, Value,
+use syncline_scheduler::{
+    fault_code::FaultCode,
+    tasks::{
+        Attempts, BlobValue, Bytes, FailureCause, FunctionId, MAX_INLINE_BYTES, OneArg, Order, OrderArg,
+        OrderGroup, Outcome, ReportGroup, Spawned, TaskEnd, TaskIndex, TaskOrder, Value,
+    },
 };
 use tokio::runtime::Runtime;
 
@@ -134,9 +137,9 @@ fn number(end: &TaskEnd) -> u64 {
     postcard::from_bytes(bytes).unwrap()
 }
 
-fn failure(end: &TaskEnd) -> (FailureCause, &str) {
+fn failure(end: &TaskEnd) -> (FailureCause, FaultCode) {
     let Outcome::Failed(failure) = &end.outcome else { panic!("{end:?}") };
-    (failure.cause, &failure.code)
+    (failure.cause, failure.code)
 }
 
 fn group(function: FunctionId, tasks: Vec<TaskOrder>) -> Order {
@@ -216,7 +219,7 @@ fn a_task_waits_for_those_that_are_held_and_takes_what_they_gave() {
     rig.pool.poll_answered(poll);
     assert_eq!(rig.number(4), 232);
     rig.order(ADD.id(), vec![task(5, vec![held(2), is(0)])]);
-    assert_eq!(failure(&rig.ends(1)[0]), (FailureCause::Worker, "E446"));
+    assert_eq!(failure(&rig.ends(1)[0]), (FailureCause::Worker, FaultCode::new("E446")));
 }
 
 #[test]
@@ -293,7 +296,7 @@ fn large_values_lie_in_the_store_and_are_at_hand_for_those_that_wait_here() {
 fn a_function_that_this_worker_has_not_is_the_workers_fault() {
     let rig = rig(usual(), 1);
     rig.order(UNKNOWN.id(), vec![task(0, vec![])]);
-    assert_eq!(failure(&rig.ends(1)[0]), (FailureCause::Worker, "E446"));
+    assert_eq!(failure(&rig.ends(1)[0]), (FailureCause::Worker, FaultCode::new("E446")));
 }
 
 #[test]
@@ -408,7 +411,7 @@ fn one_that_runs_too_long_fails_and_its_thread_is_replaced() {
     rig.pool.take(vec![Order::Run(OrderGroup { run_limit_ms: Some(1), ..limited })], None);
     begun.recv().unwrap();
     let ends = rig.ends(1);
-    assert_eq!(failure(&ends[0]), (FailureCause::Function, "E443"));
+    assert_eq!(failure(&ends[0]), (FailureCause::Function, FaultCode::new("E443")));
     // The function never returns, and others run.
     rig.order(ADD.id(), vec![task(1, vec![is(1), is(1)])]);
     assert_eq!(rig.number(1), 2);
@@ -434,7 +437,7 @@ fn a_function_that_looks_whether_it_is_to_stop_keeps_its_thread() {
     rig.pool.take(vec![Order::Run(OrderGroup { run_limit_ms: Some(1), ..limited })], None);
     rig.order(ADD.id(), vec![task(1, vec![is(1), is(1)])]);
     let ends = rig.ends(2);
-    assert_eq!((failure(&ends[0]).1, number(&ends[1])), ("E443", 2));
+    assert_eq!((failure(&ends[0]).1, number(&ends[1])), (FaultCode::new("E443"), 2));
 }
 
 #[test]

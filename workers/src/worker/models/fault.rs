@@ -3,7 +3,7 @@
 use syncline_onnx::TensorType;
 use syncline_ps::PsError;
 use syncline_runtime::BackendError;
-use syncline_scheduler::tasks::FailureCause;
+use syncline_scheduler::{fault_code::FaultCode, tasks::FailureCause};
 
 use crate::functions::CallFault;
 #[cfg(feature = "train")]
@@ -28,15 +28,15 @@ pub(super) enum ModelFault {
 
 impl ModelFault {
     /// The stable code, see docs/errors.md.
-    pub(super) fn code(&self) -> &str {
-        match self {
+    pub(super) fn code(&self) -> FaultCode {
+        FaultCode::new(match self {
             Self::Count { .. } => "E450",
             Self::Input { .. } => "E451",
             Self::Backend(error) => error.code(),
             #[cfg(feature = "train")]
-            Self::Tried(error) => error.code(),
+            Self::Tried(error) => return error.code(),
             Self::Store(error) => error.code(),
-        }
+        })
     }
 
     /// Whether another worker may succeed.
@@ -55,7 +55,7 @@ impl ModelFault {
 
 impl From<ModelFault> for CallFault {
     fn from(fault: ModelFault) -> Self {
-        Self::Own { code: fault.code().to_owned(), cause: fault.cause(), reason: fault.to_string() }
+        Self::Own { code: fault.code(), cause: fault.cause(), reason: fault.to_string() }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Data goes to stdout, talk to stderr. Exit codes are a contract, see [`Exit`]; every error has a code and a hint.
 
 mod chaos;
+mod dashboard;
 mod doctor;
 mod exported;
 mod jobs;
@@ -36,6 +37,8 @@ pub(crate) enum Command {
     Tasks(jobs::tasks::TasksArgs),
     /// Say why a task waits, or why there is a barrier
     Explain(jobs::explain::ExplainArgs),
+    /// Show the cluster as a page in the browser, and as metrics for Prometheus
+    Dashboard(dashboard::DashboardArgs),
     /// Write one file of a job, which `status`, `tasks`, `events` and `explain` read with --from, without a cluster
     Export(jobs::export::ExportArgs),
     /// Write a checkpoint of a training to a file, from which `submit --resume` goes on
@@ -91,6 +94,7 @@ impl Command {
             Self::Metrics(args) => jobs::metrics::run(&args),
             Self::Tasks(args) => jobs::tasks::run(&args),
             Self::Explain(args) => jobs::explain::run(&args),
+            Self::Dashboard(args) => dashboard::run(&args),
             Self::Export(args) => jobs::export::run(&args),
             Self::Checkpoint(args) => jobs::checkpoint::run(&args),
             Self::Pause(args) => jobs::pause::pause(&args),

@@ -4,6 +4,7 @@
 
 mod chaos;
 mod checks;
+mod dashboard;
 mod data;
 mod deployment;
 mod errors_document;

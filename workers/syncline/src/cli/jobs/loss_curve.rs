@@ -1,5 +1,7 @@
 //! A loss curve as SVG, readable in any browser.
 
+use syncline_rpc::status::{Entry, EvaluationPoint, MetricsPoint};
+use syncline_scheduler::ids::JobId;
 use syncline_scheduler::sim::svg::{BLUE, FAINT, INK, ORANGE, background, line, opening, text};
 
 const WIDTH: f64 = 800.0;
@@ -11,8 +13,20 @@ const BOTTOM: f64 = 56.0;
 /// Lines across the picture, those at the edges included.
 const LINES: u32 = 5;
 
+/// Draws what a training has told of itself.
+pub(crate) fn of_job(
+    job: &JobId,
+    points: &[Entry<MetricsPoint>],
+    tests: &[Entry<EvaluationPoint>],
+) -> String {
+    let curve: Vec<(u64, f64)> = points.iter().map(|point| (point.value.samples, point.value.loss)).collect();
+    let tests: Vec<(u64, f64)> =
+        tests.iter().map(|test| (test.value.samples, test.value.test_loss)).collect();
+    draw(job.as_str(), &curve, &tests)
+}
+
 /// Draws the loss over the samples, and dots with a line for the loss on test samples. Points without a finite loss leave a gap.
-pub(super) fn draw(caption: &str, points: &[(u64, f64)], tests: &[(u64, f64)]) -> String {
+fn draw(caption: &str, points: &[(u64, f64)], tests: &[(u64, f64)]) -> String {
     let all = || points.iter().chain(tests);
     let finite = || all().filter(|(_, loss)| loss.is_finite());
     let most_samples = all().map(|(samples, _)| *samples).max().unwrap_or(1).max(1) as f64;

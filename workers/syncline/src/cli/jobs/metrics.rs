@@ -49,11 +49,7 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
         Ok((points, tests))
     })?;
     if let Some(path) = &args.plot {
-        let curve: Vec<(u64, f64)> =
-            points.iter().map(|point| (point.value.samples, point.value.loss)).collect();
-        let tests: Vec<(u64, f64)> =
-            tests.iter().map(|test| (test.value.samples, test.value.test_loss)).collect();
-        fs::write(path, loss_curve::draw(args.job.as_str(), &curve, &tests))
+        fs::write(path, loss_curve::of_job(&args.job, &points, &tests))
             .map_err(|source| CliError::Picture { path: path.clone(), source })?;
         say(&format!("drew {}", path.display()));
     }

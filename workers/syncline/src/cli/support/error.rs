@@ -53,6 +53,12 @@ pub enum CliError {
     },
     #[error("[E519] cannot measure PyTorch with {python}: {what}")]
     Torch { python: PathBuf, what: String },
+    #[error("[E520] cannot listen on {address}")]
+    Listen {
+        address: SocketAddr,
+        #[source]
+        source: io::Error,
+    },
     #[error("[E574] cannot write {path}")]
     Picture {
         path: PathBuf,
@@ -67,7 +73,7 @@ impl CliError {
     /// The exit code of a command that ends with this.
     pub fn exit(&self) -> Exit {
         match self {
-            Self::OpenBind { .. } | Self::Setting { .. } => Exit::Usage,
+            Self::OpenBind { .. } | Self::Listen { .. } | Self::Setting { .. } => Exit::Usage,
             Self::Find(FindError::NoCluster { .. }) => Exit::Unreachable,
             Self::Find(FindError::Path { .. }) => Exit::Internal,
             Self::Find(_) => Exit::Usage,
@@ -102,6 +108,7 @@ impl CliError {
             }
             Self::DamagedAddresses { .. } => "it says where each process listened: move it away, and give --shards, --replicas and --engines as they were if you had given them; this start then takes new addresses".into(),
             Self::Torch { .. } => "name a Python that has torch: `python3 -m venv DIR`, `DIR/bin/pip install torch`, then --python DIR/bin/python".into(),
+            Self::Listen { .. } => "something else may listen there, another `syncline dashboard` perhaps; --listen names another address, and port 0 takes a free one".into(),
             Self::Picture { .. } => "see whether the folder exists and the disk has room".into(),
             Self::Bug { .. } => "start it again: jobs go on from Redis; please report the lines above it in the log".into(),
             Self::Unhealthy { .. } => "do what the lines marked `fail` say".into(),

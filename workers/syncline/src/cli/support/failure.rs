@@ -89,7 +89,7 @@ impl Failure {
     }
 
     /// The error, its causes, and the hint; as JSON one object in one line.
-    fn describe(&self, json: bool) -> Option<String> {
+    pub(crate) fn describe(&self, json: bool) -> Option<String> {
         self.error.as_ref()?;
         if json {
             return Some(report(&self.to_string(), &self.hint));

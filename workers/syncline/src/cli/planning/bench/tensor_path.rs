@@ -20,7 +20,7 @@ use syncline_ps::{
 };
 use syncline_rpc::{OpenJob, ShardClient, ShardRequest, ShardResponse, Token, connect, hello::Role, within};
 use syncline_scheduler::{
-    ids::{EngineEpoch, Generation, Incarnation, JobId, ShardIndex},
+    ids::{EngineEpoch, Generation, Incarnation, InvalidName, RunId, ShardIndex},
     spec::{Compression, Layout, Optimizer, Parameter, PullCompression},
     sync::PushMode,
 };
@@ -132,11 +132,11 @@ impl TensorPath {
             replicas: 1,
         })?;
         let address = server.address().to_string();
-        let job: JobId = "bench".parse().map_err(|error| bug(&error))?;
+        let job = "bench".parse().map_err(|error: InvalidName| bug(&error))?;
+        let run = RunId { job, generation: Generation(1) };
         let initial = BlobClient::new(token.clone()).put(&address, bytemuck::cast_slice(values))?;
         let order = OpenJob {
-            job: job.clone(),
-            generation: Generation(1),
+            run: run.clone(),
             shard: ShardIndex(0),
             shards: vec![address.clone()],
             layout,
@@ -147,7 +147,7 @@ impl TensorPath {
             checkpoint: None,
         };
         block_on(open(&address, &token, order))?;
-        let session = SessionKey { job, generation: Generation(1), incarnation: Incarnation(1) };
+        let session = SessionKey { run, incarnation: Incarnation(1) };
         let cannot = |source| CliError::Setting { what: format!("the slow link does not start: {source}") };
         let link = link(server.address()).map_err(cannot)?;
         let address = link.as_ref().map_or(address, |link| link.address.to_string());

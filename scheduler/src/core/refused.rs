@@ -1,0 +1,52 @@
+//! Why an input of a user is refused.
+
+use super::{job_phase::JobPhase, tasks::InvalidGraph};
+use crate::{ids::JobId, spec::InvalidJob};
+
+/// Why an input of a user was refused. Nothing has changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// The spec of a training is not valid.
+    #[error(transparent)]
+    Invalid(#[from] InvalidJob),
+    /// A graph, or a part of one, is not valid.
+    #[error(transparent)]
+    InvalidGraph(#[from] InvalidGraph),
+    /// The name is taken by another job, and replacing was not asked for.
+    #[error("[E130] job {job} exists already{differs}")]
+    Duplicate {
+        /// Name that is taken.
+        job: JobId,
+        /// In what the job that is there differs, in words that begin with a comma.
+        differs: String,
+    },
+    /// A user submits under a name such as `sweep~3`.
+    #[error("[E145] only the engine gives names such as {job}, to trainings of tasks")]
+    Reserved {
+        /// Name that was asked for.
+        job: JobId,
+    },
+    /// There is none of that name, or the part of a graph has the nonce of another submission.
+    #[error("[E131] there is no job {job}")]
+    Unknown {
+        /// Name that was asked for.
+        job: JobId,
+    },
+    /// The job has come to its end before.
+    #[error("[E137] job {job} is over ({state}): there is nothing to cancel, pause or resume")]
+    Over {
+        /// Job that was to be canceled, paused or resumed.
+        job: JobId,
+        /// How it ended.
+        state: JobPhase,
+    },
+    /// The job must be canceled first.
+    #[error("[E140] job {job} is {state}: only a job that is over can be deleted or replaced")]
+    NotOver {
+        /// Job that was to be deleted or replaced.
+        job: JobId,
+        /// Where it stands.
+        state: JobPhase,
+    },
+}

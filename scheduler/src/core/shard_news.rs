@@ -1,0 +1,107 @@
+//! What is heard of shards: one is gone, is served by another process, says what it holds, or has done what ends something.
+
+use super::{
+    effects::Effect,
+    event::Happening,
+    inputs::TaskFault,
+    job::Job,
+    panics::Handling,
+    records::Phase,
+    shard_protocol::{HeldJob, PushProgress, SnapshotFile},
+    state_machine::Core,
+};
+use crate::ids::{Incarnation, RunId, ShardIndex};
+
+impl Core {
+    pub(super) fn shard_gone(
+        &mut self,
+        shard: ShardIndex,
+        reason: &str,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let opened = |j: &Job| matches!(j.state.phase, Phase::Opening | Phase::Running);
+        for (id, job) in self.jobs.live_mut().filter(|(_, job)| opened(job)) {
+            let _handling = Handling(id);
+            job.shard_gone(shard, reason, now_us, effects);
+        }
+    }
+
+    /// Another process serves a shard: those that read of a job's history see why it paused.
+    pub(super) fn shard_taken_over(&mut self, shard: ShardIndex, address: &str, now_us: u64) {
+        for (_, job) in self.jobs.live_mut().filter(|(_, j)| j.state.phase == Phase::Running) {
+            job.tell(Happening::ShardTakenOver { shard, address: address.to_owned() }, now_us);
+        }
+    }
+
+    /// A shard says what it holds: what nobody knows is dropped there, what it should hold and does not is lost, and of
+    /// the rest it is asked how far it is.
+    pub(super) fn shard_holds(
+        &mut self,
+        shard: ShardIndex,
+        asked_us: u64,
+        held: &[HeldJob],
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let is_ours = |held: &&HeldJob| !held.closed && !self.set_aside.contains(&held.run.job);
+        for HeldJob { run, .. } in held.iter().filter(is_ours) {
+            let wanted = |j: &Job| j.is_run(run) && (!j.state.phase.is_over() || j.state.keeping);
+            if !self.jobs.get(&run.job).is_some_and(wanted) {
+                effects.push(Effect::CloseShards { run: run.clone(), keep: false });
+            }
+        }
+        for (id, job) in self.jobs.live_mut() {
+            let _handling = Handling(id);
+            let opened_us = job.state.opened_us.or(job.state.started_us);
+            let opened_before = opened_us.is_some_and(|opened_us| opened_us < asked_us);
+            let holds = held.iter().find(|held| job.is_run(&held.run));
+            if job.state.phase != Phase::Running {
+                continue;
+            }
+            match holds {
+                Some(HeldJob { closed: false, .. }) => {
+                    let (run, floor) = (job.run(), job.floor());
+                    effects.push(Effect::Attach { run, shard, floor });
+                }
+                Some(_) => job.closed_unknown(&format!("shard {shard}"), now_us, effects),
+                None if opened_before => {
+                    job.parameters_missing(
+                        shard,
+                        "its process was started again without them",
+                        now_us,
+                        effects,
+                    );
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// The last weights of a run are written, or lost. Its job is over.
+    pub(super) fn weights_kept(
+        &mut self,
+        run: &RunId,
+        outcome: Result<SnapshotFile, TaskFault>,
+        now_us: u64,
+    ) {
+        if let Some(job) = self.jobs.get_mut(&run.job).filter(|job| job.is_run(run)) {
+            job.weights_kept(outcome, now_us);
+        }
+    }
+
+    /// A shard takes no more pushes of a worker.
+    pub(super) fn sealed(
+        &mut self,
+        run: &RunId,
+        worker: Incarnation,
+        shard: ShardIndex,
+        progress: PushProgress,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.with_open_job(run, |job| job.sealed(worker, shard, progress, now_us, effects));
+        // It may have registered again meanwhile.
+        self.note_if_idle(worker);
+    }
+}

@@ -1,0 +1,99 @@
+//! What follows from the end of a task: for its value, for those that need it, and for those that need them.
+
+use super::{graph::EdgeKind, job::TaskJob, values::ValueWithPreview};
+use crate::tasks::{TaskState, Value};
+
+/// The end of one task, as those that follow it see it.
+pub(super) enum End {
+    Value(ValueWithPreview),
+    /// It failed for good or was skipped: there will be no value.
+    Nothing(TaskState),
+}
+
+impl TaskJob {
+    /// A task is done, and gives this.
+    pub(super) fn complete_task(&mut self, task: u32, given: ValueWithPreview) {
+        self.settle(task, End::Value(given));
+    }
+
+    /// A task has ended for good: tells those that follow, and those that follow them.
+    pub(super) fn settle(&mut self, task: u32, end: End) {
+        let mut open = vec![(task, end)];
+        while let Some((task, end)) = open.pop() {
+            if self.graph.state(task).is_final() {
+                continue;
+            }
+            let state = match &end {
+                End::Value(_) => TaskState::Done,
+                End::Nothing(state) => *state,
+            };
+            if self.graph.state(task) == TaskState::Continued && state != TaskState::Skipped {
+                self.continued.remove(&task);
+            }
+            self.graph.set_state(task, state);
+            self.use_up_inputs(task);
+            let (uses, stays) = self.uses(task);
+            let followers: Vec<(u32, EdgeKind)> = self.graph.followers(task).collect();
+            let moves_on = followers.iter().any(|(_, kind)| *kind == EdgeKind::Continue);
+            for (follower, kind) in followers {
+                match (kind, &end) {
+                    (EdgeKind::Continue, End::Value(given)) => {
+                        open.push((follower, End::Value(given.clone())));
+                    }
+                    (EdgeKind::Continue, End::Nothing(_)) | (EdgeKind::Value, End::Nothing(_)) => {
+                        // It waits, on its worker, for what will not come; that drops what waits for it there.
+                        if self.graph.state(follower) == TaskState::Leased {
+                            self.give_back_followers(follower);
+                            self.recall(follower);
+                        }
+                        open.push((follower, End::Nothing(TaskState::Skipped)));
+                    }
+                    (EdgeKind::Value, End::Value(_)) | (EdgeKind::After, _) => self.input_ended(follower),
+                }
+            }
+            if let End::Value(given) = end {
+                self.keep(task, given, uses, stays, moves_on);
+            }
+        }
+    }
+
+    /// Keeps what a task gave, if somebody may still ask for it.
+    fn keep(&mut self, task: u32, mut given: ValueWithPreview, uses: u32, stays: bool, moves_on: bool) {
+        match stays {
+            true if given.preview.is_some() && !given.value.is_empty() => self.changes.note_result(task),
+            true => {}
+            // Only results are looked at.
+            false => given.preview = None,
+        }
+        match given.value {
+            _ if stays || uses > 0 => self.values.insert(task, given, uses, stays),
+            // Whoever would have taken it has ended before.
+            Value::Blob(blob) if !moves_on => self.outbox.released.push(blob.digest),
+            _ => {}
+        }
+    }
+
+    /// How many tasks will still take the value of one that is done, and whether it stays when they have.
+    pub(super) fn uses(&self, task: u32) -> (u32, bool) {
+        let (mut uses, mut taken) = (0, false);
+        for (follower, kind) in self.graph.followers(task) {
+            taken |= kind != EdgeKind::After;
+            uses += u32::from(kind == EdgeKind::Value && !self.graph.state(follower).is_final());
+        }
+        (uses, self.graph.slot(task).is_named() || !taken)
+    }
+
+    pub(super) fn use_up_inputs(&mut self, task: u32) {
+        if self.graph.slot(task).takes_values() {
+            for input in self.graph.record(task).values_of() {
+                self.outbox.released.extend(self.values.use_up(input));
+            }
+        }
+    }
+
+    fn input_ended(&mut self, follower: u32) {
+        let slot = self.graph.slot_mut(follower);
+        slot.unmet = slot.unmet.saturating_sub(1);
+        self.ready_if_met(follower);
+    }
+}

@@ -1,0 +1,10 @@
+//! Identities. Each is a type of its own, so that a worker can never be taken for a task.
+
+pub mod as_text;
+mod name;
+mod number;
+mod run;
+
+pub use name::{InvalidName, JobId, MAX_NAME_BYTES, Name, NodeName};
+pub use number::{EngineEpoch, Incarnation, ProcessId, ShardIndex, Superstep};
+pub use run::{Generation, RunId};

@@ -1,0 +1,192 @@
+//! A cluster as metrics, in the text format of Prometheus, version 0.0.4.
+
+use std::fmt::Write;
+
+use syncline_rpc::status::{JobStatus, LiveWorker};
+
+use super::overview::Overview;
+
+/// The type of the text.
+pub(super) const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Name behind `syncline_job_`, type, what it is, and its value for a job, where it has one.
+type JobMetric = (&'static str, &'static str, &'static str, fn(&JobStatus) -> Option<f64>);
+
+#[rustfmt::skip]
+const OF_JOBS: [JobMetric; 18] = [
+    ("workers",                  "gauge",   "Workers that take part",                      |job| Some(job.workers.into())),
+    ("epochs_complete",          "gauge",   "Passes over the training set that are over",  |job| training(job, job.epochs_complete.into())),
+    ("samples_total",            "gauge",   "Samples of all epochs",                       |job| training(job, job.samples_total as f64)),
+    // They go down where a job goes back to a checkpoint.
+    ("samples_applied",          "gauge",   "Samples that are in the parameters",          |job| training(job, job.samples_applied as f64)),
+    ("samples_per_second",       "gauge",   "Samples per second, of the last seconds",     |job| job.samples_per_s_lately),
+    ("iterations_done",          "gauge",   "Iterations that were applied",                |job| training(job, job.iterations_done as f64)),
+    ("iterations_lost",          "gauge",   "Iterations given out again as their worker was lost", |job| training(job, job.iterations_lost as f64)),
+    ("iterations_skipped",       "gauge",   "Iterations without weight, as they were not finite", |job| training(job, job.iterations_skipped as f64)),
+    ("barriers",                 "gauge",   "Barriers that closed",                        |job| training(job, job.barriers as f64)),
+    ("wait_seconds",             "gauge",   "Time that workers waited at barriers, together", |job| training(job, job.actual_wait_ms as f64 / 1e3)),
+    ("wait_seconds_predicted",   "gauge",   "The same as it was predicted",                |job| training(job, job.predicted_wait_ms as f64 / 1e3)),
+    ("lead_iterations",          "gauge",   "Iterations between the fastest worker and the slowest", |job| training(job, job.lead as f64)),
+    ("loss",                     "gauge",   "Mean loss of the newest iterations",          |job| job.loss),
+    ("test_loss",                "gauge",   "Loss of the newest evaluation",               |job| job.test_loss),
+    ("test_accuracy",            "gauge",   "Share of right answers in the newest evaluation", |job| job.test_accuracy),
+    ("checkpoint_timestamp_seconds", "gauge", "Moment that the newest checkpoint holds",   |job| job.checkpoint_ms.map(|ms| ms as f64 / 1e3)),
+    ("tasks_total",              "gauge",   "General tasks that the graph has by now",     |job| job.tasks.as_ref().map(|tasks| tasks.total as f64)),
+    ("tasks_ended",              "gauge",   "General tasks that ended",                    |job| job.tasks.as_ref().map(|tasks| tasks.ended() as f64)),
+];
+
+/// Name behind `syncline_worker_`, what it is, and its value for a worker.
+type WorkerMetric = (&'static str, &'static str, fn(&LiveWorker) -> f64);
+
+#[rustfmt::skip]
+const OF_WORKERS: [WorkerMetric; 3] = [
+    ("tasks_held",     "Tasks that it has been leased",                   |worker| worker.holding.into()),
+    ("trains",         "1 while it trains for a job",                     |worker| f64::from(u8::from(worker.training_job.is_some()))),
+    ("silent_seconds", "Time since it was heard last",                    |worker| worker.silent_ms as f64 / 1e3),
+];
+
+/// A figure that only a training has.
+fn training(job: &JobStatus, value: f64) -> Option<f64> {
+    job.tasks.is_none().then_some(value)
+}
+
+/// All metrics; without an overview the one that says so.
+pub(super) fn text(overview: Option<&Overview>) -> String {
+    let mut out = String::new();
+    let up = if overview.is_some() { 1.0 } else { 0.0 };
+    family(&mut out, "syncline_up", "gauge", "1 while an engine leads and answers", [(String::new(), up)]);
+    let Some(Overview { engine, jobs, workers, .. }) = overview else { return out };
+    let alone = |value: u32| [(String::new(), f64::from(value))];
+    family(&mut out, "syncline_shards", "gauge", "Shards that the cluster wants", alone(engine.shards));
+    family(
+        &mut out,
+        "syncline_shards_present",
+        "gauge",
+        "Shards that are served",
+        alone(engine.shards_present),
+    );
+    let troubled = u32::from(engine.store_problem.as_ref().is_some_and(|problem| !problem.is_empty()));
+    family(&mut out, "syncline_store_problem", "gauge", "1 while Redis has a problem", alone(troubled));
+    let states = jobs.iter().map(|job| {
+        (labels(&[("job", job.id.as_str()), ("state", job.state.word()), ("policy", &job.policy)]), 1.0)
+    });
+    family(&mut out, "syncline_job_state", "gauge", "1 for the state that the job is in", states);
+    for (name, kind, help, value) in OF_JOBS {
+        let values = jobs.iter().filter_map(|job| Some((labels(&[("job", job.id.as_str())]), value(job)?)));
+        family(&mut out, &format!("syncline_job_{name}"), kind, help, values);
+    }
+    for (name, help, value) in OF_WORKERS {
+        let values = workers.iter().map(|worker| {
+            let id = worker.id.to_string();
+            let all = [
+                ("worker", id.as_str()),
+                ("name", &worker.name),
+                ("host", &worker.host),
+                ("device", &worker.device),
+            ];
+            (labels(&all), value(worker))
+        });
+        family(&mut out, &format!("syncline_worker_{name}"), "gauge", help, values);
+    }
+    out
+}
+
+/// One metric with its values; nothing if it has none.
+fn family(
+    out: &mut String,
+    name: &str,
+    kind: &str,
+    help: &str,
+    values: impl IntoIterator<Item = (String, f64)>,
+) {
+    let mut values = values.into_iter().peekable();
+    if values.peek().is_none() {
+        return;
+    }
+    // Writing to a text cannot fail.
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    for (labels, value) in values {
+        let _ = writeln!(out, "{name}{labels} {value}");
+    }
+}
+
+/// `{job="digits"}`.
+fn labels(pairs: &[(&str, &str)]) -> String {
+    let escaped = |value: &str| value.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n");
+    let pairs: Vec<String> =
+        pairs.iter().map(|(name, value)| format!(r#"{name}="{}""#, escaped(value))).collect();
+    format!("{{{}}}", pairs.join(","))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in crate::cli::dashboard) fn job(fields: &[(&str, &str)]) -> JobStatus {
+        let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        JobStatus::read(&fields.collect()).unwrap()
+    }
+
+    fn overview() -> Overview {
+        let engine = serde_json::json!({
+            "version": "0.1.0", "address": "a:1", "instance": "i", "redis": "redis://r", "shards": 2, "shards_present": 1,
+            "worker_pids": "",
+        });
+        let training = [
+            ("id", "digits"),
+            ("state", "running"),
+            ("policy", "bsp"),
+            ("workers", "2"),
+            ("samples_applied", "640"),
+            ("actual_wait_ms", "1500"),
+            ("loss", "0.25"),
+        ];
+        let tasks = [("id", "words"), ("state", "running"), ("tasks_total", "9"), ("tasks_done", "4")];
+        Overview {
+            engine: serde_json::from_value(engine).unwrap(),
+            jobs: vec![job(&training), job(&tasks)],
+            left_out: 0,
+            workers: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn each_metric_has_a_type_and_the_values_of_those_jobs_that_have_it() {
+        let text = text(Some(&overview()));
+        for line in [
+            "# TYPE syncline_up gauge",
+            "syncline_up 1",
+            "syncline_shards 2",
+            "syncline_shards_present 1",
+            "syncline_store_problem 0",
+            r#"syncline_job_state{job="digits",state="running",policy="bsp"} 1"#,
+            r#"syncline_job_samples_applied{job="digits"} 640"#,
+            r#"syncline_job_wait_seconds{job="digits"} 1.5"#,
+            r#"syncline_job_loss{job="digits"} 0.25"#,
+            r#"syncline_job_tasks_ended{job="words"} 4"#,
+            r#"syncline_job_workers{job="words"} 0"#,
+        ] {
+            assert!(text.lines().any(|told| told == line), "{line} is missing in\n{text}");
+        }
+        for none in [
+            r#"samples_applied{job="words"}"#,
+            r#"tasks_total{job="digits"}"#,
+            "syncline_worker_",
+            "test_loss",
+        ] {
+            assert!(!text.contains(none), "{none} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_cluster_that_does_not_answer_is_down_and_nothing_else() {
+        let text = text(None);
+        assert!(text.ends_with("\nsyncline_up 0\n") && text.lines().count() == 3, "{text}");
+    }
+
+    #[test]
+    fn a_name_cannot_end_its_label() {
+        let made = labels(&[("name", "a\"} 1\nup\\"), ("host", "größe")]);
+        assert_eq!(made, r#"{name="a\"} 1\nup\\",host="größe"}"#);
+    }
+}

@@ -1,0 +1,85 @@
+//! Answers each request.
+
+use std::{net::SocketAddr, time::Duration};
+
+use hyper::{Method, Request, StatusCode, body::Incoming, header};
+use syncline_scheduler::ids::JobId;
+use syncline_workers::client::{Client, Patience};
+
+use super::{
+    answer::{self, Answer},
+    overview::Overviews,
+    prometheus,
+    route::{Route, is_ours},
+};
+use crate::cli::{Failure, jobs::loss_curve};
+
+pub(super) struct Site {
+    client: Client,
+    /// Where it listens.
+    address: SocketAddr,
+    overviews: Overviews,
+}
+
+impl Site {
+    pub(super) fn new(client: Client, address: SocketAddr) -> Self {
+        // Who looks on is told at once that no engine answers, and asks again by himself.
+        let client = client.with_patience(Patience::all(Duration::ZERO));
+        Self { client, address, overviews: Overviews::default() }
+    }
+
+    pub(super) async fn answer(&self, request: &Request<Incoming>) -> Answer {
+        let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+        if !is_ours(self.address.ip(), host) {
+            return answer::text(StatusCode::FORBIDDEN, "ask for this page as localhost or 127.0.0.1\n");
+        }
+        if ![Method::GET, Method::HEAD].contains(request.method()) {
+            return answer::text(StatusCode::METHOD_NOT_ALLOWED, "this page only reads\n");
+        }
+        match Route::of(request.uri().path()) {
+            Some(route) => self.follow(&route).await,
+            None => answer::text(StatusCode::NOT_FOUND, "there is no such page; / has everything\n"),
+        }
+    }
+
+    async fn follow(&self, route: &Route) -> Answer {
+        let asset = |kind, body: &'static str| answer::of_type(StatusCode::OK, kind, body);
+        match route {
+            Route::Page => asset("text/html; charset=utf-8", include_str!("page/index.html")),
+            Route::Script => asset("text/javascript; charset=utf-8", include_str!("page/page.js")),
+            Route::Style => asset("text/css; charset=utf-8", include_str!("page/page.css")),
+            Route::Health => match self.overviews.get(&self.client).await {
+                Ok(_) => answer::text(StatusCode::OK, "an engine leads\n"),
+                Err(failure) => answer::text(StatusCode::SERVICE_UNAVAILABLE, format!("{failure}\n")),
+            },
+            Route::Metrics => {
+                let overview = self.overviews.get(&self.client).await;
+                answer::of_type(StatusCode::OK, prometheus::TYPE, prometheus::text(overview.as_deref().ok()))
+            }
+            Route::Cluster => match self.overviews.get(&self.client).await {
+                Ok(overview) => answer::json(&*overview),
+                Err(failure) => answer::failure(&failure),
+            },
+            Route::Job(job) => self.client.status(job).await.map_or_else(failed, |view| answer::json(&view)),
+            Route::Events(job) => {
+                self.client.events(job, None).await.map_or_else(failed, |events| answer::json(&events))
+            }
+            Route::LossCurve(job) => match self.loss_curve(job).await {
+                Ok(svg) => answer::of_type(StatusCode::OK, "image/svg+xml", svg),
+                Err(failure) => answer::failure(&failure),
+            },
+        }
+    }
+
+    async fn loss_curve(&self, job: &JobId) -> Result<String, Failure> {
+        // A job that is not there has no curve, either.
+        self.client.status(job).await?;
+        let points = self.client.metrics(job, None).await?;
+        let tests = self.client.evaluations(job, None).await?;
+        Ok(loss_curve::of_job(job, &points, &tests))
+    }
+}
+
+fn failed(error: impl Into<Failure>) -> Answer {
+    answer::failure(&error.into())
+}
