@@ -1,13 +1,17 @@
 //! Where a Redis server is, and the password with which it lets us in.
 
 use std::{
-    fmt, fs,
+    fmt, io,
     path::{Path, PathBuf},
 };
 
 use redis::{Client, IntoConnectionInfo, io::tcp::TcpSettings};
+use syncline_rpc::input;
 
 use super::StoreError;
+
+/// Longest file with a password.
+const MAX_PASSWORD_BYTES: u64 = 4096;
 
 /// What stands in place of a secret.
 const HIDDEN: &str = "***";
@@ -38,12 +42,21 @@ impl RedisAddress {
         let at_once = TcpSettings::default().set_nodelay(true);
         let mut info = self.url.as_str().into_connection_info().map_err(address)?.set_tcp_settings(at_once);
         if let Some(file) = &self.password_file {
-            let password = fs::read_to_string(file)
-                .map_err(|source| StoreError::PasswordFile { path: file.clone(), source })?;
-            let settings = info.redis_settings().clone().set_password(password.trim());
+            let password =
+                password(file).map_err(|source| StoreError::PasswordFile { path: file.clone(), source })?;
+            let settings = info.redis_settings().clone().set_password(&password);
             info = info.set_redis_settings(settings);
         }
         Client::open(info).map_err(address)
+    }
+}
+
+/// What stands in the file. A pipe is not waited for: whoever waits holds the connection of all.
+fn password(file: &Path) -> io::Result<String> {
+    let password = input::read_text(file, MAX_PASSWORD_BYTES)?.trim().to_owned();
+    match password.is_empty() {
+        true => Err(io::Error::new(io::ErrorKind::InvalidData, "it holds no password")),
+        false => Ok(password),
     }
 }
 
@@ -91,7 +104,28 @@ pub fn redacted(url: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, process::Command};
+
     use super::*;
+
+    #[test]
+    fn a_password_is_the_text_of_a_small_file_and_nothing_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::write(path("good"), " secret \n").unwrap();
+        fs::write(path("empty"), "\n").unwrap();
+        fs::write(path("large"), vec![b'x'; 5000]).unwrap();
+        assert!(Command::new("mkfifo").arg(path("pipe")).status().unwrap().success());
+        assert_eq!(password(&path("good")).unwrap(), "secret");
+        for (file, cause) in [
+            (path("empty"), "it holds no password"),
+            (path("large"), "it has more than 4096 bytes"),
+            (path("pipe"), "it is a pipe, not a file"),
+            ("/dev/zero".into(), "it is a device, not a file"),
+        ] {
+            assert_eq!(password(&file).unwrap_err().to_string(), cause);
+        }
+    }
 
     #[test]
     fn a_password_never_shows_in_an_address() {

@@ -5,6 +5,7 @@
 //! refused: it repeats that for ever. The next one takes the password that is in the file by then.
 
 use std::{
+    error::Error,
     sync::{PoisonError, RwLock, RwLockWriteGuard},
     time::Duration,
 };
@@ -28,13 +29,15 @@ struct Current {
     client: Client,
     /// Of connections before it.
     number: u64,
+    /// Why there is no other one yet, as it was logged.
+    warned: Option<String>,
 }
 
 impl SharedConnection {
     /// Connects. Fails at once if nothing answers.
     pub(super) async fn open(address: RedisAddress, client: Client) -> RedisResult<Self> {
         let manager = ConnectionManager::new_with_config(client.clone(), config()).await?;
-        Ok(Self { address, current: RwLock::new(Current { manager, client, number: 0 }) })
+        Ok(Self { address, current: RwLock::new(Current { manager, client, number: 0, warned: None }) })
     }
 
     /// The present connection, and its number.
@@ -62,18 +65,25 @@ impl SharedConnection {
     }
 
     fn renew(&self, current: &mut Current) -> bool {
-        let client = self.address.client().map_err(|error| error.to_string());
+        let client = self.address.client().map_err(|error| match error.source() {
+            Some(cause) => format!("{error}: {cause}"),
+            None => error.to_string(),
+        });
         let connected = client.and_then(|client| {
             let manager = ConnectionManager::new_lazy_with_config(client.clone(), config());
             Ok((manager.map_err(|error| error.to_string())?, client))
         });
         match connected {
             Ok((manager, client)) => {
-                *current = Current { manager, client, number: current.number + 1 };
+                *current = Current { manager, client, number: current.number + 1, warned: None };
                 true
             }
             Err(error) => {
-                warn!(error, "cannot connect to redis anew");
+                // It is tried again several times a second.
+                if current.warned.as_ref() != Some(&error) {
+                    warn!(error, "cannot connect to redis anew");
+                    current.warned = Some(error);
+                }
                 false
             }
         }

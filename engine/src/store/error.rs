@@ -73,6 +73,8 @@ pub enum StoreError {
         url: String,
         /// What the server said.
         refusal: String,
+        /// The file from which the password was taken, if there is one.
+        password_file: Option<PathBuf>,
     },
     /// A later release has written a job: this one would read it wrong, and leaves all of them to an engine of that release.
     #[error(
@@ -114,8 +116,14 @@ impl StoreError {
     /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
+            Self::Locked { password_file: Some(file), .. } => {
+                return Some(format!(
+                    "write the password of that server into {}, and nothing else",
+                    file.display()
+                ));
+            }
             Self::Locked { .. } => {
-                "write the password into the address, redis://:PASSWORD@HOST:PORT/, best as SYNCLINE_REDIS in the environment"
+                "write the password into the address, redis://:PASSWORD@HOST:PORT/, best as SYNCLINE_REDIS in the environment, or name a file that holds it with --redis-password-file"
             }
             Self::PasswordFile { .. } => {
                 "name a file with the password of the Redis server, and nothing else in it"

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    path::Path,
     sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
@@ -128,15 +129,20 @@ impl RedisStore {
 
     async fn connect_once(address: &RedisAddress) -> Result<Self, StoreError> {
         let unavailable = |cause: String| StoreError::Unavailable { op: "connect", cause };
+        let locked = |refusal| StoreError::Locked {
+            url: address.to_string(),
+            refusal,
+            password_file: address.password_file().map(Path::to_path_buf),
+        };
         let connection = timeout(CALL_TIMEOUT, SharedConnection::open(address.clone(), address.client()?))
             .await
             .map_err(|_| unavailable(format!("{address} did not answer")))?
             .map_err(|e| match is_locked_out(&e) {
-                true => StoreError::Locked { url: address.to_string(), refusal: e.to_string() },
+                true => locked(e.to_string()),
                 false => unavailable(format!("{address}: {e}")),
             })?;
         if let Some(refusal) = refusal_without_password(connection.get().0).await {
-            return Err(StoreError::Locked { url: address.to_string(), refusal });
+            return Err(locked(refusal));
         }
         let scripts = Scripts {
             commit: Script::new(include_str!("commit.lua")),

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use syncline_onnx::ModelProto;
-use syncline_onnx::proto::metadata;
+use syncline_onnx::proto::{GraphProto, metadata};
 
 use crate::error::AutodiffError;
 use crate::forward::{Exported, Exporter, Shared, TRAINABLE, select, shared, trained_padding};
@@ -23,6 +23,9 @@ pub fn warnings(model: &ModelProto, options: &DeriveOptions) -> Result<Vec<Strin
     if let Some(exported) = exported.as_ref().filter(|_| !options.eval_mode) {
         said.extend(of_form(exported));
     }
+    said.extend(model.graph.iter().flat_map(unread_inputs).take(MOST_NAMED).map(|input| {
+        format!("input `{input}` is read by nothing: the model ignores what stands there; see what was passed when it was exported")
+    }));
     let selected = select(model, options)?;
     let trained = selected.iter().filter(|one| one.reason.is_none()).map(|one| one.name.as_str());
     let trained: HashSet<&str> = trained.collect();
@@ -64,6 +67,23 @@ pub fn warnings(model: &ModelProto, options: &DeriveOptions) -> Result<Vec<Strin
         said.push(format!("what settles it: {SETTLES}"));
     }
     Ok(said)
+}
+
+/// Data inputs that no node reads, in a subgraph or outside, and no output hands on.
+fn unread_inputs(graph: &GraphProto) -> Vec<&str> {
+    // Up to IR version 3 every initializer is listed as an input as well.
+    let mut read: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+    let mut graphs = vec![graph];
+    while let Some(graph) = graphs.pop() {
+        read.extend(graph.output.iter().map(|output| output.name.as_str()));
+        for node in &graph.node {
+            read.extend(node.input.iter().map(String::as_str));
+            graphs.extend(
+                node.attribute.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs)),
+            );
+        }
+    }
+    graph.input.iter().map(|input| input.name.as_str()).filter(|input| !read.contains(input)).collect()
 }
 
 const SETTLES: &str = "in Python open(\"names.txt\", \"w\").write(\"\\n\".join(n for n, p in model.named_parameters() \
@@ -134,5 +154,26 @@ pub(super) fn export_line(by: Exporter) -> &'static str {
              do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING, input_names=[\"x\"], \
              dynamic_axes={\"x\": {0: \"batch\"}})"
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_onnx::{mlp, proto::ValueInfoProto};
+
+    use super::*;
+
+    #[test]
+    fn an_input_that_nothing_reads_is_named() {
+        let mut model = mlp(&[4, 3, 2], 1);
+        let about_inputs = |model: &ModelProto| {
+            let all = warnings(model, &DeriveOptions::default()).unwrap();
+            all.into_iter().filter(|text| text.starts_with("input `")).collect::<Vec<_>>()
+        };
+        assert_eq!(about_inputs(&model), [""; 0]);
+        let graph = model.graph.as_mut().unwrap();
+        graph.input.push(ValueInfoProto { name: "user".to_owned(), ..graph.input[0].clone() });
+        let told = about_inputs(&model);
+        assert!(told.len() == 1 && told[0].starts_with("input `user` is read by nothing"), "{told:?}");
     }
 }

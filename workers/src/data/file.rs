@@ -49,10 +49,45 @@ pub(super) fn read(path: &Path, limit: Limit, hasher: &mut blake3::Hasher) -> Re
     }
     let bytes = read_bounded(file, length, on_disk, path)?;
     hasher.update(&bytes);
-    match packed {
-        true => read_bounded(MultiGzDecoder::new(bytes.as_slice()), 0, limit, path),
-        false => Ok(bytes),
+    let bytes = match packed {
+        true => read_bounded(MultiGzDecoder::new(bytes.as_slice()), 0, limit, path)?,
+        false => bytes,
+    };
+    match foreign(&bytes) {
+        Some(what) => Err(DataError::Format { path: path.to_owned(), reason: format!("it is {what}") }),
+        None => Ok(bytes),
     }
+}
+
+/// What a file is that no source reads, by its first bytes, and how it is read nevertheless.
+fn foreign(bytes: &[u8]) -> Option<&'static str> {
+    const KINDS: [(&[u8], &str); 6] = [
+        (b"\x93NUMPY", "an array of numpy: save it with safetensors.numpy.save_file, as docs/data.md shows"),
+        (
+            b"PK\x03\x04",
+            "a zip archive, such as .npz, .pt or .xlsx: save its arrays with safetensors.numpy.save_file, as docs/data.md shows",
+        ),
+        (
+            b"\x89HDF\r\n\x1a\n",
+            "an HDF5 file: save its arrays with safetensors.numpy.save_file, as docs/data.md shows",
+        ),
+        (
+            b"\x89PNG\r\n\x1a\n",
+            "a PNG image: save all images as one array with safetensors.numpy.save_file, as docs/data.md shows",
+        ),
+        (
+            b"\xff\xd8\xff",
+            "a JPEG image: save all images as one array with safetensors.numpy.save_file, as docs/data.md shows",
+        ),
+        (b"\x1f\x8b\x08", "packed by gzip: its name has to end in .gz"),
+    ];
+    const PARQUET: &[u8] = b"PAR1";
+    if bytes.len() > 8 && bytes.starts_with(PARQUET) && bytes.ends_with(PARQUET) {
+        return Some(
+            "a Parquet file: save its columns as CSV (to_csv of pandas), or with safetensors.numpy.save_file, as docs/data.md shows",
+        );
+    }
+    KINDS.into_iter().find(|(mark, _)| bytes.starts_with(mark)).map(|(_, what)| what)
 }
 
 /// Reads to the end; `expected` bytes are there, as far as is known.
@@ -76,6 +111,23 @@ mod tests {
 
     fn refused(path: &Path) -> DataError {
         read(path, Limit::FILE, &mut blake3::Hasher::new()).unwrap_err()
+    }
+
+    #[test]
+    fn files_of_other_kinds_are_called_by_name_and_a_table_that_begins_alike_is_read() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (bytes, what) in [
+            (&b"PAR1\x15\x04\x15\x10PAR1"[..], "it is a Parquet file"),
+            (b"\x93NUMPY\x01\0v\0{'descr': '<f4'}", "it is an array of numpy"),
+            (b"PK\x03\x04\x14\0", "it is a zip archive"),
+            (b"\x1f\x8b\x08\0", "it is packed by gzip: its name has to end in .gz"),
+        ] {
+            std::fs::write(file.path(), bytes).unwrap();
+            let refused = refused(file.path());
+            assert!(refused.code() == "E333" && refused.to_string().contains(what), "{refused}");
+        }
+        std::fs::write(file.path(), "PAR1,PAR2\n1,2\n").unwrap();
+        assert!(read(file.path(), Limit::FILE, &mut blake3::Hasher::new()).is_ok());
     }
 
     #[test]

@@ -20,6 +20,10 @@ pub(super) fn shown(field: &[u8]) -> String {
 
 /// What to do about a field that is not a number; docs/data.md says the same.
 pub(in crate::data) fn hint(line: u64, field: &str) -> &'static str {
+    if field.trim().is_empty() {
+        return "the field is empty, a value that is missing: fill it before, with the mean of its column, say, and a further column of 0 and 1 \
+                that tells where one was missing";
+    }
     let bare = field.trim_matches(['"', '\'']);
     if field.contains([';', '\t']) {
         return "columns are separated by commas, and decimals have a point: write the file again with those";

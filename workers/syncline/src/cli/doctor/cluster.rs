@@ -113,7 +113,7 @@ fn engine(answers: &Result<EngineStatus, Failure>, named: &EngineAddresses, led:
             "engine",
             Exit::Redis,
             idles,
-            "see that Redis runs; if its password was changed, start the engine again with the new one",
+            "see that Redis runs; if its password was changed, write it into the file of --redis-password-file, or start the engine again with the new one",
         ),
         None => Finding::warn("engine", idles, "ask again in a few seconds"),
     }

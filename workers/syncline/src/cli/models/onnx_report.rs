@@ -156,7 +156,16 @@ impl OnnxReport {
         for (op, reason) in &self.without_gradient {
             by_reason.entry(reason).or_default().push(op);
         }
-        by_reason.iter().map(|(reason, ops)| format!("{reason}: {}\n", ops.join(", "))).collect()
+        let lines: String =
+            by_reason.iter().map(|(reason, ops)| format!("{reason}: {}\n", ops.join(", "))).collect();
+        match lines.is_empty() {
+            true => lines,
+            // A shape that is computed, say, needs none.
+            false => {
+                lines
+                    + "that matters only between a parameter and the loss: `syncline model check` tries it\n"
+            }
+        }
     }
 }
 
