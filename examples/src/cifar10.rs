@@ -23,8 +23,8 @@ pub fn data(folder: Option<&Path>) -> Result<DataSpec, MissingData> {
     let folder = folder.map_or_else(|| files::samples("cifar10"), Path::to_owned);
     let first = ORIGIN.find(&folder, BATCHES[0])?;
     let more = BATCHES[1..].iter().filter_map(|file| ORIGIN.find(&folder, file).ok());
-    let train = Source::Cifar10 { paths: [first].into_iter().chain(more).collect() };
-    let test = Source::Cifar10 { paths: vec![ORIGIN.find(&folder, "test_batch.bin")?] };
+    let train = Source::cifar10([first].into_iter().chain(more));
+    let test = Source::cifar10([ORIGIN.find(&folder, "test_batch.bin")?]);
     Ok(DataSpec {
         test: Some(test),
         scale: 1.0 / 255.0,

@@ -1,7 +1,6 @@
 //! Handwritten digits: 8x8 images, ten classes, a small multi-layer perceptron.
 
-use syncline::{DataSpec, Decay, JobGraph, Loss, Model, Optimizer, Source, Split, Training};
-use syncline_onnx::mlp;
+use syncline::{DataSpec, Decay, JobGraph, Loss, Model, Optimizer, Source, Split, Training, onnx::mlp};
 
 use crate::{Run, files};
 
@@ -12,8 +11,7 @@ const HIDDEN: usize = 256;
 
 /// The file that comes with the repository.
 pub fn data() -> DataSpec {
-    let path = files::samples("digits.csv.gz").to_string_lossy().into_owned();
-    let source = Source::csv(path);
+    let source = Source::csv(files::samples("digits.csv.gz"));
     DataSpec { scale: 1.0 / 16.0, split: Split::TestEvery(5), ..DataSpec::new(source) }
 }
 

@@ -38,7 +38,7 @@ impl fmt::Display for Net {
 pub fn data(folder: Option<&Path>) -> Result<DataSpec, MissingData> {
     let folder = folder.map_or_else(|| files::samples("mnist"), Path::to_owned);
     let idx = |images, labels| -> Result<Source, MissingData> {
-        Ok(Source::Idx { images: ORIGIN.find(&folder, images)?, labels: ORIGIN.find(&folder, labels)? })
+        Ok(Source::idx(ORIGIN.find(&folder, images)?, ORIGIN.find(&folder, labels)?))
     };
     let train = idx("train-images-idx3-ubyte", "train-labels-idx1-ubyte")?;
     let test = idx("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")?;

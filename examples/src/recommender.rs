@@ -5,8 +5,10 @@
 use std::{io, path::Path};
 
 use safetensors::{Dtype, tensor::TensorView};
-use syncline::{DataSpec, ElementType, JobGraph, Loss, Model, Optimizer, Source, Split, Training};
-use syncline_onnx::{GraphBuilder, SplitMix64};
+use syncline::{
+    DataSpec, ElementType, JobGraph, Loss, Model, Optimizer, Source, Split, Training,
+    onnx::{GraphBuilder, SplitMix64},
+};
 
 use crate::Run;
 
@@ -46,8 +48,7 @@ pub fn data(path: &Path) -> io::Result<DataSpec> {
         safetensors::serialize_to_file(tensors, None, path)
     };
     write().map_err(io::Error::other)?;
-    let source = Source::Safetensors { path: path.to_string_lossy().into_owned() };
-    Ok(DataSpec { split: Split::TestEvery(5), ..DataSpec::new(source) })
+    Ok(DataSpec { split: Split::TestEvery(5), ..DataSpec::new(Source::safetensors(path)) })
 }
 
 /// A rating is the product of a row for the user and one for the item.

@@ -8,8 +8,8 @@ use std::{
 };
 
 /// Folders at the root whose files are named by their whole path.
-const FOLDERS: [&str; 9] =
-    ["scheduler", "engine", "ps", "workers", "examples", "tests", "docs", "fuzz", "scripts"];
+const FOLDERS: [&str; 10] =
+    ["scheduler", "engine", "ps", "workers", "examples", "tests", "docs", "fuzz", "scripts", "deploy"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -55,6 +55,16 @@ fn every_file_that_a_document_names_or_links_to_is_there() {
         );
     }
     assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+/// What a reader copies from the page is what was run.
+#[test]
+fn the_page_on_pytorch_shows_the_files_that_were_run() {
+    let page = fs::read_to_string(root().join("docs/pytorch.md")).unwrap();
+    for file in ["net.py", "data.py", "export.py", "digits-torch.toml", "back.py", "tune.py"] {
+        let text = fs::read_to_string(root().join("examples/pytorch").join(file)).unwrap();
+        assert!(page.contains(text.trim_end()), "docs/pytorch.md shows another {file}");
+    }
 }
 
 /// All files and folders of the code, as paths from the root.

@@ -61,6 +61,19 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+/// What a reader may copy: a program of his own depends on no other crate of ours.
+#[test]
+fn the_examples_know_the_crate_for_users_alone() {
+    let mut files = Vec::new();
+    for folder in ["examples/src", "examples/examples"] {
+        sources(&root().join(folder), &mut files);
+    }
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap().replace("syncline_examples", "");
+        assert!(!text.contains("syncline_"), "{} names an inner crate", file.display());
+    }
+}
+
 #[test]
 fn redis_and_onnx_runtime_are_imported_in_one_folder_each() {
     for (library, folder) in [("redis", "engine/src/store"), ("ort", "workers/runtime/src")] {

@@ -263,17 +263,13 @@ impl PsError {
     }
 
     /// What the user can do about it.
-    pub fn hint(&self) -> &'static str {
-        match self {
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Refused { fault } => return fault.hint(),
             Self::Sealed { .. } => "nothing: the worker comes back by itself under a new incarnation",
             Self::Closed { .. } => "nothing: the job is over",
             Self::WrongGeneration { .. } => "nothing: the worker goes on with the restored parameters",
             Self::Fenced { .. } => "another engine has taken over; stop this one",
-            Self::Refused { fault: ShardFault::MissingBlob { .. } } => "upload the blob again, then submit",
-            Self::Refused { fault: ShardFault::Io { .. } } => {
-                "look at the disk of the shard's state directory"
-            }
-            Self::Refused { .. } => "this should not happen; please report it with the shard's log",
             Self::Unreachable { .. } => "see whether `syncline ps` runs there and its port can be reached",
             Self::Greeting { .. } => "use the same release and the same token file everywhere",
             Self::Protocol { .. } => "use the same release everywhere; otherwise please report it",
@@ -315,7 +311,8 @@ impl PsError {
                 "start the worker with --transport auto, or on the shard's machine as the shard's user"
             }
             Self::Digest { .. } => "use a digest that `syncline submit` or `BlobClient::put` printed",
-        }
+        };
+        Some(hint.to_owned())
     }
 }
 
@@ -370,7 +367,7 @@ mod tests {
         ];
         for error in all {
             assert!(error.to_string().starts_with(&format!("[{}] ", error.code())), "{error}");
-            assert!(!error.hint().is_empty());
+            assert!(error.hint().is_some());
         }
     }
 }

@@ -61,6 +61,13 @@ impl FaultCode {
     }
 }
 
+/// So that a code is compared with how it is written: `error.code() == "E131"`.
+impl PartialEq<&str> for FaultCode {
+    fn eq(&self, text: &&str) -> bool {
+        parse(text.as_bytes()) == Some(self.0)
+    }
+}
+
 /// The number in `E220`.
 const fn parse(code: &[u8]) -> Option<u16> {
     let [b'E', a @ b'0'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'] = code else { return None };
@@ -107,9 +114,10 @@ mod tests {
 
     #[test]
     fn a_code_is_an_e_and_three_digits_and_is_kept_as_that_text() {
-        for text in ["E001", "E027", "E220", "E515"] {
+        for text in ["E001", "E027", "E220", "E574"] {
             let code: FaultCode = text.parse().unwrap();
             assert_eq!((code, code.to_string().as_str()), (FaultCode::new(text), text));
+            assert!(code == text && code != "E131" && code != "x");
             let json = serde_json::to_string(&code).unwrap();
             assert_eq!(
                 (json.as_str(), serde_json::from_str(&json).ok()),

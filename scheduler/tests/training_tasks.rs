@@ -143,7 +143,7 @@ fn changes_that_cannot_be_read_or_make_no_job_fail_the_task() {
         // Once more, because an error may pass.
         core.handle(NOW_US, Input::Tick).unwrap();
         let phase = core.task_job(&id("graph")).unwrap().phase().clone();
-        assert!(matches!(&phase, Phase::Failed { code: c, .. } if c.to_string() == code), "{phase:?}");
+        assert!(matches!(&phase, Phase::Failed { code: c, .. } if *c == code), "{phase:?}");
         assert_eq!((view(&core, 0).attempts, self::phase(&core, "graph~0")), (2, None));
     }
 }

@@ -97,7 +97,7 @@ async fn the_shards_end_with_the_statistics_that_the_workers_saw_under_every_pol
             s.learning_rate = Some(0.1);
         });
         let graph = {
-            let mut job = JobGraph::new(&format!("statistics-{index}"));
+            let mut job = JobGraph::new(format!("statistics-{index}"));
             let train = job.train("train", training);
             job.evaluate("test", &train);
             job.snapshot("weights", &train);

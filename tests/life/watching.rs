@@ -8,7 +8,7 @@ use crate::{cluster::Cluster, graphs::STEP};
 const KEPT: usize = 200;
 
 /// The words for what happened next.
-async fn next(events: &mut EventStream<'_>) -> Option<String> {
+async fn next(events: &mut EventStream) -> Option<String> {
     Some(match events.next().await.unwrap()? {
         JobNews::Event(entry) => {
             serde_json::to_value(&entry.value).unwrap()["what"].as_str().unwrap().to_owned()

@@ -44,21 +44,33 @@ pub enum ExportError {
 }
 
 impl ExportError {
-    /// What the user can do about it.
-    pub fn hint(&self) -> &'static str {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
         match self {
-            Self::Model(error) => error.hint().unwrap_or("export the model again"),
+            Self::Model(source) => source.code(),
+            Self::Damaged { .. } => "E380",
+            Self::TrainingGraph { .. } => "E249",
+            Self::Misfit { .. } => "E247",
+        }
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Model(error) => return error.hint().or_else(|| Some("export the model again".to_owned())),
             Self::Damaged { .. } => "write the snapshot again; `syncline status JOB` shows where it lies",
             Self::TrainingGraph { .. } => {
                 "`syncline model export JOB OUT.safetensors` (or Client::weights) fetches what was trained; `syncline model export --snapshot OUT.safetensors --model FILE OUT.onnx` puts that into the model that the graph was made from"
             }
             Self::Misfit { .. } => "`syncline model show` shows the names and shapes of both",
-        }
+        };
+        Some(hint.to_owned())
     }
 }
 
 /// A forward model with trained parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TrainedModel {
     /// The model as bytes of a `.onnx` file.
     pub onnx: Vec<u8>,
@@ -67,6 +79,9 @@ pub struct TrainedModel {
 }
 
 /// Puts every parameter of a snapshot or a checkpoint, which is called `source_name`, into the constant of the same name of a forward model.
+///
+/// # Errors
+/// E301 to E308 if the model is none, E380 if the snapshot is none, E249 if the model is a training graph, E247 if they do not fit.
 pub fn fill(model: &[u8], source_name: &str, snapshot: &[u8]) -> Result<TrainedModel, ExportError> {
     let mut model = parse_forward(model)?;
     let outputs: Vec<&str> =

@@ -167,6 +167,23 @@ impl Rig {
 const DONE: (JobPhase, Option<String>) = (JobPhase::Done, None);
 
 #[tokio::test(flavor = "multi_thread")]
+async fn many_values_come_in_the_order_of_their_tasks_and_one_that_fails_is_waited_for_by_nobody() {
+    let rig = Rig::start().await;
+    let mut graph = TaskGraph::new("many");
+    let sums = graph.map(ADD, (0..100).map(|n| (n, 1)));
+    let job = rig.submit(&graph).await;
+    assert_eq!(rig.client.get_all(&job, &sums).await.unwrap(), (1..=100).collect::<Vec<u64>>());
+    assert!(rig.client.get_all::<u64>(&job, &[]).await.unwrap().is_empty());
+
+    let mut graph = TaskGraph::new("one-fails");
+    let calls = [graph.call(FOREVER, ()), graph.call(PANIC, ())];
+    let job = rig.submit(&graph).await;
+    assert_eq!(rig.client.get_all(&job, &calls).await.unwrap_err().code(), "E341");
+    rig.client.cancel(&job).await.ok();
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn graphs_give_what_their_functions_give() {
     let rig = Rig::start().await;
 

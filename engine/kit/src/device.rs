@@ -22,6 +22,18 @@ pub struct InvalidDevice {
     pub text: String,
 }
 
+impl InvalidDevice {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        "E490"
+    }
+
+    /// What the user can do about it: the text says all there is.
+    pub fn hint(&self) -> Option<String> {
+        None
+    }
+}
+
 impl FromStr for Device {
     type Err = InvalidDevice;
 

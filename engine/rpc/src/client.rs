@@ -59,9 +59,21 @@ impl fmt::Display for StreamCursor {
 
 /// A text that is no position in a stream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no position such as 1764093600000-0, the `cursor` of an entry")]
+#[error("[E148] `{text}` is no position such as 1764093600000-0, the `cursor` of an entry")]
 pub struct InvalidCursor {
     text: String,
+}
+
+impl InvalidCursor {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        "E148"
+    }
+
+    /// What the user can do about it: the text says all there is.
+    pub fn hint(&self) -> Option<String> {
+        None
+    }
 }
 
 impl FromStr for StreamCursor {
@@ -243,8 +255,8 @@ impl EngineFault {
     }
 
     /// What the user can do about it.
-    pub fn hint(&self) -> &'static str {
-        match self {
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
             Self::InvalidJob(_) => "correct the job and submit it again; nothing was stored",
             Self::DuplicateJob { .. } => {
                 "another job has this id: choose another one, or delete the old job once it is over: `syncline delete JOB`, `submit --replace`"
@@ -280,7 +292,8 @@ impl EngineFault {
             Self::Unreadable { .. } => {
                 "another release wrote it, then use that one; or something else wrote into its keys, then `syncline delete` removes it"
             }
-        }
+        };
+        Some(hint.to_owned())
     }
 }
 

@@ -57,6 +57,33 @@ pub enum HelloError {
     Io(#[from] io::Error),
 }
 
+impl HelloError {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotSyncline => "E121",
+            Self::Version { .. } => "E122",
+            Self::Token => "E123",
+            Self::Role(_) => "E124",
+            Self::Io(_) => "E125",
+        }
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::NotSyncline => "something else listens there: see whether the address is the right one",
+            Self::Version { .. } => "use the same release everywhere",
+            Self::Token => "name the token file of this cluster",
+            Self::Role(_) => {
+                "name the engine's address where an engine is asked for, a shard's where it is a shard"
+            }
+            Self::Io(_) => "see whether it runs there and its port can be reached",
+        };
+        Some(hint.to_owned())
+    }
+}
+
 /// What a person calls a role.
 fn role_name(role: u8) -> String {
     let known = [

@@ -65,6 +65,30 @@ pub enum CallError {
     },
 }
 
+impl CallError {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Hello(source) => source.code(),
+            Self::Lost(_) => "E126",
+            Self::Panicked { .. } => "E128",
+        }
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Hello(source) => source.hint(),
+            Self::Lost(_) => {
+                Some("see whether the other end still runs; the call may have been carried out".to_owned())
+            }
+            Self::Panicked { .. } => {
+                Some("please report it, with what the log of the other end says".to_owned())
+            }
+        }
+    }
+}
+
 impl<C: Clone> Reconnecting<C> {
     /// `dial` opens a connection and greets.
     pub fn new<F>(dial: impl Fn() -> F + Send + Sync + 'static) -> Self

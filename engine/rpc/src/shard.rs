@@ -191,6 +191,16 @@ impl ShardFault {
             Self::Garbled { .. } => "E453",
         }
     }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::MissingBlob { .. } => "upload the blob again, then submit",
+            Self::Io { .. } => "look at the disk of the shard's state directory",
+            _ => "this should not happen; please report it with the shard's log",
+        };
+        Some(hint.to_owned())
+    }
 }
 
 /// Orders to one shard.

@@ -22,6 +22,18 @@ pub struct Token([u8; Token::BYTES]);
 #[error("[E120] the token is not 64 hexadecimal digits")]
 pub struct InvalidToken;
 
+impl InvalidToken {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        "E120"
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some("name the file that `syncline up` printed; it holds 64 hexadecimal digits".to_owned())
+    }
+}
+
 impl Token {
     /// Length.
     pub const BYTES: usize = 32;
@@ -34,6 +46,9 @@ impl Token {
     }
 
     /// Reads the token kept at `path`.
+    ///
+    /// # Errors
+    /// What the system says; E120 as its cause if the file holds no token.
     pub fn load(path: &Path) -> io::Result<Self> {
         fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)
     }
@@ -41,6 +56,9 @@ impl Token {
     /// Reads the token kept at `path`, or makes one and keeps it there with mode 0600. The file is there as a whole or not at
     /// all; an empty one, which an earlier release left where the disk was full, counts as none.
     /// One that somebody else may have put there is refused, [`folder::NotOurs`].
+    ///
+    /// # Errors
+    /// The same; E129 as its cause if somebody else may have put the file there.
     pub fn load_or_create(path: &Path) -> io::Result<Self> {
         if path.exists() {
             folder::check_ours(path)?;

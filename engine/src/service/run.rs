@@ -61,6 +61,26 @@ pub enum EngineError {
     Store(#[from] StoreError),
 }
 
+impl EngineError {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Listen { .. } => "E240",
+            Self::Store(source) => source.code(),
+        }
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Listen { .. } => Some(
+                "another program may listen there: name another address with --listen; port 0 takes a free one".to_owned(),
+            ),
+            Self::Store(source) => source.hint(),
+        }
+    }
+}
+
 /// A running engine.
 pub struct Engine;
 

@@ -98,6 +98,41 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Address { .. } => "E200",
+            Self::Unavailable { .. } => "E201",
+            Self::Fenced { .. } => "E202",
+            Self::Refused { .. } | Self::LockedOut { .. } => "E203",
+            Self::WrongType { .. } => "E204",
+            Self::NotText { .. } => "E205",
+            Self::Locked { .. } => "E206",
+            Self::Newer { .. } => "E207",
+            Self::PasswordFile { .. } => "E208",
+        }
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Locked { password_file: Some(file), .. } => {
+                return Some(format!(
+                    "write the password of that server into {}, and nothing else",
+                    file.display()
+                ));
+            }
+            Self::Locked { .. } => {
+                "write the password into the address, redis://:PASSWORD@HOST:PORT/, best as SYNCLINE_REDIS in the environment, or name a file that holds it with --redis-password-file"
+            }
+            Self::PasswordFile { .. } => {
+                "name a file with the password of the Redis server, and nothing else in it"
+            }
+            _ => "see whether a Redis server runs there: `redis-cli -u URL ping`; --redis names another",
+        };
+        Some(hint.to_owned())
+    }
+
     /// Whether the same call may succeed later.
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::Unavailable { .. })

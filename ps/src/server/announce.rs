@@ -78,7 +78,7 @@ pub(super) async fn keep_announcing(
         {
             return failure;
         }
-        outage.report(&failure, failure.hint());
+        outage.report(&failure, &failure.hint().unwrap_or_default());
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }

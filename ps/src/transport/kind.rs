@@ -30,6 +30,18 @@ pub struct UnknownTransport {
     given: String,
 }
 
+impl UnknownTransport {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        "E437"
+    }
+
+    /// What the user can do about it: the text says all there is.
+    pub fn hint(&self) -> Option<String> {
+        None
+    }
+}
+
 impl Transport {
     const ALL: [Self; 3] = [Self::Tcp, Self::Unix, Self::Shm];
 

@@ -52,6 +52,7 @@ impl fmt::Display for TaskId {
 
 /// Why a text is not a [`TaskId`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum InvalidTaskId {
     /// It begins like an iteration, a barrier, a clock, an evaluation or what a worker prepares, and goes on otherwise; cut to 80 characters.
     #[error(
@@ -61,6 +62,21 @@ pub enum InvalidTaskId {
     /// It can only be the name of a node, and is no valid one.
     #[error(transparent)]
     Name(#[from] InvalidName),
+}
+
+impl InvalidTaskId {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Form(_) => "E002",
+            Self::Name(source) => source.code(),
+        }
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some("copy the id from a log line, or from what `syncline explain` and Redis show".to_owned())
+    }
 }
 
 impl FromStr for TaskId {

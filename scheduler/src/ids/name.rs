@@ -14,6 +14,18 @@ pub const MAX_NAME_BYTES: usize = 64;
 )]
 pub struct InvalidName(pub String);
 
+impl InvalidName {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        "E001"
+    }
+
+    /// What the user can do about it: the text says all there is.
+    pub fn hint(&self) -> Option<String> {
+        None
+    }
+}
+
 /// `[a-z0-9][a-z0-9._-]*`, at most 64 bytes: it may stand in a Redis key, a file name and a log line.
 fn is_name(text: &str) -> bool {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();

@@ -40,6 +40,18 @@ const MAX_COUNT: u32 = 1024;
 )]
 pub struct InvalidPredictor(pub String);
 
+impl InvalidPredictor {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        "E004"
+    }
+
+    /// What the user can do about it: the text says all there is.
+    pub fn hint(&self) -> Option<String> {
+        None
+    }
+}
+
 impl FromStr for PredictorSpec {
     type Err = InvalidPredictor;
 

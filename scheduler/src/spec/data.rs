@@ -1,5 +1,7 @@
 //! Where the training samples lie and how to read them.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 /// A data set on paths that every worker can read.
@@ -46,6 +48,13 @@ pub struct DataSpec {
     pub train_samples: u64,
 }
 
+/// All of it, as [`DataSpec::new`].
+impl From<Source> for DataSpec {
+    fn from(source: Source) -> Self {
+        Self::new(source)
+    }
+}
+
 impl DataSpec {
     /// All of `source` as it is: no scaling, no test part, samples of the files' shape.
     pub fn new(source: Source) -> Self {
@@ -63,6 +72,13 @@ impl DataSpec {
             digest: None,
             train_samples: 0,
         }
+    }
+
+    /// Changes fields in place: `DataSpec::new(source).with(|d| d.split = Split::TestEvery(5))`.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
     }
 
     /// Whether there is something to test on.
@@ -146,8 +162,37 @@ pub enum Source {
 
 impl Source {
     /// A CSV file whose last column is the label.
-    pub fn csv(path: impl Into<String>) -> Self {
-        Self::Csv { path: path.into(), label_columns: 1, label_names: Vec::new(), skip_lines: 0 }
+    pub fn csv(path: impl AsRef<Path>) -> Self {
+        Self::Csv { path: text(path), label_columns: 1, label_names: Vec::new(), skip_lines: 0 }
+    }
+
+    /// A CSV file with a header, in which the columns of these names are the label.
+    pub fn csv_with_labels<N: Into<String>>(
+        path: impl AsRef<Path>,
+        names: impl IntoIterator<Item = N>,
+    ) -> Self {
+        let label_names = names.into_iter().map(Into::into).collect();
+        Self::Csv { path: text(path), label_columns: 1, label_names, skip_lines: 0 }
+    }
+
+    /// Two files of the MNIST format.
+    pub fn idx(images: impl AsRef<Path>, labels: impl AsRef<Path>) -> Self {
+        Self::Idx { images: text(images), labels: text(labels) }
+    }
+
+    /// Files of CIFAR-10, one after the other.
+    pub fn cifar10<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Self {
+        Self::Cifar10 { paths: paths.into_iter().map(text).collect() }
+    }
+
+    /// A UTF-8 text in samples of `context` characters, side by side.
+    pub fn text(path: impl AsRef<Path>, context: u32) -> Self {
+        Self::Text { path: text(path), context, stride: 0 }
+    }
+
+    /// A safetensors file with an array for each input of the model, and one for the label.
+    pub fn safetensors(path: impl AsRef<Path>) -> Self {
+        Self::Safetensors { path: text(path) }
     }
 
     /// The files, in the order in which they are read and hashed.
@@ -207,10 +252,38 @@ impl Split {
     }
 }
 
+/// A path as jobs are stored with it.
+fn text(path: impl AsRef<Path>) -> String {
+    path.as_ref().to_string_lossy().into_owned()
+}
+
 fn one() -> f32 {
     1.0
 }
 
 fn one_column() -> u32 {
     1
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn sources_are_made_of_paths_of_any_type() {
+        let sources = [
+            (Source::csv("a.csv"), vec!["a.csv"]),
+            (Source::csv_with_labels(Path::new("a.csv"), ["species"]), vec!["a.csv"]),
+            (Source::idx(String::from("i.gz"), "l.gz"), vec!["i.gz", "l.gz"]),
+            (Source::cifar10(["1.bin", "2.bin"]), vec!["1.bin", "2.bin"]),
+            (Source::text(PathBuf::from("t.txt"), 8), vec!["t.txt"]),
+            (Source::safetensors("s.safetensors"), vec!["s.safetensors"]),
+        ];
+        for (source, paths) in sources {
+            assert_eq!(source.paths(), paths);
+            assert_eq!(DataSpec::from(source.clone()), DataSpec::new(source));
+        }
+    }
 }

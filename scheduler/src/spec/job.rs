@@ -163,6 +163,11 @@ impl InvalidJob {
             Self::CannotResume { .. } => "E029",
         })
     }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some("correct the job and submit it again; nothing was stored".to_owned())
+    }
 }
 
 impl JobSpec {
@@ -175,6 +180,9 @@ impl JobSpec {
     }
 
     /// Checks the graph and every setting. Cost O(nodes + edges).
+    ///
+    /// # Errors
+    /// E020 to E029.
     pub fn validate(&self) -> Result<(), InvalidJob> {
         let job = || self.id.clone();
         if self.nodes.len() > MAX_NODES {

@@ -166,11 +166,24 @@ pub const POLICIES: &[(&str, &str)] = &[
 /// Why a text names no policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("[E003] `{text}` is not a policy: {why}")]
+#[non_exhaustive]
 pub struct InvalidPolicy {
     /// What was written, cut to 80 characters.
     pub text: String,
     /// What is wrong with it.
     pub why: String,
+}
+
+impl InvalidPolicy {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        "E003"
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some("docs/policies.md has all policies, `syncline simulate` tries them".to_owned())
+    }
 }
 
 impl Default for PolicySpec {

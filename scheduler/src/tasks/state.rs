@@ -101,6 +101,18 @@ impl fmt::Display for TaskState {
 )]
 pub struct InvalidState(pub String);
 
+impl InvalidState {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        "E005"
+    }
+
+    /// What the user can do about it: the text says all there is.
+    pub fn hint(&self) -> Option<String> {
+        None
+    }
+}
+
 impl FromStr for TaskState {
     type Err = InvalidState;
 

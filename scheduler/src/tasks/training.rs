@@ -38,6 +38,16 @@ impl InvalidTraining {
             Self::Setting(invalid) => invalid.code(),
         }
     }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Unreadable { .. } => {
+                Some("prepare the training again, with the same release everywhere".to_owned())
+            }
+            Self::Setting(source) => source.hint(),
+        }
+    }
 }
 
 impl PreparedTraining {

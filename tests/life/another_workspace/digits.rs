@@ -1,12 +1,10 @@
-use std::path::Path;
-
 use syncline::{Client, DataSpec, JobGraph, Loss, Model, Source, Split, Training};
 
 #[tokio::main]
 async fn main() -> Result<(), syncline::Error> {
-    let csv = Source::csv("digits.csv.gz");
-    let data = DataSpec { scale: 1.0 / 16.0, split: Split::TestEvery(5), ..DataSpec::new(csv) };
-    let model = Model::forward(Path::new("digits.onnx"), Loss::SoftmaxCrossEntropy);
+    let data = DataSpec::new(Source::csv("digits.csv.gz"))
+        .with(|d| (d.scale, d.split) = (1.0 / 16.0, Split::TestEvery(5)));
+    let model = Model::forward("digits.onnx", Loss::SoftmaxCrossEntropy);
     let training = Training::new(model, data).with(|s| s.epochs = 10);
 
     let mut job = JobGraph::new("mine");

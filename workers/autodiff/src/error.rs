@@ -229,13 +229,13 @@ impl AutodiffError {
             Self::AlreadyHalf { .. } => "E472",
             Self::ResultShape { .. } => "E250",
             Self::Model(source) => source.code(),
-            Self::Compile(source) => source.code,
+            Self::Compile(source) => source.code(),
         }
     }
 
     /// What the user can do about it, if there is something.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
             Self::Unsupported { op, .. } => Some(way_around(op)),
             Self::UnsupportedUse { .. } => Some(
                 "write that part of the model with other operators and export it again, or freeze the weights in front \
@@ -287,10 +287,11 @@ impl AutodiffError {
                  dynamic_axes={\"x\": {0: \"batch\"}} with dynamo=False; a job's batches differ, in evaluations at least",
             ),
             Self::AlreadyHalf { .. } => Some("export the model as float32, or train it with precision f32"),
-            Self::Model(source) => source.hint(),
-            Self::Compile(source) => source.hint,
+            Self::Model(source) => return source.hint(),
+            Self::Compile(source) => return source.hint(),
             _ => None,
-        }
+        };
+        hint.map(str::to_owned)
     }
 }
 

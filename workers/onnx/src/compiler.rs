@@ -33,7 +33,19 @@ pub struct CompileError {
     /// The whole message, with the code in brackets.
     pub text: String,
     /// What the user can do about it, if there is something.
-    pub hint: Option<&'static str>,
+    pub hint: Option<String>,
+}
+
+impl CompileError {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        self.code
+    }
+
+    /// What the user can do about it, if there is something.
+    pub fn hint(&self) -> Option<String> {
+        self.hint.clone()
+    }
 }
 
 impl From<OnnxError> for CompileError {

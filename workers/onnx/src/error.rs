@@ -77,8 +77,8 @@ impl OnnxError {
     }
 
     /// What the user can do about it, if there is something.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
             Self::ExternalData { .. } => Some(
                 "write the model as one file: torch.onnx.export(..., external_data=False), or onnx.save without \
                      save_as_external_data",
@@ -90,6 +90,7 @@ impl OnnxError {
                 Some("keep large weights out of the model file or train a smaller model")
             }
             _ => None,
-        }
+        };
+        hint.map(str::to_owned)
     }
 }

@@ -168,14 +168,14 @@ impl BackendError {
     }
 
     /// What the user can do about it, if there is something.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
             Self::NotFound { .. } | Self::Load { .. } => Some(
                 "set ORT_DYLIB_PATH to libonnxruntime.so of ONNX Runtime 1.24 or newer; the Python package \
                  onnxruntime holds it as onnxruntime/capi/libonnxruntime.so.*",
             ),
             Self::AlreadyLoaded { .. } => Some("use one library for the whole process"),
-            Self::Model(source) => source.hint(),
+            Self::Model(source) => return source.hint(),
             Self::UnreadableOutput { .. } => {
                 Some("cast the output inside the model, or export without it (skl2onnx: zipmap=False)")
             }
@@ -192,7 +192,8 @@ impl BackendError {
                 Some("compute with --device cpu, or export the model with other operators")
             }
             _ => None,
-        }
+        };
+        hint.map(str::to_owned)
     }
 }
 

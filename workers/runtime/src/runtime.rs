@@ -25,6 +25,9 @@ impl Runtime {
     ///
     /// Sends no telemetry. Fails if the file is missing, is no ONNX Runtime or too old a one, or if the process has
     /// already loaded another file.
+    ///
+    /// # Errors
+    /// E320 if there is no such file, E321 if it is no ONNX Runtime that can be used, E322 if another one is loaded.
     pub fn load(path: &Path) -> Result<Self, BackendError> {
         let path = match path.canonicalize() {
             Ok(path) => path,

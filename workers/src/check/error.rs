@@ -78,8 +78,8 @@ impl CheckError {
     }
 
     /// What the user can do about it, if there is something.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
             Self::WrongGradients { scatters: false, .. } => Some(
                 "`syncline model check` shows how far each gradient is off, and --no-check uses the graph as it is; report it \
                  with the model",
@@ -95,9 +95,10 @@ impl CheckError {
             ),
             Self::CheckInput { .. } => Some("give the model's inputs fixed sizes, or name them with --dim"),
             Self::CheckRandom { .. } => None,
-            Self::Autodiff(source) => source.hint(),
-            Self::Backend(source) => source.hint(),
-        }
+            Self::Autodiff(source) => return source.hint(),
+            Self::Backend(source) => return source.hint(),
+        };
+        hint.map(str::to_owned)
     }
 }
 

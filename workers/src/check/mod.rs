@@ -215,6 +215,13 @@ fn sizes_of(grads: &[Vec<f64>], least: f64) -> Vec<f64> {
     grads.iter().map(|grad| norm(grad).max(least)).collect()
 }
 
+/// What one run of a training graph costs, with `axis` for the size of every open axis.
+pub fn step_cost(runtime: &Runtime, train_onnx: &[u8], axis: usize) -> Result<Estimate, CheckError> {
+    let model = syncline_onnx::parse(train_onnx)?;
+    let types = sizes(runtime, &model, axis)?;
+    Ok(estimate(&model.graph.unwrap_or_default(), &types))
+}
+
 /// Also the types of all values, which take long to infer. They stay what they are where nodes that draw are replaced.
 fn cost(runtime: &Runtime, graph: &TrainingGraph) -> Result<(Estimate, Types), CheckError> {
     let model = syncline_onnx::parse(&graph.train_onnx)?;

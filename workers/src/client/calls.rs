@@ -48,6 +48,14 @@ const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long one poll may take: a person who watches wants to know that nothing answers.
 const POLL_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Tells of a job that stands otherwise than when it was told of last.
+fn tell_change(told: &mut Option<JobView>, view: &JobView, on_change: &mut impl FnMut(&JobView)) {
+    if told.as_ref() != Some(view) {
+        on_change(view);
+        *told = Some(view.clone());
+    }
+}
+
 impl Client {
     async fn ask<T, F>(&self, call: impl FnOnce(ClientServiceClient) -> F) -> Result<T, ClientError>
     where
@@ -146,12 +154,18 @@ impl Client {
     }
 
     /// What the engine says about itself right now: nothing is repeated.
+    ///
+    /// # Errors
+    /// E300 if no engine is reached, E143 if it is of another release.
     pub async fn engine(&self) -> Result<EngineStatus, ClientError> {
         let about = self.once(|c| async move { c.about(within(CALL_TIMEOUT)).await }).await?;
         Ok(EngineStatus::read(&about)?)
     }
 
     /// Addresses of the parameter shards, waiting until all are there.
+    ///
+    /// # Errors
+    /// E300 if no engine is reached, E136 if none leads, E133 if not all shards are there in time.
     pub async fn shards(&self) -> Result<Vec<String>, ClientError> {
         self.retry(|c| async move { c.shards(within(CALL_TIMEOUT)).await }).await
     }
@@ -159,6 +173,10 @@ impl Client {
     /// Submits a spec whose blobs are uploaded. Returns when it is committed in Redis, and tells whether it is a new job: the
     /// same spec again is the job that is there. Repeated while the engine is away, which makes no second job. With
     /// `replace` a job of the same id that is over makes room, with all that is stored of it but its snapshot files.
+    ///
+    /// # Errors
+    /// E020 to E029 for a spec that makes no sense, E130 if the id is another job's, E140 if the job to be replaced goes on, E132 if a
+    /// blob was not uploaded; E135 if Redis does not do its part; E300 if no engine is reached, E136 if none leads.
     pub async fn submit_spec(&self, spec: JobSpec, replace: bool) -> Result<bool, ClientError> {
         let nonce: u32 = rand::random();
         let there = self
@@ -171,6 +189,9 @@ impl Client {
     }
 
     /// Removes a job that is over or damaged, with all that is stored of it but its snapshot files.
+    ///
+    /// # Errors
+    /// E131 if there is no such job, E140 if it goes on; E300 if no engine is reached, E136 if none leads.
     pub async fn delete(&self, job: &JobId) -> Result<(), ClientError> {
         self.retry_ending(
             |fault| matches!(fault, EngineFault::UnknownJob { .. }),
@@ -183,8 +204,12 @@ impl Client {
     }
 
     /// Removes blobs from the shards that no job names and that came, or were asked for, longer ago than this.
+    ///
+    /// # Errors
+    /// E139 if a job cannot be read, whose blobs nobody knows then, E142 if a shard does not do it; E300 if no engine is reached, E136 if none leads.
     pub async fn gc(&self, older_than: Duration) -> Result<Collected, ClientError> {
-        let older_than_s = older_than.as_secs();
+        // Rounded up: nothing is removed that is to be spared.
+        let older_than_s = older_than.as_secs() + u64::from(older_than.subsec_nanos() > 0);
         self.retry(|c| async move { c.gc(within(GC_TIMEOUT), older_than_s).await }).await
     }
 
@@ -202,18 +227,27 @@ impl Client {
     }
 
     /// Every job known, oldest first.
+    ///
+    /// # Errors
+    /// E300 if no engine is reached, E136 if none leads, E143 if it is of another release.
     pub async fn jobs(&self) -> Result<Vec<JobStatus>, ClientError> {
         let jobs = self.retry(|c| async move { c.jobs(within(CALL_TIMEOUT)).await }).await?;
         Ok(jobs.iter().map(JobStatus::read_or_damaged).collect::<Result<_, _>>()?)
     }
 
     /// Every live worker, oldest first.
+    ///
+    /// # Errors
+    /// E300 if no engine is reached, E136 if none leads, E143 if it is of another release.
     pub async fn workers(&self) -> Result<Vec<LiveWorker>, ClientError> {
         let workers = self.retry(|c| async move { c.workers(within(CALL_TIMEOUT)).await }).await?;
         Ok(workers.iter().map(LiveWorker::read).collect::<Result<_, _>>()?)
     }
 
     /// One job with its workers as of right now: nothing is repeated.
+    ///
+    /// # Errors
+    /// E131 if there is no such job; E300 if no engine is reached, E136 if none leads, E143 if it is of another release.
     pub async fn status_once(&self, job: &JobId) -> Result<JobView, ClientError> {
         let record = self
             .once(|c| {
@@ -225,11 +259,17 @@ impl Client {
     }
 
     /// One job with its workers. One of which something cannot be read is damaged, as in [`jobs`](Self::jobs).
+    ///
+    /// # Errors
+    /// E131 if there is no such job; E300 if no engine is reached, E136 if none leads, E143 if it is of another release.
     pub async fn status(&self, job: &JobId) -> Result<JobView, ClientError> {
         Ok(JobView::read_or_damaged(&self.record(job).await?)?)
     }
 
     /// The same as the engine answers it, with every number as text: this is what loses nothing when it is kept.
+    ///
+    /// # Errors
+    /// E131 if there is no such job; E300 if no engine is reached, E136 if none leads.
     pub async fn record(&self, job: &JobId) -> Result<JobRecord, ClientError> {
         self.poll(job, self.patience).await
     }
@@ -243,6 +283,9 @@ impl Client {
     }
 
     /// The loss curve behind a point of it, oldest first; without one, all of it.
+    ///
+    /// # Errors
+    /// E131 if there is no such job; E300 if no engine is reached, E136 if none leads.
     pub async fn metrics(
         &self,
         job: &JobId,
@@ -252,6 +295,9 @@ impl Client {
     }
 
     /// What its model was worth on the test samples, behind a point of that, oldest first; without one, all of it.
+    ///
+    /// # Errors
+    /// E131 if there is no such job; E300 if no engine is reached, E136 if none leads.
     pub async fn evaluations(
         &self,
         job: &JobId,
@@ -261,6 +307,9 @@ impl Client {
     }
 
     /// What happened to a job after an event of it, oldest first; without one, all that is kept: the newest 200.
+    ///
+    /// # Errors
+    /// E131 if there is no such job; E300 if no engine is reached, E136 if none leads.
     pub async fn events(
         &self,
         job: &JobId,
@@ -281,6 +330,9 @@ impl Client {
     }
 
     /// Entries of a stream as the engine answers them, with every number as text.
+    ///
+    /// # Errors
+    /// E131 if there is no such job; E300 if no engine is reached, E136 if none leads.
     pub async fn stream_entries(
         &self,
         job: &JobId,
@@ -295,6 +347,9 @@ impl Client {
     }
 
     /// Why there is a barrier, whom it waits for, and what was expected of it.
+    ///
+    /// # Errors
+    /// E131 if there is no such job, E138 if it has no such barrier, or does not keep it any more; E300 if no engine is reached, E136 if none leads.
     pub async fn explain_barrier(
         &self,
         job: &JobId,
@@ -308,6 +363,9 @@ impl Client {
     }
 
     /// Why a task is in the state it is in.
+    ///
+    /// # Errors
+    /// E131 if there is no such job, E138 if it has no such task, or does not keep it any more; E300 if no engine is reached, E136 if none leads.
     pub async fn explain_task(&self, job: &JobId, task: &TaskId) -> Result<TaskExplanation, ClientError> {
         self.retry(|c| {
             let (job, task) = (job.clone(), task.clone());
@@ -317,6 +375,9 @@ impl Client {
     }
 
     /// Why each barrier and each task that is kept of a training is where it is, all as of one commit.
+    ///
+    /// # Errors
+    /// E131 if there is no such job; E300 if no engine is reached, E136 if none leads.
     pub async fn explain_kept(&self, job: &JobId) -> Result<KeptExplanations, ClientError> {
         self.retry(|c| {
             let job = job.clone();
@@ -327,11 +388,17 @@ impl Client {
 
     /// Cancels a job: nothing more of it begins, functions that run are told to stop and given up ten seconds later. The job
     /// is over then, or when the last of them has ended; [`wait`](Self::wait) waits for that.
+    ///
+    /// # Errors
+    /// E131 if there is no such job, E137 if it is over; E300 if no engine is reached, E136 if none leads.
     pub async fn cancel(&self, job: &JobId) -> Result<(), ClientError> {
         self.cancel_with(job, &Cancellation::default()).await
     }
 
     /// The same, with a reason or another grace.
+    ///
+    /// # Errors
+    /// E131 if there is no such job, E137 if it is over; E300 if no engine is reached, E136 if none leads.
     pub async fn cancel_with(&self, job: &JobId, how: &Cancellation) -> Result<(), ClientError> {
         let grace_ms = u64::try_from(how.grace.as_millis()).unwrap_or(u64::MAX);
         self.retry_ending(
@@ -344,12 +411,21 @@ impl Client {
         .await
     }
 
-    /// Waits until the job is done, calling `on_poll` with every poll. A job that failed or was canceled is an error, with
-    /// its code. Fails as well when no poll has succeeded for five minutes.
-    pub async fn wait(&self, job: &JobId, mut on_poll: impl FnMut(&JobView)) -> Result<JobView, ClientError> {
+    /// Waits until the job is done, and calls `on_change` with how it stands: once at the beginning, then whenever that has
+    /// changed, the end included.
+    ///
+    /// # Errors
+    /// E506 if it failed, with the code of its reason beside it, E507 if it was canceled, E131 if there is no such job, E143 if the
+    /// engine is of another release; E300 if no engine was reached for five minutes, E136 if none led.
+    pub async fn wait(
+        &self,
+        job: &JobId,
+        mut on_change: impl FnMut(&JobView),
+    ) -> Result<JobView, ClientError> {
+        let mut told = None;
         loop {
             let view = JobView::read(&self.poll(job, WAIT).await?)?;
-            on_poll(&view);
+            tell_change(&mut told, &view, &mut on_change);
             if view.job.is_over() {
                 return ClientError::of_outcome(&view.job).map(|()| view);
             }
@@ -374,5 +450,27 @@ impl Client {
         if !matches!(over, Ok(true)) {
             tokio::time::sleep(wait.saturating_sub(since.elapsed())).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_rpc::JobRecord;
+
+    use super::*;
+
+    fn view(samples: &str) -> JobView {
+        let fields = [("id", "digits"), ("state", "damaged"), ("reason", samples)];
+        let job = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        JobView::read_or_damaged(&JobRecord { job, ..JobRecord::default() }).unwrap()
+    }
+
+    #[test]
+    fn who_waits_is_told_of_a_job_when_it_has_changed() {
+        let (mut told, mut heard) = (None, Vec::new());
+        for samples in ["1", "1", "2", "2", "1"] {
+            tell_change(&mut told, &view(samples), &mut |view| heard.push(view.job.reason.clone().unwrap()));
+        }
+        assert_eq!(heard, ["1", "2", "1"]);
     }
 }

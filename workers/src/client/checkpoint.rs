@@ -16,6 +16,7 @@ use crate::blocking;
 
 /// A checkpoint that was written to a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SavedCheckpoint {
     /// Its number among the checkpoints of the job.
     pub number: u64,

@@ -60,6 +60,9 @@ pub enum ClientError {
 
 impl ClientError {
     /// What became of a job that is over.
+    ///
+    /// # Errors
+    /// E506 if it failed or is damaged, E507 if it was canceled.
     pub fn of_outcome(job: &JobStatus) -> Result<(), Self> {
         let (id, code) = (job.id.clone(), job.code.clone().unwrap_or_default());
         match job.state {
@@ -72,12 +75,7 @@ impl ClientError {
                 };
                 Err(Self::JobFailed { job: id, code, reason })
             }
-            JobPhase::Done
-            | JobPhase::Queued
-            | JobPhase::Opening
-            | JobPhase::Running
-            | JobPhase::Paused
-            | JobPhase::Canceling => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -114,9 +112,21 @@ impl ClientError {
         self.is_away() || matches!(self, Self::Refused(Store { .. } | NotActive { .. }))
     }
 
+    /// The stable code, as in the message; that of a job that failed is beside it, in `code`.
+    pub fn code(&self) -> FaultCode {
+        FaultCode::new(match self {
+            Self::Unreachable { .. } => "E300",
+            Self::Panicked(source) => source.code(),
+            Self::Refused(fault) => return fault.code(),
+            Self::UnknownFields(source) => source.code(),
+            Self::JobFailed { .. } => "E506",
+            Self::JobCanceled { .. } => "E507",
+        })
+    }
+
     /// What the user can do about it.
-    pub fn hint(&self) -> String {
-        match self {
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
             Self::Unreachable { source: CallError::Hello(HelloError::Token), .. } => {
                 "name the token file of this cluster with --token-file, or its state directory with --state-dir"
                     .to_owned()
@@ -135,12 +145,13 @@ impl ClientError {
                 "please report it, with what the log of the engine says at this moment; everything else goes on"
                     .to_owned()
             }
-            Self::Refused(fault) => fault.hint().to_owned(),
-            Self::UnknownFields(_) => "use the same release everywhere".to_owned(),
+            Self::Refused(fault) => return fault.hint(),
+            Self::UnknownFields(source) => return source.hint(),
             Self::JobFailed { job, .. } => format!("`syncline status {job}` shows how far it came"),
             Self::JobCanceled { job, .. } => {
                 format!("`syncline status {job}` shows how far it came; `submit --replace` submits it again")
             }
-        }
+        };
+        Some(hint)
     }
 }

@@ -23,9 +23,9 @@ pub enum JobNews {
     Missed,
 }
 
-/// The events of one job, see [`Client::watch`].
-pub struct EventStream<'a> {
-    client: &'a Client,
+/// The events of one job, see [`Client::watch`]. It has a client of its own, so that a task may have it.
+pub struct EventStream {
+    client: Client,
     job: JobId,
     cursor: Option<StreamCursor>,
     read: VecDeque<JobNews>,
@@ -35,12 +35,18 @@ pub struct EventStream<'a> {
 impl Client {
     /// Follows a job from the event behind a position on, and without one from its oldest event that is kept, until it is
     /// over.
-    pub fn watch(&self, job: &JobId, after: Option<StreamCursor>) -> EventStream<'_> {
-        EventStream { client: self, job: job.clone(), cursor: after, read: VecDeque::new(), is_over: false }
+    pub fn watch(&self, job: &JobId, after: Option<StreamCursor>) -> EventStream {
+        EventStream {
+            client: self.clone(),
+            job: job.clone(),
+            cursor: after,
+            read: VecDeque::new(),
+            is_over: false,
+        }
     }
 }
 
-impl EventStream<'_> {
+impl EventStream {
     /// Where it is: whoever passes this to [`Client::watch`] goes on from here, today or tomorrow.
     pub fn cursor(&self) -> Option<StreamCursor> {
         self.cursor
@@ -49,6 +55,9 @@ impl EventStream<'_> {
     /// Waits for what happens next; `None` once the job is over and all was told. While no engine answers it goes on as long
     /// as the client is [patient](super::Patience), and may be called again after an error that
     /// [passes](ClientError::is_passing): nothing is lost or told twice.
+    ///
+    /// # Errors
+    /// E131 if there is no such job; E300 if no engine is reached, E136 if none leads.
     pub async fn next(&mut self) -> Result<Option<JobNews>, ClientError> {
         loop {
             if let Some(news) = self.read.pop_front() {
@@ -125,6 +134,13 @@ mod tests {
         assert_eq!(told(Some(at(5, 0)), &[at(5, 0)]), none, "nothing happened");
         assert_eq!(told(Some(at(5, 0)), &[at(9, 3)]), ["missed", "9-3"], "200 more came");
         assert_eq!(told(Some(at(5, 0)), &[]), ["missed"], "Redis has lost all");
+    }
+
+    #[test]
+    fn a_task_of_its_own_may_have_the_events() {
+        fn movable<T: Send + 'static>(_: impl Fn(EventStream) -> T) {}
+        movable(|stream| stream);
+        movable(|mut stream| async move { stream.next().await });
     }
 
     #[test]

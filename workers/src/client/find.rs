@@ -55,9 +55,20 @@ pub enum FindError {
 }
 
 impl FindError {
-    /// What the user can do about it.
-    pub fn hint(&self) -> &'static str {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
         match self {
+            Self::Path { .. } => "E502",
+            Self::TokenFile { .. } => "E505",
+            Self::NoCluster { .. } => "E511",
+            Self::NoStateDir => "E512",
+            Self::Address(source) => source.code(),
+        }
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
             Self::Path { .. } => {
                 "see whether it exists, belongs to you, and the disk has room; --state-dir names another folder"
             }
@@ -70,7 +81,8 @@ impl FindError {
             }
             Self::NoStateDir => "name a folder with --state-dir",
             Self::Address(_) => "SYNCLINE_ENGINE takes HOST:PORT, several with commas between",
-        }
+        };
+        Some(hint.to_owned())
     }
 }
 
@@ -137,6 +149,9 @@ impl RunningCluster {
     }
 
     /// `None` if nothing runs on this directory, or what is written there makes no sense.
+    ///
+    /// # Errors
+    /// If the file is there and cannot be read.
     pub fn load(state_dir: &Path) -> io::Result<Option<Self>> {
         match fs::read(Self::path(state_dir)) {
             Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
@@ -152,6 +167,9 @@ pub fn is_hidden(redis: &str) -> bool {
 }
 
 /// The state directory that was named, else the user's own: `$XDG_STATE_HOME/syncline` or `~/.local/state/syncline`.
+///
+/// # Errors
+/// E512 if none is named and the environment has no place for one.
 pub fn state_dir(named: Option<&Path>) -> Result<PathBuf, FindError> {
     let from = |name| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let named = named.filter(|p| !p.as_os_str().is_empty()).map(Path::to_owned);
@@ -178,6 +196,10 @@ pub struct Cluster {
 impl Cluster {
     /// The cluster that SYNCLINE_ENGINE, SYNCLINE_TOKEN_FILE and SYNCLINE_STATE_DIR name, as for the command line; without
     /// them that of `syncline up` on this machine. Reads files, does not connect.
+    ///
+    /// # Errors
+    /// E511 if none is named and none runs here, E502 and E505 if its files cannot be read, E512 if there is no state directory, E127 if
+    /// SYNCLINE_ENGINE names no engine.
     pub fn find() -> Result<Self, FindError> {
         let var = |name| env::var_os(name).filter(|value| !value.is_empty());
         let engines = var("SYNCLINE_ENGINE").map(|text| text.to_string_lossy().parse()).transpose()?;
@@ -187,6 +209,9 @@ impl Cluster {
     }
 
     /// The cluster with these engines and this token file; what is not named stands in the state directory.
+    ///
+    /// # Errors
+    /// E511 if no engine is named and none runs here, E502 and E505 if the files cannot be read, E512 if there is no state directory.
     pub fn of(
         engines: Option<EngineAddresses>,
         token_path: Option<&Path>,
@@ -209,12 +234,18 @@ impl Cluster {
 }
 
 /// The token in a file.
+///
+/// # Errors
+/// E505 if the file cannot be read, or holds no token.
 pub fn load_token(path: &Path) -> Result<Token, FindError> {
     Token::load(path).map_err(|source| FindError::TokenFile { path: path.to_owned(), source })
 }
 
 impl Client {
     /// A client of the cluster that is found, see [`Cluster::find`]. Does not connect yet.
+    ///
+    /// # Errors
+    /// As [`Cluster::find`]: E511 if there is no cluster, E502, E505, E512 and E127.
     pub fn find() -> Result<Self, FindError> {
         let Cluster { engines, token } = Cluster::find()?;
         Ok(Self::new(engines, token))
@@ -222,6 +253,9 @@ impl Client {
 
     /// A client for somebody who looks on ([`Patience::AT_A_KEYBOARD`]), whose engine has answered once, and what it said. An
     /// engine that cannot be reached at all is an error at once.
+    ///
+    /// # Errors
+    /// E300 if no engine is reached, with E123 as its cause where the token is another one, and E122 where the release is.
     pub async fn connect(cluster: &Cluster) -> Result<(Self, EngineStatus), ClientError> {
         let client = Self::new(cluster.engines.clone(), cluster.token.clone());
         let client = client.with_patience(Patience::AT_A_KEYBOARD);

@@ -1,17 +1,23 @@
 //! Uploads and submits what [`submit`](crate::submit) has derived and checked.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    iter,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use syncline_ps::{PsError, client::BlobClient};
-use syncline_scheduler::{ids::JobId, spec::JobSpec, tasks::PreparedTraining};
+use syncline_rpc::{EngineFault, status::JobStatus};
+use syncline_scheduler::{
+    ids::{JobId, MAX_NAME_BYTES},
+    spec::JobSpec,
+    tasks::PreparedTraining,
+};
 use tokio::time::sleep;
 use tracing::warn;
 
-use super::Client;
+use super::{Client, ClientError};
 use crate::blocking;
 use crate::submit::{JobGraph, MissingKernel, PreparedJob, SubmitError};
 
@@ -21,6 +27,7 @@ const SHARD_PAUSE: Duration = Duration::from_millis(200);
 
 /// A job that is committed in Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Submitted {
     /// Id that the graph gave it.
     pub id: JobId,
@@ -39,35 +46,109 @@ impl Client {
     ///
     /// Deriving takes seconds for a large model, and the first call may have to fetch ONNX Runtime. Without feature `train`
     /// only ready training graphs are taken.
+    ///
+    /// # Errors
+    /// What is wrong with the job shows before anything is sent: E001 for names, E020 to E029 for graph and settings, E301 to E319 and E247
+    /// to E265 for the model, E330 to E339 and E480 to E489 for the data, E360 for a file that cannot be read, E364 to E368, E101 to E109 where
+    /// there is no ONNX Runtime. Then: E130 if the id is another job's, E470 if a worker could not compute it, E410 if a shard is away, E300
+    /// if no engine is reached, E136 if none leads. [`SubmitError`] has them all.
     pub async fn submit(&self, graph: &JobGraph) -> Result<Submitted, SubmitError> {
         self.submit_prepared(self.prepare(graph).await?).await
     }
 
     /// The same; a job of the same id that is over makes room, with all that is stored of it but its snapshot files.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit); E140 if the job of that id goes on.
     pub async fn replace(&self, graph: &JobGraph) -> Result<Submitted, SubmitError> {
         self.replace_prepared(self.prepare(graph).await?).await
     }
 
     /// Submits a job that [`prepare`](crate::submit::prepare) has made. One that no CPU can compute is refused while a
     /// worker computes on one.
+    ///
+    /// # Errors
+    /// E130 if the id is another job's, E470 if a worker could not compute it, E410 if a shard is away, E300 if no engine is reached, E136
+    /// if none leads.
     pub async fn submit_prepared(&self, job: PreparedJob) -> Result<Submitted, SubmitError> {
         self.upload_and_submit(job, false).await
     }
 
     /// The same; a job of the same id that is over makes room.
+    ///
+    /// # Errors
+    /// As [`submit_prepared`](Self::submit_prepared); E140 if the job of that id goes on.
     pub async fn replace_prepared(&self, job: PreparedJob) -> Result<Submitted, SubmitError> {
         self.upload_and_submit(job, true).await
+    }
+
+    /// As [`submit`](Self::submit), as a new job in any case: under its own id, or if that is taken under the first one that is
+    /// free of `digits-2`, `digits-3` and so on. [`Submitted::id`] says which.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit), but for E130.
+    pub async fn submit_new(&self, graph: &JobGraph) -> Result<Submitted, SubmitError> {
+        self.submit_new_prepared(self.prepare(graph).await?).await
+    }
+
+    /// The same for a job that [`prepare`](crate::submit::prepare) has made.
+    ///
+    /// # Errors
+    /// As [`submit_prepared`](Self::submit_prepared), but for E130.
+    pub async fn submit_new_prepared(&self, job: PreparedJob) -> Result<Submitted, SubmitError> {
+        let warnings = job.warnings.clone();
+        let mut spec = self.upload(job).await?;
+        let (wanted, mut taken) = (spec.id, self.ids().await?);
+        loop {
+            spec.id = first_free(&wanted, &taken);
+            match self.submit_spec(spec.clone(), false).await {
+                Ok(true) => return Ok(Submitted { id: spec.id, is_new: true, warnings }),
+                // Somebody else was faster.
+                Ok(false) | Err(ClientError::Refused(EngineFault::DuplicateJob { .. })) => {
+                    taken.insert(spec.id)
+                }
+                Err(error) => return Err(error.into()),
+            };
+        }
+    }
+
+    /// An id that no job has now: this one, or with the lowest number behind it from 2.
+    ///
+    /// # Errors
+    /// E300 if no engine is reached, E136 if none leads.
+    pub async fn free_id(&self, wanted: &JobId) -> Result<JobId, ClientError> {
+        Ok(first_free(wanted, &self.ids().await?))
+    }
+
+    async fn ids(&self) -> Result<BTreeSet<JobId>, ClientError> {
+        Ok(self.jobs().await?.into_iter().map(|job| job.id).collect())
+    }
+
+    /// Looks whether the cluster would take a job that [`prepare`](crate::submit::prepare) has made, as far as can be told without
+    /// it: whether its workers can compute it, and who has its id. Sends nothing.
+    ///
+    /// # Errors
+    /// E470 if a worker could not compute it, E300 if no engine is reached, E136 if none leads.
+    pub async fn check_prepared(&self, job: &PreparedJob) -> Result<Option<JobStatus>, SubmitError> {
+        self.check_kernels(job.missing_cpu_kernel.as_ref()).await?;
+        Ok(self.jobs().await?.into_iter().find(|there| there.id == job.spec.id))
     }
 
     /// Derives what is to be derived, checks model and data, and uploads what the parameter server lacks: then tasks of a
     /// graph can train it, see [`TaskGraph::train`](crate::functions::TaskGraph::train). The id of `graph` is of no use here.
     ///
     /// What no job names is removed after an hour or more: submit what uses it before.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit), but for what hangs on the id.
     pub async fn prepare_training(&self, graph: &JobGraph) -> Result<PreparedTraining, SubmitError> {
         self.upload_training(self.prepare(graph).await?).await
     }
 
     /// The same for a job that [`prepare`](crate::submit::prepare) has made.
+    ///
+    /// # Errors
+    /// E470 if a worker could not compute it, E410 if a shard is away, E300 if no engine is reached, E136 if none leads.
     pub async fn upload_training(&self, job: PreparedJob) -> Result<PreparedTraining, SubmitError> {
         let spec = self.upload(job).await?;
         Ok(PreparedTraining::new(&spec)?)
@@ -96,13 +177,7 @@ impl Client {
 
     async fn upload(&self, job: PreparedJob) -> Result<JobSpec, SubmitError> {
         let PreparedJob { spec, blobs, missing_cpu_kernel, .. } = job;
-        if let Some(MissingKernel { op, precision }) = missing_cpu_kernel {
-            let workers = self.workers().await?;
-            if let Some(worker) = workers.into_iter().find(|worker| worker.device == "cpu") {
-                let precision = precision.name();
-                return Err(SubmitError::MissingKernel { worker: worker.name, op, precision });
-            }
-        }
+        self.check_kernels(missing_cpu_kernel.as_ref()).await?;
         let (blobs, deadline) = (Arc::new(blobs), Instant::now() + SHARD_AWAY_LIMIT);
         let mut has_waited = false;
         loop {
@@ -118,6 +193,18 @@ impl Client {
                 }
                 done => return done.map(|()| spec),
             }
+        }
+    }
+
+    /// Refuses a job that no CPU can compute while a worker computes on one.
+    async fn check_kernels(&self, missing: Option<&MissingKernel>) -> Result<(), SubmitError> {
+        let Some(MissingKernel { op, precision }) = missing else { return Ok(()) };
+        match self.workers().await?.into_iter().find(|worker| worker.device == "cpu") {
+            Some(worker) => {
+                let (op, precision) = (op.clone(), precision.name());
+                Err(SubmitError::MissingKernel { worker: worker.name, op, precision })
+            }
+            None => Ok(()),
         }
     }
 
@@ -138,9 +225,43 @@ impl Client {
     }
 }
 
+/// The first of `digits`, `digits-2`, `digits-3` and so on that is not taken. A long name is cut so that the number fits.
+fn first_free(wanted: &JobId, taken: &BTreeSet<JobId>) -> JobId {
+    let numbered = |number: u64| {
+        let end = format!("-{number}");
+        let start = &wanted.as_str()[..wanted.as_str().len().min(MAX_NAME_BYTES - end.len())];
+        format!("{start}{end}").parse().ok()
+    };
+    let candidates = iter::once(wanted.clone()).chain((2..).filter_map(numbered));
+    candidates.into_iter().find(|id| !taken.contains(id)).unwrap_or_else(|| wanted.clone())
+}
+
 /// The ONNX Runtime that is found on this machine, or fetched; the log says what takes time.
 #[cfg(feature = "train")]
 fn find_models() -> Result<crate::isolation::ModelHost, SubmitError> {
     let parts = syncline_kit::for_device(syncline_kit::Device::Cpu, &|line| tracing::info!("{line}"))?;
     Ok(crate::isolation::ModelHost::with(&parts)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_taken_gets_the_lowest_number_that_is_free_table() {
+        let long = "a".repeat(MAX_NAME_BYTES);
+        let cut = format!("{}-2", &long[2..]);
+        #[rustfmt::skip]
+        let cases: [(&str, &[&str], &str); 5] = [
+            ("digits",   &[],                                 "digits"),
+            ("digits",   &["digit", "digits-2"],              "digits"),
+            ("digits",   &["digits"],                         "digits-2"),
+            ("digits",   &["digits", "digits-2", "digits-4"], "digits-3"),
+            (&long,      &[&long],                            &cut),
+        ];
+        for (wanted, taken, want) in cases {
+            let taken = taken.iter().map(|id| id.parse().unwrap()).collect();
+            assert_eq!(first_free(&wanted.parse().unwrap(), &taken).as_str(), want);
+        }
+    }
 }

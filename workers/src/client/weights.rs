@@ -10,7 +10,7 @@ use std::{
 use safetensors::{Dtype, SafeTensors};
 use syncline_ps::{PsError, client::BlobClient};
 use syncline_rpc::status::now_ms;
-use syncline_scheduler::ids::JobId;
+use syncline_scheduler::{fault_code::FaultCode, ids::JobId};
 use tokio::time::sleep;
 
 use super::{Client, ClientError};
@@ -53,25 +53,38 @@ pub enum FetchError {
 }
 
 impl FetchError {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> FaultCode {
+        FaultCode::new(match self {
+            Self::Engine(source) => return source.code(),
+            Self::Shard(source) => source.code(),
+            Self::NoSnapshot { .. } => "E246",
+            Self::Export(source) => source.code(),
+            Self::Write { .. } => "E244",
+        })
+    }
+
     /// What the user can do about it.
-    pub fn hint(&self) -> String {
-        match self {
-            Self::Engine(error) => error.hint(),
-            Self::Shard(error) => error.hint().to_owned(),
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Engine(error) => return error.hint(),
+            Self::Shard(error) => return error.hint(),
             Self::NoSnapshot { because, .. } if because.is_empty() => {
                 "wait until it is over, or give its graph a node `do = \"snapshot\"`".to_owned()
             }
             Self::NoSnapshot { job, .. } => {
                 format!("there is none to come: mend what ended {job}, and submit it again with `--replace`")
             }
-            Self::Export(error) => error.hint().to_owned(),
+            Self::Export(error) => return error.hint(),
             Self::Write { .. } => "correct what the system names, or choose another place".to_owned(),
-        }
+        };
+        Some(hint)
     }
 }
 
 /// One parameter, in row-major order.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Parameter {
     /// Sizes of the axes; empty for a single number.
     pub shape: Vec<usize>,
@@ -90,11 +103,17 @@ impl Weights {
     }
 
     /// Writes them as a safetensors file.
-    pub fn save(&self, path: impl AsRef<Path>) -> io::Result<()> {
-        std::fs::write(path, &self.0)
+    ///
+    /// # Errors
+    /// E244 if the file cannot be written.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), FetchError> {
+        write(path.as_ref(), &self.0)
     }
 
     /// Parameters by name.
+    ///
+    /// # Errors
+    /// E380 if it is no safetensors file of float32, as every snapshot is.
     pub fn tensors(&self) -> Result<BTreeMap<String, Parameter>, ExportError> {
         let damaged = |cause: String| ExportError::Damaged { source_name: "the snapshot".to_owned(), cause };
         let file = SafeTensors::deserialize(&self.0).map_err(|error| damaged(error.to_string()))?;
@@ -112,13 +131,34 @@ impl Weights {
     }
 }
 
+impl TrainedModel {
+    /// Writes it as an ONNX file.
+    ///
+    /// # Errors
+    /// E244 if the file cannot be written.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), FetchError> {
+        write(path.as_ref(), &self.onnx)
+    }
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), FetchError> {
+    std::fs::write(path, bytes).map_err(|source| FetchError::Write { path: path.to_owned(), source })
+}
+
 impl Client {
     /// The parameters of a job that has written a snapshot, or is over.
+    ///
+    /// # Errors
+    /// E246 if the job has no snapshot, E131 if there is no such job, E404 and E410 if no shard gives it; E300 if no engine is reached, E136
+    /// if none leads.
     pub async fn weights(&self, job: &JobId) -> Result<Weights, FetchError> {
         Ok(Weights(self.blob(self.kept(job).await?.1).await?))
     }
 
     /// The forward model of such a job with the trained parameters in it, in the form that predicts.
+    ///
+    /// # Errors
+    /// As [`weights`](Self::weights); E249 if the job trained a graph that was ready, E247 if the snapshot does not fit the model.
     pub async fn trained_model(&self, job: &JobId) -> Result<TrainedModel, FetchError> {
         let (model, snapshot) = self.kept(job).await?;
         let (model, snapshot) = (self.blob(model).await?, self.blob(snapshot).await?);

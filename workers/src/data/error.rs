@@ -281,8 +281,8 @@ impl DataError {
     }
 
     /// What the user can do about it, if there is something.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
             Self::Io { .. } => Some("every worker reads the data itself: the path must exist on its machine"),
             Self::Remote { url } => Some(how_to_fetch(url)),
             Self::TooLarge { .. } => Some(
@@ -347,6 +347,7 @@ impl DataError {
                 Some("export the model with a row of its embedding and an output for each character")
             }
             _ => None,
-        }
+        };
+        hint.map(str::to_owned)
     }
 }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use syncline_scheduler::{
+    fault_code::FaultCode,
     ids::InvalidName,
     tasks::{Arg, InvalidTraining},
 };
@@ -38,6 +39,36 @@ pub enum ArgumentError {
     /// With its changes the training is no valid job.
     #[error(transparent)]
     Training(#[from] InvalidTraining),
+}
+
+impl ArgumentError {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> FaultCode {
+        FaultCode::new(match self {
+            Self::Encode { .. } => "E040",
+            Self::OtherGraph { .. } => "E041",
+            Self::TooManyClasses => "E345",
+            Self::AfterOtherGraph => "E346",
+            Self::Name(source) => source.code(),
+            Self::Training(source) => return source.code(),
+        })
+    }
+
+    /// What the user can do about it, if there is something.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Encode { .. } => {
+                "give a value that serde can write with postcard: no untagged enums or flattened structs"
+            }
+            Self::OtherGraph { .. } | Self::AfterOtherGraph => {
+                "use handles of the graph that the call is added to alone"
+            }
+            Self::TooManyClasses => "give calls of one function the same options",
+            Self::Name(source) => return source.hint(),
+            Self::Training(source) => return source.hint(),
+        };
+        Some(hint.to_owned())
+    }
 }
 
 #[diagnostic::on_unimplemented(

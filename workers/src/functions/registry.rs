@@ -22,9 +22,22 @@ use super::{
 /// A function was registered twice under one name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("[E447] a function of the name {name} is registered twice")]
+#[non_exhaustive]
 pub struct RegisteredTwice {
     /// The name, which has to be free whatever the types are.
     pub name: String,
+}
+
+impl RegisteredTwice {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        "E447"
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some("give one of them another name".to_owned())
+    }
 }
 
 /// What an attempt gives.

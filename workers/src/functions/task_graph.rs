@@ -35,6 +35,7 @@ pub struct TaskGraph {
 /// A call of a graph that cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("[E340] call {index} of the graph, of `{function}`, cannot be made: {cause}")]
+#[non_exhaustive]
 pub struct InvalidCall {
     /// Among the calls of the graph, from 0.
     pub index: usize,
@@ -42,6 +43,18 @@ pub struct InvalidCall {
     pub function: &'static str,
     /// What is wrong with the call.
     pub cause: ArgumentError,
+}
+
+impl InvalidCall {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        "E340"
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some("correct the call; nothing was stored".to_owned())
+    }
 }
 
 impl TaskGraph {

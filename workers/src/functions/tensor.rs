@@ -27,6 +27,27 @@ pub enum TensorError {
     },
 }
 
+impl TensorError {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Size { .. } => "E347",
+            Self::Type { .. } => "E348",
+        }
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Size { .. } => {
+                "give as many numbers as the sizes of the axes come to when they are multiplied"
+            }
+            Self::Type { .. } => "ask for the numbers in the type that the tensor holds: none are converted",
+        };
+        Some(hint.to_owned())
+    }
+}
+
 /// Numbers with a shape, in row-major order: what ONNX models take and give. As an argument or result it travels as raw
 /// bytes.
 ///

@@ -10,7 +10,7 @@ use syncline_runtime::{ExecOptions, Executable, Optimize, Runtime, stage};
 use super::error::ModelError;
 use super::host;
 use super::message::{Answer, ChildError, Derived, Event, PARENT_PID_VARIABLE, Request, Work, receive, send};
-use crate::check::{check, check_graph};
+use crate::check::{check, check_graph, step_cost};
 
 /// Serves the parent that started this process for a model, and returns how to end; `None` in any other process.
 ///
@@ -59,6 +59,7 @@ fn work(request: Request) -> Result<Answer, ModelError> {
             let graph = accept_ready(&runtime, &model, weights.as_ref().map(|bytes| bytes.as_slice()))?;
             Ok(Answer::Checked(check_graph(&runtime, &graph, &how)?))
         }
+        Work::Cost { axis } => Ok(Answer::Cost(step_cost(&runtime, &model, axis)?)),
         Work::Load { nodes } => {
             let part = super::locate::first_nodes(syncline_onnx::parse(&model)?, nodes);
             let options = ExecOptions { optimize: Optimize::Basic, ..ExecOptions::default() };

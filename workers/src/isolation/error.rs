@@ -73,21 +73,20 @@ impl ModelError {
     }
 
     /// What the user can do about it, if there is something.
-    pub fn hint(&self) -> Option<&str> {
-        match self {
-            Self::Check(source) => source.hint(),
-            Self::Crashed { .. } => Some(
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Check(source) => return source.hint(),
+            Self::Crashed { .. } => {
                 "ONNX Runtime cannot load this model; write the part that is named with other operators and export it again, \
-                 with PyTorch's other exporter perhaps",
-            ),
+                 with PyTorch's other exporter perhaps"
+            }
             Self::Silent { .. } => {
-                Some("export the model with fewer nodes, or without loops that run while it is loaded")
+                "export the model with fewer nodes, or without loops that run while it is loaded"
             }
-            Self::Process { .. } => {
-                Some("the system refused another process; see its limits and free memory")
-            }
-            Self::Child(error) => error.hint.as_deref(),
-        }
+            Self::Process { .. } => "the system refused another process; see its limits and free memory",
+            Self::Child(error) => return error.hint(),
+        };
+        Some(hint.to_owned())
     }
 }
 

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_bytes::ByteBuf;
-use syncline_autodiff::{DeriveOptions, Loss, Precision, accept_ready};
+use syncline_autodiff::{DeriveOptions, Estimate, Loss, Precision, accept_ready};
 use syncline_kit::{Device, DeviceParts};
 use syncline_runtime::Runtime;
 
 use super::error::ModelError;
 use super::message::{Answer, Derived, ModelChecks, Work};
 use super::parent::{not_started, run_in_child};
-use crate::check::{CheckOptions, Checked, check, check_graph};
+use crate::check::{CheckOptions, Checked, check, check_graph, step_cost};
 
 static SERVES: AtomicBool = AtomicBool::new(false);
 
@@ -39,6 +39,9 @@ impl ModelHost {
     }
 
     /// The same with native parts that are not loaded yet.
+    ///
+    /// # Errors
+    /// E320 to E322 if ONNX Runtime cannot be loaded here, where no process of its own can be had.
     pub fn with(parts: &DeviceParts) -> Result<Self, ModelError> {
         match SERVES.load(Ordering::Relaxed) {
             true => Ok(Self::ChildProcess(parts.onnxruntime.path.clone())),
@@ -48,6 +51,10 @@ impl ModelHost {
 
     /// Derives a training graph, see [`derive`](syncline_autodiff::derive), from a model that takes any batch if it can be
     /// made to. `name`: what the model is called if it ends the process.
+    ///
+    /// # Errors
+    /// E301 to E323 for a model that is none or cannot be trained, E247 to E265 for what a look at it finds, E254 and E255 if it ends ONNX
+    /// Runtime or takes too long.
     pub fn derive(
         &self,
         name: &str,
@@ -66,6 +73,9 @@ impl ModelHost {
     }
 
     /// Takes a training graph from elsewhere, see [`accept_ready`]. With `check_gradients`, wrong gradients are refused.
+    ///
+    /// # Errors
+    /// E318 if it is no training graph, E261 without first values, E256 and E263 for wrong gradients, E254 and E255 as of any model.
     pub fn accept_ready(
         &self,
         name: &str,
@@ -86,6 +96,9 @@ impl ModelHost {
 
     /// Whether ONNX Runtime can load a model without ending the process. Says nothing in this process, where the model is
     /// loaded anyway.
+    ///
+    /// # Errors
+    /// E254 if the model ends ONNX Runtime, E255 if it takes too long, E323 if it is refused.
     pub fn try_load(&self, name: &str, model: &[u8]) -> Result<(), ModelError> {
         match self {
             Self::InProcess(_) => Ok(()),
@@ -98,8 +111,27 @@ impl ModelHost {
         }
     }
 
+    /// What one step of a training graph costs on a batch of so many samples; other axes that are open count as many.
+    ///
+    /// # Errors
+    /// E254 if the graph ends ONNX Runtime, E255 if it takes too long, E323 if it is refused.
+    pub fn step_cost(&self, name: &str, graph: &[u8], batch: usize) -> Result<Estimate, ModelError> {
+        match self {
+            Self::InProcess(runtime) => Ok(step_cost(runtime, graph, batch)?),
+            Self::ChildProcess(library) => {
+                match run_in_child(library, Work::Cost { axis: batch }, (name, graph), &|_| {})? {
+                    Answer::Cost(cost) => Ok(cost),
+                    _ => Err(unexpected_answer()),
+                }
+            }
+        }
+    }
+
     /// Compares all gradients with differences: those of a forward model with a loss, see [`check`], or of a training
     /// graph with these first values. `stage` hears what is being done.
+    ///
+    /// # Errors
+    /// E243 and E253 if it cannot be checked with random numbers, and what is refused of any model.
     pub fn check(
         &self,
         name: &str,

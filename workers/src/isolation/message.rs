@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_bytes::ByteBuf;
 
-use syncline_autodiff::{DeriveOptions, Loss, Precision, TrainingGraph, derive};
+use syncline_autodiff::{DeriveOptions, Estimate, Loss, Precision, TrainingGraph, derive};
 use syncline_runtime::{Runtime, lacks_kernel};
 use syncline_scheduler::fault_code::FaultCode;
 
@@ -34,6 +34,8 @@ pub(super) enum Work {
     Ready { weights: Option<ByteBuf>, check_gradients: bool },
     /// Compare all gradients; the model is a training graph, with these first values, if no loss is named.
     Check { loss: Option<(Loss, Box<DeriveOptions>)>, weights: Option<ByteBuf>, how: CheckOptions },
+    /// Say what a run of a training graph costs, with this size for every open axis.
+    Cost { axis: usize },
     /// Load the first nodes.
     Load { nodes: usize },
     /// Load all of it, as a worker that runs it does.
@@ -53,6 +55,7 @@ pub(super) enum Event {
 pub(super) enum Answer {
     Graph(Box<Derived>),
     Checked(Checked),
+    Cost(Estimate),
     Loaded,
 }
 
@@ -131,6 +134,7 @@ impl Derived {
 /// An error that a child met: it stays what it is, in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{text}")]
+#[non_exhaustive]
 pub struct ChildError {
     /// Stable, the same as in `text`.
     pub code: FaultCode,
@@ -140,9 +144,21 @@ pub struct ChildError {
     pub hint: Option<String>,
 }
 
+impl ChildError {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> FaultCode {
+        self.code
+    }
+
+    /// What the user can do about it, if there is something.
+    pub fn hint(&self) -> Option<String> {
+        self.hint.clone()
+    }
+}
+
 impl From<&ModelError> for ChildError {
     fn from(error: &ModelError) -> Self {
-        Self { code: error.code(), text: error.to_string(), hint: error.hint().map(str::to_owned) }
+        Self { code: error.code(), text: error.to_string(), hint: error.hint() }
     }
 }
 

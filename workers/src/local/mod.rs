@@ -89,6 +89,35 @@ pub enum LocalError {
     },
 }
 
+impl LocalError {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Kit(source) => source.code(),
+            Self::Backend(source) => source.code(),
+            Self::Engine(source) => source.code(),
+            Self::Ps(source) => source.code(),
+            Self::Standby { .. } => "E371",
+            Self::State { .. } => "E370",
+        }
+    }
+
+    /// What the user can do about it, if there is something.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Kit(source) => source.hint(),
+            Self::Backend(source) => source.hint(),
+            Self::Engine(source) => source.hint(),
+            Self::Ps(source) => source.hint(),
+            Self::Standby { .. } => Some(
+                "leave `redis` out for a server of its own, or connect to the cluster that is there"
+                    .to_owned(),
+            ),
+            Self::State { .. } => Some("name a folder that is yours alone, on a disk with room".to_owned()),
+        }
+    }
+}
+
 /// A running cluster. Dropping it stops everything.
 pub struct LocalCluster {
     workers: Vec<LocalWorker>,
@@ -112,6 +141,11 @@ struct LocalWorker {
 
 impl LocalCluster {
     /// Finds the native parts and starts everything; `say` gets a line for whatever takes time.
+    ///
+    /// # Errors
+    /// E101 to E113 if ONNX Runtime or Redis is neither found nor fetched, or Redis does not start; E320, E321 and E490 to E494 if ONNX
+    /// Runtime cannot be loaded for the device; E200 to E206 for a Redis server that cannot be used; E370 for a folder that cannot; E371 if
+    /// another engine leads on that server.
     pub async fn start(
         options: LocalOptions,
         say: impl Fn(&str) + Send + Sync + 'static,

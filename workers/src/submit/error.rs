@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use syncline_autodiff::AutodiffError;
 use syncline_ps::PsError;
 use syncline_scheduler::{
+    fault_code::FaultCode,
     ids::InvalidName,
     spec::{InvalidJob, InvalidPolicy},
 };
@@ -69,6 +70,15 @@ pub enum SubmitError {
         /// What is wrong, in words that name the field or the line.
         cause: String,
     },
+    /// A field of a job file that was to have another value, which there is not, or which does not take it.
+    #[cfg(feature = "job-file")]
+    #[error("[E369] `{change}` cannot be set: {cause}")]
+    Change {
+        /// Key and value, as they were given.
+        change: String,
+        /// What is wrong, in words that name the fields that there are.
+        cause: String,
+    },
     /// There would be nothing to evaluate on.
     #[error("[E364] node {node} evaluates, but the data has no test part; set `split`, or `test`")]
     NoTest {
@@ -76,7 +86,7 @@ pub enum SubmitError {
         node: String,
     },
     /// What is best could never be said.
-    #[error("[E369] node {node} is to monitor the accuracy, which its loss does not compute")]
+    #[error("[E374] node {node} is to monitor the accuracy, which its loss does not compute")]
     NoAccuracy {
         /// The node that trains.
         node: String,
@@ -121,34 +131,66 @@ pub enum SubmitError {
 }
 
 impl SubmitError {
-    /// What the user can do about it.
-    pub fn hint(&self) -> String {
-        match self {
-            Self::Engine(e) => e.hint(),
-            Self::Upload(e) => e.hint().to_owned(),
-            Self::Graph(e) => e
-                .hint()
-                .unwrap_or("`syncline model show FILE` shows what is in a model")
-                .to_owned(),
-            Self::Weights(e) => e.hint().to_owned(),
+    /// The stable code, as in the message.
+    pub fn code(&self) -> FaultCode {
+        FaultCode::new(match self {
+            Self::Name(source) => source.code(),
+            Self::Policy(source) => source.code(),
+            Self::Job(source) => return source.code(),
+            Self::Graph(source) => source.code(),
             #[cfg(feature = "train")]
-            Self::Kit(e) => e.hint(),
+            Self::Model(source) => return source.code(),
+            Self::Weights(source) => source.code(),
+            #[cfg(feature = "train")]
+            Self::Kit(source) => source.code(),
+            Self::NeedsTrain => "E367",
+            Self::Data(source) => source.code(),
+            Self::Upload(source) => source.code(),
+            Self::Engine(source) => return source.code(),
+            Self::Read { .. } => "E360",
+            Self::File { .. } => "E361",
+            #[cfg(feature = "job-file")]
+            Self::Change { .. } => "E369",
+            Self::NoAccuracy { .. } => "E374",
+            Self::NoTest { .. } => "E364",
+            Self::Classes => "E365",
+            Self::ReadySettings { .. } => "E366",
+            Self::MissingKernel { .. } => "E470",
+            Self::Resume { .. } => "E368",
+            Self::InputType { .. } => "E485",
+        })
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        let of_a_model = || Some("`syncline model show FILE` shows what is in a model".to_owned());
+        let hint = match self {
+            Self::Engine(e) => return e.hint(),
+            Self::Upload(e) => return e.hint(),
+            Self::Graph(e) => return e.hint().or_else(of_a_model),
+            Self::Weights(e) => return e.hint(),
+            Self::Policy(e) => return e.hint(),
+            #[cfg(feature = "train")]
+            Self::Kit(e) => return e.hint(),
             Self::NeedsTrain => {
                 "build it with feature `train` of the crate `syncline`, or submit what `syncline model train-graph` writes"
                     .to_owned()
             }
             #[cfg(feature = "train")]
-            Self::Model(e) => {
-                e.hint().unwrap_or("`syncline model show FILE` shows what is in a model").to_owned()
-            }
+            Self::Model(e) => return e.hint().or_else(of_a_model),
             Self::Data(e) => {
-                e.hint().unwrap_or("correct the data file, or the settings under `data`").to_owned()
+                let usual = || "correct the data file, or the settings under `data`".to_owned();
+                e.hint().unwrap_or_else(usual)
             }
             Self::Read { .. } => {
                 "paths in a job file are relative to the file itself, all others to the current folder".to_owned()
             }
             Self::File { .. } => {
                 "docs/job-file.md lists every field with its default and an example".to_owned()
+            }
+            #[cfg(feature = "job-file")]
+            Self::Change { .. } => {
+                "write it as `settings.batch=64` or `test.retries=5`; docs/job-file.md lists every field".to_owned()
             }
             Self::MissingKernel { .. } => "use `precision = \"f32\"`, or workers with a GPU only".to_owned(),
             Self::ReadySettings { .. } => {
@@ -166,6 +208,7 @@ impl SubmitError {
             }
             Self::InputType { .. } => "cast inside the model, and export it again".to_owned(),
             _ => "correct the job and submit it again; nothing was stored".to_owned(),
-        }
+        };
+        Some(hint)
     }
 }

@@ -8,7 +8,7 @@ use syncline_rpc::input;
 use syncline_scheduler::spec::DataSpec;
 
 use super::{
-    SubmitError,
+    FieldChange, SubmitError,
     graph::{GraphNode, JobGraph, NODE_RETRIES, NodeWork},
     model::Model,
     paths::absolute,
@@ -69,22 +69,46 @@ enum FileModel {
 
 impl JobFile {
     /// Reads a job file.
+    ///
+    /// # Errors
+    /// E360 if the file cannot be read, E361 if it is no job file.
     pub fn load(path: &Path) -> Result<JobGraph, SubmitError> {
+        Self::load_with(path, &[])
+    }
+
+    /// The same, with other values in some of its fields. Paths among them are relative to the file, too.
+    ///
+    /// # Errors
+    /// E360 if the file cannot be read, E361 if it is no job file, E369 if there is no such field, or if it does not take the value.
+    pub fn load_with(path: &Path, changes: &[FieldChange]) -> Result<JobGraph, SubmitError> {
         let text = input::read_text(path, MAX_BYTES)
             .map_err(|source| SubmitError::Read { path: path.to_owned(), source })?;
         let folder = path.parent().unwrap_or(Path::new("."));
-        Self::parse(&text, folder).map_err(|cause| SubmitError::File { path: path.to_owned(), cause })
+        let refused = |cause| SubmitError::File { path: path.to_owned(), cause };
+        // By itself first: what is wrong with it is said with the line.
+        let (mut file, mut written) = Self::read(&text).map_err(refused)?;
+        for change in changes {
+            change.apply(&mut written)?;
+            let read = Self::deserialize(toml::Value::Table(written.clone()));
+            file = read.map_err(|error| change.refused(without_rust_types(error.to_string().trim_end())))?;
+        }
+        file.resolve(&written, folder).map_err(refused)
     }
 
-    fn parse(text: &str, folder: &Path) -> Result<JobGraph, String> {
-        let file: Self = toml::from_str(text).map_err(|e| without_rust_types(&e.to_string()))?;
-        let written: toml::Table = toml::from_str(text).map_err(|e| e.to_string())?;
-        if let Some((path, number)) = first_overflow(&toml::Value::Table(written)) {
+    /// What it says, and how that is written.
+    fn read(text: &str) -> Result<(Self, toml::Table), String> {
+        let file = toml::from_str(text).map_err(|e| without_rust_types(&e.to_string()))?;
+        Ok((file, toml::from_str(text).map_err(|e| e.to_string())?))
+    }
+
+    /// The graph; `written` is the same as it was written.
+    fn resolve(self, written: &toml::Table, folder: &Path) -> Result<JobGraph, String> {
+        if let Some((path, number)) = first_overflow(written) {
             let most = f32::MAX;
             return Err(format!("{path} = {number:e} is too large, numbers go up to {most:.1e}"));
         }
-        let nodes = file.node.into_iter().map(|node| node.resolve(folder)).collect::<Result<_, _>>()?;
-        Ok(JobGraph::of_nodes(file.id, nodes))
+        let nodes = self.node.into_iter().map(|node| node.resolve(folder)).collect::<Result<_, _>>()?;
+        Ok(JobGraph::of_nodes(self.id, nodes))
     }
 }
 
@@ -102,19 +126,25 @@ fn without_rust_types(message: &str) -> String {
 
 /// The first number that would become infinite as float32, and where it stands: what is wrong with it is said in the words
 /// of whoever wrote it.
-fn first_overflow(value: &toml::Value) -> Option<(String, f64)> {
-    let below = |name: String, value| {
-        let (path, number) = first_overflow(value)?;
-        Some((if path.is_empty() { name } else { format!("{name}.{path}") }, number))
-    };
+fn first_overflow(table: &toml::Table) -> Option<(String, f64)> {
+    table.iter().find_map(|(name, value)| {
+        let (path, number) = overflow_in(value)?;
+        Some((format!("{name}{path}"), number))
+    })
+}
+
+/// The same below one value; the path begins with a dot, or is empty where it is the value itself.
+fn overflow_in(value: &toml::Value) -> Option<(String, f64)> {
+    let dotted = |(path, number): (String, f64)| (format!(".{path}"), number);
     match value {
         toml::Value::Float(number) => {
             (number.is_finite() && (*number as f32).is_infinite()).then(|| (String::new(), *number))
         }
-        toml::Value::Array(items) => {
-            (1..).zip(items).find_map(|(n, item): (usize, _)| below(n.to_string(), item))
-        }
-        toml::Value::Table(table) => table.iter().find_map(|(name, item)| below(name.clone(), item)),
+        toml::Value::Array(items) => (1..).zip(items).find_map(|(n, item): (usize, _)| {
+            let (path, number) = overflow_in(item)?;
+            Some((format!(".{n}{path}"), number))
+        }),
+        toml::Value::Table(table) => first_overflow(table).map(dotted),
         _ => None,
     }
 }
@@ -189,6 +219,11 @@ mod tests {
 
     use super::*;
 
+    fn parse(text: &str, folder: &Path) -> Result<JobGraph, String> {
+        let (file, written) = JobFile::read(text)?;
+        file.resolve(&written, folder)
+    }
+
     #[test]
     fn every_mistake_is_named() {
         #[rustfmt::skip]
@@ -202,9 +237,38 @@ mod tests {
             ("too much",         "id = 'a'\n[[node]]\nname = 'n'\ndo = 'snapshot'\nsettings = {}",   "takes no model"),
         ];
         for (name, text, want) in cases {
-            let error = JobFile::parse(text, Path::new("/")).unwrap_err();
+            let error = parse(text, Path::new("/")).unwrap_err();
             assert!(error.contains(want), "{name}: {error}");
         }
+    }
+
+    #[test]
+    fn a_change_of_a_field_that_there_is_not_is_answered_with_those_that_there_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.toml");
+        let head = "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel = { ready = { onnx = 'm' } }\n";
+        fs::write(&path, format!("{head}data = {{ source = {{ csv = {{ path = 'a.csv' }} }} }}")).unwrap();
+        let load = |changes: &[&str]| {
+            let changes: Vec<FieldChange> = changes.iter().map(|change| change.parse().unwrap()).collect();
+            JobFile::load_with(&path, &changes)
+        };
+        let mut graph = load(&["settings.batch=64", "n.settings.learning_rate=1", "id=b"]).unwrap();
+        assert_eq!(graph.id, "b");
+        let training = graph.trainings_mut().next().unwrap();
+        assert_eq!((training.settings.batch, training.settings.learning_rate), (64, Some(1.0)));
+        #[rustfmt::skip]
+        let cases = [
+            ("settings.btach=64",     "unknown field `btach`, expected one of `optimizer`, `learning_rate`"),
+            ("settings.batch=many",   "expected a whole number from 0 to 4294967295"),
+            ("settings.policy=bps",   "E003"),
+        ];
+        for (change, want) in cases {
+            let error = load(&["settings.epochs=2", change]).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("[E369] `{change}` cannot be set: ")), "{error}");
+            assert!(error.contains(want), "{error}");
+        }
+        let error = load(&["settings.learning_rate=1e308"]).unwrap_err().to_string();
+        assert!(error.contains("node.1.settings.learning_rate = 1e308 is too large"), "{error}");
     }
 
     #[test]
@@ -213,7 +277,7 @@ mod tests {
         let said = settings.map(|settings| {
             let head = "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel = { ready = { onnx = 'm' } }\n";
             let data = "data = { source = { csv = { path = 'a.csv' } } }\n";
-            JobFile::parse(&format!("{head}{data}settings = {{ {settings} }}"), Path::new("/")).unwrap_err()
+            parse(&format!("{head}{data}settings = {{ {settings} }}"), Path::new("/")).unwrap_err()
         });
         assert_eq!(said[0], "node.1.settings.learning_rate = 1e308 is too large, numbers go up to 3.4e38");
         assert!(said[1].starts_with("node.1.settings.optimizer.sgd.weight_decay = -2.5e40 "), "{}", said[1]);
@@ -231,7 +295,7 @@ mod tests {
         ];
         for (settings, words) in cases {
             let text = format!("id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nsettings = {{ {settings} }}");
-            let error = JobFile::parse(&text, Path::new("/")).unwrap_err();
+            let error = parse(&text, Path::new("/")).unwrap_err();
             assert!(error.contains(words), "{settings}: {error}");
         }
     }
@@ -243,7 +307,7 @@ mod tests {
             let [new, old] = [split.to_owned(), split.replace('_', "-")].map(|split| {
                 let data =
                     format!("data = {{ source = {{ csv = {{ path = 'a.csv' }} }}, split = {{ {split} }} }}");
-                let graph = JobFile::parse(&format!("{head}{data}"), Path::new("/")).unwrap();
+                let graph = parse(&format!("{head}{data}"), Path::new("/")).unwrap();
                 let NodeWork::Train(training) = &graph.nodes[0].work else { unreachable!("it trains") };
                 training.data.split
             });
@@ -260,7 +324,7 @@ mod tests {
             page.split("```toml\n[node.data]").skip(1).filter_map(|rest| rest.split("```").next()).collect();
         assert_eq!(snippets.len(), 7);
         for snippet in snippets {
-            let graph = JobFile::parse(&format!("{head}[node.data]{snippet}"), Path::new("/data")).unwrap();
+            let graph = parse(&format!("{head}[node.data]{snippet}"), Path::new("/data")).unwrap();
             let NodeWork::Train(training) = &graph.nodes[0].work else { unreachable!("it trains") };
             assert!(training.data.paths().iter().all(|path| path.starts_with("/data/")), "{snippet}");
             assert!(training.data.has_test() && !training.data.paths().is_empty(), "{snippet}");

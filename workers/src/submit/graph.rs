@@ -10,11 +10,11 @@ pub(super) const NODE_RETRIES: u32 = 2;
 ///
 /// ```
 /// # use syncline_workers::submit::{JobGraph, Model, Training};
-/// # use syncline_scheduler::spec::{DataSpec, Source};
-/// let data = Source::Idx { images: "train-images.gz".into(), labels: "train-labels.gz".into() };
+/// # use syncline_scheduler::spec::Source;
+/// let data = Source::idx("train-images.gz", "train-labels.gz");
 /// let model = Model::ready(b"the bytes of a training graph".to_vec());
 /// let mut job = JobGraph::new("digits");
-/// let train = job.train("train", Training::new(model, DataSpec::new(data)).with(|s| s.epochs = 20));
+/// let train = job.train("train", Training::new(model, data).with(|s| s.epochs = 20));
 /// let test = job.evaluate("test", &train);
 /// job.snapshot("weights", &train);
 /// job.node_mut(&test).retries = 5;
@@ -43,6 +43,7 @@ pub struct GraphNode {
 
 /// What a node does.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub enum NodeWork {
     /// Trains a model; a graph needs exactly one such node.
     Train(Box<Training>),
@@ -60,9 +61,9 @@ pub struct NodeHandle {
 }
 
 impl JobGraph {
-    /// An empty graph.
-    pub fn new(id: &str) -> Self {
-        Self::of_nodes(id.to_owned(), Vec::new())
+    /// An empty graph; `id` is the name of the job.
+    pub fn new(id: impl Into<String>) -> Self {
+        Self::of_nodes(id.into(), Vec::new())
     }
 
     pub(super) fn of_nodes(id: String, nodes: Vec<GraphNode>) -> Self {

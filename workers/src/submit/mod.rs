@@ -3,6 +3,8 @@
 //!
 //! Everything that can be refused is refused here, on the client, before anything is stored anywhere.
 
+#[cfg(feature = "job-file")]
+mod change;
 mod compression;
 mod data;
 mod decay;
@@ -24,6 +26,8 @@ mod ready;
 mod resume;
 mod training;
 
+#[cfg(feature = "job-file")]
+pub use change::FieldChange;
 pub use error::SubmitError;
 #[cfg(feature = "job-file")]
 pub use file::JobFile;

@@ -1,11 +1,12 @@
 //! The model of a training node.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use syncline_autodiff::{Loss, LossOptions};
 
 /// The model to train.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub enum Model {
     /// A forward model; the training graph is derived from it.
     Forward {
@@ -65,14 +66,28 @@ impl From<PathBuf> for ByteSource {
     }
 }
 
-impl From<&std::path::Path> for ByteSource {
-    fn from(path: &std::path::Path) -> Self {
+impl From<&Path> for ByteSource {
+    fn from(path: &Path) -> Self {
         Self::File(path.to_owned())
     }
 }
 
+/// A path, as everywhere else.
+impl From<&str> for ByteSource {
+    fn from(path: &str) -> Self {
+        Self::File(path.into())
+    }
+}
+
+/// A path, as everywhere else.
+impl From<String> for ByteSource {
+    fn from(path: String) -> Self {
+        Self::File(path.into())
+    }
+}
+
 impl Model {
-    /// A forward model, and what training is to make small.
+    /// A forward model, and what training is to make small. `onnx`: a path, or the bytes themselves.
     #[cfg(feature = "train")]
     pub fn forward(onnx: impl Into<ByteSource>, loss: Loss) -> Self {
         Self::Forward {

@@ -12,6 +12,9 @@ use syncline_onnx::MAX_MODEL_BYTES;
 
 /// The bytes of a file, unpacked if its name ends in `.gz`. Reads at most one byte more than a model may have, which
 /// [`parse`](syncline_onnx::parse) then refuses.
+///
+/// # Errors
+/// What the system says; a damaged file of `.gz` as well.
 pub fn read_model(path: &Path) -> io::Result<Vec<u8>> {
     let file = input::open(path)?;
     let packed = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));

@@ -19,6 +19,7 @@ use super::{
 
 /// A job that is ready to be uploaded.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct PreparedJob {
     /// What the engine is given; it names blobs by their digests.
     pub spec: JobSpec,
@@ -32,6 +33,7 @@ pub struct PreparedJob {
 
 /// An operator that the CPU does not have in this precision.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MissingKernel {
     /// Operator, as ONNX Runtime names it.
     pub op: String,

@@ -1,6 +1,6 @@
 //! How a training node trains.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use syncline_autodiff::Precision;
@@ -158,9 +158,9 @@ impl Settings {
 }
 
 impl Training {
-    /// Trains `model` on `data` with the default settings.
-    pub fn new(model: Model, data: DataSpec) -> Self {
-        Self { model, data, settings: Settings::default() }
+    /// Trains `model` on `data`, a [`DataSpec`] or a [`Source`](syncline_scheduler::spec::Source), with the default settings.
+    pub fn new(model: Model, data: impl Into<DataSpec>) -> Self {
+        Self { model, data: data.into(), settings: Settings::default() }
     }
 
     /// Changes settings in place: `training.with(|s| s.epochs = 20)`.
@@ -184,6 +184,12 @@ pub enum ParamList {
 impl From<PathBuf> for ParamList {
     fn from(path: PathBuf) -> Self {
         Self::File(path)
+    }
+}
+
+impl From<&Path> for ParamList {
+    fn from(path: &Path) -> Self {
+        Self::File(path.to_owned())
     }
 }
 

@@ -123,7 +123,7 @@ impl WorkerError {
             Self::Model(e) => e.code(),
             Self::Data(e) => e.code(),
             Self::Engine(fault) => return fault.code(),
-            Self::Function(_) => "E447",
+            Self::Function(twice) => twice.code(),
             Self::Unreachable { .. } => "E350",
             Self::NotFinite { .. } => "E351",
             Self::Graph { .. } => "E352",
@@ -132,6 +132,29 @@ impl WorkerError {
             Self::EngineAway { .. } => "E355",
             Self::OutOfRound { .. } => "E460",
         })
+    }
+
+    /// What the user can do about it, if there is something.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Backend(source) => return source.hint(),
+            Self::Kit(source) => return source.hint(),
+            Self::Model(source) => return source.hint(),
+            Self::Data(source) => return source.hint(),
+            Self::Ps(source) => return source.hint(),
+            Self::Engine(source) => return source.hint(),
+            Self::Function(source) => return source.hint(),
+            Self::Unreachable { .. } => {
+                "name the engine with --engine, and the token file that belongs to it with --token-file"
+            }
+            Self::NotFinite { .. } => "a smaller learning rate or `on_nan = \"skip\"` may help",
+            Self::EngineAway { .. } => "see whether the engine runs, and can be reached from here",
+            Self::Stuck { .. } => {
+                "see whether the file system that the data is on answers; whatever started this worker may start it again"
+            }
+            Self::Graph { .. } | Self::Executor { .. } | Self::OutOfRound { .. } => return None,
+        };
+        Some(hint.to_owned())
     }
 }
 

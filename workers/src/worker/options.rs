@@ -79,6 +79,9 @@ impl WorkerOptions {
 }
 
 /// Reads a label of a worker from a command line: `NAME=VALUE`. The error says what is wrong with it.
+///
+/// # Errors
+/// What is wrong with it.
 pub fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
@@ -103,6 +106,9 @@ pub fn threads_each(workers: usize) -> usize {
 
 /// Finds ONNX Runtime for a device, fetching it if need be, loads it, and tries it there. `say` gets a line for whatever takes
 /// time. Blocks.
+///
+/// # Errors
+/// E101 to E109 and E490 to E492 if a part is neither found nor fetched, E320, E321, E493 and E494 if it cannot be used.
 pub fn load_runtime(device: Device, say: &dyn Fn(&str)) -> Result<Runtime, WorkerError> {
     Ok(Runtime::load_for(device, &syncline_kit::for_device(device, say)?)?)
 }

@@ -41,6 +41,10 @@ impl TrainingSlot {
 }
 
 /// Works until `stop` becomes true. Returns early only if the engine turns this worker away for good, or a step hangs.
+///
+/// # Errors
+/// E350 if an engine turns it away, E354 if a task still hangs after it should have ended, E447 if a function has the name of that
+/// which runs models.
 pub async fn run(options: WorkerOptions, mut stop: watch::Receiver<bool>) -> Result<(), WorkerError> {
     let (end, ended) = watch::channel(false);
     let mut slots = JoinSet::new();

@@ -5,11 +5,43 @@ use std::{
     fmt::{self, Debug, Display, Formatter},
 };
 
-use syncline_ps::PsError;
+use syncline_autodiff::AutodiffError;
+#[cfg(feature = "local")]
+use syncline_engine::{service::EngineError, store::StoreError};
+#[cfg(any(feature = "train", feature = "worker"))]
+use syncline_kit::{InvalidDevice, KitError};
+use syncline_onnx::{CompileError, OnnxError};
+use syncline_ps::{PsError, transport::UnknownTransport};
+use syncline_rpc::{
+    CallError, EngineFault, InvalidAddress, InvalidCursor, InvalidToken, ShardFault, hello::HelloError,
+    status::UnknownFields,
+};
+#[cfg(any(feature = "train", feature = "worker"))]
+use syncline_runtime::BackendError;
+use syncline_scheduler::{
+    fault_code::FaultCode,
+    graph::InvalidTaskId,
+    ids::InvalidName,
+    predict::InvalidPredictor,
+    spec::{InvalidJob, InvalidPolicy},
+    sync::search::{InvalidAlgorithm, InvalidSlack},
+    tasks::{InvalidState, InvalidTraining},
+};
+#[cfg(feature = "local")]
+use syncline_workers::local::LocalError;
+#[cfg(feature = "worker")]
+use syncline_workers::worker::WorkerError;
+#[cfg(feature = "train")]
+use syncline_workers::{
+    check::CheckError,
+    isolation::{ChildError, ModelError},
+};
 use syncline_workers::{
     client::{ClientError, FetchError, FindError, TaskError},
+    data::DataError,
     error_chain,
     export::ExportError,
+    functions::{ArgumentError, InvalidCall, RegisteredTwice, TensorError},
     submit::SubmitError,
 };
 
@@ -33,6 +65,7 @@ use syncline_workers::{
 /// ```
 pub struct Error {
     inner: Box<dyn StdError + Send + Sync>,
+    code: Option<FaultCode>,
     hint: Option<String>,
 }
 
@@ -42,31 +75,58 @@ impl Error {
         &*self.inner
     }
 
-    /// What to do about it; `None` for errors of other crates.
-    pub fn hint(&self) -> Option<&str> {
-        self.hint.as_deref()
+    /// The stable code, such as `E131`, see docs/errors.md; `None` for errors of other crates.
+    pub fn code(&self) -> Option<FaultCode> {
+        self.code
+    }
+
+    /// What to do about it; `None` for errors of other crates, and where the text says all there is.
+    pub fn hint(&self) -> Option<String> {
+        self.hint.clone()
     }
 }
 
 impl<E: StdError + Send + Sync + 'static> From<E> for Error {
     fn from(error: E) -> Self {
-        let hint = hint(&error);
-        Self { inner: error.into(), hint }
+        let (code, hint) = about(&error).unzip();
+        Self { inner: error.into(), code, hint: hint.flatten() }
     }
 }
 
-/// What an error of ours says that one can do about it.
-fn hint(error: &(dyn StdError + 'static)) -> Option<String> {
-    let hints: [&dyn Fn() -> Option<String>; 7] = [
-        &|| error.downcast_ref().map(TaskError::hint),
-        &|| error.downcast_ref().map(ClientError::hint),
-        &|| error.downcast_ref().map(SubmitError::hint),
-        &|| error.downcast_ref().map(FetchError::hint),
-        &|| error.downcast_ref().map(|error: &FindError| error.hint().to_owned()),
-        &|| error.downcast_ref().map(|error: &ExportError| error.hint().to_owned()),
-        &|| error.downcast_ref().map(|error: &PsError| error.hint().to_owned()),
-    ];
-    hints.iter().find_map(|hint| hint()).filter(|hint| !hint.is_empty())
+/// The code and the hint of the first type in the list that `error` is of.
+macro_rules! first_of {
+    ($error:ident: $($(#[$only:meta])? $ours:ty),* $(,)?) => {
+        $(
+            $(#[$only])?
+            if let Some(error) = $error.downcast_ref::<$ours>() {
+                return Some((error.code().to_string().parse().ok()?, error.hint()));
+            }
+        )*
+    };
+}
+
+/// What an error of ours says about itself.
+fn about(error: &(dyn StdError + 'static)) -> Option<(FaultCode, Option<String>)> {
+    first_of!(error:
+        TaskError, ClientError, SubmitError, FetchError, FindError, ExportError, DataError, PsError,
+        ArgumentError, InvalidCall, RegisteredTwice, TensorError,
+        AutodiffError, CompileError, OnnxError,
+        CallError, EngineFault, HelloError, InvalidAddress, InvalidCursor, InvalidToken, ShardFault, UnknownFields,
+        UnknownTransport,
+        InvalidAlgorithm, InvalidJob, InvalidName, InvalidPolicy, InvalidPredictor, InvalidSlack, InvalidState,
+        InvalidTaskId, InvalidTraining,
+        #[cfg(any(feature = "train", feature = "worker"))] BackendError,
+        #[cfg(feature = "train")] CheckError,
+        #[cfg(feature = "train")] ChildError,
+        #[cfg(any(feature = "train", feature = "worker"))] InvalidDevice,
+        #[cfg(any(feature = "train", feature = "worker"))] KitError,
+        #[cfg(feature = "train")] ModelError,
+        #[cfg(feature = "worker")] WorkerError,
+        #[cfg(feature = "local")] EngineError,
+        #[cfg(feature = "local")] LocalError,
+        #[cfg(feature = "local")] StoreError,
+    );
+    None
 }
 
 impl Display for Error {
@@ -100,7 +160,7 @@ mod tests {
         let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
         let source = CallError::Hello(HelloError::Io(refused));
         let unreachable = ClientError::Unreachable { address: "127.0.0.1:7".into(), source };
-        let hint = unreachable.hint();
+        let hint = unreachable.hint().unwrap();
         let printed = format!("{:?}", Error::from(unreachable));
         let want = format!(
             "[E300] no connection to the engine at 127.0.0.1:7\n  caused by: [E125] there is no connection, or it broke during the \
@@ -109,8 +169,51 @@ mod tests {
         assert_eq!(printed, want);
 
         let nowhere = FindError::NoCluster { path: PathBuf::from("/s/up.json") };
-        assert_eq!(Error::from(nowhere).hint(), Some(FindError::NoCluster { path: PathBuf::new() }.hint()));
+        assert_eq!(Error::from(nowhere).hint(), FindError::NoCluster { path: PathBuf::new() }.hint());
         let other = Error::from(io::Error::other("a disk is gone"));
-        assert_eq!((format!("{other:?}").as_str(), other.hint()), ("a disk is gone", None));
+        assert_eq!(
+            (format!("{other:?}").as_str(), other.code(), other.hint()),
+            ("a disk is gone", None, None)
+        );
+    }
+
+    /// That each of them has a code shows in the list above, which would not compile otherwise.
+    #[test]
+    fn the_code_of_an_error_is_the_one_that_its_text_begins_with() {
+        let parse = |text: &str| -> Vec<Error> {
+            let refused = [
+                text.parse::<crate::JobId>().map(drop).map_err(Error::from),
+                text.parse::<crate::PolicySpec>().map(drop).map_err(Error::from),
+                text.parse::<crate::PredictorSpec>().map(drop).map_err(Error::from),
+                text.parse::<crate::TaskState>().map(drop).map_err(Error::from),
+                text.parse::<crate::Algorithm>().map(drop).map_err(Error::from),
+                text.parse::<crate::Slack>().map(drop).map_err(Error::from),
+                text.parse::<crate::TaskId>().map(drop).map_err(Error::from),
+                text.parse::<crate::Token>().map(drop).map_err(Error::from),
+                text.parse::<crate::EngineAddresses>().map(drop).map_err(Error::from),
+                text.parse::<crate::StreamCursor>().map(drop).map_err(Error::from),
+                text.parse::<crate::Loss>().map(drop).map_err(Error::from),
+                text.parse::<crate::Precision>().map(drop).map_err(Error::from),
+                text.parse::<syncline_ps::transport::TransportChoice>().map(drop).map_err(Error::from),
+                crate::Tensor::new([2], vec![1.0f32]).map(drop).map_err(Error::from),
+                crate::Cluster::of(None, None, Some(std::path::Path::new(text)))
+                    .map(drop)
+                    .map_err(Error::from),
+            ];
+            refused.into_iter().map(Result::unwrap_err).collect()
+        };
+        for error in parse("No such thing!") {
+            let text = error.to_string();
+            assert_eq!(error.code(), FaultCode::leading(&text), "{text}");
+            assert!(error.code().is_some(), "{text}");
+        }
+        let refused = EngineFault::InvalidJob("[E027] job a: batch is 0".to_owned());
+        assert_eq!(Error::from(refused).code(), Some(FaultCode::new("E027")));
+        let failed = ClientError::JobFailed {
+            job: "a".parse().unwrap(),
+            code: "E351".to_owned(),
+            reason: "[E351] the loss became NaN".to_owned(),
+        };
+        assert_eq!(Error::from(failed).code(), Some(FaultCode::new("E506")));
     }
 }

@@ -18,8 +18,8 @@
 //! # async fn example() -> Result<(), syncline::Error> {
 //! use syncline::{Client, DataSpec, JobGraph, Loss, Model, Source, Split, Training};
 //!
-//! let data = DataSpec { split: Split::TestEvery(5), ..DataSpec::new(Source::csv("digits.csv.gz")) };
-//! let model = Model::forward(std::path::Path::new("digits.onnx"), Loss::SoftmaxCrossEntropy);
+//! let data = DataSpec::new(Source::csv("digits.csv.gz")).with(|d| d.split = Split::TestEvery(5));
+//! let model = Model::forward("digits.onnx", Loss::SoftmaxCrossEntropy);
 //! let training = Training::new(model, data).with(|s| s.epochs = 40);
 //!
 //! let mut job = JobGraph::new("digits");
@@ -39,41 +39,57 @@
 mod error;
 
 pub use error::Error;
-pub use syncline_autodiff::{Loss, LossOptions, Precision};
-pub use syncline_onnx::ElementType;
+pub use syncline_autodiff::{AutodiffError, Loss, LossOptions, Precision};
+#[cfg(feature = "local")]
+pub use syncline_engine::{service::EngineError, store::StoreError};
+#[cfg(any(feature = "train", feature = "worker"))]
+pub use syncline_kit::{Device, InvalidDevice, KitError};
+pub use syncline_onnx::{CompileError, ElementType, OnnxError};
 pub use syncline_ps::PsError;
 pub use syncline_rpc::{
-    CallError, Collected, EngineAddresses, EngineFault, InactiveReason, InvalidAddress, InvalidToken,
-    StreamCursor, Token,
+    CallError, Collected, EngineAddresses, EngineFault, InactiveReason, InvalidAddress, InvalidCursor,
+    InvalidToken, ShardFault, StreamCursor, Token,
+    hello::HelloError,
     status::{
         EngineStatus, Entry, EvaluationPoint, EventKind, JobEvent, JobPhase, JobStatus, JobView, LiveWorker,
         MemberState, MemberStatus, MetricsPoint, TaskCounts, UnknownFields,
     },
 };
-#[cfg(feature = "worker")]
-pub use syncline_runtime::Device;
+#[cfg(any(feature = "train", feature = "worker"))]
+pub use syncline_runtime::BackendError;
 pub use syncline_scheduler::{
     core::{BarrierExplanation, Evaluation, TaskExplanation, Trained},
-    graph::TaskId,
+    fault_code::FaultCode,
+    graph::{InvalidTaskId, TaskId},
     ids::{Incarnation, InvalidName, JobId, Name, NodeName, Superstep},
-    predict::PredictorSpec,
+    predict::{InvalidPredictor, PredictorSpec},
     spec::{
         AxisOrder, BalanceOptions, BalanceRule, CheckpointSpec, Compression, DataSpec, Decay, DsspReading,
-        EarlyStopping, ElasticOptions, EvaluateSpec, InvalidPolicy, JobSpec, LearningRate, Monitor, OnNan,
-        Optimizer, PolicyRule, PolicySpec, PullCompression, Source, Split,
+        EarlyStopping, ElasticOptions, EvaluateSpec, InvalidJob, InvalidPolicy, JobSpec, LearningRate,
+        Monitor, OnNan, Optimizer, PolicyRule, PolicySpec, PullCompression, Source, Split,
     },
-    sync::search::{Algorithm, Slack},
-    tasks::{PreparedTraining, TaskIndex, TaskQuery, TaskState, TaskView, TrainedWeights, TrainingChanges},
+    sync::search::{Algorithm, InvalidAlgorithm, InvalidSlack, Slack},
+    tasks::{
+        InvalidState, InvalidTraining, PreparedTraining, TaskIndex, TaskQuery, TaskState, TaskView,
+        TrainedWeights, TrainingChanges,
+    },
 };
 #[cfg(feature = "local")]
 pub use syncline_workers::local::{LocalCluster, LocalError, LocalOptions};
 #[cfg(feature = "job-file")]
 pub use syncline_workers::submit::JobFile;
+#[cfg(feature = "train")]
+pub use syncline_workers::{
+    check::CheckError,
+    isolation::{ChildError, ModelError, ModelHost, serve_if_asked},
+    submit::prepare,
+};
 pub use syncline_workers::{
     client::{
         Cancellation, Client, ClientError, Cluster, EventStream, FetchError, FindError, JobNews, Parameter,
         Patience, SavedCheckpoint, Submitted, TaskError, Weights,
     },
+    data::DataError,
     export::{ExportError, TrainedModel},
     functions::{
         ArgumentError, CallOptions, Element, Function, InvalidCall, OnnxModel, RUN_MODEL, TaskGraph,
@@ -83,11 +99,6 @@ pub use syncline_workers::{
         ByteSource, GraphNode, JobGraph, Model, NodeHandle, NodeWork, ParamList, PreparedJob, Settings,
         SubmitError, Training, prepare_ready,
     },
-};
-#[cfg(feature = "train")]
-pub use syncline_workers::{
-    isolation::{ModelHost, serve_if_asked},
-    submit::prepare,
 };
 
 /// A worker in this process: one for general tasks, with [`Worker::builder`](worker::Worker::builder), or one that trains:
@@ -113,6 +124,24 @@ pub mod worker {
     pub use syncline_workers::{
         functions::{AsyncTaskFunction, Context, IntoNext, Next, RegisteredTwice, Registry, TaskFunction},
         worker::{Throttle, Worker, WorkerBuilder, WorkerError, WorkerOptions, load_runtime, run},
+    };
+}
+
+/// Small models without a framework: a forward model is built node by node, and its bytes are those of a `.onnx` file.
+///
+/// ```
+/// use syncline::{ElementType, onnx::GraphBuilder};
+///
+/// let mut graph = GraphBuilder::new("line");
+/// let x = graph.input("x", ElementType::F32, &["batch".into(), 1.into()]);
+/// let weight = graph.weight("weight", &[1, 1], &[0.5]);
+/// let y = graph.op("MatMul", &[&x, &weight], &[]);
+/// graph.output(&y);
+/// let model: Vec<u8> = graph.finish().to_bytes();
+/// ```
+pub mod onnx {
+    pub use syncline_onnx::{
+        Dim, GraphBuilder, ModelProto, SplitMix64, attr_float, attr_int, attr_ints, attr_string, mlp,
     };
 }
 

@@ -12,7 +12,7 @@ pub fn runtime() -> Runtime {
 
 fn load() -> Runtime {
     let found = syncline_kit::onnxruntime(&|line| eprintln!("{line}"));
-    let found = found.unwrap_or_else(|error| panic!("{error}\nhint: {}", error.hint()));
+    let found = found.unwrap_or_else(|error| panic!("{error}\nhint: {}", error.hint().unwrap_or_default()));
     Runtime::load(&found.path)
-        .unwrap_or_else(|error| panic!("{error}\nhint: {}", error.hint().unwrap_or("none")))
+        .unwrap_or_else(|error| panic!("{error}\nhint: {}", error.hint().unwrap_or_default()))
 }

@@ -13,6 +13,7 @@ pub const SILENCE_SHOWN_AFTER: Duration = Duration::from_secs(1);
 
 /// One worker that is connected, whether it works on a job or not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct LiveWorker {
     /// Number of this life of its process: one that comes back has another.
     #[serde(with = "as_text")]
@@ -52,6 +53,9 @@ pub struct LiveWorker {
 
 impl LiveWorker {
     /// From the fields of its hash in Redis.
+    ///
+    /// # Errors
+    /// E143 if this release cannot read them.
     pub fn read(fields: &WorkerFields) -> Result<Self, UnknownFields> {
         text::read("a worker", fields)
     }
@@ -59,6 +63,7 @@ impl LiveWorker {
 
 /// An engine about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct EngineStatus {
     /// Release.
     pub version: String,
@@ -108,6 +113,9 @@ fn numbers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u32>, D::Error> {
 
 impl EngineStatus {
     /// From what it answers.
+    ///
+    /// # Errors
+    /// E143 if this release cannot read them.
     pub fn read(fields: &BTreeMap<String, String>) -> Result<Self, UnknownFields> {
         text::read("itself", fields)
     }

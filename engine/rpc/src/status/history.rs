@@ -22,6 +22,7 @@ pub struct Entry<T> {
 
 /// One point of the loss curve. Of a long job each stands for many iterations: 200 to 400 cover it all.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct MetricsPoint {
     /// When it was written, since the epoch of Unix.
     pub at_ms: u64,
@@ -46,6 +47,7 @@ pub struct MetricsPoint {
 /// What the model was worth at a moment of its training, on the validation samples or on the test samples: the figures of the others
 /// are `None`, and so is a metric that its loss does not compute.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct EvaluationPoint {
     /// When it was known, since the epoch of Unix.
     pub at_ms: u64,
@@ -85,6 +87,7 @@ pub struct EvaluationPoint {
 
 /// Something that happened to a job. Which fields there are depends on what it is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct JobEvent {
     /// What happened; the fields that belong to it are known, others `None`.
     pub what: EventKind,
@@ -206,6 +209,9 @@ impl EvaluationPoint {
 
 impl<T: serde::de::DeserializeOwned> Entry<T> {
     /// From an entry in Redis.
+    ///
+    /// # Errors
+    /// E143 if this release cannot read it.
     pub fn read(entry: &StreamEntry) -> Result<Self, UnknownFields> {
         let value = text::read(&format!("entry {}", entry.at), &entry.fields)?;
         Ok(Self { cursor: entry.at, value })

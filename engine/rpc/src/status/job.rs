@@ -11,6 +11,7 @@ use crate::JobFields;
 
 /// One job as of its last commit. Times ending in `_ms` are of the epoch of Unix if they are moments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct JobStatus {
     /// Its name.
     pub id: JobId,
@@ -218,12 +219,18 @@ pub struct JobStatus {
 
 impl JobStatus {
     /// From the fields of the `job` hash.
+    ///
+    /// # Errors
+    /// E143 if this release cannot read them.
     pub fn read(fields: &JobFields) -> Result<Self, UnknownFields> {
         let what = format!("job {}", fields.get("id").map_or("?", String::as_str));
         Ok(Self { tasks: TaskCounts::read(&what, fields)?, ..text::read(&what, fields)? })
     }
 
     /// The same; one that cannot be read is damaged, so that it hides no other.
+    ///
+    /// # Errors
+    /// E143 if this release cannot read them.
     pub fn read_or_damaged(fields: &JobFields) -> Result<Self, UnknownFields> {
         Self::read(fields).or_else(|error| Self::damaged(fields, &error))
     }

@@ -23,6 +23,7 @@ pub struct JobView {
 /// Whether a worker still takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum MemberState {
     /// It shows that it can run the job, and nobody waits for it yet.
     Preparing,
@@ -34,6 +35,20 @@ pub enum MemberState {
     Sealing,
     /// It left before the job was over.
     Gone,
+}
+
+impl MemberState {
+    /// As JSON has it, too.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            // It has stayed to the end.
+            Self::Done => "done",
+            Self::Preparing => "preparing",
+            Self::Sealing => "sealing",
+            Self::Gone => "gone",
+        }
+    }
 }
 
 impl MemberState {
@@ -51,6 +66,7 @@ impl MemberState {
 
 /// One worker in one job, and where its time went.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct MemberStatus {
     /// Number of this life of its process: one that comes back has another.
     #[serde(serialize_with = "as_text::serialize")]
@@ -95,11 +111,17 @@ pub struct MemberStatus {
 
 impl JobView {
     /// From what stands in Redis.
+    ///
+    /// # Errors
+    /// E143 if this release cannot read it.
     pub fn read(record: &JobRecord) -> Result<Self, UnknownFields> {
         Self::of(JobStatus::read(&record.job)?, record)
     }
 
     /// The same; a job of which something cannot be read is damaged, as in the list of jobs.
+    ///
+    /// # Errors
+    /// E143 if this release cannot read it.
     pub fn read_or_damaged(record: &JobRecord) -> Result<Self, UnknownFields> {
         Self::of(JobStatus::read_or_damaged(&record.job)?, record).or_else(|error| {
             let job = JobStatus::damaged(&record.job, &error)?;

@@ -11,11 +11,24 @@ use serde::{
 /// Fields that this release cannot read: engine and client are not of the same release.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("[E143] the engine says of {what} what this release does not know: {cause}")]
+#[non_exhaustive]
 pub struct UnknownFields {
     /// Whom or what the fields are about, such as `job digits` or `itself`.
     pub what: String,
     /// Which field is missing, or what cannot be read, in words.
     pub cause: String,
+}
+
+impl UnknownFields {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        "E143"
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some("use the same release everywhere".to_owned())
+    }
 }
 
 /// Reads a struct from fields. An empty text is `None` where the struct has an option; fields that it does not have are

@@ -36,6 +36,18 @@ pub enum Algorithm {
 )]
 pub struct InvalidAlgorithm(pub String);
 
+impl InvalidAlgorithm {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        "E560"
+    }
+
+    /// What the user can do about it: the text says all there is.
+    pub fn hint(&self) -> Option<String> {
+        None
+    }
+}
+
 impl Algorithm {
     /// All of them, the default first.
     pub const ALL: [Self; 7] = [

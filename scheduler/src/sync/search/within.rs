@@ -28,6 +28,18 @@ const MAX_SLACK: f64 = 1000.0;
 #[error("[E561] `{0}` is no number from 0 to {MAX_SLACK}")]
 pub struct InvalidSlack(String);
 
+impl InvalidSlack {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        "E561"
+    }
+
+    /// What the user can do about it: the text says all there is.
+    pub fn hint(&self) -> Option<String> {
+        None
+    }
+}
+
 impl Slack {
     /// The widest span that is accepted where `span_us` is the narrowest: (1 + ε) · span, rounded down.
     pub fn limit_us(self, span_us: u64) -> u64 {

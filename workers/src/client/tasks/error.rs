@@ -2,6 +2,7 @@
 
 use syncline_ps::PsError;
 use syncline_scheduler::{
+    fault_code::FaultCode,
     ids::{InvalidName, JobId},
     tasks::{TaskIndex, TaskState},
 };
@@ -67,13 +68,27 @@ pub enum TaskError {
 }
 
 impl TaskError {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> FaultCode {
+        FaultCode::new(match self {
+            Self::Engine(source) => return source.code(),
+            Self::Shard(source) => source.code(),
+            Self::Id(source) => source.code(),
+            Self::Call(source) => source.code(),
+            Self::NoValue { .. } => "E341",
+            Self::NotKept { .. } => "E342",
+            Self::Decode { .. } => "E343",
+            Self::Unknown { .. } => "E344",
+        })
+    }
+
     /// What the user can do about it.
-    pub fn hint(&self) -> String {
-        match self {
-            Self::Engine(error) => error.hint(),
-            Self::Shard(error) => error.hint().to_owned(),
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Engine(error) => return error.hint(),
+            Self::Shard(error) => return error.hint(),
             Self::Id(_) => "give another name, of a job or a task".to_owned(),
-            Self::Call(_) => "correct the call; nothing was stored".to_owned(),
+            Self::Call(error) => return error.hint(),
             Self::NoValue { job, .. } => format!("`syncline tasks {job} --state failed` lists what failed"),
             Self::NotKept { .. } => {
                 "give the task a name: values of tasks with a name, and of those that no other task takes, are kept"
@@ -83,6 +98,7 @@ impl TaskError {
                 "build the graph in the same way as it was submitted, with the same functions".to_owned()
             }
             Self::Unknown { job, .. } => format!("`syncline tasks {job}` lists them"),
-        }
+        };
+        Some(hint)
     }
 }

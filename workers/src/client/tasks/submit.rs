@@ -41,12 +41,17 @@ impl Client {
     /// [patient](crate::client::Patience).
     ///
     /// # Errors
-    /// Nothing is stored of a graph that is refused, as one with the id of a job of another graph is (E130).
+    /// E340 for a call that cannot be made, E001 for an id that is no name, E042 to E056 for a graph that makes no sense, E130 if the id
+    /// is that of another job: nothing is stored of a graph that is refused. E410 if a shard is away; E300 if no engine is reached, E136
+    /// if none leads.
     pub async fn submit_tasks(&self, graph: &TaskGraph) -> Result<JobId, TaskError> {
         self.send_graph(graph, false).await
     }
 
     /// The same; a job of the same id that is over makes room, with all that it gave, also one of the same graph.
+    ///
+    /// # Errors
+    /// As [`submit_tasks`](Self::submit_tasks); E140 if the job of that id goes on.
     pub async fn replace_tasks(&self, graph: &TaskGraph) -> Result<JobId, TaskError> {
         self.send_graph(graph, true).await
     }

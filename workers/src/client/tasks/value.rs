@@ -1,6 +1,6 @@
 //! What a task gave.
 
-use std::{any::type_name, time::Duration};
+use std::{any::type_name, panic::resume_unwind, time::Duration};
 
 use serde::de::DeserializeOwned;
 use syncline_rpc::within;
@@ -8,7 +8,7 @@ use syncline_scheduler::{
     ids::JobId,
     tasks::{TaskIndex, TaskQuery, TaskState, Value},
 };
-use tokio::time::Instant;
+use tokio::{task::JoinSet, time::Instant};
 
 use super::TaskError;
 use crate::{
@@ -24,6 +24,8 @@ use crate::{
 /// costs little.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+/// Values that are waited for at a time: each is asked for on its own.
+const MAX_AT_ONCE: usize = 32;
 
 impl Client {
     /// What a task gives, once it is done. The handle is that of the graph that was submitted, or of one that was built
@@ -40,7 +42,35 @@ impl Client {
         self.value_of(job, handle.index()).await
     }
 
-    /// The same for the task of that name, for a program that has no handle: which type it gives is up to the caller.
+    /// What each of these tasks gives, in their order, once all are done. Several are waited for and fetched side by side: the first
+    /// that is found to give nothing ends it.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get), of one of the tasks.
+    pub async fn get_all<T: DeserializeOwned + Send + 'static>(
+        &self,
+        job: &JobId,
+        handles: &[TaskHandle<T>],
+    ) -> Result<Vec<T>, TaskError> {
+        let mut values: Vec<Option<T>> = handles.iter().map(|_| None).collect();
+        let mut waiting = handles.iter().map(TaskHandle::index).enumerate();
+        let mut fetching = JoinSet::new();
+        loop {
+            while fetching.len() < MAX_AT_ONCE
+                && let Some((place, task)) = waiting.next()
+            {
+                let (client, job) = (self.clone(), job.clone());
+                fetching.spawn(async move { (place, client.value_of(&job, task).await) });
+            }
+            let Some(fetched) = fetching.join_next().await else { break };
+            // A panic of ours is one here, too.
+            let (place, value) = fetched.unwrap_or_else(|ended| resume_unwind(ended.into_panic()));
+            values[place] = Some(value?);
+        }
+        Ok(values.into_iter().flatten().collect())
+    }
+
+    /// What [`get`](Self::get) gives, of the task of that name, for a program that has no handle: which type it gives is up to the caller.
     ///
     /// # Errors
     /// As [`get`](Self::get); E344 if the job has no task of that name, E343 if it gives another type.

@@ -11,6 +11,9 @@ use crate::client::{Client, ClientError, Patience, calls::CALL_TIMEOUT};
 
 impl Client {
     /// The general tasks of a job that a query asks for, in their order.
+    ///
+    /// # Errors
+    /// E131 if there is no such job, E138 if it is no graph of tasks; E300 if no engine is reached, E136 if none leads.
     pub async fn tasks(&self, job: &JobId, query: &TaskQuery) -> Result<Vec<TaskView>, ClientError> {
         self.tasks_within(self.patience, job, query).await
     }
@@ -29,11 +32,17 @@ impl Client {
     }
 
     /// Gives out nothing more of a job; what workers have already goes on, and a training then lets its workers go.
+    ///
+    /// # Errors
+    /// E131 if there is no such job, E137 if it is over; E300 if no engine is reached, E136 if none leads.
     pub async fn pause(&self, job: &JobId) -> Result<(), ClientError> {
         self.set_paused(job, true).await
     }
 
     /// Goes on with a job that was paused.
+    ///
+    /// # Errors
+    /// E131 if there is no such job, E137 if it is over; E300 if no engine is reached, E136 if none leads.
     pub async fn resume(&self, job: &JobId) -> Result<(), ClientError> {
         self.set_paused(job, false).await
     }
@@ -47,6 +56,9 @@ impl Client {
     }
 
     /// One general task of a job.
+    ///
+    /// # Errors
+    /// E344 if the job has no such task, and what [`tasks`](Self::tasks) lists.
     pub async fn task(&self, job: &JobId, task: TaskIndex) -> Result<TaskView, TaskError> {
         self.task_within(self.patience, job, task).await
     }

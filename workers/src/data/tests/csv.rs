@@ -73,7 +73,7 @@ fn the_hint_for_what_is_no_number_names_what_is_in_its_place() {
     ];
     for (name, text, want) in cases {
         let hint = open_csv(text, CLASSES).unwrap_err().hint();
-        assert!(hint.is_some_and(|hint| hint.contains(want)), "{name}: {hint:?}");
+        assert!(hint.as_ref().is_some_and(|hint| hint.contains(want)), "{name}: {hint:?}");
     }
 }
 

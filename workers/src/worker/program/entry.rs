@@ -29,7 +29,7 @@ struct Failure {
     exit: u8,
     #[source]
     error: Box<dyn Error>,
-    hint: &'static str,
+    hint: String,
 }
 
 const USAGE: u8 = 2;
@@ -54,7 +54,7 @@ fn print(out: &mut impl Write, text: &str) -> Result<(), Failure> {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure {
             exit: INTERNAL,
             error: format!("[E510] cannot write to stdout: {error}").into(),
-            hint: "see where the output goes: the disk may be full",
+            hint: "see where the output goes: the disk may be full".to_owned(),
         }),
         _ => Ok(()),
     }
@@ -71,7 +71,7 @@ fn say_to(out: &mut impl Write, line: &str) {
 }
 
 fn usage(error: impl Into<Box<dyn Error>>, hint: &'static str) -> Failure {
-    Failure { exit: USAGE, error: error.into(), hint }
+    Failure { exit: USAGE, error: error.into(), hint: hint.to_owned() }
 }
 
 fn work(builder: WorkerBuilder, flags: Flags) -> Result<(), Failure> {
@@ -118,19 +118,14 @@ impl From<FindError> for Failure {
             FindError::Path { .. } => INTERNAL,
             _ => USAGE,
         };
-        Self { exit, hint: error.hint(), error: error.into() }
+        Self { exit, hint: error.hint().unwrap_or_default(), error: error.into() }
     }
 }
 
 impl From<WorkerError> for Failure {
     fn from(error: WorkerError) -> Self {
-        let (exit, hint) = match &error {
-            WorkerError::Unreachable { .. } => (
-                UNREACHABLE,
-                "name the engine with --engine, and the token file that belongs to it with --token-file",
-            ),
-            _ => (INTERNAL, "see the log above"),
-        };
+        let exit = if matches!(error, WorkerError::Unreachable { .. }) { UNREACHABLE } else { INTERNAL };
+        let hint = error.hint().unwrap_or_else(|| "see the log above".to_owned());
         Self { exit, error: error.into(), hint }
     }
 }
@@ -138,7 +133,7 @@ impl From<WorkerError> for Failure {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         let error = format!("[E513] cannot start the runtime: {error}").into();
-        Self { exit: INTERNAL, error, hint: "the machine may be out of threads or open files" }
+        Self { exit: INTERNAL, error, hint: "the machine may be out of threads or open files".to_owned() }
     }
 }
 

@@ -111,6 +111,7 @@ fn commands_of_a_cluster_print_what_the_page_says() {
     write_job(dir.path(), 3);
     let file = dir.path().join("points.toml");
     let file = file.to_str().unwrap();
+    page.holds("submit --dry-run", &at(&["submit", file, "--dry-run"]).ok());
     page.holds("submit --watch", &at(&["submit", file, "--watch"]).ok());
     page.holds("watch", &at(&["watch", "points"]).ok());
     page.holds("status", &at(&["status", "points"]).ok());
@@ -145,6 +146,8 @@ fn commands_of_a_cluster_print_what_the_page_says() {
     page.check("an error", &serde_json::from_str(failed.err.trim()).unwrap(), "Error");
 
     let snapshot = at(&["status", "points"]).ok().json()["job"]["snapshot"].as_str().unwrap().to_owned();
+    let trained = dir.path().join("trained.onnx");
+    page.holds("model export", &at(&["model", "export", "points", trained.to_str().unwrap()]).ok());
     page.holds("model show SNAPSHOT.safetensors", &syncline(&["model", "show", &snapshot, "--json"]).ok());
 }
 

@@ -6,6 +6,7 @@ mod chaos;
 mod checks;
 mod dashboard;
 mod data;
+mod deployment;
 mod errors_document;
 mod export;
 mod general_tasks;
@@ -18,6 +19,7 @@ mod operate;
 mod planning;
 mod refusals;
 mod rig;
+mod submit;
 mod transports;
 mod up;
 

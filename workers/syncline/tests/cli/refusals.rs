@@ -128,8 +128,8 @@ fn what_is_no_number_is_refused_with_the_unit_and_an_example() {
         (&["up", "--step-ms", "10ms"],                        "whole milliseconds, such as 10"),
         (&["worker", "--step-ms", "0.5"],                     "whole milliseconds, such as 10"),
         (&["worker", "--slowdown", "2x"],                     "a factor, such as 2.5"),
-        (&["engine", "--redis", "u", "--silence-ms", "5s"],   "whole milliseconds from 100, such as 5000"),
-        (&["gc", "--older-than-s", "1h"],                     "whole seconds, such as 3600 for an hour"),
+        (&["engine", "--redis", "u", "--silence", "50ms"],    "a time from 100ms, such as 500ms, 30s or 5m; a number alone is milliseconds"),
+        (&["gc", "--older-than", "soon"],                     "a time, such as 500ms, 30s or 5m; a number alone is seconds"),
     ];
     for (args, expected) in cases {
         let said = syncline(args).refused(2, "E500").err;

@@ -34,7 +34,12 @@ pub(crate) fn check(connection: &ConnectionArgs, device: Device) -> Vec<Finding>
             let is_named = named.is_some();
             findings.push(token(&named.unwrap_or_else(|| token_file(&dir)), is_named));
         }
-        Err(error) => findings.push(Finding::fail("state", Exit::Usage, error.to_string(), error.hint())),
+        Err(error) => findings.push(Finding::fail(
+            "state",
+            Exit::Usage,
+            error.to_string(),
+            error.hint().unwrap_or_default(),
+        )),
     }
     findings
 }
@@ -44,7 +49,12 @@ fn device_parts(device: Device) -> Vec<Finding> {
     let parts = match syncline_kit::for_device(device, &say) {
         Ok(parts) => parts,
         Err(error @ (KitError::NoDriver { .. } | KitError::MissingCuda { .. })) => {
-            return vec![Finding::fail("gpu", Exit::Internal, error.to_string(), error.hint())];
+            return vec![Finding::fail(
+                "gpu",
+                Exit::Internal,
+                error.to_string(),
+                error.hint().unwrap_or_default(),
+            )];
         }
         Err(error) => return vec![part("onnx runtime", Err(error), |_| None)],
     };
@@ -67,7 +77,9 @@ fn part(
             let version = version(&found).unwrap_or_else(|| "of unknown version".into());
             Finding::ok(check, format!("{version}, {} ({})", found.path.display(), found.origin))
         }
-        Err(error) => Finding::fail(check, Exit::Internal, error.to_string(), error.hint()),
+        Err(error) => {
+            Finding::fail(check, Exit::Internal, error.to_string(), error.hint().unwrap_or_default())
+        }
     }
 }
 
@@ -152,7 +164,12 @@ fn token(file: &Path, named: bool) -> Finding {
     }
     if let Err(error) = load_token(file) {
         let cause = std::error::Error::source(&error).map_or(String::new(), |s| format!(": {s}"));
-        return Finding::fail("token", Exit::Usage, format!("{error}{cause}"), error.hint());
+        return Finding::fail(
+            "token",
+            Exit::Usage,
+            format!("{error}{cause}"),
+            error.hint().unwrap_or_default(),
+        );
     }
     let mode = fs::metadata(file).map_or(0, |m| m.permissions().mode());
     match mode & 0o077 {

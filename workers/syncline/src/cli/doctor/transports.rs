@@ -26,7 +26,14 @@ fn try_all(addresses: &[String], token: &Token, wanted: TransportChoice) -> Find
     for (index, address) in addresses.iter().enumerate() {
         match client::connect(address, token, LIMIT, wanted, 0) {
             Ok(channel) => found.push(format!("{} to s{index}", channel.transport())),
-            Err(error) => return Finding::fail(CHECK, Exit::Unreachable, error.to_string(), error.hint()),
+            Err(error) => {
+                return Finding::fail(
+                    CHECK,
+                    Exit::Unreachable,
+                    error.to_string(),
+                    error.hint().unwrap_or_default(),
+                );
+            }
         }
     }
     Finding::ok(CHECK, format!("a worker here would take {}", found.join(", ")))

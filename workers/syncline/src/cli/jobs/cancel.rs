@@ -1,10 +1,12 @@
 //! `syncline cancel`: ends a job, and waits until it is over.
 
+use std::time::Duration;
+
 use syncline_rpc::status::JobPhase;
 use syncline_scheduler::ids::JobId;
 use syncline_workers::client::{Cancellation, Client, ClientError};
 
-use crate::cli::{ConnectionArgs, Failure, block_on, log_as_command, print_json, say};
+use crate::cli::{ConnectionArgs, Failure, TimeUnit, block_on, log_as_command, print_json, say, time};
 
 #[derive(Debug, clap::Args)]
 pub struct CancelArgs {
@@ -13,9 +15,9 @@ pub struct CancelArgs {
     /// Why, for people: `status`, `events` and whoever waits for the job show it
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
-    /// How long functions that run may take to end by themselves; 0s: nobody waits for them
-    #[arg(long, value_name = "TIME", default_value = "10s")]
-    grace: humantime::Duration,
+    /// How long functions that run may take to end by themselves, 0: nobody waits for them; a number alone is seconds
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time(TimeUnit::Seconds))]
+    grace: Duration,
     #[command(flatten)]
     connection: ConnectionArgs,
     /// One JSON object on stdout
@@ -30,7 +32,7 @@ pub(crate) fn run(args: &CancelArgs) -> Result<(), Failure> {
         let (client, _) = Client::connect(&cluster).await?;
         // Nothing of it can be kept: canceling removes it.
         let damaged = client.status(&args.job).await.is_ok_and(|view| view.job.state == JobPhase::Damaged);
-        let how = Cancellation::new().reason(&args.reason).grace(args.grace.into());
+        let how = Cancellation::new().reason(&args.reason).grace(args.grace);
         client.cancel_with(&args.job, &how).await?;
         match client.wait(&args.job, |_| ()).await {
             Ok(_) | Err(ClientError::JobCanceled { .. } | ClientError::JobFailed { .. }) => Ok(damaged),

@@ -14,13 +14,17 @@ use syncline_scheduler::{
 use syncline_workers::client::{Client, ClientError};
 
 use crate::cli::{
-    ConnectionArgs, EngineClock, Failure, block_on_until_stopped,
+    ConnectionArgs, EngineClock, Exit, Failure, block_on_until_stopped,
+    connection::shell_word,
     exported::{Line, Writer},
     log_as_command, print, print_json,
 };
 
 /// Tasks that are fetched, and held, at a time.
 const PAGE_TASKS: u32 = 5_000;
+
+/// Names that end so are those of what a job has learned.
+const MODEL_EXTENSIONS: [&str; 2] = ["onnx", "safetensors"];
 
 #[derive(Debug, clap::Args)]
 pub struct ExportArgs {
@@ -56,6 +60,9 @@ struct Exported {
 
 pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
     log_as_command();
+    if let Some(extension) = args.file.extension().filter(|e| MODEL_EXTENSIONS.iter().any(|of| e == of)) {
+        return Err(name_of_a_model(args, &extension.to_string_lossy()));
+    }
     let cluster = args.connection.find()?;
     let exported = block_on_until_stopped(async {
         let (client, about) = Client::connect(&cluster).await?;
@@ -70,6 +77,18 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
         _ => format!("{tasks} tasks"),
     };
     print(&format!("{job} ({state}), {events} events, {held} in {file}, {bytes} bytes"))
+}
+
+/// Somebody wants what a job has learned, and this command writes what it went through.
+fn name_of_a_model(args: &ExportArgs, extension: &str) -> Failure {
+    let (job, file) = (&args.job, shell_word(&args.file.display().to_string()));
+    let text = format!(
+        "[E538] `syncline export` writes what happened to a job, and .{extension} is for models and weights"
+    );
+    let hint = format!(
+        "`syncline model export {job} {file}` writes what it has learned; name this file otherwise, such as {job}.export"
+    );
+    Failure::new(Exit::Usage, text, hint)
 }
 
 async fn export(client: &Client, clock: EngineClock, args: &ExportArgs) -> Result<Exported, Failure> {

@@ -11,6 +11,7 @@ pub(crate) mod list;
 pub(crate) mod loss_curve;
 pub(crate) mod metrics;
 pub(crate) mod pause;
+mod preview;
 mod problem;
 mod source;
 pub(crate) mod status;

@@ -1,19 +1,23 @@
 //! `syncline submit`: a job from a file.
 
-use std::{env, path::PathBuf, str::FromStr};
+use std::{
+    env,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
 use serde_json::json;
 use syncline_rpc::EngineFault;
 use syncline_scheduler::ids::JobId;
 use syncline_workers::{
     blocking,
-    client::{Client, ClientError, FetchError},
-    submit::{JobFile, prepare},
+    client::{Client, ClientError, Cluster, FetchError, Submitted},
+    submit::{FieldChange, JobFile, JobGraph, PreparedJob, prepare},
 };
 
 use tempfile::TempDir;
 
-use super::watch::follow;
+use super::{preview::Preview, watch::follow};
 use crate::cli::{
     CliError, ConnectionArgs, EngineClock, Failure, block_on_until_stopped, log_as_command, print,
     print_json, say, support::native::models,
@@ -27,9 +31,20 @@ pub struct SubmitArgs {
     /// Id of the job, instead of the one in the file
     #[arg(long, value_name = "NAME")]
     id: Option<String>,
+    /// Give a field of the file another value: `settings.batch=64`, `data.split={test_every=4}`, `test.retries=5`. The key begins
+    /// with a node, or with a field of the training node; the value is one of TOML. May be given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
     /// Replace a job of the same id that is over; one that runs is not touched
     #[arg(long)]
     replace: bool,
+    /// Submit a new job in any case: if the id is taken, under the first one that is free of ID-2, ID-3, ...
+    #[arg(long, conflicts_with = "replace")]
+    new: bool,
+    /// Check all that submission checks and show what would be submitted; submit nothing. Needs no cluster: if there is
+    /// one, it is asked who has the id, and whether its workers could compute the job
+    #[arg(long, conflicts_with = "watch")]
+    dry_run: bool,
     /// Do not compare the gradients with a difference of the loss first
     #[arg(long)]
     no_check: bool,
@@ -56,12 +71,16 @@ struct CheckpointFile {
 }
 
 impl CheckpointFile {
+    /// The file of this name.
+    fn named(path: &str) -> Self {
+        Self { path: path.into(), what: None, _folder: None }
+    }
+
     /// The file of this name, or the newest checkpoint of the job of this name.
     async fn find(client: &Client, from: &str) -> Result<Self, Failure> {
-        let path = PathBuf::from(from);
         let job = match JobId::from_str(from) {
-            Ok(job) if !path.exists() => job,
-            _ => return Ok(Self { path, what: None, _folder: None }),
+            Ok(job) if !Path::new(from).exists() => job,
+            _ => return Ok(Self::named(from)),
         };
         let cannot_use = |source| CliError::Path { path: env::temp_dir(), source };
         let folder = tempfile::tempdir().map_err(cannot_use)?;
@@ -81,61 +100,112 @@ impl CheckpointFile {
 pub(crate) fn run(args: &SubmitArgs) -> Result<(), Failure> {
     log_as_command();
     // What is cheap to refuse comes first, what has to be fetched or derived after the engine has answered.
-    let mut graph = JobFile::load(&args.file)?;
+    let graph = load(args)?;
+    if args.dry_run {
+        let cluster = args.connection.find_if_any()?;
+        return block_on_until_stopped(dry_run(args, graph, cluster));
+    }
+    let cluster = args.connection.find()?;
+    block_on_until_stopped(submit(args, graph, cluster))
+}
+
+/// The job as the file and the command line say.
+fn load(args: &SubmitArgs) -> Result<JobGraph, Failure> {
+    let changes = args.set.iter().map(|text| text.parse()).collect::<Result<Vec<FieldChange>, _>>()?;
+    let mut graph = JobFile::load_with(&args.file, &changes)?;
     if let Some(id) = &args.id {
         graph.id.clone_from(id);
     }
     if args.no_check {
         graph.trainings_mut().for_each(|training| training.settings.check = false);
     }
-    let cluster = args.connection.find()?;
-    block_on_until_stopped(async {
-        let (client, about) = Client::connect(&cluster).await?;
-        let clock = EngineClock::of(&about);
-        let checkpoint = match &args.resume {
-            Some(from) => Some(CheckpointFile::find(&client, from).await?),
-            None => None,
-        };
-        let resume = checkpoint.as_ref().map(|checkpoint| checkpoint.path.clone());
-        graph.trainings_mut().for_each(|training| {
-            training.settings.resume = resume.clone().or(training.settings.resume.take())
-        });
-        let prepared = blocking(move || prepare(models()?, &graph).map_err(Failure::from)).await?;
-        // The file has been read, and would fill a disk, or memory, for as long as the job is watched.
-        let goes_on_from = checkpoint.and_then(|checkpoint| checkpoint.what);
-        prepared.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
-        let id = prepared.spec.id.clone();
-        let submitted = match args.replace {
-            true => client.replace_prepared(prepared).await,
-            false => client.submit_prepared(prepared).await,
-        };
-        let is_new = submitted?.is_new;
-        if let Some(what) = goes_on_from.filter(|_| is_new) {
-            say(&what);
+    Ok(graph)
+}
+
+/// Derives and checks. The second value says from which checkpoint it goes on, where that was fetched.
+async fn prepare_job(
+    args: &SubmitArgs,
+    mut graph: JobGraph,
+    client: Option<&Client>,
+) -> Result<(PreparedJob, Option<String>), Failure> {
+    let checkpoint = match (&args.resume, client) {
+        (Some(from), Some(client)) => Some(CheckpointFile::find(client, from).await?),
+        (Some(from), None) => Some(CheckpointFile::named(from)),
+        (None, _) => None,
+    };
+    let resume = checkpoint.as_ref().map(|checkpoint| checkpoint.path.clone());
+    graph
+        .trainings_mut()
+        .for_each(|training| training.settings.resume = resume.clone().or(training.settings.resume.take()));
+    let prepared = blocking(move || prepare(models()?, &graph).map_err(Failure::from)).await?;
+    prepared.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
+    // The file has been read, and would fill a disk, or memory, for as long as the job is watched.
+    Ok((prepared, checkpoint.and_then(|checkpoint| checkpoint.what)))
+}
+
+async fn dry_run(args: &SubmitArgs, graph: JobGraph, cluster: Option<Cluster>) -> Result<(), Failure> {
+    let client = match &cluster {
+        Some(cluster) => Some(Client::connect(cluster).await?.0),
+        None => None,
+    };
+    let (mut prepared, _) = prepare_job(args, graph, client.as_ref()).await?;
+    let mut there = None;
+    if let Some(client) = &client {
+        if args.new {
+            prepared.spec.id = client.free_id(&prepared.spec.id).await?;
         }
-        if args.watch {
-            return follow(&client, clock, &id, args.json).await;
-        }
-        if args.json {
-            let state = client.status(&id).await?.job.state.word();
-            return print_json(&json!({ "id": id, "is_new": is_new, "state": state }));
-        }
-        print(id.as_str())?;
-        if is_new {
-            say(&format!("submitted; follow it with `syncline watch {id}{}`", args.connection.to_repeat()));
-            return Ok(());
-        }
-        let there = client.status(&id).await?.job.state;
-        say(&match there.is_over() {
-            true => format!(
-                "the same job was submitted before and is {}; --replace does it once more",
-                there.word()
-            ),
-            false => format!(
-                "the same job was submitted before; `syncline status {id}{}` shows it",
-                args.connection.to_repeat()
-            ),
-        });
-        Ok(())
-    })
+        there = client.check_prepared(&prepared).await?.map(|job| job.state.word());
+    }
+    let preview = blocking(move || Preview::of(&prepared, &models()?, there)).await?;
+    if args.json {
+        print_json(&preview)?
+    } else {
+        print(&preview.text())?
+    }
+    match client {
+        Some(_) => say("nothing was submitted"),
+        None => say(
+            "nothing was submitted; no cluster is known here, so nobody was asked about the id and the workers",
+        ),
+    }
+    Ok(())
+}
+
+async fn submit(args: &SubmitArgs, graph: JobGraph, cluster: Cluster) -> Result<(), Failure> {
+    let (client, about) = Client::connect(&cluster).await?;
+    let clock = EngineClock::of(&about);
+    let (prepared, goes_on_from) = prepare_job(args, graph, Some(&client)).await?;
+    let submitted = match (args.new, args.replace) {
+        (true, _) => client.submit_new_prepared(prepared).await,
+        (_, true) => client.replace_prepared(prepared).await,
+        _ => client.submit_prepared(prepared).await,
+    };
+    let Submitted { id, is_new, .. } = submitted?;
+    if let Some(what) = goes_on_from.filter(|_| is_new) {
+        say(&what);
+    }
+    if args.watch {
+        return follow(&client, clock, &id, args.json).await;
+    }
+    if args.json {
+        let state = client.status(&id).await?.job.state.word();
+        return print_json(&json!({ "id": id, "is_new": is_new, "state": state }));
+    }
+    print(id.as_str())?;
+    if is_new {
+        say(&format!("submitted; follow it with `syncline watch {id}{}`", args.connection.to_repeat()));
+        return Ok(());
+    }
+    let there = client.status(&id).await?.job.state;
+    say(&match there.is_over() {
+        true => format!(
+            "the same job was submitted before and is {}; --replace does it once more, --new beside it",
+            there.word()
+        ),
+        false => format!(
+            "the same job was submitted before; `syncline status {id}{}` shows it",
+            args.connection.to_repeat()
+        ),
+    });
+    Ok(())
 }

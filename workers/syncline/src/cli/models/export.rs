@@ -1,14 +1,16 @@
 //! `syncline model export`: trained parameters back in the user's own forward model, in the form that predicts, or alone.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use serde::Serialize;
 use syncline_rpc::status::{JobPhase, JobStatus};
 use syncline_scheduler::ids::JobId;
 use syncline_workers::{client::Client, export::fill};
 
 use super::{read, write};
 use crate::cli::{
-    ConnectionArgs, Exit, Failure, block_on_until_stopped, exported::ExportError::Exists, print, say,
+    ConnectionArgs, Exit, Failure, block_on_until_stopped, exported::ExportError::Exists, print, print_json,
+    say,
 };
 
 #[derive(Debug, clap::Args)]
@@ -31,7 +33,36 @@ pub struct ExportArgs {
     force: bool,
     #[command(flatten)]
     connection: ConnectionArgs,
+    /// One JSON object on stdout
+    #[arg(long)]
+    json: bool,
 }
+
+/// What was written.
+#[derive(Debug, Serialize)]
+struct Exported {
+    /// Job or file that the weights are of.
+    of: String,
+    file: String,
+    bytes: u64,
+    /// Parameters in it.
+    parameters: usize,
+    /// `onnx` or `safetensors`.
+    format: &'static str,
+}
+
+impl Exported {
+    fn text(&self) -> String {
+        let what = match self.format {
+            SAFETENSORS => "the weights".to_owned(),
+            _ => format!("{} parameters", self.parameters),
+        };
+        format!("{what} of {} in {}", self.of, self.file)
+    }
+}
+
+const ONNX: &str = "onnx";
+const SAFETENSORS: &str = "safetensors";
 
 /// The last weights of a job that did not come to its end may be anything.
 fn warn_if_cut_short(job: &JobStatus) {
@@ -44,12 +75,12 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
     if args.out.symlink_metadata().is_ok() && !args.force {
         return Err(Exists { path: args.out.clone() }.into());
     }
-    let wrote = match (&args.job, &args.snapshot, &args.model) {
+    let exported = match (&args.job, &args.snapshot, &args.model) {
         (Some(job), ..) => {
             let cluster = args.connection.find()?;
             block_on_until_stopped(async {
                 let (client, _) = Client::connect(&cluster).await?;
-                let exported = export_job(&client, job, &args.out, args.force).await?;
+                let exported = export_job(&client, job, args).await?;
                 warn_if_cut_short(&client.status(job).await?.job);
                 Ok::<_, Failure>(exported)
             })?
@@ -57,25 +88,34 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
         (None, Some(snapshot), Some(model)) => {
             let source = snapshot.display().to_string();
             let trained = fill(&read(model)?, &source, &read(snapshot)?)?;
-            write(&args.out, &trained.onnx, args.force)?;
-            format!("{} parameters of {source}", trained.parameters)
+            put(args, source, ONNX, &trained.onnx, trained.parameters)?
         }
         _ => {
             let hint = "`syncline jobs` lists the jobs";
             return Err(Failure::new(Exit::Usage, "[E500] neither a job nor a snapshot is named", hint));
         }
     };
-    print(&format!("{wrote} in {}", args.out.display()))
+    if args.json { print_json(&exported) } else { print(&exported.text()) }
 }
 
-/// Writes what a job has trained, and says what that is.
-async fn export_job(client: &Client, job: &JobId, out: &Path, replaces: bool) -> Result<String, Failure> {
-    if out.extension().is_some_and(|extension| extension == "safetensors") {
+/// Writes what a job has trained.
+async fn export_job(client: &Client, job: &JobId, args: &ExportArgs) -> Result<Exported, Failure> {
+    let of = format!("job {job}");
+    if args.out.extension().is_some_and(|extension| extension == SAFETENSORS) {
         let weights = client.weights(job).await?;
-        write(out, weights.as_bytes(), replaces)?;
-        return Ok(format!("the weights of job {job}"));
+        return put(args, of, SAFETENSORS, weights.as_bytes(), weights.tensors()?.len());
     }
     let trained = client.trained_model(job).await?;
-    write(out, &trained.onnx, replaces)?;
-    Ok(format!("{} parameters of job {job}", trained.parameters))
+    put(args, of, ONNX, &trained.onnx, trained.parameters)
+}
+
+fn put(
+    args: &ExportArgs,
+    of: String,
+    format: &'static str,
+    bytes: &[u8],
+    parameters: usize,
+) -> Result<Exported, Failure> {
+    write(&args.out, bytes, args.force)?;
+    Ok(Exported { of, file: args.out.display().to_string(), bytes: bytes.len() as u64, parameters, format })
 }

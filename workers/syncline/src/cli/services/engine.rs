@@ -8,15 +8,19 @@ use syncline_rpc::hostname;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
+use crate::cli::TimeUnit::{Milliseconds, Seconds};
 use crate::cli::{
     CliError, Exit, Failure, TokenArgs, block_on_one_thread, check_open_bind, end_at_once, finish,
-    listen_for_stop, log_as_service, number_from, print,
+    listen_for_stop, log_as_service, print, time, time_from,
 };
 
 /// How long the thread that decides has to end the process once it is known to have a bug.
 const END_GRACE: Duration = Duration::from_secs(2);
 /// Pause before a Redis server is asked again at the start.
 const REDIS_RETRY_PAUSE: Duration = Duration::from_millis(500);
+
+const SHORTEST_SILENCE: Duration = Duration::from_millis(100);
+const SHORTEST_STALL: Duration = Duration::from_secs(1);
 
 /// Where an engine listens unless told otherwise.
 pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:7461";
@@ -38,21 +42,24 @@ pub struct EngineArgs {
     /// two engines may share it [default: host, address and a random number]
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
-    /// Number of shards of the parameter server
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    /// Number of shards of the parameter server: one `syncline ps --shard INDEX/N` for each has to be started
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     shards: u32,
-    /// A worker that is not heard of for this long is dropped
-    #[arg(long, value_name = "MS", default_value_t = 5_000, value_parser = number_from(100_u64, "whole milliseconds from 100, such as 5000"))]
-    silence_ms: u64,
-    /// A parameter shard that is not heard of for this long is lost, and the running jobs that it holds end
-    #[arg(long, value_name = "MS", default_value_t = 30_000, value_parser = number_from(100_u64, "whole milliseconds from 100, such as 5000"))]
-    shard_silence_ms: u64,
-    /// A worker that is busy with one task for this long, and for 20 times its longest so far, is dropped
-    #[arg(long, value_name = "MS", default_value_t = 300_000, value_parser = number_from(1_000_u64, "whole milliseconds from 1000, such as 300000"))]
-    stall_ms: u64,
-    /// How long a Redis server is waited for at the start that does not answer yet, as after a night without power
-    #[arg(long, value_name = "S", default_value_t = 60)]
-    redis_wait_s: u64,
+    /// A worker that is not heard of for this long is dropped; a number alone is milliseconds
+    #[arg(long, alias = "silence-ms", value_name = "TIME", default_value = "5s", value_parser = time_from(SHORTEST_SILENCE, Milliseconds))]
+    silence: Duration,
+    /// A parameter shard that is not heard of for this long is lost, and the running jobs that it holds end; a number alone
+    /// is milliseconds
+    #[arg(long, alias = "shard-silence-ms", value_name = "TIME", default_value = "30s", value_parser = time_from(SHORTEST_SILENCE, Milliseconds))]
+    shard_silence: Duration,
+    /// A worker that is busy with one task for this long, and for 20 times its longest so far, is dropped; a number alone
+    /// is milliseconds
+    #[arg(long, alias = "stall-ms", value_name = "TIME", default_value = "5m", value_parser = time_from(SHORTEST_STALL, Milliseconds))]
+    stall: Duration,
+    /// How long a Redis server is waited for at the start that does not answer yet, as after a night without power; a
+    /// number alone is seconds
+    #[arg(long, alias = "redis-wait-s", value_name = "TIME", default_value = "1m", value_parser = time(Seconds))]
+    redis_wait: Duration,
     /// End when the pipe at stdin closes
     #[arg(long, hide = true)]
     exit_with_parent: bool,
@@ -78,15 +85,15 @@ pub(crate) fn run(args: EngineArgs) -> Result<(), Failure> {
             instance,
             shards: args.shards,
             limits: Limits {
-                worker_silence: Duration::from_millis(args.silence_ms),
-                shard_silence: Duration::from_millis(args.shard_silence_ms),
-                stall: Duration::from_millis(args.stall_ms),
+                worker_silence: args.silence,
+                shard_silence: args.shard_silence,
+                stall: args.stall,
             },
         };
         // Who starts it together with a Redis server has seen that answer.
-        let redis_wait_s = if args.exit_with_parent { 0 } else { args.redis_wait_s };
+        let redis_wait = if args.exit_with_parent { Duration::ZERO } else { args.redis_wait };
         let mut engine = tokio::select! {
-            engine = start(&options, Duration::from_secs(redis_wait_s)) => engine?,
+            engine = start(&options, redis_wait) => engine?,
             () = stop.requested() => return Ok(()),
         };
         print(&format!("listening {}", engine.address()))?;
@@ -138,5 +145,47 @@ async fn start(options: &EngineOptions, redis_wait: Duration) -> Result<EngineHa
             }
             started => return started,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::services::ps::PsArgs;
+
+    #[derive(Parser)]
+    enum Part {
+        Engine(EngineArgs),
+        Ps(PsArgs),
+    }
+
+    fn parse(line: &str) -> Part {
+        Part::try_parse_from(line.split_whitespace()).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn engine(flags: &str) -> EngineArgs {
+        match parse(&format!("syncline engine --redis redis://r {flags}")) {
+            Part::Engine(args) => args,
+            Part::Ps(_) => unreachable!("an engine was asked for"),
+        }
+    }
+
+    #[test]
+    fn an_engine_and_a_shard_that_are_told_no_number_go_together() {
+        let Part::Ps(shard) = parse("syncline ps --state-dir d") else {
+            unreachable!("a shard was asked for")
+        };
+        assert_eq!((engine("").shards, shard.shard.index), (shard.shard.count, 0));
+    }
+
+    #[test]
+    fn limits_are_given_with_units_and_under_the_names_that_they_had() {
+        let (new, old) =
+            (engine("--silence 3s --stall 2m --redis-wait 0"), engine("--silence-ms 3000 --stall-ms 120000"));
+        assert_eq!((new.silence, new.stall), (old.silence, old.stall));
+        assert_eq!((new.redis_wait, old.redis_wait), (Duration::ZERO, Duration::from_secs(60)));
+        assert_eq!((new.shard_silence, new.stall), (Duration::from_secs(30), Duration::from_secs(120)));
     }
 }

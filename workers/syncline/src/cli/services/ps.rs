@@ -28,7 +28,11 @@ use tracing::{error, info};
 
 use syncline_workers::{client::token_file, process::hangup_is_ignored};
 
-use crate::cli::{Failure, log_as_service};
+use crate::cli::{
+    Failure,
+    connection::{ENGINE, STATE_DIR, TOKEN_FILE},
+    log_as_service,
+};
 
 /// Pause before a job that could not be kept is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -43,15 +47,15 @@ pub struct PsArgs {
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDR")]
     pub listen: SocketAddr,
     /// Engine to announce to, HOST:PORT, or all engines, A,B: whoever leads is told. Without it no engine hears of this shard.
-    #[arg(long, value_name = "ADDR,..")]
+    #[arg(long, value_name = "ADDR,..", env = ENGINE)]
     pub engine: Option<EngineAddresses>,
     /// File with the cluster's token; made in the state directory if not named.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = TOKEN_FILE)]
     pub token_file: Option<PathBuf>,
-    /// Directory for what must not be lost: blobs, snapshots, checkpoints, and jobs that a stop has kept.
-    #[arg(long, value_name = "DIR")]
+    /// Directory for what must not be lost: blobs, snapshots, checkpoints, and jobs that a stop has kept; one for each process.
+    #[arg(long, value_name = "DIR", env = STATE_DIR)]
     pub state_dir: PathBuf,
-    /// Which shard this is, of how many.
+    /// Which shard this is, counted from 0, of how many: as many as the engine's --shards says.
     #[arg(long, default_value = "0/1", value_name = "INDEX/COUNT")]
     pub shard: ShardPosition,
     /// How many processes hold each shard: with 2 a second one, started elsewhere with the same --shard, has everything that
@@ -184,7 +188,7 @@ struct SaveRetry {
 impl SaveRetry {
     /// Whether to try again, a moment later.
     fn wait_and_retry(&mut self, error: &PsError) -> bool {
-        let (text, hint) = (error.to_string(), error.hint());
+        let (text, hint) = (error.to_string(), error.hint().unwrap_or_default());
         let is_old = |(said, at): &(String, Instant)| *said == text && at.elapsed() < REPEAT_WARNING_AFTER;
         if !self.last_warning.as_ref().is_some_and(is_old) {
             error!(error = %text, hint, "job not kept yet");

@@ -4,7 +4,7 @@ use std::{env, path::PathBuf};
 
 use clap::{ArgMatches, FromArgMatches, parser::ValueSource};
 use syncline_rpc::{EngineAddresses, status::EngineStatus};
-use syncline_workers::client::{Client, Cluster, RunningCluster, is_hidden, state_dir};
+use syncline_workers::client::{Client, Cluster, FindError, RunningCluster, is_hidden, state_dir};
 
 use crate::cli::Failure;
 
@@ -24,9 +24,9 @@ struct ConnectionFlags {
     state_dir: Option<PathBuf>,
 }
 
-const ENGINE: &str = "SYNCLINE_ENGINE";
-const TOKEN_FILE: &str = "SYNCLINE_TOKEN_FILE";
-const STATE_DIR: &str = "SYNCLINE_STATE_DIR";
+pub(crate) const ENGINE: &str = "SYNCLINE_ENGINE";
+pub(crate) const TOKEN_FILE: &str = "SYNCLINE_TOKEN_FILE";
+pub(crate) const STATE_DIR: &str = "SYNCLINE_STATE_DIR";
 
 /// Whether the environment names a cluster, which commands without flags then talk to.
 pub(crate) fn environment_names_a_cluster() -> bool {
@@ -74,6 +74,15 @@ impl ConnectionArgs {
     /// The cluster that the flags, the environment or the state directory name. Reads files, does not connect.
     pub(crate) fn find(&self) -> Result<Cluster, Failure> {
         Ok(Cluster::of(self.engine.clone(), self.token_file.as_deref(), self.state_dir.as_deref())?)
+    }
+
+    /// The same; `None` where nothing names a cluster, and none of `syncline up` runs here.
+    pub(crate) fn find_if_any(&self) -> Result<Option<Cluster>, Failure> {
+        match Cluster::of(self.engine.clone(), self.token_file.as_deref(), self.state_dir.as_deref()) {
+            Ok(cluster) => Ok(Some(cluster)),
+            Err(FindError::NoCluster { .. } | FindError::NoStateDir) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The flags that lead another command to the same cluster, with a space in front; those that the environment sets lead it there

@@ -273,18 +273,10 @@ fn workers(view: &JobView, now_ms: u64) -> String {
     }
     let ms = |us: u64| format!("{:.1}", us as f64 / 1e3);
     let row = |member: &MemberStatus| {
-        let state = match member.state {
-            // It has stayed to the end.
-            MemberState::Active => "active",
-            MemberState::Done => "done",
-            MemberState::Preparing => "preparing",
-            MemberState::Sealing => "sealing",
-            MemberState::Gone => "gone",
-        };
         vec![
             member.name.clone(),
             member.id.to_string(),
-            state.to_owned(),
+            member.state.word().to_owned(),
             member.iterations.to_string(),
             member.samples.to_string(),
             member.batch.to_string(),

@@ -98,7 +98,7 @@ impl CliError {
                 format!("use the running cluster, stop it with Ctrl-C, or name another --state-dir than {}", dir.display())
             }
             Self::ChildEnded { log, .. } => format!("correct what it says, then start again; {} holds everything", log.display()),
-            Self::Find(error) => error.hint().into(),
+            Self::Find(error) => error.hint().unwrap_or_default(),
             Self::NotReady { .. } => "look into the folder `logs` of the state directory; the machine may be overloaded".into(),
             Self::Setting { .. } => "`--help` behind the command shows what is accepted".into(),
             Self::Output { .. } => "see where the output goes: the disk may be full".into(),

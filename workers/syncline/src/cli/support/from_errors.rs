@@ -19,6 +19,11 @@ use super::{CliError, Exit, Failure, errors_page::what_to_do};
 
 const REPORT: &str = "this should not happen; please report it with the log";
 
+/// What there is to do, where the error says nothing of it.
+fn or_report(hint: Option<String>) -> String {
+    hint.unwrap_or_else(|| REPORT.to_owned())
+}
+
 impl From<CliError> for Failure {
     fn from(error: CliError) -> Self {
         let (exit, hint) = (error.exit(), error.hint());
@@ -28,7 +33,7 @@ impl From<CliError> for Failure {
 
 impl From<KitError> for Failure {
     fn from(error: KitError) -> Self {
-        let hint = error.hint();
+        let hint = or_report(error.hint());
         let exit = if matches!(error, KitError::Named { .. }) { Exit::Usage } else { Exit::Internal };
         Self::new(exit, error, hint)
     }
@@ -48,13 +53,14 @@ impl From<ClientError> for Failure {
             ClientError::JobFailed { .. } | ClientError::JobCanceled { .. } => Exit::JobFailed,
             _ => Exit::Internal,
         };
+        let hint = or_report(error.hint());
         let hint = match &error {
             // Whoever let it fail is elsewhere, and said no more than the code.
             ClientError::JobFailed { code, .. } => match what_to_do(code) {
-                Some(advice) => format!("{advice}; {}", error.hint()),
-                None => error.hint(),
+                Some(advice) => format!("{advice}; {hint}"),
+                None => hint,
             },
-            _ => error.hint(),
+            _ => hint,
         };
         Self::new(exit, error, hint)
     }
@@ -62,7 +68,7 @@ impl From<ClientError> for Failure {
 
 impl From<ExportError> for Failure {
     fn from(error: ExportError) -> Self {
-        let hint = error.hint();
+        let hint = or_report(error.hint());
         Self::new(Exit::Usage, error, hint)
     }
 }
@@ -75,7 +81,8 @@ impl From<FetchError> for Failure {
             error => {
                 // What was typed is right: the job has not what is asked for.
                 let is_refusal = matches!(error, FetchError::NoSnapshot { .. });
-                let (exit, hint) = (if is_refusal { Exit::JobFailed } else { Exit::Usage }, error.hint());
+                let exit = if is_refusal { Exit::JobFailed } else { Exit::Usage };
+                let hint = or_report(error.hint());
                 Self::new(exit, error, hint)
             }
         }
@@ -90,7 +97,7 @@ impl From<TaskError> for Failure {
             TaskError::Id(_) | TaskError::Call(_) => Exit::Usage,
             _ => Exit::JobFailed,
         };
-        let hint = error.hint();
+        let hint = or_report(error.hint());
         Self::new(exit, error, hint)
     }
 }
@@ -113,18 +120,7 @@ impl From<StoreError> for Failure {
         } else {
             Exit::Redis
         };
-        let hint = match &error {
-            StoreError::Locked { password_file: Some(file), .. } => {
-                format!("write the password of that server into {}, and nothing else", file.display())
-            }
-            StoreError::Locked { .. } => {
-                "write the password into the address, redis://:PASSWORD@HOST:PORT/, best as SYNCLINE_REDIS in the environment, or name a file that holds it with --redis-password-file".into()
-            }
-            StoreError::PasswordFile { .. } => {
-                "name a file with the password of the Redis server, and nothing else in it".into()
-            }
-            _ => "see whether a Redis server runs there: `redis-cli -u URL ping`; --redis names another".into(),
-        };
+        let hint = or_report(error.hint());
         Self::new(exit, error, hint)
     }
 }
@@ -133,25 +129,24 @@ impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
         match error {
             EngineError::Store(error) => error.into(),
-            listen => Self::new(
-                Exit::Usage,
-                listen,
-                "another program may listen there: name another address with --listen; port 0 takes a free one",
-            ),
+            listen => {
+                let hint = or_report(listen.hint());
+                Self::new(Exit::Usage, listen, hint)
+            }
         }
     }
 }
 
 impl From<BackendError> for Failure {
     fn from(error: BackendError) -> Self {
-        let hint = error.hint().unwrap_or(REPORT);
+        let hint = or_report(error.hint());
         Self::new(Exit::Internal, error, hint)
     }
 }
 
 impl From<OnnxError> for Failure {
     fn from(error: OnnxError) -> Self {
-        let hint = error.hint().unwrap_or("export the model again");
+        let hint = error.hint().unwrap_or_else(|| "export the model again".to_owned());
         Self::new(Exit::Usage, error, hint)
     }
 }
@@ -169,7 +164,7 @@ impl From<PsError> for Failure {
             }
             _ => Exit::Internal,
         };
-        let hint = error.hint();
+        let hint = or_report(error.hint());
         Self::new(exit, error, hint)
     }
 }
@@ -181,7 +176,7 @@ impl From<SubmitError> for Failure {
             SubmitError::Upload(error) => error.into(),
             // Nothing has left this machine yet: something that was written down is wrong.
             error => {
-                let hint = error.hint();
+                let hint = or_report(error.hint());
                 Self::new(Exit::Usage, error, hint)
             }
         }
@@ -206,18 +201,9 @@ impl From<WorkerError> for Failure {
             WorkerError::Kit(error) => return error.into(),
             other => other,
         };
-        let (exit, hint) = match &error {
-            WorkerError::Unreachable { .. } => (
-                Exit::Unreachable,
-                "name the engine with --engine, and the token file that belongs to it with --token-file",
-            ),
-            WorkerError::Stuck { .. } => (
-                Exit::Internal,
-                "see whether the file system that the data is on answers; whatever started this worker may start it again",
-            ),
-            WorkerError::Backend(error) => (Exit::Internal, error.hint().unwrap_or(REPORT)),
-            _ => (Exit::Internal, REPORT),
-        };
+        let exit =
+            if matches!(error, WorkerError::Unreachable { .. }) { Exit::Unreachable } else { Exit::Internal };
+        let hint = or_report(error.hint());
         Self::new(exit, error, hint)
     }
 }

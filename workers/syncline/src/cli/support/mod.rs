@@ -24,6 +24,6 @@ pub(crate) use engine_clock::EngineClock;
 pub(crate) use error::CliError;
 pub(crate) use failure::{Exit, Failure, finish, hold_end, json_asked, refuse_usage};
 pub(crate) use output::{one_line, print, print_json, print_json_line, say, say_json, table};
-pub(crate) use quantity::{count, number, number_from};
+pub(crate) use quantity::{TimeUnit, count, number, time, time_from};
 pub(crate) use state_files::{TokenArgs, check_open_bind};
 pub(crate) use syncline_workers::process::{StopSignal, log_as_command, log_as_service};

@@ -1,7 +1,7 @@
-//! Numbers with a unit on the command line: what is none is refused with the unit and an example; and so many of something
-//! in words.
+//! Numbers with a unit, and times, on the command line: what is none is refused with the unit and an example; and so many of
+//! something in words.
 
-use std::str::FromStr;
+use std::{str::FromStr, time::Duration};
 
 /// Reads a number; `expected` names its unit, and an example of it.
 pub(crate) fn number<T: FromStr>(
@@ -10,16 +10,52 @@ pub(crate) fn number<T: FromStr>(
     move |text| text.parse().map_err(|_| format!("expected {expected}"))
 }
 
-/// Reads a number from `least`.
-pub(crate) fn number_from<T: FromStr + PartialOrd + Copy + Send + Sync>(
-    least: T,
-    expected: &'static str,
-) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync {
-    let read = number(expected);
-    move |text| match read(text)? {
-        small if small < least => Err(format!("expected {expected}")),
-        large => Ok(large),
+/// The unit of a time that is a number alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TimeUnit {
+    Milliseconds,
+    Seconds,
+}
+
+impl TimeUnit {
+    fn times(self, number: u64) -> Duration {
+        match self {
+            Self::Milliseconds => Duration::from_millis(number),
+            Self::Seconds => Duration::from_secs(number),
+        }
     }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Milliseconds => "milliseconds",
+            Self::Seconds => "seconds",
+        }
+    }
+}
+
+/// Reads a time from `least`, such as `500ms`, `30s` or `1h 30m`; a number alone is of this unit.
+pub(crate) fn time_from(
+    least: Duration,
+    unit: TimeUnit,
+) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync {
+    move |text| {
+        let time = match text.parse() {
+            Ok(number) => Some(unit.times(number)),
+            Err(_) => humantime::parse_duration(text).ok(),
+        };
+        time.filter(|time| *time >= least).ok_or_else(|| {
+            let from = match least.is_zero() {
+                true => String::new(),
+                false => format!(" from {}", humantime::format_duration(least)),
+            };
+            format!("expected a time{from}, such as 500ms, 30s or 5m; a number alone is {}", unit.word())
+        })
+    }
+}
+
+/// Reads a time; a number alone is of this unit.
+pub(crate) fn time(unit: TimeUnit) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync {
+    time_from(Duration::ZERO, unit)
 }
 
 /// So many of something, in words.
@@ -33,11 +69,35 @@ mod tests {
 
     #[test]
     fn what_is_no_number_is_refused_with_the_unit_and_an_example() {
-        let said = Err("expected whole milliseconds from 100, such as 5000".to_owned());
-        let read = number_from(100_u64, "whole milliseconds from 100, such as 5000");
-        for bad in ["5s", "10ms", "", "99", "0.5"] {
-            assert_eq!(read(bad), said, "{bad}");
+        let read = number::<u32>("whole samples, such as 32");
+        assert_eq!(
+            (read("64"), read("a lot")),
+            (Ok(64), Err("expected whole samples, such as 32".to_owned()))
+        );
+    }
+
+    #[test]
+    fn a_time_has_a_unit_or_is_a_number_of_the_usual_one_table() {
+        use TimeUnit::{Milliseconds, Seconds};
+        let (ms, s) = (Duration::from_millis, Duration::from_secs);
+        #[rustfmt::skip]
+        let cases = [
+            ("5000",   Milliseconds, Some(s(5))),
+            ("5000",   Seconds,      Some(s(5_000))),
+            ("250ms",  Seconds,      Some(ms(250))),
+            ("5m",     Milliseconds, Some(s(300))),
+            ("1h 30m", Seconds,      Some(s(5_400))),
+            ("99",     Milliseconds, None),
+            ("99ms",   Seconds,      None),
+            ("-5",     Seconds,      None),
+            ("0.5",    Seconds,      None),
+            ("soon",   Seconds,      None),
+            ("",       Seconds,      None),
+        ];
+        for (text, unit, want) in cases {
+            let said = "expected a time from 100ms, such as 500ms, 30s or 5m; a number alone is ";
+            let want = want.ok_or_else(|| format!("{said}{}", unit.word()));
+            assert_eq!(time_from(ms(100), unit)(text), want, "{text}");
         }
-        assert_eq!(read("100"), Ok(100));
     }
 }

@@ -1,0 +1,159 @@
+//! What `syncline submit --dry-run` shows: a job as it would be submitted, and what it would take.
+
+use serde::Serialize;
+use syncline_scheduler::spec::{InvalidJob, Optimizer, TrainSpec};
+use syncline_workers::{
+    isolation::ModelHost,
+    submit::{PreparedJob, SubmitError},
+};
+
+use crate::cli::Failure;
+
+/// Bytes of a parameter, a gradient, and each number that an optimizer keeps.
+const F32_BYTES: u64 = 4;
+
+/// A job as it would be submitted.
+#[derive(Debug, Serialize)]
+pub(super) struct Preview {
+    id: String,
+    /// State of the job that has the id; `None`: nobody has it, or nobody was asked.
+    taken: Option<&'static str>,
+    /// In the order of the file.
+    nodes: Vec<String>,
+    policy: String,
+    optimizer: &'static str,
+    learning_rate: f32,
+    /// Samples of the training part.
+    samples: u64,
+    epochs: u32,
+    /// Samples of an iteration.
+    batch: u32,
+    /// Iterations of an epoch, of all workers together.
+    batches_per_epoch: u64,
+    batches: u64,
+    /// Numbers that are trained.
+    parameters: u64,
+    /// Numbers that are not, and travel along: running statistics.
+    buffers: u64,
+    parameter_bytes: u64,
+    /// Files that the parameter server is given, unless it has them.
+    uploads: usize,
+    upload_bytes: u64,
+    /// Values that are alive at once in a step on a batch.
+    step_bytes: u64,
+    /// Memory of a worker for the job, without its data: the values of a step, parameters and gradients.
+    worker_bytes: u64,
+    /// Memory of all shards together: parameters, and what the optimizer keeps.
+    shard_bytes: u64,
+    /// What is doubtful.
+    warnings: Vec<String>,
+}
+
+impl Preview {
+    /// Loads the training graph once more, to see what a step takes.
+    pub(super) fn of(
+        job: &PreparedJob,
+        models: &ModelHost,
+        taken: Option<&'static str>,
+    ) -> Result<Self, Failure> {
+        let spec = &job.spec;
+        let Some((_, train)) = spec.train() else {
+            return Err(SubmitError::from(InvalidJob::NoTraining { job: spec.id.clone() }).into());
+        };
+        let graph = job.blobs.get(&train.model.training_graph).map_or(&[][..], Vec::as_slice);
+        let cost = models.step_cost("the training graph", graph, train.batch as usize)?;
+        let parameters = train.model.layout.trained_elements();
+        let elements = train.model.layout.elements().unwrap_or(u64::MAX);
+        let parameter_bytes = elements.saturating_mul(F32_BYTES);
+        let (samples, batches_per_epoch) = (train.data.train_samples, batches_per_epoch(train));
+        let kept = parameters.saturating_mul(F32_BYTES).saturating_mul(kept_numbers(train));
+        Ok(Self {
+            id: spec.id.to_string(),
+            taken,
+            nodes: spec.nodes.iter().map(|node| node.name.to_string()).collect(),
+            policy: train.policy.to_string(),
+            optimizer: optimizer(&train.optimizer),
+            learning_rate: train.learning_rate.base,
+            samples,
+            epochs: train.epochs,
+            batch: train.batch,
+            batches_per_epoch,
+            batches: batches_per_epoch.saturating_mul(train.epochs.into()),
+            parameters,
+            buffers: elements.saturating_sub(parameters),
+            parameter_bytes,
+            uploads: job.blobs.len(),
+            upload_bytes: job.blobs.values().map(|bytes| bytes.len() as u64).sum(),
+            step_bytes: cost.peak_bytes,
+            worker_bytes: cost.peak_bytes.saturating_add(parameter_bytes.saturating_mul(2)),
+            shard_bytes: parameter_bytes.saturating_add(kept),
+            warnings: job.warnings.clone(),
+        })
+    }
+
+    pub(super) fn text(&self) -> String {
+        let id = match self.taken {
+            Some(state) => format!(
+                "{}, taken by a job that is {state}: it is the same one, or E130; --new takes another id, --replace its place",
+                self.id
+            ),
+            None => self.id.clone(),
+        };
+        let buffers = match self.buffers {
+            0 => String::new(),
+            buffers => format!(", and {buffers} running statistics"),
+        };
+        let lines = [
+            ("job", id),
+            ("nodes", self.nodes.join(", ")),
+            ("policy", self.policy.clone()),
+            ("optimizer", format!("{}, learning rate {}", self.optimizer, self.learning_rate)),
+            ("samples", format!("{} in each of {} epochs", self.samples, self.epochs)),
+            (
+                "batches",
+                format!("of {}: {} in an epoch, {} in all", self.batch, self.batches_per_epoch, self.batches),
+            ),
+            ("parameters", format!("{}{buffers}, {}", self.parameters, mib(self.parameter_bytes))),
+            ("upload", format!("{} in {} files", mib(self.upload_bytes), self.uploads)),
+            (
+                "memory",
+                format!(
+                    "{} for a worker beside its data, {} of it values of a step; {} for all shards together",
+                    mib(self.worker_bytes),
+                    mib(self.step_bytes),
+                    mib(self.shard_bytes)
+                ),
+            ),
+        ];
+        lines.map(|(name, what)| format!("{name:<11} {what}")).join("\n")
+    }
+}
+
+/// Iterations of an epoch: what is left over makes a smaller one, unless it is dropped.
+fn batches_per_epoch(train: &TrainSpec) -> u64 {
+    let (samples, batch) = (train.data.train_samples, u64::from(train.batch.max(1)));
+    if train.drop_last { samples / batch } else { samples.div_ceil(batch) }
+}
+
+/// Numbers that the shards keep for each parameter beside its value.
+fn kept_numbers(train: &TrainSpec) -> u64 {
+    match train.shard_optimizer() {
+        Optimizer::Sgd { .. } => 0,
+        Optimizer::Momentum { .. } => 1,
+        Optimizer::Adam { .. } => 2,
+    }
+}
+
+fn optimizer(optimizer: &Optimizer) -> &'static str {
+    match optimizer {
+        Optimizer::Sgd { .. } => "sgd",
+        Optimizer::Momentum { nesterov: false, .. } => "momentum",
+        Optimizer::Momentum { nesterov: true, .. } => "nesterov",
+        Optimizer::Adam { decoupled: false, .. } => "adam",
+        Optimizer::Adam { decoupled: true, .. } => "adamw",
+    }
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.2} MiB", bytes as f64 / (1 << 20) as f64)
+}

@@ -1,0 +1,127 @@
+//! Before a job goes: what it would be, what is changed of its file, and which id it gets.
+
+use std::fs;
+
+use crate::{
+    job::write_job,
+    rig::{Up, command, folder, syncline},
+};
+
+#[test]
+fn a_dry_run_shows_a_job_without_a_cluster_and_submits_nothing_to_one() {
+    let dir = folder();
+    write_job(dir.path(), 3);
+    let (file, state_dir) = (dir.path().join("points.toml"), dir.path().to_str().unwrap());
+    let dry = |more: &[&str]| {
+        let words = ["submit", file.to_str().unwrap(), "--dry-run", "--state-dir", state_dir];
+        syncline(&[&words[..], more].concat())
+    };
+    let alone = dry(&["--json"]).ok();
+    let shown = alone.json();
+    assert!(shown["id"] == "points" && shown["taken"].is_null() && shown["policy"] == "bsp", "{shown:#}");
+    assert_eq!((shown["samples"].as_u64(), shown["batches"].as_u64()), (Some(160), Some(48)), "{shown:#}");
+    // 2 to 8 to 2, with biases.
+    assert_eq!(shown["parameters"], 42, "{shown:#}");
+    assert_eq!((shown["parameter_bytes"].as_u64(), shown["shard_bytes"].as_u64()), (Some(168), Some(168)));
+    assert!(shown["step_bytes"].as_u64().unwrap() > 10 * 8 * 4, "{shown:#}");
+    assert!(alone.err.contains("nothing was submitted; no cluster is known"), "{alone:#?}");
+    let adam = dry(&["--json", "--set", "settings.optimizer=adam"]).ok().json();
+    assert_eq!(adam["shard_bytes"], 3 * 168, "values and both means");
+
+    let _up = Up::start(&dir, &["--workers", "1"]);
+    assert!(dry(&[]).ok().out.contains("\nbatches     of 10: 16 in an epoch, 48 in all\n"));
+    let jobs = || syncline(&["jobs", "--json", "--state-dir", state_dir]).ok().json();
+    assert_eq!(jobs(), serde_json::json!([]));
+    syncline(&["submit", file.to_str().unwrap(), "--watch", "--state-dir", state_dir]).ok();
+    assert_eq!(dry(&["--json"]).ok().json()["taken"], "done");
+    let new = dry(&["--json", "--new"]).ok().json();
+    assert!(new["id"] == "points-2" && new["taken"].is_null(), "{new:#}");
+    assert_eq!(jobs().as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_dry_run_refuses_what_submission_refuses() {
+    let dir = folder();
+    write_job(dir.path(), 3);
+    let file = dir.path().join("points.toml");
+    let words = ["submit", file.to_str().unwrap(), "--dry-run", "--state-dir", dir.path().to_str().unwrap()];
+    #[rustfmt::skip]
+    let cases = [
+        ("settings.batch=1000",              "E028"),
+        ("settings.policy=nothing",          "E369"),
+        ("model.forward.loss=mse",           "E338"),
+        ("model.forward.onnx=nowhere.onnx",  "E360"),
+        ("data.source.csv.path=nowhere.csv", "E330"),
+        ("data.split=all",                   "E364"),
+    ];
+    for (change, code) in cases {
+        let ended = syncline(&[&words[..], &["--set", change]].concat());
+        assert!(ended.code == 2 && ended.err.contains(&format!("[{code}]")), "{change}: {ended:#?}");
+    }
+}
+
+#[test]
+fn a_field_that_is_set_for_once_counts_and_one_that_there_is_not_is_named() {
+    let dir = folder();
+    write_job(dir.path(), 3);
+    let file = dir.path().join("points.toml");
+    let _up = Up::start(&dir, &["--workers", "1"]);
+    let submit = |more: &[&str]| {
+        let words = ["submit", file.to_str().unwrap(), "--state-dir", dir.path().to_str().unwrap()];
+        syncline(&[&words[..], more].concat())
+    };
+    let set = ["--set", "settings.epochs=1", "--set", "train.settings.batch=20", "--watch", "--json"];
+    let done = submit(&set).ok().json();
+    assert_eq!((&done["job"]["samples_applied"], &done["job"]["epochs"]), (&160.into(), &1.into()));
+
+    let wrong = submit(&["--set", "settings.btach=20"]).refused(2, "E369");
+    assert!(wrong.err.contains("expected one of `optimizer`, `learning_rate`"), "{wrong:#?}");
+    let wrong = submit(&["--set", "batch=20"]).refused(2, "E369");
+    assert!(
+        wrong.err.contains("neither a node (train, test, weights) nor a field of the training node"),
+        "{wrong:#?}"
+    );
+}
+
+#[test]
+fn a_new_job_gets_the_first_id_that_is_free_also_if_it_is_the_same() {
+    let dir = folder();
+    write_job(dir.path(), 1);
+    let file = dir.path().join("points.toml");
+    let _up = Up::start(&dir, &["--workers", "1"]);
+    let submit = |more: &[&str]| {
+        let words = ["submit", file.to_str().unwrap(), "--state-dir", dir.path().to_str().unwrap()];
+        syncline(&[&words[..], more].concat())
+    };
+    for id in ["points\n", "points-2\n", "points-3\n"] {
+        assert_eq!(submit(&["--new"]).ok().out, id);
+    }
+    let said = submit(&["--new", "--json", "--id", "others"]).ok().json();
+    assert!(said["id"] == "others" && said["is_new"] == true, "{said:#}");
+    submit(&["--new", "--replace"]).refused(2, "E500");
+}
+
+#[test]
+fn an_export_of_what_happened_is_no_model() {
+    let dir = folder();
+    let file = dir.path().join("trained.onnx");
+    let refused = syncline(&["export", "points", file.to_str().unwrap()]).refused(2, "E538");
+    assert!(
+        refused.err.contains(&format!("`syncline model export points {}`", file.display())),
+        "{refused:#?}"
+    );
+    assert!(!file.exists());
+}
+
+#[test]
+fn a_shard_takes_what_is_not_typed_from_the_environment() {
+    let dir = folder();
+    fs::write(dir.path().join("token"), "no token").unwrap();
+    let shard = |name: &str, value: &str| {
+        let mut command = command(&["ps"]);
+        command.env("SYNCLINE_STATE_DIR", dir.path()).env("SYNCLINE_TOKEN_FILE", "").env(name, value);
+        crate::rig::Ended::from(command.output().unwrap())
+    };
+    shard("SYNCLINE_TOKEN_FILE", dir.path().join("token").to_str().unwrap()).refused(5, "E416");
+    shard("SYNCLINE_ENGINE", "nonsense").refused(2, "E500");
+}
