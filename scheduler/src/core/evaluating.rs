@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
+    downtime::Shift,
     effects::Effect,
     evaluation::{Evaluation, EvaluationPart, EvaluationSums},
     event::Happening,
@@ -58,6 +59,11 @@ impl Evaluations {
     /// Whether nothing may be granted because of one.
     pub(super) fn rests(&self) -> bool {
         self.phase.is_some()
+    }
+
+    /// The clock by which they are counted has jumped.
+    pub(super) fn shift(&mut self, shift: Shift) {
+        self.last_us = self.last_us.map(|last_us| shift.apply(last_us));
     }
 
     /// The job is over, and with it the one under way.
