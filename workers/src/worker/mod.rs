@@ -11,6 +11,7 @@ mod calls;
 mod control;
 mod data_loader;
 mod error;
+mod evaluation;
 mod executor;
 mod job;
 mod load;
@@ -28,6 +29,7 @@ mod replicas;
 mod report;
 mod session;
 mod step_health;
+mod step_push;
 mod task_timer;
 #[cfg(test)]
 mod tests;
