@@ -52,7 +52,7 @@ impl MemberState {
 /// One worker in one job, and where its time went.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MemberStatus {
-    /// Number of this life of its process: one that comes back has another.
+    /// Number of its process, its incarnation: one that comes back has another.
     #[serde(serialize_with = "as_text::serialize")]
     pub id: Incarnation,
     /// As people call it.
