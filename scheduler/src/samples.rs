@@ -74,18 +74,21 @@ pub struct SampleCursor {
     next: u64,
     /// Ranges of lost iterations, oldest first.
     returned: Vec<SampleRange>,
+    /// Nothing more is handed out, whatever is left.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    stopped: bool,
 }
 
 impl SampleCursor {
     /// At the first sample of the first of `epochs` passes over `samples` samples, those that an epoch trains on.
     pub fn new(samples: u64, epochs: u32) -> Self {
-        Self { samples, epochs, epoch: 0, next: 0, returned: Vec::new() }
+        Self { samples, epochs, epoch: 0, next: 0, returned: Vec::new(), stopped: false }
     }
 
     /// At a position that has no [fault](SamplePosition::fault) for as many samples.
     pub fn at(samples: u64, epochs: u32, position: SamplePosition) -> Self {
         let SamplePosition { epoch, next, returned } = position;
-        Self { samples, epochs, epoch, next, returned }
+        Self { samples, epochs, epoch, next, returned, stopped: false }
     }
 
     /// How far it has come.
@@ -93,9 +96,22 @@ impl SampleCursor {
         SamplePosition { epoch: self.epoch, next: self.next, returned: self.returned.clone() }
     }
 
+    /// Hands out nothing more: training ends here.
+    pub fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    /// Whether [`SampleCursor::stop`] was called.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
     /// The next range of at most `batch` samples; returned ranges first, never across an epoch. None that is fresh from epoch
     /// `until` on.
     pub fn take(&mut self, batch: u32, until: u32) -> Option<SampleRange> {
+        if self.stopped {
+            return None;
+        }
         if let Some(range) = self.returned.first_mut() {
             let len = range.len.min(batch);
             let taken = SampleRange { len, ..*range };
@@ -120,6 +136,11 @@ impl SampleCursor {
 
     /// Samples that [`SampleCursor::take`] can still give.
     pub fn remaining(&self, until: u32) -> u64 {
+        if self.stopped { 0 } else { self.left(until) }
+    }
+
+    /// Samples in front of epoch `until` that are not handed out, or were taken back.
+    fn left(&self, until: u32) -> u64 {
         let epochs = self.epochs.min(until).saturating_sub(self.epoch);
         let fresh = (self.samples * u64::from(epochs)).saturating_sub(self.next);
         fresh + self.returned.iter().map(|r| u64::from(r.len)).sum::<u64>()
@@ -127,7 +148,7 @@ impl SampleCursor {
 
     /// Samples handed out and not taken back.
     pub fn handed_out(&self) -> u64 {
-        self.samples * u64::from(self.epochs) - self.remaining(u32::MAX)
+        self.samples * u64::from(self.epochs) - self.left(u32::MAX)
     }
 
     /// Takes back a range that no shard has applied.
@@ -136,14 +157,15 @@ impl SampleCursor {
         self.returned.insert(at, range);
     }
 
-    /// Whether everything has been handed out and nothing has come back.
+    /// Whether everything has been handed out and nothing has come back, or nothing more is to be.
     pub fn is_exhausted(&self) -> bool {
         self.is_exhausted_until(u32::MAX)
     }
 
     /// Whether [`SampleCursor::take`] gives nothing.
     pub fn is_exhausted_until(&self, until: u32) -> bool {
-        self.returned.is_empty() && (self.epoch >= self.epochs.min(until) || self.samples == 0)
+        let is_over = self.epoch >= self.epochs.min(until) || self.samples == 0;
+        self.stopped || (self.returned.is_empty() && is_over)
     }
 }
 
@@ -182,6 +204,19 @@ mod tests {
             std::iter::from_fn(|| cursor.take(4, u32::MAX)).map(|r| (r.epoch, r.start, r.len)).collect();
         assert_eq!(taken, [(0, 0, 4), (0, 4, 4), (0, 8, 2), (1, 0, 4), (1, 4, 4), (1, 8, 2)]);
         assert!(cursor.is_exhausted());
+    }
+
+    #[test]
+    fn a_cursor_that_was_stopped_gives_nothing_and_knows_what_it_has_given() {
+        let mut cursor = SampleCursor::new(10, 3);
+        let taken = cursor.take(4, u32::MAX).unwrap();
+        cursor.take(4, u32::MAX).unwrap();
+        cursor.put_back(taken);
+        cursor.stop();
+        assert_eq!((cursor.take(4, u32::MAX), cursor.remaining(u32::MAX), cursor.handed_out()), (None, 0, 4));
+        assert!(cursor.is_exhausted() && cursor.is_exhausted_until(1));
+        let read: SampleCursor = serde_json::from_str(&serde_json::to_string(&cursor).unwrap()).unwrap();
+        assert!(read == cursor && read.is_stopped());
     }
 
     #[test]

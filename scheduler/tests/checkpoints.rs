@@ -92,7 +92,7 @@ impl World {
 
     /// The worker ends its next task.
     fn report(&mut self) -> Vec<Effect> {
-        let Assignment { key, work } = self.hand.pop_front().unwrap();
+        let Assignment { key, work, .. } = self.hand.pop_front().unwrap();
         let Work::Iterate { seq, range, .. } = work else { panic!("{work:?}") };
         assert!(self.plane.server.shards[0].finish_push(WORKER, seq, 1));
         let outcome = Outcome::Iterated(Iterated { range, compute_us: 1_000, ..Iterated::default() });

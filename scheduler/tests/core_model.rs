@@ -58,6 +58,9 @@ fn misfortunes(policies: &'static [&'static str]) -> impl Strategy<Value = Setti
             pauses: 0,
             crashes: 0,
             evaluations,
+            keep_best: false,
+            patience: 0,
+            validates: false,
             ahead,
             trainings: 0,
         }
@@ -131,6 +134,24 @@ proptest! {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_best_parameters_are_handed_on_whatever_dies_and_however_often(
+        settings in misfortunes(&OF_EACH_KIND),
+        faults in (0u32..4, 0u32..3),
+        epochs in 2u32..9,
+        patience in 0u32..4,
+        validates: bool,
+        keep_best in prop::bool::weighted(0.8),
+    ) {
+        let (crashes, pauses) = faults;
+        let settings = Settings { crashes: if keep_best { crashes } else { 0 }, pauses, ..settings };
+        run(Settings { evaluations: true, keep_best, epochs, patience, validates, ..settings });
+    }
+}
+
+proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
@@ -159,6 +180,22 @@ fn a_quiet_bsp_job_loses_and_tears_nothing() {
     // 100 samples in batches of 5 on 4 workers: 5 rounds an epoch, 2 epochs.
     assert_eq!(cluster.summary("barriers"), "10");
     assert_eq!(cluster.summary("samples_applied"), "200");
+}
+
+#[test]
+fn the_last_evaluation_is_of_all_samples_also_where_a_new_plan_brings_some_back() {
+    let quiet = Settings::quiet("elastic-bsp:6+update=barrier+predictor=narx");
+    run(Settings {
+        seed: 7402468415956888868,
+        epochs: 7,
+        batch: 9,
+        drop_last: true,
+        evaluations: true,
+        keep_best: true,
+        patience: 2,
+        validates: true,
+        ..quiet
+    });
 }
 
 #[test]

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 
 use syncline_scheduler::{
     core::{
-        Assignment, Blame, Cancellation, Core, Effect, Event, Happening, HeldJob, Input, Iterated, JobPhase,
-        Outcome, Phase, ProgressFloor, Refused, SnapshotFile, Submission, TaskFault, TaskReport, Work,
-        WorkerInfo,
+        Assignment, Blame, Cancellation, Core, Effect, Event, Happening, HeldJob, Input, Iterated, Job,
+        JobPhase, LastWeights, Outcome, Phase, ProgressFloor, Refused, SnapshotFile, StoredJob, Submission,
+        TaskFault, TaskReport, Work, WorkerInfo,
     },
     fault_code::FaultCode,
     ids::{Generation, Incarnation, RunId, ShardIndex},
@@ -16,7 +16,10 @@ use syncline_scheduler::{
     tasks::{Capacity, FunctionId, TaskClass, TaskQuery, TaskState},
 };
 
-use crate::world::{World, done, id, run};
+use crate::{
+    cluster::stored::apply,
+    world::{World, done, id, run},
+};
 
 fn cancel(job: &str) -> Cancellation {
     Cancellation { job: id(job), reason: "enough".into(), grace_ms: 0 }
@@ -267,7 +270,10 @@ fn a_training_that_nobody_can_compute_ends_after_three_times_of_each_and_keeps_i
     only = come_back(&mut world, 7, "only", 480);
     let effects = world.report(only, fails);
     assert_eq!(world.code("job"), "E327");
-    assert!(effects.iter().any(|e| matches!(e, Effect::CloseShards { keep: true, .. })), "{effects:?}");
+    assert!(
+        effects.iter().any(|e| matches!(e, Effect::CloseShards { weights: LastWeights::Keep, .. })),
+        "{effects:?}"
+    );
 }
 
 #[test]
@@ -283,7 +289,10 @@ fn a_fault_of_the_job_ends_it_and_keeps_its_last_weights() {
     });
     assert_eq!(world.code("job"), "E351");
     let run = run("job", 9);
-    assert!(effects.contains(&Effect::CloseShards { run: run.clone(), keep: true }), "{effects:?}");
+    assert!(
+        effects.contains(&Effect::CloseShards { run: run.clone(), weights: LastWeights::Keep }),
+        "{effects:?}"
+    );
     let file = SnapshotFile { path: "/last".into(), bytes: 1, digest: "d".into() };
     let kept = Input::WeightsKept { run, outcome: Ok(file.clone()) };
     world.plane.core.handle(world.now_us, kept).unwrap();
@@ -389,7 +398,7 @@ fn a_shard_that_came_back_without_a_running_job_has_lost_it_and_keeps_nothing_el
     assert_eq!(world.code("job"), "running");
     let stranger = run("job", 4);
     let effects = world.give(held(vec![mine.clone(), stranger.clone()], world.now_us));
-    let close = Effect::CloseShards { run: stranger, keep: false };
+    let close = Effect::CloseShards { run: stranger, weights: LastWeights::Drop };
     let floor = ProgressFloor { closed: 0, pushes: [(Incarnation(1), 0)].into() };
     let ask = Effect::Attach { run: mine, shard: ShardIndex(0), floor };
     assert_eq!(effects, [close, ask]);
@@ -407,7 +416,7 @@ fn shards_keep_what_they_hold_of_a_job_that_is_set_aside_until_it_is_given_up() 
     core.set_aside(id("parked"));
     assert_eq!(core.handle(1, held()).unwrap(), []);
     core.give_up_aside(&id("parked"));
-    let close = Effect::CloseShards { run: run("parked", 4), keep: false };
+    let close = Effect::CloseShards { run: run("parked", 4), weights: LastWeights::Drop };
     assert_eq!(core.handle(2, held()).unwrap(), [close]);
 }
 
@@ -694,4 +703,16 @@ fn a_worker_that_is_slow_now_and_then_is_told_of_ever_more_seldom() {
     // After about 0, 1, 3, 7 and 15 s.
     assert!((4..=5).contains(&told.len()), "{told:?} in 20 s");
     assert_eq!(&told[..4], ["worker_slow", "worker_recovered", "worker_slow", "worker_recovered"]);
+}
+
+#[test]
+fn records_by_which_a_job_is_over_and_goes_on_are_not_read() {
+    let mut world = World::new();
+    world.submit(spec("job", "asp", 5), 1);
+    let mut stored = StoredJob::default();
+    apply(&mut stored, world.plane.core.full_commit(&id("job"), world.now_us).unwrap());
+    assert!(Job::load(&stored).is_ok());
+    stored.job_state = stored.job_state.replace(r#""ended_us":null"#, r#""ended_us":7"#);
+    let refused = Job::load(&stored).unwrap_err();
+    assert_eq!((refused.what, refused.field.as_str()), ("job", "job_state"), "{refused}");
 }

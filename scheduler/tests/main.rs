@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod attempt_events;
+mod best_parameters;
 mod calls;
 mod canceling;
 mod checkpoints;

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use syncline_scheduler::{
-    core::{Input, Phase, Refused},
+    core::{Input, Phase, Refused, Work},
     ids::Incarnation,
     sim::{training, training_job},
-    spec::{JobSpec, NodeKind},
+    spec::{JobSpec, NodeKind, TrainSpec},
 };
 
 use crate::world::{World, done, id};
@@ -125,5 +125,37 @@ fn what_is_over_or_unknown_is_not_paused() {
         let pause = Input::Pause { job: id(job), paused: true };
         let refused: Refused = world.plane.core.handle(world.now_us, pause).unwrap_err();
         assert!(refused.to_string().starts_with(code), "{refused}");
+    }
+}
+
+#[test]
+fn a_training_that_was_paused_goes_on_with_all_of_its_min_workers_or_waits() {
+    for policy in ["bsp", "elastic-bsp:5", "asp"] {
+        let mut world = World::new();
+        let train = TrainSpec { min_workers: 2, ..training(policy.parse().unwrap(), 20, 1) };
+        world.submit(JobSpec { id: id("job"), ..training_job(train) }, 1);
+        world.join(1, "first");
+        assert_eq!(world.work(FIRST, 1), 0, "{policy}: alone");
+        world.join(2, "second");
+        for worker in [FIRST, AGAIN] {
+            assert_eq!(world.work(worker, 1), 1, "{policy}");
+        }
+        world.pause("job", true);
+        while world.work(FIRST, 1) + world.work(AGAIN, 1) > 0 {}
+        assert_eq!(world.plane.shell.dismissed.len(), 2, "{policy}");
+
+        let (third, fourth) = (world.join(3, "first"), Incarnation(4));
+        world.pause("job", false);
+        assert_eq!(world.work(third, 1), 0, "{policy}: alone after the pause");
+        let waits = world.waits_for("job");
+        assert!(waits.starts_with("2 workers, its `min_workers`"), "{policy}: {waits}");
+        world.join(4, "second");
+        // Both at once, neither of which prepares itself while the other trains.
+        for worker in [third, fourth] {
+            let given = world.hands[&worker].front().unwrap();
+            assert!(matches!(given.work, Work::Iterate { .. }), "{policy}: {given:?}");
+        }
+        while world.work(third, 1) + world.work(fourth, 1) > 0 {}
+        assert_eq!(world.phase("job"), "done", "{policy}");
     }
 }

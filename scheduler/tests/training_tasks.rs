@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::cluster::stored::apply;
 use syncline_scheduler::{
     core::{
-        Cancellation, Core, Effect, GraphSubmission, Input, Job, Phase, Refused, StoredJob, Submission,
-        TaskFault, TaskJob, WorkerInfo,
+        Cancellation, Core, Effect, GraphSubmission, Input, Job, LastWeights, Phase, Refused, StoredJob,
+        Submission, TaskFault, TaskJob, WorkerInfo,
     },
     fault_code::FaultCode,
     ids::{Incarnation, JobId},
@@ -325,12 +325,12 @@ fn a_graph_that_is_deleted_while_its_training_keeps_its_weights_takes_both_with_
     let run = core.job(&id("graph~0")).unwrap().run();
     core.handle(NOW_US, Input::ShardsOpened { run: run.clone() }).unwrap();
     let ended = core.handle(NOW_US, Input::Cancel(cancel("graph"))).unwrap();
-    let close = |keep| Effect::CloseShards { run: run.clone(), keep };
-    assert!(ended.contains(&close(true)), "{ended:?}");
+    let close = |weights| Effect::CloseShards { run: run.clone(), weights };
+    assert!(ended.contains(&close(LastWeights::Keep)), "{ended:?}");
     core.take_commits(NOW_US);
     // The shards are asked to keep nothing any more, which ends the tries of a disk that is full.
     let deleted = core.handle(NOW_US, Input::Delete(id("graph"))).unwrap();
-    assert!(deleted.contains(&close(false)), "{deleted:?}");
+    assert!(deleted.contains(&close(LastWeights::Drop)), "{deleted:?}");
     let gone = core.take_commits(NOW_US);
     assert!([&run.job, &id("graph")].iter().all(|job| gone[*job].gone), "{gone:?}");
     let late = Err(TaskFault { code: FaultCode::new("E406"), reason: "no space left".into() });

@@ -32,7 +32,7 @@ fn push(world: &mut World, worker: Incarnation, nth: usize) {
 }
 
 fn report(world: &mut World, worker: Incarnation, ended_ago_us: u64) {
-    let Assignment { key, work } = world.hands.get_mut(&worker).unwrap().pop_front().unwrap();
+    let Assignment { key, work, .. } = world.hands.get_mut(&worker).unwrap().pop_front().unwrap();
     let Work::Iterate { range, .. } = work else { panic!() };
     let outcome = Outcome::Iterated(Iterated { range, compute_us: STEP_US, ..Iterated::default() });
     world.give(Input::Report { worker, report: TaskReport { key, ended_ago_us, outcome } });

@@ -61,7 +61,7 @@ fn run(policy: &str, iterations: u64, intervals_us: &[u64]) -> Vec<Worker> {
         .min_by_key(|&index| workers[index].ends_us + workers[index].interval_us)
     {
         let Worker { id, interval_us, hand, ends_us, .. } = &mut workers[next];
-        let Assignment { key, work } = hand.pop_front().unwrap();
+        let Assignment { key, work, .. } = hand.pop_front().unwrap();
         let Work::Iterate { range, .. } = work else { panic!("{work:?}") };
         *ends_us += *interval_us;
         let iterated = Iterated { range, loss: 1.0, compute_us: *interval_us, ..Iterated::default() };

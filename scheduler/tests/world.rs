@@ -33,6 +33,8 @@ pub struct Recorder {
     pub events: Vec<String>,
     /// Who has to register again.
     pub dismissed: Vec<Incarnation>,
+    /// Shards do not write what they copied until the test says that they have.
+    pub holds_files: bool,
 }
 
 impl Shell for Recorder {
@@ -46,6 +48,7 @@ impl Shell for Recorder {
         }));
         self.effects.extend(effects.iter().cloned());
         effects.retain(|e| !matches!(e, Effect::Snapshot { .. } | Effect::Attach { .. }));
+        effects.retain(|e| !self.holds_files || !matches!(e, Effect::WriteCheckpoint { .. }));
         effects
     }
 }
@@ -89,7 +92,7 @@ impl World {
 
     /// A worker ends its next task so; an iteration that succeeds was pushed.
     pub fn report(&mut self, worker: Incarnation, outcome: impl Fn(&Work) -> Outcome) -> Vec<Effect> {
-        let Assignment { key, work } = self.hands.get_mut(&worker).unwrap().pop_front().unwrap();
+        let Assignment { key, work, .. } = self.hands.get_mut(&worker).unwrap().pop_front().unwrap();
         let outcome = outcome(&work);
         if let (Work::Iterate { seq, .. }, Outcome::Iterated(_)) = (work, &outcome) {
             assert!(self.plane.server.shards[0].finish_push(worker, seq, 1));

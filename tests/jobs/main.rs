@@ -7,6 +7,7 @@
 mod onnxruntime;
 
 mod batch_axis;
+mod dropout;
 mod exported_models;
 mod function_cluster;
 mod loss_scale;

@@ -17,6 +17,7 @@ mod rig;
 // Tests run in the order of their names, and this one compiles a program.
 mod another_workspace;
 mod away;
+mod best_parameters;
 mod checkpoints;
 mod detached;
 mod disk;

@@ -35,7 +35,7 @@ impl Lead {
             Effect::Clocks { run, roster } => self.control.send_clock_roster(&run, roster),
             Effect::Seal { run, worker } => self.control.seal_worker(&run, worker),
             Effect::Snapshot { key, version } => self.control.write_snapshot(key, version),
-            Effect::CloseShards { run, keep } => self.control.close_shards(&run, keep),
+            Effect::CloseShards { run, weights } => self.control.close_shards(&run, weights),
             Effect::Plan(request) => self.plan(request),
             Effect::Orders { worker, orders } => self.sessions.order(worker, orders),
             Effect::ReleaseBlobs { digests } => self.control.release_blobs(digests),

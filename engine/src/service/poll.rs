@@ -84,7 +84,8 @@ mod tests {
     fn task(name: &str) -> Assignment {
         let run = RunId { job: "digits".parse().unwrap(), generation: Generation(1) };
         let key = TaskKey { run, task: name.parse().unwrap(), attempt: 0 };
-        Assignment { key, work: Work::Evaluate { version: 1, part: EvaluationPart::WHOLE } }
+        let work = Work::Evaluate { version: 1, part: EvaluationPart::WHOLE_TEST };
+        Assignment { key, worker_number: 0, work }
     }
 
     fn holding(keys: &[&TaskKey]) -> Activity {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use syncline_rpc::{ShardFault, within};
 use syncline_scheduler::{
-    core::{Input, SnapshotFile, TaskFault, TaskKey},
+    core::{Input, LastWeights, SnapshotFile, TaskFault, TaskKey},
     ids::{RunId, ShardIndex},
 };
 use tracing::warn;
@@ -50,11 +50,11 @@ impl ShardControl {
 
     /// Stops everything that was started for one run of a job, and lets the shards forget it; before that the shards
     /// write its last parameters if they are to be kept.
-    pub(super) fn close_shards(&self, run: &RunId, keep: bool) {
+    pub(super) fn close_shards(&self, run: &RunId, weights: LastWeights) {
         self.work.end(run);
         let (control, run) = (self.clone(), run.clone());
         self.work.spawn(&run.clone(), async move {
-            if keep {
+            if weights == LastWeights::Keep {
                 let outcome = control.save_last_weights(&run).await;
                 control.queue.tell(Input::WeightsKept { run: run.clone(), outcome });
             }
@@ -154,7 +154,7 @@ mod tests {
         let all = control.snapshot_slots.acquire_many(SNAPSHOTS_AT_ONCE as u32).await.unwrap();
         let key = TaskKey { run: run(), task: "save".parse().unwrap(), attempt: 0 };
         control.write_snapshot(key, 4);
-        control.close_shards(&RunId { job: "other".parse().unwrap(), ..run() }, false);
+        control.close_shards(&RunId { job: "other".parse().unwrap(), ..run() }, LastWeights::Drop);
         assert_eq!(asked.recv().await.as_deref(), Some("close"));
         drop(all);
         assert_eq!(asked.recv().await.as_deref(), Some("save"));
@@ -179,7 +179,7 @@ mod tests {
             std::future::pending::<()>().await;
             drop(running);
         });
-        control.close_shards(&run(), true);
+        control.close_shards(&run(), LastWeights::Keep);
         assert!(ended.await.is_err(), "aborted");
         match inbox.input().await {
             Input::WeightsKept { outcome, .. } => assert_eq!(outcome.unwrap().digest, "d"),

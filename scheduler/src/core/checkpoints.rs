@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     downtime::Shift,
     effects::Effect,
+    evaluation::Evaluation,
     event::Happening,
     inputs::TaskFault,
     job::Job,
@@ -31,6 +32,9 @@ pub(super) struct Checkpoint {
     /// On the disks of all shards; 0 as long as it is not complete.
     pub bytes: u64,
     pub progress: Progress,
+    /// Of exactly these parameters, if there was one.
+    #[serde(default)]
+    pub evaluation: Option<Evaluation>,
 }
 
 /// A checkpoint that is being made.
@@ -87,8 +91,43 @@ impl Checkpoints {
         self.last_us = self.last_us.map(|last_us| shift.apply(last_us));
     }
 
+    /// Those of what was there after so many samples, also one that is being made.
+    pub(super) fn of_samples_mut(&mut self, samples: u64) -> impl Iterator<Item = &mut Checkpoint> {
+        let making = self.making.as_mut().and_then(CheckpointPhase::checkpoint_mut);
+        self.complete.iter_mut().chain(making).filter(move |checkpoint| checkpoint.samples() == samples)
+    }
+
+    /// Whether there is one of what was there after so many samples, or is about to be.
+    pub(super) fn holds(&self, samples: u64) -> bool {
+        let making = self.making.as_ref().and_then(CheckpointPhase::checkpoint);
+        self.complete.iter().chain(making).any(|checkpoint| checkpoint.samples() == samples)
+    }
+
     pub(super) fn numbers(&self) -> Vec<u64> {
         self.complete.iter().map(|checkpoint| checkpoint.number).collect()
+    }
+}
+
+impl Checkpoint {
+    /// Samples that are in it.
+    pub(super) fn samples(&self) -> u64 {
+        self.progress.counters.counted()
+    }
+}
+
+impl CheckpointPhase {
+    fn checkpoint(&self) -> Option<&Checkpoint> {
+        match self {
+            Self::Resting => None,
+            Self::Pinning { checkpoint, .. } | Self::Writing { checkpoint, .. } => Some(checkpoint),
+        }
+    }
+
+    fn checkpoint_mut(&mut self) -> Option<&mut Checkpoint> {
+        match self {
+            Self::Resting => None,
+            Self::Pinning { checkpoint, .. } | Self::Writing { checkpoint, .. } => Some(checkpoint),
+        }
     }
 }
 
@@ -103,7 +142,7 @@ impl Job {
         let checkpoints = &mut self.state.checkpoints;
         checkpoints.put_off(now_us, epochs_complete);
         // What is there already would only be written again.
-        let newest = checkpoints.newest().map_or(0, |newest| newest.progress.counters.counted());
+        let newest = checkpoints.newest().map_or(0, Checkpoint::samples);
         if counted > newest {
             checkpoints.making = Some(CheckpointPhase::Resting);
         }
@@ -132,14 +171,19 @@ impl Job {
             return;
         }
         self.end_open_superstep(now_us, effects);
-        if !self.is_at_rest() {
-            return;
+        if self.is_at_rest() {
+            self.pin_checkpoint(now_us, effects);
         }
+    }
+
+    /// Has the shards copy what they hold. The job is at rest.
+    pub(super) fn pin_checkpoint(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+        let evaluation = self.state.evaluations.watch.after(self.counted()).cloned();
         let state = &mut self.state;
         let progress = Progress::of(state);
         let number = state.checkpoints.next;
         state.checkpoints.next += 1;
-        let checkpoint = Checkpoint { number, at_us: now_us, rest_us: 0, bytes: 0, progress };
+        let checkpoint = Checkpoint { number, at_us: now_us, rest_us: 0, bytes: 0, progress, evaluation };
         let (checkpoint, by) = (Box::new(checkpoint), BTreeSet::new());
         state.checkpoints.making = Some(CheckpointPhase::Pinning { checkpoint, by });
         self.changes.job_state = true;
@@ -237,18 +281,27 @@ impl Job {
         let complete = Checkpoint { bytes: by.values().sum(), ..(**checkpoint).clone() };
         let kept = Happening::CheckpointKept {
             checkpoint: number,
-            samples: complete.progress.counters.counted(),
+            samples: complete.samples(),
             bytes: complete.bytes,
             rest_ms: complete.rest_us / 1000,
         };
         self.tell(kept, now_us);
-        let keep = self.train().checkpoint.map_or(1, |spec| spec.keep as usize);
-        let checkpoints = &mut self.state.checkpoints;
-        checkpoints.making = None;
-        checkpoints.complete.push(complete);
-        let old = checkpoints.complete.len().saturating_sub(keep);
-        checkpoints.complete.drain(..old);
+        self.state.checkpoints.making = None;
+        self.state.checkpoints.complete.push(complete);
+        self.thin_out_checkpoints();
         effects.push(self.keep_checkpoints(number));
+    }
+
+    /// The newest ones stay, as many as are asked for, and the one of the best evaluation.
+    fn thin_out_checkpoints(&mut self) {
+        let keep = self.train().checkpoint.map_or(0, |spec| spec.keep as usize);
+        let best = self.best_checkpoint().map(|best| best.number);
+        let complete = &mut self.state.checkpoints.complete;
+        let newest = complete.len().saturating_sub(keep);
+        let mut index = 0..;
+        complete.retain(|checkpoint| {
+            index.next().is_some_and(|index| index >= newest) || Some(checkpoint.number) == best
+        });
     }
 
     /// The shards may remove all checkpoints up to number `through` but the complete ones.

@@ -109,12 +109,12 @@ pub enum Effect {
         /// Version to write, which the shards have pinned: that of the newest closed barrier.
         version: u64,
     },
-    /// The shards forget a job, and before that write its last parameters if they are to be `keep`t.
+    /// The shards forget a job, and before that write its last parameters if they are to be kept.
     CloseShards {
         /// Run of a job that is over, was deleted, or is unknown here and held by a shard; another one of the job stays.
         run: RunId,
-        /// If so, answered with [`Input::WeightsKept`](super::Input::WeightsKept).
-        keep: bool,
+        /// What becomes of the last parameters.
+        weights: LastWeights,
     },
     /// Compute where a superstep ends; answered with [`Input::Planned`](super::Input::Planned).
     Plan(PlanRequest),
@@ -130,4 +130,13 @@ pub enum Effect {
         /// BLAKE3 of each blob, in hexadecimal digits; which shard holds it is not known.
         digests: Vec<String>,
     },
+}
+
+/// What becomes of the last parameters of a job that is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LastWeights {
+    /// They are written to a file, and the effect is answered with [`Input::WeightsKept`](super::Input::WeightsKept).
+    Keep,
+    /// Nobody needs them: there is a snapshot, or none was ever trained, or a part of them is lost.
+    Drop,
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Core,
-    effects::Effect,
+    effects::{Effect, LastWeights},
     event::Happening,
     inputs::{Cancellation, TaskFault},
     job::Job,
@@ -79,16 +79,20 @@ impl Job {
         let cancel_reason = self.state.cancel_reason.clone();
         self.tell(Happening::JobEnded { phase: phase.clone(), cancel_reason }, now_us);
         let whole = !matches!(&phase, Phase::Failed { code: FaultCode::PARAMETERS_LOST, .. });
-        let keep = self.state.phase == Phase::Running && self.state.snapshot.is_none() && whole;
+        let keeping = self.state.phase == Phase::Running && self.state.snapshot.is_none() && whole;
         self.state.phase = phase;
         self.state.ended_us = Some(now_us);
-        self.state.keeping = keep;
+        self.state.keeping = keeping;
         self.end_checkpoints(effects);
         self.state.evaluations.end();
         self.wait_for(None);
         self.changes.job_state = true;
-        let run = self.run();
-        effects.push(Effect::CloseShards { run, keep });
+        effects.push(Effect::CloseShards { run: self.run(), weights: self.last_weights() });
+    }
+
+    /// What is to become of the last parameters, now that it is over.
+    pub(super) fn last_weights(&self) -> LastWeights {
+        if self.state.keeping { LastWeights::Keep } else { LastWeights::Drop }
     }
 
     /// Ends the job because somebody, or its graph, wants it to end.

@@ -1,5 +1,5 @@
-//! Evaluations while a training runs: it comes to rest as for a checkpoint, the workers that take part share the test samples, and
-//! train on when the last of them is done.
+//! Evaluations while a training runs: it comes to rest as for a checkpoint, the workers that take part share the validation
+//! samples, or the test samples where there are no others, and train on when the last of them is done.
 //!
 //! An evaluation is of exactly what is counted, and costs as much time as its slowest part. One that fails is told, and left out:
 //! the training does not depend on it.
@@ -7,15 +7,14 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
+    best_parameters::HandedOn,
     downtime::Shift,
     effects::Effect,
-    evaluation::{Evaluation, EvaluationPart, EvaluationSums},
-    event::Happening,
-    inputs::TaskFault,
+    evaluation::{EvaluationPart, EvaluationSet, EvaluationSums},
+    evaluation_watch::EvaluationWatch,
     job::Job,
     records::{Task, TaskBody},
     series::SeriesSampling,
-    worker_protocol::TaskKey,
 };
 use crate::{
     graph::{Holder, TaskEvent, TaskId, TrainingTaskState},
@@ -25,26 +24,42 @@ use crate::{
 /// An evaluation that is due.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum EvaluationPhase {
+pub(super) enum EvaluationPhase {
     /// Nothing more is granted until everything that is has ended.
     Resting,
     /// Workers compute it. `open`: parts that are not done.
-    Computing { open: u32, sums: EvaluationSums },
+    Computing {
+        open: u32,
+        sums: EvaluationSums,
+        #[serde(default)]
+        set: EvaluationSet,
+    },
+    /// It was the best so far, and the shards are to keep what it was of before anything changes.
+    Keeping,
 }
 
 /// The evaluations of one job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluations {
     /// Number of the next one: none comes twice, whatever is rolled back.
-    next: u64,
+    pub(super) next: u64,
     /// When the last one was begun, and what was counted then; before the first, when training began.
     last_us: Option<u64>,
     last_epochs: u32,
-    last_samples: u64,
-    phase: Option<EvaluationPhase>,
+    pub(super) last_samples: u64,
+    pub(super) phase: Option<EvaluationPhase>,
     /// Those that are stored.
     #[serde(default)]
     pub(super) series: SeriesSampling,
+    /// What those on the samples that decide have shown.
+    #[serde(default)]
+    pub(super) watch: EvaluationWatch,
+    /// With which parameters the training ends.
+    #[serde(default)]
+    pub(super) handed_on: HandedOn,
+    /// The test samples had their turn at the end, where others were evaluated before.
+    #[serde(default)]
+    pub(super) tested: bool,
 }
 
 impl Evaluations {
@@ -66,9 +81,19 @@ impl Evaluations {
         self.last_us = self.last_us.map(|last_us| shift.apply(last_us));
     }
 
-    /// The job is over, and with it the one under way.
+    /// Whether the shards are to keep what was evaluated.
+    pub(super) fn keeps(&self) -> bool {
+        self.phase == Some(EvaluationPhase::Keeping)
+    }
+
+    /// The job is over, or its shards have what was evaluated, and with it the one under way.
     pub(super) fn end(&mut self) {
         self.phase = None;
+    }
+
+    /// The training has gone back to where these were its evaluations.
+    pub(super) fn go_back(&mut self, watch: EvaluationWatch) {
+        (self.watch, self.handed_on, self.tested) = (watch, HandedOn::default(), false);
     }
 
     /// Whether there has been one of this number.
@@ -102,23 +127,56 @@ impl Job {
         let Some(spec) = self.train().evaluate else { return false };
         let evaluations = &self.state.evaluations;
         if self.state.cursor.is_exhausted() {
-            // The last one shows what has come of it all.
-            return !self.is_evaluated_by_node() && self.counted() > evaluations.last_samples;
+            // The last one shows what has come of it all: a new plan, or a worker that leaves, may bring samples back until then.
+            let counted = self.counted();
+            let is_all = self.state.cursor.handed_out() == counted;
+            return is_all && self.evaluates_its_end() && counted > evaluations.last_samples;
         }
         let last_us = evaluations.last_us.or(self.state.started_us).unwrap_or(now_us);
         let epochs = self.state.epochs_complete.saturating_sub(evaluations.last_epochs);
         spec.is_due(now_us.saturating_sub(last_us), epochs)
     }
 
-    /// Epochs of which samples may be handed out: those in front of the next evaluation.
+    /// Epochs of which samples may be handed out: those in front of the next evaluation. While one is about to begin nothing of the
+    /// next epoch is, whatever plan comes back meanwhile.
     pub(super) fn open_epochs(&self) -> u32 {
-        let every = self.train().evaluate.and_then(|spec| spec.every_epochs);
-        every.map_or(u32::MAX, |every| self.state.evaluations.last_epochs.saturating_add(every))
+        let Some(every) = self.train().evaluate.and_then(|spec| spec.every_epochs) else { return u32::MAX };
+        let evaluations = &self.state.evaluations;
+        evaluations.last_epochs.saturating_add(if evaluations.rests() { 0 } else { every })
     }
 
     /// Whether a node evaluates what the training gives.
     fn is_evaluated_by_node(&self) -> bool {
         self.spec.nodes.iter().any(|node| matches!(node.kind, NodeKind::Evaluate))
+    }
+
+    /// Whether the training itself evaluates its last parameters: also where a node evaluates what it hands on, if that may be
+    /// others, or is measured on other samples.
+    fn evaluates_its_end(&self) -> bool {
+        let decides = self.train().evaluate.is_some_and(|spec| spec.keep_best);
+        decides || self.train().data.has_validation() || !self.is_evaluated_by_node()
+    }
+
+    /// The samples on which it is evaluated as it goes.
+    pub(super) fn monitored_set(&self) -> EvaluationSet {
+        match self.train().data.has_validation() {
+            true => EvaluationSet::Validation,
+            false => EvaluationSet::Test,
+        }
+    }
+
+    /// Evaluates what the training hands on, once, on the test samples that nothing was decided by. `false`: there is nothing
+    /// more to evaluate.
+    pub(super) fn tests_at_end(&mut self, now_us: u64, effects: &mut Vec<Effect>) -> bool {
+        let data = &self.train().data;
+        let is_asked_for = self.train().evaluate.is_some() && data.has_validation() && data.has_test();
+        if !is_asked_for || self.is_evaluated_by_node() || self.state.evaluations.tested {
+            return false;
+        }
+        self.state.evaluations.phase = Some(EvaluationPhase::Resting);
+        self.changes.job_state = true;
+        self.evaluate_at_rest(now_us, effects);
+        true
     }
 
     /// Ends what is open while the job comes to rest, and gives the workers their parts once it has.
@@ -127,6 +185,7 @@ impl Job {
             None => return,
             Some(EvaluationPhase::Resting) => self.begin_evaluation(now_us, effects),
             Some(EvaluationPhase::Computing { .. }) => {}
+            Some(EvaluationPhase::Keeping) => return self.keep_best_at_rest(now_us, effects),
         }
         if !self.state.paused {
             self.give_out_parts(now_us, effects);
@@ -134,7 +193,11 @@ impl Job {
     }
 
     fn begin_evaluation(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
-        if self.state.cursor.is_exhausted() && self.is_evaluated_by_node() {
+        let set = match self.state.evaluations.handed_on {
+            HandedOn::Undecided => self.monitored_set(),
+            HandedOn::Last | HandedOn::Best { .. } => EvaluationSet::Test,
+        };
+        if self.state.cursor.is_exhausted() && !self.evaluates_its_end() {
             self.state.evaluations.phase = None;
             self.changes.job_state = true;
             return;
@@ -150,9 +213,9 @@ impl Job {
         evaluations.next += 1;
         evaluations.last_samples = samples;
         evaluations.phase =
-            Some(EvaluationPhase::Computing { open: workers, sums: EvaluationSums::default() });
+            Some(EvaluationPhase::Computing { open: workers, sums: EvaluationSums::default(), set });
         for index in 0..workers {
-            let body = TaskBody::EvaluatePart { part: EvaluationPart { index, of: workers } };
+            let body = TaskBody::EvaluatePart { part: EvaluationPart { index, of: workers, set } };
             let id = TaskId::Evaluation { number, part: index };
             self.tasks.insert(id.clone(), Task::new(body, 0, now_us));
             self.changes.tasks.insert(id);
@@ -171,7 +234,7 @@ impl Job {
     }
 
     /// Parts of evaluations that are in such a state.
-    fn parts(&self, is_meant: impl Fn(&TrainingTaskState) -> bool) -> Vec<TaskId> {
+    pub(super) fn parts(&self, is_meant: impl Fn(&TrainingTaskState) -> bool) -> Vec<TaskId> {
         let all = TaskId::Evaluation { number: 0, part: 0 }..=TaskId::Evaluation {
             number: u64::MAX,
             part: u32::MAX,
@@ -186,76 +249,6 @@ impl Job {
         Some(open.saturating_sub(there)).filter(|missing| *missing > 0)
     }
 
-    /// A part is done. With the last one the evaluation is, and training goes on.
-    pub(super) fn part_evaluated(&mut self, part: &EvaluationSums, now_us: u64) {
-        let Some(EvaluationPhase::Computing { open, sums, .. }) = &mut self.state.evaluations.phase else {
-            return;
-        };
-        (*open, *sums) = (open.saturating_sub(1), sums.plus(part));
-        self.changes.job_state = true;
-        if *open > 0 {
-            return;
-        }
-        let evaluation = sums.mean();
-        let evaluations = &self.state.evaluations;
-        let (number, samples) = (evaluations.next.saturating_sub(1), evaluations.last_samples);
-        // The last one is the one that people look for.
-        if evaluations.series.keeps(number) || self.state.cursor.is_exhausted() {
-            self.add_to_series(&evaluation, samples, now_us);
-        }
-        self.evaluated(evaluation, samples, now_us);
-        self.end_evaluation();
-    }
-
-    /// The node of the job that evaluates is done.
-    pub(super) fn node_evaluated(&mut self, sums: &EvaluationSums, now_us: u64) {
-        let (evaluation, samples) = (sums.mean(), self.counted());
-        self.add_to_series(&evaluation, samples, now_us);
-        self.evaluated(evaluation, samples, now_us);
-    }
-
-    /// Adds a point to the series: what the model was worth after `samples`.
-    fn add_to_series(&mut self, evaluation: &Evaluation, samples: u64, now_us: u64) {
-        let mut point = vec![("at_ms", (now_us / 1000).to_string()), ("samples", samples.to_string())];
-        point.extend(evaluation.fields());
-        self.changes.evaluations.push(point);
-    }
-
-    /// Tells what the model was worth after `samples`.
-    fn evaluated(&mut self, evaluation: Evaluation, samples: u64, now_us: u64) {
-        self.state.evaluation = Some(evaluation.clone());
-        self.tell(Happening::Evaluated { samples, evaluation }, now_us);
-    }
-
-    /// A part cannot be computed: the evaluation is left out.
-    pub(super) fn evaluation_failed(
-        &mut self,
-        key: &TaskKey,
-        fault: TaskFault,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) {
-        let (code, reason) = (fault.code, fault.reason.clone());
-        let failed = TaskEvent::Failed { attempt: key.attempt, code, reason };
-        self.apply(&key.task, &failed, now_us);
-        for id in self.parts(|state| !state.is_final()) {
-            if let Some(TrainingTaskState::Leased { holder: Holder::Worker(worker), attempt }) =
-                self.task_state(&id)
-            {
-                effects.push(Effect::Revoke { worker: *worker, key: self.key(id.clone(), *attempt) });
-            }
-            self.apply(&id, &TaskEvent::Canceled, now_us);
-        }
-        self.tell(Happening::EvaluationFailed { task: key.task.clone(), fault }, now_us);
-        self.end_evaluation();
-    }
-
-    fn end_evaluation(&mut self) {
-        self.state.evaluations.phase = None;
-        self.grant_queue.everybody = true;
-        self.changes.job_state = true;
-    }
-
     /// What it waits for because of an evaluation, in words.
     pub(super) fn describe_evaluation(&self, now_us: u64) -> Option<String> {
         let words = match self.state.evaluations.phase.as_ref()? {
@@ -263,12 +256,16 @@ impl Job {
                 let late = self.describe_standstill(now_us).map(|late| format!("; it waits for {late}"));
                 format!("an evaluation: all come to rest{}", late.unwrap_or_default())
             }
-            EvaluationPhase::Computing { open: 1, .. } => {
-                "an evaluation: a worker still computes its part of the test samples".into()
+            EvaluationPhase::Computing { open: 1, set, .. } => {
+                format!("an evaluation: a worker still computes its part of the {} samples", set.name())
             }
-            EvaluationPhase::Computing { open, .. } => {
-                format!("an evaluation: {open} workers still compute their parts of the test samples")
+            EvaluationPhase::Computing { open, set, .. } => {
+                format!(
+                    "an evaluation: {open} workers still compute their parts of the {} samples",
+                    set.name()
+                )
             }
+            EvaluationPhase::Keeping => "the shards, which are to keep the best parameters so far".into(),
         };
         Some(words)
     }

@@ -1,28 +1,53 @@
-//! What a model is worth on the test samples: sums over parts of them, and the means of it all.
+//! What a model is worth on samples that it is not trained on: sums over parts of them, and the means of it all.
 
 use serde::{Deserialize, Serialize};
 
 use super::{json_number, summary::six_decimals};
+use crate::spec::Monitor;
 
-/// Which batches of test samples a worker computes: `index`, `index + of`, and so on.
+/// Samples that nothing is trained on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EvaluationSet {
+    /// They say what has come of a training.
+    #[default]
+    Test,
+    /// They say how a training goes, and decide when it ends and with which parameters.
+    Validation,
+}
+
+impl EvaluationSet {
+    /// As people read it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Test => "test",
+            Self::Validation => "validation",
+        }
+    }
+}
+
+/// Which of the test or validation samples a worker computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvaluationPart {
     /// From 0.
     pub index: u32,
     /// So many parts there are, at least 1.
     pub of: u32,
+    /// What it is a part of.
+    #[serde(default)]
+    pub set: EvaluationSet,
 }
 
 impl EvaluationPart {
     /// All test samples.
-    pub const WHOLE: Self = Self { index: 0, of: 1 };
+    pub const WHOLE_TEST: Self = Self { index: 0, of: 1, set: EvaluationSet::Test };
 }
 
-/// Sums over some of the test samples. A metric that the model's graph does not compute is `None`, and so it is for a worker that had
+/// Sums over some of the samples of a set. A metric that the model's graph does not compute is `None`, and so it is for a worker that had
 /// none of the samples.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationSums {
-    /// Test samples that they were computed on.
+    /// Samples that they were computed on.
     pub samples: u64,
     /// Of the losses, each by its weight. Not finite where the training has come to nothing.
     #[serde(with = "json_number")]
@@ -80,7 +105,7 @@ impl EvaluationSums {
     }
 }
 
-/// What a model is worth on the test samples. A metric that its graph does not compute is `None`.
+/// What a model is worth on the samples of a set. A metric that its graph does not compute is `None`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// Weighted mean. Not finite where the training has come to nothing.
@@ -95,22 +120,39 @@ pub struct Evaluation {
     /// exp of the mean negative log-likelihood.
     #[serde(default, with = "json_number::option")]
     pub perplexity: Option<f64>,
-    /// Test samples that it was computed on.
+    /// Samples that it was computed on.
     pub samples: u64,
 }
 
 impl Evaluation {
     /// As summaries and events show it.
-    pub fn fields(&self) -> Vec<(&'static str, String)> {
-        let mut fields =
-            vec![("test_loss", six_decimals(self.loss)), ("test_samples", self.samples.to_string())];
-        let metrics = [
-            ("test_accuracy", self.accuracy),
-            ("test_top_k_accuracy", self.top_k_accuracy),
-            ("test_perplexity", self.perplexity),
-        ];
+    pub fn fields(&self, set: EvaluationSet) -> Vec<(&'static str, String)> {
+        let [loss, samples, accuracy, top_k_accuracy, perplexity] = match set {
+            EvaluationSet::Test => {
+                ["test_loss", "test_samples", "test_accuracy", "test_top_k_accuracy", "test_perplexity"]
+            }
+            EvaluationSet::Validation => [
+                "validation_loss",
+                "validation_samples",
+                "validation_accuracy",
+                "validation_top_k_accuracy",
+                "validation_perplexity",
+            ],
+        };
+        let mut fields = vec![(loss, six_decimals(self.loss)), (samples, self.samples.to_string())];
+        let metrics =
+            [(accuracy, self.accuracy), (top_k_accuracy, self.top_k_accuracy), (perplexity, self.perplexity)];
         fields.extend(metrics.into_iter().filter_map(|(name, value)| Some((name, six_decimals(value?)))));
         fields
+    }
+
+    /// The figure that says what is better; `None` if it is no number, or the graph computes none.
+    pub(super) fn figure(&self, monitor: Monitor) -> Option<f64> {
+        let figure = match monitor {
+            Monitor::Loss => Some(self.loss),
+            Monitor::Accuracy => self.accuracy,
+        };
+        figure.filter(|figure| figure.is_finite())
     }
 }
 

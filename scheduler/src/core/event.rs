@@ -7,7 +7,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{evaluation::Evaluation, inputs::TaskFault, records::Phase};
+use super::{
+    evaluation::{Evaluation, EvaluationSet},
+    inputs::TaskFault,
+    records::Phase,
+};
 use crate::{
     graph::TaskId,
     ids::{Incarnation, JobId, ShardIndex, Superstep},
@@ -42,8 +46,10 @@ pub enum Happening {
     IterationTorn { task: TaskId },
     CheckpointKept { checkpoint: u64, samples: u64, bytes: u64, rest_ms: u64 },
     CheckpointFailed { checkpoint: u64, fault: TaskFault },
-    Evaluated { samples: u64, evaluation: Evaluation },
+    Evaluated { samples: u64, set: EvaluationSet, evaluation: Evaluation },
     EvaluationFailed { task: TaskId, fault: TaskFault },
+    StoppedEarly { samples: u64, reason: String },
+    BestRestored { checkpoint: u64, samples: u64, reason: String },
     RolledBack { iterations: u64, samples: u64, reason: String, checkpoint: Option<u64> },
     ShardTakenOver { shard: ShardIndex, address: String },
     NodeFailed { task: TaskId, attempt: u32, fault: TaskFault },
@@ -133,10 +139,14 @@ pub enum EventKind {
     CheckpointKept,
     /// A shard could not do its part of a checkpoint; the training goes on.
     CheckpointFailed,
-    /// The model was evaluated on the test samples, while it trains or by a node.
+    /// The model was evaluated on the validation or test samples, while it trains or by a node.
     Evaluated,
     /// An evaluation while it trains failed, and is left out; the training goes on.
     EvaluationFailed,
+    /// Training ends before its epochs are over: it has not become better for as long as it may.
+    StoppedEarly,
+    /// Training is over, and the shards go back to the parameters of its best evaluation.
+    BestRestored,
     /// The job went back to a checkpoint.
     RolledBack,
     /// The standby of a shard serves it.
@@ -198,6 +208,8 @@ impl Happening {
             H::CheckpointFailed { .. } => K::CheckpointFailed,
             H::Evaluated { .. } => K::Evaluated,
             H::EvaluationFailed { .. } => K::EvaluationFailed,
+            H::StoppedEarly { .. } => K::StoppedEarly,
+            H::BestRestored { .. } => K::BestRestored,
             H::RolledBack { .. } => K::RolledBack,
             H::ShardTakenOver { .. } => K::ShardTakenOver,
             H::NodeFailed { .. } | H::AttemptFailed { .. } => K::AttemptFailed,

@@ -214,7 +214,7 @@ impl Job {
     /// The assignment behind a leased task of a worker.
     pub(super) fn assignment(&self, id: &TaskId) -> Option<Assignment> {
         let task = self.tasks.get(id)?;
-        let TrainingTaskState::Leased { holder: Holder::Worker(_), attempt } = task.state else {
+        let TrainingTaskState::Leased { holder: Holder::Worker(holder), attempt } = task.state else {
             return None;
         };
         let work = match (&task.body, id) {
@@ -230,14 +230,15 @@ impl Job {
             }
             (TaskBody::Prepare, TaskId::Prepare(worker)) => self.rehearsal(*worker),
             (TaskBody::Evaluate, _) => {
-                Work::Evaluate { version: self.state.closed, part: EvaluationPart::WHOLE }
+                Work::Evaluate { version: self.state.closed, part: EvaluationPart::WHOLE_TEST }
             }
             (TaskBody::EvaluatePart { part }, _) => {
                 Work::Evaluate { version: self.state.closed, part: *part }
             }
             _ => return None,
         };
-        Some(Assignment { key: self.key(id.clone(), attempt), work })
+        let worker_number = self.members.get(&holder).map_or(0, |member| member.number);
+        Some(Assignment { key: self.key(id.clone(), attempt), worker_number, work })
     }
 
     /// The clock that everybody must have reached before an iteration may pull; 0: none.

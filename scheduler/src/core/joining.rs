@@ -24,20 +24,39 @@ use crate::{
     samples::SampleRange,
 };
 
+/// How a worker that was idle begins.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Entry {
+    /// It takes part at once, with all that come in the same moment: there is nobody whom it could hold up.
+    AtOnce,
+    /// It shows first that it can.
+    Prepared,
+}
+
 impl Job {
+    /// How workers begin that come now.
+    pub(super) fn entry(&self) -> Entry {
+        let others_are_at_work = self.state.phase == Phase::Running && self.active().next().is_some();
+        if others_are_at_work { Entry::Prepared } else { Entry::AtOnce }
+    }
+
     /// Takes in a worker that was idle.
     pub(super) fn join(
         &mut self,
         worker: Incarnation,
         about: WorkerInfo,
+        entry: Entry,
         now_us: u64,
         effects: &mut Vec<Effect>,
     ) {
         let named = NamedWorker { id: worker, name: about.name.clone() };
         self.tell(Happening::WorkerJoined(named), now_us);
+        let number = self.state.joined;
+        self.state.joined = number.saturating_add(1);
         let train = self.train();
         let member = Member {
             about,
+            number,
             membership: Membership::Preparing,
             planned: 0,
             granted: 0,
@@ -61,8 +80,7 @@ impl Job {
         };
         let batch = member.fitting(train.batch);
         self.members.insert(worker, Member { batch, ..member });
-        let others_are_at_work = self.state.phase == Phase::Running && self.active().next().is_some();
-        if !others_are_at_work {
+        if matches!(entry, Entry::AtOnce) {
             return self.take_part(worker, now_us, effects);
         }
         let id = TaskId::Prepare(worker);

@@ -59,6 +59,9 @@ pub struct Member {
     /// As it registered.
     #[serde(flatten)]
     pub about: WorkerInfo,
+    /// So many workers came to the job before it: what draws random numbers there begins with this.
+    #[serde(default)]
+    pub number: u32,
     /// Whether it takes part now.
     #[serde(rename = "standing")]
     pub membership: Membership,

@@ -5,6 +5,7 @@
 //! [`Core::restore`]: everything that can influence a later decision was in its last commit.
 
 mod barriers;
+mod best_parameters;
 mod change_set;
 mod checkpoints;
 mod clocks;
@@ -15,8 +16,10 @@ mod departures;
 mod downtime;
 mod effects;
 mod ending;
+mod evaluated;
 mod evaluating;
 mod evaluation;
+mod evaluation_watch;
 mod event;
 mod exclusion;
 mod explain;
@@ -61,9 +64,9 @@ pub use checkpoints::Checkpoints;
 pub use commit::{
     CLOSED_SUPERSTEPS_KEPT, Commit, Commits, FINISHED_TASKS_KEPT, GONE_WORKERS_KEPT, GraphChanges,
 };
-pub use effects::Effect;
+pub use effects::{Effect, LastWeights};
 pub use evaluating::Evaluations;
-pub use evaluation::{Evaluation, EvaluationPart, EvaluationSums};
+pub use evaluation::{Evaluation, EvaluationPart, EvaluationSet, EvaluationSums};
 pub use event::{Assignee, Begun, Event, EventKind, Happening, NamedWorker, Submitted};
 pub use exclusion::Exclusion;
 pub use explanation::{

@@ -44,7 +44,8 @@ impl Job {
         self.end_when_exhausted(now_us, effects);
         self.take_checkpoint_at_rest(now_us, effects);
         self.evaluate_at_rest(now_us, effects);
-        if self.is_trained() {
+        let is_over = self.is_trained() && self.settle_parameters(now_us, effects);
+        if is_over && !self.tests_at_end(now_us, effects) {
             self.state.trained_us = Some(now_us);
             self.state.loss = self.loss();
             self.apply(&train, &TaskEvent::Finished { attempt: 1 }, now_us);
@@ -130,6 +131,9 @@ impl Job {
             let what = "a checkpoint: all come to rest, and the shards copy the parameters";
             return Some(format!("{what}{}", late.unwrap_or_default()));
         }
+        if self.keeps_best() && self.state.cursor.is_exhausted() && self.state.checkpoints.making.is_some() {
+            return Some("the shards, which write parameters that may be the best".into());
+        }
         if let Some(what) = self.describe_evaluation(now_us).filter(|_| self.active().next().is_some()) {
             return Some(what);
         }
@@ -141,7 +145,12 @@ impl Job {
         }
         let excluded = self.exclusions();
         Some(match excluded.is_empty() {
-            true => "a worker: it has none just now".into(),
+            true => match self.train().min_workers {
+                0 | 1 => "a worker: it has none just now".into(),
+                least => format!(
+                    "{least} workers, its `min_workers`: it has none just now, and begins again with so many"
+                ),
+            },
             false => format!("a worker that can run it: {excluded}"),
         })
     }

@@ -14,6 +14,15 @@ use crate::{
     sync::{Aggregation, Context, EndRule, SpeedEstimate},
 };
 
+/// What speeds are taken from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SpeedBasis {
+    /// The means of what was measured: where a superstep opens ahead of what is reported.
+    Means,
+    /// What is predicted of the next iteration.
+    Predicted,
+}
+
 impl Job {
     /// Opens the next superstep for everybody who takes part.
     pub(super) fn open_superstep(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
@@ -21,7 +30,8 @@ impl Job {
         self.state.next_superstep = Superstep(superstep.0 + 1);
         let workers: Vec<Incarnation> = self.active().collect();
         let begins_us = self.begins_unwatched_us(superstep, now_us);
-        let estimates = self.speed_estimates(&workers, begins_us.is_some());
+        let basis = if begins_us.is_some() { SpeedBasis::Means } else { SpeedBasis::Predicted };
+        let estimates = self.speed_estimates(&workers, basis);
         let batch = self.train().batch;
         let local_rounds = !self.train().model.layout.has_tables();
         let context = Context { batch, workers: &estimates, local_rounds };
@@ -58,12 +68,12 @@ impl Job {
         }
     }
 
-    /// How fast everybody is: by their means where a superstep opens ahead of what is reported, else as predicted.
-    fn speed_estimates(&self, workers: &[Incarnation], ahead: bool) -> Vec<SpeedEstimate> {
+    /// How fast everybody is.
+    fn speed_estimates(&self, workers: &[Incarnation], basis: SpeedBasis) -> Vec<SpeedEstimate> {
         let estimate = |w: &Incarnation| {
             let member = &self.members[w];
             // A single short step says little, and what it says would hold for all that opens ahead.
-            let mean_us = member.speed.mean_us_per_sample().filter(|_| ahead);
+            let mean_us = member.speed.mean_us_per_sample().filter(|_| basis == SpeedBasis::Means);
             let predicted_us = || member.speed.samples_per_s().map(|speed| 1e6 / speed);
             member.speed_estimate(*w, mean_us.or_else(predicted_us))
         };

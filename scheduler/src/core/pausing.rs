@@ -70,7 +70,7 @@ impl Job {
             return Vec::new();
         }
         // The shards copy what is at rest before anybody is sealed.
-        let copied = !self.state.checkpoints.rests();
+        let copied = !self.state.checkpoints.rests() && !self.state.evaluations.keeps();
         let rests = copied && self.state.phase == Phase::Running && self.is_at_rest();
         let free = |worker: &Incarnation| rests && self.leased_to(*worker).is_empty();
         self.active().filter(free).chain(self.preparing()).collect()

@@ -66,8 +66,8 @@ impl Core {
         self.idle = self.workers.keys().copied().filter(|w| self.is_idle(*w)).collect();
     }
 
-    /// Gives idle workers to the jobs that want more, oldest job first, all of its `min_workers` or none to one that has not begun,
-    /// and notes what each queued job waits for. Cost O(n log n) in the idle workers for each job that wants some.
+    /// Gives idle workers to the jobs that want more, oldest job first, all of its `min_workers` or none to one at which nobody is at
+    /// work, and notes what each queued job waits for. Cost O(n log n) in the idle workers for each job that wants some.
     pub(super) fn assign_workers(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         let place = |j: &Job| {
             // Trainings of one graph in the order of its tasks, many of which are ready in the same moment.
@@ -96,7 +96,7 @@ impl Core {
             }
             let mut able = job.idle_workers(&self.workers, &free, &self.training_slots);
             able.truncate(wanted);
-            if queued && able.len() < least {
+            if job.begins() && present + able.len() < least {
                 if !able.is_empty() && job.may_be_kept_for(&self.workers, now_us) {
                     for worker in &able {
                         free.remove(worker);
@@ -105,11 +105,12 @@ impl Core {
                 }
                 continue;
             }
+            let entry = job.entry();
             for worker in able {
                 free.remove(&worker);
                 self.idle.remove(&worker);
                 let about = self.workers.get(&worker).cloned().unwrap_or_default();
-                job.join(worker, about, now_us, effects);
+                job.join(worker, about, entry, now_us, effects);
             }
             // A job that may run without workers still needs one to begin.
             if queued && !job.clocks.is_empty() {
@@ -221,6 +222,13 @@ fn describe_kept(id: &JobId, kept: &[KeptWorkers]) -> Option<String> {
 }
 
 impl Job {
+    /// Whether nobody is at work yet, or any more, and samples are left: then it takes all of its `min_workers`. One that goes on with
+    /// those that were not lost needs no others.
+    fn begins(&self) -> bool {
+        let runs = self.state.phase == Phase::Running && self.state.trained_us.is_none();
+        self.is_queued() || runs && self.active().next().is_none()
+    }
+
     /// Idle workers that may join, those of processes that train least first, and one of each process.
     fn idle_workers(
         &self,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    evaluation_watch::EvaluationWatch,
     job::Job,
     records::{Counters, JobState},
 };
@@ -22,6 +23,9 @@ pub(super) struct Progress {
     pub counted: BTreeMap<u32, u64>,
     pub epochs_complete: u32,
     pub loss: Option<f32>,
+    /// What its evaluations had shown.
+    #[serde(default)]
+    pub watch: EvaluationWatch,
 }
 
 impl Progress {
@@ -33,6 +37,7 @@ impl Progress {
             counted: state.counted.clone(),
             epochs_complete: state.epochs_complete,
             loss: state.loss,
+            watch: state.evaluations.watch.clone(),
         }
     }
 
@@ -46,6 +51,7 @@ impl Progress {
                 counted: BTreeMap::new(),
                 epochs_complete: 0,
                 loss: None,
+                watch: EvaluationWatch::default(),
             };
         };
         let (counted, epochs_complete) = resume.position.handed_out_by_epoch(samples);
@@ -57,7 +63,7 @@ impl Progress {
             ..Counters::default()
         };
         let cursor = SampleCursor::at(samples, train.epochs, resume.position.clone());
-        Self { cursor, counters, counted, epochs_complete, loss: None }
+        Self { cursor, counters, counted, epochs_complete, loss: None, watch: EvaluationWatch::default() }
     }
 }
 

@@ -139,7 +139,11 @@ pub struct JobState {
     pub unled_us: u64,
     pub trained_us: Option<u64>,
     pub ended_us: Option<u64>,
+    /// The newest on the test samples.
     pub evaluation: Option<Evaluation>,
+    /// The newest on the validation samples.
+    #[serde(default)]
+    pub validation: Option<Evaluation>,
     pub snapshot: Option<SnapshotFile>,
     /// The job is over, and the shards are still to write its last parameters.
     pub keeping: bool,
@@ -160,6 +164,9 @@ pub struct JobState {
     pub checkpoints: Checkpoints,
     #[serde(default)]
     pub evaluations: Evaluations,
+    /// Workers that came to it, those that left included.
+    #[serde(default)]
+    pub joined: u32,
     /// Workers whose seals are complete.
     #[serde(default)]
     pub seals: u64,
@@ -174,7 +181,7 @@ pub struct JobState {
 impl JobState {
     /// That of a job that was just submitted.
     pub(super) fn new(train: &TrainSpec, generation: Generation, shards: u32, now_us: u64) -> Self {
-        let Progress { cursor, counters, counted, epochs_complete, loss } = Progress::at_begin(train);
+        let Progress { cursor, counters, counted, epochs_complete, loss, .. } = Progress::at_begin(train);
         let samples = counters.counted();
         Self {
             phase: Phase::Queued,
@@ -197,6 +204,7 @@ impl JobState {
             trained_us: None,
             ended_us: None,
             evaluation: None,
+            validation: None,
             snapshot: None,
             keeping: false,
             waiting_for: None,
@@ -207,6 +215,7 @@ impl JobState {
             curve: SeriesSampling::default(),
             checkpoints: Checkpoints::going_on(epochs_complete),
             evaluations: Evaluations::going_on(train.evaluate, epochs_complete, samples),
+            joined: 0,
             seals: 0,
             cancel_reason: String::new(),
             trains_for: None,

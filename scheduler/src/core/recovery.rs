@@ -183,6 +183,10 @@ impl Job {
         if let Some(missing) = missing.filter(|_| !self.state.phase.is_over()) {
             return lacks("superstep", missing.to_string(), "it is open and missing");
         }
+        let is_over = self.state.phase.is_over();
+        if is_over != self.state.ended_us.is_some() || self.state.keeping && !is_over {
+            return lacks("job", "job_state".into(), "it is over and has no end, or has one and goes on");
+        }
         let torn = self.members.iter().find(|(_, m)| m.finished > m.granted || m.granted > m.planned);
         match torn {
             Some((worker, _)) => {
@@ -197,7 +201,7 @@ impl Job {
         let mut effects = Vec::new();
         let run = self.run();
         if self.state.phase.is_over() {
-            effects.push(Effect::CloseShards { run, keep: self.state.keeping });
+            effects.push(Effect::CloseShards { run, weights: self.last_weights() });
             return effects;
         }
         if self.state.phase == Phase::Opening {

@@ -1,11 +1,13 @@
 //! A shard came back without the parameters that it held: the job goes back to its newest checkpoint, in a new generation of its
-//! parameters, and trains on from there. One that is to keep checkpoints and has none yet begins anew.
+//! parameters, and trains on from there. One that is to keep checkpoints and has none yet begins anew. One that has ended with the
+//! parameters of a checkpoint is given these again.
 //!
 //! Everything that was done since is undone, on all shards: they open the new generation with what they kept. Whatever still
 //! comes from the old generation names its generation and changes nothing. Workers keep their places; their iterations are
 //! counted from 1 again.
 
 use super::{
+    best_parameters::HandedOn,
     change_set::MetricsWindow,
     checkpoints::Checkpoint,
     effects::Effect,
@@ -25,11 +27,14 @@ use crate::{
 impl Job {
     /// A part of the parameters is lost: the job goes back to its newest checkpoint, or to its begin. One that keeps none fails.
     pub(super) fn parameters_lost(&mut self, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
-        if self.train().checkpoint.is_none() {
+        if self.train().checkpoint.is_none() && !self.keeps_best() {
             let reason = format!("{reason}; a job goes on after that only with `checkpoint` in its settings");
             return self.end(Phase::Failed { code: FaultCode::PARAMETERS_LOST, reason }, now_us, effects);
         }
-        self.roll_back_to_newest(reason, now_us, effects);
+        match self.state.evaluations.handed_on {
+            HandedOn::Best { checkpoint } => self.open_best(checkpoint, reason, now_us, effects),
+            HandedOn::Undecided | HandedOn::Last => self.roll_back_to_newest(reason, now_us, effects),
+        }
     }
 
     fn roll_back_to_newest(&mut self, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
@@ -52,7 +57,7 @@ impl Job {
         effects: &mut Vec<Effect>,
     ) {
         let Some(number) = self.state.checkpoints.restored else { return };
-        self.state.checkpoints.complete.retain(|checkpoint| checkpoint.number < number);
+        self.state.checkpoints.complete.retain(|checkpoint| checkpoint.number != number);
         match self.state.checkpoints.newest() {
             Some(_) => self.roll_back_to_newest(&reason, now_us, effects),
             None => self.end(Phase::Failed { code, reason }, now_us, effects),
@@ -60,9 +65,28 @@ impl Job {
     }
 
     fn roll_back(&mut self, to: RollBackTarget, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
-        self.revoke_all(effects);
         let RollBackTarget { checkpoint, progress } = to;
         let undone = self.undone_since(&progress.counters);
+        let rolled_back = self.state.counters.rolled_back + undone.iterations;
+        let samples_rolled_back = self.state.counters.samples_rolled_back + undone.samples;
+        let counters = Counters { rolled_back, samples_rolled_back, ..progress.counters };
+        self.state.evaluations.go_back(progress.watch.clone());
+        let Undone { iterations, samples } = undone;
+        let reason = reason.to_owned();
+        self.tell(Happening::RolledBack { iterations, samples, reason, checkpoint }, now_us);
+        self.reopen(checkpoint, Progress { counters, ..progress }, now_us, effects);
+    }
+
+    /// Has the shards open a new generation of the parameters, with those of a checkpoint or anew, in which the job is as far as
+    /// `progress` says.
+    pub(super) fn reopen(
+        &mut self,
+        checkpoint: Option<u64>,
+        progress: Progress,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.revoke_all(effects);
         self.forget_graph(now_us);
         for (&worker, member) in &mut self.members {
             member.begin_anew(self.spec.train().batch, now_us);
@@ -81,23 +105,17 @@ impl Job {
         state.counted = progress.counted;
         state.epochs_complete = progress.epochs_complete;
         state.loss = progress.loss;
-        state.counters = Counters {
-            rolled_back: state.counters.rolled_back + undone.iterations,
-            samples_rolled_back: state.counters.samples_rolled_back + undone.samples,
-            ..progress.counters
-        };
+        state.counters = progress.counters;
         (state.next_superstep, state.closed) = (Superstep(0), 0);
         state.clock_revision += 1;
-        (state.trained_us, state.evaluation, state.snapshot) = (None, None, None);
+        (state.trained_us, state.snapshot) = (None, None);
+        (state.evaluation, state.validation) = (None, None);
         state.retries.clear();
         state.recent_rate.begin_anew(now_us, state.counters.counted());
         state.checkpoints.put_off(now_us, state.epochs_complete);
         state.evaluations.put_off(now_us, state.epochs_complete, state.counters.counted());
         state.checkpoints.restored = checkpoint;
         self.changes.job_state = true;
-        let Undone { iterations, samples } = undone;
-        let reason = reason.to_owned();
-        self.tell(Happening::RolledBack { iterations, samples, reason, checkpoint }, now_us);
         self.wait_for(Some(self.waits_for_shards()));
         effects.push(self.open_order());
     }
@@ -105,6 +123,9 @@ impl Job {
     /// What a job waits for whose shards open the present generation of the parameters, in words.
     pub(super) fn waits_for_shards(&self) -> String {
         match self.state.checkpoints.restored {
+            Some(number) if self.state.evaluations.handed_on == (HandedOn::Best { checkpoint: number }) => {
+                format!("the shards, which go back to the best parameters, those of checkpoint {number}")
+            }
             Some(number) => format!("the shards, which go back to checkpoint {number}"),
             None if self.state.generation.number() > 1 => "the shards, which begin anew".into(),
             None => "the shards, which load its parameters".into(),

@@ -1,7 +1,7 @@
 //! What is heard of shards: one is gone, is served by another process, says what it holds, or has done what ends something.
 
 use super::{
-    effects::Effect,
+    effects::{Effect, LastWeights},
     event::Happening,
     inputs::TaskFault,
     job::Job,
@@ -48,7 +48,7 @@ impl Core {
         for HeldJob { run, .. } in held.iter().filter(is_ours) {
             let wanted = |j: &Job| j.is_run(run) && (!j.state.phase.is_over() || j.state.keeping);
             if !self.jobs.get(&run.job).is_some_and(wanted) {
-                effects.push(Effect::CloseShards { run: run.clone(), keep: false });
+                effects.push(Effect::CloseShards { run: run.clone(), weights: LastWeights::Drop });
             }
         }
         for (id, job) in self.jobs.live_mut() {

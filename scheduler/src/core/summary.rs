@@ -1,6 +1,8 @@
 //! The summary of a job in the store: plain numbers and words, for people.
 
-use super::{checkpoints::Checkpoint, job::Job, records::Phase};
+use super::{
+    best_parameters::HandedOn, checkpoints::Checkpoint, evaluation::EvaluationSet, job::Job, records::Phase,
+};
 use crate::spec::ResumeSpec;
 
 /// Fields of a hash, by name.
@@ -16,7 +18,7 @@ impl Job {
     /// The job as people see it; the fields are those of docs/redis-schema.md.
     pub(super) fn summary(&self, now_us: u64) -> Fields {
         let progress = [self.progress(now_us), self.checkpoint(), self.waits(now_us)].concat();
-        [self.setting(), progress, self.moments(), self.results()].concat()
+        [self.setting(), progress, self.moments(), self.best(), self.results()].concat()
     }
 
     /// What a lost shard would bring it back to; empty where there is nothing.
@@ -26,7 +28,7 @@ impl Job {
         vec![
             ("checkpoint", text(|newest| newest.number)),
             ("checkpoint_ms", text(|newest| newest.at_us / 1000)),
-            ("checkpoint_samples", text(|newest| newest.progress.counters.counted())),
+            ("checkpoint_samples", text(Checkpoint::samples)),
             ("checkpoint_bytes", text(|newest| newest.bytes)),
         ]
     }
@@ -114,11 +116,40 @@ impl Job {
         ]
     }
 
+    /// What its evaluations decide; empty where they decided nothing yet, and nothing at all where there are none.
+    fn best(&self) -> Fields {
+        let Some(spec) = self.train().evaluate else { return Vec::new() };
+        let best = self.state.evaluations.watch.best.as_ref();
+        let handed_on = match self.state.evaluations.handed_on {
+            HandedOn::Undecided => "",
+            HandedOn::Last => "last",
+            HandedOn::Best { .. } => "best",
+        };
+        let is_stopped = self.state.cursor.is_stopped();
+        let kept = self.best_checkpoint().map(|kept| kept.number.to_string());
+        let (loss, accuracy) =
+            best.map_or((None, None), |best| (Some(best.evaluation.loss), best.evaluation.accuracy));
+        let decimals = |value: Option<f64>| value.map(six_decimals).unwrap_or_default();
+        vec![
+            ("monitor", format!("{} {}", self.monitored_set().name(), spec.monitor.name())),
+            ("best_samples", best.map(|best| best.samples.to_string()).unwrap_or_default()),
+            ("best_loss", decimals(loss)),
+            ("best_accuracy", decimals(accuracy)),
+            ("best_checkpoint", kept.unwrap_or_default()),
+            ("stopped_early", if is_stopped { self.why_stopped() } else { String::new() }),
+            ("handed_on", handed_on.to_owned()),
+        ]
+    }
+
     /// What its nodes brought, as far as there are any.
     fn results(&self) -> Fields {
         let mut fields = Vec::new();
-        if let Some(result) = &self.state.evaluation {
-            fields.extend(result.fields());
+        let shown = [
+            (EvaluationSet::Validation, &self.state.validation),
+            (EvaluationSet::Test, &self.state.evaluation),
+        ];
+        for (set, evaluation) in shown {
+            fields.extend(evaluation.iter().flat_map(|evaluation| evaluation.fields(set)));
         }
         if let Some(file) = &self.state.snapshot {
             fields.push(("snapshot", file.path.clone()));

@@ -48,6 +48,8 @@ pub struct TaskKey {
 pub struct Assignment {
     /// What the report names again.
     pub key: TaskKey,
+    /// The worker's number in the job: so many came to it before. Workers draw different random numbers by it.
+    pub worker_number: u32,
     /// What to do for it.
     pub work: Work,
 }

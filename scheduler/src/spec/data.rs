@@ -11,6 +11,13 @@ pub struct DataSpec {
     /// The test part, where it lies in files of its own; `split` is `all` then.
     #[serde(default)]
     pub test: Option<Source>,
+    /// The validation part, where it lies in files of its own.
+    #[serde(default)]
+    pub validation: Option<Source>,
+    /// So many in a hundred of the training samples, rounded up, are held out as the validation part: chosen by the seed, or the
+    /// last ones where samples of a text overlap.
+    #[serde(default)]
+    pub validation_percent: Option<u32>,
     /// Each number of a float input is multiplied by this after reading (1/16 for the digits, 1/255 for bytes).
     #[serde(default = "one")]
     pub scale: f32,
@@ -45,6 +52,8 @@ impl DataSpec {
         Self {
             source,
             test: None,
+            validation: None,
+            validation_percent: None,
             scale: 1.0,
             mean: Vec::new(),
             std: Vec::new(),
@@ -61,14 +70,24 @@ impl DataSpec {
         self.test.is_some() || self.split != Split::All
     }
 
-    /// Every file, those of the test part last.
+    /// Whether it is validated on samples of its own.
+    pub fn has_validation(&self) -> bool {
+        self.validation.is_some() || self.validation_percent.is_some()
+    }
+
+    /// All sources: that of the training part, of the test part, of the validation part.
+    pub fn sources(&self) -> impl Iterator<Item = &Source> {
+        [Some(&self.source), self.test.as_ref(), self.validation.as_ref()].into_iter().flatten()
+    }
+
+    /// Every file, in the order of the sources.
     pub fn paths(&self) -> Vec<&str> {
-        [Some(&self.source), self.test.as_ref()].into_iter().flatten().flat_map(Source::paths).collect()
+        self.sources().flat_map(Source::paths).collect()
     }
 
     /// The same, to be changed.
     pub fn paths_mut(&mut self) -> Vec<&mut String> {
-        [Some(&mut self.source), self.test.as_mut()]
+        [Some(&mut self.source), self.test.as_mut(), self.validation.as_mut()]
             .into_iter()
             .flatten()
             .flat_map(Source::paths_mut)

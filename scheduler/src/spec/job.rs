@@ -246,6 +246,10 @@ impl JobSpec {
         if let Some(what) = train.evaluate.and_then(|evaluate| evaluate.fault()) {
             return Err(fault(format!("evaluate: {what}")));
         }
+        if train.data.has_validation() && train.evaluate.is_none() {
+            let what = "the data has a validation part, and nothing evaluates on it: set `evaluate`";
+            return Err(fault(what.into()));
+        }
         if let Some(what) = train.compression.fault() {
             return Err(fault(format!("compression: {what}")));
         }

@@ -21,7 +21,7 @@ mod valid_job;
 pub use checkpoint::CheckpointSpec;
 pub use compression::{Compression, PullCompression};
 pub use data::{AxisOrder, DataSpec, Source, Split};
-pub use evaluate::EvaluateSpec;
+pub use evaluate::{EarlyStopping, EvaluateSpec, Monitor};
 pub use job::{InvalidJob, JobSpec, MAX_NODES, Node, NodeKind};
 pub use layout::{ElementRange, Layout, MAX_ELEMENTS, MAX_PARAMETERS, Parameter, ParameterKind};
 pub use learning_rate::{Decay, LearningRate};

@@ -28,6 +28,11 @@ pub struct Worker {
     held: Vec<TaskReport>,
 }
 
+/// What an evaluation finds in parameters with so many pushes in them: sometimes more, sometimes less.
+pub fn loss_after(pushes: u64) -> f64 {
+    (pushes.wrapping_mul(0x9E37_79B9) >> 7) as u8 as f64 / 16.0
+}
+
 /// An iteration that starts to compute.
 pub struct Started {
     pub superstep: u64,
@@ -120,11 +125,9 @@ impl Worker {
             return self.done(Outcome::Prepared);
         }
         let Work::Iterate { seq, gradient, .. } = front.work else {
-            return self.done(Outcome::Evaluated(EvaluationSums {
-                loss: 0.5,
-                samples: 3,
-                ..EvaluationSums::default()
-            }));
+            let loss = loss_after(shards[0].pushes());
+            let sums = EvaluationSums { loss, weight: 1.0, samples: 3, ..EvaluationSums::default() };
+            return self.done(Outcome::Evaluated(sums));
         };
         match self.stage {
             Stage::Pulling => self.stage = Stage::Computing,

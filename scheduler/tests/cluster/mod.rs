@@ -11,7 +11,7 @@ use std::{
     mem,
 };
 
-use actors::{Started, Worker};
+use actors::{Started, Worker, loss_after};
 pub use settings::Settings;
 use store::Store;
 use syncline_scheduler::{
@@ -481,15 +481,25 @@ impl Cluster {
                 seen[(u64::from(range.epoch) * samples + i) as usize] += 1;
             }
         }
-        assert!(seen.iter().all(|&n| n == 1), "some sample is not counted once: {s:?}");
         let number = |field: &str| store.number(field);
+        let stopped = store.summary.get("stopped_early").is_some_and(|why| !why.is_empty());
+        let epochs = if stopped { number("epochs_complete") } else { u64::from(s.epochs) };
+        let (counted, rest) = seen.split_at((samples * epochs) as usize);
+        assert!(counted.iter().all(|&n| n == 1), "some sample is not counted once: {s:?}");
+        assert!(rest.iter().all(|&n| n == 0), "it has not stopped: {s:?}");
         assert_eq!(number("iterations_done") + number("iterations_torn"), store.counted.len() as u64);
         assert_eq!(number("iterations_rolled_back"), store.rolled_back);
-        assert_eq!(number("samples_applied"), samples * u64::from(s.epochs));
-        assert_eq!(number("epochs_complete"), u64::from(s.epochs));
+        assert_eq!(number("samples_applied"), samples * epochs);
+        assert_eq!(number("epochs_complete"), epochs);
         let run = self.core.job(job).unwrap().run();
         // One that crashed when everything was done has nothing left.
-        for shard in self.servers[job].shards.iter().filter(|shard| shard.holds(&run)) {
+        let shards = || self.servers[job].shards.iter().filter(|shard| shard.holds(&run));
+        if s.evaluations && s.keep_best && self.servers[job].shards[0].holds(&run) {
+            let loss = loss_after(self.servers[job].shards[0].pushes());
+            assert_eq!(format!("{loss:.6}"), store.summary["best_loss"], "others are handed on: {s:?}");
+        }
+        let handed_on = store.summary.get("handed_on").map(String::as_str);
+        for shard in shards().filter(|_| handed_on != Some("best")) {
             let torn = number("iterations_torn");
             let done = number("iterations_done");
             assert!(

@@ -4,7 +4,7 @@ use syncline_scheduler::{
     core::{GraphSubmission, Input, Submission, WorkerInfo},
     ids::{Incarnation, JobId, ProcessId},
     sim,
-    spec::{CheckpointSpec, EvaluateSpec, JobSpec, Node, NodeKind, TrainSpec},
+    spec::{CheckpointSpec, DataSpec, EvaluateSpec, JobSpec, Node, NodeKind, Split, TrainSpec},
     tasks::{
         Arg, Backoff, ClassIndex, GraphDigest, GraphSpec, NewTask, PreparedTraining, Rules, TaskClass,
         TaskIndex, TaskRef, Work,
@@ -34,6 +34,12 @@ pub struct Settings {
     pub crashes: u32,
     /// Whether it is evaluated after each epoch.
     pub evaluations: bool,
+    /// Whether it hands on the parameters of the best of these.
+    pub keep_best: bool,
+    /// After how many of these without a better one it stops; 0: after none.
+    pub patience: u32,
+    /// Whether these are on samples of their own.
+    pub validates: bool,
     pub ahead: Option<u32>,
     /// Instead of the job itself a graph is submitted that trains it so often, every second time after the time before. In
     /// front of each training is a call that fails a few times, behind each one that adds others, and behind these the last
@@ -73,6 +79,9 @@ impl Settings {
             pauses: 0,
             crashes: 0,
             evaluations: false,
+            keep_best: false,
+            patience: 0,
+            validates: false,
             ahead: None,
             trainings: 0,
         }
@@ -132,15 +141,26 @@ pub fn jobs(s: &Settings) -> Vec<JobId> {
 
 /// The job that these settings mean: training, then an evaluation and a snapshot.
 pub fn spec(s: &Settings) -> JobSpec {
+    let stops = EvaluateSpec::every_epochs(1).stop_after(s.patience.max(1));
+    let early_stopping = stops.early_stopping.filter(|_| s.patience > 0);
+    let evaluate = EvaluateSpec { keep_best: s.keep_best, early_stopping, ..stops };
+    let train = sim::training(s.policy.parse().unwrap(), s.samples, s.batch.min(s.samples as u32));
+    // What is kept of the best is enough to go back to.
+    let checkpoints = s.crashes > 0 && !(s.keep_best && s.seed.is_multiple_of(2));
     let train = TrainSpec {
         epochs: s.epochs,
         drop_last: s.drop_last,
         min_workers: if s.deaths == 0 { s.workers.div_ceil(s.training_slots) } else { 1 },
         ahead: s.ahead,
-        checkpoint: (s.crashes > 0)
+        checkpoint: checkpoints
             .then_some(CheckpointSpec { every_s: Some(1), ..CheckpointSpec::every_epochs(1) }),
-        evaluate: s.evaluations.then_some(EvaluateSpec::every_epochs(1)),
-        ..sim::training(s.policy.parse().unwrap(), s.samples, s.batch.min(s.samples as u32))
+        evaluate: s.evaluations.then_some(evaluate),
+        data: DataSpec {
+            validation_percent: (s.evaluations && s.validates).then_some(10),
+            split: Split::TestEvery(5),
+            ..train.data.clone()
+        },
+        ..train
     };
     let name = |n: &str| n.parse().unwrap();
     let node = |n: &str, after: &[&str], kind| Node {

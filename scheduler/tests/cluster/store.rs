@@ -44,7 +44,9 @@ impl Store {
     /// A new generation of the parameters begins with what was counted at a checkpoint.
     fn follow_rollback(&mut self, state: &Value) {
         let Some(generation) = state["generation"].as_u64() else { return };
-        if generation != self.generation {
+        // Those of the best evaluation are handed on, and what was done since stays counted.
+        let is_handed_on = state["evaluations"]["handed_on"]["best"].is_object();
+        if generation != self.generation && !is_handed_on {
             let before = self.counted.len();
             // Without any it begins anew.
             self.counted = match state["checkpoints"]["restored"].as_u64() {

@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use syncline_scheduler::spec::{DataSpec, Source, Split};
+use syncline_scheduler::{
+    samples::permutation,
+    spec::{DataSpec, Source, Split},
+};
 
 use super::array::{Array, SourceArrays};
 use super::batch::Batch;
@@ -21,6 +24,19 @@ pub struct Dataset {
     rows: usize,
     /// The first sample that comes from files of the test part.
     test_from: usize,
+    /// The first sample that comes from files of the validation part.
+    validation_from: usize,
+}
+
+/// Which samples are for what: rows, each ascending, of which none is in two parts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// Samples that train.
+    pub train: Vec<u32>,
+    /// Samples that say how the training goes.
+    pub validation: Vec<u32>,
+    /// Samples that say what has come of it.
+    pub test: Vec<u32>,
 }
 
 impl Dataset {
@@ -48,16 +64,24 @@ impl Dataset {
             source.paths().into_iter().map(&mut next).collect()
         };
         let contents = read(&spec.source)?;
-        let test_contents = spec.test.as_ref().map(|test| Ok((test, read(test)?))).transpose()?;
+        let mut read_of = |source: Option<&'_ Source>| source.map(&mut read).transpose();
+        let test_contents = read_of(spec.test.as_ref())?;
+        let validation_contents = read_of(spec.validation.as_ref())?;
         let found = hasher.finalize().to_hex().to_string();
         if let Some(expected) = spec.digest.as_ref().filter(|expected| **expected != found) {
-            let sources = [Some(&spec.source), spec.test.as_ref()].into_iter().flatten();
-            let files: Vec<&str> = sources.flat_map(Source::paths).collect();
-            return Err(DataError::Digest { files: files.join(", "), expected: expected.clone(), found });
+            return Err(DataError::Digest {
+                files: spec.paths().join(", "),
+                expected: expected.clone(),
+                found,
+            });
         }
         let mut set = Self::fit(parse(&spec.source, &contents, wanted)?, spec, wanted)?;
-        if let Some((source, contents)) = test_contents {
-            set.append(Self::fit(parse(source, &contents, wanted)?, spec, wanted)?, wanted)?;
+        if let Some((source, contents)) = spec.test.as_ref().zip(test_contents) {
+            set.append("test", Self::fit(parse(source, &contents, wanted)?, spec, wanted)?, wanted)?;
+        }
+        set.validation_from = set.rows;
+        if let Some((source, contents)) = spec.validation.as_ref().zip(validation_contents) {
+            set.append("validation", Self::fit(parse(source, &contents, wanted)?, spec, wanted)?, wanted)?;
         }
         Ok((set, found))
     }
@@ -68,21 +92,21 @@ impl Dataset {
             inputs.map(|(array, wanted)| fit::input(array, wanted, spec)).collect::<Result<_, _>>()?;
         let label = raw.label.zip(wanted.label.as_ref());
         let label = label.map(|(array, wanted)| fit::label(array, wanted)).transpose()?;
-        Ok(Self { inputs, label, rows: raw.rows, test_from: raw.rows })
+        Ok(Self { inputs, label, rows: raw.rows, test_from: raw.rows, validation_from: raw.rows })
     }
 
-    /// Puts a test part behind these samples, for the same model.
-    fn append(&mut self, test: Self, wanted: &ModelSignature) -> Result<(), DataError> {
-        self.rows += test.rows;
+    /// Puts another part behind these samples, for the same model.
+    fn append(&mut self, name: &str, part: Self, wanted: &ModelSignature) -> Result<(), DataError> {
+        self.rows += part.rows;
         let names =
             wanted.inputs.iter().map(|input| &input.name).chain(wanted.label.iter().map(|label| &label.name));
         let columns = self.inputs.iter_mut().chain(&mut self.label);
-        for ((column, more), name) in columns.zip(test.inputs.into_iter().chain(test.label)).zip(names) {
+        for ((column, more), input) in columns.zip(part.inputs.into_iter().chain(part.label)).zip(names) {
             let kinds = [column.kind(), more.kind()];
             if !column.append(more) {
-                let [source, test] = kinds;
+                let [source, part] = kinds;
                 let what = format!(
-                    "`{name}` is {source} a sample in `source` and {test} in `test`: both have to be alike"
+                    "`{input}` is {source} a sample in `source` and {part} in `{name}`: both have to be alike"
                 );
                 return Err(DataError::InvalidSetting { what });
             }
@@ -115,11 +139,44 @@ impl Dataset {
         self.label.as_ref().is_some_and(|label| !rows.is_empty() && label.is_only(ignored, rows))
     }
 
-    /// Rows that train and rows that test, each ascending. Rows from files of the test part test, whatever `split`.
-    pub fn split(&self, split: Split) -> (Vec<u32>, Vec<u32>) {
+    /// Which samples train, validate and test. `seed` chooses those that are held out.
+    pub fn parts(&self, spec: &DataSpec, seed: u64) -> Parts {
+        let (train, test) = self.split(spec.split);
+        let (train, mut validation) = match spec.validation_percent {
+            Some(percent) => self.hold_out(train, percent, seed),
+            None => (train, Vec::new()),
+        };
+        validation.extend(self.validation_from as u32..self.rows as u32);
+        Parts { train, validation, test }
+    }
+
+    /// Parts so many in a hundred of these rows from the others, any of them: but where one sample reaches into the next, the
+    /// last ones, without those that reach into them.
+    fn hold_out(&self, mut rows: Vec<u32>, percent: u32, seed: u64) -> (Vec<u32>, Vec<u32>) {
+        let held = (rows.len() as u64 * u64::from(percent)).div_ceil(100) as usize;
+        let overlap = rows.windows(2).any(|pair| self.overlaps(pair[0], pair[1]));
+        if overlap {
+            let held_out = rows.split_off(rows.len() - held);
+            rows.retain(|&row| held_out.first().is_none_or(|&first| !self.overlaps(row, first)));
+            return (rows, held_out);
+        }
+        let mut is_held = vec![false; rows.len()];
+        for &place in permutation(seed ^ HOLD_OUT, 0, rows.len() as u32).iter().take(held) {
+            is_held[place as usize] = true;
+        }
+        let (held_out, rest): (Vec<_>, Vec<_>) =
+            rows.into_iter().zip(is_held).partition(|&(_, is_held)| is_held);
+        let rows_of = |of: Vec<(u32, bool)>| of.into_iter().map(|(row, _)| row).collect();
+        (rows_of(rest), rows_of(held_out))
+    }
+
+    /// Rows that train or are held out, and rows that test, each ascending. Rows from files of the test part test, whatever
+    /// `split`.
+    pub(super) fn split(&self, split: Split) -> (Vec<u32>, Vec<u32>) {
         let count = self.test_from as u64;
         let is_test = |row: u32| u64::from(row) >= count || split.is_test(u64::from(row), count);
-        let (mut train, test): (Vec<u32>, Vec<u32>) = (0..self.rows as u32).partition(|&row| !is_test(row));
+        let (mut train, test): (Vec<u32>, Vec<u32>) =
+            (0..self.validation_from as u32).partition(|&row| !is_test(row));
         if let (Split::TestLastPercent(_), Some(&first)) = (split, test.first()) {
             train.retain(|&row| !self.overlaps(row, first));
         }
@@ -152,9 +209,12 @@ impl Dataset {
     }
 }
 
+/// Makes the choice of the samples that are held out another one than the order of the first epoch.
+const HOLD_OUT: u64 = 0x68_6f6c_6420_6f75;
+
 /// Settings that make no sense, before anything is read.
 fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), DataError> {
-    let sources = || [Some(&spec.source), spec.test.as_ref()].into_iter().flatten();
+    let sources = || spec.sources();
     let named = sources().all(|source| matches!(source, Source::Safetensors { .. }));
     if wanted.inputs.len() > 1 && !named {
         let names = wanted.inputs.iter().map(|input| input.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -203,6 +263,17 @@ fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), DataError> {
         }
         _ if text && spec.test.is_some() => {
             "a text must be one file; set `split = { test_last_percent = 10 }` in place of `test`".to_owned()
+        }
+        _ if text && spec.validation.is_some() => {
+            "a text must be one file; set `validation_percent = 10` in place of `validation`".to_owned()
+        }
+        _ if spec.validation.is_some() && spec.validation_percent.is_some() => {
+            "the validation part must come from `validation` or from `validation_percent`, not from both"
+                .to_owned()
+        }
+        _ if spec.validation_percent.is_some_and(|percent| !(1..=99).contains(&percent)) => {
+            let percent = spec.validation_percent.unwrap_or_default();
+            format!("`validation_percent` must be from 1 to 99, not {percent}")
         }
         _ => return Ok(()),
     };

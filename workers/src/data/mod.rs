@@ -30,7 +30,7 @@ mod tests;
 mod text;
 
 pub use batch::Batch;
-pub use dataset::Dataset;
+pub use dataset::{Dataset, Parts};
 pub use error::{DataError, Remedy};
 pub use file::{MAX_ELEMENTS, MAX_FILE_BYTES};
 pub(crate) use remote::is_url;

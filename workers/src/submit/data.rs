@@ -57,7 +57,12 @@ fn sample_shape(dims: &[Dim]) -> Vec<Option<usize>> {
 }
 
 /// Opens the data once: wrong shapes, ids and labels show here, and the workers get its digest.
-pub(super) fn inspect(data: &DataSpec, wanted: &ModelSignature) -> Result<InspectedData, SubmitError> {
+/// `seed`: that of the training.
+pub(super) fn inspect(
+    data: &DataSpec,
+    wanted: &ModelSignature,
+    seed: u64,
+) -> Result<InspectedData, SubmitError> {
     let mut spec = data.clone();
     // Workers run in other folders.
     for path in spec.paths_mut().into_iter().filter(|path| !is_url(path)) {
@@ -70,7 +75,7 @@ pub(super) fn inspect(data: &DataSpec, wanted: &ModelSignature) -> Result<Inspec
     spec.digest = None;
     let (set, digest) = Dataset::open_hashed(&spec, wanted)?;
     spec.digest = Some(digest);
-    let (train_rows, _) = set.split(spec.split);
+    let train_rows = set.parts(&spec, seed).train;
     if let Some(ignored) = wanted.ignored_label().filter(|&label| set.is_all_ignored(&train_rows, label)) {
         return Err(DataError::AllIgnored { ignored }.into());
     }

@@ -75,6 +75,12 @@ pub enum SubmitError {
         /// First node that evaluates.
         node: String,
     },
+    /// What is best could never be said.
+    #[error("[E369] node {node} is to monitor the accuracy, which its loss does not compute")]
+    NoAccuracy {
+        /// The node that trains.
+        node: String,
+    },
     /// Integer labels are classes, and nothing says how many there are.
     #[error("[E365] the model's output for the loss has no fixed number of classes")]
     Classes,
@@ -154,6 +160,9 @@ impl SubmitError {
                 "submit the job with the model, `freeze` and parameters that it had, or without --resume; `syncline checkpoint JOB FILE` \
                  writes such a file"
                     .to_owned()
+            }
+            Self::NoAccuracy { .. } => {
+                "leave `monitor` out, which then is the loss; losses of classes compute an accuracy".to_owned()
             }
             Self::InputType { .. } => "cast inside the model, and export it again".to_owned(),
             _ => "correct the job and submit it again; nothing was stored".to_owned(),

@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 use syncline_autodiff::{Param, Precision, TrainingGraph};
 use syncline_scheduler::{
     ids::NodeName,
-    spec::{DataSpec, JobSpec, Layout, ModelSpec, Node, NodeKind, Parameter, TrainSpec},
+    spec::{DataSpec, JobSpec, Layout, ModelSpec, Monitor, Node, NodeKind, Parameter, TrainSpec},
 };
 
 use super::{
@@ -68,6 +68,8 @@ pub(super) fn assemble<'a>(
         let kind = match &node.work {
             NodeWork::Train(training) => {
                 let mut model = prepare_model(training, &mut warnings)?;
+                check_monitor(&node.name, training, &model.graph)?;
+                warnings.extend(chosen_by_tests(training));
                 missing_cpu_kernel = model.missing_kernel.take();
                 NodeKind::Train(Box::new(describe(training, model, &mut blobs)?))
             }
@@ -86,11 +88,33 @@ pub(super) fn assemble<'a>(
 fn check_test_split(spec: &JobSpec) -> Result<(), SubmitError> {
     let Some((trains, train)) = spec.train() else { return Ok(()) };
     let evaluates = spec.nodes.iter().find(|n| matches!(n.kind, NodeKind::Evaluate)).map(|node| &node.name);
-    let Some(node) = evaluates.or(train.evaluate.map(|_| &trains.name)) else { return Ok(()) };
+    let has_validation = train.data.has_validation();
+    let trains = train.evaluate.filter(|_| !has_validation).map(|_| &trains.name);
+    let Some(node) = evaluates.or(trains) else { return Ok(()) };
     if train.model.inputs.is_empty() || train.data.has_test() {
         return Ok(());
     }
     Err(SubmitError::NoTest { node: node.to_string() })
+}
+
+fn check_monitor(node: &str, training: &Training, graph: &TrainingGraph) -> Result<(), SubmitError> {
+    let monitor = training.settings.evaluate.map(|evaluate| evaluate.monitor);
+    match monitor {
+        Some(Monitor::Accuracy) if !graph.has_correct => {
+            Err(SubmitError::NoAccuracy { node: node.to_owned() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Where test samples decide when training ends, or with which parameters, they do not say any more what it is worth.
+fn chosen_by_tests(training: &Training) -> Option<String> {
+    let decides = training.settings.evaluate.is_some_and(|evaluate| evaluate.decides());
+    (decides && !training.data.has_validation()).then(|| {
+        "the test samples decide when training ends or which parameters are the best, so that they flatter what comes of it; \
+         `validation_percent = 10` in the data holds out samples for that"
+            .to_owned()
+    })
 }
 
 /// The node as the engine is told of it; what is large goes to the blobs.
@@ -101,7 +125,7 @@ fn describe(
 ) -> Result<TrainSpec, SubmitError> {
     let PreparedModel { onnx, graph, .. } = model;
     let signature = signature(&graph, &training.model)?;
-    let mut data = inspect(&training.data, &signature)?;
+    let mut data = inspect(&training.data, &signature, training.settings.seed)?;
     for input in &mut data.inputs {
         input.row_group = group_of(&graph.row_tables.inputs, &input.name);
     }

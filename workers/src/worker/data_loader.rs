@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use syncline_onnx::TensorView;
 use syncline_scheduler::{
-    core::EvaluationPart,
+    core::{EvaluationPart, EvaluationSet},
     samples::{SampleRange, permutation},
     spec::{ModelSpec, TrainSpec},
 };
 
 use super::WorkerError;
-use crate::data::{Batch, Dataset, ModelSignature};
+use crate::data::{Batch, Dataset, ModelSignature, Parts};
 
 /// Most samples that are evaluated at once.
 const MAX_EVALUATION_BATCH: usize = 256;
@@ -18,8 +18,7 @@ const MAX_EVALUATION_BATCH: usize = 256;
 /// The data set with the order of the present epoch.
 pub(super) struct DataLoader {
     set: Dataset,
-    train_rows: Vec<u32>,
-    test_rows: Vec<u32>,
+    parts: Parts,
     order: Vec<u32>,
     /// The epoch that `order` belongs to.
     epoch: Option<u32>,
@@ -44,18 +43,17 @@ impl DataLoader {
             return Ok(None);
         }
         let set = Dataset::open(&train.data, &wanted)?;
-        let (train_rows, test_rows) = set.split(train.data.split);
-        if train_rows.len() as u64 != train.data.train_samples {
-            let what =
-                format!("{} training samples, the job says {}", train_rows.len(), train.data.train_samples);
+        let parts = set.parts(&train.data, train.seed);
+        let found = parts.train.len() as u64;
+        if found != train.data.train_samples {
+            let what = format!("{found} training samples, the job says {}", train.data.train_samples);
             return Err(WorkerError::Graph { what });
         }
         let batch = set.batch();
         let order = Vec::new();
         Ok(Some(Self {
             set,
-            train_rows,
-            test_rows,
+            parts,
             order,
             epoch: None,
             rows: Vec::new(),
@@ -76,7 +74,7 @@ impl DataLoader {
     pub(super) fn load_batch(&mut self, seed: u64, range: SampleRange) -> Result<(), WorkerError> {
         self.loaded = None;
         if self.epoch != Some(range.epoch) {
-            self.order = permutation(seed, range.epoch, self.train_rows.len() as u32);
+            self.order = permutation(seed, range.epoch, self.parts.train.len() as u32);
             self.epoch = Some(range.epoch);
         }
         let (start, end) = (range.start as usize, range.start as usize + range.len as usize);
@@ -84,16 +82,24 @@ impl DataLoader {
             return Err(WorkerError::Graph { what: format!("samples {start}..{end} do not exist") });
         };
         self.rows.clear();
-        self.rows.extend(order.iter().map(|&i| self.train_rows[i as usize]));
+        self.rows.extend(order.iter().map(|&i| self.parts.train[i as usize]));
         self.set.gather(&self.rows, &mut self.batch)?;
         self.loaded = Some(range);
         Ok(())
     }
 
-    /// Gathers the `n`-th piece of a part of the test samples; returns how many it has, 0 behind the last one.
-    pub(super) fn load_test_batch(&mut self, part: EvaluationPart, n: usize) -> Result<u64, WorkerError> {
+    /// Gathers the `n`-th piece of a part of the test or validation samples; returns how many it has, 0 behind the last one.
+    pub(super) fn load_evaluation_batch(
+        &mut self,
+        part: EvaluationPart,
+        n: usize,
+    ) -> Result<u64, WorkerError> {
         self.loaded = None;
-        let rows = &self.test_rows[share(self.test_rows.len(), part)];
+        let rows = match part.set {
+            EvaluationSet::Test => &self.parts.test,
+            EvaluationSet::Validation => &self.parts.validation,
+        };
+        let rows = &rows[share(rows.len(), part)];
         let rows = rows.chunks(self.evaluation_batch).nth(n).unwrap_or_default();
         self.set.gather(rows, &mut self.batch)?;
         Ok(rows.len() as u64)
@@ -114,9 +120,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_hold_every_test_sample_once_and_differ_by_one_at_most() {
+    fn parts_hold_every_sample_once_and_differ_by_one_at_most() {
         for (samples, of) in [(0, 1), (10, 1), (10, 3), (2, 5), (10_000, 7)] {
-            let parts: Vec<_> = (0..of).map(|index| share(samples, EvaluationPart { index, of })).collect();
+            let part = |index| EvaluationPart { index, of, set: EvaluationSet::Validation };
+            let parts: Vec<_> = (0..of).map(|index| share(samples, part(index))).collect();
             assert_eq!(parts.iter().cloned().flatten().collect::<Vec<_>>(), (0..samples).collect::<Vec<_>>());
             let sizes = parts.iter().map(ExactSizeIterator::len);
             assert!(sizes.clone().max().unwrap() - sizes.min().unwrap() <= 1, "{samples} in {of}");

@@ -1,4 +1,4 @@
-//! What a version of the parameters is worth on test samples.
+//! What a version of the parameters is worth on test or validation samples.
 
 use syncline_ps::{PsError, client::BlobClient, shard::ReadCondition};
 use syncline_runtime::Executable;
@@ -12,7 +12,7 @@ use super::{
 };
 
 impl JobRun {
-    /// Loss and metrics of a pinned version over a part of the test samples. A round that is open goes on behind it.
+    /// Loss and metrics of a pinned version over a part of the test or validation samples. A round that is open goes on behind it.
     pub(super) fn evaluate(&mut self, version: u64, part: EvaluationPart) -> Result<Outcome, WorkerError> {
         let own = self.local.is_open().then(|| self.params.values.clone());
         let evaluated = self.evaluate_pinned(version, part);
@@ -27,7 +27,7 @@ impl JobRun {
             Some(session) => session,
             None => self.open_evaluation()?,
         };
-        // All rows of tables, once: the test samples choose among them as they like.
+        // All rows of tables, once: samples that are evaluated choose among them as they like.
         let mut whole = self.rows.is_some().then(|| Parameters::new(&self.train.model.layout, None));
         let params = whole.as_mut().unwrap_or(&mut self.params);
         self.timer.waiting(|| self.shards.pull(ReadCondition::Pinned(version), &mut params.values))?;
@@ -37,7 +37,7 @@ impl JobRun {
             if self.shards.cancel_token().is_canceled() {
                 return Err(PsError::Canceled.into());
             }
-            let samples = self.data.as_mut().map_or(Ok(0), |loader| loader.load_test_batch(part, n))?;
+            let samples = self.data.as_mut().map_or(Ok(0), |loader| loader.load_evaluation_batch(part, n))?;
             // A model without data is evaluated once.
             if samples == 0 && (self.data.is_some() || n > 0 || part.index > 0) {
                 break;

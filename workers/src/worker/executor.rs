@@ -311,7 +311,8 @@ fn run_one(
             let cancel_token = shared.begin_job();
             let JobSetup { train, shards, .. } = shared.timer.waiting(|| setup(&key.run.job))?;
             shared.shards.set(shards);
-            let run = JobRun::open(context, key, train, shared.shards.clone(), cancel_token, &shared.timer)?;
+            let shards = shared.shards.clone();
+            let run = JobRun::open(context, assignment, train, shards, cancel_token, &shared.timer)?;
             shared.timer.progressed();
             &mut open.insert(OpenJob { id: key.run.clone(), run }).run
         }
@@ -349,7 +350,7 @@ mod tests {
         let range = SampleRange { epoch: 0, start: 0, len: 1 };
         let work =
             Work::Iterate { superstep: Superstep(2), seq, range, learning_rate: 0.1, min_clock: 7, gradient };
-        Assignment { key: key(seq), work }
+        Assignment { key: key(seq), worker_number: 0, work }
     }
 
     #[test]

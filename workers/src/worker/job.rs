@@ -14,7 +14,7 @@ use syncline_ps::{
 use syncline_rpc::Token;
 use syncline_runtime::{ExecOptions, Executable, Runtime};
 use syncline_scheduler::{
-    core::{GradientUse, Iterated, Outcome, TaskKey},
+    core::{Assignment, GradientUse, Iterated, Outcome},
     graph::TaskId,
     ids::Incarnation,
     samples::SampleRange,
@@ -25,6 +25,7 @@ use super::{
     Throttle,
     batch_rows::BatchRows,
     data_loader::DataLoader,
+    draws::DrawStream,
     error::WorkerError,
     load::LoadProbe,
     local_steps::LocalSteps,
@@ -96,23 +97,25 @@ pub(super) struct Iteration {
 
 impl JobRun {
     /// Fetches the blobs, loads the sessions, opens the data and connects to the shards at `addresses`, unless `cancel_token`
-    /// ends it. The same one ends calls that block later.
+    /// ends it. The same one ends calls that block later. `first`: the first task of it.
     pub(super) fn open(
         context: &WorkerContext,
-        key: &TaskKey,
+        first: &Assignment,
         train: TrainSpec,
         addresses: Addresses,
         cancel_token: CancelToken,
         timer: &TaskTimer,
     ) -> Result<Self, WorkerError> {
+        let key = &first.key;
         let blobs = BlobClient::new(context.token.clone()).under(cancel_token.clone());
         let graph =
             timer.waiting(|| blobs.get_within(&addresses, &train.model.training_graph, SHARD_TIMEOUT))?;
         let (graph, scale) = LossScale::take(graph)?;
         let rows = BatchRows::of(&train.model);
         let params = Parameters::new(&train.model.layout, rows.as_ref());
+        let draws = DrawStream { seed: train.seed, worker: first.worker_number, part: 0 };
         let mut replicas =
-            Replicas::new(&context.runtime, &graph, &context.exec, context.split_batch, &params)?;
+            Replicas::new(&context.runtime, &graph, &context.exec, context.split_batch, &params, draws)?;
         let elements = train.model.layout.elements().unwrap_or(0);
         let at = SessionKey { run: key.run.clone(), incarnation: context.incarnation };
         let transport = context.transport;

@@ -10,6 +10,7 @@ mod batch_rows;
 mod calls;
 mod control;
 mod data_loader;
+mod draws;
 mod error;
 mod evaluation;
 mod executor;

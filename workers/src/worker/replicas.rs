@@ -2,8 +2,8 @@
 //!
 //! ONNX Runtime divides many operators badly among threads. Executions that share nothing use them better, and loss and
 //! gradient are weighted means, so that those of the parts make those of the batch, see `batch_mean`. That is exact up to
-//! rounding unless samples meet inside the model: BatchNormalization sees the statistics of a part. Dropout draws from
-//! the same seed in every part.
+//! rounding unless samples meet inside the model: BatchNormalization sees the statistics of a part. What draws random numbers
+//! draws other ones in every part.
 //!
 //! Cost of N parts: N - 1 threads that start and end, and one pass over N sets of gradients. One execution lends what
 //! ONNX Runtime has written: nothing is copied.
@@ -20,6 +20,7 @@ use syncline_scheduler::spec::ElementRange;
 
 use super::{
     batch_mean::{Part, batch_mean},
+    draws::DrawStream,
     error::WorkerError,
     parameters::Parameters,
 };
@@ -81,17 +82,19 @@ impl Replicas {
         exec: &ExecOptions,
         split_batch: bool,
         params: &Parameters,
+        draws: DrawStream,
     ) -> Result<Self, WorkerError> {
         let (mut exec, mut count) = (exec.clone(), 1);
         if split_batch && exec.device == Device::Cpu {
             (count, exec.intra_threads) = (exec.intra_threads, 1);
         }
-        let first = Executable::new(runtime, graph, &exec)?;
-        let pushed = pushed(first.output_names(), params)?;
-        let mut sessions = vec![first];
-        for _ in 1..count {
-            sessions.push(Executable::new(runtime, graph, &exec)?);
-        }
+        let load = |part: u32| -> Result<Executable, WorkerError> {
+            let own = DrawStream { part, ..draws }.graph(graph)?;
+            Ok(Executable::new(runtime, own.as_deref().unwrap_or(graph), &exec)?)
+        };
+        let sessions = (0..count as u32).map(load).collect::<Result<Vec<_>, _>>()?;
+        let names = sessions.first().map(Executable::output_names).unwrap_or_default();
+        let pushed = pushed(names, params)?;
         Ok(Self { sessions, pushed, merged: Vec::new() })
     }
 

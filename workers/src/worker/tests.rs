@@ -193,7 +193,7 @@ impl Rig {
             min_clock: 0,
             gradient,
         };
-        Assignment { key: self.key(worker, seq), work }
+        Assignment { key: self.key(worker, seq), worker_number: 0, work }
     }
 
     /// Executes `its` as `worker`; `revoked`: numbers that must not be started. Returns what was reported.
@@ -419,7 +419,7 @@ fn what_a_worker_computes_to_prepare_itself_counts_nowhere() {
         rig.threads = threads;
         let before = rig.parameters(0);
         let key = TaskKey { task: TaskId::Prepare(Incarnation(1)), ..rig.key(1, 1) };
-        let prepare = Assignment { key, work: Work::Prepare { range: range(0, 4) } };
+        let prepare = Assignment { key, worker_number: 0, work: Work::Prepare { range: range(0, 4) } };
         let gradient = GradientUse::ApplyOnArrival { scale: 1.0 };
         let first = It { superstep: 0, seq: 1, range: range(4, 4), gradient };
         let reports = rig.execute_all(1, vec![prepare, rig.iteration(1, first)], &[]);

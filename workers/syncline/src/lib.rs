@@ -59,8 +59,8 @@ pub use syncline_scheduler::{
     predict::PredictorSpec,
     spec::{
         AxisOrder, BalanceOptions, BalanceRule, CheckpointSpec, Compression, DataSpec, Decay, DsspReading,
-        ElasticOptions, EvaluateSpec, InvalidPolicy, JobSpec, LearningRate, OnNan, Optimizer, PolicyRule,
-        PolicySpec, PullCompression, Source, Split,
+        EarlyStopping, ElasticOptions, EvaluateSpec, InvalidPolicy, JobSpec, LearningRate, Monitor, OnNan,
+        Optimizer, PolicyRule, PolicySpec, PullCompression, Source, Split,
     },
     sync::search::{Algorithm, Slack},
     tasks::{PreparedTraining, TaskIndex, TaskQuery, TaskState, TaskView, TrainedWeights, TrainingChanges},

@@ -41,7 +41,13 @@ fn told(what: &Happening) -> Fields {
         H::CheckpointFailed { checkpoint, fault } => {
             fields!["checkpoint": checkpoint, "code": fault.code, "reason": fault.reason]
         }
-        H::Evaluated { samples, evaluation } => [fields!["samples": samples], evaluation.fields()].concat(),
+        H::Evaluated { samples, set, evaluation } => {
+            [fields!["samples": samples], evaluation.fields(*set)].concat()
+        }
+        H::StoppedEarly { samples, reason } => fields!["samples": samples, "reason": reason],
+        H::BestRestored { checkpoint, samples, reason } => {
+            fields!["checkpoint": checkpoint, "samples": samples, "reason": reason]
+        }
         H::EvaluationFailed { task, fault } => {
             fields!["task": task, "code": fault.code, "reason": fault.reason]
         }
@@ -96,7 +102,7 @@ fn if_any(name: &'static str, value: Option<impl Display>) -> Fields {
 #[cfg(test)]
 mod tests {
     use syncline_scheduler::{
-        core::{Evaluation, NamedWorker, Phase, TaskFault},
+        core::{Evaluation, EvaluationSet, NamedWorker, Phase, TaskFault},
         fault_code::FaultCode,
         graph::TaskId,
         ids::{Incarnation, ShardIndex, Superstep},
@@ -144,7 +150,12 @@ mod tests {
             (H::CheckpointKept { checkpoint: 1, samples: 2, bytes: 3, rest_ms: 4 },
              "checkpoint_kept checkpoint=1 samples=2 bytes=3 rest_ms=4"),
             (H::CheckpointFailed { checkpoint: 1, fault: fault() }, "checkpoint_failed checkpoint=1 code=E406 reason=no space"),
-            (H::Evaluated { samples: 7, evaluation },
+            (H::Evaluated { samples: 7, set: EvaluationSet::Validation, evaluation: evaluation.clone() },
+             "evaluated samples=7 validation_loss=0.500000 validation_samples=8 validation_accuracy=0.250000"),
+            (H::StoppedEarly { samples: 7, reason: reason() }, "stopped_early samples=7 reason=why"),
+            (H::BestRestored { checkpoint: 1, samples: 7, reason: reason() },
+             "best_restored checkpoint=1 samples=7 reason=why"),
+            (H::Evaluated { samples: 7, set: EvaluationSet::Test, evaluation },
              "evaluated samples=7 test_loss=0.500000 test_samples=8 test_accuracy=0.250000"),
             (H::EvaluationFailed { task: task(), fault: fault() }, "evaluation_failed task=save code=E406 reason=no space"),
             (H::RolledBack { iterations: 1, samples: 2, reason: reason(), checkpoint: Some(0) },

@@ -43,17 +43,35 @@ pub struct MetricsPoint {
     pub staleness_max: u64,
 }
 
-/// What the model was worth on the test samples at a moment of its training. A metric that its loss does not compute is `None`.
+/// What the model was worth at a moment of its training, on the validation samples or on the test samples: the figures of the others
+/// are `None`, and so is a metric that its loss does not compute.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationPoint {
     /// When it was known, since the epoch of Unix.
     pub at_ms: u64,
     /// Samples that the model had been trained on.
     pub samples: u64,
-    /// Weighted mean.
-    pub test_loss: f64,
+    /// Mean over the validation samples, each by its weight.
+    #[serde(default)]
+    pub validation_loss: Option<f64>,
+    /// Validation samples on which it was measured.
+    #[serde(default)]
+    pub validation_samples: Option<u64>,
+    /// Share of the predictions that are right, 0 to 1; `None` where the loss computes none.
+    #[serde(default)]
+    pub validation_accuracy: Option<f64>,
+    /// Share of the labels that are among the k best scores, 0 to 1.
+    #[serde(default)]
+    pub validation_top_k_accuracy: Option<f64>,
+    /// exp of the mean negative log-likelihood.
+    #[serde(default)]
+    pub validation_perplexity: Option<f64>,
+    /// Mean over the test samples, each by its weight.
+    #[serde(default)]
+    pub test_loss: Option<f64>,
     /// Test samples on which it was measured.
-    pub test_samples: u64,
+    #[serde(default)]
+    pub test_samples: Option<u64>,
     /// Share of the predictions that are right, 0 to 1.
     #[serde(default)]
     pub test_accuracy: Option<f64>,
@@ -99,7 +117,7 @@ pub struct JobEvent {
     /// Of what went wrong.
     #[serde(default)]
     pub code: Option<String>,
-    /// The same in words; also why a job was canceled, or went back.
+    /// The same in words; also why a job was canceled, went back, or stopped early.
     #[serde(default)]
     pub reason: Option<String>,
     /// How many times as long a slow worker takes per sample.
@@ -123,7 +141,8 @@ pub struct JobEvent {
     /// Number of a checkpoint.
     #[serde(default)]
     pub checkpoint: Option<u64>,
-    /// Samples in it, or those that were undone by going back to it; those that a model had seen that was evaluated.
+    /// Samples in it, or those that were undone by going back to it; those that a model had seen that was evaluated, or had become
+    /// no better.
     #[serde(default)]
     pub samples: Option<u64>,
     /// Iterations that were undone by that.
@@ -135,6 +154,21 @@ pub struct JobEvent {
     /// How long each worker stood still for it, on average.
     #[serde(default)]
     pub rest_ms: Option<u64>,
+    /// Mean over the validation samples of an evaluation.
+    #[serde(default)]
+    pub validation_loss: Option<f64>,
+    /// Validation samples on which it was measured.
+    #[serde(default)]
+    pub validation_samples: Option<u64>,
+    /// Share of the predictions that are right, 0 to 1; `None` where the loss computes none.
+    #[serde(default)]
+    pub validation_accuracy: Option<f64>,
+    /// Share of the labels that are among the k best scores, 0 to 1.
+    #[serde(default)]
+    pub validation_top_k_accuracy: Option<f64>,
+    /// exp of the mean negative log-likelihood.
+    #[serde(default)]
+    pub validation_perplexity: Option<f64>,
     /// Mean over the test samples of an evaluation.
     #[serde(default)]
     pub test_loss: Option<f64>,
@@ -156,6 +190,18 @@ pub struct JobEvent {
     /// Where that process is.
     #[serde(default)]
     pub address: Option<String>,
+}
+
+impl EvaluationPoint {
+    /// On validation samples, where there are any; else on test samples.
+    pub fn loss(&self) -> f64 {
+        self.validation_loss.or(self.test_loss).unwrap_or(f64::NAN)
+    }
+
+    /// On which samples it was measured.
+    pub fn is_validation(&self) -> bool {
+        self.validation_loss.is_some()
+    }
 }
 
 impl<T: serde::de::DeserializeOwned> Entry<T> {
@@ -182,8 +228,18 @@ mod tests {
             [&fields[..], &["again_in_ms", "until_ms", "path", "task", "attempt", "training", "tasks"]]
                 .concat();
         let of_checkpoints = ["checkpoint", "samples", "iterations", "bytes", "rest_ms", "shard", "address"];
-        let of_evaluations =
-            ["test_loss", "test_samples", "test_accuracy", "test_top_k_accuracy", "test_perplexity"];
+        let of_evaluations = [
+            "test_loss",
+            "test_samples",
+            "test_accuracy",
+            "test_top_k_accuracy",
+            "test_perplexity",
+            "validation_loss",
+            "validation_samples",
+            "validation_accuracy",
+            "validation_top_k_accuracy",
+            "validation_perplexity",
+        ];
         let of_jobs = ["nodes", "workers", "applied", "barriers", "state"];
         let fields = [&fields[..], &of_checkpoints, &of_evaluations, &of_jobs].concat();
         let is_event =

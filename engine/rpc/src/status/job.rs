@@ -154,7 +154,43 @@ pub struct JobStatus {
     /// When it was over, however it ended.
     #[serde(default)]
     pub ended_ms: Option<u64>,
-    /// What the newest evaluation measured: of a node `evaluate`, or while it trains.
+    /// The figure that says which evaluation is the best, such as `validation loss`; `None` where the training is not evaluated.
+    #[serde(default)]
+    pub monitor: Option<String>,
+    /// Samples that the model had seen at the best evaluation so far.
+    #[serde(default)]
+    pub best_samples: Option<u64>,
+    /// What it measured.
+    #[serde(default)]
+    pub best_loss: Option<f64>,
+    /// Share of the predictions that were right, 0 to 1; `None` where the loss computes none.
+    #[serde(default)]
+    pub best_accuracy: Option<f64>,
+    /// The checkpoint in which the shards keep the parameters of the best evaluation, where they are to.
+    #[serde(default)]
+    pub best_checkpoint: Option<u64>,
+    /// Why training ended before its epochs were over, in words.
+    #[serde(default)]
+    pub stopped_early: Option<String>,
+    /// With which parameters training ended: `best`, those of the best evaluation, or `last`.
+    #[serde(default)]
+    pub handed_on: Option<String>,
+    /// Mean over the validation samples, of the newest evaluation on them.
+    #[serde(default)]
+    pub validation_loss: Option<f64>,
+    /// Validation samples on which it was measured.
+    #[serde(default)]
+    pub validation_samples: Option<u64>,
+    /// Share of the predictions that are right, 0 to 1; `None` where the loss computes none.
+    #[serde(default)]
+    pub validation_accuracy: Option<f64>,
+    /// Share of the labels that are among the k best scores, 0 to 1.
+    #[serde(default)]
+    pub validation_top_k_accuracy: Option<f64>,
+    /// exp of the mean negative log-likelihood.
+    #[serde(default)]
+    pub validation_perplexity: Option<f64>,
+    /// What the newest evaluation measured: of a node `evaluate`, while it trains, or at its end.
     #[serde(default)]
     pub test_loss: Option<f64>,
     /// Samples on which it was measured.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{InvalidGraph, TaskJob, adding::ReferenceScope, leasing::Matching};
 use crate::{
     core::{
-        Core, Effect, GraphSubmission, Input, Job, Phase, Refused, WorkerInfo, panics::Handling,
+        Core, Effect, GraphSubmission, Input, Job, LastWeights, Phase, Refused, WorkerInfo, panics::Handling,
         submitting::is_same_job,
     },
     ids::{Incarnation, JobId},
@@ -76,7 +76,7 @@ impl Core {
     /// Drops a job that is over, because another takes its name.
     pub(in crate::core) fn make_room_for(&mut self, id: &JobId, effects: &mut Vec<Effect>) {
         if let Some(old) = self.jobs.remove(id) {
-            effects.push(Effect::CloseShards { run: old.run(), keep: false });
+            effects.push(Effect::CloseShards { run: old.run(), weights: LastWeights::Drop });
             effects.extend(old.remove_checkpoints());
         }
         self.remove_task_job(id, effects);

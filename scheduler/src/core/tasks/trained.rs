@@ -27,7 +27,7 @@ pub struct Trained {
     pub samples: u64,
     /// Loss of the newest iteration that was not skipped.
     pub loss: Option<f32>,
-    /// On the test samples, where the prepared job has a node for that.
+    /// On the validation samples; on the test samples where there are no others, and the prepared job evaluates.
     pub evaluation: Option<Evaluation>,
     /// Its parameters at the end, which [`TrainingChanges::start_from`] takes.
     pub weights: TrainedWeights,
@@ -50,7 +50,7 @@ impl Job {
                 },
                 samples: self.counted(),
                 loss: state.loss,
-                evaluation: state.evaluation.clone(),
+                evaluation: state.validation.clone().or_else(|| state.evaluation.clone()),
                 weights: TrainedWeights { bytes: file.bytes, digest: file.digest.clone() },
             }),
             (Phase::Done, None) => {

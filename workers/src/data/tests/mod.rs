@@ -203,6 +203,50 @@ fn a_split_is_a_partition() {
     assert_eq!(data.split(Split::TestEvery(2)), (vec![1, 3], vec![0, 2, 4]));
 }
 
+#[test]
+fn samples_that_are_held_out_are_drawn_by_the_seed_and_train_nothing() {
+    let text: String = (0..100).map(|i| format!("{i},0\n")).collect();
+    let data = open_csv(&text, CLASSES).unwrap();
+    let spec = |percent| DataSpec {
+        validation_percent: Some(percent),
+        split: Split::TestEvery(5),
+        ..DataSpec::new(Source::csv("d"))
+    };
+    for percent in [1, 10, 33, 99] {
+        let parts = data.parts(&spec(percent), 7);
+        assert_eq!(parts.validation.len(), (80 * percent as usize).div_ceil(100), "of what would train");
+        assert_eq!(parts.test, data.split(Split::TestEvery(5)).1);
+        let mut all = [parts.train, parts.validation, parts.test].concat();
+        all.sort_unstable();
+        assert_eq!(all, (0..100).collect::<Vec<u32>>());
+    }
+    let held = |seed| data.parts(&spec(10), seed).validation;
+    assert_eq!(held(7), held(7));
+    assert_ne!(held(7), held(8));
+    assert!(held(7).is_sorted() && held(7).windows(2).any(|pair| pair[1] - pair[0] > 2), "{:?}", held(7));
+}
+
+#[test]
+fn a_validation_part_of_its_own_comes_behind_the_test_part() {
+    let folder = TempDir::new().unwrap();
+    let [train, test, validation] = ["1,0\n2,1\n", "3,2\n", "4,0\n5,1\n"].map(|text| text.as_bytes());
+    let source = |name: &str, bytes: &[u8]| csv_spec(&write(&folder, name, bytes), 1, 0).source;
+    let spec = DataSpec {
+        test: Some(source("b", test)),
+        validation: Some(source("c", validation)),
+        ..DataSpec::new(source("a", train))
+    };
+    let wanted = wants(CLASSES);
+    let data = Dataset::open(&spec, &wanted).unwrap();
+    assert_eq!(samples(&data), [1.0, 2.0, 3.0, 4.0, 5.0]);
+    let parts = Parts { train: vec![0, 1], validation: vec![3, 4], test: vec![2] };
+    assert_eq!(data.parts(&spec, 0), parts);
+    let whole = [train, test, validation].concat();
+    assert_eq!(digest(&spec).unwrap(), blake3::hash(&whole).to_hex().to_string());
+    let both = DataSpec { validation_percent: Some(10), ..spec };
+    refused(&both, &wanted, "E480", "the validation part must come from");
+}
+
 /// A safetensors file.
 fn tensors(all: &[(&str, Dtype, &[usize], &[u8])]) -> Vec<u8> {
     let views = all.iter().map(|&(name, dtype, shape, data)| {

@@ -130,6 +130,22 @@ fn the_last_percent_tests_and_overlapping_samples_of_a_text_are_left_out() {
 }
 
 #[test]
+fn the_last_samples_of_a_text_that_overlap_are_held_out_and_those_that_reach_into_them_are_left_out() {
+    let folder = TempDir::new().unwrap();
+    let path = write(&folder, "text", "abcabcabcabca".as_bytes());
+    let parts = |stride, split| {
+        let spec = DataSpec { validation_percent: Some(25), split, ..text_spec(&path, 3, stride) };
+        Dataset::open(&spec, &wants_text(DataElement::I64, 3)).unwrap().parts(&spec, 1)
+    };
+    let last = parts(1, Split::All);
+    assert_eq!((last.train, last.validation), ((0..5).collect(), vec![7, 8, 9]));
+    let between = parts(1, Split::TestLastPercent(25));
+    assert_eq!((between.train, between.validation, between.test), (vec![0], vec![3, 4], vec![7, 8, 9]));
+    let side_by_side = parts(3, Split::All);
+    assert_eq!((side_by_side.train.len(), side_by_side.validation.len()), (3, 1));
+}
+
+#[test]
 fn samples_of_a_text_that_overlap_are_not_tested_one_by_one() {
     let folder = TempDir::new().unwrap();
     let path = write(&folder, "text", "abcabcabcabca".as_bytes());

@@ -6,6 +6,8 @@ use syncline_onnx::{ElementType, GraphBuilder, ModelProto, SplitMix64, mlp};
 use super::*;
 
 const FEATURES: usize = 3;
+/// Draws of the first worker.
+const DRAWS: DrawStream = DrawStream { seed: 0, worker: 0, part: 0 };
 /// The label of samples without weight.
 const IGNORED: i64 = -1;
 
@@ -46,7 +48,7 @@ impl Rig {
 
     fn replicas(&self, threads: usize, split_batch: bool) -> Replicas {
         let exec = ExecOptions { intra_threads: threads, ..ExecOptions::default() };
-        Replicas::new(&runtime(), &self.graph.train_onnx, &exec, split_batch, &self.params).unwrap()
+        Replicas::new(&runtime(), &self.graph.train_onnx, &exec, split_batch, &self.params, DRAWS).unwrap()
     }
 
     fn run(&self, replicas: &mut Replicas, x: &[f32], labels: &[i64]) -> Got {
@@ -180,6 +182,6 @@ fn a_graph_that_does_not_give_what_the_parameters_need_is_refused() {
     assert_eq!(step.pushed().unwrap_err().code().to_string(), "E352");
     rig.params.tensors[0].0 = "unknown".to_owned();
     let exec = ExecOptions::default();
-    let replicas = Replicas::new(&runtime(), &rig.graph.train_onnx, &exec, false, &rig.params);
+    let replicas = Replicas::new(&runtime(), &rig.graph.train_onnx, &exec, false, &rig.params, DRAWS);
     assert_eq!(replicas.err().unwrap().code().to_string(), "E352");
 }

@@ -13,7 +13,7 @@ pub(super) const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 type JobMetric = (&'static str, &'static str, &'static str, fn(&JobStatus) -> Option<f64>);
 
 #[rustfmt::skip]
-const OF_JOBS: [JobMetric; 18] = [
+const OF_JOBS: [JobMetric; 20] = [
     ("workers",                  "gauge",   "Workers that take part",                      |job| Some(job.workers.into())),
     ("epochs_complete",          "gauge",   "Passes over the training set that are over",  |job| training(job, job.epochs_complete.into())),
     ("samples_total",            "gauge",   "Samples of all epochs",                       |job| training(job, job.samples_total as f64)),
@@ -28,8 +28,10 @@ const OF_JOBS: [JobMetric; 18] = [
     ("wait_seconds_predicted",   "gauge",   "The same as it was predicted",                |job| training(job, job.predicted_wait_ms as f64 / 1e3)),
     ("lead_iterations",          "gauge",   "Iterations between the fastest worker and the slowest", |job| training(job, job.lead as f64)),
     ("loss",                     "gauge",   "Mean loss of the newest iterations",          |job| job.loss),
-    ("test_loss",                "gauge",   "Loss of the newest evaluation",               |job| job.test_loss),
-    ("test_accuracy",            "gauge",   "Share of right answers in the newest evaluation", |job| job.test_accuracy),
+    ("validation_loss",          "gauge",   "Loss of the newest evaluation on validation samples", |job| job.validation_loss),
+    ("validation_accuracy",      "gauge",   "Share of right answers in the newest evaluation on validation samples", |job| job.validation_accuracy),
+    ("test_loss",                "gauge",   "Loss of the newest evaluation on test samples", |job| job.test_loss),
+    ("test_accuracy",            "gauge",   "Share of right answers in the newest evaluation on test samples", |job| job.test_accuracy),
     ("checkpoint_timestamp_seconds", "gauge", "Moment that the newest checkpoint holds",   |job| job.checkpoint_ms.map(|ms| ms as f64 / 1e3)),
     ("tasks_total",              "gauge",   "General tasks that the graph has by now",     |job| job.tasks.as_ref().map(|tasks| tasks.total as f64)),
     ("tasks_ended",              "gauge",   "General tasks that ended",                    |job| job.tasks.as_ref().map(|tasks| tasks.ended() as f64)),

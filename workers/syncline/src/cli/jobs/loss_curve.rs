@@ -20,13 +20,23 @@ pub(crate) fn of_job(
     tests: &[Entry<EvaluationPoint>],
 ) -> String {
     let curve: Vec<(u64, f64)> = points.iter().map(|point| (point.value.samples, point.value.loss)).collect();
-    let tests: Vec<(u64, f64)> =
-        tests.iter().map(|test| (test.value.samples, test.value.test_loss)).collect();
-    draw(job.as_str(), &curve, &tests)
+    draw(job.as_str(), &curve, set_of(tests), &as_it_goes(tests))
 }
 
-/// Draws the loss over the samples, and dots with a line for the loss on test samples. Points without a finite loss leave a gap.
-fn draw(caption: &str, points: &[(u64, f64)], tests: &[(u64, f64)]) -> String {
+/// The samples on which a training is evaluated as it goes.
+pub(super) fn set_of(points: &[Entry<EvaluationPoint>]) -> &'static str {
+    if points.iter().any(|point| point.value.is_validation()) { "validation" } else { "test" }
+}
+
+/// The losses on these, which make a line.
+fn as_it_goes(points: &[Entry<EvaluationPoint>]) -> Vec<(u64, f64)> {
+    let validates = set_of(points) == "validation";
+    let points = points.iter().map(|entry| &entry.value).filter(|point| point.is_validation() == validates);
+    points.map(|point| (point.samples, point.loss())).collect()
+}
+
+/// Draws the loss over the samples, and dots with a line for the loss on the samples of `set`. Points without a finite loss leave a gap.
+fn draw(caption: &str, points: &[(u64, f64)], set: &str, tests: &[(u64, f64)]) -> String {
     let all = || points.iter().chain(tests);
     let finite = || all().filter(|(_, loss)| loss.is_finite());
     let most_samples = all().map(|(samples, _)| *samples).max().unwrap_or(1).max(1) as f64;
@@ -75,7 +85,7 @@ fn draw(caption: &str, points: &[(u64, f64)], tests: &[(u64, f64)]) -> String {
         line(&mut svg, &format!(r#"<circle cx="{across:.1}" cy="{along:.1}" r="4" fill="{ORANGE}"/>"#));
     }
     if !tests.is_empty() {
-        line(&mut svg, &text(WIDTH - RIGHT, 30.0, 13.0, ORANGE, "end", false, "on test samples"));
+        line(&mut svg, &text(WIDTH - RIGHT, 30.0, 13.0, ORANGE, "end", false, &format!("on {set} samples")));
     }
     svg + "</svg>\n"
 }
@@ -86,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_curve_goes_from_the_first_point_to_the_last_and_has_a_gap_where_the_loss_was_none() {
-        let svg = draw("digits", &[(100, 3.0), (200, 2.0), (300, f64::NAN), (400, 1.0)], &[]);
+        let svg = draw("digits", &[(100, 3.0), (200, 2.0), (300, f64::NAN), (400, 1.0)], "test", &[]);
         let lines: Vec<&str> = svg.lines().filter(|line| line.starts_with("<polyline")).collect();
         assert_eq!(lines.len(), 2, "{svg}");
         // 100 of 400 samples, and the highest loss.
@@ -97,18 +107,23 @@ mod tests {
 
     #[test]
     fn evaluations_are_dots_on_a_line_of_their_own_within_the_picture() {
-        let svg = draw("digits", &[(100, 3.0), (400, 1.0)], &[(200, 5.0), (400, f64::INFINITY), (300, 2.0)]);
+        let svg = draw(
+            "digits",
+            &[(100, 3.0), (400, 1.0)],
+            "test",
+            &[(200, 5.0), (400, f64::INFINITY), (300, 2.0)],
+        );
         let dots: Vec<&str> = svg.lines().filter(|line| line.starts_with("<circle")).collect();
         assert_eq!(dots.len(), 2, "{svg}");
         assert!(dots[0].contains(r#"cx="428.0" cy="50.0""#), "the highest of all: {}", dots[0]);
         assert!(svg.contains(">on test samples</text>"));
-        assert!(!draw("digits", &[(100, 3.0)], &[]).contains("test samples"));
+        assert!(!draw("digits", &[(100, 3.0)], "test", &[]).contains("test samples"));
     }
 
     #[test]
     fn no_points_and_a_flat_line_are_pictures_too() {
         for points in [&[][..], &[(10, 0.5), (20, 0.5)], &[(10, f64::NAN)]] {
-            let svg = draw("x", points, &[]);
+            let svg = draw("x", points, "test", &[]);
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         }
     }

@@ -18,7 +18,7 @@ const ROWS: usize = 20;
 pub struct MetricsArgs {
     /// Id of the job, which may be running or over
     job: JobId,
-    /// Show the evaluations on the test samples instead
+    /// Show the evaluations instead, and which is the best
     #[arg(long)]
     evaluations: bool,
     /// Draw the loss over the samples into this file, as SVG, with the evaluations
@@ -34,10 +34,10 @@ pub struct MetricsArgs {
 pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
-    let (points, tests) = block_on(async {
+    let (best, points, tests) = block_on(async {
         let (client, _) = Client::connect(&cluster).await?;
         // A job that is not there has no curve, either.
-        client.status(&args.job).await?;
+        let best = client.status(&args.job).await?.job.best_samples;
         // The picture has both.
         let (mut points, mut tests) = (Vec::new(), Vec::new());
         if args.plot.is_some() || !args.evaluations {
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
         if args.plot.is_some() || args.evaluations {
             tests = client.evaluations(&args.job, None).await?;
         }
-        Ok((points, tests))
+        Ok((best, points, tests))
     })?;
     if let Some(path) = &args.plot {
         fs::write(path, loss_curve::of_job(&args.job, &points, &tests))
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
         (true, false) => {
             let none = "no evaluation yet: it takes the setting `evaluate`, or a node that evaluates, see docs/data.md";
             say_how_many(tests.len(), none);
-            print(&evaluations_in_words(&tests))
+            print(&evaluations_in_words(&tests, best))
         }
         (false, false) => {
             let none =
@@ -106,31 +106,38 @@ fn in_words(points: &[Entry<MetricsPoint>]) -> String {
     table(&columns, &rows)
 }
 
-/// With the metrics that the loss has.
-fn evaluations_in_words(points: &[Entry<EvaluationPoint>]) -> String {
+/// With the metrics that the loss has. `best`: after how many samples the best of them was.
+fn evaluations_in_words(points: &[Entry<EvaluationPoint>], best: Option<u64>) -> String {
     type Metric = fn(&EvaluationPoint) -> Option<f64>;
     let metrics: [(&str, Metric); 3] = [
-        (">accuracy", |point| point.test_accuracy),
-        (">top-k accuracy", |point| point.test_top_k_accuracy),
-        (">perplexity", |point| point.test_perplexity),
+        (">accuracy", |point| point.validation_accuracy.or(point.test_accuracy)),
+        (">top-k accuracy", |point| point.validation_top_k_accuracy.or(point.test_top_k_accuracy)),
+        (">perplexity", |point| point.validation_perplexity.or(point.test_perplexity)),
     ];
+    let validates = loss_curve::set_of(points) == "validation";
     let there =
         metrics.iter().filter(|(_, metric)| points.iter().any(|point| metric(&point.value).is_some()));
     let there: Vec<_> = there.collect();
     let rows: Vec<Vec<String>> = chosen(points, ROWS)
         .map(|Entry { value: point, .. }| {
+            let set = if point.is_validation() { "validation" } else { "test" };
+            let of = point.validation_samples.or(point.test_samples).unwrap_or_default();
             let mut row = vec![
                 point.samples.to_string(),
-                format!("{:.6}", point.test_loss),
-                point.test_samples.to_string(),
+                set.to_owned(),
+                of.to_string(),
+                format!("{:.6}", point.loss()),
             ];
             let words = |value: f64| format!("{value:.6}");
             row.extend(there.iter().map(|(_, metric)| metric(point).map_or_else(|| "-".to_owned(), words)));
+            let is_best = best == Some(point.samples) && point.is_validation() == validates;
+            row.push(if is_best { "best" } else { "" }.to_owned());
             row
         })
         .collect();
-    let mut columns = vec![">samples", ">test loss", ">test samples"];
+    let mut columns = vec![">samples", "evaluated on", ">of these", ">loss"];
     columns.extend(there.iter().map(|(name, _)| *name));
+    columns.push("");
     table(&columns, &rows)
 }
 

@@ -3,7 +3,10 @@
 use syncline_engine::store::keys::JobKeys;
 use syncline_rpc::status::{JobPhase, JobStatus, JobView};
 
-use super::{describe_tasks, describe_workers};
+use super::{
+    describe_evaluations::{best, test, validation},
+    describe_tasks, describe_workers,
+};
 use crate::cli::one_line;
 
 /// After this long without a new sample the speed lately is none.
@@ -89,7 +92,7 @@ pub(crate) fn loss(job: &JobStatus) -> Option<String> {
     job.loss.map(loss_text)
 }
 
-fn loss_text(loss: f64) -> String {
+pub(super) fn loss_text(loss: f64) -> String {
     if loss.abs() < DIVERGED { format!("{loss:.6}") } else { format!("{loss:.6e}") }
 }
 
@@ -130,11 +133,18 @@ fn training_progress(job: &JobStatus, now_ms: u64) -> Vec<String> {
     let loss = loss(job).map(|loss| format!("loss {loss}"));
     let barrier = job.next_barrier.as_ref().filter(|_| !job.is_over());
     let barrier = barrier.map(|next| format!("next barrier {next}"));
+    let validation = validation(job).map(|validation| format!("validation {validation}"));
+    let best =
+        job.best_samples.filter(|_| !job.is_over()).map(|samples| format!("best after {samples} samples"));
     let test = test(job).map(|test| format!("test {test}"));
+    let stopped = job.stopped_early.as_ref().map(|why| format!("stopped early: {why}"));
     [extent(job), format!("{speed:.1} samples/s")]
         .into_iter()
         .chain(loss)
+        .chain(validation)
+        .chain(best)
         .chain(test)
+        .chain(stopped)
         .chain(barrier)
         .collect()
 }
@@ -217,22 +227,15 @@ fn checkpoint(job: &JobStatus, now_ms: u64) -> Option<String> {
     Some(format!("{number}, {} old, {samples} samples, {bytes} bytes", time_since(at_ms, job, now_ms)))
 }
 
-/// What the newest evaluation measured.
-fn test(job: &JobStatus) -> Option<String> {
-    let share = |name: &str, share: Option<f64>| {
-        share.map_or(String::new(), |share| format!(", {name} {:.2} %", share * 100.0))
-    };
-    let accuracy = share("accuracy", job.test_accuracy) + &share("top-k accuracy", job.test_top_k_accuracy);
-    let perplexity = job.test_perplexity.map_or(String::new(), |value| format!(", perplexity {value:.2}"));
-    job.test_loss.map(|loss| format!("loss {}{accuracy}{perplexity}", loss_text(loss)))
-}
-
 /// What a job has reached; what it does not have yet is left out.
 fn result_lines(job: &JobStatus) -> Vec<Line> {
     let running = !job.is_over();
     let lines = [
         ("next barrier", job.next_barrier.clone().filter(|_| running)),
         ("loss", loss(job)),
+        ("validation", validation(job)),
+        ("best", best(job)),
+        ("stopped early", job.stopped_early.clone()),
         ("test", test(job)),
         ("snapshot", job.snapshot.clone()),
         ("reason", job.reason.clone()),

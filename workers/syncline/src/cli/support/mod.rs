@@ -3,6 +3,7 @@
 mod block_on;
 pub(crate) mod connection;
 pub(crate) mod describe;
+mod describe_evaluations;
 mod describe_tasks;
 pub(crate) mod describe_workers;
 mod engine_clock;

@@ -1,0 +1,167 @@
+//! The parameters of the best evaluation: the shards keep them as a checkpoint, and a training that is to hand them on ends with
+//! them.
+//!
+//! What is kept is a checkpoint like any other, taken in the rest of the evaluation, with what the evaluation said; the best of
+//! the complete ones is never thinned out. When training is over and its last parameters are not the best, all shards open a new
+//! generation with those that are: what follows, the last test, nodes, weights, finds them where it always finds parameters.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    checkpoints::{Checkpoint, Checkpoints},
+    effects::Effect,
+    evaluation::Evaluation,
+    event::Happening,
+    job::Job,
+    progress::Progress,
+};
+use crate::spec::Monitor;
+
+/// With which parameters a training ends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum HandedOn {
+    /// It goes on.
+    #[default]
+    Undecided,
+    /// Those to which its last iteration came.
+    Last,
+    /// Those of a checkpoint.
+    Best { checkpoint: u64 },
+}
+
+impl Checkpoints {
+    /// The complete one of the best evaluation, the first of several that are as good, with its figure.
+    fn best(&self, monitor: Monitor) -> Option<(&Checkpoint, f64)> {
+        let figures = self.complete.iter().filter_map(|checkpoint| {
+            let figure = checkpoint.evaluation.as_ref()?.figure(monitor)?;
+            Some((checkpoint, figure))
+        });
+        figures.reduce(|best, other| if monitor.gain(other.1, best.1) > 0.0 { other } else { best })
+    }
+
+    fn complete_one(&self, number: u64) -> Option<&Checkpoint> {
+        self.complete.iter().find(|checkpoint| checkpoint.number == number)
+    }
+}
+
+impl Job {
+    /// Whether the training is to hand on the parameters of its best evaluation.
+    pub(super) fn keeps_best(&self) -> bool {
+        self.train().evaluate.is_some_and(|spec| spec.keep_best)
+    }
+
+    /// The complete checkpoint of the best evaluation, where these are kept.
+    pub(super) fn best_checkpoint(&self) -> Option<&Checkpoint> {
+        let spec = self.train().evaluate.filter(|spec| spec.keep_best)?;
+        self.state.checkpoints.best(spec.monitor).map(|(best, _)| best)
+    }
+
+    /// What was just evaluated may be in a checkpoint already, which says so from now on.
+    pub(super) fn note_evaluation(&mut self, evaluation: &Evaluation, samples: u64) {
+        let watch = self.state.evaluations.watch.clone();
+        for checkpoint in self.state.checkpoints.of_samples_mut(samples) {
+            checkpoint.evaluation = Some(evaluation.clone());
+            checkpoint.progress.watch = watch.clone();
+        }
+    }
+
+    /// Whether the shards keep nothing as good as what was just evaluated.
+    pub(super) fn is_best_of_kept(&self, evaluation: &Evaluation, samples: u64) -> bool {
+        let Some(spec) = self.train().evaluate else { return false };
+        let kept = self.state.checkpoints.best(spec.monitor).map(|(_, figure)| figure);
+        let figure = evaluation.figure(spec.monitor);
+        let is_best =
+            figure.is_some_and(|figure| kept.is_none_or(|kept| spec.monitor.gain(figure, kept) > 0.0));
+        is_best && !self.state.checkpoints.holds(samples)
+    }
+
+    /// Has the shards copy what was evaluated, as soon as they have written what they copied before.
+    pub(super) fn keep_best_at_rest(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+        let is_held = self.state.checkpoints.holds(self.counted());
+        if !is_held && (self.state.checkpoints.making.is_some() || !self.is_at_rest()) {
+            return;
+        }
+        self.state.evaluations.end();
+        self.grant_queue.everybody = true;
+        self.changes.job_state = true;
+        if !is_held {
+            self.pin_checkpoint(now_us, effects);
+        }
+    }
+
+    /// Decides with which parameters a training ends that is over. `false`: the shards have still to write them, or to open them.
+    pub(super) fn settle_parameters(&mut self, now_us: u64, effects: &mut Vec<Effect>) -> bool {
+        if self.train().evaluate.is_none() || self.state.evaluations.handed_on != HandedOn::Undecided {
+            return true;
+        }
+        // What is being written may be the best.
+        if self.keeps_best() && self.state.checkpoints.making.is_some() {
+            return false;
+        }
+        let Some(checkpoint) = self.better_than_last().map(|best| best.number) else {
+            self.state.evaluations.handed_on = HandedOn::Last;
+            self.changes.job_state = true;
+            return true;
+        };
+        self.open_best(
+            checkpoint,
+            "training is over, and its last parameters are not the best",
+            now_us,
+            effects,
+        );
+        false
+    }
+
+    /// The best checkpoint, unless the last parameters are better, or the same.
+    fn better_than_last(&self) -> Option<&Checkpoint> {
+        let spec = self.train().evaluate.filter(|spec| spec.keep_best)?;
+        let (best, kept) = self.state.checkpoints.best(spec.monitor)?;
+        let samples = self.counted();
+        let last = self.state.evaluations.watch.after(samples).and_then(|last| last.figure(spec.monitor));
+        let is_last_better = last.is_some_and(|last| spec.monitor.gain(last, kept) > 0.0);
+        (!is_last_better && best.samples() != samples).then_some(best)
+    }
+
+    /// Opens a new generation of the parameters with those of the best evaluation. What was done stays counted.
+    pub(super) fn open_best(
+        &mut self,
+        checkpoint: u64,
+        reason: &str,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.state.evaluations.handed_on = HandedOn::Best { checkpoint };
+        let (samples, reason) = (self.handed_on_samples(), reason.to_owned());
+        self.tell(Happening::BestRestored { checkpoint, samples, reason }, now_us);
+        let tested = self.state.evaluation.take();
+        self.reopen(Some(checkpoint), Progress::of(&self.state), now_us, effects);
+        self.state.evaluation = tested;
+        let shown = self.state.checkpoints.complete_one(checkpoint).and_then(|best| best.evaluation.clone());
+        if let Some(evaluation) = shown {
+            self.show_evaluation(self.monitored_set(), evaluation);
+        }
+    }
+
+    /// Samples that are in the parameters that the training hands on, or in those that it has.
+    pub(super) fn handed_on_samples(&self) -> u64 {
+        let best = match self.state.evaluations.handed_on {
+            HandedOn::Best { checkpoint } => self.state.checkpoints.complete_one(checkpoint),
+            HandedOn::Undecided | HandedOn::Last => None,
+        };
+        best.map_or_else(|| self.counted(), Checkpoint::samples)
+    }
+
+    /// Why a training has stopped before its epochs were over, in words.
+    pub(super) fn why_stopped(&self) -> String {
+        let Some(spec) = self.train().evaluate else { return String::new() };
+        let Some(stop) = spec.early_stopping else { return String::new() };
+        let figure = format!("{} {}", self.monitored_set().name(), spec.monitor.name());
+        let by =
+            if stop.min_delta > 0.0 { format!(" by more than {}", stop.min_delta) } else { String::new() };
+        match stop.patience {
+            1 => format!("the {figure} has not become better{by} in the last evaluation"),
+            many => format!("the {figure} has not become better{by} in the last {many} evaluations"),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What comes of an evaluation: the sums of its parts, what people see of it, and what it decides.
+
+use super::{
+    best_parameters::HandedOn,
+    effects::Effect,
+    evaluating::EvaluationPhase,
+    evaluation::{Evaluation, EvaluationSet, EvaluationSums},
+    event::Happening,
+    inputs::TaskFault,
+    job::Job,
+    worker_protocol::TaskKey,
+};
+use crate::graph::{Holder, TaskEvent, TrainingTaskState};
+
+impl Job {
+    /// A part is done. With the last one the evaluation is, and training goes on.
+    pub(super) fn part_evaluated(&mut self, part: &EvaluationSums, now_us: u64) {
+        let Some(EvaluationPhase::Computing { open, sums, set }) = &mut self.state.evaluations.phase else {
+            return;
+        };
+        let set = *set;
+        (*open, *sums) = (open.saturating_sub(1), sums.plus(part));
+        self.changes.job_state = true;
+        if *open > 0 {
+            return;
+        }
+        let evaluation = sums.mean();
+        let evaluations = &self.state.evaluations;
+        let (number, samples) = (evaluations.next.saturating_sub(1), evaluations.last_samples);
+        // The last one is the one that people look for.
+        let is_shown = evaluations.series.keeps(number) || self.state.cursor.is_exhausted();
+        let is_last = evaluations.handed_on != HandedOn::Undecided;
+        let samples = if is_last { self.handed_on_samples() } else { samples };
+        if is_shown {
+            self.add_to_series(set, &evaluation, samples, now_us);
+        }
+        self.evaluated(set, evaluation.clone(), samples, now_us);
+        self.end_evaluation();
+        if !is_last {
+            self.judge(&evaluation, samples, now_us);
+        }
+    }
+
+    /// Draws the conclusions from an evaluation as it goes.
+    fn judge(&mut self, evaluation: &Evaluation, samples: u64, now_us: u64) {
+        let Some(spec) = self.train().evaluate else { return };
+        let stops = self.state.evaluations.watch.see(&spec, evaluation, samples);
+        self.note_evaluation(evaluation, samples);
+        let is_over = self.state.cursor.is_exhausted();
+        if stops && !is_over {
+            self.state.cursor.stop();
+            self.tell(Happening::StoppedEarly { samples, reason: self.why_stopped() }, now_us);
+        } else if spec.keep_best && !is_over && self.is_best_of_kept(evaluation, samples) {
+            self.state.evaluations.phase = Some(EvaluationPhase::Keeping);
+        }
+    }
+
+    /// The node of the job that evaluates is done.
+    pub(super) fn node_evaluated(&mut self, sums: &EvaluationSums, now_us: u64) {
+        let (evaluation, samples) = (sums.mean(), self.handed_on_samples());
+        self.add_to_series(EvaluationSet::Test, &evaluation, samples, now_us);
+        self.evaluated(EvaluationSet::Test, evaluation, samples, now_us);
+    }
+
+    /// Adds a point to the series: what the model was worth after `samples`.
+    fn add_to_series(&mut self, set: EvaluationSet, evaluation: &Evaluation, samples: u64, now_us: u64) {
+        let mut point = vec![("at_ms", (now_us / 1000).to_string()), ("samples", samples.to_string())];
+        point.extend(evaluation.fields(set));
+        self.changes.evaluations.push(point);
+    }
+
+    /// Tells what the model was worth after `samples`.
+    fn evaluated(&mut self, set: EvaluationSet, evaluation: Evaluation, samples: u64, now_us: u64) {
+        self.show_evaluation(set, evaluation.clone());
+        self.tell(Happening::Evaluated { samples, set, evaluation }, now_us);
+    }
+
+    /// What people see of it from now on.
+    pub(super) fn show_evaluation(&mut self, set: EvaluationSet, evaluation: Evaluation) {
+        match set {
+            EvaluationSet::Test => self.state.evaluation = Some(evaluation),
+            EvaluationSet::Validation => self.state.validation = Some(evaluation),
+        }
+    }
+
+    /// A part cannot be computed: the evaluation is left out.
+    pub(super) fn evaluation_failed(
+        &mut self,
+        key: &TaskKey,
+        fault: TaskFault,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let (code, reason) = (fault.code, fault.reason.clone());
+        let failed = TaskEvent::Failed { attempt: key.attempt, code, reason };
+        self.apply(&key.task, &failed, now_us);
+        for id in self.parts(|state| !state.is_final()) {
+            if let Some(TrainingTaskState::Leased { holder: Holder::Worker(worker), attempt }) =
+                self.task_state(&id)
+            {
+                effects.push(Effect::Revoke { worker: *worker, key: self.key(id.clone(), *attempt) });
+            }
+            self.apply(&id, &TaskEvent::Canceled, now_us);
+        }
+        self.tell(Happening::EvaluationFailed { task: key.task.clone(), fault }, now_us);
+        self.end_evaluation();
+    }
+
+    fn end_evaluation(&mut self) {
+        let evaluations = &mut self.state.evaluations;
+        evaluations.phase = None;
+        evaluations.tested = evaluations.handed_on != HandedOn::Undecided;
+        self.grant_queue.everybody = true;
+        self.changes.job_state = true;
+    }
+}

@@ -1,0 +1,156 @@
+//! What the evaluations of a training say of it: which was the best, and whether it still becomes better.
+//!
+//! Pure. In: one evaluation after the other. Out: which was the best so far, and whether training is to stop. The best is
+//! the first of those that none exceeds, by however little; `min_delta` counts only for the patience, as in Keras and Lightning:
+//! an evaluation is an improvement when it exceeds the last improvement by more than that.
+
+use serde::{Deserialize, Serialize};
+
+use super::evaluation::Evaluation;
+use crate::spec::EvaluateSpec;
+
+/// An evaluation, and after how many samples it was.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct SeenEvaluation {
+    pub samples: u64,
+    pub evaluation: Evaluation,
+}
+
+/// What the evaluations so far have shown.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct EvaluationWatch {
+    /// The best one; `None` as long as none had a figure that is a number.
+    pub best: Option<SeenEvaluation>,
+    pub newest: Option<SeenEvaluation>,
+    /// The figure of the last improvement.
+    improved: Option<f64>,
+    /// Evaluations since, one of which is the newest.
+    waited: u32,
+}
+
+impl EvaluationWatch {
+    /// Takes one more evaluation in, after `samples` samples. Whether training is to stop: it has not become better for as long as
+    /// it may.
+    pub fn see(&mut self, spec: &EvaluateSpec, evaluation: &Evaluation, samples: u64) -> bool {
+        let (monitor, figure) = (spec.monitor, evaluation.figure(spec.monitor));
+        let seen = SeenEvaluation { samples, evaluation: evaluation.clone() };
+        let before = self.best.as_ref().and_then(|best| best.evaluation.figure(monitor));
+        let exceeds = |other: Option<f64>, by: f64| {
+            figure.is_some_and(|figure| other.is_none_or(|other| monitor.gain(figure, other) > by))
+        };
+        let min_delta = spec.early_stopping.map_or(0.0, |stop| stop.min_delta);
+        if exceeds(self.improved, min_delta) {
+            (self.improved, self.waited) = (figure, 0);
+        } else {
+            self.waited = self.waited.saturating_add(1);
+        }
+        if exceeds(before, 0.0) {
+            self.best = Some(seen.clone());
+        }
+        self.newest = Some(seen);
+        spec.early_stopping.is_some_and(|stop| self.waited >= stop.patience)
+    }
+
+    /// The newest one, if it was of exactly these samples.
+    pub fn after(&self, samples: u64) -> Option<&Evaluation> {
+        self.newest.as_ref().filter(|newest| newest.samples == samples).map(|newest| &newest.evaluation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::spec::{EarlyStopping, Monitor};
+
+    fn spec(monitor: Monitor, patience: u32, min_delta: f64) -> EvaluateSpec {
+        let early_stopping = Some(EarlyStopping { patience, min_delta });
+        EvaluateSpec { monitor, early_stopping, ..EvaluateSpec::every_epochs(1) }
+    }
+
+    fn of(monitor: Monitor, figure: f64) -> Evaluation {
+        match monitor {
+            Monitor::Loss => Evaluation { loss: figure, ..Evaluation::default() },
+            Monitor::Accuracy => Evaluation { accuracy: Some(figure), ..Evaluation::default() },
+        }
+    }
+
+    /// Which evaluation is the best in the end, from 1, and the one at which training stops.
+    fn watch(spec: &EvaluateSpec, figures: &[f64]) -> (Option<u64>, Option<u64>) {
+        let mut watch = EvaluationWatch::default();
+        let stop = (1..)
+            .zip(figures)
+            .find_map(|(n, figure)| watch.see(spec, &of(spec.monitor, *figure), n).then_some(n));
+        (watch.best.map(|best| best.samples), stop)
+    }
+
+    #[test]
+    fn what_is_best_and_when_training_stops() {
+        let (nan, inf) = (f64::NAN, f64::INFINITY);
+        let (loss, accuracy) = (Monitor::Loss, Monitor::Accuracy);
+        type Case<'a> = (&'a str, Monitor, u32, f64, &'a [f64], Option<u64>, Option<u64>);
+        #[rustfmt::skip]
+        let cases: &[Case<'_>] = &[
+            ("falls all the time",             loss,     1, 0.0, &[4.0, 3.0, 2.0, 1.0],           Some(4), None),
+            ("one that is worse is enough",    loss,     1, 0.0, &[4.0, 3.0, 3.5],                Some(2), Some(3)),
+            ("as good is no better",           loss,     2, 0.0, &[4.0, 4.0, 4.0],                Some(1), Some(3)),
+            ("what is better counts anew",     loss,     2, 0.0, &[4.0, 5.0, 3.0, 4.0, 4.0],      Some(3), Some(5)),
+            ("too little is no better",        loss,     2, 0.5, &[4.0, 3.8, 3.6],                Some(3), Some(3)),
+            ("little by little is enough",     loss,     3, 0.5, &[4.0, 3.8, 3.6, 3.4, 3.4, 3.4], Some(4), None),
+            ("exactly the delta is too little", loss,    1, 0.5, &[4.0, 3.5],                     Some(2), Some(2)),
+            ("no number is never better",      loss,     2, 0.0, &[nan, nan],                     None,    Some(2)),
+            ("a number is better than none",   loss,     2, 0.0, &[inf, 9.0, nan, nan],           Some(2), Some(4)),
+            ("accuracy rises",                 accuracy, 1, 0.0, &[0.5, 0.6, 0.7],                Some(3), None),
+            ("accuracy falls",                 accuracy, 2, 0.0, &[0.5, 0.4, 0.3],                Some(1), Some(3)),
+        ];
+        for (name, monitor, patience, min_delta, figures, best, stop) in cases {
+            let got = watch(&spec(*monitor, *patience, *min_delta), figures);
+            assert_eq!(got, (*best, *stop), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_metric_that_is_not_computed_is_never_better() {
+        let spec = spec(Monitor::Accuracy, 1, 0.0);
+        let mut watch = EvaluationWatch::default();
+        assert!(watch.see(&spec, &of(Monitor::Loss, 1.0), 1));
+        assert_eq!(watch.best, None);
+    }
+
+    proptest! {
+        /// Looks at all evaluations at once, as the definition does.
+        #[test]
+        fn it_stops_at_the_first_run_of_evaluations_none_of_which_improves(
+            figures in prop::collection::vec((0u8..8).prop_map(|n| f64::from(n) / 4.0), 1..30),
+            patience in 1u32..5,
+            delta in (0u8..3).prop_map(|n| f64::from(n) / 4.0),
+            is_accuracy: bool,
+        ) {
+            let monitor = if is_accuracy { Monitor::Accuracy } else { Monitor::Loss };
+            let (best, stop) = watch(&spec(monitor, patience, delta), &figures);
+            let mut improvements = vec![0];
+            for n in 1..figures.len() {
+                let last = figures[*improvements.last().unwrap()];
+                if monitor.gain(figures[n], last) > delta {
+                    improvements.push(n);
+                }
+            }
+            let ends = improvements.iter().skip(1).copied().chain([figures.len()]);
+            let stopped = improvements.iter().zip(ends).find(|(begin, end)| end - *begin > patience as usize);
+            let stopped = stopped.map(|(begin, _)| (*begin + 1) as u64 + u64::from(patience));
+            prop_assert_eq!(stop, stopped);
+            let seen = &figures[..stop.map_or(figures.len(), |stop| stop as usize)];
+            let first_best = (0..seen.len()).find(|&n| seen.iter().all(|other| monitor.gain(*other, seen[n]) <= 0.0));
+            prop_assert_eq!(best, first_best.map(|n| n as u64 + 1));
+        }
+
+        #[test]
+        fn with_more_patience_it_never_stops_earlier(
+            figures in prop::collection::vec(0f64..2.0, 1..30), patience in 1u32..5
+        ) {
+            let stop = |patience| watch(&spec(Monitor::Loss, patience, 0.0), &figures).1.unwrap_or(u64::MAX);
+            prop_assert!(stop(patience) < stop(patience + 1) || stop(patience) == u64::MAX);
+        }
+    }
+}

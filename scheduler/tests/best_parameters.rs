@@ -1,0 +1,417 @@
+//! What the evaluations of a training decide: when it ends, and with which parameters.
+
+use syncline_scheduler::{
+    core::{
+        Blame, Cancellation, Core, Effect, EvaluationSet, EvaluationSums, Input, Job, LastWeights, Outcome,
+        StoredJob, TaskFault, Work,
+    },
+    fault_code::FaultCode,
+    ids::{Incarnation, ShardIndex},
+    sim::{training, training_job},
+    spec::{CheckpointSpec, DataSpec, EvaluateSpec, JobSpec, Monitor, Node, NodeKind, Split, TrainSpec},
+};
+
+use crate::{
+    cluster::stored::apply,
+    world::{World, done, id},
+};
+
+const POLICIES: [&str; 8] = [
+    "asp",
+    "bsp",
+    "ssp:1",
+    "dssp:1:4",
+    "elastic-bsp:4",
+    "lb-bsp",
+    "local-sgd:3",
+    "elastic-bsp:4+update=barrier",
+];
+
+const SAMPLES: u64 = 12;
+
+fn evaluates() -> EvaluateSpec {
+    EvaluateSpec::every_epochs(1)
+}
+
+/// Epochs of 12 samples in batches of one.
+fn spec(policy: &str, epochs: u32, evaluate: EvaluateSpec) -> JobSpec {
+    let evaluate = Some(evaluate);
+    let train = TrainSpec { epochs, evaluate, ..training(policy.parse().unwrap(), SAMPLES, 1) };
+    let mut spec = training_job(train);
+    spec.id = id("job");
+    spec
+}
+
+fn change(mut spec: JobSpec, change: impl Fn(&mut TrainSpec)) -> JobSpec {
+    for node in &mut spec.nodes {
+        if let NodeKind::Train(train) = &mut node.kind {
+            change(train);
+        }
+    }
+    spec
+}
+
+fn with_node(mut spec: JobSpec, name: &str, kind: NodeKind) -> JobSpec {
+    let after = vec![spec.nodes[0].name.clone()];
+    spec.nodes.push(Node { name: name.parse().unwrap(), after, retries: 0, kind });
+    spec
+}
+
+fn validates(train: &mut TrainSpec) {
+    let data = train.data.clone();
+    train.data = DataSpec { validation_percent: Some(10), split: Split::TestEvery(5), ..data };
+}
+
+fn world(spec: JobSpec) -> World {
+    let mut world = World::new();
+    for n in 1..=2 {
+        world.join(n, &n.to_string());
+    }
+    world.submit(spec, 1);
+    world
+}
+
+fn has_told(world: &World, what: &str) -> usize {
+    world.plane.shell.events.iter().filter(|event| *event == what).count()
+}
+
+/// What workers find in their evaluations, one after the other, and which samples they are asked for.
+struct Findings<'a> {
+    figures: &'a [f64],
+    sets: Vec<EvaluationSet>,
+    effects: Vec<Effect>,
+}
+
+impl<'a> Findings<'a> {
+    fn new(figures: &'a [f64]) -> Self {
+        Self { figures, sets: Vec::new(), effects: Vec::new() }
+    }
+
+    /// Workers end what they have, one after the other, until `stop` or until the job is over.
+    fn go_on(&mut self, world: &mut World, stop: impl Fn(&World) -> bool) {
+        for _ in 0..1_000 {
+            for worker in (1..=2).map(Incarnation) {
+                if stop(world) || world.code("job") != "running" {
+                    return;
+                }
+                if world.hands.get(&worker).is_some_and(|hand| !hand.is_empty()) {
+                    self.report(world, worker);
+                }
+            }
+            world.now_us += 1_000;
+            world.give(Input::Tick);
+        }
+        panic!("it does not come to that: {:?}", world.job("job").phase());
+    }
+
+    fn report(&mut self, world: &mut World, worker: Incarnation) {
+        let nth = has_told(world, "evaluated");
+        let figure = self.figures[nth.min(self.figures.len() - 1)];
+        let mut set = None;
+        if let Some(Work::Evaluate { part, .. }) = world.hands[&worker].front().map(|task| &task.work) {
+            set = Some(part.set).filter(|_| part.index == 0);
+        }
+        self.sets.extend(set);
+        let effects = world.report(worker, |work| match work {
+            Work::Evaluate { .. } => {
+                let (correct, predictions) = (Some(figure), 1.0);
+                let sums = EvaluationSums {
+                    samples: 5,
+                    loss: figure,
+                    weight: 1.0,
+                    predictions,
+                    correct,
+                    ..EvaluationSums::default()
+                };
+                Outcome::Evaluated(sums)
+            }
+            _ => done(work),
+        });
+        self.effects.extend(effects);
+    }
+
+    fn run(&mut self, world: &mut World) {
+        self.go_on(world, |_| false);
+        assert_eq!(world.code("job"), "done");
+    }
+
+    /// The checkpoints with which the shards were to begin anew.
+    fn restored(&self) -> Vec<Option<u64>> {
+        let opened = self.effects.iter().filter_map(|effect| match effect {
+            Effect::OpenShards { checkpoint, .. } => Some(*checkpoint),
+            _ => None,
+        });
+        opened.collect()
+    }
+}
+
+fn summary(world: &mut World) -> impl Fn(&str) -> String {
+    let now_us = world.now_us;
+    let fields = world.plane.core.full_commit(&id("job"), now_us).unwrap().summary;
+    move |wanted| {
+        fields.iter().find(|(name, _)| *name == wanted).map(|(_, text)| text.clone()).unwrap_or_default()
+    }
+}
+
+#[test]
+fn a_training_hands_on_the_parameters_of_its_best_evaluation_and_counts_all_that_it_did() {
+    for policy in POLICIES {
+        let mut world = world(spec(policy, 4, evaluates().keep_best()));
+        let mut findings = Findings::new(&[3.0, 1.0, 2.0, 1.5]);
+        findings.run(&mut world);
+        assert_eq!(findings.restored(), [Some(1)], "{policy}");
+        assert_eq!(world.job("job").counters().samples_done, 4 * SAMPLES, "{policy}");
+        assert_eq!(world.plane.server.shards[0].pushes(), 2 * SAMPLES, "{policy}: those of the second epoch");
+        assert_eq!(has_told(&world, "evaluated"), 4, "{policy}");
+        let field = summary(&mut world);
+        let told = ["best_samples", "best_loss", "handed_on", "test_loss", "stopped_early"].map(&field);
+        assert_eq!(told, ["24", "1.000000", "best", "1.000000", ""], "{policy}");
+        assert_eq!(field("iterations_rolled_back"), "0", "{policy}");
+    }
+}
+
+#[test]
+fn parameters_that_are_the_best_when_training_ends_stay_where_they_are() {
+    let mut world = world(spec("bsp", 3, evaluates().keep_best()));
+    let mut findings = Findings::new(&[3.0, 2.0, 1.0]);
+    findings.run(&mut world);
+    assert_eq!(findings.restored(), []);
+    assert_eq!(summary(&mut world)("handed_on"), "last");
+}
+
+#[test]
+fn the_first_of_several_that_are_as_good_is_handed_on() {
+    let mut world = world(spec("bsp", 3, evaluates().keep_best().monitor(Monitor::Accuracy)));
+    let mut findings = Findings::new(&[0.5, 0.75, 0.75]);
+    findings.run(&mut world);
+    assert_eq!(findings.restored(), [Some(1)]);
+    assert_eq!(summary(&mut world)("best_accuracy"), "0.750000");
+}
+
+#[test]
+fn the_shards_keep_the_best_and_as_many_of_the_newest_as_the_job_asks_for() {
+    for (checkpoint, want) in
+        [(None, vec![0]), (Some(CheckpointSpec::every_epochs(1).keep(2)), vec![0, 3, 4])]
+    {
+        let spec = change(spec("bsp", 6, evaluates().keep_best()), |train| train.checkpoint = checkpoint);
+        let mut world = world(spec);
+        let mut findings = Findings::new(&[1.0, 2.0, 3.0, 4.0, 5.0]);
+        findings.go_on(&mut world, |world| has_told(world, "evaluated") == 5);
+        assert_eq!(world.job("job").checkpoint_numbers(), want);
+        let kept = findings.effects.iter().rev().find_map(|effect| match effect {
+            Effect::KeepCheckpoints { numbers, .. } => Some(numbers.clone()),
+            _ => None,
+        });
+        assert_eq!(kept, Some(want));
+    }
+}
+
+#[test]
+fn training_stops_when_it_has_not_become_better_for_as_long_as_it_may() {
+    for policy in POLICIES {
+        let mut world = world(spec(policy, 9, evaluates().stop_after(2)));
+        let mut findings = Findings::new(&[3.0, 1.0, 1.0, 2.0, 0.0]);
+        findings.run(&mut world);
+        assert_eq!(world.job("job").counters().samples_done, 4 * SAMPLES, "{policy}");
+        assert_eq!((has_told(&world, "evaluated"), has_told(&world, "stopped_early")), (4, 1), "{policy}");
+        let field = summary(&mut world);
+        let why = "the test loss has not become better in the last 2 evaluations";
+        assert_eq!((field("stopped_early").as_str(), field("handed_on").as_str()), (why, "last"), "{policy}");
+        assert_eq!(findings.restored(), [], "{policy}: nobody asked for the best");
+    }
+}
+
+#[test]
+fn a_training_that_stops_early_hands_on_its_best_parameters_where_it_is_asked_to() {
+    let mut world = world(spec("elastic-bsp:4", 9, evaluates().stop_after(2).keep_best()));
+    let mut findings = Findings::new(&[3.0, 1.0, 1.5, 2.0, 0.0]);
+    findings.run(&mut world);
+    assert_eq!(findings.restored(), [Some(1)]);
+    assert_eq!(world.plane.server.shards[0].pushes(), 2 * SAMPLES);
+}
+
+#[test]
+fn with_validation_samples_the_test_samples_have_one_turn_at_the_end_with_what_is_handed_on() {
+    let spec = change(spec("bsp", 3, evaluates().keep_best()), validates);
+    let mut world = world(spec);
+    let mut findings = Findings::new(&[3.0, 1.0, 2.0, 7.0]);
+    findings.run(&mut world);
+    let validation = EvaluationSet::Validation;
+    assert_eq!(findings.sets, [validation, validation, validation, EvaluationSet::Test]);
+    let order = ["best_restored", "evaluated", "trained"]
+        .map(|what| world.plane.shell.events.iter().rposition(|event| event == what).unwrap());
+    assert!(order.is_sorted(), "{:?}", world.plane.shell.events);
+    let field = summary(&mut world);
+    let told = ["validation_loss", "best_loss", "test_loss", "monitor"].map(field);
+    assert_eq!(told, ["1.000000", "1.000000", "7.000000", "validation loss"]);
+}
+
+#[test]
+fn a_node_that_evaluates_takes_the_place_of_the_test_at_the_end() {
+    let spec = change(spec("bsp", 2, evaluates()), validates);
+    let mut world = world(with_node(spec, "test", NodeKind::Evaluate));
+    let mut findings = Findings::new(&[2.0, 1.0, 7.0]);
+    findings.run(&mut world);
+    let validation = EvaluationSet::Validation;
+    assert_eq!(findings.sets, [validation, validation, EvaluationSet::Test]);
+    assert_eq!(summary(&mut world)("test_loss"), "7.000000");
+}
+
+#[test]
+fn without_test_samples_there_is_no_test_at_the_end() {
+    let spec = change(spec("bsp", 2, evaluates()), |train| train.data.validation_percent = Some(10));
+    let mut world = world(spec);
+    let mut findings = Findings::new(&[2.0, 1.0]);
+    findings.run(&mut world);
+    assert_eq!(findings.sets, [EvaluationSet::Validation; 2]);
+}
+
+#[test]
+fn a_test_at_the_end_that_fails_ends_nothing_else() {
+    let spec = change(spec("bsp", 2, evaluates()), validates);
+    let mut world = world(spec);
+    let mut findings = Findings::new(&[2.0, 1.0]);
+    let tests = |world: &World| {
+        let work = world.hands.values().flatten().map(|task| &task.work);
+        work.clone()
+            .any(|work| matches!(work, Work::Evaluate { part, .. } if part.set == EvaluationSet::Test))
+    };
+    findings.go_on(&mut world, tests);
+    let failed = |_: &Work| Outcome::Failed {
+        code: FaultCode::new("E327"),
+        reason: "as it should".into(),
+        blame: Blame::Worker,
+    };
+    world.report(Incarnation(1), failed);
+    assert_eq!((world.code("job").as_str(), has_told(&world, "evaluation_failed")), ("done", 1));
+}
+
+#[test]
+fn a_best_that_the_shards_could_not_write_is_not_handed_on_and_one_that_they_could_is() {
+    let mut world = world(spec("bsp", 4, evaluates().keep_best()));
+    let mut findings = Findings::new(&[2.0, 1.0, 3.0, 4.0]);
+    findings.go_on(&mut world, |world| has_told(world, "evaluated") == 1);
+    world.plane.shell.holds_files = true;
+    findings.go_on(&mut world, |world| has_told(world, "evaluated") == 2);
+    let (run, shard) = (world.job("job").run(), ShardIndex(0));
+    let outcome = Err(TaskFault { code: FaultCode::new("E406"), reason: "the disk is full".into() });
+    world.give(Input::CheckpointWritten { run, number: 1, shard, outcome });
+    findings.run(&mut world);
+    assert_eq!(findings.restored(), [Some(0)], "the second best, which is better than the last");
+    let field = summary(&mut world);
+    assert_eq!(
+        [field("best_loss"), field("handed_on"), field("test_loss")],
+        ["1.000000", "best", "2.000000"]
+    );
+}
+
+#[test]
+fn training_waits_with_what_is_better_until_the_shards_have_written_what_they_copied_before() {
+    let mut world = world(spec("bsp", 4, evaluates().keep_best()));
+    world.plane.shell.holds_files = true;
+    let mut findings = Findings::new(&[2.0, 1.0, 3.0, 4.0]);
+    findings.go_on(&mut world, |world| has_told(world, "evaluated") == 2);
+    assert!(world.hands.values().all(|hand| hand.is_empty()), "nobody trains on");
+    world.give(Input::Tick);
+    assert_eq!(
+        summary(&mut world)("waiting_for"),
+        "the shards, which are to keep the best parameters so far"
+    );
+    let (run, shard) = (world.job("job").run(), ShardIndex(0));
+    let outcome = Ok(1);
+    let effects = world.give(Input::CheckpointWritten { run, number: 0, shard, outcome });
+    assert!(
+        effects.iter().any(|effect| matches!(effect, Effect::PinCheckpoint { number: 1, .. })),
+        "{effects:?}"
+    );
+    assert!(world.hands.values().any(|hand| !hand.is_empty()), "all train on");
+}
+
+/// The shard comes back with what is on its disk, and says so.
+fn crash(world: &mut World) -> Vec<Effect> {
+    world.plane.server.shards[0].crash();
+    world.hands.clear();
+    let asked_us = world.now_us + 1;
+    world.now_us += 2;
+    world.give(Input::ShardHolds { shard: ShardIndex(0), asked_us, held: vec![] })
+}
+
+#[test]
+fn a_shard_that_is_lost_before_the_end_brings_the_training_back_to_its_best_and_to_what_it_knew_then() {
+    let mut world = world(spec("bsp", 6, evaluates().keep_best().stop_after(3)));
+    let mut findings = Findings::new(&[2.0, 1.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
+    findings.go_on(&mut world, |world| has_told(world, "evaluated") == 4);
+    crash(&mut world);
+    assert_eq!(world.job("job").counters().samples_done, 2 * SAMPLES, "though nobody asked for checkpoints");
+    findings.run(&mut world);
+    assert_eq!(world.job("job").counters().samples_done, 5 * SAMPLES, "patience counts from there");
+    assert_eq!(summary(&mut world)("best_samples"), "24");
+}
+
+#[test]
+fn a_shard_that_is_lost_behind_the_training_brings_the_best_back_and_undoes_nothing() {
+    let spec = with_node(spec("bsp", 3, evaluates().keep_best()), "save", NodeKind::Snapshot);
+    let mut world = world(spec);
+    let mut findings = Findings::new(&[1.0, 2.0, 3.0]);
+    findings.go_on(&mut world, |world| has_told(world, "trained") == 1);
+    let effects = crash(&mut world);
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::OpenShards { checkpoint: Some(0), .. })));
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::Snapshot { .. })), "it is written anew");
+    assert_eq!(world.plane.server.shards[0].pushes(), SAMPLES);
+    assert_eq!(world.job("job").counters().samples_done, 3 * SAMPLES);
+    assert_eq!((has_told(&world, "rolled_back"), has_told(&world, "best_restored")), (0, 2));
+    assert_eq!(summary(&mut world)("test_loss"), "1.000000");
+}
+
+#[test]
+fn best_parameters_that_cannot_be_read_make_way_for_the_newest_checkpoint_from_which_it_trains_on() {
+    let checkpoint = Some(CheckpointSpec::every_epochs(1).keep(2));
+    let spec = change(spec("bsp", 4, evaluates().keep_best()), |train| train.checkpoint = checkpoint);
+    let mut world = world(with_node(spec, "save", NodeKind::Snapshot));
+    let mut findings = Findings::new(&[1.0, 2.0, 3.0, 4.0, 5.0]);
+    findings.go_on(&mut world, |world| has_told(world, "best_restored") == 1);
+    let run = world.job("job").run();
+    let (code, reason) = (FaultCode::new("E439"), "its digest is another".to_owned());
+    world.hands.clear();
+    world.give(Input::ShardFailed { run, code, reason });
+    assert_eq!(world.job("job").counters().samples_done, 3 * SAMPLES);
+    findings.go_on(&mut world, |world| has_told(world, "best_restored") == 2);
+    assert_eq!(world.plane.server.shards[0].pushes(), 2 * SAMPLES, "the best of those that are left");
+    assert_eq!(world.job("job").counters().samples_done, 4 * SAMPLES);
+}
+
+#[test]
+fn another_engine_knows_what_was_best_and_how_long_nothing_was_better() {
+    let mut world = world(spec("elastic-bsp:4", 9, evaluates().keep_best().stop_after(3)));
+    let mut findings = Findings::new(&[2.0, 1.0, 3.0, 4.0]);
+    findings.go_on(&mut world, |world| has_told(world, "evaluated") == 4);
+    let mut stored = StoredJob::default();
+    apply(&mut stored, world.plane.core.full_commit(&id("job"), world.now_us).unwrap());
+    let loaded = Job::load(&stored).unwrap();
+    assert!(loaded == *world.job("job"));
+    Core::new(1).restore(loaded);
+}
+
+#[test]
+fn a_training_that_is_canceled_keeps_its_last_parameters_and_the_checkpoint_of_its_best() {
+    let mut world = world(spec("bsp", 9, evaluates().keep_best()));
+    let mut findings = Findings::new(&[1.0, 2.0]);
+    findings.go_on(&mut world, |world| has_told(world, "evaluated") == 2);
+    let effects =
+        world.give(Input::Cancel(Cancellation { job: id("job"), reason: String::new(), grace_ms: 0 }));
+    assert!(
+        effects.iter().any(|effect| matches!(effect, Effect::CloseShards { weights: LastWeights::Keep, .. }))
+    );
+    assert_eq!(world.job("job").checkpoint_numbers(), [0]);
+    assert_eq!(summary(&mut world)("best_checkpoint"), "0");
+}
+
+#[test]
+fn a_validation_part_that_nothing_evaluates_on_is_refused() {
+    let spec = change(spec("bsp", 2, evaluates()), |train| {
+        validates(train);
+        train.evaluate = None;
+    });
+    let refused = spec.validate().unwrap_err().to_string();
+    assert!(refused.starts_with("[E027] job job: the data has a validation part"), "{refused}");
+}

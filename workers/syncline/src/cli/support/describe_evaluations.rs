@@ -1,0 +1,67 @@
+//! The evaluations of a training in words.
+
+use syncline_rpc::status::JobStatus;
+
+use super::describe::loss_text;
+
+/// What the newest evaluation on test samples measured.
+pub(super) fn test(job: &JobStatus) -> Option<String> {
+    evaluation([job.test_loss, job.test_accuracy, job.test_top_k_accuracy, job.test_perplexity])
+}
+
+/// What the newest evaluation on validation samples measured.
+pub(super) fn validation(job: &JobStatus) -> Option<String> {
+    evaluation([
+        job.validation_loss,
+        job.validation_accuracy,
+        job.validation_top_k_accuracy,
+        job.validation_perplexity,
+    ])
+}
+
+/// The best evaluation so far, and what becomes of its parameters.
+pub(super) fn best(job: &JobStatus) -> Option<String> {
+    let (samples, monitor) = (job.best_samples?, job.monitor.as_deref()?);
+    let figures = evaluation([job.best_loss, job.best_accuracy, None, None])?;
+    let kept = match (job.handed_on.as_deref(), job.best_checkpoint) {
+        (Some("best"), _) => ", handed on".to_owned(),
+        (_, Some(number)) => format!(", kept as checkpoint {number}"),
+        _ => String::new(),
+    };
+    Some(format!("{figures} after {samples} samples, by the {monitor}{kept}"))
+}
+
+/// What an evaluation measured: loss, accuracy, top-k accuracy and perplexity.
+fn evaluation([loss, accuracy, top_k_accuracy, perplexity]: [Option<f64>; 4]) -> Option<String> {
+    let share = |name: &str, share: Option<f64>| {
+        share.map_or(String::new(), |share| format!(", {name} {:.2} %", share * 100.0))
+    };
+    let shares = share("accuracy", accuracy) + &share("top-k accuracy", top_k_accuracy);
+    let perplexity = perplexity.map_or(String::new(), |value| format!(", perplexity {value:.2}"));
+    loss.map(|loss| format!("loss {}{shares}{perplexity}", loss_text(loss)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(fields: &[(&str, &str)]) -> JobStatus {
+        let fields = [("id", "a"), ("state", "running")].iter().chain(fields);
+        JobStatus::read(&fields.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+            .unwrap()
+    }
+
+    #[test]
+    fn the_best_evaluation_says_where_its_parameters_are() {
+        let seen = [("monitor", "validation loss"), ("best_samples", "640"), ("best_loss", "0.25")];
+        let with = |more: &[(&str, &str)]| best(&job(&[&seen[..], more].concat())).unwrap();
+        assert_eq!(with(&[]), "loss 0.250000 after 640 samples, by the validation loss");
+        let kept = with(&[("best_accuracy", "0.5"), ("best_checkpoint", "3"), ("handed_on", "")]);
+        assert_eq!(
+            kept,
+            "loss 0.250000, accuracy 50.00 % after 640 samples, by the validation loss, kept as checkpoint 3"
+        );
+        assert!(with(&[("best_checkpoint", ""), ("handed_on", "best")]).ends_with(", handed on"));
+        assert_eq!(best(&job(&[("monitor", "test loss"), ("best_samples", "")])), None, "none yet");
+    }
+}
