@@ -1,6 +1,6 @@
 //! The promises of the store, against a real server.
 
-use std::{path::Path, time::Duration};
+use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use syncline_engine::store::{
     Claimed, CommitMode, Committed, Expiry, RedisAddress, RedisStore, StoreError,
@@ -31,6 +31,11 @@ fn commit(job_state: &str) -> Commit {
 const FIRST: EngineEpoch = EngineEpoch(1);
 const SECOND: EngineEpoch = EngineEpoch(2);
 
+async fn erase(store: &RedisStore, job: &JobId) {
+    let found = store.last_writer(job).await.unwrap();
+    store.erase(job, &found, SECOND, 1).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_is_applied_once_in_order_and_by_one_engine() {
     let dir = tempfile::tempdir().unwrap();
@@ -52,8 +57,9 @@ async fn a_commit_is_applied_once_in_order_and_by_one_engine() {
     );
     assert_eq!(commit(FIRST, 2, "b").await.unwrap(), Committed::Applied);
 
-    let Claimed::Job { stored, seq } = store.claim(&job, SECOND).await.unwrap() else { panic!("no job") };
-    assert_eq!((stored.job_state.as_str(), seq), ("b", 2));
+    assert_eq!(store.claim(&job, SECOND).await.unwrap(), Claimed::Job { seq: 2 });
+    let stored = store.read(&job).await.unwrap();
+    assert_eq!(stored.job_state, "b");
     assert_eq!(stored.tasks.len(), 1);
     assert!(fenced(commit(FIRST, 3, "c").await), "the old engine is fenced");
     assert!(fenced(store.claim(&job, FIRST).await.map(|_| Committed::Applied)));
@@ -97,6 +103,105 @@ async fn a_commit_that_comes_a_second_time_long_after_the_first_changes_nothing(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_was_sent_before_a_job_was_deleted_brings_it_back_for_no_engine() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let job: JobId = "deleted".parse().unwrap();
+    let keys = JobKeys::new(&job);
+    let gone = Commit { gone: true, ..Commit::default() };
+    let late = async |epoch, seq, mode| {
+        let late = store.commit(&job, epoch, seq, mode, &commit("late")).await;
+        assert!(matches!(late, Err(StoreError::Fenced { .. })), "{mode:?}: {late:?}");
+        assert_eq!(store.query::<u64>("look", &["EXISTS", &keys.job]).await.unwrap(), 0);
+    };
+    store.commit(&job, SECOND, 7, CommitMode::New, &commit("a")).await.unwrap();
+    for _ in 0..2 {
+        store.commit(&job, SECOND, 9, CommitMode::Next, &gone).await.unwrap();
+    }
+    for (epoch, seq) in [(SECOND, 7), (SECOND, 8), (FIRST, 30)] {
+        late(epoch, seq, CommitMode::New).await;
+        late(epoch, seq, CommitMode::Whole).await;
+    }
+    let left: Vec<String> = store.query("look", &["KEYS", "syncline:{deleted}:*"]).await.unwrap();
+    assert_eq!(left, [keys.state.as_str()], "nothing but the fence is left");
+    let ttl_s: i64 = store.query("look", &["TTL", &keys.state]).await.unwrap();
+    assert!((1..=keys::FENCE_EXPIRY_S as i64).contains(&ttl_s), "{ttl_s}");
+    assert!(store.read(&job).await.unwrap().spec.is_empty());
+    // The next engine takes it for what it is, and its own numbers begin anew.
+    let third = EngineEpoch(3);
+    assert_eq!(store.claim(&job, third).await.unwrap(), Claimed::Absent);
+    late(SECOND, 30, CommitMode::New).await;
+    assert!(matches!(store.claim(&job, SECOND).await, Err(StoreError::Fenced { .. })));
+    store.commit(&job, third, 1, CommitMode::New, &commit("b")).await.unwrap();
+    assert_eq!(store.query::<i64>("look", &["TTL", &keys.state]).await.unwrap(), -1);
+    assert_eq!(store.claim(&job, third).await.unwrap(), Claimed::Job { seq: 1 });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_erasure_removes_what_was_looked_at_and_nothing_that_came_into_its_place() {
+    const SPOIL: &str = "redis.call(unpack(ARGV)) return 'done'";
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let job: JobId = "spoiled".parse().unwrap();
+    let keys = JobKeys::new(&job);
+    // An epoch that no engine has had is damage that can be removed.
+    let spoil: [&[&str]; 3] = [
+        &["HSET", &keys.state, "epoch", "9007199254740991", "seq", "x"],
+        &["SET", &keys.state, "text"],
+        &["HSET", &keys.job, "state", "running"],
+    ];
+    for spoil in spoil {
+        let _: String = store.query("spoil", &[&["EVAL", SPOIL, "0"], spoil].concat()).await.unwrap();
+        let found = store.last_writer(&job).await.unwrap();
+        assert!(store.erase(&job, &found, SECOND, 5).await.unwrap());
+        assert_eq!(store.query::<u64>("look", &["EXISTS", &keys.job]).await.unwrap(), 0);
+        for (epoch, seq) in [(FIRST, 30), (SECOND, 4)] {
+            let late = store.commit(&job, epoch, seq, CommitMode::New, &commit("late")).await;
+            assert!(matches!(late, Err(StoreError::Fenced { .. })), "{late:?}");
+        }
+        // The next job of that name came before the same call comes a second time.
+        store.commit(&job, SECOND, 6, CommitMode::New, &commit("next")).await.unwrap();
+        assert!(!store.erase(&job, &found, SECOND, 5).await.unwrap());
+        assert_eq!(store.read(&job).await.unwrap().job_state, "next");
+        // What was looked at belongs to another engine by now.
+        let found = store.last_writer(&job).await.unwrap();
+        store.claim(&job, EngineEpoch(3)).await.unwrap();
+        assert!(!store.erase(&job, &found, SECOND, 7).await.unwrap());
+        let _: u64 = store.query("clear", &[&["DEL"], &keys.all()[..]].concat()).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_graph_is_scanned_to_its_end_over_another_connection() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let job: JobId = "large".parse().unwrap();
+    let many = |prefix: &str, count: u64| {
+        (0..count).map(|n| (n.to_string(), format!("{prefix}{n}"))).collect::<Vec<_>>()
+    };
+    let graph = GraphChanges {
+        classes: many("class", 3),
+        chunks: many("chunk", 500),
+        values: many("value", 2_000).into_iter().map(|(n, value)| (n, Some(value.into_bytes()))).collect(),
+        ..GraphChanges::default()
+    };
+    store.commit(&job, FIRST, 1, CommitMode::New, &Commit { graph, ..commit("a") }).await.unwrap();
+    let apart = store.connect_apart().await.unwrap();
+    let id = async |store: &RedisStore| store.query::<u64>("ask", &["CLIENT", "ID"]).await.unwrap();
+    assert_ne!(id(&apart).await, id(&store).await);
+    assert_eq!(apart.read_spec(&job).await.unwrap(), "{}");
+    let mut seen = BTreeSet::new();
+    apart.scan_graph(&job, |text| _ = seen.insert(String::from_utf8(text.to_vec()).unwrap())).await.unwrap();
+    let expected = [many("class", 3), many("chunk", 500), many("value", 2_000)].concat();
+    assert_eq!(seen, expected.into_iter().map(|(_, text)| text).collect());
+    let none: JobId = "none".parse().unwrap();
+    assert_eq!(apart.read_spec(&none).await.unwrap(), "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_an_older_engine_wrote_after_the_claim_was_lost_is_written_again() {
     let dir = tempfile::tempdir().unwrap();
     let redis = server(dir.path());
@@ -129,8 +234,8 @@ async fn a_job_of_a_later_release_is_left_as_it_is_and_one_of_an_earlier_is_take
     assert_eq!(store.query::<Vec<u8>>("look", &["DUMP", &state]).await.unwrap(), before);
     // Before 10 there was no key for evaluations, and nothing else was different.
     let _: u64 = store.query("lower", &["HSET", &state, "schema", "9"]).await.unwrap();
-    let Claimed::Job { stored, seq: 1 } = store.claim(&job, SECOND).await.unwrap() else { panic!("no job") };
-    assert_eq!(stored.job_state, "a");
+    assert_eq!(store.claim(&job, SECOND).await.unwrap(), Claimed::Job { seq: 1 });
+    assert_eq!(store.read(&job).await.unwrap().job_state, "a");
     assert_eq!(store.query::<String>("look", &["HGET", &state, "schema"]).await.unwrap(), keys::SCHEMA);
 }
 
@@ -242,7 +347,7 @@ async fn keys_that_cannot_be_those_of_a_job_are_damage_and_nothing_else() {
             matches!(store.claim(&job, SECOND).await.unwrap(), Claimed::Damaged { .. }),
             "{field}={value}"
         );
-        store.erase(&job).await.unwrap();
+        let _: u64 = store.query("clear", &["DEL", &state]).await.unwrap();
     }
     let _: String = store.query("spoil", &["SET", &state, "text"]).await.unwrap();
     assert!(matches!(store.claim(&job, SECOND).await.unwrap(), Claimed::Damaged { .. }));
@@ -262,7 +367,7 @@ async fn a_job_that_lost_its_state_alone_is_damaged_and_fenced_and_one_without_k
         assert!(matches!(store.claim(&job, SECOND).await.unwrap(), Claimed::Damaged { .. }));
         assert!(fenced(store.commit(&job, FIRST, 2, CommitMode::Whole, &commit("b")).await));
     }
-    store.erase(&job).await.unwrap();
+    erase(&store, &job).await;
     assert!(matches!(store.claim(&job, SECOND).await.unwrap(), Claimed::Absent));
 }
 
@@ -437,7 +542,7 @@ async fn a_graph_of_many_fields_expires_with_its_job_and_goes_with_it() {
     }
     let gone = Commit { gone: true, ..Commit::default() };
     store.commit(&job, FIRST, 3, CommitMode::Next, &gone).await.unwrap();
-    for key in keys.all() {
+    for key in keys.all().into_iter().filter(|key| *key != keys.state) {
         assert_eq!(store.query::<u64>("look", &["EXISTS", key]).await.unwrap(), 0, "{key}");
     }
 }

@@ -8,7 +8,7 @@ use syncline_ps::{
     client::{PushHeader, ReadCondition},
     codec::Codec,
     rows::Piece,
-    shard::{PushAck, ReplicaOp},
+    shard::{PushAck, StandbyOp},
     wire::{Reply, Request, SessionKey},
 };
 use syncline_scheduler::{
@@ -61,8 +61,8 @@ fn well_formed() -> Vec<Vec<u8>> {
     }
     let (worker, piece) = (Incarnation(1), Piece { chunk: 1, start: 2, len: 1 });
     let (pieces, elements) = (vec![piece; 2], 2);
-    let rows = ReplicaOp::Rows { worker, seq: 2, header: HEADER, steps: 3, pieces, elements };
-    for op in [ReplicaOp::InStep, ReplicaOp::Complete { worker, seq: 2, header: HEADER }, rows] {
+    let rows = StandbyOp::Rows { worker, seq: 2, header: HEADER, steps: 3, pieces, elements };
+    for op in [StandbyOp::InStep, StandbyOp::Complete { worker, seq: 2, header: HEADER }, rows] {
         let mut frame = vec![2];
         op.entry().write(&mut frame).unwrap();
         frame.extend([0; 8]);

@@ -2,8 +2,8 @@
 
 use syncline_scheduler::{
     core::{
-        Blame, Cancellation, Core, Effect, EvaluationSet, EvaluationSums, Input, Job, Outcome, StoredJob,
-        TaskFault, Work,
+        Blame, Cancellation, Core, Effect, EvaluationSet, EvaluationSums, Input, Job, LastWeights, Outcome,
+        StoredJob, TaskFault, Work,
     },
     fault_code::FaultCode,
     ids::{Incarnation, ShardIndex},
@@ -399,7 +399,9 @@ fn a_training_that_is_canceled_keeps_its_last_parameters_and_the_checkpoint_of_i
     findings.go_on(&mut world, |world| has_told(world, "evaluated") == 2);
     let effects =
         world.give(Input::Cancel(Cancellation { job: id("job"), reason: String::new(), grace_ms: 0 }));
-    assert!(effects.iter().any(|effect| matches!(effect, Effect::CloseShards { keep: true, .. })));
+    assert!(
+        effects.iter().any(|effect| matches!(effect, Effect::CloseShards { weights: LastWeights::Keep, .. }))
+    );
     assert_eq!(world.job("job").checkpoint_numbers(), [0]);
     assert_eq!(summary(&mut world)("best_checkpoint"), "0");
 }

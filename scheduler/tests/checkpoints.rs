@@ -1,4 +1,4 @@
-//! When a checkpoint is due, what it costs, what a lost shard brings back, and what late messages of the life before do.
+//! When a checkpoint is due, what it costs, what a lost shard brings back, and what late messages of the generation before do.
 
 use std::{collections::VecDeque, mem};
 
@@ -165,6 +165,24 @@ fn training_stands_still_only_until_the_shards_have_copied() {
 }
 
 #[test]
+fn one_is_due_in_its_time_also_where_the_clock_was_set_back_by_days() {
+    for kept in 0..2 {
+        let mut world = World::new("asp", 400, true);
+        for _ in 0..kept {
+            world.rest();
+        }
+        let before_us = world.now_us + 3 * 24 * 60 * MINUTE_US;
+        world.plane.core.discount_downtime(before_us, before_us + 1);
+        world.now_us = before_us;
+        world.rest();
+        world.plane.core.discount_downtime(world.now_us, 1);
+        world.now_us = 1;
+        world.rest();
+        assert_eq!(world.has_told("checkpoint_kept"), kept + 2);
+    }
+}
+
+#[test]
 fn there_is_one_a_minute_if_there_is_something_new() {
     let mut world = World::new("asp", 400, true);
     for number in 0..5 {
@@ -216,7 +234,7 @@ fn a_job_goes_back_and_no_late_message_of_the_life_before_changes_it() {
         world.crash();
         assert_eq!((world.job().generation().number(), world.samples()), (2, kept), "{policy}");
         assert_eq!(world.job().counters().samples_rolled_back, 2, "{policy}");
-        assert_eq!(*world.job().phase(), Phase::Running, "the shard has opened the new life");
+        assert_eq!(*world.job().phase(), Phase::Running, "the shard has opened the new generation");
 
         let before = world.job().clone();
         let (run, shard) = (first_run(), ShardIndex(0));

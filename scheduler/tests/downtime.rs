@@ -6,7 +6,7 @@ use syncline_scheduler::{core::Effect, tasks::TaskQuery};
 use syncline_scheduler::{
     core::{Cancellation, Core, Input, Job, Phase, StoredJob, Submission, TaskJob, WorkerInfo},
     fault_code::FaultCode,
-    ids::{Incarnation, JobId},
+    ids::{Incarnation, JobId, ShardIndex},
     sim::{self, graph_submission, new_task, task_end, tasks_ended},
     tasks::{
         Backoff, Capacity, Failure, FailureCause, FunctionId, Order, Outcome, PreparedTraining, Rules,
@@ -151,16 +151,53 @@ fn a_training_of_its_own_does_not_wait_too_long_while_nobody_leads() {
 }
 
 #[test]
-fn a_training_for_a_task_does_not_run_too_long_while_nobody_leads() {
+fn a_training_of_its_own_does_not_wait_for_ever_behind_a_clock_that_was_set_back() {
+    let mut training = sim::training("bsp".parse().unwrap(), 64, 8);
+    training.queue_limit_ms = Some(LIMIT_US / 1_000);
+    let spec = Box::new(sim::training_job(training));
+    let job = spec.id.clone();
+    let mut core = Core::new(1);
+    core.handle(NOW_US, Input::Submit(Submission { spec, nonce: 1, replace: false })).unwrap();
+    let mut next = next(&mut core, NOW_US + 1, 1);
+    tick(&mut next, LIMIT_US - 1);
+    assert_eq!(*next.job(&job).unwrap().phase(), Phase::Queued);
+    tick(&mut next, LIMIT_US);
+    assert!(
+        matches!(next.job(&job).unwrap().phase(), Phase::Failed { code, .. } if *code == FaultCode::new("E060"))
+    );
+}
+
+/// A core with a graph whose task trains, as long as it may, and the training.
+fn training_for_a_task() -> (Core, JobId) {
     let job = sim::training_job(sim::training("bsp".parse().unwrap(), 64, 8));
     let rules = Rules { run_limit_ms: Some(LIMIT_US / 1_000), ..Rules::default() };
     let mut core = graph(Work::Train(PreparedTraining::new(&job).unwrap()), rules);
     join(&mut core);
-    let (training, run) = (id("graph~0"), core.job(&id("graph~0")).unwrap().run());
-    core.handle(NOW_US, Input::ShardsOpened { run }).unwrap();
+    let run = core.job(&id("graph~0")).unwrap().run();
+    core.handle(NOW_US, Input::ShardsOpened { run: run.clone() }).unwrap();
+    (core, run.job)
+}
+
+#[test]
+fn a_training_for_a_task_ends_in_its_time_and_misses_its_shard_also_where_the_clock_was_set_back() {
+    let (mut core, job) = training_for_a_task();
+    let mut ends = next(&mut core, NOW_US + 1, 1);
+    tick(&mut ends, LIMIT_US - 1);
+    assert_eq!(*ends.job(&job).unwrap().phase(), Phase::Running);
+    tick(&mut ends, LIMIT_US + 1_000);
+    assert_eq!(graph_code(&ends).as_deref(), Some("E443"));
+    let mut misses = next(&mut training_for_a_task().0, NOW_US + 1, 1);
+    let holds = Input::ShardHolds { shard: ShardIndex(0), asked_us: 2, held: Vec::new() };
+    misses.handle(3, holds).unwrap();
+    assert!(misses.job(&job).is_none_or(|job| *job.phase() != Phase::Running));
+}
+
+#[test]
+fn a_training_for_a_task_does_not_run_too_long_while_nobody_leads() {
+    let (mut core, job) = training_for_a_task();
     let mut next = next(&mut core, NOW_US, NOW_US + GAP_US);
     tick(&mut next, NOW_US + GAP_US + LIMIT_US);
-    assert_eq!(*next.job(&training).unwrap().phase(), Phase::Running);
+    assert_eq!(*next.job(&job).unwrap().phase(), Phase::Running);
     tick(&mut next, NOW_US + GAP_US + LIMIT_US + 1_000);
     assert_eq!(graph_code(&next).as_deref(), Some("E443"));
 }

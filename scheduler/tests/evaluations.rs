@@ -110,6 +110,22 @@ fn each_worker_computes_a_part_and_trains_on_when_all_are_done() {
 }
 
 #[test]
+fn one_is_due_in_its_time_also_where_the_clock_was_set_back_by_days() {
+    let mut spec = spec("asp", 400);
+    let NodeKind::Train(train) = &mut spec.nodes[0].kind else { panic!("another node") };
+    train.evaluate = Some(EvaluateSpec::every_s(1));
+    let mut world = world(spec, 2);
+    world.now_us += 1_000_000;
+    go_on(&mut world, |world| has_told(world, "evaluated") == 1);
+    assert_eq!(has_told(&world, "evaluated"), 1);
+    world.plane.core.discount_downtime(world.now_us, 1);
+    world.now_us = 1_000_001;
+    go_on(&mut world, |world| has_told(world, "evaluated") == 2);
+    assert_eq!(has_told(&world, "evaluated"), 2);
+    assert!(world.now_us < 2_000_000, "{}", world.now_us);
+}
+
+#[test]
 fn its_parts_add_up_to_what_people_see() {
     let mut world = world(spec("bsp", 2), 3);
     go_on(&mut world, |world| has_told(world, "evaluated") == 1);

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::cluster::stored::apply;
 use syncline_scheduler::{
     core::{
-        Cancellation, Core, Effect, GraphSubmission, Input, Job, Phase, Refused, StoredJob, Submission,
-        TaskJob, WorkerInfo,
+        Cancellation, Core, Effect, GraphSubmission, Input, Job, LastWeights, Phase, Refused, StoredJob,
+        Submission, TaskFault, TaskJob, WorkerInfo,
     },
     fault_code::FaultCode,
     ids::{Incarnation, JobId},
@@ -316,4 +316,25 @@ fn a_graph_of_which_only_trainings_are_left_says_what_they_wait_for() {
     let about = WorkerInfo { trains: true, ..WorkerInfo::default() };
     core.handle(NOW_US, Input::WorkerJoined { worker: WORKER, about }).unwrap();
     assert_eq!(waits_for(&mut core), "");
+}
+
+#[test]
+fn a_graph_that_is_deleted_while_its_training_keeps_its_weights_takes_both_with_it() {
+    let mut core = core(vec![task(0, vec![])]);
+    core.handle(NOW_US, Input::WorkerJoined { worker: WORKER, about: one_slot() }).unwrap();
+    let run = core.job(&id("graph~0")).unwrap().run();
+    core.handle(NOW_US, Input::ShardsOpened { run: run.clone() }).unwrap();
+    let ended = core.handle(NOW_US, Input::Cancel(cancel("graph"))).unwrap();
+    let close = |weights| Effect::CloseShards { run: run.clone(), weights };
+    assert!(ended.contains(&close(LastWeights::Keep)), "{ended:?}");
+    core.take_commits(NOW_US);
+    // The shards are asked to keep nothing any more, which ends the tries of a disk that is full.
+    let deleted = core.handle(NOW_US, Input::Delete(id("graph"))).unwrap();
+    assert!(deleted.contains(&close(LastWeights::Drop)), "{deleted:?}");
+    let gone = core.take_commits(NOW_US);
+    assert!([&run.job, &id("graph")].iter().all(|job| gone[*job].gone), "{gone:?}");
+    let late = Err(TaskFault { code: FaultCode::new("E406"), reason: "no space left".into() });
+    let late = Input::WeightsKept { run: run.clone(), outcome: late };
+    assert_eq!(core.handle(NOW_US, late).unwrap(), []);
+    assert!(core.job(&run.job).is_none() && core.take_commits(NOW_US).is_empty());
 }

@@ -19,7 +19,7 @@ pub struct SplitLinks {
     /// From the process that serves the shard.
     pub second_engine: Relay,
     /// From everybody to the process that follows.
-    pub backup: Relay,
+    pub standby: Relay,
 }
 
 fn port(address: &str) -> u16 {
@@ -53,16 +53,16 @@ impl Cluster {
         let mut cluster = Self::start_all(1, 0, "", "", Engines::TwoRelayed, 2).await;
         let engines = cluster.engines.clone();
         let (first, second) = engines.split_once(',').unwrap();
-        let links = SplitLinks { second_engine: Relay::to(port(second)), backup: Relay::to(0) };
+        let links = SplitLinks { second_engine: Relay::to(port(second)), standby: Relay::to(0) };
         cluster.engines = format!("{first},{}", links.second_engine.address());
         let serving = cluster.spawn_shard_process("shard-0".into(), 0);
         cluster.pairs.push(serving);
         cluster.engines = engines;
         let mut args = cluster.shard_args(&cluster.dir.path().join("shard-1"), 0, 2);
-        args.extend(words(&format!("--advertise {}", links.backup.address())));
+        args.extend(words(&format!("--advertise {}", links.standby.address())));
         let (process, listens) = Process::spawn(&args, true);
-        links.backup.point_to(port(&listens));
-        let address = links.backup.address().to_string();
+        links.standby.point_to(port(&listens));
+        let address = links.standby.address().to_string();
         cluster.pairs.push(ShardProcess { process, address, index: 0, folder: "shard-1".into() });
         let worker = cluster.spawn_worker(worker_flags);
         cluster.workers.push(worker);

@@ -99,7 +99,7 @@ async fn kills_of_engines_and_workers_lose_and_repeat_no_row() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kills_of_shards_with_a_backup_lose_and_repeat_no_row() {
+async fn kills_of_shards_with_a_standby_lose_and_repeat_no_row() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = Cluster::start_replicated(2, 2, WORKER).await;
     let job = submit(&cluster, &job(dir.path(), "asp", 7)).await;

@@ -71,24 +71,24 @@ async fn an_engine_that_alone_is_cut_from_redis_is_left_by_everybody_for_the_one
 }
 
 /// Each half has an engine and a process of the shard. The engine that led cannot know that the other one leads by now: were its
-/// shard to go on alone, what it takes then would be lost once the other half lets the second process serve.
+/// shard to go on alone, what it takes then would be lost once the other half lets the standby serve.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_falls_apart_in_two_halves_loses_nothing_that_one_of_them_took() {
     let (cluster, links) = Cluster::start_replicated_between_two_engines("--step-ms 10 --slowdown 1").await;
     let job = submit(&cluster, counting("split", "asp", SAMPLES, |_| {})).await;
     followed(&cluster, &job, 0).await.unwrap();
     cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 8).await;
-    let cut = [cluster.relay(), &links.second_engine, &links.backup];
+    let cut = [cluster.relay(), &links.second_engine, &links.standby];
     cut.iter().for_each(|link| link.cut());
     cluster.until_led_by("standby").await;
     // The second engine reaches its half.
-    links.backup.mend();
+    links.standby.mend();
     let deadline = Instant::now() + PATIENCE;
-    let second = links.backup.address().to_string();
+    let second = links.standby.address().to_string();
     while cluster.store.hash("read shard", &keys::shard(ShardIndex(0))).await.unwrap().get("address")
         != Some(&second)
     {
-        assert!(Instant::now() < deadline, "the second process does not serve");
+        assert!(Instant::now() < deadline, "the standby does not serve");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     cut.iter().for_each(|link| link.mend());

@@ -24,7 +24,7 @@ pub struct ShardHello {
     pub identity: u64,
     /// It followed when it was last stopped: another process may have the parameters.
     pub followed_before: bool,
-    /// The last term under which it served, in whatever life; 0: it never did.
+    /// The last term under which it served, whichever process it was then; 0: it never did.
     pub served_term: u64,
     /// It follows, and has had every blob of the primary.
     pub mirrored: bool,
@@ -101,7 +101,7 @@ pub struct ShardOrders {
     pub epoch: EngineEpoch,
     /// What the process is to do from now on.
     pub role: ReplicaRole,
-    /// The other process of the shard, if it is there. Who reported its backup as lost goes on alone once it is told of
+    /// The other process of the shard, if it is there. Who reported its standby as lost goes on alone once it is told of
     /// none, or of another.
     pub peer: Option<ShardPeer>,
     /// Whether the engine's lease has run out by its own clock, because Redis does not answer it: another engine may lead by now,

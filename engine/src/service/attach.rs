@@ -8,28 +8,28 @@ use syncline_scheduler::{
 };
 use tracing::warn;
 
-use super::dispatcher::{CALL_TIMEOUT, EffectDispatcher};
+use super::shard_control::{CALL_TIMEOUT, ShardControl};
 
-impl EffectDispatcher {
+impl ShardControl {
     /// After a takeover: asks every shard where a running job stands, and goes on watching it.
     pub(super) fn attach(&self, run: &RunId, floor: &ProgressFloor) {
         for shard in self.shards.indices() {
-            let (dispatcher, run, floor) = (self.clone(), run.clone(), floor.clone());
-            self.spawn_for(&run.clone(), async move {
-                match dispatcher.state_of(&run.job, shard).await {
+            let (control, run, floor) = (self.clone(), run.clone(), floor.clone());
+            self.work.spawn(&run.clone(), async move {
+                match control.state_of(&run.job, shard).await {
                     Ok(Some(state)) if state.generation == run.generation => {
-                        dispatcher.report_attached(&run, shard, &state, floor);
+                        control.report_attached(&run, shard, &state, floor);
                         if let Some(newest) = state.closed.checked_sub(1) {
                             let superstep = Superstep(newest);
                             let barrier = ClosedBarrier { superstep, closed_ago_us: 0, pushes: state.pushes };
-                            dispatcher.report_closed(&run, shard, barrier);
+                            control.report_closed(&run, shard, barrier);
                         }
-                        dispatcher.watch_barriers(&run, shard, state.closed);
+                        control.watch_barriers(&run, shard, state.closed);
                     }
                     Ok(_) => {
-                        dispatcher.report_failure(&run, &ShardFault::UnknownJob { job: run.job.clone() });
+                        control.report_failure(&run, &ShardFault::UnknownJob { job: run.job.clone() });
                     }
-                    Err(fault) => dispatcher.report_failure(&run, &fault),
+                    Err(fault) => control.report_failure(&run, &fault),
                 }
             });
         }
@@ -37,15 +37,15 @@ impl EffectDispatcher {
 
     /// Asks a shard that holds a running job how far it is: it may have gone back.
     pub(super) fn recheck_shard(&self, run: RunId, shard: ShardIndex, floor: ProgressFloor) {
-        let dispatcher = self.clone();
-        self.spawn_for(&run.clone(), async move {
-            match dispatcher.state_of(&run.job, shard).await {
+        let control = self.clone();
+        self.work.spawn(&run.clone(), async move {
+            match control.state_of(&run.job, shard).await {
                 Ok(Some(state)) if state.generation == run.generation => {
-                    dispatcher.report_attached(&run, shard, &state, floor);
+                    control.report_attached(&run, shard, &state, floor);
                 }
                 // It was closed meanwhile, or holds another generation by now: others find out about that.
                 Ok(_) => {}
-                Err(fault) => dispatcher.report_failure(&run, &fault),
+                Err(fault) => control.report_failure(&run, &fault),
             }
         });
     }
@@ -66,7 +66,7 @@ impl EffectDispatcher {
         floor: ProgressFloor,
     ) {
         let (run, closed, watermarks) = (run.clone(), state.closed, state.watermarks.clone());
-        self.send(Input::Attached { run, shard, closed, watermarks, floor });
+        self.queue.tell(Input::Attached { run, shard, closed, watermarks, floor });
     }
 
     /// A process serves this shard from now on: it is asked what it holds, and everybody is told where it is.
@@ -77,22 +77,22 @@ impl EffectDispatcher {
 
     /// The standby of this shard serves it from now on.
     pub(super) fn shard_taken_over(&self, shard: ShardIndex, address: String) {
-        self.send(Input::ShardTakenOver { shard, address });
+        self.queue.tell(Input::ShardTakenOver { shard, address });
         self.shard_came(shard);
     }
 
     /// Asks a shard that came, or came back, what it holds.
     pub(super) fn query_held_jobs(&self, shard: ShardIndex) {
-        let dispatcher = self.clone();
+        let control = self.clone();
         tokio::spawn(async move {
-            let asked_us = dispatcher.clock.now_us();
-            let held = dispatcher
+            let asked_us = control.clock.now_us();
+            let held = control
                 .shards
-                .call(shard, |c| async move { c.held(within(CALL_TIMEOUT), dispatcher.epoch).await })
+                .call(shard, |c| async move { c.held(within(CALL_TIMEOUT), control.epoch).await })
                 .await;
             match held {
-                Ok(held) => dispatcher.send(Input::ShardHolds { shard, asked_us, held }),
-                Err(ShardFault::Fenced { highest, .. }) => dispatcher.deposed_by(highest),
+                Ok(held) => control.queue.tell(Input::ShardHolds { shard, asked_us, held }),
+                Err(ShardFault::Fenced { highest, .. }) => control.deposed_by(highest),
                 Err(fault) => warn!(%shard, %fault, "the shard does not say what it holds"),
             }
         });
@@ -105,16 +105,14 @@ impl EffectDispatcher {
             return;
         }
         for shard in self.shards.indices() {
-            let dispatcher = self.clone();
+            let control = self.clone();
             tokio::spawn(async move {
-                let told = dispatcher.shards.call(shard, |c| {
+                let told = control.shards.call(shard, |c| {
                     // As they are when this one is reached.
-                    let addresses = dispatcher.shards.addresses();
+                    let addresses = control.shards.addresses();
                     async move {
                         match addresses {
-                            Some(addresses) => {
-                                c.moved(within(CALL_TIMEOUT), dispatcher.epoch, addresses).await
-                            }
+                            Some(addresses) => c.moved(within(CALL_TIMEOUT), control.epoch, addresses).await,
                             None => Ok(Ok(())),
                         }
                     }
@@ -135,7 +133,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::service::{fake_shard::dispatcher_with, message::Message};
+    use crate::service::{fake_shard::control_with, message::Message};
     use syncline_rpc::{HeldJob, ShardRequest, ShardResponse};
 
     fn run() -> RunId {
@@ -155,8 +153,8 @@ mod tests {
     async fn a_takeover_learns_how_far_a_shard_is_and_goes_on_watching_it() {
         let watermarks = [(Incarnation(1), 7)].into();
         let state = ShardState { generation: run().generation, watermarks, closed: 4, pushes: 9 };
-        let (dispatcher, mut inbox) = dispatcher_with(0, attach_as(Some(state))).await;
-        dispatcher.attach(&run(), &ProgressFloor::default());
+        let (control, mut inbox) = control_with(0, attach_as(Some(state))).await;
+        control.attach(&run(), &ProgressFloor::default());
         let attached = inbox.input().await;
         assert!(
             matches!(&attached, Input::Attached { closed: 4, watermarks, .. } if watermarks[&Incarnation(1)] == 7)
@@ -168,11 +166,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_running_job_that_a_shard_lost_or_holds_in_another_life_fails_with_its_code() {
+    async fn a_running_job_that_a_shard_lost_or_holds_in_another_generation_fails_with_its_code() {
         let other = ShardState { generation: Generation(2), watermarks: [].into(), closed: 0, pushes: 0 };
         for state in [None, Some(other)] {
-            let (dispatcher, mut inbox) = dispatcher_with(0, attach_as(state)).await;
-            dispatcher.attach(&run(), &ProgressFloor::default());
+            let (control, mut inbox) = control_with(0, attach_as(state)).await;
+            control.attach(&run(), &ProgressFloor::default());
             let failed = inbox.input().await;
             assert!(
                 matches!(&failed, Input::ShardFailed { code: FaultCode::PARAMETERS_LOST, .. }),
@@ -185,9 +183,8 @@ mod tests {
     async fn a_shard_that_comes_back_says_what_it_holds_over_whatever_connection() {
         let held = vec![HeldJob { run: run(), closed: false }];
         // The first two connections are lost before the answer.
-        let (dispatcher, mut inbox) =
-            dispatcher_with(2, move |_| ShardResponse::Held(Ok(held.clone()))).await;
-        dispatcher.query_held_jobs(ShardIndex(0));
+        let (control, mut inbox) = control_with(2, move |_| ShardResponse::Held(Ok(held.clone()))).await;
+        control.query_held_jobs(ShardIndex(0));
         let holds = inbox.input().await;
         assert!(
             matches!(&holds, Input::ShardHolds { held, .. } if *held == [HeldJob { run: run(), closed: false }]),
@@ -200,9 +197,9 @@ mod tests {
         let fenced = |_| {
             ShardResponse::Held(Err(ShardFault::Fenced { given: EngineEpoch(3), highest: EngineEpoch(4) }))
         };
-        let (dispatcher, mut inbox) = dispatcher_with(0, fenced).await;
-        dispatcher.query_held_jobs(ShardIndex(0));
+        let (control, mut inbox) = control_with(0, fenced).await;
+        control.query_held_jobs(ShardIndex(0));
         assert!(matches!(inbox.next().await, Message::Deposed));
-        assert_eq!(dispatcher.shards.highest_epoch(), EngineEpoch(4), "the next one lies above it");
+        assert_eq!(control.shards.highest_epoch(), EngineEpoch(4), "the next one lies above it");
     }
 }

@@ -4,14 +4,14 @@ use std::{collections::BTreeSet, time::Duration};
 
 use syncline_rpc::{Collected, EngineFault, ShardClient, within};
 use syncline_scheduler::{
-    core::{Core, Job, StoredGraph, StoredJob},
+    core::{Core, Job, StoredJob},
     ids::{JobId, ShardIndex},
 };
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use super::{context::store_fault, dispatcher::EffectDispatcher};
-use crate::store::RedisStore;
+use super::{context::store_fault, lead::Lead};
+use crate::store::{RedisStore, StoreError};
 
 /// A blob that was uploaded or asked for within this time stays: a submission uploads first.
 const MIN_AGE: Duration = Duration::from_secs(3_600);
@@ -19,10 +19,10 @@ const INTERVAL: Duration = Duration::from_secs(6 * 3_600);
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Collects at each [`INTERVAL`], for ever.
-pub(super) async fn collect_periodically(store: RedisStore, dispatcher: EffectDispatcher) {
+pub(super) async fn collect_periodically(store: RedisStore, lead: Lead) {
     loop {
         sleep(INTERVAL).await;
-        match collect_blobs(&store, &dispatcher, MIN_AGE).await {
+        match collect_blobs(&store, &lead, MIN_AGE).await {
             Ok(Collected { blobs: 0, .. }) => {}
             Ok(Collected { blobs, bytes }) => info!(blobs, bytes, "removed blobs that no job names"),
             Err(error) => warn!(%error, "cannot remove blobs that no job names"),
@@ -33,43 +33,38 @@ pub(super) async fn collect_periodically(store: RedisStore, dispatcher: EffectDi
 /// Removes from every shard the blobs that no job names and that are older than this.
 pub(super) async fn collect_blobs(
     store: &RedisStore,
-    dispatcher: &EffectDispatcher,
+    lead: &Lead,
     older_than: Duration,
 ) -> Result<Collected, EngineFault> {
     // The keys of one that is over may have expired.
-    let listed = dispatcher.listed();
+    let listed = lead.jobs.listed();
     let is_live = move |core: &Core| listed.into_iter().filter(|job| core.is_live(job)).collect();
-    let known = dispatcher.query(is_live).await?;
+    let known = lead.queue.query(is_live).await?;
     let named: Vec<String> = referenced_blobs(store, known).await?.into_iter().collect();
     let mut all = Collected::default();
-    for shard in dispatcher.shards.indices() {
-        let (keep, epoch) = (named.clone(), dispatcher.epoch);
-        let call = dispatcher.shards.call_once(shard, |c| async move {
+    for shard in lead.shards.indices() {
+        let (keep, epoch) = (named.clone(), lead.epoch);
+        let call = lead.shards.call_once(shard, |c| async move {
             c.collect(within(CALL_TIMEOUT), epoch, keep, older_than.as_secs()).await
         });
         let here = call
             .await
-            .map_err(|_| dispatcher.shards.missing_fault())?
+            .map_err(|_| lead.shards.missing_fault())?
             .map_err(|fault| EngineFault::Shard { shard, cause: fault.to_string() })?;
         all.blobs += here.blobs;
         all.bytes += here.bytes;
-        collect_on_standby(dispatcher, shard, named.clone(), older_than).await;
+        collect_on_standby(lead, shard, named.clone(), older_than).await;
     }
     Ok(all)
 }
 
 /// The same on the process that follows a shard, if it is there; what it has is there twice and is not counted.
-async fn collect_on_standby(
-    dispatcher: &EffectDispatcher,
-    shard: ShardIndex,
-    keep: Vec<String>,
-    older_than: Duration,
-) {
-    let epoch = dispatcher.epoch;
+async fn collect_on_standby(lead: &Lead, shard: ShardIndex, keep: Vec<String>, older_than: Duration) {
+    let epoch = lead.epoch;
     let collect = |c: ShardClient| async move {
         c.collect(within(CALL_TIMEOUT), epoch, keep, older_than.as_secs()).await
     };
-    match dispatcher.shards.call_standby(shard, collect).await {
+    match lead.shards.call_standby(shard, collect).await {
         None | Some(Ok(Ok(_))) => {}
         failed => warn!(%shard, ?failed, "the standby of the shard keeps blobs that no job names"),
     }
@@ -78,38 +73,46 @@ async fn collect_on_standby(
 /// Every blob that some job names. A job that cannot be read may name any, and so may one of those that are `known` to go on and that
 /// Redis has lost, until it is written again: then nothing is removed.
 async fn referenced_blobs(store: &RedisStore, known: Vec<JobId>) -> Result<BTreeSet<String>, EngineFault> {
+    // Commits wait for no answer as large as a graph.
+    let store = store.connect_apart().await.map_err(store_fault)?;
     let mut named = BTreeSet::new();
     let known: BTreeSet<JobId> = known.into_iter().collect();
     let listed = store.jobs().await.map_err(store_fault)?;
     let all: BTreeSet<JobId> = known.iter().cloned().chain(listed).collect();
-    for id in all {
-        let stored = match store.read(&id).await {
-            Err(error) if error.is_of_keys() => {
-                return Err(EngineFault::Unreadable { job: id, cause: error.to_string() });
-            }
-            read => read.map_err(store_fault)?,
-        };
-        if stored.spec.is_empty() && known.contains(&id) {
+    for job in all {
+        let blobs = blobs_of(&store, &job).await?;
+        if blobs.is_none() && known.contains(&job) {
             let cause = "Redis has lost it; it is written again soon".to_owned();
-            return Err(EngineFault::Unreadable { job: id, cause });
+            return Err(EngineFault::Unreadable { job, cause });
         }
-        if stored.spec.is_empty() {
-            // Listed without keys: it has expired, or is about to be written and its blobs are young.
-            continue;
-        }
-        // A large graph takes seconds, in which the engine has other things to do.
-        let blobs = tokio::task::spawn_blocking(move || blobs_of(&stored));
-        let blobs = blobs.await.map_err(|e| e.to_string()).and_then(|blobs| blobs);
-        named.extend(blobs.map_err(|cause| EngineFault::Unreadable { job: id, cause })?);
+        // Listed without keys: it has expired, or is about to be written and its blobs are young.
+        named.extend(blobs.into_iter().flatten());
     }
     Ok(named)
 }
 
-/// The blobs that one job names; the reason if it cannot be read.
-fn blobs_of(stored: &StoredJob) -> Result<Vec<String>, String> {
-    if stored.holds_tasks() {
-        return Ok(values_of(&stored.graph).collect());
+/// The blobs that one job names; `None` if it has no keys. What it comes to name meanwhile is young.
+async fn blobs_of(store: &RedisStore, job: &JobId) -> Result<Option<BTreeSet<String>>, EngineFault> {
+    let unreadable = |cause| EngineFault::Unreadable { job: job.clone(), cause };
+    let fault = |error: StoreError| match error.is_of_keys() {
+        true => unreadable(error.to_string()),
+        false => store_fault(error),
+    };
+    let spec = store.read_spec(job).await.map_err(fault)?;
+    if spec.is_empty() {
+        return Ok(None);
     }
+    if (StoredJob { spec, ..StoredJob::default() }).holds_tasks() {
+        let mut named = BTreeSet::new();
+        store.scan_graph(job, |text| named.extend(digests(text))).await.map_err(fault)?;
+        return Ok(Some(named));
+    }
+    let stored = store.read(job).await.map_err(fault)?;
+    blobs_of_training(&stored).map(Some).map_err(unreadable)
+}
+
+/// The blobs that a training names; the reason if it cannot be read.
+fn blobs_of_training(stored: &StoredJob) -> Result<BTreeSet<String>, String> {
     let job = Job::load(stored).map_err(|e| e.to_string())?;
     let blobs = job.spec().train().model.blobs().map(str::to_owned);
     // The shards keep a snapshot as a blob, too: for evaluation and for whoever exports the model.
@@ -120,14 +123,9 @@ fn blobs_of(stored: &StoredJob) -> Result<Vec<String>, String> {
 /// Length of a digest in hexadecimal digits.
 const DIGEST_DIGITS: usize = 64;
 
-/// Blobs that a graph of general tasks names: large values that tasks gave, large arguments, what trainings need, and what
-/// users name in values of their own, such as models and weights. A digest counts wherever it stands in a class, an argument,
-/// or a value that is not itself a blob.
-fn values_of(graph: &StoredGraph) -> impl Iterator<Item = String> + '_ {
-    let texts = graph.chunks.values().chain(graph.classes.values()).map(String::as_bytes);
-    texts.chain(graph.values.values().map(Vec::as_slice)).flat_map(digests)
-}
-
+/// The digests in a class, an argument or a value of a graph: of large values that tasks gave, large arguments, what trainings
+/// need, and what users name in values of their own, such as models and weights. One counts wherever it stands.
+///
 /// The first 64 of any longer run of hexadecimal digits: in front of a digest stands its length, `@` in postcard, but what
 /// follows may look like another digit.
 fn digests(text: &[u8]) -> impl Iterator<Item = String> + '_ {
@@ -144,13 +142,12 @@ mod tests {
         let [constant, model, followed, given, inline] =
             ["a1", "b2", "c3", "d4", "e5"].map(|pair| pair.repeat(32));
         let short = "f6".repeat(31);
-        let mut graph = StoredGraph::default();
-        let record =
+        let chunk =
             format!(r#"[0,[{{"digest":"{constant}","bytes":7}},"@{model}","@{followed}a","{short}"]]"#);
-        graph.chunks.insert("0".into(), record);
-        graph.values.insert("0".into(), format!("@{given}:9").into_bytes());
-        graph.values.insert("1".into(), [b"=\xff@", inline.as_bytes(), b"0\xff"].concat());
-        let found: Vec<String> = values_of(&graph).collect();
+        let large = format!("@{given}:9");
+        let small = [b"=\xff@", inline.as_bytes(), b"0\xff"].concat();
+        let found: Vec<String> =
+            [chunk.as_bytes(), large.as_bytes(), &small].into_iter().flat_map(digests).collect();
         assert_eq!(found, [constant, model, followed, given, inline]);
     }
 }

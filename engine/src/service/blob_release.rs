@@ -8,8 +8,8 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use super::{
-    dispatcher::{CALL_TIMEOUT, EffectDispatcher},
     sessions::lock,
+    shard_control::{CALL_TIMEOUT, ShardControl},
 };
 
 /// How long released values wait for others to go with them.
@@ -19,26 +19,26 @@ const STANDBY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Most digests in one call: well below the limit of a frame.
 const DIGESTS_PER_CALL: usize = 10_000;
 
-impl EffectDispatcher {
+impl ShardControl {
     /// Lets the shards remove blobs, soon. What a shard does not hear of stays until blobs are collected.
     pub(super) fn release_blobs(&self, digests: Vec<String>) {
         let mut released = lock(&self.released);
         let first = released.is_empty();
         released.extend(digests);
         if first && !released.is_empty() {
-            let dispatcher = self.clone();
+            let control = self.clone();
             tokio::spawn(async move {
                 sleep(GATHER_TIME).await;
-                let gathered = mem::take(&mut *lock(&dispatcher.released));
+                let gathered = mem::take(&mut *lock(&control.released));
                 for digests in gathered.chunks(DIGESTS_PER_CALL) {
-                    dispatcher.release_everywhere(digests).await;
+                    control.release_everywhere(digests).await;
                 }
             });
         }
     }
 
     /// Nobody notes which shard keeps a blob: each is told.
-    async fn release_everywhere(&self, digests: &[String]) {
+    pub(super) async fn release_everywhere(&self, digests: &[String]) {
         for shard in self.shards.indices() {
             let (epoch, digests, of_standby) = (self.epoch, digests.to_vec(), digests.to_vec());
             let call = self.shards.call_if_present(shard, |c| async move {
@@ -54,9 +54,7 @@ impl EffectDispatcher {
             self.release_on_standby(shard, of_standby).await;
         }
     }
-}
 
-impl EffectDispatcher {
     /// The process that follows a shard has its blobs, too. What it does not hear of stays until blobs are collected.
     async fn release_on_standby(&self, shard: ShardIndex, digests: Vec<String>) {
         let epoch = self.epoch;
@@ -73,7 +71,7 @@ impl EffectDispatcher {
 mod tests {
     use tokio::sync::mpsc;
 
-    use crate::service::fake_shard::dispatcher_with;
+    use crate::service::fake_shard::control_with;
     use syncline_rpc::{ShardRequest, ShardResponse};
 
     #[tokio::test]
@@ -86,13 +84,13 @@ mod tests {
             }
             other => panic!("{other:?}"),
         };
-        let (dispatcher, _inbox) = dispatcher_with(0, answer).await;
-        dispatcher.release_blobs(Vec::new());
+        let (control, _inbox) = control_with(0, answer).await;
+        control.release_blobs(Vec::new());
         for digest in ["a", "b"] {
-            dispatcher.release_blobs(vec![digest.to_owned()]);
+            control.release_blobs(vec![digest.to_owned()]);
         }
         assert_eq!(asked.recv().await.unwrap(), ["a", "b"]);
-        dispatcher.release_blobs(vec!["c".to_owned()]);
+        control.release_blobs(vec!["c".to_owned()]);
         assert_eq!(asked.recv().await.unwrap(), ["c"]);
     }
 }

@@ -8,32 +8,30 @@ use syncline_scheduler::{
     ids::RunId,
 };
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::warn;
 
-use super::dispatcher::{CALL_TIMEOUT, EffectDispatcher, LONG_CALL_TIMEOUT};
+use super::shard_control::{CALL_TIMEOUT, LONG_CALL_TIMEOUT, ShardControl};
 
 /// How long a shard may take to share its part: it reads all of it, and may be about to come back.
 const SHARE_LIMIT: Duration = Duration::from_secs(60);
-/// How long what is shared stays.
-const SHARED_FOR: Duration = Duration::from_secs(600);
 
-impl EffectDispatcher {
+impl ShardControl {
     /// Has every shard copy its part of a job that is at rest.
     pub(super) fn pin_checkpoint(&self, run: &RunId, number: u64) {
         for shard in self.shards.indices() {
-            let (dispatcher, run) = (self.clone(), run.clone());
-            self.spawn_for(&run.clone(), async move {
+            let (control, run) = (self.clone(), run.clone());
+            self.work.spawn(&run.clone(), async move {
                 let pin = |c: ShardClient| {
                     let run = run.clone();
                     async move {
                         let context = within(LONG_CALL_TIMEOUT);
-                        c.pin_checkpoint(context, dispatcher.epoch, run, number).await
+                        c.pin_checkpoint(context, control.epoch, run, number).await
                     }
                 };
-                let answer = dispatcher.shards.call(shard, pin).await;
-                if let Some(outcome) = dispatcher.outcome(&run, answer) {
-                    dispatcher.send(Input::CheckpointPinned { run, number, shard, outcome });
+                let answer = control.shards.call(shard, pin).await;
+                if let Some(outcome) = control.outcome(&run, answer) {
+                    control.queue.tell(Input::CheckpointPinned { run, number, shard, outcome });
                 }
             });
         }
@@ -42,18 +40,18 @@ impl EffectDispatcher {
     /// Has every shard bring its copy to disk.
     pub(super) fn write_checkpoint(&self, run: &RunId, number: u64) {
         for shard in self.shards.indices() {
-            let (dispatcher, run) = (self.clone(), run.clone());
-            self.spawn_for(&run.clone(), async move {
+            let (control, run) = (self.clone(), run.clone());
+            self.work.spawn(&run.clone(), async move {
                 let write = |c: ShardClient| {
                     let run = run.clone();
                     async move {
                         let context = within(LONG_CALL_TIMEOUT);
-                        c.write_checkpoint(context, dispatcher.epoch, run, number).await
+                        c.write_checkpoint(context, control.epoch, run, number).await
                     }
                 };
-                let answer = dispatcher.shards.call(shard, write).await;
-                if let Some(outcome) = dispatcher.outcome(&run, answer) {
-                    dispatcher.send(Input::CheckpointWritten { run, number, shard, outcome });
+                let answer = control.shards.call(shard, write).await;
+                if let Some(outcome) = control.outcome(&run, answer) {
+                    control.queue.tell(Input::CheckpointWritten { run, number, shard, outcome });
                 }
             });
         }
@@ -65,6 +63,7 @@ impl EffectDispatcher {
         run: &RunId,
         number: u64,
     ) -> Result<Vec<String>, EngineFault> {
+        let _sharing = self.shared_parts.sharing().await;
         let each = self.shards.indices().map(|shard| async move {
             let share = |c: ShardClient| async move {
                 c.share_checkpoint(within(LONG_CALL_TIMEOUT), run.clone(), number).await
@@ -82,13 +81,18 @@ impl EffectDispatcher {
         Ok(parts)
     }
 
-    /// Has the shards drop the parts of a checkpoint when whoever asked for them has had the time to fetch them. What an engine
+    /// Has the shards drop the parts of a checkpoint when whoever asked for them last has had the time to fetch them. What an engine
     /// that ends before does not release, the collection of blobs does.
     fn release_later(&self, parts: &[String]) {
-        let (dispatcher, parts) = (self.clone(), parts.to_vec());
+        let (control, parts) = (self.clone(), parts.to_vec());
+        let until = self.shared_parts.keep(&parts, Instant::now());
         tokio::spawn(async move {
-            sleep(SHARED_FOR).await;
-            dispatcher.release_blobs(parts);
+            sleep_until(until).await;
+            let _removing = control.shared_parts.removing().await;
+            let expired = control.shared_parts.take_expired(&parts, until);
+            if !expired.is_empty() {
+                control.release_everywhere(&expired).await;
+            }
         });
     }
 
@@ -97,25 +101,25 @@ impl EffectDispatcher {
     pub(super) fn keep_checkpoints(&self, run: &RunId, numbers: Vec<u64>, through: u64) {
         let is_last = through == u64::MAX;
         for shard in self.shards.indices() {
-            let (dispatcher, run, numbers) = (self.clone(), run.clone(), numbers.clone());
+            let (control, run, numbers) = (self.clone(), run.clone(), numbers.clone());
             // It may be the last that is done for a job.
             tokio::spawn(async move {
                 let keep = |c: ShardClient| {
                     let (run, numbers) = (run.clone(), numbers.clone());
                     async move {
                         let context = within(CALL_TIMEOUT);
-                        c.keep_checkpoints(context, dispatcher.epoch, run, numbers, through).await
+                        c.keep_checkpoints(context, control.epoch, run, numbers, through).await
                     }
                 };
                 if is_last {
-                    if let Err(fault) = dispatcher.shards.call(shard, keep).await {
+                    if let Err(fault) = control.shards.call(shard, keep).await {
                         warn!(%shard, %fault, "checkpoints that nobody needs stay on the shard");
                     }
                 } else {
-                    let _ = dispatcher.shards.call_if_present(shard, keep).await;
+                    let _ = control.shards.call_if_present(shard, keep).await;
                 }
                 // Its copies of files go with the job as well, which it does not follow any more by then.
-                let _ = dispatcher.shards.call_standby(shard, keep).await;
+                let _ = control.shards.call_standby(shard, keep).await;
             });
         }
     }
@@ -141,7 +145,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::service::fake_shard::{EPOCH, dispatcher, dispatcher_with, noted, start};
+    use crate::service::fake_shard::{EPOCH, control_with, noted, shard_control, start};
     use syncline_rpc::{ShardRequest, ShardResponse};
 
     fn run() -> RunId {
@@ -153,16 +157,16 @@ mod tests {
         let full = |_| {
             ShardResponse::WriteCheckpoint(Err(ShardFault::Io { what: "w".into(), cause: "full".into() }))
         };
-        let (dispatcher, mut inbox) = dispatcher_with(0, full).await;
-        dispatcher.write_checkpoint(&run(), 3);
+        let (control, mut inbox) = control_with(0, full).await;
+        control.write_checkpoint(&run(), 3);
         let told = inbox.input().await;
         assert!(
             matches!(&told, Input::CheckpointWritten { number: 3, outcome: Err(fault), .. } if fault.code == FaultCode::SHARD_IO),
             "{told:?}"
         );
         let gone = |_| ShardResponse::PinCheckpoint(Err(ShardFault::UnknownJob { job: run().job }));
-        let (dispatcher, mut inbox) = dispatcher_with(0, gone).await;
-        dispatcher.pin_checkpoint(&run(), 3);
+        let (control, mut inbox) = control_with(0, gone).await;
+        control.pin_checkpoint(&run(), 3);
         let lost = inbox.input().await;
         assert!(matches!(&lost, Input::ShardFailed { code: FaultCode::PARAMETERS_LOST, .. }), "{lost:?}");
     }
@@ -170,8 +174,8 @@ mod tests {
     #[tokio::test]
     async fn a_shard_that_was_away_removes_the_checkpoints_of_a_job_that_is_gone_when_it_comes() {
         let (ordered, mut orders) = tokio::sync::mpsc::unbounded_channel();
-        let (dispatcher, _inbox) = dispatcher();
-        dispatcher.keep_checkpoints(&run(), Vec::new(), u64::MAX);
+        let (control, _inbox) = shard_control();
+        control.keep_checkpoints(&run(), Vec::new(), u64::MAX);
         let answer = move |request| {
             let ShardRequest::KeepCheckpoints { run, numbers, through, .. } = request else {
                 panic!("another order: {request:?}")
@@ -180,14 +184,14 @@ mod tests {
             ShardResponse::KeepCheckpoints(Ok(()))
         };
         // Two connections are lost before it hears anything.
-        dispatcher.shards.announce(start(2, answer).await, EPOCH, noted).await;
+        control.shards.announce(start(2, answer).await, EPOCH, noted).await;
         assert_eq!(orders.recv().await, Some((run(), Vec::new(), u64::MAX)));
     }
 
     #[tokio::test]
     async fn a_copy_is_asked_for_until_a_shard_answers() {
-        let (dispatcher, mut inbox) = dispatcher_with(2, |_| ShardResponse::PinCheckpoint(Ok(()))).await;
-        dispatcher.pin_checkpoint(&run(), 3);
+        let (control, mut inbox) = control_with(2, |_| ShardResponse::PinCheckpoint(Ok(()))).await;
+        control.pin_checkpoint(&run(), 3);
         let told = inbox.input().await;
         let expected =
             Input::CheckpointPinned { run: run(), number: 3, shard: ShardIndex(0), outcome: Ok(()) };

@@ -109,12 +109,12 @@ impl DecisionLoop {
         let mut warned = false;
         let mut locked_out_since = None;
         loop {
-            self.dispatcher.pulse.beat();
+            self.lead.pulse.beat();
             match write().await {
                 Ok(value) => {
                     if warned {
                         info!(what, %job, "redis takes writes again");
-                        self.dispatcher.store_outage.set_commit_failure(None);
+                        self.lead.store_outage.set_commit_failure(None);
                     }
                     return Ok(value);
                 }
@@ -132,7 +132,7 @@ impl DecisionLoop {
                         warn!(what, %job, error = %passing, "redis takes no writes; trying again until it does");
                     }
                     warned = true;
-                    self.dispatcher.store_outage.set_commit_failure(Some(passing.to_string()));
+                    self.lead.store_outage.set_commit_failure(Some(passing.to_string()));
                 }
                 Err(refused) => {
                     error!(what, %job, error = %refused, "redis refused a write; reading everything again");

@@ -11,7 +11,7 @@ use syncline_scheduler::{
 use tokio::sync::watch;
 
 use super::{
-    dispatcher::EffectDispatcher,
+    lead::Lead,
     options::Limits,
     shards::{ShardDirectory, ShardEntry},
 };
@@ -23,8 +23,8 @@ const READ_TIMEOUT_IN_OUTAGE: Duration = Duration::from_millis(500);
 /// What every connection shares.
 #[derive(Clone)]
 pub(super) struct ServiceContext {
-    /// The dispatcher of the active engine, or why this one is not.
-    pub active: watch::Receiver<Result<EffectDispatcher, InactiveReason>>,
+    /// The lead of the active engine, or why this one is not.
+    pub active: watch::Receiver<Result<Lead, InactiveReason>>,
     pub store: RedisStore,
     pub shards: ShardDirectory,
     pub limits: Limits,
@@ -32,8 +32,8 @@ pub(super) struct ServiceContext {
 }
 
 impl ServiceContext {
-    /// The dispatcher, or the fault that this engine is not active.
-    pub(super) fn dispatcher(&self) -> Result<EffectDispatcher, EngineFault> {
+    /// The lead, or the fault that this engine is not active.
+    pub(super) fn lead(&self) -> Result<Lead, EngineFault> {
         self.active.borrow().clone().map_err(|why| EngineFault::NotActive { why })
     }
 
@@ -44,10 +44,10 @@ impl ServiceContext {
 
     /// Sends an input to the decision loop and waits for its commit; refuses at once while Redis takes no writes.
     pub(super) async fn commit_input(&self, input: Input) -> Result<EngineEpoch, EngineFault> {
-        let dispatcher = self.dispatcher()?;
-        dispatcher.check_writable()?;
-        dispatcher.commit_input(input).await?;
-        Ok(dispatcher.epoch)
+        let lead = self.lead()?;
+        lead.store_outage.check()?;
+        lead.queue.commit(input).await?;
+        Ok(lead.epoch)
     }
 
     /// Asks the core something; refuses at once while Redis takes no writes, because the loop then waits for it.
@@ -55,9 +55,9 @@ impl ServiceContext {
         &self,
         look: impl FnOnce(&Core) -> T + Send + 'static,
     ) -> Result<T, EngineFault> {
-        let dispatcher = self.dispatcher()?;
-        dispatcher.check_writable()?;
-        dispatcher.query(look).await
+        let lead = self.lead()?;
+        lead.store_outage.check()?;
+        lead.queue.query(look).await
     }
 
     /// Reads from Redis; briefly, if it is known to be in trouble.
@@ -65,7 +65,7 @@ impl ServiceContext {
         &self,
         read: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, EngineFault> {
-        let Some(cause) = self.dispatcher()?.store_outage.cause() else {
+        let Some(cause) = self.lead()?.store_outage.cause() else {
             return read.await.map_err(store_fault);
         };
         match tokio::time::timeout(READ_TIMEOUT_IN_OUTAGE, read).await {
@@ -93,21 +93,21 @@ impl ServiceContext {
     /// What stands in the way of every job right now, in words.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        if let Some(cause) = self.dispatcher().ok().and_then(|d| d.store_outage.cause()) {
+        if let Some(cause) = self.lead().ok().and_then(|d| d.store_outage.cause()) {
             notes.push(format!("Redis takes no writes, nothing is granted until it does: {cause}"));
         }
         notes.extend(self.shard_notes());
         notes
     }
 
-    /// What a shard lacks whose second process should have everything, in words.
+    /// What a shard lacks whose standby should have everything, in words.
     fn standby_note(&self, shard: &ShardEntry) -> Option<String> {
         let ShardHello { index, address, replicas, jobs, .. } = &shard.hello;
         match self.shards.standby(*index) {
             _ if *replicas == 1 => None,
-            None => Some(format!("parameter shard {index} at {address} has no second process to take over")),
+            None => Some(format!("parameter shard {index} at {address} has no standby to take over")),
             Some(second) if second.hello.jobs < *jobs => Some(format!(
-                "the second process of parameter shard {index}, at {}, has {} of its {jobs} jobs",
+                "the standby of parameter shard {index}, at {}, has {} of its {jobs} jobs",
                 second.hello.address, second.hello.jobs,
             )),
             Some(_) => None,

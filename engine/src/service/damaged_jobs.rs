@@ -1,7 +1,10 @@
 //! What becomes of a job whose records cannot be used: it is canceled, deleted, or replaced.
 
 use syncline_rpc::EngineFault;
-use syncline_scheduler::core::{Cancellation, Commit, Input, Unreadable};
+use syncline_scheduler::{
+    core::{Cancellation, Commit, Input, Unreadable},
+    ids::JobId,
+};
 
 use super::{
     decision_loop::{DecisionLoop, LoopEnd},
@@ -45,7 +48,7 @@ impl DecisionLoop {
         input: &Input,
     ) -> Result<Option<Result<(), EngineFault>>, LoopEnd> {
         if let Input::Pause { job, .. } = input
-            && let Some(damage) = self.dispatcher.damaged(job)
+            && let Some(damage) = self.lead.jobs.damaged(job)
         {
             let cause = damage.to_string();
             return Ok(Some(Err(EngineFault::Unreadable { job: job.clone(), cause })));
@@ -57,34 +60,44 @@ impl DecisionLoop {
             }
             _ => return Ok(None),
         };
-        let Some(damage) = self.dispatcher.damaged(id) else { return Ok(None) };
+        let Some(damage) = self.lead.jobs.damaged(id) else { return Ok(None) };
         if submitted.is_some_and(|(_, replace)| !replace) {
             return Ok(Some(Err(EngineFault::DuplicateJob {
                 job: id.clone(),
                 differs: ", and is damaged".into(),
             })));
         }
-        let (store, epoch) = (&self.store, self.epoch);
-        self.retry_write("erase job", id, || store.erase(id)).await?;
+        self.erase_job(id).await?;
         if let Input::Cancel(_) = input {
             let summary =
                 vec![("state", "canceled".to_owned()), ("reason", format!("it was damaged: {damage}"))];
             let last = &Commit { summary, over: true, ..Commit::default() };
-            let seq = self.next_seq(id);
+            let (store, epoch, seq) = (&self.store, self.epoch, self.highest_seq + 1);
             self.retry_write("commit", id, || store.commit(id, epoch, seq, CommitMode::New, last)).await?;
             // The next job of this name goes on counting from there.
             self.written.insert(id.clone(), LastCommit::up_to(seq));
-            self.highest_seq = self.highest_seq.max(seq);
+            self.highest_seq = seq;
         }
-        self.dispatcher.clear_damaged(id);
+        self.lead.jobs.clear_damaged(id);
         self.core.give_up_aside(id);
         // They close what they hold of it.
-        self.dispatcher.shards.indices().for_each(|shard| self.dispatcher.query_held_jobs(shard));
+        self.lead.shards.indices().for_each(|shard| self.lead.control.query_held_jobs(shard));
         if submitted.is_some() {
             return Ok(None);
         }
+        let (store, epoch) = (&self.store, self.epoch);
         self.retry_write("unlist job", id, || store.unlist_job(id, epoch)).await?;
-        self.dispatcher.unlist(id);
+        self.lead.jobs.unlist(id);
         Ok(Some(Ok(())))
+    }
+
+    /// Removes what Redis has of a damaged job. Whatever comes under its name counts on from there.
+    async fn erase_job(&mut self, id: &JobId) -> Result<(), LoopEnd> {
+        let (store, epoch) = (&self.store, self.epoch);
+        let found = self.retry_write("read the last writer", id, || store.last_writer(id)).await?;
+        let seq = self.highest_seq.max(found.seq().unwrap_or(0)) + 1;
+        self.retry_write("erase job", id, || store.erase(id, &found, epoch, seq)).await?;
+        self.highest_seq = seq;
+        Ok(())
     }
 }

@@ -15,9 +15,9 @@ use tracing::error;
 
 use super::{
     clock::Clock,
-    dispatcher::EffectDispatcher,
     job_log::log_commit,
     last_commit::LastCommit,
+    lead::Lead,
     message::{Message, places},
     queue::DecisionInbox,
 };
@@ -43,7 +43,7 @@ pub(super) struct DecisionLoop {
     pub(super) core: Core,
     pub(super) store: RedisStore,
     pub(super) epoch: EngineEpoch,
-    pub(super) dispatcher: EffectDispatcher,
+    pub(super) lead: Lead,
     pub(super) clock: Clock,
     /// The last commit of each job.
     pub(super) written: BTreeMap<JobId, LastCommit>,
@@ -65,18 +65,18 @@ impl DecisionLoop {
         let mut waiting = VecDeque::new();
         let ended = loop {
             if waiting.is_empty() {
-                self.dispatcher.pulse.rest();
+                self.lead.pulse.rest();
                 if queue.recv_many(&mut messages, INPUTS_PER_TURN).await == 0 {
                     break LoopEnd::Stopped;
                 }
                 waiting.extend(messages.drain(..));
             }
-            self.dispatcher.pulse.beat();
+            self.lead.pulse.beat();
             if let Err(ended) = self.turn(&mut waiting).await {
                 break ended;
             }
         };
-        self.dispatcher.stop();
+        self.lead.stop();
         ended
     }
 
@@ -108,12 +108,12 @@ impl DecisionLoop {
         let mut commits = self.with_core(|core| core.take_commits(now_us)).await;
         for (id, _) in commits.iter().filter(|(_, commit)| commit.spec.is_some()) {
             if let Some(job) = self.core.job(id) {
-                self.dispatcher.remember_spec(job.spec());
+                self.lead.jobs.remember_spec(job.spec());
             }
             self.list_job(id, now_us).await?;
         }
         self.commit(&mut commits).await?;
-        effects.into_iter().for_each(|effect| self.dispatcher.dispatch(effect));
+        effects.into_iter().for_each(|effect| self.lead.dispatch(effect));
         for (reply, answer) in answers {
             // The caller may have gone meanwhile.
             let _ = reply.send(answer);
@@ -122,13 +122,13 @@ impl DecisionLoop {
         for (job, commit) in &commits {
             log_commit(job, commit);
             if commit.over || commit.gone {
-                self.dispatcher.job_ends.publish(job);
+                self.lead.job_ends.publish(job);
             }
             if commit.gone {
                 self.forget_job(job).await?;
             } else if commit.over {
                 // Whoever asks what to do for it is told that it is over.
-                self.dispatcher.forget_spec(job);
+                self.lead.jobs.forget_spec(job);
                 self.schedule_forgetting(job, None);
             } else {
                 self.forget_at.remove(job);

@@ -24,10 +24,11 @@ use tokio::{
 
 use super::{
     clock::Clock,
-    dispatcher::EffectDispatcher,
+    lead::Lead,
     message::Message,
     queue::{DecisionInbox, decision_queue},
     sessions::Sessions,
+    shard_control::ShardControl,
     shards::ShardDirectory,
 };
 
@@ -84,19 +85,25 @@ impl Inbox {
     }
 }
 
-/// A dispatcher without shards.
-pub(super) fn dispatcher() -> (EffectDispatcher, Inbox) {
+/// What an engine that leads shares, without shards.
+pub(super) fn lead() -> (Lead, Inbox) {
     let (queue, inbox) = decision_queue();
     let shards = ShardDirectory::new(1, token());
-    (EffectDispatcher::new(EPOCH, Sessions::default(), shards, queue, Clock::start()), Inbox(inbox))
+    (Lead::new(EPOCH, Sessions::default(), shards, queue, Clock::start()), Inbox(inbox))
 }
 
-/// A dispatcher whose only shard answers so.
-pub(super) async fn dispatcher_with(
+/// What gives orders to shards, of which there are none.
+pub(super) fn shard_control() -> (ShardControl, Inbox) {
+    let (lead, inbox) = lead();
+    (lead.control, inbox)
+}
+
+/// The same with one shard, which answers so.
+pub(super) async fn control_with(
     lost: u32,
     answer: impl Fn(ShardRequest) -> ShardResponse + Clone + Send + 'static,
-) -> (EffectDispatcher, Inbox) {
-    let (dispatcher, inbox) = dispatcher();
-    dispatcher.shards.announce(start(lost, answer).await, EPOCH, noted).await;
-    (dispatcher, inbox)
+) -> (ShardControl, Inbox) {
+    let (control, inbox) = shard_control();
+    control.shards.announce(start(lost, answer).await, EPOCH, noted).await;
+    (control, inbox)
 }

@@ -37,7 +37,7 @@ impl DecisionLoop {
         if self.listed_at.elapsed() <= RELIST_INTERVAL {
             return Ok(());
         }
-        let listed = self.dispatcher.listed();
+        let listed = self.lead.jobs.listed();
         let Some(first) = listed.first() else { return Ok(()) };
         let (store, epoch, now_ms) = (&self.store, self.epoch, self.clock.now_us() / 1000);
         let count = self.retry_write("count jobs", first, || store.count_listed()).await?;
@@ -54,7 +54,7 @@ impl DecisionLoop {
     /// missed by the next engine, and one that has ended, of which there is no other commit, would go on for ever.
     async fn verify_jobs(&mut self) -> Result<(), LoopEnd> {
         let now = Instant::now();
-        let mut jobs = self.dispatcher.listed();
+        let mut jobs = self.lead.jobs.listed();
         jobs.retain(|job| self.core.is_live(job) || self.just_ended.contains_key(job));
         let nothing = Commit::default();
         let commits: Vec<(&JobId, &Commit)> = jobs.iter().map(|job| (job, &nothing)).collect();
@@ -65,7 +65,7 @@ impl DecisionLoop {
 
     /// Lists a job, before its first commit.
     pub(super) async fn list_job(&mut self, job: &JobId, now_us: u64) -> Result<(), LoopEnd> {
-        self.dispatcher.list(job);
+        self.lead.jobs.list(job);
         let (store, epoch) = (&self.store, self.epoch);
         self.retry_write("list job", job, || store.list_job(job, epoch, now_us / 1000)).await
     }
@@ -73,11 +73,11 @@ impl DecisionLoop {
     pub(super) async fn forget_job(&mut self, job: &JobId) -> Result<(), LoopEnd> {
         let (store, epoch) = (&self.store, self.epoch);
         self.retry_write("unlist job", job, || store.unlist_job(job, epoch)).await?;
-        self.dispatcher.forget_spec(job);
+        self.lead.jobs.forget_spec(job);
         self.written.remove(job);
         self.forget_at.remove(job);
         self.just_ended.remove(job);
-        self.dispatcher.unlist(job);
+        self.lead.jobs.unlist(job);
         Ok(())
     }
 
@@ -105,7 +105,7 @@ impl DecisionLoop {
                 }
                 Expiry::Gone => {
                     let checkpoints = self.core.forget(job);
-                    checkpoints.into_iter().for_each(|effect| self.dispatcher.dispatch(effect));
+                    checkpoints.into_iter().for_each(|effect| self.lead.dispatch(effect));
                     self.forget_job(job).await?;
                     continue;
                 }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
     use crate::{
         service::{
-            fake_shard::{EPOCH, Inbox, dispatcher},
+            fake_shard::{EPOCH, Inbox, lead},
             message::Message,
         },
         store::{RedisStore, keys::JobKeys},
@@ -157,13 +157,13 @@ mod tests {
         let program = syncline_kit::redis_server(&|line| eprintln!("{line}")).unwrap();
         let redis = RedisServer::start(&program.path, RedisOptions::new(dir.path())).unwrap();
         let store = RedisStore::connect(&redis.url()).await.unwrap();
-        let (dispatcher, inbox) = dispatcher();
-        let clock = dispatcher.clock;
+        let (lead, inbox) = lead();
+        let clock = lead.clock;
         let decisions = DecisionLoop {
             core: Core::new(1),
             store,
             epoch: EPOCH,
-            dispatcher,
+            lead,
             clock,
             written: BTreeMap::new(),
             listed_at: Instant::now(),
@@ -208,23 +208,23 @@ mod tests {
         let now = Instant::now();
         rig.decisions.forget_at.insert(past.clone(), now);
         rig.decisions.forget_at.insert(live.clone(), now);
-        rig.decisions.store.erase(&past).await.unwrap();
+        rig.number(&[&["DEL"], &JobKeys::new(&past).all()[..]].concat()).await;
         rig.decisions.forget_expired().await.unwrap();
         let decisions = &rig.decisions;
         let known = |job: &JobId| {
             (
                 decisions.core.job(job).is_some(),
                 decisions.written.contains_key(job),
-                decisions.dispatcher.listed().contains(job),
+                decisions.lead.jobs.listed().contains(job),
             )
         };
         assert_eq!(known(&past), (false, false, false));
         assert_eq!(known(&recent), (true, true, true));
         assert_eq!(known(&live), (true, true, true), "one that is not over stays, whatever the time");
         assert!(!rig.is_listed(&past).await && rig.is_listed(&recent).await);
-        assert!(decisions.dispatcher.train_spec(&past).is_none());
-        assert!(decisions.dispatcher.train_spec(&recent).is_none(), "nobody trains for it any more");
-        assert!(decisions.dispatcher.train_spec(&live).is_some());
+        assert!(decisions.lead.jobs.train_spec(&past).is_none());
+        assert!(decisions.lead.jobs.train_spec(&recent).is_none(), "nobody trains for it any more");
+        assert!(decisions.lead.jobs.train_spec(&live).is_some());
         assert_eq!(decisions.forget_at.keys().collect::<Vec<_>>(), [&recent]);
     }
 

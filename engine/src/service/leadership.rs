@@ -11,7 +11,7 @@ use super::{
     blob_gc::collect_periodically,
     clock::Clock,
     decision_loop::{DecisionLoop, LoopEnd},
-    dispatcher::EffectDispatcher,
+    lead::Lead,
     lease_renewal::{Lease, LeaseRenewal},
     options::EngineOptions,
     queue::decision_queue,
@@ -34,7 +34,7 @@ pub(super) struct Leadership {
     lease: Lease,
     store: RedisStore,
     shards: ShardDirectory,
-    activate: watch::Sender<Result<EffectDispatcher, InactiveReason>>,
+    activate: watch::Sender<Result<Lead, InactiveReason>>,
     /// Says that this engine has a bug, and which.
     bug: watch::Sender<Option<String>>,
     clock: Clock,
@@ -45,7 +45,7 @@ impl Leadership {
         options: EngineOptions,
         store: RedisStore,
         shards: ShardDirectory,
-        activate: watch::Sender<Result<EffectDispatcher, InactiveReason>>,
+        activate: watch::Sender<Result<Lead, InactiveReason>>,
         bug: watch::Sender<Option<String>>,
         address: SocketAddr,
     ) -> Self {
@@ -119,26 +119,25 @@ impl Leadership {
         let (store, shards) = (self.store.clone(), self.shards.clone());
         let last_ms = store.last_clock_ms().await?;
         let clock = self.clock.going_on_from(last_ms);
-        let dispatcher = EffectDispatcher::new(epoch, Sessions::default(), shards, queue, clock);
+        let lead = Lead::new(epoch, Sessions::default(), shards, queue, clock);
         // Dropped with this scope, in whatever way it ends. Loading may take longer than a lease.
-        let _renewal =
-            LeaseRenewal::start(self.lease.clone(), epoch, dispatcher.clone(), self.bug.clone())
-                .map_err(|e| StoreError::Unavailable { op: "renew the lease", cause: e.to_string() })?;
+        let _renewal = LeaseRenewal::start(self.lease.clone(), epoch, lead.clone(), self.bug.clone())
+            .map_err(|e| StoreError::Unavailable { op: "renew the lease", cause: e.to_string() })?;
         let mut background = JoinSet::new();
         let Lease { instance, address, duration, .. } = &self.lease;
         let leads = || async {
             matches!(store.renew_lead(instance, *duration, epoch, address, 0).await, Ok(Some(_)))
         };
-        let loading = DecisionLoop::load(store.clone(), epoch, dispatcher.clone(), clock, leads).await;
-        let mut decision_loop = loading.inspect_err(|_| dispatcher.stop())?;
+        let loading = DecisionLoop::load(store.clone(), epoch, lead.clone(), clock, leads).await;
+        let mut decision_loop = loading.inspect_err(|_| lead.stop())?;
         decision_loop.discount_downtime(last_ms);
         info!(%epoch, "this engine is active");
-        drop(self.activate.send_replace(Ok(dispatcher.clone())));
+        drop(self.activate.send_replace(Ok(lead.clone())));
         for shard in self.shards.all() {
-            dispatcher.query_held_jobs(shard.hello.index);
+            lead.control.query_held_jobs(shard.hello.index);
         }
-        dispatcher.broadcast_addresses();
-        background.spawn(collect_periodically(store, dispatcher));
+        lead.control.broadcast_addresses();
+        background.spawn(collect_periodically(store, lead));
         let ended = decision_loop.run(inbox).await;
         drop(background);
         self.set_inactive(InactiveReason::Changing);

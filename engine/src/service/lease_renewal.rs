@@ -16,7 +16,7 @@ use tokio::{
 };
 use tracing::error;
 
-use super::{clock::Clock, dispatcher::EffectDispatcher, loop_pulse::StallCounter, message::Message};
+use super::{clock::Clock, lead::Lead, loop_pulse::StallCounter, message::Message};
 use crate::store::{RedisAddress, RedisStore, StoreError};
 
 /// Whose lease is renewed, and where.
@@ -47,15 +47,15 @@ impl LeaseRenewal {
     pub(super) fn start(
         lease: Lease,
         epoch: EngineEpoch,
-        dispatcher: EffectDispatcher,
+        lead: Lead,
         bug: watch::Sender<Option<String>>,
     ) -> io::Result<Self> {
         let (end, ended) = oneshot::channel();
-        dispatcher.store_outage.set_lead_until(Instant::now() + lease.duration);
+        lead.store_outage.set_lead_until(Instant::now() + lease.duration);
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let renew = async move {
             tokio::select! {
-                () = keep_renewing(&lease, epoch, &dispatcher, &bug) => {}
+                () = keep_renewing(&lease, epoch, &lead, &bug) => {}
                 _ = ended => {}
             }
         };
@@ -64,12 +64,7 @@ impl LeaseRenewal {
     }
 }
 
-async fn keep_renewing(
-    lease: &Lease,
-    epoch: EngineEpoch,
-    dispatcher: &EffectDispatcher,
-    bug: &watch::Sender<Option<String>>,
-) {
+async fn keep_renewing(lease: &Lease, epoch: EngineEpoch, lead: &Lead, bug: &watch::Sender<Option<String>>) {
     // A connection of its own: one belongs to the thread that made it.
     let mut connected = None;
     let (mut stall, mut looked) = (StallCounter::default(), Instant::now());
@@ -78,7 +73,7 @@ async fn keep_renewing(
         // What takes longer is a time in which this process was not awake.
         let awake = looked.elapsed().min(3 * lease.duration);
         looked = Instant::now();
-        let still = stall.look(&dispatcher.pulse, awake);
+        let still = stall.look(&lead.pulse, awake);
         if still > lease.stall {
             let reason = format!("the loop that decides has hung for {} s", still.as_secs());
             error!(%epoch, reason, "the engine has a bug and gives up its lease");
@@ -86,18 +81,18 @@ async fn keep_renewing(
             return;
         }
         let asked = Instant::now();
-        match renew(lease, epoch, dispatcher.clock, &mut connected).await {
+        match renew(lease, epoch, lead.clock, &mut connected).await {
             Ok(Some(_)) => {
-                dispatcher.store_outage.set_lead_until(asked + lease.duration);
-                dispatcher.store_outage.set_lease_failure(None);
+                lead.store_outage.set_lead_until(asked + lease.duration);
+                lead.store_outage.set_lease_failure(None);
             }
             Ok(None) => {
-                dispatcher.queue.send(Message::Deposed);
+                lead.queue.send(Message::Deposed);
                 return;
             }
             // While Redis is away nobody can commit, and the loop waits. It may be away from here alone: then another takes the
             // lease, and whoever asks here is told that this may be so.
-            Err(error) => dispatcher.store_outage.set_lease_failure(Some(error.to_string())),
+            Err(error) => lead.store_outage.set_lease_failure(Some(error.to_string())),
         }
     }
 }
@@ -148,7 +143,7 @@ mod tests {
     struct Led {
         server: RedisServer,
         store: RedisStore,
-        dispatcher: EffectDispatcher,
+        lead: Lead,
         bug: watch::Receiver<Option<String>>,
         _renewal: LeaseRenewal,
     }
@@ -163,17 +158,17 @@ mod tests {
         let epoch = taken.unwrap().unwrap();
         let (queue, _inbox) = decision_queue();
         let shards = ShardDirectory::new(1, "0123456789abcdef".repeat(4).parse().unwrap());
-        let dispatcher = EffectDispatcher::new(epoch, Sessions::default(), shards, queue, Clock::start());
+        let lead = Lead::new(epoch, Sessions::default(), shards, queue, Clock::start());
         let (tell, bug) = watch::channel(None);
-        let _renewal = LeaseRenewal::start(lease, epoch, dispatcher.clone(), tell).unwrap();
-        Led { server, store, dispatcher, bug, _renewal }
+        let _renewal = LeaseRenewal::start(lease, epoch, lead.clone(), tell).unwrap();
+        Led { server, store, lead, bug, _renewal }
     }
 
     #[tokio::test]
     async fn the_lease_is_renewed_while_the_thread_that_decides_is_busy() {
         let dir = tempfile::tempdir().unwrap();
         let led = lead(&dir, Duration::from_secs(300)).await;
-        led.dispatcher.pulse.beat();
+        led.lead.pulse.beat();
         wait_for_renewals(led.server.url(), 3);
         let clock_ms = led.store.last_clock_ms().await.unwrap();
         assert!(clock_ms.is_some(), "the next engine learns what this one's clock says");
@@ -183,7 +178,7 @@ mod tests {
     async fn a_loop_that_hangs_loses_the_lease_and_is_told_of_as_a_bug() {
         let dir = tempfile::tempdir().unwrap();
         let mut led = lead(&dir, Duration::from_millis(200)).await;
-        led.dispatcher.pulse.beat();
+        led.lead.pulse.beat();
         let told = led.bug.wait_for(Option::is_some);
         let told = timeout(Duration::from_secs(60), told).await.unwrap().unwrap().clone().unwrap();
         assert!(told.contains("hung for 0 s"), "{told}");

@@ -5,9 +5,7 @@ use std::time::{Duration, Instant};
 use syncline_scheduler::{core::Input, ids::Incarnation};
 use tracing::warn;
 
-use super::{
-    context::ServiceContext, dispatcher::EffectDispatcher, options::Limits, worker_status::WorkerStatus,
-};
+use super::{context::ServiceContext, lead::Lead, options::Limits, worker_status::WorkerStatus};
 use crate::store::keys;
 
 /// Time between two checks.
@@ -29,28 +27,28 @@ pub(super) async fn monitor_liveness(context: ServiceContext) {
         let passed = last.elapsed();
         let late = passed.saturating_sub(CHECK_INTERVAL);
         last = Instant::now();
-        let Ok(dispatcher) = context.dispatcher() else { continue };
+        let Ok(lead) = context.lead() else { continue };
         if late > LATE_CHECK {
             warn!(
                 late_ms = late.as_millis() as u64,
                 "this process was not awake; nobody counts as silent for that"
             );
-            dispatcher.sessions.extend_deadlines(late);
+            lead.sessions.extend_deadlines(late);
             context.shards.extend_deadlines(late);
         }
         // While Redis takes no writes nothing is decided: ticks would only pile up.
-        if dispatcher.store_outage.cause().is_none() {
-            dispatcher.send(Input::Tick);
+        if lead.store_outage.cause().is_none() {
+            lead.queue.tell(Input::Tick);
         }
-        for status in dispatcher.sessions.all() {
+        for status in lead.sessions.all() {
             if let Some(reason) = drop_reason(&status, &context.limits) {
                 drop_worker(&context, status.worker, &reason);
             }
         }
         // Shards look for another engine meanwhile, which may decide otherwise about them.
-        match dispatcher.store_outage.lead_expired() {
+        match lead.store_outage.lead_expired() {
             true => context.shards.extend_deadlines(passed),
-            false => replace_silent_shards(&context, &dispatcher),
+            false => replace_silent_shards(&context, &lead),
         }
         if n.is_multiple_of(REFRESH_EVERY_CHECKS) {
             refresh_registry(&context).await;
@@ -59,12 +57,12 @@ pub(super) async fn monitor_liveness(context: ServiceContext) {
 }
 
 /// Lets standbys serve instead of shards that are silent, and counts as lost what is silent for longer.
-fn replace_silent_shards(context: &ServiceContext, dispatcher: &EffectDispatcher) {
+fn replace_silent_shards(context: &ServiceContext, lead: &Lead) {
     for index in context.shards.failovers_due(context.limits.shard_silence) {
-        let (shards, dispatcher) = (context.shards.clone(), dispatcher.clone());
+        let (shards, lead) = (context.shards.clone(), lead.clone());
         tokio::spawn(async move {
-            if let Some(address) = shards.promote(index, dispatcher.epoch).await {
-                dispatcher.shard_taken_over(index, address);
+            if let Some(address) = shards.promote(index, lead.epoch).await {
+                lead.control.shard_taken_over(index, address);
             }
         });
     }
@@ -75,7 +73,7 @@ fn replace_silent_shards(context: &ServiceContext, dispatcher: &EffectDispatcher
             warn!(shard = %index, address = shard.hello.address, silent_ms, "shard is lost");
             context.shards.forget(index);
             let reason = format!("silent for {silent_ms} ms");
-            dispatcher.send(Input::ShardGone { shard: index, reason });
+            lead.queue.tell(Input::ShardGone { shard: index, reason });
         }
     }
 }
@@ -93,15 +91,15 @@ fn drop_reason(status: &WorkerStatus, limits: &Limits) -> Option<String> {
 
 /// Drops a worker: its session ends at once, the core settles the rest.
 pub(super) fn drop_worker(context: &ServiceContext, worker: Incarnation, reason: &str) {
-    let Ok(dispatcher) = context.dispatcher() else { return };
-    dispatcher.sessions.drop_worker(worker, reason);
-    dispatcher.send(Input::WorkerGone { worker, reason: reason.to_owned() });
+    let Ok(lead) = context.lead() else { return };
+    lead.sessions.drop_worker(worker, reason);
+    lead.queue.tell(Input::WorkerGone { worker, reason: reason.to_owned() });
 }
 
 async fn refresh_registry(context: &ServiceContext) {
-    let Ok(dispatcher) = context.dispatcher() else { return };
+    let Ok(lead) = context.lead() else { return };
     let mut records = Vec::new();
-    for status in dispatcher.sessions.all() {
+    for status in lead.sessions.all() {
         records.push((keys::worker(status.worker), status.fields()));
     }
     for shard in context.shards.all() {

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
+use futures::future::join_all;
 use syncline_scheduler::{
     core::{Core, Effect, Input, Job, Phase, StoredJob, TaskJob, Unreadable, catch_panic},
     ids::{EngineEpoch, Incarnation, JobId},
@@ -10,16 +11,36 @@ use syncline_scheduler::{
 use tracing::{error, info, warn};
 
 use super::{
-    clock::Clock, damaged_jobs::Damage, decision_loop::DecisionLoop, dispatcher::EffectDispatcher,
-    last_commit::LastCommit,
+    clock::Clock, damaged_jobs::Damage, decision_loop::DecisionLoop, last_commit::LastCommit, lead::Lead,
 };
 use crate::store::{Claimed, RedisStore, StoreError};
+
+/// Claims that are on their way at a time, over one connection.
+const CLAIMS_AT_ONCE: usize = 128;
+/// The same for jobs that are read: each may have some hundred megabytes.
+const READS_AT_ONCE: usize = 8;
 
 /// A job that was read, or why it could not be.
 enum LoadedJob {
     Ready(AnyJob, u64),
     Absent,
     Damaged(Damage),
+}
+
+/// What all jobs that were loaded have brought.
+#[derive(Default)]
+struct Found {
+    /// To be carried out again.
+    effects: Vec<Effect>,
+    newest: Incarnation,
+    /// Jobs left aside, and why.
+    damaged: Vec<(JobId, String)>,
+}
+
+impl LoadedJob {
+    fn spoiled(what: String) -> Self {
+        Self::Damaged(Damage::Records(what))
+    }
 }
 
 /// A job of either kind.
@@ -105,16 +126,16 @@ impl DecisionLoop {
     pub(super) async fn load<F: Future<Output = bool>>(
         store: RedisStore,
         epoch: EngineEpoch,
-        dispatcher: EffectDispatcher,
+        lead: Lead,
         clock: Clock,
         leads: impl Fn() -> F,
     ) -> Result<Self, StoreError> {
-        let core = Core::new(dispatcher.shards.count());
+        let core = Core::new(lead.shards.count());
         let mut decision_loop = Self {
             core,
             store,
             epoch,
-            dispatcher,
+            lead,
             clock,
             written: BTreeMap::new(),
             highest_seq: 0,
@@ -122,57 +143,59 @@ impl DecisionLoop {
             forget_at: BTreeMap::new(),
             just_ended: BTreeMap::new(),
         };
-        let mut effects = Vec::new();
-        let mut newest = Incarnation(0);
-        let mut damaged = Vec::new();
-        for id in decision_loop.listed_or_found().await? {
-            let read = decision_loop.load_job(&id, &leads).await?;
-            if !matches!(read, LoadedJob::Absent) {
-                decision_loop.dispatcher.list(&id);
-            }
-            let (job, seq) = match read {
-                LoadedJob::Ready(job, seq) => (job, seq),
-                LoadedJob::Absent => {
-                    decision_loop.store.unlist_job(&id, epoch).await?;
-                    continue;
-                }
-                LoadedJob::Damaged(damage) => {
-                    // One damaged job must not keep the others from running; its keys stay for inspection.
-                    let reason = damage.to_string();
-                    error!(job = %id, reason, "job is damaged and left aside");
-                    decision_loop.dispatcher.mark_damaged(&id, damage);
-                    decision_loop.core.set_aside(id.clone());
-                    damaged.push((id, reason));
-                    continue;
-                }
-            };
-            decision_loop.written.insert(id.clone(), LastCommit::up_to(seq));
-            decision_loop.highest_seq = decision_loop.highest_seq.max(seq);
-            if job.phase().is_over() {
-                decision_loop.schedule_forgetting(&id, job.ended_us());
-            }
-            newest = newest.max(job.newest_worker());
-            info!(job = %id, state = %job.phase().shown(), seq, "job loaded");
-            if let AnyJob::Training(job) = &job
-                && !job.phase().is_over()
-            {
-                decision_loop.dispatcher.remember_spec(job.spec());
-                if *job.phase() == Phase::Running {
-                    decision_loop.dispatcher.attach(&job.run(), &job.floor());
-                }
-            }
-            effects.extend(job.restore(&mut decision_loop.core));
+        let mut found = Found::default();
+        let jobs = decision_loop.listed_or_found().await?;
+        for (id, read) in decision_loop.read_jobs(jobs, &leads).await? {
+            decision_loop.take_in(id, read, &mut found).await?;
         }
+        let Found { mut effects, newest, damaged } = found;
         let now_us = decision_loop.clock.now_us();
         for (id, reason) in &damaged {
             effects.extend(decision_loop.core.training_damaged(id, reason, now_us));
         }
         decision_loop.store.skip_incarnations(newest).await?;
         for (worker, about) in decision_loop.core.workers() {
-            decision_loop.dispatcher.sessions.restore(worker, about.clone());
+            decision_loop.lead.sessions.restore(worker, about.clone());
         }
-        effects.into_iter().for_each(|effect| decision_loop.dispatcher.dispatch(effect));
+        effects.into_iter().for_each(|effect| decision_loop.lead.dispatch(effect));
         Ok(decision_loop)
+    }
+
+    /// Takes in one job, or leaves it aside: one that is damaged must not keep the others from running, and its keys stay for
+    /// inspection.
+    async fn take_in(&mut self, id: JobId, read: LoadedJob, found: &mut Found) -> Result<(), StoreError> {
+        if !matches!(read, LoadedJob::Absent) {
+            self.lead.jobs.list(&id);
+        }
+        let (job, seq) = match read {
+            LoadedJob::Ready(job, seq) => (job, seq),
+            LoadedJob::Absent => return self.store.unlist_job(&id, self.epoch).await,
+            LoadedJob::Damaged(damage) => {
+                let reason = damage.to_string();
+                error!(job = %id, reason, "job is damaged and left aside");
+                self.lead.jobs.mark_damaged(&id, damage);
+                self.core.set_aside(id.clone());
+                found.damaged.push((id, reason));
+                return Ok(());
+            }
+        };
+        self.written.insert(id.clone(), LastCommit::up_to(seq));
+        self.highest_seq = self.highest_seq.max(seq);
+        if job.phase().is_over() {
+            self.schedule_forgetting(&id, job.ended_us());
+        }
+        found.newest = found.newest.max(job.newest_worker());
+        info!(job = %id, state = %job.phase().shown(), seq, "job loaded");
+        if let AnyJob::Training(job) = &job
+            && !job.phase().is_over()
+        {
+            self.lead.jobs.remember_spec(job.spec());
+            if *job.phase() == Phase::Running {
+                self.lead.control.attach(&job.run(), &job.floor());
+            }
+        }
+        found.effects.extend(job.restore(&mut self.core));
+        Ok(())
     }
 
     /// The engine before led until its clock said `last_ms`, as far as anybody knows.
@@ -197,40 +220,89 @@ impl DecisionLoop {
         Ok(found)
     }
 
-    async fn load_job<F: Future<Output = bool>>(
+    /// Claims jobs and reads them, many at a time: they may be thousands, most of them over. All are claimed first, because the answer
+    /// to a claim would else wait behind records.
+    async fn read_jobs<F: Future<Output = bool>>(
+        &self,
+        jobs: Vec<JobId>,
+        leads: &impl Fn() -> F,
+    ) -> Result<Vec<(JobId, LoadedJob)>, StoreError> {
+        let mut claims = Vec::with_capacity(jobs.len());
+        for jobs in jobs.chunks(CLAIMS_AT_ONCE) {
+            for claim in join_all(jobs.iter().map(|id| self.store.claim(id, self.epoch))).await {
+                claims.push(judge_claim(claim, leads).await?);
+            }
+        }
+        let mut read = Vec::with_capacity(jobs.len());
+        let mut claimed = jobs.into_iter().zip(claims).peekable();
+        while claimed.peek().is_some() {
+            let some: Vec<_> = claimed.by_ref().take(READS_AT_ONCE).collect();
+            let records = join_all(some.iter().map(|(id, claim)| self.records_of(id, claim))).await;
+            for ((id, claim), records) in some.into_iter().zip(records) {
+                let job = match (claim, records) {
+                    (Ok(seq), Some(records)) => self.load_job(&id, seq, records)?,
+                    (Ok(_), None) => LoadedJob::Absent,
+                    (Err(unusable), _) => unusable,
+                };
+                read.push((id, job));
+            }
+        }
+        Ok(read)
+    }
+
+    /// What is stored of a job that could be claimed.
+    async fn records_of(
         &self,
         id: &JobId,
-        leads: &impl Fn() -> F,
+        claim: &Result<u64, LoadedJob>,
+    ) -> Option<Result<StoredJob, StoreError>> {
+        match claim {
+            Ok(_) => Some(self.store.read(id).await),
+            Err(_) => None,
+        }
+    }
+
+    fn load_job(
+        &self,
+        id: &JobId,
+        seq: u64,
+        records: Result<StoredJob, StoreError>,
     ) -> Result<LoadedJob, StoreError> {
-        let records = |what: String| Ok(LoadedJob::Damaged(Damage::Records(what)));
-        let (stored, seq) = match self.store.claim(id, self.epoch).await {
-            Ok(Claimed::Job { stored, seq }) => (stored, seq),
-            Ok(Claimed::Absent) => return Ok(LoadedJob::Absent),
-            Ok(Claimed::Damaged { what }) => return records(what),
-            Ok(Claimed::Crashing { times, panic }) => {
-                return Ok(LoadedJob::Damaged(Damage::Crashes { times, panic }));
-            }
-            Err(StoreError::Fenced { epoch, seq }) => {
-                return match leads().await {
-                    true => records(format!("it belongs to epoch {epoch}, which no engine has had")),
-                    false => Err(StoreError::Fenced { epoch, seq }),
-                };
-            }
-            Err(error) if !error.is_of_keys() => return Err(error),
-            Err(other) => return records(other.to_string()),
+        let stored = match records {
+            Err(error) if error.is_of_keys() => return Ok(LoadedJob::spoiled(error.to_string())),
+            stored => stored?,
         };
         let job = match undamaged(|| AnyJob::load(&stored)) {
             Ok(job) => job,
             Err(damage) => return Ok(LoadedJob::Damaged(damage)),
         };
         if job.id() != id {
-            return records(format!("its records are those of job {}", job.id()));
+            return Ok(LoadedJob::spoiled(format!("its records are those of job {}", job.id())));
         }
-        Ok(match job.is_usable(self.dispatcher.shards.count(), self.clock.now_us()) {
+        Ok(match job.is_usable(self.lead.shards.count(), self.clock.now_us()) {
             true => LoadedJob::Ready(job, seq),
             false => LoadedJob::Damaged(contradictory()),
         })
     }
+}
+
+/// The number of the last commit of a job that is this engine's from now on; or what is wrong with it.
+async fn judge_claim<F: Future<Output = bool>>(
+    claim: Result<Claimed, StoreError>,
+    leads: &impl Fn() -> F,
+) -> Result<Result<u64, LoadedJob>, StoreError> {
+    Ok(Err(match claim {
+        Ok(Claimed::Job { seq }) => return Ok(Ok(seq)),
+        Ok(Claimed::Absent) => LoadedJob::Absent,
+        Ok(Claimed::Damaged { what }) => LoadedJob::spoiled(what),
+        Ok(Claimed::Crashing { times, panic }) => LoadedJob::Damaged(Damage::Crashes { times, panic }),
+        Err(StoreError::Fenced { epoch, seq }) => match leads().await {
+            true => LoadedJob::spoiled(format!("it belongs to epoch {epoch}, which no engine has had")),
+            false => return Err(StoreError::Fenced { epoch, seq }),
+        },
+        Err(error) if !error.is_of_keys() => return Err(error),
+        Err(other) => LoadedJob::spoiled(other.to_string()),
+    }))
 }
 
 #[cfg(test)]

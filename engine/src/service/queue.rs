@@ -1,7 +1,10 @@
 //! The queue of the decision loop. Callers wait for room in it: however many there are and however fast they send, what waits
 //! for the loop is bounded, and the wait reaches whoever submits or reports.
 
-use std::sync::Arc;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::Arc,
+};
 
 use syncline_rpc::{EngineFault, InactiveReason};
 use syncline_scheduler::core::{Core, Input};
@@ -34,6 +37,16 @@ pub(super) fn decision_queue() -> (DecisionQueue, DecisionInbox) {
 }
 
 impl DecisionQueue {
+    /// Sends an input of the engine itself, which nobody waits for.
+    pub(super) fn tell(&self, input: Input) {
+        self.send(Message::Input(input));
+    }
+
+    /// As [`DecisionQueue::tell`], with an error once the loop has ended.
+    pub(super) fn try_tell(&self, input: Input) -> Result<(), EngineFault> {
+        self.send(Message::Input(input)).then_some(()).ok_or_else(loop_ended)
+    }
+
     /// Sends what the engine itself has to say, which never waits: outcomes of what it has ordered itself, ticks, that it is
     /// deposed. `false` once the loop has ended: this engine is no longer active, and nobody wants the answer.
     pub(super) fn send(&self, message: Message) -> bool {
@@ -53,10 +66,22 @@ impl DecisionQueue {
         Ok(outcome)
     }
 
-    /// Sends a look at what is committed as soon as there is room.
-    pub(super) async fn query(&self, look: Box<dyn FnOnce(&Core) + Send>) -> Result<(), EngineFault> {
+    /// The same, and waits until it is committed, or refused.
+    pub(super) async fn commit(&self, input: Input) -> Result<(), EngineFault> {
+        self.request(input).await?.await.map_err(|_| loop_ended())?
+    }
+
+    /// Looks at what is committed, as soon as there is room and between two turns of the loop. A panic is that of whoever looks:
+    /// the core was only looked at.
+    pub(super) async fn query<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Core) -> T + Send + 'static,
+    ) -> Result<T, EngineFault> {
+        let (reply, found) = oneshot::channel();
+        let look = Box::new(|core: &Core| drop(reply.send(catch_unwind(AssertUnwindSafe(|| look(core))))));
         let room = self.room(1).await?;
-        self.sender.send(Message::Query { look, _room: room }).map_err(ended)
+        self.sender.send(Message::Query { look, _room: room }).map_err(ended)?;
+        Ok(found.await.map_err(|_| loop_ended())?.unwrap_or_else(|panic| resume_unwind(panic)))
     }
 
     async fn room(&self, places: u32) -> Result<OwnedSemaphorePermit, EngineFault> {
@@ -97,7 +122,7 @@ mod tests {
         let (queue, mut inbox) = full().await;
         let mut waiting = std::pin::pin!(queue.request(Input::Tick));
         assert!(waiting.as_mut().now_or_never().is_none());
-        assert!(queue.query(Box::new(|_| ())).now_or_never().is_none());
+        assert!(queue.query(|_| ()).now_or_never().is_none());
         drop(inbox.recv().await);
         waiting.await.unwrap();
     }
@@ -116,5 +141,31 @@ mod tests {
         tokio::task::yield_now().await;
         drop(inbox);
         assert_eq!(waiting.await.unwrap(), Err(loop_ended()));
+    }
+
+    #[tokio::test]
+    async fn what_is_asked_of_a_loop_that_ended_is_refused() {
+        let (queue, inbox) = decision_queue();
+        drop(inbox);
+        assert_eq!(queue.commit(Input::Tick).await, Err(loop_ended()));
+        assert_eq!(queue.try_tell(Input::Tick), Err(loop_ended()));
+    }
+
+    #[tokio::test]
+    async fn a_loop_that_ends_before_it_answers_leaves_no_caller_waiting() {
+        let (queue, mut inbox) = decision_queue();
+        let (answer, ()) = tokio::join!(queue.commit(Input::Tick), async {
+            drop(inbox.recv().await);
+        });
+        assert_eq!(answer, Err(loop_ended()));
+    }
+
+    #[tokio::test]
+    async fn a_panic_at_a_look_at_the_core_is_that_of_whoever_looks() {
+        let (queue, mut inbox) = decision_queue();
+        let asking = tokio::spawn(async move { queue.query::<()>(|_| panic!("not there")).await });
+        let Some(Message::Query { look, .. }) = inbox.recv().await else { panic!("another message") };
+        look(&Core::new(1));
+        assert!(asking.await.unwrap_err().is_panic());
     }
 }

@@ -28,7 +28,7 @@ use tracing::error;
 use super::{
     client_handler::ClientHandler,
     context::ServiceContext,
-    dispatcher::EffectDispatcher,
+    lead::Lead,
     leadership::Leadership,
     liveness::{drop_worker, monitor_liveness},
     options::EngineOptions,
@@ -87,7 +87,7 @@ pub struct Engine;
 /// Tells each time that an engine takes the lead.
 #[derive(Clone)]
 pub struct LeadWatch {
-    active: watch::Receiver<Result<EffectDispatcher, InactiveReason>>,
+    active: watch::Receiver<Result<Lead, InactiveReason>>,
     leads: bool,
 }
 
@@ -108,7 +108,7 @@ impl LeadWatch {
 pub struct EngineHandle {
     address: SocketAddr,
     tasks: Vec<JoinHandle<()>>,
-    active: watch::Receiver<Result<EffectDispatcher, InactiveReason>>,
+    active: watch::Receiver<Result<Lead, InactiveReason>>,
     panicked: watch::Receiver<Option<String>>,
 }
 
@@ -156,8 +156,8 @@ impl BugWatch {
 
 impl Drop for EngineHandle {
     fn drop(&mut self) {
-        if let Ok(dispatcher) = &*self.active.borrow() {
-            dispatcher.stop();
+        if let Ok(lead) = &*self.active.borrow() {
+            lead.stop();
         }
         self.tasks.iter().for_each(JoinHandle::abort);
     }
@@ -204,7 +204,7 @@ impl Engine {
 /// Runs `leading` to its end; a panic makes the engine inactive and is reported to the holder of the handle.
 async fn report_panic(
     leading: impl Future<Output = ()>,
-    activate: &watch::Sender<Result<EffectDispatcher, InactiveReason>>,
+    activate: &watch::Sender<Result<Lead, InactiveReason>>,
     panicked: &watch::Sender<Option<String>>,
 ) {
     if let Err(panic) = AssertUnwindSafe(leading).catch_unwind().await {
@@ -240,8 +240,8 @@ async fn serve(context: ServiceContext, role: Role, stream: TcpStream) {
             let last_worker: &Mutex<_> = &last_worker;
             let Some(worker) = *last_worker.lock().unwrap_or_else(PoisonError::into_inner) else { return };
             sleep(CLOSED_GRACE).await;
-            let Ok(dispatcher) = context.dispatcher() else { return };
-            if dispatcher.sessions.connection(worker) == Some(connection) {
+            let Ok(lead) = context.lead() else { return };
+            if lead.sessions.connection(worker) == Some(connection) {
                 drop_worker(&context, worker, "its connection closed");
             }
         }
@@ -260,9 +260,8 @@ mod tests {
     async fn a_panic_where_an_engine_decides_leaves_nobody_active_and_says_why() {
         let (queue, _inbox) = decision_queue();
         let shards = ShardDirectory::new(1, "0123456789abcdef".repeat(4).parse().unwrap());
-        let dispatcher =
-            EffectDispatcher::new(EngineEpoch(1), Sessions::default(), shards, queue, Clock::start());
-        let (activate, active) = watch::channel(Ok(dispatcher));
+        let lead = Lead::new(EngineEpoch(1), Sessions::default(), shards, queue, Clock::start());
+        let (activate, active) = watch::channel(Ok(lead));
         let (tell, panicked) = watch::channel(None);
         let (address, tasks) = (([127, 0, 0, 1], 0).into(), Vec::new());
         let mut engine = EngineHandle { address, tasks, active: active.clone(), panicked };

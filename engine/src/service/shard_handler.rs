@@ -8,7 +8,7 @@ use tarpc::context::Context;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::{context::ServiceContext, dispatcher::EffectDispatcher, shards::Announcement};
+use super::{context::ServiceContext, lead::Lead, shards::Announcement};
 
 /// How long Redis may take to note that a standby is let go: the shard waits three seconds for its answer.
 const NOTE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -25,34 +25,34 @@ impl ShardRegistry for ShardHandler {
         }
         let (index, address) = (hello.index, hello.address.clone());
         // Only the active engine keeps track of shards, and this one may be on standby.
-        let dispatcher = self.0.dispatcher()?;
-        let epoch = dispatcher.epoch;
+        let lead = self.0.lead()?;
+        let epoch = lead.epoch;
         let stay = |role: Option<ReplicaRole>| {
             let role = role.unwrap_or(ReplicaRole::Undecided);
             Ok(ShardOrders { epoch, role, peer: None, lead_expired: true })
         };
         let present = hello.role;
         // Another engine may lead, and decide otherwise.
-        if dispatcher.store_outage.lead_expired() {
+        if lead.store_outage.lead_expired() {
             self.0.shards.note_alive(&hello);
             return stay(present);
         }
-        match self.0.shards.announce(hello, epoch, |term| self.note_let_go(&dispatcher, index, term)).await {
+        match self.0.shards.announce(hello, epoch, |term| self.note_let_go(&lead, index, term)).await {
             Announcement::Accepted { role, peer, new, taken_over } => {
                 if let Some(by) = taken_over {
-                    dispatcher.shard_taken_over(index, by);
+                    lead.control.shard_taken_over(index, by);
                 }
                 match role {
                     ReplicaRole::Primary { .. } if new => {
                         info!(shard = %index, address, "shard is there");
-                        dispatcher.shard_came(index);
+                        lead.control.shard_came(index);
                     }
                     ReplicaRole::Standby { .. } if new => {
-                        info!(shard = %index, address, "a second process follows the shard");
+                        info!(shard = %index, address, "a standby follows the shard");
                     }
                     _ => {}
                 }
-                Ok(ShardOrders { epoch, role, peer, lead_expired: dispatcher.store_outage.lead_expired() })
+                Ok(ShardOrders { epoch, role, peer, lead_expired: lead.store_outage.lead_expired() })
             }
             Announcement::Unconfirmed => stay(present),
             Announcement::Taken(holder) => {
@@ -66,14 +66,14 @@ impl ShardRegistry for ShardHandler {
 impl ShardHandler {
     /// Notes in Redis that the primary of a shard goes on without the standby of this term; false if Redis does not say that
     /// this engine leads.
-    async fn note_let_go(&self, dispatcher: &EffectDispatcher, shard: ShardIndex, term: u64) -> bool {
-        if dispatcher.store_outage.cause().is_some() {
+    async fn note_let_go(&self, lead: &Lead, shard: ShardIndex, term: u64) -> bool {
+        if lead.store_outage.cause().is_some() {
             return false;
         }
-        let noted = timeout(NOTE_TIMEOUT, self.0.store.note_let_go(shard, term, dispatcher.epoch)).await;
+        let noted = timeout(NOTE_TIMEOUT, self.0.store.note_let_go(shard, term, lead.epoch)).await;
         let done = matches!(noted, Ok(Ok(true)));
         if !done {
-            warn!(%shard, term, ?noted, "a shard cannot go on without its second process yet");
+            warn!(%shard, term, ?noted, "a shard cannot go on without its standby yet");
         }
         done
     }
@@ -90,22 +90,22 @@ mod tests {
     use super::*;
     use crate::{
         service::{
-            fake_shard::{EPOCH, dispatcher, start},
+            fake_shard::{EPOCH, lead, start},
             options::Limits,
         },
         store::RedisStore,
     };
 
     /// The handler of an engine that leads shard 0, and its Redis server.
-    async fn handler(dir: &tempfile::TempDir) -> (ShardHandler, EffectDispatcher, RedisServer) {
+    async fn handler(dir: &tempfile::TempDir) -> (ShardHandler, Lead, RedisServer) {
         let program = syncline_kit::redis_server(&|_| {}).unwrap().path;
         let redis = RedisServer::start(&program, RedisOptions::new(dir.path().join("redis"))).unwrap();
         let store = RedisStore::connect(&redis.url()).await.unwrap();
-        let (dispatcher, _) = dispatcher();
-        let (_, active) = watch::channel(Ok(dispatcher.clone()));
-        let (shards, about) = (dispatcher.shards.clone(), Default::default());
+        let (lead, _) = lead();
+        let (_, active) = watch::channel(Ok(lead.clone()));
+        let (shards, about) = (lead.shards.clone(), Default::default());
         let context = ServiceContext { active, store, shards, limits: Limits::default(), about };
-        (ShardHandler(context), dispatcher, redis)
+        (ShardHandler(context), lead, redis)
     }
 
     /// A primary that was followed under term 8, which it has lost.
@@ -118,13 +118,13 @@ mod tests {
     #[tokio::test]
     async fn an_engine_whose_lease_may_be_over_lets_no_shard_go_on_alone() {
         let dir = tempfile::tempdir().unwrap();
-        let (handler, dispatcher, _redis) = handler(&dir).await;
-        dispatcher.store_outage.set_lead_until(Instant::now());
+        let (handler, lead, _redis) = handler(&dir).await;
+        lead.store_outage.set_lead_until(Instant::now());
         let hello = alone().await;
         let orders = handler.clone().announce(Context::current(), hello.clone()).await.unwrap();
         assert!(orders.lead_expired);
-        assert!(!dispatcher.shards.are_heard(), "it was given a place");
-        dispatcher.store_outage.set_lead_until(Instant::now() + Duration::from_secs(3600));
+        assert!(!lead.shards.are_heard(), "it was given a place");
+        lead.store_outage.set_lead_until(Instant::now() + Duration::from_secs(3600));
         let orders = handler.announce(Context::current(), hello).await.unwrap();
         assert_eq!((orders.role, orders.lead_expired), (ReplicaRole::Primary { term: 7 }, false));
     }
@@ -132,9 +132,9 @@ mod tests {
     #[tokio::test]
     async fn who_leads_next_knows_which_standby_was_let_go_and_who_led_before_lets_none_go() {
         let dir = tempfile::tempdir().unwrap();
-        let (handler, dispatcher, _redis) = handler(&dir).await;
+        let (handler, lead, _redis) = handler(&dir).await;
         let store = handler.0.store.clone();
-        let let_go = || store.let_go(dispatcher.shards.indices());
+        let let_go = || store.let_go(lead.shards.indices());
         let hello = alone().await;
         handler.clone().announce(Context::current(), hello.clone()).await.unwrap();
         assert_eq!(let_go().await.unwrap(), [(ShardIndex(0), 8)].into());

@@ -12,37 +12,37 @@ use tarpc::client::RpcError;
 use tokio::time::sleep;
 use tracing::warn;
 
-use super::dispatcher::{CALL_TIMEOUT, EffectDispatcher, LONG_CALL_TIMEOUT};
+use super::shard_control::{CALL_TIMEOUT, LONG_CALL_TIMEOUT, ShardControl};
 
 /// How long a shard keeps a question about closed barriers open.
 const CLOSED_WAIT_MS: u64 = 2_000;
 /// Pause before a job is opened again that needs a shard which cannot be reached.
 const PEER_PAUSE: Duration = Duration::from_millis(500);
 
-impl EffectDispatcher {
+impl ShardControl {
     /// Opens a run of a job, with a checkpoint or anew. Nothing of earlier ones matters from here on.
     pub(super) fn open_shards(&self, run: RunId, checkpoint: Option<u64>) {
-        self.abort_all_before(&run);
-        let dispatcher = self.clone();
-        self.spawn_for(&run.clone(), async move {
-            let Some(train) = dispatcher.train_spec(&run.job) else { return };
+        self.work.end_before(&run);
+        let control = self.clone();
+        self.work.spawn(&run.clone(), async move {
+            let Some(train) = control.jobs.train_spec(&run.job) else { return };
             loop {
-                let shards = dispatcher.shards.all_addresses().await;
-                match dispatcher.open_all(&run, checkpoint, &train, shards).await {
+                let shards = control.shards.all_addresses().await;
+                match control.open_all(&run, checkpoint, &train, shards).await {
                     Ok(states) => {
                         for (shard, state) in states {
                             // It may have been open there, and be further than Redis knows.
-                            dispatcher.report_attached(&run, shard, &state, ProgressFloor::default());
-                            dispatcher.watch_barriers(&run, shard, state.closed);
+                            control.report_attached(&run, shard, &state, ProgressFloor::default());
+                            control.watch_barriers(&run, shard, state.closed);
                         }
-                        return dispatcher.send(Input::ShardsOpened { run });
+                        return control.queue.tell(Input::ShardsOpened { run });
                     }
                     // It is back soon, maybe at another address, or missed as a shard that is lost.
                     Err(fault @ ShardFault::PeerAway { .. }) => {
                         warn!(job = %run.job, error = %fault, "cannot open a job yet");
                         sleep(PEER_PAUSE).await;
                     }
-                    Err(fault) => return dispatcher.report_failure(&run, &fault),
+                    Err(fault) => return control.report_failure(&run, &fault),
                 }
             }
         });
@@ -80,19 +80,19 @@ impl EffectDispatcher {
     }
 
     pub(super) fn report_closed(&self, run: &RunId, shard: ShardIndex, barrier: ClosedBarrier) {
-        self.send(Input::BarrierClosed { run: run.clone(), shard, barrier });
+        self.queue.tell(Input::BarrierClosed { run: run.clone(), shard, barrier });
     }
 
     pub(super) fn watch_barriers(&self, run: &RunId, shard: ShardIndex, mut seen: u64) {
-        let (dispatcher, run) = (self.clone(), run.clone());
-        self.spawn_for(&run.clone(), async move {
+        let (control, run) = (self.clone(), run.clone());
+        self.work.spawn(&run.clone(), async move {
             loop {
-                let answer = dispatcher
+                let answer = control
                     .shards
                     .call(shard, |c| {
                         let run = run.clone();
                         async move {
-                            c.closed(within(CALL_TIMEOUT), dispatcher.epoch, run, seen, CLOSED_WAIT_MS).await
+                            c.closed(within(CALL_TIMEOUT), control.epoch, run, seen, CLOSED_WAIT_MS).await
                         }
                     })
                     .await;
@@ -100,10 +100,10 @@ impl EffectDispatcher {
                     Ok(barriers) => {
                         for barrier in barriers {
                             seen = seen.max(barrier.superstep.0 + 1);
-                            dispatcher.report_closed(&run, shard, barrier);
+                            control.report_closed(&run, shard, barrier);
                         }
                     }
-                    Err(fault) => return dispatcher.report_failure(&run, &fault),
+                    Err(fault) => return control.report_failure(&run, &fault),
                 }
             }
         });
@@ -134,10 +134,10 @@ impl EffectDispatcher {
         F: Future<Output = Result<Result<(), ShardFault>, RpcError>> + Send,
     {
         for shard in self.shards.indices() {
-            let (dispatcher, run, order) = (self.clone(), run.clone(), order.clone());
-            self.spawn_for(&run.clone(), async move {
-                if let Err(fault) = dispatcher.shards.call(shard, order).await {
-                    dispatcher.report_failure(&run, &fault);
+            let (control, run, order) = (self.clone(), run.clone(), order.clone());
+            self.work.spawn(&run.clone(), async move {
+                if let Err(fault) = control.shards.call(shard, order).await {
+                    control.report_failure(&run, &fault);
                 }
             });
         }
@@ -145,20 +145,20 @@ impl EffectDispatcher {
 
     pub(super) fn seal_worker(&self, run: &RunId, worker: Incarnation) {
         for shard in self.shards.indices() {
-            let (dispatcher, run) = (self.clone(), run.clone());
-            self.spawn_for(&run.clone(), async move {
-                let answer = dispatcher
+            let (control, run) = (self.clone(), run.clone());
+            self.work.spawn(&run.clone(), async move {
+                let answer = control
                     .shards
                     .call(shard, |c| {
                         let run = run.clone();
-                        async move { c.seal(within(CALL_TIMEOUT), dispatcher.epoch, run, worker).await }
+                        async move { c.seal(within(CALL_TIMEOUT), control.epoch, run, worker).await }
                     })
                     .await;
                 match answer {
                     Ok(progress) => {
-                        dispatcher.send(Input::Sealed { run, worker, shard, progress });
+                        control.queue.tell(Input::Sealed { run, worker, shard, progress });
                     }
-                    Err(fault) => dispatcher.report_failure(&run, &fault),
+                    Err(fault) => control.report_failure(&run, &fault),
                 }
             });
         }
@@ -179,7 +179,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::service::fake_shard::dispatcher_with;
+    use crate::service::fake_shard::control_with;
     use syncline_rpc::ShardResponse;
 
     fn run() -> RunId {
@@ -189,8 +189,8 @@ mod tests {
     #[tokio::test]
     async fn a_seal_reaches_a_shard_over_a_new_connection_and_tells_how_far_the_worker_came() {
         let seal = |_| ShardResponse::Seal(Ok(PushProgress { watermark: 5, partial: true }));
-        let (dispatcher, mut inbox) = dispatcher_with(1, seal).await;
-        dispatcher.seal_worker(&run(), Incarnation(2));
+        let (control, mut inbox) = control_with(1, seal).await;
+        control.seal_worker(&run(), Incarnation(2));
         match inbox.input().await {
             Input::Sealed { worker, progress, .. } => {
                 assert_eq!((worker, progress.watermark, progress.partial), (Incarnation(2), 5, true));
@@ -213,8 +213,8 @@ mod tests {
                 true => Err(ShardFault::UnknownJob { job: run().job }),
             })
         };
-        let (dispatcher, mut inbox) = dispatcher_with(0, closed).await;
-        dispatcher.watch_barriers(&run(), ShardIndex(0), 4);
+        let (control, mut inbox) = control_with(0, closed).await;
+        control.watch_barriers(&run(), ShardIndex(0), 4);
         for (superstep, pushes) in [(4, 10), (5, 12)] {
             match inbox.input().await {
                 Input::BarrierClosed { barrier, .. } => {
@@ -230,8 +230,8 @@ mod tests {
     #[tokio::test]
     async fn an_order_that_a_shard_refuses_fails_the_job_with_the_shards_code() {
         let refuse = |_| ShardResponse::Clocks(Err(ShardFault::Invalid { what: "no such roster".into() }));
-        let (dispatcher, mut inbox) = dispatcher_with(0, refuse).await;
-        dispatcher.send_clock_roster(&run(), ClockRoster::default());
+        let (control, mut inbox) = control_with(0, refuse).await;
+        control.send_clock_roster(&run(), ClockRoster::default());
         let failed = inbox.input().await;
         assert!(
             matches!(&failed, Input::ShardFailed { code, .. } if *code == FaultCode::new("E405")),

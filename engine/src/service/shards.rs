@@ -10,15 +10,12 @@ use std::{
 };
 
 use syncline_rpc::{
-    CallError, EngineFault, Reconnecting, ReplicaRole, ShardClient, ShardFault, ShardHello, ShardPeer, Token,
-    connect, hello::Role, within,
+    EngineFault, Reconnecting, ReplicaRole, ShardClient, ShardFault, ShardHello, ShardPeer, Token, connect,
+    hello::Role, within,
 };
 use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
-use tokio::{
-    sync::watch,
-    time::{sleep, timeout},
-};
-use tracing::{debug, warn};
+use tokio::{sync::watch, time::timeout};
+use tracing::warn;
 
 use super::shard_slots::{Decision, ReplicaProcess, ShardSlots};
 
@@ -45,7 +42,7 @@ pub(super) struct ShardDirectory {
     /// Of each shard: one announcement at a time is decided that changes who serves it. A dead process is asked for seconds, for
     /// which the other shards do not wait.
     deciding: Arc<[tokio::sync::Mutex<()>]>,
-    changed: watch::Sender<u64>,
+    pub(super) changed: watch::Sender<u64>,
     /// The highest epoch in whose name a shard has refused this engine.
     refused_by: Arc<AtomicU64>,
 }
@@ -59,8 +56,6 @@ const PING_TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_PROMOTIONS: u32 = 1;
 /// How long a standby has to take over.
 const PROMOTE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Pause between two tries to reach a shard.
-const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 impl ShardDirectory {
     pub(super) fn new(count: u32, token: Token) -> Self {
@@ -87,7 +82,7 @@ impl ShardDirectory {
         EngineEpoch(self.refused_by.load(Ordering::Relaxed))
     }
 
-    fn lock(&self) -> MutexGuard<'_, ShardSlots<Reconnecting<ShardClient>>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, ShardSlots<Reconnecting<ShardClient>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -264,108 +259,6 @@ impl ShardDirectory {
                 std::future::pending::<()>().await;
             }
         }
-    }
-
-    async fn client(&self, index: ShardIndex) -> (u64, Reconnecting<ShardClient>) {
-        let mut changed = self.changed.subscribe();
-        loop {
-            let client = self.lock().primary(index).map(|k| (k.hello.boot, k.client.clone()));
-            if let Some(client) = client {
-                return client;
-            }
-            if changed.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        }
-    }
-
-    /// Returns when another process serves the shard.
-    async fn replaced(&self, index: ShardIndex, boot: u64) {
-        let mut changed = self.changed.subscribe();
-        while self.lock().primary(index).is_none_or(|now| now.hello.boot == boot) {
-            if changed.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        }
-    }
-
-    /// Calls one shard, again and again until it answers, whatever process serves it. Only for calls that may be repeated.
-    pub(super) async fn call<T, F>(&self, index: ShardIndex, call: impl Fn(ShardClient) -> F) -> T
-    where
-        F: Future<Output = Result<T, tarpc::client::RpcError>>,
-    {
-        loop {
-            let (boot, client) = self.client(index).await;
-            let answer = tokio::select! {
-                answer = client.call(&call) => answer,
-                // What the other one would still answer is of no use, and it may be stuck.
-                () = self.replaced(index, boot) => continue,
-            };
-            match answer {
-                Ok(value) => return value,
-                Err(error) => debug!(shard = %index, error = %describe(&error), "shard does not answer yet"),
-            }
-            tokio::select! {
-                () = sleep(RETRY_PAUSE) => {}
-                () = self.replaced(index, boot) => {}
-            }
-        }
-    }
-
-    /// Calls one shard once, if it is there.
-    pub(super) async fn call_if_present<T, F>(
-        &self,
-        index: ShardIndex,
-        call: impl FnOnce(ShardClient) -> F,
-    ) -> Option<Result<T, CallError>>
-    where
-        F: Future<Output = Result<T, tarpc::client::RpcError>>,
-    {
-        self.call_holder(|slots| slots.primary(index), call).await
-    }
-
-    /// Calls the process that follows a shard once, if there is one.
-    pub(super) async fn call_standby<T, F>(
-        &self,
-        index: ShardIndex,
-        call: impl FnOnce(ShardClient) -> F,
-    ) -> Option<Result<T, CallError>>
-    where
-        F: Future<Output = Result<T, tarpc::client::RpcError>>,
-    {
-        self.call_holder(|slots| slots.standby(index), call).await
-    }
-
-    /// Calls one process once, if it is there.
-    async fn call_holder<T, F>(
-        &self,
-        find: impl FnOnce(&ShardSlots<Reconnecting<ShardClient>>) -> Option<&ShardEntry>,
-        call: impl FnOnce(ShardClient) -> F,
-    ) -> Option<Result<T, CallError>>
-    where
-        F: Future<Output = Result<T, tarpc::client::RpcError>>,
-    {
-        let client = find(&self.lock()).map(|holder| holder.client.clone())?;
-        Some(client.call(call).await)
-    }
-
-    /// Calls one shard once.
-    pub(super) async fn call_once<T, F>(
-        &self,
-        index: ShardIndex,
-        call: impl FnOnce(ShardClient) -> F,
-    ) -> Result<T, CallError>
-    where
-        F: Future<Output = Result<T, tarpc::client::RpcError>>,
-    {
-        self.client(index).await.1.call(call).await
-    }
-}
-
-fn describe(error: &CallError) -> String {
-    match error {
-        CallError::Lost(cause) => format!("{error}: {cause}"),
-        other => other.to_string(),
     }
 }
 

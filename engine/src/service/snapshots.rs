@@ -9,7 +9,7 @@ use syncline_scheduler::{
 };
 use tracing::warn;
 
-use super::dispatcher::{CALL_TIMEOUT, EffectDispatcher, LONG_CALL_TIMEOUT};
+use super::shard_control::{CALL_TIMEOUT, LONG_CALL_TIMEOUT, ShardControl};
 
 /// Snapshots of all jobs that are written at a time: shard 0 fetches the parts of the others for each, over connections of its
 /// own.
@@ -24,49 +24,48 @@ fn snapshot_outcome(answer: Result<SnapshotFile, ShardFault>) -> Result<Snapshot
     answer.map_err(|fault| fault.as_task_fault())
 }
 
-impl EffectDispatcher {
+impl ShardControl {
     pub(super) fn write_snapshot(&self, key: TaskKey, version: u64) {
-        let dispatcher = self.clone();
-        self.spawn_for(&key.run.clone(), async move {
+        let control = self.clone();
+        self.work.spawn(&key.run.clone(), async move {
             // It is never closed.
-            let _slot = dispatcher.snapshot_slots.acquire().await;
-            let answer = dispatcher
+            let _slot = control.snapshot_slots.acquire().await;
+            let answer = control
                 .shards
                 .call(ShardIndex(0), |c| {
                     let (run, name) = (key.run.clone(), key.task.to_string());
                     async move {
-                        c.snapshot(within(LONG_CALL_TIMEOUT), dispatcher.epoch, run, Some(version), name)
-                            .await
+                        c.snapshot(within(LONG_CALL_TIMEOUT), control.epoch, run, Some(version), name).await
                     }
                 })
                 .await;
             if let Err(fault @ ShardFault::UnknownJob { .. }) = &answer {
                 // Not the snapshot failed: a part of the parameters is gone.
-                return dispatcher.report_failure(&key.run, fault);
+                return control.report_failure(&key.run, fault);
             }
             let outcome = snapshot_outcome(answer);
-            dispatcher.send(Input::SnapshotWritten { key, outcome });
+            control.queue.tell(Input::SnapshotWritten { key, outcome });
         });
     }
 
     /// Stops everything that was started for one run of a job, and lets the shards forget it; before that the shards
     /// write its last parameters if they are to be kept.
     pub(super) fn close_shards(&self, run: &RunId, weights: LastWeights) {
-        self.abort_all_for(run);
-        let (dispatcher, run) = (self.clone(), run.clone());
-        self.spawn_for(&run.clone(), async move {
+        self.work.end(run);
+        let (control, run) = (self.clone(), run.clone());
+        self.work.spawn(&run.clone(), async move {
             if weights == LastWeights::Keep {
-                let outcome = dispatcher.save_last_weights(&run).await;
-                dispatcher.send(Input::WeightsKept { run: run.clone(), outcome });
+                let outcome = control.save_last_weights(&run).await;
+                control.queue.tell(Input::WeightsKept { run: run.clone(), outcome });
             }
-            for shard in dispatcher.shards.indices() {
-                let (dispatcher, run) = (dispatcher.clone(), run.clone());
+            for shard in control.shards.indices() {
+                let (control, run) = (control.clone(), run.clone());
                 tokio::spawn(async move {
                     // A shard that is away is asked what it holds when it comes back.
-                    let _ = dispatcher
+                    let _ = control
                         .shards
                         .call_if_present(shard, |c| async move {
-                            c.close(within(CALL_TIMEOUT), dispatcher.epoch, run).await
+                            c.close(within(CALL_TIMEOUT), control.epoch, run).await
                         })
                         .await;
                 });
@@ -107,7 +106,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::service::fake_shard::dispatcher_with;
+    use crate::service::fake_shard::control_with;
     use syncline_rpc::{ShardRequest, ShardResponse};
 
     fn run() -> RunId {
@@ -117,9 +116,9 @@ mod tests {
     #[tokio::test]
     async fn a_snapshot_of_parameters_that_a_shard_lost_is_a_loss_of_the_job() {
         let lost = |_| ShardResponse::Snapshot(Err(ShardFault::UnknownJob { job: run().job }));
-        let (dispatcher, mut inbox) = dispatcher_with(0, lost).await;
+        let (control, mut inbox) = control_with(0, lost).await;
         let key = TaskKey { run: run(), task: "save".parse().unwrap(), attempt: 0 };
-        dispatcher.write_snapshot(key, 4);
+        control.write_snapshot(key, 4);
         let told = inbox.input().await;
         assert!(matches!(&told, Input::ShardFailed { code: FaultCode::PARAMETERS_LOST, .. }), "{told:?}");
     }
@@ -127,9 +126,9 @@ mod tests {
     #[tokio::test]
     async fn a_snapshot_that_a_shard_refuses_is_an_outcome_with_the_shards_code() {
         let refuse = |_| ShardResponse::Snapshot(Err(ShardFault::NotPinned { job: run().job, wanted: 4 }));
-        let (dispatcher, mut inbox) = dispatcher_with(0, refuse).await;
+        let (control, mut inbox) = control_with(0, refuse).await;
         let key = TaskKey { run: run(), task: "save".parse().unwrap(), attempt: 0 };
-        dispatcher.write_snapshot(key.clone(), 4);
+        control.write_snapshot(key.clone(), 4);
         match inbox.input().await {
             Input::SnapshotWritten { key: of, outcome } => {
                 assert_eq!((of, outcome.unwrap_err().code), (key, FaultCode::new("E407")));
@@ -151,11 +150,11 @@ mod tests {
                 ShardResponse::Close(Ok(()))
             }
         };
-        let (dispatcher, _inbox) = dispatcher_with(0, answer).await;
-        let all = dispatcher.snapshot_slots.acquire_many(SNAPSHOTS_AT_ONCE as u32).await.unwrap();
+        let (control, _inbox) = control_with(0, answer).await;
+        let all = control.snapshot_slots.acquire_many(SNAPSHOTS_AT_ONCE as u32).await.unwrap();
         let key = TaskKey { run: run(), task: "save".parse().unwrap(), attempt: 0 };
-        dispatcher.write_snapshot(key, 4);
-        dispatcher.close_shards(&RunId { job: "other".parse().unwrap(), ..run() }, LastWeights::Drop);
+        control.write_snapshot(key, 4);
+        control.close_shards(&RunId { job: "other".parse().unwrap(), ..run() }, LastWeights::Drop);
         assert_eq!(asked.recv().await.as_deref(), Some("close"));
         drop(all);
         assert_eq!(asked.recv().await.as_deref(), Some("save"));
@@ -174,13 +173,13 @@ mod tests {
                 ShardResponse::Close(Ok(()))
             }
         };
-        let (dispatcher, mut inbox) = dispatcher_with(0, answer).await;
+        let (control, mut inbox) = control_with(0, answer).await;
         let (running, ended) = oneshot::channel::<()>();
-        dispatcher.spawn_for(&run(), async move {
+        control.work.spawn(&run(), async move {
             std::future::pending::<()>().await;
             drop(running);
         });
-        dispatcher.close_shards(&run(), LastWeights::Keep);
+        control.close_shards(&run(), LastWeights::Keep);
         assert!(ended.await.is_err(), "aborted");
         match inbox.input().await {
             Input::WeightsKept { outcome, .. } => assert_eq!(outcome.unwrap().digest, "d"),

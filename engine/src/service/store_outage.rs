@@ -5,6 +5,8 @@ use std::{
     time::Instant,
 };
 
+use syncline_rpc::EngineFault;
+
 use super::sessions::lock;
 
 /// The present causes; clones share them.
@@ -41,6 +43,11 @@ impl StoreOutage {
         lock(&self.0).lead_until.is_some_and(|until| until < Instant::now())
     }
 
+    /// Refuses at once what cannot be committed now, with the reason.
+    pub(super) fn check(&self) -> Result<(), EngineFault> {
+        self.cause().map_or(Ok(()), |cause| Err(EngineFault::Store { cause }))
+    }
+
     pub(super) fn cause(&self) -> Option<String> {
         let causes = lock(&self.0);
         causes.commit.clone().or_else(|| causes.lead.clone())
@@ -62,5 +69,13 @@ mod tests {
         assert_eq!(outage.cause().as_deref(), Some("no answer to the lease"));
         outage.set_lease_failure(None);
         assert_eq!(outage.cause(), None);
+    }
+
+    #[test]
+    fn nothing_is_taken_in_while_redis_takes_no_writes() {
+        let outage = StoreOutage::default();
+        assert_eq!(outage.check(), Ok(()));
+        outage.set_commit_failure(Some("disk full".into()));
+        assert_eq!(outage.check(), Err(EngineFault::Store { cause: "disk full".into() }));
     }
 }

@@ -21,7 +21,7 @@ use tracing::info;
 use super::{
     arrival::Arrival,
     context::{ServiceContext, store_fault},
-    dispatcher::EffectDispatcher,
+    lead::Lead,
     poll::PollUpdate,
     queue::loop_ended,
     sessions::Sessions,
@@ -60,33 +60,29 @@ impl WorkerHandler {
     async fn begin_report(
         &self,
         who: WorkerKey,
-    ) -> Result<(EffectDispatcher, Incarnation, Option<OwnedMutexGuard<()>>), EngineFault> {
-        let dispatcher = self.context.dispatcher()?;
-        let worker = self.identify(who, &dispatcher.sessions)?;
-        dispatcher.sessions.touch(worker);
-        dispatcher.check_writable()?;
-        let alone = dispatcher.sessions.lock_reports(worker).await;
-        Ok((dispatcher, worker, alone))
+    ) -> Result<(Lead, Incarnation, Option<OwnedMutexGuard<()>>), EngineFault> {
+        let lead = self.context.lead()?;
+        let worker = self.identify(who, &lead.sessions)?;
+        lead.sessions.touch(worker);
+        lead.store_outage.check()?;
+        let alone = lead.sessions.lock_reports(worker).await;
+        Ok((lead, worker, alone))
     }
 }
 
 /// Commits the ends that came with a poll. `false`: they are not committed, or not yet, and are to come again.
-async fn take_ends(
-    dispatcher: &EffectDispatcher,
-    worker: Incarnation,
-    groups: Vec<ReportGroup>,
-) -> Result<bool, EngineFault> {
+async fn take_ends(lead: &Lead, worker: Incarnation, groups: Vec<ReportGroup>) -> Result<bool, EngineFault> {
     if groups.is_empty() {
         return Ok(true);
     }
-    dispatcher.sessions.touch(worker);
-    if dispatcher.check_writable().is_err() {
+    lead.sessions.touch(worker);
+    if lead.store_outage.check().is_err() {
         return Ok(false);
     }
-    let Ok(alone) = timeout(MAX_ENDS_WAIT, dispatcher.sessions.lock_reports(worker)).await else {
+    let Ok(alone) = timeout(MAX_ENDS_WAIT, lead.sessions.lock_reports(worker)).await else {
         return Ok(false);
     };
-    let request = dispatcher.queue.request(Input::TasksEnded { worker, groups });
+    let request = lead.queue.request(Input::TasksEnded { worker, groups });
     let Ok(committed) = timeout(MAX_ENDS_WAIT, request).await else { return Ok(false) };
     let mut committed = committed?;
     match timeout(MAX_ENDS_WAIT, &mut committed).await {
@@ -101,8 +97,8 @@ async fn take_ends(
 
 impl WorkerService for WorkerHandler {
     async fn register(self, _: Context, hello: WorkerHello) -> Result<RegisterReply, EngineFault> {
-        let dispatcher = self.context.dispatcher()?;
-        dispatcher.check_writable()?;
+        let lead = self.context.lead()?;
+        lead.store_outage.check()?;
         let incarnation = self.context.store.next_incarnation().await.map_err(store_fault)?;
         let process = ProcessId::new(hello.process);
         let WorkerHello { name, host, pid, training_slot, device, max_batch, trains, capacity, .. } = hello;
@@ -111,11 +107,11 @@ impl WorkerService for WorkerHandler {
                 .arrived();
         info!(worker = %incarnation, name = about.name, host = about.host, "worker registered");
         let silence_ms = u64::try_from(self.context.limits.worker_silence.as_millis()).unwrap_or(u64::MAX);
-        let registered = RegisterReply { epoch: dispatcher.epoch, incarnation, silence_ms };
-        dispatcher.sessions.register(registered.key(), about.clone());
-        self.identify(registered.key(), &dispatcher.sessions)?;
+        let registered = RegisterReply { epoch: lead.epoch, incarnation, silence_ms };
+        lead.sessions.register(registered.key(), about.clone());
+        self.identify(registered.key(), &lead.sessions)?;
         // It waits for no room: whoever drops this session now has to come behind it.
-        dispatcher.try_send(Input::WorkerJoined { worker: incarnation, about })?;
+        lead.queue.try_tell(Input::WorkerJoined { worker: incarnation, about })?;
         // The answer to a question that comes behind it says that it is committed.
         self.context.query(|_| ()).await?;
         Ok(registered)
@@ -130,23 +126,23 @@ impl WorkerService for WorkerHandler {
         ended: Vec<ReportGroup>,
         wait_ms: u64,
     ) -> Result<PollReply, EngineFault> {
-        let dispatcher = self.context.dispatcher()?;
-        let worker = self.identify(who, &dispatcher.sessions)?;
-        let ends_taken = take_ends(&dispatcher, worker, ended.arrived()).await?;
+        let lead = self.context.lead()?;
+        let worker = self.identify(who, &lead.sessions)?;
+        let ends_taken = take_ends(&lead, worker, ended.arrived()).await?;
         let wait_ms = if ends_taken { wait_ms } else { 0 };
         let wait = Duration::from_millis(wait_ms).min(MAX_POLL_WAIT);
-        let epoch = dispatcher.epoch;
+        let epoch = lead.epoch;
         let known_orders = (cursor.epoch == epoch).then_some(cursor.next);
-        let news = dispatcher.sessions.poll(worker, activity.arrived(), known_orders, wait).await;
+        let news = lead.sessions.poll(worker, activity.arrived(), known_orders, wait).await;
         let PollUpdate { assignments, revoked, orders } = news.ok_or(EngineFault::Dropped)?;
-        let shards = dispatcher.shards.addresses().unwrap_or_default();
+        let shards = lead.shards.addresses().unwrap_or_default();
         Ok(PollReply {
             epoch,
             assignments,
             revoked,
             shards,
-            shards_heard: dispatcher.shards.are_heard(),
-            lead_expired: dispatcher.store_outage.lead_expired(),
+            shards_heard: lead.shards.are_heard(),
+            lead_expired: lead.store_outage.lead_expired(),
             orders,
             ends_taken,
         })
@@ -158,16 +154,16 @@ impl WorkerService for WorkerHandler {
         who: WorkerKey,
         reports: Vec<TaskReport>,
     ) -> Result<EngineEpoch, EngineFault> {
-        let (dispatcher, worker, _alone) = self.begin_report(who).await?;
+        let (lead, worker, _alone) = self.begin_report(who).await?;
         let mut reports = reports.arrived();
         // They are handled in order, so that the last one's commit covers them all.
         if let Some(last) = reports.pop() {
             for report in reports {
-                dispatcher.try_send(Input::Report { worker, report })?;
+                lead.queue.try_tell(Input::Report { worker, report })?;
             }
-            dispatcher.commit_input(Input::Report { worker, report: last }).await?;
+            lead.queue.commit(Input::Report { worker, report: last }).await?;
         }
-        Ok(dispatcher.epoch)
+        Ok(lead.epoch)
     }
 
     async fn finished(
@@ -176,24 +172,24 @@ impl WorkerService for WorkerHandler {
         who: WorkerKey,
         groups: Vec<ReportGroup>,
     ) -> Result<EngineEpoch, EngineFault> {
-        let (dispatcher, worker, _alone) = self.begin_report(who).await?;
-        dispatcher.commit_input(Input::TasksEnded { worker, groups: groups.arrived() }).await?;
-        Ok(dispatcher.epoch)
+        let (lead, worker, _alone) = self.begin_report(who).await?;
+        lead.queue.commit(Input::TasksEnded { worker, groups: groups.arrived() }).await?;
+        Ok(lead.epoch)
     }
 
     async fn setup(self, _: Context, job: JobId) -> Result<JobSetup, EngineFault> {
-        let dispatcher = self.context.dispatcher()?;
-        let train = dispatcher.train_spec(&job).ok_or(EngineFault::UnknownJob { job })?;
-        let shards = dispatcher.shards.all_addresses().await;
-        Ok(JobSetup { epoch: dispatcher.epoch, train: (*train).clone(), shards })
+        let lead = self.context.lead()?;
+        let train = lead.jobs.train_spec(&job).ok_or(EngineFault::UnknownJob { job })?;
+        let shards = lead.shards.all_addresses().await;
+        Ok(JobSetup { epoch: lead.epoch, train: (*train).clone(), shards })
     }
 
     async fn leave(self, _: Context, who: WorkerKey, begun: Vec<Attempts>) -> Result<(), EngineFault> {
-        let dispatcher = self.context.dispatcher()?;
-        let worker = self.identify(who, &dispatcher.sessions)?;
+        let lead = self.context.lead()?;
+        let worker = self.identify(who, &lead.sessions)?;
         // Also while Redis takes no writes: nobody would say so again of a worker whose session is closed.
-        dispatcher.try_send(Input::WorkerLeft { worker, begun })?;
-        dispatcher.sessions.close(worker);
+        lead.queue.try_tell(Input::WorkerLeft { worker, begun })?;
+        lead.sessions.close(worker);
         // The answer to a question that comes behind it says that it is committed.
         self.context.query(|_| ()).await
     }

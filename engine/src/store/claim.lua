@@ -1,6 +1,6 @@
 -- Makes a job belong to a newer engine: from now on commits of lower epochs are refused, also of a job that is listed
 -- and has no keys yet, so that an engine that was deposed meanwhile cannot bring it in.
--- KEYS  1 state  2 to 16 the other keys of the job   ARGV  1 epoch  2 seconds for which a fence without a job stays
+-- KEYS  1 state, then the other keys of the job   ARGV  1 epoch  2 seconds for which a fence without a job stays
 --       3 kinds: a letter for each key, h for a hash and s for a stream
 --       4 crashes in a row after which a job is set aside  5 schema that this engine writes
 -- Returns {'ok', seq}, {'none'}, {'fenced', epoch}, {'damaged', what}, {'crashing', times,
@@ -13,6 +13,9 @@ if not stored[2] then
   if found == 'hash' and redis.call('HEXISTS', KEYS[1], 'spec') == 1 then
     return {'damaged', 'its state has no seq'}
   end
+  if (tonumber(stored[1] or '') or 0) > tonumber(ARGV[1]) then return {'fenced', stored[1]} end
+  -- Numbers of the engine that deleted it say nothing about those of this one.
+  redis.call('HDEL', KEYS[1], 'gone')
   redis.call('HSET', KEYS[1], 'epoch', ARGV[1])
   redis.call('EXPIRE', KEYS[1], ARGV[2])
   -- A submission writes all of them at once, and they expire at once.

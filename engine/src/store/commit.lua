@@ -3,13 +3,13 @@
 -- ARGV  1 epoch  2 seq  3 mode  4 kinds: a letter for each key, h for a hash and s for a stream  then operations: code,
 --       place of the key, n, n arguments
 --       mode  "next": the changes since the commit before; "new": a job that takes the place of whatever was there;
---             "whole": everything, after a loss of the store was noticed; "gone": nothing is to be left
+--             "whole": everything, after a loss of the store was noticed; "gone": nothing is to be left but a fence
 --       S HSET   D HDEL   X XADD (first arguments: entries kept, field that counts those dropped)
 --       H every second entry goes   E EXPIRE
 -- Returns {'ok'}, {'again'} when this seq is stored already, {'lost', seq} when the store knows less than this engine
 -- had committed, {'fenced', epoch, seq}, or {'type', key, found}.
 -- A call may come a second time, long after it was answered: within an epoch, numbers only rise, also from a job to the next
--- one of its name.
+-- one of its name. Of one that is gone its number stays for a while as `gone`, so that what was sent before it writes nothing.
 -- Lua does not roll back, so everything is checked before the first write.
 local call, mode = redis.call, ARGV[3]
 local function failed(answer) return type(answer) == 'table' and answer.err ~= nil end
@@ -25,8 +25,8 @@ if goes_on then
 end
 local my_epoch, my_seq = tonumber(ARGV[1]), tonumber(ARGV[2])
 local stored = {}
-if goes_on or call('TYPE', KEYS[1]).ok == 'hash' then stored = call('HMGET', KEYS[1], 'epoch', 'seq') end
-local epoch, seq = tonumber(stored[1] or '0') or 0, tonumber(stored[2] or '0') or 0
+if goes_on or call('TYPE', KEYS[1]).ok == 'hash' then stored = call('HMGET', KEYS[1], 'epoch', 'seq', 'gone') end
+local epoch, seq = tonumber(stored[1] or '0') or 0, tonumber(stored[2] or stored[3] or '0') or 0
 if epoch > my_epoch then return {'fenced', tostring(epoch), tostring(seq)} end
 if epoch == my_epoch and my_seq == seq then return {'again'} end
 if mode == 'next' then
@@ -39,17 +39,14 @@ elseif epoch == my_epoch and seq > my_seq then
   return {'fenced', tostring(epoch), tostring(seq)}
 end
 
-if mode == 'gone' then
-  call('UNLINK', unpack(KEYS))
-  return {'ok'}
-end
-if mode == 'new' then call('UNLINK', unpack(KEYS)) end
+if mode == 'new' or mode == 'gone' then call('UNLINK', unpack(KEYS)) end
 if mode == 'whole' then
-  call('UNLINK', unpack(KEYS, 1, 5))
-  -- The streams, those from 6 to 9 and the 16th, keep what happened before.
-  call('UNLINK', unpack(KEYS, 10, 15))
+  -- Streams keep what happened before.
+  for i = 1, #KEYS do
+    if string.sub(ARGV[4], i, i) == 'h' then call('UNLINK', KEYS[i]) end
+  end
 end
-call('HSET', KEYS[1], 'epoch', ARGV[1], 'seq', ARGV[2])
+call('HSET', KEYS[1], 'epoch', ARGV[1], mode == 'gone' and 'gone' or 'seq', ARGV[2])
 local at = 5
 while at <= #ARGV do
   local code, key, n = ARGV[at], KEYS[tonumber(ARGV[at + 1])], tonumber(ARGV[at + 2])

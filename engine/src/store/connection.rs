@@ -40,6 +40,10 @@ impl SharedConnection {
         Ok(Self { address, current: RwLock::new(Current { manager, client, number: 0, warned: None }) })
     }
 
+    pub(super) fn address(&self) -> &RedisAddress {
+        &self.address
+    }
+
     /// The present connection, and its number.
     pub(super) fn get(&self) -> (ConnectionManager, u64) {
         let current = self.current.read().unwrap_or_else(PoisonError::into_inner);

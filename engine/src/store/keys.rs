@@ -15,88 +15,114 @@ pub const SCHEMA: &str = "10";
 pub const STREAM_ENTRIES: usize = 200;
 /// How long the keys of an ended job stay.
 pub const ENDED_JOB_EXPIRY_S: u64 = 7 * 24 * 3600;
+/// How long the fence of a job stays that has no other keys: longer than any command can be on its way.
+pub const FENCE_EXPIRY_S: u64 = 3600;
 
-/// The keys of one job; the hash tag keeps them in one slot of a cluster.
-#[derive(Debug, Clone)]
-pub struct JobKeys {
-    /// Hash, for people: state, progress, results in plain text.
-    pub job: String,
-    /// Hash, internal: `epoch`, `seq`, `schema`, `spec`, `job_state`.
-    pub state: String,
+/// What a key of a job holds, and thereby what becomes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Holds {
+    /// Hash from which the job is loaded; written anew where a store has lost some of it.
+    Records,
+    /// Hash for people, which nothing is read back from; written anew as well.
+    Summary,
+    /// Capped stream of what happened; it stays where the rest is written anew.
+    Stream,
+}
+
+/// Declares the keys of a job once. Names, what each holds, which a commit writes, what expires, is deleted and is read back follow
+/// from this table and its order, in which the scripts are given them as well.
+macro_rules! job_keys {
+    ($($(#[$about:meta])* $name:ident, $key:ident: $holds:ident;)+) => {
+        /// The keys of one job; the hash tag keeps them in one slot of a cluster.
+        #[derive(Debug, Clone)]
+        pub struct JobKeys {
+            $($(#[$about])* pub $name: String,)+
+        }
+
+        impl JobKeys {
+            /// The keys of `job`.
+            pub fn new(job: &JobId) -> Self {
+                Self { $($name: format!("syncline:{{{job}}}:{}", stringify!($name)),)+ }
+            }
+
+            /// All of them, in the order of the table.
+            pub fn all(&self) -> [&str; JobKey::COUNT] {
+                [$(&self.$name),+]
+            }
+        }
+
+        /// Which of the keys of a job.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(super) enum JobKey {
+            $($key,)+
+        }
+
+        impl JobKey {
+            pub(super) const ALL: [Self; Self::COUNT] = [$(Self::$key),+];
+            pub(super) const COUNT: usize = [$(stringify!($key)),+].len();
+
+            pub(super) fn holds(self) -> Holds {
+                match self {
+                    $(Self::$key => Holds::$holds,)+
+                }
+            }
+        }
+    };
+}
+
+job_keys! {
+    /// Hash, internal: `epoch`, `seq`, `schema`, `spec`, `job_state`. The scripts expect it first.
+    state, State: Records;
+    /// Hash, for people: state, progress, results in plain text. The scripts expect it second.
+    job, Job: Summary;
     /// Hash: task id to JSON.
-    pub tasks: String,
+    tasks, Tasks: Records;
     /// Hash: worker incarnation to JSON.
-    pub workers: String,
+    workers, Workers: Records;
     /// Hash: superstep to JSON, with what its barrier was decided on.
-    pub supersteps: String,
+    supersteps, Supersteps: Records;
     /// Capped stream: what happened.
-    pub events: String,
+    events, Events: Stream;
     /// Capped stream: loss, step time, waiting, staleness.
-    pub metrics: String,
+    metrics, Metrics: Stream;
     /// Capped stream: the barriers that closed, with predicted and actual waits.
-    pub barriers: String,
+    barriers, Barriers: Stream;
     /// Capped stream: the newest results of general tasks.
-    pub results: String,
+    results, Results: Stream;
     /// Hash: class of general tasks to JSON.
-    pub classes: String,
+    classes, Classes: Records;
     /// Hash: first of the general tasks that came together to JSON.
-    pub graph: String,
+    graph, Graph: Records;
     /// Hash: window of general tasks to their states, one letter each.
-    pub states: String,
+    states, States: Records;
     /// Hash: general task to what it gave: a line for people, then any bytes.
-    pub values: String,
+    values, Values: Records;
     /// Hash: general task that had to be tried again, or failed, to JSON.
-    pub faults: String,
+    faults, Faults: Records;
     /// Hash: worker incarnation to the general tasks that it has.
-    pub leases: String,
+    leases, Leases: Records;
     /// Capped stream: what the model was worth on the test samples while it trained.
-    pub evaluations: String,
+    evaluations, Evaluations: Stream;
 }
 
 impl JobKeys {
-    /// The keys of `job`.
-    pub fn new(job: &JobId) -> Self {
-        let key = |name: &str| format!("syncline:{{{job}}}:{name}");
-        Self {
-            job: key("job"),
-            state: key("state"),
-            tasks: key("tasks"),
-            workers: key("workers"),
-            supersteps: key("supersteps"),
-            events: key("events"),
-            metrics: key("metrics"),
-            barriers: key("barriers"),
-            results: key("results"),
-            classes: key("classes"),
-            graph: key("graph"),
-            states: key("states"),
-            values: key("values"),
-            faults: key("faults"),
-            leases: key("leases"),
-            evaluations: key("evaluations"),
+    pub(super) fn of(&self, key: JobKey) -> &str {
+        self.all()[key as usize]
+    }
+}
+
+impl JobKey {
+    /// The type of the value, as the scripts are told it.
+    pub(super) fn letter(self) -> char {
+        match self.holds() {
+            Holds::Records | Holds::Summary => 'h',
+            Holds::Stream => 's',
         }
     }
 
-    /// All of them, in the order in which the commit script expects them.
-    pub fn all(&self) -> [&str; 16] {
-        [
-            &self.state,
-            &self.job,
-            &self.tasks,
-            &self.workers,
-            &self.supersteps,
-            &self.events,
-            &self.metrics,
-            &self.barriers,
-            &self.results,
-            &self.classes,
-            &self.graph,
-            &self.states,
-            &self.values,
-            &self.faults,
-            &self.leases,
-            &self.evaluations,
-        ]
+    /// The same of all keys of a job.
+    pub(super) fn letters() -> String {
+        Self::ALL.map(Self::letter).iter().collect()
     }
 }
 

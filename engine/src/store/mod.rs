@@ -4,10 +4,13 @@
 
 mod address;
 mod batch;
+mod claim;
 mod connection;
 mod crashes;
+mod erase;
 mod error;
 mod found_jobs;
+mod graph_texts;
 mod job_list;
 pub mod keys;
 mod leadership;
@@ -19,6 +22,8 @@ mod streams;
 
 pub use address::{RedisAddress, redacted};
 pub use batch::CommitMode;
+pub use claim::Claimed;
+pub use erase::LastWriter;
 pub use error::StoreError;
 pub use job_list::Expiry;
-pub use redis_store::{Claimed, Committed, RedisStore};
+pub use redis_store::{Committed, RedisStore};

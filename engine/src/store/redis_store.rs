@@ -1,4 +1,4 @@
-//! Commits and the list of jobs.
+//! The handle, bounded calls, and commits.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use redis::{
     Arg, AsyncCommands, Cmd, ErrorKind, FromRedisValue, Script, ServerErrorKind, aio::ConnectionManager,
 };
 use syncline_scheduler::{
-    core::{Commit, StoredJob},
+    core::Commit,
     ids::{EngineEpoch, JobId},
 };
 use tokio::time::{Instant, sleep, timeout};
@@ -19,11 +19,10 @@ use tracing::warn;
 
 use super::{
     address::RedisAddress,
-    batch::{CommitMode, commit_call, kinds},
+    batch::{CommitMode, commit_call},
     connection::SharedConnection,
-    crashes::MAX_CRASHES,
     error::{StoreError, is_locked_out},
-    keys::{self, JobKeys},
+    keys::JobKeys,
 };
 
 /// No single call may take longer: the connection manager's own limits do not bound a call while it reconnects.
@@ -34,9 +33,6 @@ const ATTEMPTS: usize = 3;
 const PASSWORD_PAUSE: Duration = Duration::from_millis(50);
 /// What is large may take longer by so much: 5 MB/s, which is less than half of what a link of 100 Mbit/s carries.
 const SLOWEST_BYTES_PER_US: u64 = 5;
-
-/// How long the fence of a listed job without keys stays: longer than any commit can be on its way.
-const FENCE_EXPIRY_S: u64 = 3600;
 
 /// The outcome of a commit that was not refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,32 +45,6 @@ pub enum Committed {
     StoreBehind {
         /// Number of the last commit that the store knows.
         seq: u64,
-    },
-}
-
-/// A listed job, claimed by an engine.
-#[derive(Debug)]
-pub enum Claimed {
-    /// With the seq of its last commit.
-    Job {
-        /// Its records, read once it was claimed.
-        stored: Box<StoredJob>,
-        /// Number of its last commit: the next one has the number behind it.
-        seq: u64,
-    },
-    /// Listed, and without keys.
-    Absent,
-    /// Its keys cannot be those of a job.
-    Damaged {
-        /// What shows that, in words.
-        what: String,
-    },
-    /// Engines have ended with a bug while they handled it, so often in a row, the last one with this panic.
-    Crashing {
-        /// Crashes in a row, enough for the job to be set aside.
-        times: u64,
-        /// Message of the last panic, its first 500 characters.
-        panic: String,
     },
 }
 
@@ -91,9 +61,10 @@ pub struct RedisStore {
 pub(super) struct Scripts {
     commit: Script,
     pub(super) lead: Script,
-    claim: Script,
+    pub(super) claim: Script,
     pub(super) list: Script,
     pub(super) crash: Script,
+    pub(super) erase: Script,
     pub(super) incarnations: Script,
 }
 
@@ -150,6 +121,7 @@ impl RedisStore {
             claim: Script::new(include_str!("claim.lua")),
             list: Script::new(include_str!("list.lua")),
             crash: Script::new(include_str!("crash.lua")),
+            erase: Script::new(include_str!("erase.lua")),
             incarnations: Script::new(include_str!("incarnations.lua")),
         };
         Ok(Self {
@@ -157,6 +129,10 @@ impl RedisStore {
             highest_incarnation: Arc::default(),
             scripts: Arc::new(scripts),
         })
+    }
+
+    pub(super) fn address(&self) -> RedisAddress {
+        self.connection.address().clone()
     }
 
     pub(super) fn connection(&self) -> ConnectionManager {
@@ -243,47 +219,6 @@ impl RedisStore {
             }),
             Some("type") => Err(StoreError::WrongType { key: text(1), found: text(2) }),
             _ => Err(StoreError::Refused { op: "commit", cause: format!("unexpected answer {answer:?}") }),
-        }
-    }
-
-    /// Removes every key of a job, whatever is in them and whoever owns it.
-    pub async fn erase(&self, job: &JobId) -> Result<(), StoreError> {
-        self.bounded("erase job", || {
-            let (mut c, names) = (self.connection(), JobKeys::new(job));
-            async move { c.unlink(&names.all()[..]).await }
-        })
-        .await
-    }
-
-    /// Claims a job for `epoch` and reads it.
-    pub async fn claim(&self, job: &JobId, epoch: EngineEpoch) -> Result<Claimed, StoreError> {
-        let names = JobKeys::new(job);
-        let mut call = self.scripts.claim.prepare_invoke();
-        for key in names.all() {
-            call.key(key);
-        }
-        call.arg(epoch.0).arg(FENCE_EXPIRY_S).arg(kinds()).arg(MAX_CRASHES).arg(keys::SCHEMA);
-        let answer: Vec<String> = self
-            .bounded("claim", || {
-                let (call, mut connection) = (&call, self.connection());
-                async move { call.invoke_async(&mut connection).await }
-            })
-            .await?;
-        let text = |i: usize| answer.get(i).cloned().unwrap_or_default();
-        match (text(0).as_str(), text(1)) {
-            ("none", _) => Ok(Claimed::Absent),
-            ("ok", seq) => match seq.parse() {
-                Ok(seq) => Ok(Claimed::Job { stored: Box::new(self.read(job).await?), seq }),
-                Err(_) => Ok(Claimed::Damaged { what: format!("its seq is `{seq}`") }),
-            },
-            // The caller checks its lease: if it still leads, no engine had that epoch and the record is damaged.
-            ("fenced", epoch) => Err(StoreError::Fenced { epoch: epoch.parse().unwrap_or(u64::MAX), seq: 0 }),
-            ("newer", schema) => Err(StoreError::Newer { job: job.clone(), schema }),
-            ("damaged", what) => Ok(Claimed::Damaged { what }),
-            ("crashing", times) => {
-                Ok(Claimed::Crashing { times: times.parse().unwrap_or_default(), panic: text(2) })
-            }
-            _ => Err(StoreError::Refused { op: "claim", cause: format!("unexpected answer {answer:?}") }),
         }
     }
 

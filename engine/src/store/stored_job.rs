@@ -7,36 +7,78 @@ use syncline_scheduler::{
     ids::JobId,
 };
 
-use super::{error::StoreError, keys::JobKeys, redis_store::RedisStore};
+use super::{
+    error::StoreError,
+    keys::{Holds, JobKey, JobKeys},
+    redis_store::RedisStore,
+};
 
 /// A million general tasks are some hundred megabytes.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
+
+type Fields = BTreeMap<String, Vec<u8>>;
 
 impl RedisStore {
     /// A job as of one commit, without claiming it; empty if it has no keys.
     pub async fn read(&self, job: &JobId) -> Result<StoredJob, StoreError> {
         let names = JobKeys::new(job);
+        let records = || JobKey::ALL.into_iter().filter(|key| key.holds() == Holds::Records);
         let mut pipe = redis::pipe();
         pipe.atomic();
-        let records = [&names.state, &names.tasks, &names.workers, &names.supersteps];
-        let graph =
-            [&names.classes, &names.graph, &names.states, &names.values, &names.faults, &names.leases];
-        for key in records.into_iter().chain(graph) {
-            pipe.hgetall(key);
+        for key in records() {
+            pipe.hgetall(names.of(key));
         }
-        type Fields = BTreeMap<String, String>;
-        type Values = BTreeMap<String, Vec<u8>>;
-        type Hashes = (Fields, Fields, Fields, Fields, Fields, Fields, Fields, Values, Fields, Fields);
         let read = self.bounded_by(READ_TIMEOUT, "read job", || {
             let (pipe, mut connection) = (&pipe, self.connection());
-            async move { pipe.query_async(&mut connection).await }
+            async move { pipe.query_async::<Vec<Fields>>(&mut connection).await }
         });
-        let hashes: Hashes = read.await?;
-        let (mut state, tasks, workers, supersteps, classes, chunks, windows, values, faults, leases) =
-            hashes;
-        let graph = StoredGraph { classes, chunks, windows, values, faults, leases };
-        let spec = state.remove("spec").unwrap_or_default();
-        let job_state = state.remove("job_state").unwrap_or_default();
-        Ok(StoredJob { spec, job_state, tasks, workers, supersteps, graph })
+        let mut stored = StoredJob::default();
+        for (key, fields) in records().zip(read.await?) {
+            place(&mut stored, key, fields)?;
+        }
+        Ok(stored)
     }
+}
+
+/// Puts what one key holds where it belongs.
+fn place(stored: &mut StoredJob, key: JobKey, fields: Fields) -> Result<(), StoreError> {
+    let StoredJob { spec, job_state, tasks, workers, supersteps, graph } = stored;
+    let StoredGraph { classes, chunks, windows, values, faults, leases } = graph;
+    let to = match key {
+        JobKey::Values => {
+            *values = fields;
+            return Ok(());
+        }
+        JobKey::State => {
+            let mut state = texts(fields)?;
+            *spec = state.remove("spec").unwrap_or_default();
+            *job_state = state.remove("job_state").unwrap_or_default();
+            return Ok(());
+        }
+        JobKey::Tasks => tasks,
+        JobKey::Workers => workers,
+        JobKey::Supersteps => supersteps,
+        JobKey::Classes => classes,
+        JobKey::Graph => chunks,
+        JobKey::States => windows,
+        JobKey::Faults => faults,
+        JobKey::Leases => leases,
+        JobKey::Job
+        | JobKey::Events
+        | JobKey::Metrics
+        | JobKey::Barriers
+        | JobKey::Results
+        | JobKey::Evaluations => return Ok(()),
+    };
+    *to = texts(fields)?;
+    Ok(())
+}
+
+fn texts(fields: Fields) -> Result<BTreeMap<String, String>, StoreError> {
+    let text = |(name, value)| Ok((name, text(value)?));
+    fields.into_iter().map(text).collect()
+}
+
+pub(super) fn text(bytes: Vec<u8>) -> Result<String, StoreError> {
+    String::from_utf8(bytes).map_err(|error| StoreError::NotText { op: "read job", cause: error.to_string() })
 }

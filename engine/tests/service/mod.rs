@@ -5,4 +5,5 @@ mod damage;
 mod later_release;
 mod rig;
 mod scripted_worker;
+mod takeover;
 mod tasks;

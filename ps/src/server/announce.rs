@@ -12,7 +12,7 @@ use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
 use tarpc::client;
 use tracing::info;
 
-use super::{Options, Shared, role};
+use super::{Options, Shared, role_change};
 use crate::PsError;
 
 /// Time between two announcements.
@@ -60,7 +60,8 @@ pub(super) async fn keep_announcing(
                     // Of an engine of a past term, which may still answer, nothing counts.
                     let shared = shared.clone();
                     // It ends early only with the runtime.
-                    let _ = tokio::task::spawn_blocking(move || role::follow_orders(&shared, &orders)).await;
+                    let _ = tokio::task::spawn_blocking(move || role_change::follow_orders(&shared, &orders))
+                        .await;
                 }
                 pause = FIRST_PAUSE;
                 let interval = match role {

@@ -227,7 +227,7 @@ mod tests {
     use syncline_scheduler::ids::EngineEpoch;
 
     use super::{
-        super::{Options, Server, role},
+        super::{Options, Server, role_change},
         *,
     };
 
@@ -236,7 +236,7 @@ mod tests {
         let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let shared = Shared::for_test(dir.path());
         let role = ReplicaRole::Standby { term: 1 };
-        role::follow_orders(
+        role_change::follow_orders(
             &shared,
             &ShardOrders { epoch: EngineEpoch(1), role, peer: None, lead_expired: false },
         );

@@ -18,11 +18,12 @@ use syncline_scheduler::{
 use tracing::warn;
 
 use super::{
-    Shared, backup_files,
+    Shared,
     blobs::{UNFINISHED, disk_fault},
     checked_file::{read_checked, whole_digest, write_checked},
+    standby_files,
 };
-use crate::shard::{JobShard, ReplicaOp, lock};
+use crate::shard::{JobShard, StandbyOp, lock};
 
 const ENDING: &str = "checkpoint";
 
@@ -40,7 +41,7 @@ pub(super) fn write(
 ) -> Result<u64, ShardFault> {
     let shard = shared.jobs.find(run)?;
     let bytes = write_part(shared, &shard, epoch, number)?;
-    shard.record(ReplicaOp::WriteCheckpoint { epoch, number });
+    shard.record(StandbyOp::WriteCheckpoint { epoch, number });
     Ok(bytes)
 }
 
@@ -143,8 +144,8 @@ pub(super) fn remove_all(
     _alone: &MutexGuard<'_, ()>,
 ) -> Result<(), ShardFault> {
     let served = shared.jobs.find(run).ok();
-    [served, shared.replicas.find(run)].iter().flatten().for_each(|shard| shard.end_checkpoints());
-    backup_files::end(shared, run);
+    [served, shared.followed.find(run)].iter().flatten().for_each(|shard| shard.end_checkpoints());
+    standby_files::end(shared, run);
     let dir = folder_of(shared, run);
     match fs::remove_dir_all(&dir) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(disk_fault("remove", &dir, &e)),

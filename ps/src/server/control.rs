@@ -15,8 +15,8 @@ use tokio::{
     time,
 };
 
-use super::{Shared, checkpoints, memory::give_back_soon, norms, open, replication, role, snapshot};
-use crate::{PsError, client::digest_from_hex, shard::ReplicaOp};
+use super::{Shared, checkpoints, memory::give_back_soon, norms, open, replication, role_change, snapshot};
+use crate::{PsError, client::digest_from_hex, shard::StandbyOp};
 
 /// Longest time that `closed` waits, whatever was asked.
 const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -84,7 +84,7 @@ async fn answer_of<T>(order: JoinHandle<Result<T, ShardFault>>) -> Result<T, Sha
 
 impl Shard for Control {
     async fn promote(self, _: Context, epoch: EngineEpoch, term: u64) -> Result<u64, ShardFault> {
-        self.blocking(move |s| role::promote(s, epoch, term)).await
+        self.blocking(move |s| role_change::promote(s, epoch, term)).await
     }
 
     async fn attach(
@@ -183,7 +183,7 @@ impl Shard for Control {
             let look = shard.clone();
             let looked = self.clone().blocking(move |_| {
                 let looked = look.closed_since(epoch, seen)?;
-                // What the backup has not closed, the engine must not hear of.
+                // What the standby has not closed, the engine must not hear of.
                 look.confirmed().map(|()| looked)
             });
             let (closed, has_orders) = looked.await?;
@@ -266,7 +266,7 @@ impl Shard for Control {
             s.jobs.fence().check(epoch)?;
             checkpoints::keep(s, &run, &numbers, through)?;
             if let Ok(shard) = s.jobs.find(&run) {
-                shard.record(ReplicaOp::KeepCheckpoints { numbers, through });
+                shard.record(StandbyOp::KeepCheckpoints { numbers, through });
             }
             Ok(())
         })

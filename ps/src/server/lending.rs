@@ -101,7 +101,7 @@ impl<'c> Gradients<'c> {
         // SAFETY: the memory cannot shrink. The caller, who holds the cluster's token, keeps to writing there only while none of
         // its pushes is under way; if it did otherwise, each element would be one of the numbers it wrote, as if it had pushed
         // them: they are only computed with, and no length or place depends on them. Whatever has to be the same in two places,
-        // here and at a backup, is computed from one copy of them: `JobShard::apply_shared`.
+        // here and at a standby, is computed from one copy of them: `JobShard::apply_shared`.
         unsafe { self.mapping.floats(self.offset, self.elements) }
     }
 }

@@ -30,7 +30,7 @@ const STACK_BYTES: usize = 512 << 10;
 /// Binds with large buffers: accepted connections inherit them.
 pub(super) fn bind(address: SocketAddr) -> io::Result<(socket2::Socket, SocketAddr)> {
     let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    // A restarted shard takes its old port although connections of its past life linger.
+    // A restarted shard takes its old port although connections to its predecessor linger.
     socket.set_reuse_address(true)?;
     size_buffers(&socket);
     socket.bind(&address.into())?;

@@ -9,7 +9,6 @@
 //! Binding anything but loopback needs the cluster's token by name: the command line refuses to create one there.
 
 mod announce;
-mod backup_files;
 mod blob_mirror;
 mod blob_source;
 mod blobs;
@@ -18,6 +17,8 @@ mod checkpoints;
 mod connection;
 mod connections;
 mod control;
+mod followed_jobs;
+mod follower;
 mod lending;
 mod listen;
 mod local;
@@ -26,13 +27,15 @@ mod norms;
 mod open;
 mod pull;
 mod push;
-mod replicas;
 mod replication;
 mod role;
+mod role_change;
+mod role_file;
 mod rows;
 mod saves;
 mod shared;
 mod snapshot;
+mod standby_files;
 mod tensor;
 
 use std::{
@@ -216,7 +219,7 @@ impl Handle {
         drop(self.shared.norm_intake.write().unwrap_or_else(PoisonError::into_inner));
         let jobs = self.shared.jobs.open_jobs();
         jobs.iter().for_each(|job| {
-            job.stop_replica();
+            job.stop_standby();
             job.notify();
         });
         if jobs.is_empty() {

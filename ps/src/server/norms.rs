@@ -104,7 +104,7 @@ pub(super) fn serve<D: Duplex>(
         Ok((job, squares))
     });
     if let Ok((job, _)) = &norm {
-        // What the backup lacks may come otherwise if it serves: the other shard would shorten another mean.
+        // What the standby lacks may come otherwise if it serves: the other shard would shorten another mean.
         presence.until(connection, |is_there| job.confirm(is_there))?;
     }
     connection.answer(norm.map(|(_, squares)| Reply::Norm { squares }))

@@ -69,7 +69,7 @@ pub(super) fn serve<D: Duplex>(
     });
     match grant {
         Ok((job, grant)) => {
-            // A version that the backup lacks may not be worked on: it would be made again behind that work.
+            // A version that the standby lacks may not be worked on: it would be made again behind that work.
             if condition.needs_close() {
                 presence.until(connection, |is_there| job.confirm_close(is_there))?;
             }

@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use super::{Shared, snapshot::SHARD_ITSELF};
 use crate::{
     client::{Link, LinkError, unexpected_reply},
-    shard::{Batch, Entry, JobShard, ReplicaOp, Term},
+    shard::{Batch, Entry, JobShard, StandbyOp, Term},
     wire::{Reply, Request, SessionKey},
 };
 
@@ -35,37 +35,37 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Starts to tell this standby about a job, unless somebody does.
 pub(super) fn start(shared: &Arc<Shared>, job: &Arc<JobShard>, standby: &ShardPeer) {
-    if !job.claim_replica(standby.term) {
+    if !job.claim_standby(standby.term) {
         return;
     }
     let (held, followed, peer) = (shared.clone(), job.clone(), standby.clone());
     let run = move || {
         loop {
             let outcome = run(&held, &followed, &peer);
-            followed.release_replica(peer.term);
+            followed.release_standby(peer.term);
             if let Err(error) = outcome {
                 let error = error.into_error(&peer.address);
                 warn!(job = %followed.job(), %error, "the process that follows is lost");
                 return lose(&held, &followed, peer.term);
             }
             // Whoever wanted it again while it ended here was told that somebody does it.
-            if !is_wanted(&held, &followed, peer.term) || !followed.claim_replica(peer.term) {
+            if !is_wanted(&held, &followed, peer.term) || !followed.claim_standby(peer.term) {
                 return;
             }
         }
     };
     if let Err(error) = thread::Builder::new().name("ps-replicate".into()).spawn(run) {
         warn!(job = %job.job(), %error, "no thread that tells a standby about a job");
-        job.release_replica(standby.term);
+        job.release_standby(standby.term);
         lose(shared, job, standby.term);
     }
 }
 
 /// Gives the standby up. Where the engine has done that already, nobody else says that the job goes on alone.
 fn lose(shared: &Shared, job: &JobShard, term: Term) {
-    job.lose_replica(term);
+    job.lose_standby(term);
     if !shared.role.report_lost(term) {
-        job.go_on_without_replica(term);
+        job.go_on_without_standby(term);
     }
 }
 
@@ -83,19 +83,19 @@ fn run(shared: &Shared, job: &JobShard, peer: &ShardPeer) -> Result<(), LinkErro
     while wait_to_begin(shared, job, peer.term, not_before) {
         let outcome = follow(shared, job, peer);
         if let Err(error) = outcome {
-            if job.has_replica_in_step(peer.term) {
+            if job.has_standby_in_step(peer.term) {
                 return Err(error);
             }
-            job.lose_replica(peer.term);
+            job.lose_standby(peer.term);
             if is_wanted(shared, job, peer.term) {
                 let (error, pause_s) = (error.into_error(&peer.address), pause.as_secs());
-                warn!(job = %job.job(), pause_s, %error, "the copy of a job for its backup failed: it goes on without one until a copy succeeds");
+                warn!(job = %job.job(), pause_s, %error, "the copy of a job for its standby failed: it goes on without one until a copy succeeds");
             }
         } else if is_wanted(shared, job, peer.term) {
             let (address, pause_s) = (&peer.address, pause.as_secs());
             warn!(
                 job = %job.job(), address, pause_s,
-                "the copy of a job for its backup was too slow for what is pushed: it goes on without one until a copy succeeds"
+                "the copy of a job for its standby was too slow for what is pushed: it goes on without one until a copy succeeds"
             );
         }
         not_before = Instant::now() + pause;
@@ -113,10 +113,10 @@ fn follow(shared: &Shared, job: &JobShard, peer: &ShardPeer) -> Result<(), LinkE
     link.ask(&Request::Replicate { session, term })?;
     acknowledged(&mut link)?;
     let (started, mut bytes) = (Instant::now(), 0);
-    let is_copied = job.copy_for_replica(term, |piece| {
+    let is_copied = job.copy_for_standby(term, |piece| {
         if !is_wanted(shared, job, term) {
             // The engine's word that this process goes on alone may have come before there was anything to give up.
-            job.go_on_without_replica(term);
+            job.go_on_without_standby(term);
             return Ok(());
         }
         bytes += piece.len();
@@ -131,16 +131,16 @@ fn follow(shared: &Shared, job: &JobShard, peer: &ShardPeer) -> Result<(), LinkE
     let mut told = Told { job, peer, link, awaited: 0 };
     let mut in_step = false;
     loop {
-        if !in_step && job.set_replica_in_step(term) {
+        if !in_step && job.set_standby_in_step(term) {
             in_step = true;
             let took_ms = started.elapsed().as_millis() as u64;
-            info!(job = %job.job(), address = peer.address, bytes, took_ms, "a job has a backup");
+            info!(job = %job.job(), address = peer.address, bytes, took_ms, "a job has a standby");
         }
-        match job.next_for_replica(term, PING_INTERVAL) {
+        match job.next_for_standby(term, PING_INTERVAL) {
             Batch::Over => return Ok(()),
             Batch::Idle => {
                 shared.stopping()?;
-                ReplicaOp::Ping.entry().write(told.link.channel())?;
+                StandbyOp::Ping.entry().write(told.link.channel())?;
                 acknowledged(&mut told.link)?;
             }
             Batch::Entries(entries) => told.tell(&entries)?,
@@ -175,7 +175,7 @@ impl Told<'_> {
     fn hear(&mut self) -> Result<(), LinkError> {
         let number = acknowledged(&mut self.link)?;
         self.awaited -= 1;
-        self.job.acknowledge_replica(self.peer.term, number);
+        self.job.acknowledge_standby(self.peer.term, number);
         Ok(())
     }
 }
@@ -210,11 +210,11 @@ fn is_wanted(shared: &Shared, job: &JobShard, term: Term) -> bool {
     follows && !job.has_ended() && shared.stopping().is_ok()
 }
 
-/// Waits as long as backups that failed before ask for, at least until `not_before`. False: this one is not wanted any more.
+/// Waits as long as standbys that failed before ask for, at least until `not_before`. False: this one is not wanted any more.
 fn wait_to_begin(shared: &Shared, job: &JobShard, term: Term, not_before: Instant) -> bool {
     while is_wanted(shared, job, term) {
         let own = not_before.saturating_duration_since(Instant::now());
-        let left = shared.role.backup_pause().max(own);
+        let left = shared.role.standby_pause().max(own);
         if left.is_zero() {
             return true;
         }
@@ -242,7 +242,7 @@ mod tests {
     };
 
     use super::{
-        super::{listen, pull::tests::shard, role},
+        super::{listen, pull::tests::shard, role_change},
         *,
     };
     use crate::{
@@ -257,10 +257,10 @@ mod tests {
         PushHeader { learning_rate: 1.0, weight: 1.0, scale: 1.0, skip: true, mode, covers: 1 }
     }
 
-    /// A job with a backup in step.
+    /// A job with a standby in step.
     fn followed() -> JobShard {
         let job = shard(&[0.0; 3]);
-        assert!(job.copy_for_replica(TERM, |_| io::Result::Ok(())).unwrap() && job.set_replica_in_step(TERM));
+        assert!(job.copy_for_standby(TERM, |_| io::Result::Ok(())).unwrap() && job.set_standby_in_step(TERM));
         job
     }
 
@@ -268,10 +268,10 @@ mod tests {
     fn a_standby_that_takes_nothing_while_it_works_is_waited_for() {
         let (job, worker) = (followed(), Incarnation(1));
         job.complete(worker, 1, &skipped()).unwrap();
-        let ends = (1..=1_024).map(|seq| ReplicaOp::Complete { worker, seq, header: skipped() }.entry());
+        let ends = (1..=1_024).map(|seq| StandbyOp::Complete { worker, seq, header: skipped() }.entry());
         let chunk = |index| {
             let (header, elements) = (skipped(), 4_096);
-            let op = ReplicaOp::Chunk { worker, seq: 1, index, header, elements };
+            let op = StandbyOp::Chunk { worker, seq: 1, index, header, elements };
             Entry { op, numbers: vec![0.0; elements as usize].into() }
         };
         let entries: Vec<Entry> = ends.zip(0..).flat_map(|(end, index)| [end, chunk(index)]).collect();
@@ -300,13 +300,13 @@ mod tests {
                 }
             });
             let outcome = told.tell(&entries);
-            job.stop_replica();
+            job.stop_standby();
             assert!(outcome.is_ok(), "{outcome:?}");
         });
     }
 
     #[test]
-    fn a_copy_that_fails_is_begun_again_and_costs_no_other_job_its_backup() {
+    fn a_copy_that_fails_is_begun_again_and_costs_no_other_job_its_standby() {
         let dir = tempfile::tempdir().unwrap();
         let shared = Shared::for_test(dir.path());
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -314,7 +314,7 @@ mod tests {
         let peer = Some(ShardPeer { term: TERM, address });
         let role = ReplicaRole::Primary { term: 1 };
         let orders = ShardOrders { epoch: EngineEpoch(1), role, peer, lead_expired: false };
-        role::follow_orders(&shared, &orders);
+        role_change::follow_orders(&shared, &orders);
         let (other, job) = (followed(), Arc::new(shard(&[0.0; 3])));
         start_if_followed(&shared, &job);
         listener.set_nonblocking(true).unwrap();
@@ -325,13 +325,13 @@ mod tests {
             assert_eq!(shared.role.complete_hello(&shared, &hello).lost, None);
             thread::yield_now();
         }
-        assert!(other.has_replica_in_step(TERM));
+        assert!(other.has_standby_in_step(TERM));
         shared.stopping.store(true, Ordering::SeqCst);
     }
 
     /// Two processes of a shard; the second one follows the first.
     #[test]
-    fn a_job_that_is_pushed_to_all_the_time_gets_a_backup_that_goes_on_as_it_would_have() {
+    fn a_job_that_is_pushed_to_all_the_time_gets_a_standby_that_goes_on_as_it_would_have() {
         let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let [mut primary, standby] = [&dirs[0], &dirs[1]].map(|dir| Shared::for_test(dir.path()));
         Arc::get_mut(&mut primary).unwrap().token = standby.token.clone();
@@ -340,11 +340,11 @@ mod tests {
         let control = runtime.handle().clone();
         let _accepting = listen::spawn(Arc::new(listener), Transport::Tcp, standby.clone(), control).unwrap();
         let orders = |role, peer| ShardOrders { epoch: EngineEpoch(1), role, peer, lead_expired: false };
-        role::follow_orders(&standby, &orders(ReplicaRole::Standby { term: TERM }, None));
+        role_change::follow_orders(&standby, &orders(ReplicaRole::Standby { term: TERM }, None));
         let job = Arc::new(shard(&vec![0.0; 5 * CHUNK_ELEMENTS + 3]));
         primary.jobs.restore(job.clone());
         let peer = Some(ShardPeer { term: TERM, address: address.to_string() });
-        role::follow_orders(&primary, &orders(ReplicaRole::Primary { term: 1 }, peer));
+        role_change::follow_orders(&primary, &orders(ReplicaRole::Primary { term: 1 }, peer));
         let (worker, header) = (Incarnation(1), PushHeader { skip: false, ..skipped() });
         let push = |seq: u64| {
             for index in 0..job.chunk_count() {
@@ -354,13 +354,13 @@ mod tests {
             job.complete(worker, seq, &header).unwrap();
         };
         let mut pushes = 0;
-        while standby.replicas.in_step() == 0 {
+        while standby.followed.in_step() == 0 {
             pushes += 1;
             push(pushes);
         }
         push(pushes + 1);
         assert!(job.confirm(|| true));
-        assert_eq!(role::promote(&standby, EngineEpoch(1), TERM + 1), Ok(1));
+        assert_eq!(role_change::promote(&standby, EngineEpoch(1), TERM + 1), Ok(1));
         let served = standby.jobs.current(job.job()).unwrap();
         assert_eq!(served.push_cursor(worker), job.push_cursor(worker));
         assert!(served.copy_values() == job.copy_values());

@@ -96,7 +96,7 @@ pub(super) fn serve_pull<D: Duplex>(
     let mut presence = PresenceCheck::default();
     match job.wait_readable(session.incarnation, condition, || presence.is_there(connection)) {
         Ok(grant) => {
-            // A version that the backup lacks may not be worked on: it would be made again behind that work.
+            // A version that the standby lacks may not be worked on: it would be made again behind that work.
             if condition.needs_close() {
                 presence.until(connection, |is_there| job.confirm_close(is_there))?;
             }

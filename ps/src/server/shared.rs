@@ -13,8 +13,8 @@ use syncline_rpc::{Refusals, Token};
 use tracing::{error, info};
 
 use super::{
-    Options, backup_files::BackupFiles, blobs::BlobStore, connections::Connections, replicas::Replicas,
-    role::RoleKeeper, saves, saves::Saves,
+    Options, blobs::BlobStore, connections::Connections, followed_jobs::FollowedJobs, role::RoleKeeper,
+    saves, saves::Saves, standby_files::StandbyFiles,
 };
 use crate::{
     PsError,
@@ -25,7 +25,7 @@ use crate::{
 pub(super) struct Shared {
     pub(super) jobs: JobTable,
     /// Jobs of the process that serves this shard, while this one follows it.
-    pub(super) replicas: Replicas,
+    pub(super) followed: FollowedJobs,
     pub(super) role: RoleKeeper,
     pub(super) blobs: BlobStore,
     /// Whether blobs are being fetched from the process that serves.
@@ -37,7 +37,7 @@ pub(super) struct Shared {
     /// Held by whoever writes checkpoints or removes them.
     pub(super) checkpoint_files: Mutex<()>,
     /// Checkpoints of followed jobs that are to be written or removed.
-    pub(super) backup_files: BackupFiles,
+    pub(super) standby_files: StandbyFiles,
     pub(super) stopping: AtomicBool,
     /// The file of the socket for callers on the same machine.
     pub(super) local_socket: Option<String>,
@@ -57,7 +57,7 @@ impl Shared {
         let replicas = if options.engine.is_some() { options.replicas } else { 1 };
         Self {
             jobs: JobTable::default(),
-            replicas: Replicas::default(),
+            followed: FollowedJobs::default(),
             role: RoleKeeper::open(&options.state_dir, replicas),
             blobs,
             mirroring: AtomicBool::new(false),
@@ -66,7 +66,7 @@ impl Shared {
             connections: Connections::default(),
             saves,
             checkpoint_files: Mutex::new(()),
-            backup_files: BackupFiles::default(),
+            standby_files: StandbyFiles::default(),
             stopping: AtomicBool::new(false),
             local_socket,
             refusals: Refusals::default(),

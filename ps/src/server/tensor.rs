@@ -5,12 +5,12 @@ use std::{io, sync::Arc, time::Duration};
 use syncline_rpc::{GREETING_TIMEOUT, ShardFault};
 
 use super::{
-    Shared, blob_mirror, blobs, blobs::Durability, connection::Connection, lending, local, norms, pull, push,
-    replicas, rows,
+    Shared, blob_mirror, blobs, blobs::Durability, connection::Connection, follower, lending, local, norms,
+    pull, push, rows,
 };
 use crate::{
     transport::{Channel, Duplex},
-    wire::{Reply, Request, WireError},
+    wire::{Digest, Reply, Request, WireError},
 };
 
 /// A caller that takes nothing is hung up on after this long.
@@ -65,10 +65,7 @@ pub(super) fn serve(shared: &Arc<Shared>, mut channel: Channel) -> io::Result<()
                 blobs::serve_put(&shared.blobs, &mut connection, digest, body, Durability::Soon, || ())?;
             }
             Request::GetBlob { digest, offset, length } => {
-                if matches!(shared.blobs.stat(&digest), Ok(None)) {
-                    blob_mirror::fetch_from_standby(shared, digest);
-                }
-                blobs::serve_get(&shared.blobs, &mut connection, digest, offset, length)?;
+                serve_get(shared, &mut connection, digest, offset, length)?;
             }
             Request::PushInPlace { session, seq, first_chunk, header } => {
                 let order = rows::PushRequest { session: &session, seq, first_chunk, header: &header };
@@ -87,19 +84,40 @@ pub(super) fn serve(shared: &Arc<Shared>, mut channel: Channel) -> io::Result<()
             Request::ShareMemory { bytes } => {
                 local::share_memory(&shared.connections, &mut connection, bytes, &mut memory)?;
             }
-            Request::StatBlob { digest } => {
-                let mut found = shared.blobs.stat_and_touch(&digest);
-                if matches!(found, Ok(None)) && blob_mirror::fetch_from_standby(shared, digest) {
-                    found = shared.blobs.stat_and_touch(&digest);
-                }
-                connection.answer(found.map(|bytes| Reply::BlobStat { bytes }))?;
-            }
+            Request::StatBlob { digest } => serve_stat(shared, &mut connection, digest)?,
             Request::ListBlobs => blobs::serve_list(&shared.blobs, &mut connection)?,
             Request::Replicate { session, term } => {
-                return replicas::serve(shared, &mut connection, &session, term);
+                return follower::serve(shared, &mut connection, &session, term);
             }
         }
     }
+}
+
+/// Sends a part of a blob, which the standby may have alone.
+fn serve_get<D: Duplex>(
+    shared: &Shared,
+    connection: &mut Connection<'_, D>,
+    digest: Digest,
+    offset: u64,
+    length: u64,
+) -> io::Result<()> {
+    if matches!(shared.blobs.stat(&digest), Ok(None)) {
+        blob_mirror::fetch_from_standby(shared, digest);
+    }
+    blobs::serve_get(&shared.blobs, connection, digest, offset, length)
+}
+
+/// Says whether a blob is here, or with the standby, from where it comes.
+fn serve_stat<D: Duplex>(
+    shared: &Shared,
+    connection: &mut Connection<'_, D>,
+    digest: Digest,
+) -> io::Result<()> {
+    let mut found = shared.blobs.stat_and_touch(&digest);
+    if matches!(found, Ok(None)) && blob_mirror::fetch_from_standby(shared, digest) {
+        found = shared.blobs.stat_and_touch(&digest);
+    }
+    connection.answer(found.map(|bytes| Reply::BlobStat { bytes }))
 }
 
 /// Reads the next request and the length of its body; `None` if the caller has hung up.
@@ -132,7 +150,7 @@ mod tests {
     };
 
     use super::{
-        super::{pull::tests::shard, role},
+        super::{pull::tests::shard, role_change},
         *,
     };
     use crate::{
@@ -142,15 +160,15 @@ mod tests {
     };
 
     #[test]
-    fn who_asks_for_a_cursor_is_told_that_the_shard_waits_for_its_backup() {
+    fn who_asks_for_a_cursor_is_told_that_the_shard_waits_for_its_standby() {
         let dir = tempfile::tempdir().unwrap();
         let (shared, job, term) = (Shared::for_test(dir.path()), Arc::new(shard(&[0.0; 3])), 7);
         let role = ReplicaRole::Primary { term: 1 };
         let epoch = EngineEpoch(1);
-        role::follow_orders(&shared, &ShardOrders { epoch, role, peer: None, lead_expired: false });
+        role_change::follow_orders(&shared, &ShardOrders { epoch, role, peer: None, lead_expired: false });
         shared.jobs.restore(job.clone());
-        assert!(job.copy_for_replica(term, |_| io::Result::Ok(())).unwrap());
-        assert!(job.set_replica_in_step(term));
+        assert!(job.copy_for_standby(term, |_| io::Result::Ok(())).unwrap());
+        assert!(job.set_standby_in_step(term));
         let (mode, worker) = (PushMode::Apply, Incarnation(1));
         let skipped = PushHeader { learning_rate: 1.0, weight: 1.0, scale: 1.0, skip: true, mode, covers: 1 };
         job.complete(worker, 1, &skipped).unwrap();
@@ -162,7 +180,7 @@ mod tests {
         Request::PushCursor { session }.encode(0, &mut bytes);
         caller.write_all(&bytes).unwrap();
         assert_eq!(Reply::read(&mut caller, &mut scratch).unwrap().0, Reply::Waiting);
-        job.acknowledge_replica(term, 2);
+        job.acknowledge_standby(term, 2);
         let cursor = PushCursor { watermark: 1, next_chunk: 0, pushes: 1 };
         let mut next = || Reply::read(&mut caller, &mut scratch).unwrap().0;
         let mut answer = next();

@@ -11,7 +11,7 @@ use syncline_rpc::{BarrierOrder, ClosedBarrier, ShardFault};
 use syncline_scheduler::ids::EngineEpoch;
 use tokio::sync::watch;
 
-use super::{JobShard, chunk::Chunk, job_state::JobState, lock, replica_op::ReplicaOp};
+use super::{JobShard, chunk::Chunk, job_state::JobState, lock, standby_op::StandbyOp};
 
 /// Orders that may wait for their superstep; the engine sends one or two ahead.
 const MAX_OPEN_ORDERS: usize = 4096;
@@ -21,7 +21,7 @@ const CHUNKS_PER_THREAD: usize = 8;
 impl JobShard {
     /// Adds a barrier order, or amends the roster of one.
     pub fn add_barrier(&self, epoch: EngineEpoch, order: BarrierOrder) -> Result<(), ShardFault> {
-        let _changing = self.replicas.enter();
+        let _changing = self.standby_log.enter();
         let mut state = self.lock_running()?;
         state.fence(epoch)?;
         if state.orders.len() >= MAX_OPEN_ORDERS {
@@ -31,7 +31,7 @@ impl JobShard {
             let what = format!("learning_rate = {} in a barrier order", order.learning_rate);
             return Err(ShardFault::Invalid { what });
         }
-        self.replicas.record(|| ReplicaOp::Barrier { epoch, order: order.clone() }.entry());
+        self.standby_log.record(|| StandbyOp::Barrier { epoch, order: order.clone() }.entry());
         state.add_order(order);
         self.close_barriers(&mut state);
         Ok(())
@@ -70,7 +70,7 @@ impl JobShard {
             state.record_close();
         }
         if state.closed != before {
-            self.replicas.mark_close();
+            self.standby_log.mark_close();
             self.notify();
         }
     }

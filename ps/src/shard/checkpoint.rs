@@ -1,6 +1,6 @@
 //! A copy of a job's parameters with the optimizer's state, taken at a moment of rest, and a job that begins with one.
 //!
-//! Unlike a job that is saved at a stop, it holds nothing of workers and barriers: those of the new life begin anew.
+//! Unlike a job that is saved at a stop, it holds nothing of workers and barriers: those of the new generation begin anew.
 
 use std::{
     collections::TryReserveError,
@@ -21,9 +21,9 @@ use super::{
     framed::{Magic, damaged, read_head, write_head},
     job_state::JobState,
     lock,
-    replica_op::ReplicaOp,
     saved::SavedJob,
     settings::chunk_sizes,
+    standby_op::StandbyOp,
 };
 
 const MAGIC: Magic = *b"SLCKP\0\0\x02";
@@ -68,7 +68,7 @@ impl JobShard {
         if self.catch_up.is_on() {
             return Ok(());
         }
-        let _changing = self.replicas.enter();
+        let _changing = self.standby_log.enter();
         let Some(state) = self.lock_to_pin(epoch, number)? else { return Ok(()) };
         let pushes = state.pushes;
         drop(state);
@@ -96,7 +96,7 @@ impl JobShard {
             range: self.range(),
             chunks,
         };
-        self.replicas.record(|| ReplicaOp::PinCheckpoint { epoch, number }.entry());
+        self.standby_log.record(|| StandbyOp::PinCheckpoint { epoch, number }.entry());
         state.checkpoints = Checkpoints { newest: Some(number), pinned: Some((number, Arc::new(copy))) };
         Ok(())
     }

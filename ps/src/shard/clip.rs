@@ -10,7 +10,7 @@
 //! | the roster is met, something is in the round | the own sum is computed, once, and sent to the shards that ask |
 //! | the roster is met, nothing is in the round | the barrier closes; the own sum is 0 |
 //! | the sums of all shards are known | the mean is shortened and applied, the barrier closes |
-//! | the job is followed | the own sum is told to the backup, which computes none: it may hold chunks that are further |
+//! | the job is followed | the own sum is told to the standby, which computes none: it may hold chunks that are further |
 //!
 //! Nobody blocks meanwhile: pushes are acknowledged, and the close happens when the last sum comes in. A worker that
 //! dies changes rosters as everywhere; a shard's sum is that of what it will apply, whole or torn. See ADR 13.
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use syncline_rpc::{BarrierOrder, ShardFault};
 use syncline_scheduler::sync::RoundRule;
 
-use super::{JobShard, job_state::JobState, lock, replica_op::ReplicaOp};
+use super::{JobShard, job_state::JobState, lock, standby_op::StandbyOp};
 
 /// How many own sums are kept: a shard that applied a round can be behind by one round at most.
 const KEPT_SUMS: usize = 4;
@@ -70,7 +70,7 @@ impl JobShard {
         self.index
     }
 
-    /// The factor on the mean of the round that `order` ends; `None` as long as some shard's sum is missing, on a backup also
+    /// The factor on the mean of the round that `order` ends; `None` as long as some shard's sum is missing, on a standby also
     /// its own.
     pub(super) fn clip(&self, state: &mut JobState, order: &BarrierOrder) -> Option<f64> {
         let Some(most) = self.clip_norm.filter(|_| order.rule == RoundRule::Optimizer) else {
@@ -85,7 +85,7 @@ impl JobShard {
                 return None;
             }
             let squares = self.round_squares(state.round_weight);
-            self.replicas.record(|| ReplicaOp::OwnNorm { round, squares }.entry());
+            self.standby_log.record(|| StandbyOp::OwnNorm { round, squares }.entry());
             self.keep_own_norm(state, round, squares);
         }
         let norm = state.norms.total(round, self.index, self.shards().len() as u32)?.sqrt();
@@ -95,10 +95,10 @@ impl JobShard {
 
     /// Stores the sum of shard `from` for a round, and closes the barrier that waited for it.
     pub fn receive_norm(&self, from: u32, round: u64, squares: f64) -> Result<(), ShardFault> {
-        let _changing = self.replicas.enter();
+        let _changing = self.standby_log.enter();
         let mut state = self.lock_running()?;
         if round >= state.closed {
-            self.replicas.record(|| ReplicaOp::Norm { from, round, squares }.entry());
+            self.standby_log.record(|| StandbyOp::Norm { from, round, squares }.entry());
             state.norms.others.entry(round).or_default().insert(from, squares);
             self.close_barriers(&mut state);
         }
@@ -111,7 +111,7 @@ impl JobShard {
         self.notify();
     }
 
-    /// Stores, on a backup, what the primary has computed as the own sum of a round, and closes the barrier that waited for it.
+    /// Stores, on a standby, what the primary has computed as the own sum of a round, and closes the barrier that waited for it.
     pub(super) fn follow_own_norm(&self, round: u64, squares: f64) -> Result<(), ShardFault> {
         let mut state = self.lock_running()?;
         if round >= state.closed {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use syncline_rpc::{ClockRoster, ShardFault};
 use syncline_scheduler::ids::{EngineEpoch, Incarnation};
 
-use super::{JobShard, replica_op::ReplicaOp, sealed::SealedSet};
+use super::{JobShard, sealed::SealedSet, standby_op::StandbyOp};
 
 /// The clocks of the workers on the roster.
 #[derive(Debug, Default)]
@@ -92,10 +92,10 @@ impl Clocks {
 impl JobShard {
     /// Sets the roster of workers whose clocks count.
     pub fn set_clock_roster(&self, epoch: EngineEpoch, order: ClockRoster) -> Result<(), ShardFault> {
-        let _changing = self.replicas.enter();
+        let _changing = self.standby_log.enter();
         let mut state = self.lock_running()?;
         state.fence(epoch)?;
-        self.replicas.record(|| ReplicaOp::Clocks { epoch, roster: order.clone() }.entry());
+        self.standby_log.record(|| StandbyOp::Clocks { epoch, roster: order.clone() }.entry());
         state.set_clock_roster(order);
         self.notify_if_clock_reached(&mut state);
         Ok(())

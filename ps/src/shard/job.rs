@@ -21,11 +21,11 @@ use super::{
     lent::LentSlots,
     lock,
     push_filter::PushFilter,
-    replica_copy::CatchUp,
-    replica_log::ReplicaLog,
-    replica_op::ReplicaOp,
     rows::RowCounts,
     settings::{JobSettings, chunk_sizes, trained_in},
+    standby_copy::CatchUp,
+    standby_log::StandbyLog,
+    standby_op::StandbyOp,
 };
 use crate::{codec::ChunkedRange, rows::RowTables};
 
@@ -48,9 +48,9 @@ pub struct JobShard {
     pub(super) changed: Condvar,
     /// The same, clocks left out, for tasks on the tokio runtime; carries nothing.
     pub(super) changed_async: watch::Sender<()>,
-    /// What a backup is told.
-    pub(super) replicas: ReplicaLog,
-    /// Where this is a backup: how far it is.
+    /// What a standby is told.
+    pub(super) standby_log: StandbyLog,
+    /// Where this is a standby: how far it is.
     pub(super) catch_up: CatchUp,
     /// Where only rows of some parameters are pushed.
     pub(super) tables: Option<RowTables>,
@@ -121,7 +121,7 @@ impl JobShard {
             accumulated: AtomicBool::new(false),
             changed: Condvar::new(),
             changed_async: watch::Sender::new(()),
-            replicas: ReplicaLog::default(),
+            standby_log: StandbyLog::default(),
             catch_up: CatchUp::default(),
             range,
             trained: trained_in(&layout, range),
@@ -211,7 +211,7 @@ impl JobShard {
         self.end(JobEnd::Closed);
     }
 
-    /// Ends this value here. A backup keeps its copy.
+    /// Ends this value here. A standby keeps its copy.
     pub(super) fn give_up(&self) {
         self.end(JobEnd::Closed);
     }
@@ -224,8 +224,8 @@ impl JobShard {
 
     /// Waits for no room in the record: nobody may be left who makes some.
     fn record_close(&self) {
-        let _changing = self.replicas.enter_at_once();
-        self.replicas.record(|| ReplicaOp::Close.entry());
+        let _changing = self.standby_log.enter_at_once();
+        self.standby_log.record(|| StandbyOp::Close.entry());
     }
 
     /// Whether the job was closed or replaced.
@@ -235,7 +235,7 @@ impl JobShard {
 
     fn end(&self, end: JobEnd) {
         lock(&self.state).ended = Some(end);
-        self.replicas.end();
+        self.standby_log.end();
         self.notify();
     }
 

@@ -96,7 +96,7 @@ impl JobTable {
         }
     }
 
-    /// Every job that is open here or was closed lately, with the life of its parameters.
+    /// Every job that is open here or was closed lately, as the run that it is or was.
     pub fn held(&self, epoch: EngineEpoch) -> Result<Vec<HeldJob>, ShardFault> {
         self.fence.check(epoch)?;
         let known = self.jobs.iter().filter_map(|entry| {

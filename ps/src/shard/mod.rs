@@ -15,7 +15,7 @@
 //! | lending | a worker on this machine reads values where they lie; nobody writes there until it gives them back |
 //! | stop | what was acknowledged is in the saved job, filter by filter and chunk by chunk; a saved job is read once |
 //! | end | a cancel, a newer generation or a seal wakes those who wait, with a typed fault |
-//! | backup | gets every change in its order, and nobody is told of one that it lacks |
+//! | standby | gets every change in its order, and nobody is told of one that it lacks |
 //!
 //! Locks are taken in this order and never held across I/O that can block: the gate of changes, filter (one incarnation),
 //! state (one job), readers of lent values, chunk (256 KiB), record of changes.
@@ -35,17 +35,18 @@ mod position;
 mod pull;
 mod push;
 mod push_filter;
-mod replica_copy;
-mod replica_log;
-mod replica_op;
-#[cfg(test)]
-mod replica_tests;
 mod replicate;
 mod resumed;
 mod rows;
 mod saved;
 mod sealed;
 mod settings;
+mod standby_copy;
+mod standby_log;
+mod standby_op;
+mod standby_record;
+#[cfg(test)]
+mod standby_tests;
 
 pub use checkpoint::CheckpointCopy;
 pub(crate) use checkpoint::CheckpointPart;
@@ -57,10 +58,10 @@ pub use lent::SlotShape;
 pub use position::ShardPosition;
 pub use pull::{ReadCondition, ReadGrant};
 pub use push::{Admission, PushAck, PushCursor, PushHeader};
-pub use replica_log::{Batch, Entry, Term};
-pub use replica_op::{ReplicaOp, read_op};
 pub(crate) use rows::copy_pieces;
 pub(crate) use settings::check_settings;
+pub use standby_op::{StandbyOp, read_op};
+pub use standby_record::{Batch, Entry, Term};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -9,7 +9,7 @@ use syncline_scheduler::{
     sync::PushMode,
 };
 
-use super::{JobShard, chunk::Chunk, lock, replica_op::ReplicaOp};
+use super::{JobShard, chunk::Chunk, lock, standby_op::StandbyOp};
 
 /// What travels in front of a gradient.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -118,7 +118,7 @@ impl JobShard {
         self.apply_chunk(worker, seq, index, header, pushed, None)
     }
 
-    /// The same with numbers in memory that the worker could change meanwhile. Where a backup is told of them they are copied to
+    /// The same with numbers in memory that the worker could change meanwhile. Where a standby is told of them they are copied to
     /// `scratch` first: both apply what was read once.
     pub fn apply_shared(
         &self,
@@ -145,13 +145,13 @@ impl JobShard {
             let what = format!("a push of all rows to job {}, which takes those of a batch", self.job());
             return Err(ShardFault::Invalid { what });
         }
-        let _changing = self.replicas.enter();
+        let _changing = self.standby_log.enter();
         let filter = self.filter_to_push(worker, seq, header.covers, index)?;
         let mut filter = lock(&filter);
         filter.check_seal(self.job(), worker)?;
         filter.apply_chunk(seq, header.covers, index, || {
             let pushed = match scratch {
-                Some(scratch) if self.replicas.may_record() => {
+                Some(scratch) if self.standby_log.may_record() => {
                     scratch.clear();
                     scratch.extend_from_slice(pushed);
                     &scratch[..]
@@ -178,8 +178,8 @@ impl JobShard {
             if header.mode == PushMode::Accumulate && !header.is_empty() {
                 self.accumulated.store(true, Ordering::Release);
             }
-            let op = |elements| ReplicaOp::Chunk { worker, seq, index, header: *header, elements };
-            self.replicas.record_pushed(index, pushed, op);
+            let op = |elements| StandbyOp::Chunk { worker, seq, index, header: *header, elements };
+            self.standby_log.record_pushed(index, pushed, op);
             Ok(())
         })
     }
@@ -198,7 +198,7 @@ impl JobShard {
         seq: u64,
         header: &PushHeader,
     ) -> Result<PushAck, ShardFault> {
-        let _changing = self.replicas.enter();
+        let _changing = self.standby_log.enter();
         let filter = self.filter_to_push(worker, seq, header.covers, 0)?;
         let mut filter = lock(&filter);
         filter.check_seal(self.job(), worker)?;
@@ -215,7 +215,7 @@ impl JobShard {
             state.clocks.advance(worker, from, seq);
             state.pushes += 1;
             self.count_rows(&mut state, header);
-            self.replicas.record(|| ReplicaOp::Complete { worker, seq, header: *header }.entry());
+            self.standby_log.record(|| StandbyOp::Complete { worker, seq, header: *header }.entry());
             self.close_barriers(&mut state);
             self.notify_if_clock_reached(&mut state);
         }
@@ -233,12 +233,12 @@ impl JobShard {
 
     /// Refuses everything of `worker` from now on. When this returns, no chunk of it is being applied.
     pub fn seal(&self, epoch: EngineEpoch, worker: Incarnation) -> Result<PushProgress, ShardFault> {
-        let _changing = self.replicas.enter();
+        let _changing = self.standby_log.enter();
         let filter_of_worker = self.filter(worker);
         let mut filter = lock(&filter_of_worker);
         let mut state = self.lock_running()?;
         state.fence(epoch)?;
-        self.replicas.record(|| ReplicaOp::Seal { epoch, worker }.entry());
+        self.standby_log.record(|| StandbyOp::Seal { epoch, worker }.entry());
         let answer = filter.seal();
         let gone = state.seal(worker);
         state.clocks.remove(worker, answer.watermark);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_numbers_are_read_once_where_a_backup_is_told_of_them_and_where_they_lie_otherwise() {
+    fn shared_numbers_are_read_once_where_a_standby_is_told_of_them_and_where_they_lie_otherwise() {
         let (shard, mut scratch) = (shard(), Vec::new());
         let mut push = |seq| {
             shard.apply_shared(Incarnation(1), seq, 0, &HEADER, &[0.25, 0.5], &mut scratch).unwrap();
@@ -309,10 +309,10 @@ mod tests {
             std::mem::take(&mut scratch)
         };
         assert!(push(1).is_empty());
-        assert!(shard.copy_for_replica(7, |_| std::io::Result::Ok(())).unwrap());
+        assert!(shard.copy_for_standby(7, |_| std::io::Result::Ok(())).unwrap());
         assert_eq!(push(2), [0.25, 0.5]);
-        shard.lose_replica(7);
-        shard.go_on_without_replica(7);
+        shard.lose_standby(7);
+        shard.go_on_without_standby(7);
         assert!(push(3).is_empty());
         assert_eq!(shard.copy_values(), [0.25, 0.5]);
     }

@@ -20,7 +20,7 @@ use super::{
     chunk::{Chunk, RoundEnd},
     job_state::JobState,
     lock,
-    replica_op::ReplicaOp,
+    standby_op::StandbyOp,
 };
 use crate::rows::Piece;
 
@@ -78,7 +78,7 @@ impl JobShard {
         self.apply_pieces(worker, seq, header, pieces, pushed, None)
     }
 
-    /// The same; a backup takes the number of the step, `steps`, from the record.
+    /// The same; a standby takes the number of the step, `steps`, from the record.
     pub(super) fn apply_pieces(
         &self,
         worker: Incarnation,
@@ -89,7 +89,7 @@ impl JobShard {
         steps: Option<u64>,
     ) -> Result<(), ShardFault> {
         let index = self.chunk_of(pieces, pushed)?;
-        let _changing = self.replicas.enter();
+        let _changing = self.standby_log.enter();
         let filter = self.filter_to_push(worker, seq, header.covers, 0)?;
         let mut filter = lock(&filter);
         filter.check_seal(self.job(), worker)?;
@@ -111,9 +111,9 @@ impl JobShard {
             }
             let op = |elements| {
                 let pieces = pieces.to_vec();
-                ReplicaOp::Rows { worker, seq, header: *header, steps, pieces, elements }
+                StandbyOp::Rows { worker, seq, header: *header, steps, pieces, elements }
             };
-            self.replicas.record_pushed(index, pushed, op);
+            self.standby_log.record_pushed(index, pushed, op);
             Ok(())
         })
     }

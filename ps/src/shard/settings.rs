@@ -1,4 +1,4 @@
-//! What is fixed for the life of a job's parameters, and whether it makes sense. An order, a saved job and a copy from another shard
+//! What is fixed as long as a job has these parameters, and whether it makes sense. An order, a saved job and a copy from another shard
 //! are checked alike: nothing is made of a layout before that, because the places for tables are as many as it says.
 
 use std::collections::HashSet;
@@ -10,7 +10,7 @@ use syncline_scheduler::{
 
 use super::chunk::CHUNK_ELEMENTS;
 
-/// What is fixed for the life of a job's parameters.
+/// What is fixed as long as a job has these parameters.
 pub(super) struct JobSettings {
     pub run: RunId,
     pub optimizer: Optimizer,

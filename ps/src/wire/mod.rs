@@ -18,6 +18,7 @@ mod fields;
 mod frame;
 mod reply;
 mod request;
+mod request_codec;
 mod request_fields;
 
 pub use error::WireError;

@@ -259,6 +259,19 @@ fn a_job_that_goes_on_from_a_file_on_other_shards_ends_in_the_same_bits_as_what_
     assert!(file_of(&parts, 8).is_err(), "another checkpoint");
 }
 
+#[test]
+fn a_part_that_was_shared_and_removed_is_shared_again() {
+    let rig = Rig::start(2);
+    opened(&rig);
+    push_all(&rig, FIRST, &[1]);
+    keep_as(&rig, 7);
+    let part = rig.shared_checkpoint(0, 7);
+    let digest = blake3::hash(&part).to_hex();
+    rig.release(EPOCH, 0, &[digest.as_str()]).unwrap();
+    assert!(rig.blobs().get(&rig.addresses(), digest.as_str()).is_err(), "it is gone");
+    assert!(rig.shared_checkpoint(0, 7) == part);
+}
+
 /// The file of checkpoint `number` from what the shards have shared.
 fn file_of(parts: &[Vec<u8>], number: u64) -> std::io::Result<Vec<u8>> {
     let resume = ResumeSpec {

@@ -14,7 +14,7 @@ const ELEMENTS: u64 = 4 * 65_536 - 160;
 const CHUNK: usize = 65_536;
 
 #[derive(Debug, Clone)]
-struct Life {
+struct PushingWorker {
     pushes: u64,
     /// Iterations that each push stands for.
     covers: u32,
@@ -24,10 +24,10 @@ struct Life {
     sealed: bool,
 }
 
-fn life() -> impl Strategy<Value = Life> {
+fn pushing_worker() -> impl Strategy<Value = PushingWorker> {
     let cut = prop_oneof![(0..6 * ELEMENTS).prop_map(Cut::Up), (0u64..200).prop_map(Cut::Down)];
     let cuts = prop::collection::vec(cut, 0..3);
-    (1u64..6, 1u32..4, cuts, any::<bool>()).prop_map(|(pushes, covers, cuts, sealed)| Life {
+    (1u64..6, 1u32..4, cuts, any::<bool>()).prop_map(|(pushes, covers, cuts, sealed)| PushingWorker {
         pushes,
         covers,
         cuts,
@@ -39,34 +39,34 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_chunk_holds_exactly_the_pushes_that_count(lives in prop::collection::vec(life(), 1..5)) {
+    fn every_chunk_holds_exactly_the_pushes_that_count(all in prop::collection::vec(pushing_worker(), 1..5)) {
         let rig = Rig::with_job(2, ELEMENTS);
         let ones = vec![1.0; ELEMENTS as usize];
-        let seals = lives.iter().filter(|life| life.sealed).count();
-        let started = Barrier::new(lives.len() + 1);
+        let seals = all.iter().filter(|worker_spec| worker_spec.sealed).count();
+        let started = Barrier::new(all.len() + 1);
         let (done, answers) = thread::scope(|scope| {
-            let workers: Vec<_> = (1..).zip(&lives).map(|(me, life)| {
+            let workers: Vec<_> = (1..).zip(&all).map(|(me, worker_spec)| {
                 let (rig, started, ones) = (&rig, &started, &ones);
                 scope.spawn(move || {
-                    let cutter = Cutter::start(rig.shards[0].address(), &rig.token, life.cuts.clone());
+                    let cutter = Cutter::start(rig.shards[0].address(), &rig.token, worker_spec.cuts.clone());
                     let mut addresses = rig.addresses();
                     addresses[0] = cutter.address.clone();
                     let mut worker = rig.worker_at(&addresses, me, ELEMENTS);
                     started.wait();
-                    for count in 1..=life.pushes {
-                        let header = PushHeader { covers: life.covers, ..UNIT };
-                        match worker.push(count * u64::from(life.covers), header, &[ones]) {
+                    for count in 1..=worker_spec.pushes {
+                        let header = PushHeader { covers: worker_spec.covers, ..UNIT };
+                        match worker.push(count * u64::from(worker_spec.covers), header, &[ones]) {
                             Ok(_) => {}
                             Err(PsError::Sealed { .. }) => return count - 1,
                             Err(other) => panic!("{other}"),
                         }
                     }
-                    life.pushes
+                    worker_spec.pushes
                 })
             }).collect();
             started.wait();
-            let seal = |(me, _): (u64, &Life)| (me, [rig.seal(0, me), rig.seal(1, me)]);
-            let answers: Vec<_> = (1..).zip(&lives).filter(|(_, life)| life.sealed).map(seal).collect();
+            let seal = |(me, _): (u64, &PushingWorker)| (me, [rig.seal(0, me), rig.seal(1, me)]);
+            let answers: Vec<_> = (1..).zip(&all).filter(|(_, worker_spec)| worker_spec.sealed).map(seal).collect();
             (workers.into_iter().map(|w| w.join().unwrap()).collect::<Vec<u64>>(), answers)
         });
         let values = look(&rig, ELEMENTS);
@@ -75,9 +75,9 @@ proptest! {
             let state = rig.state(shard);
             let pushes_of = |me: u64| {
                 let watermark = state.watermarks.get(&Incarnation(me)).copied().unwrap_or(0);
-                watermark / u64::from(lives[me as usize - 1].covers)
+                watermark / u64::from(all[me as usize - 1].covers)
             };
-            let counted: u64 = (1..=lives.len() as u64).map(pushes_of).sum();
+            let counted: u64 = (1..=all.len() as u64).map(pushes_of).sum();
             prop_assert_eq!(counted, state.pushes);
             let mut torn_most = 0;
             for chunk in part.chunks(CHUNK) {
@@ -91,7 +91,7 @@ proptest! {
             for (me, &acknowledged) in (1..).zip(&done) {
                 let mark = pushes_of(me);
                 // Acknowledged by all means in everywhere; one more may be in here, unknown to its worker.
-                prop_assert!(mark == acknowledged || mark == acknowledged + 1 && lives[me as usize - 1].sealed);
+                prop_assert!(mark == acknowledged || mark == acknowledged + 1 && all[me as usize - 1].sealed);
             }
             for (me, shards) in &answers {
                 let mark = state.watermarks.get(&Incarnation(*me)).copied().unwrap_or(0);

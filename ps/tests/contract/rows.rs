@@ -254,7 +254,7 @@ fn a_checkpoint_knows_how_many_steps_the_job_has_taken() {
             let (rows, gradient) = batch(seq);
             first.push_rows(seq, RATE, &rows, &[&gradient], None).unwrap();
         }
-        let mut life = first;
+        let mut worker = first;
         let mut seq = 5;
         if checkpoint {
             for shard in 0..2 {
@@ -268,18 +268,18 @@ fn a_checkpoint_knows_how_many_steps_the_job_has_taken() {
                 let order = OpenJob { run: run(next), layout, optimizer, checkpoint: Some(1), ..order };
                 rig.open_one(EPOCH, order).unwrap();
             }
-            life = rig.worker_of(next, 2, elements());
-            life.compress_pushes(syncline_ps::codec::Codec::Plain, elements());
-            life.set_tables(&layout());
+            worker = rig.worker_of(next, 2, elements());
+            worker.compress_pushes(syncline_ps::codec::Codec::Plain, elements());
+            worker.set_tables(&layout());
             seq = 0;
         }
         for n in 6..=9 {
             let (rows, gradient) = batch(n);
             seq += 1;
-            life.push_rows(seq, RATE, &rows, &[&gradient], None).unwrap();
+            worker.push_rows(seq, RATE, &rows, &[&gradient], None).unwrap();
         }
         let mut all = vec![0.0; elements() as usize];
-        life.pull(NOW, &mut all).unwrap();
+        worker.pull(NOW, &mut all).unwrap();
         all
     };
     assert!(bits(&run(true)) == bits(&run(false)));

@@ -76,7 +76,7 @@ fn replies(mut bytes: &[u8]) {
     }
 }
 
-/// Changes that a second process of a shard is told.
+/// Changes that a standby of a shard is told.
 fn changes(mut bytes: &[u8]) {
     let (mut scratch, mut numbers) = (Vec::new(), vec![0.0; CHUNK_ELEMENTS]);
     while let Ok((_, elements)) = read_op(&mut bytes, &mut scratch, &mut numbers) {

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
+    downtime::Shift,
     effects::Effect,
     evaluation::Evaluation,
     event::Happening,
@@ -83,6 +84,11 @@ impl Checkpoints {
     pub(super) fn put_off(&mut self, now_us: u64, epochs_complete: u32) {
         (self.last_us, self.last_epochs) = (Some(now_us), epochs_complete);
         self.making = None;
+    }
+
+    /// The clock by which they are counted has jumped.
+    pub(super) fn shift(&mut self, shift: Shift) {
+        self.last_us = self.last_us.map(|last_us| shift.apply(last_us));
     }
 
     /// Those of what was there after so many samples, also one that is being made.

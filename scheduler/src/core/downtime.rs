@@ -49,13 +49,20 @@ impl Job {
             Shift::Later(gap_us) => {
                 self.state.unled_us = self.state.unled_us.saturating_add(gap_us);
             }
-            // Pauses would last until the clock has come to where it was.
+            // What is in the future would last, or be looked at as if it had just been, until the clock has come to where it was.
             Shift::Earlier(_) => {
-                for exclusion in self.state.excluded.values_mut() {
+                let state = &mut self.state;
+                state.submitted_us = shift.apply(state.submitted_us);
+                for at_us in [&mut state.started_us, &mut state.opened_us, &mut state.resumed_us] {
+                    *at_us = at_us.map(|at_us| shift.apply(at_us));
+                }
+                state.checkpoints.shift(shift);
+                state.evaluations.shift(shift);
+                for exclusion in state.excluded.values_mut() {
                     exclusion.since_us = shift.apply(exclusion.since_us);
                     exclusion.until_us = shift.apply(exclusion.until_us);
                 }
-                for retry in self.state.retries.values_mut() {
+                for retry in state.retries.values_mut() {
                     retry.at_us = shift.apply(retry.at_us);
                 }
             }

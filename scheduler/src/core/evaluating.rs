@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     best_parameters::HandedOn,
+    downtime::Shift,
     effects::Effect,
     evaluation::{EvaluationPart, EvaluationSet, EvaluationSums},
     evaluation_watch::EvaluationWatch,
@@ -73,6 +74,11 @@ impl Evaluations {
     /// Whether nothing may be granted because of one.
     pub(super) fn rests(&self) -> bool {
         self.phase.is_some()
+    }
+
+    /// The clock by which they are counted has jumped.
+    pub(super) fn shift(&mut self, shift: Shift) {
+        self.last_us = self.last_us.map(|last_us| shift.apply(last_us));
     }
 
     /// Whether the shards are to keep what was evaluated.

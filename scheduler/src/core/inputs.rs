@@ -64,7 +64,7 @@ pub enum Input {
     Delete(JobId),
     /// A worker has registered: it can be given work.
     WorkerJoined {
-        /// Number that it got for this life of its process.
+        /// Number that its process got, which no other one has.
         worker: Incarnation,
         /// What it said of itself.
         about: WorkerInfo,

@@ -242,7 +242,7 @@ impl Job {
         self.members.keys().next_back().copied().unwrap_or_default()
     }
 
-    /// Life of the job's parameters.
+    /// Generation of the job's parameters.
     pub fn generation(&self) -> Generation {
         self.state.generation
     }

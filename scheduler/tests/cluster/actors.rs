@@ -75,7 +75,7 @@ impl Worker {
         self.resend = !self.unsettled.is_empty();
     }
 
-    /// Whether some shard does not hold the job of the front task any more, or in another life.
+    /// Whether some shard does not hold the job of the front task any more, or in another generation.
     fn meets_another_life(&self, shards: &[ShardModel]) -> bool {
         let key = self.queue.front().map(|assignment| &assignment.key);
         key.is_some_and(|key| shards.iter().any(|shard| !shard.holds(&key.run)))

@@ -41,7 +41,7 @@ impl Store {
         apply(&mut self.job, commit);
     }
 
-    /// A new life of the parameters begins with what was counted at a checkpoint.
+    /// A new generation of the parameters begins with what was counted at a checkpoint.
     fn follow_rollback(&mut self, state: &Value) {
         let Some(generation) = state["generation"].as_u64() else { return };
         // Those of the best evaluation are handed on, and what was done since stays counted.

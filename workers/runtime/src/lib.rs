@@ -20,6 +20,7 @@ mod outputs;
 mod pinned;
 mod placed;
 mod placement;
+mod rewriting;
 mod runtime;
 mod scatter_add;
 mod self_test;

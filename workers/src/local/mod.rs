@@ -32,7 +32,7 @@ const LEADERSHIP_TIMEOUT: Duration = Duration::from_secs(8);
 pub struct LocalOptions {
     /// How each worker is slowed down; their number is the number of workers.
     pub workers: Vec<Throttle>,
-    /// Shards of the parameter server, none of them with a second process.
+    /// Shards of the parameter server, none of them with a standby.
     pub shards: u32,
     /// A Redis server to use instead of one of our own.
     pub redis: Option<String>,

@@ -1,10 +1,11 @@
-//! One job on one worker: sessions, data, connections and buffers, made once and used for every task.
+//! One job on one worker: sessions, data, connections and buffers, made once and used for every task; and its iterations.
+//! [Evaluations](super::evaluation) stand beside it.
 
 use std::time::{Duration, Instant};
 
 use syncline_ps::{
     PsError,
-    client::{Addresses, BlobClient, CancelToken, ClientOptions, PullStats, PushStats, ShardSet},
+    client::{Addresses, BlobClient, CancelToken, ClientOptions, PullStats, ShardSet},
     codec::Codec,
     shard::{PushHeader, ReadCondition},
     transport::TransportChoice,
@@ -13,7 +14,7 @@ use syncline_ps::{
 use syncline_rpc::Token;
 use syncline_runtime::{ExecOptions, Executable, Runtime};
 use syncline_scheduler::{
-    core::{Assignment, EvaluationPart, GradientUse, Iterated, Outcome},
+    core::{Assignment, GradientUse, Iterated, Outcome},
     graph::TaskId,
     ids::Incarnation,
     samples::SampleRange,
@@ -29,17 +30,17 @@ use super::{
     load::LoadProbe,
     local_steps::LocalSteps,
     loss_scale::{LossScale, Verdict},
-    metrics::RunningMetrics,
     parameters::Parameters,
     replicas::{Inputs, Replicas},
     report::Finished,
     step_health::StepHealth,
+    step_push::StepPush,
     task_timer::TaskTimer,
 };
 use tracing::info;
 
 /// A shard may be away for this long before a task fails: the engine, which knows more, is to judge first.
-const SHARD_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const SHARD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What every task of a worker's session has in common.
 #[derive(Clone)]
@@ -57,24 +58,24 @@ pub(super) struct WorkerContext {
 
 /// One job in one generation on this worker.
 pub(super) struct JobRun {
-    context: WorkerContext,
-    train: TrainSpec,
-    addresses: Addresses,
-    shards: ShardSet,
-    params: Parameters,
+    pub(super) context: WorkerContext,
+    pub(super) train: TrainSpec,
+    pub(super) addresses: Addresses,
+    pub(super) shards: ShardSet,
+    pub(super) params: Parameters,
     replicas: Replicas,
-    data: Option<DataLoader>,
+    pub(super) data: Option<DataLoader>,
     /// Where only rows of some parameters travel.
-    rows: Option<BatchRows>,
+    pub(super) rows: Option<BatchRows>,
     /// Of a float16 graph.
     scale: Option<LossScale>,
-    local: LocalSteps,
+    pub(super) local: LocalSteps,
     /// Whether the last push was the change of a local round, and no gradient.
     pushes_changes: bool,
     /// Kept from one evaluation to the next while it trains.
-    evaluation: Option<Executable>,
+    pub(super) evaluation: Option<Executable>,
     load: LoadProbe,
-    timer: TaskTimer,
+    pub(super) timer: TaskTimer,
 }
 
 /// What the iteration that follows at once will pull.
@@ -253,9 +254,7 @@ impl JobRun {
         let step = self.replicas.run(&samples, &rest)?;
         let values = step.pushed()?;
         let health = StepHealth::of(&step, &values, self.params.trained);
-        let verdict =
-            self.scale.as_mut().map(|scale| scale.judge(health.loss_is_finite(), health.norm_is_finite()));
-        let fails = self.train.on_nan == OnNan::Fail && verdict != Some(Verdict::Overflow);
+        let fails = is_fault(&self.train, self.scale.as_mut(), &health);
         if let Some(fault) = health.fault().filter(|_| fails) {
             return Err(not_finite(self.context.incarnation, it, fault));
         }
@@ -302,89 +301,12 @@ impl JobRun {
         }
         Ok(Outcome::Iterated(report))
     }
-
-    /// Loss and metrics of a pinned version over a part of the test or validation samples. A round that is open goes on behind it.
-    pub(super) fn evaluate(&mut self, version: u64, part: EvaluationPart) -> Result<Outcome, WorkerError> {
-        let own = self.local.is_open().then(|| self.params.values.clone());
-        let evaluated = self.evaluate_pinned(version, part);
-        if let Some(values) = own {
-            self.params.values = values;
-        }
-        evaluated
-    }
-
-    fn evaluate_pinned(&mut self, version: u64, part: EvaluationPart) -> Result<Outcome, WorkerError> {
-        let mut session = match self.evaluation.take() {
-            Some(session) => session,
-            None => self.open_evaluation()?,
-        };
-        // All rows of tables, once: samples that are evaluated choose among them as they like.
-        let mut whole = self.rows.is_some().then(|| Parameters::new(&self.train.model.layout, None));
-        let params = whole.as_mut().unwrap_or(&mut self.params);
-        self.timer.waiting(|| self.shards.pull(ReadCondition::Pinned(version), &mut params.values))?;
-        let params = &*params;
-        let mut metrics = RunningMetrics::of(session.output_names());
-        for n in 0.. {
-            if self.shards.cancel_token().is_canceled() {
-                return Err(PsError::Canceled.into());
-            }
-            let samples = self.data.as_mut().map_or(Ok(0), |loader| loader.load_evaluation_batch(part, n))?;
-            // A model without data is evaluated once.
-            if samples == 0 && (self.data.is_some() || n > 0 || part.index > 0) {
-                break;
-            }
-            // The parameters stay where they are: only the samples are others.
-            let changed = |name: &str| n == 0 || !params.holds(name);
-            let mut inputs = samples_of(self.data.as_ref(), &self.train);
-            inputs.extend(params.inputs());
-            let outputs = session.run_changed(&inputs, changed)?;
-            metrics.add(samples, |name| outputs.scalar(name))?;
-            self.timer.progressed();
-        }
-        // The next one may come in a moment, or never.
-        self.evaluation = self.train.evaluate.map(|_| session);
-        Ok(Outcome::Evaluated(metrics.finish()))
-    }
-
-    fn open_evaluation(&self) -> Result<Executable, WorkerError> {
-        let blobs = BlobClient::new(self.context.token.clone()).under(self.shards.cancel_token());
-        let graph = &self.train.model.evaluation_graph;
-        let graph = self.timer.waiting(|| blobs.get_within(&self.addresses, graph, SHARD_TIMEOUT))?;
-        let session = Executable::new(&self.context.runtime, &graph, &self.context.exec)?;
-        self.timer.progressed();
-        Ok(session)
-    }
 }
 
-/// What an iteration sends to the shards.
-struct StepPush<'a> {
-    seq: u64,
-    header: PushHeader,
-    values: &'a [&'a [f32]],
-}
-
-impl StepPush<'_> {
-    /// Pushes it, and asks for what the next iteration pulls: for its rows, where only rows travel.
-    fn send(
-        self,
-        shards: &mut ShardSet,
-        timer: &TaskTimer,
-        train: &TrainSpec,
-        rows: Option<(&mut BatchRows, &mut DataLoader)>,
-        next: Option<NextPull>,
-    ) -> Result<PushStats, WorkerError> {
-        let Self { seq, header, values } = self;
-        let Some((rows, loader)) = rows else {
-            let next = next.map(|next| next.condition);
-            return Ok(timer.waiting(|| shards.push_and_request(seq, header, values, next))?);
-        };
-        let pushed = rows.selection().clone();
-        if let Some(next) = next {
-            rows.choose(loader, train, next.range)?;
-        }
-        let asked = next.map(|next| (next.condition, rows.selection()));
-        Ok(timer.waiting(|| shards.push_rows(seq, header, &pushed, values, asked))?)
-    }
+/// Whether what is not finite here fails the task: the graph may only have overflowed, and is to be scaled otherwise.
+fn is_fault(train: &TrainSpec, scale: Option<&mut LossScale>, health: &StepHealth) -> bool {
+    let verdict = scale.map(|scale| scale.judge(health.loss_is_finite(), health.norm_is_finite()));
+    train.on_nan == OnNan::Fail && verdict != Some(Verdict::Overflow)
 }
 
 fn not_finite(worker: Incarnation, it: &Iteration, (what, value): (&'static str, f64)) -> WorkerError {
@@ -405,6 +327,6 @@ fn selected_samples<'a>(
 }
 
 /// What was gathered last, as inputs of the graph. Nothing is copied.
-fn samples_of<'a>(loader: Option<&'a DataLoader>, train: &'a TrainSpec) -> Inputs<'a> {
+pub(super) fn samples_of<'a>(loader: Option<&'a DataLoader>, train: &'a TrainSpec) -> Inputs<'a> {
     loader.into_iter().flat_map(|loader| loader.inputs(&train.model)).collect()
 }

@@ -12,6 +12,7 @@ mod control;
 mod data_loader;
 mod draws;
 mod error;
+mod evaluation;
 mod executor;
 mod job;
 mod load;
@@ -29,6 +30,7 @@ mod replicas;
 mod report;
 mod session;
 mod step_health;
+mod step_push;
 mod task_timer;
 #[cfg(test)]
 mod tests;

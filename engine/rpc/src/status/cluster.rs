@@ -15,7 +15,7 @@ pub const SILENCE_SHOWN_AFTER: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LiveWorker {
-    /// Number of this life of its process: one that comes back has another.
+    /// Number of its process, its incarnation: one that comes back has another.
     #[serde(with = "as_text")]
     pub id: Incarnation,
     /// As people call it.
@@ -94,7 +94,7 @@ pub struct EngineStatus {
     /// Shards that are served; 0 if it does not lead.
     #[serde(default)]
     pub shards_present: u32,
-    /// Which shards are missing, silent, or without the second process that they should have.
+    /// Which shards are missing, silent, or without the standby that they should have.
     #[serde(default)]
     pub shard_problem: Option<String>,
     /// Live workers, each with all its training slots.

@@ -68,7 +68,7 @@ impl MemberState {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct MemberStatus {
-    /// Number of this life of its process: one that comes back has another.
+    /// Number of its process, its incarnation: one that comes back has another.
     #[serde(serialize_with = "as_text::serialize")]
     pub id: Incarnation,
     /// As people call it.

@@ -174,7 +174,7 @@ impl Rig {
         worker
     }
 
-    /// A worker of another life of the job.
+    /// A worker of another generation of the job.
     pub fn worker_of(&self, generation: Generation, incarnation: u64, elements: u64) -> ShardSet {
         let session = SessionKey { run: run(generation), ..session(incarnation) };
         self.connect(&self.addresses(), session, elements)

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::cli::{
     Failure, block_on, log_as_command, one_line, print, print_json,
-    support::describe::{display_name, slow_worker},
+    support::describe_workers::{display_name, slow_worker},
     table,
 };
 

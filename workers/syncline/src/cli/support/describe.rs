@@ -1,19 +1,19 @@
-//! A job and its workers in words.
+//! A job in words.
 
 use syncline_engine::store::keys::JobKeys;
-use syncline_rpc::status::{JobPhase, JobStatus, JobView, MemberState, MemberStatus};
+use syncline_rpc::status::{JobPhase, JobStatus, JobView};
 
 use super::{
     describe_evaluations::{best, test, validation},
-    describe_tasks,
+    describe_tasks, describe_workers,
 };
-use crate::cli::{one_line, table};
+use crate::cli::one_line;
 
 /// After this long without a new sample the speed lately is none.
 const STALE_AFTER_MS: u64 = 10_000;
 
 /// What is shown where a damaged job does not say.
-const UNKNOWN: &str = "-";
+pub(super) const UNKNOWN: &str = "-";
 
 /// Samples per second over the last seconds; nothing unless it trains.
 pub(crate) fn samples_per_s_lately(job: &JobStatus, now_ms: u64) -> Option<f64> {
@@ -97,7 +97,7 @@ pub(super) fn loss_text(loss: f64) -> String {
 }
 
 /// Time since a moment, in words; of a job that is over, until its end.
-fn time_since(at_ms: u64, job: &JobStatus, now_ms: u64) -> String {
+pub(super) fn time_since(at_ms: u64, job: &JobStatus, now_ms: u64) -> String {
     span(lived_ms(at_ms, job, now_ms))
 }
 
@@ -169,7 +169,7 @@ pub(crate) fn job(view: &JobView, now_ms: u64) -> String {
     lines.extend(result_lines(job));
     lines.push(("age", age(job, now_ms)));
     let lines = align(&lines);
-    let workers = workers(view, now_ms);
+    let workers = describe_workers::table_of(view, now_ms);
     if workers.is_empty() { lines } else { format!("{lines}\n\n{workers}") }
 }
 
@@ -249,70 +249,6 @@ fn align(pairs: &[(&str, String)]) -> String {
     pairs.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-const WORKER_COLUMNS: &[&str] = &[
-    "worker",
-    "id",
-    "state",
-    ">iterations",
-    ">samples",
-    ">batch",
-    ">predicted ms",
-    ">rmse ms",
-    ">compute ms",
-    ">pace ms",
-    ">pull ms",
-    ">push ms",
-    ">wait ms",
-];
-
-/// Where each worker's time went, how long its next iteration is predicted to take and how wrong such predictions were,
-/// and who is slow; empty without workers.
-fn workers(view: &JobView, now_ms: u64) -> String {
-    if view.workers.is_empty() {
-        return String::new();
-    }
-    let ms = |us: u64| format!("{:.1}", us as f64 / 1e3);
-    let row = |member: &MemberStatus| {
-        vec![
-            member.name.clone(),
-            member.id.to_string(),
-            member.state.word().to_owned(),
-            member.iterations.to_string(),
-            member.samples.to_string(),
-            member.batch.to_string(),
-            member.predicted_interval_us.map_or_else(|| UNKNOWN.into(), ms),
-            ms(member.prediction_rmse_us as u64),
-            ms(member.compute_us),
-            ms(member.throttle_us),
-            ms(member.pull_us),
-            ms(member.push_us),
-            ms(member.wait_us),
-        ]
-    };
-    let mut text = table(WORKER_COLUMNS, &view.workers.iter().map(row).collect::<Vec<_>>());
-    let active = view.workers.iter().filter(|m| m.state == MemberState::Active);
-    // One that has caught up counts as slow for a moment more.
-    let is_slower = |factor: &f64| *factor >= 1.05;
-    let slow = active.filter_map(|m| Some((m, m.slow_factor.filter(is_slower)?, m.slow_since_ms?)));
-    for (member, factor, since_ms) in slow {
-        let called = display_name(&member.name, &member.id.to_string());
-        text += &format!("\n{}", slow_worker(&called, factor, since_ms, &view.job, now_ms));
-    }
-    text
-}
-
-/// A worker as people know it, and in brackets the incarnation under which it takes part.
-pub(crate) fn display_name(name: &str, id: &str) -> String {
-    if name.is_empty() { id.to_owned() } else { format!("{} ({id})", one_line(name)) }
-}
-
-/// Who is slow, how much, and since when; or who was until the job ended.
-pub(crate) fn slow_worker(called: &str, factor: f64, since_ms: u64, job: &JobStatus, now_ms: u64) -> String {
-    let since = time_since(since_ms, job, now_ms);
-    let been = if job.is_over() { "was" } else { "has been" };
-    format!("{called} {been} {factor:.1} times as slow per sample as most for {since}")
-}
-
 /// How to look at the same job without Syncline.
 pub(crate) fn redis_commands(job: &JobStatus, redis_cli: &str) -> String {
     let keys = JobKeys::new(&job.id);
@@ -321,10 +257,10 @@ pub(crate) fn redis_commands(job: &JobStatus, redis_cli: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn job(fields: &[(&str, &str)]) -> JobStatus {
+    pub(crate) fn job(fields: &[(&str, &str)]) -> JobStatus {
         let known = [("id", "a"), ("state", "running")];
         let fields =
             known.iter().chain(fields).map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
@@ -382,16 +318,6 @@ mod tests {
             "{}",
             told("2397")
         );
-    }
-
-    #[test]
-    fn how_long_a_worker_was_slow_ends_with_its_job() {
-        let now_ms = 1_700_000_000_000;
-        let words = slow_worker("worker-3 (w3)", 2.5, now_ms - 30_000, &job(&[("ended_ms", "")]), now_ms);
-        assert_eq!(words, "worker-3 (w3) has been 2.5 times as slow per sample as most for 30 s");
-        let done = job(&[("state", "done"), ("ended_ms", "1700000005000")]);
-        let words = slow_worker("worker-3 (w3)", 2.5, 1_700_000_000_000, &done, now_ms + 60_000);
-        assert_eq!(words, "worker-3 (w3) was 2.5 times as slow per sample as most for 5 s");
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub(crate) mod connection;
 pub(crate) mod describe;
 mod describe_evaluations;
 mod describe_tasks;
+pub(crate) mod describe_workers;
 mod engine_clock;
 mod error;
 mod errors_page;

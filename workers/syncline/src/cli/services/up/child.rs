@@ -2,10 +2,9 @@
 
 use std::{
     ffi::OsString,
-    fs::{File, OpenOptions},
-    io::{self, Read, Seek, SeekFrom, Write},
+    io,
     net::SocketAddr,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{ExitStatus, Stdio},
     time::{Duration, Instant},
 };
@@ -18,7 +17,11 @@ use tokio::{
     time::{interval, sleep, timeout},
 };
 
-use super::say;
+use super::{
+    child_log::{cut_log, open_log, tail},
+    process::Process,
+    say,
+};
 use crate::cli::Exit;
 
 /// Pause before a child that ended is started again; doubled each time, up to the longest of its program.
@@ -29,17 +32,13 @@ const STABLE_AFTER: Duration = Duration::from_secs(10);
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(6);
 /// Time that a child has left once nobody waits any more: enough to write down that it gives something up.
 const GIVE_UP_TIMEOUT: Duration = Duration::from_secs(2);
-/// A log longer than this is begun anew at the next start, and cut while the child runs.
-const MAX_LOG_BYTES: u64 = 8 << 20;
-/// What is left of a log that is cut.
-const KEPT_LOG_BYTES: u64 = 1 << 20;
 /// Between two looks at the length of a log.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How to start a child.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
-    pub name: String,
+    pub process: Process,
     pub bin: PathBuf,
     pub args: Vec<OsString>,
     pub env: Vec<(&'static str, OsString)>,
@@ -62,19 +61,19 @@ pub(crate) struct Program {
 #[derive(Debug)]
 pub(crate) enum Event {
     Started {
-        name: String,
+        process: Process,
         pid: u32,
     },
     Listening {
-        name: String,
+        process: Process,
         address: SocketAddr,
     },
     /// An engine has taken the lead.
     Leading {
-        name: String,
+        process: Process,
     },
     Ended {
-        name: String,
+        process: Process,
         how: HowEnded,
         again_in: Duration,
     },
@@ -161,7 +160,7 @@ async fn supervise(
         }
         let how = HowEnded { status, exit, log: program.log.clone(), tail: tail(&program.log, from) };
         // The receiver is gone while `up` is being stopped.
-        let _ = events.send(Event::Ended { name: program.name.clone(), how, again_in: pause });
+        let _ = events.send(Event::Ended { process: program.process, how, again_in: pause });
         tokio::select! {
             () = sleep(pause) => pause = (pause * 2).min(program.longest_pause),
             () = stop_requested(&mut stop) => return,
@@ -202,7 +201,7 @@ impl Program {
         // Out of `child`, because its `wait` closes what it finds there.
         let mut pipe = child.stdin.take();
         let mut lines = child.stdout.take().map(|out| BufReader::new(out).lines());
-        let _ = events.send(Event::Started { name: self.name.clone(), pid: child.id().unwrap_or(0) });
+        let _ = events.send(Event::Started { process: self.process, pid: child.id().unwrap_or(0) });
         tokio::select! {
             status = self.listen_until_end(&mut child, &mut lines, events) => return Some(status),
             () = stop_requested(stop) => {}
@@ -228,11 +227,11 @@ impl Program {
         };
         match ended {
             Ok(status) if self.saves_state && !status.success() => {
-                say(&format!("{} ended with {status}; see {}", self.name, self.log.display()));
+                say(&format!("{} ended with {status}; see {}", self.process, self.log.display()));
             }
             Ok(_) => {}
             Err(_) => {
-                say(&format!("{} did not end within {} s and is killed", self.name, limit.as_secs()));
+                say(&format!("{} did not end within {} s and is killed", self.process, limit.as_secs()));
                 let _ = child.kill().await;
             }
         }
@@ -262,14 +261,14 @@ impl Program {
 
     fn handle_line(&mut self, line: &str, events: &mpsc::UnboundedSender<Event>) {
         if let Some(problem) = line.strip_prefix("problem ") {
-            say(&format!("{}: {problem}", self.name));
+            say(&format!("{}: {problem}", self.process));
         }
         if line == "leading" {
-            let _ = events.send(Event::Leading { name: self.name.clone() });
+            let _ = events.send(Event::Leading { process: self.process });
         }
         let Some(address) = line.strip_prefix("listening ").and_then(|a| a.parse().ok()) else { return };
         self.listen = Some(address);
-        let _ = events.send(Event::Listening { name: self.name.clone(), address });
+        let _ = events.send(Event::Listening { process: self.process, address });
     }
 }
 
@@ -281,74 +280,16 @@ async fn next(lines: &mut Option<Lines<BufReader<ChildStdout>>>) -> Option<Strin
     }
 }
 
-fn open_log(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().create(true).append(true).open(path)?;
-    if file.metadata()?.len() > MAX_LOG_BYTES {
-        file.set_len(0)?;
-    }
-    Ok(file)
-}
-
-/// Removes all but the end of a log that has become long. Who writes it appends, and goes on behind that; what it writes in
-/// this moment may be lost.
-fn cut_log(path: &Path) -> io::Result<()> {
-    let mut file = OpenOptions::new().read(true).append(true).open(path)?;
-    let bytes = file.metadata()?.len();
-    if bytes <= MAX_LOG_BYTES {
-        return Ok(());
-    }
-    file.seek(SeekFrom::Start(bytes - KEPT_LOG_BYTES))?;
-    let mut end = Vec::new();
-    file.read_to_end(&mut end)?;
-    file.set_len(0)?;
-    let first_line = end.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    file.write_all(&end[first_line..])
-}
-
-/// The last line of a log; a long one is cut.
-pub(super) fn last_line(log: &Path) -> Option<String> {
-    const LONGEST_CHARS: usize = 400;
-    let text = tail(log, 0);
-    let line = text.lines().rfind(|line| !line.trim().is_empty())?;
-    Some(line.chars().take(LONGEST_CHARS).collect())
-}
-
-/// The last lines that were logged since `start`.
-fn tail(log: &Path, start: u64) -> String {
-    let read = || -> io::Result<String> {
-        let mut file = File::open(log)?;
-        let end = file.metadata()?.len();
-        file.seek(SeekFrom::Start(start.min(end).max(end.saturating_sub(4096))))?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        let text = String::from_utf8_lossy(&bytes);
-        let lines: Vec<_> = text.lines().collect();
-        Ok(lines[lines.len().saturating_sub(8)..].join("\n"))
-    };
-    read().unwrap_or_else(|e| format!("({e})"))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::{fs::File, path::Path};
 
-    #[test]
-    fn the_last_line_of_a_log_is_the_last_that_says_something() {
-        let dir = tempfile::tempdir().unwrap();
-        let log = dir.path().join("worker-0.log");
-        assert!(last_line(&log).is_some_and(|why| why.contains("No such file")));
-        std::fs::write(&log, "").unwrap();
-        assert_eq!(last_line(&log), None);
-        std::fs::write(&log, "first\nsecond\n\n").unwrap();
-        assert_eq!(last_line(&log).as_deref(), Some("second"));
-        std::fs::write(&log, "long ".repeat(1000)).unwrap();
-        assert_eq!(last_line(&log).unwrap().len(), 400);
-    }
+    use super::{super::child_log::MAX_LOG_BYTES, *};
 
     /// A program of a shell line, whose log is in a folder.
     fn program(dir: &Path, line: &str) -> Program {
         Program {
-            name: "worker-0".into(),
+            process: Process::Worker(0),
             bin: "sh".into(),
             args: vec!["-c".into(), line.into()],
             env: Vec::new(),
@@ -384,22 +325,6 @@ mod tests {
         let (heard, how) = first_run(program(dir.path(), line)).await;
         assert!(matches!(heard[..], [Event::Started { .. }]), "{heard:?}");
         assert!(how.tail.ends_with("listening 127.0.0.1:80\nleading"), "{how:?}");
-    }
-
-    #[test]
-    fn a_log_that_grows_keeps_its_end_and_is_written_on() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("worker-0.log");
-        let mut writer = open_log(&path).unwrap();
-        writer.write_all("a line\n".repeat(10).as_bytes()).unwrap();
-        cut_log(&path).unwrap();
-        assert_eq!(writer.metadata().unwrap().len(), 70, "a short one is left alone");
-        writer.write_all("a line\n".repeat(MAX_LOG_BYTES as usize / 7).as_bytes()).unwrap();
-        cut_log(&path).unwrap();
-        writer.write_all(b"the last\n").unwrap();
-        let text = std::fs::read_to_string(&path).unwrap();
-        assert!(text.len() as u64 <= KEPT_LOG_BYTES + 9 && text.starts_with("a line\n"), "{}", text.len());
-        assert!(text.ends_with("a line\nthe last\n"));
     }
 
     #[tokio::test]

@@ -2,20 +2,15 @@
 
 use tokio::sync::mpsc;
 
-use super::child::{Event, Program, SupervisedChild};
-
-/// The kinds of children, in the order in which they stop: first those that need the others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum ChildKind {
-    Worker,
-    Engine,
-    Shard,
-}
+use super::{
+    child::{Event, Program, SupervisedChild},
+    process::Process,
+};
 
 /// The children that were started.
 pub(crate) struct Children {
     events: mpsc::UnboundedSender<Event>,
-    running: Vec<(ChildKind, SupervisedChild)>,
+    running: Vec<(Process, SupervisedChild)>,
 }
 
 impl Children {
@@ -23,8 +18,8 @@ impl Children {
         Self { events, running: Vec::new() }
     }
 
-    pub(crate) fn start(&mut self, kind: ChildKind, program: Program) {
-        self.running.push((kind, SupervisedChild::start(program, self.events.clone())));
+    pub(crate) fn start(&mut self, program: Program) {
+        self.running.push((program.process, SupervisedChild::start(program, self.events.clone())));
     }
 
     /// Workers sign off while engine and shards still run. Shards stop last: they save their jobs for the next start, and
@@ -33,8 +28,15 @@ impl Children {
     /// Whether they ended in order. Once `at_once` returns, none is waited for any longer: each has a moment, and is killed.
     pub(crate) async fn stop(mut self, at_once: impl Future<Output = ()>) -> bool {
         tokio::pin!(at_once);
-        for kind in [ChildKind::Worker, ChildKind::Engine, ChildKind::Shard] {
-            let (these, others): (Vec<_>, Vec<_>) = self.running.into_iter().partition(|(r, _)| *r == kind);
+        // First those that need the others.
+        let kinds: [fn(&Process) -> bool; 3] = [
+            |process| matches!(process, Process::Worker(_)),
+            |process| matches!(process, Process::Engine { .. }),
+            |process| matches!(process, Process::Shard(_)),
+        ];
+        for is_next in kinds {
+            let (these, others): (Vec<_>, Vec<_>) =
+                self.running.into_iter().partition(|(process, _)| is_next(process));
             self.running = others;
             these.iter().for_each(|(_, child)| child.request_stop());
             let mut these: Vec<SupervisedChild> = these.into_iter().map(|(_, child)| child).collect();

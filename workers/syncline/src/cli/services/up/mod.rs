@@ -6,9 +6,12 @@
 
 mod args;
 mod child;
+mod child_log;
 mod children;
 mod native;
+mod process;
 mod programs;
+mod readiness;
 mod startup;
 mod state_dir;
 
@@ -24,6 +27,7 @@ pub use args::UpArgs;
 use child::Event;
 use children::Children;
 use native::Native;
+use process::Process;
 use startup::Started;
 use state_dir::StateDir;
 use syncline_rpc::EngineAddresses;
@@ -91,7 +95,7 @@ async fn serve(
     events: &mut mpsc::UnboundedReceiver<Event>,
     stop: &mut StopSignal,
 ) -> Result<(), Failure> {
-    let Started { mut running, leader, mut leader_name } = tokio::select! {
+    let Started { mut running, leader, mut leading } = tokio::select! {
         started = startup::start(plan, shards, state_dir, native, children, events) => started?,
         () = stop.requested() => return Ok(()),
     };
@@ -105,9 +109,9 @@ async fn serve(
             () = stop.requested() => return Ok(()),
             _ = publish_again.tick(), if unpublished => unpublished = state_dir.publish(&running).is_err(),
             Some(event) = events.recv() => match event {
-                Event::Started { name, pid } => {
-                    say(&format!("{name} runs again (process {pid})"));
-                    running.processes.insert(name, pid);
+                Event::Started { process, pid } => {
+                    say(&format!("{process} runs again (process {pid})"));
+                    running.processes.insert(process.to_string(), pid);
                     // A full disk is no reason to end what runs.
                     let published = state_dir.publish(&running);
                     unpublished = published.is_err();
@@ -117,26 +121,28 @@ async fn serve(
                     }
                 }
                 Event::Listening { .. } => {}
-                Event::Leading { name } if name == leader_name => {}
-                Event::Leading { name } => {
-                    say(&format!("{name} leads now, in place of {leader_name}"));
-                    leader_name = name;
+                Event::Leading { process } if process == leading => {}
+                Event::Leading { process } => {
+                    say(&format!("{process} leads now, in place of {leading}"));
+                    leading = process;
                 }
-                Event::Ended { name, how, again_in } => say_ended(&name, &how.status, running.replicas, again_in),
+                Event::Ended { process, how, again_in } => {
+                    say_ended(process, &how.status, running.replicas, again_in);
+                }
             },
         }
     }
 }
 
-fn say_ended(name: &str, status: &str, replicas: u32, again_in: Duration) {
-    let lost = match (name.starts_with("ps-"), replicas) {
+fn say_ended(process: Process, status: &str, replicas: u32, again_in: Duration) {
+    let lost = match (matches!(process, Process::Shard(_)), replicas) {
         (false, _) => "",
         // It has saved them, unless its log says otherwise.
         (true, 1) if status.ends_with("status: 0") => "; running jobs go on where they were",
         (true, 1) => "; running jobs go back to their last checkpoint, or fail",
         (true, _) => "; if it served its shard, the other process does so now",
     };
-    say(&format!("{name} ended with {status}{lost}; starting it again in {} ms", again_in.as_millis()));
+    say(&format!("{process} ended with {status}{lost}; starting it again in {} ms", again_in.as_millis()));
 }
 
 /// Where everything is, and what to type next.

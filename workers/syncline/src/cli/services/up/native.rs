@@ -18,6 +18,7 @@ use syncline_workers::blocking;
 use super::{
     args::Plan,
     child::{Event, HowEnded},
+    process::Process,
     say,
     state_dir::StateDir,
 };
@@ -25,7 +26,6 @@ use crate::cli::{Exit, Failure};
 
 /// How often our Redis server is looked at.
 const CHECK_INTERVAL: Duration = Duration::from_millis(300);
-const NAME: &str = "redis";
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// What was found and started.
@@ -129,7 +129,7 @@ async fn supervise(
         if let Some(status) = server.as_mut().and_then(RedisServer::ended) {
             let (status, log) = (status.to_string(), options.dir.join("redis.log"));
             let how = HowEnded { status, exit: Exit::Redis, log, tail: String::new() };
-            send(&events, Event::Ended { name: NAME.into(), how, again_in: RETRY_PAUSE });
+            send(&events, Event::Ended { process: Process::Redis, how, again_in: RETRY_PAUSE });
             server = None;
             continue;
         }
@@ -149,7 +149,7 @@ async fn supervise(
 }
 
 fn started(server: &RedisServer) -> Event {
-    Event::Started { name: NAME.into(), pid: server.pid() }
+    Event::Started { process: Process::Redis, pid: server.pid() }
 }
 
 fn send(events: &Events, event: Event) {

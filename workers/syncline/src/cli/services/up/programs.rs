@@ -14,8 +14,9 @@ use super::{
     args::Plan,
     child::{Program, STOP_TIMEOUT},
     native::Native,
-    startup::{FIRST_ENGINE, SAVE_TIMEOUT, SECOND_ENGINE},
-    state_dir::{SavedAddresses, ShardProcess, StateDir},
+    process::{FIRST_ENGINE, Process, SECOND_ENGINE, ShardProcess},
+    startup::SAVE_TIMEOUT,
+    state_dir::{SavedAddresses, StateDir},
 };
 
 /// Makes the command line of each kind of child.
@@ -29,10 +30,10 @@ pub(super) struct ChildPrograms<'a> {
 }
 
 impl ChildPrograms<'_> {
-    fn program(&self, name: String, bin: &Path, args: Vec<OsString>) -> Program {
-        let log = self.state_dir.log_file(&name);
+    fn program(&self, process: Process, bin: &Path, args: Vec<OsString>) -> Program {
+        let log = self.state_dir.log_file(process);
         Program {
-            name,
+            process,
             bin: bin.to_owned(),
             args,
             env: Vec::new(),
@@ -52,7 +53,7 @@ impl ChildPrograms<'_> {
     }
 
     pub(super) fn engine(&self, native: &Native, saved: &SavedAddresses, listen: SocketAddr) -> Program {
-        self.engine_named(FIRST_ENGINE, &saved.instance, native, listen)
+        self.engine_process(FIRST_ENGINE, &saved.instance, native, listen)
     }
 
     /// Where it listened before, if that is free.
@@ -63,12 +64,18 @@ impl ChildPrograms<'_> {
         first: SocketAddr,
     ) -> Program {
         let listen = again_or_any(saved.second_engine, first.ip());
-        self.engine_named(SECOND_ENGINE, &format!("{}-b", saved.instance), native, listen)
+        self.engine_process(SECOND_ENGINE, &format!("{}-b", saved.instance), native, listen)
     }
 
-    fn engine_named(&self, name: &str, instance: &str, native: &Native, listen: SocketAddr) -> Program {
+    fn engine_process(
+        &self,
+        process: Process,
+        instance: &str,
+        native: &Native,
+        listen: SocketAddr,
+    ) -> Program {
         let args = [("--instance", instance.to_owned()), ("--shards", self.shards.to_string())];
-        let mut program = self.program(name.to_owned(), self.bin, self.args("engine", &args));
+        let mut program = self.program(process, self.bin, self.args("engine", &args));
         // Not as an argument: everybody on this machine can read those, and the address may hold a password.
         program.env.push(("SYNCLINE_REDIS", native.redis_url.clone().into()));
         if let Some(file) = &native.redis_password_file {
@@ -85,14 +92,14 @@ impl ChildPrograms<'_> {
         ip: IpAddr,
         shard: ShardProcess,
     ) -> Program {
-        let (name, index) = (format!("ps-{shard}"), shard.index);
-        let before = saved.shards.get(&name).copied();
-        let position = format!("{index}/{}", self.shards);
+        let process = Process::Shard(shard);
+        let before = saved.shards.get(&process.to_string()).copied();
+        let position = format!("{}/{}", shard.index, self.shards);
         let replicas = self.replicas.to_string();
         let named = [("--engine", engines.to_string()), ("--shard", position), ("--replicas", replicas)];
         let mut args = self.args("ps", &named);
         args.extend(["--state-dir".into(), self.state_dir.shard_dir(shard).into()]);
-        let mut program = self.program(name, self.bin, args);
+        let mut program = self.program(process, self.bin, args);
         program.listen = Some(again_or_any(before, ip));
         program.stop_timeout = SAVE_TIMEOUT;
         program.saves_state = true;
@@ -103,18 +110,18 @@ impl ChildPrograms<'_> {
         &self,
         native: &Native,
         engines: &EngineAddresses,
-        index: usize,
+        index: u32,
         slowdown: f64,
         device: Device,
     ) -> Program {
-        let (name, plan) = (format!("worker-{index}"), self.plan);
+        let (process, plan) = (Process::Worker(index), self.plan);
         // They share the machine.
         let memory_bytes = machine_memory_bytes() / plan.slowdowns.len().max(1) as u64;
         let mut args = self.args(
             "worker",
             &[
                 ("--engine", engines.to_string()),
-                ("--name", name.clone()),
+                ("--name", process.to_string()),
                 ("--device", device.to_string()),
                 ("--threads", plan.threads.to_string()),
                 ("--slowdown", slowdown.to_string()),
@@ -128,7 +135,7 @@ impl ChildPrograms<'_> {
             args.extend(["--memory".into(), format!("{memory_bytes}B").into()]);
         }
         let bin: PathBuf = plan.worker_bin.clone().unwrap_or_else(|| self.bin.to_owned());
-        let mut program = self.program(name, &bin, args);
+        let mut program = self.program(process, &bin, args);
         program.env.push(("ORT_DYLIB_PATH", native.onnxruntime.clone().into()));
         program.reports = false;
         program

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Write},
     net::SocketAddr,
@@ -15,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use syncline_rpc::folder;
 use syncline_workers::client::{RunningCluster, token_file};
 
+use super::process::{Process, SECOND, ShardProcess};
 use crate::cli::CliError;
 
 /// Saved from one start to the next: the name of the engine and the addresses of all processes.
@@ -34,29 +34,6 @@ pub(crate) struct SavedAddresses {
 
 /// Beginning of the name of a shard process's folder.
 const SHARD_DIR: &str = "shard-";
-/// Ending of the name of a shard's second process.
-const SECOND: &str = "b";
-
-/// One of the processes that hold a shard: `0`, `1`, and `0b`, `1b` for the second ones.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ShardProcess {
-    pub index: u32,
-    pub second: bool,
-}
-
-impl ShardProcess {
-    /// All of them, first ones first: those serve a new cluster.
-    pub(crate) fn all(shards: u32, replicas: u32) -> impl Iterator<Item = Self> {
-        (0..replicas).flat_map(move |n| (0..shards).map(move |index| Self { index, second: n > 0 }))
-    }
-}
-
-impl fmt::Display for ShardProcess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.index, if self.second { SECOND } else { "" })
-    }
-}
-
 /// Names of the jobs that a process saved at its last stop.
 fn job_files(dir: &Path) -> impl Iterator<Item = String> + use<> {
     let files = entries(&dir.join("jobs")).filter(|path| path.extension().is_some_and(|e| e == "job"));
@@ -71,7 +48,7 @@ fn stem(path: &Path) -> Option<String> {
     Some(path.file_stem()?.to_string_lossy().into_owned())
 }
 
-/// The job whose checkpoints lie in a folder: it has the name of the job, and that of its life behind it.
+/// The job whose checkpoints lie in a folder: it has the name of the job, and a number drawn at its submission behind it.
 fn job_of_checkpoints(folder: &Path) -> Option<String> {
     let name = folder.file_name()?.to_str()?;
     Some(name.rsplit_once('-').map_or(name, |(job, _)| job).to_owned())
@@ -127,8 +104,8 @@ impl StateDir {
         token_file(&self.dir)
     }
 
-    pub(crate) fn log_file(&self, name: &str) -> PathBuf {
-        self.dir.join("logs").join(format!("{name}.log"))
+    pub(crate) fn log_file(&self, process: Process) -> PathBuf {
+        self.dir.join("logs").join(format!("{process}.log"))
     }
 
     /// What an earlier start saved; a new instance name if there is none.
@@ -184,7 +161,7 @@ impl StateDir {
         if told < before && !saved.is_empty() {
             let jobs = saved.into_iter().collect::<Vec<_>>().join(", ");
             let what = format!(
-                "the second processes of shards in {} hold jobs ({jobs}), and --replicas says {told}",
+                "the standbys of shards in {} hold jobs ({jobs}), and --replicas says {told}",
                 self.dir.display()
             );
             return Err(CliError::Setting { what });

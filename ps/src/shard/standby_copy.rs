@@ -1,11 +1,11 @@
-//! The copy of a job with which a backup begins. It is made and sent piece by piece, while training goes on.
+//! The copy of a job with which a standby begins. It is made and sent piece by piece, while training goes on.
 //!
 //! ```text
 //! head | chunk, its numbers | chunk, its numbers | … | rest | pinned values | pinned checkpoint
 //! ```
 //!
 //! The head, which has everything but numbers, is taken while nothing changes, and the record of changes begins there. Each
-//! chunk says which of the recorded changes it has already: the backup makes all of them again in their order, but leaves those
+//! chunk says which of the recorded changes it has already: the standby makes all of them again in their order, but leaves those
 //! chunks alone that have the change. So it is the job as soon as it has made every change that was recorded until the last piece.
 //! What is pinned is whole and never changes: it comes as it is with the last piece, and is not made again.
 //!
@@ -28,8 +28,8 @@ use super::{
     chunk::{Chunk, ChunkHeader},
     framed::{Magic, damaged, read_head, read_numbers, write_head},
     lock,
-    replica_log::Term,
     saved::SavedJob,
+    standby_record::Term,
 };
 
 const HEAD: Magic = *b"SLCPH\0\0\x01";
@@ -61,9 +61,9 @@ struct CopyRest {
     pinned_checkpoint: Option<u64>,
 }
 
-/// How far a backup is.
+/// How far a standby is.
 pub(super) struct CatchUp {
-    /// Number of the change that is made again; [`SERVES`] where this is no backup.
+    /// Number of the change that is made again; [`SERVES`] where this is no standby.
     number: AtomicU64,
     /// The newest change that each chunk of the copy has.
     chunks: Vec<u64>,
@@ -80,7 +80,7 @@ impl Default for CatchUp {
 }
 
 impl CatchUp {
-    /// Whether this is a backup.
+    /// Whether this is a standby.
     pub(super) fn follows(&self) -> bool {
         self.number.load(Ordering::Relaxed) != SERVES
     }
@@ -106,21 +106,21 @@ impl CatchUp {
 }
 
 impl JobShard {
-    /// Copies the job for the backup of this term, piece by piece; what changes from the first one on is recorded for it. No
+    /// Copies the job for the standby of this term, piece by piece; what changes from the first one on is recorded for it. No
     /// lock is held while a piece is sent. False: the copy is wanted no more, because the job would have had to wait for it, or
-    /// because another backup follows.
-    pub fn copy_for_replica<E: From<io::Error>>(
+    /// because another standby follows.
+    pub fn copy_for_standby<E: From<io::Error>>(
         &self,
         term: Term,
         mut send: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<bool, E> {
         let mut pass = |piece: &mut Vec<u8>| {
             send(piece)?;
-            let goes_on = self.replicas.copied(term, piece.len());
+            let goes_on = self.standby_log.copied(term, piece.len());
             piece.clear();
             Ok::<_, E>(goes_on)
         };
-        let Some(head) = self.replicas.begin(term, || self.copy_head()) else { return Ok(false) };
+        let Some(head) = self.standby_log.begin(term, || self.copy_head()) else { return Ok(false) };
         let mut piece = Vec::new();
         write_head(&mut piece, HEAD, &head)?;
         if !pass(&mut piece)? {
@@ -131,9 +131,11 @@ impl JobShard {
                 return Ok(false);
             }
         }
-        self.replicas.begin_piece(term);
+        self.standby_log.begin_piece(term);
         let state = lock(&self.state);
-        let Some(through) = self.replicas.chunks_copied(term, self.chunk_count()) else { return Ok(false) };
+        let Some(through) = self.standby_log.chunks_copied(term, self.chunk_count()) else {
+            return Ok(false);
+        };
         let Checkpoints { newest: newest_checkpoint, pinned: checkpoint } = &state.checkpoints;
         let rest = CopyRest {
             through,
@@ -172,17 +174,17 @@ impl JobShard {
 
     /// Appends a chunk to `piece`. Who closes a barrier holds the state: all chunks are changed by it, or none.
     fn copy_chunk(&self, term: Term, index: u32, piece: &mut Vec<u8>) -> io::Result<bool> {
-        self.replicas.begin_piece(term);
+        self.standby_log.begin_piece(term);
         let _state = lock(&self.state);
         let chunk = lock(&self.chunks[index as usize]);
-        let Some(through) = self.replicas.chunks_copied(term, index + 1) else { return Ok(false) };
+        let Some(through) = self.standby_log.chunks_copied(term, index + 1) else { return Ok(false) };
         let head = CopiedChunk { numbers: chunk.head(), touched: chunk.touched().clone(), through };
         write_head(piece, CHUNK, &head)?;
         chunk.write(piece)?;
         Ok(true)
     }
 
-    /// Reads what [`JobShard::copy_for_replica`] sends. Bytes that make no sense are an error.
+    /// Reads what [`JobShard::copy_for_standby`] sends. Bytes that make no sense are an error.
     pub fn receive_copy(from: &mut impl Read) -> io::Result<Self> {
         let CopyHead { job, touched } = read_head(from, HEAD, WHAT)?;
         job.check()?;
@@ -219,12 +221,12 @@ impl JobShard {
         Ok(shard)
     }
 
-    /// Whether the change of this number was recorded while the copy was made that this backup began with.
+    /// Whether the change of this number was recorded while the copy was made that this standby began with.
     pub fn is_catching_up(&self, number: u64) -> bool {
         self.catch_up.is_on_at(number)
     }
 
-    /// This was a backup, and serves from now on. Closes the barrier of which the primary had not told all.
+    /// This was a standby, and serves from now on. Closes the barrier of which the primary had not told all.
     pub fn stop_following(&self) {
         self.catch_up.set_number(SERVES);
         if let Ok(mut state) = self.lock_running() {
@@ -247,7 +249,7 @@ mod tests {
             copy.extend_from_slice(piece);
             io::Result::Ok(())
         };
-        assert!(JobShard::of_values(Generation(1), &[1.0, 2.0]).copy_for_replica(7, send).unwrap());
+        assert!(JobShard::of_values(Generation(1), &[1.0, 2.0]).copy_for_standby(7, send).unwrap());
         let is_refused = |spoil: &dyn Fn(&mut CopyHead)| {
             let mut rest = &copy[..];
             let mut head: CopyHead = read_head(&mut rest, HEAD, WHAT).unwrap();

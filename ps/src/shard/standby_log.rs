@@ -1,4 +1,4 @@
-//! What a backup must be told of a job, in the order in which it happened, and who waits until it has been told.
+//! What a standby must be told of a job, in the order in which it happened, and who waits until it has been told.
 //!
 //! | moment | rule |
 //! |---|---|
@@ -7,13 +7,12 @@
 //! | changes while the copy is on its way | go on, as long as it moves; past a bound at most as fast as it does |
 //! | changes of a chunk that is still to be copied | are recorded without numbers: the copy has them |
 //! | end of the copy | what was recorded meanwhile is sent, and of two bytes that are sent at most one may be replaced |
-//! | acknowledgement | nobody is told of a change before the backup has it, from the moment at which it is in step |
-//! | loss of the backup | nobody is told of anything until the engine knows that this process goes on alone |
+//! | acknowledgement | nobody is told of a change before the standby has it, from the moment at which it is in step |
+//! | loss of the standby | nobody is told of anything until the engine knows that this process goes on alone |
 //!
-//! The engine must know first, or it could give the job to a backup that lacks what a worker was told.
+//! The engine must know first, or it could give the job to a standby that lacks what a worker was told.
 
 use std::{
-    collections::VecDeque,
     sync::{
         Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, Ordering},
@@ -21,105 +20,36 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{lock, pull::PRESENCE_INTERVAL, replica_op::ReplicaOp};
+use super::{
+    lock,
+    pull::PRESENCE_INTERVAL,
+    standby_op::StandbyOp,
+    standby_record::{Batch, COPY_QUEUED_BYTES, Entry, MAX_QUEUED_BYTES, Record, Standby, Term},
+};
 
-/// Bytes of recorded gradients that may wait for the connection to the backup.
-const MAX_QUEUED_BYTES: usize = 16 << 20;
-/// The same while the backup gets its copy, and as many more as were sent of that.
-const COPY_QUEUED_BYTES: usize = 64 << 20;
-/// What is sent at once then, so that room comes in small steps.
-const COPY_BATCH_BYTES: usize = 1 << 20;
 /// Who waits for room gives up a copy of which nothing was sent for this long.
 const COPY_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Number of the standby process that follows: each that comes gets another.
-pub type Term = u64;
-
 /// The record of one job.
 #[derive(Default)]
-pub(super) struct ReplicaLog {
+pub(super) struct StandbyLog {
     /// Held for reading while something changes the job, for writing while a copy of it begins.
     changing: RwLock<()>,
     record: Mutex<Record>,
     /// Entries came, were sent, or were acknowledged.
     moved: Condvar,
-    /// Whether anybody must be told: spares the lock where there is no backup.
+    /// Whether anybody must be told: spares the lock where there is no standby.
     active: AtomicBool,
-    /// Term of the backup that somebody tells of changes, or is about to.
+    /// Term of the standby that somebody tells of changes, or is about to.
     claimed: Mutex<Option<Term>>,
 }
 
-/// A change, and the numbers that came with it.
-pub struct Entry {
-    /// What was done, as the backup is to do it again.
-    pub op: ReplicaOp,
-    /// What was pushed for the chunk or its pieces; empty for all other changes.
-    pub numbers: Box<[f32]>,
-}
-
-impl Entry {
-    fn bytes(&self) -> usize {
-        let pieces = match &self.op {
-            ReplicaOp::Rows { pieces, .. } => size_of_val(&**pieces),
-            _ => 0,
-        };
-        size_of::<Self>() + pieces + size_of_val(&*self.numbers)
-    }
-}
-
-/// What is to be sent next.
-pub enum Batch {
-    /// These, in this order.
-    Entries(Vec<Entry>),
-    /// Nothing came for a while.
-    Idle,
-    /// The job is over here, or another backup follows.
-    Over,
-}
-
-#[derive(Default)]
-struct Record {
-    backup: Backup,
-    queue: VecDeque<Entry>,
-    queued_bytes: usize,
-    /// How many bytes may wait.
-    room: usize,
-    /// Bytes of the copy and of the record that were sent, or are about to be.
-    sent: u64,
-    /// How many chunks are in the copy already.
-    copied_chunks: u32,
-    /// The next one is being copied, or waits for a barrier that closes: it is not the backup that is slow.
-    makes_piece: bool,
-    /// Backups that a record was begun for: numbers of entries begin anew with each.
-    begun: u64,
-    /// Number of the newest entry; the first is 1.
-    newest: u64,
-    /// Number of the newest entry that somebody may wait for.
-    newest_awaited: u64,
-    /// The same when the last barrier closed.
-    newest_close: u64,
-    acknowledged: u64,
-    /// Nobody is told of anything any more.
-    over: bool,
-}
-
-#[derive(Default, Clone, Copy, PartialEq, Eq)]
-enum Backup {
-    #[default]
-    None,
-    /// It gets the copy first: what it lacks was never promised to anybody.
-    Copying(Term),
-    InStep(Term),
-    /// It was in step, and the engine is still to know that it is lost.
-    Lost(Term),
-}
-
-impl ReplicaLog {
+impl StandbyLog {
     fn lock(&self) -> MutexGuard<'_, Record> {
         lock(&self.record)
     }
 
-    /// Taken before every change, ahead of all other locks. Waits while too much is on its way to the backup.
+    /// Taken before every change, ahead of all other locks. Waits while too much is on its way to the standby.
     pub(super) fn enter(&self) -> RwLockReadGuard<'_, ()> {
         if self.active.load(Ordering::Acquire) {
             self.wait_for_room();
@@ -136,7 +66,7 @@ impl ReplicaLog {
                 (sent, since) = (record.sent, Instant::now());
             } else if record.is_full() && record.is_copying() && since.elapsed() >= COPY_PATIENCE {
                 record.forget_queue();
-                record.backup = Backup::None;
+                record.standby = Standby::None;
                 self.moved.notify_all();
             }
         }
@@ -147,7 +77,7 @@ impl ReplicaLog {
         self.changing.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether what changes may have to be recorded. While the caller is in, as of [`ReplicaLog::enter`], nobody begins to follow.
+    /// Whether what changes may have to be recorded. While the caller is in, as of [`StandbyLog::enter`], nobody begins to follow.
     pub(super) fn may_record(&self) -> bool {
         self.active.load(Ordering::Acquire) && self.lock().follows()
     }
@@ -168,7 +98,7 @@ impl ReplicaLog {
 
     /// Records what was pushed for chunk `index`, under the lock of the chunk. `op` is told how many numbers follow: none
     /// where the copy will have them.
-    pub(super) fn record_pushed(&self, index: u32, pushed: &[f32], op: impl FnOnce(u32) -> ReplicaOp) {
+    pub(super) fn record_pushed(&self, index: u32, pushed: &[f32], op: impl FnOnce(u32) -> StandbyOp) {
         if !self.active.load(Ordering::Acquire) {
             return;
         }
@@ -191,7 +121,7 @@ impl ReplicaLog {
         }
     }
 
-    /// Waits until the backup has everything that was recorded so far, as long as the caller is `present`, who is asked twice
+    /// Waits until the standby has everything that was recorded so far, as long as the caller is `present`, who is asked twice
     /// a second. False: nobody may be told.
     pub(super) fn confirm(&self, present: impl FnMut() -> bool) -> bool {
         self.confirm_through(|record| record.newest_awaited, present)
@@ -209,10 +139,10 @@ impl ReplicaLog {
         let (mut record, mut asked) = (self.lock(), Instant::now());
         let (number, begun) = (number(&record), record.begun);
         loop {
-            let told = match record.backup {
-                Backup::None | Backup::Copying(_) => true,
-                Backup::InStep(_) => record.acknowledged >= number,
-                Backup::Lost(_) => false,
+            let told = match record.standby {
+                Standby::None | Standby::Copying(_) => true,
+                Standby::InStep(_) => record.acknowledged >= number,
+                Standby::Lost(_) => false,
             };
             if record.over {
                 return false;
@@ -233,26 +163,26 @@ impl ReplicaLog {
         }
     }
 
-    /// Whether the caller may tell the backup of this term: two would share one record.
+    /// Whether the caller may tell the standby of this term: two would share one record.
     pub(super) fn claim(&self, term: Term) -> bool {
         lock(&self.claimed).replace(term) != Some(term)
     }
 
-    /// Who claimed the backup of this term tells it no more.
+    /// Who claimed the standby of this term tells it no more.
     pub(super) fn release(&self, term: Term) {
         lock(&self.claimed).take_if(|claimed| *claimed == term);
     }
 
-    /// Begins to record for a backup, with what `copy` makes while nothing changes. `None`: somebody tells another one by now.
+    /// Begins to record for a standby, with what `copy` makes while nothing changes. `None`: somebody tells another one by now.
     pub(super) fn begin<T>(&self, term: Term, copy: impl FnOnce() -> T) -> Option<T> {
         let _alone = self.changing.write().unwrap_or_else(PoisonError::into_inner);
         if lock(&self.claimed).is_some_and(|claimed| claimed != term) {
             return None;
         }
         let mut record = self.lock();
-        let (backup, room) = (Backup::Copying(term), COPY_QUEUED_BYTES);
+        let (standby, room) = (Standby::Copying(term), COPY_QUEUED_BYTES);
         let (over, begun) = (record.over, record.begun + 1);
-        *record = Record { backup, room, over, begun, ..Record::default() };
+        *record = Record { standby, room, over, begun, ..Record::default() };
         self.active.store(true, Ordering::Release);
         drop(record);
         self.moved.notify_all();
@@ -262,14 +192,14 @@ impl ReplicaLog {
     /// The next chunk is about to be copied.
     pub(super) fn begin_piece(&self, term: Term) {
         let mut record = self.lock();
-        record.makes_piece = record.backup == Backup::Copying(term);
+        record.makes_piece = record.standby == Standby::Copying(term);
     }
 
     /// The first `chunks` are in the copy now; the number of the newest change, which the last of them has. `None`: the copy was
     /// given up. The last chunk is locked, and so is the state: no barrier is being closed.
     pub(super) fn chunks_copied(&self, term: Term, chunks: u32) -> Option<u64> {
         let mut record = self.lock();
-        if record.backup != Backup::Copying(term) {
+        if record.standby != Standby::Copying(term) {
             return None;
         }
         (record.copied_chunks, record.makes_piece) = (chunks, false);
@@ -279,7 +209,7 @@ impl ReplicaLog {
     /// So many bytes of the copy are sent. False: the copy was given up.
     pub(super) fn copied(&self, term: Term, bytes: usize) -> bool {
         let mut record = self.lock();
-        if record.backup != Backup::Copying(term) {
+        if record.standby != Standby::Copying(term) {
             return false;
         }
         record.room += bytes;
@@ -289,30 +219,30 @@ impl ReplicaLog {
         true
     }
 
-    /// The backup has its copy. Unless it lacks much of what was recorded meanwhile, what anybody is told from here on it has:
+    /// The standby has its copy. Unless it lacks much of what was recorded meanwhile, what anybody is told from here on it has:
     /// it is told so behind everything that was recorded before, and may take over from there. Whether it came to that.
     pub(super) fn set_in_step(&self, term: Term) -> bool {
         let mut record = self.lock();
-        if record.backup != Backup::Copying(term) {
+        if record.standby != Standby::Copying(term) {
             return false;
         }
         record.room = record.room.min(record.queued_bytes).max(MAX_QUEUED_BYTES);
         if record.room > MAX_QUEUED_BYTES {
             return false;
         }
-        record.backup = Backup::InStep(term);
-        record.push(ReplicaOp::InStep.entry());
+        record.standby = Standby::InStep(term);
+        record.push(StandbyOp::InStep.entry());
         true
     }
 
     pub(super) fn is_in_step(&self, term: Term) -> bool {
-        self.lock().backup == Backup::InStep(term)
+        self.lock().standby == Standby::InStep(term)
     }
 
-    /// What is to be sent to the backup of this term; waits for it.
+    /// What is to be sent to the standby of this term; waits for it.
     pub(super) fn next_batch(&self, term: Term, wait: Duration) -> Batch {
         let follows =
-            |record: &Record| [Backup::Copying(term), Backup::InStep(term)].contains(&record.backup);
+            |record: &Record| [Standby::Copying(term), Standby::InStep(term)].contains(&record.standby);
         let mut record = self.lock();
         if record.queue.is_empty() && follows(&record) && !record.over {
             record = self.moved.wait_timeout(record, wait).unwrap_or_else(PoisonError::into_inner).0;
@@ -329,37 +259,37 @@ impl ReplicaLog {
         Batch::Entries(entries)
     }
 
-    /// The backup has everything up to this number.
+    /// The standby has everything up to this number.
     pub(super) fn acknowledge(&self, term: Term, number: u64) {
         let mut record = self.lock();
-        if record.backup == Backup::InStep(term) {
+        if record.standby == Standby::InStep(term) {
             record.acknowledged = record.acknowledged.max(number);
             drop(record);
             self.moved.notify_all();
         }
     }
 
-    /// The backup of this term cannot be reached any more. Whether somebody waits for the engine because of that.
+    /// The standby of this term cannot be reached any more. Whether somebody waits for the engine because of that.
     pub(super) fn lose(&self, term: Term) -> bool {
         let mut record = self.lock();
-        let (after, waits) = match record.backup {
-            Backup::Copying(lost) if lost == term => (Backup::None, false),
-            Backup::InStep(lost) if lost == term => (Backup::Lost(term), true),
+        let (after, waits) = match record.standby {
+            Standby::Copying(lost) if lost == term => (Standby::None, false),
+            Standby::InStep(lost) if lost == term => (Standby::Lost(term), true),
             _ => return false,
         };
         record.forget_queue();
-        record.backup = after;
+        record.standby = after;
         drop(record);
         self.moved.notify_all();
         waits
     }
 
-    /// The engine knows that the backup of this term is lost: this process goes on alone.
+    /// The engine knows that the standby of this term is lost: this process goes on alone.
     pub(super) fn go_on_alone(&self, term: Term) {
         let mut record = self.lock();
-        if [Backup::Copying(term), Backup::InStep(term), Backup::Lost(term)].contains(&record.backup) {
+        if [Standby::Copying(term), Standby::InStep(term), Standby::Lost(term)].contains(&record.standby) {
             record.forget_queue();
-            record.backup = Backup::None;
+            record.standby = Standby::None;
             self.active.store(record.over, Ordering::Release);
             drop(record);
             self.moved.notify_all();
@@ -377,51 +307,5 @@ impl ReplicaLog {
         self.lock().over = true;
         self.active.store(true, Ordering::Release);
         self.moved.notify_all();
-    }
-}
-
-impl Record {
-    fn follows(&self) -> bool {
-        matches!(self.backup, Backup::Copying(_) | Backup::InStep(_))
-    }
-
-    /// Whether the next change must wait.
-    fn is_full(&self) -> bool {
-        self.follows() && self.queued_bytes >= self.room
-    }
-
-    fn is_copying(&self) -> bool {
-        matches!(self.backup, Backup::Copying(_))
-    }
-
-    /// Takes what is to be sent next: all that waits, where that is not much.
-    fn take(&mut self) -> Vec<Entry> {
-        let most = if self.is_copying() { COPY_BATCH_BYTES } else { MAX_QUEUED_BYTES };
-        let (mut bytes, mut count) = (0, 0);
-        while bytes < most
-            && let Some(entry) = self.queue.get(count)
-        {
-            bytes += entry.bytes();
-            count += 1;
-        }
-        self.queued_bytes -= bytes;
-        self.sent += bytes as u64;
-        // Less than was sent may come for it, so that the backup comes into step however much is pushed.
-        self.room = self.room.saturating_sub(bytes / 2).max(MAX_QUEUED_BYTES);
-        self.queue.drain(..count).collect()
-    }
-
-    fn push(&mut self, entry: Entry) {
-        self.newest += 1;
-        if entry.op.is_awaited() {
-            self.newest_awaited = self.newest;
-        }
-        self.queued_bytes += entry.bytes();
-        self.queue.push_back(entry);
-    }
-
-    fn forget_queue(&mut self) {
-        self.queue.clear();
-        self.queued_bytes = 0;
     }
 }

@@ -11,16 +11,16 @@ use syncline_scheduler::ids::RunId;
 use tracing::warn;
 
 use super::{Shared, checkpoints};
-use crate::shard::{JobShard, ReplicaOp, lock};
+use crate::shard::{JobShard, StandbyOp, lock};
 
 /// What is still to be done.
 #[derive(Default)]
-pub(super) struct BackupFiles(Mutex<Queue>);
+pub(super) struct StandbyFiles(Mutex<Queue>);
 
 #[derive(Default)]
 struct Queue {
     /// Changes that concern files, with the job that each is about.
-    waiting: VecDeque<(Arc<JobShard>, ReplicaOp)>,
+    waiting: VecDeque<(Arc<JobShard>, StandbyOp)>,
     /// The job whose turn it is.
     current: Option<Arc<JobShard>>,
     /// There is a thread, which ends when nothing waits.
@@ -28,14 +28,14 @@ struct Queue {
 }
 
 /// Does what a change asks for behind everything that was handed over before.
-pub(super) fn hand_over(shared: &Arc<Shared>, job: &Arc<JobShard>, op: ReplicaOp) {
-    let mut queue = lock(&shared.backup_files.0);
+pub(super) fn hand_over(shared: &Arc<Shared>, job: &Arc<JobShard>, op: StandbyOp) {
+    let mut queue = lock(&shared.standby_files.0);
     queue.waiting.push_back((job.clone(), op));
     if queue.has_thread {
         return;
     }
     let held = shared.clone();
-    let started = thread::Builder::new().name("ps-backup-files".into()).spawn(move || work(&held));
+    let started = thread::Builder::new().name("ps-standby-files".into()).spawn(move || work(&held));
     queue.has_thread = started.is_ok();
     if let Err(error) = started {
         warn!(job = %job.job(), %error, "no thread that writes checkpoints of the jobs that are followed");
@@ -45,7 +45,7 @@ pub(super) fn hand_over(shared: &Arc<Shared>, job: &Arc<JobShard>, op: ReplicaOp
 /// The job is over, and its folder goes: what waits is not written any more, nor what the thread has just begun with. The caller
 /// holds the lock that files are written under.
 pub(super) fn end(shared: &Shared, run: &RunId) {
-    let mut queue = lock(&shared.backup_files.0);
+    let mut queue = lock(&shared.standby_files.0);
     let is_over = |shard: &JobShard| shard.run().is_of_same_job(run);
     queue.waiting.retain(|(shard, _)| !is_over(shard));
     let current = queue.current.clone().filter(|shard| is_over(shard));
@@ -58,12 +58,12 @@ pub(super) fn end(shared: &Shared, run: &RunId) {
 /// Whether nothing waits or is being done.
 #[cfg(test)]
 pub(super) fn is_idle(shared: &Shared) -> bool {
-    !lock(&shared.backup_files.0).has_thread
+    !lock(&shared.standby_files.0).has_thread
 }
 
 fn work(shared: &Shared) {
     loop {
-        let mut queue = lock(&shared.backup_files.0);
+        let mut queue = lock(&shared.standby_files.0);
         let next = queue.waiting.pop_front().filter(|_| shared.stopping().is_ok());
         queue.current = next.as_ref().map(|(job, _)| job.clone());
         let Some((job, op)) = next else {
@@ -76,17 +76,17 @@ fn work(shared: &Shared) {
 }
 
 /// A disk of its own may fail: the job goes on, and goes back further if it must.
-fn carry_out(shared: &Shared, shard: &JobShard, op: ReplicaOp) {
+fn carry_out(shared: &Shared, shard: &JobShard, op: StandbyOp) {
     let (job, run) = (shard.job(), shard.run());
     match op {
-        ReplicaOp::WriteCheckpoint { epoch, number } => {
+        StandbyOp::WriteCheckpoint { epoch, number } => {
             if let Err(error) = checkpoints::write_part(shared, shard, epoch, number)
                 && !shard.has_ended_checkpoints()
             {
                 warn!(%job, number, %error, "cannot write a checkpoint here as well");
             }
         }
-        ReplicaOp::KeepCheckpoints { numbers, through } => {
+        StandbyOp::KeepCheckpoints { numbers, through } => {
             if let Err(error) = checkpoints::keep(shared, run, &numbers, through) {
                 warn!(%job, %error, "cannot remove checkpoints here as well");
             }

@@ -1,4 +1,4 @@
-//! The changes of a job as its backup makes them again.
+//! The changes of a job as its standby makes them again.
 //!
 //! ```text
 //! length u32 le | change (postcard) | the numbers of a chunk, little-endian f32
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use syncline_rpc::{BarrierOrder, ClockRoster, ShardFault};
 use syncline_scheduler::ids::{EngineEpoch, Incarnation};
 
-use super::{CHUNK_ELEMENTS, JobShard, PushHeader, framed::damaged, replica_log::Entry};
+use super::{CHUNK_ELEMENTS, JobShard, PushHeader, framed::damaged, standby_record::Entry};
 use crate::rows::Piece;
 
 /// Longest change without its numbers: a barrier with a roster of a million workers stays below.
@@ -18,7 +18,7 @@ const MAX_OP_BYTES: u32 = 64 << 20;
 
 /// One change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum ReplicaOp {
+pub enum StandbyOp {
     /// Chunk `index` of push `seq` was applied. Its numbers follow.
     Chunk {
         /// Incarnation that pushed.
@@ -48,7 +48,7 @@ pub enum ReplicaOp {
         /// Incarnation that is sealed.
         worker: Incarnation,
     },
-    /// A barrier was ordered, or its roster amended; what that closes the backup closes by itself.
+    /// A barrier was ordered, or its roster amended; what that closes the standby closes by itself.
     Barrier {
         /// Epoch of the engine that ordered it.
         epoch: EngineEpoch,
@@ -92,7 +92,7 @@ pub enum ReplicaOp {
         /// Highest number that may go; `u64::MAX` where none stay: all go, and no more are written.
         through: u64,
     },
-    /// From here on nobody is told of a change that the backup lacks: it may take over.
+    /// From here on nobody is told of a change that the standby lacks: it may take over.
     InStep,
     /// Nothing has changed; an answer is wanted.
     Ping,
@@ -122,8 +122,8 @@ pub enum ReplicaOp {
     },
 }
 
-impl ReplicaOp {
-    /// Whether somebody may wait until the backup has it: chunks are awaited with the push that they are part of.
+impl StandbyOp {
+    /// Whether somebody may wait until the standby has it: chunks are awaited with the push that they are part of.
     pub fn is_awaited(&self) -> bool {
         !matches!(self, Self::Chunk { .. } | Self::Rows { .. })
     }
@@ -159,7 +159,7 @@ pub fn read_op(
     from: &mut impl Read,
     scratch: &mut Vec<u8>,
     chunk: &mut [f32],
-) -> io::Result<(ReplicaOp, usize)> {
+) -> io::Result<(StandbyOp, usize)> {
     let mut length = [0; 4];
     from.read_exact(&mut length)?;
     let length = u32::from_le_bytes(length);
@@ -170,9 +170,9 @@ pub fn read_op(
     if from.take(length.into()).read_to_end(scratch)? as u32 != length {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    let op: ReplicaOp = postcard::from_bytes(scratch).map_err(|e| damaged(&e.to_string()))?;
+    let op: StandbyOp = postcard::from_bytes(scratch).map_err(|e| damaged(&e.to_string()))?;
     let elements = match &op {
-        ReplicaOp::Chunk { elements, .. } | ReplicaOp::Rows { elements, .. } => *elements as usize,
+        StandbyOp::Chunk { elements, .. } | StandbyOp::Rows { elements, .. } => *elements as usize,
         _ => 0,
     };
     if elements > CHUNK_ELEMENTS.min(chunk.len()) {
@@ -185,10 +185,10 @@ pub fn read_op(
 impl JobShard {
     /// Makes change `number` again, from 1, that the primary has made. Those that concern files and the job as a whole are the
     /// caller's.
-    pub fn replay(&self, number: u64, op: ReplicaOp, numbers: &[f32]) -> Result<(), ShardFault> {
+    pub fn replay(&self, number: u64, op: StandbyOp, numbers: &[f32]) -> Result<(), ShardFault> {
         self.catch_up.set_number(number);
         match op {
-            ReplicaOp::Chunk { worker, seq, index, header, .. } => {
+            StandbyOp::Chunk { worker, seq, index, header, .. } => {
                 let in_copy = numbers.is_empty() && self.catch_up.has_in_copy(index);
                 if !in_copy && self.elements_of_chunk(index) != Some(numbers.len()) {
                     let what = format!("chunk {index} of a push with {} numbers", numbers.len());
@@ -196,21 +196,21 @@ impl JobShard {
                 }
                 self.apply(worker, seq, index, &header, numbers)
             }
-            ReplicaOp::Rows { worker, seq, header, steps, pieces, .. } => {
+            StandbyOp::Rows { worker, seq, header, steps, pieces, .. } => {
                 self.apply_pieces(worker, seq, &header, &pieces, numbers, Some(steps))
             }
-            ReplicaOp::Complete { worker, seq, header } => self.complete(worker, seq, &header).map(drop),
-            ReplicaOp::Seal { epoch, worker } => self.seal(epoch, worker).map(drop),
-            ReplicaOp::Barrier { epoch, order } => self.add_barrier(epoch, order),
-            ReplicaOp::Clocks { epoch, roster } => self.set_clock_roster(epoch, roster),
-            ReplicaOp::Norm { from, round, squares } => self.receive_norm(from, round, squares),
-            ReplicaOp::OwnNorm { round, squares } => self.follow_own_norm(round, squares),
-            ReplicaOp::PinCheckpoint { epoch, number } => self.pin_checkpoint(epoch, number),
-            ReplicaOp::WriteCheckpoint { .. }
-            | ReplicaOp::KeepCheckpoints { .. }
-            | ReplicaOp::InStep
-            | ReplicaOp::Ping
-            | ReplicaOp::Close => Ok(()),
+            StandbyOp::Complete { worker, seq, header } => self.complete(worker, seq, &header).map(drop),
+            StandbyOp::Seal { epoch, worker } => self.seal(epoch, worker).map(drop),
+            StandbyOp::Barrier { epoch, order } => self.add_barrier(epoch, order),
+            StandbyOp::Clocks { epoch, roster } => self.set_clock_roster(epoch, roster),
+            StandbyOp::Norm { from, round, squares } => self.receive_norm(from, round, squares),
+            StandbyOp::OwnNorm { round, squares } => self.follow_own_norm(round, squares),
+            StandbyOp::PinCheckpoint { epoch, number } => self.pin_checkpoint(epoch, number),
+            StandbyOp::WriteCheckpoint { .. }
+            | StandbyOp::KeepCheckpoints { .. }
+            | StandbyOp::InStep
+            | StandbyOp::Ping
+            | StandbyOp::Close => Ok(()),
         }
     }
 }

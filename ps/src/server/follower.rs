@@ -1,11 +1,10 @@
-//! The jobs that a standby follows.
+//! Following one job: its copy, and then every change as the primary tells it.
 
 use std::{
-    collections::HashMap,
     io,
     sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        Arc,
+        atomic::Ordering,
         mpsc::{self, RecvTimeoutError},
     },
     thread,
@@ -13,12 +12,11 @@ use std::{
 };
 
 use syncline_rpc::ShardFault;
-use syncline_scheduler::ids::{JobId, RunId};
 use tracing::{info, warn};
 
-use super::{Shared, backup_files, connection::Connection};
+use super::{Shared, connection::Connection, followed_jobs::FollowedJob, standby_files};
 use crate::{
-    shard::{JobShard, ReplicaOp, Term, lock, read_op},
+    shard::{JobShard, StandbyOp, Term, lock, read_op},
     transport::{Channel, Duplex},
     wire::{Reply, SessionKey},
 };
@@ -29,87 +27,6 @@ const SIGN_INTERVAL: Duration = Duration::from_secs(1);
 const LARGE_BYTES: u64 = 64 << 20;
 /// Longest silence of the primary in the middle of a copy or a change: it may have to wait for a barrier that closes.
 const READ_LIMIT: Duration = Duration::from_secs(30);
-
-/// All replicas of this process.
-#[derive(Default)]
-pub(super) struct Replicas(Mutex<Followed>);
-
-#[derive(Default)]
-struct Followed {
-    /// Under which those are followed that are here; `None`: nothing is followed.
-    term: Option<Term>,
-    jobs: HashMap<JobId, Arc<Replica>>,
-}
-
-/// A job as it is on the primary, or was.
-struct Replica {
-    shard: Arc<JobShard>,
-    /// It has everything that the primary has told anybody.
-    in_step: AtomicBool,
-    /// Whether it is followed no more: it is served, or another has its place. Held while a change is made.
-    ended: Mutex<bool>,
-}
-
-impl Replicas {
-    /// How many could be served now.
-    pub(super) fn in_step(&self) -> usize {
-        lock(&self.0).jobs.values().filter(|replica| replica.is_in_step()).count()
-    }
-
-    /// Forgets all, and takes in those that are sent under `term`.
-    pub(super) fn begin(&self, term: Term) {
-        self.end_all(Some(term));
-    }
-
-    /// Those that can be served; nothing changes them any more, and none comes in.
-    pub(super) fn take(&self) -> Vec<Arc<JobShard>> {
-        let all = self.end_all(None);
-        all.into_iter().filter(|replica| replica.is_in_step()).map(|replica| replica.shard.clone()).collect()
-    }
-
-    /// A run of the same job, if one is followed.
-    pub(super) fn find(&self, run: &RunId) -> Option<Arc<JobShard>> {
-        let known = lock(&self.0).jobs.get(&run.job).map(|replica| replica.shard.clone());
-        known.filter(|shard| shard.run().is_of_same_job(run))
-    }
-
-    /// Waits for the changes that are being made. The table is not locked meanwhile: who makes one may need it.
-    fn end_all(&self, next: Option<Term>) -> Vec<Arc<Replica>> {
-        let mut followed = lock(&self.0);
-        followed.term = next;
-        let all: Vec<_> = followed.jobs.drain().map(|(_, replica)| replica).collect();
-        drop(followed);
-        all.iter().for_each(|replica| *lock(&replica.ended) = true);
-        all
-    }
-
-    /// False: another term has begun.
-    fn insert(&self, replica: &Arc<Replica>, term: Term) -> bool {
-        let mut followed = lock(&self.0);
-        if followed.term != Some(term) {
-            return false;
-        }
-        let old = followed.jobs.insert(replica.shard.job().clone(), replica.clone());
-        drop(followed);
-        if let Some(old) = old {
-            *lock(&old.ended) = true;
-        }
-        true
-    }
-
-    fn remove(&self, replica: &Arc<Replica>) {
-        let mut followed = lock(&self.0);
-        if followed.jobs.get(replica.shard.job()).is_some_and(|known| Arc::ptr_eq(known, replica)) {
-            followed.jobs.remove(replica.shard.job());
-        }
-    }
-}
-
-impl Replica {
-    fn is_in_step(&self) -> bool {
-        self.in_step.load(Ordering::Acquire)
-    }
-}
 
 /// Follows one job until the primary hangs up, or this process serves it. What was followed so far stays if it can be served.
 pub(super) fn serve(
@@ -142,18 +59,14 @@ impl Follower<'_> {
             let what = "a copy of another job than was announced";
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
-        let replica = Arc::new(Replica {
-            shard: Arc::new(shard),
-            in_step: AtomicBool::new(false),
-            ended: Mutex::new(false),
-        });
-        if !shared.replicas.insert(&replica, self.term) {
+        let job = Arc::new(FollowedJob::new(shard));
+        if !shared.followed.insert(&job, self.term) {
             return connection.answer(Err(not_following));
         }
-        let followed = self.follow(connection, &replica);
+        let followed = self.follow(connection, &job);
         // Nobody brings what it lacks.
-        if !replica.is_in_step() {
-            shared.replicas.remove(&replica);
+        if !job.is_in_step() {
+            shared.followed.remove(&job);
         }
         followed
     }
@@ -161,7 +74,7 @@ impl Follower<'_> {
     fn follow<D: Duplex>(
         &self,
         connection: &mut Connection<'_, D>,
-        replica: &Arc<Replica>,
+        job: &Arc<FollowedJob>,
     ) -> io::Result<()> {
         let shared = self.shared;
         connection.answer(Ok(Reply::Replicated { number: 0 }))?;
@@ -170,23 +83,23 @@ impl Follower<'_> {
             connection.duplex.wait_readable()?;
             shared.stopping()?;
             let (op, elements) = read_op(connection.duplex, &mut scratch, &mut connection.chunk)?;
-            let ended = lock(&replica.ended);
+            let ended = lock(&job.ended);
             if *ended || shared.role.standby_term() != Some(self.term) {
                 return connection.answer(Err(ShardFault::NotFollowing { term: self.term }));
             }
-            number += u64::from(op != ReplicaOp::Ping);
-            let (is_awaited, is_last) = (op.is_awaited(), op == ReplicaOp::Close);
-            let is_large = replica.shard.range().len() * size_of::<f32>() as u64 >= self.large_bytes;
+            number += u64::from(op != StandbyOp::Ping);
+            let (is_awaited, is_last) = (op.is_awaited(), op == StandbyOp::Close);
+            let is_large = job.shard.range().len() * size_of::<f32>() as u64 >= self.large_bytes;
             let made = if is_large && op.may_take_long() {
-                self.change_with_signs(connection, replica, number, op)?
+                self.change_with_signs(connection, job, number, op)?
             } else {
-                change(shared, replica, number, op, &connection.chunk[..elements])
+                change(shared, job, number, op, &connection.chunk[..elements])
             };
             if let Err(fault) = made {
-                warn!(job = %replica.shard.job(), error = %fault, "cannot follow a job");
+                warn!(job = %job.shard.job(), error = %fault, "cannot follow a job");
                 // Who holds the table may wait for the end of this change.
                 drop(ended);
-                shared.replicas.remove(replica);
+                shared.followed.remove(job);
                 return connection.answer(Err(fault));
             }
             drop(ended);
@@ -194,7 +107,7 @@ impl Follower<'_> {
                 connection.answer(Ok(Reply::Replicated { number }))?;
             }
             if is_last {
-                shared.replicas.remove(replica);
+                shared.followed.remove(job);
                 return Ok(());
             }
         }
@@ -204,13 +117,13 @@ impl Follower<'_> {
     fn change_with_signs<D: Duplex>(
         &self,
         connection: &mut Connection<'_, D>,
-        replica: &Replica,
+        job: &FollowedJob,
         number: u64,
-        op: ReplicaOp,
+        op: StandbyOp,
     ) -> io::Result<Result<(), ShardFault>> {
         thread::scope(|scope| {
             let (made, makes) = mpsc::channel();
-            let run = move || drop(made.send(change(self.shared, replica, number, op, &[])));
+            let run = move || drop(made.send(change(self.shared, job, number, op, &[])));
             thread::Builder::new().name("ps-follow".into()).spawn_scoped(scope, run)?;
             loop {
                 match makes.recv_timeout(self.sign_interval) {
@@ -225,23 +138,23 @@ impl Follower<'_> {
 
 fn change(
     shared: &Arc<Shared>,
-    replica: &Replica,
+    job: &FollowedJob,
     number: u64,
-    op: ReplicaOp,
+    op: StandbyOp,
     numbers: &[f32],
 ) -> Result<(), ShardFault> {
-    let shard = &replica.shard;
+    let shard = &job.shard;
     match op {
-        ReplicaOp::InStep => {
-            replica.in_step.store(true, Ordering::Release);
+        StandbyOp::InStep => {
+            job.in_step.store(true, Ordering::Release);
             info!(job = %shard.job(), version = shard.version(), "has everything that the primary has");
         }
         // It was written before the copy was whole: nobody counts on this process for it.
-        ReplicaOp::WriteCheckpoint { .. } if shard.is_catching_up(number) => {}
-        ReplicaOp::WriteCheckpoint { .. } | ReplicaOp::KeepCheckpoints { .. } => {
-            backup_files::hand_over(shared, shard, op);
+        StandbyOp::WriteCheckpoint { .. } if shard.is_catching_up(number) => {}
+        StandbyOp::WriteCheckpoint { .. } | StandbyOp::KeepCheckpoints { .. } => {
+            standby_files::hand_over(shared, shard, op);
         }
-        ReplicaOp::PinCheckpoint { number: checkpoint, .. } => {
+        StandbyOp::PinCheckpoint { number: checkpoint, .. } => {
             // The job goes on, and goes back further if it must.
             if let Err(error) = shard.replay(number, op, numbers) {
                 warn!(job = %shard.job(), checkpoint, %error, "cannot hold a checkpoint here as well");
@@ -263,7 +176,7 @@ mod tests {
         super::{
             checkpoints,
             pull::tests::{Meanwhile, shard},
-            role,
+            role_change,
         },
         *,
     };
@@ -276,7 +189,10 @@ mod tests {
     fn standby(dir: &tempfile::TempDir) -> Arc<Shared> {
         let shared = Shared::for_test(dir.path());
         let role = ReplicaRole::Standby { term: TERM };
-        role::follow_orders(&shared, &ShardOrders { epoch: EPOCH, role, peer: None, lead_expired: false });
+        role_change::follow_orders(
+            &shared,
+            &ShardOrders { epoch: EPOCH, role, peer: None, lead_expired: false },
+        );
         shared
     }
 
@@ -286,13 +202,13 @@ mod tests {
     }
 
     /// What the primary sends of a job: a copy and these changes.
-    fn copy_and(ops: impl IntoIterator<Item = ReplicaOp>) -> Vec<u8> {
+    fn copy_and(ops: impl IntoIterator<Item = StandbyOp>) -> Vec<u8> {
         let mut sent = Vec::new();
         let send = |piece: &[u8]| {
             sent.extend_from_slice(piece);
             io::Result::Ok(())
         };
-        assert!(shard(&[0.0; 3]).copy_for_replica(TERM, send).unwrap());
+        assert!(shard(&[0.0; 3]).copy_for_standby(TERM, send).unwrap());
         ops.into_iter().for_each(|op| op.entry().write(&mut sent).unwrap());
         sent
     }
@@ -324,12 +240,12 @@ mod tests {
         let busy = lock(&shared.checkpoint_files);
         let (epoch, numbers) = (EPOCH, vec![2]);
         let sent = copy_and([
-            ReplicaOp::InStep,
-            ReplicaOp::PinCheckpoint { epoch, number: 2 },
-            ReplicaOp::WriteCheckpoint { epoch, number: 2 },
-            ReplicaOp::KeepCheckpoints { numbers, through: 2 },
-            ReplicaOp::Ping,
-            ReplicaOp::Close,
+            StandbyOp::InStep,
+            StandbyOp::PinCheckpoint { epoch, number: 2 },
+            StandbyOp::WriteCheckpoint { epoch, number: 2 },
+            StandbyOp::KeepCheckpoints { numbers, through: 2 },
+            StandbyOp::Ping,
+            StandbyOp::Close,
         ]);
         assert_eq!(answers_to(&shared, &sent).len(), 2 + 6);
         drop(busy);
@@ -346,16 +262,16 @@ mod tests {
         let busy = lock(&shared.checkpoint_files);
         let (epoch, number) = (EPOCH, 2);
         let ops = [
-            ReplicaOp::InStep,
-            ReplicaOp::PinCheckpoint { epoch, number },
-            ReplicaOp::WriteCheckpoint { epoch, number },
+            StandbyOp::InStep,
+            StandbyOp::PinCheckpoint { epoch, number },
+            StandbyOp::WriteCheckpoint { epoch, number },
         ];
-        for more in [None, Some(ReplicaOp::Close)] {
+        for more in [None, Some(StandbyOp::Close)] {
             answers_to(&shared, &copy_and(ops.clone().into_iter().chain(more)));
             checkpoints::remove_all(&shared, &session().run, &busy).unwrap();
         }
         drop(busy);
-        while !backup_files::is_idle(&shared) {
+        while !standby_files::is_idle(&shared) {
             thread::yield_now();
         }
         assert!(!checkpoint_file(&dir).parent().unwrap().exists());
@@ -374,13 +290,13 @@ mod tests {
         });
         let mut scratch = Vec::new();
         let mut next = |from: &mut UnixStream| Reply::read(from, &mut scratch).unwrap().0;
-        primary.write_all(&copy_and([ReplicaOp::InStep])).unwrap();
+        primary.write_all(&copy_and([StandbyOp::InStep])).unwrap();
         for number in [0, 0, 1] {
             assert_eq!(next(&mut primary), Reply::Replicated { number });
         }
-        let followed = shared.replicas.find(&session().run).unwrap();
+        let followed = shared.followed.find(&session().run).unwrap();
         followed.read_chunks(0, 1, |_| {
-            ReplicaOp::PinCheckpoint { epoch: EPOCH, number: 1 }.entry().write(&mut primary).unwrap();
+            StandbyOp::PinCheckpoint { epoch: EPOCH, number: 1 }.entry().write(&mut primary).unwrap();
             assert_eq!(next(&mut primary), Reply::Waiting);
         });
         let mut answer = next(&mut primary);
@@ -397,20 +313,20 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let shared = standby(&dir);
         // Of an engine before the one that opened the job.
-        let fenced = ReplicaOp::PinCheckpoint { epoch: EngineEpoch(0), number: 1 };
-        let answers = answers_to(&shared, &copy_and([ReplicaOp::InStep, fenced, ReplicaOp::Ping]));
+        let fenced = StandbyOp::PinCheckpoint { epoch: EngineEpoch(0), number: 1 };
+        let answers = answers_to(&shared, &copy_and([StandbyOp::InStep, fenced, StandbyOp::Ping]));
         assert_eq!(answers.last(), Some(&Reply::Replicated { number: 2 }));
-        assert_eq!(shared.replicas.in_step(), 1);
+        assert_eq!(shared.followed.in_step(), 1);
     }
 
     #[test]
     fn a_job_that_never_came_into_step_is_gone_with_its_connection() {
         let dir = tempfile::tempdir().unwrap();
         let shared = standby(&dir);
-        answers_to(&shared, &copy_and([ReplicaOp::Ping]));
-        assert!(lock(&shared.replicas.0).jobs.is_empty());
-        answers_to(&shared, &copy_and([ReplicaOp::InStep]));
-        assert_eq!(shared.replicas.in_step(), 1);
+        answers_to(&shared, &copy_and([StandbyOp::Ping]));
+        assert!(lock(&shared.followed.0).jobs.is_empty());
+        answers_to(&shared, &copy_and([StandbyOp::InStep]));
+        assert_eq!(shared.followed.in_step(), 1);
     }
 
     #[test]
@@ -418,10 +334,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let shared = standby(&dir);
         for later in [None, Some(TERM + 1)] {
-            shared.replicas.end_all(later);
-            let answers = answers_to(&shared, &copy_and([ReplicaOp::InStep]));
+            shared.followed.end_all(later);
+            let answers = answers_to(&shared, &copy_and([StandbyOp::InStep]));
             assert_eq!(answers[1..], [Reply::Fault(ShardFault::NotFollowing { term: TERM })]);
         }
-        assert!(shared.replicas.take().is_empty());
+        assert!(shared.followed.take().is_empty());
     }
 }

@@ -1,0 +1,75 @@
+//! What everybody may ask of the jobs that this engine knows, without asking the core.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use syncline_scheduler::{
+    ids::JobId,
+    spec::{TrainSpec, ValidJob},
+};
+
+use super::{damaged_jobs::Damage, sessions::lock};
+
+/// The jobs of the engine that leads; clones share them. The decision loop writes, all others read.
+#[derive(Clone, Default)]
+pub(super) struct JobDirectory(Arc<Mutex<Jobs>>);
+
+#[derive(Default)]
+struct Jobs {
+    /// Those that are to be listed, in their order.
+    listed: Vec<JobId>,
+    /// Those whose records cannot be used, with what is wrong with them.
+    damaged: BTreeMap<JobId, Damage>,
+    /// Training settings of those that are not over.
+    specs: BTreeMap<JobId, Arc<TrainSpec>>,
+}
+
+impl JobDirectory {
+    /// Puts a job at the end of the list.
+    pub(super) fn list(&self, job: &JobId) {
+        let listed = &mut lock(&self.0).listed;
+        listed.retain(|other| other != job);
+        listed.push(job.clone());
+    }
+
+    pub(super) fn unlist(&self, job: &JobId) {
+        lock(&self.0).listed.retain(|other| other != job);
+    }
+
+    /// The jobs that are to be listed, in their order.
+    pub(super) fn listed(&self) -> Vec<JobId> {
+        lock(&self.0).listed.clone()
+    }
+
+    /// Parks a job that cannot be used.
+    pub(super) fn mark_damaged(&self, job: &JobId, damage: Damage) {
+        lock(&self.0).damaged.insert(job.clone(), damage);
+    }
+
+    /// What is wrong with a job that is parked.
+    pub(super) fn damaged(&self, job: &JobId) -> Option<Damage> {
+        lock(&self.0).damaged.get(job).cloned()
+    }
+
+    /// The job is not parked any more.
+    pub(super) fn clear_damaged(&self, job: &JobId) {
+        lock(&self.0).damaged.remove(job);
+    }
+
+    /// Keeps a job's training settings in memory for workers and shards.
+    pub(super) fn remember_spec(&self, job: &ValidJob) {
+        lock(&self.0).specs.insert(job.id.clone(), Arc::new(job.train().clone()));
+    }
+
+    /// The job's training settings, if it trains.
+    pub(super) fn train_spec(&self, job: &JobId) -> Option<Arc<TrainSpec>> {
+        lock(&self.0).specs.get(job).cloned()
+    }
+
+    /// Drops the job's settings: it is over.
+    pub(super) fn forget_spec(&self, job: &JobId) {
+        lock(&self.0).specs.remove(job);
+    }
+}

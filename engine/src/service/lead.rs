@@ -1,0 +1,46 @@
+//! What everybody shares of the term in which this engine leads.
+
+use syncline_scheduler::ids::EngineEpoch;
+
+use super::{
+    clock::Clock, job_directory::JobDirectory, job_ends::JobEnds, loop_pulse::LoopPulse,
+    queue::DecisionQueue, sessions::Sessions, shard_control::ShardControl, shards::ShardDirectory,
+    store_outage::StoreOutage,
+};
+
+/// The parts of an engine that leads, each with its own rules; clones share them. The [decision loop](super::decision_loop) decides,
+/// [carries out](super::dispatcher) through these what it has committed, and every connection reaches it through the queue.
+#[derive(Clone)]
+pub(super) struct Lead {
+    pub epoch: EngineEpoch,
+    pub clock: Clock,
+    pub sessions: Sessions,
+    pub shards: ShardDirectory,
+    pub control: ShardControl,
+    pub jobs: JobDirectory,
+    pub queue: DecisionQueue,
+    pub store_outage: StoreOutage,
+    /// Of the loop that decides.
+    pub pulse: LoopPulse,
+    pub job_ends: JobEnds,
+}
+
+impl Lead {
+    pub(super) fn new(
+        epoch: EngineEpoch,
+        sessions: Sessions,
+        shards: ShardDirectory,
+        queue: DecisionQueue,
+        clock: Clock,
+    ) -> Self {
+        let jobs = JobDirectory::default();
+        let control = ShardControl::new(epoch, clock, shards.clone(), queue.clone(), jobs.clone());
+        let (store_outage, pulse, job_ends) = Default::default();
+        Self { epoch, clock, sessions, shards, control, jobs, queue, store_outage, pulse, job_ends }
+    }
+
+    /// Ends everything that was started.
+    pub(super) fn stop(&self) {
+        self.control.work.end_all();
+    }
+}

@@ -1,0 +1,72 @@
+//! Parts of checkpoints that shards keep as blobs until whoever asked for them has had the time to fetch them.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{RwLock, RwLockReadGuard, RwLockWriteGuard},
+    time::Instant,
+};
+
+use super::sessions::lock;
+
+/// How long what is shared stays.
+const SHARED_FOR: Duration = Duration::from_secs(600);
+
+/// Which parts are shared, and until when; clones share it. Somebody may ask for the same checkpoint again meanwhile.
+#[derive(Clone, Default)]
+pub(super) struct SharedParts(Arc<Parts>);
+
+#[derive(Default)]
+struct Parts {
+    until: Mutex<BTreeMap<String, Instant>>,
+    /// Held for reading while parts come to be shared, for writing while they are removed.
+    changing: RwLock<()>,
+}
+
+impl SharedParts {
+    /// While it is held no part is removed.
+    pub(super) async fn sharing(&self) -> RwLockReadGuard<'_, ()> {
+        self.0.changing.read().await
+    }
+
+    /// While it is held no part comes to be shared.
+    pub(super) async fn removing(&self) -> RwLockWriteGuard<'_, ()> {
+        self.0.changing.write().await
+    }
+
+    /// Somebody has asked for these parts at `now`; until when they stay.
+    pub(super) fn keep(&self, parts: &[String], now: Instant) -> Instant {
+        let until = now + SHARED_FOR;
+        lock(&self.0.until).extend(parts.iter().map(|part| (part.clone(), until)));
+        until
+    }
+
+    /// Those of these parts whose time is over at `now`; they are shared no more.
+    pub(super) fn take_expired(&self, parts: &[String], now: Instant) -> Vec<String> {
+        let mut until = lock(&self.0.until);
+        let is_over = |part: &&String| until.get(*part).is_some_and(|until| *until <= now);
+        let over: Vec<String> = parts.iter().filter(is_over).cloned().collect();
+        until.retain(|part, _| !over.contains(part));
+        over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_that_is_asked_for_again_stays_as_long_for_the_one_who_asked_last() {
+        let (shared, begin) = (SharedParts::default(), Instant::now());
+        let [first, both] = [vec!["a".to_owned()], vec!["a".to_owned(), "b".to_owned()]];
+        let until = shared.keep(&both, begin);
+        let later = shared.keep(&first, begin + SHARED_FOR / 2);
+        assert_eq!(shared.take_expired(&both, until), ["b"]);
+        assert_eq!(shared.take_expired(&first, later), ["a"]);
+        assert!(shared.take_expired(&both, later).is_empty(), "each is removed once");
+    }
+}

@@ -1,0 +1,42 @@
+//! A large graph, read in pieces: for those who look for something in it and have time.
+
+use syncline_scheduler::ids::JobId;
+
+use super::{error::StoreError, keys::JobKeys, redis_store::RedisStore, stored_job::text};
+
+/// Parts of a graph, and values, that one call asks for: each may have some hundred KB. Redis serves nobody else meanwhile.
+const FIELDS_PER_CALL: usize = 4;
+
+impl RedisStore {
+    /// The same server over a connection of its own: answers that are large hold up none that others wait for.
+    pub async fn connect_apart(&self) -> Result<Self, StoreError> {
+        Self::connect(self.address()).await
+    }
+
+    /// The spec of a job; empty if it has no keys.
+    pub async fn read_spec(&self, job: &JobId) -> Result<String, StoreError> {
+        let state = JobKeys::new(job).state;
+        let spec: Option<Vec<u8>> = self.query("read spec", &["HGET", &state, "spec"]).await?;
+        text(spec.unwrap_or_default())
+    }
+
+    /// Shows `look` everything in which a job of general tasks may name a blob: classes, tasks and values. Not as of one commit: what
+    /// comes or goes meanwhile may be seen or not.
+    pub async fn scan_graph(&self, job: &JobId, mut look: impl FnMut(&[u8])) -> Result<(), StoreError> {
+        let JobKeys { classes, graph, values, .. } = JobKeys::new(job);
+        let count = FIELDS_PER_CALL.to_string();
+        for key in [classes, graph, values] {
+            let mut cursor = "0".to_owned();
+            loop {
+                let words = ["HSCAN", &key, &cursor, "COUNT", &count];
+                let (next, fields): (String, Vec<Vec<u8>>) = self.query("scan graph", &words).await?;
+                fields.chunks_exact(2).for_each(|field| look(&field[1]));
+                if next == "0" {
+                    break;
+                }
+                cursor = next;
+            }
+        }
+        Ok(())
+    }
+}

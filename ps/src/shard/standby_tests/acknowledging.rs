@@ -1,0 +1,121 @@
+//! Who is told of a change, and when.
+
+use std::{io, sync::mpsc, thread, time::Duration};
+
+use super::rig::{Step, TERM, copied, fill_queue, followed, job, take};
+use crate::shard::{Batch, JobShard, StandbyOp};
+
+/// Whether `confirm` waits until `release` is called, and what it says then.
+fn confirms_after(job: &JobShard, release: impl FnOnce()) -> bool {
+    thread::scope(|scope| {
+        let (asked, times) = mpsc::channel();
+        let waiting = scope.spawn(move || {
+            job.confirm(|| {
+                let _ = asked.send(());
+                true
+            })
+        });
+        // It is asked whether it still waits: so it waits.
+        times.recv().unwrap();
+        release();
+        waiting.join().unwrap()
+    })
+}
+
+#[test]
+fn nobody_is_told_of_a_change_before_the_standby_has_it() {
+    let job = followed();
+    assert!(job.confirm(|| panic!("nothing has changed")));
+    take(&job, Step::Skip { worker: 1 });
+    assert!(confirms_after(&job, || job.acknowledge_standby(TERM, 2)));
+    take(&job, Step::Skip { worker: 1 });
+    assert!(!job.confirm(|| false), "the caller has gone");
+    assert!(job.confirm_close(|| panic!("no barrier has closed")));
+}
+
+#[test]
+fn after_the_loss_of_the_standby_nobody_is_told_before_the_engine_knows() {
+    let job = followed();
+    take(&job, Step::Skip { worker: 1 });
+    assert!(job.lose_standby(TERM) && !job.lose_standby(TERM));
+    take(&job, Step::Skip { worker: 2 });
+    job.go_on_without_standby(TERM + 1);
+    assert!(confirms_after(&job, || job.go_on_without_standby(TERM)));
+    take(&job, Step::Skip { worker: 1 });
+    assert!(job.confirm(|| panic!("there is no standby")));
+}
+
+#[test]
+fn who_waits_for_the_standby_of_a_job_that_is_over_is_told_nothing() {
+    let job = followed();
+    take(&job, Step::Skip { worker: 1 });
+    assert!(!confirms_after(&job, || job.stop_standby()));
+    assert!(!job.confirm(|| true));
+}
+
+#[test]
+fn a_standby_that_was_never_in_step_holds_up_nobody() {
+    let job = job();
+    copied(&job, || ());
+    take(&job, Step::Skip { worker: 1 });
+    assert!(job.confirm(|| panic!("nobody was promised that it has this")));
+    assert!(!job.lose_standby(TERM), "the engine need not hear of it first");
+    assert!(job.confirm(|| panic!("there is no standby")));
+}
+
+#[test]
+fn a_thread_of_an_earlier_term_begins_no_record_over_that_of_the_present_one() {
+    let job = job();
+    assert!(job.claim_standby(TERM - 1) && job.claim_standby(TERM));
+    copied(&job, || ());
+    assert!(job.set_standby_in_step(TERM));
+    assert!(!job.copy_for_standby(TERM - 1, |_| -> io::Result<()> { panic!("it sends") }).unwrap());
+    assert!(job.has_standby_in_step(TERM));
+}
+
+#[test]
+fn who_waits_for_a_standby_is_told_once_a_later_copy_has_the_change() {
+    let job = followed();
+    for _ in 0..50 {
+        take(&job, Step::Skip { worker: 1 });
+    }
+    let mut switched = false;
+    assert!(job.confirm(|| {
+        if !switched {
+            job.lose_standby(TERM);
+            job.go_on_without_standby(TERM);
+            copied(&job, || ());
+            assert!(job.set_standby_in_step(TERM));
+        }
+        // Asked again it waits still.
+        !std::mem::replace(&mut switched, true)
+    }));
+}
+
+#[test]
+fn one_thread_tells_a_standby_of_a_job() {
+    let job = job();
+    assert!(job.claim_standby(TERM) && !job.claim_standby(TERM));
+    job.release_standby(TERM + 1);
+    assert!(!job.claim_standby(TERM));
+    job.release_standby(TERM);
+    assert!(job.claim_standby(TERM) && job.claim_standby(TERM + 1));
+}
+
+/// The thread that makes room needs the table of jobs, which is locked while a job ends.
+#[test]
+fn a_job_ends_although_there_is_no_room_for_more_changes() {
+    let job: &'static JobShard = Box::leak(Box::new(followed()));
+    fill_queue(job);
+    let (ended, ends) = mpsc::channel();
+    thread::spawn(move || {
+        job.close();
+        ended.send(()).unwrap();
+    });
+    ends.recv_timeout(Duration::from_secs(60)).expect("the end waits for room");
+    let mut entries = Vec::new();
+    while let Batch::Entries(some) = job.next_for_standby(TERM, Duration::ZERO) {
+        entries.extend(some);
+    }
+    assert_eq!(entries.last().map(|entry| &entry.op), Some(&StandbyOp::Close));
+}

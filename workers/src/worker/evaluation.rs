@@ -1,0 +1,66 @@
+//! What a version of the parameters is worth on test or validation samples.
+
+use syncline_ps::{PsError, client::BlobClient, shard::ReadCondition};
+use syncline_runtime::Executable;
+use syncline_scheduler::core::{EvaluationPart, Outcome};
+
+use super::{
+    error::WorkerError,
+    job::{JobRun, SHARD_TIMEOUT, samples_of},
+    metrics::RunningMetrics,
+    parameters::Parameters,
+};
+
+impl JobRun {
+    /// Loss and metrics of a pinned version over a part of the test or validation samples. A round that is open goes on behind it.
+    pub(super) fn evaluate(&mut self, version: u64, part: EvaluationPart) -> Result<Outcome, WorkerError> {
+        let own = self.local.is_open().then(|| self.params.values.clone());
+        let evaluated = self.evaluate_pinned(version, part);
+        if let Some(values) = own {
+            self.params.values = values;
+        }
+        evaluated
+    }
+
+    fn evaluate_pinned(&mut self, version: u64, part: EvaluationPart) -> Result<Outcome, WorkerError> {
+        let mut session = match self.evaluation.take() {
+            Some(session) => session,
+            None => self.open_evaluation()?,
+        };
+        // All rows of tables, once: samples that are evaluated choose among them as they like.
+        let mut whole = self.rows.is_some().then(|| Parameters::new(&self.train.model.layout, None));
+        let params = whole.as_mut().unwrap_or(&mut self.params);
+        self.timer.waiting(|| self.shards.pull(ReadCondition::Pinned(version), &mut params.values))?;
+        let params = &*params;
+        let mut metrics = RunningMetrics::of(session.output_names());
+        for n in 0.. {
+            if self.shards.cancel_token().is_canceled() {
+                return Err(PsError::Canceled.into());
+            }
+            let samples = self.data.as_mut().map_or(Ok(0), |loader| loader.load_evaluation_batch(part, n))?;
+            // A model without data is evaluated once.
+            if samples == 0 && (self.data.is_some() || n > 0 || part.index > 0) {
+                break;
+            }
+            // The parameters stay where they are: only the samples are others.
+            let changed = |name: &str| n == 0 || !params.holds(name);
+            let mut inputs = samples_of(self.data.as_ref(), &self.train);
+            inputs.extend(params.inputs());
+            let outputs = session.run_changed(&inputs, changed)?;
+            metrics.add(samples, |name| outputs.scalar(name))?;
+            self.timer.progressed();
+        }
+        // The next one may come in a moment, or never.
+        self.evaluation = self.train.evaluate.map(|_| session);
+        Ok(Outcome::Evaluated(metrics.finish()))
+    }
+
+    fn open_evaluation(&self) -> Result<Executable, WorkerError> {
+        let blobs = BlobClient::new(self.context.token.clone()).under(self.shards.cancel_token());
+        let graph = &self.train.model.evaluation_graph;
+        let graph = self.timer.waiting(|| blobs.get_within(&self.addresses, graph, SHARD_TIMEOUT))?;
+        let session = Executable::new(&self.context.runtime, &graph, &self.context.exec)?;
+        self.timer.progressed();
+        Ok(session)
+    }
+}
