@@ -65,10 +65,14 @@ pub struct Evaluations {
 impl Evaluations {
     /// Those of a job that goes on behind so many complete epochs and samples of another one: as if it had come so far itself.
     pub(super) fn going_on(spec: Option<EvaluateSpec>, epochs_complete: u32, samples: u64) -> Self {
-        let every = spec.and_then(|spec| spec.every_epochs);
-        let last_epochs =
-            every.map_or(0, |every| epochs_complete - epochs_complete.checked_rem(every).unwrap_or(0));
+        let last_epochs = Self::last_turn(spec, epochs_complete);
         Self { last_epochs, last_samples: samples, ..Self::default() }
+    }
+
+    /// The epoch behind which one was due last: they lie at whole multiples, wherever a job went on or back to.
+    fn last_turn(spec: Option<EvaluateSpec>, epochs_complete: u32) -> u32 {
+        let every = spec.and_then(|spec| spec.every_epochs);
+        every.map_or(0, |every| epochs_complete - epochs_complete.checked_rem(every).unwrap_or(0))
     }
 
     /// Whether nothing may be granted because of one.
@@ -102,9 +106,16 @@ impl Evaluations {
     }
 
     /// Gives up the one under way, and counts the time to the next one from here.
-    pub(super) fn put_off(&mut self, now_us: u64, epochs_complete: u32, samples: u64) {
+    pub(super) fn put_off(
+        &mut self,
+        spec: Option<EvaluateSpec>,
+        now_us: u64,
+        epochs_complete: u32,
+        samples: u64,
+    ) {
         self.phase = None;
-        (self.last_us, self.last_epochs, self.last_samples) = (Some(now_us), epochs_complete, samples);
+        (self.last_us, self.last_samples) = (Some(now_us), samples);
+        self.last_epochs = Self::last_turn(spec, epochs_complete);
     }
 }
 
@@ -115,10 +126,11 @@ impl Job {
             return;
         }
         let (epochs, samples) = (self.state.epochs_complete, self.counted());
+        let spec = self.train().evaluate;
         let evaluations = &mut self.state.evaluations;
         // What was evaluated already would only be evaluated again.
         let is_new = samples > evaluations.last_samples;
-        evaluations.put_off(now_us, epochs, samples);
+        evaluations.put_off(spec, now_us, epochs, samples);
         evaluations.phase = is_new.then_some(EvaluationPhase::Resting);
         self.changes.job_state = true;
     }
@@ -286,6 +298,10 @@ mod tests {
                 "{every}, {complete}"
             );
             assert!(!spec.is_due(u64::MAX, complete - evaluations.last_epochs));
+            // The same where the job itself goes back to there.
+            let mut gone_back = Evaluations { last_epochs: complete + 1, ..Evaluations::default() };
+            gone_back.put_off(Some(spec), 1, complete, 730);
+            assert_eq!((gone_back.last_epochs, gone_back.last_samples), (want, 730), "{every}, {complete}");
         }
         assert_eq!(Evaluations::going_on(None, 7, 730).last_epochs, 0);
     }

@@ -96,7 +96,7 @@ impl Job {
         for worker in self.active().collect::<Vec<_>>() {
             self.clocks.join(worker, None);
         }
-        let policy = Policy::new(self.train().policy);
+        let (policy, evaluate) = (Policy::new(self.train().policy), self.train().evaluate);
         let state = &mut self.state;
         state.phase = Phase::Opening;
         state.generation = state.generation.next();
@@ -113,7 +113,7 @@ impl Job {
         state.retries.clear();
         state.recent_rate.begin_anew(now_us, state.counters.counted());
         state.checkpoints.put_off(now_us, state.epochs_complete);
-        state.evaluations.put_off(now_us, state.epochs_complete, state.counters.counted());
+        state.evaluations.put_off(evaluate, now_us, state.epochs_complete, state.counters.counted());
         state.checkpoints.restored = checkpoint;
         self.changes.job_state = true;
         self.wait_for(Some(self.waits_for_shards()));

@@ -29,7 +29,7 @@ pub struct Trained {
     pub loss: Option<f32>,
     /// On the validation samples; on the test samples where there are no others, and the prepared job evaluates.
     pub evaluation: Option<Evaluation>,
-    /// Its parameters at the end, which [`TrainingChanges::start_from`] takes.
+    /// Its parameters at the end, which [`TrainingChanges::start_from`](crate::tasks::TrainingChanges::start_from) takes.
     pub weights: TrainedWeights,
 }
 
