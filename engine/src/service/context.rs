@@ -127,11 +127,24 @@ impl ServiceContext {
                     shard.seen.elapsed().as_secs_f64(),
                     self.limits.shard_silence.as_secs_f64(),
                 )),
-                Some(shard) => notes.extend(self.standby_note(shard)),
+                Some(shard) => {
+                    notes.extend(shard.unanswered_for().map(|silence| unanswered_note(&shard.hello, silence)));
+                    notes.extend(self.standby_note(shard));
+                }
             }
         }
         notes
     }
+}
+
+/// What hinders a shard that reaches the engine and is not reached.
+fn unanswered_note(hello: &ShardHello, silence: Duration) -> String {
+    format!(
+        "parameter shard {} announces itself and has answered no order for {:.0} s: connections to {} may not get through, a firewall perhaps",
+        hello.index,
+        silence.as_secs_f64(),
+        hello.address,
+    )
 }
 
 /// Redis did not answer, or refused.

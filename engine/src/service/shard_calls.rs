@@ -1,6 +1,6 @@
 //! Calls to the processes that serve shards, and to those that follow them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use syncline_rpc::{CallError, Reconnecting, ShardClient};
 use syncline_scheduler::ids::ShardIndex;
@@ -44,20 +44,25 @@ impl ShardDirectory {
     where
         F: Future<Output = Result<T, tarpc::client::RpcError>>,
     {
+        let mut unanswered = None;
         loop {
             let (boot, client) = self.client(index).await;
             let answer = tokio::select! {
                 answer = client.call(&call) => answer,
                 // What the other one would still answer is of no use, and it may be stuck.
-                () = self.replaced(index, boot) => continue,
+                () = self.replaced(index, boot) => {
+                    unanswered = None;
+                    continue;
+                }
             };
             match answer {
                 Ok(value) => return value,
                 Err(error) => debug!(shard = %index, error = %describe(&error), "shard does not answer yet"),
             }
+            unanswered.get_or_insert_with(|| UnansweredOrder::new(self, index, boot));
             tokio::select! {
                 () = sleep(RETRY_PAUSE) => {}
-                () = self.replaced(index, boot) => {}
+                () = self.replaced(index, boot) => unanswered = None,
             }
         }
     }
@@ -109,6 +114,26 @@ impl ShardDirectory {
         F: Future<Output = Result<T, tarpc::client::RpcError>>,
     {
         self.client(index).await.1.call(call).await
+    }
+}
+
+/// An order that a process has not answered, as long as it is repeated: given up, it says nothing any more.
+struct UnansweredOrder<'a> {
+    shards: &'a ShardDirectory,
+    index: ShardIndex,
+    boot: u64,
+}
+
+impl<'a> UnansweredOrder<'a> {
+    fn new(shards: &'a ShardDirectory, index: ShardIndex, boot: u64) -> Self {
+        shards.lock().note_order(index, boot, false, Instant::now());
+        Self { shards, index, boot }
+    }
+}
+
+impl Drop for UnansweredOrder<'_> {
+    fn drop(&mut self) {
+        self.shards.lock().note_order(self.index, self.boot, true, Instant::now());
     }
 }
 

@@ -43,6 +43,8 @@ pub(super) struct ReplicaProcess<C> {
     pub hello: ShardHello,
     pub term: u64,
     pub seen: Instant,
+    /// Since when it has answered no order, though it announces itself: connections to it may not get through.
+    pub unanswered: Option<Instant>,
     pub client: C,
 }
 
@@ -62,6 +64,11 @@ impl<C> ReplicaProcess<C> {
     /// Whether it has said nothing for so long that people are told.
     pub(super) fn is_silent(&self) -> bool {
         self.seen.elapsed() > SILENCE_SHOWN_AFTER
+    }
+
+    /// For how long it has answered no order, where that is so long that people are told.
+    pub(super) fn unanswered_for(&self) -> Option<Duration> {
+        self.unanswered.map(|since| since.elapsed()).filter(|elapsed| *elapsed > SILENCE_SHOWN_AFTER)
     }
 
     /// Whether it could serve.
@@ -146,7 +153,7 @@ impl<C: Clone> ShardSlots<C> {
                 *next_term += 1;
                 *next_term
             });
-            ReplicaProcess { hello: hello.clone(), term, seen: now, client: client() }
+            ReplicaProcess { hello: hello.clone(), term, seen: now, unanswered: None, client: client() }
         };
         match slot.judge(hello, primary_answers, now) {
             RoleDecision::Serve => {
@@ -197,13 +204,22 @@ impl<C: Clone> ShardSlots<C> {
         holders.filter(|holder| holder.is(hello)).for_each(|holder| holder.seen = now);
     }
 
+    /// Takes note of whether the process that serves a shard, if it is still this one, has answered an order.
+    pub(super) fn note_order(&mut self, index: ShardIndex, boot: u64, answered: bool, now: Instant) {
+        let primary = self.slots.get_mut(&index).and_then(|slot| slot.primary.as_mut());
+        if let Some(primary) = primary.filter(|primary| primary.hello.boot == boot) {
+            primary.unanswered = if answered { None } else { primary.unanswered.or(Some(now)) };
+        }
+    }
+
     /// Whether this very process has a role.
     pub(super) fn knows(&self, hello: &ShardHello) -> bool {
         let is = |holder: &&ReplicaProcess<C>| holder.is(hello);
         self.primary(hello.index).filter(is).or(self.standby(hello.index).filter(is)).is_some()
     }
 
-    /// The shards whose standby is to serve instead of a primary that is silent, or was never there.
+    /// The shards whose standby is to serve instead of a primary that is silent, was never there, or announces itself and answers
+    /// nobody.
     pub(super) fn failovers_due(&self, now: Instant, silence: Duration) -> Vec<ShardIndex> {
         let due = |slot: &Slot<C>| {
             let Some(standby) = &slot.standby else { return false };
@@ -216,7 +232,11 @@ impl<C: Clone> ShardSlots<C> {
                 true => silence / 2,
                 false => silence,
             };
-            now.duration_since(vacant) > patience && now.duration_since(standby.seen) <= STANDBY_SILENCE
+            let is_deaf = slot.primary.as_ref().and_then(|primary| primary.unanswered).is_some_and(|since| {
+                standby.is_ready() && standby.hello.jobs >= jobs && now.duration_since(since) > silence / 2
+            });
+            (is_deaf || now.duration_since(vacant) > patience)
+                && now.duration_since(standby.seen) <= STANDBY_SILENCE
         };
         self.slots.iter().filter(|(_, slot)| due(slot)).map(|(index, _)| *index).collect()
     }
@@ -274,6 +294,7 @@ impl<C: Clone> ShardSlots<C> {
             slot.vacant_since = (slot.vacant_since + late).min(now);
             for holder in slot.primary.iter_mut().chain(&mut slot.standby) {
                 holder.seen = (holder.seen + late).min(now);
+                holder.unanswered = holder.unanswered.map(|since| (since + late).min(now));
             }
         }
     }

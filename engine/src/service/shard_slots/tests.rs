@@ -133,6 +133,32 @@ fn a_primary_that_is_silent_makes_way_where_the_standby_has_all_jobs() {
 }
 
 #[test]
+fn a_primary_that_announces_itself_and_answers_no_order_makes_way_after_half_of_the_silence() {
+    let (index, silence) = (ShardIndex(0), Duration::from_secs(30));
+    for (answers_later, due) in [(false, vec![index]), (true, Vec::new())] {
+        let mut shard = pair(1);
+        let a_second_later = |shard: &mut Shard| {
+            shard.wait(Duration::from_secs(1));
+            shard.role(&with_jobs(1, fresh(1)));
+            shard.role(&following(with_jobs(1, fresh(2))));
+            // What another process answered counts for nothing; of orders that are not answered the first one counts.
+            shard.slots.note_order(index, 77, true, shard.now);
+            shard.slots.note_order(index, 1, false, shard.now);
+            if answers_later {
+                shard.slots.note_order(index, 1, true, shard.now);
+            }
+        };
+        shard.slots.note_order(index, 1, false, shard.now);
+        for _ in 0..15 {
+            a_second_later(&mut shard);
+            assert_eq!(shard.slots.failovers_due(shard.now, silence), [], "both are heard");
+        }
+        a_second_later(&mut shard);
+        assert_eq!(shard.slots.failovers_due(shard.now, silence), due, "answers later: {answers_later}");
+    }
+}
+
+#[test]
 fn one_that_wakes_after_another_took_its_place_follows_that_one() {
     let mut shard = pair(1);
     let (standby, term) = shard.slots.candidate(ShardIndex(0)).unwrap();
