@@ -23,7 +23,10 @@ function fill(table, columns, rows, none, isChosen) {
   table.replaceChildren(...(rows.length ? [heading, ...body] : [element("tr", element("td", none, "faint"))]));
 }
 
-const short = (value, digits = 4) => (value === null || value === undefined ? "" : Number(value).toPrecision(digits));
+const short = (value, digits = 4) =>
+  value === null || value === undefined ? ""
+    : Math.abs(value) >= 10 ** (digits - 1) ? Math.round(value).toLocaleString("en")
+      : Number(value).toPrecision(digits);
 const whole = (value) => (value ?? 0).toLocaleString("en");
 
 function span(ms) {
@@ -145,7 +148,7 @@ function showJob({ job, workers, notes }) {
     ["iterations", (member) => whole(member.iterations), true],
     ["batch", (member) => member.batch, true],
     ["predicted ms", (member) => (member.predicted_interval_us === null ? "" : short(member.predicted_interval_us / 1000)), true],
-    ["slower than most by", (member) => (member.slow_factor ? `${short(member.slow_factor, 2)} times` : ""), true],
+    ["slower than most by", (member) => (member.slow_factor >= 1.05 ? `${short(member.slow_factor, 2)} times` : ""), true],
   ], workers, "No worker takes part");
 }
 
