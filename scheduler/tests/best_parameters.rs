@@ -13,19 +13,8 @@ use syncline_scheduler::{
 
 use crate::{
     cluster::stored::apply,
-    world::{World, done, id},
+    world::{POLICIES, World, done, id},
 };
-
-const POLICIES: [&str; 8] = [
-    "asp",
-    "bsp",
-    "ssp:1",
-    "dssp:1:4",
-    "elastic-bsp:4",
-    "lb-bsp",
-    "local-sgd:3",
-    "elastic-bsp:4+update=barrier",
-];
 
 const SAMPLES: u64 = 12;
 
@@ -62,19 +51,6 @@ fn validates(train: &mut TrainSpec) {
     train.data = DataSpec { validation_percent: Some(10), split: Split::TestEvery(5), ..data };
 }
 
-fn world(spec: JobSpec) -> World {
-    let mut world = World::new();
-    for n in 1..=2 {
-        world.join(n, &n.to_string());
-    }
-    world.submit(spec, 1);
-    world
-}
-
-fn has_told(world: &World, what: &str) -> usize {
-    world.plane.shell.events.iter().filter(|event| *event == what).count()
-}
-
 /// What workers find in their evaluations, one after the other, and which samples they are asked for.
 struct Findings<'a> {
     figures: &'a [f64],
@@ -105,7 +81,7 @@ impl<'a> Findings<'a> {
     }
 
     fn report(&mut self, world: &mut World, worker: Incarnation) {
-        let nth = has_told(world, "evaluated");
+        let nth = world.has_told("evaluated");
         let figure = self.figures[nth.min(self.figures.len() - 1)];
         let mut set = None;
         if let Some(Work::Evaluate { part, .. }) = world.hands[&worker].front().map(|task| &task.work) {
@@ -156,13 +132,13 @@ fn summary(world: &mut World) -> impl Fn(&str) -> String {
 #[test]
 fn a_training_hands_on_the_parameters_of_its_best_evaluation_and_counts_all_that_it_did() {
     for policy in POLICIES {
-        let mut world = world(spec(policy, 4, evaluates().keep_best()));
+        let mut world = World::of(spec(policy, 4, evaluates().keep_best()), 2);
         let mut findings = Findings::new(&[3.0, 1.0, 2.0, 1.5]);
         findings.run(&mut world);
         assert_eq!(findings.restored(), [Some(1)], "{policy}");
         assert_eq!(world.job("job").counters().samples_done, 4 * SAMPLES, "{policy}");
         assert_eq!(world.plane.server.shards[0].pushes(), 2 * SAMPLES, "{policy}: those of the second epoch");
-        assert_eq!(has_told(&world, "evaluated"), 4, "{policy}");
+        assert_eq!(world.has_told("evaluated"), 4, "{policy}");
         let field = summary(&mut world);
         let told = ["best_samples", "best_loss", "handed_on", "test_loss", "stopped_early"].map(&field);
         assert_eq!(told, ["24", "1.000000", "best", "1.000000", ""], "{policy}");
@@ -172,7 +148,7 @@ fn a_training_hands_on_the_parameters_of_its_best_evaluation_and_counts_all_that
 
 #[test]
 fn parameters_that_are_the_best_when_training_ends_stay_where_they_are() {
-    let mut world = world(spec("bsp", 3, evaluates().keep_best()));
+    let mut world = World::of(spec("bsp", 3, evaluates().keep_best()), 2);
     let mut findings = Findings::new(&[3.0, 2.0, 1.0]);
     findings.run(&mut world);
     assert_eq!(findings.restored(), []);
@@ -181,7 +157,7 @@ fn parameters_that_are_the_best_when_training_ends_stay_where_they_are() {
 
 #[test]
 fn the_first_of_several_that_are_as_good_is_handed_on() {
-    let mut world = world(spec("bsp", 3, evaluates().keep_best().monitor(Monitor::Accuracy)));
+    let mut world = World::of(spec("bsp", 3, evaluates().keep_best().monitor(Monitor::Accuracy)), 2);
     let mut findings = Findings::new(&[0.5, 0.75, 0.75]);
     findings.run(&mut world);
     assert_eq!(findings.restored(), [Some(1)]);
@@ -194,9 +170,9 @@ fn the_shards_keep_the_best_and_as_many_of_the_newest_as_the_job_asks_for() {
         [(None, vec![0]), (Some(CheckpointSpec::every_epochs(1).keep(2)), vec![0, 3, 4])]
     {
         let spec = change(spec("bsp", 6, evaluates().keep_best()), |train| train.checkpoint = checkpoint);
-        let mut world = world(spec);
+        let mut world = World::of(spec, 2);
         let mut findings = Findings::new(&[1.0, 2.0, 3.0, 4.0, 5.0]);
-        findings.go_on(&mut world, |world| has_told(world, "evaluated") == 5);
+        findings.go_on(&mut world, |world| world.has_told("evaluated") == 5);
         assert_eq!(world.job("job").checkpoint_numbers(), want);
         let kept = findings.effects.iter().rev().find_map(|effect| match effect {
             Effect::KeepCheckpoints { numbers, .. } => Some(numbers.clone()),
@@ -209,11 +185,11 @@ fn the_shards_keep_the_best_and_as_many_of_the_newest_as_the_job_asks_for() {
 #[test]
 fn training_stops_when_it_has_not_become_better_for_as_long_as_it_may() {
     for policy in POLICIES {
-        let mut world = world(spec(policy, 9, evaluates().stop_after(2)));
+        let mut world = World::of(spec(policy, 9, evaluates().stop_after(2)), 2);
         let mut findings = Findings::new(&[3.0, 1.0, 1.0, 2.0, 0.0]);
         findings.run(&mut world);
         assert_eq!(world.job("job").counters().samples_done, 4 * SAMPLES, "{policy}");
-        assert_eq!((has_told(&world, "evaluated"), has_told(&world, "stopped_early")), (4, 1), "{policy}");
+        assert_eq!((world.has_told("evaluated"), world.has_told("stopped_early")), (4, 1), "{policy}");
         let field = summary(&mut world);
         let why = "the test loss has not become better in the last 2 evaluations";
         assert_eq!((field("stopped_early").as_str(), field("handed_on").as_str()), (why, "last"), "{policy}");
@@ -223,7 +199,7 @@ fn training_stops_when_it_has_not_become_better_for_as_long_as_it_may() {
 
 #[test]
 fn a_training_that_stops_early_hands_on_its_best_parameters_where_it_is_asked_to() {
-    let mut world = world(spec("elastic-bsp:4", 9, evaluates().stop_after(2).keep_best()));
+    let mut world = World::of(spec("elastic-bsp:4", 9, evaluates().stop_after(2).keep_best()), 2);
     let mut findings = Findings::new(&[3.0, 1.0, 1.5, 2.0, 0.0]);
     findings.run(&mut world);
     assert_eq!(findings.restored(), [Some(1)]);
@@ -233,7 +209,7 @@ fn a_training_that_stops_early_hands_on_its_best_parameters_where_it_is_asked_to
 #[test]
 fn with_validation_samples_the_test_samples_have_one_turn_at_the_end_with_what_is_handed_on() {
     let spec = change(spec("bsp", 3, evaluates().keep_best()), validates);
-    let mut world = world(spec);
+    let mut world = World::of(spec, 2);
     let mut findings = Findings::new(&[3.0, 1.0, 2.0, 7.0]);
     findings.run(&mut world);
     let validation = EvaluationSet::Validation;
@@ -249,7 +225,7 @@ fn with_validation_samples_the_test_samples_have_one_turn_at_the_end_with_what_i
 #[test]
 fn a_node_that_evaluates_takes_the_place_of_the_test_at_the_end() {
     let spec = change(spec("bsp", 2, evaluates()), validates);
-    let mut world = world(with_node(spec, "test", NodeKind::Evaluate));
+    let mut world = World::of(with_node(spec, "test", NodeKind::Evaluate), 2);
     let mut findings = Findings::new(&[2.0, 1.0, 7.0]);
     findings.run(&mut world);
     let validation = EvaluationSet::Validation;
@@ -260,7 +236,7 @@ fn a_node_that_evaluates_takes_the_place_of_the_test_at_the_end() {
 #[test]
 fn without_test_samples_there_is_no_test_at_the_end() {
     let spec = change(spec("bsp", 2, evaluates()), |train| train.data.validation_percent = Some(10));
-    let mut world = world(spec);
+    let mut world = World::of(spec, 2);
     let mut findings = Findings::new(&[2.0, 1.0]);
     findings.run(&mut world);
     assert_eq!(findings.sets, [EvaluationSet::Validation; 2]);
@@ -269,7 +245,7 @@ fn without_test_samples_there_is_no_test_at_the_end() {
 #[test]
 fn a_test_at_the_end_that_fails_ends_nothing_else() {
     let spec = change(spec("bsp", 2, evaluates()), validates);
-    let mut world = world(spec);
+    let mut world = World::of(spec, 2);
     let mut findings = Findings::new(&[2.0, 1.0]);
     let tests = |world: &World| {
         let work = world.hands.values().flatten().map(|task| &task.work);
@@ -283,16 +259,16 @@ fn a_test_at_the_end_that_fails_ends_nothing_else() {
         blame: Blame::Worker,
     };
     world.report(Incarnation(1), failed);
-    assert_eq!((world.code("job").as_str(), has_told(&world, "evaluation_failed")), ("done", 1));
+    assert_eq!((world.code("job").as_str(), world.has_told("evaluation_failed")), ("done", 1));
 }
 
 #[test]
 fn a_best_that_the_shards_could_not_write_is_not_handed_on_and_one_that_they_could_is() {
-    let mut world = world(spec("bsp", 4, evaluates().keep_best()));
+    let mut world = World::of(spec("bsp", 4, evaluates().keep_best()), 2);
     let mut findings = Findings::new(&[2.0, 1.0, 3.0, 4.0]);
-    findings.go_on(&mut world, |world| has_told(world, "evaluated") == 1);
+    findings.go_on(&mut world, |world| world.has_told("evaluated") == 1);
     world.plane.shell.holds_files = true;
-    findings.go_on(&mut world, |world| has_told(world, "evaluated") == 2);
+    findings.go_on(&mut world, |world| world.has_told("evaluated") == 2);
     let (run, shard) = (world.job("job").run(), ShardIndex(0));
     let outcome = Err(TaskFault { code: FaultCode::new("E406"), reason: "the disk is full".into() });
     world.give(Input::CheckpointWritten { run, number: 1, shard, outcome });
@@ -307,10 +283,10 @@ fn a_best_that_the_shards_could_not_write_is_not_handed_on_and_one_that_they_cou
 
 #[test]
 fn training_waits_with_what_is_better_until_the_shards_have_written_what_they_copied_before() {
-    let mut world = world(spec("bsp", 4, evaluates().keep_best()));
+    let mut world = World::of(spec("bsp", 4, evaluates().keep_best()), 2);
     world.plane.shell.holds_files = true;
     let mut findings = Findings::new(&[2.0, 1.0, 3.0, 4.0]);
-    findings.go_on(&mut world, |world| has_told(world, "evaluated") == 2);
+    findings.go_on(&mut world, |world| world.has_told("evaluated") == 2);
     assert!(world.hands.values().all(|hand| hand.is_empty()), "nobody trains on");
     world.give(Input::Tick);
     assert_eq!(
@@ -338,9 +314,9 @@ fn crash(world: &mut World) -> Vec<Effect> {
 
 #[test]
 fn a_shard_that_is_lost_before_the_end_brings_the_training_back_to_its_best_and_to_what_it_knew_then() {
-    let mut world = world(spec("bsp", 6, evaluates().keep_best().stop_after(3)));
+    let mut world = World::of(spec("bsp", 6, evaluates().keep_best().stop_after(3)), 2);
     let mut findings = Findings::new(&[2.0, 1.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
-    findings.go_on(&mut world, |world| has_told(world, "evaluated") == 4);
+    findings.go_on(&mut world, |world| world.has_told("evaluated") == 4);
     crash(&mut world);
     assert_eq!(world.job("job").counters().samples_done, 2 * SAMPLES, "though nobody asked for checkpoints");
     findings.run(&mut world);
@@ -351,15 +327,15 @@ fn a_shard_that_is_lost_before_the_end_brings_the_training_back_to_its_best_and_
 #[test]
 fn a_shard_that_is_lost_behind_the_training_brings_the_best_back_and_undoes_nothing() {
     let spec = with_node(spec("bsp", 3, evaluates().keep_best()), "save", NodeKind::Snapshot);
-    let mut world = world(spec);
+    let mut world = World::of(spec, 2);
     let mut findings = Findings::new(&[1.0, 2.0, 3.0]);
-    findings.go_on(&mut world, |world| has_told(world, "trained") == 1);
+    findings.go_on(&mut world, |world| world.has_told("trained") == 1);
     let effects = crash(&mut world);
     assert!(effects.iter().any(|effect| matches!(effect, Effect::OpenShards { checkpoint: Some(0), .. })));
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Snapshot { .. })), "it is written anew");
     assert_eq!(world.plane.server.shards[0].pushes(), SAMPLES);
     assert_eq!(world.job("job").counters().samples_done, 3 * SAMPLES);
-    assert_eq!((has_told(&world, "rolled_back"), has_told(&world, "best_restored")), (0, 2));
+    assert_eq!((world.has_told("rolled_back"), world.has_told("best_restored")), (0, 2));
     assert_eq!(summary(&mut world)("test_loss"), "1.000000");
 }
 
@@ -367,24 +343,24 @@ fn a_shard_that_is_lost_behind_the_training_brings_the_best_back_and_undoes_noth
 fn best_parameters_that_cannot_be_read_make_way_for_the_newest_checkpoint_from_which_it_trains_on() {
     let checkpoint = Some(CheckpointSpec::every_epochs(1).keep(2));
     let spec = change(spec("bsp", 4, evaluates().keep_best()), |train| train.checkpoint = checkpoint);
-    let mut world = world(with_node(spec, "save", NodeKind::Snapshot));
+    let mut world = World::of(with_node(spec, "save", NodeKind::Snapshot), 2);
     let mut findings = Findings::new(&[1.0, 2.0, 3.0, 4.0, 5.0]);
-    findings.go_on(&mut world, |world| has_told(world, "best_restored") == 1);
+    findings.go_on(&mut world, |world| world.has_told("best_restored") == 1);
     let run = world.job("job").run();
     let (code, reason) = (FaultCode::new("E439"), "its digest is another".to_owned());
     world.hands.clear();
     world.give(Input::ShardFailed { run, code, reason });
     assert_eq!(world.job("job").counters().samples_done, 3 * SAMPLES);
-    findings.go_on(&mut world, |world| has_told(world, "best_restored") == 2);
+    findings.go_on(&mut world, |world| world.has_told("best_restored") == 2);
     assert_eq!(world.plane.server.shards[0].pushes(), 2 * SAMPLES, "the best of those that are left");
     assert_eq!(world.job("job").counters().samples_done, 4 * SAMPLES);
 }
 
 #[test]
 fn another_engine_knows_what_was_best_and_how_long_nothing_was_better() {
-    let mut world = world(spec("elastic-bsp:4", 9, evaluates().keep_best().stop_after(3)));
+    let mut world = World::of(spec("elastic-bsp:4", 9, evaluates().keep_best().stop_after(3)), 2);
     let mut findings = Findings::new(&[2.0, 1.0, 3.0, 4.0]);
-    findings.go_on(&mut world, |world| has_told(world, "evaluated") == 4);
+    findings.go_on(&mut world, |world| world.has_told("evaluated") == 4);
     let mut stored = StoredJob::default();
     apply(&mut stored, world.plane.core.full_commit(&id("job"), world.now_us).unwrap());
     let loaded = Job::load(&stored).unwrap();
@@ -394,9 +370,9 @@ fn another_engine_knows_what_was_best_and_how_long_nothing_was_better() {
 
 #[test]
 fn a_training_that_is_canceled_keeps_its_last_parameters_and_the_checkpoint_of_its_best() {
-    let mut world = world(spec("bsp", 9, evaluates().keep_best()));
+    let mut world = World::of(spec("bsp", 9, evaluates().keep_best()), 2);
     let mut findings = Findings::new(&[1.0, 2.0]);
-    findings.go_on(&mut world, |world| has_told(world, "evaluated") == 2);
+    findings.go_on(&mut world, |world| world.has_told("evaluated") == 2);
     let effects =
         world.give(Input::Cancel(Cancellation { job: id("job"), reason: String::new(), grace_ms: 0 }));
     assert!(

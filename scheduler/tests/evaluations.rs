@@ -11,19 +11,8 @@ use syncline_scheduler::{
 
 use crate::{
     cluster::stored::apply,
-    world::{World, done, id},
+    world::{POLICIES, World, done, id},
 };
-
-const POLICIES: [&str; 8] = [
-    "asp",
-    "bsp",
-    "ssp:1",
-    "dssp:1:4",
-    "elastic-bsp:4",
-    "lb-bsp",
-    "local-sgd:3",
-    "elastic-bsp:4+update=barrier",
-];
 
 /// Epochs of 12 samples in batches of one, an evaluation after each.
 fn spec(policy: &str, epochs: u32) -> JobSpec {
@@ -32,15 +21,6 @@ fn spec(policy: &str, epochs: u32) -> JobSpec {
     let mut spec = training_job(train);
     spec.id = id("job");
     spec
-}
-
-fn world(spec: JobSpec, workers: u64) -> World {
-    let mut world = World::new();
-    for n in 1..=workers {
-        world.join(n, &n.to_string());
-    }
-    world.submit(spec, 1);
-    world
 }
 
 /// The part that a worker has in hand, and nothing else.
@@ -54,10 +34,6 @@ fn part(world: &World, worker: u64) -> Option<EvaluationPart> {
 
 fn evaluates(world: &World) -> bool {
     world.hands.values().flatten().any(|assignment| matches!(assignment.work, Work::Evaluate { .. }))
-}
-
-fn has_told(world: &World, what: &str) -> usize {
-    world.plane.shell.events.iter().filter(|event| *event == what).count()
 }
 
 /// Workers end what they have, one after the other, until `stop` or until the job is over.
@@ -90,7 +66,7 @@ fn leave(world: &mut World, worker: u64) {
 #[test]
 fn each_worker_computes_a_part_and_trains_on_when_all_are_done() {
     for policy in POLICIES {
-        let mut world = world(spec(policy, 3), 3);
+        let mut world = World::of(spec(policy, 3), 3);
         go_on(&mut world, evaluates);
         assert_eq!(world.job("job").counters().samples_done, 12, "{policy}: exactly an epoch");
         for worker in 1..=3 {
@@ -99,12 +75,12 @@ fn each_worker_computes_a_part_and_trains_on_when_all_are_done() {
         world.report(Incarnation(3), done);
         world.report(Incarnation(1), done);
         assert!(world.hands[&Incarnation(1)].is_empty(), "{policy}: it waits for the second");
-        assert_eq!(has_told(&world, "evaluated"), 0);
+        assert_eq!(world.has_told("evaluated"), 0);
         world.report(Incarnation(2), done);
-        assert_eq!(has_told(&world, "evaluated"), 1, "{policy}");
+        assert_eq!(world.has_told("evaluated"), 1, "{policy}");
         assert!(!world.hands[&Incarnation(1)].is_empty(), "{policy}: it trains on");
         go_on(&mut world, |_| false);
-        assert_eq!((world.code("job"), has_told(&world, "evaluated")), ("done".into(), 3), "{policy}");
+        assert_eq!((world.code("job"), world.has_told("evaluated")), ("done".into(), 3), "{policy}");
         assert_eq!(world.job("job").counters().samples_done, 36, "{policy}");
     }
 }
@@ -114,21 +90,21 @@ fn one_is_due_in_its_time_also_where_the_clock_was_set_back_by_days() {
     let mut spec = spec("asp", 400);
     let NodeKind::Train(train) = &mut spec.nodes[0].kind else { panic!("another node") };
     train.evaluate = Some(EvaluateSpec::every_s(1));
-    let mut world = world(spec, 2);
+    let mut world = World::of(spec, 2);
     world.now_us += 1_000_000;
-    go_on(&mut world, |world| has_told(world, "evaluated") == 1);
-    assert_eq!(has_told(&world, "evaluated"), 1);
+    go_on(&mut world, |world| world.has_told("evaluated") == 1);
+    assert_eq!(world.has_told("evaluated"), 1);
     world.plane.core.discount_downtime(world.now_us, 1);
     world.now_us = 1_000_001;
-    go_on(&mut world, |world| has_told(world, "evaluated") == 2);
-    assert_eq!(has_told(&world, "evaluated"), 2);
+    go_on(&mut world, |world| world.has_told("evaluated") == 2);
+    assert_eq!(world.has_told("evaluated"), 2);
     assert!(world.now_us < 2_000_000, "{}", world.now_us);
 }
 
 #[test]
 fn its_parts_add_up_to_what_people_see() {
-    let mut world = world(spec("bsp", 2), 3);
-    go_on(&mut world, |world| has_told(world, "evaluated") == 1);
+    let mut world = World::of(spec("bsp", 2), 3);
+    go_on(&mut world, |world| world.has_told("evaluated") == 1);
     let summary = world.plane.core.full_commit(&id("job"), world.now_us).unwrap().summary;
     let field =
         |wanted: &str| summary.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value.as_str());
@@ -141,22 +117,22 @@ fn what_a_node_evaluates_at_the_end_is_evaluated_once() {
     let train = spec.nodes[0].name.clone();
     let (after, kind) = (vec![train], NodeKind::Evaluate);
     spec.nodes.push(Node { name: "test".parse().unwrap(), after, retries: 0, kind });
-    let mut world = world(spec, 2);
+    let mut world = World::of(spec, 2);
     go_on(&mut world, |_| false);
-    assert_eq!((world.code("job"), has_told(&world, "evaluated")), ("done".into(), 3));
+    assert_eq!((world.code("job"), world.has_told("evaluated")), ("done".into(), 3));
 }
 
 #[test]
 fn a_part_whose_worker_leaves_is_computed_by_another() {
     for policy in POLICIES {
-        let mut world = world(spec(policy, 2), 2);
+        let mut world = World::of(spec(policy, 2), 2);
         go_on(&mut world, evaluates);
         let lost = part(&world, 2).unwrap();
         leave(&mut world, 2);
         world.report(Incarnation(1), done);
         assert_eq!(part(&world, 1), Some(lost), "{policy}");
         world.report(Incarnation(1), done);
-        assert_eq!(has_told(&world, "evaluated"), 1, "{policy}");
+        assert_eq!(world.has_told("evaluated"), 1, "{policy}");
         // The last one goes, too, in the middle of the next one.
         go_on(&mut world, evaluates);
         leave(&mut world, 1);
@@ -164,13 +140,13 @@ fn a_part_whose_worker_leaves_is_computed_by_another() {
         world.join(3, "another");
         assert!(part(&world, 3).is_some(), "{policy}");
         go_on(&mut world, |_| false);
-        assert_eq!((world.code("job"), has_told(&world, "evaluated")), ("done".into(), 2), "{policy}");
+        assert_eq!((world.code("job"), world.has_told("evaluated")), ("done".into(), 2), "{policy}");
     }
 }
 
 #[test]
 fn one_that_fails_is_told_and_left_out() {
-    let mut world = world(spec("bsp", 2), 3);
+    let mut world = World::of(spec("bsp", 2), 3);
     go_on(&mut world, evaluates);
     let failed =
         Outcome::Failed { code: FaultCode::new("E327"), reason: "as it should".into(), blame: Blame::Worker };
@@ -183,7 +159,7 @@ fn one_that_fails_is_told_and_left_out() {
         })
         .collect();
     assert_eq!(revoked, [Incarnation(1), Incarnation(3)]);
-    assert_eq!((has_told(&world, "evaluation_failed"), world.code("job")), (1, "running".into()));
+    assert_eq!((world.has_told("evaluation_failed"), world.code("job")), (1, "running".into()));
     // What the others had is over, and comes too late.
     world.report(Incarnation(1), done);
     for worker in [1, 3] {
@@ -194,24 +170,24 @@ fn one_that_fails_is_told_and_left_out() {
             .retain(|a| !matches!(a.work, Work::Evaluate { .. }));
     }
     go_on(&mut world, |_| false);
-    assert_eq!((world.code("job"), has_told(&world, "evaluated")), ("done".into(), 1), "that of the end");
+    assert_eq!((world.code("job"), world.has_told("evaluated")), ("done".into(), 1), "that of the end");
 }
 
 #[test]
 fn a_pause_lets_parts_end_and_begins_none() {
-    let mut world = world(spec("bsp", 2), 2);
+    let mut world = World::of(spec("bsp", 2), 2);
     go_on(&mut world, evaluates);
     world.give(Input::Pause { job: id("job"), paused: true });
     world.report(Incarnation(1), done);
-    assert_eq!(has_told(&world, "evaluated"), 0);
+    assert_eq!(world.has_told("evaluated"), 0);
     world.report(Incarnation(2), done);
-    assert_eq!(has_told(&world, "evaluated"), 1);
+    assert_eq!(world.has_told("evaluated"), 1);
     assert!(world.hands.values().all(|hand| hand.is_empty()), "nothing more is granted");
 }
 
 #[test]
 fn a_job_that_is_canceled_during_one_can_be_read_and_knows_of_it() {
-    let mut world = world(spec("bsp", 2), 2);
+    let mut world = World::of(spec("bsp", 2), 2);
     go_on(&mut world, evaluates);
     world.report(Incarnation(1), done);
     world.give(Input::Cancel(Cancellation { job: id("job"), reason: String::new(), grace_ms: 0 }));
@@ -231,24 +207,24 @@ fn nobody_evaluates_twice_what_is_the_same() {
     if let NodeKind::Train(train) = &mut spec.nodes[0].kind {
         train.evaluate = Some(EvaluateSpec::every_s(1));
     }
-    let mut world = world(spec, 1);
+    let mut world = World::of(spec, 1);
     world.report(Incarnation(1), done);
     world.now_us += 2_000_000;
     world.give(Input::Tick);
-    go_on(&mut world, |world| has_told(world, "evaluated") == 1);
+    go_on(&mut world, |world| world.has_told("evaluated") == 1);
     let hand = world.hands[&Incarnation(1)].len();
     assert!(hand > 0, "it trains on");
     for _ in 0..5 {
         world.now_us += 2_000_000;
         world.give(Input::Tick);
     }
-    go_on(&mut world, |world| has_told(world, "evaluated") == 2);
+    go_on(&mut world, |world| world.has_told("evaluated") == 2);
     assert!(world.job("job").counters().samples_done > 1);
 }
 
 #[test]
 fn another_engine_knows_what_is_computed_and_what_came_of_the_rest() {
-    let mut world = world(spec("elastic-bsp:4", 2), 3);
+    let mut world = World::of(spec("elastic-bsp:4", 2), 3);
     go_on(&mut world, evaluates);
     world.report(Incarnation(2), done);
     let mut stored = StoredJob::default();

@@ -53,6 +53,18 @@ impl Shell for Recorder {
     }
 }
 
+/// Policies that differ in when workers come to rest.
+pub const POLICIES: [&str; 8] = [
+    "asp",
+    "bsp",
+    "ssp:1",
+    "dssp:1:4",
+    "elastic-bsp:4",
+    "lb-bsp",
+    "local-sgd:3",
+    "elastic-bsp:4+update=barrier",
+];
+
 /// A core, a shard, and workers that do what the test says.
 pub struct World {
     pub plane: ControlPlane<Recorder>,
@@ -65,6 +77,21 @@ impl World {
     pub fn new() -> Self {
         let plane = ControlPlane::new(1, Recorder::default());
         Self { plane, now_us: 1_000_000, hands: BTreeMap::new() }
+    }
+
+    /// With a job and workers 1 to `workers`.
+    pub fn of(spec: JobSpec, workers: u64) -> Self {
+        let mut world = Self::new();
+        for n in 1..=workers {
+            world.join(n, &n.to_string());
+        }
+        world.submit(spec, 1);
+        world
+    }
+
+    /// How many events of this kind there were.
+    pub fn has_told(&self, what: &str) -> usize {
+        self.plane.shell.events.iter().filter(|event| *event == what).count()
     }
 
     /// Handles an input and what follows from it; returns all that was decided.

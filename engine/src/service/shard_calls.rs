@@ -47,13 +47,11 @@ impl ShardDirectory {
         let mut unanswered = None;
         loop {
             let (boot, client) = self.client(index).await;
+            unanswered.take_if(|order: &mut UnansweredOrder<'_>| order.boot != boot);
             let answer = tokio::select! {
                 answer = client.call(&call) => answer,
                 // What the other one would still answer is of no use, and it may be stuck.
-                () = self.replaced(index, boot) => {
-                    unanswered = None;
-                    continue;
-                }
+                () = self.replaced(index, boot) => continue,
             };
             match answer {
                 Ok(value) => return value,
@@ -62,7 +60,7 @@ impl ShardDirectory {
             unanswered.get_or_insert_with(|| UnansweredOrder::new(self, index, boot));
             tokio::select! {
                 () = sleep(RETRY_PAUSE) => {}
-                () = self.replaced(index, boot) => unanswered = None,
+                () = self.replaced(index, boot) => {}
             }
         }
     }

@@ -34,11 +34,11 @@ impl FromStr for FieldChange {
         let refused = |cause: &str| SubmitError::Change { change: text.to_owned(), cause: cause.to_owned() };
         let (key, value) = text.split_once('=').ok_or_else(|| refused("expected KEY=VALUE"))?;
         let keys = keys(key).ok_or_else(|| refused("the key is none: expected names with dots between"))?;
-        let value = value.trim();
+        let given = value.trim();
         let parsed =
-            toml::from_str::<Table>(&format!("value = {value}")).ok().filter(|table| table.len() == 1);
+            toml::from_str::<Table>(&format!("value = {given}")).ok().filter(|table| table.len() == 1);
         let value = parsed.and_then(|mut table| table.remove("value"));
-        let value = value.unwrap_or_else(|| Value::String(text[key.len() + 1..].trim().to_owned()));
+        let value = value.unwrap_or_else(|| Value::String(given.to_owned()));
         Ok(Self { text: text.to_owned(), keys, value })
     }
 }

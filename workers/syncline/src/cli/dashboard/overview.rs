@@ -72,7 +72,7 @@ fn newest(mut jobs: Vec<JobStatus>, most_over: usize) -> (Vec<JobStatus>, usize)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::dashboard::prometheus::tests::job;
+    use crate::cli::support::describe::tests::job;
 
     #[test]
     fn of_jobs_that_are_over_the_newest_are_told_and_of_the_others_all() {

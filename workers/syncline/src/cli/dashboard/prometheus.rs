@@ -9,32 +9,31 @@ use super::overview::Overview;
 /// The type of the text.
 pub(super) const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Name behind `syncline_job_`, type, what it is, and its value for a job, where it has one.
-type JobMetric = (&'static str, &'static str, &'static str, fn(&JobStatus) -> Option<f64>);
+/// Name behind `syncline_job_`, what it is, and its value for a job, where it has one.
+type JobMetric = (&'static str, &'static str, fn(&JobStatus) -> Option<f64>);
 
 #[rustfmt::skip]
 const OF_JOBS: [JobMetric; 20] = [
-    ("workers",                  "gauge",   "Workers that take part",                      |job| Some(job.workers.into())),
-    ("epochs_complete",          "gauge",   "Passes over the training set that are over",  |job| training(job, job.epochs_complete.into())),
-    ("samples_total",            "gauge",   "Samples of all epochs",                       |job| training(job, job.samples_total as f64)),
-    // They go down where a job goes back to a checkpoint.
-    ("samples_applied",          "gauge",   "Samples that are in the parameters",          |job| training(job, job.samples_applied as f64)),
-    ("samples_per_second",       "gauge",   "Samples per second, of the last seconds",     |job| job.samples_per_s_lately),
-    ("iterations_done",          "gauge",   "Iterations that were applied",                |job| training(job, job.iterations_done as f64)),
-    ("iterations_lost",          "gauge",   "Iterations given out again as their worker was lost", |job| training(job, job.iterations_lost as f64)),
-    ("iterations_skipped",       "gauge",   "Iterations without weight, as they were not finite", |job| training(job, job.iterations_skipped as f64)),
-    ("barriers",                 "gauge",   "Barriers that closed",                        |job| training(job, job.barriers as f64)),
-    ("wait_seconds",             "gauge",   "Time that workers waited at barriers, together", |job| training(job, job.actual_wait_ms as f64 / 1e3)),
-    ("wait_seconds_predicted",   "gauge",   "The same as it was predicted",                |job| training(job, job.predicted_wait_ms as f64 / 1e3)),
-    ("lead_iterations",          "gauge",   "Iterations between the fastest worker and the slowest", |job| training(job, job.lead as f64)),
-    ("loss",                     "gauge",   "Mean loss of the newest iterations",          |job| job.loss),
-    ("validation_loss",          "gauge",   "Loss of the newest evaluation on validation samples", |job| job.validation_loss),
-    ("validation_accuracy",      "gauge",   "Share of right answers in the newest evaluation on validation samples", |job| job.validation_accuracy),
-    ("test_loss",                "gauge",   "Loss of the newest evaluation on test samples", |job| job.test_loss),
-    ("test_accuracy",            "gauge",   "Share of right answers in the newest evaluation on test samples", |job| job.test_accuracy),
-    ("checkpoint_timestamp_seconds", "gauge", "Moment that the newest checkpoint holds",   |job| job.checkpoint_ms.map(|ms| ms as f64 / 1e3)),
-    ("tasks_total",              "gauge",   "General tasks that the graph has by now",     |job| job.tasks.as_ref().map(|tasks| tasks.total as f64)),
-    ("tasks_ended",              "gauge",   "General tasks that ended",                    |job| job.tasks.as_ref().map(|tasks| tasks.ended() as f64)),
+    ("workers",                  "Workers that take part",                      |job| Some(job.workers.into())),
+    ("epochs_complete",          "Passes over the training set that are over",  |job| training(job, job.epochs_complete.into())),
+    ("samples_total",            "Samples of all epochs",                       |job| training(job, job.samples_total as f64)),
+    ("samples_applied",          "Samples that are in the parameters",          |job| training(job, job.samples_applied as f64)),
+    ("samples_per_second",       "Samples per second, of the last seconds",     |job| job.samples_per_s_lately),
+    ("iterations_done",          "Iterations that were applied",                |job| training(job, job.iterations_done as f64)),
+    ("iterations_lost",          "Iterations given out again as their worker was lost", |job| training(job, job.iterations_lost as f64)),
+    ("iterations_skipped",       "Iterations without weight, as they were not finite", |job| training(job, job.iterations_skipped as f64)),
+    ("barriers",                 "Barriers that closed",                        |job| training(job, job.barriers as f64)),
+    ("wait_seconds",             "Time that workers waited at barriers, together", |job| training(job, job.actual_wait_ms as f64 / 1e3)),
+    ("wait_seconds_predicted",   "The same as it was predicted",                |job| training(job, job.predicted_wait_ms as f64 / 1e3)),
+    ("lead_iterations",          "Iterations between the fastest worker and the slowest", |job| training(job, job.lead as f64)),
+    ("loss",                     "Mean loss of the newest iterations",          |job| job.loss),
+    ("validation_loss",          "Loss of the newest evaluation on validation samples", |job| job.validation_loss),
+    ("validation_accuracy",      "Share of right answers in the newest evaluation on validation samples", |job| job.validation_accuracy),
+    ("test_loss",                "Loss of the newest evaluation on test samples", |job| job.test_loss),
+    ("test_accuracy",            "Share of right answers in the newest evaluation on test samples", |job| job.test_accuracy),
+    ("checkpoint_timestamp_seconds", "Moment that the newest checkpoint holds",   |job| job.checkpoint_ms.map(|ms| ms as f64 / 1e3)),
+    ("tasks_total",              "General tasks that the graph has by now",     |job| job.tasks.as_ref().map(|tasks| tasks.total as f64)),
+    ("tasks_ended",              "General tasks that ended",                    |job| job.tasks.as_ref().map(|tasks| tasks.ended() as f64)),
 ];
 
 /// Name behind `syncline_worker_`, what it is, and its value for a worker.
@@ -56,26 +55,20 @@ fn training(job: &JobStatus, value: f64) -> Option<f64> {
 pub(super) fn text(overview: Option<&Overview>) -> String {
     let mut out = String::new();
     let up = if overview.is_some() { 1.0 } else { 0.0 };
-    family(&mut out, "syncline_up", "gauge", "1 while an engine leads and answers", [(String::new(), up)]);
+    family(&mut out, "syncline_up", "1 while an engine leads and answers", [(String::new(), up)]);
     let Some(Overview { engine, jobs, workers, .. }) = overview else { return out };
     let alone = |value: u32| [(String::new(), f64::from(value))];
-    family(&mut out, "syncline_shards", "gauge", "Shards that the cluster wants", alone(engine.shards));
-    family(
-        &mut out,
-        "syncline_shards_present",
-        "gauge",
-        "Shards that are served",
-        alone(engine.shards_present),
-    );
+    family(&mut out, "syncline_shards", "Shards that the cluster wants", alone(engine.shards));
+    family(&mut out, "syncline_shards_present", "Shards that are served", alone(engine.shards_present));
     let troubled = u32::from(engine.store_problem.as_ref().is_some_and(|problem| !problem.is_empty()));
-    family(&mut out, "syncline_store_problem", "gauge", "1 while Redis has a problem", alone(troubled));
+    family(&mut out, "syncline_store_problem", "1 while Redis has a problem", alone(troubled));
     let states = jobs.iter().map(|job| {
         (labels(&[("job", job.id.as_str()), ("state", job.state.word()), ("policy", &job.policy)]), 1.0)
     });
-    family(&mut out, "syncline_job_state", "gauge", "1 for the state that the job is in", states);
-    for (name, kind, help, value) in OF_JOBS {
+    family(&mut out, "syncline_job_state", "1 for the state that the job is in", states);
+    for (name, help, value) in OF_JOBS {
         let values = jobs.iter().filter_map(|job| Some((labels(&[("job", job.id.as_str())]), value(job)?)));
-        family(&mut out, &format!("syncline_job_{name}"), kind, help, values);
+        family(&mut out, &format!("syncline_job_{name}"), help, values);
     }
     for (name, help, value) in OF_WORKERS {
         let values = workers.iter().map(|worker| {
@@ -88,25 +81,19 @@ pub(super) fn text(overview: Option<&Overview>) -> String {
             ];
             (labels(&all), value(worker))
         });
-        family(&mut out, &format!("syncline_worker_{name}"), "gauge", help, values);
+        family(&mut out, &format!("syncline_worker_{name}"), help, values);
     }
     out
 }
 
-/// One metric with its values; nothing if it has none.
-fn family(
-    out: &mut String,
-    name: &str,
-    kind: &str,
-    help: &str,
-    values: impl IntoIterator<Item = (String, f64)>,
-) {
+/// One metric with its values; nothing if it has none. All are gauges: what counts goes down where a job goes back to a checkpoint.
+fn family(out: &mut String, name: &str, help: &str, values: impl IntoIterator<Item = (String, f64)>) {
     let mut values = values.into_iter().peekable();
     if values.peek().is_none() {
         return;
     }
     // Writing to a text cannot fail.
-    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge");
     for (labels, value) in values {
         let _ = writeln!(out, "{name}{labels} {value}");
     }
@@ -121,13 +108,9 @@ fn labels(pairs: &[(&str, &str)]) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-
-    pub(in crate::cli::dashboard) fn job(fields: &[(&str, &str)]) -> JobStatus {
-        let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        JobStatus::read(&fields.collect()).unwrap()
-    }
+    use crate::cli::support::describe::tests::job;
 
     fn overview() -> Overview {
         let engine = serde_json::json!({

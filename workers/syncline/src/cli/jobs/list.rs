@@ -70,11 +70,7 @@ fn in_words(jobs: &[JobStatus], now_ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn job(fields: &[(&str, &str)]) -> JobStatus {
-        let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        JobStatus::read(&fields.collect()).unwrap()
-    }
+    use crate::cli::support::describe::tests::job;
 
     #[test]
     fn jobs_of_tasks_have_no_columns_of_training() {

@@ -257,10 +257,11 @@ pub(crate) fn redis_commands(job: &JobStatus, redis_cli: &str) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::cli) mod tests {
     use super::*;
 
-    pub(crate) fn job(fields: &[(&str, &str)]) -> JobStatus {
+    /// A job `a` that runs, and of which these fields are known besides, or otherwise.
+    pub(in crate::cli) fn job(fields: &[(&str, &str)]) -> JobStatus {
         let known = [("id", "a"), ("state", "running")];
         let fields =
             known.iter().chain(fields).map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));

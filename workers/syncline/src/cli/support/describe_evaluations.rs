@@ -44,12 +44,7 @@ fn evaluation([loss, accuracy, top_k_accuracy, perplexity]: [Option<f64>; 4]) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn job(fields: &[(&str, &str)]) -> JobStatus {
-        let fields = [("id", "a"), ("state", "running")].iter().chain(fields);
-        JobStatus::read(&fields.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
-            .unwrap()
-    }
+    use crate::cli::support::describe::tests::job;
 
     #[test]
     fn the_best_evaluation_says_where_its_parameters_are() {

@@ -37,6 +37,7 @@ fn per_s(job: &JobStatus, counts: &TaskCounts, now_ms: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::support::describe::tests::job;
 
     #[test]
     fn a_job_of_tasks_is_told_by_its_states() {
@@ -50,8 +51,7 @@ mod tests {
             ("tasks_skipped", "2"),
             ("tasks_failed", "1"),
         ];
-        let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let job = JobStatus::read(&fields.into()).unwrap();
+        let job = job(&fields);
         let counts = job.tasks.unwrap_or_default();
         assert_eq!(progress(&job, &counts, 9_000), ["10/10 tasks", "5.0 tasks/s", "1 failed", "2 skipped"]);
         let said = lines(&job, &counts, 9_000);
