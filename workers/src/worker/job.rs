@@ -114,8 +114,9 @@ impl JobRun {
         let rows = BatchRows::of(&train.model);
         let params = Parameters::new(&train.model.layout, rows.as_ref());
         let draws = DrawStream { seed: train.seed, worker: first.worker_number, part: 0 };
+        let exec = ExecOptions { tf32: train.tf32, ..context.exec.clone() };
         let mut replicas =
-            Replicas::new(&context.runtime, &graph, &context.exec, context.split_batch, &params, draws)?;
+            Replicas::new(&context.runtime, &graph, &exec, context.split_batch, &params, draws)?;
         let elements = train.model.layout.elements().unwrap_or(0);
         let at = SessionKey { run: key.run.clone(), incarnation: context.incarnation };
         let transport = context.transport;
