@@ -36,8 +36,9 @@ pub(super) fn register(
 }
 
 /// What differs from ONNX Runtime's defaults, as its documentation of the CUDA execution provider spells it.
-fn cuda_options(index: u8, options: &ExecOptions) -> [(&'static str, String); 4] {
-    [
+fn cuda_options(index: u8, options: &ExecOptions) -> Vec<(&'static str, String)> {
+    let limit = options.device_memory.map(|bytes| ("gpu_mem_limit", bytes.to_string()));
+    let always = [
         ("device_id", index.to_string()),
         // By default every algorithm is timed for every new shape, and a policy may change the batch at any barrier.
         ("cudnn_conv_algo_search", "HEURISTIC".to_owned()),
@@ -45,7 +46,8 @@ fn cuda_options(index: u8, options: &ExecOptions) -> [(&'static str, String); 4]
         ("arena_extend_strategy", "kSameAsRequested".to_owned()),
         // Ten bits of mantissa are all that factors keep: only for a job that says so.
         ("use_tf32", u8::from(options.tf32).to_string()),
-    ]
+    ];
+    always.into_iter().chain(limit).collect()
 }
 
 /// Refuses a model of which the provider of `device` took nothing.
@@ -72,6 +74,16 @@ mod tests {
             assert!(options.contains(&("device_id", "3".to_owned())), "{options:?}");
             assert!(options.contains(&("use_tf32", want.to_owned())), "{options:?}");
         }
+    }
+
+    #[test]
+    fn the_memory_of_a_gpu_has_the_limit_that_was_asked_for_or_none() {
+        let limit = |device_memory| {
+            let options = cuda_options(0, &ExecOptions { device_memory, ..ExecOptions::default() });
+            options.into_iter().find(|(key, _)| *key == "gpu_mem_limit").map(|(_, value)| value)
+        };
+        assert_eq!(limit(Some(4 << 30)).as_deref(), Some("4294967296"));
+        assert_eq!(limit(None), None);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::placement::Placement;
 use crate::rewriting::{has_many_nodes, rewrite_for};
 use crate::runtime::Runtime;
 use crate::session::{ExecOptions, Optimize, compile};
+use crate::shortage::run_failed;
 use crate::view::{bind, check_size};
 
 /// A model loaded into ONNX Runtime. Belongs to one executor; make one per thread.
@@ -28,6 +29,7 @@ pub struct Executable {
     /// Outputs that are written where the caller wants them.
     placed: Option<Placed>,
     session: Session,
+    device: Device,
     placement: Placement,
     input_names: Vec<String>,
     output_names: Vec<String>,
@@ -58,7 +60,15 @@ impl Executable {
         };
         let input_names = session.inputs().iter().map(|input| input.name().to_owned()).collect();
         let output_names = session.outputs().iter().map(|output| output.name().to_owned()).collect();
-        Ok(Self { pinned, placed: None, session, placement, input_names, output_names })
+        Ok(Self {
+            pinned,
+            placed: None,
+            session,
+            device: options.device,
+            placement,
+            input_names,
+            output_names,
+        })
     }
 
     /// A model that is run once or twice, loaded in the least time: as it is written, and if it has many nodes without
@@ -86,7 +96,7 @@ impl Executable {
         places: &[OutputPlace<'_>],
     ) -> Result<(), BackendError> {
         let placed = Placed::new(memory, places);
-        self.placed = Some(placed.map_err(|source| run_error(&source))?);
+        self.placed = Some(placed.map_err(|source| run_failed(self.device, source.to_string()))?);
         Ok(())
     }
 
@@ -146,6 +156,8 @@ impl Executable {
         changed: impl Fn(&str) -> bool,
         options: Option<&'r RunOptions>,
     ) -> Result<Outputs<'r>, BackendError> {
+        let device = self.device;
+        let failed = |source: ort::Error| run_failed(device, source.to_string());
         let mut bound: Vec<SessionInputValue<'_>> = Vec::with_capacity(self.input_names.len());
         for (index, wanted) in self.input_names.iter().enumerate() {
             let (name, view) = match inputs.get(index) {
@@ -156,7 +168,7 @@ impl Executable {
                 None => bound.push(bind(view, name)?),
                 Some(pinned) if changed(name) || !pinned.holds(index) => {
                     check_size(&view, name)?;
-                    pinned.send(index, name, view).map_err(|source| run_error(&source))?;
+                    pinned.send(index, name, view).map_err(failed)?;
                 }
                 Some(_) => {}
             }
@@ -172,7 +184,7 @@ impl Executable {
             (None, Some(options)) => self.session.run_with_options(&bound[..], options),
             (Some(pinned), options) => pinned.run(&mut self.session, options),
         };
-        Ok(Outputs::new(values.map_err(|source| run_error(&source))?))
+        Ok(Outputs::new(values.map_err(failed)?))
     }
 
     /// More inputs than the model has: one is unknown or given twice.
@@ -198,10 +210,6 @@ fn find_input<'n, 'v>(
 ) -> Result<(&'n str, TensorView<'v>), BackendError> {
     let missing = || BackendError::InputCount { name: wanted.to_owned(), times: 0 };
     inputs.iter().find(|(name, _)| *name == wanted).copied().ok_or_else(missing)
-}
-
-fn run_error(source: &ort::Error) -> BackendError {
-    BackendError::Run { reason: source.to_string() }
 }
 
 #[cfg(test)]

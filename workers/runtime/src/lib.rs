@@ -25,6 +25,7 @@ mod runtime;
 mod scatter_add;
 mod self_test;
 mod session;
+mod shortage;
 pub mod stage;
 mod view;
 

@@ -40,11 +40,21 @@ pub struct ExecOptions {
     /// Whether a GPU may round the factors of float32 products to the 10 bits of TensorFloat-32, for which it has faster
     /// units. Default no. Of no effect on the CPU.
     pub tf32: bool,
+    /// Most bytes of a GPU's memory that the model may take for parameters, values and scratch space; `None`: all there
+    /// are. Of no effect on the CPU.
+    pub device_memory: Option<u64>,
 }
 
 impl Default for ExecOptions {
     fn default() -> Self {
-        Self { intra_threads: 1, spin: false, optimize: Optimize::All, device: Device::Cpu, tf32: false }
+        Self {
+            intra_threads: 1,
+            spin: false,
+            optimize: Optimize::All,
+            device: Device::Cpu,
+            tf32: false,
+            device_memory: None,
+        }
     }
 }
 
