@@ -146,6 +146,14 @@ pub enum BackendError {
         /// What ONNX Runtime says, in its words.
         reason: String,
     },
+    /// The pages of some memory cannot be locked for a GPU: inputs from there go a longer way.
+    #[error("[E497] cannot lock {bytes} bytes for the GPU: {reason}")]
+    PagesNotLocked {
+        /// Bytes of the memory.
+        bytes: usize,
+        /// What CUDA says.
+        reason: String,
+    },
     /// ONNX Runtime would have run all of it on the CPU.
     #[error("[E495] no part of the model runs on {device}: {placement}")]
     Unplaced {
@@ -177,6 +185,7 @@ impl BackendError {
             Self::Preload { .. } => "E493",
             Self::Device { .. } => "E494",
             Self::Unplaced { .. } => "E495",
+            Self::PagesNotLocked { .. } => "E497",
             Self::DeviceMemory { .. } => "E498",
         }
     }

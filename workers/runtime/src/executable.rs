@@ -55,7 +55,7 @@ impl Executable {
             device => {
                 check(&placement, device)?;
                 info!(%device, %placement, "model is loaded");
-                Some(Pinned::new(&session, device).map_err(refused)?)
+                Some(Pinned::new(&session, &options, runtime.page_locks().cloned()).map_err(refused)?)
             }
         };
         let input_names = session.inputs().iter().map(|input| input.name().to_owned()).collect();
@@ -85,8 +85,8 @@ impl Executable {
         Self::new(runtime, &model.to_bytes(), &options)
     }
 
-    /// Has these float32 outputs written to `memory` from here on, unless a device or an interrupt is in the way. What lies
-    /// there is theirs as long as the [`Outputs`] of a run are lent, and changes with the next run.
+    /// Has these float32 outputs written to `memory` from here on, unless an interrupt is in the way; by a GPU itself where the
+    /// pages are locked, see [`Runtime::lock_pages`]. What lies there is theirs as long as the [`Outputs`] of a run are lent, and changes with the next run.
     ///
     /// # Errors
     /// E327 where a place is outside of the memory.
@@ -95,9 +95,11 @@ impl Executable {
         memory: Arc<dyn OutputMemory>,
         places: &[OutputPlace<'_>],
     ) -> Result<(), BackendError> {
-        let placed = Placed::new(memory, places);
-        self.placed = Some(placed.map_err(|source| run_failed(self.device, source.to_string()))?);
-        Ok(())
+        let placed = match &mut self.pinned {
+            None => Placed::new(memory, places).map(|placed| self.placed = Some(placed)),
+            Some(pinned) => pinned.place(memory, places),
+        };
+        placed.map_err(|source| run_failed(self.device, source.to_string()))
     }
 
     /// Which execution provider runs how much of the model.
@@ -121,7 +123,7 @@ impl Executable {
     }
 
     /// Runs the model once on the calling thread. Every input has to be given, in any order. On the CPU nothing is
-    /// copied; to a GPU everything is.
+    /// copied; to a GPU everything is, by itself what lies in locked pages.
     pub fn run(&mut self, inputs: &[(&str, TensorView<'_>)]) -> Result<Outputs<'_>, BackendError> {
         self.run_changed(inputs, |_| true)
     }
@@ -213,4 +215,4 @@ fn find_input<'n, 'v>(
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -9,6 +9,7 @@
 //! A step of a small network takes about a millisecond, so the path of `run` avoids formatting, maps and copies;
 //! it costs a few microseconds.
 
+mod cuda_calls;
 mod denylist;
 mod device;
 mod error;
@@ -17,6 +18,7 @@ mod infer;
 mod interrupt;
 mod nchwc;
 mod outputs;
+mod page_locks;
 mod pinned;
 mod placed;
 mod placement;
@@ -34,6 +36,7 @@ pub use executable::Executable;
 pub use infer::lacks_kernel;
 pub use interrupt::Interrupt;
 pub use outputs::Outputs;
+pub use page_locks::{HostMemory, PageLock};
 pub use placed::{OutputMemory, OutputPlace};
 pub use placement::Placement;
 pub use runtime::Runtime;

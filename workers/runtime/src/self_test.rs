@@ -3,9 +3,11 @@
 use syncline_kit::{Device, DeviceParts};
 use syncline_onnx::{ElementType, GraphBuilder};
 
+use crate::cuda_calls::CudaCalls;
 use crate::device::refused;
 use crate::error::BackendError;
 use crate::executable::Executable;
+use crate::page_locks::PageLocks;
 use crate::runtime::Runtime;
 use crate::session::ExecOptions;
 use syncline_onnx::TensorView;
@@ -20,7 +22,11 @@ impl Runtime {
         }
         let runtime = Self::load(&parts.onnxruntime.path)?;
         verify(&runtime, device)?;
-        Ok(runtime.tried_on(device))
+        let page_locks = match device {
+            Device::Cpu => None,
+            Device::Cuda(gpu) => CudaCalls::find(&parts.preload).map(|calls| PageLocks::new(calls, gpu)),
+        };
+        Ok(runtime.tried_on(device, page_locks))
     }
 }
 

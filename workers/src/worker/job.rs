@@ -33,6 +33,7 @@ use super::{
     parameters::Parameters,
     replicas::{Inputs, Replicas},
     report::Finished,
+    shared_pages::SharedPages,
     step_health::StepHealth,
     step_push::StepPush,
     task_timer::TaskTimer,
@@ -70,6 +71,7 @@ pub(super) struct JobRun {
     /// Of a float16 graph.
     scale: Option<LossScale>,
     pub(super) local: LocalSteps,
+    pages: SharedPages,
     /// Whether the last push was the change of a local round, and no gradient.
     pushes_changes: bool,
     /// Kept from one evaluation to the next while it trains.
@@ -133,7 +135,10 @@ impl JobRun {
         }
         shards.compress_pulls(Codec::of_pulls(train.pull_compression), trained);
         shards.set_tables(&train.model.layout);
-        if let Some(area) = shards.gradient_area() {
+        let mut pages = SharedPages::new(&context.runtime, context.exec.device);
+        if let Some(area) = shards.gradient_area()
+            && pages.take_gradients(&area)
+        {
             replicas.write_into(area, &params)?;
         }
         let data = DataLoader::open(&train, context.max_batch)?;
@@ -153,6 +158,7 @@ impl JobRun {
             rows,
             scale,
             local,
+            pages,
             pushes_changes: false,
             evaluation: None,
             load,
@@ -200,8 +206,9 @@ impl JobRun {
                 shards.pull_in_place(want, values, tensors.iter().map(|(.., range)| *range))
             }
         })?;
-        if let Some(first) = opens {
-            self.local.begin(first, &self.params, pulled.pushes);
+        match opens {
+            Some(first) => self.local.begin(first, &self.params, pulled.pushes),
+            None => self.pages.follow(shards),
         }
         Ok(pulled)
     }
