@@ -12,11 +12,11 @@ pub(super) struct SharedPages {
     /// `None` on the CPU.
     runtime: Option<Runtime>,
     gradients: Option<PageLock>,
-    lent: Vec<Lent>,
+    pub(super) lent: Vec<Lent>,
 }
 
 /// Memory in which a shard lends parameters.
-struct Lent {
+pub(super) struct Lent {
     /// Address of its first byte, by which it is known.
     first: usize,
     /// `None` where it could not be locked: parameters are copied from there.
