@@ -26,7 +26,7 @@ pub(super) fn arrange(model: &ModelProto) -> Option<ModelProto> {
     if model.opset() < LEAST_OPSET {
         return None;
     }
-    let single = is_float32(graph);
+    let products = product_type(graph);
     let mut graph = Graph::from(graph.clone());
     if graph.has_subgraphs() {
         return None;
@@ -39,8 +39,8 @@ pub(super) fn arrange(model: &ModelProto) -> Option<ModelProto> {
             _ => None,
         });
         let done = done.or_else(|| {
-            let gradient = WeightGradient::of(&node).filter(|_| single)?;
-            weight_gradient::write(&gradient, &mut graph, &node)
+            let gradient = WeightGradient::of(&node)?;
+            weight_gradient::write(&gradient, products?, &mut graph, &node)
         });
         changed |= done.is_some();
         if done.is_none() {
@@ -55,16 +55,23 @@ fn standard(node: &NodeProto) -> Option<&str> {
     (node.domain.is_empty() || node.domain == "ai.onnx").then_some(node.op_type.as_str())
 }
 
-/// Whether all numbers are float32. Of others the marks of gradients say what they are made of before it is cast.
-fn is_float32(graph: &GraphProto) -> bool {
-    let others = [ElementType::F16, ElementType::Bf16, ElementType::F64];
+/// In what products of matrices are computed: float32, or the 16 bits that the graph casts their factors to. `None` for other
+/// numbers.
+fn product_type(graph: &GraphProto) -> Option<ElementType> {
     let casts = graph.node.iter().filter(|node| node.op_type == "Cast").map(|node| node.int("to", 0));
-    let mut cast = casts.filter_map(|code| i32::try_from(code).ok());
-    let mut held = graph.initializer.iter().map(TensorProto::element);
-    let mut fed = graph.input.iter().filter_map(TensorType::from_value_info).map(|ty| ty.element);
-    !(cast.any(|code| others.iter().any(|other| other.code() == code))
-        || held.any(|element| others.contains(&element))
-        || fed.any(|element| others.contains(&element)))
+    let cast = casts.filter_map(|code| i32::try_from(code).ok()).map(ElementType::from_code);
+    let held = graph.initializer.iter().map(TensorProto::element);
+    let fed = graph.input.iter().filter_map(TensorType::from_value_info).map(|ty| ty.element);
+    let mut found = ElementType::F32;
+    for element in cast.chain(held).chain(fed) {
+        match element {
+            ElementType::F64 => return None,
+            ElementType::F16 | ElementType::Bf16 if found == ElementType::F32 => found = element,
+            ElementType::F16 | ElementType::Bf16 if found != element => return None,
+            _ => {}
+        }
+    }
+    Some(found)
 }
 
 #[cfg(test)]

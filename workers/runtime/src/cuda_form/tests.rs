@@ -195,7 +195,7 @@ fn a_gradient_that_is_as_good_as_it_is_stays() {
 }
 
 #[test]
-fn gradients_of_other_numbers_stay() {
+fn gradients_are_computed_in_what_the_graph_computes_its_products_in() {
     let axis = Extent { begin: 0, end: 0, output: 3, stride: 1, dilation: 1 };
     let gradient = WeightGradient {
         image: "x".to_owned(),
@@ -204,10 +204,23 @@ fn gradients_of_other_numbers_stay() {
         group: 1,
         axes: [axis; 2],
     };
-    let mut model = marked(&gradient, [5, 5]);
-    assert!(arrange(&model).is_some());
-    let graph = model.graph.as_mut().unwrap();
-    let half = i64::from(ElementType::Bf16.code());
-    graph.node.insert(0, NodeProto::named("short", "Cast", &["x"], &[attr_int("to", half)]));
-    assert!(arrange(&model).is_none());
+    let casting = |elements: &[ElementType]| {
+        let mut model = marked(&gradient, [5, 5]);
+        let graph = model.graph.as_mut().unwrap();
+        for (at, element) in elements.iter().enumerate() {
+            let to = attr_int("to", i64::from(element.code()));
+            graph.node.insert(0, NodeProto::named(&format!("short{at}"), "Cast", &["x"], &[to]));
+        }
+        arrange(&model).map(|arranged| {
+            let casts = ops(&arranged).into_iter().filter(|op| *op == "Cast").count();
+            let to = i64::from(elements.first().map_or(0, |element| element.code()));
+            (casts, arranged.graph.unwrap().node.iter().any(|node| node.int("to", 0) == to && to != 0))
+        })
+    };
+    assert_eq!(casting(&[]), Some((0, false)));
+    for half in [ElementType::Bf16, ElementType::F16] {
+        assert_eq!(casting(&[half]), Some((3, true)), "two factors and the result");
+    }
+    assert_eq!(casting(&[ElementType::Bf16, ElementType::F16]), None);
+    assert_eq!(casting(&[ElementType::F64]), None);
 }

@@ -12,15 +12,20 @@
 //! 4276 -> 1647. The textbook form, a convolution with batch and channels exchanged, took up to 17 ms.
 
 use syncline_onnx::proto::NodeProto;
-use syncline_onnx::{Extent, Graph, ValueId, WeightGradient, attr_int};
+use syncline_onnx::{ElementType, Extent, Graph, ValueId, WeightGradient, attr_int};
 
 /// Positions of an image up to which the images of a batch go into one product: between 196 and 784 both ways are equal.
 const FEW_POSITIONS: i64 = 196;
 /// Most bytes that the columns of an image may take. A batch of 64 has 4 GiB of them at most, for as long as a product takes.
 const MOST_BYTES: i64 = 64 << 20;
 
-/// Writes the product under the name of the node's output; `None` where what is there is as good.
-pub(super) fn write(gradient: &WeightGradient, graph: &mut Graph, node: &NodeProto) -> Option<()> {
+/// Writes the product under the name of the node's output, computed in `element`; `None` where what is there is as good.
+pub(super) fn write(
+    gradient: &WeightGradient,
+    element: ElementType,
+    graph: &mut Graph,
+    node: &NodeProto,
+) -> Option<()> {
     let [channels, columns, height, width] = gradient.weights;
     let [rows_axis, columns_axis] = gradient.axes;
     let positions = rows_axis.output.checked_mul(columns_axis.output)?;
@@ -33,6 +38,8 @@ pub(super) fn write(gradient: &WeightGradient, graph: &mut Graph, node: &NodePro
     let value = |name: &String| graph.value(name);
     let (image, signal) = (value(&gradient.image)?, value(&gradient.signal)?);
     let output = value(node.output.first()?)?;
+    let (image, signal) =
+        (cast(graph, image, ElementType::F32, element), cast(graph, signal, ElementType::F32, element));
     let all = columns * taps;
     let products = if few {
         let image = graph.transpose(image, &[1, 0, 2, 3]);
@@ -41,7 +48,8 @@ pub(super) fn write(gradient: &WeightGradient, graph: &mut Graph, node: &NodePro
         let read = graph.reshape(read, &[all, -1]);
         let signal = graph.transpose(signal, &[1, 0, 2, 3]);
         let signal = graph.reshape(signal, &[channels, -1]);
-        graph.op("Gemm", &[signal, read], &[attr_int("transB", 1)])
+        let product = graph.op("Gemm", &[signal, read], &[attr_int("transB", 1)]);
+        cast(graph, product, element, ElementType::F32)
     } else {
         let read = read_by_taps(graph, gradient, image, &[0, columns, 1, positions]);
         let read = joined(graph, &read, 2);
@@ -49,6 +57,7 @@ pub(super) fn write(gradient: &WeightGradient, graph: &mut Graph, node: &NodePro
         let read = graph.transpose(read, &[0, 2, 1]);
         let signal = graph.reshape(signal, &[0, channels, positions]);
         let products = graph.op("MatMul", &[signal, read], &[]);
+        let products = cast(graph, products, element, ElementType::F32);
         let images = graph.ints(&[0]);
         graph.op("ReduceSum", &[products, images], &[attr_int("keepdims", 0)])
     };
@@ -88,6 +97,14 @@ fn padded(graph: &mut Graph, image: ValueId, axes: &[Extent; 2]) -> ValueId {
     }
     let pads = graph.ints(&[0, 0, rows.begin, columns.begin, 0, 0, behind[0], behind[1]]);
     graph.op("Pad", &[image, pads], &[])
+}
+
+/// A value in another type; what is cast to 16 bits may have had them before.
+fn cast(graph: &mut Graph, value: ValueId, from: ElementType, to: ElementType) -> ValueId {
+    match from == to {
+        true => value,
+        false => graph.op("Cast", &[value], &[attr_int("to", i64::from(to.code()))]),
+    }
 }
 
 fn joined(graph: &mut Graph, parts: &[ValueId], axis: i64) -> ValueId {
