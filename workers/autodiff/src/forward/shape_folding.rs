@@ -237,6 +237,26 @@ mod tests {
         }
     }
 
+    /// As exporters write attention: all axes but two in one, and apart again.
+    #[test]
+    fn an_open_size_keeps_its_name_where_a_reshape_moves_it() {
+        let (mut graph, types) = graph(|graph, x| {
+            let shape = graph.op("Shape", &[x], &[]);
+            let apart = graph.ints("apart", &[2, 0]);
+            let sizes = graph.op("Gather", &[&shape, &apart], &[]);
+            let rest = graph.ints("rest", &[48]);
+            let sizes = graph.op("Concat", &[&sizes, &rest], &[attr_int("axis", 0)]);
+            graph.op("Reshape", &[x, &sizes], &[])
+        });
+        let y = graph.node.last().unwrap().output[0].clone();
+        fold_shapes(&mut graph, &types);
+        fold_shapes(&mut graph, &types);
+        let declared: Vec<_> = graph.value_info.iter().filter(|value| value.name == y).collect();
+        let [value] = declared.as_slice() else { panic!("{declared:?}") };
+        let dims = TensorType::from_value_info(value).unwrap().dims;
+        assert_eq!(dims, [Dim::from("time"), Dim::from("batch"), Dim::from(48)]);
+    }
+
     #[test]
     fn sizes_of_a_resize_become_scales() {
         let resize = |time: usize, width: i64| {

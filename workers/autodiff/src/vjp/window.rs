@@ -202,6 +202,11 @@ impl Window {
         if ways.iter().all(|way| way.front == 0 && way.behind == 0) {
             return image;
         }
+        if ways.iter().any(|way| way.front < 0) {
+            let ends = [each(|way| -way.front), vec![0, 0], each(|way| -way.behind)].concat();
+            let pads = n.emitter.ints(&[vec![0, 0], ends].concat());
+            return n.emitter.op("Pad", &[&image, &pads], &[]);
+        }
         let starts = each(|way| way.front);
         let ends: Vec<i64> = self.axes.iter().zip(&starts).map(|(axis, start)| start + axis.input).collect();
         let spatial: Vec<i64> = (2..).take(ways.len()).collect();
@@ -217,7 +222,7 @@ struct WayBack {
     pad: i64,
     /// Added behind.
     added: i64,
-    /// To be cut off in front.
+    /// To be cut off in front; negative where windows read nothing of the front, for zeros to be put there.
     front: i64,
     /// To be cut off behind.
     behind: i64,
@@ -251,5 +256,36 @@ impl NodeGrad<'_> {
     pub(super) fn reshaped(&mut self, value: &str, shape: &[i64]) -> String {
         let shape = self.emitter.ints(shape);
         self.emitter.op("Reshape", &[value, &shape], &[])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transposed_convolution_comes_to_the_size_of_the_image_with_even_padding() {
+        let axis = |input, kernel, stride, dilation, begin, end| {
+            let output = (input + begin + end - (kernel - 1) * dilation - 1) / stride + 1;
+            Axis { input, output, kernel, stride, dilation, begin, end }
+        };
+        #[rustfmt::skip]
+        let cases = [
+            // pad, added, front, behind
+            ("as ResNet's",                      axis(56, 3, 2, 1, 1, 1), [1, 1, 0, 0]),
+            ("its first one",                    axis(224, 7, 2, 1, 3, 3), [3, 1, 0, 0]),
+            ("one element, in strides",          axis(56, 1, 2, 1, 0, 0), [0, 1, 0, 0]),
+            ("an odd size",                      axis(57, 3, 2, 1, 1, 1), [1, 0, 0, 0]),
+            ("more behind, as SAME_UPPER pads",  axis(56, 3, 2, 1, 0, 1), [0, 0, 0, 1]),
+            ("much in front",                    axis(9, 3, 2, 1, 4, 0),  [0, 0, 4, 0]),
+            ("in front and behind, dilated",     axis(9, 3, 1, 2, 1, 3),  [1, 0, 0, 2]),
+            ("cut off in front",                 axis(9, 3, 2, 1, -1, 1), [0, 0, -1, 1]),
+        ];
+        for (name, axis, [pad, added, front, behind]) in cases {
+            assert_eq!(axis.way_back(), WayBack { pad, added, front, behind }, "{name}: {axis:?}");
+            let size = (axis.output - 1) * axis.stride + (axis.kernel - 1) * axis.dilation + 1;
+            assert_eq!(size - 2 * pad + added - front - behind, axis.input, "{name}");
+            assert!((0..axis.stride.max(axis.dilation)).contains(&added), "{name}");
+        }
     }
 }

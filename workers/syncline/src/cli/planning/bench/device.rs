@@ -53,11 +53,11 @@ struct DeviceMeasured {
     /// Time of one step of the bare loop.
     bare_ms: f64,
     bare_samples_per_s: f64,
-    policies: Vec<PolicyMeasured>,
+    policies: Vec<DevicePolicyMeasured>,
 }
 
 #[derive(Debug, Serialize)]
-struct PolicyMeasured {
+struct DevicePolicyMeasured {
     policy: String,
     samples_per_s: f64,
     share_of_bare: f64,
@@ -106,7 +106,7 @@ async fn policies(
     graph: &mut JobGraph,
     epochs: u32,
     bare_samples_per_s: f64,
-) -> Result<Vec<PolicyMeasured>, Failure> {
+) -> Result<Vec<DevicePolicyMeasured>, Failure> {
     let cluster = BenchCluster::start_training_on(args.device).await?;
     let mut measured = Vec::with_capacity(args.policies.len());
     for (index, policy) in args.policies.iter().enumerate() {
@@ -118,7 +118,7 @@ async fn policies(
         let scaling::Run { samples_per_s, cpu_ms } = run;
         say(&format!("{policy} {samples_per_s:.0} samples/s"));
         let share_of_bare = samples_per_s / bare_samples_per_s;
-        measured.push(PolicyMeasured { policy: policy.to_string(), samples_per_s, share_of_bare, cpu_ms });
+        measured.push(DevicePolicyMeasured { policy: policy.to_string(), samples_per_s, share_of_bare, cpu_ms });
     }
     Ok(measured)
 }
@@ -128,7 +128,7 @@ fn describe(m: &DeviceMeasured) -> String {
     let head = format!(
         "{job} on {device}, batch {batch}: bare loop {bare_ms:.2} ms a step, {bare_samples_per_s:.0} samples/s"
     );
-    let line = |run: &PolicyMeasured| {
+    let line = |run: &DevicePolicyMeasured| {
         let cpu: Vec<String> = run.cpu_ms.iter().map(|(role, ms)| format!("{role} {ms:.3}")).collect();
         format!(
             "{:<20} {:>9.0} samples/s  {:>5.1} %   processor time per step: {} ms",
