@@ -4,7 +4,8 @@
     python3 gpu_check_torch.py measure MODEL PRECISION [compiled] needs torch
 
 MODEL is resnet50 or gpt, PRECISION f32, tf32 or bf16. `export` writes MODEL.onnx, random samples as MODEL.safetensors
-and a job, MODEL.toml. `measure` prints one JSON object: forward, backward and SGD on the same batch, medians of 20 steps.
+and a job, MODEL.toml. `measure` prints one JSON object: the median of 20 steps, each of them forward, backward and SGD
+on the same batch.
 """
 
 import contextlib
@@ -134,7 +135,8 @@ def export(name: str, folder: pathlib.Path) -> None:
         warnings.simplefilter("ignore")
         torch.onnx.export(
             model, (sample,), str(folder / f"{name}.onnx"), dynamo=True, optimize=False, external_data=False,
-            input_names=["x"], dynamic_shapes=({0: torch.export.Dim("batch")},),
+            # The first in which a convolution may be bfloat16.
+            opset_version=22, input_names=["x"], dynamic_shapes=({0: torch.export.Dim("batch")},),
         )
     save(folder / f"{name}.safetensors", {"x": inputs, "label": labels})
     (folder / f"{name}.txt").write_text("\n".join(n for n, p in model.named_parameters() if p.requires_grad))
@@ -143,8 +145,8 @@ def export(name: str, folder: pathlib.Path) -> None:
         f'id = "{name}"\n\n[[node]]\nname = "train"\ndo = "train"\n'
         f'model = {{ forward = {{ onnx = "{name}.onnx", loss = "softmax-cross-entropy" }} }}\n\n'
         f'[node.data]\nsource = {{ safetensors = {{ path = "{name}.safetensors" }} }}\n{scale}\n'
-        f'[node.settings]\nparams = "{name}.txt"\npolicy = "asp"\noptimizer = "sgd"\nlearning_rate = 0.001\nbatch = {BATCH[name]}\n'
-        "epochs = 1\ncheck = false\n"
+        f'[node.settings]\nparams = "{name}.txt"\npolicy = "asp"\noptimizer = "sgd"\nlearning_rate = 0.001\n'
+        f"batch = {BATCH[name]}\nepochs = 1\ncheck = false\n"
     )
 
 
