@@ -14,6 +14,7 @@ mod cuda_calls;
 mod cuda_form;
 mod denylist;
 mod device;
+mod driver;
 mod error;
 mod executable;
 mod infer;

@@ -5,6 +5,7 @@ use syncline_onnx::{ElementType, GraphBuilder};
 
 use crate::cuda_calls::CudaCalls;
 use crate::device::refused;
+use crate::driver;
 use crate::error::BackendError;
 use crate::executable::Executable;
 use crate::page_locks::PageLocks;
@@ -15,6 +16,7 @@ use syncline_onnx::TensorView;
 impl Runtime {
     /// Loads all that `device` needs and proves that models are computed there, not elsewhere. Takes seconds for a GPU.
     pub fn load_for(device: Device, parts: &DeviceParts) -> Result<Self, BackendError> {
+        driver::check(device, &parts.preload)?;
         for path in &parts.preload {
             // Whoever asks for a library by its name from now on gets this one, wherever it lies.
             ort::util::preload_dylib(path)
