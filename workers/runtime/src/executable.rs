@@ -90,6 +90,11 @@ impl Executable {
         Ok(())
     }
 
+    /// The session alone, for other bindings than those here.
+    pub(super) fn into_session(self) -> Session {
+        self.session
+    }
+
     /// Which execution provider runs how much of the model.
     pub fn placement(&self) -> &Placement {
         &self.placement
@@ -192,7 +197,7 @@ impl Executable {
     }
 }
 
-fn find_input<'n, 'v>(
+pub(super) fn find_input<'n, 'v>(
     inputs: &[(&'n str, TensorView<'v>)],
     wanted: &str,
 ) -> Result<(&'n str, TensorView<'v>), BackendError> {
@@ -200,7 +205,7 @@ fn find_input<'n, 'v>(
     inputs.iter().find(|(name, _)| *name == wanted).copied().ok_or_else(missing)
 }
 
-fn run_error(source: &ort::Error) -> BackendError {
+pub(super) fn run_error(source: &ort::Error) -> BackendError {
     BackendError::Run { reason: source.to_string() }
 }
 

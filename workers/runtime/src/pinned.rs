@@ -41,30 +41,7 @@ impl Pinned {
     /// Sends an input. `view` has as many numbers as its shape says.
     pub(super) fn send(&mut self, index: usize, name: &str, view: TensorView<'_>) -> ort::Result<()> {
         let Some(slot) = self.inputs.get_mut(index) else { return Ok(()) };
-        let element = match view.element() {
-            ElementType::F64 => TensorElementType::Float64,
-            ElementType::I32 => TensorElementType::Int32,
-            ElementType::I64 => TensorElementType::Int64,
-            ElementType::U8 => TensorElementType::Uint8,
-            ElementType::Bool => TensorElementType::Bool,
-            _ => TensorElementType::Float32,
-        };
-        let fits = |tensor: &DynTensor| {
-            let same = tensor.shape().iter().zip(view.shape()).all(|(a, b)| usize::try_from(*a) == Ok(*b));
-            same && tensor.shape().len() == view.shape().len() && *tensor.data_type() == element
-        };
-        let tensor = match slot.take().filter(fits) {
-            Some(tensor) => slot.insert(tensor),
-            None => slot.insert(DynTensor::new(&self.host, element, view.shape().to_vec())?),
-        };
-        match view {
-            TensorView::F32 { data, .. } => tensor.try_extract_tensor_mut::<f32>()?.1.copy_from_slice(data),
-            TensorView::F64 { data, .. } => tensor.try_extract_tensor_mut::<f64>()?.1.copy_from_slice(data),
-            TensorView::I32 { data, .. } => tensor.try_extract_tensor_mut::<i32>()?.1.copy_from_slice(data),
-            TensorView::I64 { data, .. } => tensor.try_extract_tensor_mut::<i64>()?.1.copy_from_slice(data),
-            TensorView::U8 { data, .. } => tensor.try_extract_tensor_mut::<u8>()?.1.copy_from_slice(data),
-            TensorView::Bool { data, .. } => tensor.try_extract_tensor_mut::<bool>()?.1.copy_from_slice(data),
-        }
+        let tensor = stage(slot, &self.host, view)?;
         self.binding.bind_input(name, tensor)
     }
 
@@ -86,6 +63,40 @@ impl Pinned {
         self.binding.synchronize_outputs()?;
         Ok(values)
     }
+}
+
+/// Copies a tensor to memory from which a device reads it: that of `slot` if it is of the same kind, else anew. `view` has as
+/// many numbers as its shape says.
+pub(super) fn stage<'s>(
+    slot: &'s mut Option<DynTensor>,
+    host: &Allocator,
+    view: TensorView<'_>,
+) -> ort::Result<&'s DynTensor> {
+    let element = match view.element() {
+        ElementType::F64 => TensorElementType::Float64,
+        ElementType::I32 => TensorElementType::Int32,
+        ElementType::I64 => TensorElementType::Int64,
+        ElementType::U8 => TensorElementType::Uint8,
+        ElementType::Bool => TensorElementType::Bool,
+        _ => TensorElementType::Float32,
+    };
+    let fits = |tensor: &DynTensor| {
+        let same = tensor.shape().iter().zip(view.shape()).all(|(a, b)| usize::try_from(*a) == Ok(*b));
+        same && tensor.shape().len() == view.shape().len() && *tensor.data_type() == element
+    };
+    let tensor = match slot.take().filter(fits) {
+        Some(tensor) => slot.insert(tensor),
+        None => slot.insert(DynTensor::new(host, element, view.shape().to_vec())?),
+    };
+    match view {
+        TensorView::F32 { data, .. } => tensor.try_extract_tensor_mut::<f32>()?.1.copy_from_slice(data),
+        TensorView::F64 { data, .. } => tensor.try_extract_tensor_mut::<f64>()?.1.copy_from_slice(data),
+        TensorView::I32 { data, .. } => tensor.try_extract_tensor_mut::<i32>()?.1.copy_from_slice(data),
+        TensorView::I64 { data, .. } => tensor.try_extract_tensor_mut::<i64>()?.1.copy_from_slice(data),
+        TensorView::U8 { data, .. } => tensor.try_extract_tensor_mut::<u8>()?.1.copy_from_slice(data),
+        TensorView::Bool { data, .. } => tensor.try_extract_tensor_mut::<bool>()?.1.copy_from_slice(data),
+    }
+    Ok(tensor)
 }
 
 /// Memory of this process that `device` reads and writes by itself.
