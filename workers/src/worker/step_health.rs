@@ -29,6 +29,11 @@ impl StepHealth {
         }
     }
 
+    /// The same from sums of squares.
+    pub(super) fn of_squares(loss: f32, weight: f32, of_gradients: f64, of_buffers: f64) -> Self {
+        Self { loss, weight, gradient_norm: of_gradients.sqrt(), buffer_norm: of_buffers.sqrt() }
+    }
+
     pub(super) fn loss_is_finite(&self) -> bool {
         self.loss.is_finite()
     }
