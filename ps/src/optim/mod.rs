@@ -222,6 +222,33 @@ mod tests {
         rules
     }
 
+    #[test]
+    fn the_factors_of_a_step_follow_from_its_number_for_adam_alone() {
+        let adam = |decoupled| Optimizer::Adam {
+            beta1: 0.5,
+            beta2: 0.75,
+            epsilon: 1.0,
+            weight_decay: 0.25,
+            decoupled,
+        };
+        #[rustfmt::skip]
+        let cases = [
+            // rule, step, rate, root, shrink at a learning rate of 0.5
+            (Optimizer::sgd(),      1, 0.5, 1.0, 1.0),
+            (Optimizer::nesterov(), 9, 0.5, 1.0, 1.0),
+            (adam(false),           1, 1.0, 2.0, 1.0),
+            (adam(true),            1, 1.0, 2.0, 0.875),
+            (adam(true),     u64::MAX, 0.5, 1.0, 0.875),
+        ];
+        for (rule, t, rate, root, shrink) in cases {
+            assert_eq!(
+                StepFactors::of(&rule, t, 0.5),
+                StepFactors { rate, root, shrink },
+                "{rule:?}, step {t}"
+            );
+        }
+    }
+
     proptest! {
         #[test]
         fn every_rule_follows_its_f64_reference(

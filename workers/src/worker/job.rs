@@ -27,6 +27,7 @@ use super::{
     data_loader::DataLoader,
     draws::DrawStream,
     error::WorkerError,
+    iteration::{Iteration, NextPull},
     load::LoadProbe,
     local_steps::{LocalSteps, StepsOnDevice},
     loss_scale::{LossScale, Verdict},
@@ -80,35 +81,6 @@ pub(super) struct JobRun {
     pub(super) timer: TaskTimer,
 }
 
-/// What the iteration that follows at once will pull.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NextPull {
-    pub condition: ReadCondition,
-    /// Its samples.
-    pub range: SampleRange,
-}
-
-/// One training iteration as the executor was told.
-pub(super) struct Iteration {
-    pub task: String,
-    pub seq: u64,
-    pub range: SampleRange,
-    pub learning_rate: f32,
-    pub gradient: GradientUse,
-}
-
-impl Iteration {
-    /// Whether it is a step of a round of local steps.
-    pub(super) fn is_local_step(&self) -> bool {
-        matches!(self.gradient, GradientUse::LocalStep { .. })
-    }
-
-    /// Whether it is the last one of such a round.
-    pub(super) fn ends_round(&self) -> bool {
-        matches!(self.gradient, GradientUse::LocalStep { last, .. } if last == self.seq)
-    }
-}
-
 impl JobRun {
     /// Fetches the blobs, loads the sessions, opens the data and connects to the shards at `addresses`, unless `cancel_token`
     /// ends it. The same one ends calls that block later. `first`: the first task of it.
@@ -153,6 +125,7 @@ impl JobRun {
         let transport = addresses.transport_words().unwrap_or_default();
         let (pushes, pulls) = (train.compression, train.pull_compression);
         info!(job = %key.run.job, elements, transport, %pushes, %pulls, "job opened on this worker");
+        timer.progressed();
         let device = StepsOnDevice::open(context, &key.run, &train, &graph, &params, draws, scale.is_some())?;
         let local = LocalSteps::new(train.optimizer, device);
         let (context, load, timer) = (context.clone(), LoadProbe::default(), timer.clone());
@@ -239,13 +212,9 @@ impl JobRun {
         self.prepare(&it, ReadCondition::Version { closed: 0, min_clock: 0 })?;
         self.load_batch(range)?;
         let samples = selected_samples(self.data.as_ref(), self.rows.as_ref(), &self.train);
-        let params = self.params.inputs_lent(&self.shards);
         let began = Instant::now();
-        if let Some(device) = self.local.device() {
-            // With the way back, so that memory is there for it.
-            device.begin(params)?;
-            device.compute(&samples, it.learning_rate, true)?;
-        } else {
+        if !self.local.rehearse(self.params.inputs_lent(&self.shards), &samples)? {
+            let params = self.params.inputs_lent(&self.shards);
             let rest = params.chain(self.scale.iter().map(LossScale::input)).collect();
             self.replicas.run(&samples, &rest)?;
         }

@@ -20,19 +20,17 @@ mod step_graph;
 
 use std::mem;
 
+use syncline_onnx::TensorView;
 use syncline_ps::{
     optim::{OptimizerState, gradient_norm, step},
     shard::PushHeader,
 };
-use syncline_scheduler::{
-    core::{GradientUse, Outcome},
-    spec::Optimizer,
-    sync::PushMode,
-};
+use syncline_scheduler::{core::Outcome, spec::Optimizer, sync::PushMode};
+use tracing::info;
 
 pub(super) use on_device::StepsOnDevice;
 
-use super::{WorkerError, job::Iteration, parameters::Parameters, report::Finished};
+use super::{WorkerError, iteration::Iteration, parameters::Parameters, replicas::Inputs, report::Finished};
 
 /// The worker's side of local steps.
 pub(super) struct LocalSteps {
@@ -82,6 +80,25 @@ impl LocalSteps {
         self.device.as_mut()
     }
 
+    /// Tries a step from `values` where a device takes them, the way back included, so that memory is there for both. It counts
+    /// nowhere. A device that cannot do it takes no steps from here on. Returns whether one has done it.
+    pub(super) fn rehearse<'a>(
+        &mut self,
+        values: impl Iterator<Item = (&'a str, TensorView<'a>)>,
+        samples: &Inputs<'_>,
+    ) -> Result<bool, WorkerError> {
+        let Some(device) = &mut self.device else { return Ok(false) };
+        match device.begin(values).and_then(|()| device.compute(samples, 0.0, true)) {
+            Ok(_) => Ok(true),
+            Err(WorkerError::Backend(reason)) => {
+                info!(%reason, "local steps are taken in the memory of this process");
+                self.device = None;
+                Ok(false)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
     pub(super) fn is_open(&self) -> bool {
         self.round.is_some()
     }
@@ -125,7 +142,7 @@ impl LocalSteps {
         pushed: &[&[f32]],
         header: &PushHeader,
     ) -> Result<Option<Delta<'_>>, WorkerError> {
-        if !matches!(it.gradient, GradientUse::LocalStep { .. }) {
+        if !it.is_local_step() {
             return Ok(None);
         }
         self.step(params, pushed, header);

@@ -6,7 +6,7 @@ use syncline_scheduler::{
     sync::PushMode,
 };
 
-use super::{job::Iteration, replicas::Step};
+use super::{iteration::Iteration, replicas::Step};
 
 /// Loss, weight and norms of one step.
 #[derive(Debug, Clone, Copy)]

@@ -330,9 +330,7 @@ fn step_locally_and_meet(rig: &Rig) {
     }
     // The second round can begin only when both have ended the first.
     let reports = thread::scope(|scope| {
-        let run = |(worker, len): (u64, u32)| {
-            scope.spawn(move || rig.execute(worker, &rounds(len), &[]))
-        };
+        let run = |(worker, len): (u64, u32)| scope.spawn(move || rig.execute(worker, &rounds(len), &[]));
         batches.map(run).map(|worker| worker.join().unwrap())
     });
 

@@ -8,6 +8,7 @@ use syncline_ps::transport::TransportChoice;
 use syncline_rpc::Token;
 use syncline_runtime::{ExecOptions, Runtime, TensorView};
 use syncline_scheduler::{
+    core::GradientUse,
     ids::{Generation, Incarnation, RunId},
     samples::SampleRange,
     spec::ElementRange,
@@ -191,8 +192,9 @@ fn every_optimizer_steps_on_a_device_as_in_this_process() {
 
 #[test]
 fn a_step_that_counts_nowhere_moves_nothing_on_a_device_either() {
+    type Spoil = fn(&mut Given);
     let random = &mut SplitMix64::new(6);
-    let spoil: [(&str, fn(&mut Given)); 7] = [
+    let spoil: [(&str, Spoil); 7] = [
         ("loss", |given| given.loss = f32::INFINITY),
         ("weight", |given| given.weight = f32::NAN),
         ("no weight", |given| given.weight = 0.0),
@@ -253,16 +255,29 @@ fn a_step_that_fails_leaves_the_one_before() {
 }
 
 #[test]
+fn a_device_that_cannot_rehearse_a_step_leaves_them_to_this_process() {
+    let random = &mut SplitMix64::new(10);
+    let mut both = Both::new(Optimizer::adam(), None);
+    let given = Given::random(random);
+    assert!(both.device.rehearse(both.params[0].inputs(), &given.samples()).unwrap());
+    // It counted nowhere.
+    both.begin(1);
+    both.step(&iteration(1, 1, 1, 0.1), &Given::random(random), "rehearsed");
+    let mut samples = given.samples();
+    samples[2].1 = TensorView::F32 { shape: &[5], data: &given.gradients[0][..5] };
+    assert!(!both.device.rehearse(both.params[0].inputs(), &samples).unwrap());
+    assert!(both.device.device().is_none());
+    assert!(!both.device.rehearse(both.params[0].inputs(), &given.samples()).unwrap());
+}
+
+#[test]
 fn slots_that_led_to_what_is_not_finite_are_forgotten_on_a_device_too() {
     let random = &mut SplitMix64::new(9);
     for rule in [Optimizer::momentum(), Optimizer::adam()] {
         let mut both = Both::new(rule, None);
         both.begin(1);
         let huge = Given { gradients: [vec![1e18; 6], vec![1e18]], ..Given::random(random) };
-        assert_eq!(
-            both.step(&iteration(1, 1, 1, f32::MAX), &huge, "far"),
-            Some(rule != Optimizer::momentum())
-        );
+        assert_eq!(both.step(&iteration(1, 1, 1, f32::MAX), &huge, "far"), Some(false));
         for params in &mut both.params {
             params.values = vec![1.0; 9];
         }

@@ -71,7 +71,7 @@ impl StepsOnDevice {
     }
 
     /// Loads the step, and takes memory for what stays: twice for each value.
-    pub(in super::super) fn load(
+    pub(super) fn load(
         runtime: &Runtime,
         train_onnx: &[u8],
         exec: &ExecOptions,
@@ -96,7 +96,7 @@ impl StepsOnDevice {
     }
 
     /// Begins anew with these parameters and buffers, in layout order; the slots stay.
-    pub(in super::super) fn begin<'a>(
+    pub(super) fn begin<'a>(
         &mut self,
         values: impl Iterator<Item = (&'a str, TensorView<'a>)>,
     ) -> Result<(), WorkerError> {
