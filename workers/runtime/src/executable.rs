@@ -180,6 +180,10 @@ impl Executable {
         Ok(Outputs::new(values.map_err(|source| run_error(&source))?))
     }
 
+    pub(super) fn session_mut(&mut self) -> &mut Session {
+        &mut self.session
+    }
+
     /// More inputs than the model has: one is unknown or given twice.
     fn surplus(&self, inputs: &[(&str, TensorView<'_>)]) -> BackendError {
         let unknown = inputs.iter().find(|(name, _)| !self.input_names.iter().any(|known| known == name));

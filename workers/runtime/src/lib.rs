@@ -11,6 +11,8 @@
 //! A step of a small network takes about a millisecond, so the path of `run` avoids formatting, maps and copies;
 //! it costs a few microseconds.
 
+mod bare;
+mod cuda_form;
 mod denylist;
 mod device;
 mod error;

@@ -1,10 +1,11 @@
-//! What a model is written as before it is compiled: so that threads cannot disturb each other, and so that convolutions are fast.
+//! What a model is written as before it is compiled: so that threads cannot disturb each other, and in the form that is fast on
+//! its device.
 
 use syncline_kit::Device;
 use syncline_onnx::{ModelProto, proto::NodeProto};
 
 use crate::{
-    nchwc,
+    cuda_form, nchwc,
     runtime::Runtime,
     scatter_add::{is_scatter_add, sequential_scatter_adds},
     session::{ExecOptions, Optimize},
@@ -27,12 +28,15 @@ pub(crate) fn rewrite_for(
             options.intra_threads = 1;
         }
     }
-    if (options.optimize, options.device) == (Optimize::All, Device::Cpu)
-        && let Some(lanes) = nchwc::lanes(runtime)
-    {
-        rewritten = nchwc::arrange(rewritten.as_ref().unwrap_or(model), lanes).or(rewritten);
+    if options.optimize != Optimize::All {
+        return rewritten;
     }
-    rewritten
+    let written = rewritten.as_ref().unwrap_or(model);
+    match options.device {
+        Device::Cpu => nchwc::lanes(runtime).and_then(|lanes| nchwc::arrange(written, lanes)),
+        Device::Cuda(_) => cuda_form::arrange(written),
+    }
+    .or(rewritten)
 }
 
 /// Whether to plan the memory of a model takes longer than to run it once or twice.

@@ -4,12 +4,13 @@
 //! result, though all but the batch are numbers. Here integer lists are followed through the operators that take shapes
 //! apart and put them together; an entry is a number or the size of an open axis. Where a list tells enough, a reshape
 //! gets a constant target (0 for an axis that stays, -1 for one that follows from the others), and a resize to sizes
-//! becomes one by scales.
+//! becomes one by scales. An open size that moved to another axis is written beside the result of its reshape: ONNX Runtime
+//! would take it for a size of its own, and gradients would look for repeated axes while the model runs.
 
 use std::collections::{HashMap, HashSet};
 
-use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
-use syncline_onnx::{Dim, Types};
+use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto, ValueInfoProto};
+use syncline_onnx::{Dim, TensorType, Types};
 
 use super::int_constants::IntConstants;
 
@@ -26,7 +27,7 @@ enum Entry {
 pub(crate) fn fold_shapes(graph: &mut GraphProto, types: &Types) -> bool {
     let constants = IntConstants::of(graph);
     let mut lists: HashMap<String, Vec<Entry>> = HashMap::new();
-    let (taken, mut made) = (names(graph), Vec::new());
+    let (taken, mut made, mut declared) = (names(graph), Vec::new(), Vec::new());
     for node in graph.node.iter_mut().filter(|node| node.domain.is_empty()) {
         let list = |position: usize| {
             let name = node.input.get(position)?;
@@ -41,7 +42,11 @@ pub(crate) fn fold_shapes(graph: &mut GraphProto, types: &Types) -> bool {
         let computed =
             |position: usize| node.input.get(position).is_some_and(|name| constants.get(name).is_none());
         let (target, position) = match node.op_type.as_str() {
-            "Reshape" if computed(1) => (list(1).and_then(|sizes| target(node, &sizes, types)), 1),
+            "Reshape" if computed(1) => {
+                let sizes = list(1);
+                declared.extend(sizes.as_ref().and_then(|sizes| result(node, sizes, types)));
+                (sizes.and_then(|sizes| target(node, &sizes, types)), 1)
+            }
             "Resize" if computed(3) => (list(3).and_then(|sizes| scales(node, &sizes, types)), 2),
             _ => continue,
         };
@@ -56,6 +61,9 @@ pub(crate) fn fold_shapes(graph: &mut GraphProto, types: &Types) -> bool {
     }
     let changed = !made.is_empty();
     graph.initializer.extend(made);
+    let renewed: HashSet<&String> = declared.iter().map(|value: &ValueInfoProto| &value.name).collect();
+    graph.value_info.retain(|value| !renewed.contains(&value.name));
+    graph.value_info.extend(declared);
     changed
 }
 
@@ -128,6 +136,19 @@ fn target(node: &NodeProto, sizes: &[Entry], types: &Types) -> Option<TensorProt
     let entries: Vec<i64> = sizes.iter().enumerate().map(entry).collect();
     let left = entries.iter().filter(|&&size| size < 0).count();
     (left <= 1).then(|| TensorProto::from_i64("", &[entries.len()], &entries))
+}
+
+/// What a reshape to these sizes makes, with the names of its open axes; `None` where nothing more than its target says
+/// is known.
+fn result(node: &NodeProto, sizes: &[Entry], types: &Types) -> Option<ValueInfoProto> {
+    let (from, output) = (types.get(node.input.first()?)?, node.output.first()?);
+    let dim = |entry: &Entry| match entry {
+        Entry::Known(size) => usize::try_from(*size).ok().filter(|size| *size > 0).map(Dim::Fixed),
+        Entry::Open(dim) => Some(dim.clone()),
+    };
+    let named = sizes.iter().any(|entry| matches!(entry, Entry::Open(Dim::Symbol(_))));
+    let dims = sizes.iter().map(dim).collect::<Option<Vec<_>>>().filter(|_| named)?;
+    Some(TensorType::new(from.element, dims).to_value_info(output))
 }
 
 /// The scales of a resize to these sizes, if every axis that changes has a known size before and after.
@@ -214,6 +235,26 @@ mod tests {
             assert_eq!(found.as_deref(), want, "{name}");
             assert!(!fold_shapes(&mut graph, &types), "{name}: a second time finds nothing");
         }
+    }
+
+    /// As exporters write attention: all axes but two in one, and apart again.
+    #[test]
+    fn an_open_size_keeps_its_name_where_a_reshape_moves_it() {
+        let (mut graph, types) = graph(|graph, x| {
+            let shape = graph.op("Shape", &[x], &[]);
+            let apart = graph.ints("apart", &[2, 0]);
+            let sizes = graph.op("Gather", &[&shape, &apart], &[]);
+            let rest = graph.ints("rest", &[48]);
+            let sizes = graph.op("Concat", &[&sizes, &rest], &[attr_int("axis", 0)]);
+            graph.op("Reshape", &[x, &sizes], &[])
+        });
+        let y = graph.node.last().unwrap().output[0].clone();
+        fold_shapes(&mut graph, &types);
+        fold_shapes(&mut graph, &types);
+        let declared: Vec<_> = graph.value_info.iter().filter(|value| value.name == y).collect();
+        let [value] = declared.as_slice() else { panic!("{declared:?}") };
+        let dims = TensorType::from_value_info(value).unwrap().dims;
+        assert_eq!(dims, [Dim::from("time"), Dim::from("batch"), Dim::from(48)]);
     }
 
     #[test]

@@ -42,9 +42,7 @@ fn image_gradient(
     let depthwise = weights[1] == 1 && weights[0] == group;
     let fits = depthwise || group == 1 && weights[1] >= ROWS;
     let Some(pads) = window.backward_pads().filter(|_| fits) else {
-        let mut attributes = window.backwards();
-        attributes.push(attr_int("group", group));
-        return n.emitter.op("ConvTranspose", &[dy, w], &attributes);
+        return window.spread(n, dy, w, group);
     };
     let mut turned = w.to_owned();
     if !depthwise {

@@ -109,6 +109,6 @@ fn spread(n: &mut NodeGrad<'_>, window: &Window, value: &str) -> Result<String, 
     let shape: Vec<usize> =
         [1, 1].into_iter().chain(kernel.iter().map(|&size| usize::try_from(size).unwrap_or(0))).collect();
     let ones = n.tensor(&shape, &vec![1.0; shape.iter().product()]);
-    let image = n.emitter.op("ConvTranspose", &[&folded, &ones], &window.backwards());
+    let image = window.spread(n, &folded, &ones, 1);
     n.reshape_to_input(&image, 0)
 }

@@ -4,8 +4,7 @@
 //! `o * stride + t * dilation - begin` for the taps t of the kernel; what lies outside of the image is padding. Spatial
 //! sizes must be known; the batch may be open.
 
-use syncline_onnx::proto::AttributeProto;
-use syncline_onnx::{Dim, attr_ints};
+use syncline_onnx::{Dim, attr_int, attr_ints};
 
 use super::NodeGrad;
 use crate::AutodiffError;
@@ -180,16 +179,64 @@ impl Window {
         (one_apart && pads.iter().all(|&pad| pad >= 0)).then_some(pads)
     }
 
-    /// Attributes of the `ConvTranspose` that takes values at the output's positions back to the image.
-    pub(super) fn backwards(&self) -> Vec<AttributeProto> {
-        let ends = self.each(|axis| axis.overhang().max(0));
-        let pads = [self.each(|axis| axis.begin), ends].concat();
-        vec![
+    /// Takes values at the output's positions back to the image, each to where its window has read: a `ConvTranspose` with
+    /// the weights of the convolution, in as many groups.
+    ///
+    /// Its padding is the same on both sides of every axis, since ONNX Runtime's CUDA provider leaves all else to the CPU.
+    /// What the output reads less behind the image than in front of it is added there; where it is the other way round,
+    /// or too much to be added, the surplus is made and cut off.
+    pub(super) fn spread(&self, n: &mut NodeGrad<'_>, signal: &str, weights: &str, group: i64) -> String {
+        let ways: Vec<WayBack> = self.axes.iter().map(Axis::way_back).collect();
+        let each = |number: fn(&WayBack) -> i64| -> Vec<i64> { ways.iter().map(number).collect() };
+        let pads = each(|way| way.pad);
+        let mut attributes = vec![
             attr_ints("strides", &self.each(|axis| axis.stride)),
             attr_ints("dilations", &self.each(|axis| axis.dilation)),
-            attr_ints("pads", &pads),
-            attr_ints("output_padding", &self.each(|axis| (-axis.overhang()).max(0))),
-        ]
+            attr_ints("pads", &[pads.as_slice(), &pads].concat()),
+            attr_ints("output_padding", &each(|way| way.added)),
+        ];
+        if group != 1 {
+            attributes.push(attr_int("group", group));
+        }
+        let image = n.emitter.op("ConvTranspose", &[signal, weights], &attributes);
+        if ways.iter().all(|way| way.front == 0 && way.behind == 0) {
+            return image;
+        }
+        if ways.iter().any(|way| way.front < 0) {
+            let ends = [each(|way| -way.front), vec![0, 0], each(|way| -way.behind)].concat();
+            let pads = n.emitter.ints(&[vec![0, 0], ends].concat());
+            return n.emitter.op("Pad", &[&image, &pads], &[]);
+        }
+        let starts = each(|way| way.front);
+        let ends: Vec<i64> = self.axes.iter().zip(&starts).map(|(axis, start)| start + axis.input).collect();
+        let spatial: Vec<i64> = (2..).take(ways.len()).collect();
+        let [starts, ends, spatial] = [starts, ends, spatial].map(|list| n.emitter.ints(&list));
+        n.emitter.op("Slice", &[&image, &starts, &ends, &spatial], &[])
+    }
+}
+
+/// How a `ConvTranspose` comes to the size of the image along one axis. All in elements.
+#[derive(Debug, PartialEq, Eq)]
+struct WayBack {
+    /// Taken away on both sides.
+    pad: i64,
+    /// Added behind.
+    added: i64,
+    /// To be cut off in front; negative where windows read nothing of the front, for zeros to be put there.
+    front: i64,
+    /// To be cut off behind.
+    behind: i64,
+}
+
+impl Axis {
+    fn way_back(&self) -> WayBack {
+        let (begin, overhang) = (self.begin, self.overhang());
+        let short = begin - overhang;
+        if (0..self.stride).contains(&short) {
+            return WayBack { pad: begin, added: short, front: 0, behind: 0 };
+        }
+        let pad = begin.min(overhang).max(0);
+        WayBack { pad, added: (-overhang).max(0), front: begin - pad, behind: overhang.max(0) - pad }
     }
 }
 
@@ -209,5 +256,36 @@ impl NodeGrad<'_> {
     pub(super) fn reshaped(&mut self, value: &str, shape: &[i64]) -> String {
         let shape = self.emitter.ints(shape);
         self.emitter.op("Reshape", &[value, &shape], &[])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transposed_convolution_comes_to_the_size_of_the_image_with_even_padding() {
+        let axis = |input, kernel, stride, dilation, begin, end| {
+            let output = (input + begin + end - (kernel - 1) * dilation - 1) / stride + 1;
+            Axis { input, output, kernel, stride, dilation, begin, end }
+        };
+        #[rustfmt::skip]
+        let cases = [
+            // pad, added, front, behind
+            ("as ResNet's",                      axis(56, 3, 2, 1, 1, 1), [1, 1, 0, 0]),
+            ("its first one",                    axis(224, 7, 2, 1, 3, 3), [3, 1, 0, 0]),
+            ("one element, in strides",          axis(56, 1, 2, 1, 0, 0), [0, 1, 0, 0]),
+            ("an odd size",                      axis(57, 3, 2, 1, 1, 1), [1, 0, 0, 0]),
+            ("more behind, as SAME_UPPER pads",  axis(56, 3, 2, 1, 0, 1), [0, 0, 0, 1]),
+            ("much in front",                    axis(9, 3, 2, 1, 4, 0),  [0, 0, 4, 0]),
+            ("in front and behind, dilated",     axis(9, 3, 1, 2, 1, 3),  [1, 0, 0, 2]),
+            ("cut off in front",                 axis(9, 3, 2, 1, -1, 1), [0, 0, -1, 1]),
+        ];
+        for (name, axis, [pad, added, front, behind]) in cases {
+            assert_eq!(axis.way_back(), WayBack { pad, added, front, behind }, "{name}: {axis:?}");
+            let size = (axis.output - 1) * axis.stride + (axis.kernel - 1) * axis.dilation + 1;
+            assert_eq!(size - 2 * pad + added - front - behind, axis.input, "{name}");
+            assert!((0..axis.stride.max(axis.dilation)).contains(&added), "{name}");
+        }
     }
 }

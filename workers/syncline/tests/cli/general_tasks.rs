@@ -269,6 +269,22 @@ fn benchmarks_of_training_print_what_the_page_says() {
 }
 
 #[test]
+fn a_job_is_measured_on_a_device_beside_its_bare_loop() {
+    let job = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/jobs/digits.toml");
+    let device = ["bench", "device", job, "--seconds", "1", "--set", "settings.batch=64"];
+    let printed = syncline(&[&device[..], &["--policies", "asp,local-sgd:4", "--json"]].concat()).ok();
+    Page::read().holds("bench device", &printed);
+    let measured = printed.json();
+    assert_eq!((measured["batch"].as_u64(), measured["device"].as_str()), (Some(64), Some("cpu")));
+    let policies = measured["policies"].as_array().unwrap();
+    let named: Vec<_> = policies.iter().filter_map(|policy| policy["policy"].as_str()).collect();
+    assert_eq!(named, ["asp", "local-sgd:4"]);
+    assert!(policies.iter().all(|policy| policy["share_of_bare"].as_f64().unwrap() > 0.0), "{printed:#?}");
+    syncline(&["bench", "device", job, "--set", "settings.bach=64"]).refused(2, "E369");
+    syncline(&["bench", "device", job, "--device", "cuda:300"]).refused(2, "E490");
+}
+
+#[test]
 fn benchmarks_of_compression_and_rows_print_what_the_page_says() {
     let page = Page::read();
     for link in [&["--link-mbit", "800"][..], &["--compression", "none,top-k:0.5"]] {

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_kit::{RedisOptions, RedisServer};
+use syncline_kit::{Device, RedisOptions, RedisServer};
 use syncline_ps::transport::TransportChoice;
 use syncline_rpc::{EngineAddresses, Token};
 use syncline_workers::{
@@ -77,6 +77,12 @@ impl BenchCluster {
                 .to_vec()
         };
         Self::start_all(shards, &slowdowns.iter().map(worker).collect::<Vec<_>>()).await
+    }
+
+    /// One parameter shard, and one worker that trains on this device.
+    pub(super) async fn start_training_on(device: Device) -> Result<Self, Failure> {
+        let worker = ["worker", "--device", &device.to_string()].map(str::to_owned).to_vec();
+        Self::start_all(Shards { count: 1, replicas: 1 }, &[worker]).await
     }
 
     /// `workers`: the command of each.

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod compression;
+mod device;
 mod functions;
 mod general_tasks;
 mod graph;
@@ -53,6 +54,8 @@ enum Part {
     Step(step::StepArgs),
     /// Samples per second of all workers under each policy, beside that of bare loops that run at the same time
     Scaling(scaling::ScalingArgs),
+    /// Samples per second of one worker on a GPU or CPU under each policy, beside the bare loop with everything on the device
+    Device(device::DeviceArgs),
 }
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
@@ -75,6 +78,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         Part::Rows(args) => rows::rows(args),
         Part::Step(args) => step::step(args),
         Part::Scaling(args) => scaling::scaling(args),
+        Part::Device(args) => device::device(args),
     }
 }
 

@@ -112,9 +112,9 @@ struct Round {
 }
 
 /// One run under one policy.
-struct Run {
-    samples_per_s: f64,
-    cpu_ms: BTreeMap<&'static str, f64>,
+pub(super) struct Run {
+    pub(super) samples_per_s: f64,
+    pub(super) cpu_ms: BTreeMap<&'static str, f64>,
 }
 
 pub(super) fn scaling(args: &ScalingArgs) -> Result<(), Failure> {
@@ -216,7 +216,7 @@ fn summarize_ddp<'a>(runs: impl Iterator<Item = &'a DdpRun> + Clone) -> Option<D
 }
 
 /// Trains one job and says how many samples all its workers counted per second, once they were at it, and what that took.
-async fn train(cluster: &BenchCluster, job: PreparedJob) -> Result<Run, Failure> {
+pub(super) async fn train(cluster: &BenchCluster, job: PreparedJob) -> Result<Run, Failure> {
     let (client, id, before) = (&cluster.client, job.spec.id.clone(), cluster.cpu_us_by_role());
     client.submit_prepared(job).await?;
     let view = client.wait(&id, |_| ()).await?;
