@@ -171,16 +171,16 @@ fn the_gradient_of_weights_is_the_sum_that_defines_it() {
     }
 }
 
+/// Of 3 x 3 taps and so many positions each way.
+fn without_padding(output: i64) -> WeightGradient {
+    let axis = Extent { begin: 0, end: 0, output, stride: 1, dilation: 1 };
+    let (image, signal) = ("x".to_owned(), "dy".to_owned());
+    WeightGradient { image, signal, weights: [4, 3, 3, 3], group: 1, axes: [axis; 2] }
+}
+
 #[test]
 fn a_gradient_that_is_as_good_as_it_is_stays() {
-    let axis = Extent { begin: 0, end: 0, output: 20, stride: 1, dilation: 1 };
-    let right = WeightGradient {
-        image: "x".to_owned(),
-        signal: "dy".to_owned(),
-        weights: [4, 3, 3, 3],
-        group: 1,
-        axes: [axis; 2],
-    };
+    let right = without_padding(20);
     let stays = |change: fn(&mut WeightGradient)| {
         let mut gradient = right.clone();
         change(&mut gradient);
@@ -196,14 +196,7 @@ fn a_gradient_that_is_as_good_as_it_is_stays() {
 
 #[test]
 fn gradients_are_computed_in_what_the_graph_computes_its_products_in() {
-    let axis = Extent { begin: 0, end: 0, output: 3, stride: 1, dilation: 1 };
-    let gradient = WeightGradient {
-        image: "x".to_owned(),
-        signal: "dy".to_owned(),
-        weights: [4, 3, 3, 3],
-        group: 1,
-        axes: [axis; 2],
-    };
+    let gradient = without_padding(3);
     let casting = |elements: &[ElementType]| {
         let mut model = marked(&gradient, [5, 5]);
         let graph = model.graph.as_mut().unwrap();
