@@ -61,6 +61,33 @@ impl OptimizerState {
     }
 }
 
+/// What of a step follows from its number and its learning rate, and is the same for all elements.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepFactors {
+    /// What the direction is multiplied by: the learning rate, for Adam over `1 - beta1^t`.
+    pub rate: f32,
+    /// `1 / sqrt(1 - beta2^t)` for Adam, else 1.
+    pub root: f32,
+    /// What is left of a weight before the step: below 1 for decoupled decay.
+    pub shrink: f32,
+}
+
+impl StepFactors {
+    /// Of step `t`, counted from 1.
+    pub fn of(rule: &Optimizer, t: u64, learning_rate: f32) -> Self {
+        let Optimizer::Adam { beta1, beta2, weight_decay, decoupled, .. } = *rule else {
+            return Self { rate: learning_rate, root: 1.0, shrink: 1.0 };
+        };
+        let t = t.min(i32::MAX as u64) as i32;
+        let corrected = |beta: f32| 1.0 - f64::from(beta).powi(t);
+        Self {
+            rate: (f64::from(learning_rate) / corrected(beta1)) as f32,
+            root: (1.0 / corrected(beta2).sqrt()) as f32,
+            shrink: if decoupled { 1.0 - learning_rate * weight_decay } else { 1.0 },
+        }
+    }
+}
+
 /// One step: moves `values` along `scale * gradient`. All slices have the length that `state` was made for.
 ///
 /// # Panics
@@ -98,20 +125,19 @@ impl StepKernel {
                 Self::Momentum { nesterov, learning_rate, scale, momentum, decay }
             }
             Optimizer::Adam { beta1, beta2, epsilon, weight_decay, decoupled } => {
-                let t = state.steps.min(i32::MAX as u64) as i32;
-                let corrected = |beta: f32| 1.0 - f64::from(beta).powi(t);
+                let StepFactors { rate, root, shrink } = StepFactors::of(rule, state.steps, learning_rate);
                 Self::Adam(kernels::AdamStep {
                     beta1,
                     beta2,
                     keep1: (1.0 - f64::from(beta1)) as f32,
                     keep2: (1.0 - f64::from(beta2)) as f32,
-                    rate: (f64::from(learning_rate) / corrected(beta1)) as f32,
-                    root: (1.0 / corrected(beta2).sqrt()) as f32,
+                    rate,
+                    root,
                     epsilon,
                     scale,
                     // Coupled decay joins the gradient, decoupled decay shrinks the weight.
                     coupled: if decoupled { 0.0 } else { weight_decay },
-                    shrink: if decoupled { 1.0 - learning_rate * weight_decay } else { 1.0 },
+                    shrink,
                 })
             }
         }
@@ -194,6 +220,33 @@ mod tests {
             });
         }
         rules
+    }
+
+    #[test]
+    fn the_factors_of_a_step_follow_from_its_number_for_adam_alone() {
+        let adam = |decoupled| Optimizer::Adam {
+            beta1: 0.5,
+            beta2: 0.75,
+            epsilon: 1.0,
+            weight_decay: 0.25,
+            decoupled,
+        };
+        #[rustfmt::skip]
+        let cases = [
+            // rule, step, rate, root, shrink at a learning rate of 0.5
+            (Optimizer::sgd(),      1, 0.5, 1.0, 1.0),
+            (Optimizer::nesterov(), 9, 0.5, 1.0, 1.0),
+            (adam(false),           1, 1.0, 2.0, 1.0),
+            (adam(true),            1, 1.0, 2.0, 0.875),
+            (adam(true),     u64::MAX, 0.5, 1.0, 0.875),
+        ];
+        for (rule, t, rate, root, shrink) in cases {
+            assert_eq!(
+                StepFactors::of(&rule, t, 0.5),
+                StepFactors { rate, root, shrink },
+                "{rule:?}, step {t}"
+            );
+        }
     }
 
     proptest! {

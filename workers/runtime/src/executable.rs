@@ -102,6 +102,11 @@ impl Executable {
         placed.map_err(|source| run_failed(self.device, source.to_string()))
     }
 
+    /// The session alone, for other bindings than those here.
+    pub(super) fn into_session(self) -> Session {
+        self.session
+    }
+
     /// Which execution provider runs how much of the model.
     pub fn placement(&self) -> &Placement {
         &self.placement
@@ -210,7 +215,7 @@ impl Executable {
     }
 }
 
-fn find_input<'n, 'v>(
+pub(super) fn find_input<'n, 'v>(
     inputs: &[(&'n str, TensorView<'v>)],
     wanted: &str,
 ) -> Result<(&'n str, TensorView<'v>), BackendError> {

@@ -4,6 +4,8 @@
 //! thread: `run` borrows the inputs (nothing is copied) and lends the outputs. As a [`Compiler`](syncline_onnx::Compiler)
 //! the library infers shapes and folds constants, without any shape code of our own.
 //!
+//! [`Resident`] is a model whose state stays on the device from run to run.
+//!
 //! [`Runtime::load_for`] and [`ExecOptions::device`] bring a model to a GPU; [`Placement`] tells what became of it.
 //!
 //! A step of a small network takes about a millisecond, so the path of `run` avoids formatting, maps and copies;
@@ -25,6 +27,7 @@ mod page_locks;
 mod pinned;
 mod placed;
 mod placement;
+mod resident;
 mod rewriting;
 mod runtime;
 mod scatter_add;
@@ -32,6 +35,7 @@ mod self_test;
 mod session;
 mod shortage;
 pub mod stage;
+mod staging;
 mod view;
 
 pub use error::BackendError;
@@ -42,6 +46,7 @@ pub use outputs::Outputs;
 pub use page_locks::{HostMemory, PageLock};
 pub use placed::{OutputMemory, OutputPlace};
 pub use placement::Placement;
+pub use resident::{KeptValue, ReportedValue, Resident};
 pub use runtime::Runtime;
 pub use session::{ExecOptions, Optimize};
 pub use syncline_kit::Device;

@@ -11,23 +11,19 @@
 //!
 //! For [`Device::Cpu`] the memory is ordinary: the same path, by which tests reach it.
 
-use std::{collections::BTreeMap, ptr, sync::Arc, thread};
+use std::{collections::BTreeMap, ptr, sync::Arc};
 
 use ort::AsPointer;
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::{IoBinding, RunOptions, Session, SessionOutputs};
-use ort::value::{DynTensor, DynValue, TensorElementType};
+use ort::value::{DynTensor, DynValue};
 use syncline_kit::Device;
-use syncline_onnx::ElementType;
-
 use syncline_onnx::TensorView;
 
 use crate::page_locks::PageLocks;
 use crate::placed::{OutputMemory, OutputPlace, floats_at, tensors};
 use crate::session::ExecOptions;
-
-/// Floats for which a thread is worth its start: 4 MiB.
-const LEAST_PART: usize = 1 << 20;
+use crate::staging::stage;
 
 /// The inputs and outputs of one session, bound to memory.
 #[derive(Debug)]
@@ -110,34 +106,13 @@ impl Pinned {
             *slot = Some(Sent::InPlace);
             return Ok(());
         }
-        let element = match view.element() {
-            ElementType::F64 => TensorElementType::Float64,
-            ElementType::I32 => TensorElementType::Int32,
-            ElementType::I64 => TensorElementType::Int64,
-            ElementType::U8 => TensorElementType::Uint8,
-            ElementType::Bool => TensorElementType::Bool,
-            _ => TensorElementType::Float32,
-        };
-        let fits = |tensor: &DynTensor| {
-            let same = tensor.shape().iter().zip(view.shape()).all(|(a, b)| usize::try_from(*a) == Ok(*b));
-            same && tensor.shape().len() == view.shape().len() && *tensor.data_type() == element
-        };
         let mut tensor = match slot.take() {
-            Some(Sent::Copied(tensor)) if fits(&tensor) => tensor,
-            _ => DynTensor::new(&self.host, element, view.shape().to_vec())?,
+            Some(Sent::Copied(tensor)) => Some(tensor),
+            _ => None,
         };
-        match view {
-            TensorView::F32 { data, .. } => {
-                copy_to(tensor.try_extract_tensor_mut::<f32>()?.1, data, self.threads);
-            }
-            TensorView::F64 { data, .. } => tensor.try_extract_tensor_mut::<f64>()?.1.copy_from_slice(data),
-            TensorView::I32 { data, .. } => tensor.try_extract_tensor_mut::<i32>()?.1.copy_from_slice(data),
-            TensorView::I64 { data, .. } => tensor.try_extract_tensor_mut::<i64>()?.1.copy_from_slice(data),
-            TensorView::U8 { data, .. } => tensor.try_extract_tensor_mut::<u8>()?.1.copy_from_slice(data),
-            TensorView::Bool { data, .. } => tensor.try_extract_tensor_mut::<bool>()?.1.copy_from_slice(data),
-        }
-        self.binding.bind_input(name, &tensor)?;
-        *slot = Some(Sent::Copied(tensor));
+        let staged = stage(&mut tensor, &self.host, view, self.threads)?;
+        self.binding.bind_input(name, staged)?;
+        *slot = tensor.map(Sent::Copied);
         Ok(())
     }
 
@@ -162,20 +137,6 @@ impl Pinned {
         self.binding.synchronize_outputs()?;
         Ok(values)
     }
-}
-
-/// Copies to page-locked memory, on several threads where it is much: one alone is slower than the bus.
-fn copy_to(locked: &mut [f32], from: &[f32], threads: usize) {
-    let parts = (from.len() / LEAST_PART).clamp(1, threads);
-    if parts == 1 {
-        return locked.copy_from_slice(from);
-    }
-    let each = from.len().div_ceil(parts);
-    thread::scope(|scope| {
-        for (locked, from) in locked.chunks_mut(each).zip(from.chunks(each)) {
-            scope.spawn(|| locked.copy_from_slice(from));
-        }
-    });
 }
 
 /// By position, whether the nodes that read an input compute on a device with memory of its own.
@@ -207,21 +168,4 @@ pub(super) fn host_memory(device: Device, ty: MemoryType) -> ort::Result<MemoryI
         Device::Cuda(index) => (AllocationDevice::CUDA_PINNED, i32::from(index)),
     };
     MemoryInfo::new(memory, index, AllocatorType::Device, ty)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn any_number_of_threads_copies_all_of_it() {
-        for (elements, threads) in
-            [(0, 4), (5, 4), (LEAST_PART * 3 + 1, 1), (LEAST_PART * 3 + 1, 2), (LEAST_PART * 3, 8)]
-        {
-            let from: Vec<f32> = (0..elements).map(|n| n as f32).collect();
-            let mut locked = vec![-1.0; elements];
-            copy_to(&mut locked, &from, threads);
-            assert!(locked == from, "{elements} on {threads}");
-        }
-    }
 }

@@ -263,6 +263,8 @@ fn start_executor(
         throttle: options.throttle,
         transport: options.transport,
         max_batch: options.max_batch,
+        // Memory of this process is where they are on a CPU, and splitting batches is worth more there.
+        resident_rounds: options.exec.device != Device::Cpu,
     };
     let handle = Handle::current();
     let shared = session.shared.clone();

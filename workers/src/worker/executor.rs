@@ -24,7 +24,8 @@ use tracing::{debug, warn};
 
 use super::{
     error::WorkerError,
-    job::{Iteration, JobRun, NextPull, WorkerContext},
+    iteration::{Iteration, NextPull},
+    job::{JobRun, WorkerContext},
     lock::lock,
     report::{Finished, is_urgent},
     task_timer::TaskTimer,

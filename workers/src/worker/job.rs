@@ -27,8 +27,9 @@ use super::{
     data_loader::DataLoader,
     draws::DrawStream,
     error::WorkerError,
+    iteration::{Iteration, NextPull},
     load::LoadProbe,
-    local_steps::LocalSteps,
+    local_steps::{LocalSteps, StepsOnDevice},
     loss_scale::{LossScale, Verdict},
     parameters::Parameters,
     replicas::{Inputs, Replicas},
@@ -55,6 +56,8 @@ pub(super) struct WorkerContext {
     pub transport: TransportChoice,
     /// Samples that fit here at once, if somebody said so.
     pub max_batch: Option<u32>,
+    /// Whether rounds of local steps keep parameters and slots on the device, where the job allows it.
+    pub resident_rounds: bool,
 }
 
 /// One job in one generation on this worker.
@@ -78,23 +81,6 @@ pub(super) struct JobRun {
     pub(super) evaluation: Option<Executable>,
     load: LoadProbe,
     pub(super) timer: TaskTimer,
-}
-
-/// What the iteration that follows at once will pull.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NextPull {
-    pub condition: ReadCondition,
-    /// Its samples.
-    pub range: SampleRange,
-}
-
-/// One training iteration as the executor was told.
-pub(super) struct Iteration {
-    pub task: String,
-    pub seq: u64,
-    pub range: SampleRange,
-    pub learning_rate: f32,
-    pub gradient: GradientUse,
 }
 
 impl JobRun {
@@ -145,7 +131,9 @@ impl JobRun {
         let transport = addresses.transport_words().unwrap_or_default();
         let (pushes, pulls) = (train.compression, train.pull_compression);
         info!(job = %key.run.job, elements, transport, %pushes, %pulls, "job opened on this worker");
-        let local = LocalSteps::new(train.optimizer);
+        timer.progressed();
+        let device = StepsOnDevice::open(context, &key.run, &train, &graph, &params, draws, scale.is_some())?;
+        let local = LocalSteps::new(train.optimizer, device);
         let (context, load, timer) = (context.clone(), LoadProbe::default(), timer.clone());
         Ok(Self {
             context,
@@ -207,7 +195,7 @@ impl JobRun {
             }
         })?;
         match opens {
-            Some(first) => self.local.begin(first, &self.params, pulled.pushes),
+            Some(first) => self.local.begin(first, &self.params, pulled.pushes)?,
             None => self.pages.follow(shards),
         }
         Ok(pulled)
@@ -232,10 +220,12 @@ impl JobRun {
         self.prepare(&it, ReadCondition::Version { closed: 0, min_clock: 0 })?;
         self.load_batch(range)?;
         let samples = selected_samples(self.data.as_ref(), self.rows.as_ref(), &self.train);
-        let rest =
-            self.params.inputs_lent(&self.shards).chain(self.scale.iter().map(LossScale::input)).collect();
         let began = Instant::now();
-        self.replicas.run(&samples, &rest)?;
+        if !self.local.rehearse(self.params.inputs_lent(&self.shards), &samples)? {
+            let params = self.params.inputs_lent(&self.shards);
+            let rest = params.chain(self.scale.iter().map(LossScale::input)).collect();
+            self.replicas.run(&samples, &rest)?;
+        }
         self.timer.took(began.elapsed());
         Ok(Outcome::Prepared)
     }
@@ -258,16 +248,23 @@ impl JobRun {
         self.load_batch(it.range)?;
         let scale = self.scale.clone();
         let samples = selected_samples(self.data.as_ref(), self.rows.as_ref(), &self.train);
-        let rest = self.params.inputs_lent(&self.shards).chain(scale.iter().map(LossScale::input)).collect();
-        let step = self.replicas.run(&samples, &rest)?;
-        let values = step.pushed()?;
-        let health = StepHealth::of(&step, &values, self.params.trained);
+        let step;
+        let (health, values) = match self.local.device().filter(|_| it.is_local_step()) {
+            Some(device) => (device.compute(&samples, it.learning_rate, it.ends_round())?, Vec::new()),
+            None => {
+                let rest = self.params.inputs_lent(&self.shards);
+                let rest = rest.chain(scale.iter().map(LossScale::input)).collect();
+                step = self.replicas.run(&samples, &rest)?;
+                let values = step.pushed()?;
+                (StepHealth::of(&step, &values, self.params.trained), values)
+            }
+        };
         let fails = is_fault(&self.train, self.scale.as_mut(), &health);
         if let Some(fault) = health.fault().filter(|_| fails) {
             return Err(not_finite(self.context.incarnation, it, fault));
         }
         let header = health.header(it, self.train.clip_norm);
-        let delta = self.local.follow(it, &mut self.params, &values, &header);
+        let delta = self.local.follow(it, &mut self.params, &values, &header)?;
         if let Some(delta) = delta.as_ref().filter(|delta| !delta.norm.is_finite() && fails) {
             return Err(not_finite(
                 self.context.incarnation,

@@ -9,26 +9,35 @@
 //! A report says that every shard has acknowledged an iteration, so a round's reports are held until its push is. A
 //! round that is given up takes them with it: to the engine its iterations are lost, as if they had never been begun.
 //!
-//! Costs one more copy of the parameters and the optimizer's state, from the first round on.
+//! Costs one more copy of the parameters and the optimizer's state, from the first round on. A device that takes the steps
+//! ([`StepsOnDevice`]) has state and parameters in its own memory until the round ends.
+
+#[cfg(test)]
+mod device_tests;
+mod on_device;
+mod optimizer_nodes;
+mod step_graph;
 
 use std::mem;
 
+use syncline_onnx::TensorView;
 use syncline_ps::{
     optim::{OptimizerState, gradient_norm, step},
     shard::PushHeader,
 };
-use syncline_scheduler::{
-    core::{GradientUse, Outcome},
-    spec::Optimizer,
-    sync::PushMode,
-};
+use syncline_scheduler::{core::Outcome, spec::Optimizer, sync::PushMode};
+use tracing::info;
 
-use super::{WorkerError, job::Iteration, parameters::Parameters, report::Finished};
+pub(super) use on_device::StepsOnDevice;
+
+use super::{WorkerError, iteration::Iteration, parameters::Parameters, replicas::Inputs, report::Finished};
 
 /// The worker's side of local steps.
 pub(super) struct LocalSteps {
     optimizer: Optimizer,
-    /// One for each trained tensor; empty until the first round.
+    /// What takes the steps, if it is not this process.
+    device: Option<StepsOnDevice>,
+    /// One for each trained tensor; empty until the first round, and where a device has them.
     slots: Vec<OptimizerState>,
     /// The parameters that the round began with; behind its end, what is pushed.
     base: Vec<f32>,
@@ -62,8 +71,32 @@ pub(super) struct Delta<'a> {
 }
 
 impl LocalSteps {
-    pub(super) fn new(optimizer: Optimizer) -> Self {
-        Self { optimizer, slots: Vec::new(), base: Vec::new(), round: None, held: Vec::new() }
+    pub(super) fn new(optimizer: Optimizer, device: Option<StepsOnDevice>) -> Self {
+        Self { optimizer, device, slots: Vec::new(), base: Vec::new(), round: None, held: Vec::new() }
+    }
+
+    /// What takes the steps of rounds, if it is not this process.
+    pub(super) fn device(&mut self) -> Option<&mut StepsOnDevice> {
+        self.device.as_mut()
+    }
+
+    /// Tries a step from `values` where a device takes them, the way back included, so that memory is there for both. It counts
+    /// nowhere. A device that cannot do it takes no steps from here on. Returns whether one has done it.
+    pub(super) fn rehearse<'a>(
+        &mut self,
+        values: impl Iterator<Item = (&'a str, TensorView<'a>)>,
+        samples: &Inputs<'_>,
+    ) -> Result<bool, WorkerError> {
+        let Some(device) = &mut self.device else { return Ok(false) };
+        match device.begin(values).and_then(|()| device.compute(samples, 0.0, true)) {
+            Ok(_) => Ok(true),
+            Err(WorkerError::Backend(reason)) => {
+                info!(%reason, "local steps are taken in the memory of this process");
+                self.device = None;
+                Ok(false)
+            }
+            Err(other) => Err(other),
+        }
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -84,9 +117,11 @@ impl LocalSteps {
     }
 
     /// Opens a round on parameters that were just pulled.
-    pub(super) fn begin(&mut self, first: u64, params: &Parameters, pushes: u64) {
+    pub(super) fn begin(&mut self, first: u64, params: &Parameters, pushes: u64) -> Result<(), WorkerError> {
         self.abandon();
-        if self.slots.is_empty() {
+        if let Some(device) = &mut self.device {
+            device.begin(params.inputs())?;
+        } else if self.slots.is_empty() {
             let tensors = params.tensors[..params.trained].iter();
             self.slots = tensors
                 .map(|(.., range)| OptimizerState::new(&self.optimizer, range.len() as usize))
@@ -95,20 +130,29 @@ impl LocalSteps {
         self.base.clear();
         self.base.extend_from_slice(&params.values);
         self.round = Some(Round { first, steps: 0, weight: 0.0, pushes });
+        Ok(())
     }
 
     /// Takes the step of an iteration that belongs to a round, and ends the round with its last one. `pushed` as for
-    /// [`LocalSteps::step`].
+    /// [`LocalSteps::step`]; it is of no use to a device.
     pub(super) fn follow(
         &mut self,
         it: &Iteration,
         params: &mut Parameters,
         pushed: &[&[f32]],
         header: &PushHeader,
-    ) -> Option<Delta<'_>> {
-        let GradientUse::LocalStep { last, .. } = it.gradient else { return None };
+    ) -> Result<Option<Delta<'_>>, WorkerError> {
+        if !it.is_local_step() {
+            return Ok(None);
+        }
         self.step(params, pushed, header);
-        if it.seq == last { self.close(params) } else { None }
+        if !it.ends_round() {
+            return Ok(None);
+        }
+        if let Some(device) = &self.device {
+            device.read(params)?;
+        }
+        Ok(self.close(params))
     }
 
     /// Takes one step: what the shards would do with this push. `pushed`: a gradient for each trained tensor, then
@@ -120,6 +164,9 @@ impl LocalSteps {
             return;
         }
         round.weight += f64::from(header.weight);
+        if let Some(device) = &mut self.device {
+            return device.accept();
+        }
         let Parameters { values, tensors, trained } = params;
         let (gradients, buffers) = pushed.split_at(*trained);
         let (moved, kept) = tensors.split_at(*trained);
@@ -144,6 +191,7 @@ impl LocalSteps {
         if !norm.is_finite() {
             // What led there must not lead there again.
             self.slots.clear();
+            self.device.iter_mut().for_each(StepsOnDevice::forget);
         }
         Some(Delta {
             values: [&self.base],
@@ -231,8 +279,8 @@ mod tests {
 
     #[test]
     fn a_rounds_change_is_the_way_back_from_where_its_steps_led() {
-        let (mut local, mut params) = (LocalSteps::new(SGD), params());
-        local.begin(5, &params, 9);
+        let (mut local, mut params) = (LocalSteps::new(SGD, None), params());
+        local.begin(5, &params, 9).unwrap();
         local.step(&mut params, &[&[2.0, 0.0], &[4.0]], &STEP);
         local.step(&mut params, &[&[f32::NAN; 2], &[f32::NAN]], &SKIPPED);
         local.step(&mut params, &[&[2.0, 0.0], &[4.0]], &PushHeader { scale: 0.5, ..STEP });
@@ -246,9 +294,9 @@ mod tests {
 
     #[test]
     fn buffers_take_each_steps_values_and_are_pushed_as_they_became() {
-        let (mut local, mut params) = (LocalSteps::new(SGD), params());
+        let (mut local, mut params) = (LocalSteps::new(SGD, None), params());
         params.trained = 1;
-        local.begin(1, &params, 0);
+        local.begin(1, &params, 0).unwrap();
         local.step(&mut params, &[&[2.0, 0.0], &[5.0]], &STEP);
         local.step(&mut params, &[&[f32::NAN; 2], &[f32::NAN]], &SKIPPED);
         local.step(&mut params, &[&[2.0, 0.0], &[4.0]], &PushHeader { scale: 0.5, ..STEP });
@@ -258,12 +306,12 @@ mod tests {
 
     #[test]
     fn a_round_without_a_step_or_that_led_nowhere_carries_no_weight() {
-        let (mut local, mut params) = (LocalSteps::new(SGD), params());
-        local.begin(1, &params, 0);
+        let (mut local, mut params) = (LocalSteps::new(SGD, None), params());
+        local.begin(1, &params, 0).unwrap();
         local.step(&mut params, &[&[1.0, 1.0], &[1.0]], &SKIPPED);
         let header = local.close(&params).unwrap().header(1.0);
         assert_eq!((header.skip, header.covers, header.fault()), (true, 1, None));
-        local.begin(2, &params, 0);
+        local.begin(2, &params, 0).unwrap();
         for _ in 0..2 {
             local.step(&mut params, &[&[f32::MAX, 0.0], &[0.0]], &PushHeader { learning_rate: 1.0, ..STEP });
         }
@@ -274,9 +322,9 @@ mod tests {
     #[test]
     fn optimizer_state_is_kept_from_round_to_round_unless_it_led_nowhere() {
         let momentum = Optimizer::Momentum { momentum: 0.5, nesterov: false, weight_decay: 0.0 };
-        let (mut local, mut params) = (LocalSteps::new(momentum), params());
+        let (mut local, mut params) = (LocalSteps::new(momentum, None), params());
         for seq in 1..=2 {
-            local.begin(seq, &params, 0);
+            local.begin(seq, &params, 0).unwrap();
             local.step(&mut params, &[&[1.0, f32::MAX], &[0.0]], &STEP);
             let change = local.close(&params).unwrap();
             // The velocity of the first round is in the second one's step.
@@ -284,17 +332,17 @@ mod tests {
             assert_eq!(change.norm.is_finite(), seq == 1);
         }
         params.values = vec![8.0; 3];
-        local.begin(3, &params, 0);
+        local.begin(3, &params, 0).unwrap();
         local.step(&mut params, &[&[1.0, 1.0], &[0.0]], &STEP);
         assert_eq!(local.close(&params).unwrap().values[0], [0.5, 0.5, 0.0]);
     }
 
     #[test]
     fn an_iteration_begins_a_round_or_is_the_next_of_the_open_one() {
-        let (mut local, mut params) = (LocalSteps::new(SGD), params());
+        let (mut local, mut params) = (LocalSteps::new(SGD, None), params());
         assert!(local.begins(5, 5, 8).unwrap());
         assert_eq!(local.begins(6, 5, 8).unwrap_err().code().to_string(), "E460");
-        local.begin(5, &params, 0);
+        local.begin(5, &params, 0).unwrap();
         local.step(&mut params, &[&[0.0; 2], &[0.0]], &STEP);
         #[rustfmt::skip]
         let cases = [
@@ -315,11 +363,11 @@ mod tests {
 
     #[test]
     fn reports_are_held_until_the_round_is_over_and_go_with_it_if_it_is_given_up() {
-        let (mut local, mut params) = (LocalSteps::new(SGD), params());
+        let (mut local, mut params) = (LocalSteps::new(SGD, None), params());
         let seqs =
             |reports: Vec<Finished>| reports.iter().map(|r| r.key.task.to_string()).collect::<Vec<_>>();
         assert_eq!(seqs(local.settle(report(1))), ["it/w1/1"], "no round is open");
-        local.begin(2, &params, 0);
+        local.begin(2, &params, 0).unwrap();
         local.step(&mut params, &[&[0.0; 2], &[0.0]], &STEP);
         assert!(local.settle(report(2)).is_empty());
         let test = Outcome::Evaluated(EvaluationSums::default());
@@ -327,7 +375,7 @@ mod tests {
         local.step(&mut params, &[&[0.0; 2], &[0.0]], &STEP);
         local.close(&params);
         assert_eq!(seqs(local.settle(report(3))), ["it/w1/2", "it/w1/3"]);
-        local.begin(4, &params, 0);
+        local.begin(4, &params, 0).unwrap();
         assert!(local.settle(report(4)).is_empty());
         local.abandon();
         assert_eq!(seqs(local.settle(report(5))), ["it/w1/5"]);

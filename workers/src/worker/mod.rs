@@ -14,6 +14,7 @@ mod draws;
 mod error;
 mod evaluation;
 mod executor;
+mod iteration;
 mod job;
 mod load;
 mod local_steps;

@@ -6,11 +6,14 @@ use syncline_scheduler::spec::{ElementRange, Layout};
 
 use super::batch_rows::BatchRows;
 
+/// Name, shape, and where it lies among all values.
+pub(super) type Tensor = (String, Vec<usize>, ElementRange);
+
 /// The parameters to compute on: one flat array and the tensors in it.
 pub(super) struct Parameters {
     /// What was received; what shards lend stays with them, see [`Parameters::inputs_lent`].
     pub values: Vec<f32>,
-    pub tensors: Vec<(String, Vec<usize>, ElementRange)>,
+    pub tensors: Vec<Tensor>,
     /// How many of the tensors an optimizer moves; those behind are buffers.
     pub trained: usize,
 }
@@ -19,7 +22,7 @@ impl Parameters {
     /// All zero, as the job's layout has them; of a table without rows nothing, until [`Parameters::resize`] is told of some.
     pub(super) fn new(layout: &Layout, rows: Option<&BatchRows>) -> Self {
         let shape = |dims: &[u64]| dims.iter().map(|&d| d as usize).collect();
-        let tensors: Vec<(String, Vec<usize>, ElementRange)> =
+        let tensors: Vec<Tensor> =
             layout.ranges().map(|(p, range)| (p.name.clone(), shape(&p.shape), range)).collect();
         let trained = layout.0.iter().filter(|p| p.is_trained()).count();
         let mut params = Self { values: Vec::new(), tensors, trained };
@@ -71,7 +74,7 @@ impl Parameters {
         &'a self,
         values: impl Fn(ElementRange) -> &'a [f32],
     ) -> impl Iterator<Item = (&'a str, TensorView<'a>)> {
-        let input = move |(name, shape, range): &'a (String, Vec<usize>, ElementRange)| {
+        let input = move |(name, shape, range): &'a Tensor| {
             (name.as_str(), TensorView::F32 { shape, data: values(*range) })
         };
         self.tensors.iter().map(input)

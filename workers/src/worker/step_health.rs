@@ -6,7 +6,7 @@ use syncline_scheduler::{
     sync::PushMode,
 };
 
-use super::{job::Iteration, replicas::Step};
+use super::{iteration::Iteration, replicas::Step};
 
 /// Loss, weight and norms of one step.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +27,11 @@ impl StepHealth {
             gradient_norm: gradient_norm(gradients),
             buffer_norm: gradient_norm(buffers),
         }
+    }
+
+    /// The same from sums of squares.
+    pub(super) fn of_squares(loss: f32, weight: f32, of_gradients: f64, of_buffers: f64) -> Self {
+        Self { loss, weight, gradient_norm: of_gradients.sqrt(), buffer_norm: of_buffers.sqrt() }
     }
 
     pub(super) fn loss_is_finite(&self) -> bool {

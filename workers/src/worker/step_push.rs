@@ -7,7 +7,8 @@ use syncline_ps::{
 use syncline_scheduler::spec::TrainSpec;
 
 use super::{
-    batch_rows::BatchRows, data_loader::DataLoader, error::WorkerError, job::NextPull, task_timer::TaskTimer,
+    batch_rows::BatchRows, data_loader::DataLoader, error::WorkerError, iteration::NextPull,
+    task_timer::TaskTimer,
 };
 
 /// What an iteration sends to the shards.

@@ -61,6 +61,8 @@ struct Rig {
     onnx: Runtime,
     /// Of a worker; more than one have a part of the batch each.
     threads: usize,
+    /// Of a worker: as on a device, in ordinary memory.
+    resident_rounds: bool,
     shards: Vec<Handle>,
     runtime: tokio::runtime::Runtime,
     controls: Vec<ShardClient>,
@@ -126,7 +128,18 @@ impl Rig {
         let (_, train) = prepared.spec.train().unwrap();
         let (job, train) = (prepared.spec.id.clone(), train.clone());
         let run = RunId { job, generation: Generation(1) };
-        let rig = Self { run, train, token, onnx, threads: 1, shards, runtime, controls, _dir: dir };
+        let rig = Self {
+            run,
+            train,
+            token,
+            onnx,
+            threads: 1,
+            resident_rounds: false,
+            shards,
+            runtime,
+            controls,
+            _dir: dir,
+        };
         for (shard, control) in (0..).zip(&rig.controls) {
             let order = OpenJob {
                 run: rig.run.clone(),
@@ -142,6 +155,14 @@ impl Rig {
             rig.runtime.block_on(control.open(context::current(), EPOCH, order)).unwrap().unwrap();
         }
         rig
+    }
+
+    /// Rigs whose workers take local steps in their own memory, and by the bindings of a device.
+    fn both() -> [Self; 2] {
+        let policy = "local-sgd:4".parse().unwrap();
+        let [memory, mut device] = [Self::start(), Self::start()];
+        (device.resident_rounds, device.train.policy) = (true, policy);
+        [memory, device]
     }
 
     fn addresses(&self) -> Vec<String> {
@@ -229,6 +250,7 @@ impl Rig {
             throttle: Throttle::default(),
             transport: TransportChoice::Auto,
             max_batch: None,
+            resident_rounds: self.resident_rounds,
         }
     }
 
@@ -298,8 +320,11 @@ fn assert_close(got: &[f32], want: &[f32]) {
 
 #[test]
 fn two_workers_that_step_locally_meet_at_the_mean_of_where_they_got() {
+    Rig::both().iter().for_each(step_locally_and_meet);
+}
+
+fn step_locally_and_meet(rig: &Rig) {
     const H: u64 = 4;
-    let rig = Rig::start();
     let batches = [(1, 4u32), (2, 2)];
     let rounds = |len| [local(0, (1, H), 1..=H, len), local(1, (H + 1, 2 * H), H + 1..=2 * H, len)].concat();
     for round in 0..2 {
@@ -307,10 +332,7 @@ fn two_workers_that_step_locally_meet_at_the_mean_of_where_they_got() {
     }
     // The second round can begin only when both have ended the first.
     let reports = thread::scope(|scope| {
-        let run = |(worker, len): (u64, u32)| {
-            let rig = &rig;
-            scope.spawn(move || rig.execute(worker, &rounds(len), &[]))
-        };
+        let run = |(worker, len): (u64, u32)| scope.spawn(move || rig.execute(worker, &rounds(len), &[]));
         batches.map(run).map(|worker| worker.join().unwrap())
     });
 
@@ -347,18 +369,20 @@ fn two_workers_that_step_locally_meet_at_the_mean_of_where_they_got() {
 
 #[test]
 fn a_round_that_is_not_pushed_is_not_reported() {
-    let rig = Rig::start();
-    assert_eq!(seqs(&rig.execute(1, &local(0, (1, 4), 1..=3, 4), &[])), [] as [u64; 0]);
-    assert_eq!(rig.state(0).pushes, 0);
+    for rig in Rig::both() {
+        assert_eq!(seqs(&rig.execute(1, &local(0, (1, 4), 1..=3, 4), &[])), [] as [u64; 0]);
+        assert_eq!(rig.state(0).pushes, 0);
+    }
 }
 
 #[test]
 fn a_revoked_iteration_takes_its_round_with_it() {
-    let rig = Rig::start();
-    // What follows begins where the shards stand.
-    let its = [local(0, (1, 4), 1..=3, 4), local(0, (1, 2), 1..=2, 4)].concat();
-    assert_eq!(seqs(&rig.execute(1, &its, &[3])), [1, 2]);
-    assert_eq!(rig.state(1).watermarks[&Incarnation(1)], 2);
+    for rig in Rig::both() {
+        // What follows begins where the shards stand.
+        let its = [local(0, (1, 4), 1..=3, 4), local(0, (1, 2), 1..=2, 4)].concat();
+        assert_eq!(seqs(&rig.execute(1, &its, &[3])), [1, 2]);
+        assert_eq!(rig.state(1).watermarks[&Incarnation(1)], 2);
+    }
 }
 
 #[test]
@@ -416,9 +440,9 @@ fn supersteps_may_change_from_steps_to_rounds() {
 
 #[test]
 fn what_a_worker_computes_to_prepare_itself_counts_nowhere() {
-    for threads in [1, 2] {
-        let mut rig = Rig::start();
-        rig.threads = threads;
+    let [memory, device] = Rig::both();
+    for (rig, threads) in [(memory, 1), (Rig::start(), 2), (device, 1)] {
+        let rig = Rig { threads, ..rig };
         let before = rig.parameters(0);
         let key = TaskKey { task: TaskId::Prepare(Incarnation(1)), ..rig.key(1, 1) };
         let prepare = Assignment { key, worker_number: 0, work: Work::Prepare { range: range(0, 4) } };

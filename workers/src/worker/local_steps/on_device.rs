@@ -1,0 +1,147 @@
+//! Local steps that a device takes: parameters, buffers and the optimizer's slots stay there from step to step.
+//!
+//! In: the parameters that a round begins with, the samples of each step. Out: the figures of each step, and the parameters that
+//! a round ends with, which its last step gives. Slots go from round to round and never leave the device.
+
+use syncline_ps::optim::StepFactors;
+use syncline_runtime::{ExecOptions, ReportedValue, Resident, Runtime, TensorView};
+use syncline_scheduler::{
+    ids::RunId,
+    spec::{Optimizer, PolicyRule, TrainSpec},
+};
+use tracing::info;
+
+use super::{
+    super::{
+        draws::DrawStream, error::WorkerError, job::WorkerContext, parameters::Parameters, replicas::Inputs,
+        step_health::StepHealth,
+    },
+    step_graph::{FIGURE_COUNT, FIGURES, RATE, ROOT, SHRINK, step_graph},
+};
+
+/// The steps of one job on one device.
+pub(in super::super) struct StepsOnDevice {
+    resident: Resident,
+    optimizer: Optimizer,
+    /// Kept values that are parameters and buffers; those behind are slots.
+    tensors: usize,
+    slots: usize,
+    /// Steps that the slots have seen.
+    steps: u64,
+}
+
+impl StepsOnDevice {
+    /// What takes the steps of a job whose policy is one of local rounds; `None` where that is this process. `scaled`: its loss is,
+    /// by a scale that this process chooses step by step. The log says why a device does not take the steps of rounds.
+    pub(in super::super) fn open(
+        context: &WorkerContext,
+        run: &RunId,
+        train: &TrainSpec,
+        train_onnx: &[u8],
+        params: &Parameters,
+        draws: DrawStream,
+        scaled: bool,
+    ) -> Result<Option<Self>, WorkerError> {
+        let in_rounds = matches!(train.policy.rule, PolicyRule::LocalSgd { .. } | PolicyRule::DiLoCo { .. });
+        if !context.resident_rounds || !in_rounds {
+            return Ok(None);
+        }
+        let (job, device) = (&run.job, context.exec.device);
+        if scaled {
+            let reason = "the loss of a float16 graph is scaled";
+            info!(%job, %device, reason, "local steps are taken in the memory of this process");
+            return Ok(None);
+        }
+        let own = draws.graph(train_onnx)?;
+        let train_onnx = own.as_deref().unwrap_or(train_onnx);
+        let exec = ExecOptions { tf32: train.tf32, ..context.exec.clone() };
+        let loaded =
+            Self::load(&context.runtime, train_onnx, &exec, params, train.optimizer, train.clip_norm);
+        match loaded {
+            Ok(loaded) => {
+                info!(%job, %device, slots = loaded.slots, "local steps are taken on the device");
+                Ok(Some(loaded))
+            }
+            // It has not so much memory, say, and may have enough for gradients.
+            Err(WorkerError::Backend(reason)) => {
+                info!(%job, %device, %reason, "local steps are taken in the memory of this process");
+                Ok(None)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Loads the step, and takes memory for what stays: twice for each value.
+    pub(super) fn load(
+        runtime: &Runtime,
+        train_onnx: &[u8],
+        exec: &ExecOptions,
+        params: &Parameters,
+        optimizer: Optimizer,
+        clip_norm: Option<f32>,
+    ) -> Result<Self, WorkerError> {
+        let graph = step_graph(train_onnx, params, &optimizer, clip_norm)?;
+        let tensors = params.tensors.len();
+        let slots = graph.kept.len() - tensors;
+        let figures = ReportedValue { output: FIGURES.to_owned(), shape: vec![FIGURE_COUNT] };
+        let resident = Resident::new(runtime, &graph.onnx, exec, graph.kept, &[figures])?;
+        let mut loaded = Self { resident, optimizer, tensors, slots, steps: 0 };
+        loaded.forget();
+        Ok(loaded)
+    }
+
+    /// Takes the optimizer back to where it knows of no step.
+    pub(super) fn forget(&mut self) {
+        (self.tensors..self.tensors + self.slots).for_each(|slot| self.resident.clear(slot));
+        self.steps = 0;
+    }
+
+    /// Begins anew with these parameters and buffers, in layout order; the slots stay.
+    pub(super) fn begin<'a>(
+        &mut self,
+        values: impl Iterator<Item = (&'a str, TensorView<'a>)>,
+    ) -> Result<(), WorkerError> {
+        for (index, (_, value)) in values.enumerate() {
+            self.resident.set(index, value)?;
+        }
+        Ok(())
+    }
+
+    /// Computes a step on `samples`, which [`StepsOnDevice::accept`] makes the state. `fetch`: the parameters that it leads to
+    /// come here, those that it began with if it does not count.
+    pub(in super::super) fn compute(
+        &mut self,
+        samples: &Inputs<'_>,
+        learning_rate: f32,
+        fetch: bool,
+    ) -> Result<StepHealth, WorkerError> {
+        let StepFactors { rate, root, shrink } =
+            StepFactors::of(&self.optimizer, self.steps + 1, learning_rate);
+        let numbers = [(RATE, [rate]), (ROOT, [root]), (SHRINK, [shrink])];
+        let numbers =
+            numbers.iter().map(|(name, number)| (*name, TensorView::F32 { shape: &[], data: number }));
+        let inputs: Inputs<'_> = samples.iter().copied().chain(numbers).collect();
+        self.resident.run(&inputs, if fetch { self.tensors } else { 0 })?;
+        match self.resident.reported(0)? {
+            [loss, weight, gradients, buffers] => {
+                Ok(StepHealth::of_squares(*loss, *weight, f64::from(*gradients), f64::from(*buffers)))
+            }
+            other => Err(WorkerError::Graph { what: format!("a step has {} figures", other.len()) }),
+        }
+    }
+
+    /// The step that was computed last is taken.
+    pub(super) fn accept(&mut self) {
+        self.steps += 1;
+        self.resident.commit();
+    }
+
+    /// Writes the parameters and buffers that the last step has fetched.
+    pub(super) fn read(&self, params: &mut Parameters) -> Result<(), WorkerError> {
+        for (index, (.., range)) in params.tensors.iter().enumerate() {
+            let place = &mut params.values[range.start as usize..range.end as usize];
+            place.copy_from_slice(self.resident.fetched(index)?);
+        }
+        Ok(())
+    }
+}
