@@ -22,6 +22,8 @@ impl FaultCode {
     pub const PARAMETERS_LOST: Self = Self::new("E220");
     /// The computation itself failed: the machine may lack memory, but the model or its data may be to blame as well.
     pub const COMPUTATION_FAILED: Self = Self::new("E327");
+    /// The memory of a worker's GPU was too small for the computation, which may be another program's doing.
+    pub const DEVICE_MEMORY: Self = Self::new("E498");
     /// A shard's disk, memory or way to another shard failed it, which may pass: a full disk can be emptied.
     pub const SHARD_IO: Self = Self::new("E406");
     /// A shard has closed the job.

@@ -240,11 +240,12 @@ fn come_back(world: &mut World, n: u64, name: &str, after_s: u64) -> Incarnation
 
 #[test]
 fn a_training_that_nobody_can_compute_ends_after_three_times_of_each_and_keeps_its_weights() {
-    let fails = |_: &Work| Outcome::Failed {
-        code: FaultCode::new("E327"),
-        reason: "[E327] onnx runtime failed to run the model: Gather".into(),
-        blame: Blame::Worker,
-    };
+    ends_after_three_times_of_each(FaultCode::COMPUTATION_FAILED);
+    ends_after_three_times_of_each(FaultCode::DEVICE_MEMORY);
+}
+
+fn ends_after_three_times_of_each(code: FaultCode) {
+    let fails = |_: &Work| Outcome::Failed { code, reason: format!("[{code}] Gather"), blame: Blame::Worker };
     let mut world = World::new();
     let mut only = world.join(1, "only");
     world.submit(spec("job", "asp", 100), 1);
@@ -269,7 +270,7 @@ fn a_training_that_nobody_can_compute_ends_after_three_times_of_each_and_keeps_i
     assert_eq!(world.code("job"), "running", "it may be given what it lacks");
     only = come_back(&mut world, 7, "only", 480);
     let effects = world.report(only, fails);
-    assert_eq!(world.code("job"), "E327");
+    assert_eq!(world.code("job"), code.to_string());
     assert!(
         effects.iter().any(|e| matches!(e, Effect::CloseShards { weights: LastWeights::Keep, .. })),
         "{effects:?}"

@@ -17,3 +17,4 @@ mod refusals;
 mod running_statistics;
 mod sparse_rows;
 mod task_jobs;
+mod tf32;

@@ -16,6 +16,17 @@ const DRIVER: &str = "libcuda.so.1";
 /// Loaded by the provider itself when a convolution, a pool or a normalization asks for it.
 const CUDNN: &str = "libcudnn.so.9";
 
+/// Loaded by cuDNN itself, from its own folder or where the dynamic loader finds them, when the first operator of a kind runs.
+const OF_CUDNN: [&str; 7] = [
+    "libcudnn_graph.so.9",
+    "libcudnn_ops.so.9",
+    "libcudnn_cnn.so.9",
+    "libcudnn_adv.so.9",
+    "libcudnn_engines_precompiled.so.9",
+    "libcudnn_engines_runtime_compiled.so.9",
+    "libcudnn_heuristic.so.9",
+];
+
 /// Where distributions and container images keep libraries; the dynamic loader does not know all of them.
 const USUAL_DIRS: [&str; 6] = [
     "/usr/local/cuda/lib64",
@@ -75,7 +86,15 @@ impl Search {
             self.library(name).or_else(in_package).ok_or_else(|| name.clone())
         };
         let (found, missing): (Vec<_>, Vec<_>) = names.iter().map(&mut find).partition(Result::is_ok);
-        let missing: Vec<String> = missing.into_iter().filter_map(Result::err).collect();
+        let mut missing: Vec<String> = missing.into_iter().filter_map(Result::err).collect();
+        let is_cudnn = |path: &&PathBuf| path.file_name().is_some_and(|name| name == CUDNN);
+        if let Some(cudnn) = found.iter().flatten().find(is_cudnn) {
+            // A link may lead to where the others are.
+            let file = cudnn.canonicalize().unwrap_or_else(|_| cudnn.clone());
+            let beside = |name: &str| [cudnn, &file].iter().any(|cudnn| cudnn.with_file_name(name).is_file());
+            let absent = OF_CUDNN.iter().filter(|name| !beside(name) && self.library(name).is_none());
+            missing.extend(absent.map(|name| (*name).to_owned()));
+        }
         if !missing.is_empty() {
             let by_hand = by_hand(&names, &missing);
             return Err(KitError::MissingCuda { device, missing, by_hand });
@@ -158,7 +177,9 @@ fn by_hand(needed: &[String], missing: &[String]) -> String {
             "libcurand" => "curand",
             "libcufft" => "cufft",
             // cuDNN's package always says for which CUDA it is; the others' stopped with CUDA 13.
-            "libcudnn" => return Some(format!("'nvidia-cudnn-cu{cuda}=={}.*'", number(name))),
+            stem if stem.starts_with("libcudnn") => {
+                return Some(format!("'nvidia-cudnn-cu{cuda}=={}.*'", number(name)));
+            }
             _ => return None,
         };
         let suffix = if cuda == "12" { "-cu12" } else { "" };

@@ -445,6 +445,9 @@ impl GpuMachine {
             ["cublas/lib/libcublas.so.12", "cublas/lib/libcublasLt.so.12", "cudnn/lib/libcudnn.so.9"];
         files.iter().for_each(|file| machine.put(file));
         packaged.iter().for_each(|file| machine.put(&format!("nvidia/{file}")));
+        let of_cudnn =
+            ["graph", "ops", "cnn", "adv", "engines_precompiled", "engines_runtime_compiled", "heuristic"];
+        of_cudnn.iter().for_each(|part| machine.put(&format!("nvidia/cudnn/lib/libcudnn_{part}.so.9")));
         machine
     }
 
@@ -506,6 +509,22 @@ fn missing_libraries_are_named_with_the_command_that_brings_them() {
     assert!(error.to_string().ends_with("not found: libcublas.so.12, libcudnn.so.9"), "{error}");
     let command = "python3 -m pip install 'nvidia-cublas-cu12==12.*' 'nvidia-cudnn-cu12==9.*'";
     assert!(error.hint().unwrap().contains(command), "{}", error.hint().unwrap());
+}
+
+#[test]
+fn parts_of_cudnn_that_are_missing_are_named_before_anything_is_loaded() {
+    let machine = GpuMachine::new();
+    machine.remove("nvidia/cudnn/lib/libcudnn_heuristic.so.9");
+    machine.remove("nvidia/cudnn/lib/libcudnn_cnn.so.9");
+    let error = machine.parts().unwrap_err();
+    assert_eq!(error.code(), "E492");
+    assert!(error.to_string().ends_with("not found: libcudnn_cnn.so.9, libcudnn_heuristic.so.9"), "{error}");
+    let hint = error.hint().unwrap();
+    assert!(hint.contains("python3 -m pip install 'nvidia-cudnn-cu12==9.*' ("), "{hint}");
+    // Where the dynamic loader looks is as good as beside it.
+    machine.put("lib/libcudnn_heuristic.so.9");
+    machine.put("lib/libcudnn_cnn.so.9");
+    machine.parts().unwrap();
 }
 
 #[test]

@@ -11,7 +11,7 @@ use syncline_rpc::ShardFault;
 use syncline_scheduler::spec::ElementRange;
 use tracing::warn;
 
-use super::{Link, LinkError, PullStats, ShardSet, pull::PullRequest, unexpected_reply};
+use super::{Link, LinkError, PullStats, ShardSet, pull::PullRequest, shards::ShardConn, unexpected_reply};
 use crate::{
     PsError,
     shard::{ReadCondition, SlotShape},
@@ -91,6 +91,23 @@ impl LendRequest<'_> {
 pub(super) struct LentSlots {
     mapping: Mapping,
     shape: SlotShape,
+}
+
+/// Memory in which one shard on this machine lends parameters, for those who tell a device of it. The shard writes there, and
+/// this process may only read.
+#[derive(Debug, Clone)]
+pub struct LentMemory(Arc<LentSlots>);
+
+impl LentMemory {
+    /// The first of [`LentMemory::bytes`] bytes, which are mapped as long as `self` or a copy of it lives.
+    pub fn base(&self) -> NonNull<u8> {
+        self.0.mapping.base()
+    }
+
+    /// Bytes that are mapped.
+    pub fn bytes(&self) -> usize {
+        self.0.mapping.bytes()
+    }
 }
 
 /// Parameters that a shard has lent.
@@ -175,6 +192,12 @@ impl ShardSet {
         let takes = |link: &Link| link.takes_gradients;
         let any = self.conns.iter().any(|conn| conn.link.as_ref().is_some_and(takes));
         self.area.get().cloned().flatten().filter(|_| any)
+    }
+
+    /// The memory of each connected shard that lends parameters: another one after it was connected again.
+    pub fn lent_memory(&self) -> impl Iterator<Item = LentMemory> {
+        let slots = |conn: &ShardConn| conn.link.as_ref()?.lent.clone();
+        self.conns.iter().filter_map(slots).map(LentMemory)
     }
 
     /// Whether these are the gradients of the whole job, where they need not be sent.

@@ -40,7 +40,7 @@ mod values;
 pub use addresses::Addresses;
 pub use blob::{BlobClient, digest_from_hex};
 pub use cancel::CancelToken;
-pub use lending::GradientArea;
+pub use lending::{GradientArea, LentMemory};
 pub(crate) use link::{Link, LinkError, unexpected_reply};
 pub use pull::PullStats;
 pub use push::PushStats;

@@ -100,6 +100,27 @@ fn shards_lend_and_take_where_memory_is_shared_and_nowhere_else() {
 }
 
 #[test]
+fn what_is_lent_lies_in_memory_that_a_device_can_be_told_of() {
+    let mut rig = Rig::with_job(2, ELEMENTS);
+    let mut worker = InPlace::new(&rig, 1);
+    for _ in 0..2 {
+        worker.pull(NOW);
+        let memory: Vec<_> = worker.shards.lent_memory().collect();
+        assert_eq!(memory.len(), if lends() { 2 } else { 0 });
+        for range in tensors().into_iter().filter(|_| lends()) {
+            let values = worker.shards.values(range, &worker.own).as_ptr_range();
+            let lent = memory.iter().any(|memory| {
+                let first = memory.base().as_ptr().cast_const();
+                first <= values.start.cast() && values.end.cast() <= first.wrapping_add(memory.bytes())
+            });
+            assert_eq!(lent, !worker.own.as_ptr_range().contains(&values.start), "{range:?}");
+        }
+        // Mapped anew.
+        rig.restart();
+    }
+}
+
+#[test]
 fn a_barrier_shows_everybody_the_same_and_a_pinned_version_is_received() {
     let rig = Rig::with_job(1, ELEMENTS);
     rig.barrier(0, 0, &[(1, 1), (2, 1)], true);

@@ -156,9 +156,9 @@ impl Job {
 
     /// Whether all that are excluded now have failed to compute it again and again, and nobody else came further meanwhile.
     fn is_beyond_everybody(&self) -> bool {
+        let failed = |code| [FaultCode::COMPUTATION_FAILED, FaultCode::DEVICE_MEMORY].contains(&code);
         let mut now = self.state.excluded.values().filter(|e| !e.over).peekable();
-        now.peek().is_some()
-            && now.all(|e| e.code == FaultCode::COMPUTATION_FAILED && e.in_vain >= MAX_IN_VAIN)
+        now.peek().is_some() && now.all(|e| failed(e.code) && e.in_vain >= MAX_IN_VAIN)
     }
 
     fn end_exclusions(&mut self, now_us: u64) -> bool {

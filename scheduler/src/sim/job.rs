@@ -40,6 +40,7 @@ pub fn training(policy: PolicySpec, samples: u64, batch: u32) -> TrainSpec {
         resume: None,
         compression: Compression::None,
         pull_compression: PullCompression::None,
+        tf32: false,
     }
 }
 

@@ -137,6 +137,9 @@ pub struct TrainSpec {
     /// How parameters travel to the workers.
     #[serde(default)]
     pub pull_compression: PullCompression,
+    /// Lets devices that have tensor cores for it round the factors of float32 products to TensorFloat-32.
+    #[serde(default)]
+    pub tf32: bool,
 }
 
 fn one_worker() -> u32 {

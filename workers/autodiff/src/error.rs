@@ -170,7 +170,7 @@ pub enum AutodiffError {
         limit: u64,
     },
     /// Not the name of a precision.
-    #[error("[E471] no precision is called `{name}`, there are f32, bf16 and fp16")]
+    #[error("[E471] no precision is called `{name}`, there are f32, tf32, bf16 and fp16")]
     UnknownPrecision {
         /// Text that was given.
         name: String,

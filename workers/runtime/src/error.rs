@@ -133,6 +133,27 @@ pub enum BackendError {
         /// What ONNX Runtime says, or what the test product came to.
         reason: String,
     },
+    /// The device has no memory left for a run, or the run may take no more of it.
+    #[error(
+        "[E498] {device} has no memory left{}: {reason}",
+        wanted.map(|bytes| format!(" for another {bytes} bytes")).unwrap_or_default()
+    )]
+    DeviceMemory {
+        /// Device that was to compute.
+        device: Device,
+        /// Bytes that were asked for, if ONNX Runtime says so.
+        wanted: Option<u64>,
+        /// What ONNX Runtime says, in its words.
+        reason: String,
+    },
+    /// The pages of some memory cannot be locked for a GPU: inputs from there go a longer way.
+    #[error("[E497] cannot lock {bytes} bytes for the GPU: {reason}")]
+    PagesNotLocked {
+        /// Bytes of the memory.
+        bytes: usize,
+        /// What CUDA says.
+        reason: String,
+    },
     /// ONNX Runtime would have run all of it on the CPU.
     #[error("[E495] no part of the model runs on {device}: {placement}")]
     Unplaced {
@@ -164,6 +185,8 @@ impl BackendError {
             Self::Preload { .. } => "E493",
             Self::Device { .. } => "E494",
             Self::Unplaced { .. } => "E495",
+            Self::PagesNotLocked { .. } => "E497",
+            Self::DeviceMemory { .. } => "E498",
         }
     }
 
@@ -187,6 +210,9 @@ impl BackendError {
             Self::Device { .. } => Some(
                 "`nvidia-smi` lists the GPUs, counted from 0, and the newest CUDA that the driver can run; \
                  CUDA_VISIBLE_DEVICES hides some",
+            ),
+            Self::DeviceMemory { .. } => Some(
+                "a smaller batch needs less: `batch` of the job, `--max-batch` of this worker; so does `recompute = true`. Other                  workers and programs on this GPU have a share of it (`nvidia-smi`); if --gpu-memory bounds this worker, raise it",
             ),
             Self::Unplaced { .. } => {
                 Some("compute with --device cpu, or export the model with other operators")

@@ -18,6 +18,7 @@ use crate::placement::Placement;
 use crate::rewriting::{has_many_nodes, rewrite_for};
 use crate::runtime::Runtime;
 use crate::session::{ExecOptions, Optimize, compile};
+use crate::shortage::run_failed;
 use crate::view::{bind, check_size};
 
 /// A model loaded into ONNX Runtime. Belongs to one executor; make one per thread.
@@ -28,6 +29,7 @@ pub struct Executable {
     /// Outputs that are written where the caller wants them.
     placed: Option<Placed>,
     session: Session,
+    device: Device,
     placement: Placement,
     input_names: Vec<String>,
     output_names: Vec<String>,
@@ -53,12 +55,20 @@ impl Executable {
             device => {
                 check(&placement, device)?;
                 info!(%device, %placement, "model is loaded");
-                Some(Pinned::new(&session, device).map_err(refused)?)
+                Some(Pinned::new(&session, &options, runtime.page_locks().cloned()).map_err(refused)?)
             }
         };
         let input_names = session.inputs().iter().map(|input| input.name().to_owned()).collect();
         let output_names = session.outputs().iter().map(|output| output.name().to_owned()).collect();
-        Ok(Self { pinned, placed: None, session, placement, input_names, output_names })
+        Ok(Self {
+            pinned,
+            placed: None,
+            session,
+            device: options.device,
+            placement,
+            input_names,
+            output_names,
+        })
     }
 
     /// A model that is run once or twice, loaded in the least time: as it is written, and if it has many nodes without
@@ -75,8 +85,8 @@ impl Executable {
         Self::new(runtime, &model.to_bytes(), &options)
     }
 
-    /// Has these float32 outputs written to `memory` from here on, unless a device or an interrupt is in the way. What lies
-    /// there is theirs as long as the [`Outputs`] of a run are lent, and changes with the next run.
+    /// Has these float32 outputs written to `memory` from here on, unless an interrupt is in the way; by a GPU itself where the
+    /// pages are locked, see [`Runtime::lock_pages`]. What lies there is theirs as long as the [`Outputs`] of a run are lent, and changes with the next run.
     ///
     /// # Errors
     /// E327 where a place is outside of the memory.
@@ -85,9 +95,11 @@ impl Executable {
         memory: Arc<dyn OutputMemory>,
         places: &[OutputPlace<'_>],
     ) -> Result<(), BackendError> {
-        let placed = Placed::new(memory, places);
-        self.placed = Some(placed.map_err(|source| run_error(&source))?);
-        Ok(())
+        let placed = match &mut self.pinned {
+            None => Placed::new(memory, places).map(|placed| self.placed = Some(placed)),
+            Some(pinned) => pinned.place(memory, places),
+        };
+        placed.map_err(|source| run_failed(self.device, source.to_string()))
     }
 
     /// The session alone, for other bindings than those here.
@@ -116,7 +128,7 @@ impl Executable {
     }
 
     /// Runs the model once on the calling thread. Every input has to be given, in any order. On the CPU nothing is
-    /// copied; to a GPU everything is.
+    /// copied; to a GPU everything is, by itself what lies in locked pages.
     pub fn run(&mut self, inputs: &[(&str, TensorView<'_>)]) -> Result<Outputs<'_>, BackendError> {
         self.run_changed(inputs, |_| true)
     }
@@ -151,6 +163,8 @@ impl Executable {
         changed: impl Fn(&str) -> bool,
         options: Option<&'r RunOptions>,
     ) -> Result<Outputs<'r>, BackendError> {
+        let device = self.device;
+        let failed = |source: ort::Error| run_failed(device, source.to_string());
         let mut bound: Vec<SessionInputValue<'_>> = Vec::with_capacity(self.input_names.len());
         for (index, wanted) in self.input_names.iter().enumerate() {
             let (name, view) = match inputs.get(index) {
@@ -161,7 +175,7 @@ impl Executable {
                 None => bound.push(bind(view, name)?),
                 Some(pinned) if changed(name) || !pinned.holds(index) => {
                     check_size(&view, name)?;
-                    pinned.send(index, name, view).map_err(|source| run_error(&source))?;
+                    pinned.send(index, name, view).map_err(failed)?;
                 }
                 Some(_) => {}
             }
@@ -177,7 +191,7 @@ impl Executable {
             (None, Some(options)) => self.session.run_with_options(&bound[..], options),
             (Some(pinned), options) => pinned.run(&mut self.session, options),
         };
-        Ok(Outputs::new(values.map_err(|source| run_error(&source))?))
+        Ok(Outputs::new(values.map_err(failed)?))
     }
 
     pub(super) fn session_mut(&mut self) -> &mut Session {
@@ -209,9 +223,5 @@ pub(super) fn find_input<'n, 'v>(
     inputs.iter().find(|(name, _)| *name == wanted).copied().ok_or_else(missing)
 }
 
-pub(super) fn run_error(source: &ort::Error) -> BackendError {
-    BackendError::Run { reason: source.to_string() }
-}
-
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

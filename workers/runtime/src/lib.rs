@@ -12,15 +12,18 @@
 //! it costs a few microseconds.
 
 mod bare;
+mod cuda_calls;
 mod cuda_form;
 mod denylist;
 mod device;
+mod driver;
 mod error;
 mod executable;
 mod infer;
 mod interrupt;
 mod nchwc;
 mod outputs;
+mod page_locks;
 mod pinned;
 mod placed;
 mod placement;
@@ -30,7 +33,9 @@ mod runtime;
 mod scatter_add;
 mod self_test;
 mod session;
+mod shortage;
 pub mod stage;
+mod staging;
 mod view;
 
 pub use error::BackendError;
@@ -38,6 +43,7 @@ pub use executable::Executable;
 pub use infer::lacks_kernel;
 pub use interrupt::Interrupt;
 pub use outputs::Outputs;
+pub use page_locks::{HostMemory, PageLock};
 pub use placed::{OutputMemory, OutputPlace};
 pub use placement::Placement;
 pub use resident::{KeptValue, ReportedValue, Resident};

@@ -45,13 +45,8 @@ impl Placed {
     /// Binds outputs to their places, which must lie within `memory`.
     pub(super) fn new(memory: Arc<dyn OutputMemory>, places: &[OutputPlace<'_>]) -> ort::Result<Self> {
         let mut outputs = OutputSelector::default();
-        for place in places {
-            let elements = place.shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size));
-            let end = elements.and_then(|elements| elements.checked_add(place.start));
-            if end.is_none_or(|end| end > memory.elements()) {
-                return Err(ort::Error::new(format!("`{}` does not fit where it is to lie", place.name)));
-            }
-            outputs = outputs.preallocate(place.name, tensor(&*memory, place)?);
+        for (name, value) in tensors(&*memory, places, &MemoryInfo::default())? {
+            outputs = outputs.preallocate(name, value);
         }
         Ok(Self { options: RunOptions::new()?.with_outputs(outputs), memory })
     }
@@ -67,18 +62,43 @@ impl Debug for Placed {
     }
 }
 
-/// A tensor over the floats of a place, which were checked to be there.
+/// A tensor over each place, which must lie within `memory`. The caller keeps the memory as long as them. `about`: what ONNX
+/// Runtime is told of it.
+#[expect(unsafe_code, reason = "ONNX Runtime writes through a pointer that no borrow protects")]
+pub(super) fn tensors(
+    memory: &dyn OutputMemory,
+    places: &[OutputPlace<'_>],
+    about: &MemoryInfo<'_>,
+) -> ort::Result<Vec<(String, DynValue)>> {
+    let tensor = |place: &OutputPlace<'_>| {
+        let elements = place.shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size));
+        let end = elements.and_then(|elements| elements.checked_add(place.start));
+        if end.is_none_or(|end| end > memory.elements()) {
+            return Err(ort::Error::new(format!("`{}` does not fit where it is to lie", place.name)));
+        }
+        // SAFETY: the floats are there, and whoever implements `OutputMemory` has promised that ONNX Runtime may write them.
+        let value = unsafe { floats_at(memory.base().as_ptr().add(place.start), place.shape, about)? };
+        Ok((place.name.to_owned(), value))
+    };
+    places.iter().map(tensor).collect()
+}
+
+/// A float32 tensor over memory that ONNX Runtime does not own.
+///
+/// # Safety
+/// As many floats as `shape` says lie there whenever a session reads or writes the tensor; and only then are they looked at.
 #[expect(unsafe_code, reason = "ort makes no owned tensor over memory that it does not know")]
-fn tensor(memory: &dyn OutputMemory, place: &OutputPlace<'_>) -> ort::Result<DynValue> {
+pub(super) unsafe fn floats_at(
+    first: *mut f32,
+    shape: &[usize],
+    about: &MemoryInfo<'_>,
+) -> ort::Result<DynValue> {
     use ort::AsPointer;
-    let about = MemoryInfo::default();
-    let shape: Vec<i64> = place.shape.iter().map(|&size| size as i64).collect();
-    let bytes = place.shape.iter().product::<usize>() * size_of::<f32>();
+    let bytes = shape.iter().product::<usize>() * size_of::<f32>();
+    let shape: Vec<i64> = shape.iter().map(|&size| size as i64).collect();
     let mut value = std::ptr::null_mut();
-    // SAFETY: the place lies within the memory, which outlives the value: `Placed` drops its options first, and `Outputs`
-    // borrow the executable that has both. The shape is copied by the call.
+    // SAFETY: the shape and what is said of the memory are copied by the call; of the floats themselves see above.
     unsafe {
-        let first = memory.base().as_ptr().add(place.start);
         let status = (ort::api().CreateTensorWithDataAsOrtValue)(
             about.ptr(),
             first.cast(),

@@ -17,10 +17,12 @@ use syncline_kit::Device;
 use syncline_onnx::TensorView;
 
 use crate::error::BackendError;
-use crate::executable::{Executable, find_input, run_error};
-use crate::pinned::{host_memory, stage};
+use crate::executable::{Executable, find_input};
+use crate::pinned::host_memory;
 use crate::runtime::Runtime;
 use crate::session::ExecOptions;
+use crate::shortage::run_failed;
+use crate::staging::stage;
 use crate::view::check_size;
 
 /// A float32 value that stays on the device.
@@ -46,6 +48,9 @@ pub struct ReportedValue {
 /// A model with its state on a device. Belongs to one executor thread.
 #[derive(Debug)]
 pub struct Resident {
+    device: Device,
+    /// That copy what is sent.
+    threads: usize,
     kept: Vec<Kept>,
     /// Which tensor of each kept value the next run reads.
     current: usize,
@@ -83,7 +88,7 @@ impl Resident {
     /// Loads a model and takes memory on the device for two of each kept value. All its other inputs are fed to every run.
     ///
     /// # Errors
-    /// Those of [`Executable::new`]; E327 if the device has not so much memory.
+    /// Those of [`Executable::new`]; E498 if the device has not so much memory, E327 if the machine has not.
     pub fn new(
         runtime: &Runtime,
         onnx_bytes: &[u8],
@@ -92,12 +97,15 @@ impl Resident {
         reported: &[ReportedValue],
     ) -> Result<Self, BackendError> {
         let session = Executable::new(runtime, onnx_bytes, options)?.into_session();
-        Self::bind(session, options.device, kept, reported).map_err(|source| run_error(&source))
+        let (device, threads) = (options.device, options.intra_threads);
+        let bound = Self::bind(session, device, threads, kept, reported);
+        bound.map_err(|source| run_failed(device, source.to_string()))
     }
 
     fn bind(
         session: Session,
         device: Device,
+        threads: usize,
         kept: Vec<KeptValue>,
         reported: &[ReportedValue],
     ) -> ort::Result<Self> {
@@ -118,7 +126,7 @@ impl Resident {
         let names = session.inputs().iter().map(|input| input.name());
         let fed = names.filter(|name| kept.iter().all(|kept| kept.about.input != *name));
         let fed = fed.map(|name| (name.to_owned(), None)).collect();
-        Ok(Self { kept, current: 0, fed, reported, ran: None, binding, host, session })
+        Ok(Self { device, threads, kept, current: 0, fed, reported, ran: None, binding, host, session })
     }
 
     /// Gives the kept value at `index` these numbers, from the next run on.
@@ -133,7 +141,8 @@ impl Resident {
             let reason = format!("`{name}` is kept in shape {shape:?}, and given as {:?}", value.shape());
             return Err(BackendError::Run { reason });
         }
-        stage(&mut kept.staged, &self.host, value).map_err(|source| run_error(&source))?;
+        let staged = stage(&mut kept.staged, &self.host, value, self.threads);
+        staged.map_err(|source| run_failed(self.device, source.to_string()))?;
         kept.source = Source::Staged;
         Ok(())
     }
@@ -155,14 +164,15 @@ impl Resident {
         for (name, sent) in &mut self.fed {
             let (_, view) = find_input(inputs, name)?;
             check_size(&view, name)?;
-            let bound = stage(sent, &self.host, view)
+            let bound = stage(sent, &self.host, view, self.threads)
                 .and_then(|tensor| self.binding.bind_input(name.as_str(), tensor));
-            bound.map_err(|source| run_error(&source))?;
+            bound.map_err(|source| run_failed(self.device, source.to_string()))?;
         }
         if let Some(unset) = self.kept.iter().find(|kept| kept.source == Source::Nowhere) {
             return Err(BackendError::InputCount { name: unset.about.input.clone(), times: 0 });
         }
-        self.run_bound(fetch).map_err(|source| run_error(&source))?;
+        let ran = self.run_bound(fetch);
+        ran.map_err(|source| run_failed(self.device, source.to_string()))?;
         self.ran = Some(fetch);
         Ok(())
     }
@@ -243,8 +253,10 @@ fn zeros(shape: &[usize]) -> ort::Result<Tensor<f32>> {
 
 fn numbers(tensor: Option<&DynTensor>, index: usize) -> Result<&[f32], BackendError> {
     let unknown = || BackendError::UnknownOutput { name: format!("#{index}") };
-    let (_, data) =
-        tensor.ok_or_else(unknown)?.try_extract_tensor::<f32>().map_err(|source| run_error(&source))?;
+    let (_, data) = tensor
+        .ok_or_else(unknown)?
+        .try_extract_tensor::<f32>()
+        .map_err(|source| BackendError::Run { reason: source.to_string() })?;
     Ok(data)
 }
 

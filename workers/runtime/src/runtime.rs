@@ -1,13 +1,14 @@
 //! The loaded library.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ort::environment::Environment;
 use ort::logging::LogLevel;
 use syncline_kit::Device;
 
 use crate::error::BackendError;
+use crate::page_locks::PageLocks;
 
 /// ONNX Runtime, loaded. A process has one; copies are handles to it.
 #[derive(Debug, Clone)]
@@ -15,6 +16,7 @@ pub struct Runtime {
     environment: Environment,
     path: PathBuf,
     device: Device,
+    page_locks: Option<Arc<PageLocks>>,
 }
 
 static LOADED: Mutex<Option<Runtime>> = Mutex::new(None);
@@ -51,7 +53,7 @@ impl Runtime {
             .map_err(|source| refused(source.to_string()))?;
         // Its warnings speak of our generated graphs to people who cannot act on them; errors are returned.
         environment.set_log_level(LogLevel::Error);
-        Ok(loaded.insert(Self { environment, path, device: Device::Cpu }).clone())
+        Ok(loaded.insert(Self { environment, path, device: Device::Cpu, page_locks: None }).clone())
     }
 
     /// The file that was loaded, or the name under which the dynamic loader knows it.
@@ -64,8 +66,12 @@ impl Runtime {
         self.device
     }
 
-    pub(super) fn tried_on(self, device: Device) -> Self {
-        Self { device, ..self }
+    pub(super) fn tried_on(self, device: Device, page_locks: Option<PageLocks>) -> Self {
+        Self { device, page_locks: page_locks.map(Arc::new), ..self }
+    }
+
+    pub(super) fn page_locks(&self) -> Option<&Arc<PageLocks>> {
+        self.page_locks.as_ref()
     }
 
     pub(super) fn environment(&self) -> &Environment {

@@ -3,9 +3,12 @@
 use syncline_kit::{Device, DeviceParts};
 use syncline_onnx::{ElementType, GraphBuilder};
 
+use crate::cuda_calls::CudaCalls;
 use crate::device::refused;
+use crate::driver;
 use crate::error::BackendError;
 use crate::executable::Executable;
+use crate::page_locks::PageLocks;
 use crate::runtime::Runtime;
 use crate::session::ExecOptions;
 use syncline_onnx::TensorView;
@@ -13,6 +16,7 @@ use syncline_onnx::TensorView;
 impl Runtime {
     /// Loads all that `device` needs and proves that models are computed there, not elsewhere. Takes seconds for a GPU.
     pub fn load_for(device: Device, parts: &DeviceParts) -> Result<Self, BackendError> {
+        driver::check(device, &parts.preload)?;
         for path in &parts.preload {
             // Whoever asks for a library by its name from now on gets this one, wherever it lies.
             ort::util::preload_dylib(path)
@@ -20,7 +24,11 @@ impl Runtime {
         }
         let runtime = Self::load(&parts.onnxruntime.path)?;
         verify(&runtime, device)?;
-        Ok(runtime.tried_on(device))
+        let page_locks = match device {
+            Device::Cpu => None,
+            Device::Cuda(gpu) => CudaCalls::find(&parts.preload).map(|calls| PageLocks::new(calls, gpu)),
+        };
+        Ok(runtime.tried_on(device, page_locks))
     }
 }
 

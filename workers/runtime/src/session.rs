@@ -37,11 +37,24 @@ pub struct ExecOptions {
     pub optimize: Optimize,
     /// What to compute on. Default the CPU.
     pub device: Device,
+    /// Whether a GPU may round the factors of float32 products to the 10 bits of TensorFloat-32, for which it has faster
+    /// units. Default no. Of no effect on the CPU.
+    pub tf32: bool,
+    /// Most bytes of a GPU's memory that the model may take for parameters, values and scratch space; `None`: all there
+    /// are. Of no effect on the CPU.
+    pub device_memory: Option<u64>,
 }
 
 impl Default for ExecOptions {
     fn default() -> Self {
-        Self { intra_threads: 1, spin: false, optimize: Optimize::All, device: Device::Cpu }
+        Self {
+            intra_threads: 1,
+            spin: false,
+            optimize: Optimize::All,
+            device: Device::Cpu,
+            tf32: false,
+            device_memory: None,
+        }
     }
 }
 
@@ -78,7 +91,7 @@ pub(super) fn compile(
         adjust(builder)
     };
     let build = || {
-        let mut builder = register(builder().map_err(refused)?, options.device)?;
+        let mut builder = register(builder().map_err(refused)?, options)?;
         builder.commit_from_memory(onnx_bytes).map_err(refused)
     };
     // `ort` panics at outputs of negative size, as an image smaller than the kernel over it has.

@@ -120,11 +120,9 @@ impl Derived {
         precision: Precision,
         check_gradients: bool,
     ) -> Result<Self, ModelError> {
-        let missing_cpu_kernel = match precision {
-            Precision::F32 => None,
-            _ => lacks_kernel(runtime, &graph.train_onnx)?,
-        };
-        if check_gradients && precision == Precision::F32 {
+        let missing_cpu_kernel =
+            if precision.is_half() { lacks_kernel(runtime, &graph.train_onnx)? } else { None };
+        if check_gradients && !precision.is_half() {
             quick_check(runtime, &graph)?;
         }
         Ok(Self { graph, dynamic_batch: None, fixed_batch_reason: None, missing_cpu_kernel })

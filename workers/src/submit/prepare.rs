@@ -185,6 +185,7 @@ fn train_spec(model: ModelSpec, data: DataSpec, settings: &Settings) -> TrainSpe
         resume: None,
         compression: settings.compression,
         pull_compression: settings.pull_compression,
+        tf32: settings.precision == Precision::Tf32,
     }
 }
 

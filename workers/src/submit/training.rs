@@ -88,7 +88,8 @@ pub struct Settings {
     pub sparse: Vec<String>,
     /// Train as the model evaluates: BatchNormalization with the statistics it remembers, no Dropout.
     pub eval_mode: bool,
-    /// Element type of products and what stands between them; parameters and gradients stay float32.
+    /// Element type of products and what stands between them; parameters and gradients stay float32. With
+    /// [`Precision::Tf32`] all of it does, and GPUs may round the factors of products, of a ready training graph as well.
     pub precision: Precision,
     /// Make cheap values again in the backward pass instead of keeping them: less memory, a little more time.
     pub recompute: bool,
@@ -141,7 +142,7 @@ impl Settings {
             ("freeze", !self.freeze.is_empty()),
             ("sparse", !self.sparse.is_empty()),
             ("eval_mode", self.eval_mode),
-            ("precision", self.precision != Precision::F32),
+            ("precision", self.precision.is_half()),
             ("recompute", self.recompute),
         ];
         changed.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name).collect()

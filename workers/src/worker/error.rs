@@ -162,12 +162,17 @@ impl WorkerError {
 mod tests {
     use std::path::PathBuf;
 
+    use syncline_runtime::Device;
+
     use super::*;
 
     #[test]
     fn what_the_core_decides_by_is_called_by_the_codes_that_it_knows() {
         let run: WorkerError = BackendError::Run { reason: "out of memory".into() }.into();
         assert_eq!(run.code(), FaultCode::COMPUTATION_FAILED);
+        let memory =
+            BackendError::DeviceMemory { device: Device::Cuda(0), wanted: None, reason: String::new() };
+        assert_eq!(WorkerError::from(memory).code(), FaultCode::DEVICE_MEMORY);
     }
 
     #[test]

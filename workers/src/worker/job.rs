@@ -34,6 +34,7 @@ use super::{
     parameters::Parameters,
     replicas::{Inputs, Replicas},
     report::Finished,
+    shared_pages::SharedPages,
     step_health::StepHealth,
     step_push::StepPush,
     task_timer::TaskTimer,
@@ -73,6 +74,7 @@ pub(super) struct JobRun {
     /// Of a float16 graph.
     scale: Option<LossScale>,
     pub(super) local: LocalSteps,
+    pages: SharedPages,
     /// Whether the last push was the change of a local round, and no gradient.
     pushes_changes: bool,
     /// Kept from one evaluation to the next while it trains.
@@ -100,8 +102,9 @@ impl JobRun {
         let rows = BatchRows::of(&train.model);
         let params = Parameters::new(&train.model.layout, rows.as_ref());
         let draws = DrawStream { seed: train.seed, worker: first.worker_number, part: 0 };
-        let (runtime, exec) = (&context.runtime, &context.exec);
-        let mut replicas = Replicas::new(runtime, &graph, exec, context.split_batch, &params, draws)?;
+        let runtime = &context.runtime;
+        let exec = ExecOptions { tf32: train.tf32, ..context.exec.clone() };
+        let mut replicas = Replicas::new(runtime, &graph, &exec, context.split_batch, &params, draws)?;
         let elements = train.model.layout.elements().unwrap_or(0);
         let at = SessionKey { run: key.run.clone(), incarnation: context.incarnation };
         let transport = context.transport;
@@ -118,7 +121,10 @@ impl JobRun {
         }
         shards.compress_pulls(Codec::of_pulls(train.pull_compression), trained);
         shards.set_tables(&train.model.layout);
-        if let Some(area) = shards.gradient_area() {
+        let mut pages = SharedPages::new(&context.runtime, context.exec.device);
+        if let Some(area) = shards.gradient_area()
+            && pages.take_gradients(&area)
+        {
             replicas.write_into(area, &params)?;
         }
         let data = DataLoader::open(&train, context.max_batch)?;
@@ -128,7 +134,7 @@ impl JobRun {
         let mut device = None;
         if StepsOnDevice::suits(context, &train, scale.is_some()) {
             timer.progressed();
-            device = StepsOnDevice::open(runtime, exec, &key.run, &train, &graph, &params, draws)?;
+            device = StepsOnDevice::open(runtime, &exec, &key.run, &train, &graph, &params, draws)?;
         }
         let local = LocalSteps::new(train.optimizer, device);
         let (context, load, timer) = (context.clone(), LoadProbe::default(), timer.clone());
@@ -143,6 +149,7 @@ impl JobRun {
             rows,
             scale,
             local,
+            pages,
             pushes_changes: false,
             evaluation: None,
             load,
@@ -190,8 +197,9 @@ impl JobRun {
                 shards.pull_in_place(want, values, tensors.iter().map(|(.., range)| *range))
             }
         })?;
-        if let Some(first) = opens {
-            self.local.begin(first, &self.params, pulled.pushes)?;
+        match opens {
+            Some(first) => self.local.begin(first, &self.params, pulled.pushes)?,
+            None => self.pages.follow(shards),
         }
         Ok(pulled)
     }

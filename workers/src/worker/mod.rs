@@ -30,6 +30,7 @@ mod program;
 mod replicas;
 mod report;
 mod session;
+mod shared_pages;
 mod step_health;
 mod step_push;
 mod task_timer;

@@ -99,7 +99,7 @@ impl Replicas {
     }
 
     /// Has what is pushed written to memory that shards read, one behind the other: nothing of it is copied then. Batches in
-    /// parts stay where they are, and so does what has no shape of its own or is computed by a device.
+    /// parts stay where they are, and so does what has no shape of its own.
     pub(super) fn write_into(
         &mut self,
         area: Arc<GradientArea>,

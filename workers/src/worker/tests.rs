@@ -10,15 +10,16 @@ use std::{
 use syncline_autodiff::Loss;
 use syncline_onnx::{ElementType, GraphBuilder};
 use syncline_ps::{
-    client::{BlobClient, ReadCondition, ShardSet},
+    client::{BlobClient, CancelToken, ClientOptions, ReadCondition, ShardSet},
     server::{Handle, Options, Server},
     transport::TransportChoice,
+    wire::SessionKey,
 };
 use syncline_rpc::{
     BarrierOrder, JobSetup, OpenJob, ShardClient, ShardRequest, ShardResponse, ShardState, Token, connect,
     hello::Role,
 };
-use syncline_runtime::{ExecOptions, Runtime};
+use syncline_runtime::{Device, ExecOptions, Runtime};
 use syncline_scheduler::{
     core::{Assignment, GradientUse, Outcome, TaskKey, Work},
     fault_code::FaultCode,
@@ -34,6 +35,7 @@ use super::{
     executor::{End, Shared, execute},
     job::WorkerContext,
     report::Finished,
+    shared_pages::SharedPages,
 };
 use crate::submit::{JobGraph, Model, Training, prepare};
 use tarpc::{client, context};
@@ -452,4 +454,29 @@ fn what_a_worker_computes_to_prepare_itself_counts_nowhere() {
         let stepped = rig.gradient(&before, range(4, 4)).into_iter().zip(&before).map(|(g, w)| w - RATE * g);
         assert_close(&rig.parameters(0), &stepped.collect::<Vec<_>>());
     }
+}
+
+#[test]
+fn a_gpu_that_cannot_share_memory_is_told_once_and_gets_copies() {
+    let rig = Rig::start();
+    let at = SessionKey { run: rig.run.clone(), incarnation: Incarnation(1) };
+    let elements = rig.train.model.layout.elements().unwrap();
+    let options = ClientOptions { in_place: true, ..ClientOptions::default() };
+    let (addresses, token) = (rig.addresses()[..].into(), rig.token.clone());
+    let mut shards =
+        ShardSet::connect_with(&addresses, token, at, elements, options, CancelToken::default()).unwrap();
+    shards.pull_in_place(ReadCondition::version(0), &mut vec![0.0; elements as usize], []).unwrap();
+    assert!(shards.lent_memory().next().is_some());
+    let area = shards.gradient_area().expect("shards on this machine share memory");
+    // It was loaded for the CPU, so that nothing can be locked.
+    let mut on_gpu = SharedPages::new(&rig.onnx, Device::Cuda(0));
+    assert!(!on_gpu.take_gradients(&area));
+    for _ in 0..2 {
+        on_gpu.follow(&shards);
+        assert_eq!(on_gpu.lent.len(), shards.lent_memory().count());
+    }
+    let mut on_cpu = SharedPages::new(&rig.onnx, Device::Cpu);
+    assert!(on_cpu.take_gradients(&area));
+    on_cpu.follow(&shards);
+    assert!(on_cpu.lent.is_empty());
 }

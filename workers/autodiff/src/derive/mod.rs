@@ -104,7 +104,7 @@ fn differentiate(
     };
     let params: Vec<String> = forward.params.iter().map(|param| param.name.clone()).collect();
     let at_output = (at.output.to_owned(), cotangent.clone());
-    let rounded = options.precision != Precision::F32;
+    let rounded = options.precision.is_half();
     let grads = backward(&mut emitter, &graph.node, &types, &params, at_output, rounded)?;
 
     let unreached = params.into_iter().filter(|name| !grads.contains_key(name)).collect();
@@ -125,7 +125,7 @@ fn transform(
     options: &DeriveOptions,
 ) -> Result<(Option<Saving>, Types), AutodiffError> {
     let Training { model, cotangent, .. } = training;
-    if options.precision != Precision::F32 {
+    if options.precision.is_half() {
         let types = sizes(compiler, model, NOMINAL_AXIS)?;
         lower(model, &types, options.precision, &forward.params)?;
     }

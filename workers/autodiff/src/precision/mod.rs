@@ -40,6 +40,9 @@ pub enum Precision {
     /// float32 throughout: nothing is lowered.
     #[default]
     F32,
+    /// float32 throughout, as above: the graph is the same. Where a device has tensor cores for it, products may round their
+    /// factors to TensorFloat-32, with 10 bits of mantissa; that is up to the session that runs the graph.
+    Tf32,
     /// bfloat16: the exponents of float32, so that the loss needs no scale.
     Bf16,
     /// float16: few exponents, so that the graph has an input [`LOSS_SCALE`](crate::LOSS_SCALE).
@@ -51,9 +54,15 @@ impl Precision {
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
+            Self::Tf32 => "tf32",
             Self::Bf16 => "bf16",
             Self::Fp16 => "fp16",
         }
+    }
+
+    /// Whether a graph of this precision has values of 16 bits.
+    pub fn is_half(self) -> bool {
+        matches!(self, Self::Bf16 | Self::Fp16)
     }
 }
 
@@ -61,7 +70,7 @@ impl FromStr for Precision {
     type Err = AutodiffError;
 
     fn from_str(name: &str) -> Result<Self, AutodiffError> {
-        let all = [Self::F32, Self::Bf16, Self::Fp16];
+        let all = [Self::F32, Self::Tf32, Self::Bf16, Self::Fp16];
         let found = all.into_iter().find(|precision| precision.name() == name);
         found.ok_or_else(|| AutodiffError::UnknownPrecision { name: name.to_owned() })
     }

@@ -67,7 +67,8 @@ fn a_product_with_a_condition_becomes_a_choice() {
     for mask_first in [false, true] {
         let mut graph = GraphBuilder::new("relu");
         let shape = ["batch".into(), 4.into()];
-        let (y, dy) = (graph.input("y", ElementType::F32, &shape), graph.input("dy", ElementType::F32, &shape));
+        let (y, dy) =
+            (graph.input("y", ElementType::F32, &shape), graph.input("dy", ElementType::F32, &shape));
         let zero = graph.constant(TensorProto::from_f32("zero", &[], &[0.0]));
         let positive = graph.op("Greater", &[&y, &zero], &[]);
         let mask = graph.op("Cast", &[&positive], &[attr_int("to", 1)]);

@@ -3,10 +3,11 @@ use std::{ptr::NonNull, sync::OnceLock};
 use ort::memory::MemoryType;
 
 use super::*;
-use crate::pinned::host_memory;
+use crate::page_locks::tests::{floats, locks};
+use crate::pinned::{Sent, host_memory};
 use syncline_onnx::{ElementType, GraphBuilder};
 
-fn runtime() -> Runtime {
+pub(crate) fn runtime() -> Runtime {
     static LOADED: OnceLock<Runtime> = OnceLock::new();
     let load =
         || Runtime::load(&syncline_kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap();
@@ -28,7 +29,7 @@ fn adder() -> Vec<u8> {
 /// As on a device, in ordinary memory.
 fn pinned() -> Executable {
     let mut executable = Executable::new(&runtime(), &adder(), &ExecOptions::default()).unwrap();
-    executable.pinned = Some(Pinned::new(&executable.session, Device::Cpu).unwrap());
+    executable.pinned = Some(Pinned::new(&executable.session, &ExecOptions::default(), None).unwrap());
     executable
 }
 
@@ -65,6 +66,30 @@ fn a_device_gets_what_is_new_and_keeps_the_rest() {
 }
 
 #[test]
+fn a_device_reads_locked_memory_where_it_lies_and_other_memory_from_a_copy() {
+    let runtime = runtime().tried_on(Device::Cpu, Some(locks()));
+    let mut executable = Executable::new(&runtime, &adder(), &ExecOptions::default()).unwrap();
+    let pinned =
+        Pinned::new(&executable.session, &ExecOptions::default(), runtime.page_locks().cloned()).unwrap();
+    executable.pinned = Some(pinned);
+    let (first, second) = (floats(vec![1.0, 2.0, 3.0, 4.0], true), floats(vec![5.0, 6.0], true));
+    let lock = runtime.lock_pages(first.clone()).unwrap();
+    let _other = runtime.lock_pages(second.clone()).unwrap();
+    let sent = |executable: &Executable| {
+        let inputs = &executable.pinned.as_ref().unwrap().inputs;
+        inputs.iter().map(|sent| matches!(sent, Some(Sent::InPlace))).collect::<Vec<_>>()
+    };
+    let b = [10.0, 20.0];
+    assert_eq!(total(&mut executable, &first.floats[2..], &b, &[]).unwrap(), [13.0, 24.0]);
+    assert_eq!(sent(&executable), [true, false]);
+    // Where it lay it may be gone: what reads it where it lies is told again, whatever is said to have changed.
+    assert_eq!(total(&mut executable, second.floats, &b, &[]).unwrap(), [15.0, 26.0]);
+    drop(lock);
+    assert_eq!(total(&mut executable, &first.floats[..2], &b, &["a"]).unwrap(), [11.0, 22.0]);
+    assert_eq!(sent(&executable), [false, false]);
+}
+
+#[test]
 fn the_first_run_sends_everything_whatever_is_said() {
     assert_eq!(total(&mut pinned(), &[1.0, 2.0], &[3.0, 4.0], &[]).unwrap(), [4.0, 6.0]);
 }
@@ -94,7 +119,7 @@ fn bytes_and_truth_values_go_to_a_device_and_come_back() {
     let onnx = graph.finish().to_bytes();
     let mut on_cpu = Executable::new(&runtime(), &onnx, &ExecOptions::default()).unwrap();
     let mut on_device = Executable::new(&runtime(), &onnx, &ExecOptions::default()).unwrap();
-    on_device.pinned = Some(Pinned::new(&on_device.session, Device::Cpu).unwrap());
+    on_device.pinned = Some(Pinned::new(&on_device.session, &ExecOptions::default(), None).unwrap());
     for executable in [&mut on_cpu, &mut on_device] {
         let pixels = TensorView::U8 { shape: &[3], data: &[0, 7, 255] };
         let mask = TensorView::Bool { shape: &[3], data: &[true, false, true] };
@@ -132,9 +157,14 @@ unsafe impl OutputMemory for Fixed {
 
 #[test]
 fn an_output_is_written_where_it_was_placed_in_every_run_and_the_others_as_before() {
+    let on_cpu = Executable::new(&runtime(), &adder(), &ExecOptions::default()).unwrap();
+    writes_where_it_was_placed(on_cpu);
+    writes_where_it_was_placed(pinned());
+}
+
+fn writes_where_it_was_placed(mut executable: Executable) {
     let floats = Box::leak(vec![7.0f32; 8].into_boxed_slice());
     let memory = Arc::new(Fixed(NonNull::from(&mut floats[0]), 8));
-    let mut executable = Executable::new(&runtime(), &adder(), &ExecOptions::default()).unwrap();
     let beyond = [OutputPlace { name: "total", shape: &[2, 2], start: 5 }];
     assert_eq!(executable.place_outputs(memory.clone(), &beyond).unwrap_err().code(), "E327");
     let place = [OutputPlace { name: "total", shape: &[2, 2], start: 3 }];
@@ -149,6 +179,7 @@ fn an_output_is_written_where_it_was_placed_in_every_run_and_the_others_as_befor
             (&[1.0 + step, 2.5, 3.0 + step, 4.5][..], memory.0.as_ptr().wrapping_add(3).cast_const())
         );
         assert_eq!(outputs.i64("shape").unwrap(), [2, 2]);
+        assert_eq!(outputs.f32_at(1).unwrap(), outputs.f32("total").unwrap(), "outputs stay in order");
     }
     let a = TensorView::F32 { shape: &[1, 2], data: &[1.0, 2.0] };
     let b = TensorView::F32 { shape: &[2], data: &[0.0, 0.0] };

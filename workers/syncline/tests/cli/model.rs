@@ -98,7 +98,7 @@ fn a_training_graph_of_every_precision_is_written_wherever_it_can_run() {
     let model = save(dir.path(), "m.onnx", &mlp(&[4, 5, 3], 1).to_bytes());
     let out = dir.path().join("train.onnx");
     let out = out.to_str().unwrap();
-    for (precision, feeds_scale) in [("f32", false), ("bf16", false), ("fp16", true)] {
+    for (precision, feeds_scale) in [("f32", false), ("tf32", false), ("bf16", false), ("fp16", true)] {
         let args = ["model", "train-graph", &model, "--loss", "mse", "--out", out, "--precision", precision];
         syncline(&[&args[..], &["--force"]].concat()).ok();
         let graph = onnx::parse(&fs::read(out).unwrap()).unwrap().graph.unwrap();

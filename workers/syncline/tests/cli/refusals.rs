@@ -71,8 +71,14 @@ fn mistakes_at_the_keyboard_are_usage_errors() {
     for wrong in ["a:1,b", "a:1,", "http://a:1", "a:0"] {
         syncline(&["jobs", "--state-dir", state_dir, "--engine", wrong]).refused(2, "E127");
     }
-    let nothing =
-        [&["chaos", "--minutes", "0"][..], &["chaos", "--every", "0ms"], &["worker", "--memory", "0B"]];
+    let nothing = [
+        &["chaos", "--minutes", "0"][..],
+        &["chaos", "--every", "0ms"],
+        &["worker", "--memory", "0B"],
+        &["worker", "--gpu-memory", "0B"],
+        &["worker", "--gpu-memory", "8GiB"],
+        &["up", "--gpu-memory", "8GiB"],
+    ];
     for args in nothing {
         syncline(args).refused(2, "E509");
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde_json::json;
-use syncline_autodiff::{DeriveOptions, Io, NEXT_SUFFIX, NOMINAL_AXIS, Saving, TrainingGraph};
+use syncline_autodiff::{DeriveOptions, Io, NEXT_SUFFIX, NOMINAL_AXIS, Precision, Saving, TrainingGraph};
 use syncline_onnx::TensorType;
 use syncline_workers::{isolation::ModelChecks, submit::untouched};
 
@@ -21,7 +21,8 @@ pub struct TrainGraphArgs {
     loss: String,
     #[command(flatten)]
     how: LossArgs,
-    /// f32, bf16 or fp16: the type of products and what stands between them; all inputs and outputs stay float32
+    /// f32, bf16 or fp16: the type of products and what stands between them; all inputs and outputs stay float32. tf32 is the
+    /// graph of f32
     #[arg(long, value_name = "NAME", default_value = "f32")]
     precision: String,
     /// Make cheap values again in the backward pass instead of keeping them: less memory, a little more time
@@ -44,6 +45,11 @@ pub struct TrainGraphArgs {
 pub(crate) fn run(args: &TrainGraphArgs) -> Result<(), Failure> {
     let (loss, options) = args.how.options(&args.loss)?;
     let precision = args.precision.parse()?;
+    if precision == Precision::Tf32 {
+        say(
+            "the graph is that of f32: tf32 is set where it runs, in a job by `precision`, in Python by `use_tf32`",
+        );
+    }
     let options = DeriveOptions { precision, recompute: args.recompute, ..options };
     if args.out.canonicalize().is_ok_and(|out| args.file.canonicalize().is_ok_and(|file| file == out)) {
         let text = format!("[E244] cannot write {}: it is the forward model itself", args.out.display());

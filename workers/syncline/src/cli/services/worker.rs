@@ -32,6 +32,10 @@ pub struct WorkerArgs {
     /// What to compute on: cpu, or cuda:N for an NVIDIA GPU, counted from 0
     #[arg(long, value_name = "DEVICE", default_value_t)]
     device: Device,
+    /// Most memory of the GPU that each model may take for parameters, values and scratch space, such as 8GiB: a training, its
+    /// evaluation and the ONNX models of general tasks each [default: all there is]
+    #[arg(long, value_name = "SIZE", value_parser = gpu_memory)]
+    gpu_memory: Option<MemorySize>,
     /// Threads on which it computes, inside one operator [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     threads: Option<u32>,
@@ -81,6 +85,10 @@ pub(crate) fn run(args: WorkerArgs) -> Result<(), Failure> {
             "--split-batch needs --device cpu and --threads 2 or more",
         ));
     }
+    if args.gpu_memory.is_some() && args.device == Device::Cpu {
+        let text = "[E509] a worker on the CPU takes no memory of a GPU".to_owned();
+        return Err(Failure::new(Exit::Usage, text, "--gpu-memory needs --device cuda:N"));
+    }
     let cluster = args.connection.find()?;
     block_on_one_thread(async move {
         let mut stop = listen_for_stop(args.exit_with_parent)?;
@@ -93,6 +101,7 @@ pub(crate) fn run(args: WorkerArgs) -> Result<(), Failure> {
             intra_threads: threads as usize,
             spin: args.spin,
             device: args.device,
+            device_memory: args.gpu_memory.map(|memory| memory.0),
             ..ExecOptions::default()
         };
         options.name = args.name.unwrap_or(options.name);
@@ -106,4 +115,12 @@ pub(crate) fn run(args: WorkerArgs) -> Result<(), Failure> {
         options.transport = args.transport;
         Ok(work(options, stop.flag()).await?)
     })
+}
+
+/// What a person lets a model take of a GPU's memory, as it is typed behind `--gpu-memory`.
+pub(super) fn gpu_memory(text: &str) -> Result<MemorySize, String> {
+    match text.parse() {
+        Ok(MemorySize(0)) => Err(format!("[E509] no model runs with {text} of a GPU's memory")),
+        read => read.map_err(|error| error.to_string()),
+    }
 }

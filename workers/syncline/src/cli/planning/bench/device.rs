@@ -87,7 +87,8 @@ pub(super) fn device(args: &DeviceArgs) -> Result<(), Failure> {
 
 /// The median step of the bare loop. The session goes before anybody else needs the device's memory.
 fn bare_ms(runtime: &Runtime, job: &PreparedJob, device: Device, batch: u32) -> Result<f64, Failure> {
-    let options = ExecOptions { device, ..ExecOptions::default() };
+    let tf32 = job.spec.train().is_some_and(|(_, train)| train.tf32);
+    let options = ExecOptions { device, tf32, ..ExecOptions::default() };
     let run = || {
         let mut step = Step::with(runtime, job, batch as usize, &options)?;
         let warm = step.resident(device, WARM_STEPS)?;
@@ -118,7 +119,12 @@ async fn policies(
         let scaling::Run { samples_per_s, cpu_ms } = run;
         say(&format!("{policy} {samples_per_s:.0} samples/s"));
         let share_of_bare = samples_per_s / bare_samples_per_s;
-        measured.push(DevicePolicyMeasured { policy: policy.to_string(), samples_per_s, share_of_bare, cpu_ms });
+        measured.push(DevicePolicyMeasured {
+            policy: policy.to_string(),
+            samples_per_s,
+            share_of_bare,
+            cpu_ms,
+        });
     }
     Ok(measured)
 }

@@ -4,12 +4,13 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use syncline_kit::Device;
 use syncline_ps::transport::TransportChoice;
+use syncline_scheduler::tasks::MemorySize;
 use syncline_workers::{
     client::state_dir,
     worker::{Throttle, threads_each},
 };
 
-use super::DEFAULT_LISTEN;
+use super::{super::worker::gpu_memory, DEFAULT_LISTEN};
 use crate::cli::{CliError, check_open_bind, number, support::connection::environment_names_a_cluster};
 
 /// Default duration of an iteration when machines of different speed are emulated.
@@ -47,6 +48,10 @@ pub struct UpArgs {
     /// What the workers compute on: cpu, or cuda:N for an NVIDIA GPU, counted from 0; one for all, or one for each
     #[arg(long, value_name = "DEVICE,...", value_delimiter = ',', default_value = "cpu")]
     device: Vec<Device>,
+    /// Most memory of its GPU that each model of a worker may take, such as 8GiB: a training, its evaluation and the ONNX models of
+    /// general tasks each [default: all there is]
+    #[arg(long, value_name = "SIZE", value_parser = gpu_memory)]
+    gpu_memory: Option<MemorySize>,
     /// Use this Redis server instead of starting one
     #[arg(long, value_name = "URL", env = "SYNCLINE_REDIS", hide_env_values = true)]
     redis: Option<String>,
@@ -86,6 +91,8 @@ pub(crate) struct Plan {
     pub slowdowns: Vec<f64>,
     /// What each worker computes on; as many as there are slowdowns.
     pub devices: Vec<Device>,
+    /// For the workers on GPUs.
+    pub gpu_memory: Option<MemorySize>,
     pub step_ms: u64,
     /// Threads on which each worker computes.
     pub threads: usize,
@@ -128,6 +135,9 @@ impl UpArgs {
                 return refuse(format!("--device names {} workers, --workers says {workers}", each.len()));
             }
         };
+        if self.gpu_memory.is_some() && devices.iter().all(|device| *device == Device::Cpu) {
+            return refuse("--gpu-memory needs a worker on a GPU, such as --device cuda:0".to_owned());
+        }
         if let Some(bad) = slowdowns.iter().find(|slowdown| !Throttle::takes(**slowdown)) {
             return refuse(format!("a worker cannot be {bad} times slower"));
         }
@@ -141,6 +151,7 @@ impl UpArgs {
         Ok(Plan {
             slowdowns,
             devices,
+            gpu_memory: self.gpu_memory,
             step_ms: self.step_ms.unwrap_or(if emulated { EMULATED_STEP_MS } else { 0 }),
             threads: self.threads.map_or_else(|| threads_each(workers), |threads| threads as usize),
             trainings: self.trainings,
@@ -231,6 +242,11 @@ mod tests {
         for (line, want) in cases {
             assert_eq!(plan(line).unwrap().devices, want, "{line}");
         }
+        assert_eq!(
+            plan("--device cuda:0 --gpu-memory 8GiB").unwrap().gpu_memory.map(|size| size.0),
+            Some(8 << 30)
+        );
+        assert!(plan("--gpu-memory 8GiB").unwrap_err().to_string().contains("E509"));
         let refused = Line::try_parse_from(["up", "--device", "gpu"]).err().unwrap().to_string();
         assert!(refused.contains("[E490] `gpu` is no device"), "{refused}");
     }

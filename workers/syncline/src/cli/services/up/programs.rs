@@ -130,6 +130,9 @@ impl ChildPrograms<'_> {
                 ("--transport", plan.transport.to_string()),
             ],
         );
+        if let Some(memory) = plan.gpu_memory.filter(|_| device != Device::Cpu) {
+            args.extend(["--gpu-memory".into(), format!("{}B", memory.0).into()]);
+        }
         // Where nobody can say what there is, none is offered.
         if memory_bytes > 0 {
             args.extend(["--memory".into(), format!("{memory_bytes}B").into()]);

@@ -1,0 +1,58 @@
+//! A device that has no memory left, told apart from everything else that can fail in a run.
+
+use syncline_kit::Device;
+
+use crate::error::BackendError;
+
+/// How ONNX Runtime, CUDA, cuDNN and cuBLAS say that there is no memory.
+const SIGNS: [&str; 5] =
+    [OF_LIMIT, OF_DEVICE, "out of memory", "CUDNN_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_ALLOC_FAILED"];
+/// In front of the bytes that were asked for where the arena of a session has a limit.
+const OF_LIMIT: &str = "is smaller than requested bytes of ";
+/// The same where the device refused.
+const OF_DEVICE: &str = "Failed to allocate memory for requested buffer of size ";
+
+/// What a failed run on `device` is; `reason` in ONNX Runtime's words.
+pub(super) fn run_failed(device: Device, reason: String) -> BackendError {
+    if device == Device::Cpu || !SIGNS.iter().any(|sign| reason.contains(sign)) {
+        return BackendError::Run { reason };
+    }
+    BackendError::DeviceMemory { device, wanted: wanted(&reason), reason }
+}
+
+/// Bytes that were asked for, if the text says so.
+fn wanted(reason: &str) -> Option<u64> {
+    let behind = |sign: &str| reason.split_once(sign).map(|(_, rest)| rest);
+    let rest = behind(OF_LIMIT).or_else(|| behind(OF_DEVICE))?;
+    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_without_memory_is_an_error_that_says_how_much_was_asked_for() {
+        let arena = "Non-zero status code returned while running Conv node. Name:'conv1' Status Message: \
+                     bfc_arena.cc:376 AllocateRawInternal";
+        #[rustfmt::skip]
+        let cases = [
+            (Device::Cuda(1), format!("{arena} Available memory of 0 is smaller than requested bytes of 97517568\n"),
+             "E498", "for another 97517568 bytes"),
+            (Device::Cuda(1), format!("{arena} Failed to allocate memory for requested buffer of size 2081488896"),
+             "E498", "for another 2081488896 bytes"),
+            (Device::Cuda(0), "CUDA failure 2: out of memory ; GPU=0 ; expr=cudaMalloc".to_owned(),
+             "E498", "[E498] cuda:0 has no memory left: CUDA failure 2"),
+            (Device::Cuda(0), "CUDNN failure 4: CUDNN_STATUS_ALLOC_FAILED".to_owned(), "E498", "has no memory left"),
+            (Device::Cuda(0), "CUDA failure 700: an illegal memory access".to_owned(), "E327", "failed to run"),
+            // On the CPU the arena says the same, and none of the advice helps.
+            (Device::Cpu, format!("{arena} Failed to allocate memory for requested buffer of size 8"), "E327", "failed to run"),
+        ];
+        for (device, reason, code, text) in cases {
+            let error = run_failed(device, reason.clone());
+            assert_eq!(error.code(), code, "{reason}");
+            assert!(error.to_string().contains(text), "{error}");
+            assert_eq!(error.hint().is_some_and(|hint| hint.contains("--gpu-memory")), code == "E498");
+        }
+    }
+}
