@@ -19,7 +19,7 @@ use crate::cli::{CliError, Failure, block_on, print, print_json, say};
 const WARM_STEPS: usize = 5;
 /// Steps of a bare loop, and the time that they may take together.
 const MOST_STEPS: usize = 200;
-const MOST_BARE: Duration = Duration::from_secs(10);
+const MOST_BARE: Duration = Duration::from_secs(5);
 /// Samples of the job are seen at least once, so that this many seconds may become more.
 const DEFAULT_SECONDS: u32 = 8;
 
