@@ -19,6 +19,7 @@ use syncline_onnx::TensorView;
 use crate::error::BackendError;
 use crate::executable::{Executable, find_input};
 use crate::pinned::host_memory;
+use crate::placed::to_write;
 use crate::runtime::Runtime;
 use crate::session::ExecOptions;
 use crate::shortage::run_failed;
@@ -119,7 +120,7 @@ impl Resident {
         let kept = kept.into_iter().map(keep).collect::<ort::Result<Vec<_>>>()?;
         let mut report = |value: &ReportedValue| -> ort::Result<DynTensor> {
             let mut tensor = floats(&host, &value.shape)?;
-            binding.bind_output(value.output.as_str(), &mut tensor)?;
+            binding.bind_output(value.output.as_str(), &mut to_write(&mut tensor)?)?;
             Ok(tensor)
         };
         let reported = reported.iter().map(&mut report).collect::<ort::Result<Vec<_>>>()?;
@@ -229,7 +230,7 @@ impl Kept {
             Some(fetched) => self.fetched.insert(fetched),
             None => self.fetched.insert(floats(host, shape)?),
         };
-        binding.bind_output(output.as_str(), fetched)
+        binding.bind_output(output.as_str(), &mut to_write(fetched)?)
     }
 }
 
