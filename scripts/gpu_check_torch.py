@@ -135,8 +135,7 @@ def export(name: str, folder: pathlib.Path) -> None:
         warnings.simplefilter("ignore")
         torch.onnx.export(
             model, (sample,), str(folder / f"{name}.onnx"), dynamo=True, optimize=False, external_data=False,
-            # The first in which a convolution may be bfloat16.
-            opset_version=22, input_names=["x"], dynamic_shapes=({0: torch.export.Dim("batch")},),
+            input_names=["x"], dynamic_shapes=({0: torch.export.Dim("batch")},),
         )
     save(folder / f"{name}.safetensors", {"x": inputs, "label": labels})
     (folder / f"{name}.txt").write_text("\n".join(n for n, p in model.named_parameters() if p.requires_grad))

@@ -37,8 +37,11 @@ fn feed(io: &Io, classes: usize, random: &mut SplitMix64) -> Fed {
     }
 }
 
+/// The bits of an output, by its name.
+type Named = (String, Vec<u32>);
+
 /// All float outputs of some runs of a graph, as bits, without those that only some graphs have.
-fn bits(graph: &TrainingGraph, runs: usize) -> Vec<(String, Vec<u32>)> {
+fn bits(graph: &TrainingGraph, runs: usize) -> Vec<Named> {
     let mut random = SplitMix64::new(7);
     let classes = graph.classes.unwrap_or(5).min(5);
     let ios = graph.data_inputs.iter().chain(&graph.label);
@@ -72,13 +75,13 @@ fn bits(graph: &TrainingGraph, runs: usize) -> Vec<(String, Vec<u32>)> {
 const FUSED: [&str; 2] = ["bert.folded.onnx", "bert.script.onnx"];
 
 /// Names of outputs that differ.
-fn differing<'a>(kept: &'a [(String, Vec<u32>)], made: &[(String, Vec<u32>)]) -> Vec<&'a str> {
+fn differing<'a>(kept: &'a [Named], made: &[Named]) -> Vec<&'a str> {
     kept.iter().zip(made).filter(|(a, b)| a != b).map(|(a, _)| a.0.as_str()).collect()
 }
 
 /// Whether every output is the same to within some units in the last place of its largest number.
-fn same_but_for_rounding(kept: &[(String, Vec<u32>)], made: &[(String, Vec<u32>)]) -> bool {
-    let close = |((name, kept), (also, made)): (&(String, Vec<u32>), &(String, Vec<u32>))| {
+fn same_but_for_rounding(kept: &[Named], made: &[Named]) -> bool {
+    let close = |((name, kept), (also, made)): (&Named, &Named)| {
         let numbers = kept.iter().map(|bits| f32::from_bits(*bits));
         let largest = numbers.clone().map(f32::abs).fold(f32::MIN_POSITIVE, f32::max);
         let made = made.iter().map(|bits| f32::from_bits(*bits));

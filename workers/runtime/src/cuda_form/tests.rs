@@ -213,7 +213,11 @@ fn gradients_are_computed_in_what_the_graph_computes_its_products_in() {
     };
     assert_eq!(casting(&[]), Some((0, false)));
     for half in [ElementType::Bf16, ElementType::F16] {
-        assert_eq!(casting(&[half]), Some((3, true)), "two factors and the result");
+        assert_eq!(
+            casting(&[half]),
+            Some((4, true)),
+            "an image to be padded and a factor, the other one, and the result"
+        );
     }
     assert_eq!(casting(&[ElementType::Bf16, ElementType::F16]), None);
     assert_eq!(casting(&[ElementType::F64]), None);

@@ -38,8 +38,16 @@ pub(super) fn write(
     let value = |name: &String| graph.value(name);
     let (image, signal) = (value(&gradient.image)?, value(&gradient.signal)?);
     let output = value(node.output.first()?)?;
-    let (image, signal) =
-        (cast(graph, image, ElementType::F32, element), cast(graph, signal, ElementType::F32, element));
+    // The provider pads no bfloat16.
+    let image = match element {
+        ElementType::F32 => padded(graph, image, &gradient.axes),
+        _ => {
+            let whole = cast(graph, image, element, ElementType::F32);
+            let padded = padded(graph, whole, &gradient.axes);
+            cast(graph, padded, ElementType::F32, element)
+        }
+    };
+    let signal = cast(graph, signal, ElementType::F32, element);
     let all = columns * taps;
     let products = if few {
         let image = graph.transpose(image, &[1, 0, 2, 3]);
@@ -66,22 +74,21 @@ pub(super) fn write(
     Some(())
 }
 
-/// What each tap reads at every position, in this shape; the last two axes of `image` are height and width.
+/// What each tap reads at every position of the padded image, in this shape; its last two axes are height and width.
 fn read_by_taps(graph: &mut Graph, gradient: &WeightGradient, image: ValueId, shape: &[i64]) -> Vec<ValueId> {
     let [_, _, height, width] = gradient.weights;
     let axes = gradient.axes;
-    let padded = padded(graph, image, &axes);
     let whole = height * width == 1 && axes.iter().all(|axis| axis.stride == 1 && axis.begin == 0);
     let (spatial, steps) = (graph.ints(&[2, 3]), graph.ints(&axes.map(|axis| axis.stride)));
     let taps = (0..height).flat_map(|row| (0..width).map(move |column| [row, column]));
     let read = taps.map(|tap| {
         let seen = if whole && axes.iter().all(|axis| axis.end == 0) {
-            padded
+            image
         } else {
             let starts = [tap[0] * axes[0].dilation, tap[1] * axes[1].dilation];
             let last = |at: usize| starts[at] + (axes[at].output - 1) * axes[at].stride + 1;
             let (starts, ends) = (graph.ints(&starts), graph.ints(&[last(0), last(1)]));
-            graph.op("Slice", &[padded, starts, ends, spatial, steps], &[])
+            graph.op("Slice", &[image, starts, ends, spatial, steps], &[])
         };
         graph.reshape(seen, shape)
     });

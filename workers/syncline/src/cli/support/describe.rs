@@ -70,10 +70,11 @@ pub(crate) fn share(job: &JobStatus) -> (u64, u64) {
     }
 }
 
-/// `3/20`, the epoch that runs of all; `0/20` before the first.
+/// `3/20`, the epoch that runs of all; `0/20` before the first. Of a job that is over, those that are complete.
 fn epoch(job: &JobStatus) -> String {
     match job.state {
         JobPhase::Damaged => UNKNOWN.to_owned(),
+        phase if phase.is_over() => format!("{}/{}", job.epochs_complete, job.epochs),
         _ if job.started_ms.is_none() => format!("{}/{}", job.epoch, job.epochs),
         _ => format!("{}/{}", job.epoch.saturating_add(1).min(job.epochs), job.epochs),
     }
@@ -295,8 +296,8 @@ pub(in crate::cli) mod tests {
         view.job.waiting_for = Some("room on the disk".into());
         view.notes.push("shard 1 is silent".into());
         assert!(progress(&view, 0).ends_with("  waits for: room on the disk  problem: shard 1 is silent"));
-        (view.job.state, view.job.epoch) = (JobPhase::Done, 3);
-        assert_eq!(progress(&view, 0), "done  epoch 3/3  9.5 samples/s  loss 0.500000");
+        (view.job.state, view.job.epoch, view.job.epochs_complete) = (JobPhase::Done, 2, 2);
+        assert_eq!(progress(&view, 0), "done  epoch 2/3  9.5 samples/s  loss 0.500000");
     }
 
     #[test]

@@ -27,6 +27,9 @@ const short = (value, digits = 4) =>
   value === null || value === undefined ? ""
     : Math.abs(value) >= 10 ** (digits - 1) ? Math.round(value).toLocaleString("en")
       : Number(value).toPrecision(digits);
+// A time of day, or a duration: what ends in `_ms` may be either.
+const when = (ms) =>
+  (ms > 1e11 ? new Date(ms).toLocaleTimeString() : ms < 1000 ? `${Math.round(ms)} ms` : span(ms));
 const whole = (value) => (value ?? 0).toLocaleString("en");
 
 function span(ms) {
@@ -155,7 +158,7 @@ function showJob({ job, workers, notes }) {
 function showEvents(events) {
   const known = (event) => Object.entries(event)
     .filter(([name, value]) => !["what", "at_ms", "cursor"].includes(name) && value !== null && value !== "")
-    .map(([name, value]) => `${name} ${name.endsWith("_ms") ? new Date(value).toLocaleTimeString() : value}`).join("  ");
+    .map(([name, value]) => `${name.replace(/_ms$/, "")} ${name.endsWith("_ms") ? when(value) : value}`).join("  ");
   const columns = [
     ["when", (event) => new Date(event.at_ms).toLocaleTimeString()],
     ["what", (event) => event.what.replaceAll("_", " ")],
