@@ -292,15 +292,18 @@ impl Job {
         effects.push(self.keep_checkpoints(number));
     }
 
-    /// The newest ones stay, as many as are asked for, and the one of the best evaluation.
+    /// The newest ones stay, as many as are asked for, the one of the best evaluation, and that of the last parameters where these
+    /// make way for the best.
     fn thin_out_checkpoints(&mut self) {
         let keep = self.train().checkpoint.map_or(0, |spec| spec.keep as usize);
         let best = self.best_checkpoint().map(|best| best.number);
+        let last = self.state.evaluations.keeps_last.then(|| self.counted());
         let complete = &mut self.state.checkpoints.complete;
         let newest = complete.len().saturating_sub(keep);
         let mut index = 0..;
         complete.retain(|checkpoint| {
-            index.next().is_some_and(|index| index >= newest) || Some(checkpoint.number) == best
+            let is_new = index.next().is_some_and(|index| index >= newest);
+            is_new || Some(checkpoint.number) == best || Some(checkpoint.samples()) == last
         });
     }
 

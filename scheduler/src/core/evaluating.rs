@@ -57,6 +57,9 @@ pub struct Evaluations {
     /// With which parameters the training ends.
     #[serde(default)]
     pub(super) handed_on: HandedOn,
+    /// The shards were told to keep the last parameters before they open the best.
+    #[serde(default)]
+    pub(super) keeps_last: bool,
     /// The test samples had their turn at the end, where others were evaluated before.
     #[serde(default)]
     pub(super) tested: bool,
@@ -97,7 +100,8 @@ impl Evaluations {
 
     /// The training has gone back to where these were its evaluations.
     pub(super) fn go_back(&mut self, watch: EvaluationWatch) {
-        (self.watch, self.handed_on, self.tested) = (watch, HandedOn::default(), false);
+        (self.watch, self.handed_on) = (watch, HandedOn::default());
+        (self.keeps_last, self.tested) = (false, false);
     }
 
     /// Whether there has been one of this number.
@@ -207,7 +211,7 @@ impl Job {
     fn begin_evaluation(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         let set = match self.state.evaluations.handed_on {
             HandedOn::Undecided => self.monitored_set(),
-            HandedOn::Last | HandedOn::Best { .. } => EvaluationSet::Test,
+            HandedOn::Last | HandedOn::Best(_) => EvaluationSet::Test,
         };
         if self.state.cursor.is_exhausted() && !self.evaluates_its_end() {
             self.state.evaluations.phase = None;

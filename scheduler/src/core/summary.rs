@@ -123,7 +123,7 @@ impl Job {
         let handed_on = match self.state.evaluations.handed_on {
             HandedOn::Undecided => "",
             HandedOn::Last => "last",
-            HandedOn::Best { .. } => "best",
+            HandedOn::Best(_) => "best",
         };
         let is_stopped = self.state.cursor.is_stopped();
         let kept = self.best_checkpoint().map(|kept| kept.number.to_string());
