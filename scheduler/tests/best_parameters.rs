@@ -282,10 +282,30 @@ fn a_best_that_the_shards_could_not_write_is_not_handed_on_and_one_that_they_cou
     findings.run(&mut world);
     assert_eq!(findings.restored(), [Some(0)], "the second best, which is better than the last");
     let field = summary(&mut world);
-    assert_eq!(
-        [field("best_loss"), field("handed_on"), field("test_loss")],
-        ["1.000000", "best", "2.000000"]
-    );
+    let told = ["best_samples", "best_loss", "handed_on", "test_loss"].map(&field);
+    assert_eq!(told, ["12", "2.000000", "best", "2.000000"], "what is shown is what is handed on");
+    let why =
+        "the parameters after 24 samples (test loss 1.000000) could not be kept: [E406] the disk is full";
+    assert_eq!(field("best_lost"), why);
+}
+
+#[test]
+fn a_best_that_could_not_be_kept_is_said_to_be_lost_until_another_evaluation_is_better() {
+    let mut world = World::of(spec("bsp", 5, evaluates().keep_best()), 2);
+    let mut findings = Findings::new(&[2.0, 1.0, 3.0, 0.5, 4.0]);
+    findings.go_on(&mut world, |world| world.has_told("evaluated") == 1);
+    world.plane.shell.holds_files = true;
+    findings.go_on(&mut world, |world| world.has_told("evaluated") == 2);
+    assert_eq!(summary(&mut world)("best_lost"), "", "it may be kept yet");
+    cannot_write(&mut world, 1);
+    world.plane.shell.holds_files = false;
+    findings.go_on(&mut world, |world| world.has_told("evaluated") == 3);
+    let told = ["best_loss", "best_checkpoint"].map(summary(&mut world));
+    assert_eq!(told, ["1.000000", "0"]);
+    assert!(!summary(&mut world)("best_lost").is_empty());
+    findings.run(&mut world);
+    let told = ["best_samples", "best_loss", "best_lost"].map(summary(&mut world));
+    assert_eq!(told, ["48", "0.500000", ""]);
 }
 
 #[test]
@@ -378,6 +398,8 @@ fn where_the_best_parameters_cannot_be_read_the_last_ones_are_handed_on() {
         assert!(told[2] > 0, "{policy}: what follows goes on");
         let field = summary(&mut world);
         assert_eq!([field("handed_on"), field("test_loss")], ["last", "3.000000"], "{policy}");
+        let why = "the parameters after 12 samples (test loss 1.000000) could not be read: [E439] its digest is another";
+        assert_eq!([field("best_samples"), field("best_lost")], ["12", why], "{policy}");
     }
 }
 

@@ -315,8 +315,11 @@ impl Job {
 
     /// A shard could not do its part: training goes on, and the next one comes when it is due.
     fn give_checkpoint_up(&mut self, number: u64, fault: TaskFault, now_us: u64, effects: &mut Vec<Effect>) {
+        let given_up = self.state.checkpoints.making.take();
+        if let Some(checkpoint) = given_up.as_ref().and_then(CheckpointPhase::checkpoint) {
+            self.note_lost(checkpoint.samples(), format!("could not be kept: {}", fault.reason));
+        }
         self.tell(Happening::CheckpointFailed { checkpoint: number, fault }, now_us);
-        self.state.checkpoints.making = None;
         self.grant_queue.everybody = true;
         self.changes.job_state = true;
         // What the others wrote of it would lie there until the next one is complete.

@@ -13,6 +13,7 @@ use super::{
     evaluation::{EvaluationPart, EvaluationSet, EvaluationSums},
     evaluation_watch::EvaluationWatch,
     job::Job,
+    lost_best::LostBest,
     records::{Task, TaskBody},
     series::SeriesSampling,
 };
@@ -60,6 +61,9 @@ pub struct Evaluations {
     /// The shards were told to keep the last parameters before they open the best.
     #[serde(default)]
     pub(super) keeps_last: bool,
+    /// Why the shards do not have the parameters of what was the best when they lost them.
+    #[serde(default)]
+    pub(super) lost: Option<LostBest>,
     /// The test samples had their turn at the end, where others were evaluated before.
     #[serde(default)]
     pub(super) tested: bool,

@@ -58,7 +58,11 @@ impl Job {
         effects: &mut Vec<Effect>,
     ) {
         let Some(number) = self.state.checkpoints.restored else { return };
-        self.state.checkpoints.complete.retain(|checkpoint| checkpoint.number != number);
+        let complete = &mut self.state.checkpoints.complete;
+        if let Some(index) = complete.iter().position(|checkpoint| checkpoint.number == number) {
+            let samples = complete.remove(index).samples();
+            self.note_lost(samples, format!("could not be read: {reason}"));
+        }
         let fault = TaskFault { code, reason };
         if self.hand_on_others(number, &fault, now_us, effects) {
             return;
