@@ -74,7 +74,8 @@ impl Pinned {
         memory: Arc<dyn OutputMemory>,
         places: &[OutputPlace<'_>],
     ) -> ort::Result<()> {
-        let placed = tensors(&*memory, places, &self.outputs)?;
+        // Told to be ordinary memory, see `to_write`.
+        let placed = tensors(&*memory, places, &MemoryInfo::default())?;
         // What was bound before may point to other memory.
         self.binding.clear_outputs();
         self.placed = placed.into_iter().collect();

@@ -8,7 +8,7 @@ use std::{
 
 use ort::memory::{Allocator, MemoryInfo};
 use ort::session::{HasSelectedOutputs, OutputSelector, RunOptions};
-use ort::value::DynValue;
+use ort::value::{DynTensor, DynValue};
 
 /// Memory for float32 outputs.
 ///
@@ -81,6 +81,19 @@ pub(super) fn tensors(
         Ok((place.name.to_owned(), value))
     };
     places.iter().map(tensor).collect()
+}
+
+/// The same float32 tensor for a binding to write to, told to be in ordinary memory: into memory that is told to be page-locked
+/// ONNX Runtime's CUDA provider refuses to copy what lies there already (`dst_data != src_data`). That pages are locked CUDA
+/// sees by their address. The tensor outlives the binding.
+pub(super) fn to_write(tensor: &mut DynTensor) -> ort::Result<DynValue> {
+    let (shape, data) = tensor.try_extract_tensor_mut::<f32>()?;
+    let shape: Vec<usize> = shape.iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
+    // SAFETY: the tensor has the floats of its shape, and whoever binds keeps it.
+    #[expect(unsafe_code, reason = "ort makes no second value over the memory of a tensor")]
+    unsafe {
+        floats_at(data.as_mut_ptr(), &shape, &MemoryInfo::default())
+    }
 }
 
 /// A float32 tensor over memory that ONNX Runtime does not own.

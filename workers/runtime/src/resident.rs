@@ -19,6 +19,7 @@ use syncline_onnx::TensorView;
 use crate::error::BackendError;
 use crate::executable::{Executable, find_input};
 use crate::pinned::host_memory;
+use crate::placed::to_write;
 use crate::runtime::Runtime;
 use crate::session::ExecOptions;
 use crate::shortage::run_failed;
@@ -60,10 +61,8 @@ pub struct Resident {
     /// How many kept values the last run has fetched; `None` behind a commit, and if it failed.
     ran: Option<usize>,
     binding: IoBinding,
-    /// Memory of this process that the device reads.
-    sent_from: Allocator,
-    /// Memory of this process that the device writes.
-    fetched_to: Allocator,
+    /// Memory of this process that the device reads and writes.
+    host: Allocator,
     /// Behind everything that lies in its memory.
     session: Session,
 }
@@ -90,7 +89,7 @@ impl Resident {
     /// Loads a model and takes memory on the device for two of each kept value. All its other inputs are fed to every run.
     ///
     /// # Errors
-    /// Those of [`Executable::new`]; E327 if the device has not so much memory.
+    /// Those of [`Executable::new`]; E498 if the device has not so much memory, E327 if the machine has not.
     pub fn new(
         runtime: &Runtime,
         onnx_bytes: &[u8],
@@ -112,8 +111,7 @@ impl Resident {
         reported: &[ReportedValue],
     ) -> ort::Result<Self> {
         let memory = Allocator::new(&session, device_memory(device)?)?;
-        let sent_from = Allocator::new(&session, host_memory(device, MemoryType::CPUInput)?)?;
-        let fetched_to = Allocator::new(&session, host_memory(device, MemoryType::CPUOutput)?)?;
+        let host = Allocator::new(&session, host_memory(device, MemoryType::CPUInput)?)?;
         let mut binding = session.create_binding()?;
         let keep = |about: KeptValue| -> ort::Result<Kept> {
             let on_device = [floats(&memory, &about.shape)?, floats(&memory, &about.shape)?];
@@ -121,28 +119,15 @@ impl Resident {
         };
         let kept = kept.into_iter().map(keep).collect::<ort::Result<Vec<_>>>()?;
         let mut report = |value: &ReportedValue| -> ort::Result<DynTensor> {
-            let mut tensor = floats(&fetched_to, &value.shape)?;
-            binding.bind_output(value.output.as_str(), &mut tensor)?;
+            let mut tensor = floats(&host, &value.shape)?;
+            binding.bind_output(value.output.as_str(), &mut to_write(&mut tensor)?)?;
             Ok(tensor)
         };
         let reported = reported.iter().map(&mut report).collect::<ort::Result<Vec<_>>>()?;
         let names = session.inputs().iter().map(|input| input.name());
         let fed = names.filter(|name| kept.iter().all(|kept| kept.about.input != *name));
         let fed = fed.map(|name| (name.to_owned(), None)).collect();
-        let (current, ran) = (0, None);
-        Ok(Self {
-            device,
-            threads,
-            kept,
-            current,
-            fed,
-            reported,
-            ran,
-            binding,
-            sent_from,
-            fetched_to,
-            session,
-        })
+        Ok(Self { device, threads, kept, current: 0, fed, reported, ran: None, binding, host, session })
     }
 
     /// Gives the kept value at `index` these numbers, from the next run on.
@@ -157,7 +142,7 @@ impl Resident {
             let reason = format!("`{name}` is kept in shape {shape:?}, and given as {:?}", value.shape());
             return Err(BackendError::Run { reason });
         }
-        let staged = stage(&mut kept.staged, &self.sent_from, value, self.threads);
+        let staged = stage(&mut kept.staged, &self.host, value, self.threads);
         staged.map_err(|source| run_failed(self.device, source.to_string()))?;
         kept.source = Source::Staged;
         Ok(())
@@ -180,7 +165,7 @@ impl Resident {
         for (name, sent) in &mut self.fed {
             let (_, view) = find_input(inputs, name)?;
             check_size(&view, name)?;
-            let bound = stage(sent, &self.sent_from, view, self.threads)
+            let bound = stage(sent, &self.host, view, self.threads)
                 .and_then(|tensor| self.binding.bind_input(name.as_str(), tensor));
             bound.map_err(|source| run_failed(self.device, source.to_string()))?;
         }
@@ -194,9 +179,9 @@ impl Resident {
     }
 
     fn run_bound(&mut self, fetch: usize) -> ort::Result<()> {
-        let Self { binding, session, kept, current, fetched_to, .. } = self;
+        let Self { binding, session, kept, current, host, .. } = self;
         for (index, kept) in kept.iter_mut().enumerate() {
-            kept.bind(binding, *current, fetched_to, index < fetch)?;
+            kept.bind(binding, *current, host, index < fetch)?;
         }
         binding.synchronize_inputs()?;
         session.run_binding(binding)?;
@@ -229,7 +214,7 @@ impl Kept {
         &mut self,
         binding: &mut IoBinding,
         current: usize,
-        fetched_to: &Allocator,
+        host: &Allocator,
         fetch: bool,
     ) -> ort::Result<()> {
         let KeptValue { input, output, shape } = &self.about;
@@ -243,9 +228,9 @@ impl Kept {
         }
         let fetched = match self.fetched.take() {
             Some(fetched) => self.fetched.insert(fetched),
-            None => self.fetched.insert(floats(fetched_to, shape)?),
+            None => self.fetched.insert(floats(host, shape)?),
         };
-        binding.bind_output(output.as_str(), fetched)
+        binding.bind_output(output.as_str(), &mut to_write(fetched)?)
     }
 }
 

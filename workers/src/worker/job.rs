@@ -102,9 +102,9 @@ impl JobRun {
         let rows = BatchRows::of(&train.model);
         let params = Parameters::new(&train.model.layout, rows.as_ref());
         let draws = DrawStream { seed: train.seed, worker: first.worker_number, part: 0 };
+        let runtime = &context.runtime;
         let exec = ExecOptions { tf32: train.tf32, ..context.exec.clone() };
-        let mut replicas =
-            Replicas::new(&context.runtime, &graph, &exec, context.split_batch, &params, draws)?;
+        let mut replicas = Replicas::new(runtime, &graph, &exec, context.split_batch, &params, draws)?;
         let elements = train.model.layout.elements().unwrap_or(0);
         let at = SessionKey { run: key.run.clone(), incarnation: context.incarnation };
         let transport = context.transport;
@@ -131,8 +131,11 @@ impl JobRun {
         let transport = addresses.transport_words().unwrap_or_default();
         let (pushes, pulls) = (train.compression, train.pull_compression);
         info!(job = %key.run.job, elements, transport, %pushes, %pulls, "job opened on this worker");
-        timer.progressed();
-        let device = StepsOnDevice::open(context, &key.run, &train, &graph, &params, draws, scale.is_some())?;
+        let mut device = None;
+        if StepsOnDevice::suits(context, &train, scale.is_some()) {
+            timer.progressed();
+            device = StepsOnDevice::open(runtime, &exec, &key.run, &train, &graph, &params, draws)?;
+        }
         let local = LocalSteps::new(train.optimizer, device);
         let (context, load, timer) = (context.clone(), LoadProbe::default(), timer.clone());
         Ok(Self {

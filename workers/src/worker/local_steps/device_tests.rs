@@ -354,7 +354,7 @@ fn models_train_in_rounds_on_a_device_as_in_this_process() {
 }
 
 #[test]
-fn a_device_takes_the_steps_of_rounds_where_the_job_allows_it() {
+fn a_device_takes_the_steps_of_local_rounds_unless_the_loss_is_scaled() {
     let context = |resident_rounds| WorkerContext {
         incarnation: Incarnation(1),
         token: Token::generate(),
@@ -366,25 +366,36 @@ fn a_device_takes_the_steps_of_rounds_where_the_job_allows_it() {
         max_batch: None,
         resident_rounds,
     };
-    let run = RunId { job: "digits".parse().unwrap(), generation: Generation(1) };
     #[rustfmt::skip]
     let cases = [
-        // policy, a device, scaled, elements of w, on the device
-        ("local-sgd:4", true,  false,          6,       true),
-        ("diloco:8",    true,  false,          6,       true),
-        ("bsp",         true,  false,          6,       false),
-        ("local-sgd:4", false, false,          6,       false),
-        ("local-sgd:4", true,  true,           6,       false),
-        ("local-sgd:4", true,  false,          1 << 62, false), // more than there is
+        // policy, a device, scaled, whether it suits
+        ("local-sgd:4", true,  false, true),
+        ("diloco:8",    true,  false, true),
+        ("bsp",         true,  false, false),
+        ("auto",        true,  false, false),
+        ("local-sgd:4", false, false, false),
+        ("local-sgd:4", true,  true,  false),
     ];
-    for (policy, device, scaled, elements, want) in cases {
+    for (policy, device, scaled, want) in cases {
         let train = syncline_scheduler::sim::training(policy.parse().unwrap(), 64, 8);
-        let mut params = params();
-        if elements != 6 {
-            params.tensors[0].1 = vec![elements];
-        }
-        let opened = StepsOnDevice::open(&context(device), &run, &train, &as_given(), &params, DRAWS, scaled);
-        assert_eq!(opened.unwrap().is_some(), want, "{policy}, {device}, {scaled}, {elements}");
+        assert_eq!(
+            StepsOnDevice::suits(&context(device), &train, scaled),
+            want,
+            "{policy}, {device}, {scaled}"
+        );
+    }
+}
+
+#[test]
+fn a_device_without_the_memory_leaves_local_steps_to_this_process() {
+    let (exec, train) =
+        (ExecOptions::default(), syncline_scheduler::sim::training("local-sgd:4".parse().unwrap(), 64, 8));
+    let run = RunId { job: "digits".parse().unwrap(), generation: Generation(1) };
+    let mut huge = params();
+    huge.tensors[0].1 = vec![1 << 62];
+    for (params, want) in [(params(), true), (huge, false)] {
+        let opened = StepsOnDevice::open(&runtime(), &exec, &run, &train, &as_given(), &params, DRAWS);
+        assert_eq!(opened.unwrap().is_some(), want);
     }
 }
 

@@ -31,33 +31,32 @@ pub(in super::super) struct StepsOnDevice {
 }
 
 impl StepsOnDevice {
-    /// What takes the steps of a job whose policy is one of local rounds; `None` where that is this process. `scaled`: its loss is,
-    /// by a scale that this process chooses step by step. The log says why a device does not take the steps of rounds.
+    /// Whether a device is to take the steps of a job: its policy is one of local rounds, and its loss is not scaled by what this
+    /// process chooses step by step.
+    pub(in super::super) fn suits(context: &WorkerContext, train: &TrainSpec, scaled: bool) -> bool {
+        let in_rounds = matches!(train.policy.rule, PolicyRule::LocalSgd { .. } | PolicyRule::DiLoCo { .. });
+        let wanted = context.resident_rounds && in_rounds;
+        if wanted && scaled {
+            let (device, reason) = (context.exec.device, "the loss of a float16 graph is scaled");
+            info!(%device, reason, "local steps are taken in the memory of this process");
+        }
+        wanted && !scaled
+    }
+
+    /// Loads the step of a job; `None` if the device cannot, of which the log says why.
     pub(in super::super) fn open(
-        context: &WorkerContext,
+        runtime: &Runtime,
+        exec: &ExecOptions,
         run: &RunId,
         train: &TrainSpec,
         train_onnx: &[u8],
         params: &Parameters,
         draws: DrawStream,
-        scaled: bool,
     ) -> Result<Option<Self>, WorkerError> {
-        let in_rounds = matches!(train.policy.rule, PolicyRule::LocalSgd { .. } | PolicyRule::DiLoCo { .. });
-        if !context.resident_rounds || !in_rounds {
-            return Ok(None);
-        }
-        let (job, device) = (&run.job, context.exec.device);
-        if scaled {
-            let reason = "the loss of a float16 graph is scaled";
-            info!(%job, %device, reason, "local steps are taken in the memory of this process");
-            return Ok(None);
-        }
+        let (job, device) = (&run.job, exec.device);
         let own = draws.graph(train_onnx)?;
         let train_onnx = own.as_deref().unwrap_or(train_onnx);
-        let exec = ExecOptions { tf32: train.tf32, ..context.exec.clone() };
-        let loaded =
-            Self::load(&context.runtime, train_onnx, &exec, params, train.optimizer, train.clip_norm);
-        match loaded {
+        match Self::load(runtime, train_onnx, exec, params, train.optimizer, train.clip_norm) {
             Ok(loaded) => {
                 info!(%job, %device, slots = loaded.slots, "local steps are taken on the device");
                 Ok(Some(loaded))

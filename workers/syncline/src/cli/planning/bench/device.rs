@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use serde::Serialize;
-use syncline::PolicySpec;
+use syncline::{PolicySpec, Settings};
 use syncline_kit::Device;
 use syncline_runtime::{ExecOptions, Runtime};
 use syncline_workers::submit::{FieldChange, JobFile, JobGraph, PreparedJob, prepare};
@@ -77,12 +77,19 @@ pub(super) fn device(args: &DeviceArgs) -> Result<(), Failure> {
     let bare_samples_per_s = f64::from(batch) * 1e3 / bare_ms;
     say(&format!("bare loop {bare_ms:.2} ms, {bare_samples_per_s:.0} samples/s"));
     let epochs = (bare_samples_per_s * f64::from(args.seconds) / samples as f64).ceil().max(1.0) as u32;
-    // They were compared a moment ago.
-    graph.trainings_mut().for_each(|training| training.settings.check = false);
+    graph.trainings_mut().for_each(|training| plain(&mut training.settings));
     let policies = block_on(policies(args, &runtime, &mut graph, epochs, bare_samples_per_s))?;
     let (job, device) = (job.spec.id.to_string(), args.device.to_string());
     let measured = DeviceMeasured { job, device, batch, bare_ms, bare_samples_per_s, policies };
     if args.json { print_json(&measured) } else { print(&describe(&measured)) }
+}
+
+/// One worker trains and nothing else, from the beginning: what else the job asks for is not measured here.
+fn plain(settings: &mut Settings) {
+    (settings.min_workers, settings.max_workers, settings.queue_limit_s) = (1, None, None);
+    (settings.checkpoint, settings.evaluate, settings.resume) = (None, None, None);
+    // The gradients were compared a moment ago.
+    settings.check = false;
 }
 
 /// The median step of the bare loop. The session goes before anybody else needs the device's memory.
