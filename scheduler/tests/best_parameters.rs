@@ -429,6 +429,19 @@ fn where_the_best_parameters_cannot_be_read_the_second_best_are_handed_on_before
 }
 
 #[test]
+fn a_shard_that_is_lost_while_it_writes_the_last_parameters_undoes_nothing() {
+    let spec = with_node(spec("bsp", 3, evaluates().keep_best()), "save", NodeKind::Snapshot);
+    let mut world = World::of(spec, 2);
+    let mut findings = Findings::new(&[1.0, 2.0, 3.0]);
+    findings.go_on(&mut world, |world| world.has_told("evaluated") == 2);
+    world.plane.shell.holds_files = true;
+    findings.go_on(&mut world, |world| world.has_told("evaluated") == 3);
+    assert_eq!(opened(&crash(&mut world)), Some(0));
+    assert_eq!(world.job("job").counters().samples_done, 3 * SAMPLES);
+    assert_eq!(summary(&mut world)("handed_on"), "best");
+}
+
+#[test]
 fn the_best_are_handed_on_also_where_the_disk_has_no_room_for_the_last_ones_beside_them() {
     let spec = with_node(spec("bsp", 3, evaluates().keep_best()), "save", NodeKind::Snapshot);
     let mut world = World::of(spec, 2);

@@ -146,6 +146,15 @@ impl Job {
         Some(KeptBest { checkpoint: best.number, seen })
     }
 
+    /// The checkpoint that is handed on, or is about to be, as soon as the shards have written the last parameters.
+    pub(super) fn to_hand_on(&self) -> Option<KeptBest> {
+        match &self.state.evaluations.handed_on {
+            HandedOn::Best(best) => Some(best.clone()),
+            HandedOn::Undecided => self.better_than_last().filter(|_| self.state.evaluations.keeps_last),
+            HandedOn::Last => None,
+        }
+    }
+
     /// Opens a new generation of the parameters with those of the best evaluation. What was done stays counted.
     pub(super) fn open_best(&mut self, best: KeptBest, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
         let KeptBest { checkpoint, seen: SeenEvaluation { samples, evaluation } } = best.clone();

@@ -32,9 +32,9 @@ impl Job {
             let reason = format!("{reason}; a job goes on after that only with `checkpoint` in its settings");
             return self.end(Phase::Failed { code: FaultCode::PARAMETERS_LOST, reason }, now_us, effects);
         }
-        match self.state.evaluations.handed_on.clone() {
-            HandedOn::Best(best) => self.open_best(best, reason, now_us, effects),
-            HandedOn::Undecided | HandedOn::Last => self.roll_back_to_newest(reason, now_us, effects),
+        match self.to_hand_on() {
+            Some(best) => self.open_best(best, reason, now_us, effects),
+            None => self.roll_back_to_newest(reason, now_us, effects),
         }
     }
 
