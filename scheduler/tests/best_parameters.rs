@@ -262,6 +262,14 @@ fn a_test_at_the_end_that_fails_ends_nothing_else() {
     assert_eq!((world.code("job").as_str(), world.has_told("evaluation_failed")), ("done", 1));
 }
 
+/// The shard cannot write what it copied.
+fn cannot_write(world: &mut World, number: u64) -> Vec<Effect> {
+    let (run, shard) = (world.job("job").run(), ShardIndex(0));
+    let reason = "[E406] the disk is full".to_owned();
+    let outcome = Err(TaskFault { code: FaultCode::new("E406"), reason });
+    world.give(Input::CheckpointWritten { run, number, shard, outcome })
+}
+
 #[test]
 fn a_best_that_the_shards_could_not_write_is_not_handed_on_and_one_that_they_could_is() {
     let mut world = World::of(spec("bsp", 4, evaluates().keep_best()), 2);
@@ -269,16 +277,35 @@ fn a_best_that_the_shards_could_not_write_is_not_handed_on_and_one_that_they_cou
     findings.go_on(&mut world, |world| world.has_told("evaluated") == 1);
     world.plane.shell.holds_files = true;
     findings.go_on(&mut world, |world| world.has_told("evaluated") == 2);
-    let (run, shard) = (world.job("job").run(), ShardIndex(0));
-    let outcome = Err(TaskFault { code: FaultCode::new("E406"), reason: "the disk is full".into() });
-    world.give(Input::CheckpointWritten { run, number: 1, shard, outcome });
+    cannot_write(&mut world, 1);
+    world.plane.shell.holds_files = false;
     findings.run(&mut world);
     assert_eq!(findings.restored(), [Some(0)], "the second best, which is better than the last");
     let field = summary(&mut world);
-    assert_eq!(
-        [field("best_loss"), field("handed_on"), field("test_loss")],
-        ["1.000000", "best", "2.000000"]
-    );
+    let told = ["best_samples", "best_loss", "handed_on", "test_loss"].map(&field);
+    assert_eq!(told, ["12", "2.000000", "best", "2.000000"], "what is shown is what is handed on");
+    let why =
+        "the parameters after 24 samples (test loss 1.000000) could not be kept: [E406] the disk is full";
+    assert_eq!(field("best_lost"), why);
+}
+
+#[test]
+fn a_best_that_could_not_be_kept_is_said_to_be_lost_until_another_evaluation_is_better() {
+    let mut world = World::of(spec("bsp", 5, evaluates().keep_best()), 2);
+    let mut findings = Findings::new(&[2.0, 1.0, 3.0, 0.5, 4.0]);
+    findings.go_on(&mut world, |world| world.has_told("evaluated") == 1);
+    world.plane.shell.holds_files = true;
+    findings.go_on(&mut world, |world| world.has_told("evaluated") == 2);
+    assert_eq!(summary(&mut world)("best_lost"), "", "it may be kept yet");
+    cannot_write(&mut world, 1);
+    world.plane.shell.holds_files = false;
+    findings.go_on(&mut world, |world| world.has_told("evaluated") == 3);
+    let told = ["best_loss", "best_checkpoint"].map(summary(&mut world));
+    assert_eq!(told, ["1.000000", "0"]);
+    assert!(!summary(&mut world)("best_lost").is_empty());
+    findings.run(&mut world);
+    let told = ["best_samples", "best_loss", "best_lost"].map(summary(&mut world));
+    assert_eq!(told, ["48", "0.500000", ""]);
 }
 
 #[test]
@@ -339,21 +366,96 @@ fn a_shard_that_is_lost_behind_the_training_brings_the_best_back_and_undoes_noth
     assert_eq!(summary(&mut world)("test_loss"), "1.000000");
 }
 
+/// A shard cannot read the checkpoint that it was told to open.
+fn cannot_read(world: &mut World) -> Vec<Effect> {
+    let run = world.job("job").run();
+    let (code, reason) = (FaultCode::new("E439"), "[E439] its digest is another".to_owned());
+    world.hands.clear();
+    world.give(Input::ShardFailed { run, code, reason })
+}
+
+fn opened(effects: &[Effect]) -> Option<u64> {
+    effects.iter().find_map(|effect| match effect {
+        Effect::OpenShards { checkpoint, .. } => *checkpoint,
+        _ => None,
+    })
+}
+
 #[test]
-fn best_parameters_that_cannot_be_read_make_way_for_the_newest_checkpoint_from_which_it_trains_on() {
-    let checkpoint = Some(CheckpointSpec::every_epochs(1).keep(2));
+fn where_the_best_parameters_cannot_be_read_the_last_ones_are_handed_on() {
+    for policy in POLICIES {
+        let spec = with_node(spec(policy, 3, evaluates().keep_best()), "save", NodeKind::Snapshot);
+        let mut world = World::of(spec, 2);
+        let mut findings = Findings::new(&[1.0, 2.0, 3.0]);
+        findings.go_on(&mut world, |world| world.has_told("best_restored") == 1);
+        assert_eq!(world.job("job").checkpoint_numbers(), [0, 1], "{policy}: the best, and the last");
+        let effects = cannot_read(&mut world);
+        assert_eq!(opened(&effects), Some(1), "{policy}");
+        assert_eq!(world.plane.server.shards[0].pushes(), 3 * SAMPLES, "{policy}: nothing is undone");
+        assert_eq!(world.job("job").counters().samples_done, 3 * SAMPLES, "{policy}");
+        let told = ["best_unreadable", "rolled_back", "trained"].map(|what| world.has_told(what));
+        assert_eq!(told[..2], [1, 0], "{policy}");
+        assert!(told[2] > 0, "{policy}: what follows goes on");
+        let field = summary(&mut world);
+        assert_eq!([field("handed_on"), field("test_loss")], ["last", "3.000000"], "{policy}");
+        let why = "the parameters after 12 samples (test loss 1.000000) could not be read: [E439] its digest is another";
+        assert_eq!([field("best_samples"), field("best_lost")], ["12", why], "{policy}");
+    }
+}
+
+#[test]
+fn what_is_handed_on_in_place_of_unreadable_parameters_is_tested_anew() {
+    let spec = change(spec("bsp", 3, evaluates().keep_best()), validates);
+    let mut world = World::of(with_node(spec, "save", NodeKind::Snapshot), 2);
+    let mut findings = Findings::new(&[1.0, 2.0, 3.0, 7.0, 8.0]);
+    findings.go_on(&mut world, |world| world.has_told("trained") == 1);
+    cannot_read(&mut world);
+    findings.go_on(&mut world, |world| world.has_told("trained") == 2);
+    let told = ["handed_on", "validation_loss", "test_loss"].map(summary(&mut world));
+    assert_eq!(told, ["last", "3.000000", "8.000000"]);
+}
+
+#[test]
+fn where_the_best_parameters_cannot_be_read_the_second_best_are_handed_on_before_the_last_ones() {
+    let checkpoint = Some(CheckpointSpec::every_epochs(1).keep(3));
     let spec = change(spec("bsp", 4, evaluates().keep_best()), |train| train.checkpoint = checkpoint);
     let mut world = World::of(with_node(spec, "save", NodeKind::Snapshot), 2);
-    let mut findings = Findings::new(&[1.0, 2.0, 3.0, 4.0, 5.0]);
+    let mut findings = Findings::new(&[1.0, 2.0, 3.0, 4.0]);
     findings.go_on(&mut world, |world| world.has_told("best_restored") == 1);
-    let run = world.job("job").run();
-    let (code, reason) = (FaultCode::new("E439"), "its digest is another".to_owned());
-    world.hands.clear();
-    world.give(Input::ShardFailed { run, code, reason });
-    assert_eq!(world.job("job").counters().samples_done, 3 * SAMPLES);
-    findings.go_on(&mut world, |world| world.has_told("best_restored") == 2);
-    assert_eq!(world.plane.server.shards[0].pushes(), 2 * SAMPLES, "the best of those that are left");
+    let opens: Vec<_> = (0..3).map(|_| opened(&cannot_read(&mut world))).collect();
+    assert_eq!(opens, [Some(1), Some(2), Some(3)], "one after the other, and then the last ones");
     assert_eq!(world.job("job").counters().samples_done, 4 * SAMPLES);
+    assert_eq!((world.has_told("best_restored"), world.has_told("best_unreadable")), (3, 3));
+}
+
+#[test]
+fn a_shard_that_is_lost_while_it_writes_the_last_parameters_undoes_nothing() {
+    let spec = with_node(spec("bsp", 3, evaluates().keep_best()), "save", NodeKind::Snapshot);
+    let mut world = World::of(spec, 2);
+    let mut findings = Findings::new(&[1.0, 2.0, 3.0]);
+    findings.go_on(&mut world, |world| world.has_told("evaluated") == 2);
+    world.plane.shell.holds_files = true;
+    findings.go_on(&mut world, |world| world.has_told("evaluated") == 3);
+    assert_eq!(opened(&crash(&mut world)), Some(0));
+    assert_eq!(world.job("job").counters().samples_done, 3 * SAMPLES);
+    assert_eq!(summary(&mut world)("handed_on"), "best");
+}
+
+#[test]
+fn the_best_are_handed_on_also_where_the_disk_has_no_room_for_the_last_ones_beside_them() {
+    let spec = with_node(spec("bsp", 3, evaluates().keep_best()), "save", NodeKind::Snapshot);
+    let mut world = World::of(spec, 2);
+    let mut findings = Findings::new(&[1.0, 2.0, 3.0]);
+    findings.go_on(&mut world, |world| world.has_told("evaluated") == 2);
+    world.plane.shell.holds_files = true;
+    findings.go_on(&mut world, |world| world.has_told("evaluated") == 3);
+    world.give(Input::Tick);
+    let waits = "the shards, which write the last parameters before they go back to the best";
+    assert_eq!(summary(&mut world)("waiting_for"), waits);
+    let effects = cannot_write(&mut world, 1);
+    assert_eq!(opened(&effects), Some(0));
+    cannot_read(&mut world);
+    assert_eq!(world.code("job"), "E439", "both are gone");
 }
 
 #[test]

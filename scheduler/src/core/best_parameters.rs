@@ -4,6 +4,8 @@
 //! What is kept is a checkpoint like any other, taken in the rest of the evaluation, with what the evaluation said; the best of
 //! the complete ones is never thinned out. When training is over and its last parameters are not the best, all shards open a new
 //! generation with those that are: what follows, the last test, nodes, weights, finds them where it always finds parameters.
+//! Before that the shards keep the last parameters as a checkpoint, too: whether the best can still be read is known only when every
+//! shard has opened it.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,14 +13,16 @@ use super::{
     checkpoints::{Checkpoint, Checkpoints},
     effects::Effect,
     evaluation::Evaluation,
+    evaluation_watch::SeenEvaluation,
     event::Happening,
+    inputs::TaskFault,
     job::Job,
     progress::Progress,
 };
 use crate::spec::Monitor;
 
 /// With which parameters a training ends.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum HandedOn {
     /// It goes on.
@@ -27,7 +31,14 @@ pub(super) enum HandedOn {
     /// Those to which its last iteration came.
     Last,
     /// Those of a checkpoint.
-    Best { checkpoint: u64 },
+    Best(KeptBest),
+}
+
+/// A checkpoint of the best evaluation, with what that was: a job that is done has its checkpoints no more.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct KeptBest {
+    pub checkpoint: u64,
+    pub seen: SeenEvaluation,
 }
 
 impl Checkpoints {
@@ -40,8 +51,9 @@ impl Checkpoints {
         figures.reduce(|best, other| if monitor.gain(other.1, best.1) > 0.0 { other } else { best })
     }
 
-    fn complete_one(&self, number: u64) -> Option<&Checkpoint> {
-        self.complete.iter().find(|checkpoint| checkpoint.number == number)
+    /// The complete one of what was there after so many samples.
+    fn complete_after(&self, samples: u64) -> Option<&Checkpoint> {
+        self.complete.iter().find(|checkpoint| checkpoint.samples() == samples)
     }
 }
 
@@ -99,57 +111,104 @@ impl Job {
         if self.keeps_best() && self.state.checkpoints.making.is_some() {
             return false;
         }
-        let Some(checkpoint) = self.better_than_last().map(|best| best.number) else {
+        let Some(best) = self.better_than_last() else {
             self.state.evaluations.handed_on = HandedOn::Last;
             self.changes.job_state = true;
             return true;
         };
-        self.open_best(
-            checkpoint,
-            "training is over, and its last parameters are not the best",
-            now_us,
-            effects,
-        );
+        // Once: a disk that is full now is no reason to hand on worse ones.
+        let is_first = !std::mem::replace(&mut self.state.evaluations.keeps_last, true);
+        if is_first && !self.state.checkpoints.holds(self.counted()) {
+            self.pin_checkpoint(now_us, effects);
+            return false;
+        }
+        self.open_best(best, "training is over, and its last parameters are not the best", now_us, effects);
         false
     }
 
+    /// What a training that is over waits for as long as its shards write a checkpoint, in words.
+    pub(super) fn waits_for_writing(&self) -> &'static str {
+        match self.state.evaluations.keeps_last {
+            true => "the shards, which write the last parameters before they go back to the best",
+            false => "the shards, which write parameters that may be the best",
+        }
+    }
+
     /// The best checkpoint, unless the last parameters are better, or the same.
-    fn better_than_last(&self) -> Option<&Checkpoint> {
+    fn better_than_last(&self) -> Option<KeptBest> {
         let spec = self.train().evaluate.filter(|spec| spec.keep_best)?;
         let (best, kept) = self.state.checkpoints.best(spec.monitor)?;
         let samples = self.counted();
         let last = self.state.evaluations.watch.after(samples).and_then(|last| last.figure(spec.monitor));
         let is_last_better = last.is_some_and(|last| spec.monitor.gain(last, kept) > 0.0);
-        (!is_last_better && best.samples() != samples).then_some(best)
+        let evaluation = best.evaluation.clone().filter(|_| !is_last_better && best.samples() != samples)?;
+        let seen = SeenEvaluation { samples: best.samples(), evaluation };
+        Some(KeptBest { checkpoint: best.number, seen })
+    }
+
+    /// The checkpoint that is handed on, or is about to be, as soon as the shards have written the last parameters.
+    pub(super) fn to_hand_on(&self) -> Option<KeptBest> {
+        match &self.state.evaluations.handed_on {
+            HandedOn::Best(best) => Some(best.clone()),
+            HandedOn::Undecided => self.better_than_last().filter(|_| self.state.evaluations.keeps_last),
+            HandedOn::Last => None,
+        }
     }
 
     /// Opens a new generation of the parameters with those of the best evaluation. What was done stays counted.
-    pub(super) fn open_best(
-        &mut self,
-        checkpoint: u64,
-        reason: &str,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) {
-        self.state.evaluations.handed_on = HandedOn::Best { checkpoint };
-        let (samples, reason) = (self.handed_on_samples(), reason.to_owned());
+    pub(super) fn open_best(&mut self, best: KeptBest, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
+        let KeptBest { checkpoint, seen: SeenEvaluation { samples, evaluation } } = best.clone();
+        self.state.evaluations.handed_on = HandedOn::Best(best);
+        let reason = reason.to_owned();
         self.tell(Happening::BestRestored { checkpoint, samples, reason }, now_us);
         let tested = self.state.evaluation.take();
         self.reopen(Some(checkpoint), Progress::of(&self.state), now_us, effects);
         self.state.evaluation = tested;
-        let shown = self.state.checkpoints.complete_one(checkpoint).and_then(|best| best.evaluation.clone());
-        if let Some(evaluation) = shown {
+        self.show_evaluation(self.monitored_set(), evaluation);
+    }
+
+    /// Where the checkpoint that a training hands on cannot be read, the best of those that are left is handed on, or the last
+    /// parameters. `false`: none was handed on, or the shards keep neither.
+    pub(super) fn hand_on_others(
+        &mut self,
+        unreadable: u64,
+        fault: &TaskFault,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        match &self.state.evaluations.handed_on {
+            HandedOn::Best(best) if best.checkpoint == unreadable => {}
+            _ => return false,
+        }
+        self.tell(Happening::BestUnreadable { checkpoint: unreadable, fault: fault.clone() }, now_us);
+        (self.state.evaluations.tested, self.state.evaluation) = (false, None);
+        if let Some(best) = self.better_than_last() {
+            self.open_best(best, &fault.reason, now_us, effects);
+            return true;
+        }
+        let last = self.state.checkpoints.complete_after(self.counted()).map(|last| last.number);
+        if let Some(last) = last {
+            self.open_last(last, now_us, effects);
+        }
+        last.is_some()
+    }
+
+    /// Opens a new generation with the last parameters, which the shards kept before they opened the best.
+    fn open_last(&mut self, checkpoint: u64, now_us: u64, effects: &mut Vec<Effect>) {
+        self.state.evaluations.handed_on = HandedOn::Last;
+        self.reopen(Some(checkpoint), Progress::of(&self.state), now_us, effects);
+        let evaluation = self.state.evaluations.watch.after(self.counted()).cloned();
+        if let Some(evaluation) = evaluation {
             self.show_evaluation(self.monitored_set(), evaluation);
         }
     }
 
     /// Samples that are in the parameters that the training hands on, or in those that it has.
     pub(super) fn handed_on_samples(&self) -> u64 {
-        let best = match self.state.evaluations.handed_on {
-            HandedOn::Best { checkpoint } => self.state.checkpoints.complete_one(checkpoint),
-            HandedOn::Undecided | HandedOn::Last => None,
-        };
-        best.map_or_else(|| self.counted(), Checkpoint::samples)
+        match &self.state.evaluations.handed_on {
+            HandedOn::Best(best) => best.seen.samples,
+            HandedOn::Undecided | HandedOn::Last => self.counted(),
+        }
     }
 
     /// Why a training has stopped before its epochs were over, in words.

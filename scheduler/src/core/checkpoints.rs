@@ -292,15 +292,18 @@ impl Job {
         effects.push(self.keep_checkpoints(number));
     }
 
-    /// The newest ones stay, as many as are asked for, and the one of the best evaluation.
+    /// The newest ones stay, as many as are asked for, the one of the best evaluation, and that of the last parameters where these
+    /// make way for the best.
     fn thin_out_checkpoints(&mut self) {
         let keep = self.train().checkpoint.map_or(0, |spec| spec.keep as usize);
         let best = self.best_checkpoint().map(|best| best.number);
+        let last = self.state.evaluations.keeps_last.then(|| self.counted());
         let complete = &mut self.state.checkpoints.complete;
         let newest = complete.len().saturating_sub(keep);
         let mut index = 0..;
         complete.retain(|checkpoint| {
-            index.next().is_some_and(|index| index >= newest) || Some(checkpoint.number) == best
+            let is_new = index.next().is_some_and(|index| index >= newest);
+            is_new || Some(checkpoint.number) == best || Some(checkpoint.samples()) == last
         });
     }
 
@@ -312,8 +315,11 @@ impl Job {
 
     /// A shard could not do its part: training goes on, and the next one comes when it is due.
     fn give_checkpoint_up(&mut self, number: u64, fault: TaskFault, now_us: u64, effects: &mut Vec<Effect>) {
+        let given_up = self.state.checkpoints.making.take();
+        if let Some(checkpoint) = given_up.as_ref().and_then(CheckpointPhase::checkpoint) {
+            self.note_lost(checkpoint.samples(), format!("could not be kept: {}", fault.reason));
+        }
         self.tell(Happening::CheckpointFailed { checkpoint: number, fault }, now_us);
-        self.state.checkpoints.making = None;
         self.grant_queue.everybody = true;
         self.changes.job_state = true;
         // What the others wrote of it would lie there until the next one is complete.

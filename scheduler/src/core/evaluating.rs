@@ -13,6 +13,7 @@ use super::{
     evaluation::{EvaluationPart, EvaluationSet, EvaluationSums},
     evaluation_watch::EvaluationWatch,
     job::Job,
+    lost_best::LostBest,
     records::{Task, TaskBody},
     series::SeriesSampling,
 };
@@ -57,6 +58,12 @@ pub struct Evaluations {
     /// With which parameters the training ends.
     #[serde(default)]
     pub(super) handed_on: HandedOn,
+    /// The shards were told to keep the last parameters before they open the best.
+    #[serde(default)]
+    pub(super) keeps_last: bool,
+    /// Why the shards do not have the parameters of what was the best when they lost them.
+    #[serde(default)]
+    pub(super) lost: Option<LostBest>,
     /// The test samples had their turn at the end, where others were evaluated before.
     #[serde(default)]
     pub(super) tested: bool,
@@ -97,7 +104,8 @@ impl Evaluations {
 
     /// The training has gone back to where these were its evaluations.
     pub(super) fn go_back(&mut self, watch: EvaluationWatch) {
-        (self.watch, self.handed_on, self.tested) = (watch, HandedOn::default(), false);
+        (self.watch, self.handed_on) = (watch, HandedOn::default());
+        (self.keeps_last, self.tested) = (false, false);
     }
 
     /// Whether there has been one of this number.
@@ -207,7 +215,7 @@ impl Job {
     fn begin_evaluation(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         let set = match self.state.evaluations.handed_on {
             HandedOn::Undecided => self.monitored_set(),
-            HandedOn::Last | HandedOn::Best { .. } => EvaluationSet::Test,
+            HandedOn::Last | HandedOn::Best(_) => EvaluationSet::Test,
         };
         if self.state.cursor.is_exhausted() && !self.evaluates_its_end() {
             self.state.evaluations.phase = None;

@@ -50,6 +50,7 @@ pub enum Happening {
     EvaluationFailed { task: TaskId, fault: TaskFault },
     StoppedEarly { samples: u64, reason: String },
     BestRestored { checkpoint: u64, samples: u64, reason: String },
+    BestUnreadable { checkpoint: u64, fault: TaskFault },
     RolledBack { iterations: u64, samples: u64, reason: String, checkpoint: Option<u64> },
     ShardTakenOver { shard: ShardIndex, address: String },
     NodeFailed { task: TaskId, attempt: u32, fault: TaskFault },
@@ -147,6 +148,8 @@ pub enum EventKind {
     StoppedEarly,
     /// Training is over, and the shards go back to the parameters of its best evaluation.
     BestRestored,
+    /// A shard cannot read the best parameters, to which it was to go back: others are handed on.
+    BestUnreadable,
     /// The job went back to a checkpoint.
     RolledBack,
     /// The standby of a shard serves it.
@@ -210,6 +213,7 @@ impl Happening {
             H::EvaluationFailed { .. } => K::EvaluationFailed,
             H::StoppedEarly { .. } => K::StoppedEarly,
             H::BestRestored { .. } => K::BestRestored,
+            H::BestUnreadable { .. } => K::BestUnreadable,
             H::RolledBack { .. } => K::RolledBack,
             H::ShardTakenOver { .. } => K::ShardTakenOver,
             H::NodeFailed { .. } | H::AttemptFailed { .. } => K::AttemptFailed,

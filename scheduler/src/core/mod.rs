@@ -30,6 +30,7 @@ mod job;
 mod job_phase;
 mod joining;
 mod json_number;
+mod lost_best;
 mod member;
 mod nodes;
 mod opening;

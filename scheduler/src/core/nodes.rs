@@ -132,7 +132,7 @@ impl Job {
             return Some(format!("{what}{}", late.unwrap_or_default()));
         }
         if self.keeps_best() && self.state.cursor.is_exhausted() && self.state.checkpoints.making.is_some() {
-            return Some("the shards, which write parameters that may be the best".into());
+            return Some(self.waits_for_writing().into());
         }
         if let Some(what) = self.describe_evaluation(now_us).filter(|_| self.active().next().is_some()) {
             return Some(what);

@@ -12,6 +12,7 @@ use super::{
     checkpoints::Checkpoint,
     effects::Effect,
     event::Happening,
+    inputs::TaskFault,
     job::{GrantQueue, Job},
     member::{Member, Membership},
     progress::Progress,
@@ -31,9 +32,9 @@ impl Job {
             let reason = format!("{reason}; a job goes on after that only with `checkpoint` in its settings");
             return self.end(Phase::Failed { code: FaultCode::PARAMETERS_LOST, reason }, now_us, effects);
         }
-        match self.state.evaluations.handed_on {
-            HandedOn::Best { checkpoint } => self.open_best(checkpoint, reason, now_us, effects),
-            HandedOn::Undecided | HandedOn::Last => self.roll_back_to_newest(reason, now_us, effects),
+        match self.to_hand_on() {
+            Some(best) => self.open_best(best, reason, now_us, effects),
+            None => self.roll_back_to_newest(reason, now_us, effects),
         }
     }
 
@@ -47,8 +48,8 @@ impl Job {
         self.roll_back(target, reason, now_us, effects);
     }
 
-    /// The checkpoint that is being restored cannot be used: the one before it is. Where there is none, hours of work would be
-    /// thrown away unasked by a job that began anew: it fails instead.
+    /// The checkpoint that is being restored cannot be used: the one before it is, and where it was to be handed on, what is best
+    /// of the rest. Where there is none, hours of work would be thrown away unasked by a job that began anew: it fails instead.
     pub(super) fn checkpoint_unusable(
         &mut self,
         code: FaultCode,
@@ -57,7 +58,16 @@ impl Job {
         effects: &mut Vec<Effect>,
     ) {
         let Some(number) = self.state.checkpoints.restored else { return };
-        self.state.checkpoints.complete.retain(|checkpoint| checkpoint.number != number);
+        let complete = &mut self.state.checkpoints.complete;
+        if let Some(index) = complete.iter().position(|checkpoint| checkpoint.number == number) {
+            let samples = complete.remove(index).samples();
+            self.note_lost(samples, format!("could not be read: {reason}"));
+        }
+        let fault = TaskFault { code, reason };
+        if self.hand_on_others(number, &fault, now_us, effects) {
+            return;
+        }
+        let TaskFault { code, reason } = fault;
         match self.state.checkpoints.newest() {
             Some(_) => self.roll_back_to_newest(&reason, now_us, effects),
             None => self.end(Phase::Failed { code, reason }, now_us, effects),
@@ -123,10 +133,15 @@ impl Job {
     /// What a job waits for whose shards open the present generation of the parameters, in words.
     pub(super) fn waits_for_shards(&self) -> String {
         match self.state.checkpoints.restored {
-            Some(number) if self.state.evaluations.handed_on == (HandedOn::Best { checkpoint: number }) => {
-                format!("the shards, which go back to the best parameters, those of checkpoint {number}")
-            }
-            Some(number) => format!("the shards, which go back to checkpoint {number}"),
+            Some(number) => match self.state.evaluations.handed_on {
+                HandedOn::Best(_) => {
+                    format!("the shards, which go back to the best parameters, those of checkpoint {number}")
+                }
+                HandedOn::Last => {
+                    format!("the shards, which go back to the last parameters, those of checkpoint {number}")
+                }
+                HandedOn::Undecided => format!("the shards, which go back to checkpoint {number}"),
+            },
             None if self.state.generation.number() > 1 => "the shards, which begin anew".into(),
             None => "the shards, which load its parameters".into(),
         }

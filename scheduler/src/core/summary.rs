@@ -119,11 +119,11 @@ impl Job {
     /// What its evaluations decide; empty where they decided nothing yet, and nothing at all where there are none.
     fn best(&self) -> Fields {
         let Some(spec) = self.train().evaluate else { return Vec::new() };
-        let best = self.state.evaluations.watch.best.as_ref();
+        let best = self.state.evaluations.shown_best();
         let handed_on = match self.state.evaluations.handed_on {
             HandedOn::Undecided => "",
             HandedOn::Last => "last",
-            HandedOn::Best { .. } => "best",
+            HandedOn::Best(_) => "best",
         };
         let is_stopped = self.state.cursor.is_stopped();
         let kept = self.best_checkpoint().map(|kept| kept.number.to_string());
@@ -136,6 +136,7 @@ impl Job {
             ("best_loss", decimals(loss)),
             ("best_accuracy", decimals(accuracy)),
             ("best_checkpoint", kept.unwrap_or_default()),
+            ("best_lost", self.why_best_is_lost()),
             ("stopped_early", if is_stopped { self.why_stopped() } else { String::new() }),
             ("handed_on", handed_on.to_owned()),
         ]

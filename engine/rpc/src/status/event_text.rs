@@ -38,7 +38,7 @@ fn told(what: &Happening) -> Fields {
         H::CheckpointKept { checkpoint, samples, bytes, rest_ms } => {
             fields!["checkpoint": checkpoint, "samples": samples, "bytes": bytes, "rest_ms": rest_ms]
         }
-        H::CheckpointFailed { checkpoint, fault } => {
+        H::CheckpointFailed { checkpoint, fault } | H::BestUnreadable { checkpoint, fault } => {
             fields!["checkpoint": checkpoint, "code": fault.code, "reason": fault.reason]
         }
         H::Evaluated { samples, set, evaluation } => {
@@ -155,6 +155,7 @@ mod tests {
             (H::StoppedEarly { samples: 7, reason: reason() }, "stopped_early samples=7 reason=why"),
             (H::BestRestored { checkpoint: 1, samples: 7, reason: reason() },
              "best_restored checkpoint=1 samples=7 reason=why"),
+            (H::BestUnreadable { checkpoint: 1, fault: fault() }, "best_unreadable checkpoint=1 code=E406 reason=no space"),
             (H::Evaluated { samples: 7, set: EvaluationSet::Test, evaluation },
              "evaluated samples=7 test_loss=0.500000 test_samples=8 test_accuracy=0.250000"),
             (H::EvaluationFailed { task: task(), fault: fault() }, "evaluation_failed task=save code=E406 reason=no space"),

@@ -158,7 +158,8 @@ pub struct JobStatus {
     /// The figure that says which evaluation is the best, such as `validation loss`; `None` where the training is not evaluated.
     #[serde(default)]
     pub monitor: Option<String>,
-    /// Samples that the model had seen at the best evaluation so far.
+    /// Samples that the model had seen at the best evaluation so far; once its parameters or those of a worse one are handed on in
+    /// place of the last ones, at the one that they are of.
     #[serde(default)]
     pub best_samples: Option<u64>,
     /// What it measured.
@@ -170,10 +171,13 @@ pub struct JobStatus {
     /// The checkpoint in which the shards keep the parameters of the best evaluation, where they are to.
     #[serde(default)]
     pub best_checkpoint: Option<u64>,
+    /// Why the parameters of the best evaluation are not handed on, in words: the shards could not keep or not read them.
+    #[serde(default)]
+    pub best_lost: Option<String>,
     /// Why training ended before its epochs were over, in words.
     #[serde(default)]
     pub stopped_early: Option<String>,
-    /// With which parameters training ended: `best`, those of the best evaluation, or `last`.
+    /// With which parameters training ended: `best`, those after `best_samples`, or `last`.
     #[serde(default)]
     pub handed_on: Option<String>,
     /// Mean over the validation samples, of the newest evaluation on them.

@@ -236,6 +236,7 @@ fn result_lines(job: &JobStatus) -> Vec<Line> {
         ("loss", loss(job)),
         ("validation", validation(job)),
         ("best", best(job)),
+        ("best lost", job.best_lost.clone()),
         ("stopped early", job.stopped_early.clone()),
         ("test", test(job)),
         ("snapshot", job.snapshot.clone()),

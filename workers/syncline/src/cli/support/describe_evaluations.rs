@@ -23,9 +23,11 @@ pub(super) fn validation(job: &JobStatus) -> Option<String> {
 pub(super) fn best(job: &JobStatus) -> Option<String> {
     let (samples, monitor) = (job.best_samples?, job.monitor.as_deref()?);
     let figures = evaluation([job.best_loss, job.best_accuracy, None, None])?;
-    let kept = match (job.handed_on.as_deref(), job.best_checkpoint) {
-        (Some("best"), _) => ", handed on".to_owned(),
-        (_, Some(number)) => format!(", kept as checkpoint {number}"),
+    let kept = match (job.handed_on.as_deref(), job.best_checkpoint, &job.best_lost) {
+        (Some("best"), ..) => ", handed on".to_owned(),
+        (Some(_), _, Some(_)) => "; the last parameters are handed on".to_owned(),
+        // One that is kept while the best is lost is another one.
+        (None, Some(number), None) => format!(", kept as checkpoint {number}"),
         _ => String::new(),
     };
     Some(format!("{figures} after {samples} samples, by the {monitor}{kept}"))
@@ -57,6 +59,11 @@ mod tests {
             "loss 0.250000, accuracy 50.00 % after 640 samples, by the validation loss, kept as checkpoint 3"
         );
         assert!(with(&[("best_checkpoint", ""), ("handed_on", "best")]).ends_with(", handed on"));
+        let lost = [("best_checkpoint", "2"), ("best_lost", "why")];
+        assert!(with(&lost).ends_with("by the validation loss"), "checkpoint 2 is of another one");
+        assert!(with(&[("handed_on", "best"), lost[1]]).ends_with(", handed on"));
+        let last = with(&[("handed_on", "last"), lost[1]]);
+        assert!(last.ends_with("; the last parameters are handed on"), "{last}");
         assert_eq!(best(&job(&[("monitor", "test loss"), ("best_samples", "")])), None, "none yet");
     }
 }
