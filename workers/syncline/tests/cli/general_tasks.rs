@@ -282,8 +282,10 @@ fn a_job_is_measured_on_a_device_beside_its_bare_loop() {
     let named: Vec<_> = policies.iter().filter_map(|policy| policy["policy"].as_str()).collect();
     assert_eq!(named, ["asp", "local-sgd:4"]);
     assert!(policies.iter().all(|policy| policy["share_of_bare"].as_f64().unwrap() > 0.0), "{printed:#?}");
-    syncline(&["bench", "device", job, "--set", "settings.bach=64"]).refused(2, "E369");
-    syncline(&["bench", "device", job, "--device", "cuda:300"]).refused(2, "E490");
+    for (wrong, code) in [(["--set", "settings.bach=64"], "E369"), (["--device", "cuda:300"], "E490")] {
+        let refused = syncline(&[&["bench", "device", job][..], &wrong].concat());
+        assert!(refused.code == 2 && refused.err.contains(code), "{refused:#?}");
+    }
 }
 
 #[test]
