@@ -75,8 +75,13 @@ mod tests {
     #[test]
     fn jobs_of_tasks_have_no_columns_of_training() {
         let tasks = job(&[("id", "words"), ("state", "running"), ("tasks_total", "9"), ("tasks_done", "4")]);
-        let training =
-            job(&[("id", "digits"), ("state", "done"), ("policy", "bsp"), ("epochs", "3"), ("epochs_complete", "3")]);
+        let training = job(&[
+            ("id", "digits"),
+            ("state", "done"),
+            ("policy", "bsp"),
+            ("epochs", "3"),
+            ("epochs_complete", "3"),
+        ]);
         let alone = in_words(std::slice::from_ref(&tasks), 0);
         let lines: Vec<&str> = alone.lines().map(str::trim_end).collect();
         assert_eq!(
