@@ -108,21 +108,22 @@ fn list_behind<'a>(text: &'a str, start: &str) -> Vec<&'a str> {
 
 /// It runs on machines with a GPU only, where a mistake in what it builds is found last.
 #[test]
-fn the_check_of_a_gpu_builds_what_there_is_and_trains_every_example_that_takes_a_device() {
+fn the_check_of_a_gpu_builds_as_the_pages_say_and_trains_every_job_of_the_examples() {
     let script = fs::read_to_string(root().join("scripts/gpu-check")).unwrap();
-    let build = list_behind(&script, r#"["cargo", "build", "--release", "-p", "syncline""#);
-    assert_eq!(build.last(), Some(&"syncline"), "{build:?}");
-    let manifest = fs::read_to_string(root().join("workers/syncline/Cargo.toml")).unwrap();
-    let (package, bin) = manifest.split_once("[[bin]]").unwrap();
-    let named = |section: &str| section.lines().any(|line| line == r#"name = "syncline""#);
-    assert!(named(package) && named(bin));
+    let build = list_behind(&script, r#"["cargo", "#).join(" ");
+    let page = fs::read_to_string(root().join("docs/pytorch.md")).unwrap();
+    assert!(
+        build == "build --release --bin syncline" && page.contains(&format!("`cargo {build}`")),
+        "{build}"
+    );
 
-    let mut listed = list_behind(&script, "EXAMPLES = [");
+    let (_, jobs) = script.split_once("EXAMPLES = {").unwrap();
+    let (jobs, _) = jobs.split_once('}').unwrap();
+    let names = jobs.split(',').map(|job| job.trim().split('"').nth(1).unwrap().to_owned());
+    let mut listed: Vec<String> = names.collect();
     listed.sort_unstable();
-    let examples = fs::read_dir(root().join("examples/examples")).unwrap().map(|entry| entry.unwrap().path());
-    let taking_a_device = examples.filter(|path| fs::read_to_string(path).unwrap().contains("flags: Flags"));
-    let mut there: Vec<String> =
-        taking_a_device.map(|path| path.file_stem().unwrap().display().to_string()).collect();
+    let files = fs::read_dir(root().join("examples/jobs")).unwrap().map(|entry| entry.unwrap().path());
+    let mut there: Vec<String> = files.map(|path| path.file_stem().unwrap().display().to_string()).collect();
     there.sort_unstable();
     assert_eq!(listed, there);
 }
