@@ -1,6 +1,6 @@
 //! What runs: engine, shards, workers, Redis.
 
-use syncline_engine::store::{RedisStore, StoreError, keys, redacted};
+use syncline_engine::store::{RedisAddress, RedisStore, StoreError, keys, redacted};
 use syncline_ps::transport::TransportChoice;
 use syncline_rpc::{EngineAddresses, status::EngineStatus};
 
@@ -27,7 +27,11 @@ pub(crate) async fn check(args: &DoctorArgs) -> Vec<Finding> {
         (None, None) => {
             vec![Finding::warn("redis", "no address is known", "name one with --redis to have it checked")]
         }
-        (Some(url), _) => redis_settings(&url).await,
+        (Some(url), _) => {
+            // That of the cluster in the state directory has its password in its address.
+            let file = args.redis_password_file.clone().filter(|_| redis.is_some());
+            redis_settings(&url, RedisAddress::from(url.as_str()).with_password_file(file)).await
+        }
     };
     if nothing_runs {
         let hint = "start a cluster with `syncline up`, or name an engine with --engine";
@@ -150,9 +154,9 @@ fn workers(about: &EngineStatus) -> Finding {
     }
 }
 
-async fn redis_settings(url: &str) -> Vec<Finding> {
+async fn redis_settings(url: &str, address: RedisAddress) -> Vec<Finding> {
     let info = async {
-        let store = RedisStore::connect(url).await?;
+        let store = RedisStore::connect(address).await?;
         let info: String = store.query("info", &["INFO"]).await?;
         Ok::<_, StoreError>((store, info))
     };

@@ -4,8 +4,9 @@ mod cluster;
 mod machine;
 mod transports;
 
-use serde::Serialize;
+use std::path::PathBuf;
 
+use serde::Serialize;
 use syncline_kit::Device;
 use syncline_ps::transport::TransportChoice;
 
@@ -25,6 +26,9 @@ pub struct DoctorArgs {
     /// Address of the Redis server, if it is not the one that `syncline up` started
     #[arg(long, value_name = "URL", env = "SYNCLINE_REDIS", hide_env_values = true)]
     redis: Option<String>,
+    /// A file with the password of that server
+    #[arg(long, value_name = "FILE", env = "SYNCLINE_REDIS_PASSWORD_FILE")]
+    redis_password_file: Option<PathBuf>,
     /// One JSON array on stdout
     #[arg(long)]
     json: bool,
