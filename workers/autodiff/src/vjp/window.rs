@@ -249,7 +249,11 @@ impl NodeGrad<'_> {
     /// A size that must be known.
     pub(super) fn fixed(&self, value: &str, dim: &Dim) -> Result<i64, AutodiffError> {
         let size = dim.fixed().and_then(|size| i64::try_from(size).ok());
-        size.ok_or_else(|| self.refuse(format!("`{value}` has an axis of open size besides its batch")))
+        size.ok_or_else(|| {
+            self.refuse(format!(
+                "`{value}` has an axis of open size besides its batch: export the model with that size fixed"
+            ))
+        })
     }
 
     /// Reshapes; 0 keeps the size of that axis, -1 is the rest.

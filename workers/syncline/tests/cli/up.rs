@@ -331,7 +331,7 @@ fn doctor_says_what_a_user_of_redis_lacks() {
     assert!(refused.out.contains("ACL SETUSER USER '~syncline:*'"), "{refused:#?}");
     // The password may lie in a file, as that of an engine.
     let (apart, file) = (url.replace("trainer:secret@", "trainer@"), dir.path().join("password"));
-    std::fs::write(&file, "secret\n").unwrap();
+    fs::write(&file, "secret\n").unwrap();
     let state_dir = dir.path().to_str().unwrap();
     let from_file = ["doctor", "--state-dir", state_dir, "--redis", &apart, "--redis-password-file"];
     let from_file = syncline(&[&from_file[..], &[file.to_str().unwrap()]].concat());
