@@ -351,11 +351,15 @@ fn a_shard_that_is_lost_before_the_end_brings_the_training_back_to_its_best_and_
     assert_eq!(summary(&mut world)("best_samples"), "24");
 }
 
+/// Two workers, three epochs of which the first is evaluated best, and a snapshot of what is handed on.
+fn best_at_first(policy: &str) -> (World, Findings<'static>) {
+    let spec = with_node(spec(policy, 3, evaluates().keep_best()), "save", NodeKind::Snapshot);
+    (World::of(spec, 2), Findings::new(&[1.0, 2.0, 3.0]))
+}
+
 #[test]
 fn a_shard_that_is_lost_behind_the_training_brings_the_best_back_and_undoes_nothing() {
-    let spec = with_node(spec("bsp", 3, evaluates().keep_best()), "save", NodeKind::Snapshot);
-    let mut world = World::of(spec, 2);
-    let mut findings = Findings::new(&[1.0, 2.0, 3.0]);
+    let (mut world, mut findings) = best_at_first("bsp");
     findings.go_on(&mut world, |world| world.has_told("trained") == 1);
     let effects = crash(&mut world);
     assert!(effects.iter().any(|effect| matches!(effect, Effect::OpenShards { checkpoint: Some(0), .. })));
@@ -384,9 +388,7 @@ fn opened(effects: &[Effect]) -> Option<u64> {
 #[test]
 fn where_the_best_parameters_cannot_be_read_the_last_ones_are_handed_on() {
     for policy in POLICIES {
-        let spec = with_node(spec(policy, 3, evaluates().keep_best()), "save", NodeKind::Snapshot);
-        let mut world = World::of(spec, 2);
-        let mut findings = Findings::new(&[1.0, 2.0, 3.0]);
+        let (mut world, mut findings) = best_at_first(policy);
         findings.go_on(&mut world, |world| world.has_told("best_restored") == 1);
         assert_eq!(world.job("job").checkpoint_numbers(), [0, 1], "{policy}: the best, and the last");
         let effects = cannot_read(&mut world);
@@ -430,9 +432,7 @@ fn where_the_best_parameters_cannot_be_read_the_second_best_are_handed_on_before
 
 #[test]
 fn a_shard_that_is_lost_while_it_writes_the_last_parameters_undoes_nothing() {
-    let spec = with_node(spec("bsp", 3, evaluates().keep_best()), "save", NodeKind::Snapshot);
-    let mut world = World::of(spec, 2);
-    let mut findings = Findings::new(&[1.0, 2.0, 3.0]);
+    let (mut world, mut findings) = best_at_first("bsp");
     findings.go_on(&mut world, |world| world.has_told("evaluated") == 2);
     world.plane.shell.holds_files = true;
     findings.go_on(&mut world, |world| world.has_told("evaluated") == 3);
@@ -443,9 +443,7 @@ fn a_shard_that_is_lost_while_it_writes_the_last_parameters_undoes_nothing() {
 
 #[test]
 fn the_best_are_handed_on_also_where_the_disk_has_no_room_for_the_last_ones_beside_them() {
-    let spec = with_node(spec("bsp", 3, evaluates().keep_best()), "save", NodeKind::Snapshot);
-    let mut world = World::of(spec, 2);
-    let mut findings = Findings::new(&[1.0, 2.0, 3.0]);
+    let (mut world, mut findings) = best_at_first("bsp");
     findings.go_on(&mut world, |world| world.has_told("evaluated") == 2);
     world.plane.shell.holds_files = true;
     findings.go_on(&mut world, |world| world.has_told("evaluated") == 3);

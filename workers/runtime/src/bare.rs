@@ -3,12 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 use syncline_kit::Device;
 use syncline_onnx::TensorView;
 
 use crate::error::BackendError;
 use crate::executable::Executable;
+use crate::pinned::device_memory;
+use crate::shortage::run_failed;
 use crate::view::bind;
 
 impl Executable {
@@ -19,18 +20,18 @@ impl Executable {
     /// As those of [`run`](Self::run).
     pub fn bare_loop(
         &mut self,
-        device: Device,
         inputs: &[(&str, TensorView<'_>)],
         times: usize,
     ) -> Result<Vec<Duration>, BackendError> {
-        let Device::Cuda(index) = device else {
+        let device = self.device();
+        if device == Device::Cpu {
             let timed = |_| {
                 let begun = Instant::now();
                 self.run(inputs).map(|_| begun.elapsed())
             };
             return (0..times).map(timed).collect();
-        };
-        let failed = |source: ort::Error| BackendError::Run { reason: source.to_string() };
+        }
+        let failed = |source: ort::Error| run_failed(device, source.to_string());
         let session = self.session_mut();
         let mut binding = session.create_binding().map_err(failed)?;
         for &(name, view) in inputs {
@@ -38,8 +39,7 @@ impl Executable {
             // Brought to the device here, once.
             binding.bind_input(name, &*value).map_err(failed)?;
         }
-        let (memory, kind) = (AllocationDevice::CUDA, AllocatorType::Device);
-        let there = MemoryInfo::new(memory, i32::from(index), kind, MemoryType::Default).map_err(failed)?;
+        let there = device_memory(device).map_err(failed)?;
         for output in session.outputs() {
             binding.bind_output_to_device(output.name(), &there).map_err(failed)?;
         }

@@ -194,6 +194,10 @@ impl Executable {
         Ok(Outputs::new(values.map_err(failed)?))
     }
 
+    pub(super) fn device(&self) -> Device {
+        self.device
+    }
+
     pub(super) fn session_mut(&mut self) -> &mut Session {
         &mut self.session
     }

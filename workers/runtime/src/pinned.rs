@@ -170,3 +170,12 @@ pub(super) fn host_memory(device: Device, ty: MemoryType) -> ort::Result<MemoryI
     };
     MemoryInfo::new(memory, index, AllocatorType::Device, ty)
 }
+
+/// Memory of the device itself.
+pub(super) fn device_memory(device: Device) -> ort::Result<MemoryInfo<'static>> {
+    let (memory, index) = match device {
+        Device::Cpu => (AllocationDevice::CPU, 0),
+        Device::Cuda(index) => (AllocationDevice::CUDA, i32::from(index)),
+    };
+    MemoryInfo::new(memory, index, AllocatorType::Device, MemoryType::Default)
+}

@@ -10,7 +10,7 @@
 //!
 //! For [`Device::Cpu`] the memory is ordinary: the same path, by which tests reach it.
 
-use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
+use ort::memory::{Allocator, MemoryType};
 use ort::session::{IoBinding, Session};
 use ort::value::{DynTensor, Tensor, TensorElementType};
 use syncline_kit::Device;
@@ -18,7 +18,7 @@ use syncline_onnx::TensorView;
 
 use crate::error::BackendError;
 use crate::executable::{Executable, find_input};
-use crate::pinned::host_memory;
+use crate::pinned::{device_memory, host_memory};
 use crate::placed::to_write;
 use crate::runtime::Runtime;
 use crate::session::ExecOptions;
@@ -232,15 +232,6 @@ impl Kept {
         };
         binding.bind_output(output.as_str(), &mut to_write(fetched)?)
     }
-}
-
-/// Memory of the device itself.
-fn device_memory(device: Device) -> ort::Result<MemoryInfo<'static>> {
-    let (memory, index) = match device {
-        Device::Cpu => (AllocationDevice::CPU, 0),
-        Device::Cuda(index) => (AllocationDevice::CUDA, i32::from(index)),
-    };
-    MemoryInfo::new(memory, index, AllocatorType::Device, MemoryType::Default)
 }
 
 fn floats(memory: &Allocator, shape: &[usize]) -> ort::Result<DynTensor> {

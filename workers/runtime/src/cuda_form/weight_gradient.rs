@@ -38,15 +38,10 @@ pub(super) fn write(
     let value = |name: &String| graph.value(name);
     let (image, signal) = (value(&gradient.image)?, value(&gradient.signal)?);
     let output = value(node.output.first()?)?;
-    // The provider pads no bfloat16.
-    let image = match element {
-        ElementType::F32 => padded(graph, image, &gradient.axes),
-        _ => {
-            let whole = cast(graph, image, element, ElementType::F32);
-            let padded = padded(graph, whole, &gradient.axes);
-            cast(graph, padded, ElementType::F32, element)
-        }
-    };
+    // In float32: the provider pads no bfloat16.
+    let image = cast(graph, image, element, ElementType::F32);
+    let image = padded(graph, image, &gradient.axes);
+    let image = cast(graph, image, ElementType::F32, element);
     let signal = cast(graph, signal, ElementType::F32, element);
     let all = columns * taps;
     let products = if few {
@@ -78,11 +73,12 @@ pub(super) fn write(
 fn read_by_taps(graph: &mut Graph, gradient: &WeightGradient, image: ValueId, shape: &[i64]) -> Vec<ValueId> {
     let [_, _, height, width] = gradient.weights;
     let axes = gradient.axes;
-    let whole = height * width == 1 && axes.iter().all(|axis| axis.stride == 1 && axis.begin == 0);
+    let is_whole = |axis: &Extent| (axis.stride, axis.begin, axis.end) == (1, 0, 0);
+    let whole = height * width == 1 && axes.iter().all(is_whole);
     let (spatial, steps) = (graph.ints(&[2, 3]), graph.ints(&axes.map(|axis| axis.stride)));
     let taps = (0..height).flat_map(|row| (0..width).map(move |column| [row, column]));
     let read = taps.map(|tap| {
-        let seen = if whole && axes.iter().all(|axis| axis.end == 0) {
+        let seen = if whole {
             image
         } else {
             let starts = [tap[0] * axes[0].dilation, tap[1] * axes[1].dilation];

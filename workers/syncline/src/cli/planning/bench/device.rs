@@ -98,10 +98,10 @@ fn bare_ms(runtime: &Runtime, job: &PreparedJob, device: Device, batch: u32) -> 
     let options = ExecOptions { device, tf32, ..ExecOptions::default() };
     let run = || {
         let mut step = Step::with(runtime, job, batch as usize, &options)?;
-        let warm = step.resident(device, WARM_STEPS)?;
+        let warm = step.resident(WARM_STEPS)?;
         let last = warm.last().copied().unwrap_or_default().max(Duration::from_micros(1));
         let times = (MOST_BARE.as_secs_f64() / last.as_secs_f64()) as usize;
-        step.resident(device, times.clamp(WARM_STEPS, MOST_STEPS) + 1)
+        step.resident(times.clamp(WARM_STEPS, MOST_STEPS) + 1)
     };
     let times = run().map_err(|error| not_measured(&format!("the bare loop cannot run: {error}")))?;
     // The first step of a loop brings the inputs.

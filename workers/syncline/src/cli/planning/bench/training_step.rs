@@ -3,7 +3,6 @@
 use std::{error::Error, ops::Range, time::Duration};
 
 use syncline_autodiff::GRAD_SUFFIX;
-use syncline_kit::Device;
 use syncline_ps::optim::{self, OptimizerState};
 use syncline_runtime::{ExecOptions, Executable, Runtime, TensorView};
 use syncline_scheduler::{
@@ -71,10 +70,10 @@ impl Step {
     }
 
     /// Computes the gradients of one batch again and again, with everything where the device reads it: the time of each.
-    pub fn resident(&mut self, device: Device, times: usize) -> Result<Vec<Duration>> {
+    pub fn resident(&mut self, times: usize) -> Result<Vec<Duration>> {
         self.gather()?;
         let inputs = inputs(&self.names, &self.batch, &self.tensors, &self.values);
-        Ok(self.session.bare_loop(device, &inputs, times)?)
+        Ok(self.session.bare_loop(&inputs, times)?)
     }
 
     /// The next batch.
