@@ -114,10 +114,16 @@ const TABLES: &[Table] = &[
         ("train",         "list of names", "[]", "train = ['head.*']", "The parameters to train, all if empty; `*` stands for any characters. `params` comes before it, `freeze` still holds"),
         ("freeze",        "list of names", "[]", "freeze = ['features.*']", "Parameters that stay as they are; `*` stands for any characters"),
         ("sparse",        "list of names", "[]", "sparse = ['*.embedding.weight']", "Tables of which only the rows travel that a batch reads, see [policies.md](policies.md#rows-of-tables); `*` stands for any characters"),
+        ("groups",        "tables", "[]", "groups = [{ params = ['*.bias'], weight_decay = 0.0 }]", "Parameters that train with another weight decay or learning rate than the rest, see below"),
         ("eval_mode",     "boolean", "false", "eval_mode = true", "Train as the model evaluates: remembered statistics, no Dropout"),
         ("precision",     "`f32`, `tf32`, `bf16` or `fp16`", "'f32'", "precision = 'bf16'", "Type of products; parameters and gradients stay float32"),
         ("recompute",     "boolean", "false", "recompute = true", "Make cheap values again in the backward pass: less memory, a little more time"),
         ("check",         "boolean", "true", "check = false", "Compare the gradients with a difference of the loss at submission, and refuse wrong ones"),
+    ]},
+    Table { title: "`[[node.settings.groups]]`", about: "At least one of the last two; more in [learning-rate.md](learning-rate.md#groups-of-parameters).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[[node.settings.groups]]\n@\n", fields: &[
+        ("params",       "list of names", "", "params = ['*.bias', '*norm*']", "Parameters that are trained; `*` stands for any characters. One that several groups name belongs to the first of them"),
+        ("weight_decay", "number", "", "weight_decay = 0.0", "In place of the weight decay of the optimizer"),
+        ("learning_rate_factor", "number", "", "learning_rate_factor = 0.1", "What the learning rate of the moment is multiplied by, above 0 and up to 1000"),
     ]},
     Table { title: "`[node.settings.checkpoint]`", about: "At least one of the first two; more in [operations.md](operations.md#a-shard-is-killed).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings.checkpoint]\n@\n", fields: &[
         ("every_s",      "integer", "", "every_s = 60", "Seconds from one checkpoint to the next"),

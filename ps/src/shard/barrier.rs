@@ -87,7 +87,7 @@ impl JobShard {
                     return;
                 }
                 self.change(index, &mut lock(chunk), |chunk, to| {
-                    chunk.close_round(&self.optimizer, rule, rate, clip, to);
+                    chunk.close_round(self.rules.of_chunk(index), rule, rate, clip, to);
                 });
             });
         }

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use super::{
     chunk::{CHUNK_ELEMENTS, Chunk},
+    chunk_rules::ChunkRules,
     framed::read_numbers,
     job_state::{JobEnd, JobState},
     lent::LentSlots,
@@ -36,6 +37,8 @@ pub(super) const MAX_PUSHING_WORKERS: usize = 1 << 16;
 pub struct JobShard {
     pub(super) run: RunId,
     pub(super) optimizer: Optimizer,
+    /// The same for each chunk.
+    pub(super) rules: ChunkRules,
     /// Norm to which the mean of a round is shortened.
     pub(super) clip_norm: Option<f32>,
     pub(super) index: u32,
@@ -110,6 +113,7 @@ impl JobShard {
         Self {
             run,
             optimizer,
+            rules: ChunkRules::of(&layout, range, &optimizer),
             clip_norm,
             index,
             tables,

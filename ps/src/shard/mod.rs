@@ -23,6 +23,7 @@
 mod barrier;
 mod checkpoint;
 mod chunk;
+mod chunk_rules;
 mod clip;
 mod clocks;
 mod fence;

@@ -165,7 +165,8 @@ impl JobShard {
             let share = if self.holds_buffers(index) { self.share_of(worker)? } else { 1.0 };
             let mut chunk = lock(&self.chunks[index as usize]);
             let is_in = self.catch_up.has_in_copy(index);
-            let apply = |chunk: &mut Chunk, to| chunk.apply_push(&self.optimizer, header, share, to, pushed);
+            let rule = self.rules.of_chunk(index as usize);
+            let apply = |chunk: &mut Chunk, to| chunk.apply_push(rule, header, share, to, pushed);
             let applied = match changes {
                 _ if is_in => Ok(()),
                 true => self.change(index as usize, &mut chunk, apply),

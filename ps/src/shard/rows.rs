@@ -99,7 +99,10 @@ impl JobShard {
             let steps = steps.unwrap_or_else(|| self.rows.steps());
             let applied = match self.catch_up.has_in_copy(index) {
                 true => Ok(()),
-                false => chunk.apply_pieces(&self.optimizer, header, share, steps, pieces, pushed),
+                false => {
+                    let rule = self.rules.of_chunk(index as usize);
+                    chunk.apply_pieces(rule, header, share, steps, pieces, pushed)
+                },
             };
             applied.map_err(|e| ShardFault::Io {
                 what: format!("cannot hold the round of job {}", self.job()),
@@ -160,7 +163,7 @@ impl JobShard {
         let end = RoundEnd { rule, learning_rate, clip, weight, steps };
         let touched = std::mem::take(&mut *lock(&self.rows.touched)).into_iter();
         let touched: Vec<u32> = touched.filter(|index| !self.catch_up.has_in_copy(*index)).collect();
-        self.map_touched(&touched, |chunk| chunk.close_touched(&self.optimizer, &end));
+        self.map_touched(&touched, |index, chunk| chunk.close_touched(self.rules.of_chunk(index), &end));
         if rule == RoundRule::Optimizer {
             self.rows.steps.fetch_add(1, Ordering::AcqRel);
         }
@@ -169,14 +172,18 @@ impl JobShard {
     /// Sum of squares of the mean of the open round, parameters only.
     pub(super) fn touched_squares(&self, weight: f64) -> f64 {
         let touched: Vec<u32> = lock(&self.rows.touched).iter().copied().collect();
-        self.map_touched(&touched, |chunk| chunk.touched_squares(weight)).iter().sum()
+        self.map_touched(&touched, |_, chunk| chunk.touched_squares(weight)).iter().sum()
     }
 
-    fn map_touched<T: Send>(&self, touched: &[u32], work: impl Fn(&mut Chunk) -> T + Sync) -> Vec<T> {
+    fn map_touched<T: Send>(
+        &self,
+        touched: &[u32],
+        work: impl Fn(usize, &mut Chunk) -> T + Sync,
+    ) -> Vec<T> {
         let chunk = |index: &u32| lock(&self.chunks[*index as usize]);
         let elements = |index| chunk(index).touched().values().map(|len| *len as usize).sum::<usize>();
         let whole = touched.iter().map(elements).sum::<usize>() / CHUNK_ELEMENTS;
-        map_parallel(touched, whole, |index| work(&mut chunk(index)))
+        map_parallel(touched, whole, |index| work(*index as usize, &mut chunk(index)))
     }
 
     /// Tells every chunk how many steps the job has taken: what is written down stands for itself.

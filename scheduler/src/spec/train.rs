@@ -10,7 +10,7 @@ use super::{
 };
 
 /// The model as the client derived and uploaded it. Digests are BLAKE3 in hex and name blobs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelSpec {
     /// ONNX graph that maps parameters and a batch to `loss`, `loss_weight` and `<parameter>.grad`.
     pub training_graph: String,
@@ -164,6 +164,15 @@ impl TrainSpec {
                 Optimizer::Momentum { momentum, nesterov: true, weight_decay: 0.0 }
             }
             _ => self.optimizer,
+        }
+    }
+
+    /// The parameters as the parameter server has them. Under DiLoCo it steps with changes of whole rounds, and settings that
+    /// parameters have for themselves are for the steps of the workers.
+    pub fn shard_layout(&self) -> Layout {
+        match self.policy.rule {
+            PolicyRule::DiLoCo { .. } => self.model.layout.without_settings(),
+            _ => self.model.layout.clone(),
         }
     }
 

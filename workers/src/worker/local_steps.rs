@@ -167,12 +167,15 @@ impl LocalSteps {
         if let Some(device) = &mut self.device {
             return device.accept();
         }
-        let Parameters { values, tensors, trained } = params;
+        let Parameters { values, tensors, trained, settings } = params;
         let (gradients, buffers) = pushed.split_at(*trained);
         let (moved, kept) = tensors.split_at(*trained);
-        for ((gradient, slots), (.., range)) in gradients.iter().zip(&mut self.slots).zip(moved) {
+        let moved = moved.iter().zip(settings);
+        for ((gradient, slots), ((.., range), settings)) in gradients.iter().zip(&mut self.slots).zip(moved) {
             let values = &mut values[range.start as usize..range.end as usize];
-            step(&self.optimizer, values, slots, gradient, header.learning_rate, header.scale);
+            let (rule, rate) =
+                (settings.optimizer(&self.optimizer), settings.learning_rate(header.learning_rate));
+            step(&rule, values, slots, gradient, rate, header.scale);
         }
         for (buffer, (.., range)) in buffers.iter().zip(kept) {
             values[range.start as usize..range.end as usize].copy_from_slice(buffer);
@@ -246,7 +249,7 @@ mod tests {
         core::{EvaluationSums, Iterated, TaskKey},
         graph::TaskId,
         ids::{Generation, Incarnation, RunId},
-        spec::ElementRange,
+        spec::{ElementRange, StepSettings},
     };
 
     use super::*;
@@ -266,7 +269,7 @@ mod tests {
     fn params() -> Parameters {
         let tensor = |name: &str, start, end| (name.to_owned(), vec![], ElementRange { start, end });
         let tensors = vec![tensor("w", 0, 2), tensor("b", 2, 3)];
-        Parameters { values: vec![8.0; 3], tensors, trained: 2 }
+        Parameters { values: vec![8.0; 3], tensors, trained: 2, settings: vec![StepSettings::default(); 2] }
     }
 
     fn report(seq: u64) -> Finished {
@@ -302,6 +305,16 @@ mod tests {
         local.step(&mut params, &[&[2.0, 0.0], &[4.0]], &PushHeader { scale: 0.5, ..STEP });
         assert_eq!(params.values, [6.5, 8.0, 4.0]);
         assert_eq!(local.close(&params).unwrap().values, [&[1.5, 0.0, 4.0][..]]);
+    }
+
+    #[test]
+    fn each_tensor_steps_with_its_settings() {
+        let (mut local, mut params) = (LocalSteps::new(Optimizer::Sgd { weight_decay: 0.5 }, None), params());
+        params.settings[0].learning_rate_factor = 0.25;
+        params.settings[1].weight_decay = Some(0.0);
+        local.begin(1, &params, 0).unwrap();
+        local.step(&mut params, &[&[4.0, 0.0], &[4.0]], &STEP);
+        assert_eq!(params.values, [7.0, 7.5, 6.0]);
     }
 
     #[test]

@@ -53,6 +53,9 @@ pub struct JobStatus {
     /// Parameters of which only the rows travel that a batch reads.
     #[serde(default)]
     pub row_tables: Option<String>,
+    /// How many parameters train with another weight decay or learning rate than the rest, in words.
+    #[serde(default)]
+    pub groups: Option<String>,
     /// BLAKE3 of the forward model, which the parameter server keeps.
     #[serde(default)]
     pub model_digest: Option<String>,

@@ -25,6 +25,7 @@ mod untie_weights;
 
 pub(crate) use self::exporter::{Exported, Exporter};
 pub use self::exporter_metadata::TRAINABLE;
+pub(crate) use self::exporter_metadata::aliases;
 pub(crate) use self::glob::{Patterns, matches};
 pub use self::inference_form::inference_form;
 pub use self::matvec::with_columns;

@@ -11,7 +11,7 @@ use syncline_scheduler::{
     core::GradientUse,
     ids::{Generation, Incarnation, RunId},
     samples::SampleRange,
-    spec::ElementRange,
+    spec::{ElementRange, StepSettings},
 };
 
 use super::*;
@@ -89,7 +89,7 @@ fn params() -> Parameters {
         (name.to_owned(), shape.to_vec(), ElementRange { start, end })
     };
     let tensors = vec![tensor("w", &[2, 3], 0, 6), tensor("b", &[], 6, 7), tensor("m", &[2], 7, 9)];
-    Parameters { values: vec![0.5; 9], tensors, trained: 2 }
+    Parameters { values: vec![0.5; 9], tensors, trained: 2, settings: vec![StepSettings::default(); 2] }
 }
 
 /// A training graph whose outputs are fed.
@@ -138,6 +138,10 @@ struct Both {
 
 impl Both {
     fn new(rule: Optimizer, clip: Option<f32>) -> Self {
+        Self::with(rule, clip, params)
+    }
+
+    fn with(rule: Optimizer, clip: Option<f32>, params: impl Fn() -> Parameters) -> Self {
         let device = on_device(&as_given(), &params(), rule, clip);
         Self { device, host: LocalSteps::new(rule, None), params: [params(), params()], clip }
     }
@@ -176,14 +180,21 @@ impl Both {
 #[test]
 fn every_optimizer_steps_on_a_device_as_in_this_process() {
     let mut random = SplitMix64::new(5);
-    for (rule, clip) in rules().into_iter().flat_map(|rule| [(rule, None), (rule, Some(1.5))]) {
-        let mut both = Both::new(rule, clip);
+    let own = [
+        StepSettings { weight_decay: Some(0.3), learning_rate_factor: 0.5 },
+        StepSettings { weight_decay: Some(0.0), learning_rate_factor: 2.0 },
+    ];
+    let usual = [StepSettings::default(); 2];
+    let settings = [usual, own, [own[0], usual[0]], [usual[0], own[1]], [own[1], own[1]]];
+    let cases = rules().into_iter().flat_map(|rule| settings.map(|settings| (rule, settings)));
+    for ((rule, settings), clip) in cases.flat_map(|case| [(case, None), (case, Some(1.5))]) {
+        let mut both = Both::with(rule, clip, || Parameters { settings: settings.to_vec(), ..params() });
         // Rounds of 3, 1 and 4 steps.
         for (first, last) in [(1, 3), (4, 4), (5, 8)] {
             both.begin(first);
             for seq in first..=last {
                 let it = iteration(seq, first, last, 0.1 / seq as f32);
-                let case = format!("{rule:?}, clip {clip:?}, iteration {seq}");
+                let case = format!("{rule:?}, {settings:?}, clip {clip:?}, iteration {seq}");
                 assert_eq!(both.step(&it, &Given::random(&mut random), &case), (seq == last).then_some(true));
             }
         }
@@ -308,7 +319,9 @@ fn models_train_in_rounds_on_a_device_as_in_this_process() {
     {
         let options = DeriveOptions::default();
         let graph = derive(&runtime(), &model.to_bytes(), Loss::SoftmaxCrossEntropy, &options).unwrap();
-        let mut params = Parameters { values: Vec::new(), tensors: Vec::new(), trained: graph.params.len() };
+        let trained = graph.params.len();
+        let settings = vec![StepSettings::default(); trained];
+        let mut params = Parameters { values: Vec::new(), tensors: Vec::new(), trained, settings };
         for param in graph.params.iter().chain(&graph.state) {
             let start = params.values.len() as u64;
             params.values.extend(&param.initial);
@@ -321,7 +334,12 @@ fn models_train_in_rounds_on_a_device_as_in_this_process() {
             Replicas::new(&runtime(), &graph.train_onnx, &exec, false, &params, DRAWS).unwrap();
         let mut device = on_device(&graph.train_onnx, &params, optimizer, Some(0.8));
         let mut host = LocalSteps::new(optimizer, None);
-        let mut own = Parameters { values: first_values.clone(), tensors: params.tensors.clone(), ..params };
+        let mut own = Parameters {
+            values: first_values.clone(),
+            tensors: params.tensors.clone(),
+            settings: params.settings.clone(),
+            ..params
+        };
         let mut random = SplitMix64::new(3);
         for seq in 1..=12u64 {
             // Rounds of four steps; the batch changes from round to round.

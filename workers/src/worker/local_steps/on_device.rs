@@ -7,7 +7,7 @@ use syncline_ps::optim::StepFactors;
 use syncline_runtime::{ExecOptions, ReportedValue, Resident, Runtime, TensorView};
 use syncline_scheduler::{
     ids::RunId,
-    spec::{Optimizer, PolicyRule, TrainSpec},
+    spec::{Optimizer, PolicyRule, StepSettings, TrainSpec},
 };
 use tracing::info;
 
@@ -16,13 +16,15 @@ use super::{
         draws::DrawStream, error::WorkerError, job::WorkerContext, parameters::Parameters, replicas::Inputs,
         step_health::StepHealth,
     },
-    step_graph::{FIGURE_COUNT, FIGURES, RATE, ROOT, SHRINK, step_graph},
+    step_graph::{FIGURE_COUNT, FIGURES, ROOT, StepKind, step_graph},
 };
 
 /// The steps of one job on one device.
 pub(in super::super) struct StepsOnDevice {
     resident: Resident,
     optimizer: Optimizer,
+    /// How parameters step.
+    kinds: Vec<StepKind>,
     /// Kept values that are parameters and buffers; those behind are slots.
     tensors: usize,
     slots: usize,
@@ -84,7 +86,7 @@ impl StepsOnDevice {
         let slots = graph.kept.len() - tensors;
         let figures = ReportedValue { output: FIGURES.to_owned(), shape: vec![FIGURE_COUNT] };
         let resident = Resident::new(runtime, &graph.onnx, exec, graph.kept, &[figures])?;
-        let mut loaded = Self { resident, optimizer, tensors, slots, steps: 0 };
+        let mut loaded = Self { resident, optimizer, kinds: graph.kinds, tensors, slots, steps: 0 };
         loaded.forget();
         Ok(loaded)
     }
@@ -114,9 +116,17 @@ impl StepsOnDevice {
         learning_rate: f32,
         fetch: bool,
     ) -> Result<StepHealth, WorkerError> {
-        let StepFactors { rate, root, shrink } =
-            StepFactors::of(&self.optimizer, self.steps + 1, learning_rate);
-        let numbers = [(RATE, [rate]), (ROOT, [root]), (SHRINK, [shrink])];
+        let factors = |settings: &StepSettings| {
+            let rule = settings.optimizer(&self.optimizer);
+            StepFactors::of(&rule, self.steps + 1, settings.learning_rate(learning_rate))
+        };
+        let by_kind = self.kinds.iter().flat_map(|kind| {
+            let StepFactors { rate, shrink, .. } = factors(&kind.settings);
+            [(kind.rate.as_str(), [rate]), (kind.shrink.as_str(), [shrink])]
+        });
+        // It follows from the step and the betas alone.
+        let root = (ROOT, [factors(&StepSettings::default()).root]);
+        let numbers: Vec<(&str, [f32; 1])> = by_kind.chain([root]).collect();
         let numbers =
             numbers.iter().map(|(name, number)| (*name, TensorView::F32 { shape: &[], data: number }));
         let inputs: Inputs<'_> = samples.iter().copied().chain(numbers).collect();
