@@ -10,6 +10,7 @@ mod batch_axis;
 mod dropout;
 mod exported_models;
 mod function_cluster;
+mod groups;
 mod loss_scale;
 mod model_tasks;
 mod named_inputs;

@@ -6,7 +6,8 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use syncline_autodiff::{
-    DeriveOptions, Loss, derive, inference_form, parse_forward, select, unknown_dropout, warnings,
+    DeriveOptions, Loss, TrainedNames, derive, inference_form, parse_forward, select, unknown_dropout,
+    warnings,
 };
 use syncline_onnx::ModelProto;
 use syncline_runtime::{ExecOptions, Executable, TensorView};
@@ -91,6 +92,26 @@ fn a_tied_weight_is_known_by_the_name_that_pytorch_prints() {
         let trained = selected.iter().filter(|one| one.reason.is_none()).count();
         assert_eq!(trained, 3, "{name}: {selected:?}");
     }
+}
+
+#[test]
+fn a_tied_weight_is_meant_by_each_name_that_pytorch_has_for_it() {
+    let trained = vec!["second.bias", "second.weight", "first.bias"];
+    let model = model("tied.dynamo");
+    let names = TrainedNames::new(&model, trained);
+    #[rustfmt::skip]
+    let cases: [(&str, &[usize]); 6] = [
+        ("first.weight",  &[1]),
+        ("second.weight", &[1]),
+        ("first.*",       &[1, 2]),
+        ("*.weight",      &[1]),
+        ("*",             &[0, 1, 2]),
+        ("third.*",       &[]),
+    ];
+    for (pattern, want) in cases {
+        assert_eq!(names.meant_by(pattern), want, "{pattern}");
+    }
+    assert_eq!(names.with_near("second.wieght"), "`second.wieght` (near: `second.weight`)");
 }
 
 #[test]

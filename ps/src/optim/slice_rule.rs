@@ -44,8 +44,7 @@ impl SliceRule {
     ) -> Self {
         let mut runs = runs.into_iter().filter(|(elements, _)| *elements > 0);
         let Some((mut end, settings)) = runs.next() else { return Self::usual(optimizer) };
-        let kind =
-            |settings: StepSettings| (settings.optimizer(optimizer), settings.learning_rate_factor);
+        let kind = |settings: StepSettings| (settings.optimizer(optimizer), settings.learning_rate_factor);
         let mut rule = Self { first: kind(settings), others: Vec::new(), runs: vec![Run { end, kind: 0 }] };
         for (elements, settings) in runs {
             end += elements;

@@ -90,7 +90,8 @@ mod tests {
         let mut want = start.clone();
         for (parameter, range) in layout.ranges().filter(|(parameter, _)| parameter.is_trained()) {
             let range = range.start as usize..range.end as usize;
-            let (rule, rate) = (parameter.settings.optimizer(&optimizer), parameter.settings.learning_rate(0.1));
+            let (rule, rate) =
+                (parameter.settings.optimizer(&optimizer), parameter.settings.learning_rate(0.1));
             let mut state = OptimizerState::new(&rule, range.len());
             for _ in 0..2 {
                 optim::step(&rule, &mut want[range.clone()], &mut state, &gradient[range.clone()], rate, 0.5);

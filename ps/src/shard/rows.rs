@@ -102,7 +102,7 @@ impl JobShard {
                 false => {
                     let rule = self.rules.of_chunk(index as usize);
                     chunk.apply_pieces(rule, header, share, steps, pieces, pushed)
-                },
+                }
             };
             applied.map_err(|e| ShardFault::Io {
                 what: format!("cannot hold the round of job {}", self.job()),
@@ -175,11 +175,7 @@ impl JobShard {
         self.map_touched(&touched, |_, chunk| chunk.touched_squares(weight)).iter().sum()
     }
 
-    fn map_touched<T: Send>(
-        &self,
-        touched: &[u32],
-        work: impl Fn(usize, &mut Chunk) -> T + Sync,
-    ) -> Vec<T> {
+    fn map_touched<T: Send>(&self, touched: &[u32], work: impl Fn(usize, &mut Chunk) -> T + Sync) -> Vec<T> {
         let chunk = |index: &u32| lock(&self.chunks[*index as usize]);
         let elements = |index| chunk(index).touched().values().map(|len| *len as usize).sum::<usize>();
         let whole = touched.iter().map(elements).sum::<usize>() / CHUNK_ELEMENTS;

@@ -297,7 +297,8 @@ mod tests {
 
     #[test]
     fn parameters_make_groups_by_how_their_steps_differ_from_the_optimizer() {
-        let settings = |weight_decay, learning_rate_factor| StepSettings { weight_decay, learning_rate_factor };
+        let settings =
+            |weight_decay, learning_rate_factor| StepSettings { weight_decay, learning_rate_factor };
         let (no_decay, slow) = (settings(Some(0.0), 1.0), settings(None, 0.5));
         let own = |p: Parameter, settings| Parameter { settings, ..p };
         let layout = Layout(vec![

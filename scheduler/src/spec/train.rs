@@ -230,3 +230,20 @@ impl TrainSpec {
         self.epoch_samples().saturating_mul(u64::from(self.epochs))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{sim::training, spec::StepSettings};
+
+    #[test]
+    fn shards_step_by_groups_unless_they_step_with_changes_of_rounds() {
+        for (policy, grouped) in [("bsp", true), ("asp", true), ("local-sgd:4", true), ("diloco:4", false)] {
+            let mut train = training(policy.parse().unwrap(), 64, 8);
+            train.model.layout.0[0].settings =
+                StepSettings { learning_rate_factor: 0.5, ..StepSettings::default() };
+            assert_eq!(train.shard_layout() == train.model.layout, grouped, "{policy}");
+            assert_eq!(train.shard_layout().groups(&train.optimizer).len(), usize::from(grouped), "{policy}");
+        }
+    }
+}

@@ -19,7 +19,8 @@ impl<'a> TrainedNames<'a> {
     /// `model`: what the training graph was made from. It may know a parameter by another name as well: PyTorch has several for
     /// tied ones, of which one is in the file.
     pub fn new(model: &ModelProto, trained: Vec<&'a str>) -> Self {
-        let mut places: HashMap<String, usize> = (0..).zip(&trained).map(|(n, name)| ((*name).to_owned(), n)).collect();
+        let mut places: HashMap<String, usize> =
+            (0..).zip(&trained).map(|(n, name)| ((*name).to_owned(), n)).collect();
         for (alias, name) in aliases(model) {
             if let Some(&place) = places.get(&name) {
                 places.entry(alias).or_insert(place);

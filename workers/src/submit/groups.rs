@@ -141,10 +141,14 @@ mod tests {
 
     #[test]
     fn a_pattern_that_means_no_trained_parameter_is_refused_with_those_that_there_are() {
-        for (pattern, named) in [("norm.*ean", "`norm.*ean`"), ("head.wieght", "`head.wieght` (near: `head.weight`)")] {
+        for (pattern, named) in
+            [("norm.*ean", "`norm.*ean`"), ("head.wieght", "`head.wieght` (near: `head.weight`)")]
+        {
             let groups = [of(&["*.bias"]).weight_decay(0.0), of(&["head.*", pattern]).weight_decay(0.0)];
             let trained = "`body.weight`, `body.bias`, `norm.weight`, `head.weight`, `head.bias`";
-            let want = format!("[E378] group 2: no parameter that is trained is called {named}; there are {trained}");
+            let want = format!(
+                "[E378] group 2: no parameter that is trained is called {named}; there are {trained}"
+            );
             assert_eq!(grouped(&groups, Optimizer::adamw()).unwrap_err(), want);
         }
     }
@@ -170,7 +174,10 @@ mod tests {
             let refused = grouped(&groups, optimizer).err();
             assert_eq!(refused.is_some(), want.is_some(), "{groups:?}: {refused:?}");
             if let Some((refused, (group, why))) = refused.zip(want) {
-                assert!(refused.starts_with(&format!("[E379] group {group} changes nothing: {why}")), "{refused}");
+                assert!(
+                    refused.starts_with(&format!("[E379] group {group} changes nothing: {why}")),
+                    "{refused}"
+                );
             }
         }
     }

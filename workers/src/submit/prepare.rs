@@ -196,11 +196,7 @@ fn group_of(groups: &[(String, u32)], name: &str) -> Option<u32> {
 }
 
 /// The layout, with the settings that parameters have by their groups.
-fn grouped_layout(
-    settings: &Settings,
-    onnx: &[u8],
-    graph: &TrainingGraph,
-) -> Result<Layout, SubmitError> {
+fn grouped_layout(settings: &Settings, onnx: &[u8], graph: &TrainingGraph) -> Result<Layout, SubmitError> {
     let mut layout = layout(graph);
     if !settings.groups.is_empty() {
         let model = syncline_onnx::parse(onnx).map_err(AutodiffError::from)?;

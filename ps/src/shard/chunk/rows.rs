@@ -154,7 +154,7 @@ impl Chunk {
 
 #[cfg(test)]
 mod tests {
-    use syncline_scheduler::spec::Optimizer;
+    use syncline_scheduler::spec::{Optimizer, StepSettings};
 
     use super::*;
 
@@ -190,12 +190,38 @@ mod tests {
         let dense = {
             let mut chunk = Chunk::new(vec![1.0; 2], 2, &ADAM);
             chunk.catch_up(9);
-            chunk.apply_push(&SliceRule::usual(&ADAM), &header(PushMode::Apply, 1.0), 1.0, None, &[0.5, -1.0]).unwrap();
+            chunk
+                .apply_push(&SliceRule::usual(&ADAM), &header(PushMode::Apply, 1.0), 1.0, None, &[0.5, -1.0])
+                .unwrap();
             chunk.values().to_vec()
         };
         let mut chunk = Chunk::new(vec![1.0; 4], 4, &ADAM);
-        chunk.apply_pieces(&SliceRule::usual(&ADAM), &header(PushMode::Apply, 1.0), 1.0, 9, &[row(2)], &[0.5, -1.0]).unwrap();
+        chunk
+            .apply_pieces(
+                &SliceRule::usual(&ADAM),
+                &header(PushMode::Apply, 1.0),
+                1.0,
+                9,
+                &[row(2)],
+                &[0.5, -1.0],
+            )
+            .unwrap();
         assert_eq!((&chunk.values()[2..], chunk.optimizer_state.steps()), (&dense[..], 10));
+    }
+
+    #[test]
+    fn rows_step_with_the_settings_of_their_table() {
+        let sgd = Optimizer::sgd();
+        let slow = StepSettings { learning_rate_factor: 0.5, ..StepSettings::default() };
+        let rule = SliceRule::of_runs(&sgd, [(3, StepSettings::default()), (5, slow)]);
+        let mut chunk = Chunk::new(vec![1.0; 8], 8, &sgd);
+        chunk
+            .apply_pieces(&rule, &header(PushMode::Apply, 1.0), 1.0, 0, &[row(2), row(6)], &[5.0; 4])
+            .unwrap();
+        assert_eq!(chunk.values(), [1.0, 1.0, 0.5, 0.75, 1.0, 1.0, 0.75, 0.75]);
+        chunk.apply_pieces(&rule, &header(PushMode::Accumulate, 1.0), 1.0, 1, &[row(2)], &[5.0; 2]).unwrap();
+        chunk.close_touched(&rule, &end(RoundRule::Optimizer, 1.0, 1));
+        assert_eq!(chunk.values()[2..4], [0.0, 0.5]);
     }
 
     #[test]
@@ -204,7 +230,9 @@ mod tests {
         let mut chunk = Chunk::new(vec![0.0; 6], 6, &sgd);
         for round in 1..=2 {
             let push = |weight| header(PushMode::Accumulate, weight);
-            chunk.apply_pieces(&SliceRule::usual(&sgd), &push(3.0), 1.0, 0, &[row(0), row(4)], &[4.0; 4]).unwrap();
+            chunk
+                .apply_pieces(&SliceRule::usual(&sgd), &push(3.0), 1.0, 0, &[row(0), row(4)], &[4.0; 4])
+                .unwrap();
             chunk.apply_pieces(&SliceRule::usual(&sgd), &push(1.0), 1.0, 0, &[row(4)], &[8.0; 2]).unwrap();
             let norm = chunk.touched_squares(4.0).sqrt();
             assert_eq!(norm, (2.0 * 9.0 + 2.0 * 25.0f64).sqrt());
@@ -229,7 +257,9 @@ mod tests {
         assert_eq!(chunk.values(), [0.95, 0.95, 7.0, 7.0]);
         for weight in [3.0, 1.0] {
             let push = header(PushMode::Accumulate, weight);
-            chunk.apply_pieces(&SliceRule::usual(&sgd), &push, 1.0, 1, &whole, &[0.0, 0.0, weight, weight]).unwrap();
+            chunk
+                .apply_pieces(&SliceRule::usual(&sgd), &push, 1.0, 1, &whole, &[0.0, 0.0, weight, weight])
+                .unwrap();
         }
         chunk.close_touched(&SliceRule::usual(&sgd), &end(RoundRule::Average, 4.0, 1));
         assert_eq!(chunk.values()[2..], [2.5, 2.5]);

@@ -43,7 +43,15 @@ fn an_averaged_round_moves_the_values_to_the_mean_and_no_optimizer_hears_of_it()
 fn a_round_without_weight_is_no_step() {
     let mut chunk = Chunk::new(vec![7.0], 1, &SGD);
     chunk.apply_push(&SliceRule::usual(&SGD), &into_round(0.0), 1.0, None, &[f32::NAN]).unwrap();
-    chunk.apply_push(&SliceRule::usual(&SGD), &PushHeader { skip: true, ..into_round(1.0) }, 1.0, None, &[f32::NAN]).unwrap();
+    chunk
+        .apply_push(
+            &SliceRule::usual(&SGD),
+            &PushHeader { skip: true, ..into_round(1.0) },
+            1.0,
+            None,
+            &[f32::NAN],
+        )
+        .unwrap();
     for rule in [RoundRule::Optimizer, RoundRule::Average] {
         chunk.close_round(&SliceRule::usual(&SGD), rule, 1.0, 1.0, None);
     }
@@ -68,7 +76,9 @@ fn a_barrier_sets_buffers_to_the_weighted_mean_whatever_the_rule_and_the_scale()
         for _ in 0..2 {
             let clipped = PushHeader { scale: 0.25, ..into_round(3.0) };
             chunk.apply_push(&SliceRule::usual(&momentum), &clipped, 1.0, None, &[0.0, 4.0, 8.0]).unwrap();
-            chunk.apply_push(&SliceRule::usual(&momentum), &into_round(1.0), 1.0, None, &[0.0, 8.0, 0.0]).unwrap();
+            chunk
+                .apply_push(&SliceRule::usual(&momentum), &into_round(1.0), 1.0, None, &[0.0, 8.0, 0.0])
+                .unwrap();
             chunk.close_round(&SliceRule::usual(&momentum), rule, 0.1, 0.5, None);
             assert_eq!(chunk.values()[1..], [5.0, 6.0], "{rule:?}");
         }
@@ -83,7 +93,9 @@ fn a_push_of_its_own_moves_buffers_by_its_share_and_never_beyond_what_it_brings(
     assert_eq!(chunk.values(), [0.5, 7.0]);
     chunk.apply_push(&SliceRule::usual(&SGD), &push, 1.0, None, &[0.0, 3.3]).unwrap();
     assert_eq!(chunk.values(), [0.5, 3.3], "one worker alone");
-    chunk.apply_push(&SliceRule::usual(&SGD), &PushHeader { skip: true, ..push }, 1.0, None, &[9.0, 9.0]).unwrap();
+    chunk
+        .apply_push(&SliceRule::usual(&SGD), &PushHeader { skip: true, ..push }, 1.0, None, &[9.0, 9.0])
+        .unwrap();
     assert_eq!(chunk.values(), [0.5, 3.3]);
 }
 
@@ -107,9 +119,19 @@ fn values_that_move_between_slots_and_home_are_those_that_stay_and_leave_what_is
             let before = (moves.slot(), moves.values().to_vec());
             for (chunk, to) in [(&mut stays, None), (&mut moves, to.map(slot))] {
                 if step % 2 == 0 {
-                    chunk.apply_push(&SliceRule::usual(&optimizer), &header(PushMode::Apply, 1.0), 0.5, to, &pushed).unwrap();
+                    chunk
+                        .apply_push(
+                            &SliceRule::usual(&optimizer),
+                            &header(PushMode::Apply, 1.0),
+                            0.5,
+                            to,
+                            &pushed,
+                        )
+                        .unwrap();
                 } else {
-                    chunk.apply_push(&SliceRule::usual(&optimizer), &into_round(2.0), 1.0, None, &pushed).unwrap();
+                    chunk
+                        .apply_push(&SliceRule::usual(&optimizer), &into_round(2.0), 1.0, None, &pushed)
+                        .unwrap();
                     chunk.close_round(&SliceRule::usual(&optimizer), RoundRule::Optimizer, 0.1, 1.0, to);
                 }
             }
