@@ -135,13 +135,13 @@ mod tests {
     fn runs_that_step_alike_are_one_and_a_slice_of_one_has_none() {
         let [usual, no_decay, slow, _] = SETTINGS;
         #[rustfmt::skip]
-        let cases: [(&[(usize, StepSettings)], &[(usize, usize)]); 6] = [
-            (&[],                                            &[]),
-            (&[(5, usual)],                                  &[]),
-            (&[(5, slow), (3, slow)],                        &[]),
-            (&[(5, usual), (0, slow), (3, usual)],           &[]),
-            (&[(5, usual), (3, slow), (1, slow), (2, usual)], &[(5, 0), (9, 1), (11, 0)]),
-            (&[(1, slow), (1, no_decay), (1, usual)],        &[(1, 0), (2, 1), (3, 2)]),
+        let cases = [
+            (vec![],                                            vec![]),
+            (vec![(5, usual)],                                  vec![]),
+            (vec![(5, slow), (3, slow)],                        vec![]),
+            (vec![(5, usual), (0, slow), (3, usual)],           vec![]),
+            (vec![(5, usual), (3, slow), (1, slow), (2, usual)], vec![(5, 0), (9, 1), (11, 0)]),
+            (vec![(1, slow), (1, no_decay), (1, usual)],        vec![(1, 0), (2, 1), (3, 2)]),
         ];
         for (runs, want) in cases {
             let rule = SliceRule::of_runs(&Optimizer::adamw(), runs.iter().copied());

@@ -233,7 +233,6 @@ impl TrainSpec {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::{sim::training, spec::StepSettings};
 
     #[test]

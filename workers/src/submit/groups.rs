@@ -72,8 +72,10 @@ pub(super) fn put_in_groups(
                 let (named, trained) = (names.with_near(pattern), list(&trained));
                 return Err(SubmitError::NoSuchParameter { group: index + 1, named, trained });
             }
-            for place in meant.into_iter().filter(|place| naming[*place].last() != Some(&index)) {
-                naming[place].push(index);
+            for place in meant {
+                if naming[place].last() != Some(&index) {
+                    naming[place].push(index);
+                }
             }
         }
     }
