@@ -61,15 +61,35 @@ pub(super) fn put_in_groups(
     names: &TrainedNames<'_>,
     layout: &mut Layout,
 ) -> Result<(), SubmitError> {
-    let trained = layout.0.iter().take_while(|parameter| parameter.is_trained()).count();
-    // The groups that name each parameter, in their order.
-    let mut naming: Vec<Vec<usize>> = vec![Vec::new(); trained];
+    let trained: Vec<&str> =
+        layout.0.iter().take_while(|parameter| parameter.is_trained()).map(|p| p.name.as_str()).collect();
+    let naming = naming(groups, names, &trained)?;
+    for (index, group) in groups.iter().enumerate() {
+        if let Some(why) = why_idle(index, groups, &naming, optimizer) {
+            return Err(SubmitError::IdleGroup { group: index + 1, why });
+        }
+    }
+    for (parameter, naming) in layout.0.iter_mut().zip(&naming) {
+        let settings = settings_of(naming.first(), groups);
+        if settings.differ_from(optimizer) {
+            parameter.settings = settings;
+        }
+    }
+    Ok(())
+}
+
+/// The groups that name each trained parameter, in their order.
+fn naming(
+    groups: &[ParameterGroup],
+    names: &TrainedNames<'_>,
+    trained: &[&str],
+) -> Result<Vec<Vec<usize>>, SubmitError> {
+    let mut naming: Vec<Vec<usize>> = vec![Vec::new(); trained.len()];
     for (index, group) in groups.iter().enumerate() {
         for pattern in &group.params {
             let meant = names.meant_by(pattern);
             if meant.is_empty() {
-                let trained: Vec<&str> = layout.0[..trained].iter().map(|p| p.name.as_str()).collect();
-                let (named, trained) = (names.with_near(pattern), list(&trained));
+                let (named, trained) = (names.with_near(pattern), list(trained));
                 return Err(SubmitError::NoSuchParameter { group: index + 1, named, trained });
             }
             for place in meant {
@@ -79,30 +99,38 @@ pub(super) fn put_in_groups(
             }
         }
     }
-    let of = |group: Option<&usize>| group.map(|group| groups[*group].settings()).unwrap_or_default();
-    let steps = |settings: StepSettings| (settings.optimizer(optimizer), settings.learning_rate_factor);
-    for (index, group) in groups.iter().enumerate() {
-        let owned = |groups: &&Vec<usize>| groups.first() == Some(&index);
-        // Without this group a parameter would belong to the next one that names it.
-        let changes = |groups: &Vec<usize>| steps(of(groups.first())) != steps(of(groups.get(1)));
-        let why = match naming.iter().any(|groups| owned(&groups)) {
-            _ if group.weight_decay.is_none() && group.learning_rate_factor.is_none() => {
-                "it needs `weight_decay`, `learning_rate_factor`, or both"
-            }
-            false if group.params.is_empty() => "it names no parameters",
-            false => "all parameters that it names belong to groups before it",
-            true if naming.iter().filter(owned).any(changes) => continue,
-            true => "its parameters would train the same without it",
-        };
-        return Err(SubmitError::IdleGroup { group: index + 1, why });
+    Ok(naming)
+}
+
+/// Why a group changes nothing; `None` if it changes something.
+fn why_idle(
+    index: usize,
+    groups: &[ParameterGroup],
+    naming: &[Vec<usize>],
+    optimizer: &Optimizer,
+) -> Option<&'static str> {
+    let group = &groups[index];
+    if group.weight_decay.is_none() && group.learning_rate_factor.is_none() {
+        return Some("it needs `weight_decay`, `learning_rate_factor`, or both");
     }
-    for (parameter, groups) in layout.0.iter_mut().zip(&naming) {
-        let settings = of(groups.first());
-        if settings.differ_from(optimizer) {
-            parameter.settings = settings;
-        }
+    if group.params.is_empty() {
+        return Some("it names no parameters");
     }
-    Ok(())
+    let steps = |group: Option<&usize>| {
+        let settings = settings_of(group, groups);
+        (settings.optimizer(optimizer), settings.learning_rate_factor)
+    };
+    let mut own = naming.iter().filter(|naming| naming.first() == Some(&index)).peekable();
+    if own.peek().is_none() {
+        return Some("all parameters that it names belong to groups before it");
+    }
+    // Without this group a parameter would belong to the next one that names it.
+    let changes = own.any(|naming| steps(naming.first()) != steps(naming.get(1)));
+    (!changes).then_some("its parameters would train the same without it")
+}
+
+fn settings_of(group: Option<&usize>, groups: &[ParameterGroup]) -> StepSettings {
+    group.map(|group| groups[*group].settings()).unwrap_or_default()
 }
 
 #[cfg(test)]
