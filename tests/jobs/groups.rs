@@ -145,7 +145,7 @@ async fn every_policy_steps_by_groups() {
     let data = data(dir.path());
     let cluster = cluster(2, 2).await;
     let policies =
-        ["bsp", "asp", "ssp:2", "dssp:1-3", "lb-bsp", "elastic-bsp:4", "local-sgd:3", "diloco:3", "auto"];
+        ["bsp", "asp", "ssp:2", "dssp:1:3", "lb-bsp", "elastic-bsp:4", "local-sgd:3", "diloco:3", "auto"];
     for policy in policies {
         let graph = job(&policy.replace(':', "-"), &data, true, |s| {
             (s.optimizer, s.learning_rate) = (Optimizer::Sgd { weight_decay: 0.1 }, Some(0.02));

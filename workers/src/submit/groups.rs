@@ -64,7 +64,7 @@ pub(super) fn put_in_groups(
     let trained: Vec<&str> =
         layout.0.iter().take_while(|parameter| parameter.is_trained()).map(|p| p.name.as_str()).collect();
     let naming = naming(groups, names, &trained)?;
-    for (index, group) in groups.iter().enumerate() {
+    for index in 0..groups.len() {
         if let Some(why) = why_idle(index, groups, &naming, optimizer) {
             return Err(SubmitError::IdleGroup { group: index + 1, why });
         }
