@@ -53,6 +53,8 @@ fn a_dry_run_refuses_what_submission_refuses() {
         ("model.forward.onnx=nowhere.onnx",  "E360"),
         ("data.source.csv.path=nowhere.csv", "E330"),
         ("data.split=all",                   "E364"),
+        ("data.augment.flip=true",           "E479"),
+        ("data.augment={mirror=true}",       "E369"),
     ];
     for (change, code) in cases {
         let ended = syncline(&[&words[..], &["--set", change]].concat());
