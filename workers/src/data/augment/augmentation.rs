@@ -1,6 +1,6 @@
 //! What a job asks for, and whether its samples are images that it can be done to.
 
-use syncline_scheduler::spec::{Augment, DataElement, DataSpec};
+use syncline_scheduler::spec::{DataElement, DataSpec};
 
 use super::super::{
     column::{Column, Normalization},
@@ -8,7 +8,7 @@ use super::super::{
     fit,
     signature::ModelSignature,
 };
-use super::{Draw, Frame, Pass};
+use super::{Channel, Draw, Pass, Rule};
 
 /// A last axis that is longer than this, or than one of the others, is the width.
 const MOST_CHANNELS_LAST: usize = 4;
@@ -16,14 +16,10 @@ const MOST_CHANNELS_LAST: usize = 4;
 /// What the images of a data set go through.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::data) struct Augmentation {
-    augment: Augment,
     /// Which input of the model takes them.
     pub(in crate::data) input: usize,
-    frame: Frame,
-    /// How the pixels of each channel are scaled when they are shown.
-    normalizations: Vec<Normalization>,
-    /// What is padded, for each channel: 0 in the file.
-    borders: Vec<f32>,
+    rule: Rule,
+    channels: Vec<Channel>,
 }
 
 impl Augmentation {
@@ -44,8 +40,8 @@ impl Augmentation {
                 format!("labels of shape {:?} would not move with the pixels that they are of", label.shape);
             return Err(DataError::Augment { what });
         }
+        let shorter = height.min(width);
         for (setting, pixels) in [("crop", spec.augment.crop), ("cutout", spec.augment.cutout)] {
-            let shorter = height.min(width);
             if pixels as usize >= shorter {
                 let what = format!(
                     "`{setting}` must be below the shorter side of the images, {shorter} pixels, not {pixels}"
@@ -53,14 +49,18 @@ impl Augmentation {
                 return Err(DataError::Augment { what });
             }
         }
-        let scaled = fit::normalizations(spec, &wanted.inputs[input].name, &inputs[input].shape)?;
-        let scaled: Vec<_> =
-            (0..channels).map(|channel| scaled[if scaled.len() == 1 { 0 } else { channel }]).collect();
-        let borders = scaled.iter().map(|normalization| normalization.apply(0.0)).collect();
-        let is_scaled_before = !inputs[input].is_scaled_in_a_batch();
-        let normalizations = if is_scaled_before { vec![Normalization::NONE; channels] } else { scaled };
-        let frame = Frame { height, width, padding: spec.augment.crop as usize };
-        Ok(Some(Self { augment: spec.augment, input, frame, normalizations, borders }))
+        let (padding, square) = (spec.augment.crop as usize, spec.augment.cutout as usize);
+        let rule = Rule { height, width, flip: spec.augment.flip, padding, square };
+        let normalizations = fit::normalizations(spec, &wanted.inputs[input].name, &inputs[input].shape)?;
+        let channel = |channel| {
+            let normalization = normalizations[if normalizations.len() == 1 { 0 } else { channel }];
+            let border = normalization.apply(0.0);
+            match inputs[input].is_scaled_in_a_batch() {
+                true => Channel { normalization, border },
+                false => Channel { normalization: Normalization::NONE, border },
+            }
+        };
+        Ok(Some(Self { input, rule, channels: (0..channels).map(channel).collect() }))
     }
 
     /// Appends the image of a row as it trains in this pass.
@@ -70,9 +70,7 @@ impl Augmentation {
         (pass, row): (Pass, u32),
         out: &mut Vec<f32>,
     ) {
-        let draw = Draw::of(self.augment, self.frame, pass, row);
-        let cutout = self.augment.cutout as usize;
-        draw.show((self.frame, cutout), image, (&self.normalizations, &self.borders), out);
+        Draw::of(self.rule, pass, row).show(self.rule, image, &self.channels, out);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What becomes of one sample in one epoch.
 
-use syncline_scheduler::{samples::splitmix64, spec::Augment};
+use syncline_scheduler::samples::splitmix64;
 
 /// A pass over the training samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,12 +11,16 @@ pub struct Pass {
     pub epoch: u32,
 }
 
-/// Pixels of an image, and by how many it is padded on each side.
+/// What is done to all images of a data set, in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Frame {
+pub(super) struct Rule {
     pub(super) height: usize,
     pub(super) width: usize,
+    pub(super) flip: bool,
+    /// On each side.
     pub(super) padding: usize,
+    /// Side of the square that is covered.
+    pub(super) square: usize,
 }
 
 /// A cut of the size of the image, and what is done to it then.
@@ -36,19 +40,19 @@ const AUGMENT: u64 = 0x61_7567_6d65_6e74;
 impl Draw {
     /// For the sample of this row of the data set. All is drawn whatever is asked for: a setting changes nothing of what the
     /// others do.
-    pub(super) fn of(augment: Augment, frame: Frame, pass: Pass, row: u32) -> Self {
+    pub(super) fn of(rule: Rule, pass: Pass, row: u32) -> Self {
         let key = [pass.seed ^ AUGMENT, pass.epoch.into(), row.into()];
         let mut state = key.into_iter().fold(0, |mut mixed, number| {
             mixed ^= number;
             splitmix64(&mut mixed)
         });
         let mut below = |bound: usize| ((u128::from(splitmix64(&mut state)) * bound as u128) >> 64) as usize;
-        let places = 2 * frame.padding + 1;
+        let places = 2 * rule.padding + 1;
         Self {
-            mirrored: below(2) == 1 && augment.flip,
+            mirrored: below(2) == 1 && rule.flip,
             top: below(places),
             left: below(places),
-            middle: (below(frame.height), below(frame.width)),
+            middle: (below(rule.height), below(rule.width)),
         }
     }
 }
@@ -57,12 +61,11 @@ impl Draw {
 mod tests {
     use super::*;
 
-    const FRAME: Frame = Frame { height: 32, width: 24, padding: 4 };
-    const ALL: Augment = Augment { flip: true, crop: 4, cutout: 8 };
+    const ALL: Rule = Rule { height: 32, width: 24, flip: true, padding: 4, square: 8 };
     const SAMPLES: u32 = 20_000;
 
-    fn draws(augment: Augment, pass: Pass) -> Vec<Draw> {
-        (0..SAMPLES).map(|row| Draw::of(augment, FRAME, pass, row)).collect()
+    fn draws(rule: Rule, pass: Pass) -> Vec<Draw> {
+        (0..SAMPLES).map(|row| Draw::of(rule, pass, row)).collect()
     }
 
     /// How often each value comes, and whether all come about as often: within five deviations of a binomial distribution.
@@ -82,8 +85,8 @@ mod tests {
             assert_uniform("mirrored", of(|draw| draw.mirrored.into()), 2);
             assert_uniform("top", of(|draw| draw.top), 9);
             assert_uniform("left", of(|draw| draw.left), 9);
-            assert_uniform("middle row", of(|draw| draw.middle.0), FRAME.height);
-            assert_uniform("middle column", of(|draw| draw.middle.1), FRAME.width);
+            assert_uniform("middle row", of(|draw| draw.middle.0), ALL.height);
+            assert_uniform("middle column", of(|draw| draw.middle.1), ALL.width);
             // They hang on each other no more than on the sample.
             assert_uniform("top and left", of(|draw| draw.top * 9 + draw.left), 81);
             assert_uniform("mirrored and left", of(|draw| draw.left * 2 + usize::from(draw.mirrored)), 18);
@@ -106,14 +109,14 @@ mod tests {
     #[test]
     fn a_setting_changes_nothing_of_what_the_others_do() {
         let pass = Pass { seed: 1, epoch: 2 };
-        let plain = draws(Augment { flip: false, ..ALL }, pass);
+        let plain = draws(Rule { flip: false, ..ALL }, pass);
         assert!(plain.iter().all(|draw| !draw.mirrored));
         for (draw, plain) in draws(ALL, pass).into_iter().zip(plain) {
             assert_eq!(Draw { mirrored: false, ..draw }, plain);
         }
-        let unpadded = Frame { padding: 0, ..FRAME };
+        let unpadded = Rule { padding: 0, square: 0, ..ALL };
         for row in 0..100 {
-            let (draw, cropped) = (Draw::of(ALL, unpadded, pass, row), Draw::of(ALL, FRAME, pass, row));
+            let (draw, cropped) = (Draw::of(unpadded, pass, row), Draw::of(ALL, pass, row));
             assert_eq!((draw.top, draw.left), (0, 0));
             assert_eq!((draw.mirrored, draw.middle), (cropped.mirrored, cropped.middle));
         }
@@ -121,8 +124,11 @@ mod tests {
 
     #[test]
     fn what_is_drawn_is_what_every_release_draws() {
-        let drawn = |row| Draw::of(ALL, FRAME, Pass { seed: 7, epoch: 3 }, row);
-        let want = Draw { top: 0, left: 0, mirrored: false, middle: (0, 0) };
-        assert_eq!([drawn(0), drawn(1), drawn(49_999)], [want, want, want]);
+        let drawn = |row| Draw::of(ALL, Pass { seed: 7, epoch: 3 }, row);
+        let drawn = [drawn(0), drawn(1), drawn(49_999)];
+        let draw = |mirrored, top, left, middle| Draw { top, left, mirrored, middle };
+        // Computed apart, in Python.
+        let want = [draw(true, 6, 8, (22, 12)), draw(true, 0, 6, (13, 11)), draw(false, 3, 4, (7, 5))];
+        assert_eq!(drawn, want);
     }
 }

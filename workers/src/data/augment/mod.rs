@@ -10,4 +10,5 @@ mod pixels;
 
 pub(super) use augmentation::Augmentation;
 pub use draw::Pass;
-use draw::{Draw, Frame};
+use draw::{Draw, Rule};
+use pixels::Channel;

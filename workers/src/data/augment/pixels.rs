@@ -5,7 +5,16 @@
 use std::ops::Range;
 
 use super::super::column::Normalization;
-use super::{Draw, Frame};
+use super::{Draw, Rule};
+
+/// How the pixels of a channel come to the model.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Channel {
+    /// Of those in the image.
+    pub(super) normalization: Normalization,
+    /// A pixel outside of it.
+    pub(super) border: f32,
+}
 
 /// Along one axis, which places of the cut lie in the image, and the place in the image of the first of them.
 fn overlap(offset: usize, padding: usize, size: usize) -> (Range<usize>, usize) {
@@ -19,16 +28,15 @@ fn covered(middle: usize, side: usize, size: usize) -> Range<usize> {
 }
 
 impl Draw {
-    /// Appends an image of one plane for each channel. `normalizations`: that of each channel; `borders`: a pixel of each outside of
-    /// the image; `cutout`: side of the square.
+    /// Appends what is seen of an image that has a plane for each channel.
     pub(super) fn show<S: Copy + Into<f32>>(
         self,
-        (frame, cutout): (Frame, usize),
+        rule: Rule,
         image: &[S],
-        (normalizations, borders): (&[Normalization], &[f32]),
+        channels: &[Channel],
         out: &mut Vec<f32>,
     ) {
-        let Frame { height, width, padding } = frame;
+        let Rule { height, width, padding, square, .. } = rule;
         let (rows, first_row) = overlap(self.top, padding, height);
         let (columns, first_column) = overlap(self.left, padding, width);
         let seen = first_column..first_column + columns.len();
@@ -37,17 +45,16 @@ impl Draw {
             false => columns,
         };
         let (hole_rows, hole_columns) =
-            (covered(self.middle.0, cutout, height), covered(self.middle.1, cutout, width));
-        let planes = image.chunks_exact(height * width).zip(normalizations).zip(borders);
-        for ((plane, normalization), &border) in planes {
+            (covered(self.middle.0, square, height), covered(self.middle.1, square, width));
+        for (plane, channel) in image.chunks_exact(height * width).zip(channels) {
             let begin = out.len();
-            out.resize(begin + plane.len(), border);
+            out.resize(begin + plane.len(), channel.border);
             let plane_shown = &mut out[begin..];
             let lines = plane_shown[rows.start * width..rows.end * width].chunks_exact_mut(width);
             for (line, source) in lines.zip(plane[first_row * width..].chunks_exact(width)) {
                 let pairs = line[shown.clone()].iter_mut();
                 let source = &source[seen.clone()];
-                let value = |pixel: &S| normalization.apply((*pixel).into());
+                let value = |pixel: &S| channel.normalization.apply((*pixel).into());
                 match self.mirrored {
                     true => pairs.zip(source.iter().rev()).for_each(|(to, from)| *to = value(from)),
                     false => pairs.zip(source).for_each(|(to, from)| *to = value(from)),
@@ -65,14 +72,17 @@ impl Draw {
 mod tests {
     use super::*;
 
-    /// Two channels of 3x3, and what is padded is 0 in the one and 9 in the other.
+    /// Two channels of 3x3, and what is padded is 0 in the one and 90 in the other.
     const IMAGE: [u8; 18] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17, 18, 19];
-    const BORDERS: [f32; 2] = [0.0, 90.0];
-    const FRAME: Frame = Frame { height: 3, width: 3, padding: 1 };
+    const CHANNELS: [Channel; 2] = [
+        Channel { normalization: Normalization::NONE, border: 0.0 },
+        Channel { normalization: Normalization::NONE, border: 90.0 },
+    ];
 
-    fn shown(draw: Draw, cutout: usize) -> [Vec<f32>; 2] {
+    fn shown(draw: Draw, square: usize) -> [Vec<f32>; 2] {
+        let rule = Rule { height: 3, width: 3, flip: true, padding: 1, square };
         let mut out = vec![-1.0];
-        draw.show((FRAME, cutout), &IMAGE, (&[Normalization::NONE; 2], &BORDERS), &mut out);
+        draw.show(rule, &IMAGE, &CHANNELS, &mut out);
         assert_eq!((out.len(), out[0]), (19, -1.0), "what was there stays");
         [out[1..10].to_vec(), out[10..].to_vec()]
     }
