@@ -5,7 +5,10 @@
 
 #[path = "../../workers/tests/support/onnxruntime.rs"]
 mod onnxruntime;
+#[path = "../summing/mod.rs"]
+mod summing;
 
+mod augmentation;
 mod batch_axis;
 mod dropout;
 mod exported_models;

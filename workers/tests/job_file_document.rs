@@ -64,8 +64,14 @@ const TABLES: &[Table] = &[
         ("split",         "`all`, `{ test_every = N }` or `{ test_last_percent = N }`", "'all'", "split = { test_every = 5 }", "Which samples of `source` test"),
         ("sample_shape",  "list of integers", "[]", "sample_shape = [1, 8, 8]", "Shape of one sample, where the file does not say it"),
         ("layout",        "`nhwc`", "", "layout = 'nhwc'", "Order of the axes of images in the files, where it is not channels, height, width"),
+        ("augment",       "table", "{}", "augment = { flip = true, crop = 4 }", "How images change while they train, see below"),
         ("digest",        "text", "", "digest = 'ab12'", "BLAKE3 of the files; filled in at submission"),
         ("train_samples", "integer", "0", "train_samples = 100", "Filled in at submission"),
+    ]},
+    Table { title: "`[node.data.augment]`", about: "Of samples that train, never of those that are evaluated; more in [data.md](data.md#images-that-change-while-they-train).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.data.augment]\n@\n", fields: &[
+        ("flip",   "boolean", "false", "flip = true", "Half of the images are mirrored, left to right"),
+        ("crop",   "integer", "0", "crop = 4", "Pixels by which an image is padded on each side, before one of its size is cut out anywhere"),
+        ("cutout", "integer", "0", "cutout = 8", "Side in pixels of a square, anywhere in the image, that becomes the mean of each channel"),
     ]},
     Table { title: "`source.csv`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\n[node.data.source.csv]\n@\n", fields: &[
         ("path",          "path", "", "path = 'a.csv.gz'", "The file, relative to the job file"),
@@ -98,7 +104,7 @@ const TABLES: &[Table] = &[
         ("batch",         "integer", "32", "batch = 64", "Samples per iteration and worker"),
         ("epochs",        "integer", "1", "epochs = 40", "How often each sample is seen"),
         ("drop_last",     "boolean", "false", "drop_last = true", "Leave out the samples of an epoch that do not fill a batch; other ones each time"),
-        ("seed",          "integer", "0", "seed = 7", "Order of the samples, which of them are held out, and Dropout"),
+        ("seed",          "integer", "0", "seed = 7", "Order of the samples, which of them are held out, how images change, and Dropout"),
         ("on_nan",        "`fail` or `skip`", "'fail'", "on_nan = 'skip'", "What becomes of an iteration whose loss or gradient is no number"),
         ("clip_norm",     "number", "", "clip_norm = 1.0", "Longest gradient that is applied"),
         ("min_workers",   "integer", "1", "min_workers = 2", "Workers without which the job does not start, or start again where nobody is at work any more, as after a pause"),

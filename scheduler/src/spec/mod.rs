@@ -2,6 +2,7 @@
 //!
 //! These types travel as postcard, which is not self-describing: no `flatten`, no inner tags, no skipped fields.
 
+mod augment;
 mod checkpoint;
 mod compression;
 mod data;
@@ -20,6 +21,7 @@ mod stored_parameter;
 mod train;
 mod valid_job;
 
+pub use augment::Augment;
 pub use checkpoint::CheckpointSpec;
 pub use compression::{Compression, PullCompression};
 pub use data::{AxisOrder, DataSpec, Source, Split};

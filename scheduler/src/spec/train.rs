@@ -101,7 +101,7 @@ pub struct TrainSpec {
     /// Leaves out the samples of an epoch that do not fill a batch; other ones each time.
     #[serde(default)]
     pub drop_last: bool,
-    /// Seed of the order of the samples, another one in each epoch.
+    /// Seed of the order of the samples, another one in each epoch, and of how images change.
     pub seed: u64,
     /// What a loss or gradient that is not finite leads to.
     #[serde(default)]

@@ -50,7 +50,7 @@ pub struct Settings {
     pub epochs: u32,
     /// Leave out the samples of an epoch that do not fill a batch; other ones each time.
     pub drop_last: bool,
-    /// Seed of the order of the samples, and of Dropout where the graph is derived.
+    /// Seed of the order of the samples, of how images change while they train, and of Dropout where the graph is derived.
     pub seed: u64,
     /// What becomes of an iteration whose loss or gradient is not finite; by default the job fails.
     pub on_nan: OnNan,

@@ -64,9 +64,9 @@ pub use syncline_scheduler::{
     ids::{Incarnation, InvalidName, JobId, Name, NodeName, Superstep},
     predict::{InvalidPredictor, PredictorSpec},
     spec::{
-        AxisOrder, BalanceOptions, BalanceRule, CheckpointSpec, Compression, DataSpec, Decay, DsspReading,
-        EarlyStopping, ElasticOptions, EvaluateSpec, InvalidJob, InvalidPolicy, JobSpec, LearningRate,
-        Monitor, OnNan, Optimizer, PolicyRule, PolicySpec, PullCompression, Source, Split,
+        Augment, AxisOrder, BalanceOptions, BalanceRule, CheckpointSpec, Compression, DataSpec, Decay,
+        DsspReading, EarlyStopping, ElasticOptions, EvaluateSpec, InvalidJob, InvalidPolicy, JobSpec,
+        LearningRate, Monitor, OnNan, Optimizer, PolicyRule, PolicySpec, PullCompression, Source, Split,
     },
     sync::search::{Algorithm, InvalidAlgorithm, InvalidSlack, Slack},
     tasks::{

@@ -67,6 +67,8 @@ fn a_dry_run_refuses_what_submission_refuses() {
         ("data.split=all",                   "E364"),
         ("settings.groups=[{ params = ['fc9.*'], weight_decay = 0.1 }]", "E378"),
         ("settings.groups=[{ params = ['fc1.*'], weight_decay = 0.0 }]", "E379"),
+        ("data.augment.flip=true",           "E479"),
+        ("data.augment={mirror=true}",       "E369"),
     ];
     for (change, code) in cases {
         let ended = syncline(&[&words[..], &["--set", change]].concat());
