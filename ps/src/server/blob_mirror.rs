@@ -10,12 +10,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_rpc::ShardFault;
+use syncline_rpc::{OutageLogger, ShardFault};
 use tracing::{debug, warn};
 
 use super::{Shared, blobs::Durability};
 use crate::{
     client::{Link, LinkError, unexpected_reply},
+    shard::Term,
     wire::{Digest, Reply, Request},
 };
 
@@ -32,6 +33,12 @@ const DAMAGED_PAUSE: Duration = Duration::from_secs(300);
 const PIECE_BYTES: u64 = 256 << 10;
 /// Longest list that is read: a million blobs.
 const MAX_LIST_BYTES: u64 = 32 << 20;
+/// After so many blobs that cannot be kept a look is over: most of each has crossed the network for nothing.
+const MAX_UNKEPT: usize = 4;
+/// From this size on a blob is brought to disk before it has its name. Values of tasks are smaller, mostly, and many.
+const SYNCED_BYTES: u64 = 64 << 10;
+/// What to do about a standby that cannot have all blobs.
+const LACKING_HINT: &str = "make room on the disk of this process: if the one that serves ends now, values of tasks and models that are only there are lost";
 
 /// Starts to fetch what the primary has, unless that goes on already. Ends when this process follows no more.
 pub(super) fn run(shared: &Arc<Shared>) {
@@ -40,18 +47,14 @@ pub(super) fn run(shared: &Arc<Shared>) {
     }
     let held = shared.clone();
     let mirror = move || {
-        let mut damaged = Damaged::default();
+        let (mut damaged, mut outage) = (Damaged::default(), OutageLogger::default());
         while let Some(term) = held.role.standby_term()
             && held.stopping().is_ok()
         {
             let mut looking = Duration::ZERO;
             if let Some(primary) = held.role.peer_address() {
-                match fetch_missing(&held, &primary, &mut damaged, &mut looking) {
-                    Ok(()) => held.role.set_mirrored(term),
-                    Err(error) => {
-                        debug!(error = %error.into_error(&primary), "cannot fetch blobs from the primary yet");
-                    }
-                }
+                let fetched = fetch_missing(&held, &primary, &mut damaged, &mut looking);
+                note(&held, term, fetched, &primary, &mut outage);
             }
             thread::sleep(pause_after(looking));
         }
@@ -60,6 +63,30 @@ pub(super) fn run(shared: &Arc<Shared>) {
     if let Err(error) = thread::Builder::new().name("ps-mirror".into()).spawn(mirror) {
         shared.mirroring.store(false, Ordering::Release);
         warn!(%error, "no thread that fetches blobs");
+    }
+}
+
+/// Says what this process is worth. A primary that cannot be reached changes nothing: it may be gone, and this process is to serve at
+/// once with what it has. What it lacks while the primary is there, nobody else has.
+fn note(
+    shared: &Shared,
+    term: Term,
+    fetched: Result<(), LinkError>,
+    primary: &str,
+    outage: &mut OutageLogger,
+) {
+    match fetched {
+        Ok(()) => {
+            shared.role.set_mirrored(term, true);
+            outage.resolve("blobs of the primary are kept here");
+        }
+        Err(error @ LinkError::Broken(_)) => {
+            debug!(error = %error.into_error(primary), "cannot fetch blobs from the primary yet");
+        }
+        Err(error) => {
+            shared.role.set_mirrored(term, false);
+            outage.report(&error.into_error(primary), LACKING_HINT);
+        }
     }
 }
 
@@ -74,6 +101,8 @@ struct Damaged {
     since: HashMap<Digest, Instant>,
     /// At this one the connection broke last time.
     suspect: Option<Digest>,
+    /// Those that this process could not keep last time: they come last.
+    unkept: HashSet<Digest>,
 }
 
 impl Damaged {
@@ -117,7 +146,10 @@ fn fetch_missing(
             missing.push(*digest);
         }
     }
-    missing.sort_by_key(|digest| damaged.suspect == Some(*digest));
+    let comes_last = |digest: &Digest| damaged.suspect == Some(*digest) || damaged.unkept.contains(digest);
+    missing.sort_by_key(comes_last);
+    damaged.unkept.clear();
+    let mut first_fault = None;
     if !damaged.since.is_empty() {
         let listed: HashSet<Digest> = listed.into_iter().collect();
         damaged.since.retain(|digest, _| listed.contains(digest));
@@ -132,16 +164,30 @@ fn fetch_missing(
             // All of it was read: the connection goes on.
             Err(error @ LinkError::Fault(ShardFault::Invalid { .. })) => damaged.note(digest, error, primary),
             Err(LinkError::Broken(error)) => return Err(damaged.suspect(digest, error, primary)),
+            // A smaller one may find room here. The rest of this one is on its way over the connection.
+            Err(error @ LinkError::Fault(_)) => {
+                damaged.unkept.insert(digest);
+                first_fault.get_or_insert(error);
+                if damaged.unkept.len() == MAX_UNKEPT {
+                    break;
+                }
+                link = Link::open(primary, &shared.token, PEER_LIMIT)?;
+            }
             Err(error) => return Err(error),
         }
     }
-    Ok(())
+    first_fault.map_or(Ok(()), Err)
 }
 
 fn list(link: &mut Link) -> Result<Vec<Digest>, LinkError> {
     link.ask(&Request::ListBlobs)?;
     let bytes = match link.answer()? {
         (Reply::BlobList, bytes) if bytes <= MAX_LIST_BYTES => bytes,
+        (Reply::BlobList, bytes) => {
+            let blobs = bytes / size_of::<Digest>() as u64;
+            let what = format!("the primary has {blobs} blobs, more than a standby can ask for");
+            return Err(LinkError::Fault(ShardFault::Invalid { what }));
+        }
         (reply, _) => return Err(unexpected_reply(&reply)),
     };
     let mut body = vec![0; bytes as usize];
@@ -167,7 +213,9 @@ fn copy(shared: &Shared, link: &mut Link, digest: Digest) -> Result<bool, LinkEr
         link.read_body(piece)?;
         incoming.write(piece).map_err(LinkError::Fault)
     })?;
-    shared.blobs.keep_checked(incoming, &digest, Durability::Soon).map_err(LinkError::Fault)?;
+    // What has a name is believed to be whole from then on. Small ones are looked at where they are used.
+    let durability = if total < SYNCED_BYTES { Durability::Soon } else { Durability::Now };
+    shared.blobs.keep_checked(incoming, &digest, durability).map_err(LinkError::Fault)?;
     Ok(true)
 }
 
@@ -223,57 +271,122 @@ fn in_pieces<E: From<io::Error>>(
 mod tests {
     use std::fs;
 
-    use syncline_rpc::{ReplicaRole, ShardOrders};
-    use syncline_scheduler::ids::EngineEpoch;
+    use syncline_rpc::{ReplicaRole, ShardHello, ShardOrders};
+    use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
 
     use super::{
-        super::{Options, Server, role_change},
+        super::{Handle, Options, Server, blobs::UNFINISHED, role_change},
         *,
     };
 
+    const TERM: Term = 1;
+
+    /// A standby, and the process that serves, which has blobs of one byte each.
+    struct Rig {
+        shared: Arc<Shared>,
+        primary: Handle,
+        dirs: [tempfile::TempDir; 2],
+    }
+
+    impl Rig {
+        fn new(blobs: u8) -> Self {
+            let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
+            let shared = Shared::for_test(dirs[0].path());
+            let role = ReplicaRole::Standby { term: TERM };
+            let orders = ShardOrders { epoch: EngineEpoch(1), role, peer: None, lead_expired: false };
+            role_change::follow_orders(&shared, &orders);
+            let options = Options {
+                listen: ([127, 0, 0, 1], 0).into(),
+                token: shared.token.clone(),
+                state_dir: dirs[1].path().to_owned(),
+                index: 0,
+                count: 1,
+                replicas: 1,
+                engine: None,
+                advertise: None,
+            };
+            let rig = Self { shared, primary: Server::start(options).unwrap(), dirs };
+            (0..blobs).for_each(|n| rig.put(n, &[n]));
+            rig
+        }
+
+        fn digest(n: u8) -> Digest {
+            *blake3::hash(&[n]).as_bytes()
+        }
+
+        /// Gives the primary a blob.
+        fn put(&self, n: u8, bytes: &[u8]) {
+            let name = blake3::hash(&[n]).to_hex();
+            fs::write(self.dirs[1].path().join("blobs").join(name.as_str()), bytes).unwrap();
+        }
+
+        fn has(&self, n: u8) -> bool {
+            self.shared.blobs.stat(&Self::digest(n)).unwrap().is_some()
+        }
+
+        fn fetch(&self, damaged: &mut Damaged) -> Result<(), LinkError> {
+            fetch_missing(
+                &self.shared,
+                &self.primary.address().to_string(),
+                damaged,
+                &mut Duration::default(),
+            )
+        }
+    }
+
+    impl Drop for Rig {
+        fn drop(&mut self) {
+            self.shared.stopping.store(true, Ordering::SeqCst);
+        }
+    }
+
     #[test]
     fn a_damaged_blob_of_the_primary_holds_up_no_others_and_is_not_asked_for_again_and_again() {
-        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let shared = Shared::for_test(dir.path());
-        let role = ReplicaRole::Standby { term: 1 };
-        role_change::follow_orders(
-            &shared,
-            &ShardOrders { epoch: EngineEpoch(1), role, peer: None, lead_expired: false },
-        );
-        let options = Options {
-            listen: ([127, 0, 0, 1], 0).into(),
-            token: shared.token.clone(),
-            state_dir: other.path().to_owned(),
-            index: 0,
-            count: 1,
-            replicas: 1,
-            engine: None,
-            advertise: None,
-        };
-        let primary = Server::start(options).unwrap();
-        let address = primary.address().to_string();
-        let digests: Vec<Digest> = (0..12u8).map(|n| *blake3::hash(&[n]).as_bytes()).collect();
-        let put = |n: u8, bytes: &[u8]| {
-            let name = blake3::Hash::from_bytes(digests[usize::from(n)]).to_hex();
-            fs::write(other.path().join("blobs").join(name.as_str()), bytes).unwrap();
-        };
-        (0..12).for_each(|n| put(n, if n % 4 == 3 { b"torn" } else { std::slice::from_ref(&n) }));
-        let has = |n: u8| shared.blobs.stat(&digests[usize::from(n)]).unwrap().is_some();
-        let mut damaged = Damaged::default();
-        let fetch = |damaged: &mut Damaged| {
-            let mut looking = Duration::ZERO;
-            fetch_missing(&shared, &address, damaged, &mut looking).unwrap();
-        };
-        fetch(&mut damaged);
-        assert!((0..12).all(|n| has(n) == (n % 4 != 3)));
+        let (rig, mut damaged) = (Rig::new(12), Damaged::default());
+        [3, 7, 11].into_iter().for_each(|n| rig.put(n, b"torn"));
+        rig.fetch(&mut damaged).unwrap();
+        assert!((0..12).all(|n| rig.has(n) == (n % 4 != 3)));
         // Whole by now, but it is too early to look.
-        put(3, &[3]);
-        fetch(&mut damaged);
-        assert!(!has(3));
+        rig.put(3, &[3]);
+        rig.fetch(&mut damaged).unwrap();
+        assert!(!rig.has(3));
         damaged.since.values_mut().for_each(|since| *since = since.checked_sub(DAMAGED_PAUSE).unwrap());
-        fetch(&mut damaged);
-        assert!(has(3) && !damaged.since.contains_key(&digests[3]));
-        shared.stopping.store(true, Ordering::SeqCst);
+        rig.fetch(&mut damaged).unwrap();
+        assert!(rig.has(3) && !damaged.since.contains_key(&Rig::digest(3)));
+    }
+
+    #[test]
+    fn a_standby_that_cannot_keep_a_blob_keeps_the_others_and_is_not_called_mirrored_until_it_can() {
+        let (rig, mut damaged, mut outage) = (Rig::new(12), Damaged::default(), OutageLogger::default());
+        let blobs = rig.dirs[0].path().join("blobs");
+        let mut is_mirrored_after = |fetched| {
+            note(&rig.shared, TERM, fetched, "primary:1", &mut outage);
+            let hello = ShardHello::alone(ShardIndex(0), 1, String::new(), 1);
+            rig.shared.role.complete_hello(&rig.shared, &hello).mirrored
+        };
+        assert!(is_mirrored_after(Ok(())));
+        // In the place of the files that are written to first.
+        let in_the_way = |number: usize| blobs.join(format!("{}-{number}.{UNFINISHED}", std::process::id()));
+        (0..2).for_each(|number| fs::create_dir(in_the_way(number)).unwrap());
+        assert!(!is_mirrored_after(rig.fetch(&mut damaged)));
+        assert_eq!((0..12).filter(|n| rig.has(*n)).count(), 10);
+        assert_eq!(damaged.unkept.len(), 2);
+        assert!(is_mirrored_after(rig.fetch(&mut damaged)) && (0..12).all(|n| rig.has(n)));
+        let away = || LinkError::Broken(io::ErrorKind::ConnectionRefused.into());
+        assert!(is_mirrored_after(Err(away())), "the primary may be gone, and this one is to serve");
+    }
+
+    #[test]
+    fn a_look_at_which_nothing_can_be_kept_is_over_soon() {
+        let (rig, mut damaged) = (Rig::new(12), Damaged::default());
+        let blobs = rig.dirs[0].path().join("blobs");
+        for number in 0..12 {
+            fs::create_dir(blobs.join(format!("{}-{number}.{UNFINISHED}", std::process::id()))).unwrap();
+        }
+        assert!(rig.fetch(&mut damaged).is_err());
+        assert_eq!(damaged.unkept.len(), MAX_UNKEPT);
+        let first = damaged.unkept.clone();
+        assert!(rig.fetch(&mut damaged).is_err() && damaged.unkept.is_disjoint(&first), "others come first");
     }
 
     #[test]
