@@ -15,12 +15,8 @@ use tokio::{
     time,
 };
 
-use super::{Shared, checkpoints, norms, open, replication, role_change, snapshot};
-use crate::{
-    PsError,
-    client::digest_from_hex,
-    shard::{JobShard, StandbyOp},
-};
+use super::{Shared, checkpoints, open, role_change, snapshot};
+use crate::{PsError, client::digest_from_hex, shard::StandbyOp};
 
 /// Longest time that `closed` waits, whatever was asked.
 const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -76,21 +72,6 @@ impl Control {
     }
 }
 
-/// Starts what goes with a job that was just opened. Where its norms cannot be followed it is closed again, for the order to be
-/// repeated: nothing would be started for one that is open.
-fn begin(
-    shared: &Arc<Shared>,
-    epoch: EngineEpoch,
-    fresh: &Arc<JobShard>,
-    follow_peers: impl FnOnce(&Arc<Shared>, &Arc<JobShard>) -> Result<(), ShardFault>,
-) -> Result<(), ShardFault> {
-    replication::start_if_followed(shared, fresh);
-    follow_peers(shared, fresh).or_else(|fault| {
-        shared.jobs.close(epoch, fresh.run())?;
-        Err(fault)
-    })
-}
-
 /// What a finished order answers. One that was cancelled, as the shard stops, answers nothing: it was never begun, the
 /// connection ends with the runtime, and the caller asks whoever serves next.
 async fn answer_of<T>(order: JoinHandle<Result<T, ShardFault>>) -> Result<T, ShardFault> {
@@ -123,18 +104,7 @@ impl Shard for Control {
     }
 
     async fn open(self, _: Context, epoch: EngineEpoch, job: OpenJob) -> Result<ShardState, ShardFault> {
-        self.order(move |s| {
-            let load = || open::load(s, &job, epoch);
-            let serves = || s.role.serves();
-            let opened = s.jobs.open(epoch, &job.run, &job.shards, load, serves)?;
-            match &opened.created {
-                Some(fresh) => begin(s, epoch, fresh, norms::follow_peers)?,
-                // As with `attach`: the standby may lack what this says.
-                None => s.jobs.find(&job.run)?.confirmed()?,
-            }
-            Ok(opened.state)
-        })
-        .await
+        self.order(move |s| open::open(s, epoch, &job)).await
     }
 
     async fn barrier(
@@ -358,23 +328,7 @@ mod tests {
 
     use tokio::runtime::Runtime;
 
-    use super::{super::pull::tests::shard, *};
-
-    #[test]
-    fn a_job_whose_norms_cannot_be_followed_is_closed_so_that_the_order_can_be_repeated() {
-        let dir = tempfile::tempdir().unwrap();
-        let (shared, epoch) = (Shared::for_test(dir.path()), EngineEpoch(1));
-        let run = shard(&[0.0; 3]).run().clone();
-        let open = || {
-            let opened = shared.jobs.open(epoch, &run, &[], || Ok(shard(&[0.0; 3])), || true).unwrap();
-            opened.created.expect("nothing is open")
-        };
-        let no_thread = || ShardFault::Io { what: "no thread".into(), cause: String::new() };
-        let begun = begin(&shared, epoch, &open(), |_, _| Err(no_thread()));
-        assert_eq!((begun, shared.jobs.open_jobs().len()), (Err(no_thread()), 0));
-        begin(&shared, epoch, &open(), norms::follow_peers).unwrap();
-        assert_eq!(shared.jobs.open_jobs().len(), 1);
-    }
+    use super::*;
 
     #[test]
     fn an_order_that_a_stop_has_cancelled_answers_nothing_and_one_that_panics_is_a_fault() {
