@@ -173,7 +173,10 @@ mod tests {
         assert!(shared.saves.save(&shard(&[1.0, 2.0, 3.0])).is_ok());
         let path = dir.path().join("jobs/digits.job");
         // Gone before its turn, so that the start fails.
-        let begun = shared.begin(HERE, || Ok(std::fs::remove_file(&path).unwrap()));
+        let begun = shared.begin(HERE, || {
+            std::fs::remove_file(&path).unwrap();
+            Ok(())
+        });
         assert!(begun.is_err() && path.exists());
         let again = Shared::for_test(dir.path());
         again.begin(HERE, || Ok(())).unwrap();
