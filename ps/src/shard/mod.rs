@@ -32,6 +32,7 @@ mod job;
 mod job_state;
 mod job_table;
 mod lent;
+mod moves;
 mod position;
 mod pull;
 mod push;

@@ -33,6 +33,15 @@ pub(super) struct RowCounts {
     touched: Mutex<BTreeSet<u32>>,
 }
 
+/// What the primary has recorded of a push of rows.
+#[derive(Clone, Copy)]
+pub(super) struct Followed {
+    /// Steps that the optimizer had taken for the job before.
+    pub steps: u64,
+    /// Weight of the push in a buffer.
+    pub share: f32,
+}
+
 impl RowCounts {
     pub(super) fn new(chunks: &[Mutex<Chunk>]) -> Self {
         let counts = Self::default();
@@ -78,7 +87,7 @@ impl JobShard {
         self.apply_pieces(worker, seq, header, pieces, pushed, None)
     }
 
-    /// The same; a standby takes the number of the step, `steps`, from the record.
+    /// The same; a standby takes from the record what depends on when it happened.
     pub(super) fn apply_pieces(
         &self,
         worker: Incarnation,
@@ -86,7 +95,7 @@ impl JobShard {
         header: &PushHeader,
         pieces: &[Piece],
         pushed: &[f32],
-        steps: Option<u64>,
+        followed: Option<Followed>,
     ) -> Result<(), ShardFault> {
         let index = self.chunk_of(pieces, pushed)?;
         let _changing = self.standby_log.enter();
@@ -94,9 +103,12 @@ impl JobShard {
         let mut filter = lock(&filter);
         filter.check_seal(self.job(), worker)?;
         filter.apply_some_chunk(seq, header.covers, index, || {
-            let share = if self.holds_buffers(index) { self.share_of(worker)? } else { 1.0 };
+            let share = match &followed {
+                Some(followed) => followed.share,
+                None => self.share_in_chunk(worker, index)?,
+            };
             let mut chunk = lock(&self.chunks[index as usize]);
-            let steps = steps.unwrap_or_else(|| self.rows.steps());
+            let steps = followed.map_or_else(|| self.rows.steps(), |followed| followed.steps);
             let applied = match self.catch_up.has_in_copy(index) {
                 true => Ok(()),
                 false => {
@@ -114,7 +126,7 @@ impl JobShard {
             }
             let op = |elements| {
                 let pieces = pieces.to_vec();
-                StandbyOp::Rows { worker, seq, header: *header, steps, pieces, elements }
+                StandbyOp::Rows { worker, seq, header: *header, steps, pieces, elements, share }
             };
             self.standby_log.record_pushed(index, pushed, op);
             Ok(())

@@ -82,9 +82,4 @@ impl Parameters {
         };
         self.tensors.iter().map(input)
     }
-
-    /// Whether a value of this name is one of them.
-    pub(super) fn holds(&self, name: &str) -> bool {
-        self.tensors.iter().any(|(parameter, ..)| parameter == name)
-    }
 }
