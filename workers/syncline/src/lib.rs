@@ -51,8 +51,8 @@ pub use syncline_rpc::{
     InvalidToken, ShardFault, StreamCursor, Token,
     hello::HelloError,
     status::{
-        EngineStatus, Entry, EvaluationPoint, EventKind, JobEvent, JobPhase, JobStatus, JobView, LiveWorker,
-        MemberState, MemberStatus, MetricsPoint, TaskCounts, UnknownFields,
+        EngineStatus, Entry, EvaluationPoint, EventKind, JobEvent, JobList, JobPhase, JobStatus, JobView,
+        LiveWorker, MemberState, MemberStatus, MetricsPoint, TaskCounts, UnknownFields,
     },
 };
 #[cfg(any(feature = "train", feature = "worker"))]
