@@ -148,7 +148,7 @@ impl SubmitError {
             Self::Graph(source) => source.code(),
             #[cfg(feature = "train")]
             Self::Model(source) => return source.code(),
-            Self::NoModel { error, .. } => return error.code(),
+            Self::NoModel { error, .. } => error.code(),
             Self::Weights(source) => source.code(),
             #[cfg(feature = "train")]
             Self::Kit(source) => source.code(),
