@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use hyper::{Method, Request, StatusCode, body::Incoming, header};
+use syncline_rpc::status::EngineStatus;
 use syncline_scheduler::ids::JobId;
 use syncline_workers::client::Client;
 
@@ -51,19 +52,7 @@ impl Site {
             Route::Page => asset("text/html; charset=utf-8", include_str!("page/index.html")),
             Route::Script => asset("text/javascript; charset=utf-8", include_str!("page/page.js")),
             Route::Style => asset("text/css; charset=utf-8", include_str!("page/page.css")),
-            Route::Health => {
-                let unhealthy =
-                    |reason: String| answer::text(StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n"));
-                match self.overviews.get(&self.client).await {
-                    Ok(overview) => match overview.idle() {
-                        None => answer::text(StatusCode::OK, "an engine leads\n"),
-                        Some(idle) => {
-                            unhealthy(format!("no engine leads; {}: {idle}", overview.engine.address))
-                        }
-                    },
-                    Err(failure) => unhealthy(failure.to_string()),
-                }
-            }
+            Route::Health => self.health().await,
             Route::Metrics => {
                 let overview = self.overviews.get(&self.client).await;
                 answer::of_type(StatusCode::OK, prometheus::TYPE, prometheus::text(overview.as_deref().ok()))
@@ -80,6 +69,18 @@ impl Site {
                 Ok(svg) => answer::of_type(StatusCode::OK, "image/svg+xml", svg),
                 Err(failure) => answer::failure(&failure),
             },
+        }
+    }
+
+    /// Of the engine alone: jobs and workers are told by Redis, which may hang.
+    async fn health(&self) -> Answer {
+        let unhealthy = |reason: String| answer::text(StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n"));
+        match self.client.engine().await {
+            Ok(EngineStatus { idle: None, .. }) => answer::text(StatusCode::OK, "an engine leads\n"),
+            Ok(EngineStatus { idle: Some(idle), address, .. }) => {
+                unhealthy(format!("no engine leads; {address}: {idle}"))
+            }
+            Err(error) => unhealthy(Failure::from(error).to_string()),
         }
     }
 
