@@ -6,8 +6,8 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use syncline_autodiff::{
-    DeriveOptions, Loss, TrainedNames, derive, inference_form, parse_forward, select, unknown_dropout,
-    warnings,
+    DeriveOptions, Loss, TrainedNames, derive, inference_form, parse_forward, possible_row_tables, select,
+    unknown_dropout, warnings,
 };
 use syncline_onnx::ModelProto;
 use syncline_runtime::{ExecOptions, Executable, TensorView};
@@ -227,5 +227,13 @@ fn the_padding_of_an_embedding_gets_no_gradient_and_one_that_trains_all_the_same
         let said = warnings(&model(name), &how).unwrap();
         let told = said.iter().any(|line| line.contains("row 0 of `emb.weight` is padding"));
         assert_eq!(told, !held, "{name}: {said:?}");
+        // What is promised is what a job may name.
+        let promised = possible_row_tables(&model(name), &how).unwrap();
+        assert_eq!(promised.contains(&"emb.weight".to_owned()), !held, "{name}: {promised:?}");
+        let by_rows = DeriveOptions { sparse: vec!["emb.weight".to_owned()], ..how.clone() };
+        match derive(&runtime, &file(name), Loss::SoftmaxCrossEntropy, &by_rows) {
+            Ok(graph) => assert!(!held && graph.row_tables.tables.len() == 1, "{name}"),
+            Err(refused) => assert!(held && refused.to_string().contains("padding_idx"), "{name}: {refused}"),
+        }
     }
 }

@@ -30,6 +30,14 @@ pub enum SubmitError {
     /// A ready training graph is not one.
     #[error(transparent)]
     Graph(#[from] AutodiffError),
+    /// What was to be uploaded as a model is none.
+    #[error("{error}, in {model}")]
+    NoModel {
+        /// The file, or `the model` where it is none.
+        model: String,
+        /// What is wrong with it.
+        error: AutodiffError,
+    },
     /// The model cannot be trained, or did not survive being loaded.
     #[cfg(feature = "train")]
     #[error(transparent)]
@@ -158,6 +166,7 @@ impl SubmitError {
             Self::Graph(source) => source.code(),
             #[cfg(feature = "train")]
             Self::Model(source) => return source.code(),
+            Self::NoModel { error, .. } => error.code(),
             Self::Weights(source) => source.code(),
             #[cfg(feature = "train")]
             Self::Kit(source) => source.code(),
@@ -187,7 +196,7 @@ impl SubmitError {
         let hint = match self {
             Self::Engine(e) => return e.hint(),
             Self::Upload(e) => return e.hint(),
-            Self::Graph(e) => return e.hint().or_else(of_a_model),
+            Self::Graph(e) | Self::NoModel { error: e, .. } => return e.hint().or_else(of_a_model),
             Self::Weights(e) => return e.hint(),
             Self::Policy(e) => return e.hint(),
             #[cfg(feature = "train")]

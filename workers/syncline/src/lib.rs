@@ -51,8 +51,8 @@ pub use syncline_rpc::{
     InvalidToken, ShardFault, StreamCursor, Token,
     hello::HelloError,
     status::{
-        EngineStatus, Entry, EvaluationPoint, EventKind, JobEvent, JobPhase, JobStatus, JobView, LiveWorker,
-        MemberState, MemberStatus, MetricsPoint, TaskCounts, UnknownFields,
+        EngineStatus, Entry, EvaluationPoint, EventKind, JobEvent, JobList, JobPhase, JobStatus, JobView,
+        LiveWorker, MemberState, MemberStatus, MetricsPoint, TaskCounts, UnknownFields,
     },
 };
 #[cfg(any(feature = "train", feature = "worker"))]
@@ -77,7 +77,7 @@ pub use syncline_scheduler::{
 #[cfg(feature = "local")]
 pub use syncline_workers::local::{LocalCluster, LocalError, LocalOptions};
 #[cfg(feature = "job-file")]
-pub use syncline_workers::submit::JobFile;
+pub use syncline_workers::submit::{FieldChange, JobFile};
 #[cfg(feature = "train")]
 pub use syncline_workers::{
     check::CheckError,
@@ -122,7 +122,9 @@ pub mod worker {
     pub use syncline_ps::transport::{Transport, TransportChoice, UnknownTransport};
     pub use syncline_runtime::{ExecOptions, Runtime};
     pub use syncline_workers::{
-        functions::{AsyncTaskFunction, Context, IntoNext, Next, RegisteredTwice, Registry, TaskFunction},
+        functions::{
+            AsyncTaskFunction, Context, IntoNext, Next, RegisteredTwice, Registry, TaskFunction, with_causes,
+        },
         worker::{Throttle, Worker, WorkerBuilder, WorkerError, WorkerOptions, load_runtime, run},
     };
 }
