@@ -32,11 +32,11 @@ fn a_dry_run_shows_a_job_without_a_cluster_and_submits_nothing_to_one() {
     let grouped = ["--set", "settings.optimizer=adamw", "--set", groups];
     let shown = dry(&[&["--json"], &grouped[..]].concat()).ok().json();
     let want = serde_json::json!([
-        { "parameters": 2, "elements": 10, "weight_decay": 0.0, "learning_rate_factor": 1.0 },
         { "parameters": 1, "elements": 16, "weight_decay": null, "learning_rate_factor": 0.5 },
+        { "parameters": 2, "elements": 10, "weight_decay": 0.0, "learning_rate_factor": 1.0 },
     ]);
     assert_eq!(shown["groups"], want);
-    let line = "\ngroups      weight decay 0 for 2 parameters (10 numbers); 0.5 times the learning rate for 1 parameter (16 numbers)\n";
+    let line = "\ngroups      0.5 times the learning rate for 1 parameter (16 numbers); weight decay 0 for 2 parameters (10 numbers)\n";
     let told = dry(&grouped).ok();
     assert!(told.out.contains(line), "{told:#?}");
 
