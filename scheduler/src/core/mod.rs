@@ -49,6 +49,7 @@ mod rollback;
 mod series;
 mod shard_news;
 mod shard_protocol;
+mod significant;
 mod standstill;
 mod state_machine;
 mod stragglers;
@@ -86,6 +87,7 @@ pub use series::{SERIES_POINTS, SeriesChanges, SeriesSampling};
 pub use shard_protocol::{
     BarrierOrder, ClockRoster, ClosedBarrier, HeldJob, ProgressFloor, PushProgress, SnapshotFile,
 };
+pub use significant::significant;
 pub use state_machine::Core;
 pub use stragglers::StragglerNotice;
 pub use superstep::SuperstepState;

@@ -15,6 +15,7 @@ mod policy;
 mod policy_print;
 mod policy_text;
 mod resume;
+mod settings_text;
 mod train;
 mod valid_job;
 

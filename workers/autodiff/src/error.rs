@@ -267,8 +267,8 @@ impl AutodiffError {
                 Some("let `freeze` name fewer of them, or `train` or the list of parameters more")
             }
             Self::NotByRows { .. } => Some(
-                "take it off the list of `sparse`: then it is pulled and pushed as other parameters are, or left alone if it is \
-                 frozen",
+                "do what the text says, if it says it, or take it off the list of `sparse`: then it is pulled and pushed as other parameters \
+                 are, or left alone if it is frozen",
             ),
             Self::UnknownParameters { .. } => Some(
                 "exporters leave out what the model does not use, which has to be left out of the list as well, and rename what they \

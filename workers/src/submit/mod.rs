@@ -18,6 +18,7 @@ mod forward;
 mod graph;
 mod model;
 mod model_file;
+mod open_sizes;
 mod optimizer;
 mod paths;
 mod prepare;

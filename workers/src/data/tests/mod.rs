@@ -1,6 +1,7 @@
 //! Readers from the file to the batch.
 
 mod csv;
+mod csv_headers;
 mod named_arrays;
 mod tables;
 mod text_and_images;
