@@ -281,7 +281,9 @@ fn the_curve_loses_no_iteration_however_long_the_training_is_and_where_it_goes_b
         world.report();
     }
     world.rest();
-    (0..5).for_each(|_| world.report());
+    for _ in 0..5 {
+        world.report();
+    }
     world.crash();
     while *world.job().phase() == Phase::Running {
         world.report();

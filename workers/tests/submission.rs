@@ -250,7 +250,7 @@ fn convolutions_of_open_size_are_trained_for_the_size_of_the_data_and_the_model_
     assert_eq!(train(&job).model.inputs[0].shape, [2, 8, 6]);
     let forward = parse_forward(&job.blobs[&train(&job).model.forward]).unwrap();
     assert_eq!(forward.to_bytes(), parse_forward(&model).unwrap().to_bytes(), "as it was exported");
-    assert!(refused(submit(&[3, 8, 6])).starts_with("[E311]"), "samples that do not fit bind nothing");
+    assert!(refused(submit(&[3, 8, 6])).starts_with("[E362]"), "samples that do not fit");
 }
 
 #[test]

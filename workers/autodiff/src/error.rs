@@ -238,8 +238,8 @@ impl AutodiffError {
         let hint = match self {
             Self::Unsupported { op, .. } => Some(way_around(op)),
             Self::UnsupportedUse { .. } => Some(
-                "write that part of the model with other operators and export it again, or freeze the weights in front \
-                 of it with `freeze`, so that no gradient has to flow there",
+                "do what the text says, where it says it; or write that part of the model with other operators and export it again, or \
+                 freeze the weights in front of it with `freeze`, so that no gradient has to flow there",
             ),
             Self::Opset { .. } => Some("export the model again with opset_version=17"),
             Self::LossShape { .. } => Some(

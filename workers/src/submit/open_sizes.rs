@@ -1,14 +1,14 @@
 //! Sizes that a model leaves open and a gradient has to know: those of the data that it trains on.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use syncline_autodiff::{DeriveOptions, Loss, parse_forward};
 use syncline_onnx::{Dim, TensorType};
 use syncline_scheduler::{fault_code::FaultCode, spec::DataSpec};
 
-use super::data::data_element;
+use super::{SubmitError, data::data_element};
 use crate::data::{Dataset, InputSignature, ModelSignature};
-use crate::isolation::{Derived, ModelChecks, ModelError, ModelHost};
+use crate::isolation::{Derived, ModelChecks, ModelHost};
 
 /// Code of an operator of which no gradient can be had as it is used.
 const UNSUPPORTED_USE: FaultCode = FaultCode::new("E311");
@@ -21,22 +21,22 @@ pub(super) fn derive(
     options: &DeriveOptions,
     checks: ModelChecks,
     data: &DataSpec,
-) -> Result<Derived, ModelError> {
-    let derived = host.derive(name, onnx, loss, options, checks);
-    match derived {
-        Err(error) if error.code() == UNSUPPORTED_USE => match sample_shapes(onnx, data) {
-            Some(sample_shapes) => {
-                let options = DeriveOptions { sample_shapes, ..options.clone() };
-                host.derive(name, onnx, loss, &options, checks)
-            }
-            None => Err(error),
-        },
-        other => other,
-    }
+) -> Result<Derived, SubmitError> {
+    let error = match host.derive(name, onnx, loss, options, checks) {
+        Err(error) if error.code() == UNSUPPORTED_USE => error,
+        other => return Ok(other?),
+    };
+    let Some(inputs) = inputs_of_open_size(onnx) else { return Err(error.into()) };
+    let wanted = ModelSignature { inputs, label: None };
+    let set = Dataset::open(&DataSpec { digest: None, ..data.clone() }, &wanted)?;
+    let names = wanted.inputs.iter().map(|input| input.name.clone());
+    let sample_shapes = names.zip(set.input_shapes().map(<[usize]>::to_vec)).collect();
+    let options = DeriveOptions { sample_shapes, ..options.clone() };
+    Ok(host.derive(name, onnx, loss, &options, checks)?)
 }
 
-/// What the data has for the inputs of a model, if one of them leaves a size open besides its batch, and the data fits.
-fn sample_shapes(onnx: &[u8], data: &DataSpec) -> Option<BTreeMap<String, Vec<usize>>> {
+/// What a model takes, if it leaves a size open besides its batch, and sources give all of it.
+fn inputs_of_open_size(onnx: &[u8]) -> Option<Vec<InputSignature>> {
     let graph = parse_forward(onnx).ok()?.graph?;
     let constants: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
     let inputs = graph.input.iter().filter(|input| !constants.contains(input.name.as_str()));
@@ -51,11 +51,6 @@ fn sample_shapes(onnx: &[u8], data: &DataSpec) -> Option<BTreeMap<String, Vec<us
         })
     };
     let inputs: Vec<InputSignature> = inputs.map(signature).collect::<Option<_>>()?;
-    if inputs.iter().all(|input| input.shape.iter().all(Option::is_some)) {
-        return None;
-    }
-    let wanted = ModelSignature { inputs, label: None };
-    let set = Dataset::open(&DataSpec { digest: None, ..data.clone() }, &wanted).ok()?;
-    let names = wanted.inputs.iter().map(|input| input.name.clone());
-    Some(names.zip(set.input_shapes().map(<[usize]>::to_vec)).collect())
+    let is_open = inputs.iter().any(|input| input.shape.iter().any(Option::is_none));
+    is_open.then_some(inputs)
 }
