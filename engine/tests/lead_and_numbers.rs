@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use syncline_engine::store::{RedisStore, keys};
+use syncline_engine::store::{RedisStore, SeenLease, keys};
 use syncline_kit::RedisServer;
 use syncline_scheduler::ids::{EngineEpoch, Incarnation};
 use tokio::{
@@ -21,7 +21,7 @@ async fn store(dir: &Path) -> (RedisServer, RedisStore) {
 }
 
 async fn take(store: &RedisStore, instance: &str, above: u64) -> Option<EngineEpoch> {
-    store.take_lead(instance, LEASE, EngineEpoch(above), "127.0.0.1:1").await.unwrap()
+    store.take_lead(instance, LEASE, EngineEpoch(above), "127.0.0.1:1", SeenLease::default()).await.unwrap()
 }
 
 async fn query(store: &RedisStore, words: &[&str]) {
@@ -50,6 +50,44 @@ async fn what_is_no_record_of_a_lease_holds_nobody_back() {
         assert_eq!(take(&store, "a", 0).await, None, "{damage:?}: now it is held");
         before = next;
     }
+}
+
+#[tokio::test]
+async fn a_store_that_has_gone_back_gives_no_lease_to_whom_has_seen_a_later_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_server, store) = store(dir.path()).await;
+    let first = take(&store, "a", 0).await.unwrap();
+    let read = async || SeenLease::of(&store.hash("look", keys::ENGINE).await.unwrap());
+    let seen = read().await;
+    let watch = async |seen| store.take_lead("b", LEASE, EngineEpoch(0), "127.0.0.1:2", seen).await.unwrap();
+    let earlier_end = (seen.until_ms - 120_000).to_string();
+    let losses: [&[&str]; 3] = [
+        &["HSET", keys::ENGINE, "until_ms", &earlier_end],
+        &["HSET", keys::ENGINE, "epoch", "7", "until_ms", &earlier_end],
+        &["FLUSHALL"],
+    ];
+    for loss in losses {
+        query(&store, loss).await;
+        assert!(read().await.is_before(&seen), "{loss:?}");
+        assert_eq!(watch(seen).await, None, "{loss:?}");
+        // Whoever led says so as soon as it has reached Redis again.
+        let renewed = store.renew_lead("a", LEASE, first, "127.0.0.1:1", 7_000).await.unwrap();
+        assert_eq!(renewed, Some(first), "{loss:?}");
+        assert!(!read().await.is_before(&seen), "{loss:?}");
+    }
+    query(&store, &["FLUSHALL"]).await;
+    assert!(watch(SeenLease::default()).await > Some(first), "whoever does not wait for it any more leads");
+}
+
+#[tokio::test]
+async fn a_lease_that_was_given_up_is_free_for_whom_has_seen_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_server, store) = store(dir.path()).await;
+    let first = take(&store, "a", 0).await.unwrap();
+    let seen = SeenLease::of(&store.hash("look", keys::ENGINE).await.unwrap());
+    store.renew_lead("a", Duration::ZERO, first, "127.0.0.1:1", 0).await.unwrap();
+    let next = store.take_lead("b", LEASE, EngineEpoch(0), "127.0.0.1:2", seen).await.unwrap();
+    assert!(next > Some(first), "{next:?}");
 }
 
 #[tokio::test]

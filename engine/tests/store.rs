@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use syncline_engine::store::{
-    Claimed, CommitMode, Committed, Expiry, RedisAddress, RedisStore, StoreError,
+    Claimed, CommitMode, Committed, Expiry, RedisAddress, RedisStore, SeenLease, StoreError,
     keys::{self, JobKeys},
 };
 use syncline_kit::{RedisOptions, RedisServer};
@@ -258,13 +258,19 @@ async fn a_deposed_engine_cannot_bring_in_a_new_job() {
     let redis = server(dir.path());
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let lease = Duration::from_millis(1);
-    let old = store.take_lead("a", lease, EngineEpoch(0), "127.0.0.1:1").await.unwrap().unwrap();
+    let old = store
+        .take_lead("a", lease, EngineEpoch(0), "127.0.0.1:1", SeenLease::default())
+        .await
+        .unwrap()
+        .unwrap();
     let (early, late): (JobId, JobId) = ("early".parse().unwrap(), "late".parse().unwrap());
     store.list_job(&early, old, 1).await.unwrap();
     // Its lease is over before the next engine looks.
     let new = loop {
-        if let Some(epoch) =
-            store.take_lead("b", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:2").await.unwrap()
+        if let Some(epoch) = store
+            .take_lead("b", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:2", SeenLease::default())
+            .await
+            .unwrap()
         {
             break epoch;
         }
@@ -284,8 +290,11 @@ async fn a_store_that_has_gone_back_is_written_again_by_the_engine_that_knows_al
     let redis = server(dir.path());
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let job: JobId = "back".parse().unwrap();
-    let epoch =
-        store.take_lead("a", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:1").await.unwrap().unwrap();
+    let epoch = store
+        .take_lead("a", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:1", SeenLease::default())
+        .await
+        .unwrap()
+        .unwrap();
     let number = store.next_incarnation().await.unwrap();
     store.commit(&job, epoch, 1, CommitMode::New, &commit("a")).await.unwrap();
     let _: String = store.query("lose", &["FLUSHALL"]).await.unwrap();
@@ -303,7 +312,10 @@ async fn a_store_that_has_gone_back_is_written_again_by_the_engine_that_knows_al
     let again = store.renew_lead("a", Duration::from_secs(60), epoch, "127.0.0.1:1", 0).await.unwrap();
     assert_eq!(again, Some(epoch));
     assert!(
-        store.take_lead("a", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:1").await.unwrap()
+        store
+            .take_lead("a", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:1", SeenLease::default())
+            .await
+            .unwrap()
             > Some(epoch)
     );
     store.skip_incarnations(number).await.unwrap();
@@ -376,8 +388,11 @@ async fn jobs_are_listed_again_in_their_order_by_the_engine_that_leads_and_no_ot
     let dir = tempfile::tempdir().unwrap();
     let redis = server(dir.path());
     let store = RedisStore::connect(&redis.url()).await.unwrap();
-    let lead =
-        store.take_lead("a", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:1").await.unwrap().unwrap();
+    let lead = store
+        .take_lead("a", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:1", SeenLease::default())
+        .await
+        .unwrap()
+        .unwrap();
     let jobs = ["zebra", "ape", "mouse"].map(|name| name.parse::<JobId>().unwrap());
     for (words, count) in [(&["LPUSH", keys::JOBS, "text"][..], None), (&["DEL", keys::JOBS], Some(0))] {
         let _: u64 = store.query("spoil", words).await.unwrap();
@@ -629,8 +644,9 @@ async fn one_engine_leads_and_its_own_restart_takes_over_at_once() {
     let redis = server(dir.path());
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let lease = Duration::from_secs(60);
-    let take =
-        async |instance| store.take_lead(instance, lease, EngineEpoch(0), "127.0.0.1:1").await.unwrap();
+    let take = async |instance| {
+        store.take_lead(instance, lease, EngineEpoch(0), "127.0.0.1:1", SeenLease::default()).await.unwrap()
+    };
     let renew =
         async |instance, epoch| store.renew_lead(instance, lease, epoch, "127.0.0.1:1", 7_000).await.unwrap();
     let first = take("a").await.unwrap();

@@ -1,14 +1,19 @@
 //! What the evaluations of a training decide: when it ends, and with which parameters.
 
+use std::collections::VecDeque;
+
 use syncline_scheduler::{
     core::{
-        Blame, Cancellation, Core, Effect, EvaluationSet, EvaluationSums, Input, Job, LastWeights, Outcome,
-        StoredJob, TaskFault, Work,
+        Assignment, Blame, Cancellation, Core, Effect, EvaluationSet, EvaluationSums, Input, Job,
+        LastWeights, Outcome, StoredJob, TaskFault, Work,
     },
     fault_code::FaultCode,
     ids::{Incarnation, ShardIndex},
     sim::{training, training_job},
-    spec::{CheckpointSpec, DataSpec, EvaluateSpec, JobSpec, Monitor, Node, NodeKind, Split, TrainSpec},
+    spec::{
+        CheckpointSpec, DataSpec, EvaluateSpec, JobSpec, Monitor, Node, NodeKind, ResumeSpec, Split, StepRun,
+        TrainSpec,
+    },
 };
 
 use crate::{
@@ -271,8 +276,18 @@ fn a_test_at_the_end_that_fails_ends_nothing_else() {
         reason: "as it should".into(),
         blame: Blame::Worker,
     };
-    world.report(Incarnation(1), failed);
+    // Each part that fails goes to the other worker, and back, and then to nobody.
+    let has_test = |hand: &VecDeque<Assignment>| {
+        hand.front().is_some_and(
+            |task| matches!(&task.work, Work::Evaluate { part, .. } if part.set == EvaluationSet::Test),
+        )
+    };
+    while world.has_told("evaluation_failed") == 0 {
+        let worker = *world.hands.iter().find(|(_, hand)| has_test(hand)).expect("somebody has a part").0;
+        world.report(worker, failed);
+    }
     assert_eq!((world.code("job").as_str(), world.has_told("evaluation_failed")), ("done", 1));
+    assert_eq!(world.has_told("attempt_failed"), 3, "one of them twice, the other once");
 }
 
 /// The shard cannot write what it copied.
@@ -503,4 +518,48 @@ fn a_validation_part_that_nothing_evaluates_on_is_refused() {
     });
     let refused = spec.validate().unwrap_err().to_string();
     assert!(refused.starts_with("[E027] job job: the data has a validation part"), "{refused}");
+}
+
+#[test]
+fn an_evaluation_that_was_under_way_when_a_shard_was_lost_is_made_up_for() {
+    let checkpoints = |train: &mut TrainSpec| train.checkpoint = Some(CheckpointSpec::every_epochs(1));
+    let mut world = World::of(change(spec("bsp", 3, evaluates().keep_best()), checkpoints), 2);
+    let mut findings = Findings::new(&[1.0, 2.0, 3.0]);
+    let evaluates = |task: &Assignment| matches!(task.work, Work::Evaluate { .. });
+    findings.go_on(&mut world, |world| {
+        world.has_told("checkpoint_kept") == 1 && world.hands.values().flatten().any(evaluates)
+    });
+    world.plane.server.shards[0].crash();
+    let (shard, asked_us) = (ShardIndex(0), world.now_us);
+    world.give(Input::ShardHolds { shard, asked_us, held: Vec::new() });
+    let run = world.job("job").run();
+    world.hands.values_mut().for_each(|hand| hand.retain(|task| task.key.run == run));
+    assert_eq!((world.has_told("rolled_back"), world.has_told("evaluated")), (1, 0));
+    findings.run(&mut world);
+    assert_eq!(world.has_told("evaluated"), 3, "one for each epoch");
+    assert_eq!(summary(&mut world)("best_samples"), "12");
+    assert_eq!(findings.restored(), [Some(0)], "as the best in the end");
+}
+
+#[test]
+fn a_training_that_goes_on_knows_the_best_before_and_says_that_its_parameters_stay_behind() {
+    let checkpoints = |train: &mut TrainSpec| train.checkpoint = Some(CheckpointSpec::every_epochs(1));
+    let mut before = World::of(change(spec("bsp", 3, evaluates().keep_best().stop_after(3)), checkpoints), 2);
+    Findings::new(&[1.0, 2.0]).go_on(&mut before, |world| world.has_told("evaluated") == 2);
+    let kept = before.job("job").kept_checkpoint(None).unwrap();
+    let told = kept.resume.evaluations.unwrap();
+    assert_eq!((told.best, told.best_samples, told.best_checkpoint, told.waited), (1.0, 12, Some(0), 1));
+
+    let longer = |train: &mut TrainSpec| {
+        let (elements, steps) = (train.model.layout.trained_elements(), kept.resume.iterations);
+        train.resume = Some(ResumeSpec { steps: vec![StepRun { elements, steps }], ..kept.resume.clone() });
+    };
+    let mut world = World::of(change(spec("bsp", 9, evaluates().keep_best().stop_after(3)), longer), 2);
+    let mut findings = Findings::new(&[3.0, 4.0]);
+    findings.run(&mut world);
+    assert_eq!(world.has_told("evaluated"), 2, "one of the three that it may wait had been waited");
+    let field = summary(&mut world);
+    assert_eq!(["best_samples", "best_loss", "handed_on"].map(&field), ["36", "3.000000", "best"]);
+    let lost = field("best_lost");
+    assert!(lost.contains("checkpoint 0 of job job"), "{lost}");
 }

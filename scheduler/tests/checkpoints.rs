@@ -5,7 +5,8 @@ use std::{collections::VecDeque, mem};
 use syncline_scheduler::{
     core::{
         Assignment, Blame, Cancellation, ClosedBarrier, Core, Effect, Event, Happening, Input, Iterated, Job,
-        Outcome, Phase, PushProgress, Submission, TaskFault, TaskKey, TaskReport, Work, WorkerInfo,
+        Outcome, Phase, PushProgress, SnapshotFile, Submission, TaskFault, TaskKey, TaskReport, Work,
+        WorkerInfo,
     },
     fault_code::FaultCode,
     ids::{Generation, Incarnation, JobId, RunId, ShardIndex, Superstep},
@@ -367,20 +368,80 @@ fn what_is_needed_for_nothing_is_removed() {
     };
     let mut world = World::new("bsp", 2, true);
     world.rest();
-    let mut last = Vec::new();
-    while *world.job().phase() == Phase::Running {
-        last = world.report();
-    }
-    assert_eq!((world.job().phase(), removed(&last)), (&Phase::Done, 1));
-
-    let mut world = World::new("bsp", 2, true);
-    world.rest();
     let canceled = Cancellation { job: id(), reason: String::new(), grace_ms: 0 };
     assert_eq!(removed(&world.give(Input::Cancel(canceled))), 0, "somebody may want it still");
     let mut forgetful = world.plane.core.clone();
     let forgotten: Vec<Effect> = forgetful.forget(&id()).into_iter().collect();
     assert_eq!((removed(&forgotten), forgetful.job(&id()).is_none()), (1, true), "its keys expire");
     assert_eq!(removed(&world.give(Input::Delete(id()))), 1);
+}
+
+/// The numbers that the shards are told to keep when a job is over.
+fn kept_at_the_end(effects: &[Effect]) -> Vec<Vec<u64>> {
+    let last = |e: &Effect| match e {
+        Effect::KeepCheckpoints { numbers, through: u64::MAX, .. } => Some(numbers.clone()),
+        _ => None,
+    };
+    effects.iter().filter_map(last).collect()
+}
+
+/// Reports until the training is over, and returns what was decided since its last iteration.
+fn finish(world: &mut World) -> Vec<Effect> {
+    let mut effects = Vec::new();
+    while !world.hand.is_empty() {
+        effects = world.report();
+    }
+    effects
+}
+
+fn last_weights(outcome: Result<SnapshotFile, TaskFault>) -> Input {
+    Input::WeightsKept { run: first_run(), outcome }
+}
+
+#[test]
+fn a_job_with_checkpoints_that_is_done_keeps_that_of_its_end_from_which_a_longer_one_goes_on() {
+    let mut world = World::new("bsp", 2, true);
+    world.rest();
+    let effects = finish(&mut world);
+    assert_eq!((world.job().phase(), world.job().checkpoint_numbers()), (&Phase::Done, vec![0, 1]));
+    assert!(kept_at_the_end(&effects).is_empty(), "until the weights are written, there is nothing else");
+    let file = SnapshotFile { path: "/last".into(), bytes: 1, digest: "d".into() };
+    let effects = world.give(last_weights(Ok(file)));
+    assert_eq!(kept_at_the_end(&effects), [[1]]);
+    assert_eq!((world.job().checkpoint_numbers(), world.has_told("checkpoint_kept")), (vec![1], 2));
+    let kept = world.job().kept_checkpoint(None).unwrap();
+    let mut longer = world.job().train().clone();
+    let steps = vec![StepRun { elements: longer.model.layout.trained_elements(), steps: 20 }];
+    (longer.epochs, longer.resume) = (3, Some(ResumeSpec { steps, ..kept.resume }));
+    let mut world = World::of(longer, true);
+    finish(&mut world);
+    assert_eq!((world.job().phase(), world.samples()), (&Phase::Done, 30));
+}
+
+#[test]
+fn a_job_whose_weights_cannot_be_written_keeps_the_checkpoints_that_have_them() {
+    let mut world = World::new("asp", 2, true);
+    world.rest();
+    finish(&mut world);
+    let fault = TaskFault { code: FaultCode::new("E409"), reason: "it has crashed".into() };
+    let effects = world.give(last_weights(Err(fault)));
+    assert_eq!((kept_at_the_end(&effects), world.job().checkpoint_numbers()), (vec![], vec![0, 1]));
+    assert_eq!(world.has_told("weights_lost"), 1);
+}
+
+#[test]
+fn an_end_that_a_full_disk_does_not_take_is_over_all_the_same_and_the_one_before_stays() {
+    let mut world = World::new("bsp", 2, true);
+    world.rest();
+    world.plane.shell.keeps_files = false;
+    finish(&mut world);
+    assert_eq!(world.job().phase(), &Phase::Running, "the shards have not said a word yet");
+    let full = TaskFault { code: FaultCode::new("E406"), reason: "the disk is full".into() };
+    world.give(pinned(1, Err(full)));
+    assert_eq!((world.job().phase(), world.has_told("checkpoint_failed")), (&Phase::Done, 1));
+    let file = SnapshotFile { path: "/last".into(), bytes: 1, digest: "d".into() };
+    let effects = world.give(last_weights(Ok(file)));
+    assert_eq!(kept_at_the_end(&effects), [[0]]);
 }
 
 #[test]
@@ -433,6 +494,7 @@ fn a_rule_that_never_comes_true_is_refused() {
         (CheckpointSpec::every_s(0),             "every_s is 0, expected a whole number from 1"),
         (CheckpointSpec::every_epochs(0),        "every_epochs is 0, expected a whole number from 1"),
         (CheckpointSpec::every_epochs(1).keep(0), "keep is 0, expected a whole number from 1"),
+        (CheckpointSpec::every_s(1).keep(101),    "keep = 101 is more than 100"),
     ];
     for (checkpoint, words) in cases {
         let mut train = training("asp".parse().unwrap(), 10, 1);

@@ -32,6 +32,10 @@ fn part(world: &World, worker: u64) -> Option<EvaluationPart> {
     }
 }
 
+fn failed(_: &Work) -> Outcome {
+    Outcome::Failed { code: FaultCode::new("E327"), reason: "as it should".into(), blame: Blame::Worker }
+}
+
 fn evaluates(world: &World) -> bool {
     world.hands.values().flatten().any(|assignment| matches!(assignment.work, Work::Evaluate { .. }))
 }
@@ -145,12 +149,50 @@ fn a_part_whose_worker_leaves_is_computed_by_another() {
 }
 
 #[test]
-fn one_that_fails_is_told_and_left_out() {
+fn a_part_that_fails_goes_to_another_worker() {
     let mut world = World::of(spec("bsp", 2), 3);
     go_on(&mut world, evaluates);
-    let failed =
-        Outcome::Failed { code: FaultCode::new("E327"), reason: "as it should".into(), blame: Blame::Worker };
-    let effects = world.report(Incarnation(2), |_| failed.clone());
+    world.report(Incarnation(2), failed);
+    assert_eq!((world.has_told("attempt_failed"), world.hands[&Incarnation(2)].len()), (1, 0));
+    for worker in [1, 3] {
+        world.report(Incarnation(worker), done);
+    }
+    let has_it = |worker: &u64| part(&world, *worker).is_some();
+    let other: Vec<u64> = [1, 2, 3].into_iter().filter(has_it).collect();
+    assert!(matches!(other[..], [1 | 3]), "{other:?}");
+    world.report(Incarnation(other[0]), done);
+    assert_eq!((world.has_told("evaluated"), world.has_told("evaluation_failed")), (1, 0));
+    // What counts of an evaluation is over with it.
+    go_on(&mut world, |_| false);
+    assert_eq!((world.code("job"), world.has_told("evaluated")), ("done".into(), 2));
+}
+
+#[test]
+fn a_part_with_which_one_worker_after_the_other_is_lost_is_left_out_and_the_training_goes_on() {
+    let mut world = World::of(spec("bsp", 3), 1);
+    for n in 1..=3 {
+        go_on(&mut world, evaluates);
+        assert_eq!(world.has_told("evaluation_failed"), 0, "{n}");
+        let reason = "killed by signal 9".to_owned();
+        world.give(Input::WorkerGone { worker: Incarnation(n), reason });
+        world.hands.remove(&Incarnation(n));
+        world.join(n + 1, "again");
+    }
+    assert_eq!((world.has_told("evaluation_failed"), world.code("job")), (1, "running".into()));
+    go_on(&mut world, |_| false);
+    assert_eq!((world.code("job"), world.has_told("evaluated")), ("done".into(), 2), "the others");
+}
+
+#[test]
+fn one_that_fails_everywhere_is_told_and_left_out() {
+    let mut world = World::of(spec("bsp", 2), 4);
+    go_on(&mut world, evaluates);
+    world.report(Incarnation(2), failed);
+    // Whoever has failed at none has the part next; all but the last have done their own by then.
+    world.report(Incarnation(1), done);
+    world.report(Incarnation(1), failed);
+    world.report(Incarnation(3), done);
+    let effects = world.report(Incarnation(3), failed);
     let revoked: Vec<Incarnation> = effects
         .iter()
         .filter_map(|effect| match effect {
@@ -158,17 +200,10 @@ fn one_that_fails_is_told_and_left_out() {
             _ => None,
         })
         .collect();
-    assert_eq!(revoked, [Incarnation(1), Incarnation(3)]);
+    assert_eq!(revoked, [Incarnation(4)]);
     assert_eq!((world.has_told("evaluation_failed"), world.code("job")), (1, "running".into()));
     // What the others had is over, and comes too late.
-    world.report(Incarnation(1), done);
-    for worker in [1, 3] {
-        world
-            .hands
-            .get_mut(&Incarnation(worker))
-            .unwrap()
-            .retain(|a| !matches!(a.work, Work::Evaluate { .. }));
-    }
+    world.report(Incarnation(4), done);
     go_on(&mut world, |_| false);
     assert_eq!((world.code("job"), world.has_told("evaluated")), ("done".into(), 1), "that of the end");
 }

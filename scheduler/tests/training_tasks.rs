@@ -306,6 +306,21 @@ fn a_worker_that_trained_when_its_engine_ended_runs_tasks_again_under_the_next()
 }
 
 #[test]
+fn trainings_of_a_graph_that_is_set_aside_go_on_until_it_is_given_up() {
+    let mut before = core(vec![task(0, vec![])]);
+    before.handle(NOW_US, Input::WorkerJoined { worker: WORKER, about: one_slot() }).unwrap();
+    let mut core = Core::new(1);
+    core.restore(before.job(&id("graph~0")).unwrap().clone());
+    // The next release may read it.
+    core.set_aside(id("graph"));
+    core.handle(NOW_US, Input::Tick).unwrap();
+    assert_eq!(phase(&core, "graph~0"), Some(Phase::Opening));
+    core.give_up_aside(&id("graph"));
+    core.handle(NOW_US, Input::Tick).unwrap();
+    assert_eq!(phase(&core, "graph~0"), Some(Phase::Canceled));
+}
+
+#[test]
 fn a_graph_of_which_only_trainings_are_left_says_what_they_wait_for() {
     let mut core = core(vec![task(0, vec![])]);
     let waits_for = |core: &mut Core| {

@@ -96,6 +96,13 @@ impl Cluster {
         self.pairs.push(again);
     }
 
+    /// Kills the process that listens there; it can be started again with what is on its disk.
+    pub fn kill_shard(&mut self, address: &str) -> StoppedShard {
+        let mut shard = self.pairs.swap_remove(self.at(address).unwrap());
+        shard.process.kill();
+        StoppedShard { folder: shard.folder, index: shard.index }
+    }
+
     /// Stops the process that listens there, in order; it can be started again with what it has saved.
     pub fn stop_shard(&mut self, address: &str) -> StoppedShard {
         let mut shard = self.pairs.swap_remove(self.at(address).unwrap());

@@ -190,3 +190,17 @@ async fn a_second_process_is_refused_where_shards_have_one() {
     let said = String::from_utf8_lossy(&second.stderr);
     assert!(!second.status.success() && said.contains("E425") && said.contains("--replicas 2"), "{said}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_in_order_right_after_a_kill_keeps_the_copies_of_the_one_that_followed() {
+    let mut cluster = Cluster::start_replicated(1, 2, WORKER).await;
+    let job = submit(&cluster, counting("kept", "asp", SAMPLES, |train| train.epochs = 2)).await;
+    let (primary, standby) = followed(&cluster, &job, 0).await.unwrap();
+    cluster.until(&job, |s| number(s, "samples_applied") > 100).await;
+    // Nobody has told the second one that it is to serve.
+    let primary = cluster.kill_shard(&primary);
+    let standby = cluster.stop_shard(&standby);
+    cluster.start_stopped_shard(primary);
+    cluster.start_stopped_shard(standby);
+    check_exact(&cluster.until_over(&job).await, 2 * SAMPLES);
+}

@@ -286,7 +286,7 @@ impl EngineFault {
                 "give this process another --shard, or stop the other one; each shard is served by one process"
             }
             Self::NoCheckpoint { .. } => {
-                "a training keeps checkpoints with `checkpoint` in its settings, and drops them when it is done: `syncline status JOB` shows the newest"
+                "a training keeps checkpoints with `checkpoint` in its settings, and that of its end when it is done: `syncline status JOB` shows the newest"
             }
             Self::Shard { .. } => "see the log of that shard",
             Self::Unreadable { .. } => {
@@ -298,7 +298,7 @@ impl EngineFault {
 }
 
 /// A complete checkpoint of a training.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointParts {
     /// What a training that goes on from it has to know, but for the optimizer's steps, which are in the parts.
     pub resume: ResumeSpec,

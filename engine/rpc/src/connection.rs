@@ -29,7 +29,9 @@ use super::{
 pub const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Connections one listener serves at the same time. Those that have not greeted are bounded by [`Greeters`].
 const MAX_CONNECTIONS: usize = 65_536;
-const MAX_REQUESTS_PER_CONNECTION: usize = 256;
+/// Calls that one connection has open at the same time. Whoever calls keeps to it and lets further calls wait; one that does not is
+/// refused what goes far beyond that.
+pub(super) const MAX_OPEN_CALLS: usize = 1_000;
 
 /// A connection that carries `In` to us and `Out` to the peer.
 pub type Transport<In, Out> = tarpc::serde_transport::Transport<TcpStream, In, Out, Postcard<In, Out>>;
@@ -75,7 +77,7 @@ where
 {
     let transport: ServerTransport<Req, Resp> =
         tarpc::serde_transport::new(Framed::new(stream, framing()), Postcard::default());
-    BaseChannel::with_defaults(transport).max_concurrent_requests(MAX_REQUESTS_PER_CONNECTION)
+    BaseChannel::with_defaults(transport).max_concurrent_requests(2 * MAX_OPEN_CALLS)
 }
 
 /// Answers the calls of one connection, each in its own task, until the connection closes.

@@ -11,9 +11,9 @@ use std::{
 };
 
 use tarpc::client::RpcError;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 
-use super::{guarded::PANICKED, hello::HelloError};
+use super::{connection::MAX_OPEN_CALLS, guarded::PANICKED, hello::HelloError};
 
 type Dial<C> = dyn Fn(usize) -> Pin<Box<dyn Future<Output = Result<C, HelloError>> + Send>> + Send + Sync;
 
@@ -25,6 +25,8 @@ pub struct Reconnecting<C> {
     unanswered: Arc<AtomicU32>,
     /// After this many such calls the connection counts as lost: its other end may have vanished.
     max_unanswered: u32,
+    /// The other end refuses more calls at a time: the rest waits here.
+    open_calls: Arc<Semaphore>,
 }
 
 /// The connection and its number, counted from the first: a call that failed on an old one does not close the present one.
@@ -37,12 +39,13 @@ const MAX_UNANSWERED: u32 = 2;
 
 impl<C> Clone for Reconnecting<C> {
     fn clone(&self) -> Self {
-        let Self { dial, current, unanswered, max_unanswered } = self;
+        let Self { dial, current, unanswered, max_unanswered, open_calls } = self;
         Self {
             dial: dial.clone(),
             current: current.clone(),
             unanswered: unanswered.clone(),
             max_unanswered: *max_unanswered,
+            open_calls: open_calls.clone(),
         }
     }
 }
@@ -108,6 +111,7 @@ impl<C: Clone> Reconnecting<C> {
             current: Arc::new(Mutex::new(Current { number: 0, client: None })),
             unanswered: Arc::default(),
             max_unanswered: MAX_UNANSWERED,
+            open_calls: Arc::new(Semaphore::new(MAX_OPEN_CALLS)),
         }
     }
 
@@ -130,6 +134,8 @@ impl<C: Clone> Reconnecting<C> {
     where
         F: Future<Output = Result<T, RpcError>>,
     {
+        // Never closed.
+        let _open = self.open_calls.acquire().await;
         let (number, client) = match self.connected().await {
             (number, Ok(client)) => (number, client),
             (number, Err(error)) => return (number, Err(error.into())),
@@ -216,6 +222,22 @@ mod tests {
         assert_eq!(link.call(same).await.unwrap(), 1);
         link.discard(0).await;
         assert_eq!(link.call(same).await.unwrap(), 1);
+    }
+
+    #[tokio::test]
+    async fn more_calls_than_the_other_end_takes_at_a_time_wait_for_each_other() {
+        let link = Reconnecting::numbered(|number| async move { Ok(number) });
+        let (open, most) = (AtomicU32::new(0), AtomicU32::new(0));
+        let held = async |number| {
+            most.fetch_max(open.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+            open.fetch_sub(1, Ordering::Relaxed);
+            Ok(number)
+        };
+        let calls = (0..2_500).map(|_| link.call(held));
+        let answers = futures::future::join_all(calls).await;
+        assert!(answers.iter().all(Result::is_ok));
+        assert_eq!(most.into_inner(), MAX_OPEN_CALLS as u32);
     }
 
     #[tokio::test]

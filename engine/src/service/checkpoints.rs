@@ -11,7 +11,7 @@ use syncline_scheduler::{
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::warn;
 
-use super::shard_control::{CALL_TIMEOUT, LONG_CALL_TIMEOUT, ShardControl};
+use super::shard_control::{LONG_CALL_TIMEOUT, ShardControl};
 
 /// How long a shard may take to share its part: it reads all of it, and may be about to come back.
 const SHARE_LIMIT: Duration = Duration::from_secs(60);
@@ -107,7 +107,8 @@ impl ShardControl {
                 let keep = |c: ShardClient| {
                     let (run, numbers) = (run.clone(), numbers.clone());
                     async move {
-                        let context = within(CALL_TIMEOUT);
+                        // It waits there for what is being written.
+                        let context = within(LONG_CALL_TIMEOUT);
                         c.keep_checkpoints(context, control.epoch, run, numbers, through).await
                     }
                 };

@@ -28,6 +28,9 @@ const INPUTS_PER_TURN: usize = 256;
 /// General tasks, and KiB of values, after which no further input is handled in the same turn: workers wait for its commit, for which
 /// Redis has seconds.
 const PLACES_PER_TURN: usize = 8_192;
+/// From one turn to the next so much time passes only where Redis takes no writes, or this process is not awake: nobody could have
+/// begun, or ended, anything. Else there is one for each tick.
+const STANDSTILL_US: u64 = 2_000_000;
 
 /// Why the loop ended.
 #[derive(Debug)]
@@ -56,6 +59,8 @@ pub(super) struct DecisionLoop {
     /// The highest number that any commit of this engine had, or followed on. New jobs count on from there: a commit of a job
     /// that had the name before may still come a second time.
     pub(super) highest_seq: u64,
+    /// When the last turn began.
+    pub(super) turned_us: Option<u64>,
 }
 
 impl DecisionLoop {
@@ -75,6 +80,7 @@ impl DecisionLoop {
             if let Err(ended) = self.turn(&mut waiting).await {
                 break ended;
             }
+            self.lead.pulse.turned();
         };
         self.lead.stop();
         ended
@@ -82,6 +88,7 @@ impl DecisionLoop {
 
     /// Handles what waits, or as much of it as makes one commit of a reasonable size.
     pub(super) async fn turn(&mut self, waiting: &mut VecDeque<Message>) -> Result<(), LoopEnd> {
+        self.discount_standstill().await;
         let mut effects: Vec<Effect> = Vec::new();
         let (mut answers, mut looks) = (Vec::new(), Vec::new());
         let mut taken = 0;
@@ -137,6 +144,15 @@ impl DecisionLoop {
         }
         self.forget_expired().await?;
         self.relist_jobs().await
+    }
+
+    /// A time in which nothing could be decided counts for no limit.
+    async fn discount_standstill(&mut self) {
+        let now_us = self.clock.now_us();
+        let Some(last_us) = self.turned_us.replace(now_us) else { return };
+        if now_us.saturating_sub(last_us) > STANDSTILL_US {
+            self.with_core(|core| core.discount_downtime(last_us, now_us)).await;
+        }
     }
 
     /// Lets the core handle one input.

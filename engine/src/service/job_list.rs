@@ -126,7 +126,7 @@ mod tests {
     use syncline_scheduler::{
         core::{Cancellation, Core, Input, Submission},
         sim::{training, training_job},
-        spec::JobSpec,
+        spec::{JobSpec, NodeKind},
     };
 
     use super::*;
@@ -170,6 +170,7 @@ mod tests {
             forget_at: BTreeMap::new(),
             just_ended: BTreeMap::new(),
             highest_seq: 0,
+            turned_us: None,
         };
         Rig { decisions, _inbox: inbox, _redis: redis, _dir: dir }
     }
@@ -226,6 +227,27 @@ mod tests {
         assert!(decisions.lead.jobs.train_spec(&recent).is_none(), "nobody trains for it any more");
         assert!(decisions.lead.jobs.train_spec(&live).is_some());
         assert_eq!(decisions.forget_at.keys().collect::<Vec<_>>(), [&recent]);
+    }
+
+    #[tokio::test]
+    async fn time_in_which_nothing_could_be_decided_counts_for_no_limit() {
+        const HOUR_US: u64 = 3_600_000_000;
+        for (stood_still, phase) in [(true, "queued"), (false, "failed")] {
+            let mut rig = rig().await;
+            let Input::Submit(mut submission) = submission("waits") else { unreachable!() };
+            for node in &mut submission.spec.nodes {
+                if let NodeKind::Train(train) = &mut node.kind {
+                    train.queue_limit_ms = Some(60_000);
+                }
+            }
+            let then_us = rig.decisions.clock.now_us() - HOUR_US;
+            rig.decisions.core.handle(then_us, Input::Submit(submission)).unwrap();
+            // Redis has taken no write for an hour, or there was a turn just now.
+            rig.decisions.turned_us = Some(if stood_still { then_us } else { then_us + HOUR_US });
+            rig.turn([Input::Tick]).await;
+            let job = rig.decisions.core.job(&"waits".parse().unwrap()).unwrap();
+            assert_eq!(job.phase().shown().to_string(), phase);
+        }
     }
 
     #[tokio::test]

@@ -115,7 +115,8 @@ pub(super) fn is_over(state: &str) -> bool {
 /// A training has no such checkpoint, or none; and what it has instead.
 pub(super) fn no_checkpoint(training: &Job, wanted: Option<u64>) -> EngineFault {
     let all = training.checkpoint_numbers().iter().map(u64::to_string).collect::<Vec<_>>();
-    let keeps = training.spec().train().checkpoint.is_some();
+    let train = training.spec().train();
+    let keeps = train.checkpoint.is_some() || train.evaluate.is_some_and(|evaluate| evaluate.keep_best);
     let kept = match (all.is_empty(), keeps) {
         (false, _) => format!("; it has {}", all.join(", ")),
         (true, false) => "; its settings have no `checkpoint`".to_owned(),

@@ -4,7 +4,11 @@ use std::{net::SocketAddr, time::Duration};
 
 use syncline_rpc::{InactiveReason, OutageLogger};
 use syncline_scheduler::ids::EngineEpoch;
-use tokio::{sync::watch, task::JoinSet, time::sleep};
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{Instant, sleep},
+};
 use tracing::{info, warn};
 
 use super::{
@@ -18,7 +22,7 @@ use super::{
     sessions::Sessions,
     shards::ShardDirectory,
 };
-use crate::store::{RedisStore, StoreError, keys};
+use crate::store::{RedisStore, SeenLease, StoreError, keys};
 
 /// Length of the leadership lease.
 const LEASE_DURATION: Duration = Duration::from_secs(3);
@@ -26,6 +30,9 @@ const LEASE_DURATION: Duration = Duration::from_secs(3);
 const STALL_LIMIT: Duration = Duration::from_secs(300);
 /// Pause between two tries to take the lease.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
+/// How long the lease is left to the engine that had it where Redis has gone back to before that: it knows what was lost since, and no
+/// other does. It renews it each second, and may first have to connect again.
+const LOSS_PATIENCE: Duration = Duration::from_secs(9);
 /// The same after jobs of a later release were found: longer than a lease, so that an engine of that release gets it.
 const NEWER_PAUSE: Duration = Duration::from_secs(5);
 
@@ -58,8 +65,9 @@ impl Leadership {
     /// Waits for the lease and leads until deposed, again and again; returns when the process stops.
     pub(super) async fn run(self) {
         let mut outage = OutageLogger::default();
+        let mut watched = WatchedLease::default();
         loop {
-            let Some(epoch) = self.acquire(&mut outage).await else {
+            let Some(epoch) = self.acquire(&mut outage, &mut watched).await else {
                 sleep(RETRY_PAUSE).await;
                 continue;
             };
@@ -87,18 +95,18 @@ impl Leadership {
     }
 
     /// Tries to take the lease; `None` if another engine holds it or Redis fails; the reason is published.
-    async fn acquire(&self, outage: &mut OutageLogger) -> Option<EngineEpoch> {
+    async fn acquire(&self, outage: &mut OutageLogger, watched: &mut WatchedLease) -> Option<EngineEpoch> {
         let Lease { instance, address, duration, .. } = &self.lease;
         // An epoch that shards would refuse would be over before it has begun.
         let above = self.shards.highest_epoch();
-        match self.store.take_lead(instance, *duration, above, address).await {
+        match self.store.take_lead(instance, *duration, above, address, watched.that_counts()).await {
             Ok(Some(epoch)) => {
                 outage.resolve("Redis answers");
                 Some(epoch)
             }
             Ok(None) => {
                 outage.resolve("Redis answers");
-                self.set_inactive(current_leader(&self.store, &self.lease.address).await);
+                self.set_inactive(current_leader(&self.store, &self.lease.address, watched).await);
                 None
             }
             Err(error) => {
@@ -150,12 +158,42 @@ impl Leadership {
     }
 }
 
+/// The lease of the engine that leads, as one sees it that stands by.
+#[derive(Default)]
+struct WatchedLease {
+    last: SeenLease,
+    /// Since when Redis shows one from before that.
+    lost_since: Option<Instant>,
+}
+
+impl WatchedLease {
+    /// What Redis must not be behind of for the lease to be free.
+    fn that_counts(&self) -> SeenLease {
+        match self.lost_since {
+            Some(since) if since.elapsed() > LOSS_PATIENCE => SeenLease::default(),
+            _ => self.last,
+        }
+    }
+
+    fn look(&mut self, now: SeenLease) {
+        if !now.is_before(&self.last) {
+            (self.last, self.lost_since) = (now, None);
+        } else if self.lost_since.is_none() {
+            warn!(
+                "Redis has gone back to before the engine that leads renewed its lease: it is left to that one for a while"
+            );
+            self.lost_since = Some(Instant::now());
+        }
+    }
+}
+
 /// Who leads instead of the engine at `own_address`.
-async fn current_leader(store: &RedisStore, own_address: &str) -> InactiveReason {
+async fn current_leader(store: &RedisStore, own_address: &str, watched: &mut WatchedLease) -> InactiveReason {
     let mut leader = match store.hash("read the lead", keys::ENGINE).await {
         Ok(leader) => leader,
         Err(error) => return InactiveReason::Store { cause: error.to_string() },
     };
+    watched.look(SeenLease::of(&leader));
     let mut field = |name| leader.remove(name).unwrap_or_default();
     let (instance, address) = (field("instance"), field("address"));
     // Two that listen everywhere have one address; otherwise it was this one before it was started again.

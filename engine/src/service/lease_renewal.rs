@@ -81,7 +81,9 @@ async fn keep_renewing(lease: &Lease, epoch: EngineEpoch, lead: &Lead, bug: &wat
             return;
         }
         let asked = Instant::now();
-        match renew(lease, epoch, lead.clock, &mut connected).await {
+        // An engine that ends before it has written what the time without one means leaves that time to the next.
+        let clock = lead.pulse.has_turned().then_some(lead.clock);
+        match renew(lease, epoch, clock, &mut connected).await {
             Ok(Some(_)) => {
                 lead.store_outage.set_lead_until(asked + lease.duration);
                 lead.store_outage.set_lease_failure(None);
@@ -100,14 +102,14 @@ async fn keep_renewing(lease: &Lease, epoch: EngineEpoch, lead: &Lead, bug: &wat
 async fn renew(
     lease: &Lease,
     epoch: EngineEpoch,
-    clock: Clock,
+    clock: Option<Clock>,
     connected: &mut Option<RedisStore>,
 ) -> Result<Option<EngineEpoch>, StoreError> {
     let store = match connected {
         Some(store) => store,
         None => connected.insert(RedisStore::connect(lease.redis.clone()).await?),
     };
-    let clock_ms = clock.now_us() / 1000;
+    let clock_ms = clock.map_or(0, |clock| clock.now_us() / 1000);
     store.renew_lead(&lease.instance, lease.duration, epoch, &lease.address, clock_ms).await
 }
 
@@ -119,7 +121,7 @@ mod tests {
     use super::*;
     use crate::{
         service::{fake_shard::EPOCH, queue::decision_queue, sessions::Sessions, shards::ShardDirectory},
-        store::keys,
+        store::{SeenLease, keys},
     };
 
     /// Waits until the lease has been renewed so often, and blocks the thread.
@@ -154,7 +156,9 @@ mod tests {
         let store = RedisStore::connect(&server.url()).await.unwrap();
         let (redis, instance, address) = (server.url().into(), "a".to_owned(), "127.0.0.1:1".to_owned());
         let lease = Lease { redis, instance, address, duration: Duration::from_millis(300), stall };
-        let taken = store.take_lead(&lease.instance, lease.duration, EngineEpoch(0), &lease.address).await;
+        let taken = store
+            .take_lead(&lease.instance, lease.duration, EngineEpoch(0), &lease.address, SeenLease::default())
+            .await;
         let epoch = taken.unwrap().unwrap();
         let (queue, _inbox) = decision_queue();
         let shards = ShardDirectory::new(1, "0123456789abcdef".repeat(4).parse().unwrap());
@@ -170,8 +174,11 @@ mod tests {
         let led = lead(&dir, Duration::from_secs(300)).await;
         led.lead.pulse.beat();
         wait_for_renewals(led.server.url(), 3);
-        let clock_ms = led.store.last_clock_ms().await.unwrap();
-        assert!(clock_ms.is_some(), "the next engine learns what this one's clock says");
+        let clock_ms = async || led.store.last_clock_ms().await.unwrap();
+        assert_eq!(clock_ms().await, None, "what the time without an engine means is not written yet");
+        led.lead.pulse.turned();
+        wait_for_renewals(led.server.url(), 3);
+        assert!(clock_ms().await.is_some(), "the next engine learns what this one's clock says");
     }
 
     #[tokio::test]
@@ -183,7 +190,13 @@ mod tests {
         let told = timeout(Duration::from_secs(60), told).await.unwrap().unwrap().clone().unwrap();
         assert!(told.contains("hung for 0 s"), "{told}");
         let taken = async {
-            while led.store.take_lead("b", Duration::from_secs(3), EPOCH, "b:1").await.unwrap().is_none() {
+            while led
+                .store
+                .take_lead("b", Duration::from_secs(3), EPOCH, "b:1", SeenLease::default())
+                .await
+                .unwrap()
+                .is_none()
+            {
                 sleep(Duration::from_millis(5)).await;
             }
         };

@@ -142,6 +142,7 @@ impl DecisionLoop {
             listed_at: Instant::now(),
             forget_at: BTreeMap::new(),
             just_ended: BTreeMap::new(),
+            turned_us: None,
         };
         let mut found = Found::default();
         let jobs = decision_loop.listed_or_found().await?;

@@ -17,6 +17,8 @@ struct Pulse {
     beats: AtomicU64,
     /// It has something in hand: one that has nothing to do need not move.
     busy: AtomicBool,
+    /// What it was loaded with, and what it made of that, is in Redis.
+    turned: AtomicBool,
 }
 
 impl LoopPulse {
@@ -24,6 +26,16 @@ impl LoopPulse {
     pub(super) fn beat(&self) {
         self.0.beats.fetch_add(1, Ordering::Relaxed);
         self.0.busy.store(true, Ordering::Relaxed);
+    }
+
+    /// The loop has committed a turn.
+    pub(super) fn turned(&self) {
+        self.0.turned.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has committed one.
+    pub(super) fn has_turned(&self) -> bool {
+        self.0.turned.load(Ordering::Relaxed)
     }
 
     /// The loop waits for something to do.

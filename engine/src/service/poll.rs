@@ -1,6 +1,9 @@
 //! What a poll of a worker is answered with, and when.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use syncline_rpc::{Activity, Orders};
 use syncline_scheduler::{
@@ -24,9 +27,9 @@ impl PollUpdate {
     fn of(session: &Session, activity: &Activity) -> Self {
         let outbox = lock(&session.outbox);
         let is_new = |a: &&Assignment| !activity.holding.contains(&a.key);
-        let is_listed = |key: &TaskKey| outbox.iter().any(|a| a.key == *key);
+        let listed: BTreeSet<&TaskKey> = outbox.iter().map(|a| &a.key).collect();
         let assignments = outbox.iter().filter(is_new).cloned().collect();
-        let revoked = activity.holding.iter().filter(|key| !is_listed(key)).cloned().collect();
+        let revoked = activity.holding.iter().filter(|key| !listed.contains(key)).cloned().collect();
         let orders = lock(&session.orders).answer();
         Self { assignments, revoked, orders }
     }

@@ -14,36 +14,58 @@ use super::sessions::lock;
 #[derive(Clone, Default)]
 pub(super) struct RunWork(Arc<Mutex<Running>>);
 
-type Running = HashMap<RunId, Vec<AbortHandle>>;
+#[derive(Default)]
+struct Running {
+    handles: HashMap<RunId, Vec<AbortHandle>>,
+    /// Started since the last time that finished ones were looked for.
+    started: usize,
+    /// Left then.
+    left: usize,
+}
+
+impl Running {
+    /// Looks at all of them each time that they may have doubled.
+    fn forget_finished(&mut self) {
+        self.started += 1;
+        if self.started <= self.left + LOOK_EVERY {
+            return;
+        }
+        self.handles.retain(|_, handles| {
+            handles.retain(|handle| !handle.is_finished());
+            !handles.is_empty()
+        });
+        (self.started, self.left) = (0, self.handles.values().map(Vec::len).sum());
+    }
+}
+
+/// So many are started at least from one look at the finished ones to the next.
+const LOOK_EVERY: usize = 64;
 
 impl RunWork {
     /// Starts work that ends with one run of a job.
     pub(super) fn spawn(&self, run: &RunId, work: impl Future<Output = ()> + Send + 'static) {
         let handle = tokio::spawn(work).abort_handle();
         let mut running = lock(&self.0);
-        running.retain(|_, handles| {
-            handles.retain(|handle| !handle.is_finished());
-            !handles.is_empty()
-        });
-        running.entry(run.clone()).or_default().push(handle);
+        running.handles.entry(run.clone()).or_default().push(handle);
+        running.forget_finished();
     }
 
     /// Ends everything that was started for one run of a job.
     pub(super) fn end(&self, run: &RunId) {
-        let handles = lock(&self.0).remove(run).unwrap_or_default();
+        let handles = lock(&self.0).handles.remove(run).unwrap_or_default();
         handles.iter().for_each(AbortHandle::abort);
     }
 
     /// Ends everything that was started for earlier runs of a job.
     pub(super) fn end_before(&self, run: &RunId) {
         let mut running = lock(&self.0);
-        let earlier = running.extract_if(|other, _| run.follows(other));
+        let earlier = running.handles.extract_if(|other, _| run.follows(other));
         earlier.for_each(|(_, handles)| handles.iter().for_each(AbortHandle::abort));
     }
 
     /// Ends all of it.
     pub(super) fn end_all(&self) {
-        lock(&self.0).drain().for_each(|(_, handles)| handles.iter().for_each(AbortHandle::abort));
+        lock(&self.0).handles.drain().for_each(|(_, handles)| handles.iter().for_each(AbortHandle::abort));
     }
 }
 

@@ -54,7 +54,11 @@ impl ShardDirectory {
                 () = self.replaced(index, boot) => continue,
             };
             match answer {
-                Ok(value) => return value,
+                Ok(value) => {
+                    // Who answers one order is reached, whatever else takes long there.
+                    self.lock().note_order(index, boot, true, Instant::now());
+                    return value;
+                }
                 Err(error) => debug!(shard = %index, error = %describe(&error), "shard does not answer yet"),
             }
             unanswered.get_or_insert_with(|| UnansweredOrder::new(self, index, boot));

@@ -93,7 +93,7 @@ mod tests {
             fake_shard::{EPOCH, lead, start},
             options::Limits,
         },
-        store::RedisStore,
+        store::{RedisStore, SeenLease},
     };
 
     /// The handler of an engine that leads shard 0, and its Redis server.
@@ -147,7 +147,10 @@ mod tests {
         }
         let noted = store.let_go([1, 2].map(ShardIndex).into_iter()).await.unwrap();
         assert_eq!(noted, [(ShardIndex(1), late + 1)].into());
-        let next = store.take_lead("next", Duration::from_secs(3), EPOCH, "127.0.0.1:1").await.unwrap();
+        let next = store
+            .take_lead("next", Duration::from_secs(3), EPOCH, "127.0.0.1:1", SeenLease::default())
+            .await
+            .unwrap();
         assert!(next.unwrap() > EPOCH);
         let later = ShardHello { lost: Some(9), follower: Some(9), ..hello };
         let orders = handler.announce(Context::current(), later).await.unwrap();

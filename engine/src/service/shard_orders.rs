@@ -1,6 +1,6 @@
 //! Orders of the engine to the shards of a job: opening it, barriers, clocks, seals; and watching barriers close.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use syncline_rpc::{OpenJob, ShardClient, ShardFault, ShardState, within};
 use syncline_scheduler::{
@@ -18,6 +18,9 @@ use super::shard_control::{CALL_TIMEOUT, LONG_CALL_TIMEOUT, ShardControl};
 const CLOSED_WAIT_MS: u64 = 2_000;
 /// Pause before a job is opened again that needs a shard which cannot be reached.
 const PEER_PAUSE: Duration = Duration::from_millis(500);
+/// So long a job is opened again that a shard cannot read: a file server that answers nothing for a moment, or a peer that ends while
+/// it sends, is no reason to give up parameters, or a checkpoint for the one before.
+const READ_PATIENCE: Duration = Duration::from_secs(60);
 
 impl ShardControl {
     /// Opens a run of a job, with a checkpoint or anew. Nothing of earlier ones matters from here on.
@@ -26,19 +29,28 @@ impl ShardControl {
         let control = self.clone();
         self.work.spawn(&run.clone(), async move {
             let Some(train) = control.jobs.train_spec(&run.job) else { return };
+            let began = Instant::now();
             loop {
                 let shards = control.shards.all_addresses().await;
-                match control.open_all(&run, checkpoint, &train, shards).await {
+                match control.open_all(&run, checkpoint, &train, &shards).await {
                     Ok(states) => {
                         for (shard, state) in states {
                             // It may have been open there, and be further than Redis knows.
                             control.report_attached(&run, shard, &state, ProgressFloor::default());
                             control.watch_barriers(&run, shard, state.closed);
                         }
+                        // Who moved while others loaded has told the jobs that were open.
+                        if control.shards.addresses().is_some_and(|now| now != shards) {
+                            control.broadcast_addresses();
+                        }
                         return control.queue.tell(Input::ShardsOpened { run });
                     }
                     // It is back soon, maybe at another address, or missed as a shard that is lost.
                     Err(fault @ ShardFault::PeerAway { .. }) => {
+                        warn!(job = %run.job, error = %fault, "cannot open a job yet");
+                        sleep(PEER_PAUSE).await;
+                    }
+                    Err(fault @ ShardFault::Io { .. }) if began.elapsed() < READ_PATIENCE => {
                         warn!(job = %run.job, error = %fault, "cannot open a job yet");
                         sleep(PEER_PAUSE).await;
                     }
@@ -54,13 +66,13 @@ impl ShardControl {
         run: &RunId,
         checkpoint: Option<u64>,
         train: &TrainSpec,
-        shards: Vec<String>,
+        shards: &[String],
     ) -> Result<Vec<(ShardIndex, ShardState)>, ShardFault> {
         let each = self.shards.indices().map(|shard| {
             let order = OpenJob {
                 run: run.clone(),
                 shard,
-                shards: shards.clone(),
+                shards: shards.to_vec(),
                 layout: train.model.layout.clone(),
                 optimizer: train.shard_optimizer(),
                 clip_norm: train.shard_clip_norm(),
@@ -169,18 +181,20 @@ impl ShardControl {
 mod tests {
     use std::sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     };
 
     use syncline_scheduler::{
         core::PushProgress,
         fault_code::FaultCode,
         ids::{Generation, Superstep},
+        sim,
+        spec::ValidJob,
     };
 
     use super::*;
     use crate::service::fake_shard::control_with;
-    use syncline_rpc::ShardResponse;
+    use syncline_rpc::{ShardRequest, ShardResponse};
 
     fn run() -> RunId {
         RunId { job: "digits".parse().unwrap(), generation: Generation(1) }
@@ -225,6 +239,36 @@ mod tests {
         }
         let lost = inbox.input().await;
         assert!(matches!(&lost, Input::ShardFailed { code: FaultCode::PARAMETERS_LOST, .. }), "{lost:?}");
+    }
+
+    fn training() -> ValidJob {
+        sim::training_job(sim::training("asp".parse().unwrap(), 8, 1)).validated().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_cannot_be_read_for_a_moment_costs_neither_a_checkpoint_nor_the_job() {
+        let asked = Arc::new(AtomicU32::new(0));
+        let counted = asked.clone();
+        let open = move |request| match request {
+            ShardRequest::Open { .. } => ShardResponse::Open(match counted.fetch_add(1, Ordering::Relaxed) {
+                0 => Err(ShardFault::Io { what: "read".into(), cause: "stale file handle".into() }),
+                _ => Ok(ShardState {
+                    generation: Generation(1),
+                    watermarks: Default::default(),
+                    closed: 0,
+                    pushes: 0,
+                }),
+            }),
+            _ => ShardResponse::Closed(Ok(Vec::new())),
+        };
+        let (control, mut inbox) = control_with(0, open).await;
+        let spec = training();
+        control.jobs.remember_spec(&spec);
+        let run = RunId { job: spec.id.clone(), generation: Generation(1) };
+        control.open_shards(run, Some(3));
+        assert!(matches!(inbox.input().await, Input::Attached { .. }));
+        assert!(matches!(inbox.input().await, Input::ShardsOpened { .. }));
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
     }
 
     #[tokio::test]

@@ -1,6 +1,8 @@
 -- Takes or renews the right to be the active engine.
 -- KEYS  1 engine   ARGV  1 instance  2 length of the lease in ms  3 my epoch (0: take)  4 address  5 epoch to exceed
 --       6 clock of this engine in ms, for the next one (0: it has none yet)
+--       7, 8 epoch and end of the lease that I have seen here (0: none, or it does not matter any more): a record from before
+--       that is one of a store that has gone back, and whoever leads is about to say so
 -- Returns the epoch as text, or '0' if somebody else is active.
 -- Epochs never repeat, also not after the store has gone back by a moment: a new one is at least the time in ms.
 local time = redis.call('TIME')
@@ -20,10 +22,14 @@ else
   -- Nobody holds a lease for longer than it lasts: one that says so was taken before the clock was set back.
   local held = until_ms > now_ms and until_ms <= now_ms + 2 * length_ms
   if held and stored[1] ~= ARGV[1] then return '0' end
+  local seen_epoch, seen_until = tonumber(ARGV[7]), tonumber(ARGV[8])
+  -- A lease that was given up has the end 0.
+  if epoch < seen_epoch or epoch == seen_epoch and until_ms ~= 0 and until_ms < seen_until then return '0' end
   epoch = math.max(epoch + 1, now_ms, floor + 1)
 end
-local text = string.format('%.0f', epoch)
+local text, until_text = string.format('%.0f', epoch), string.format('%.0f', now_ms + length_ms)
+if length_ms == 0 then until_text = '0' end
 redis.call('HSET', KEYS[1], 'instance', ARGV[1], 'epoch', text,
-  'until_ms', string.format('%.0f', now_ms + length_ms), 'address', ARGV[4])
+  'until_ms', until_text, 'address', ARGV[4])
 if ARGV[6] ~= '0' then redis.call('HSET', KEYS[1], 'clock_ms', ARGV[6]) end
 return text

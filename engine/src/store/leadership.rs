@@ -1,22 +1,47 @@
 //! Who leads: a lease in Redis, with an epoch that never comes twice.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use syncline_scheduler::ids::EngineEpoch;
 
 use super::{error::StoreError, keys, redis_store::RedisStore};
 
+/// A lease as it stood in Redis. Whatever a store shows later is later, unless it has gone back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SeenLease {
+    /// Of the engine that had it.
+    pub epoch: u64,
+    /// Its end, in ms on the clock of Redis; 0 if it was given up.
+    pub until_ms: u64,
+}
+
+impl SeenLease {
+    /// What the record of a lease says.
+    pub fn of(fields: &BTreeMap<String, String>) -> Self {
+        let number = |name| fields.get(name).and_then(|text| text.parse().ok()).unwrap_or(0);
+        Self { epoch: number("epoch"), until_ms: number("until_ms") }
+    }
+
+    /// Whether a store that shows this has shown `seen` before, and has gone back since.
+    pub fn is_before(&self, seen: &Self) -> bool {
+        let ended_earlier = self.until_ms != 0 && self.until_ms < seen.until_ms;
+        self.epoch < seen.epoch || self.epoch == seen.epoch && ended_earlier
+    }
+}
+
 impl RedisStore {
     /// Takes the lead; `None` if another engine is active. The epoch lies above `above`, too: Redis may have forgotten one that
-    /// shards know.
+    /// shards know. Nor does anybody take it in a store that shows a lease from before `seen`: it has gone back, and the engine that
+    /// leads writes again what is lost, as soon as it has reached it.
     pub async fn take_lead(
         &self,
         instance: &str,
         lease: Duration,
         above: EngineEpoch,
         address: &str,
+        seen: SeenLease,
     ) -> Result<Option<EngineEpoch>, StoreError> {
-        self.lead(instance, lease, 0, above, address, 0).await
+        self.lead(instance, lease, 0, above, address, 0, seen).await
     }
 
     /// Renews the lead of `epoch`; `None` if another engine has taken it. Tells the next engine the clock of this one, in epoch
@@ -29,7 +54,8 @@ impl RedisStore {
         address: &str,
         clock_ms: u64,
     ) -> Result<Option<EngineEpoch>, StoreError> {
-        self.lead(instance, lease, epoch.0, EngineEpoch(0), address, clock_ms).await
+        let seen = SeenLease::default();
+        self.lead(instance, lease, epoch.0, EngineEpoch(0), address, clock_ms, seen).await
     }
 
     /// What the clock of the engine that led last had come to, in epoch ms; `None` if nobody knows.
@@ -46,10 +72,11 @@ impl RedisStore {
         above: EngineEpoch,
         address: &str,
         clock_ms: u64,
+        seen: SeenLease,
     ) -> Result<Option<EngineEpoch>, StoreError> {
         let mut call = self.scripts.lead.prepare_invoke();
         call.key(keys::ENGINE).arg(instance).arg(lease.as_millis() as u64);
-        call.arg(held).arg(address).arg(above.0).arg(clock_ms);
+        call.arg(held).arg(address).arg(above.0).arg(clock_ms).arg(seen.epoch).arg(seen.until_ms);
         let epoch: String = self
             .bounded("lead", || {
                 let (call, mut connection) = (&call, self.connection());

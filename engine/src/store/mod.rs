@@ -26,4 +26,5 @@ pub use claim::Claimed;
 pub use erase::LastWriter;
 pub use error::StoreError;
 pub use job_list::Expiry;
+pub use leadership::SeenLease;
 pub use redis_store::{Committed, RedisStore};

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use syncline_engine::store::{RedisStore, keys::JobKeys};
+use syncline_engine::store::{RedisStore, SeenLease, keys::JobKeys};
 use syncline_rpc::{EngineFault, within};
 use syncline_scheduler::ids::EngineEpoch;
 
@@ -35,8 +35,12 @@ async fn an_engine_that_meets_a_job_of_a_later_release_changes_nothing_and_lets_
     assert!(why.contains("later") && why.contains("schema 11"), "{why}");
     // Its lease would last for three seconds, and it would take it again and again.
     let lease = Duration::from_secs(60);
-    let other =
-        async || store.take_lead("of-a-later-release", lease, EngineEpoch(0), "there:1").await.unwrap();
+    let other = async || {
+        store
+            .take_lead("of-a-later-release", lease, EngineEpoch(0), "there:1", SeenLease::default())
+            .await
+            .unwrap()
+    };
     until(other).await;
     assert_eq!(read().await, before);
 }

@@ -207,8 +207,8 @@ impl Handle {
         self.stop_now();
     }
 
-    /// Stops the shard and keeps its jobs in the state directory: the next start on it goes on with them. Returns their
-    /// names. While some cannot be kept, or somebody is still served, `retry` is called with the reason; it waits and returns whether to try once more;
+    /// Stops the shard and keeps its jobs in the state directory: the next start on it goes on with them. A process that follows
+    /// another keeps its copies where that one cannot be reached: nobody else may have them. Returns their names. While some cannot be kept, or somebody is still served, `retry` is called with the reason; it waits and returns whether to try once more;
     /// if not, they are lost, and the first reason is returned.
     pub fn stop_and_save(mut self, mut retry: impl FnMut(&PsError) -> bool) -> Result<Vec<JobId>, PsError> {
         self.close_connections();
@@ -217,7 +217,10 @@ impl Handle {
             runtime.shutdown_timeout(STOP_TIMEOUT);
         }
         drop(self.shared.norm_intake.write().unwrap_or_else(PoisonError::into_inner));
-        let jobs = self.shared.jobs.open_jobs();
+        let mut jobs = self.shared.jobs.open_jobs();
+        if self.shared.role.primary_is_gone() {
+            jobs.extend(self.shared.followed.take());
+        }
         jobs.iter().for_each(|job| {
             job.stop_standby();
             job.notify();

@@ -11,6 +11,7 @@
 //! [another file](super::role_change).
 
 use std::{
+    net::{TcpStream, ToSocketAddrs},
     path::Path,
     sync::Mutex,
     time::{Duration, Instant},
@@ -31,6 +32,9 @@ pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// One that fails so long after the one before it is the first in a row.
 pub(super) const FORGIVEN_AFTER: Duration = Duration::from_secs(90);
+
+/// How long the other process may take to answer when this one stops.
+const REACH_LIMIT: Duration = Duration::from_secs(1);
 
 /// What this process is told to do.
 pub(super) struct RoleKeeper {
@@ -105,6 +109,15 @@ impl RoleKeeper {
     /// Where the other process of the shard is, whatever each of them does.
     pub(super) fn peer_address(&self) -> Option<String> {
         lock(&self.state).peer.as_ref().map(|peer| peer.address.clone())
+    }
+
+    /// Whether this process follows one that nobody can reach: it has ended, or a network lies between. Takes up to a second.
+    pub(super) fn primary_is_gone(&self) -> bool {
+        let Some(primary) = self.peer_address().filter(|_| self.standby_term().is_some()) else {
+            return false;
+        };
+        let mut addresses = primary.to_socket_addrs().into_iter().flatten();
+        !addresses.any(|address| TcpStream::connect_timeout(&address, REACH_LIMIT).is_ok())
     }
 
     /// Completes what the engine is told with what is so now.

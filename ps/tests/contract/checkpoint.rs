@@ -284,6 +284,7 @@ fn file_of(parts: &[Vec<u8>], number: u64) -> std::io::Result<Vec<u8>> {
         iterations_torn: 0,
         samples_torn: 0,
         steps_by_round: false,
+        evaluations: None,
         steps: Vec::new(),
     };
     let mut file = std::io::Cursor::new(Vec::new());

@@ -124,6 +124,7 @@ fn resume() -> ResumeSpec {
         iterations_torn: 0,
         samples_torn: 0,
         steps_by_round: false,
+        evaluations: None,
         steps: Vec::new(),
     }
 }

@@ -34,7 +34,7 @@ pub(super) enum HandedOn {
     Best(KeptBest),
 }
 
-/// A checkpoint of the best evaluation, with what that was: a job that is done has its checkpoints no more.
+/// A checkpoint of the best evaluation, with what that was: a job that is done does not have the checkpoint any more.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct KeptBest {
     pub checkpoint: u64,
@@ -102,40 +102,8 @@ impl Job {
         }
     }
 
-    /// Decides with which parameters a training ends that is over. `false`: the shards have still to write them, or to open them.
-    pub(super) fn settle_parameters(&mut self, now_us: u64, effects: &mut Vec<Effect>) -> bool {
-        if self.train().evaluate.is_none() || self.state.evaluations.handed_on != HandedOn::Undecided {
-            return true;
-        }
-        // What is being written may be the best.
-        if self.keeps_best() && self.state.checkpoints.making.is_some() {
-            return false;
-        }
-        let Some(best) = self.better_than_last() else {
-            self.state.evaluations.handed_on = HandedOn::Last;
-            self.changes.job_state = true;
-            return true;
-        };
-        // Once: a disk that is full now is no reason to hand on worse ones.
-        let is_first = !std::mem::replace(&mut self.state.evaluations.keeps_last, true);
-        if is_first && !self.state.checkpoints.holds(self.counted()) {
-            self.pin_checkpoint(now_us, effects);
-            return false;
-        }
-        self.open_best(best, "training is over, and its last parameters are not the best", now_us, effects);
-        false
-    }
-
-    /// What a training that is over waits for as long as its shards write a checkpoint, in words.
-    pub(super) fn waits_for_writing(&self) -> &'static str {
-        match self.state.evaluations.keeps_last {
-            true => "the shards, which write the last parameters before they go back to the best",
-            false => "the shards, which write parameters that may be the best",
-        }
-    }
-
     /// The best checkpoint, unless the last parameters are better, or the same.
-    fn better_than_last(&self) -> Option<KeptBest> {
+    pub(super) fn better_than_last(&self) -> Option<KeptBest> {
         let spec = self.train().evaluate.filter(|spec| spec.keep_best)?;
         let (best, kept) = self.state.checkpoints.best(spec.monitor)?;
         let samples = self.counted();

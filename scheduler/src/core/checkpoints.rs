@@ -10,15 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    downtime::Shift,
-    effects::Effect,
-    evaluation::Evaluation,
-    event::Happening,
-    inputs::TaskFault,
-    job::Job,
-    member::Membership,
-    progress::Progress,
-    records::{Counters, Phase},
+    downtime::Shift, effects::Effect, evaluation::Evaluation, event::Happening, inputs::TaskFault, job::Job,
+    member::Membership, progress::Progress, records::Counters,
 };
 use crate::ids::ShardIndex;
 
@@ -103,6 +96,16 @@ impl Checkpoints {
         self.complete.iter().chain(making).any(|checkpoint| checkpoint.samples() == samples)
     }
 
+    /// No more are made.
+    pub(super) fn end(&mut self) {
+        self.making = None;
+    }
+
+    /// Whether the shards may have some, complete or not.
+    pub(super) fn has_begun_any(&self) -> bool {
+        self.next > 0
+    }
+
     pub(super) fn numbers(&self) -> Vec<u64> {
         self.complete.iter().map(|checkpoint| checkpoint.number).collect()
     }
@@ -165,7 +168,7 @@ impl Job {
             return;
         }
         if self.state.cursor.is_exhausted() {
-            // The end is near, and keeps the weights itself.
+            // The end is near, and keeps what is there itself.
             self.state.checkpoints.making = None;
             self.changes.job_state = true;
             return;
@@ -326,19 +329,10 @@ impl Job {
         effects.push(self.keep_checkpoints(number));
     }
 
-    /// A job that is over makes no more checkpoints; one that is done needs none.
-    pub(super) fn end_checkpoints(&mut self, effects: &mut Vec<Effect>) {
-        self.state.checkpoints.making = None;
-        if self.state.phase == Phase::Done {
-            effects.extend(self.remove_checkpoints());
-            self.state.checkpoints.complete.clear();
-        }
-    }
-
     /// The order to remove all checkpoints, if there may be some.
     pub(super) fn remove_checkpoints(&self) -> Option<Effect> {
         let (run, numbers) = (self.run(), Vec::new());
-        let any = self.state.checkpoints.next > 0;
+        let any = self.state.checkpoints.has_begun_any();
         any.then_some(Effect::KeepCheckpoints { run, numbers, through: u64::MAX })
     }
 }

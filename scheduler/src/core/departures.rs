@@ -35,18 +35,14 @@ impl Job {
         self.apply(&TaskId::Prepare(worker), &TaskEvent::HolderGone { again: false }, now_us);
         self.tell(Happening::WorkerLost { worker: self.named(worker), reason: reason.to_owned() }, now_us);
         for id in self.leased_to(worker) {
-            if matches!(id, TaskId::Evaluation { .. }) {
-                self.apply(&id, &TaskEvent::HolderGone { again: true }, now_us);
+            let Some(task) = self.tasks.get(&id) else { continue };
+            if !task.body.is_node() && !matches!(id, TaskId::Evaluation { .. }) {
+                continue;
             }
-            if self.tasks.get(&id).is_some_and(|t| t.body.is_node()) {
-                let fault = TaskFault {
-                    code: FaultCode::WORKER_LOST,
-                    reason: format!("worker {} left: {reason}", self.display_name(worker)),
-                };
-                let attempt = self.tasks.get(&id).map_or(0, |t| t.attempts);
-                let key = self.key(id, attempt);
-                self.attempt_failed(&key, fault, now_us, effects);
-            }
+            let key = self.key(id, task.attempts);
+            let reason = format!("worker {} left: {reason}", self.display_name(worker));
+            let fault = TaskFault { code: FaultCode::WORKER_LOST, reason };
+            self.failed_by(worker, &key, fault, now_us, effects);
         }
         if took_part && matches!(self.state.phase, Phase::Running) {
             let run = self.run();

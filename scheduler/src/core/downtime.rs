@@ -1,5 +1,5 @@
-//! Time in which no engine led, or by which the clock jumped when another engine took over. It counts for no limit: nobody could
-//! have begun, or ended, anything.
+//! Time in which no engine led, or one that could write nothing, or by which the clock jumped when another engine took over. It
+//! counts for no limit: nobody could have begun, or ended, anything.
 
 use super::{job::Job, panics::Handling, records::Phase, state_machine::Core};
 
@@ -22,8 +22,8 @@ impl Shift {
 }
 
 impl Core {
-    /// All jobs were loaded, and the engine that led before did so until `last_us` on its clock; it is `now_us`. To be called
-    /// once, before the first input.
+    /// From `last_us` to `now_us` nothing was decided: all jobs were loaded just now, and the engine that led before did so until then
+    /// on its clock, or this one stood still. To be called before the next input.
     pub fn discount_downtime(&mut self, last_us: u64, now_us: u64) {
         let shift = match now_us.checked_sub(last_us) {
             Some(0) => return,

@@ -83,7 +83,8 @@ impl Job {
         self.state.phase = phase;
         self.state.ended_us = Some(now_us);
         self.state.keeping = keeping;
-        self.end_checkpoints(effects);
+        self.state.checkpoints.end();
+        self.thin_out_at_end(effects);
         self.state.evaluations.end();
         self.wait_for(None);
         self.changes.job_state = true;
@@ -101,8 +102,13 @@ impl Job {
         self.end(Phase::Canceled, now_us, effects);
     }
 
-    /// The last parameters of a job that is over are written, or cannot be.
-    pub(super) fn weights_kept(&mut self, outcome: Result<SnapshotFile, TaskFault>, now_us: u64) {
+    /// The last parameters of a job that is over are written, or cannot be: then its checkpoints stay.
+    pub(super) fn weights_kept(
+        &mut self,
+        outcome: Result<SnapshotFile, TaskFault>,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) {
         if !std::mem::take(&mut self.state.keeping) {
             return;
         }
@@ -111,6 +117,7 @@ impl Job {
             Ok(file) => {
                 self.tell(Happening::WeightsKept { path: file.path.clone() }, now_us);
                 self.state.snapshot = Some(file);
+                self.thin_out_at_end(effects);
             }
             Err(fault) => self.tell(Happening::WeightsLost(fault), now_us),
         }

@@ -11,12 +11,19 @@ use super::{
     job::Job,
     worker_protocol::TaskKey,
 };
-use crate::graph::{Holder, TaskEvent, TrainingTaskState};
+use crate::{
+    graph::{Holder, TaskEvent, TrainingTaskState},
+    ids::Incarnation,
+};
+
+/// So many failures of one part end the evaluation: what ends one worker after the other would else never stop.
+const MOST_PART_FAILURES: u32 = 3;
 
 impl Job {
     /// A part is done. With the last one the evaluation is, and training goes on.
     pub(super) fn part_evaluated(&mut self, part: &EvaluationSums, now_us: u64) {
-        let Some(EvaluationPhase::Computing { open, sums, set }) = &mut self.state.evaluations.phase else {
+        let Some(EvaluationPhase::Computing { open, sums, set, .. }) = &mut self.state.evaluations.phase
+        else {
             return;
         };
         let set = *set;
@@ -91,14 +98,30 @@ impl Job {
         }
     }
 
-    /// A part cannot be computed: the evaluation is left out.
-    pub(super) fn evaluation_failed(
+    /// A worker failed at a part, or is gone with it: another one gets it. After a few the evaluation is left out.
+    pub(super) fn part_failed(
         &mut self,
+        worker: Incarnation,
         key: &TaskKey,
         fault: TaskFault,
         now_us: u64,
         effects: &mut Vec<Effect>,
     ) {
+        let Some(task) = self.tasks.get_mut(&key.task) else { return };
+        task.failures += 1;
+        if task.failures >= MOST_PART_FAILURES {
+            return self.evaluation_failed(key, fault, now_us, effects);
+        }
+        if let Some(EvaluationPhase::Computing { failed_at, .. }) = &mut self.state.evaluations.phase {
+            failed_at.insert(worker);
+        }
+        self.apply(&key.task, &TaskEvent::HolderGone { again: true }, now_us);
+        self.changes.job_state = true;
+        let (task, attempt) = (key.task.clone(), key.attempt);
+        self.tell(Happening::NodeFailed { task, attempt, fault }, now_us);
+    }
+
+    fn evaluation_failed(&mut self, key: &TaskKey, fault: TaskFault, now_us: u64, effects: &mut Vec<Effect>) {
         let (code, reason) = (fault.code, fault.reason.clone());
         let failed = TaskEvent::Failed { attempt: key.attempt, code, reason };
         self.apply(&key.task, &failed, now_us);

@@ -1,8 +1,10 @@
 //! Evaluations while a training runs: it comes to rest as for a checkpoint, the workers that take part share the validation
 //! samples, or the test samples where there are no others, and train on when the last of them is done.
 //!
-//! An evaluation is of exactly what is counted, and costs as much time as its slowest part. One that fails is told, and left out:
-//! the training does not depend on it.
+//! An evaluation is of exactly what is counted, and costs as much time as its slowest part. A part that a worker failed at, or
+//! was lost with, goes to another one a few times; then the evaluation is left out: the training does not depend on it.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +21,8 @@ use super::{
 };
 use crate::{
     graph::{Holder, TaskEvent, TaskId, TrainingTaskState},
-    spec::{EvaluateSpec, NodeKind},
+    ids::Incarnation,
+    spec::{EvaluateSpec, NodeKind, TrainSpec},
 };
 
 /// An evaluation that is due.
@@ -34,6 +37,9 @@ pub(super) enum EvaluationPhase {
         sums: EvaluationSums,
         #[serde(default)]
         set: EvaluationSet,
+        /// Workers that have failed at a part of it: others come first.
+        #[serde(default)]
+        failed_at: BTreeSet<Incarnation>,
     },
     /// It was the best so far, and the shards are to keep what it was of before anything changes.
     Keeping,
@@ -71,9 +77,15 @@ pub struct Evaluations {
 
 impl Evaluations {
     /// Those of a job that goes on behind so many complete epochs and samples of another one: as if it had come so far itself.
-    pub(super) fn going_on(spec: Option<EvaluateSpec>, epochs_complete: u32, samples: u64) -> Self {
-        let last_epochs = Self::last_turn(spec, epochs_complete);
-        Self { last_epochs, last_samples: samples, ..Self::default() }
+    pub(super) fn going_on(
+        train: &TrainSpec,
+        epochs_complete: u32,
+        samples: u64,
+        watch: EvaluationWatch,
+    ) -> Self {
+        let last_epochs = Self::last_turn(train.evaluate, epochs_complete);
+        let lost = LostBest::of_before(train);
+        Self { last_epochs, last_samples: samples, watch, lost, ..Self::default() }
     }
 
     /// The epoch behind which one was due last: they lie at whole multiples, wherever a job went on or back to.
@@ -111,6 +123,18 @@ impl Evaluations {
     /// Whether there has been one of this number.
     pub(super) fn has_begun(&self, number: u64) -> bool {
         number < self.next
+    }
+
+    /// Whether the evaluation of what was there after so many samples was begun, or about to be, and has not come to its end.
+    pub(super) fn owes(&self, samples: u64, watch: &EvaluationWatch) -> bool {
+        let is_under_way =
+            matches!(self.phase, Some(EvaluationPhase::Resting | EvaluationPhase::Computing { .. }));
+        is_under_way && samples > 0 && watch.after(samples).is_none()
+    }
+
+    /// Begins with the one that is owed.
+    pub(super) fn make_up(&mut self) {
+        self.phase = Some(EvaluationPhase::Resting);
     }
 
     /// Gives up the one under way, and counts the time to the next one from here.
@@ -232,8 +256,8 @@ impl Job {
         let number = evaluations.next;
         evaluations.next += 1;
         evaluations.last_samples = samples;
-        evaluations.phase =
-            Some(EvaluationPhase::Computing { open: workers, sums: EvaluationSums::default(), set });
+        let (sums, failed_at) = (EvaluationSums::default(), BTreeSet::new());
+        evaluations.phase = Some(EvaluationPhase::Computing { open: workers, sums, set, failed_at });
         for index in 0..workers {
             let body = TaskBody::EvaluatePart { part: EvaluationPart { index, of: workers, set } };
             let id = TaskId::Evaluation { number, part: index };
@@ -243,14 +267,43 @@ impl Job {
         self.changes.job_state = true;
     }
 
-    /// Gives parts that nobody has, or whose worker left, to whom has the least in hand.
+    /// Gives parts that nobody has, or whose worker left, to whom has the least in hand, of those that have not failed at one if
+    /// there are any.
     fn give_out_parts(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
-        for id in self.parts(|state| *state == TrainingTaskState::Ready) {
-            let Some(worker) = self.least_loaded_worker() else { return };
+        let ready = self.parts(|state| *state == TrainingTaskState::Ready);
+        if ready.is_empty() {
+            return;
+        }
+        let mut in_hand = self.parts_in_hand();
+        for id in ready {
+            let Some((worker, (_, parts))) = in_hand.iter_mut().min_by_key(|(_, load)| **load) else {
+                return;
+            };
+            *parts += 1;
+            let worker = *worker;
             self.apply(&id, &TaskEvent::Leased { holder: Holder::Worker(worker) }, now_us);
             let assignment = self.assignment(&id);
             effects.extend(assignment.map(|assignment| Effect::Assign { worker, assignment }));
         }
+    }
+
+    /// Of each worker that takes part: whether it has failed at a part of this evaluation, and how many it has in hand.
+    fn parts_in_hand(&self) -> BTreeMap<Incarnation, (bool, usize)> {
+        let has_failed = |worker: &Incarnation| match &self.state.evaluations.phase {
+            Some(EvaluationPhase::Computing { failed_at, .. }) => failed_at.contains(worker),
+            _ => false,
+        };
+        let mut in_hand: BTreeMap<_, _> =
+            self.active().map(|worker| (worker, (has_failed(&worker), 0))).collect();
+        for id in self.parts(|state| matches!(state, TrainingTaskState::Leased { .. })) {
+            if let Some(TrainingTaskState::Leased { holder: Holder::Worker(worker), .. }) =
+                self.task_state(&id)
+                && let Some((_, parts)) = in_hand.get_mut(worker)
+            {
+                *parts += 1;
+            }
+        }
+        in_hand
     }
 
     /// Parts of evaluations that are in such a state.
@@ -294,12 +347,14 @@ impl Job {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::training;
 
     #[test]
     fn a_job_that_goes_on_within_an_epoch_is_evaluated_when_the_first_job_would_have_been() {
         for (every, complete, want) in [(1, 7, 7), (5, 7, 5), (5, 4, 0), (5, 5, 5)] {
             let spec = EvaluateSpec::every_epochs(every);
-            let evaluations = Evaluations::going_on(Some(spec), complete, 730);
+            let train = TrainSpec { evaluate: Some(spec), ..training("bsp".parse().unwrap(), 10, 1) };
+            let evaluations = Evaluations::going_on(&train, complete, 730, EvaluationWatch::default());
             assert_eq!(
                 (evaluations.last_epochs, evaluations.last_samples),
                 (want, 730),
@@ -311,6 +366,8 @@ mod tests {
             gone_back.put_off(Some(spec), 1, complete, 730);
             assert_eq!((gone_back.last_epochs, gone_back.last_samples), (want, 730), "{every}, {complete}");
         }
-        assert_eq!(Evaluations::going_on(None, 7, 730).last_epochs, 0);
+        let train = training("bsp".parse().unwrap(), 10, 1);
+        let evaluations = Evaluations::going_on(&train, 7, 730, EvaluationWatch::default());
+        assert_eq!(evaluations.last_epochs, 0);
     }
 }

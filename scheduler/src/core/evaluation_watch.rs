@@ -6,15 +6,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::evaluation::Evaluation;
-use crate::spec::EvaluateSpec;
+use super::{evaluation::Evaluation, job::Job};
+use crate::spec::{EvaluateSpec, EvaluationsBefore, Monitor};
 
 /// An evaluation, and after how many samples it was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct SeenEvaluation {
     pub samples: u64,
     pub evaluation: Evaluation,
-    /// When it was known, since the epoch of Unix.
+    /// When it was known, since the epoch of Unix; 0 for one of another job, which this one goes on with.
     #[serde(default)]
     pub at_ms: u64,
 }
@@ -32,6 +32,18 @@ pub(super) struct EvaluationWatch {
 }
 
 impl EvaluationWatch {
+    /// That of a training that goes on where the evaluations of another one had shown this.
+    pub fn going_on(before: &EvaluationsBefore) -> Self {
+        let evaluation = match before.monitor {
+            Monitor::Loss => Evaluation { loss: before.best, ..Evaluation::default() },
+            Monitor::Accuracy => {
+                Evaluation { loss: f64::NAN, accuracy: Some(before.best), ..Evaluation::default() }
+            }
+        };
+        let best = Some(SeenEvaluation { samples: before.best_samples, evaluation, at_ms: 0 });
+        Self { best, newest: None, improved: Some(before.improved), waited: before.waited }
+    }
+
     /// Takes one more evaluation in. Whether training is to stop: it has not become better for as long as it may.
     pub fn see(&mut self, spec: &EvaluateSpec, seen: SeenEvaluation) -> bool {
         let (monitor, figure) = (spec.monitor, seen.evaluation.figure(spec.monitor));
@@ -58,12 +70,30 @@ impl EvaluationWatch {
     }
 }
 
+impl Job {
+    /// What another training that goes on from where evaluations had shown this is told of them.
+    pub(super) fn evaluations_before(&self, watch: &EvaluationWatch) -> Option<EvaluationsBefore> {
+        let monitor = self.train().evaluate?.monitor;
+        let best = watch.best.as_ref()?;
+        let kept = self.best_checkpoint().filter(|kept| kept.samples() == best.samples);
+        Some(EvaluationsBefore {
+            monitor,
+            on_validation: self.train().data.has_validation(),
+            best: best.evaluation.figure(monitor)?,
+            best_samples: best.samples,
+            best_checkpoint: kept.map(|kept| kept.number),
+            improved: watch.improved?,
+            waited: watch.waited,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::spec::{EarlyStopping, Monitor};
+    use crate::spec::EarlyStopping;
 
     fn spec(monitor: Monitor, patience: u32, min_delta: f64) -> EvaluateSpec {
         let early_stopping = Some(EarlyStopping { patience, min_delta });

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::spec::TrainSpec;
+
 use super::{
     best_parameters::HandedOn, evaluating::Evaluations, evaluation_watch::SeenEvaluation, job::Job,
     significant::significant,
@@ -14,6 +16,19 @@ pub(super) struct LostBest {
     samples: u64,
     /// Such as `could not be kept: [E406] ...`.
     why: String,
+}
+
+impl LostBest {
+    /// The best of a training from which this one goes on without its parameters.
+    pub(super) fn of_before(train: &TrainSpec) -> Option<Self> {
+        let resume = train.resume.as_ref()?;
+        let best = resume.evaluations.as_ref().filter(|before| before.is_of(train))?;
+        let why = match best.best_checkpoint {
+            Some(number) => format!("are in checkpoint {number} of job {}, not in this job", resume.job),
+            None => format!("were those of job {}, and are not in this job", resume.job),
+        };
+        Some(Self { samples: best.best_samples, why })
+    }
 }
 
 impl Evaluations {

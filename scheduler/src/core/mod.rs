@@ -47,6 +47,7 @@ mod replanning;
 mod reports;
 mod rollback;
 mod series;
+mod settling;
 mod shard_news;
 mod shard_protocol;
 mod significant;

@@ -131,7 +131,7 @@ impl Job {
             let what = "a checkpoint: all come to rest, and the shards copy the parameters";
             return Some(format!("{what}{}", late.unwrap_or_default()));
         }
-        if self.keeps_best() && self.state.cursor.is_exhausted() && self.state.checkpoints.making.is_some() {
+        if self.is_writing_its_end() {
             return Some(self.waits_for_writing().into());
         }
         if let Some(what) = self.describe_evaluation(now_us).filter(|_| self.active().next().is_some()) {

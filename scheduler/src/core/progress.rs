@@ -54,6 +54,8 @@ impl Progress {
                 watch: EvaluationWatch::default(),
             };
         };
+        let before = resume.evaluations.as_ref().filter(|before| before.is_of(train));
+        let watch = before.map(EvaluationWatch::going_on).unwrap_or_default();
         let (counted, epochs_complete) = resume.position.handed_out_by_epoch(samples);
         let counters = Counters {
             done: resume.iterations - resume.iterations_torn,
@@ -63,7 +65,7 @@ impl Progress {
             ..Counters::default()
         };
         let cursor = SampleCursor::at(samples, train.epochs, resume.position.clone());
-        Self { cursor, counters, counted, epochs_complete, loss: None, watch: EvaluationWatch::default() }
+        Self { cursor, counters, counted, epochs_complete, loss: None, watch }
     }
 }
 
@@ -101,6 +103,7 @@ impl Job {
             samples_torn: counters.samples_torn,
             steps_by_round: train.steps_by_round(),
             steps: Vec::new(),
+            evaluations: self.evaluations_before(&checkpoint.progress.watch),
         };
         Some(KeptCheckpoint { run: self.run(), resume })
     }

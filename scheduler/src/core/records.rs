@@ -185,7 +185,7 @@ pub struct JobState {
 impl JobState {
     /// That of a job that was just submitted.
     pub(super) fn new(train: &TrainSpec, generation: Generation, shards: u32, now_us: u64) -> Self {
-        let Progress { cursor, counters, counted, epochs_complete, loss, .. } = Progress::at_begin(train);
+        let Progress { cursor, counters, counted, epochs_complete, loss, watch } = Progress::at_begin(train);
         let samples = counters.counted();
         Self {
             phase: Phase::Queued,
@@ -219,7 +219,7 @@ impl JobState {
             curve: SeriesSampling::default(),
             metrics: MetricsWindow::default(),
             checkpoints: Checkpoints::going_on(epochs_complete),
-            evaluations: Evaluations::going_on(train.evaluate, epochs_complete, samples),
+            evaluations: Evaluations::going_on(train, epochs_complete, samples, watch),
             joined: 0,
             seals: 0,
             cancel_reason: String::new(),

@@ -74,10 +74,25 @@ impl Job {
                 if own {
                     return Some(fault);
                 }
-                self.attempt_failed(&key, fault, now_us, effects);
+                self.failed_by(worker, &key, fault, now_us, effects);
             }
         }
         None
+    }
+
+    /// A worker failed at what it had in hand, or is gone with it.
+    pub(super) fn failed_by(
+        &mut self,
+        worker: Incarnation,
+        key: &TaskKey,
+        fault: TaskFault,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        match key.task {
+            TaskId::Evaluation { .. } => self.part_failed(worker, key, fault, now_us, effects),
+            _ => self.attempt_failed(key, fault, now_us, effects),
+        }
     }
 
     /// Whether `worker` has this attempt in hand. A barrier, a snapshot and a training are never a worker's.
@@ -194,9 +209,6 @@ impl Job {
     ) {
         if !self.is_attempt(key) {
             return;
-        }
-        if let TaskId::Evaluation { .. } = key.task {
-            return self.evaluation_failed(key, fault, now_us, effects);
         }
         let Some(task) = self.tasks.get_mut(&key.task) else { return };
         task.failures += 1;

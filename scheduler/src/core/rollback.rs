@@ -107,6 +107,7 @@ impl Job {
         }
         let (policy, evaluate) = (Policy::new(self.train().policy), self.train().evaluate);
         let state = &mut self.state;
+        let owes_evaluation = state.evaluations.owes(progress.counters.counted(), &progress.watch);
         state.phase = Phase::Opening;
         state.generation = state.generation.next();
         state.policy = policy;
@@ -123,6 +124,9 @@ impl Job {
         state.recent_rate.begin_anew(now_us, state.counters.counted());
         state.checkpoints.put_off(now_us, state.epochs_complete);
         state.evaluations.put_off(evaluate, now_us, state.epochs_complete, state.counters.counted());
+        if owes_evaluation {
+            state.evaluations.make_up();
+        }
         state.checkpoints.restored = checkpoint;
         self.changes.job_state = true;
         self.wait_for(Some(self.waits_for_shards()));

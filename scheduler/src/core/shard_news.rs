@@ -84,9 +84,10 @@ impl Core {
         run: &RunId,
         outcome: Result<SnapshotFile, TaskFault>,
         now_us: u64,
+        effects: &mut Vec<Effect>,
     ) {
         if let Some(job) = self.jobs.get_mut(&run.job).filter(|job| job.is_run(run)) {
-            job.weights_kept(outcome, now_us);
+            job.weights_kept(outcome, now_us, effects);
         }
     }
 

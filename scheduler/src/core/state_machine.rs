@@ -59,9 +59,9 @@ impl Core {
         self.set_aside.insert(job);
     }
 
-    /// Nobody takes in again a job that was set aside.
+    /// Nobody takes in again a job that was set aside: no task of it waits for a training any more.
     pub fn give_up_aside(&mut self, job: &JobId) {
-        self.set_aside.remove(job);
+        self.has_loaded_trainings |= self.set_aside.remove(job);
     }
 
     /// Handles one input at `now_us` on the engine's clock (epoch microseconds). The effects may be carried out once
@@ -136,7 +136,7 @@ impl Core {
                 self.shard_holds(shard, asked_us, &held, now_us, effects);
             }
             Input::Tick => self.tick(now_us, effects),
-            Input::WeightsKept { run, outcome } => self.weights_kept(&run, outcome, now_us),
+            Input::WeightsKept { run, outcome } => self.weights_kept(&run, outcome, now_us, effects),
             Input::ShardsOpened { run } => {
                 self.with_open_job(&run, |job| job.opened(now_us, effects));
             }

@@ -133,6 +133,7 @@ impl Job {
         };
         let is_stopped = self.state.cursor.is_stopped();
         let kept = self.best_checkpoint().map(|kept| kept.number.to_string());
+        let at_ms = best.map(|best| best.at_ms).filter(|&at_ms| at_ms > 0);
         let figure = |of: fn(&Evaluation) -> Option<f64>| {
             best.and_then(|best| of(&best.evaluation)).map(significant).unwrap_or_default()
         };
@@ -143,7 +144,7 @@ impl Job {
             ("best_accuracy", figure(|best| best.accuracy)),
             ("best_top_k_accuracy", figure(|best| best.top_k_accuracy)),
             ("best_perplexity", figure(|best| best.perplexity)),
-            ("best_ms", best.map(|best| best.at_ms.to_string()).unwrap_or_default()),
+            ("best_ms", at_ms.map(|at_ms| at_ms.to_string()).unwrap_or_default()),
             ("best_checkpoint", kept.unwrap_or_default()),
             ("best_lost", self.why_best_is_lost()),
             ("stopped_early", if is_stopped { self.why_stopped() } else { String::new() }),

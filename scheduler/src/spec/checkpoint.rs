@@ -14,10 +14,13 @@ pub struct CheckpointSpec {
     /// Complete epochs from one to the next, 1 or more. With both, whichever comes first.
     #[serde(default)]
     pub every_epochs: Option<u32>,
-    /// The newest so many stay, 1 or more.
+    /// The newest so many stay, 1 to 100.
     #[serde(default = "two")]
     pub keep: u32,
 }
+
+/// The record of a job says of each where it was, and is written with every commit.
+const MOST_KEPT: u32 = 100;
 
 fn two() -> u32 {
     2
@@ -51,6 +54,9 @@ impl CheckpointSpec {
     pub(super) fn fault(&self) -> Option<String> {
         interval::fault(self.every_s, self.every_epochs)
             .or_else(|| interval::below_one("keep", Some(self.keep)))
+            .or_else(|| {
+                (self.keep > MOST_KEPT).then(|| format!("keep = {} is more than {MOST_KEPT}", self.keep))
+            })
     }
 
     /// Whether one is due so long and so many complete epochs after the last.

@@ -30,6 +30,6 @@ pub use optimizer::Optimizer;
 pub use policy::{
     BalanceOptions, BalanceRule, DsspReading, ElasticOptions, InvalidPolicy, POLICIES, PolicyRule, PolicySpec,
 };
-pub use resume::{ResumeSpec, StepRun};
+pub use resume::{EvaluationsBefore, ResumeSpec, StepRun};
 pub use train::{DataElement, DataInput, ModelSpec, OnNan, TrainSpec};
 pub use valid_job::ValidJob;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::TrainSpec;
+use super::{Monitor, TrainSpec};
 use crate::{ids::JobId, samples::SamplePosition};
 
 /// Most runs of steps beyond one for each 65,536 parameters: more shards than there can be.
@@ -14,7 +14,7 @@ const MAX_STEPS: u64 = 1 << 53;
 
 /// A moment of rest of another training, with which this one begins. Its parameters and the optimizer's state are in the
 /// blob of the initial parameters, a checkpoint file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResumeSpec {
     /// The job whose checkpoint it is.
     pub job: JobId,
@@ -37,6 +37,36 @@ pub struct ResumeSpec {
     pub steps_by_round: bool,
     /// Steps that the optimizer has done, run by run of the trained parameters.
     pub steps: Vec<StepRun>,
+    /// What its evaluations had shown by then; `None` if there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evaluations: Option<EvaluationsBefore>,
+}
+
+/// What the evaluations of another training had shown when its checkpoint was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct EvaluationsBefore {
+    /// The figure that said what was better.
+    pub monitor: Monitor,
+    /// Whether it was that of the validation samples, not of the test samples.
+    pub on_validation: bool,
+    /// The best so far.
+    pub best: f64,
+    /// After how many samples that was.
+    pub best_samples: u64,
+    /// The checkpoint that has the parameters of the best, where the other job kept it.
+    pub best_checkpoint: Option<u64>,
+    /// The figure of the last improvement by more than `min_delta`.
+    pub improved: f64,
+    /// Evaluations since.
+    pub waited: u32,
+}
+
+impl EvaluationsBefore {
+    /// Whether a training evaluates by the same figure, so that it can go on from these.
+    pub fn is_of(&self, train: &TrainSpec) -> bool {
+        let same = |monitor| monitor == self.monitor && train.data.has_validation() == self.on_validation;
+        train.evaluate.is_some_and(|evaluate| same(evaluate.monitor))
+    }
 }
 
 /// Neighboring parameters for which the optimizer has done as many steps.
@@ -86,7 +116,8 @@ impl ResumeSpec {
         if let Some(what) = self.position.fault(self.epoch_samples) {
             return Some(what.to_owned());
         }
-        if self.samples() >= train.total_samples() {
+        let position = (self.position.epoch, self.position.next);
+        if self.samples() >= train.total_samples() || position > (train.epochs, 0) {
             let (epoch, epochs) = (self.position.epoch, train.epochs);
             return Some(format!("{epoch} epochs are done there already, and this job has {epochs}"));
         }
@@ -94,6 +125,12 @@ impl ResumeSpec {
         let (iterations, torn) = (self.iterations, self.iterations_torn);
         if iterations > self.samples() || torn > iterations || self.samples_torn > self.samples() {
             return Some("its counters contradict each other".to_owned());
+        }
+        let is_possible = |seen: &EvaluationsBefore| {
+            seen.best.is_finite() && seen.improved.is_finite() && seen.best_samples <= self.samples()
+        };
+        if !self.evaluations.as_ref().is_none_or(is_possible) {
+            return Some("its evaluations contradict the rest".to_owned());
         }
         let trained = train.model.layout.trained_elements();
         let most_runs = MAX_SHORT_RUNS + trained / 65_536;
@@ -112,6 +149,10 @@ mod tests {
     use crate::{samples::SampleRange, sim::training, spec::Optimizer};
 
     /// More than any training has: whether they lie in the epoch is asked later.
+    fn second_epoch() -> SampleRange {
+        SampleRange { epoch: 1, start: 0, len: 16 }
+    }
+
     fn many_ranges() -> Vec<SampleRange> {
         vec![SampleRange { epoch: 0, start: 0, len: 1 }; MAX_RETURNED + 1]
     }
@@ -132,10 +173,19 @@ mod tests {
             samples_torn: 8,
             steps_by_round: false,
             steps: vec![StepRun { elements, steps: 9 }],
+            evaluations: Some(EvaluationsBefore {
+                monitor: Monitor::Loss,
+                on_validation: false,
+                best: 0.5,
+                best_samples: samples,
+                best_checkpoint: None,
+                improved: 0.5,
+                waited: 1,
+            }),
         };
         assert_eq!((resume.fault(&train), resume.samples()), (None, samples + 8));
         type Change = fn(&mut ResumeSpec);
-        let cases: [(Change, &str); 12] = [
+        let cases: [(Change, &str); 15] = [
             (|r| r.epoch_samples += 1, "an epoch had"),
             (|r| r.seed += 1, "seed"),
             (|r| r.position.next = u64::MAX, "beyond the epoch"),
@@ -148,6 +198,12 @@ mod tests {
             (|r| r.steps = vec![StepRun { elements: 1, steps: 1 }; 70_000], "no optimizer"),
             (|r| r.position.returned = many_ranges(), "have come back"),
             (|r| r.steps[0].elements -= 1, "do not cover"),
+            (|r| r.evaluations.as_mut().unwrap().best = f64::NAN, "its evaluations contradict"),
+            (|r| r.evaluations.as_mut().unwrap().best_samples = u64::MAX, "its evaluations contradict"),
+            (
+                |r| r.position = SamplePosition { epoch: 3, next: 8, returned: vec![second_epoch()] },
+                "3 epochs are done",
+            ),
         ];
         for (policy, steps_by_round, expected) in [
             ("diloco:8", true, None),

@@ -33,7 +33,7 @@ impl Client {
     /// optimizer's state, and how far the training was. [`Settings::resume`](crate::submit::Settings::resume) goes on from it,
     /// with any number of shards and workers.
     ///
-    /// The job may be running, canceled or failed; one that is done has dropped its checkpoints. The file is complete or absent.
+    /// The job may be running or over; one that is done has that of its end, if it has `checkpoint` in its settings. The file is complete or absent.
     /// Costs the memory of one shard's part. Each shard keeps its part for ten minutes where it would have been removed before.
     ///
     /// # Errors
@@ -140,6 +140,7 @@ mod tests {
             iterations_torn: 0,
             samples_torn: 0,
             steps_by_round: false,
+            evaluations: None,
             steps: Vec::new(),
         };
         let dir = tempfile::tempdir().unwrap();

@@ -300,9 +300,9 @@ impl<C: Clone> ShardSlots<C> {
     }
 }
 
-/// How long a shard stays vacant before this process serves it, unless the other one comes.
+/// How long a shard stays vacant before this process serves it, unless the other one comes: that one may have gone on without it.
 fn vacancy(hello: &ShardHello) -> Duration {
-    if hello.served_term > 0 { PARTNER_SILENCE } else { FAILOVER_SILENCE }
+    if hello.served_term > 0 || hello.followed_before { PARTNER_SILENCE } else { FAILOVER_SILENCE }
 }
 
 enum RoleDecision {
@@ -324,9 +324,17 @@ impl<C> Slot<C> {
             self.standby.take_if(|standby| Some(standby.term) == hello.lost);
             return Some(self.role_of_primary(false));
         }
-        // A promotion whose answer was lost: it serves.
-        if matches!(hello.role, Some(ReplicaRole::Primary { .. })) {
-            self.standby.take_if(|standby| standby.is(hello));
+        if let Some(ReplicaRole::Primary { term }) = hello.role
+            && let Some(standby) = self.standby.as_mut().filter(same)
+        {
+            if term <= standby.term {
+                // It was said before the process was told to follow, and has come late: a network that was cut delivers it when it is
+                // whole again.
+                standby.seen = now;
+                return Some(self.role_of_standby(false));
+            }
+            // A promotion whose answer was lost: it serves.
+            self.standby = None;
         }
         if let Some(standby) = self.standby.as_mut().filter(same) {
             standby.update(hello, now);
@@ -401,9 +409,7 @@ impl<C> Slot<C> {
             return RoleDecision::Other(Decision::PromoteStandby);
         }
         if let Some(dead) = &self.primary {
-            let came_back = dead.hello.identity == hello.identity || dead.hello.address == hello.address;
-            // What another one has may be older than what that one has, who may come back.
-            return if came_back { RoleDecision::Serve } else { RoleDecision::Wait };
+            return self.judge_after(&dead.hello, hello, now);
         }
         match &self.standby {
             Some(_) => RoleDecision::Serve,
@@ -413,13 +419,35 @@ impl<C> Slot<C> {
         }
     }
 
-    /// Once two are there, the one that served last serves; of those that never did, the one with more jobs; of equals the one
-    /// that came first.
+    /// The same, where the process that served has ended, after these last words of it.
+    fn judge_after(&self, dead: &ShardHello, hello: &ShardHello, now: Instant) -> RoleDecision {
+        let came_back = |hello: &ShardHello| dead.identity == hello.identity || dead.address == hello.address;
+        if !came_back(hello) {
+            // What another one has may be older than what that one has, who may come back: with nothing, if it was killed.
+            let back = self.undecided.iter().map(|(known, _)| known).find(|known| came_back(known));
+            return match back.is_some_and(|back| back.jobs == 0 && hello.jobs > 0) {
+                true => RoleDecision::Serve,
+                false => RoleDecision::Wait,
+            };
+        }
+        if hello.jobs > 0 || dead.jobs == 0 {
+            return RoleDecision::Serve;
+        }
+        // Whoever followed it may have kept its copies, and be started again as well.
+        let other_has_some = self.undecided.iter().any(|(known, _)| !came_back(known) && known.jobs > 0);
+        let waited =
+            self.undecided_since(hello).is_some_and(|since| now.duration_since(since) > FAILOVER_SILENCE);
+        if waited && !other_has_some { RoleDecision::Serve } else { RoleDecision::Wait }
+    }
+
+    /// Once two are there, one that has kept jobs serves before one that has none: whoever served and was killed has none, and the one
+    /// that followed it may have kept its copies. Then the one that served last; of those that never did, the one with more jobs;
+    /// of equals the one that came first.
     fn judge_among_undecided(&self, hello: &ShardHello) -> RoleDecision {
         let mut others =
             self.undecided.iter().map(|(other, _)| other).filter(|other| other.boot != hello.boot);
         let came_first = self.undecided.first().is_none_or(|(first, _)| first.boot == hello.boot);
-        let rank = |hello: &ShardHello, first: bool| (hello.served_term, hello.jobs, first);
+        let rank = |hello: &ShardHello, first: bool| (hello.jobs > 0, hello.served_term, hello.jobs, first);
         match others.next() {
             Some(other) if rank(hello, came_first) > rank(other, !came_first) => RoleDecision::Serve,
             _ => RoleDecision::Wait,

@@ -241,6 +241,45 @@ fn in_the_morning_the_one_with_the_jobs_serves_whoever_comes_first() {
         (shard.role(&followed), shard.role(&had), shard.role(&followed)),
         ("standby", "primary", "standby")
     );
+    // The one that served was killed, and the one that followed was stopped in order before it could serve.
+    let killed = ShardHello { served_term: 7, ..fresh(1) };
+    let kept = with_jobs(2, ShardHello { followed_before: true, ..fresh(2) });
+    for order in [[&killed, &kept, &killed, &kept], [&kept, &killed, &kept, &killed]] {
+        let mut shard = Shard::new();
+        let roles: Vec<_> = order.map(|hello| (hello.boot, shard.role(hello))).into();
+        let last = |boot| roles.iter().rfind(|(known, _)| *known == boot).unwrap().1;
+        assert_eq!((last(killed.boot), last(kept.boot)), ("standby", "primary"), "{roles:?}");
+    }
+    // The same where the engine knows them.
+    for order in [[&killed, &kept, &killed, &kept], [&kept, &killed, &kept, &killed]] {
+        let mut shard = pair(2);
+        let again = order.map(|hello| ShardHello {
+            boot: hello.boot + 10,
+            address: format!("here:{}", hello.boot + 10),
+            ..hello.clone()
+        });
+        let standby = shard.slots.standby(ShardIndex(0)).unwrap().clone();
+        shard.slots.not_promoted(&standby, false, shard.now);
+        let mut roles = Vec::new();
+        for hello in &again {
+            let answers = shard.slots.primary(ShardIndex(0)).unwrap().hello.boot > 10;
+            let role = match shard.announce(hello, answers) {
+                Decision::Role { role: ReplicaRole::Primary { .. }, .. } => "primary",
+                Decision::Role { role: ReplicaRole::Standby { .. }, .. } => "standby",
+                _ => "none",
+            };
+            roles.push((hello.jobs, role));
+        }
+        let last = |jobs| roles.iter().rfind(|(known, _)| *known == jobs).unwrap().1;
+        assert_eq!((last(0), last(2)), ("standby", "primary"), "{roles:?}");
+    }
+    // Alone it waits for whoever may have gone on without it.
+    let mut shard = Shard::new();
+    shard.role(&kept);
+    shard.wait(FAILOVER_SILENCE + Duration::from_millis(1));
+    assert_eq!(shard.role(&kept), "undecided");
+    shard.wait(PARTNER_SILENCE);
+    assert_eq!(shard.role(&kept), "primary");
     // Without the note of what they were.
     let mut shard = Shard::new();
     let roles = [fresh(2), had.clone(), fresh(2), had].map(|hello| shard.role(&hello));
@@ -268,6 +307,24 @@ fn a_promotion_whose_answer_was_lost_is_found_out() {
     shard.slots.not_promoted(&standby, true, shard.now);
     assert_eq!(shard.role(&as_primary(term, fresh(2))), "primary");
     assert_eq!(shard.role(&as_primary(1, fresh(1))), "standby");
+}
+
+#[test]
+fn what_a_process_said_before_it_was_told_to_follow_changes_nothing_when_it_comes_late() {
+    let mut shard = pair(1);
+    let (standby, term) = shard.slots.candidate(ShardIndex(0)).unwrap();
+    shard.slots.promoted(standby, term);
+    let served = as_primary(EPOCH.0 * TERMS_PER_EPOCH + 1, with_jobs(1, fresh(1)));
+    assert_eq!(shard.role(&served), "standby", "another took its place");
+    let follows = shard.slots.standby(ShardIndex(0)).unwrap().term;
+    assert_eq!(shard.role(&as_standby(follows, with_jobs(1, fresh(1)))), "standby");
+    // TCP delivers what it had kept while the network was cut.
+    assert_eq!(shard.role(&served), "standby");
+    let standby = shard.slots.standby(ShardIndex(0)).unwrap();
+    assert_eq!((standby.term, standby.hello.jobs), (follows, 1), "it has what it had");
+    shard.wait(FAILOVER_SILENCE + Duration::from_millis(1));
+    shard.slots.note_alive(&fresh(1), shard.now);
+    assert_eq!(shard.slots.failovers_due(shard.now, Duration::from_secs(30)), [ShardIndex(0)]);
 }
 
 #[test]

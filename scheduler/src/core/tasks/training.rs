@@ -60,13 +60,15 @@ impl Core {
         begun
     }
 
-    /// Cancels trainings that were loaded and that no task waits for: their graph has ended or gone on without them.
+    /// Cancels trainings that were loaded and that no task waits for: their graph has ended or gone on without them. One that is set
+    /// aside may be taken in again.
     fn cancel_unwanted(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
-        let Self { jobs, task_jobs, .. } = self;
+        let Self { jobs, task_jobs, set_aside, .. } = self;
         for (_, job) in jobs.live_mut().filter(|(_, job)| !job.state.phase.is_over()) {
             let unwanted = job.state.trains_for.as_ref().is_some_and(|of| {
                 let graph = task_jobs.get(&of.job).filter(|graph| graph.state.nonce == of.nonce);
-                graph.and_then(|graph| graph.trainings.open.get(&of.task)) != Some(&job.spec.id)
+                let waits = graph.and_then(|graph| graph.trainings.open.get(&of.task)) == Some(&job.spec.id);
+                !waits && !set_aside.contains(&of.job)
             });
             if unwanted {
                 job.cancel("no task waits for it".to_owned(), now_us, effects);

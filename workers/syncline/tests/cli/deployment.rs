@@ -1,6 +1,6 @@
 //! The files in `deploy` name commands and flags that there are.
 
-use std::{fs, path::Path};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use crate::rig::syncline;
 
@@ -21,6 +21,7 @@ fn filled_in(text: &str) -> String {
     let pairs = [
         ("${SYNCLINE_LISTEN_IP}", "127.0.0.1"),
         ("${SYNCLINE_SHARDS}", "2"),
+        ("${SYNCLINE_PS_PORT}", "7471"),
         ("%i", "1"),
         ("%H", "host"),
         ("%S", "/var/lib"),
@@ -43,6 +44,53 @@ fn every_command_of_the_units_is_taken() {
         let words: Vec<&str> = line.unwrap().split_whitespace().collect();
         is_taken(&words);
     }
+}
+
+#[test]
+fn a_shard_under_systemd_listens_on_the_port_of_the_table_whatever_its_number() {
+    let unit = file("systemd/syncline-ps@.service");
+    assert!(unit.contains("--listen ${SYNCLINE_LISTEN_IP}:${SYNCLINE_PS_PORT} "), "{unit}");
+    assert!(unit.contains("Environment=SYNCLINE_PS_PORT=7471\n"), "{unit}");
+}
+
+#[test]
+fn a_volume_that_is_mounted_again_is_not_opened_to_its_group() {
+    let manifest = file("kubernetes/syncline.yaml");
+    let volumes = manifest.lines().filter(|line| line.contains("fsGroup:"));
+    let policies: Vec<bool> =
+        volumes.map(|line| line.contains("fsGroupChangePolicy: OnRootMismatch")).collect();
+    assert!(!policies.is_empty() && policies.iter().all(|policy| *policy), "{policies:?}");
+}
+
+/// Programs that stand for those of a machine, in a folder that comes first in `PATH`.
+fn stand_ins(folder: &Path, programs: &[(&str, &str)]) {
+    for (name, script) in programs {
+        let path = folder.join(name);
+        fs::write(&path, format!("#!/bin/bash\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+}
+
+#[test]
+fn a_second_allocation_waits_for_its_own_cluster_and_not_for_what_the_first_one_wrote() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    fs::create_dir(&state).unwrap();
+    fs::write(state.join("ready.json"), "{}").unwrap();
+    fs::write(state.join("token"), "0").unwrap();
+    // `up` is ready only after somebody has waited for it.
+    let syncline = r#"case $1 in
+        up) until [ -e "$SYNCLINE_STATE_DIR/waited" ]; do read -rt 0.01 <> <(:) || true; done
+            touch "$SYNCLINE_STATE_DIR/ready"; echo '{}'; exec /bin/sleep 60 ;;
+        submit) [ -e "$SYNCLINE_STATE_DIR/ready" ] && touch "$SYNCLINE_STATE_DIR/submitted" ;;
+    esac"#;
+    let sleep = r#"touch "$SYNCLINE_STATE_DIR/waited"; exec /bin/sleep 0.01"#;
+    stand_ins(folder.path(), &[("syncline", syncline), ("sleep", sleep), ("srun", "exec /bin/sleep 60")]);
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/slurm/train.sbatch");
+    let ran = Command::new("bash").arg(script).arg("job.toml").env("PATH", path);
+    let ran = ran.env("SYNCLINE_STATE_DIR", &state).env("SLURM_SUBMIT_DIR", folder.path()).output().unwrap();
+    assert!(state.join("submitted").exists(), "{ran:?}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::cli::{
 
 #[derive(Debug, clap::Args)]
 pub struct CheckpointArgs {
-    /// Id of the job, which may be running, canceled or failed
+    /// Id of the job, which may be running or over
     job: JobId,
     /// Where to write it, as safetensors; `submit --resume` goes on from it
     file: PathBuf,

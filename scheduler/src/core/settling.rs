@@ -1,0 +1,85 @@
+//! What becomes of the parameters of a training that is over, before anything that follows sees them.
+//!
+//! Where a job has checkpoints, its last parameters become one, which stays when the job is done: a longer training can go on from
+//! there. Where the parameters of the best evaluation are handed on, these come into their place.
+
+use super::{best_parameters::HandedOn, effects::Effect, job::Job, records::Phase};
+
+impl Job {
+    /// Decides with which parameters a training ends that is over. `false`: the shards have still to write them, or to open them.
+    pub(super) fn settle_parameters(&mut self, now_us: u64, effects: &mut Vec<Effect>) -> bool {
+        if self.state.evaluations.handed_on != HandedOn::Undecided {
+            return true;
+        }
+        // What is being written may be the best, or the last.
+        if self.is_writing_its_end() {
+            return false;
+        }
+        let best = self.better_than_last();
+        if (best.is_some() || self.keeps_end()) && self.keep_last(now_us, effects) {
+            return false;
+        }
+        if let Some(best) = best {
+            self.open_best(
+                best,
+                "training is over, and its last parameters are not the best",
+                now_us,
+                effects,
+            );
+            return false;
+        }
+        if self.train().evaluate.is_some() {
+            self.state.evaluations.handed_on = HandedOn::Last;
+            self.changes.job_state = true;
+        }
+        true
+    }
+
+    /// Whether the shards write a checkpoint that a training which is over waits for.
+    pub(super) fn is_writing_its_end(&self) -> bool {
+        (self.keeps_best() || self.keeps_end())
+            && self.state.cursor.is_exhausted()
+            && self.state.checkpoints.making.is_some()
+    }
+
+    /// What it waits for then, in words.
+    pub(super) fn waits_for_writing(&self) -> &'static str {
+        match (self.state.evaluations.keeps_last, self.better_than_last()) {
+            (true, Some(_)) => "the shards, which write the last parameters before they go back to the best",
+            (true, None) => "the shards, which write the last parameters as a checkpoint",
+            (false, _) if self.keeps_best() => "the shards, which write parameters that may be the best",
+            (false, _) => "the shards, which write a checkpoint",
+        }
+    }
+
+    /// Removes the checkpoints of a job that is done, once its weights are written: until then they are all that there is beside the
+    /// memory of the shards. The newest stays, if it has had any but for the best: that of its last parameters, unless these could
+    /// not be written.
+    pub(super) fn thin_out_at_end(&mut self, effects: &mut Vec<Effect>) {
+        let keeps_end = self.keeps_end();
+        let (run, checkpoints) = (self.run(), &mut self.state.checkpoints);
+        if self.state.phase != Phase::Done || self.state.keeping || !checkpoints.has_begun_any() {
+            return;
+        }
+        let newest = checkpoints.complete.pop().filter(|_| keeps_end);
+        checkpoints.complete = newest.into_iter().collect();
+        let numbers = checkpoints.numbers();
+        effects.push(Effect::KeepCheckpoints { run, numbers, through: u64::MAX });
+    }
+
+    /// Whether its last parameters stay as a checkpoint.
+    fn keeps_end(&self) -> bool {
+        self.train().checkpoint.is_some()
+    }
+
+    /// Has the shards keep what a training has come to. Once: a disk that is full now is no reason to hand on worse parameters, or to
+    /// go on for ever. `false`: there is nothing to wait for.
+    fn keep_last(&mut self, now_us: u64, effects: &mut Vec<Effect>) -> bool {
+        let is_first = !std::mem::replace(&mut self.state.evaluations.keeps_last, true);
+        let pins = is_first && !self.state.checkpoints.holds(self.counted());
+        if pins {
+            self.pin_checkpoint(now_us, effects);
+        }
+        pins
+    }
+}
