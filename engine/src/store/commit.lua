@@ -5,14 +5,14 @@
 --       mode  "next": the changes since the commit before; "new": a job that takes the place of whatever was there;
 --             "whole": everything, after a loss of the store was noticed; "gone": nothing is to be left but a fence
 --       S HSET   D HDEL   X XADD (first arguments: entries kept, field that counts those dropped)
---       H every second entry goes   M two neighbours become one point   E EXPIRE
+--       H every second entry goes   M two neighbors become one point   E EXPIRE
 -- Returns {'ok'}, {'again'} when this seq is stored already, {'lost', seq} when the store knows less than this engine
 -- had committed, {'fenced', epoch, seq}, or {'type', key, found}.
 -- A call may come a second time, long after it was answered: within an epoch, numbers only rise, also from a job to the next
 -- one of its name. Of one that is gone its number stays for a while as `gone`, so that what was sent before it writes nothing.
 -- Lua does not roll back, so everything is checked before the first write.
 local call, mode = redis.call, ARGV[3]
--- Two neighbours of a loss curve as one: the later one, with the iterations of both and the means over them.
+-- Two neighbors of a loss curve as one: the later one, with the iterations of both and the means over them.
 local function merged(earlier, later)
   local a, b, both = {}, {}, {}
   for i = 1, #earlier, 2 do a[earlier[i]] = earlier[i + 1] end

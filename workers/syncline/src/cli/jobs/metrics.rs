@@ -85,7 +85,7 @@ fn chosen<T>(points: &[T], most: usize) -> impl Iterator<Item = &T> {
     (1..=shown).map(move |n| &points[n * points.len() / shown - 1])
 }
 
-/// The same of evaluations, with the best one in place of its neighbour if it is not among them.
+/// The same of evaluations, with the best one in place of its neighbor if it is not among them.
 fn with_best(
     points: &[Entry<EvaluationPoint>],
     most: usize,
@@ -162,9 +162,12 @@ mod tests {
     #[test]
     fn the_best_evaluation_is_shown_wherever_it_is_and_so_is_the_last() {
         let at = |n: u64, best: bool| {
-            let fields = [("at_ms", n.to_string()), ("samples", n.to_string()), ("best", best.to_string())];
+            let fields = [("at_ms", n.to_string()), ("samples", n.to_string())];
             let fields = fields.map(|(name, value)| (name.to_owned(), value)).into();
-            Entry::read(&StreamEntry { at: StreamCursor { at_ms: n, number: 0 }, fields }).unwrap()
+            let at = StreamCursor { at_ms: n, number: 0 };
+            let mut point = Entry::<EvaluationPoint>::read(&StreamEntry { at, fields }).unwrap();
+            point.value.best = best;
+            point
         };
         for best in 0..41 {
             let all: Vec<_> = (0..41).map(|n| at(n, n == best)).collect();
