@@ -410,12 +410,43 @@ async fn jobs_are_listed_again_in_their_order_by_the_engine_that_leads_and_no_ot
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thinned_curve_keeps_its_first_and_its_last_point_and_its_shape() {
+async fn evaluations_that_are_thinned_out_keep_their_first_and_their_last_point() {
     let dir = tempfile::tempdir().unwrap();
     let redis = server(dir.path());
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let job: JobId = "curve".parse().unwrap();
     let point = |n: u64| vec![("samples", n.to_string())];
+    for seq in 1..=8 {
+        let evaluations = SeriesChanges { points: vec![point(seq)], halve: seq % 4 == 0 };
+        let more = Commit { evaluations, ..commit("a") };
+        let mode = if seq == 1 { CommitMode::New } else { CommitMode::Next };
+        store.commit(&job, FIRST, seq, mode, &more).await.unwrap();
+    }
+    let entries: Vec<(String, Vec<String>)> =
+        store.query("read", &["XRANGE", &JobKeys::new(&job).evaluations, "-", "+"]).await.unwrap();
+    let samples: Vec<&str> = entries.iter().map(|(_, fields)| fields[1].as_str()).collect();
+    assert_eq!(samples, ["1", "4", "6", "8"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn points_of_a_curve_that_become_one_lose_no_iteration_and_have_the_means_over_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let job: JobId = "curve".parse().unwrap();
+    let point = |n: u64| {
+        // All of the second one's iterations were skipped.
+        let (loss, loss_samples) = if n == 2 { ("NaN".to_owned(), 0) } else { (n.to_string(), 8) };
+        vec![
+            ("samples", (8 * n).to_string()),
+            ("iterations", "1".to_owned()),
+            ("loss", loss),
+            ("loss_samples", loss_samples.to_string()),
+            ("step_us", (1000 * n).to_string()),
+            ("staleness_mean", "0.50".to_owned()),
+            ("staleness_max", n.to_string()),
+        ]
+    };
     for seq in 1..=8 {
         let metrics = SeriesChanges { points: vec![point(seq)], halve: seq % 4 == 0 };
         let more = Commit { metrics, ..commit("a") };
@@ -424,8 +455,31 @@ async fn a_thinned_curve_keeps_its_first_and_its_last_point_and_its_shape() {
     }
     let entries: Vec<(String, Vec<String>)> =
         store.query("read", &["XRANGE", &JobKeys::new(&job).metrics, "-", "+"]).await.unwrap();
-    let samples: Vec<&str> = entries.iter().map(|(_, fields)| fields[1].as_str()).collect();
-    assert_eq!(samples, ["1", "4", "6", "8"]);
+    let values = |field: usize| -> Vec<&str> { entries.iter().map(|entry| &*entry.1[field]).collect() };
+    assert_eq!(values(1), ["24", "40", "56", "64"], "samples");
+    assert_eq!(values(3), ["3", "2", "2", "1"], "iterations");
+    assert_eq!(values(5), ["2", "4.5", "6.5", "8"], "loss");
+    assert_eq!(values(7), ["16", "16", "16", "8"], "loss_samples");
+    assert_eq!(values(9), ["2000", "4500", "6500", "8000"], "step_us");
+    assert_eq!(values(11), ["0.50", "0.50", "0.50", "0.50"], "staleness_mean");
+    assert_eq!(values(13), ["3", "5", "7", "8"], "staleness_max");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn points_of_a_curve_that_others_wrote_stop_no_commit() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let job: JobId = "odd".parse().unwrap();
+    store.commit(&job, FIRST, 1, CommitMode::New, &commit("a")).await.unwrap();
+    let key = JobKeys::new(&job).metrics;
+    for point in [["loss", "much"], ["iterations", "-1"], ["loss", "inf"]] {
+        let _: String = store.query("add", &["XADD", &key, "*", point[0], point[1]]).await.unwrap();
+    }
+    let metrics = SeriesChanges { points: Vec::new(), halve: true };
+    let next = Commit { metrics, ..commit("b") };
+    assert_eq!(store.commit(&job, FIRST, 2, CommitMode::Next, &next).await.unwrap(), Committed::Applied);
+    assert_eq!(store.query::<u64>("count", &["XLEN", &key]).await.unwrap(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

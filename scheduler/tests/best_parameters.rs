@@ -126,6 +126,19 @@ impl<'a> Findings<'a> {
     }
 }
 
+#[test]
+fn what_a_node_evaluates_at_the_end_may_be_the_best() {
+    let spec = with_node(spec("bsp", 3, evaluates()), "test", NodeKind::Evaluate);
+    for (figures, samples, loss) in [([3.0, 2.0, 1.0], "36", "1.000000"), ([3.0, 2.0, 2.5], "24", "2.000000")]
+    {
+        let mut world = World::of(spec.clone(), 2);
+        Findings::new(&figures).run(&mut world);
+        let field = summary(&mut world);
+        assert_eq!((&*field("best_samples"), &*field("best_loss")), (samples, loss));
+        assert!(field("best_ms").parse::<u64>().is_ok_and(|ms| ms > 0));
+    }
+}
+
 fn summary(world: &mut World) -> impl Fn(&str) -> String {
     let now_us = world.now_us;
     let fields = world.plane.core.full_commit(&id("job"), now_us).unwrap().summary;

@@ -34,6 +34,8 @@ struct Recorder {
     rests_ms: Vec<u64>,
     waiting_for: String,
     keeps_files: bool,
+    /// Iterations of all points of the curve.
+    drawn: u64,
 }
 
 impl Shell for Recorder {
@@ -46,6 +48,10 @@ impl Shell for Recorder {
                 _ => None,
             };
             self.rests_ms.extend(commit.events.iter().filter_map(rest_ms));
+            for point in &commit.metrics.points {
+                let iterations = point.iter().find(|(name, _)| *name == "iterations").unwrap();
+                self.drawn += iterations.1.parse::<u64>().unwrap();
+            }
             let waits = commit.summary.into_iter().find(|(name, _)| *name == "waiting_for");
             self.waiting_for = waits.map(|(_, text)| text).unwrap_or_default();
         }
@@ -266,6 +272,26 @@ fn a_job_goes_back_and_no_late_message_of_the_life_before_changes_it() {
         }
         assert_eq!((world.job().phase(), world.samples()), (&Phase::Done, 40), "{policy}");
     }
+}
+
+#[test]
+fn the_curve_loses_no_iteration_however_long_the_training_is_and_where_it_goes_back() {
+    let mut world = World::new("asp", 130, true);
+    // Points stand for several iterations by now, so that some are in none yet.
+    while world.samples() < 1_000 {
+        world.report();
+    }
+    world.rest();
+    for _ in 0..5 {
+        world.report();
+    }
+    world.crash();
+    while *world.job().phase() == Phase::Running {
+        world.report();
+    }
+    let counters = world.job().counters();
+    assert_eq!((counters.done, counters.rolled_back > 0), (1_300, true));
+    assert_eq!(world.plane.shell.drawn, counters.done + counters.rolled_back);
 }
 
 #[test]

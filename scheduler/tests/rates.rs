@@ -1,7 +1,7 @@
 //! The schedule of the learning rate, which counts samples: the same under every policy.
 
 use syncline_scheduler::{
-    core::{Cancellation, Effect, Input, Iterated, Outcome, Work},
+    core::{Cancellation, Effect, Input, Iterated, Outcome, Work, significant},
     sim::{training, training_job},
     spec::{Decay, LearningRate, TrainSpec},
 };
@@ -120,6 +120,6 @@ fn the_loss_of_a_round_is_the_mean_over_all_workers_by_their_samples() {
                 }),
             )
             .unwrap();
-        assert_eq!(loss(&mut world), format!("{want:.6}"), "{policy}, also once it is over");
+        assert_eq!(loss(&mut world), significant(want), "{policy}, also once it is over");
     }
 }

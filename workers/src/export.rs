@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use safetensors::{Dtype, SafeTensorError, SafeTensors, tensor::TensorView};
 use syncline_autodiff::{GRAD_SUFFIX, LOSS, inference_form, parse_forward, with_columns};
 use syncline_onnx::{
     ElementType, OnnxError,
@@ -58,6 +58,9 @@ impl ExportError {
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Model(error) => return error.hint().or_else(|| Some("export the model again".to_owned())),
+            Self::Damaged { cause, .. } if cause == OF_TORCH => {
+                "in Python: safetensors.torch.save_file(model.state_dict(), \"weights.safetensors\")"
+            }
             Self::Damaged { .. } => "write the snapshot again; `syncline status JOB` shows where it lies",
             Self::TrainingGraph { .. } => {
                 "`syncline model export JOB OUT.safetensors` (or Client::weights) fetches what was trained; `syncline model export --snapshot OUT.safetensors --model FILE OUT.onnx` puts that into the model that the graph was made from"
@@ -66,6 +69,15 @@ impl ExportError {
         };
         Some(hint.to_owned())
     }
+}
+
+/// What is said of a file of `torch.save`, a zip archive or a pickle.
+const OF_TORCH: &str = "torch.save has written it";
+
+/// Why a file cannot be read as safetensors, in words.
+fn cause_of(bytes: &[u8], error: &SafeTensorError) -> String {
+    let is_of_torch = [&b"PK\x03\x04"[..], b"\x80\x02"].iter().any(|mark| bytes.starts_with(mark));
+    if is_of_torch { OF_TORCH.to_owned() } else { error.to_string() }
 }
 
 /// A forward model with trained parameters.
@@ -118,7 +130,7 @@ pub(crate) fn put_in(
     let misfit = |reason| ExportError::Misfit { source_name: source_name.to_owned(), reason };
     let file = SafeTensors::deserialize(snapshot).map_err(|error| ExportError::Damaged {
         source_name: source_name.to_owned(),
-        cause: error.to_string(),
+        cause: cause_of(snapshot, &error),
     })?;
     let constants = model.graph.iter_mut().flat_map(|graph| &mut graph.initializer);
     let mut constants: HashMap<String, &mut TensorProto> =

@@ -74,6 +74,40 @@ fn image_model() -> ModelProto {
     graph.finish()
 }
 
+/// Two convolutions over images of open height and width, whose mean goes into a layer.
+pub(crate) fn images_of_open_size() -> ModelProto {
+    let mut graph = GraphBuilder::new("open").with_opset(20);
+    let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into(), "height".into(), "width".into()]);
+    let first = graph.weight("first.weight", &[4, 2, 3, 3], &numbers(72));
+    let y = graph.op("Conv", &[&x, &first], &[attr_ints("pads", &[1, 1, 1, 1])]);
+    let y = graph.op("Relu", &[&y], &[]);
+    let second = graph.weight("second.weight", &[3, 4, 3, 3], &numbers(108));
+    let y = graph.op("Conv", &[&y, &second], &[attr_ints("strides", &[2, 2])]);
+    let y = graph.op("GlobalAveragePool", &[&y], &[]);
+    let y = graph.op("Flatten", &[&y], &[]);
+    let head = graph.weight("head.weight", &[3, 3], &numbers(9));
+    let y = graph.op("MatMul", &[&y, &head], &[]);
+    graph.output(&y);
+    graph.finish()
+}
+
+#[test]
+fn a_convolution_over_images_of_open_size_is_checked_with_the_size_that_is_named() {
+    let model = images_of_open_size().to_bytes();
+    let dims = [("height", 7), ("width", 5)].map(|(name, size)| (name.to_owned(), size)).into();
+    for how in [options(0), CheckOptions { dims, ..options(0) }] {
+        let checked = check(
+            &onnxruntime::runtime(),
+            &model,
+            Loss::SoftmaxCrossEntropy,
+            &DeriveOptions::default(),
+            &how,
+        )
+        .unwrap();
+        assert!(checked.params.len() == 3 && checked.params.iter().all(|param| checked.passes(param)));
+    }
+}
+
 #[test]
 fn a_model_that_was_exported_for_one_sample_is_checked_with_as_many_as_a_job_may_give_it() {
     // Of one sample a BatchNormalization of rows makes zero: nothing in front of it would have a gradient.

@@ -215,6 +215,45 @@ fn what_the_model_has_no_parameter_for_is_left_out_and_said() {
 
 /// Whether a constant without a telling name is a parameter is guessed from its numbers.
 #[test]
+fn what_torch_save_has_written_is_called_so_and_what_normalizations_count_is_not_missed() {
+    let folder = Folder::new();
+    folder.write("first.pt", b"PK\x03\x04 and a pickle");
+    let Err(refused) = folder.submit("weights = 'first.pt'", "") else { panic!("it is taken") };
+    assert!(refused.to_string().contains("torch.save has written it"), "{refused}");
+    assert!(refused.hint().unwrap().contains("save_file"), "{refused}");
+    let counted = [ALL, &[("bn.num_batches_tracked", &[], 7.0)]].concat();
+    folder.write("first.safetensors", &saved(&counted));
+    assert_eq!(folder.submit("weights = 'first.safetensors'", "").unwrap().warnings, [""; 0]);
+}
+
+#[test]
+fn convolutions_of_open_size_are_trained_for_the_size_of_the_data_and_the_model_stays_open() {
+    let folder = Folder::new();
+    let model = crate::check::images_of_open_size().to_bytes();
+    let submit = |shape: &[usize]| {
+        let count: usize = shape.iter().product();
+        let (images, labels) = (vec![0u8; 16 * count], [0u8, 1, 2, 0]);
+        let all = [&[4], shape].concat();
+        let views = [
+            ("x", TensorView::new(Dtype::F32, all, &images).unwrap()),
+            ("label", TensorView::new(Dtype::U8, vec![4], &labels).unwrap()),
+        ];
+        let images = folder.path().join("images.safetensors");
+        fs::write(&images, safetensors::serialize(views, None).unwrap()).unwrap();
+        let mut job = JobGraph::new("job");
+        let data = DataSpec::new(Source::safetensors(images.to_str().unwrap()));
+        let model = Model::forward(model.clone(), syncline_autodiff::Loss::SoftmaxCrossEntropy);
+        job.train("train", Training::new(model, data).with(|s| s.batch = 2));
+        prepare(&onnxruntime::runtime(), &job)
+    };
+    let job = submit(&[2, 8, 6]).unwrap();
+    assert_eq!(train(&job).model.inputs[0].shape, [2, 8, 6]);
+    let forward = parse_forward(&job.blobs[&train(&job).model.forward]).unwrap();
+    assert_eq!(forward.to_bytes(), parse_forward(&model).unwrap().to_bytes(), "as it was exported");
+    assert!(refused(submit(&[3, 8, 6])).starts_with("[E362]"), "samples that do not fit");
+}
+
+#[test]
 fn the_same_parameters_train_whatever_they_start_from() {
     let mut graph = GraphBuilder::new("shifted");
     let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);

@@ -101,12 +101,12 @@ impl Operations {
         self.change(JobKey::Workers, &commit.workers);
         self.change(JobKey::Supersteps, &commit.supersteps);
         self.add_graph(&commit.graph);
-        for (key, series) in [(JobKey::Metrics, &commit.metrics), (JobKey::Evaluations, &commit.evaluations)]
-        {
-            // What is newest always stays.
-            if series.halve {
-                self.begin("H", key, 0);
-            }
+        // Before the new points come: what is newest always stays.
+        if commit.metrics.halve {
+            self.begin("M", JobKey::Metrics, 0);
+        }
+        if commit.evaluations.halve {
+            self.begin("H", JobKey::Evaluations, 0);
         }
         let events: Vec<_> = commit.events.iter().map(event_fields).collect();
         for (key, entries, kept, dropped) in [

@@ -5,13 +5,42 @@
 --       mode  "next": the changes since the commit before; "new": a job that takes the place of whatever was there;
 --             "whole": everything, after a loss of the store was noticed; "gone": nothing is to be left but a fence
 --       S HSET   D HDEL   X XADD (first arguments: entries kept, field that counts those dropped)
---       H every second entry goes   E EXPIRE
+--       H every second entry goes   M two neighbors become one point   E EXPIRE
 -- Returns {'ok'}, {'again'} when this seq is stored already, {'lost', seq} when the store knows less than this engine
 -- had committed, {'fenced', epoch, seq}, or {'type', key, found}.
 -- A call may come a second time, long after it was answered: within an epoch, numbers only rise, also from a job to the next
 -- one of its name. Of one that is gone its number stays for a while as `gone`, so that what was sent before it writes nothing.
 -- Lua does not roll back, so everything is checked before the first write.
 local call, mode = redis.call, ARGV[3]
+-- Two neighbors of a loss curve as one: the later one, with the iterations of both and the means over them.
+local function merged(earlier, later)
+  local a, b, both = {}, {}, {}
+  for i = 1, #earlier, 2 do a[earlier[i]] = earlier[i + 1] end
+  for i = 1, #later, 2 do b[later[i]] = later[i + 1] end
+  local function number(point, field) return tonumber(point[field] or '') or 0 end
+  local function mean(field, weight, form)
+    local of_a, of_b = number(a, weight), number(b, weight)
+    if of_a == 0 then both[field] = b[field]
+    elseif of_b == 0 then both[field] = a[field]
+    else
+      local sum = number(a, field) * of_a + number(b, field) * of_b
+      both[field] = string.format(form, sum / (of_a + of_b))
+    end
+  end
+  -- Points that earlier releases wrote do not say how many samples their loss is the mean of.
+  mean('loss', a.loss_samples and b.loss_samples and 'loss_samples' or 'iterations', '%.7g')
+  for _, field in ipairs({'step_us', 'compute_us', 'wait_us'}) do mean(field, 'iterations', '%.0f') end
+  mean('staleness_mean', 'iterations', '%.2f')
+  both.staleness_max = string.format('%.0f', math.max(number(a, 'staleness_max'), number(b, 'staleness_max')))
+  for _, field in ipairs({'iterations', 'loss_samples'}) do
+    both[field] = string.format('%.0f', number(a, field) + number(b, field))
+  end
+  local fields = {}
+  for i = 1, #later, 2 do
+    fields[i], fields[i + 1] = later[i], both[later[i]] or later[i + 1]
+  end
+  return fields
+end
 local function failed(answer) return type(answer) == 'table' and answer.err ~= nil end
 local goes_on = mode == 'next' or mode == 'whole'
 local has_summary = true
@@ -62,6 +91,17 @@ while at <= #ARGV do
     local entries = call('XRANGE', key, '-', '+')
     call('UNLINK', key)
     for i = 1, #entries, 2 do call('XADD', key, entries[i][1], unpack(entries[i][2])) end
+  elseif code == 'M' then
+    local entries = call('XRANGE', key, '-', '+')
+    call('UNLINK', key)
+    for i = 1, #entries, 2 do
+      local first, second = entries[i], entries[i + 1]
+      if second then
+        call('XADD', key, second[1], unpack(merged(first[2], second[2])))
+      else
+        call('XADD', key, first[1], unpack(first[2]))
+      end
+    end
   else
     local before = call('XLEN', key)
     local function add() return redis.pcall('XADD', key, 'MAXLEN', '=', ARGV[first], '*', unpack(ARGV, first + 2, last)) end

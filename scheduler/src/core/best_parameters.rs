@@ -110,7 +110,7 @@ impl Job {
         let last = self.state.evaluations.watch.after(samples).and_then(|last| last.figure(spec.monitor));
         let is_last_better = last.is_some_and(|last| spec.monitor.gain(last, kept) > 0.0);
         let evaluation = best.evaluation.clone().filter(|_| !is_last_better && best.samples() != samples)?;
-        let seen = SeenEvaluation { samples: best.samples(), evaluation };
+        let seen = SeenEvaluation { samples: best.samples(), evaluation, at_ms: best.at_us / 1000 };
         Some(KeptBest { checkpoint: best.number, seen })
     }
 
@@ -125,7 +125,7 @@ impl Job {
 
     /// Opens a new generation of the parameters with those of the best evaluation. What was done stays counted.
     pub(super) fn open_best(&mut self, best: KeptBest, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
-        let KeptBest { checkpoint, seen: SeenEvaluation { samples, evaluation } } = best.clone();
+        let KeptBest { checkpoint, seen: SeenEvaluation { samples, evaluation, .. } } = best.clone();
         self.state.evaluations.handed_on = HandedOn::Best(best);
         let reason = reason.to_owned();
         self.tell(Happening::BestRestored { checkpoint, samples, reason }, now_us);

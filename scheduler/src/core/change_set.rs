@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{event::Event, worker_protocol::Iterated};
+use serde::{Deserialize, Serialize};
+
+use super::{event::Event, json_number, worker_protocol::Iterated};
 use crate::{
     graph::TaskId,
     ids::{Incarnation, Superstep},
@@ -22,10 +24,11 @@ pub(super) struct ChangeSet {
 }
 
 /// Iterations that were reported, for the metrics stream.
-#[derive(Debug, Clone, Default)]
-pub(super) struct MetricsWindow {
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct MetricsWindow {
     pub iterations: u64,
     /// Sum of the losses that are numbers, each times its samples.
+    #[serde(with = "json_number")]
     pub loss_sum: f64,
     /// Samples of those.
     pub loss_samples: u64,

@@ -10,7 +10,7 @@ use super::{
     job::Job,
     member::{Member, MemberRecord},
     series::SeriesChanges,
-    summary::six_decimals,
+    significant::significant,
 };
 use crate::ids::{Incarnation, JobId};
 
@@ -125,7 +125,7 @@ impl Job {
     pub(super) fn discard_changes(&mut self) {
         self.prune();
         self.changes = ChangeSet::default();
-        self.metrics = MetricsWindow::default();
+        self.state.metrics = MetricsWindow::default();
     }
 
     fn record(&self, worker: Incarnation, member: &Member) -> String {
@@ -164,17 +164,18 @@ impl Job {
     fn metrics_point(&mut self, now_us: u64) -> Option<Vec<(&'static str, String)>> {
         let ended = self.state.trained_us.is_some() || self.state.phase.is_over();
         let enough = if ended { 1 } else { self.state.curve.stride };
-        if self.metrics.iterations < enough {
+        if self.state.metrics.iterations < enough {
             return None;
         }
-        let metrics = mem::take(&mut self.metrics);
+        let metrics = mem::take(&mut self.state.metrics);
         let n = metrics.iterations;
         Some(vec![
             ("at_ms", (now_us / 1000).to_string()),
             ("samples", (self.state.counters.samples_done).to_string()),
             ("iterations", n.to_string()),
             // Not a number where all iterations were skipped.
-            ("loss", six_decimals(metrics.loss_sum / metrics.loss_samples as f64)),
+            ("loss", significant(metrics.loss_sum / metrics.loss_samples as f64)),
+            ("loss_samples", metrics.loss_samples.to_string()),
             ("step_us", (metrics.busy_us / n).to_string()),
             ("compute_us", (metrics.compute_us / n).to_string()),
             ("wait_us", (metrics.wait_us / n).to_string()),

@@ -5,6 +5,7 @@ use super::{
     effects::Effect,
     evaluating::EvaluationPhase,
     evaluation::{Evaluation, EvaluationSet, EvaluationSums},
+    evaluation_watch::SeenEvaluation,
     event::Happening,
     inputs::TaskFault,
     job::Job,
@@ -51,7 +52,8 @@ impl Job {
     /// Draws the conclusions from an evaluation as it goes.
     fn judge(&mut self, evaluation: &Evaluation, samples: u64, now_us: u64) {
         let Some(spec) = self.train().evaluate else { return };
-        let stops = self.state.evaluations.watch.see(&spec, evaluation, samples);
+        let seen = SeenEvaluation { samples, evaluation: evaluation.clone(), at_ms: now_us / 1000 };
+        let stops = self.state.evaluations.watch.see(&spec, seen);
         self.note_evaluation(evaluation, samples);
         let is_over = self.state.cursor.is_exhausted();
         if stops && !is_over {
@@ -66,6 +68,12 @@ impl Job {
     pub(super) fn node_evaluated(&mut self, sums: &EvaluationSums, now_us: u64) {
         let (evaluation, samples) = (sums.mean(), self.handed_on_samples());
         self.add_to_series(EvaluationSet::Test, &evaluation, samples, now_us);
+        // Where the training leaves its end to the node, that may be the best.
+        let is_new = self.state.evaluations.watch.after(samples).is_none();
+        if let Some(spec) = self.train().evaluate.filter(|_| is_new && !self.evaluates_its_end()) {
+            let seen = SeenEvaluation { samples, evaluation: evaluation.clone(), at_ms: now_us / 1000 };
+            self.state.evaluations.watch.see(&spec, seen);
+        }
         self.evaluated(EvaluationSet::Test, evaluation, samples, now_us);
     }
 

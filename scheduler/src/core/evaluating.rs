@@ -196,7 +196,7 @@ impl Job {
 
     /// Whether the training itself evaluates its last parameters: also where a node evaluates what it hands on, if that may be
     /// others, or is measured on other samples.
-    fn evaluates_its_end(&self) -> bool {
+    pub(super) fn evaluates_its_end(&self) -> bool {
         let decides = self.train().evaluate.is_some_and(|spec| spec.keep_best);
         decides || self.train().data.has_validation() || !self.is_evaluated_by_node()
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{json_number, summary::six_decimals};
+use super::{json_number, significant::significant};
 use crate::spec::Monitor;
 
 /// Samples that nothing is trained on.
@@ -139,10 +139,10 @@ impl Evaluation {
                 "validation_perplexity",
             ],
         };
-        let mut fields = vec![(loss, six_decimals(self.loss)), (samples, self.samples.to_string())];
+        let mut fields = vec![(loss, significant(self.loss)), (samples, self.samples.to_string())];
         let metrics =
             [(accuracy, self.accuracy), (top_k_accuracy, self.top_k_accuracy), (perplexity, self.perplexity)];
-        fields.extend(metrics.into_iter().filter_map(|(name, value)| Some((name, six_decimals(value?)))));
+        fields.extend(metrics.into_iter().filter_map(|(name, value)| Some((name, significant(value?)))));
         fields
     }
 

@@ -14,6 +14,9 @@ use crate::spec::{EvaluateSpec, EvaluationsBefore, Monitor};
 pub(super) struct SeenEvaluation {
     pub samples: u64,
     pub evaluation: Evaluation,
+    /// When it was known, since the epoch of Unix; 0 for one of another job, which this one goes on with.
+    #[serde(default)]
+    pub at_ms: u64,
 }
 
 /// What the evaluations so far have shown.
@@ -37,15 +40,13 @@ impl EvaluationWatch {
                 Evaluation { loss: f64::NAN, accuracy: Some(before.best), ..Evaluation::default() }
             }
         };
-        let best = Some(SeenEvaluation { samples: before.best_samples, evaluation });
+        let best = Some(SeenEvaluation { samples: before.best_samples, evaluation, at_ms: 0 });
         Self { best, newest: None, improved: Some(before.improved), waited: before.waited }
     }
 
-    /// Takes one more evaluation in, after `samples` samples. Whether training is to stop: it has not become better for as long as
-    /// it may.
-    pub fn see(&mut self, spec: &EvaluateSpec, evaluation: &Evaluation, samples: u64) -> bool {
-        let (monitor, figure) = (spec.monitor, evaluation.figure(spec.monitor));
-        let seen = SeenEvaluation { samples, evaluation: evaluation.clone() };
+    /// Takes one more evaluation in. Whether training is to stop: it has not become better for as long as it may.
+    pub fn see(&mut self, spec: &EvaluateSpec, seen: SeenEvaluation) -> bool {
+        let (monitor, figure) = (spec.monitor, seen.evaluation.figure(spec.monitor));
         let before = self.best.as_ref().and_then(|best| best.evaluation.figure(monitor));
         let exceeds = |other: Option<f64>, by: f64| {
             figure.is_some_and(|figure| other.is_none_or(|other| monitor.gain(figure, other) > by))
@@ -106,12 +107,16 @@ mod tests {
         }
     }
 
+    fn seen(evaluation: Evaluation, samples: u64) -> SeenEvaluation {
+        SeenEvaluation { samples, evaluation, at_ms: 0 }
+    }
+
     /// Which evaluation is the best in the end, from 1, and the one at which training stops.
     fn watch(spec: &EvaluateSpec, figures: &[f64]) -> (Option<u64>, Option<u64>) {
         let mut watch = EvaluationWatch::default();
         let stop = (1..)
             .zip(figures)
-            .find_map(|(n, figure)| watch.see(spec, &of(spec.monitor, *figure), n).then_some(n));
+            .find_map(|(n, figure)| watch.see(spec, seen(of(spec.monitor, *figure), n)).then_some(n));
         (watch.best.map(|best| best.samples), stop)
     }
 
@@ -144,7 +149,7 @@ mod tests {
     fn a_metric_that_is_not_computed_is_never_better() {
         let spec = spec(Monitor::Accuracy, 1, 0.0);
         let mut watch = EvaluationWatch::default();
-        assert!(watch.see(&spec, &of(Monitor::Loss, 1.0), 1));
+        assert!(watch.see(&spec, seen(of(Monitor::Loss, 1.0), 1)));
         assert_eq!(watch.best, None);
     }
 

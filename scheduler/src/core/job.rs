@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    change_set::{ChangeSet, MetricsWindow},
+    change_set::ChangeSet,
     effects::Effect,
     evaluation::EvaluationPart,
     event::{Begun, Event, Happening, NamedWorker, Submitted},
@@ -33,8 +33,6 @@ pub struct Job {
     /// Clocks of the active workers.
     pub(super) clocks: Clocks,
     pub(super) changes: ChangeSet,
-    /// Iterations reported since the last point of the curve.
-    pub(super) metrics: MetricsWindow,
     pub(super) grant_queue: GrantQueue,
 }
 
@@ -71,7 +69,6 @@ impl Job {
             finished: BTreeSet::new(),
             clocks: Clocks::default(),
             changes: ChangeSet { spec: true, job_state: true, ..ChangeSet::default() },
-            metrics: MetricsWindow::default(),
             grant_queue: GrantQueue::default(),
         };
         for node in &job.spec.nodes {

@@ -7,7 +7,7 @@ use crate::spec::TrainSpec;
 
 use super::{
     best_parameters::HandedOn, evaluating::Evaluations, evaluation_watch::SeenEvaluation, job::Job,
-    summary::six_decimals,
+    significant::significant,
 };
 
 /// Parameters of the best evaluation so far that the shards do not have.
@@ -67,7 +67,7 @@ impl Job {
             return String::new();
         }
         let (set, monitor) = (self.monitored_set().name(), spec.monitor.name());
-        let figure = best.evaluation.figure(spec.monitor).map(six_decimals).unwrap_or_default();
+        let figure = best.evaluation.figure(spec.monitor).map(significant).unwrap_or_default();
         format!("the parameters after {} samples ({set} {monitor} {figure}) {}", best.samples, lost.why)
     }
 }

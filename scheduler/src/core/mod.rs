@@ -50,6 +50,7 @@ mod series;
 mod settling;
 mod shard_news;
 mod shard_protocol;
+mod significant;
 mod standstill;
 mod state_machine;
 mod stragglers;
@@ -87,6 +88,7 @@ pub use series::{SERIES_POINTS, SeriesChanges, SeriesSampling};
 pub use shard_protocol::{
     BarrierOrder, ClockRoster, ClosedBarrier, HeldJob, ProgressFloor, PushProgress, SnapshotFile,
 };
+pub use significant::significant;
 pub use state_machine::Core;
 pub use stragglers::StragglerNotice;
 pub use superstep::SuperstepState;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    change_set::MetricsWindow,
     checkpoints::Checkpoints,
     evaluating::Evaluations,
     evaluation::{Evaluation, EvaluationPart},
@@ -160,6 +161,9 @@ pub struct JobState {
     /// Nodes that failed for a reason that may pass.
     pub retries: BTreeMap<NodeName, Retry>,
     pub curve: SeriesSampling,
+    /// What is in no point of the curve yet.
+    #[serde(default)]
+    pub(super) metrics: MetricsWindow,
     #[serde(default)]
     pub checkpoints: Checkpoints,
     #[serde(default)]
@@ -213,6 +217,7 @@ impl JobState {
             excluded: BTreeMap::new(),
             retries: BTreeMap::new(),
             curve: SeriesSampling::default(),
+            metrics: MetricsWindow::default(),
             checkpoints: Checkpoints::going_on(epochs_complete),
             evaluations: Evaluations::going_on(train, epochs_complete, samples, watch),
             joined: 0,

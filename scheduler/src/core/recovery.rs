@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::de::DeserializeOwned;
 
 use super::{
-    change_set::{ChangeSet, MetricsWindow},
+    change_set::ChangeSet,
     effects::Effect,
     job::{GrantQueue, Job},
     member::{ClockRecord, Member, Membership},
@@ -115,7 +115,6 @@ impl Job {
             finished: BTreeSet::new(),
             clocks,
             changes: ChangeSet::default(),
-            metrics: MetricsWindow::default(),
             grant_queue: GrantQueue::default(),
         };
         job.check_records()?;

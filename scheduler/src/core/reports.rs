@@ -129,7 +129,7 @@ impl Job {
         if !self.apply(&key.task, &TaskEvent::Finished { attempt: key.attempt }, now_us) {
             return;
         }
-        self.metrics.add(it, u64::from(range.len));
+        self.state.metrics.add(it, u64::from(range.len));
         self.iteration_done(worker, range);
         let before = self.clocks.lowest();
         self.state.policy.as_dyn_mut().pushed(worker, end_us, &mut self.clocks);

@@ -8,7 +8,6 @@
 
 use super::{
     best_parameters::HandedOn,
-    change_set::MetricsWindow,
     checkpoints::Checkpoint,
     effects::Effect,
     event::Happening,
@@ -191,7 +190,6 @@ impl Job {
             self.tasks.insert(id, task);
         }
         self.finished.clear();
-        self.metrics = MetricsWindow::default();
         self.grant_queue = GrantQueue::default();
     }
 }

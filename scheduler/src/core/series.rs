@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Points of a series that are never exceeded; before the last of them every second one goes.
+/// Points of a series that are never exceeded; before the last of them two become one each.
 pub const SERIES_POINTS: u64 = 400;
 
 /// New points of a series that covers the whole job in bounded room.
@@ -11,7 +11,7 @@ pub const SERIES_POINTS: u64 = 400;
 pub struct SeriesChanges {
     /// Oldest first; the fields of each in order.
     pub points: Vec<Vec<(&'static str, String)>>,
-    /// Of the points before them every second one goes, so that the others may stay.
+    /// Of the points before them two become one each: of the loss curve their mean, of evaluations the first.
     pub halve: bool,
 }
 

@@ -1,18 +1,17 @@
 //! The summary of a job in the store: plain numbers and words, for people.
 
 use super::{
-    best_parameters::HandedOn, checkpoints::Checkpoint, evaluation::EvaluationSet, job::Job, records::Phase,
+    best_parameters::HandedOn,
+    checkpoints::Checkpoint,
+    evaluation::{Evaluation, EvaluationSet},
+    job::Job,
+    records::Phase,
+    significant::significant,
 };
 use crate::spec::ResumeSpec;
 
 /// Fields of a hash, by name.
 type Fields = Vec<(&'static str, String)>;
-
-/// A number as people see it. What rounds to nothing has no sign: a loss of -1e-9 is an error of rounding.
-pub(super) fn six_decimals(value: f64) -> String {
-    let shown = if value.abs() < 5e-7 { 0.0 } else { value };
-    format!("{shown:.6}")
-}
 
 impl Job {
     /// The job as people see it; the fields are those of docs/redis-schema.md.
@@ -46,6 +45,13 @@ impl Job {
             ("excluded", self.exclusions()),
             ("trains_for", state.trains_for.as_ref().map(ToString::to_string).unwrap_or_default()),
             ("policy", train.policy.to_string()),
+            ("optimizer", train.optimizer.to_string()),
+            ("learning_rate", train.learning_rate.base.to_string()),
+            ("schedule", train.learning_rate.schedule().unwrap_or_default()),
+            ("batch", train.batch.to_string()),
+            ("seed", train.seed.to_string()),
+            ("clip_norm", train.clip_norm.map(|norm| norm.to_string()).unwrap_or_default()),
+            ("precision", train.precision.clone()),
             ("resumed_from", self.resumed_from().unwrap_or_default()),
             ("compression", train.compression.to_string()),
             ("pull_compression", train.pull_compression.to_string()),
@@ -93,7 +99,7 @@ impl Job {
             ("iterations_skipped", state.counters.skipped.to_string()),
             ("iterations_rolled_back", state.counters.rolled_back.to_string()),
             ("samples_rolled_back", state.counters.samples_rolled_back.to_string()),
-            ("loss", self.loss().map(|loss| six_decimals(f64::from(loss))).unwrap_or_default()),
+            ("loss", self.loss().map(|loss| significant(f64::from(loss))).unwrap_or_default()),
         ]
     }
 
@@ -135,14 +141,18 @@ impl Job {
         };
         let is_stopped = self.state.cursor.is_stopped();
         let kept = self.best_checkpoint().map(|kept| kept.number.to_string());
-        let (loss, accuracy) =
-            best.map_or((None, None), |best| (Some(best.evaluation.loss), best.evaluation.accuracy));
-        let decimals = |value: Option<f64>| value.map(six_decimals).unwrap_or_default();
+        let at_ms = best.map(|best| best.at_ms).filter(|&at_ms| at_ms > 0);
+        let figure = |of: fn(&Evaluation) -> Option<f64>| {
+            best.and_then(|best| of(&best.evaluation)).map(significant).unwrap_or_default()
+        };
         vec![
             ("monitor", format!("{} {}", self.monitored_set().name(), spec.monitor.name())),
             ("best_samples", best.map(|best| best.samples.to_string()).unwrap_or_default()),
-            ("best_loss", decimals(loss)),
-            ("best_accuracy", decimals(accuracy)),
+            ("best_loss", figure(|best| Some(best.loss))),
+            ("best_accuracy", figure(|best| best.accuracy)),
+            ("best_top_k_accuracy", figure(|best| best.top_k_accuracy)),
+            ("best_perplexity", figure(|best| best.perplexity)),
+            ("best_ms", at_ms.map(|at_ms| at_ms.to_string()).unwrap_or_default()),
             ("best_checkpoint", kept.unwrap_or_default()),
             ("best_lost", self.why_best_is_lost()),
             ("stopped_early", if is_stopped { self.why_stopped() } else { String::new() }),
@@ -165,24 +175,5 @@ impl Job {
             fields.push(("snapshot_digest", file.digest.clone()));
         }
         fields
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_rounds_to_nothing_has_no_sign() {
-        let cases = [
-            (-4e-7, "0.000000"),
-            (-0.0, "0.000000"),
-            (-6e-7, "-0.000001"),
-            (1.234_567_8, "1.234568"),
-            (f64::NAN, "NaN"),
-        ];
-        for (value, shown) in cases {
-            assert_eq!(six_decimals(value), shown);
-        }
     }
 }

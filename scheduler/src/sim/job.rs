@@ -41,6 +41,7 @@ pub fn training(policy: PolicySpec, samples: u64, batch: u32) -> TrainSpec {
         compression: Compression::None,
         pull_compression: PullCompression::None,
         tf32: false,
+        precision: "f32".to_owned(),
     }
 }
 

@@ -16,6 +16,7 @@ mod policy;
 mod policy_print;
 mod policy_text;
 mod resume;
+mod settings_text;
 mod step_settings;
 mod stored_parameter;
 mod train;

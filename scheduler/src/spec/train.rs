@@ -140,6 +140,9 @@ pub struct TrainSpec {
     /// Lets devices that have tensor cores for it round the factors of float32 products to TensorFloat-32.
     #[serde(default)]
     pub tf32: bool,
+    /// What the graph computes in, as a job asks for it, such as `f32`: for people. Empty of a job of an earlier release.
+    #[serde(default)]
+    pub precision: String,
 }
 
 fn one_worker() -> u32 {

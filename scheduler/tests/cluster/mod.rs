@@ -15,7 +15,7 @@ use actors::{Started, Worker, loss_after};
 pub use settings::Settings;
 use store::Store;
 use syncline_scheduler::{
-    core::{Core, Effect, HeldJob, Input, Job, Refused, StoredJob, TaskJob},
+    core::{Core, Effect, HeldJob, Input, Job, Refused, StoredJob, TaskJob, significant},
     ids::{Incarnation, JobId, ShardIndex},
     samples::splitmix64,
     sim::ParameterServerModel,
@@ -496,7 +496,7 @@ impl Cluster {
         let shards = || self.servers[job].shards.iter().filter(|shard| shard.holds(&run));
         if s.evaluations && s.keep_best && self.servers[job].shards[0].holds(&run) {
             let loss = loss_after(self.servers[job].shards[0].pushes());
-            assert_eq!(format!("{loss:.6}"), store.summary["best_loss"], "others are handed on: {s:?}");
+            assert_eq!(significant(loss), store.summary["best_loss"], "others are handed on: {s:?}");
         }
         let handed_on = store.summary.get("handed_on").map(String::as_str);
         for shard in shards().filter(|_| handed_on != Some("best")) {

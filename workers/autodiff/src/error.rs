@@ -238,8 +238,8 @@ impl AutodiffError {
         let hint = match self {
             Self::Unsupported { op, .. } => Some(way_around(op)),
             Self::UnsupportedUse { .. } => Some(
-                "write that part of the model with other operators and export it again, or freeze the weights in front \
-                 of it with `freeze`, so that no gradient has to flow there",
+                "do what the text says, where it says it; or write that part of the model with other operators and export it again, or \
+                 freeze the weights in front of it with `freeze`, so that no gradient has to flow there",
             ),
             Self::Opset { .. } => Some("export the model again with opset_version=17"),
             Self::LossShape { .. } => Some(
@@ -267,8 +267,8 @@ impl AutodiffError {
                 Some("let `freeze` name fewer of them, or `train` or the list of parameters more")
             }
             Self::NotByRows { .. } => Some(
-                "take it off the list of `sparse`: then it is pulled and pushed as other parameters are, or left alone if it is \
-                 frozen",
+                "do what the text says, if it says it, or take it off the list of `sparse`: then it is pulled and pushed as other parameters \
+                 are, or left alone if it is frozen",
             ),
             Self::UnknownParameters { .. } => Some(
                 "exporters leave out what the model does not use, which has to be left out of the list as well, and rename what they \

@@ -1,5 +1,7 @@
 //! What can be chosen about a training graph.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::LABEL;
@@ -34,6 +36,9 @@ pub struct DeriveOptions {
     pub precision: Precision,
     /// Makes cheap values again in the backward pass instead of keeping them: less memory, a little more time.
     pub recompute: bool,
+    /// For inputs that leave sizes open: the shape of a sample of the data, which takes their place. Some gradients need it, those
+    /// of convolutions above all.
+    pub sample_shapes: BTreeMap<String, Vec<usize>>,
     /// Lets ONNX Runtime fold constants and inline functions first. Default yes.
     pub simplify: bool,
 }
@@ -52,6 +57,7 @@ impl Default for DeriveOptions {
             seed: 0,
             precision: Precision::F32,
             recompute: false,
+            sample_shapes: BTreeMap::new(),
             simplify: true,
         }
     }

@@ -102,10 +102,15 @@ fn of_form(exported: &Exported) -> Vec<String> {
              training; export again with {line}"
         ));
     }
-    if !exported.drops && (exported.evaluates || exported.source_drops) {
+    if !exported.drops && exported.evaluates {
         said.push(format!(
             "the model was exported as it evaluates: if it has Dropout, that is not in the file, and nothing drops in \
              training; export again with {line}"
+        ));
+    } else if !exported.drops && exported.source_drops && !exported.trains {
+        said.push(format!(
+            "the module has Dropout, and the file has none, so that nothing drops in training: unless its rate is 0, the model was \
+             exported as it evaluates; export again with {line}"
         ));
     }
     said
@@ -159,9 +164,38 @@ pub(super) fn export_line(by: Exporter) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use syncline_onnx::{mlp, proto::ValueInfoProto};
+    use syncline_onnx::{
+        mlp,
+        proto::{StringStringEntryProto, ValueInfoProto},
+    };
 
     use super::*;
+
+    /// A model of PyTorch whose Dropout has left nothing but a line of its source.
+    fn without_its_dropout(norm: &str) -> ModelProto {
+        let mut model = mlp(&[4, 3, 2], 1);
+        model.producer_name = "pytorch".to_owned();
+        let nodes = &mut model.graph.as_mut().unwrap().node;
+        let entry =
+            |key: &str, value: &str| StringStringEntryProto { key: key.to_owned(), value: value.to_owned() };
+        nodes[0].name = norm.to_owned();
+        nodes[1].metadata_props =
+            vec![entry("pkg.torch.onnx.stack_trace", "return F.dropout(input, self.p)")];
+        model
+    }
+
+    #[test]
+    fn a_dropout_of_rate_0_is_no_sign_of_a_model_that_evaluates() {
+        let about_form = |norm| {
+            let all = warnings(&without_its_dropout(norm), &DeriveOptions::default()).unwrap();
+            all.into_iter().filter(|text| text.contains("export again")).collect::<Vec<_>>()
+        };
+        assert_eq!(about_form("node__native_batch_norm_legit_functional__0"), [""; 0]);
+        let evaluates = about_form("node__native_batch_norm_legit_no_training__0");
+        assert!(evaluates[0].starts_with("the model was exported as it evaluates"), "{evaluates:?}");
+        let unknown = about_form("node_linear");
+        assert!(unknown.len() == 1 && unknown[0].contains("unless its rate is 0"), "{unknown:?}");
+    }
 
     #[test]
     fn an_input_that_nothing_reads_is_named() {

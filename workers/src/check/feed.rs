@@ -1,8 +1,10 @@
 //! Random numbers for the inputs of a training graph.
 
+use std::collections::BTreeMap;
+
 use syncline_autodiff::{Io, Param, TrainingGraph, rows_of_table};
-use syncline_onnx::proto::{DimensionValue, TypeProto};
-use syncline_onnx::{ElementType, ModelProto, SplitMix64, TensorType};
+use syncline_onnx::proto::{DimensionValue, TypeProto, ValueInfoProto};
+use syncline_onnx::{Dim, ElementType, ModelProto, OnnxError, SplitMix64, TensorType};
 use syncline_runtime::TensorView;
 
 use super::{CheckError, CheckOptions};
@@ -104,6 +106,20 @@ pub(super) fn fix_dims(model: &mut ModelProto, options: &CheckOptions, axis: usi
     }
 }
 
+/// The shape of a sample for each input of a model.
+pub(super) fn sample_shapes(
+    forward: &[u8],
+    options: &CheckOptions,
+) -> Result<BTreeMap<String, Vec<usize>>, OnnxError> {
+    let mut model = syncline_onnx::parse(forward)?;
+    fix_dims(&mut model, options, DEFAULT_SIZE);
+    let shape = |input: &ValueInfoProto| {
+        let dims = TensorType::from_value_info(input)?.dims;
+        Some((input.name.clone(), dims.iter().skip(1).map(Dim::fixed).collect::<Option<_>>()?))
+    };
+    Ok(model.graph.iter().flat_map(|graph| &graph.input).filter_map(shape).collect())
+}
+
 /// The graph with a size for every open axis of what is fed.
 pub(super) fn of_fixed_size(
     graph: &TrainingGraph,
@@ -166,7 +182,7 @@ fn one(
     number: fn(&mut SplitMix64) -> f64,
 ) -> Result<Fed, CheckError> {
     let refuse = |reason: &str| CheckError::CheckInput { name: io.name.clone(), reason: reason.to_owned() };
-    let shape: Option<Vec<usize>> = io.dims.iter().map(syncline_onnx::Dim::fixed).collect();
+    let shape: Option<Vec<usize>> = io.dims.iter().map(Dim::fixed).collect();
     let shape = shape.ok_or_else(|| refuse("the size of an axis is not known"))?;
     let count = shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size));
     let count =
@@ -190,7 +206,7 @@ fn one(
 
 /// Whether the sizes of the label's axes follow from those of the data inputs.
 pub(super) fn label_follows(graph: &TrainingGraph) -> bool {
-    let named = |dim: &syncline_onnx::Dim| graph.data_inputs.iter().any(|input| input.dims.contains(dim));
+    let named = |dim: &Dim| graph.data_inputs.iter().any(|input| input.dims.contains(dim));
     let dims = graph.label.iter().flat_map(|label| label.dims.iter().skip(1));
-    dims.into_iter().all(|dim| dim.fixed().is_some() || (*dim != syncline_onnx::Dim::Unknown && named(dim)))
+    dims.into_iter().all(|dim| dim.fixed().is_some() || (*dim != Dim::Unknown && named(dim)))
 }

@@ -31,7 +31,8 @@ use std::{collections::HashMap, panic::resume_unwind, thread};
 
 use serde::{Deserialize, Serialize};
 use syncline_autodiff::{
-    DeriveOptions, Estimate, GRAD_SUFFIX, LOSS, Loss, NOMINAL_AXIS, TrainingGraph, derive, estimate, sizes,
+    AutodiffError, DeriveOptions, Estimate, GRAD_SUFFIX, LOSS, Loss, NOMINAL_AXIS, TrainingGraph, derive,
+    estimate, sizes,
 };
 use syncline_onnx::{ElementType, SplitMix64, Types};
 use syncline_runtime::{BackendError, Executable, Runtime, stage};
@@ -129,7 +130,7 @@ pub fn check(
     };
     let forward = opened.as_deref().unwrap_or(forward);
     let compared = || {
-        let mut graph = derive(runtime, forward, loss, derive_options)?;
+        let mut graph = derive_open(runtime, forward, loss, derive_options, options)?;
         if !feed::label_follows(&graph) {
             // Only the model itself can tell what shape of labels goes with these sizes.
             let mut model = syncline_onnx::parse(forward)?;
@@ -140,7 +141,7 @@ pub fn check(
     };
     let recomputed = || {
         let recomputing = DeriveOptions { recompute: true, ..derive_options.clone() };
-        let recomputing = derive(runtime, forward, loss, &recomputing)?;
+        let recomputing = derive_open(runtime, forward, loss, &recomputing, options)?;
         let (cost, _) = cost(runtime, &feed::of_fixed_size(&recomputing, options, DEFAULT_SIZE)?)?;
         Ok::<_, CheckError>(cost)
     };
@@ -151,6 +152,24 @@ pub fn check(
         let recomputed = recomputed.join().unwrap_or_else(|panic| resume_unwind(panic))?;
         Ok(Checked { recomputed: Some(recomputed), ..checked })
     })
+}
+
+/// Derives a training graph with open sizes; where a gradient has to know them, with those of the check.
+fn derive_open(
+    runtime: &Runtime,
+    forward: &[u8],
+    loss: Loss,
+    derive_options: &DeriveOptions,
+    options: &CheckOptions,
+) -> Result<TrainingGraph, CheckError> {
+    match derive(runtime, forward, loss, derive_options) {
+        Err(AutodiffError::UnsupportedUse { .. }) => {
+            let sample_shapes = feed::sample_shapes(forward, options)?;
+            let derive_options = DeriveOptions { sample_shapes, ..derive_options.clone() };
+            Ok(derive(runtime, forward, loss, &derive_options)?)
+        }
+        other => Ok(other?),
+    }
 }
 
 /// Checks a training graph, derived or made elsewhere.

@@ -12,7 +12,7 @@ use syncline_rpc::{
     JobStream, StreamCursor, StreamEntry,
     status::{
         EngineStatus, Entry, EvaluationPoint, JobEvent, JobList, JobPhase, JobStatus, JobView, LiveWorker,
-        MetricsPoint,
+        MetricsPoint, mark_best,
     },
     within,
 };
@@ -336,16 +336,21 @@ impl Client {
         self.stream(job, JobStream::Metrics, after).await
     }
 
-    /// What its model was worth on the test samples, behind a point of that, oldest first; without one, all of it.
+    /// What its model was worth on samples that it is not trained on, behind a point of that, oldest first; without one, all of
+    /// it, the best one always among them.
     ///
     /// # Errors
-    /// E131 if there is no such job; E300 if no engine is reached, E136 if none leads.
+    /// E131 if there is no such job, E143 if the engine is of another release; E300 if no engine is reached, E136 if none leads.
     pub async fn evaluations(
         &self,
         job: &JobId,
         after: Option<StreamCursor>,
     ) -> Result<Vec<Entry<EvaluationPoint>>, ClientError> {
-        self.stream(job, JobStream::Evaluations, after).await
+        let mut points = self.stream(job, JobStream::Evaluations, after).await?;
+        // Asked behind the points: a best one that came meanwhile is put among them.
+        let status = self.status(job).await?;
+        mark_best(&mut points, &status.job, after.is_none());
+        Ok(points)
     }
 
     /// What happened to a job after an event of it, oldest first; without one, all that is kept: the newest 200.

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::csv::Header;
+
 /// Numbers in the type that the file has.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Numbers {
@@ -33,6 +35,8 @@ pub(super) struct SourceArrays {
     pub(super) inputs: Vec<Array>,
     pub(super) label: Option<Array>,
     pub(super) rows: usize,
+    /// The names of a table's columns, if it has them: those of a test or validation file are found by them.
+    pub(super) header: Option<Header>,
 }
 
 impl Array {

@@ -78,14 +78,20 @@ impl Dataset {
                 found,
             });
         }
-        let mut set = Self::fit(parse(&spec.source, &contents, wanted)?, spec, wanted)?;
+        let mut source = parse(&spec.source, &contents, wanted, None)?;
+        let header = source.header.take();
+        let parse = |source: &Source, contents: &[Vec<u8>]| parse(source, contents, wanted, header.as_ref());
+        let mut set = Self::fit(source, spec, wanted).map_err(|error| match &header {
+            Some(header) if header.begins_unnamed() => error.with_unnamed_column(),
+            _ => error,
+        })?;
         if let Some((source, contents)) = spec.test.as_ref().zip(test_contents) {
-            set.append("test", Self::fit(parse(source, &contents, wanted)?, spec, wanted)?, wanted)?;
+            set.append("test", Self::fit(parse(source, &contents)?, spec, wanted)?, wanted)?;
         }
         set.augmentation = Augmentation::of(spec, &set.inputs, set.label.as_ref(), wanted)?;
         set.validation_from = set.rows;
         if let Some((source, contents)) = spec.validation.as_ref().zip(validation_contents) {
-            set.append("validation", Self::fit(parse(source, &contents, wanted)?, spec, wanted)?, wanted)?;
+            set.append("validation", Self::fit(parse(source, &contents)?, spec, wanted)?, wanted)?;
         }
         Ok((set, found))
     }
@@ -307,8 +313,13 @@ fn is_overlapping_text(source: &Source) -> bool {
     matches!(source, Source::Text { context, stride, .. } if (1..*context).contains(stride))
 }
 
-/// Reads one source: `contents` are its files, in order.
-fn parse(source: &Source, contents: &[Vec<u8>], wanted: &ModelSignature) -> Result<SourceArrays, DataError> {
+/// Reads one source: `contents` are its files, in order. `like`: the names of the columns of the training part.
+fn parse(
+    source: &Source,
+    contents: &[Vec<u8>],
+    wanted: &ModelSignature,
+    like: Option<&csv::Header>,
+) -> Result<SourceArrays, DataError> {
     let paths = source.paths();
     let files: Vec<(&Path, &[u8])> =
         paths.iter().map(Path::new).zip(contents.iter().map(Vec::as_slice)).collect();
@@ -318,7 +329,8 @@ fn parse(source: &Source, contents: &[Vec<u8>], wanted: &ModelSignature) -> Resu
                 [] => LabelColumns::Last(*label_columns),
                 names => LabelColumns::Named(names),
             };
-            csv::read(*file, label, *skip_lines)?
+            let (samples, labels, header) = csv::read(*file, label, *skip_lines, like)?;
+            return Ok(SourceArrays { header, ..single_input(samples, labels, wanted) });
         }
         (Source::Idx { .. }, [images, labels]) => idx::read(*images, *labels)?,
         (Source::Cifar10 { .. }, files) => cifar10::read(files)?,
@@ -333,5 +345,5 @@ fn parse(source: &Source, contents: &[Vec<u8>], wanted: &ModelSignature) -> Resu
 fn single_input(samples: Array, labels: Array, wanted: &ModelSignature) -> SourceArrays {
     let rows = samples.rows;
     let inputs = wanted.inputs.first().map(|_| samples).into_iter().collect();
-    SourceArrays { inputs, label: wanted.label.as_ref().map(|_| labels), rows }
+    SourceArrays { inputs, label: wanted.label.as_ref().map(|_| labels), rows, header: None }
 }

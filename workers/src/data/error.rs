@@ -66,6 +66,16 @@ pub enum DataError {
         /// Columns of the first record, or of the header.
         expected: usize,
     },
+    /// A test or validation file whose header is not that of the training file.
+    #[error("[E477] the columns of {} are not those of {}: {what}", path.display(), training.display())]
+    ColumnNames {
+        /// File as the job names it.
+        path: PathBuf,
+        /// Training file as the job names it.
+        training: PathBuf,
+        /// Names that are missing, that are too many, or that stand twice, in words.
+        what: String,
+    },
     /// A field that is no number.
     #[error("[E335] {} line {line}, column {column}: `{text}` is not a number", path.display())]
     NotANumber {
@@ -242,6 +252,8 @@ pub enum Remedy {
     NoTranspose,
     /// They are rows of a table, as the model wants them, but of another length.
     LabelColumns,
+    /// The same, and the first column of the table has no name: it may only count the rows.
+    IndexColumn,
     /// They are flat.
     SampleShape,
     /// No setting of the data does.
@@ -254,6 +266,14 @@ fn start(digest: &str) -> &str {
 }
 
 impl DataError {
+    /// The same of a table whose first column has no name.
+    pub(super) fn with_unnamed_column(mut self) -> Self {
+        if let Self::SampleShape { remedy: remedy @ Remedy::LabelColumns, .. } = &mut self {
+            *remedy = Remedy::IndexColumn;
+        }
+        self
+    }
+
     /// The stable code, as in the message.
     pub fn code(&self) -> &'static str {
         match self {
@@ -263,6 +283,7 @@ impl DataError {
             Self::TooLarge { .. } => "E332",
             Self::Format { .. } => "E333",
             Self::ColumnCount { .. } => "E334",
+            Self::ColumnNames { .. } => "E477",
             Self::NotANumber { .. } => "E335",
             Self::NotFinite { .. } => "E336",
             Self::LabelOutOfRange { .. } => "E337",
@@ -299,7 +320,12 @@ impl DataError {
             Self::Digest { .. } => Some(
                 "copy the same file to every machine, or submit the job again, which looks at the data anew",
             ),
+            Self::ColumnNames { .. } => Some(
+                "where both files have a header, columns are found by their names, in any order: rename them; or leave out the header of this file \
+                 with `skip_lines`, and its columns are taken in their order",
+            ),
             Self::NotANumber { line, text, .. } => Some(csv::hint(*line, text)),
+            Self::NotFinite { value, .. } if value.is_nan() => Some(csv::MISSING),
             Self::LabelOutOfRange { column: Some(_), .. } => Some(
                 "the label of a table is its last column, unless `label_names` or `label_columns` under `data` say otherwise; classes \
                  count from 0, and the loss option `ignore_index` names one label that counts nothing, such as -100",
@@ -337,6 +363,10 @@ impl DataError {
             Self::SampleShape { remedy: Remedy::LabelColumns, .. } => Some(
                 "every column of a table is a number of the sample, but those of the label, which is the last one unless `label_names` \
                  or `label_columns` under `data` say otherwise; or export the model for this data",
+            ),
+            Self::SampleShape { remedy: Remedy::IndexColumn, .. } => Some(
+                "the first column has no name: if it only counts the rows, as the index of pandas does, write the file without it, \
+                 to_csv(FILE, index=False)",
             ),
             Self::SampleShape { remedy: Remedy::SampleShape, .. } => Some(
                 "set `sample_shape` under `data` to the shape of a sample, or export the model for this data",

@@ -36,7 +36,7 @@ pub(super) fn read(
     if let Some((name, other)) = counts.find(|(_, other)| *other != rows) {
         return Err(format(format!("`{first}` has {rows} samples, `{name}` has {other}")));
     }
-    Ok(SourceArrays { inputs, label, rows })
+    Ok(SourceArrays { inputs, label, rows, header: None })
 }
 
 fn array(path: &Path, name: &str, view: &TensorView<'_>) -> Result<Array, DataError> {

@@ -43,11 +43,19 @@ pub(super) fn signature(graph: &TrainingGraph, model: &Model) -> Result<ModelSig
 }
 
 fn element(input: &Io) -> Result<DataElement, SubmitError> {
-    match input.element {
-        ElementType::F32 => Ok(DataElement::F32),
-        ElementType::I32 => Ok(DataElement::I32),
-        ElementType::I64 => Ok(DataElement::I64),
-        other => Err(SubmitError::InputType { input: input.name.clone(), element: other.to_string() }),
+    data_element(input.element).ok_or_else(|| {
+        let (input, element) = (input.name.clone(), input.element.to_string());
+        SubmitError::InputType { input, element }
+    })
+}
+
+/// As sources give it; `None` for what none gives.
+pub(super) fn data_element(element: ElementType) -> Option<DataElement> {
+    match element {
+        ElementType::F32 => Some(DataElement::F32),
+        ElementType::I32 => Some(DataElement::I32),
+        ElementType::I64 => Some(DataElement::I64),
+        _ => None,
     }
 }
 

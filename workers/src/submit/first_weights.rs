@@ -40,7 +40,9 @@ pub(super) fn put_in_weights(
     let selected = select(&model, &options)?;
     let trained: Vec<_> =
         selected.into_iter().filter(|one| one.reason.is_none()).map(|one| one.name).collect();
-    let filled = put_in(&mut model, &file, &read(weights)?)?;
+    let mut filled = put_in(&mut model, &file, &read(weights)?)?;
+    // What every BatchNormalization of PyTorch counts, and no model has.
+    filled.unknown.retain(|name| !name.ends_with(".num_batches_tracked"));
     if !trained.is_empty() {
         options.params = Some(trained);
     }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use syncline_autodiff::{AutodiffError, DeriveOptions, Loss, LossOptions, names_of, parse_forward, warnings};
 use syncline_rpc::input;
+use syncline_scheduler::spec::DataSpec;
 
 use super::{
     SubmitError,
@@ -11,6 +12,7 @@ use super::{
     graph::JobGraph,
     model::{ByteSource, Model},
     name_list::list,
+    open_sizes,
     prepare::{MissingKernel, PreparedJob, PreparedModel, assemble},
     read::read,
     ready,
@@ -32,7 +34,8 @@ pub fn prepare(models: impl Into<ModelHost>, graph: &JobGraph) -> Result<Prepare
         match &training.model {
             Model::Forward { onnx, loss, options, output, weights } => {
                 let options = derive_options(settings, options, output)?;
-                derive_graph(&host, (onnx, weights.as_ref()), *loss, options, settings.check, said)
+                let model = (onnx, weights.as_ref());
+                derive_graph(&host, model, *loss, options, (settings.check, &training.data), said)
             }
             Model::Ready { onnx, .. } => ready::take(&training.model, settings, |bytes, weights| {
                 Ok(host.accept_ready(&onnx.name(), bytes, weights, settings.check)?.graph)
@@ -66,7 +69,7 @@ fn derive_graph<'a>(
     (model, weights): (&'a ByteSource, Option<&ByteSource>),
     loss: Loss,
     mut options: DeriveOptions,
-    check_gradients: bool,
+    (check_gradients, data): (bool, &DataSpec),
     said: &mut Vec<String>,
 ) -> Result<PreparedModel<'a>, SubmitError> {
     let mut onnx = read(model)?;
@@ -79,7 +82,7 @@ fn derive_graph<'a>(
         (onnx, options, first) = (Cow::Owned(filled.onnx), filled.options, Some(filled.from));
     }
     let checks = ModelChecks { gradients: check_gradients, batch_axis: true };
-    let derived = host.derive(&model.name(), &onnx, loss, &options, checks)?;
+    let derived = open_sizes::derive(host, (&model.name(), &onnx), loss, &options, checks, data)?;
     if let Some(first) = first {
         first.check_complete(&derived.graph)?;
     }

@@ -20,6 +20,7 @@ mod groups;
 mod model;
 mod model_file;
 mod name_list;
+mod open_sizes;
 mod optimizer;
 mod paths;
 mod prepare;

@@ -187,6 +187,7 @@ fn train_spec(model: ModelSpec, data: DataSpec, settings: &Settings) -> TrainSpe
         compression: settings.compression,
         pull_compression: settings.pull_compression,
         tf32: settings.precision == Precision::Tf32,
+        precision: settings.precision.name().to_owned(),
     }
 }
 

@@ -6,7 +6,10 @@ use syncline_scheduler::{
     ids::{Incarnation, JobId, as_text},
 };
 
-use super::text::{self, UnknownFields, parsed_option, printed_option};
+use super::{
+    JobStatus,
+    text::{self, UnknownFields, parsed_option, printed_option},
+};
 use crate::{StreamCursor, StreamEntry};
 
 /// One entry of a stream, with the position from which the next ones are read.
@@ -20,7 +23,7 @@ pub struct Entry<T> {
     pub value: T,
 }
 
-/// One point of the loss curve. Of a long job each stands for many iterations: 200 to 400 cover it all.
+/// One point of the loss curve. Of a long job each stands for many iterations: 200 to 400 cover all of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MetricsPoint {
@@ -30,8 +33,11 @@ pub struct MetricsPoint {
     pub samples: u64,
     /// Iterations that this point stands for.
     pub iterations: u64,
-    /// Mean over their samples.
+    /// Mean over the samples of those that counted.
     pub loss: f64,
+    /// Samples that the loss is the mean of: with it means of several points are exact.
+    #[serde(default)]
+    pub loss_samples: u64,
     /// Mean time of an iteration, waiting left out.
     pub step_us: u64,
     /// The part of that in which the gradient was computed.
@@ -83,6 +89,9 @@ pub struct EvaluationPoint {
     /// exp of the mean negative log-likelihood.
     #[serde(default)]
     pub test_perplexity: Option<f64>,
+    /// Whether it was the best so far when one asked for it.
+    #[serde(default)]
+    pub best: bool,
 }
 
 /// Something that happened to a job. Which fields there are depends on what it is.
@@ -207,6 +216,39 @@ impl EvaluationPoint {
     }
 }
 
+/// Marks the best evaluation of a job among the others. Where all are given, it is put among them if their series has become too
+/// rare for it.
+pub fn mark_best(points: &mut Vec<Entry<EvaluationPoint>>, job: &JobStatus, are_all: bool) {
+    let (Some(samples), Some(monitor)) = (job.best_samples, &job.monitor) else { return };
+    let validates = monitor.starts_with("validation");
+    let is_best = |point: &EvaluationPoint| point.samples == samples && point.is_validation() == validates;
+    // A training that went back came to as many samples twice: the later one counts.
+    if let Some(best) = points.iter_mut().rev().find(|point| is_best(&point.value)) {
+        best.value.best = true;
+        return;
+    }
+    let Some(at_ms) = job.best_ms.filter(|_| are_all) else { return };
+    let validation = |figure: Option<f64>| figure.filter(|_| validates);
+    let test = |figure: Option<f64>| figure.filter(|_| !validates);
+    let value = EvaluationPoint {
+        at_ms,
+        samples,
+        validation_loss: validation(job.best_loss),
+        validation_samples: job.validation_samples.filter(|_| validates),
+        validation_accuracy: validation(job.best_accuracy),
+        validation_top_k_accuracy: validation(job.best_top_k_accuracy),
+        validation_perplexity: validation(job.best_perplexity),
+        test_loss: test(job.best_loss),
+        test_samples: job.test_samples.filter(|_| !validates),
+        test_accuracy: test(job.best_accuracy),
+        test_top_k_accuracy: test(job.best_top_k_accuracy),
+        test_perplexity: test(job.best_perplexity),
+        best: true,
+    };
+    let place = points.iter().position(|point| point.value.at_ms > at_ms).unwrap_or(points.len());
+    points.insert(place, Entry { cursor: StreamCursor { at_ms, number: 0 }, value });
+}
+
 impl<T: serde::de::DeserializeOwned> Entry<T> {
     /// From an entry in Redis.
     ///
@@ -221,6 +263,50 @@ impl<T: serde::de::DeserializeOwned> Entry<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn job(fields: &[(&str, &str)]) -> JobStatus {
+        let known = [("id", "a"), ("state", "running"), ("best_samples", "30"), ("best_loss", "0.25")];
+        let known = known.iter().chain(fields).map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        JobStatus::read(&known.collect()).unwrap()
+    }
+
+    /// When they were, after how many samples, and the field of their loss.
+    fn points(all: &[(&str, &str, &str)]) -> Vec<Entry<EvaluationPoint>> {
+        let entry = |&(at_ms, samples, loss): &(&str, &str, &str)| {
+            let fields = [("at_ms", at_ms), ("samples", samples), (loss, "0.5")];
+            let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+            let at = StreamCursor { at_ms: at_ms.parse().unwrap(), number: 0 };
+            Entry::read(&StreamEntry { at, fields }).unwrap()
+        };
+        all.iter().map(entry).collect()
+    }
+
+    #[test]
+    fn the_best_evaluation_is_marked_on_the_samples_that_decide() {
+        let all = [("1", "10", "validation_loss"), ("3", "30", "validation_loss"), ("4", "30", "test_loss")];
+        for (monitor, marked) in [("validation loss", 1), ("test loss", 2)] {
+            let mut points = points(&all);
+            mark_best(&mut points, &job(&[("monitor", monitor), ("best_ms", "3")]), true);
+            let best: Vec<usize> = (0..points.len()).filter(|&n| points[n].value.best).collect();
+            assert_eq!((points.len(), best), (3, vec![marked]), "{monitor}");
+        }
+    }
+
+    #[test]
+    fn a_best_evaluation_that_became_too_rare_for_the_series_is_put_among_the_others() {
+        let monitor = [("monitor", "validation accuracy"), ("best_ms", "3"), ("best_accuracy", "0.75")];
+        let job = job(&[&monitor[..], &[("validation_samples", "8"), ("best_perplexity", "2")]].concat());
+        let mut all = points(&[("2", "20", "validation_loss"), ("4", "40", "validation_loss")]);
+        mark_best(&mut all, &job, true);
+        let best = &all[1].value;
+        assert_eq!((all.len(), best.samples, best.at_ms, best.best), (3, 30, 3, true));
+        assert_eq!((best.validation_loss, best.validation_accuracy), (Some(0.25), Some(0.75)));
+        assert_eq!((best.validation_samples, best.validation_perplexity), (Some(8), Some(2.0)));
+        assert_eq!((best.test_loss, best.test_accuracy), (None, None));
+        let mut newest = points(&[("4", "40", "validation_loss")]);
+        mark_best(&mut newest, &job, false);
+        assert_eq!(newest.len(), 1, "behind a point of them it is told no second time");
+    }
 
     /// Every word in the paragraph of docs/redis-schema.md that stands for an event.
     #[test]

@@ -44,6 +44,28 @@ pub struct JobStatus {
     /// Rule by which its workers meet, such as `bsp`; empty for a job of general tasks.
     #[serde(default)]
     pub policy: String,
+    /// What makes steps of gradients, with its settings where they are not the usual ones, such as `adam, weight_decay 0.1`;
+    /// unknown of a job of general tasks, as what follows.
+    #[serde(default)]
+    pub optimizer: Option<String>,
+    /// Rate of its steps, behind a warmup.
+    #[serde(default)]
+    pub learning_rate: Option<f64>,
+    /// How the rate changes, in words; `None` if it does not.
+    #[serde(default)]
+    pub schedule: Option<String>,
+    /// Samples per iteration and worker.
+    #[serde(default)]
+    pub batch: Option<u32>,
+    /// Seed of the order of the samples, of those that are held out, and of Dropout.
+    #[serde(default)]
+    pub seed: Option<u64>,
+    /// Gradients with a larger global norm are scaled down to it; `None`: none are.
+    #[serde(default)]
+    pub clip_norm: Option<f64>,
+    /// What the graph computes in, such as `f32`.
+    #[serde(default)]
+    pub precision: Option<String>,
     /// How gradients travel to the shards; unknown of a job of general tasks.
     #[serde(default)]
     pub compression: Option<String>,
@@ -171,6 +193,15 @@ pub struct JobStatus {
     /// Share of the predictions that were right, 0 to 1; `None` where the loss computes none.
     #[serde(default)]
     pub best_accuracy: Option<f64>,
+    /// Share of the labels that were among the k best scores, 0 to 1.
+    #[serde(default)]
+    pub best_top_k_accuracy: Option<f64>,
+    /// exp of the mean negative log-likelihood.
+    #[serde(default)]
+    pub best_perplexity: Option<f64>,
+    /// When that was.
+    #[serde(default)]
+    pub best_ms: Option<u64>,
     /// The checkpoint in which the shards keep the parameters of the best evaluation, where they are to.
     #[serde(default)]
     pub best_checkpoint: Option<u64>,

@@ -13,6 +13,7 @@ mod int_constants;
 mod loss_operators;
 mod matvec;
 mod nondifferentiable;
+mod open_sizes;
 mod padding_idx;
 mod scaler;
 mod select;
@@ -52,6 +53,7 @@ use group_norm_form::write_out_group_norms;
 use loss_operators::write_out_losses;
 use matvec::write_columns;
 use nondifferentiable::refuse_nondifferentiable;
+use open_sizes::close_sizes;
 use scaler::write_out_scalers;
 use shape_folding::fold_shapes;
 use split_to_sequence::write_splits;
@@ -150,6 +152,7 @@ fn lift_weights(model: &mut ModelProto, options: &DeriveOptions) -> Result<Weigh
     }
     let state = if options.eval_mode { HashSet::new() } else { statistics(graph) };
     let state = lift(graph, &state)?;
+    close_sizes(graph, &options.sample_shapes);
     let data_inputs = name_batch(graph, params.len() + state.len());
     if !options.eval_mode {
         activate_dropout(graph, options.seed, never_empty(&params));

@@ -139,7 +139,7 @@ impl<'g> Lookups<'g> {
                         }
                         None => {
                             return Some(format!(
-                                "`{}`, which is not by rows, has the ids of input `{input}` as well",
+                                "`{}`, which is not by rows, has the ids of input `{input}` as well: `sparse` has to name both, or neither",
                                 node.input[0]
                             ));
                         }

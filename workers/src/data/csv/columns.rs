@@ -1,13 +1,10 @@
-//! Which columns of a CSV file are the label: the last ones, or those that its header calls so.
+//! What becomes of each column of a CSV file: which are the label, and which number of the sample the others are.
 
 use std::path::Path;
 
 use super::super::error::DataError;
-use super::fields::{Field, Fields};
-use super::text::{number, shown};
-
-/// Names of columns that an error lists.
-const LISTED_NAMES: usize = 20;
+use super::fields::Fields;
+use super::header::{First, Header};
 
 /// Which columns are the label, as a job says it.
 #[derive(Debug, Clone, Copy)]
@@ -17,34 +14,34 @@ pub(in crate::data) enum LabelColumns<'a> {
     Named(&'a [String]),
 }
 
+/// What a column holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// This number of the sample.
+    Feature(usize),
+    /// This number of the label.
+    Label(usize),
+}
+
 /// The columns of a file.
 #[derive(Debug)]
 pub(super) struct Columns {
-    pub(super) count: usize,
-    /// For each column of the label, ascending: its index, and the index of its number in the label.
-    pub(super) labels: Vec<(usize, usize)>,
-}
-
-/// What the first record says.
-#[derive(Default)]
-struct First {
-    line: u64,
-    columns: usize,
-    has_text: bool,
-    has_number: bool,
-    is_comment: bool,
-    /// For each name that was asked for: the columns that are called so.
-    named: Vec<Vec<usize>>,
-    /// The first names, for an error.
-    names: Vec<String>,
+    /// One for each column, as they stand in the file.
+    pub(super) places: Vec<Place>,
+    /// Columns of the label.
+    pub(super) label_count: usize,
+    /// Their names, if the first record holds names.
+    pub(super) header: Option<Header>,
 }
 
 impl Columns {
     /// Looks at the first record, and steps over it if it is a header: if it has to hold names, or holds no number.
+    /// `like`: the header of the training file, whose columns this one has in any order.
     pub(super) fn find(
         path: &Path,
         fields: &mut Fields<'_>,
         wanted: LabelColumns<'_>,
+        like: Option<&Header>,
     ) -> Result<Self, DataError> {
         let format = |reason: String| DataError::Format { path: path.to_owned(), reason };
         let (label_count, names) = match wanted {
@@ -53,7 +50,7 @@ impl Columns {
         };
         let start = fields.rest();
         let mut after = fields.look_ahead();
-        let first = First::read(&mut after, names)?;
+        let first = First::read(&mut after)?;
         if !first.has_text {
             let line = first.line;
             let is_over = after.rest().trim_ascii().is_empty();
@@ -64,96 +61,57 @@ impl Columns {
                 ),
             }));
         }
-        if first.columns <= label_count && names.is_empty() {
-            return Err(format(no_feature(&first, label_count, start)));
-        }
-        let mut labels = first.columns_of(path, names, start)?;
-        if names.is_empty() {
-            labels = (first.columns - label_count..first.columns).zip(0..).collect();
-        }
-        if labels.len() == first.columns {
-            return Err(format(no_feature(&first, label_count, start)));
-        }
+        let count = first.names.len();
         let is_header = !names.is_empty() || !(first.has_number || first.is_comment);
-        if is_header {
+        if let Some(like) = like.filter(|_| is_header) {
+            let places = like.places_in(path, &first, names)?;
+            *fields = after;
+            return Ok(Self { places, label_count: like.labels.len(), header: None });
+        }
+        if count <= label_count && names.is_empty() {
+            return Err(format(no_feature(&first, label_count, start)));
+        }
+        let labels = match names {
+            [] => (count - label_count..count).collect(),
+            names => first.columns_of(path, names, || other_separator(start))?,
+        };
+        if labels.len() == count {
+            return Err(format(no_feature(&first, label_count, start)));
+        }
+        let places = in_order(count, &labels);
+        let header = is_header.then(|| Header::new(path, first.names, &places));
+        if header.is_some() {
             *fields = after;
         }
-        Ok(Self { count: first.columns, labels })
+        Ok(Self { places, label_count, header })
+    }
+
+    /// The column of each number of the sample, and of the label.
+    pub(super) fn by_number(&self) -> (Vec<usize>, Vec<usize>) {
+        let (mut features, mut labels) =
+            (vec![0; self.places.len() - self.label_count], vec![0; self.label_count]);
+        for (column, place) in self.places.iter().enumerate() {
+            match place {
+                Place::Feature(number) => features[*number] = column,
+                Place::Label(number) => labels[*number] = column,
+            }
+        }
+        (features, labels)
     }
 }
 
-impl First {
-    fn read(fields: &mut Fields<'_>, names: &[String]) -> Result<Self, DataError> {
-        let mut first = Self { named: vec![Vec::new(); names.len()], ..Self::default() };
-        while let Some(field) = fields.next()? {
-            let ends_record = field.ends_record;
-            first.add(&field, names);
-            if ends_record {
-                break;
-            }
-        }
-        Ok(first)
-    }
-
-    fn add(&mut self, field: &Field<'_>, names: &[String]) {
-        if self.columns == 0 {
-            self.line = field.line;
-            self.is_comment = field.text.starts_with(b"#");
-        }
-        self.has_text |= !field.text.is_empty();
-        self.has_number |= number(field.text).is_some();
-        for (name, named) in names.iter().zip(&mut self.named) {
-            if name.as_bytes() == field.text {
-                named.push(self.columns);
-            }
-        }
-        if self.names.len() < LISTED_NAMES {
-            self.names.push(shown(field.text));
-        }
-        self.columns += 1;
-    }
-
-    /// The column of each name, ascending. Each name has to be there once.
-    fn columns_of(
-        &self,
-        path: &Path,
-        names: &[String],
-        start: &[u8],
-    ) -> Result<Vec<(usize, usize)>, DataError> {
-        let setting = |name: &str, what: String, cause: String| {
-            let what = format!("`label_names`: {} {what} `{name}`{cause}", path.display());
-            DataError::InvalidSetting { what }
-        };
-        let mut labels = Vec::with_capacity(names.len());
-        for (index, (name, columns)) in names.iter().zip(&self.named).enumerate() {
-            match columns.as_slice() {
-                &[column] => labels.push((column, index)),
-                [] => {
-                    let more = if self.columns > self.names.len() { ", ..." } else { "" };
-                    let listed = self.names.join(", ");
-                    let line = self.line;
-                    let cause = if self.columns == 1 { other_separator(start) } else { String::new() };
-                    return Err(setting(name, format!("names {listed}{more} in line {line}, and no"), cause));
-                }
-                several => {
-                    let count = several.len();
-                    return Err(setting(name, format!("has {count} columns of the name"), String::new()));
-                }
-            }
-        }
-        labels.sort_unstable();
-        match labels.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-            Some(twice) => Err(DataError::InvalidSetting {
-                what: format!("`label_names` must name each column once, not `{}` twice", names[twice[0].1]),
-            }),
-            None => Ok(labels),
-        }
-    }
+/// These columns are the label, in this order; the others are the sample, as they stand in the file.
+fn in_order(count: usize, labels: &[usize]) -> Vec<Place> {
+    let mut places = vec![None; count];
+    labels.iter().enumerate().for_each(|(number, &column)| places[column] = Some(Place::Label(number)));
+    let mut features = 0..;
+    let place = |place: Option<Place>| place.or_else(|| features.next().map(Place::Feature));
+    places.into_iter().filter_map(place).collect()
 }
 
 /// What is said of a file whose first record, which begins at `start`, has no column but those of the label.
 fn no_feature(first: &First, label_count: usize, start: &[u8]) -> String {
-    let (line, found, label) = (first.line, counted(first.columns), counted(label_count));
+    let (line, found, label) = (first.line, counted(first.names.len()), counted(label_count));
     let mut lines = start.split(|&byte| byte == b'\n');
     let comments = lines.clone().take_while(|line| line.starts_with(b"#")).count() as u64 + line - 1;
     let text = lines.next().unwrap_or_default().trim_ascii();

@@ -18,11 +18,21 @@ pub(super) fn shown(field: &[u8]) -> String {
     shown
 }
 
+/// What to do about a value that is missing.
+pub(in crate::data) const MISSING: &str = "a value that is missing: fill it before, with the mean of its column, say, and a further column of 0 and 1 that tells \
+                                           where one was missing";
+
 /// What to do about a field that is not a number; docs/data.md says the same.
 pub(in crate::data) fn hint(line: u64, field: &str) -> &'static str {
     if field.trim().is_empty() {
-        return "the field is empty, a value that is missing: fill it before, with the mean of its column, say, and a further column of 0 and 1 \
-                that tells where one was missing";
+        return MISSING;
+    }
+    if ["true", "false"].iter().any(|word| field.eq_ignore_ascii_case(word)) {
+        return "write 1 for true and 0 for false: in pandas get_dummies(frame, dtype=int), or frame[column].astype(int)";
+    }
+    if is_date(field) {
+        return "a date or time is no number: write what of it counts before, such as the days since the first one, the month or the day of \
+                the week, in columns of their own";
     }
     let bare = field.trim_matches(['"', '\'']);
     if field.contains([';', '\t']) {
@@ -41,4 +51,13 @@ pub(in crate::data) fn hint(line: u64, field: &str) -> &'static str {
              leave out lines above the header or the first sample with `skip_lines`"
         }
     }
+}
+
+/// Whether it begins as dates and times do: two or three groups of digits with `-`, `/`, `.` or `:` between.
+fn is_date(field: &str) -> bool {
+    let first = field.split([' ', 'T']).next().unwrap_or_default();
+    let groups: Vec<&str> = first.split(['-', '/', '.', ':']).collect();
+    let are_digits =
+        groups.iter().all(|group| !group.is_empty() && group.bytes().all(|b| b.is_ascii_digit()));
+    are_digits && (groups.len() == 3 || groups.len() == 2 && first.contains(':'))
 }

@@ -70,10 +70,27 @@ fn the_hint_for_what_is_no_number_names_what_is_in_its_place() {
         ("decimal commas",  "1,5;2,5;0\n",                "separated by commas"),
         ("class",           "1,2,setosa\n",               "names of classes by 0, 1, 2"),
         ("class below",     "1,2,0\n1,2,setosa\n",        "names of classes by 0, 1, 2"),
+        ("truth",           "1,2,0\n1,True,0\n",          "1 for true and 0 for false"),
+        ("date",            "1,2,0\n2021-03-04,2,0\n",    "a date or time is no number"),
+        ("time",            "1,2,0\n4.3.2021 12:30,2,0\n", "a date or time is no number"),
+        ("empty",           "1,2,0\n1,,0\n",              "a value that is missing"),
+        ("nan of pandas",   "1,2,0\n1,nan,0\n",           "a value that is missing"),
     ];
     for (name, text, want) in cases {
         let hint = open_csv(text, CLASSES).unwrap_err().hint();
         assert!(hint.as_ref().is_some_and(|hint| hint.contains(want)), "{name}: {hint:?}");
+    }
+}
+
+#[test]
+fn an_index_column_of_pandas_is_recognized_where_the_model_takes_one_column_less() {
+    let folder = TempDir::new().unwrap();
+    let wanted = wants_input(DataElement::F32, &[Some(2)]);
+    for (header, said) in [(",a,b,y", "to_csv(FILE, index=False)"), ("n,a,b,y", "`label_columns`")] {
+        let path = write(&folder, "index.csv", format!("{header}\n0,1,2,0\n").as_bytes());
+        let error = Dataset::open(&csv_spec(&path, 1, 0), &wanted).unwrap_err();
+        assert_eq!(error.code(), "E362");
+        assert!(error.hint().unwrap().contains(said), "{header}: {:?}", error.hint());
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod augmentation;
 mod csv;
+mod csv_headers;
 mod named_arrays;
 mod tables;
 mod text_and_images;

@@ -122,8 +122,11 @@ fn commands_of_a_cluster_print_what_the_page_says() {
     let tests = at(&["metrics", "points", "--evaluations"]).ok();
     page.holds("metrics JOB --evaluations", &tests);
     assert_eq!(tests.json()[0]["samples"], 480, "{}", tests.json());
+    assert_eq!(tests.json()[0]["best"], false, "nothing says which is the best: {}", tests.json());
     let nowhere = ["metrics", "points", "--plot", "/nowhere/loss.svg", "--state-dir", state_dir];
     syncline(&nowhere).refused(2, "E574");
+    let picture = ["metrics", "points", "--plot", "loss.png", "--state-dir", state_dir];
+    assert!(syncline(&picture).refused(2, "E500").err.contains("call it loss.svg"));
     page.holds("submit", &at(&["submit", file, "--id", "other"]).ok());
     page.holds("jobs", &at(&["jobs"]).ok());
     page.holds("workers", &at(&["workers"]).ok());

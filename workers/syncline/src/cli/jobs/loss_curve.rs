@@ -64,7 +64,7 @@ fn draw(caption: &str, points: &[(u64, f64)], set: &str, tests: &[(u64, f64)]) -
             WIDTH - RIGHT
         );
         line(&mut svg, &rule);
-        line(&mut svg, &text(LEFT - 8.0, across + 4.0, 12.0, FAINT, "end", false, &format!("{loss:.4}")));
+        line(&mut svg, &text(LEFT - 8.0, across + 4.0, 12.0, FAINT, "end", false, &tick(loss, high - low)));
         let (below, count) = (HEIGHT - BOTTOM + 20.0, format!("{samples:.0}"));
         let anchor = if n + 1 == LINES { "end" } else { "middle" };
         line(&mut svg, &text(along, below, 12.0, FAINT, anchor, false, &count));
@@ -90,9 +90,33 @@ fn draw(caption: &str, points: &[(u64, f64)], set: &str, tests: &[(u64, f64)]) -
     svg + "</svg>\n"
 }
 
+/// A figure at the axis: as many decimals as tell those of this span apart.
+fn tick(loss: f64, span: f64) -> String {
+    let decimals = 3 - span.log10().floor() as i32;
+    match (span < 1e6, decimals) {
+        (true, ..=8) => format!("{loss:.*}", decimals.max(1) as usize),
+        _ => format!("{loss:.3e}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    #[test]
+    fn figures_at_the_axis_differ_however_small_or_large_the_losses_are() {
+        for (low, high) in [(0.0, 1e-9), (5e-5, 8e-5), (0.0, 3.0), (1e20, 3e20), (0.5, 0.50001)] {
+            let ticks: BTreeSet<String> =
+                (0..LINES).map(|n| tick(low + (high - low) * f64::from(n) / 4.0, high - low)).collect();
+            assert_eq!(ticks.len(), LINES as usize, "{ticks:?}");
+        }
+        assert_eq!(
+            [tick(0.0, 3.0), tick(2.25, 3.0), tick(40_000.0, 50_000.0)],
+            ["0.000", "2.250", "40000.0"]
+        );
+    }
 
     #[test]
     fn a_curve_goes_from_the_first_point_to_the_last_and_has_a_gap_where_the_loss_was_none() {

@@ -3,12 +3,12 @@
 use std::{fs, path::PathBuf};
 
 use syncline_rpc::status::{Entry, EvaluationPoint, MetricsPoint};
-use syncline_scheduler::ids::JobId;
+use syncline_scheduler::{core::significant, ids::JobId};
 use syncline_workers::client::Client;
 
 use super::loss_curve;
 use crate::cli::{
-    CliError, ConnectionArgs, Failure, block_on, log_as_command, print, print_json, say, table,
+    CliError, ConnectionArgs, Failure, block_on, log_as_command, print, print_json, say, svg_file, table,
 };
 
 /// Rows of the table: as many as a screen shows.
@@ -18,11 +18,11 @@ const ROWS: usize = 20;
 pub struct MetricsArgs {
     /// Id of the job, which may be running or over
     job: JobId,
-    /// Show the evaluations instead, and which is the best
+    /// Show the evaluations instead, the best of them always among them
     #[arg(long)]
     evaluations: bool,
     /// Draw the loss over the samples into this file, as SVG, with the evaluations
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = svg_file)]
     plot: Option<PathBuf>,
     #[command(flatten)]
     connection: ConnectionArgs,
@@ -34,10 +34,10 @@ pub struct MetricsArgs {
 pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
-    let (best, points, tests) = block_on(async {
+    let (points, tests) = block_on(async {
         let (client, _) = Client::connect(&cluster).await?;
         // A job that is not there has no curve, either.
-        let best = client.status(&args.job).await?.job.best_samples;
+        client.status(&args.job).await?;
         // The picture has both.
         let (mut points, mut tests) = (Vec::new(), Vec::new());
         if args.plot.is_some() || !args.evaluations {
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
         if args.plot.is_some() || args.evaluations {
             tests = client.evaluations(&args.job, None).await?;
         }
-        Ok((best, points, tests))
+        Ok((points, tests))
     })?;
     if let Some(path) = &args.plot {
         fs::write(path, loss_curve::of_job(&args.job, &points, &tests))
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
         (true, false) => {
             let none = "no evaluation yet: it takes the setting `evaluate`, or a node that evaluates, see docs/data.md";
             say_how_many(tests.len(), none);
-            print(&evaluations_in_words(&tests, best))
+            print(&evaluations_in_words(&tests))
         }
         (false, false) => {
             let none =
@@ -85,6 +85,23 @@ fn chosen<T>(points: &[T], most: usize) -> impl Iterator<Item = &T> {
     (1..=shown).map(move |n| &points[n * points.len() / shown - 1])
 }
 
+/// The same of evaluations, with the best one in place of its neighbor if it is not among them.
+fn with_best(
+    points: &[Entry<EvaluationPoint>],
+    most: usize,
+) -> impl Iterator<Item = &Entry<EvaluationPoint>> {
+    let best = points.iter().position(|point| point.value.best);
+    let shown = points.len().min(most);
+    let mut places: Vec<usize> = (1..=shown).map(|n| n * points.len() / shown - 1).collect();
+    if let Some(best) = best.filter(|best| !places.contains(best)) {
+        // The last one stays, and stands behind the best, or is it.
+        let next = places.partition_point(|&place| place < best);
+        let replaced = if next + 1 < places.len() { next } else { next.saturating_sub(1) };
+        places[replaced] = best;
+    }
+    places.into_iter().map(|place| &points[place])
+}
+
 fn in_words(points: &[Entry<MetricsPoint>]) -> String {
     let ms = |us: u64| format!("{:.1}", us as f64 / 1e3);
     let rows: Vec<Vec<String>> = chosen(points, ROWS)
@@ -92,7 +109,7 @@ fn in_words(points: &[Entry<MetricsPoint>]) -> String {
             vec![
                 point.samples.to_string(),
                 point.iterations.to_string(),
-                format!("{:.6}", point.loss),
+                significant(point.loss),
                 ms(point.step_us),
                 ms(point.compute_us),
                 ms(point.wait_us),
@@ -106,32 +123,27 @@ fn in_words(points: &[Entry<MetricsPoint>]) -> String {
     table(&columns, &rows)
 }
 
-/// With the metrics that the loss has. `best`: after how many samples the best of them was.
-fn evaluations_in_words(points: &[Entry<EvaluationPoint>], best: Option<u64>) -> String {
+/// Some of the evaluations, and the best one in any case, with the metrics that the loss has.
+fn evaluations_in_words(points: &[Entry<EvaluationPoint>]) -> String {
     type Metric = fn(&EvaluationPoint) -> Option<f64>;
     let metrics: [(&str, Metric); 3] = [
         (">accuracy", |point| point.validation_accuracy.or(point.test_accuracy)),
         (">top-k accuracy", |point| point.validation_top_k_accuracy.or(point.test_top_k_accuracy)),
         (">perplexity", |point| point.validation_perplexity.or(point.test_perplexity)),
     ];
-    let validates = loss_curve::set_of(points) == "validation";
     let there =
         metrics.iter().filter(|(_, metric)| points.iter().any(|point| metric(&point.value).is_some()));
     let there: Vec<_> = there.collect();
-    let rows: Vec<Vec<String>> = chosen(points, ROWS)
+    let rows: Vec<Vec<String>> = with_best(points, ROWS)
         .map(|Entry { value: point, .. }| {
             let set = if point.is_validation() { "validation" } else { "test" };
             let of = point.validation_samples.or(point.test_samples).unwrap_or_default();
-            let mut row = vec![
-                point.samples.to_string(),
-                set.to_owned(),
-                of.to_string(),
-                format!("{:.6}", point.loss()),
-            ];
-            let words = |value: f64| format!("{value:.6}");
-            row.extend(there.iter().map(|(_, metric)| metric(point).map_or_else(|| "-".to_owned(), words)));
-            let is_best = best == Some(point.samples) && point.is_validation() == validates;
-            row.push(if is_best { "best" } else { "" }.to_owned());
+            let mut row =
+                vec![point.samples.to_string(), set.to_owned(), of.to_string(), significant(point.loss())];
+            row.extend(
+                there.iter().map(|(_, metric)| metric(point).map_or_else(|| "-".to_owned(), significant)),
+            );
+            row.push(if point.best { "best" } else { "" }.to_owned());
             row
         })
         .collect();
@@ -143,7 +155,29 @@ fn evaluations_in_words(points: &[Entry<EvaluationPoint>], best: Option<u64>) ->
 
 #[cfg(test)]
 mod tests {
+    use syncline_rpc::{StreamCursor, StreamEntry};
+
     use super::*;
+
+    #[test]
+    fn the_best_evaluation_is_shown_wherever_it_is_and_so_is_the_last() {
+        let at = |n: u64, best: bool| {
+            let fields = [("at_ms", n.to_string()), ("samples", n.to_string())];
+            let fields = fields.map(|(name, value)| (name.to_owned(), value)).into();
+            let at = StreamCursor { at_ms: n, number: 0 };
+            let mut point = Entry::<EvaluationPoint>::read(&StreamEntry { at, fields }).unwrap();
+            point.value.best = best;
+            point
+        };
+        for best in 0..41 {
+            let all: Vec<_> = (0..41).map(|n| at(n, n == best)).collect();
+            let shown: Vec<_> = with_best(&all, ROWS).map(|point| point.value.samples).collect();
+            assert!(shown.contains(&best) && shown.is_sorted(), "{shown:?}");
+            assert_eq!((shown.len(), shown.last()), (ROWS, Some(&40)), "{best}");
+            let only: Vec<_> = with_best(&all, 1).map(|point| point.value.samples).collect();
+            assert_eq!(only, [best]);
+        }
+    }
 
     #[test]
     fn the_points_that_are_shown_are_spread_and_end_with_the_last() {

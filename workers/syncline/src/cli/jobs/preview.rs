@@ -96,7 +96,7 @@ impl Preview {
             taken,
             nodes: spec.nodes.iter().map(|node| node.name.to_string()).collect(),
             policy: train.policy.to_string(),
-            optimizer: optimizer(&train.optimizer),
+            optimizer: train.optimizer.name(),
             learning_rate: train.learning_rate.base,
             groups: train.model.layout.groups(&train.optimizer).iter().map(PreviewGroup::of).collect(),
             samples,
@@ -171,16 +171,6 @@ fn kept_numbers(train: &TrainSpec) -> u64 {
         Optimizer::Sgd { .. } => 0,
         Optimizer::Momentum { .. } => 1,
         Optimizer::Adam { .. } => 2,
-    }
-}
-
-fn optimizer(optimizer: &Optimizer) -> &'static str {
-    match optimizer {
-        Optimizer::Sgd { .. } => "sgd",
-        Optimizer::Momentum { nesterov: false, .. } => "momentum",
-        Optimizer::Momentum { nesterov: true, .. } => "nesterov",
-        Optimizer::Adam { decoupled: false, .. } => "adam",
-        Optimizer::Adam { decoupled: true, .. } => "adamw",
     }
 }
 

@@ -8,6 +8,7 @@ use std::{
 use serde::Serialize;
 use syncline_autodiff::{Support, support};
 use syncline_onnx::{self as onnx, ModelProto};
+use syncline_scheduler::core::significant;
 use syncline_workers::check::{CheckOptions, Checked, NO_GRADIENTS, scatters};
 
 use super::{loss::LossArgs, progress::Progress, read, warn};
@@ -191,9 +192,9 @@ impl Report {
             ),
         };
         format!(
-            "operators   {} kinds, with a gradient wherever one has to flow{none}\nloss        {:.6}\ndifferences {}, up to {:.0e} is passed\nper sample  {} FLOP and {} bytes of values in a step{}\n{zero}\n{}",
+            "operators   {} kinds, with a gradient wherever one has to flow{none}\nloss        {}\ndifferences {}, up to {:.0e} is passed\nper sample  {} FLOP and {} bytes of values in a step{}\n{zero}\n{}",
             self.operators,
-            self.loss,
+            significant(self.loss),
             self.differences,
             self.tolerance,
             self.flops_per_sample,

@@ -2,6 +2,7 @@
 
 use syncline_engine::store::keys::JobKeys;
 use syncline_rpc::status::{JobPhase, JobStatus, JobView};
+use syncline_scheduler::core::significant;
 
 use super::{
     describe_evaluations::{best, test, validation},
@@ -85,16 +86,9 @@ pub(crate) fn age(job: &JobStatus, now_ms: u64) -> String {
     job.submitted_ms.map_or_else(|| UNKNOWN.to_owned(), |at_ms| span(now_ms.saturating_sub(at_ms)))
 }
 
-/// A loss from here on is shown by its power of ten: it has diverged, and its digits say nothing.
-const DIVERGED: f64 = 1e9;
-
 /// The newest loss of a job.
 pub(crate) fn loss(job: &JobStatus) -> Option<String> {
-    job.loss.map(loss_text)
-}
-
-pub(super) fn loss_text(loss: f64) -> String {
-    if loss.abs() < DIVERGED { format!("{loss:.6}") } else { format!("{loss:.6e}") }
+    job.loss.map(significant)
 }
 
 /// Time since a moment, in words; of a job that is over, until its end.
@@ -185,6 +179,7 @@ fn progress_lines(job: &JobStatus, now_ms: u64) -> Vec<Line> {
     );
     let mut lines = vec![
         ("policy", job.policy.clone()),
+        ("settings", settings(job)),
         ("epoch", epoch(job)),
         ("samples", format!("{} of {}, {}", job.samples_applied, job.samples_total, speed(job, now_ms))),
         ("iterations", iterations),
@@ -208,6 +203,24 @@ fn progress_lines(job: &JobStatus, now_ms: u64) -> Vec<Line> {
         lines.push(("rolled back", format!("{iterations} iterations, {samples} samples")));
     }
     lines
+}
+
+/// By what jobs of one model and data may differ.
+fn settings(job: &JobStatus) -> String {
+    let rate = job.learning_rate.map(|rate| match &job.schedule {
+        Some(schedule) => format!("learning rate {rate} ({schedule})"),
+        None => format!("learning rate {rate}"),
+    });
+    let said = [
+        job.optimizer.clone(),
+        rate,
+        job.batch.map(|batch| format!("batch {batch}")),
+        Some(format!("{} epochs", job.epochs)),
+        job.clip_norm.map(|norm| format!("clip_norm {norm}")),
+        job.precision.clone(),
+        job.seed.map(|seed| format!("seed {seed}")),
+    ];
+    said.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// What became of a job's iterations. One that ends well although most of them counted nothing has come to nothing itself.
@@ -279,12 +292,6 @@ pub(in crate::cli) mod tests {
     }
 
     #[test]
-    fn a_loss_that_has_diverged_takes_no_more_room_than_another() {
-        let told = [0.25, 999_999_999.0, 3.4e37, f64::NAN, f64::NEG_INFINITY].map(loss_text);
-        assert_eq!(told, ["0.250000", "999999999.000000", "3.400000e37", "NaN", "-inf"]);
-    }
-
-    #[test]
     fn progress_names_what_is_known() {
         let known = [("epoch", "0"), ("epochs", "3"), ("samples_per_s", "9.5")];
         let mut view = JobView { job: job(&known), workers: Vec::new(), notes: Vec::new() };
@@ -300,6 +307,23 @@ pub(in crate::cli) mod tests {
         assert!(progress(&view, 0).ends_with("  waits for: room on the disk  problem: shard 1 is silent"));
         (view.job.state, view.job.epoch, view.job.epochs_complete) = (JobPhase::Done, 2, 2);
         assert_eq!(progress(&view, 0), "done  epoch 2/3  9.5 samples/s  loss 0.500000");
+    }
+
+    #[test]
+    fn jobs_that_differ_in_a_setting_are_told_apart() {
+        let known = [("optimizer", "adam, weight_decay 0.1"), ("learning_rate", "0.001"), ("batch", "32")];
+        let more =
+            [("epochs", "10"), ("seed", "3"), ("precision", "f32"), ("schedule", ""), ("clip_norm", "")];
+        let all = [&known[..], &more].concat();
+        assert_eq!(
+            settings(&job(&all)),
+            "adam, weight_decay 0.1, learning rate 0.001, batch 32, 10 epochs, f32, seed 3"
+        );
+        let scheduled = [&all[..6], &[("schedule", "cosine to 0"), ("clip_norm", "1")]].concat();
+        assert_eq!(
+            settings(&job(&scheduled)),
+            "adam, weight_decay 0.1, learning rate 0.001 (cosine to 0), batch 32, 10 epochs, clip_norm 1, f32, seed 3"
+        );
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! The evaluations of a training in words.
 
 use syncline_rpc::status::JobStatus;
-
-use super::describe::loss_text;
+use syncline_scheduler::core::significant;
 
 /// What the newest evaluation on test samples measured.
 pub(super) fn test(job: &JobStatus) -> Option<String> {
@@ -40,7 +39,7 @@ fn evaluation([loss, accuracy, top_k_accuracy, perplexity]: [Option<f64>; 4]) ->
     };
     let shares = share("accuracy", accuracy) + &share("top-k accuracy", top_k_accuracy);
     let perplexity = perplexity.map_or(String::new(), |value| format!(", perplexity {value:.2}"));
-    loss.map(|loss| format!("loss {}{shares}{perplexity}", loss_text(loss)))
+    loss.map(|loss| format!("loss {}{shares}{perplexity}", significant(loss)))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use syncline_scheduler::{
     spec::PolicySpec,
 };
 
-use crate::cli::{CliError, Exit, Failure, log_as_command, number, print, print_json, say};
+use crate::cli::{CliError, Exit, Failure, log_as_command, number, print, print_json, say, svg_file};
 
 /// What is drawn unless the user says otherwise: this many of the slowest worker's iterations.
 const PLOT_ITERATIONS: u64 = 15;
@@ -70,7 +70,7 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "FILE")]
     scenario: Option<PathBuf>,
     /// Draw the beginning of the run as SVG
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = svg_file)]
     plot: Option<PathBuf>,
     /// Seconds to draw [default: 15 iterations of the slowest worker]
     #[arg(long, value_name = "S", requires = "plot", value_parser = number::<f64>("seconds, such as 2 or 0.5"))]

@@ -1,0 +1,176 @@
+//! The names of the columns of a CSV file: how a label is found by its name, and how the columns of a test or validation
+//! file are found by those of the training file.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use super::super::error::DataError;
+use super::columns::Place;
+use super::fields::{Field, Fields};
+use super::text::{number, shown};
+
+/// Names of columns that an error lists.
+const LISTED_NAMES: usize = 20;
+
+/// What the first record says.
+#[derive(Default)]
+pub(super) struct First {
+    pub(super) line: u64,
+    pub(super) has_text: bool,
+    pub(super) has_number: bool,
+    pub(super) is_comment: bool,
+    /// Its fields: names, if it is a header.
+    pub(super) names: Vec<String>,
+}
+
+/// The columns of a training file that names them.
+#[derive(Debug)]
+pub(in crate::data) struct Header {
+    path: PathBuf,
+    /// All of them, as they stand in the file.
+    names: Vec<String>,
+    /// What each of them holds.
+    places: Vec<Place>,
+    /// Those of the label, in its order.
+    pub(super) labels: Vec<String>,
+}
+
+impl First {
+    pub(super) fn read(fields: &mut Fields<'_>) -> Result<Self, DataError> {
+        let mut first = Self::default();
+        while let Some(field) = fields.next()? {
+            let ends_record = field.ends_record;
+            first.add(&field);
+            if ends_record {
+                break;
+            }
+        }
+        Ok(first)
+    }
+
+    fn add(&mut self, field: &Field<'_>) {
+        if self.names.is_empty() {
+            self.line = field.line;
+            self.is_comment = field.text.starts_with(b"#");
+        }
+        self.has_text |= !field.text.is_empty();
+        self.has_number |= number(field.text).is_some();
+        self.names.push(String::from_utf8_lossy(field.text).into_owned());
+    }
+
+    /// The column of each of these names, which has to be there once. `cause`: why a file of one column has none of them.
+    pub(super) fn columns_of(
+        &self,
+        path: &Path,
+        names: &[String],
+        cause: impl Fn() -> String,
+    ) -> Result<Vec<usize>, DataError> {
+        let setting = |name: &str, what: String, cause: String| {
+            let what = format!("`label_names`: {} {what} `{name}`{cause}", path.display());
+            DataError::InvalidSetting { what }
+        };
+        let mut labels = Vec::with_capacity(names.len());
+        for name in names {
+            let mut columns = (0..self.names.len()).filter(|&column| self.names[column] == *name);
+            let Some(column) = columns.next() else {
+                let cause = if self.names.len() == 1 { cause() } else { String::new() };
+                let names = listed(&self.names, |name| shown(name.as_bytes())).unwrap_or_default();
+                let what = format!("names {names} in line {}, and no", self.line);
+                return Err(setting(name, what, cause));
+            };
+            let count = 1 + columns.count();
+            if count > 1 {
+                return Err(setting(name, format!("has {count} columns of the name"), String::new()));
+            }
+            if labels.contains(&column) {
+                let what = format!("`label_names` must name each column once, not `{name}` twice");
+                return Err(DataError::InvalidSetting { what });
+            }
+            labels.push(column);
+        }
+        Ok(labels)
+    }
+}
+
+impl Header {
+    /// `places`: what each column of `path` holds.
+    pub(super) fn new(path: &Path, names: Vec<String>, places: &[Place]) -> Self {
+        let mut labels: Vec<(usize, &String)> = Vec::new();
+        for (name, place) in names.iter().zip(places) {
+            if let Place::Label(number) = place {
+                labels.push((*number, name));
+            }
+        }
+        labels.sort_unstable();
+        let labels = labels.into_iter().map(|(_, name)| name.clone()).collect();
+        Self { path: path.to_owned(), names, places: places.to_vec(), labels }
+    }
+
+    /// Whether the first column is one of the sample, and has no name.
+    pub(in crate::data) fn begins_unnamed(&self) -> bool {
+        let is_feature = matches!(self.places.first(), Some(Place::Feature(_)));
+        is_feature && self.names.first().is_some_and(String::is_empty)
+    }
+
+    /// What each column of another file with a header holds, by their names. `labels`: how the job calls the label of that
+    /// file, if it says so.
+    pub(super) fn places_in(
+        &self,
+        path: &Path,
+        first: &First,
+        labels: &[String],
+    ) -> Result<Vec<Place>, DataError> {
+        let differ = |what: String| {
+            let (path, training) = (path.to_owned(), self.path.clone());
+            DataError::ColumnNames { path, training, what }
+        };
+        // Names that stand there twice tell nothing apart, and need not where all stand as they do here.
+        if first.names == self.names && (labels.is_empty() || labels == self.labels) {
+            return Ok(self.places.clone());
+        }
+        let labels = if labels.is_empty() { self.labels.as_slice() } else { labels };
+        if labels.len() != self.labels.len() {
+            let what = format!("`label_names` has {} there, and {} here", self.labels.len(), labels.len());
+            return Err(differ(what));
+        }
+        let wanted = self.names.iter().zip(&self.places).map(|(name, &place)| match place {
+            Place::Label(number) => (&labels[number], place),
+            Place::Feature(_) => (name, place),
+        });
+        let twice = again(wanted.clone().map(|(name, _)| name)).map(|name| (name, "there"));
+        if let Some((name, which)) = twice.or(again(&first.names).map(|name| (name, "here"))) {
+            return Err(differ(format!("two are called {} {which}", quoted(name))));
+        }
+        let known: HashMap<&String, Place> = wanted.clone().collect();
+        let here: HashSet<&String> = first.names.iter().collect();
+        let missing = listed(wanted.map(|(name, _)| name).filter(|name| !here.contains(name)), quoted);
+        let unknown = listed(first.names.iter().filter(|name| !known.contains_key(name)), quoted);
+        match (missing, unknown) {
+            (None, None) => Ok(first.names.iter().filter_map(|name| known.get(name).copied()).collect()),
+            (Some(missing), None) => Err(differ(format!("{missing} is missing"))),
+            (None, Some(unknown)) => Err(differ(format!("{unknown} is not there"))),
+            (Some(missing), Some(unknown)) => {
+                Err(differ(format!("{missing} is missing, and {unknown} in its place")))
+            }
+        }
+    }
+}
+
+fn quoted(name: &str) -> String {
+    format!("`{}`", shown(name.as_bytes()))
+}
+
+/// The first name that comes again.
+fn again<'a>(names: impl IntoIterator<Item = &'a String>) -> Option<&'a String> {
+    let mut seen = HashSet::new();
+    names.into_iter().find(|name| !seen.insert(*name))
+}
+
+/// Names for an error, if there are any.
+fn listed<'a>(names: impl IntoIterator<Item = &'a String>, form: impl Fn(&str) -> String) -> Option<String> {
+    let mut names = names.into_iter().map(|name| form(name)).peekable();
+    names.peek()?;
+    let first: Vec<String> = names.by_ref().take(LISTED_NAMES).collect();
+    let more = if names.peek().is_some() { ", ..." } else { "" };
+    Some(format!("{}{more}", first.join(", ")))
+}

@@ -1,0 +1,91 @@
+//! How the columns of a test or validation file are found.
+
+use super::*;
+
+const TRAINING: &str = "rooms,age,price\n1,2,0.5\n3,4,0.25\n";
+
+/// A training file and a test file; `names`: those of the label, for each.
+fn parts(folder: &TempDir, files: [&str; 2], names: [&[&str]; 2]) -> DataSpec {
+    let [train, test] = ["train.csv", "test.csv"];
+    let spec = |name, text: &str, names| named_csv_spec(&write(folder, name, text.as_bytes()), names);
+    let test = spec(test, files[1], names[1]).source;
+    DataSpec { test: Some(test), ..spec(train, files[0], names[0]) }
+}
+
+fn open(files: [&str; 2], names: [&[&str]; 2]) -> Result<Dataset, DataError> {
+    let spec = parts(&TempDir::new().unwrap(), files, names);
+    Dataset::open(&spec, &wants(Target::Values))
+}
+
+#[test]
+fn columns_of_a_test_file_are_found_by_the_names_of_the_training_file() {
+    let price: &[&str] = &["price"];
+    for (test, names) in [
+        ("rooms,age,price\n5,6,0.75\n", [price, price]),
+        ("price,age,rooms\n0.75,6,5\n", [price, price]),
+        ("age,price,rooms\n6,0.75,5\n", [&[], &[]]),
+        ("\"age\", price ,rooms\r\n6,0.75,5\r\n", [price, &[]]),
+        ("cost,age,rooms\n0.75,6,5\n", [price, &["cost"]]),
+    ] {
+        let data = open([TRAINING, test], names).unwrap();
+        assert_eq!(samples(&data), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "{test}");
+        assert_eq!(labels(&data), [0.5, 0.25, 0.75], "{test}");
+    }
+}
+
+#[test]
+fn columns_of_a_validation_file_are_found_by_name_too() {
+    let folder = TempDir::new().unwrap();
+    let validation = csv_spec(&write(&folder, "v.csv", b"price,age,rooms\n0.75,6,5\n"), 1, 0).source;
+    let train = csv_spec(&write(&folder, "t.csv", TRAINING.as_bytes()), 1, 0);
+    let spec = DataSpec { validation: Some(validation), ..train };
+    let data = Dataset::open(&spec, &wants(Target::Values)).unwrap();
+    assert_eq!(samples(&data), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+}
+
+#[test]
+fn a_test_file_with_other_names_than_the_training_file_is_refused() {
+    let price: &[&str] = &["price"];
+    #[rustfmt::skip]
+    let cases = [
+        (TRAINING, "Rooms,age,price\n1,2,0\n",   price, "`rooms` is missing, and `Rooms` in its place"),
+        (TRAINING, "age,price\n2,0\n",           price, "`rooms` is missing"),
+        (TRAINING, ",rooms,age,price\n0,1,2,0\n", price, "`` is not there"),
+        (TRAINING, "age,age,price\n2,2,0\n",     price, "two are called `age` here"),
+        ("a,a,price\n1,2,0\n", "price,a,a\n0,1,2\n", price, "two are called `a` there"),
+        (TRAINING, "rooms,age,cost\n1,2,0\n",    &[],   "`price` is missing, and `cost` in its place"),
+        (TRAINING, "rooms,age,price\n1,2,0\n",   &["age", "price"], "`label_names` has 1 there, and 2 here"),
+    ];
+    for (train, test, names, words) in cases {
+        let error = open([train, test], [price, names]).unwrap_err();
+        assert_eq!(error.code(), "E477", "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+        assert!(error.to_string().contains("test.csv are not those of"), "{error}");
+    }
+}
+
+#[test]
+fn names_that_stand_twice_do_no_harm_where_both_headers_are_the_same() {
+    let data = open(["a,a,y\n1,2,0\n", "a,a,y\n3,4,1\n"], [&[], &[]]).unwrap();
+    assert_eq!(samples(&data), [1.0, 2.0, 3.0, 4.0]);
+}
+
+#[test]
+fn without_a_header_on_both_sides_columns_are_taken_in_their_order() {
+    for files in [["1,2,0.5\n", TRAINING], [TRAINING, "1,2,0.5\n"], ["x,y,z\n1,2,0.5\n", "5,6,7\n"]] {
+        let data = open(files, [&[], &[]]).unwrap();
+        assert_eq!(data.input_shapes().next(), Some([2].as_slice()));
+    }
+    let folder = TempDir::new().unwrap();
+    let mut spec = parts(&folder, [TRAINING, "price,age,rooms\n7,8,9\n"], [&[], &[]]);
+    let path = text(&folder.path().join("test.csv"));
+    spec.test = Some(Source::Csv { path, label_columns: 1, label_names: Vec::new(), skip_lines: 1 });
+    let data = Dataset::open(&spec, &wants(Target::Values)).unwrap();
+    assert_eq!(samples(&data)[4..], [7.0, 8.0], "whose header is left out");
+}
+
+#[test]
+fn an_error_names_the_column_of_the_file_that_it_is_in() {
+    let error = open([TRAINING, "price,age,rooms\n1,inf,2\n"], [&[], &[]]).unwrap_err();
+    assert!(error.to_string().contains("test.csv row 1, column 2: inf is not finite"), "{error}");
+}
