@@ -35,8 +35,8 @@ async fn every_policy_and_any_number_of_workers_train_on_the_same_images() {
         };
         let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
         for policy in ["asp", "elastic-bsp:15", "ssp:3"] {
-            let mut job =
-                summing::job(&format!("{}", policy.split(':').next().unwrap()), data.clone(), policy, EPOCHS);
+            let id = policy.split(':').next().unwrap();
+            let mut job = summing::job(id, data.clone(), policy, EPOCHS);
             job.trainings_mut().for_each(|training| training.settings.min_workers = workers as u32);
             assert_eq!(trained(&cluster, &job).await, want, "{policy}, {workers} workers, {threads} threads");
         }

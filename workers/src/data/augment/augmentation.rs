@@ -80,10 +80,11 @@ fn images<'a>(
     names: impl Iterator<Item = &'a str> + Clone,
 ) -> Result<(usize, [usize; 3]), DataError> {
     let refused = |what: String| Err(DataError::Augment { what });
-    let named = inputs.iter().zip(names).enumerate();
-    let mut images = named.clone().filter_map(|(at, (column, name))| Some((at, name, image_shape(column)?)));
+    let named = inputs.iter().zip(names);
+    let mut images =
+        named.clone().enumerate().filter_map(|(at, (column, name))| Some((at, name, image_shape(column)?)));
     let Some((input, name, shape)) = images.next() else {
-        let taken = named.map(|(_, (column, name))| match column.element {
+        let taken = named.map(|(column, name)| match column.element {
             DataElement::F32 => format!("`{name}` takes samples of shape {:?}", column.shape),
             DataElement::I32 | DataElement::I64 => format!("`{name}` takes integers"),
         });

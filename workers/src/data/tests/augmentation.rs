@@ -161,8 +161,9 @@ fn what_is_no_image_or_too_small_is_refused_table() {
         |cutout| Augment { cutout, ..Augment::default() },
     );
     type Inputs = &'static [(&'static str, &'static [usize])];
+    type Case = (&'static str, Inputs, DataElement, &'static [usize], Augment, &'static str);
     #[rustfmt::skip]
-    let cases: [(&str, Inputs, DataElement, &[usize], Augment, &str); 11] = [
+    let cases: [Case; 11] = [
         ("flat",           &[("x", &[64])],                        float, &[], FLIP_AND_CROP, "channels, height and width, and `x` takes samples of shape [64]"),
         ("without channels", &[("x", &[8, 8])],                    float, &[], FLIP_AND_CROP, "`x` takes samples of shape [8, 8]"),
         ("video",          &[("x", &[3, 2, 8, 8])],                float, &[], FLIP_AND_CROP, "`x` takes samples of shape [3, 2, 8, 8]"),
