@@ -61,7 +61,7 @@ fn well_formed() -> Vec<Vec<u8>> {
     }
     let (worker, piece) = (Incarnation(1), Piece { chunk: 1, start: 2, len: 1 });
     let (pieces, elements) = (vec![piece; 2], 2);
-    let rows = StandbyOp::Rows { worker, seq: 2, header: HEADER, steps: 3, pieces, elements };
+    let rows = StandbyOp::Rows { worker, seq: 2, header: HEADER, steps: 3, pieces, elements, share: 1.0 };
     for op in [StandbyOp::InStep, StandbyOp::Complete { worker, seq: 2, header: HEADER }, rows] {
         let mut frame = vec![2];
         op.entry().write(&mut frame).unwrap();

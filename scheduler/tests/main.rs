@@ -19,6 +19,7 @@ mod foreign_reports;
 mod giving_back;
 mod joining;
 mod lb_bsp;
+mod lost_workers;
 mod pausing;
 mod queue_limit;
 mod rates;

@@ -97,6 +97,20 @@ fn a_worker_is_given_no_more_than_its_memory_and_the_others_say_what_is_free() {
 }
 
 #[test]
+fn a_label_that_nobody_carries_is_named_beside_the_memory_that_there_is() {
+    let mut core = Core::new(1);
+    join(&mut core, 101, 8, of(4, 0));
+    let mut labeled = class(of(3, 0));
+    labeled.rules.needs.labels.insert("big".to_owned(), "yes".to_owned());
+    submit(&mut core, vec![labeled], vec![task(0, &[])]);
+    let says = reason(&core, 0);
+    assert!(
+        says.ends_with("3 GiB of memory and label big=yes, w101 has 4 GiB of memory and no label big"),
+        "{says}"
+    );
+}
+
+#[test]
 fn what_takes_all_slots_of_a_worker_lets_others_go_to_the_next_one() {
     let mut core = Core::new(1);
     join(&mut core, 1, 2, of(0, 0));

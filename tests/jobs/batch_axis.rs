@@ -10,7 +10,7 @@ use std::{
 use safetensors::{Dtype, tensor::TensorView as Saved};
 use syncline::JobPhase;
 use syncline_autodiff::{DeriveOptions, Loss, derive};
-use syncline_onnx::{self as onnx, Dim, SplitMix64, TensorType};
+use syncline_onnx::{self as onnx, Dim, ElementType, GraphBuilder, SplitMix64, TensorType, attr_int};
 use syncline_scheduler::spec::{DataSpec, Source, Split};
 use syncline_workers::{
     batch_axis::{BatchAxis, open_batch},
@@ -74,6 +74,25 @@ fn what_depends_on_the_size_of_the_batch_is_refused_with_the_reason_and_the_line
         assert!(error.to_string().contains("batches of 4 samples"), "{error}");
         assert!(error.hint().unwrap().contains("dynamic_axes"), "{error}");
     }
+}
+
+#[test]
+fn a_loss_beside_the_scores_of_a_fixed_batch_is_in_nobodys_way_and_one_that_trains_is_refused_in_words() {
+    let runtime = onnxruntime::runtime();
+    let mut graph = GraphBuilder::new("scores");
+    let x = graph.input("x", ElementType::F32, &[4.into(), 3.into()]);
+    let w = graph.weight("w", &[3, 2], &[0.1; 6]);
+    let scores = graph.named("scores", "MatMul", &[&x, &w], &[]);
+    let loss = graph.named("loss", "ReduceMean", &[&scores], &[attr_int("keepdims", 0)]);
+    graph.output(&scores);
+    graph.output(&loss);
+    let bytes = graph.finish().to_bytes();
+    let of = |output: &str| DeriveOptions { output: Some(output.to_owned()), ..DeriveOptions::default() };
+    let opened = open_batch(&runtime, &bytes, &of("scores")).unwrap();
+    assert!(matches!(opened, BatchAxis::Opened { from: 4, .. }), "{opened:?}");
+    let refused = open_batch(&runtime, &bytes, &of("loss")).unwrap_err();
+    assert_eq!(refused.code(), "E262");
+    assert!(refused.to_string().contains("output `loss` is one number for the whole batch"), "{refused}");
 }
 
 /// Images of 6x6 whose brightness tells their class.

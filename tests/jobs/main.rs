@@ -5,11 +5,15 @@
 
 #[path = "../../workers/tests/support/onnxruntime.rs"]
 mod onnxruntime;
+#[path = "../summing/mod.rs"]
+mod summing;
 
+mod augmentation;
 mod batch_axis;
 mod dropout;
 mod exported_models;
 mod function_cluster;
+mod groups;
 mod loss_scale;
 mod model_tasks;
 mod named_inputs;

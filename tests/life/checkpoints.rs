@@ -214,12 +214,17 @@ async fn a_checkpoint_that_cannot_be_read_makes_way_for_the_one_before() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_is_done_leaves_no_checkpoints() {
+async fn a_job_that_is_done_leaves_the_checkpoint_of_its_end_until_it_is_deleted() {
     let cluster = Cluster::start_with(1, 2, WORKER, "").await;
     let job = submit(&cluster, counting("tidy", "elastic-bsp:15", EPOCH, every_epoch)).await;
     let summary = cluster.until_over(&job).await;
     check_exact(&summary, EPOCH * u64::from(EPOCHS));
-    assert_eq!(summary["checkpoint"], "", "{summary:?}");
-    let left = || fs::read_dir(cluster.shard_folder(0).join("checkpoints")).unwrap().count();
-    wait_until("they are gone", || left() == 0);
+    assert_eq!(summary["checkpoint_samples"], (EPOCH * u64::from(EPOCHS)).to_string(), "{summary:?}");
+    let files = || {
+        let jobs = fs::read_dir(cluster.shard_folder(0).join("checkpoints")).unwrap();
+        jobs.map(|job| fs::read_dir(job.unwrap().path()).unwrap().count()).sum::<usize>()
+    };
+    wait_until("the others are gone", || files() == 1);
+    cluster.client().delete(&job).await.unwrap();
+    wait_until("nothing is left of it", || files() == 0);
 }

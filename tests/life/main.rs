@@ -13,9 +13,12 @@ mod network;
 #[path = "../../workers/syncline/tests/cli/rig.rs"]
 #[allow(dead_code, reason = "each test binary uses its own part")]
 mod rig;
+#[path = "../summing/mod.rs"]
+mod summing;
 
 // Tests run in the order of their names, and this one compiles a program.
 mod another_workspace;
+mod augmentation;
 mod away;
 mod best_parameters;
 mod checkpoints;

@@ -55,6 +55,20 @@ async fn a_job_goes_on_on_another_cluster_with_other_shards_and_workers_and_coun
     check_next_job_runs(&cluster, "next").await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_is_done_is_trained_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("end.safetensors");
+    let cluster = Cluster::start_with(2, 2, WORKER, "").await;
+    let job = submit_prepared(&cluster, counting_job("before", "elastic-bsp:15", EPOCH, every_epoch)).await;
+    check_exact(&cluster.until_over(&job).await, 7 * EPOCH);
+    let text = cluster.print(&format!("checkpoint before {}", file.display()));
+    assert!(text.contains("epoch 7"), "{text}");
+    let longer = submit::prepare(&runtime(), &going_on("longer", "bsp", &file, 9)).unwrap();
+    let longer = submit_prepared(&cluster, longer).await;
+    check_exact(&cluster.until_over(&longer).await, 9 * EPOCH);
+}
+
 #[test]
 fn a_file_that_does_not_fit_the_training_is_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();

@@ -123,6 +123,9 @@ async fn who_knows_the_standby_alone_is_led_to_the_leader_and_finds_it_when_the_
         let said = text(&cluster.ask(engines, "doctor"));
         assert!(said.contains("on standby") && said.contains("ok    shards        1 of 1"), "{said}");
         assert!(text(&cluster.ask(engines, "status seen")).contains("seen (done)"), "{engines}");
+        let both = Client::new(engines.parse::<EngineAddresses>().unwrap(), cluster.token.clone());
+        let first = both.engine().await.unwrap();
+        assert!(first.idle.is_none() && first.shards_present == 1 && first.now_ms.is_some(), "{first:?}");
     }
     // A worker and a client that know the standby alone, before and after it takes the lead.
     let _worker = function_worker_of(&cluster, standby);
@@ -131,6 +134,21 @@ async fn who_knows_the_standby_alone_is_led_to_the_leader_and_finds_it_when_the_
     cluster.kill_engine();
     cluster.until_led_by("standby").await;
     run_steps(&alone, "after").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_looks_on_is_answered_by_the_standby_soon_after_the_leader_hangs() {
+    let cluster = Cluster::start_with_standby(1, 0, "").await;
+    let limit = Duration::from_secs(2);
+    let onlooker = Client::new(cluster.engines.parse::<EngineAddresses>().unwrap(), cluster.token.clone());
+    let onlooker = onlooker.for_onlookers(limit);
+    onlooker.engine().await.unwrap();
+    cluster.engine.as_ref().unwrap().signal("STOP");
+    cluster.until_led_by("standby").await;
+    let asked = Instant::now();
+    let about = onlooker.engine().await.unwrap();
+    assert!(about.idle.is_none() && onlooker.list_jobs(Some(0)).await.is_ok(), "{about:?}");
+    assert!(asked.elapsed() < 3 * limit, "{:?}", asked.elapsed());
 }
 
 /// Runs a chain of calls.

@@ -178,8 +178,29 @@ async fn many_values_come_in_the_order_of_their_tasks_and_one_that_fails_is_wait
     let mut graph = TaskGraph::new("one-fails");
     let calls = [graph.call(FOREVER, ()), graph.call(PANIC, ())];
     let job = rig.submit(&graph).await;
-    assert_eq!(rig.client.get_all(&job, &calls).await.unwrap_err().code(), "E341");
+    let failed = rig.client.get_all(&job, &calls).await.unwrap_err();
+    assert_eq!(failed.code(), "E341");
+    assert!(failed.to_string().contains("it is failed: [E441] panic panicked"), "{failed}");
     rig.client.cancel(&job).await.ok();
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_says_what_it_offers_and_a_file_that_is_no_model_is_named() {
+    let rig = Rig::start().await;
+    let both = async || rig.client.workers().await.unwrap();
+    while both().await.len() < 2 {
+        sleep(Duration::from_millis(10)).await;
+    }
+    for worker in both().await {
+        assert_eq!((worker.slots, format!("calls-{}", worker.labels["zone"])), (2, worker.name));
+        assert!(worker.functions.iter().any(|name| name == "fibonacci"), "{:?}", worker.functions);
+    }
+    let notes = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&notes, "not a model").unwrap();
+    let refused = rig.client.upload_model(notes.path()).await.unwrap_err();
+    assert_eq!(refused.code(), "E302");
+    assert!(refused.to_string().ends_with(&format!(", in {}", notes.path().display())), "{refused}");
     rig.stop().await;
 }
 

@@ -6,7 +6,8 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use syncline_autodiff::{
-    DeriveOptions, Loss, derive, inference_form, parse_forward, select, unknown_dropout, warnings,
+    DeriveOptions, Loss, TrainedNames, derive, inference_form, parse_forward, possible_row_tables, select,
+    unknown_dropout, warnings,
 };
 use syncline_onnx::ModelProto;
 use syncline_runtime::{ExecOptions, Executable, TensorView};
@@ -91,6 +92,26 @@ fn a_tied_weight_is_known_by_the_name_that_pytorch_prints() {
         let trained = selected.iter().filter(|one| one.reason.is_none()).count();
         assert_eq!(trained, 3, "{name}: {selected:?}");
     }
+}
+
+#[test]
+fn a_tied_weight_is_meant_by_each_name_that_pytorch_has_for_it() {
+    let trained = vec!["second.bias", "second.weight", "first.bias"];
+    let model = model("tied.dynamo");
+    let names = TrainedNames::new(&model, trained);
+    #[rustfmt::skip]
+    let cases: [(&str, &[usize]); 6] = [
+        ("first.weight",  &[1]),
+        ("second.weight", &[1]),
+        ("first.*",       &[1, 2]),
+        ("*.weight",      &[1]),
+        ("*",             &[0, 1, 2]),
+        ("third.*",       &[]),
+    ];
+    for (pattern, want) in cases {
+        assert_eq!(names.meant_by(pattern), want, "{pattern}");
+    }
+    assert_eq!(names.with_near("second.wieght"), "`second.wieght` (near: `second.weight`)");
 }
 
 #[test]
@@ -206,5 +227,13 @@ fn the_padding_of_an_embedding_gets_no_gradient_and_one_that_trains_all_the_same
         let said = warnings(&model(name), &how).unwrap();
         let told = said.iter().any(|line| line.contains("row 0 of `emb.weight` is padding"));
         assert_eq!(told, !held, "{name}: {said:?}");
+        // What is promised is what a job may name.
+        let promised = possible_row_tables(&model(name), &how).unwrap();
+        assert_eq!(promised.contains(&"emb.weight".to_owned()), !held, "{name}: {promised:?}");
+        let by_rows = DeriveOptions { sparse: vec!["emb.weight".to_owned()], ..how.clone() };
+        match derive(&runtime, &file(name), Loss::SoftmaxCrossEntropy, &by_rows) {
+            Ok(graph) => assert!(!held && graph.row_tables.tables.len() == 1, "{name}"),
+            Err(refused) => assert!(held && refused.to_string().contains("padding_idx"), "{name}: {refused}"),
+        }
     }
 }

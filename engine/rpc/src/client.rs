@@ -17,6 +17,15 @@ use super::shard::Collected;
 /// One job as Redis shows it: the fields of its `job` hash, see docs/redis-schema.md.
 pub type JobFields = BTreeMap<String, String>;
 
+/// Jobs as Redis shows them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedJobs {
+    /// Newest last.
+    pub jobs: Vec<JobFields>,
+    /// Jobs that are over and that were not asked for.
+    pub left_out: u32,
+}
+
 /// One live worker as Redis shows it: `id`, such as `w3`, and the fields of its hash, see docs/redis-schema.md.
 pub type WorkerFields = BTreeMap<String, String>;
 
@@ -341,8 +350,8 @@ pub trait ClientService {
     /// A complete checkpoint of a training, the newest or the one of this number: each shard keeps its part as a blob for
     /// a while, from where the caller fetches it.
     async fn checkpoint(job: JobId, number: Option<u64>) -> Result<CheckpointParts, EngineFault>;
-    /// Every job known, newest last.
-    async fn jobs() -> Result<Vec<JobFields>, EngineFault>;
+    /// Every job that goes on, and the newest `most_over` of those that are over, without it all; newest last.
+    async fn jobs(most_over: Option<u32>) -> Result<ListedJobs, EngineFault>;
     /// A job with its workers, as of the last commit, and what stands in the way of every job now.
     async fn job(job: JobId) -> Result<JobRecord, EngineFault>;
     /// What was added to a stream of the job after an entry, oldest first; without one, all that is kept.

@@ -2,15 +2,18 @@
 
 use std::{
     future::Future,
+    io,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use serde::{Serialize, de::DeserializeOwned};
+use tarpc::client::RpcError;
+use tokio::time::timeout;
 
 use super::{
-    CallError, EngineAddresses, EngineFault, InactiveReason, Reconnecting, Token, Transport, connect,
-    dialer::Dialer, hello::Role,
+    CallError, EngineAddresses, EngineFault, GREETING_TIMEOUT, InactiveReason, Reconnecting, Token,
+    Transport, connect, dialer::Dialer, hello::Role,
 };
 
 /// Calls the engines of a cluster in rotation: after one that cannot be reached, or does not lead, the next is called, and one
@@ -21,6 +24,8 @@ pub struct EngineLink<C> {
     link: Reconnecting<C>,
     /// When one that had let its lead run out was left last.
     left: Arc<Mutex<Option<Instant>>>,
+    /// How long an engine may take to greet, and to answer a call, whatever the call allows.
+    limit: Option<Duration>,
 }
 
 /// So long after one engine was left that may not lead any more it is stayed with, if nobody else leads.
@@ -28,7 +33,8 @@ const STAY: Duration = Duration::from_secs(2);
 
 impl<C> Clone for EngineLink<C> {
     fn clone(&self) -> Self {
-        Self { dialer: self.dialer.clone(), link: self.link.clone(), left: self.left.clone() }
+        let Self { dialer, link, left, limit } = self;
+        Self { dialer: dialer.clone(), link: link.clone(), left: left.clone(), limit: *limit }
     }
 }
 
@@ -45,10 +51,31 @@ impl<C: Clone> EngineLink<C> {
         Resp: DeserializeOwned + Send + 'static,
         C: Send + 'static,
     {
+        Self::limited(None, addresses, role, token, open)
+    }
+
+    /// The same; no engine is waited for longer than `limit`, neither for its greeting nor for an answer.
+    pub fn limited<Req, Resp>(
+        limit: Option<Duration>,
+        addresses: EngineAddresses,
+        role: Role,
+        token: Token,
+        open: fn(Transport<tarpc::Response<Resp>, tarpc::ClientMessage<Req>>) -> C,
+    ) -> Self
+    where
+        Req: Serialize + Send + 'static,
+        Resp: DeserializeOwned + Send + 'static,
+        C: Send + 'static,
+    {
         let several = addresses.count() > 1;
         let dialer = Arc::new(Dialer::new(addresses, move |address: String| {
             let token = token.clone();
-            async move { Ok(open(connect(&address, role, &token).await?)) }
+            async move {
+                let greeting = timeout(limit.unwrap_or(GREETING_TIMEOUT), connect(&address, role, &token));
+                let late =
+                    || io::Error::new(io::ErrorKind::TimedOut, format!("no greeting from {address} in time"));
+                Ok(open(greeting.await.map_err(|_| late())??))
+            }
         }));
         let dialing = dialer.clone();
         let link = Reconnecting::numbered(move |number| {
@@ -57,7 +84,7 @@ impl<C: Clone> EngineLink<C> {
         });
         // Where another engine may lead, one that does not answer is not asked a second time.
         let link = if several { link.lost_after_one_timeout() } else { link };
-        Self { dialer, link, left: Arc::default() }
+        Self { dialer, link, left: Arc::default(), limit }
     }
 
     /// The engine that has just answered may lead no longer: where others are known, the next call goes to another, at most
@@ -93,19 +120,43 @@ impl<C: Clone> EngineLink<C> {
         self.dialer.addresses()
     }
 
+    /// Whether a call whose answer did not come is worth another try: at another engine, or where this one closed the connection.
+    pub fn may_try_again(&self, lost: &RpcError) -> bool {
+        self.limit.is_some() && (self.addresses().count() > 1 || !matches!(lost, RpcError::DeadlineExceeded))
+    }
+
     /// One call of the engine whose turn it is.
     pub async fn call<T, F>(&self, call: impl FnOnce(C) -> F) -> Result<Result<T, EngineFault>, CallError>
     where
-        F: Future<Output = Result<Result<T, EngineFault>, tarpc::client::RpcError>>,
+        F: Future<Output = Result<Result<T, EngineFault>, RpcError>>,
     {
-        let (number, answer) = self.link.call_numbered(call).await;
+        self.call_judged(call, |_| None).await
+    }
+
+    /// The same for a call that an engine answers that stands by, too: `stands_by` says so of the answer, with the address of who
+    /// leads, which may be empty. Where others are known, the next call goes to one of them.
+    pub async fn call_judged<T, F>(
+        &self,
+        call: impl FnOnce(C) -> F,
+        stands_by: impl FnOnce(&T) -> Option<String>,
+    ) -> Result<Result<T, EngineFault>, CallError>
+    where
+        F: Future<Output = Result<Result<T, EngineFault>, RpcError>>,
+    {
+        let limited = async |client| match self.limit {
+            Some(limit) => timeout(limit, call(client)).await.unwrap_or(Err(RpcError::DeadlineExceeded)),
+            None => call(client).await,
+        };
+        let (number, answer) = self.link.call_numbered(limited).await;
         let Ok(answered) = &answer else { return answer };
-        let follows = match answered {
-            Err(EngineFault::NotActive { why: InactiveReason::Standby { address, .. } }) => {
+        let standby = answered.as_ref().ok().and_then(stands_by).filter(|_| self.addresses().count() > 1);
+        let follows = match (answered, &standby) {
+            (_, Some(leader)) => self.dialer.hint().note(leader),
+            (Err(EngineFault::NotActive { why: InactiveReason::Standby { address, .. } }), _) => {
                 self.dialer.hint().note(address)
             }
             // Redis may answer another, which leads then.
-            Err(EngineFault::NotActive { .. } | EngineFault::Store { .. }) => false,
+            (Err(EngineFault::NotActive { .. } | EngineFault::Store { .. }), _) => false,
             _ => {
                 self.dialer.forget_outrun();
                 return answer;

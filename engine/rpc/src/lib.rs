@@ -27,8 +27,8 @@ mod worker;
 pub use addresses::{EngineAddresses, InvalidAddress};
 pub use client::{
     CheckpointParts, ClientService, ClientServiceClient, ClientServiceRequest, ClientServiceResponse,
-    EngineFault, InactiveReason, InvalidCursor, JobFields, JobRecord, JobStream, StreamCursor, StreamEntry,
-    WorkerFields,
+    EngineFault, InactiveReason, InvalidCursor, JobFields, JobRecord, JobStream, ListedJobs, StreamCursor,
+    StreamEntry, WorkerFields,
 };
 pub use codec::{MAX_FRAME_BYTES, Postcard};
 pub use connection::{GREETING_TIMEOUT, Transport, accept, answer_calls, channel, connect};

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use syncline_rpc::{
-    CheckpointParts, ClientService, Collected, EngineFault, InactiveReason, JobFields, JobRecord, JobStream,
+    CheckpointParts, ClientService, Collected, EngineFault, InactiveReason, JobRecord, JobStream, ListedJobs,
     StreamCursor, StreamEntry, WorkerFields,
 };
 use syncline_scheduler::{
@@ -157,24 +157,25 @@ impl ClientService for ClientHandler {
         Ok(CheckpointParts { resume: kept.resume, parts })
     }
 
-    async fn jobs(self, _: Context) -> Result<Vec<JobFields>, EngineFault> {
-        let mut all = Vec::new();
-        for job in self.0.listed_jobs().await? {
-            match self.0.stored_fields(&job).await? {
-                Some(fields) => all.push(fields),
-                None => match self.0.is_live(&job).await {
-                    Ok(true) => all.push(damaged_fields(&job, &Damage::Records(written_again(&job)))),
+    async fn jobs(self, _: Context, most_over: Option<u32>) -> Result<ListedJobs, EngineFault> {
+        let (listed, left_out) = self.0.jobs_to_show(most_over).await?;
+        let mut jobs = Vec::with_capacity(listed.len());
+        for (job, fields) in listed.iter().zip(self.0.fields_of_all(&listed).await?) {
+            match fields {
+                Some(fields) => jobs.push(fields),
+                None => match self.0.is_live(job).await {
+                    Ok(true) => jobs.push(damaged_fields(job, &Damage::Records(written_again(job)))),
                     Ok(false) => {}
                     // It comes just now, or Redis has lost it: the others are shown in any case.
                     Err(EngineFault::Store { cause }) => {
                         let problem = format!("Redis has nothing of it, and takes no writes: {cause}");
-                        all.push(damaged_fields(&job, &Damage::Records(problem)));
+                        jobs.push(damaged_fields(job, &Damage::Records(problem)));
                     }
                     Err(fault) => return Err(fault),
                 },
             }
         }
-        Ok(all)
+        Ok(ListedJobs { jobs, left_out })
     }
 
     async fn job(self, _: Context, job: JobId) -> Result<JobRecord, EngineFault> {

@@ -8,6 +8,9 @@ use syncline_scheduler::{core::Job, ids::JobId};
 use super::{context::ServiceContext, damaged_jobs::Damage};
 use crate::store::keys::JobKeys;
 
+/// Jobs that are read at a time: a few hundred kilobytes, between which others are served.
+const JOBS_PER_READ: usize = 200;
+
 impl ServiceContext {
     /// The fields of a job for people, with what hinders it.
     pub(super) async fn job_fields(&self, job: &JobId) -> Result<JobFields, EngineFault> {
@@ -40,10 +43,68 @@ impl ServiceContext {
         self.query(move |core| core.is_live(&name)).await
     }
 
+    /// Jobs that somebody wants to see: all that go on and the newest `most_over` of those that are over; and how many of these
+    /// are left out.
+    pub(super) async fn jobs_to_show(
+        &self,
+        most_over: Option<u32>,
+    ) -> Result<(Vec<JobId>, u32), EngineFault> {
+        let mut listed = self.listed_jobs().await?;
+        let Some(most_over) = most_over else { return Ok((listed, 0)) };
+        let names = listed.clone();
+        // While Redis takes no writes nobody tells what goes on: then all are shown.
+        let live =
+            match self.query(move |core| names.iter().map(|job| core.is_live(job)).collect::<Vec<_>>()).await
+            {
+                Err(EngineFault::Store { .. }) => return Ok((listed, 0)),
+                live => live?,
+            };
+        let over = live.iter().filter(|is_live| !**is_live).count();
+        let left_out = over.saturating_sub(most_over as usize);
+        let (mut live, mut seen) = (live.into_iter(), 0);
+        listed.retain(|_| {
+            let is_over = live.next() == Some(false);
+            seen += usize::from(is_over);
+            !is_over || seen > left_out
+        });
+        Ok((listed, left_out as u32))
+    }
+
+    /// What [`stored_fields`](Self::stored_fields) gives for each of these, read many at a time.
+    pub(super) async fn fields_of_all(&self, jobs: &[JobId]) -> Result<Vec<Option<JobFields>>, EngineFault> {
+        let mut all = Vec::with_capacity(jobs.len());
+        for jobs in jobs.chunks(JOBS_PER_READ) {
+            let keys: Vec<String> = jobs.iter().map(|job| JobKeys::new(job).job).collect();
+            let read = async {
+                match self.store.hashes("read jobs", &keys).await {
+                    Err(error) if error.is_of_keys() => Ok(None),
+                    read => read.map(Some),
+                }
+            };
+            match self.read_store(read).await? {
+                Some(hashes) => {
+                    for (job, fields) in jobs.iter().zip(hashes) {
+                        let damage = self.lead()?.jobs.damaged(job);
+                        all.push(
+                            self.shown(job, damage.map_or(fields, |damage| damaged_fields(job, &damage))),
+                        );
+                    }
+                }
+                // Something else lies in the place of one of them: which one shows when each is read by itself.
+                None => {
+                    for job in jobs {
+                        all.push(self.stored_fields(job).await?);
+                    }
+                }
+            }
+        }
+        Ok(all)
+    }
+
     /// The same, as far as Redis has any.
     pub(super) async fn stored_fields(&self, job: &JobId) -> Result<Option<JobFields>, EngineFault> {
         // On standby nobody knows what is wrong with a job, and whether anything is.
-        let mut fields = match self.lead()?.jobs.damaged(job) {
+        let fields = match self.lead()?.jobs.damaged(job) {
             // What its own record says may be anything: it is not even read.
             Some(damage) => damaged_fields(job, &damage),
             None => {
@@ -56,15 +117,20 @@ impl ServiceContext {
                 }
             }
         };
+        Ok(self.shown(job, fields))
+    }
+
+    /// The fields of a job with its id and what hinders it; `None` where Redis has nothing of it.
+    fn shown(&self, job: &JobId, mut fields: JobFields) -> Option<JobFields> {
         if fields.is_empty() {
-            return Ok(None);
+            return None;
         }
         let problem = match fields.get("state").is_some_and(|state| is_over(state)) {
             true => String::new(),
             false => self.notes().join("; "),
         };
         fields.extend([("id".to_owned(), job.to_string()), ("problem".to_owned(), problem)]);
-        Ok(Some(fields))
+        Some(fields)
     }
 
     /// A job that trains, as of its last commit; a job of general tasks has nothing of `what`.

@@ -73,7 +73,7 @@ impl ShardControl {
                 run: run.clone(),
                 shard,
                 shards: shards.to_vec(),
-                layout: train.model.layout.clone(),
+                layout: train.shard_layout(),
                 optimizer: train.shard_optimizer(),
                 clip_norm: train.shard_clip_norm(),
                 initial: train.model.initial.clone(),

@@ -29,6 +29,8 @@ impl WorkerStatus {
 
     /// Its hash in Redis, see docs/redis-schema.md.
     pub(super) fn fields(self) -> Vec<(&'static str, String)> {
+        let functions: BTreeSet<&str> =
+            self.about.capacity.functions.iter().map(|function| function.name.as_str()).collect();
         let holding = self.activity.holding.len() + self.activity.tasks as usize;
         vec![
             ("name", self.about.name),
@@ -40,6 +42,9 @@ impl WorkerStatus {
                 "training_job",
                 self.activity.holding.first().map(|key| key.run.job.to_string()).unwrap_or_default(),
             ),
+            ("slots", self.about.capacity.slots.to_string()),
+            ("labels", serde_json::to_string(&self.about.capacity.labels).unwrap_or_default()),
+            ("functions", functions.into_iter().collect::<Vec<_>>().join(" ")),
             ("memory_bytes", self.about.capacity.resources.memory_bytes.to_string()),
             ("gpus", self.about.capacity.resources.gpus.to_string()),
             ("holding", holding.to_string()),

@@ -224,14 +224,32 @@ impl RedisStore {
 
     /// All fields of one of our bounded hashes, for people: bytes that are no text are replaced.
     pub async fn hash(&self, op: &'static str, key: &str) -> Result<BTreeMap<String, String>, StoreError> {
-        let fields: Vec<(Vec<u8>, Vec<u8>)> = self
+        let fields = self
             .bounded(op, || {
                 let mut c = self.connection();
                 async move { c.hgetall(key).await }
             })
             .await?;
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Ok(fields.into_iter().map(|(field, value)| (text(field), text(value))).collect())
+        Ok(as_text(fields))
+    }
+
+    /// The same of several hashes in one round trip, in their order. Fails if one of them is no hash.
+    pub async fn hashes(
+        &self,
+        op: &'static str,
+        keys: &[String],
+    ) -> Result<Vec<BTreeMap<String, String>>, StoreError> {
+        let mut pipe = redis::pipe();
+        keys.iter().for_each(|key| {
+            pipe.hgetall(key);
+        });
+        let hashes: Vec<Fields> = self
+            .bounded(op, || {
+                let (pipe, mut connection) = (&pipe, self.connection());
+                async move { pipe.query_async(&mut connection).await }
+            })
+            .await?;
+        Ok(hashes.into_iter().map(as_text).collect())
     }
 
     /// Any command, for `doctor`.
@@ -248,6 +266,14 @@ impl RedisStore {
         })
         .await
     }
+}
+
+/// A hash as Redis gives it.
+type Fields = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn as_text(fields: Fields) -> BTreeMap<String, String> {
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    fields.into_iter().map(|(field, value)| (text(field), text(value))).collect()
 }
 
 /// What a server says that wants a password and was given none. Whatever else fails here is told by the first call.

@@ -87,7 +87,7 @@ async fn a_job_one_of_whose_blobs_is_nowhere_is_refused_and_leaves_nothing() {
     let job: JobId = "digits".parse().unwrap();
     let refused = client.submit(within(TEST_TIMEOUT), spec(&job), 1, false).await.unwrap();
     assert_eq!(refused, Err(EngineFault::MissingBlob { digest: "f".into() }));
-    assert!(client.jobs(within(TEST_TIMEOUT)).await.unwrap().unwrap().is_empty());
+    assert!(client.jobs(within(TEST_TIMEOUT), None).await.unwrap().unwrap().jobs.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -130,7 +130,7 @@ async fn a_job_and_its_blobs_survive_a_crash_of_the_engine_and_go_when_it_is_del
     rig.announce(shard).await.unwrap();
     let client = rig.client().await;
     assert_eq!(client.submit(within(TEST_TIMEOUT), spec(&job), 3, false).await.unwrap(), Ok(1));
-    let jobs = client.jobs(within(TEST_TIMEOUT)).await.unwrap().unwrap();
+    let jobs = client.jobs(within(TEST_TIMEOUT), None).await.unwrap().unwrap().jobs;
     assert_eq!((jobs.len(), jobs[0]["id"].as_str()), (1, "digits"));
     let named = client.gc(within(TEST_TIMEOUT), 60).await.unwrap().unwrap();
     assert_eq!((named.blobs, named.bytes), (4, 60), "the four blobs of the job are kept");
@@ -138,7 +138,7 @@ async fn a_job_and_its_blobs_survive_a_crash_of_the_engine_and_go_when_it_is_del
     assert!(matches!(running, Err(EngineFault::NotOver { .. })), "{running:?}");
     client.cancel(within(TEST_TIMEOUT), job.clone(), String::new(), 0).await.unwrap().unwrap();
     until(async || client.delete(within(TEST_TIMEOUT), job.clone()).await.unwrap().ok()).await;
-    assert!(client.jobs(within(TEST_TIMEOUT)).await.unwrap().unwrap().is_empty());
+    assert!(client.jobs(within(TEST_TIMEOUT), None).await.unwrap().unwrap().jobs.is_empty());
     let named = client.gc(within(TEST_TIMEOUT), 60).await.unwrap().unwrap();
     assert_eq!(named.blobs, 0);
     let unknown = client.job(within(TEST_TIMEOUT), job.clone()).await.unwrap();
@@ -166,7 +166,7 @@ async fn written_again_without(lost: fn(&JobKeys) -> Vec<&str>) {
     let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
     let names = JobKeys::new(&job);
     let _: u64 = store.query("lose", &[&["DEL"], &lost(&names)[..]].concat()).await.unwrap();
-    let listed = client.jobs(within(TEST_TIMEOUT)).await.unwrap().unwrap();
+    let listed = client.jobs(within(TEST_TIMEOUT), None).await.unwrap().unwrap().jobs;
     assert_eq!(listed.iter().map(|job| job["id"].as_str()).collect::<Vec<_>>(), ["digits"], "{listed:?}");
     let written_again = until(async || match client.job(within(TEST_TIMEOUT), job.clone()).await.unwrap() {
         Ok(record) => Some(record),
@@ -186,6 +186,46 @@ async fn written_again_without(lost: fn(&JobKeys) -> Vec<&str>) {
     rig.announce(shard).await.unwrap();
     let kept = rig.client().await.job(within(TEST_TIMEOUT), job).await.unwrap().unwrap();
     assert_eq!(kept.job["state"], "queued");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_jobs_that_are_over_as_many_are_read_and_listed_as_somebody_wants_to_see() {
+    let rig = Rig::start(1).await;
+    rig.announce(rig.start_shard().await).await.unwrap();
+    let client = rig.client().await;
+    let names: Vec<JobId> = (0..5).map(|n| format!("job-{n}").parse().unwrap()).collect();
+    for name in &names {
+        client.submit(within(TEST_TIMEOUT), spec(name), 1, false).await.unwrap().unwrap();
+        // The one in the middle goes on.
+        if name != &names[2] {
+            client.cancel(within(TEST_TIMEOUT), name.clone(), String::new(), 0).await.unwrap().unwrap();
+        }
+    }
+    let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
+    let reads = async || {
+        let stats: String = store.query("stats", &["INFO", "commandstats"]).await.unwrap();
+        let of_hashes = stats.lines().find_map(|line| line.strip_prefix("cmdstat_hgetall:calls=")).unwrap();
+        of_hashes.split(',').next().unwrap().parse::<u32>().unwrap()
+    };
+    for (most_over, want, left_out) in [
+        (None, &[0, 1, 2, 3, 4][..], 0),
+        (Some(9), &[0, 1, 2, 3, 4], 0),
+        (Some(2), &[2, 3, 4], 2),
+        (Some(0), &[2], 4),
+    ] {
+        // The decision loop reads none meanwhile: nothing of these jobs changes.
+        let before = reads().await;
+        let listed = client.jobs(within(TEST_TIMEOUT), most_over).await.unwrap().unwrap();
+        let ids: Vec<&str> = listed.jobs.iter().map(|job| job["id"].as_str()).collect();
+        assert_eq!(ids, want.iter().map(|n| names[*n].as_str()).collect::<Vec<_>>(), "{most_over:?}");
+        assert_eq!(listed.left_out, left_out, "{most_over:?}");
+        assert_eq!((reads().await - before) as usize, want.len(), "{most_over:?}");
+    }
+    // One whose record is something else hides no other.
+    let spoil = ["SET", &JobKeys::new(&names[4]).job, "nothing"];
+    let _: String = store.query("spoil", &spoil).await.unwrap();
+    let all = client.jobs(within(TEST_TIMEOUT), None).await.unwrap().unwrap().jobs;
+    assert_eq!((all.len(), all[4]["state"].as_str()), (5, "damaged"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -223,7 +263,7 @@ async fn while_redis_is_paused_callers_are_refused_at_once_and_served_again_when
     let canceled =
         client.cancel(within(TEST_TIMEOUT), "digits".parse().unwrap(), String::new(), 0).await.unwrap();
     assert!(matches!(canceled, Err(EngineFault::Store { .. })), "{canceled:?}");
-    let read = client.jobs(within(TEST_TIMEOUT)).await.unwrap();
+    let read = client.jobs(within(TEST_TIMEOUT), None).await.unwrap();
     assert!(matches!(read, Err(EngineFault::Store { .. })), "{read:?}");
     signal("-CONT");
     let registered = until(async || worker.register(within(TEST_TIMEOUT), hello()).await.unwrap().ok()).await;

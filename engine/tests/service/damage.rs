@@ -61,8 +61,8 @@ async fn asked<T>(mut call: impl AsyncFnMut() -> Result<T, EngineFault>) -> Resu
 }
 
 async fn states(client: &ClientServiceClient) -> BTreeMap<String, String> {
-    let jobs = asked(async || client.jobs(within(TEST_TIMEOUT)).await.unwrap()).await.unwrap();
-    jobs.into_iter().map(|mut job| (job.remove("id").unwrap(), job.remove("state").unwrap())).collect()
+    let jobs = asked(async || client.jobs(within(TEST_TIMEOUT), None).await.unwrap()).await.unwrap();
+    jobs.jobs.into_iter().map(|mut job| (job.remove("id").unwrap(), job.remove("state").unwrap())).collect()
 }
 
 async fn end(client: &ClientServiceClient, job: &JobId) {

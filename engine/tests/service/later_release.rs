@@ -24,7 +24,7 @@ async fn an_engine_that_meets_a_job_of_a_later_release_changes_nothing_and_lets_
     let before = read().await;
     rig.crash_for_long().await;
     let client = rig.client().await;
-    let why = until(async || match client.jobs(within(TEST_TIMEOUT)).await.unwrap() {
+    let why = until(async || match client.jobs(within(TEST_TIMEOUT), None).await.unwrap() {
         Err(fault @ EngineFault::NotActive { .. }) => {
             let why = fault.to_string();
             why.contains("E207").then_some(why)

@@ -42,7 +42,7 @@ async fn an_engine_takes_thousands_of_ended_jobs_over_in_their_order_and_claims_
     let listed = store.jobs().await.unwrap();
     assert_eq!(listed.len(), 2_000);
     rig.crash().await;
-    let jobs = rig.client().await.jobs(within(TEST_TIMEOUT)).await.unwrap().unwrap();
+    let jobs = rig.client().await.jobs(within(TEST_TIMEOUT), None).await.unwrap().unwrap().jobs;
     assert!(
         jobs.iter().map(|job| &job["id"]).eq(listed
             .iter()

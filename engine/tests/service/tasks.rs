@@ -56,7 +56,7 @@ async fn a_graph_runs_to_its_end_and_gives_its_values_of_any_bytes() {
     let views = client.tasks(within(TEST_TIMEOUT), job.clone(), all()).await.unwrap().unwrap();
     let states: Vec<TaskState> = views.iter().map(|view| view.state).collect();
     assert_eq!(states, [TaskState::Done; 3]);
-    let fields = client.jobs(within(TEST_TIMEOUT)).await.unwrap().unwrap().remove(0);
+    let fields = client.jobs(within(TEST_TIMEOUT), None).await.unwrap().unwrap().jobs.remove(0);
     assert_eq!((fields["kind"].as_str(), fields["state"].as_str()), ("tasks", "done"));
 }
 
@@ -178,7 +178,7 @@ async fn what_is_asked_of_general_tasks_and_is_not_there_is_named() {
     assert!(matches!(running, Err(EngineFault::NotOver { .. })), "{running:?}");
     client.cancel(within(TEST_TIMEOUT), job.clone(), String::new(), 0).await.unwrap().unwrap();
     client.delete(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap();
-    assert!(client.jobs(within(TEST_TIMEOUT)).await.unwrap().unwrap().is_empty());
+    assert!(client.jobs(within(TEST_TIMEOUT), None).await.unwrap().unwrap().jobs.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -27,6 +27,8 @@ struct Known {
     unreachable: BTreeMap<usize, String>,
     /// When others last said that they hear of all shards; `None` if the last word was another.
     heard: Option<Instant>,
+    /// What shards have lent is being read where it lies: who loses the connection would write there.
+    reads_lent: bool,
     /// Pushes are encoded, because that was found to be faster.
     encodes: bool,
 }
@@ -50,17 +52,29 @@ impl Addresses {
     }
 
     /// Replaces the addresses. A connection to a shard that is elsewhere now is cut: who is still there may keep a caller
-    /// waiting for ever.
+    /// waiting for ever. One who reads what was lent waits for nobody: it is cut with the next call.
     pub fn set(&self, addresses: Vec<String>) {
         let mut known = self.lock();
-        known.connections.retain(|index, connection| {
-            let stays = addresses.get(*index).is_none_or(|now| *now == connection.address);
-            if !stays {
-                connection.socket.shut_down();
-            }
-            stays
-        });
         known.addresses = addresses;
+        if !known.reads_lent {
+            known.cut_moved();
+        }
+    }
+
+    /// A caller goes on to read what these shards have lent. False: one of them has moved just now, and got it back with the
+    /// connection.
+    pub(super) fn begin_reading(&self, mut lenders: impl Iterator<Item = usize>) -> bool {
+        let mut known = self.lock();
+        known.reads_lent = lenders.all(|index| known.connections.contains_key(&index));
+        known.reads_lent
+    }
+
+    /// It is done with that.
+    pub(super) fn end_reading(&self) {
+        let mut known = self.lock();
+        if std::mem::take(&mut known.reads_lent) {
+            known.cut_moved();
+        }
     }
 
     /// Whether others, who would know if a shard were gone, hear of all of them now.
@@ -137,9 +151,47 @@ impl Addresses {
     }
 }
 
+impl Known {
+    /// Cuts the connections to shards that are elsewhere by now.
+    fn cut_moved(&mut self) {
+        let Self { addresses, connections, .. } = self;
+        connections.retain(|index, connection| {
+            let stays = addresses.get(*index).is_none_or(|now| *now == connection.address);
+            if !stays {
+                connection.socket.shut_down();
+            }
+            stays
+        });
+    }
+}
+
 impl From<&[String]> for Addresses {
     fn from(addresses: &[String]) -> Self {
         let known = Known { addresses: addresses.to_vec(), ..Known::default() };
         Self(Arc::new(Mutex::new(known)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_to_a_shard_that_has_moved_is_cut_once_nobody_reads_what_it_lends() {
+        for reads_lent in [false, true] {
+            let addresses = Addresses::from(&["a:1".to_owned(), "b:1".to_owned()][..]);
+            for (index, address) in ["a:1", "b:1"].into_iter().enumerate() {
+                let (socket, _) = Socket::with_peer();
+                let transport = socket.transport();
+                let connection = Connection { address: address.into(), socket, transport };
+                addresses.lock().connections.insert(index, connection);
+            }
+            assert!(!reads_lent || addresses.begin_reading(0..2));
+            addresses.set(vec!["a:1".into(), "c:1".into()]);
+            assert_eq!(addresses.transports().len(), 1 + usize::from(reads_lent));
+            addresses.end_reading();
+            assert_eq!(addresses.lock().connections.keys().collect::<Vec<_>>(), [&0]);
+            assert!(!addresses.begin_reading(0..2), "what the second one lent it has taken back");
+        }
     }
 }

@@ -144,7 +144,9 @@ impl LentValues {
         let at = self.slot as usize * self.slots.shape.slot_bytes as usize;
         // SAFETY: the memory cannot shrink. The shard, which belongs to our user and has shown that it knows the cluster's
         // token, writes there only when we have given the slot back: with the next push or pull, which need `&mut ShardSet`
-        // and so end this borrow.
+        // and so end this borrow. A connection gives it back, too, when it is cut: not because a shard has moved, as long as this
+        // is read (`Addresses::begin_reading`), but where the calls of the job are ended from another thread. What is computed
+        // then goes nowhere, and each element is one of the numbers that were written.
         unsafe { self.slots.mapping.floats(at, self.range.len() as usize) }
     }
 
@@ -213,7 +215,11 @@ impl ShardSet {
         into: &mut [f32],
         tensors: impl IntoIterator<Item = ElementRange>,
     ) -> Result<PullStats, PsError> {
-        let pulled = self.pull_wanted(PullRequest { condition, rows: None }, into)?;
+        let wanted = PullRequest { condition, rows: None };
+        let mut pulled = self.pull_wanted(wanted, into)?;
+        while !self.addresses.begin_reading(self.lenders()) {
+            pulled = self.pull_wanted(wanted, into)?;
+        }
         for tensor in tensors {
             let lent = self.conns.iter().filter_map(|conn| conn.lent.as_ref());
             for lent in lent.filter(|lent| lent.part(tensor).is_none()) {
@@ -221,6 +227,11 @@ impl ShardSet {
             }
         }
         Ok(pulled)
+    }
+
+    /// Positions of the shards that have lent what is read now.
+    fn lenders(&self) -> impl Iterator<Item = usize> {
+        self.conns.iter().enumerate().filter(|(_, conn)| conn.lent.is_some()).map(|(index, _)| index)
     }
 
     /// Copies what was lent, so that all values are in `into`.

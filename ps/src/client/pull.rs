@@ -82,6 +82,7 @@ impl ShardSet {
         wanted: PullRequest<'_>,
         into: &mut [f32],
     ) -> Result<PullStats, PsError> {
+        self.addresses.end_reading();
         self.cancel_token.check()?;
         let expected = self.elements_of(wanted.rows)?;
         if into.len() as u64 != expected {

@@ -108,6 +108,7 @@ impl ShardSet {
         rows: Option<&RowSelection>,
         next: Option<PullRequest<'_>>,
     ) -> Result<PushStats, PsError> {
+        self.addresses.end_reading();
         self.cancel_token.check()?;
         self.drop_requested();
         self.conns.iter_mut().for_each(|conn| conn.lent = None);

@@ -75,7 +75,7 @@ pub struct ShardSet {
     pub(super) tables: Option<RowTables>,
     /// Made when the first shard may take it.
     pub(super) area: OnceLock<Option<Arc<GradientArea>>>,
-    addresses: Addresses,
+    pub(super) addresses: Addresses,
     token: Token,
 }
 

@@ -14,11 +14,13 @@
 
 mod kernels;
 mod norm;
+mod slice_rule;
 pub(crate) mod vectorize;
 
 pub(crate) use kernels::{axpy, lerp, scale_and_add, scale_into};
 pub use norm::gradient_norm;
 pub(crate) use norm::squares;
+pub(crate) use slice_rule::{SliceRule, SliceStep};
 
 use syncline_scheduler::spec::Optimizer;
 
@@ -52,6 +54,12 @@ impl OptimizerState {
 
     /// Steps taken so far.
     pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Counts the next step, and says its number.
+    fn count(&mut self) -> u64 {
+        self.steps = self.steps.saturating_add(1);
         self.steps
     }
 
@@ -101,31 +109,29 @@ pub fn step(
     scale: f32,
 ) {
     assert!(state.first.is_empty() || values.len() == state.first.len(), "state was made for this slice");
-    let step = StepKernel::next(rule, state, learning_rate, scale);
-    step.run(values, state, 0, gradient);
+    StepKernel::of(rule, state.count(), learning_rate, scale).run(values, state, 0, gradient);
 }
 
 /// One step with everything that is the same for all elements, to be taken by some of a slice.
 ///
 /// What takes no part is left as it is, its moments included: the lazy form of momentum and Adam. The bias correction is that
 /// of the steps of the slice, as in PyTorch's `SparseAdam`.
-pub(crate) enum StepKernel {
+enum StepKernel {
     Sgd { learning_rate: f32, scale: f32, decay: f32 },
     Momentum { nesterov: bool, learning_rate: f32, scale: f32, momentum: f32, decay: f32 },
     Adam(kernels::AdamStep),
 }
 
 impl StepKernel {
-    /// Counts the next step of a slice.
-    pub(crate) fn next(rule: &Optimizer, state: &mut OptimizerState, learning_rate: f32, scale: f32) -> Self {
-        state.steps = state.steps.saturating_add(1);
+    /// Step `t` of a slice, counted from 1.
+    fn of(rule: &Optimizer, t: u64, learning_rate: f32, scale: f32) -> Self {
         match *rule {
             Optimizer::Sgd { weight_decay: decay } => Self::Sgd { learning_rate, scale, decay },
             Optimizer::Momentum { momentum, nesterov, weight_decay: decay } => {
                 Self::Momentum { nesterov, learning_rate, scale, momentum, decay }
             }
             Optimizer::Adam { beta1, beta2, epsilon, weight_decay, decoupled } => {
-                let StepFactors { rate, root, shrink } = StepFactors::of(rule, state.steps, learning_rate);
+                let StepFactors { rate, root, shrink } = StepFactors::of(rule, t, learning_rate);
                 Self::Adam(kernels::AdamStep {
                     beta1,
                     beta2,
@@ -144,7 +150,7 @@ impl StepKernel {
     }
 
     /// Takes the step with `values`, which begin at element `start` of the slice that `state` was made for.
-    pub(crate) fn run(&self, values: &mut [f32], state: &mut OptimizerState, start: usize, gradient: &[f32]) {
+    fn run(&self, values: &mut [f32], state: &mut OptimizerState, start: usize, gradient: &[f32]) {
         assert_eq!(values.len(), gradient.len(), "parameters and gradient are cut by the same layout");
         let at = start..start + values.len();
         match *self {
@@ -163,20 +169,20 @@ impl StepKernel {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
     /// The rules as their papers write them, in f64.
     #[derive(Default)]
-    struct Reference {
+    pub(super) struct Reference {
         m: Vec<f64>,
         v: Vec<f64>,
         t: i32,
     }
 
     impl Reference {
-        fn step(&mut self, rule: &Optimizer, w: &mut [f64], g: &[f32], lr: f32, scale: f32) {
+        pub(super) fn step(&mut self, rule: &Optimizer, w: &mut [f64], g: &[f32], lr: f32, scale: f32) {
             self.t += 1;
             self.m.resize(w.len(), 0.0);
             self.v.resize(w.len(), 0.0);
@@ -207,7 +213,7 @@ mod tests {
         }
     }
 
-    fn rules() -> Vec<Optimizer> {
+    pub(super) fn rules() -> Vec<Optimizer> {
         let mut rules = vec![Optimizer::Sgd { weight_decay: 0.0 }, Optimizer::Sgd { weight_decay: 0.01 }];
         for flag in [false, true] {
             rules.push(Optimizer::Momentum { momentum: 0.9, nesterov: flag, weight_decay: 0.01 });

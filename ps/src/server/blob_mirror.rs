@@ -10,12 +10,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_rpc::ShardFault;
+use syncline_rpc::{OutageLogger, ShardFault};
 use tracing::{debug, warn};
 
 use super::{Shared, blobs::Durability};
 use crate::{
     client::{Link, LinkError, unexpected_reply},
+    shard::Term,
     wire::{Digest, Reply, Request},
 };
 
@@ -32,6 +33,12 @@ const DAMAGED_PAUSE: Duration = Duration::from_secs(300);
 const PIECE_BYTES: u64 = 256 << 10;
 /// Longest list that is read: a million blobs.
 const MAX_LIST_BYTES: u64 = 32 << 20;
+/// After so many blobs that cannot be kept a look is over: most of each has crossed the network for nothing.
+const MAX_UNKEPT: usize = 4;
+/// From this size on a blob is brought to disk before it has its name. Values of tasks are smaller, mostly, and many.
+const SYNCED_BYTES: u64 = 64 << 10;
+/// What to do about a standby that cannot have all blobs.
+const LACKING_HINT: &str = "make room on the disk of this process: if the one that serves ends now, values of tasks and models that are only there are lost";
 
 /// Starts to fetch what the primary has, unless that goes on already. Ends when this process follows no more.
 pub(super) fn run(shared: &Arc<Shared>) {
@@ -40,18 +47,14 @@ pub(super) fn run(shared: &Arc<Shared>) {
     }
     let held = shared.clone();
     let mirror = move || {
-        let mut damaged = Damaged::default();
+        let (mut damaged, mut outage) = (Damaged::default(), OutageLogger::default());
         while let Some(term) = held.role.standby_term()
             && held.stopping().is_ok()
         {
             let mut looking = Duration::ZERO;
             if let Some(primary) = held.role.peer_address() {
-                match fetch_missing(&held, &primary, &mut damaged, &mut looking) {
-                    Ok(()) => held.role.set_mirrored(term),
-                    Err(error) => {
-                        debug!(error = %error.into_error(&primary), "cannot fetch blobs from the primary yet");
-                    }
-                }
+                let fetched = fetch_missing(&held, &primary, &mut damaged, &mut looking);
+                note(&held, term, fetched, &primary, &mut outage);
             }
             thread::sleep(pause_after(looking));
         }
@@ -60,6 +63,30 @@ pub(super) fn run(shared: &Arc<Shared>) {
     if let Err(error) = thread::Builder::new().name("ps-mirror".into()).spawn(mirror) {
         shared.mirroring.store(false, Ordering::Release);
         warn!(%error, "no thread that fetches blobs");
+    }
+}
+
+/// Says what this process is worth. A primary that cannot be reached changes nothing: it may be gone, and this process is to serve at
+/// once with what it has. What it lacks while the primary is there, nobody else has.
+fn note(
+    shared: &Shared,
+    term: Term,
+    fetched: Result<(), LinkError>,
+    primary: &str,
+    outage: &mut OutageLogger,
+) {
+    match fetched {
+        Ok(()) => {
+            shared.role.set_mirrored(term, true);
+            outage.resolve("blobs of the primary are kept here");
+        }
+        Err(error @ LinkError::Broken(_)) => {
+            debug!(error = %error.into_error(primary), "cannot fetch blobs from the primary yet");
+        }
+        Err(error) => {
+            shared.role.set_mirrored(term, false);
+            outage.report(&error.into_error(primary), LACKING_HINT);
+        }
     }
 }
 
@@ -74,6 +101,8 @@ struct Damaged {
     since: HashMap<Digest, Instant>,
     /// At this one the connection broke last time.
     suspect: Option<Digest>,
+    /// Those that this process could not keep last time: they come last.
+    unkept: HashSet<Digest>,
 }
 
 impl Damaged {
@@ -117,7 +146,10 @@ fn fetch_missing(
             missing.push(*digest);
         }
     }
-    missing.sort_by_key(|digest| damaged.suspect == Some(*digest));
+    let comes_last = |digest: &Digest| damaged.suspect == Some(*digest) || damaged.unkept.contains(digest);
+    missing.sort_by_key(comes_last);
+    damaged.unkept.clear();
+    let mut first_fault = None;
     if !damaged.since.is_empty() {
         let listed: HashSet<Digest> = listed.into_iter().collect();
         damaged.since.retain(|digest, _| listed.contains(digest));
@@ -132,16 +164,30 @@ fn fetch_missing(
             // All of it was read: the connection goes on.
             Err(error @ LinkError::Fault(ShardFault::Invalid { .. })) => damaged.note(digest, error, primary),
             Err(LinkError::Broken(error)) => return Err(damaged.suspect(digest, error, primary)),
+            // A smaller one may find room here. The rest of this one is on its way over the connection.
+            Err(error @ LinkError::Fault(_)) => {
+                damaged.unkept.insert(digest);
+                first_fault.get_or_insert(error);
+                if damaged.unkept.len() == MAX_UNKEPT {
+                    break;
+                }
+                link = Link::open(primary, &shared.token, PEER_LIMIT)?;
+            }
             Err(error) => return Err(error),
         }
     }
-    Ok(())
+    first_fault.map_or(Ok(()), Err)
 }
 
 fn list(link: &mut Link) -> Result<Vec<Digest>, LinkError> {
     link.ask(&Request::ListBlobs)?;
     let bytes = match link.answer()? {
         (Reply::BlobList, bytes) if bytes <= MAX_LIST_BYTES => bytes,
+        (Reply::BlobList, bytes) => {
+            let blobs = bytes / size_of::<Digest>() as u64;
+            let what = format!("the primary has {blobs} blobs, more than a standby can ask for");
+            return Err(LinkError::Fault(ShardFault::Invalid { what }));
+        }
         (reply, _) => return Err(unexpected_reply(&reply)),
     };
     let mut body = vec![0; bytes as usize];
@@ -167,7 +213,9 @@ fn copy(shared: &Shared, link: &mut Link, digest: Digest) -> Result<bool, LinkEr
         link.read_body(piece)?;
         incoming.write(piece).map_err(LinkError::Fault)
     })?;
-    shared.blobs.keep_checked(incoming, &digest, Durability::Soon).map_err(LinkError::Fault)?;
+    // What has a name is believed to be whole from then on. Small ones are looked at where they are used.
+    let durability = if total < SYNCED_BYTES { Durability::Soon } else { Durability::Now };
+    shared.blobs.keep_checked(incoming, &digest, durability).map_err(LinkError::Fault)?;
     Ok(true)
 }
 
@@ -220,75 +268,4 @@ fn in_pieces<E: From<io::Error>>(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use syncline_rpc::{ReplicaRole, ShardOrders};
-    use syncline_scheduler::ids::EngineEpoch;
-
-    use super::{
-        super::{Options, Server, role_change},
-        *,
-    };
-
-    #[test]
-    fn a_damaged_blob_of_the_primary_holds_up_no_others_and_is_not_asked_for_again_and_again() {
-        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let shared = Shared::for_test(dir.path());
-        let role = ReplicaRole::Standby { term: 1 };
-        role_change::follow_orders(
-            &shared,
-            &ShardOrders { epoch: EngineEpoch(1), role, peer: None, lead_expired: false },
-        );
-        let options = Options {
-            listen: ([127, 0, 0, 1], 0).into(),
-            token: shared.token.clone(),
-            state_dir: other.path().to_owned(),
-            index: 0,
-            count: 1,
-            replicas: 1,
-            engine: None,
-            advertise: None,
-        };
-        let primary = Server::start(options).unwrap();
-        let address = primary.address().to_string();
-        let digests: Vec<Digest> = (0..12u8).map(|n| *blake3::hash(&[n]).as_bytes()).collect();
-        let put = |n: u8, bytes: &[u8]| {
-            let name = blake3::Hash::from_bytes(digests[usize::from(n)]).to_hex();
-            fs::write(other.path().join("blobs").join(name.as_str()), bytes).unwrap();
-        };
-        (0..12).for_each(|n| put(n, if n % 4 == 3 { b"torn" } else { std::slice::from_ref(&n) }));
-        let has = |n: u8| shared.blobs.stat(&digests[usize::from(n)]).unwrap().is_some();
-        let mut damaged = Damaged::default();
-        let fetch = |damaged: &mut Damaged| {
-            let mut looking = Duration::ZERO;
-            fetch_missing(&shared, &address, damaged, &mut looking).unwrap();
-        };
-        fetch(&mut damaged);
-        assert!((0..12).all(|n| has(n) == (n % 4 != 3)));
-        // Whole by now, but it is too early to look.
-        put(3, &[3]);
-        fetch(&mut damaged);
-        assert!(!has(3));
-        damaged.since.values_mut().for_each(|since| *since = since.checked_sub(DAMAGED_PAUSE).unwrap());
-        fetch(&mut damaged);
-        assert!(has(3) && !damaged.since.contains_key(&digests[3]));
-        shared.stopping.store(true, Ordering::SeqCst);
-    }
-
-    #[test]
-    fn a_blob_at_which_the_connection_breaks_twice_comes_last_and_then_counts_as_damaged() {
-        let (mut damaged, blob) = (Damaged::default(), [7; 32]);
-        let broken = || io::Error::from(io::ErrorKind::UnexpectedEof);
-        damaged.suspect(blob, broken(), "a:1");
-        assert!(!damaged.holds(&blob) && damaged.suspect == Some(blob));
-        damaged.suspect(blob, broken(), "a:1");
-        assert!(damaged.holds(&blob));
-    }
-
-    #[test]
-    fn values_are_fetched_every_second_and_where_looking_takes_long_every_ten() {
-        let pause_ms = |ms| pause_after(Duration::from_millis(ms)).as_millis();
-        assert_eq!([0, 90, 300, 60_000].map(pause_ms), [1_000, 1_000, 3_000, 10_000]);
-    }
-}
+mod tests;

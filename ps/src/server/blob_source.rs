@@ -3,10 +3,12 @@
 use std::{
     fs::File,
     io::{self, Read, Seek, SeekFrom},
+    path::Path,
     time::Duration,
 };
 
 use syncline_rpc::ShardFault;
+use tracing::warn;
 
 use super::{Shared, blobs::disk_fault};
 use crate::{
@@ -17,6 +19,10 @@ use crate::{
 
 /// Bounds connecting to a peer and every wait for its bytes.
 const PEER_LIMIT: Duration = Duration::from_secs(10);
+
+/// Blobs up to this size are read as a whole first, which takes some ten milliseconds. Larger ones were on disk before they got their
+/// names.
+const CHECKED_BYTES: u64 = 64 << 20;
 
 /// An open blob.
 pub(super) struct BlobSource {
@@ -36,8 +42,14 @@ impl BlobSource {
         let digest = digest_from_hex(digest_hex).map_err(|e| ShardFault::Invalid { what: e.to_string() })?;
         if let Some(bytes) = shared.blobs.stat(&digest)? {
             let path = shared.blobs.path(&digest);
-            let open = || Self::new(Origin::Disk(File::open(&path)?), bytes);
-            return open().map_err(|e| disk_fault("read", &path, &e));
+            let is_whole = || Ok(bytes > CHECKED_BYTES || hash_of(&path)? == digest);
+            if is_whole().map_err(|e| disk_fault("read", &path, &e))? {
+                let open = || Self::new(Origin::Disk(File::open(&path)?), bytes);
+                return open().map_err(|e| disk_fault("read", &path, &e));
+            }
+            // Without it the blob can be given again, by a peer or by whoever made it.
+            warn!(path = %path.display(), "a blob is damaged, and removed");
+            shared.blobs.remove(std::iter::once(digest))?;
         }
         let mut unreachable = None;
         for address in addresses {
@@ -97,5 +109,30 @@ impl BlobSource {
                 Ok(Box::new(link.channel().take(piece.bytes)))
             }
         }
+    }
+}
+
+fn hash_of(path: &Path) -> io::Result<Digest> {
+    let mut hasher = blake3::Hasher::new();
+    io::copy(&mut File::open(path)?, &mut hasher)?;
+    Ok(*hasher.finalize().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_blob_that_a_power_cut_has_torn_is_not_read_and_makes_room_for_a_whole_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = Shared::for_test(dir.path());
+        let hash = blake3::hash(b"whole");
+        let path = shared.blobs.path(hash.as_bytes());
+        let find = || BlobSource::find(&shared, hash.to_hex().as_str(), &[]);
+        std::fs::write(&path, "torn!").unwrap();
+        assert_eq!(find().err().map(|fault| fault.code()), Some("E404"));
+        assert!(!path.exists());
+        std::fs::write(&path, "whole").unwrap();
+        assert_eq!(find().unwrap().bytes(), 5);
     }
 }

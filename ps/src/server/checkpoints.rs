@@ -20,7 +20,7 @@ use tracing::warn;
 use super::{
     Shared,
     blobs::{UNFINISHED, disk_fault},
-    checked_file::{read_checked, whole_digest, write_checked},
+    checked_file::{is_damage, read_checked, whole_digest, write_checked},
     standby_files,
 };
 use crate::shard::{JobShard, StandbyOp, lock};
@@ -95,18 +95,26 @@ pub(super) fn load(
 ) -> Result<JobShard, ShardFault> {
     let path = folder_of(shared, &order.run).join(format!("{number}.{ENDING}"));
     read_checked(&path, |from| JobShard::read_checkpoint(order, range, epoch, number, from)).map_err(|e| {
-        let cause = format!("shard {}, {}: {e}", order.shard, path.display());
-        ShardFault::NoCheckpoint { job: order.run.job.clone(), number, cause }
+        let what = format!("shard {}, {}", order.shard, path.display());
+        unreadable(&order.run, number, &what, &e)
     })
+}
+
+/// What a checkpoint is whose file, `what`, could not be read: none if it is not there or damaged. A disk that cannot be read now may
+/// have it.
+fn unreadable(run: &RunId, number: u64, what: &str, error: &io::Error) -> ShardFault {
+    if error.kind() == io::ErrorKind::NotFound || is_damage(error) {
+        let cause = format!("{what}: {error}");
+        return ShardFault::NoCheckpoint { job: run.job.clone(), number, cause };
+    }
+    let what = format!("cannot read checkpoint {number} of job {}: {what}", run.job);
+    ShardFault::Io { what, cause: error.to_string() }
 }
 
 /// Keeps this shard's part of checkpoint `number` as a blob as well, once it is read and found whole; gives its digest.
 pub(super) fn share(shared: &Shared, run: &RunId, number: u64) -> Result<String, ShardFault> {
     let path = folder_of(shared, run).join(format!("{number}.{ENDING}"));
-    let digest = whole_digest(&path).map_err(|e| {
-        let cause = format!("{}: {e}", path.display());
-        ShardFault::NoCheckpoint { job: run.job.clone(), number, cause }
-    })?;
+    let digest = whole_digest(&path).map_err(|e| unreadable(run, number, &path.display().to_string(), &e))?;
     shared.blobs.link(digest.as_bytes(), &path).map_err(|e| disk_fault("link", &path, &e))?;
     // It may be as old as the job, and is not to be collected before somebody has fetched it.
     shared.blobs.stat_and_touch(digest.as_bytes())?;
@@ -182,7 +190,37 @@ fn remove_unfinished_in(dir: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use syncline_scheduler::ids::{Generation, ShardIndex};
+
     use super::*;
+
+    #[test]
+    fn a_checkpoint_that_cannot_be_read_now_is_none_that_is_not_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = Shared::for_test(dir.path());
+        let run = RunId { job: "digits".parse().unwrap(), generation: Generation::first(7) };
+        let path = |number: u64| folder_of(&shared, &run).join(format!("{number}.{ENDING}"));
+        fs::create_dir_all(path(3)).unwrap();
+        fs::write(path(2), "damaged").unwrap();
+        let order = OpenJob {
+            run: run.clone(),
+            shard: ShardIndex(0),
+            shards: vec![String::new()],
+            layout: Default::default(),
+            optimizer: syncline_scheduler::spec::Optimizer::sgd(),
+            clip_norm: None,
+            initial: String::new(),
+            resumed: None,
+            checkpoint: None,
+        };
+        let range = ElementRange { start: 0, end: 0 };
+        // Where a folder stands in place of the file, reading fails as on a disk that does not answer.
+        for (number, code) in [(1, "E439"), (2, "E439"), (3, "E406")] {
+            let loaded = load(&shared, &order, range, EngineEpoch(1), number);
+            assert_eq!(loaded.err().map(|fault| fault.code()), Some(code), "{number}");
+            assert_eq!(share(&shared, &run, number).unwrap_err().code(), code, "{number}");
+        }
+    }
 
     #[test]
     fn what_a_crash_left_is_removed_and_what_somebody_put_there_stays() {

@@ -15,7 +15,7 @@ use tokio::{
     time,
 };
 
-use super::{Shared, checkpoints, memory::give_back_soon, norms, open, replication, role_change, snapshot};
+use super::{Shared, checkpoints, open, role_change, snapshot};
 use crate::{PsError, client::digest_from_hex, shard::StandbyOp};
 
 /// Longest time that `closed` waits, whatever was asked.
@@ -104,17 +104,7 @@ impl Shard for Control {
     }
 
     async fn open(self, _: Context, epoch: EngineEpoch, job: OpenJob) -> Result<ShardState, ShardFault> {
-        self.order(move |s| {
-            let load = || open::load(s, &job, epoch);
-            let serves = || s.role.serves();
-            let opened = s.jobs.open(epoch, &job.run, &job.shards, load, serves)?;
-            if let Some(fresh) = &opened.created {
-                norms::follow_peers(s, fresh)?;
-                replication::start_if_followed(s, fresh);
-            }
-            Ok(opened.state)
-        })
-        .await
+        self.order(move |s| open::open(s, epoch, &job)).await
     }
 
     async fn barrier(
@@ -284,15 +274,16 @@ impl Shard for Control {
     }
 
     async fn close(self, _: Context, epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault> {
-        let close = move |s: &Arc<Shared>| {
+        self.order(move |s| {
             let was_open = s.jobs.find(&run).is_ok();
-            s.jobs.close(epoch, &run).map(|()| was_open)
-        };
-        // An engine that begins says so of every job that is over.
-        if self.order(close).await? {
-            give_back_soon();
-        }
-        Ok(())
+            s.jobs.close(epoch, &run)?;
+            // An engine that begins says so of every job that is over.
+            if was_open {
+                s.freed.note();
+            }
+            Ok(())
+        })
+        .await
     }
 
     async fn collect(

@@ -2,29 +2,26 @@
 
 use std::{
     io,
-    sync::{
-        Arc,
-        atomic::Ordering,
-        mpsc::{self, RecvTimeoutError},
-    },
-    thread,
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use syncline_rpc::ShardFault;
 use tracing::{info, warn};
 
-use super::{Shared, connection::Connection, followed_jobs::FollowedJob, standby_files};
+use super::{
+    Shared,
+    connection::Connection,
+    followed_jobs::FollowedJob,
+    signs::{LARGE_BYTES, SIGN_INTERVAL, with_signs},
+    standby_files,
+};
 use crate::{
     shard::{JobShard, StandbyOp, Term, lock, read_op},
     transport::{Channel, Duplex},
     wire::{Reply, SessionKey},
 };
 
-/// A standby that works on a change says so this often: it would be lost.
-const SIGN_INTERVAL: Duration = Duration::from_secs(1);
-/// Changes of a job of fewer bytes are made within a moment.
-const LARGE_BYTES: u64 = 64 << 20;
 /// Longest silence of the primary in the middle of a copy or a change: it may have to wait for a barrier that closes.
 const READ_LIMIT: Duration = Duration::from_secs(30);
 
@@ -89,9 +86,8 @@ impl Follower<'_> {
             }
             number += u64::from(op != StandbyOp::Ping);
             let (is_awaited, is_last) = (op.is_awaited(), op == StandbyOp::Close);
-            let is_large = job.shard.range().len() * size_of::<f32>() as u64 >= self.large_bytes;
-            let made = if is_large && op.may_take_long() {
-                self.change_with_signs(connection, job, number, op)?
+            let made = if job.shard.bytes() >= self.large_bytes && op.may_take_long() {
+                with_signs(connection, self.sign_interval, || change(shared, job, number, op, &[]))?
             } else {
                 change(shared, job, number, op, &connection.chunk[..elements])
             };
@@ -108,31 +104,10 @@ impl Follower<'_> {
             }
             if is_last {
                 shared.followed.remove(job);
+                shared.freed.note();
                 return Ok(());
             }
         }
-    }
-
-    /// Makes a change without numbers that may take long, and says meanwhile that it is being made.
-    fn change_with_signs<D: Duplex>(
-        &self,
-        connection: &mut Connection<'_, D>,
-        job: &FollowedJob,
-        number: u64,
-        op: StandbyOp,
-    ) -> io::Result<Result<(), ShardFault>> {
-        thread::scope(|scope| {
-            let (made, makes) = mpsc::channel();
-            let run = move || drop(made.send(change(self.shared, job, number, op, &[])));
-            thread::Builder::new().name("ps-follow".into()).spawn_scoped(scope, run)?;
-            loop {
-                match makes.recv_timeout(self.sign_interval) {
-                    Ok(outcome) => return Ok(outcome),
-                    Err(RecvTimeoutError::Timeout) => connection.reply(&Reply::Waiting, 0)?,
-                    Err(RecvTimeoutError::Disconnected) => return Err(io::ErrorKind::Other.into()),
-                }
-            }
-        })
     }
 }
 
@@ -167,7 +142,7 @@ fn change(
 
 #[cfg(test)]
 mod tests {
-    use std::{io::Write as _, os::unix::net::UnixStream};
+    use std::{io::Write as _, os::unix::net::UnixStream, thread};
 
     use syncline_rpc::{ReplicaRole, ShardOrders};
     use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, RunId};

@@ -12,11 +12,11 @@ use syncline_rpc::ShardFault;
 use super::{
     connection::Connection,
     connections::{Connections, CountedMemory},
-    push::answer_push,
+    push::{answer_push, complete},
     rows::PushRequest,
 };
 use crate::{
-    shard::{Admission, CHUNK_ELEMENTS, JobShard, JobTable, PushAck},
+    shard::{Admission, CHUNK_ELEMENTS, JobShard, JobTable},
     transport::{Access, Channel, Mapping, PAGE_BYTES, Pages, Transport, sealed_bytes},
     wire::{Reply, SessionKey},
 };
@@ -172,14 +172,17 @@ pub(super) fn serve_push(
         Err(fault) => return connection.answer(Err(fault)),
     };
     let ack = match job.admit(session.incarnation, seq, first_chunk, header) {
-        Ok(Admission::Fresh) => apply(&job, &connection.lending, order),
+        Ok(Admission::Fresh) => match apply(&job, &connection.lending, order) {
+            Ok(()) => complete(&job, connection, session, seq, header)?,
+            Err(fault) => Err(fault),
+        },
         Ok(Admission::Duplicate) => job.duplicate_ack(session.incarnation),
         Err(fault) => Err(fault),
     };
     answer_push(&job, connection, ack)
 }
 
-fn apply(job: &Arc<JobShard>, lending: &Lending<'_>, order: PushRequest<'_>) -> Result<PushAck, ShardFault> {
+fn apply(job: &Arc<JobShard>, lending: &Lending<'_>, order: PushRequest<'_>) -> Result<(), ShardFault> {
     let PushRequest { session, seq, first_chunk, header } = order;
     let given = lending.gradients.as_ref().filter(|gradients| is(&gradients.job, job));
     let Some(gradients) = given else {
@@ -191,7 +194,7 @@ fn apply(job: &Arc<JobShard>, lending: &Lending<'_>, order: PushRequest<'_>) -> 
     for (index, gradient) in (0..).zip(chunks).skip(first_chunk as usize) {
         job.apply_shared(session.incarnation, seq, index, header, gradient, &mut scratch)?;
     }
-    job.complete(session.incarnation, seq, header)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<(socket2::Socket, SocketAd
     Ok((socket, bound))
 }
 
-/// Starts the thread that accepts on one listener.
+/// Starts the thread that accepts on one listener, once the shard has begun.
 pub(super) fn spawn(
     listener: Arc<socket2::Socket>,
     transport: Transport,
@@ -47,7 +47,8 @@ pub(super) fn spawn(
     control: runtime::Handle,
 ) -> io::Result<JoinHandle<()>> {
     let accept = move || {
-        loop {
+        shared.begun.wait();
+        while shared.stopping().is_ok() {
             let accepted = listener.accept();
             if shared.stopping().is_err() {
                 return;

@@ -34,6 +34,7 @@ mod role_file;
 mod rows;
 mod saves;
 mod shared;
+mod signs;
 mod snapshot;
 mod standby_files;
 mod tensor;
@@ -49,7 +50,10 @@ use std::{
 
 use syncline_rpc::{EngineAddresses, Token, folder};
 use syncline_scheduler::ids::JobId;
-use tokio::{runtime::Runtime, sync::oneshot};
+use tokio::{
+    runtime::{self, Runtime},
+    sync::oneshot,
+};
 
 use self::{
     blobs::BlobStore,
@@ -119,7 +123,7 @@ impl Server {
             .map_err(io("cannot remove unfinished checkpoints and snapshots".into()))?;
         let (listener, address) =
             listen::bind(options.listen).map_err(io(format!("cannot listen on {}", options.listen)))?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
+        let runtime = runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("ps-control")
             .enable_all()
@@ -128,20 +132,11 @@ impl Server {
         let local = LocalSocket::bind();
         let local_path = local.as_ref().and_then(|local| local.path().to_str().map(str::to_owned));
         let shared = Arc::new(Shared::new(&options, blobs, saves, local_path));
-        // Last of all that can fail: once taken, only we have them.
-        shared.restore_saved(ShardPosition { index: options.index, count: options.count })?;
-        let control = runtime.handle().clone();
-        for job in shared.jobs.open_jobs() {
-            norms::follow_peers(&shared, &job).map_err(|fault| PsError::Refused { fault })?;
-        }
-        let threads = "cannot start the listening threads";
-        let accepting = listen::spawn(Arc::new(listener), Transport::Tcp, shared.clone(), control.clone())
-            .map_err(io(threads.into()))?;
-        let local = local
-            .map(|local| local.serve(shared.clone(), control))
-            .transpose()
-            .map_err(io(threads.into()))?;
-        runtime.spawn(sync_values(shared.clone()));
+        let control = runtime.handle();
+        let start_threads = || start_threads(&shared, control, listener, local);
+        let here = ShardPosition { index: options.index, count: options.count };
+        let (accepting, local) = shared.begin(here, start_threads)?;
+        runtime.spawn(every_second(shared.clone()));
         let refused = announce_to_engine(&runtime, &options, &shared, address);
         Ok(Handle {
             refused: Some(refused),
@@ -153,6 +148,23 @@ impl Server {
             _state_lock: state_lock,
         })
     }
+}
+
+/// Starts what serves, and what follows other shards. It all waits until [`Shared::begin`] lets it.
+fn start_threads(
+    shared: &Arc<Shared>,
+    control: &runtime::Handle,
+    listener: socket2::Socket,
+    local: Option<LocalSocket>,
+) -> Result<(JoinHandle<()>, Option<LocalListener>), PsError> {
+    for job in shared.jobs.open_jobs() {
+        norms::follow_peers(shared, &job).map_err(|fault| PsError::Refused { fault })?;
+    }
+    let fault = |source| PsError::Io { what: "cannot start the listening threads".into(), source };
+    let accepting = listen::spawn(Arc::new(listener), Transport::Tcp, shared.clone(), control.clone());
+    let accepting = accepting.map_err(fault)?;
+    let local = local.map(|local| local.serve(shared.clone(), control.clone())).transpose();
+    Ok((accepting, local.map_err(fault)?))
 }
 
 /// Tells the engine of this shard as long as it runs. What is returned receives the reason if the engine will never accept it.
@@ -173,13 +185,14 @@ fn announce_to_engine(
     refused
 }
 
-/// Brings values of tasks to disk, now and then, for ever.
-async fn sync_values(shared: Arc<Shared>) {
+/// Brings values of tasks to disk, and gives memory back, for ever.
+async fn every_second(shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(SYNC_INTERVAL).await;
-        let shared = shared.clone();
+        let held = shared.clone();
         // It ends early only with the runtime.
-        let _ = tokio::task::spawn_blocking(move || shared.blobs.sync_values()).await;
+        let _ = tokio::task::spawn_blocking(move || held.blobs.sync_values()).await;
+        shared.freed.give_back_if_due().await;
     }
 }
 

@@ -43,6 +43,7 @@ pub(super) fn follow_peers(shared: &Arc<Shared>, job: &Arc<JobShard>) -> Result<
 }
 
 fn follow_peer(shared: &Shared, job: &JobShard, shard: u32) {
+    shared.begun.wait();
     let mut round = job.version();
     let mut pause = FIRST_PAUSE;
     while shared.stopping().is_ok() && !job.has_ended() {

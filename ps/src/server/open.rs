@@ -1,14 +1,14 @@
-//! Loading this shard's part of the parameters when a job opens.
+//! Opening a job: its part of the parameters is loaded, and what goes with it is started.
 
-use std::io;
+use std::{io, sync::Arc};
 
-use syncline_rpc::{OpenJob, ShardFault};
+use syncline_rpc::{OpenJob, ShardFault, ShardState};
 use syncline_scheduler::{
     ids::EngineEpoch,
     spec::{ElementRange, Optimizer, StepRun},
 };
 
-use super::{Shared, blob_source::BlobSource, checkpoints};
+use super::{Shared, blob_source::BlobSource, checkpoints, norms, replication};
 use crate::{
     checkpoint_file::Sections,
     shard::{JobShard, check_settings},
@@ -17,8 +17,40 @@ use crate::{
 /// Longest header that the safetensors format allows.
 const MAX_SAFETENSORS_HEADER: u64 = 100_000_000;
 
+/// Opens a job. Where it is open already, says where it stands.
+pub(super) fn open(
+    shared: &Arc<Shared>,
+    epoch: EngineEpoch,
+    job: &OpenJob,
+) -> Result<ShardState, ShardFault> {
+    let load = || load(shared, job, epoch);
+    let serves = || shared.role.serves();
+    let opened = shared.jobs.open(epoch, &job.run, &job.shards, load, serves)?;
+    match &opened.created {
+        Some(fresh) => begin(shared, epoch, fresh, norms::follow_peers)?,
+        // As with `attach`: the standby may lack what this says.
+        None => shared.jobs.find(&job.run)?.confirmed()?,
+    }
+    Ok(opened.state)
+}
+
+/// Starts what goes with a job that was just opened. Where its norms cannot be followed it is closed again, for the order to be
+/// repeated: nothing would be started for one that is open.
+fn begin(
+    shared: &Arc<Shared>,
+    epoch: EngineEpoch,
+    fresh: &Arc<JobShard>,
+    follow_peers: impl FnOnce(&Arc<Shared>, &Arc<JobShard>) -> Result<(), ShardFault>,
+) -> Result<(), ShardFault> {
+    replication::start_if_followed(shared, fresh);
+    follow_peers(shared, fresh).or_else(|fault| {
+        shared.jobs.close(epoch, fresh.run())?;
+        Err(fault)
+    })
+}
+
 /// Checks the order and loads the initial values, from the own blobs or from a peer's.
-pub(super) fn load(shared: &Shared, order: &OpenJob, epoch: EngineEpoch) -> Result<JobShard, ShardFault> {
+fn load(shared: &Shared, order: &OpenJob, epoch: EngineEpoch) -> Result<JobShard, ShardFault> {
     let elements = check(order)?;
     let range = ElementRange::of_shard(elements, order.shard.0, order.shards.len() as u32);
     if let Some(number) = order.checkpoint {
@@ -85,11 +117,10 @@ mod tests {
         spec::{Layout, Parameter},
     };
 
-    use super::*;
+    use super::{super::pull::tests::shard, *};
 
-    #[test]
-    fn values_begin_at_once_or_behind_a_header_and_the_optimizers_state_only_where_it_is_expected() {
-        let order = OpenJob {
+    fn order() -> OpenJob {
+        OpenJob {
             run: RunId { job: "digits".parse().unwrap(), generation: Generation(1) },
             shard: ShardIndex(0),
             shards: vec!["a:1".into()],
@@ -99,7 +130,12 @@ mod tests {
             initial: String::new(),
             resumed: None,
             checkpoint: None,
-        };
+        }
+    }
+
+    #[test]
+    fn values_begin_at_once_or_behind_a_header_and_the_optimizers_state_only_where_it_is_expected() {
+        let order = order();
         let resumed = OpenJob { resumed: Some(vec![StepRun { elements: 6, steps: 1 }]), ..order.clone() };
         let begin = |order: &OpenJob, bytes: u64, header: u64| {
             let sections = sections(bytes, header.to_le_bytes(), order).ok()?;
@@ -113,5 +149,36 @@ mod tests {
         assert_eq!(begin(&resumed, 8 + 64 + 40 + 48, 64), Some(72));
         assert_eq!(begin(&resumed, 8 + 64 + 40, 64), None);
         assert_eq!(begin(&resumed, 8 + 64 + 40 + 48, u64::MAX), None);
+    }
+
+    #[test]
+    fn an_engine_that_opens_what_is_open_hears_nothing_that_the_standby_may_lack() {
+        let dir = tempfile::tempdir().unwrap();
+        let (shared, epoch, term) = (Shared::for_test(dir.path()), EngineEpoch(1), 7);
+        let job = Arc::new(shard(&[0.0; 3]));
+        shared.jobs.restore(job.clone());
+        let order = OpenJob { run: job.run().clone(), ..order() };
+        assert!(open(&shared, epoch, &order).is_ok());
+        assert!(job.copy_for_standby(term, |_| io::Result::Ok(())).unwrap());
+        assert!(job.set_standby_in_step(term));
+        // The process stops before the standby has said that it has everything.
+        job.stop_standby();
+        assert_eq!(open(&shared, epoch, &order).unwrap_err().code(), "E409");
+    }
+
+    #[test]
+    fn a_job_whose_norms_cannot_be_followed_is_closed_so_that_the_order_can_be_repeated() {
+        let dir = tempfile::tempdir().unwrap();
+        let (shared, epoch) = (Shared::for_test(dir.path()), EngineEpoch(1));
+        let run = shard(&[0.0; 3]).run().clone();
+        let open = || {
+            let opened = shared.jobs.open(epoch, &run, &[], || Ok(shard(&[0.0; 3])), || true).unwrap();
+            opened.created.expect("nothing is open")
+        };
+        let no_thread = || ShardFault::Io { what: "no thread".into(), cause: String::new() };
+        let begun = begin(&shared, epoch, &open(), |_, _| Err(no_thread()));
+        assert_eq!((begun, shared.jobs.open_jobs().len()), (Err(no_thread()), 0));
+        begin(&shared, epoch, &open(), norms::follow_peers).unwrap();
+        assert_eq!(shared.jobs.open_jobs().len(), 1);
     }
 }

@@ -4,7 +4,11 @@ use std::io;
 
 use syncline_rpc::ShardFault;
 
-use super::{connection::Connection, pull::PresenceCheck};
+use super::{
+    connection::Connection,
+    pull::PresenceCheck,
+    signs::{LARGE_BYTES, SIGN_INTERVAL, with_signs},
+};
 use crate::{
     codec::Codec,
     shard::{Admission, CHUNK_ELEMENTS, JobShard, JobTable, PushAck, PushHeader},
@@ -28,7 +32,12 @@ pub(super) fn serve_cursor<D: Duplex>(
     connection: &mut Connection<'_, D>,
     session: &SessionKey,
 ) -> io::Result<()> {
-    let found = jobs.find(&session.run).and_then(|job| {
+    let job = jobs.find(&session.run);
+    if let Ok(job) = &job {
+        // What closes the round may be the very push whose end is asked for.
+        PresenceCheck::default().until(connection, |is_there| job.wait_while_busy(is_there))?;
+    }
+    let found = job.and_then(|job| {
         let cursor = job.push_cursor(session.incarnation)?;
         Ok((job, cursor))
     });
@@ -119,5 +128,20 @@ fn receive<D: Duplex>(
         }
         index += 1;
     }
-    Ok(job.complete(session.incarnation, seq, header))
+    complete(job, connection, session, seq, header)
+}
+
+/// Counts a push that is in. The round that it may close takes its time where the shard is large.
+pub(super) fn complete<D: Duplex>(
+    job: &JobShard,
+    connection: &mut Connection<'_, D>,
+    session: &SessionKey,
+    seq: u64,
+    header: &PushHeader,
+) -> io::Result<Result<PushAck, ShardFault>> {
+    let complete = || job.complete(session.incarnation, seq, header);
+    if job.bytes() < LARGE_BYTES {
+        return Ok(complete());
+    }
+    with_signs(connection, SIGN_INTERVAL, complete)
 }

@@ -271,7 +271,7 @@ mod tests {
         let ends = (1..=1_024).map(|seq| StandbyOp::Complete { worker, seq, header: skipped() }.entry());
         let chunk = |index| {
             let (header, elements) = (skipped(), 4_096);
-            let op = StandbyOp::Chunk { worker, seq: 1, index, header, elements };
+            let op = StandbyOp::Chunk { worker, seq: 1, index, header, elements, share: 1.0 };
             Entry { op, numbers: vec![0.0; elements as usize].into() }
         };
         let entries: Vec<Entry> = ends.zip(0..).flat_map(|(end, index)| [end, chunk(index)]).collect();

@@ -55,7 +55,7 @@ pub(super) struct State {
     kept: Option<Role>,
     /// The last try to write the file failed.
     unwritten: bool,
-    /// Under this term it has had every blob of the primary.
+    /// Under this term it has every blob of the primary, as far as it could ask.
     mirrored: Option<Term>,
     /// The other process of the shard.
     pub peer: Option<ShardPeer>,
@@ -178,9 +178,9 @@ impl RoleKeeper {
         pause.saturating_sub(failed_at.elapsed())
     }
 
-    /// Every blob of the primary is here.
-    pub(super) fn set_mirrored(&self, term: Term) {
-        lock(&self.state).mirrored = Some(term);
+    /// Whether every blob of the primary is here.
+    pub(super) fn set_mirrored(&self, term: Term, mirrored: bool) {
+        lock(&self.state).mirrored = Some(term).filter(|_| mirrored);
     }
 
     /// Notes the present role in the state directory.

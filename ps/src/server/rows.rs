@@ -4,7 +4,11 @@ use std::io;
 
 use syncline_rpc::ShardFault;
 
-use super::{connection::Connection, pull::PresenceCheck, push::answer_push};
+use super::{
+    connection::Connection,
+    pull::PresenceCheck,
+    push::{answer_push, complete},
+};
 use crate::{
     rows::{Piece, RowFault, RowSelection, RowTables},
     shard::{
@@ -73,7 +77,7 @@ fn receive<D: Duplex>(
             return Ok(Err(fault));
         }
     }
-    Ok(job.complete(session.incarnation, seq, header))
+    complete(job, connection, session, seq, header)
 }
 
 /// Waits for the version and sends what is selected.

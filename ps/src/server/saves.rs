@@ -67,7 +67,7 @@ pub(super) struct Loaded {
     pub damaged: Vec<Damaged>,
     /// A job that belongs to another shard.
     pub other_shard: Option<PsError>,
-    files: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
 }
 
 impl Saves {
@@ -111,15 +111,30 @@ impl Saves {
         Ok(loaded)
     }
 
-    /// Deletes the files of the jobs that were loaded.
-    pub(super) fn delete_loaded(&self, loaded: &mut Loaded) -> Result<(), PsError> {
-        for path in loaded.files.drain(..) {
-            fs::remove_file(&path).map_err(|source| fault("remove", &path, source))?;
+    /// Deletes the files of jobs that were loaded.
+    pub(super) fn delete(&self, files: &[PathBuf]) -> Result<(), PsError> {
+        for path in files {
+            fs::remove_file(path).map_err(|source| fault("remove", path, source))?;
         }
         // A name is gone only when the directory is on disk without it.
         File::open(&self.dir)
             .and_then(|dir| dir.sync_all())
             .map_err(|source| fault("write", &self.dir, source))
+    }
+
+    /// Saves those of these jobs again whose files are gone, after [`Saves::delete`] came no further.
+    pub(super) fn save_deleted(&self, jobs: &[Arc<JobShard>]) {
+        for job in jobs.iter().filter(|job| !self.path(job).exists()) {
+            if let Err(error) = self.save(job) {
+                let error = error.given_up();
+                error!(job = %job.job(), %error, hint = error.hint(), "job lost");
+            }
+        }
+    }
+
+    /// Where a job is saved.
+    fn path(&self, job: &JobShard) -> PathBuf {
+        self.dir.join(format!("{}.{SAVED}", job.job()))
     }
 
     /// Saves these jobs and returns their names, as [`Handle::stop_and_save`](super::Handle::stop_and_save) says.
@@ -146,7 +161,7 @@ impl Saves {
 
     /// Saves a job. Nobody may push to it meanwhile.
     pub(super) fn save(&self, job: &JobShard) -> Result<(), SaveError> {
-        let path = self.dir.join(format!("{}.{SAVED}", job.job()));
+        let path = self.path(job);
         let write = || {
             let file = PendingFile::create(self.dir.join(format!("{}.{UNFINISHED}", job.job())))?;
             write_checked(file, &path, |out| job.save(out)).map(|_| ())

@@ -4,7 +4,7 @@ use std::{
     io,
     path::PathBuf,
     sync::{
-        Arc, Mutex, RwLock,
+        Arc, Mutex, OnceLock, RwLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -13,8 +13,8 @@ use syncline_rpc::{Refusals, Token};
 use tracing::{error, info};
 
 use super::{
-    Options, blobs::BlobStore, connections::Connections, followed_jobs::FollowedJobs, role::RoleKeeper,
-    saves, saves::Saves, standby_files::StandbyFiles,
+    Options, blobs::BlobStore, connections::Connections, followed_jobs::FollowedJobs, memory::FreedMemory,
+    role::RoleKeeper, saves, saves::Saves, standby_files::StandbyFiles,
 };
 use crate::{
     PsError,
@@ -34,10 +34,13 @@ pub(super) struct Shared {
     pub(super) state_dir: PathBuf,
     pub(super) connections: Connections,
     pub(super) saves: Saves,
+    pub(super) freed: FreedMemory,
     /// Held by whoever writes checkpoints or removes them.
     pub(super) checkpoint_files: Mutex<()>,
     /// Checkpoints of followed jobs that are to be written or removed.
     pub(super) standby_files: StandbyFiles,
+    /// Set once saved jobs are here alone: what serves and follows waits for it.
+    pub(super) begun: OnceLock<()>,
     pub(super) stopping: AtomicBool,
     /// The file of the socket for callers on the same machine.
     pub(super) local_socket: Option<String>,
@@ -65,8 +68,10 @@ impl Shared {
             state_dir: options.state_dir.clone(),
             connections: Connections::default(),
             saves,
+            freed: FreedMemory::default(),
             checkpoint_files: Mutex::new(()),
             standby_files: StandbyFiles::default(),
+            begun: OnceLock::new(),
             stopping: AtomicBool::new(false),
             local_socket,
             refusals: Refusals::default(),
@@ -90,11 +95,31 @@ impl Shared {
         };
         let blobs = BlobStore::open(state_dir.join("blobs")).unwrap();
         let saves = Saves::open(state_dir.join("jobs")).unwrap();
-        Arc::new(Self::new(&options, blobs, saves, None))
+        let shared = Self::new(&options, blobs, saves, None);
+        shared.begun.get_or_init(|| ());
+        Arc::new(shared)
     }
 
-    /// Restores the jobs that were saved at the last stop.
-    pub(super) fn restore_saved(&self, here: ShardPosition) -> Result<(), PsError> {
+    /// Restores the jobs that were saved at the last stop, and lets the threads that `start` gives serve them. Their files go last of
+    /// all, and before anybody is served: one that stays would be read again, and one that goes too early is lost where a
+    /// thread cannot be started.
+    pub(super) fn begin<T>(
+        &self,
+        here: ShardPosition,
+        start: impl FnOnce() -> Result<T, PsError>,
+    ) -> Result<T, PsError> {
+        let files = self.restore_saved(here)?;
+        let started = start().and_then(|threads| self.saves.delete(&files).map(|()| threads));
+        if started.is_err() {
+            self.saves.save_deleted(&self.jobs.open_jobs());
+            self.stopping.store(true, Ordering::SeqCst);
+        }
+        self.begun.get_or_init(|| ());
+        started
+    }
+
+    /// Returns the files of the jobs that it restores.
+    fn restore_saved(&self, here: ShardPosition) -> Result<Vec<PathBuf>, PsError> {
         let mut loaded = self.saves.load_all(here)?;
         for saves::Damaged { path, cause } in std::mem::take(&mut loaded.damaged) {
             let error = PsError::SaveDamaged { path: path.display().to_string(), cause: cause.to_string() };
@@ -104,16 +129,57 @@ impl Shared {
         if let Some(error) = loaded.other_shard {
             return Err(error);
         }
-        self.saves.delete_loaded(&mut loaded)?;
         for job in loaded.jobs {
             info!(job = %job.job(), version = job.version(), "goes on");
             self.jobs.restore(Arc::new(job));
         }
-        Ok(())
+        Ok(loaded.files)
     }
 
     /// An error once the shard stops.
     pub(super) fn stopping(&self) -> io::Result<()> {
         if self.stopping.load(Ordering::SeqCst) { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::pull::tests::shard, *};
+
+    const HERE: ShardPosition = ShardPosition { index: 0, count: 1 };
+
+    fn out_of_threads() -> PsError {
+        PsError::Io { what: "cannot start a thread".into(), source: io::ErrorKind::WouldBlock.into() }
+    }
+
+    #[test]
+    fn saved_jobs_stay_on_disk_where_nothing_can_be_started_that_serves_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let job = shard(&[1.0, 2.0, 3.0]);
+        assert!(Shared::for_test(dir.path()).saves.save(&job).is_ok());
+        let files = || std::fs::read_dir(dir.path().join("jobs")).unwrap().count();
+        let fails = Shared::for_test(dir.path());
+        assert!(fails.begin(HERE, || Err::<(), _>(out_of_threads())).is_err());
+        assert!(files() == 1 && fails.stopping().is_err(), "what waits to serve ends");
+        let begins = Shared::for_test(dir.path());
+        let there = begins.begin(HERE, || Ok((files(), begins.jobs.open_jobs().len())));
+        assert_eq!((there.unwrap(), files()), ((1, 1), 0));
+    }
+
+    #[test]
+    fn a_saved_job_whose_file_went_before_another_ones_could_not_is_saved_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = Shared::for_test(dir.path());
+        assert!(shared.saves.save(&shard(&[1.0, 2.0, 3.0])).is_ok());
+        let path = dir.path().join("jobs/digits.job");
+        // Gone before its turn, so that the start fails.
+        let begun = shared.begin(HERE, || {
+            std::fs::remove_file(&path).unwrap();
+            Ok(())
+        });
+        assert!(begun.is_err() && path.exists());
+        let again = Shared::for_test(dir.path());
+        again.begin(HERE, || Ok(())).unwrap();
+        assert_eq!(again.jobs.open_jobs()[0].copy_values(), [1.0, 2.0, 3.0]);
     }
 }

@@ -57,6 +57,7 @@ impl JobShard {
     pub(super) fn close_barriers(&self, state: &mut JobState) {
         let before = state.closed;
         while let Some(order) = state.next_to_close() {
+            let _busy = self.moves.begin_long();
             // Without the other shards' sums it closes when the last of them comes in.
             let Some(clip) = self.clip(state, &order) else { break };
             if self.accumulated.swap(false, Ordering::Acquire) {
@@ -87,7 +88,7 @@ impl JobShard {
                     return;
                 }
                 self.change(index, &mut lock(chunk), |chunk, to| {
-                    chunk.close_round(&self.optimizer, rule, rate, clip, to);
+                    chunk.close_round(self.rules.of_chunk(index), rule, rate, clip, to);
                 });
             });
         }

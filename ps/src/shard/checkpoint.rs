@@ -74,9 +74,10 @@ impl JobShard {
         drop(state);
         self.check_rest()?;
         let state = self.lock_running()?;
+        let busy = self.moves.begin_long();
         self.settle_steps();
         let chunks = self.map_chunks(|_, chunk| lock(chunk).copy());
-        drop(state);
+        drop((state, busy));
         let chunks = chunks.into_iter().collect::<Result<_, _>>().map_err(|e: TryReserveError| {
             let what = format!("cannot hold a copy of job {} for checkpoint {number}", self.job());
             ShardFault::Io { what, cause: e.to_string() }

@@ -26,7 +26,7 @@ use values::ChunkValues;
 pub(super) use values::SlotPart;
 
 use super::{PushHeader, framed::read_numbers};
-use crate::optim::{self, OptimizerState, StepKernel};
+use crate::optim::{self, OptimizerState, SliceRule};
 
 /// Parameters in one chunk; the last chunk of a shard may be shorter.
 pub const CHUNK_ELEMENTS: usize = 64 * 1024;
@@ -167,7 +167,7 @@ impl Chunk {
     /// values go to. Fails, having changed nothing, if there is no memory for the round.
     pub(super) fn apply_push(
         &mut self,
-        optimizer: &Optimizer,
+        rule: &SliceRule,
         header: &PushHeader,
         share: f32,
         to: Option<SlotPart>,
@@ -180,7 +180,7 @@ impl Chunk {
         let PushHeader { learning_rate, scale, weight, .. } = *header;
         match header.mode {
             PushMode::Apply => {
-                let step = StepKernel::next(optimizer, &mut self.optimizer_state, learning_rate, scale);
+                let step = rule.next(&mut self.optimizer_state, learning_rate, scale);
                 let (trained, state) = (self.trained, &mut self.optimizer_state);
                 self.values.rewrite(to, trained, |cut, values, buffers| {
                     step.run(values, state, cut.trained.start, &gradient[cut.trained]);
@@ -221,8 +221,8 @@ impl Chunk {
     /// Nothing happens if nothing with weight came.
     pub(super) fn close_round(
         &mut self,
-        optimizer: &Optimizer,
-        rule: RoundRule,
+        rule: &SliceRule,
+        ends: RoundRule,
         learning_rate: f32,
         clip: f64,
         to: Option<SlotPart>,
@@ -231,8 +231,8 @@ impl Chunk {
             let (scale, of_buffers) = ((clip / self.weight) as f32, (1.0 / self.weight) as f32);
             let (round, computed) = self.round.split_at(self.trained);
             let (trained, state) = (self.trained, &mut self.optimizer_state);
-            let step = match rule {
-                RoundRule::Optimizer => Some(StepKernel::next(optimizer, state, learning_rate, scale)),
+            let step = match ends {
+                RoundRule::Optimizer => Some(rule.next(state, learning_rate, scale)),
                 RoundRule::Average => None,
             };
             self.values.rewrite(to, trained, |cut, values, buffers| {

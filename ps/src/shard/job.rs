@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     io::{self, Read},
-    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, atomic::AtomicBool},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, atomic::AtomicBool},
 };
 
 use dashmap::DashMap;
@@ -16,10 +16,12 @@ use tokio::sync::watch;
 
 use super::{
     chunk::{CHUNK_ELEMENTS, Chunk},
+    chunk_rules::ChunkRules,
     framed::read_numbers,
     job_state::{JobEnd, JobState},
     lent::LentSlots,
     lock,
+    moves::Moves,
     push_filter::PushFilter,
     rows::RowCounts,
     settings::{JobSettings, chunk_sizes, trained_in},
@@ -36,6 +38,8 @@ pub(super) const MAX_PUSHING_WORKERS: usize = 1 << 16;
 pub struct JobShard {
     pub(super) run: RunId,
     pub(super) optimizer: Optimizer,
+    /// The same for each chunk.
+    pub(super) rules: ChunkRules,
     /// Norm to which the mean of a round is shortened.
     pub(super) clip_norm: Option<f32>,
     pub(super) index: u32,
@@ -45,7 +49,7 @@ pub struct JobShard {
     /// Something has joined the round since the last barrier closed. Set behind the chunk, so that no close misses it.
     pub(super) accumulated: AtomicBool,
     /// Wakes blocked pulls: a barrier closed, a clock was reached, the job is over, an incarnation was sealed.
-    pub(super) changed: Condvar,
+    pub(super) moves: Moves,
     /// The same, clocks left out, for tasks on the tokio runtime; carries nothing.
     pub(super) changed_async: watch::Sender<()>,
     /// What a standby is told.
@@ -110,6 +114,7 @@ impl JobShard {
         Self {
             run,
             optimizer,
+            rules: ChunkRules::of(&layout, range, &optimizer),
             clip_norm,
             index,
             tables,
@@ -119,7 +124,7 @@ impl JobShard {
             filters: DashMap::new(),
             state: Mutex::new(state),
             accumulated: AtomicBool::new(false),
-            changed: Condvar::new(),
+            moves: Moves::default(),
             changed_async: watch::Sender::new(()),
             standby_log: StandbyLog::default(),
             catch_up: CatchUp::default(),
@@ -143,6 +148,11 @@ impl JobShard {
     /// The part of the flat array that is held here.
     pub fn range(&self) -> ElementRange {
         self.range
+    }
+
+    /// Bytes of the parameters that are held here.
+    pub fn bytes(&self) -> u64 {
+        self.range.len() * size_of::<f32>() as u64
     }
 
     /// The named parameters of the whole job.
@@ -240,14 +250,14 @@ impl JobShard {
     }
 
     pub(crate) fn notify(&self) {
-        self.changed.notify_all();
+        self.moves.tell();
         self.changed_async.send_replace(());
     }
 
     /// Wakes blocked pulls if the clock that one of them waits for is reached.
     pub(super) fn notify_if_clock_reached(&self, state: &mut JobState) {
         if state.take_reached_clock() {
-            self.changed.notify_all();
+            self.moves.tell();
         }
     }
 

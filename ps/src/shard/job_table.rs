@@ -130,7 +130,13 @@ impl JobTable {
         serves: impl FnOnce() -> bool,
     ) -> Result<Opened, ShardFault> {
         self.fence.check(epoch)?;
-        let entry = self.jobs.entry(run.job.clone()).or_default().clone();
+        let closed = |held: &EntryState| matches!(held, EntryState::Closed(closed) if closed == run);
+        let (closed_before, entry) = {
+            let entry = self.jobs.entry(run.job.clone()).or_default();
+            // Before the order waits behind another one: who closes the run meanwhile means both.
+            let closed_before = closed(&lock(&entry.state));
+            (closed_before, entry.clone())
+        };
         let _loading = lock(&entry.opening);
         if let Some(shard) = entry.open_shard() {
             if shard.run() == run {
@@ -143,8 +149,9 @@ impl JobTable {
                 return Err(other_generation(run, &shard));
             }
         }
-        let closed = |held: &EntryState| matches!(held, EntryState::Closed(closed) if closed == run);
-        let closed_before = closed(&lock(&entry.state));
+        if closed(&lock(&entry.state)) && !closed_before {
+            return Err(ShardFault::Closed { job: run.job.clone() });
+        }
         let fresh = Arc::new(load()?);
         let mut held = lock(&entry.state);
         if closed(&held) && !closed_before {
@@ -309,6 +316,34 @@ mod tests {
             let open = looks.recv_timeout(Duration::from_secs(60)).expect("the table waits for the job");
             assert_eq!(open, usize::from(!closes));
         }
+    }
+
+    /// The same order of an engine that has taken over, or one that was sent again.
+    #[test]
+    fn an_order_that_waited_behind_another_one_does_not_open_what_was_closed_meanwhile() {
+        let (table, epoch, run) = (JobTable::default(), EngineEpoch(1), run("digits", 1));
+        let opens = thread::scope(|scope| {
+            let mut repeated = None;
+            let first = table.open(
+                epoch,
+                &run,
+                &[],
+                || {
+                    let again = || table.open(epoch, &run, &[], || panic!("it is loaded"), || true).err();
+                    repeated = Some(scope.spawn(again));
+                    // The table has it, and so have both orders.
+                    while table.entry(&run.job).map_or(0, |entry| Arc::strong_count(&entry)) < 4 {
+                        thread::yield_now();
+                    }
+                    table.close(epoch, &run).unwrap();
+                    Ok(JobShard::of_values(run.generation, &[0.0; 3]))
+                },
+                || true,
+            );
+            [first.err(), repeated.and_then(|order| order.join().unwrap())]
+        });
+        assert_eq!(opens, [(); 2].map(|()| Some(ShardFault::Closed { job: run.job.clone() })));
+        assert!(table.open_jobs().is_empty());
     }
 
     #[test]

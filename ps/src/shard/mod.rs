@@ -23,6 +23,7 @@
 mod barrier;
 mod checkpoint;
 mod chunk;
+mod chunk_rules;
 mod clip;
 mod clocks;
 mod fence;
@@ -31,6 +32,7 @@ mod job;
 mod job_state;
 mod job_table;
 mod lent;
+mod moves;
 mod position;
 mod pull;
 mod push;

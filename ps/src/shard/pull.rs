@@ -1,7 +1,7 @@
 //! Waiting for a version, and reading it.
 
 use std::{
-    sync::{Arc, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -89,23 +89,35 @@ impl JobShard {
         mut answer: impl FnMut(&mut JobState) -> Result<Option<T>, ShardFault>,
     ) -> Result<T, ShardFault> {
         let mut looked = Instant::now();
-        let mut state = self.lock_running()?;
         loop {
-            if let Some(end) = state.ended {
-                return Err(end.fault(&self.run));
-            }
-            if let Some(answer) = answer(&mut state)? {
+            let seen = self.moves.seen();
+            // Whoever has it for long tells when it is over.
+            if !seen.is_busy
+                && let Some(answer) = answer(&mut *self.lock_running()?)?
+            {
                 return Ok(answer);
             }
-            let woken = self.changed.wait_timeout(state, PRESENCE_INTERVAL);
-            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            self.moves.wait(seen, PRESENCE_INTERVAL);
             if looked.elapsed() >= PRESENCE_INTERVAL {
-                drop(state);
                 if !present() {
                     return Err(ShardFault::Invalid { what: "the caller hung up".into() });
                 }
                 looked = Instant::now();
-                state = lock(&self.state);
+            }
+        }
+    }
+
+    /// Waits while somebody works on all parameters, as long as the caller is `present`. False: it is not.
+    #[must_use]
+    pub fn wait_while_busy(&self, mut present: impl FnMut() -> bool) -> bool {
+        loop {
+            let seen = self.moves.seen();
+            if !seen.is_busy {
+                return true;
+            }
+            self.moves.wait(seen, PRESENCE_INTERVAL);
+            if !present() {
+                return false;
             }
         }
     }
@@ -150,5 +162,52 @@ impl JobShard {
         held.extend(rest.iter().take(most.saturating_sub(1)).map_while(|chunk| chunk.try_lock().ok()));
         let values: Vec<&[f32]> = held.iter().map(|chunk| chunk.values()).collect();
         read(&values)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread};
+
+    use syncline_rpc::BarrierOrder;
+    use syncline_scheduler::{
+        ids::{EngineEpoch, Generation, Superstep},
+        sync::{PushMode, RoundRule},
+    };
+
+    use super::*;
+    use crate::shard::PushHeader;
+
+    #[test]
+    fn who_waits_while_a_round_closes_is_still_asked_whether_it_does() {
+        let (job, [pushes, pulls]) =
+            (JobShard::of_values(Generation(1), &[1.0, 2.0]), [1, 2].map(Incarnation));
+        let (mode, rule) = (PushMode::Accumulate, RoundRule::Optimizer);
+        let header = PushHeader { learning_rate: 1.0, weight: 1.0, scale: 1.0, skip: false, mode, covers: 1 };
+        let (superstep, roster) = (Superstep(0), [(pushes, 1)].into());
+        let order = BarrierOrder { superstep, revision: 0, roster, rule, learning_rate: 1.0, pin: false };
+        job.add_barrier(EngineEpoch(1), order).unwrap();
+        job.apply(pushes, 1, 0, &header, &[0.5, 0.5]).unwrap();
+        thread::scope(|scope| {
+            let (asked, asks) = mpsc::channel();
+            let present = move || asked.send(()).is_ok();
+            let waits = job.read_chunks(0, 1, |_| {
+                scope.spawn(|| job.complete(pushes, 1, &header).unwrap());
+                while !job.moves.seen().is_busy {
+                    thread::yield_now();
+                }
+                let (pulling, resuming) = (present.clone(), present);
+                let pulling = scope.spawn(|| job.wait_readable(pulls, ReadCondition::version(1), pulling));
+                let resuming = scope.spawn(|| job.wait_while_busy(resuming));
+                for _ in 0..4 {
+                    asks.recv_timeout(Duration::from_secs(60)).expect("they wait for the state");
+                }
+                (pulling, resuming, asks)
+            });
+            let (pulling, resuming, _asks) = waits;
+            assert_eq!(pulling.join().unwrap().unwrap().version, 1);
+            assert!(resuming.join().unwrap());
+        });
+        assert_eq!(job.copy_values(), [0.5, 1.5]);
     }
 }

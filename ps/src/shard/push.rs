@@ -76,6 +76,16 @@ pub struct PushAck {
     pub lead: u64,
 }
 
+/// Which part of which push comes in.
+struct PushedChunk<'a> {
+    worker: Incarnation,
+    seq: u64,
+    index: u32,
+    header: &'a PushHeader,
+    /// Its weight in a buffer, where the primary has told it.
+    share: Option<f32>,
+}
+
 impl JobShard {
     /// How far the pushes of `worker` have come: the first question after a broken connection.
     pub fn push_cursor(&self, worker: Incarnation) -> Result<PushCursor, ShardFault> {
@@ -115,7 +125,20 @@ impl JobShard {
         header: &PushHeader,
         pushed: &[f32],
     ) -> Result<(), ShardFault> {
-        self.apply_chunk(worker, seq, index, header, pushed, None)
+        self.apply_chunk(PushedChunk { worker, seq, index, header, share: None }, pushed, None)
+    }
+
+    /// The same for a standby, which takes the weight in a buffer from the record.
+    pub(super) fn apply_followed(
+        &self,
+        worker: Incarnation,
+        seq: u64,
+        index: u32,
+        header: &PushHeader,
+        pushed: &[f32],
+        share: f32,
+    ) -> Result<(), ShardFault> {
+        self.apply_chunk(PushedChunk { worker, seq, index, header, share: Some(share) }, pushed, None)
     }
 
     /// The same with numbers in memory that the worker could change meanwhile. Where a standby is told of them they are copied to
@@ -129,15 +152,13 @@ impl JobShard {
         pushed: &[f32],
         scratch: &mut Vec<f32>,
     ) -> Result<(), ShardFault> {
-        self.apply_chunk(worker, seq, index, header, pushed, Some(scratch))
+        let chunk = PushedChunk { worker, seq, index, header, share: None };
+        self.apply_chunk(chunk, pushed, Some(scratch))
     }
 
     fn apply_chunk(
         &self,
-        worker: Incarnation,
-        seq: u64,
-        index: u32,
-        header: &PushHeader,
+        PushedChunk { worker, seq, index, header, share }: PushedChunk<'_>,
         pushed: &[f32],
         scratch: Option<&mut Vec<f32>>,
     ) -> Result<(), ShardFault> {
@@ -162,10 +183,11 @@ impl JobShard {
             if changes {
                 self.prepare_change();
             }
-            let share = if self.holds_buffers(index) { self.share_of(worker)? } else { 1.0 };
+            let share = share.map_or_else(|| self.share_in_chunk(worker, index), Ok)?;
             let mut chunk = lock(&self.chunks[index as usize]);
             let is_in = self.catch_up.has_in_copy(index);
-            let apply = |chunk: &mut Chunk, to| chunk.apply_push(&self.optimizer, header, share, to, pushed);
+            let rule = self.rules.of_chunk(index as usize);
+            let apply = |chunk: &mut Chunk, to| chunk.apply_push(rule, header, share, to, pushed);
             let applied = match changes {
                 _ if is_in => Ok(()),
                 true => self.change(index as usize, &mut chunk, apply),
@@ -178,14 +200,17 @@ impl JobShard {
             if header.mode == PushMode::Accumulate && !header.is_empty() {
                 self.accumulated.store(true, Ordering::Release);
             }
-            let op = |elements| StandbyOp::Chunk { worker, seq, index, header: *header, elements };
+            let op = |elements| StandbyOp::Chunk { worker, seq, index, header: *header, elements, share };
             self.standby_log.record_pushed(index, pushed, op);
             Ok(())
         })
     }
 
-    /// The weight of a push of `worker` in a buffer: one over the number of workers that push.
-    pub(super) fn share_of(&self, worker: Incarnation) -> Result<f32, ShardFault> {
+    /// The weight of a push of `worker` in a buffer of chunk `index`: one over the number of workers that push.
+    pub(super) fn share_in_chunk(&self, worker: Incarnation, index: u32) -> Result<f32, ShardFault> {
+        if !self.holds_buffers(index) {
+            return Ok(1.0);
+        }
         let state = self.lock_running()?;
         let others = state.watermarks.keys().filter(|other| **other != worker);
         Ok(1.0 / (1 + others.filter(|other| !state.sealed.contains(**other)).count()) as f32)

@@ -33,6 +33,15 @@ pub(super) struct RowCounts {
     touched: Mutex<BTreeSet<u32>>,
 }
 
+/// What the primary has recorded of a push of rows.
+#[derive(Clone, Copy)]
+pub(super) struct Followed {
+    /// Steps that the optimizer had taken for the job before.
+    pub steps: u64,
+    /// Weight of the push in a buffer.
+    pub share: f32,
+}
+
 impl RowCounts {
     pub(super) fn new(chunks: &[Mutex<Chunk>]) -> Self {
         let counts = Self::default();
@@ -78,7 +87,7 @@ impl JobShard {
         self.apply_pieces(worker, seq, header, pieces, pushed, None)
     }
 
-    /// The same; a standby takes the number of the step, `steps`, from the record.
+    /// The same; a standby takes from the record what depends on when it happened.
     pub(super) fn apply_pieces(
         &self,
         worker: Incarnation,
@@ -86,7 +95,7 @@ impl JobShard {
         header: &PushHeader,
         pieces: &[Piece],
         pushed: &[f32],
-        steps: Option<u64>,
+        followed: Option<Followed>,
     ) -> Result<(), ShardFault> {
         let index = self.chunk_of(pieces, pushed)?;
         let _changing = self.standby_log.enter();
@@ -94,12 +103,18 @@ impl JobShard {
         let mut filter = lock(&filter);
         filter.check_seal(self.job(), worker)?;
         filter.apply_some_chunk(seq, header.covers, index, || {
-            let share = if self.holds_buffers(index) { self.share_of(worker)? } else { 1.0 };
+            let share = match &followed {
+                Some(followed) => followed.share,
+                None => self.share_in_chunk(worker, index)?,
+            };
             let mut chunk = lock(&self.chunks[index as usize]);
-            let steps = steps.unwrap_or_else(|| self.rows.steps());
+            let steps = followed.map_or_else(|| self.rows.steps(), |followed| followed.steps);
             let applied = match self.catch_up.has_in_copy(index) {
                 true => Ok(()),
-                false => chunk.apply_pieces(&self.optimizer, header, share, steps, pieces, pushed),
+                false => {
+                    let rule = self.rules.of_chunk(index as usize);
+                    chunk.apply_pieces(rule, header, share, steps, pieces, pushed)
+                }
             };
             applied.map_err(|e| ShardFault::Io {
                 what: format!("cannot hold the round of job {}", self.job()),
@@ -111,7 +126,7 @@ impl JobShard {
             }
             let op = |elements| {
                 let pieces = pieces.to_vec();
-                StandbyOp::Rows { worker, seq, header: *header, steps, pieces, elements }
+                StandbyOp::Rows { worker, seq, header: *header, steps, pieces, elements, share }
             };
             self.standby_log.record_pushed(index, pushed, op);
             Ok(())
@@ -160,7 +175,7 @@ impl JobShard {
         let end = RoundEnd { rule, learning_rate, clip, weight, steps };
         let touched = std::mem::take(&mut *lock(&self.rows.touched)).into_iter();
         let touched: Vec<u32> = touched.filter(|index| !self.catch_up.has_in_copy(*index)).collect();
-        self.map_touched(&touched, |chunk| chunk.close_touched(&self.optimizer, &end));
+        self.map_touched(&touched, |index, chunk| chunk.close_touched(self.rules.of_chunk(index), &end));
         if rule == RoundRule::Optimizer {
             self.rows.steps.fetch_add(1, Ordering::AcqRel);
         }
@@ -169,14 +184,14 @@ impl JobShard {
     /// Sum of squares of the mean of the open round, parameters only.
     pub(super) fn touched_squares(&self, weight: f64) -> f64 {
         let touched: Vec<u32> = lock(&self.rows.touched).iter().copied().collect();
-        self.map_touched(&touched, |chunk| chunk.touched_squares(weight)).iter().sum()
+        self.map_touched(&touched, |_, chunk| chunk.touched_squares(weight)).iter().sum()
     }
 
-    fn map_touched<T: Send>(&self, touched: &[u32], work: impl Fn(&mut Chunk) -> T + Sync) -> Vec<T> {
+    fn map_touched<T: Send>(&self, touched: &[u32], work: impl Fn(usize, &mut Chunk) -> T + Sync) -> Vec<T> {
         let chunk = |index: &u32| lock(&self.chunks[*index as usize]);
         let elements = |index| chunk(index).touched().values().map(|len| *len as usize).sum::<usize>();
         let whole = touched.iter().map(elements).sum::<usize>() / CHUNK_ELEMENTS;
-        map_parallel(touched, whole, |index| work(&mut chunk(index)))
+        map_parallel(touched, whole, |index| work(*index as usize, &mut chunk(index)))
     }
 
     /// Tells every chunk how many steps the job has taken: what is written down stands for itself.

@@ -293,7 +293,7 @@ pub(super) mod tests {
     type Fault = (&'static str, fn(&mut SavedJob));
 
     /// What may be wrong in the head of a job of two parameters.
-    pub(in crate::shard) const FAULTS: [Fault; 7] = [
+    pub(in crate::shard) const FAULTS: [Fault; 8] = [
         ("a group of tables without those before it", |job| {
             job.layout = Layout(vec![Parameter::rows("w", vec![2, 1], u32::MAX - 1)]);
         }),
@@ -306,6 +306,7 @@ pub(super) mod tests {
         ("buffers that its chunks do not have", |job| {
             job.layout = Layout(vec![Parameter::trained("w", vec![1]), Parameter::buffer("m", vec![1])]);
         }),
+        ("a learning rate that is none", |job| job.layout.0[0].settings.learning_rate_factor = f32::NAN),
         ("a shard that is none of them", |job| job.index = 1),
     ];
 

@@ -39,6 +39,9 @@ pub(crate) fn check_settings(
     if !layout.0.iter().all(|p| names.insert(&p.name) && p.name != "__metadata__") {
         return Err("a parameter name that is taken".into());
     }
+    if let Some(fault) = layout.settings_fault() {
+        return Err(fault);
+    }
     if index as usize >= shards {
         return Err("a shard number beyond the shards".into());
     }

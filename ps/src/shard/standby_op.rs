@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use syncline_rpc::{BarrierOrder, ClockRoster, ShardFault};
 use syncline_scheduler::ids::{EngineEpoch, Incarnation};
 
-use super::{CHUNK_ELEMENTS, JobShard, PushHeader, framed::damaged, standby_record::Entry};
+use super::{CHUNK_ELEMENTS, JobShard, PushHeader, framed::damaged, rows::Followed, standby_record::Entry};
 use crate::rows::Piece;
 
 /// Longest change without its numbers: a barrier with a roster of a million workers stays below.
@@ -31,6 +31,8 @@ pub enum StandbyOp {
         header: PushHeader,
         /// How many numbers follow: as many as the chunk has, or none where the copy has them.
         elements: u32,
+        /// The weight that the push had in a buffer: pushes of others may have been counted between its reckoning and its use.
+        share: f32,
     },
     /// All chunks of push `seq` are in.
     Complete {
@@ -112,6 +114,8 @@ pub enum StandbyOp {
         pieces: Vec<Piece>,
         /// How many numbers follow: as many as the pieces have together, or none where the copy has them.
         elements: u32,
+        /// As for a chunk.
+        share: f32,
     },
     /// The sum of squares of this shard's part of a round's mean, where the round is to be clipped.
     OwnNorm {
@@ -188,16 +192,16 @@ impl JobShard {
     pub fn replay(&self, number: u64, op: StandbyOp, numbers: &[f32]) -> Result<(), ShardFault> {
         self.catch_up.set_number(number);
         match op {
-            StandbyOp::Chunk { worker, seq, index, header, .. } => {
+            StandbyOp::Chunk { worker, seq, index, header, share, .. } => {
                 let in_copy = numbers.is_empty() && self.catch_up.has_in_copy(index);
                 if !in_copy && self.elements_of_chunk(index) != Some(numbers.len()) {
                     let what = format!("chunk {index} of a push with {} numbers", numbers.len());
                     return Err(ShardFault::Invalid { what });
                 }
-                self.apply(worker, seq, index, &header, numbers)
+                self.apply_followed(worker, seq, index, &header, numbers, share)
             }
-            StandbyOp::Rows { worker, seq, header, steps, pieces, .. } => {
-                self.apply_pieces(worker, seq, &header, &pieces, numbers, Some(steps))
+            StandbyOp::Rows { worker, seq, header, steps, pieces, share, .. } => {
+                self.apply_pieces(worker, seq, &header, &pieces, numbers, Some(Followed { steps, share }))
             }
             StandbyOp::Complete { worker, seq, header } => self.complete(worker, seq, &header).map(drop),
             StandbyOp::Seal { epoch, worker } => self.seal(epoch, worker).map(drop),

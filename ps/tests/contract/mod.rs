@@ -6,6 +6,7 @@ mod clip;
 mod clocks;
 mod compression;
 mod garbled;
+mod groups;
 mod hostile;
 mod interleavings;
 mod lent;

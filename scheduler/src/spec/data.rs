@@ -4,6 +4,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::Augment;
+
 /// A data set on paths that every worker can read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,6 +41,9 @@ pub struct DataSpec {
     /// Order of the axes of images in the files, where it is not the model's; samples are transposed.
     #[serde(default)]
     pub layout: Option<AxisOrder>,
+    /// How images change while they train; those that are validated and tested on never do.
+    #[serde(default)]
+    pub augment: Augment,
     /// BLAKE3 of the files, in the order of [`paths`](Self::paths). The client fills it in; a worker refuses other
     /// bytes.
     #[serde(default)]
@@ -69,6 +74,7 @@ impl DataSpec {
             split: Split::All,
             sample_shape: Vec::new(),
             layout: None,
+            augment: Augment::default(),
             digest: None,
             train_samples: 0,
         }

@@ -274,6 +274,9 @@ impl JobSpec {
         if !layout.is_ordered() {
             return Err(fault("a buffer lies before a trained parameter".into()));
         }
+        if let Some(what) = layout.settings_fault() {
+            return Err(fault(format!("groups: {what}")));
+        }
         if let Some(what) = train.tables_fault() {
             return Err(fault(format!("sparse: {what}")));
         }

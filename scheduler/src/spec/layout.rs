@@ -3,9 +3,11 @@
 //! What the optimizer moves comes first, buffers come behind it: one number says where the one ends and the other
 //! begins, on every shard and in every chunk.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt};
 
 use serde::{Deserialize, Serialize};
+
+use super::{Optimizer, StepSettings, stored_parameter::StoredParameter};
 
 /// Most parameters a model may have.
 pub const MAX_PARAMETERS: usize = 100_000;
@@ -13,23 +15,23 @@ pub const MAX_PARAMETERS: usize = 100_000;
 pub const MAX_ELEMENTS: u64 = 1 << 36;
 
 /// One named tensor of a model's state.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "StoredParameter", into = "StoredParameter")]
 pub struct Parameter {
     /// Name in the user's model, and of the input of the training graph.
     pub name: String,
     /// Sizes of the axes; empty for a single number.
     pub shape: Vec<u64>,
-    /// How it is trained; left out: by the optimizer.
-    #[serde(default)]
+    /// How it is trained.
     pub kind: ParameterKind,
+    /// What of its steps is not as the optimizer has it for all; of no meaning to a buffer.
+    pub settings: StepSettings,
 }
 
 /// How a step changes a parameter.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParameterKind {
     /// By its gradient, through the optimizer.
-    #[default]
     Trained,
     /// By what the workers computed for it, averaged: a running statistic of BatchNormalization.
     Buffer,
@@ -44,17 +46,21 @@ pub enum ParameterKind {
 impl Parameter {
     /// A parameter that the optimizer moves.
     pub fn trained(name: impl Into<String>, shape: Vec<u64>) -> Self {
-        Self { name: name.into(), shape, kind: ParameterKind::Trained }
+        Self::new(name.into(), shape, ParameterKind::Trained)
     }
 
     /// A parameter that is averaged.
     pub fn buffer(name: impl Into<String>, shape: Vec<u64>) -> Self {
-        Self { name: name.into(), shape, kind: ParameterKind::Buffer }
+        Self::new(name.into(), shape, ParameterKind::Buffer)
     }
 
     /// A table of which rows travel.
     pub fn rows(name: impl Into<String>, shape: Vec<u64>, group: u32) -> Self {
-        Self { name: name.into(), shape, kind: ParameterKind::Rows { group } }
+        Self::new(name.into(), shape, ParameterKind::Rows { group })
+    }
+
+    fn new(name: String, shape: Vec<u64>, kind: ParameterKind) -> Self {
+        Self { name, shape, kind, settings: StepSettings::default() }
     }
 
     /// Whether the optimizer moves it.
@@ -106,8 +112,27 @@ impl ElementRange {
     }
 }
 
+/// Trained parameters whose steps differ from those of the optimizer in the same way.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepGroup {
+    /// How they differ.
+    pub settings: StepSettings,
+    /// How many parameters they are.
+    pub parameters: u64,
+    /// Numbers in them.
+    pub elements: u64,
+}
+
+impl fmt::Display for StepGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { settings, parameters, elements } = self;
+        let plural = if *parameters == 1 { "" } else { "s" };
+        write!(f, "{settings} for {parameters} parameter{plural} ({elements} numbers)")
+    }
+}
+
 /// The parameters in their flat order, buffers last. Everybody who holds the job's spec computes the same offsets.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Layout(pub Vec<Parameter>);
 
@@ -115,6 +140,35 @@ impl Layout {
     /// Names of the tables of which only some rows travel.
     pub fn row_tables(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter(|parameter| parameter.row_group().is_some()).map(|table| table.name.as_str())
+    }
+
+    /// The trained parameters by how their steps differ from those of `optimizer`, in the order of the first of each; those
+    /// that differ in nothing are left out.
+    pub fn groups(&self, optimizer: &Optimizer) -> Vec<StepGroup> {
+        let mut groups: Vec<StepGroup> = Vec::new();
+        let own = |p: &&Parameter| p.is_trained() && p.settings.differ_from(optimizer);
+        for parameter in self.0.iter().filter(own) {
+            let (settings, elements) = (parameter.settings, parameter.elements().unwrap_or(0));
+            match groups.iter_mut().find(|group| group.settings == settings) {
+                Some(group) => {
+                    group.parameters += 1;
+                    group.elements = group.elements.saturating_add(elements);
+                }
+                None => groups.push(StepGroup { settings, parameters: 1, elements }),
+            }
+        }
+        groups
+    }
+
+    /// The same parameters, all of which train as the optimizer has it.
+    pub fn without_settings(&self) -> Self {
+        let usual = |p: &Parameter| Parameter { settings: StepSettings::default(), ..p.clone() };
+        Self(self.0.iter().map(usual).collect())
+    }
+
+    /// The first number that some parameter has for itself and that lies outside its range, in words.
+    pub fn settings_fault(&self) -> Option<String> {
+        self.0.iter().find_map(|p| Some(format!("`{}`: {}", p.name, p.settings.fault()?)))
     }
 
     /// Elements of all parameters; `None` if a shape overflows or a bound is exceeded.
@@ -242,8 +296,27 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_without_a_kind_is_trained() {
-        let read: Parameter = serde_json::from_str(r#"{"name": "w", "shape": [2]}"#).unwrap();
-        assert_eq!(read, Parameter::trained("w", vec![2]));
+    fn parameters_make_groups_by_how_their_steps_differ_from_the_optimizer() {
+        let settings =
+            |weight_decay, learning_rate_factor| StepSettings { weight_decay, learning_rate_factor };
+        let (no_decay, slow) = (settings(Some(0.0), 1.0), settings(None, 0.5));
+        let own = |p: Parameter, settings| Parameter { settings, ..p };
+        let layout = Layout(vec![
+            Parameter::trained("w", vec![7]),
+            own(Parameter::trained("b", vec![3]), no_decay),
+            own(Parameter::rows("t", vec![2, 2], 0), slow),
+            own(Parameter::trained("c", vec![4]), no_decay),
+            own(Parameter::buffer("m", vec![9]), slow),
+        ]);
+        let group = |settings, parameters, elements| StepGroup { settings, parameters, elements };
+        let slow = group(slow, 1, 4);
+        assert_eq!(slow.to_string(), "0.5 times the learning rate for 1 parameter (4 numbers)");
+        assert_eq!(layout.groups(&Optimizer::adamw()), [group(no_decay, 2, 7), slow]);
+        assert_eq!(layout.groups(&Optimizer::sgd()), [slow], "without decay");
+        assert_eq!(layout.without_settings().groups(&Optimizer::adamw()), []);
+        assert_eq!(layout.settings_fault(), None);
+        let off = own(Parameter::trained("off", vec![1]), settings(None, 0.0));
+        let fault = Layout(vec![off]).settings_fault().unwrap();
+        assert!(fault.starts_with("`off`: learning_rate_factor = 0,"), "{fault}");
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! These types travel as postcard, which is not self-describing: no `flatten`, no inner tags, no skipped fields.
 
+mod augment;
 mod checkpoint;
 mod compression;
 mod data;
@@ -16,20 +17,24 @@ mod policy_print;
 mod policy_text;
 mod resume;
 mod settings_text;
+mod step_settings;
+mod stored_parameter;
 mod train;
 mod valid_job;
 
+pub use augment::Augment;
 pub use checkpoint::CheckpointSpec;
 pub use compression::{Compression, PullCompression};
 pub use data::{AxisOrder, DataSpec, Source, Split};
 pub use evaluate::{EarlyStopping, EvaluateSpec, Monitor};
 pub use job::{InvalidJob, JobSpec, MAX_NODES, Node, NodeKind};
-pub use layout::{ElementRange, Layout, MAX_ELEMENTS, MAX_PARAMETERS, Parameter, ParameterKind};
+pub use layout::{ElementRange, Layout, MAX_ELEMENTS, MAX_PARAMETERS, Parameter, ParameterKind, StepGroup};
 pub use learning_rate::{Decay, LearningRate};
 pub use optimizer::Optimizer;
 pub use policy::{
     BalanceOptions, BalanceRule, DsspReading, ElasticOptions, InvalidPolicy, POLICIES, PolicyRule, PolicySpec,
 };
 pub use resume::{EvaluationsBefore, ResumeSpec, StepRun};
+pub use step_settings::{MAX_LEARNING_RATE_FACTOR, StepSettings};
 pub use train::{DataElement, DataInput, ModelSpec, OnNan, TrainSpec};
 pub use valid_job::ValidJob;

@@ -96,6 +96,18 @@ impl Optimizer {
         }
     }
 
+    /// The same rule with another weight decay.
+    #[must_use]
+    pub fn with_weight_decay(self, decay: f32) -> Self {
+        let mut rule = self;
+        match &mut rule {
+            Self::Sgd { weight_decay }
+            | Self::Momentum { weight_decay, .. }
+            | Self::Adam { weight_decay, .. } => *weight_decay = decay,
+        }
+        rule
+    }
+
     /// How many numbers it remembers of each parameter.
     pub fn moments(&self) -> u64 {
         match self {

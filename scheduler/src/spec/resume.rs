@@ -38,7 +38,7 @@ pub struct ResumeSpec {
     /// Steps that the optimizer has done, run by run of the trained parameters.
     pub steps: Vec<StepRun>,
     /// What its evaluations had shown by then; `None` if there were none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub evaluations: Option<EvaluationsBefore>,
 }
 

@@ -10,7 +10,7 @@ use super::{
 };
 
 /// The model as the client derived and uploaded it. Digests are BLAKE3 in hex and name blobs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelSpec {
     /// ONNX graph that maps parameters and a batch to `loss`, `loss_weight` and `<parameter>.grad`.
     pub training_graph: String,
@@ -101,7 +101,7 @@ pub struct TrainSpec {
     /// Leaves out the samples of an epoch that do not fill a batch; other ones each time.
     #[serde(default)]
     pub drop_last: bool,
-    /// Seed of the order of the samples, another one in each epoch.
+    /// Seed of the order of the samples, another one in each epoch, and of how images change.
     pub seed: u64,
     /// What a loss or gradient that is not finite leads to.
     #[serde(default)]
@@ -170,6 +170,15 @@ impl TrainSpec {
         }
     }
 
+    /// The parameters as the parameter server has them. Under DiLoCo it steps with changes of whole rounds, and settings that
+    /// parameters have for themselves are for the steps of the workers.
+    pub fn shard_layout(&self) -> Layout {
+        match self.policy.rule {
+            PolicyRule::DiLoCo { .. } => self.model.layout.without_settings(),
+            _ => self.model.layout.clone(),
+        }
+    }
+
     /// Why the tables of which only rows travel cannot be trained so, in words.
     pub(super) fn tables_fault(&self) -> Option<String> {
         let layout = &self.model.layout;
@@ -222,5 +231,21 @@ impl TrainSpec {
     /// Samples of all epochs.
     pub fn total_samples(&self) -> u64 {
         self.epoch_samples().saturating_mul(u64::from(self.epochs))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{sim::training, spec::StepSettings};
+
+    #[test]
+    fn shards_step_by_groups_unless_they_step_with_changes_of_rounds() {
+        for (policy, grouped) in [("bsp", true), ("asp", true), ("local-sgd:4", true), ("diloco:4", false)] {
+            let mut train = training(policy.parse().unwrap(), 64, 8);
+            train.model.layout.0[0].settings =
+                StepSettings { learning_rate_factor: 0.5, ..StepSettings::default() };
+            assert_eq!(train.shard_layout() == train.model.layout, grouped, "{policy}");
+            assert_eq!(train.shard_layout().groups(&train.optimizer).len(), usize::from(grouped), "{policy}");
+        }
     }
 }

@@ -39,8 +39,15 @@ pub struct TaskView {
     /// Attempts so far, those included that were given back before they began, as a task is that waited on its worker for another
     /// one which failed.
     pub attempts: u16,
-    /// Who has it, by name and number.
+    /// Who has it, or had it last, by name and number.
     pub worker: Option<String>,
+    /// How long its newest attempt ran that has ended, waiting not counted; as `ended_ms` known of the ten thousand of a job that ended
+    /// last, by the engine that was told so.
+    #[serde(default)]
+    pub run_us: Option<u64>,
+    /// When that ended, in milliseconds since the epoch of Unix.
+    #[serde(default)]
+    pub ended_ms: Option<u64>,
     /// The first 64 of the tasks that it needs.
     pub inputs: Vec<TaskIndex>,
     /// How many tasks it needs; one that it needs twice counts twice.

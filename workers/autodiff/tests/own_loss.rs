@@ -23,6 +23,8 @@ enum Gives {
     Samples,
     /// The mean over all of it.
     Batch,
+    /// The same with both axes kept, of one element each.
+    BatchKept,
     /// The same without the input that would say how many samples there are.
     Constant,
 }
@@ -44,14 +46,14 @@ fn model(gives: Gives) -> Vec<u8> {
     if !matches!(gives, Gives::Prediction) {
         y = graph.op("Mul", &[&y, &y], &[]);
     }
-    let keepdims = attr_int("keepdims", 0);
+    let keepdims = attr_int("keepdims", i64::from(matches!(gives, Gives::BatchKept)));
     let y = match gives {
         Gives::Prediction | Gives::Elements => y,
         Gives::Samples => {
             let axes = graph.ints("axes", &[1]);
             graph.op("ReduceMean", &[&y, &axes], &[keepdims])
         }
-        Gives::Batch | Gives::Constant => {
+        Gives::Batch | Gives::BatchKept | Gives::Constant => {
             let axes = graph.ints("axes", &[0, 1]);
             graph.op("ReduceMean", &[&y, &axes], &[keepdims])
         }
@@ -91,7 +93,7 @@ fn a_loss_of_the_model_trains_as_the_same_loss_of_ours() {
     let ours = derived(Gives::Prediction, Loss::MeanSquaredError, LossOptions::default()).unwrap();
     let (loss, weight, grad, _) = run(&ours);
     assert_eq!(weight, BATCH as f32);
-    for gives in [Gives::Elements, Gives::Samples, Gives::Batch] {
+    for gives in [Gives::Elements, Gives::Samples, Gives::Batch, Gives::BatchKept] {
         let graph = derived(gives, Loss::Output, LossOptions::default()).unwrap();
         let inputs: Vec<&str> = graph.data_inputs.iter().map(|input| input.name.as_str()).collect();
         assert_eq!((inputs, graph.label.is_none(), graph.classes), (vec!["x", "label"], true, None));

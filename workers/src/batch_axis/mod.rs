@@ -59,7 +59,8 @@ pub fn open_batch(
         rewrite(graph, &types, &inputs, size);
     }
     let named = |reason| AutodiffError::FixedBatch { size, reason };
-    verify(runtime, &inference_form(model), &inference_form(opened.clone()), size).map_err(named)?;
+    let (before, after) = (inference_form(model), inference_form(opened.clone()));
+    verify(runtime, &before, &after, size, options.output.as_deref()).map_err(named)?;
     Ok(BatchAxis::Opened { from: size, onnx: opened.to_bytes() })
 }
 

@@ -12,18 +12,33 @@ const MOST_NUMBERS: usize = 1 << 26;
 /// Allowed difference, relative to the largest number of an output.
 const TOLERANCE: f32 = 1e-3;
 
-/// Both models predict: nothing drops, and statistics are remembered ones. `Err` says what differs.
+/// Both models predict: nothing drops, and statistics are remembered ones. `Err` says what differs. One number for the whole
+/// batch proves nothing and is left out where the other outputs do, unless it is `trained`, what the loss looks at.
 pub(super) fn verify(
     runtime: &Runtime,
     original: &ModelProto,
     opened: &ModelProto,
     size: usize,
+    trained: Option<&str>,
 ) -> Result<(), String> {
     let inputs = draw(opened, size + 1)?;
     let before = run(runtime, original, &inputs, size).map_err(|error| error.to_string())?;
     let after = run(runtime, opened, &inputs, size + 1)
         .map_err(|error| format!("{} samples do not pass through it: {error}", size + 1))?;
-    for (before, after) in before.iter().zip(&after) {
+    let mut outputs: Vec<_> = before.iter().zip(&after).collect();
+    let trained = trained.or(before.first().map(|output| output.name.as_str()));
+    let of_batch =
+        |(before, after): &(&Output, &Output)| before.shape == after.shape && after.numbers.len() == 1;
+    let none_proves = outputs.iter().all(of_batch);
+    let is_needed = |output: &Output| none_proves || trained == Some(output.name.as_str());
+    if let Some((output, _)) = outputs.iter().find(|pair| of_batch(pair) && is_needed(pair.0)) {
+        return Err(format!(
+            "output `{}` is one number for the whole batch, of which nothing can be proved: export the model with an open batch",
+            output.name
+        ));
+    }
+    outputs.retain(|pair| !of_batch(pair));
+    for (before, after) in outputs {
         let name = &before.name;
         let rows = |output: &Output| output.shape.first().copied();
         if (rows(before), rows(after)) != (Some(size), Some(size + 1))

@@ -1,6 +1,7 @@
 //! The calls that the engine answers, typed, and repeated while it is away.
 
 use std::{
+    collections::BTreeMap,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
@@ -10,7 +11,7 @@ use syncline_rpc::{
     CallError, CheckpointParts, ClientServiceClient, Collected, EngineFault, InactiveReason, JobRecord,
     JobStream, StreamCursor, StreamEntry,
     status::{
-        EngineStatus, Entry, EvaluationPoint, JobEvent, JobPhase, JobStatus, JobView, LiveWorker,
+        EngineStatus, Entry, EvaluationPoint, JobEvent, JobList, JobPhase, JobStatus, JobView, LiveWorker,
         MetricsPoint, mark_best,
     },
     within,
@@ -57,7 +58,11 @@ fn tell_change(told: &mut Option<JobView>, view: &JobView, on_change: &mut impl 
 }
 
 impl Client {
-    async fn ask<T, F>(&self, call: impl FnOnce(ClientServiceClient) -> F) -> Result<T, ClientError>
+    async fn ask<T, F>(
+        &self,
+        call: impl FnOnce(ClientServiceClient) -> F,
+        stands_by: impl FnOnce(&T) -> Option<String>,
+    ) -> Result<T, ClientError>
     where
         F: Future<Output = Result<Result<T, EngineFault>, RpcError>>,
     {
@@ -66,7 +71,7 @@ impl Client {
             CallError::Panicked { .. } => ClientError::Panicked(source),
             source => ClientError::Unreachable { address: address(), source },
         };
-        let answer = self.link.call(call).await.map_err(failed)?;
+        let answer = self.link.call_judged(call, stands_by).await.map_err(failed)?;
         self.has_met.store(true, Ordering::Relaxed);
         Ok(answer?)
     }
@@ -76,16 +81,40 @@ impl Client {
     where
         F: Future<Output = Result<Result<T, EngineFault>, RpcError>>,
     {
+        self.once_judged(call, |_| None).await
+    }
+
+    /// The same for what an engine answers that stands by, too, as `stands_by` says of the answer: that counts where no other
+    /// engine gives one.
+    async fn once_judged<T, F>(
+        &self,
+        call: impl Fn(ClientServiceClient) -> F,
+        stands_by: impl Fn(&T) -> Option<String>,
+    ) -> Result<T, ClientError>
+    where
+        F: Future<Output = Result<Result<T, EngineFault>, RpcError>>,
+    {
+        let (mut standby, mut is_repeated) = (None, false);
         for left in (1..=self.link.addresses().count()).rev() {
-            match self.ask(&call).await {
+            // The last one may know who leads.
+            let others = left > 1;
+            match self.ask(&call, &stands_by).await {
+                Ok(answer) if (others || self.link.has_hint()) && stands_by(&answer).is_some() => {
+                    standby = Some(answer);
+                }
+                Err(ClientError::Unreachable { source: CallError::Lost(lost), .. })
+                    if !is_repeated && self.link.may_try_again(&lost) =>
+                {
+                    is_repeated = true;
+                }
                 // All were tried beside each other: those that hang would be waited for once more.
-                Err(error) if error.was_not_asked() && self.link.all_failed() => return Err(error),
-                // The last one may know who leads, and Redis may answer another than this one.
-                Err(error) if error.may_ask_another() && (left > 1 || self.link.has_hint()) => {}
-                answered => return answered,
+                Err(error) if error.was_not_asked() && self.link.all_failed() => return standby.ok_or(error),
+                // Redis may answer another than this one.
+                Err(error) if error.may_ask_another() && (others || self.link.has_hint()) => {}
+                answered => return answered.or_else(|error| standby.ok_or(error)),
             }
         }
-        self.ask(&call).await
+        self.ask(&call, &stands_by).await.or_else(|error| standby.ok_or(error))
     }
 
     /// Whether waiting cannot help: the one engine that was named stands by for another, which cannot be found.
@@ -153,12 +182,17 @@ impl Client {
         }
     }
 
-    /// What the engine says about itself right now: nothing is repeated.
+    /// What the engine that leads says about itself right now: nothing is repeated. Where none of those that are known leads, or
+    /// that one is not reached, what one says that stands by.
     ///
     /// # Errors
     /// E300 if no engine is reached, E143 if it is of another release.
     pub async fn engine(&self) -> Result<EngineStatus, ClientError> {
-        let about = self.once(|c| async move { c.about(within(CALL_TIMEOUT)).await }).await?;
+        let stands_by = |about: &BTreeMap<String, String>| {
+            about.contains_key("idle").then(|| about.get("leader").cloned().unwrap_or_default())
+        };
+        let about =
+            self.once_judged(|c| async move { c.about(within(CALL_TIMEOUT)).await }, stands_by).await?;
         Ok(EngineStatus::read(&about)?)
     }
 
@@ -231,8 +265,16 @@ impl Client {
     /// # Errors
     /// E300 if no engine is reached, E136 if none leads, E143 if it is of another release.
     pub async fn jobs(&self) -> Result<Vec<JobStatus>, ClientError> {
-        let jobs = self.retry(|c| async move { c.jobs(within(CALL_TIMEOUT)).await }).await?;
-        Ok(jobs.iter().map(JobStatus::read_or_damaged).collect::<Result<_, _>>()?)
+        Ok(self.list_jobs(None).await?.jobs)
+    }
+
+    /// Every job that goes on, and the newest `most_over` of those that are over; without it all of them.
+    ///
+    /// # Errors
+    /// As [`jobs`](Self::jobs).
+    pub async fn list_jobs(&self, most_over: Option<u32>) -> Result<JobList, ClientError> {
+        let listed = self.retry(|c| async move { c.jobs(within(CALL_TIMEOUT), most_over).await }).await?;
+        Ok(JobList::read(&listed)?)
     }
 
     /// Every live worker, oldest first.

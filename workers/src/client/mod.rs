@@ -15,9 +15,16 @@ mod submit;
 mod tasks;
 mod weights;
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
-use syncline_rpc::{ClientServiceClient, EngineAddresses, EngineLink, Token, hello::Role};
+use syncline_rpc::{
+    ClientServiceClient, ClientServiceRequest, ClientServiceResponse, EngineAddresses, EngineLink, Token,
+    Transport, hello::Role,
+};
+use tarpc::{ClientMessage, Response};
 
 #[cfg(feature = "train")]
 use crate::isolation::ModelHost;
@@ -31,6 +38,13 @@ pub use patience::Patience;
 pub use submit::Submitted;
 pub use tasks::TaskError;
 pub use weights::{FetchError, Parameter, Weights};
+
+/// A client of a connection.
+fn open(
+    transport: Transport<Response<ClientServiceResponse>, ClientMessage<ClientServiceRequest>>,
+) -> ClientServiceClient {
+    ClientServiceClient::new(tarpc::client::Config::default(), transport).spawn()
+}
 
 /// A connection to the engine that leads, which comes back after it was lost; cheap to clone.
 #[derive(Clone)]
@@ -48,7 +62,6 @@ pub struct Client {
 impl Client {
     /// Does not connect yet: the first call does. With several engines, calls go to the one that leads.
     pub fn new(engines: impl Into<EngineAddresses>, token: Token) -> Self {
-        let open = |transport| ClientServiceClient::new(tarpc::client::Config::default(), transport).spawn();
         Self {
             link: EngineLink::new(engines.into(), Role::Client, token.clone(), open),
             token,
@@ -63,6 +76,15 @@ impl Client {
     #[must_use]
     pub fn with_patience(self, patience: Patience) -> Self {
         Self { patience, ..self }
+    }
+
+    /// A client for a program that only looks on, and asks again by itself: no engine is waited for longer than `limit`, and what fails
+    /// is not repeated, but for an answer that did not come, once, at another engine. What such a client changes may be changed twice.
+    #[must_use]
+    pub fn for_onlookers(self, limit: Duration) -> Self {
+        let (engines, token) = (self.link.addresses().clone(), self.token.clone());
+        let link = EngineLink::limited(Some(limit), engines, Role::Client, token, open);
+        Self { link, ..self }.with_patience(Patience::all(Duration::ZERO))
     }
 
     /// The same client, which loads models here.

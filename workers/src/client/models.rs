@@ -1,7 +1,5 @@
 //! Models for tasks, on their way to the parameter server.
 
-use syncline_autodiff::AutodiffError;
-
 use super::Client;
 use crate::{
     blocking,
@@ -22,7 +20,8 @@ impl Client {
         let (source, store) = (onnx.into(), self.values().await?);
         blocking(move || {
             let bytes = read(&source)?;
-            syncline_onnx::parse(&bytes).map_err(AutodiffError::from)?;
+            syncline_onnx::parse(&bytes)
+                .map_err(|error| SubmitError::NoModel { model: source.name(), error: error.into() })?;
             store.put_blob(&bytes)?;
             Ok(OnnxModel::new(blake3::hash(&bytes)))
         })

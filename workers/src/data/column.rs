@@ -5,6 +5,8 @@
 use syncline_onnx::TensorView;
 use syncline_scheduler::spec::DataElement;
 
+use super::augment::{Augmentation, Pass};
+
 /// How the numbers of a channel are scaled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Normalization {
@@ -108,6 +110,32 @@ impl Column {
                 "a batch is filled by the column that made it, which keeps what fits its element"
             ),
         }
+    }
+
+    /// The same with images that change in this pass: of a float input of three axes.
+    pub(super) fn gather_augmented(
+        &self,
+        rows: &[u32],
+        augmentation: &Augmentation,
+        pass: Pass,
+        batch: &mut BatchTensor,
+    ) {
+        batch.shape[0] = rows.len();
+        let Buffer::F32(batch) = &mut batch.data else { unreachable!("images are floats") };
+        batch.clear();
+        batch.reserve(rows.len() * self.width());
+        for &row in rows {
+            match &self.store {
+                ColumnData::F32(all) => augmentation.show(self.sample(row, all), (pass, row), batch),
+                ColumnData::Bytes(all, _) => augmentation.show(self.sample(row, all), (pass, row), batch),
+                _ => unreachable!("a float input is kept as floats or bytes"),
+            }
+        }
+    }
+
+    /// Whether its numbers are kept as they came, and are scaled on their way into a batch.
+    pub(super) fn is_scaled_in_a_batch(&self) -> bool {
+        matches!(self.store, ColumnData::Bytes(..))
     }
 
     /// Whether every number of these rows, which exist, is this integer.

@@ -8,6 +8,7 @@ use syncline_scheduler::{
 };
 
 use super::array::{Array, SourceArrays};
+use super::augment::{Augmentation, Pass};
 use super::batch::Batch;
 use super::column::Column;
 use super::csv::{self, LabelColumns};
@@ -26,6 +27,8 @@ pub struct Dataset {
     test_from: usize,
     /// The first sample that comes from files of the validation part.
     validation_from: usize,
+    /// What happens to samples that train.
+    augmentation: Option<Augmentation>,
 }
 
 /// Which samples are for what: rows, each ascending, of which none is in two parts.
@@ -85,6 +88,7 @@ impl Dataset {
         if let Some((source, contents)) = spec.test.as_ref().zip(test_contents) {
             set.append("test", Self::fit(parse(source, &contents)?, spec, wanted)?, wanted)?;
         }
+        set.augmentation = Augmentation::of(spec, &set.inputs, set.label.as_ref(), wanted)?;
         set.validation_from = set.rows;
         if let Some((source, contents)) = spec.validation.as_ref().zip(validation_contents) {
             set.append("validation", Self::fit(parse(source, &contents)?, spec, wanted)?, wanted)?;
@@ -98,7 +102,8 @@ impl Dataset {
             inputs.map(|(array, wanted)| fit::input(array, wanted, spec)).collect::<Result<_, _>>()?;
         let label = raw.label.zip(wanted.label.as_ref());
         let label = label.map(|(array, wanted)| fit::label(array, wanted)).transpose()?;
-        Ok(Self { inputs, label, rows: raw.rows, test_from: raw.rows, validation_from: raw.rows })
+        let (rows, augmentation) = (raw.rows, None);
+        Ok(Self { inputs, label, rows, test_from: rows, validation_from: rows, augmentation })
     }
 
     /// Puts another part behind these samples, for the same model.
@@ -203,13 +208,31 @@ impl Dataset {
 
     /// Copies rows into `batch`, in the given order, replacing what it held. Allocates only while the batch grows.
     pub fn gather(&self, rows: &[u32], batch: &mut Batch) -> Result<(), DataError> {
+        self.fill(rows, None, batch)
+    }
+
+    /// The same for samples that train in this pass: images change as the spec says in `augment`.
+    pub fn gather_to_train(&self, rows: &[u32], pass: Pass, batch: &mut Batch) -> Result<(), DataError> {
+        self.fill(rows, self.augmentation.as_ref().map(|augmentation| (augmentation, pass)), batch)
+    }
+
+    fn fill(
+        &self,
+        rows: &[u32],
+        augmented: Option<(&Augmentation, Pass)>,
+        batch: &mut Batch,
+    ) -> Result<(), DataError> {
         if let Some(&index) = rows.iter().find(|&&row| row as usize >= self.rows) {
             return Err(DataError::NoSuchRow { index, rows: self.rows });
         }
         batch.rows = rows.len();
         let columns = self.inputs.iter().chain(&self.label);
-        for (column, filled) in columns.zip(batch.inputs.iter_mut().chain(&mut batch.label)) {
-            column.gather(rows, filled);
+        let filled = batch.inputs.iter_mut().chain(&mut batch.label);
+        for (index, (column, filled)) in columns.zip(filled).enumerate() {
+            match augmented.filter(|(augmentation, _)| augmentation.input == index) {
+                Some((augmentation, pass)) => column.gather_augmented(rows, augmentation, pass, filled),
+                None => column.gather(rows, filled),
+            }
         }
         Ok(())
     }

@@ -163,6 +163,12 @@ pub enum DataError {
         /// Which setting, and what it must be, in words.
         what: String,
     },
+    /// Samples that are no images, or too small for what is to be done to them.
+    #[error("[E479] `augment` cannot be done: {what}")]
+    Augment {
+        /// What does not go with it, in words.
+        what: String,
+    },
     /// A tensor of a type that is not read.
     #[error("[E481] {}: tensor `{name}` holds {found}; read are F32, F64, U8, I32 and I64", path.display())]
     UnsupportedElement {
@@ -287,6 +293,7 @@ impl DataError {
             Self::SampleShape { .. } => "E362",
             Self::TooManyInputs { .. } => "E363",
             Self::InvalidSetting { .. } => "E480",
+            Self::Augment { .. } => "E479",
             Self::UnsupportedElement { .. } => "E481",
             Self::MissingTensor { .. } => "E482",
             Self::VocabularyTooLarge { .. } => "E483",
@@ -337,6 +344,10 @@ impl DataError {
             Self::InvalidSetting { .. } => {
                 Some("correct the setting under `data`; docs/data.md shows the settings of each source")
             }
+            Self::Augment { .. } => Some(
+                "leave `augment` out, or what does not fit; images come to the model as channels, height and width (`layout = \"nhwc\"` \
+                 transposes files), docs/data.md",
+            ),
             Self::IdOutOfRange { found: ..0, .. } => Some(
                 "ids count from 0, and as in PyTorch's Embedding none counts from the end; pad with an id that has a row",
             ),

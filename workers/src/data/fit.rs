@@ -158,7 +158,11 @@ fn display_shape(shape: &[Option<usize>]) -> String {
 }
 
 /// How the floats of each channel are scaled, or of all channels. No byte becomes infinite.
-fn normalizations(spec: &DataSpec, input: &str, shape: &[usize]) -> Result<Vec<Normalization>, DataError> {
+pub(super) fn normalizations(
+    spec: &DataSpec,
+    input: &str,
+    shape: &[usize],
+) -> Result<Vec<Normalization>, DataError> {
     let channels = shape.first().copied().unwrap_or(1);
     let count = spec.mean.len().max(spec.std.len()).max(1);
     for (name, list) in [("mean", &spec.mean), ("std", &spec.std)] {

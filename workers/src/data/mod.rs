@@ -10,9 +10,11 @@
 //! range.
 //!
 //! A training step calls [`Dataset::gather`], which copies the rows of one batch into a [`Batch`] that is used again
-//! and again: no allocation once it has grown to the largest batch.
+//! and again: no allocation once it has grown to the largest batch. [`Dataset::gather_to_train`] does the same for samples that
+//! train, which are images that change from epoch to epoch where the job [asks](syncline_scheduler::spec::Augment) for it.
 
 mod array;
+mod augment;
 mod batch;
 mod cifar10;
 mod column;
@@ -29,6 +31,7 @@ mod tensors;
 mod tests;
 mod text;
 
+pub use augment::Pass;
 pub use batch::Batch;
 pub use dataset::{Dataset, Parts};
 pub use error::{DataError, Remedy};

@@ -52,7 +52,7 @@ pub use handle::{GraphNumber, TaskHandle};
 pub(crate) use large_value::Salt;
 pub(crate) use large_value::{ShardValues, ValueStore, move_large_constants};
 #[cfg(feature = "worker")]
-pub use next::{InNext, InResult, IntoNext, Next, Plain};
+pub use next::{InNext, InResult, IntoNext, Next, Plain, with_causes};
 pub use onnx_model::{OnnxModel, RUN_MODEL};
 pub use options::CallOptions;
 #[cfg(feature = "worker")]

@@ -1,8 +1,9 @@
 //! What a function may give beside a value.
 
-use std::fmt::Display;
+use std::{error::Error, fmt::Display};
 
 use super::TaskHandle;
+use crate::error_chain;
 
 /// What a task gives: return it in place of the value where that is not all there is to say.
 #[derive(Debug, Clone)]
@@ -64,7 +65,41 @@ impl<O, E: Display> IntoNext<O, InResult<InNext>> for Result<Next<O>, E> {
     }
 }
 
+/// An error with the errors behind it, outermost first: `.map_err(with_causes)` where a function returns one whose `Display` leaves
+/// its `source()` out, as those of `thiserror` do. What a task shows is what `Display` writes, and no more.
+///
+/// ```
+/// use syncline_workers::functions::with_causes;
+/// fn price(text: &str) -> Result<u32, String> {
+///     text.parse().map_err(with_causes::<std::num::ParseIntError>)
+/// }
+/// assert!(price("x").is_err());
+/// ```
+pub fn with_causes<E: Error + 'static>(error: E) -> String {
+    let mut all: Vec<String> = error_chain(&error).map(ToString::to_string).collect();
+    // Some write what is behind them themselves.
+    all.dedup_by(|inner, outer| outer.contains(inner.as_str()));
+    all.join(": ")
+}
+
 /// In the long form, in which `anyhow` and the like name the causes.
 fn in_words(error: impl Display) -> String {
     format!("{error:#}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("order {0} cannot be priced")]
+    struct Unpriced(u32, #[source] std::num::ParseIntError);
+
+    #[test]
+    fn an_error_is_told_with_what_is_behind_it() {
+        let cause = || "x".parse::<u32>().unwrap_err();
+        let told = with_causes(Unpriced(1, cause()));
+        assert_eq!(told, "order 1 cannot be priced: invalid digit found in string");
+        assert_eq!(with_causes(cause()), "invalid digit found in string");
+    }
 }

@@ -61,25 +61,26 @@ impl CallOptions {
         self
     }
 
-    /// Longest time for which one attempt may run, in steps of a millisecond; without this there is none.
+    /// Longest time for which one attempt may run, in steps of a millisecond; without this there is none. A graph with one of 0 is
+    /// refused (E062).
     #[must_use]
     pub fn run_limit(mut self, limit: Duration) -> Self {
-        self.rules.run_limit_ms = Some(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).max(1));
+        self.rules.run_limit_ms = Some(whole_ms(limit));
         self
     }
 
     /// Longest time for which it may wait for a worker once it could begin, in steps of a millisecond; without this it waits
-    /// for ever. It fails then (E060), whatever `retries` says.
+    /// for ever. It fails then (E060), whatever `retries` says. A graph with one of 0 is refused (E062).
     #[must_use]
     pub fn queue_limit(mut self, limit: Duration) -> Self {
-        self.rules.queue_limit_ms = Some(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+        self.rules.queue_limit_ms = Some(whole_ms(limit));
         self
     }
 
-    /// Slots of a worker that it takes up while it runs; 1 without this.
+    /// Slots of a worker that it takes up while it runs; 1 without this. A graph with 0 is refused (E049).
     #[must_use]
     pub fn slots(mut self, slots: u32) -> Self {
-        self.rules.needs.slots = slots.max(1);
+        self.rules.needs.slots = slots;
         self
     }
 
@@ -98,7 +99,7 @@ impl CallOptions {
         self
     }
 
-    /// Only workers that carry this label run it.
+    /// Only workers that carry this label run it. A graph with one without a name is refused (E063).
     #[must_use]
     pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.rules.needs.labels.insert(name.into(), value.into());
@@ -118,4 +119,9 @@ impl CallOptions {
         self.after.push((task.task, task.graph));
         self
     }
+}
+
+/// Rounded up: only what is 0 is 0.
+fn whole_ms(limit: Duration) -> u64 {
+    u64::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -12,7 +12,7 @@ const TRAINING_FIELDS: [&str; 5] = ["model", "data", "settings", "after", "retri
 /// A field of a job file and the value that it is given: `settings.batch=64`, `data.split={test_every=4}`, `test.retries=5`.
 ///
 /// The key begins with the name of a node, or with a field of the training node. The value is one of TOML, which takes the
-/// place of the one in the file; what is none is a text, so that `settings.policy=bsp` needs no quotes.
+/// place of the one in the file; what is none is a text, so that `settings.policy=bsp` needs no quotes, nor does `id=2024`.
 ///
 /// ```
 /// use syncline_workers::submit::FieldChange;
@@ -25,6 +25,8 @@ pub struct FieldChange {
     text: String,
     keys: Vec<String>,
     value: Value,
+    /// The value as it was given.
+    given: String,
 }
 
 impl FromStr for FieldChange {
@@ -39,7 +41,7 @@ impl FromStr for FieldChange {
             toml::from_str::<Table>(&format!("value = {given}")).ok().filter(|table| table.len() == 1);
         let value = parsed.and_then(|mut table| table.remove("value"));
         let value = value.unwrap_or_else(|| Value::String(given.to_owned()));
-        Ok(Self { text: text.to_owned(), keys, value })
+        Ok(Self { text: text.to_owned(), keys, value, given: given.to_owned() })
     }
 }
 
@@ -89,6 +91,12 @@ impl FieldChange {
         };
         put(nodes.swap_remove(node), way, last, self.value.clone());
         Ok(())
+    }
+
+    /// The same change to a text, where TOML reads something else: `id=2024`.
+    pub(super) fn as_text(&self) -> Option<Self> {
+        let text = Value::String(self.given.clone());
+        (!self.value.is_str()).then(|| Self { value: text, ..self.clone() })
     }
 
     /// Why it cannot be.

@@ -30,6 +30,14 @@ pub enum SubmitError {
     /// A ready training graph is not one.
     #[error(transparent)]
     Graph(#[from] AutodiffError),
+    /// What was to be uploaded as a model is none.
+    #[error("{error}, in {model}")]
+    NoModel {
+        /// The file, or `the model` where it is none.
+        model: String,
+        /// What is wrong with it.
+        error: AutodiffError,
+    },
     /// The model cannot be trained, or did not survive being loaded.
     #[cfg(feature = "train")]
     #[error(transparent)]
@@ -120,6 +128,24 @@ pub enum SubmitError {
         /// What is wrong with it or differs, in words.
         what: String,
     },
+    /// A name or pattern in a group of parameters means none that is trained.
+    #[error("[E378] group {group}: no parameter that is trained is called {named}; there are {trained}")]
+    NoSuchParameter {
+        /// Number of the group, from 1.
+        group: usize,
+        /// Name or pattern, with the names that could be meant.
+        named: String,
+        /// The first of the parameters that are trained, and how many more there are.
+        trained: String,
+    },
+    /// A group of parameters without which nothing would train otherwise.
+    #[error("[E379] group {group} changes nothing: {why}")]
+    IdleGroup {
+        /// Number of the group, from 1.
+        group: usize,
+        /// What makes it so, in words.
+        why: &'static str,
+    },
     /// No data set can feed the model.
     #[error("[E485] the model's input {input} takes {element}; data is float32, int32 or int64")]
     InputType {
@@ -140,6 +166,7 @@ impl SubmitError {
             Self::Graph(source) => source.code(),
             #[cfg(feature = "train")]
             Self::Model(source) => return source.code(),
+            Self::NoModel { error, .. } => error.code(),
             Self::Weights(source) => source.code(),
             #[cfg(feature = "train")]
             Self::Kit(source) => source.code(),
@@ -157,6 +184,8 @@ impl SubmitError {
             Self::ReadySettings { .. } => "E366",
             Self::MissingKernel { .. } => "E470",
             Self::Resume { .. } => "E368",
+            Self::NoSuchParameter { .. } => "E378",
+            Self::IdleGroup { .. } => "E379",
             Self::InputType { .. } => "E485",
         })
     }
@@ -167,7 +196,7 @@ impl SubmitError {
         let hint = match self {
             Self::Engine(e) => return e.hint(),
             Self::Upload(e) => return e.hint(),
-            Self::Graph(e) => return e.hint().or_else(of_a_model),
+            Self::Graph(e) | Self::NoModel { error: e, .. } => return e.hint().or_else(of_a_model),
             Self::Weights(e) => return e.hint(),
             Self::Policy(e) => return e.hint(),
             #[cfg(feature = "train")]
@@ -205,6 +234,12 @@ impl SubmitError {
             }
             Self::NoAccuracy { .. } => {
                 "leave `monitor` out, which then is the loss; losses of classes compute an accuracy".to_owned()
+            }
+            Self::NoSuchParameter { .. } => {
+                "`syncline model show FILE` lists the parameters, and says which of them are trained".to_owned()
+            }
+            Self::IdleGroup { .. } => {
+                "give it another `weight_decay` than that of the optimizer, or a `learning_rate_factor`, or leave it out".to_owned()
             }
             Self::InputType { .. } => "cast inside the model, and export it again".to_owned(),
             _ => "correct the job and submit it again; nothing was stored".to_owned(),

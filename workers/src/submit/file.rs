@@ -84,15 +84,27 @@ impl JobFile {
         let text = input::read_text(path, MAX_BYTES)
             .map_err(|source| SubmitError::Read { path: path.to_owned(), source })?;
         let folder = path.parent().unwrap_or(Path::new("."));
-        let refused = |cause| SubmitError::File { path: path.to_owned(), cause };
+        let no_file = |cause| SubmitError::File { path: path.to_owned(), cause };
         // By itself first: what is wrong with it is said with the line.
-        let (mut file, mut written) = Self::read(&text).map_err(refused)?;
+        let (mut file, mut written) = Self::read(&text).map_err(no_file)?;
+        let refused = |change: &FieldChange, error: &toml::de::Error| {
+            change.refused(without_rust_types(error.to_string().trim_end()))
+        };
         for change in changes {
             change.apply(&mut written)?;
             let read = Self::deserialize(toml::Value::Table(written.clone()));
-            file = read.map_err(|error| change.refused(without_rust_types(error.to_string().trim_end())))?;
+            file = match (read, change.as_text()) {
+                (Ok(read), _) => read,
+                // What looks like a number may be a name.
+                (Err(error), Some(text)) => {
+                    text.apply(&mut written)?;
+                    let read = Self::deserialize(toml::Value::Table(written.clone()));
+                    read.map_err(|_| refused(change, &error))?
+                }
+                (Err(error), None) => return Err(refused(change, &error)),
+            };
         }
-        file.resolve(&written, folder).map_err(refused)
+        file.resolve(&written, folder).map_err(no_file)
     }
 
     /// What it says, and how that is written.
@@ -155,7 +167,7 @@ impl FileNode {
         let work = match (r#do, model, data, settings) {
             (NodeAction::Train, Some(model), Some(data), settings) => NodeWork::Train(Box::new(Training {
                 model: model.resolve(folder),
-                data: resolve_data(data, folder),
+                data: resolve_data(data, folder)?,
                 settings: resolve_settings(settings.unwrap_or_default(), folder),
             })),
             (NodeAction::Train, ..) => {
@@ -196,11 +208,18 @@ fn loss<'de, D: Deserializer<'de>>(from: D) -> Result<Loss, D::Error> {
     String::deserialize(from)?.parse().map_err(Error::custom)
 }
 
-fn resolve_data(mut data: DataSpec, folder: &Path) -> DataSpec {
+/// Workers are told paths as text.
+fn resolve_data(mut data: DataSpec, folder: &Path) -> Result<DataSpec, String> {
     for path in data.paths_mut().into_iter().filter(|path| !is_url(path)) {
-        *path = absolute(&folder.join(&*path)).to_string_lossy().into_owned();
+        let found = absolute(&folder.join(&*path)).into_os_string();
+        *path = found.into_string().map_err(|found| {
+            format!(
+                "{} is no path in UTF-8, which is what workers are told: give that folder another name",
+                found.display()
+            )
+        })?;
     }
-    data
+    Ok(data)
 }
 
 fn resolve_settings(mut settings: Settings, folder: &Path) -> Settings {
@@ -215,7 +234,7 @@ fn resolve_settings(mut settings: Settings, folder: &Path) -> Settings {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt};
 
     use super::*;
 
@@ -267,8 +286,19 @@ mod tests {
             assert!(error.starts_with(&format!("[E369] `{change}` cannot be set: ")), "{error}");
             assert!(error.contains(want), "{error}");
         }
+        // What looks like a number may be a name.
+        assert_eq!(load(&["id=2024"]).unwrap().id, "2024");
         let error = load(&["settings.learning_rate=1e308"]).unwrap_err().to_string();
         assert!(error.contains("node.1.settings.learning_rate = 1e308 is too large"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_whose_name_is_no_utf_8_is_said_to_be_that_and_not_to_be_missing() {
+        let folder = Path::new(OsStr::from_bytes(b"/jobs/\xff"));
+        let head = "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel = { ready = { onnx = 'm' } }\n";
+        let error = parse(&format!("{head}data = {{ source = {{ csv = {{ path = 'a.csv' }} }} }}"), folder);
+        let error = error.unwrap_err();
+        assert!(error.contains("a.csv is no path in UTF-8"), "{error}");
     }
 
     #[test]

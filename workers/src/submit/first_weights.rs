@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use syncline_autodiff::{DeriveOptions, TrainingGraph, select};
 use syncline_onnx::ModelProto;
 
-use super::{SubmitError, forward::list, model::ByteSource, read::read};
+use super::{SubmitError, model::ByteSource, name_list::list, read::read};
 use crate::export::{ExportError, put_in};
 
 /// A model with the numbers of a file in it.

@@ -11,6 +11,7 @@ use super::{
     first_weights::put_in_weights,
     graph::JobGraph,
     model::{ByteSource, Model},
+    name_list::list,
     open_sizes,
     prepare::{MissingKernel, PreparedJob, PreparedModel, assemble},
     read::read,
@@ -112,19 +113,6 @@ fn derive_graph<'a>(
         None => onnx,
     };
     Ok(PreparedModel { onnx, graph: derived.graph, missing_kernel })
-}
-
-/// Most parameters that are named one by one.
-const MOST_NAMED: usize = 6;
-
-/// Names in front of people: the first ones, and how many more there are.
-pub(super) fn list(names: &[String]) -> String {
-    let first: Vec<String> = names.iter().take(MOST_NAMED).map(|name| format!("`{name}`")).collect();
-    let more = match names.len().saturating_sub(MOST_NAMED) {
-        0 => String::new(),
-        count => format!(" and {count} more"),
-    };
-    first.join(", ") + &more
 }
 
 /// What becomes of parameters that no gradient reaches; `None` if it reaches all.

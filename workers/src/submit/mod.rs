@@ -16,8 +16,10 @@ mod first_weights;
 #[cfg(feature = "train")]
 mod forward;
 mod graph;
+mod groups;
 mod model;
 mod model_file;
+mod name_list;
 mod open_sizes;
 mod optimizer;
 mod paths;
@@ -35,6 +37,7 @@ pub use file::JobFile;
 #[cfg(feature = "train")]
 pub use forward::{prepare, untouched};
 pub use graph::{GraphNode, JobGraph, NodeHandle, NodeWork};
+pub use groups::ParameterGroup;
 pub use model::{ByteSource, Model};
 pub use model_file::read_model;
 pub use prepare::{MissingKernel, PreparedJob, prepare_ready};

@@ -45,8 +45,7 @@ pub enum ByteSource {
 
 impl ByteSource {
     /// What to call them in front of people.
-    #[cfg(feature = "train")]
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self {
             Self::Memory(_) => "the model".to_owned(),
             Self::File(path) => path.display().to_string(),

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use syncline_autodiff::{Param, Precision, TrainingGraph};
+use syncline_autodiff::{AutodiffError, Param, Precision, TrainedNames, TrainingGraph};
 use syncline_scheduler::{
     ids::NodeName,
     spec::{DataSpec, JobSpec, Layout, ModelSpec, Monitor, Node, NodeKind, Parameter, TrainSpec},
@@ -12,6 +12,7 @@ use super::{
     SubmitError,
     data::{inspect, signature},
     graph::{JobGraph, NodeWork},
+    groups::put_in_groups,
     ready,
     resume::read_resume,
     training::{Settings, Training},
@@ -137,7 +138,7 @@ fn describe(
         digest
     };
     let initial = || (graph.params.iter().chain(&graph.state)).map(|p| bytemuck::cast_slice(&p.initial));
-    let layout = layout(&graph);
+    let layout = grouped_layout(&training.settings, &onnx, &graph)?;
     let resume = &training.settings.resume;
     let model = ModelSpec {
         training_graph: keep(graph.train_onnx),
@@ -193,6 +194,18 @@ fn train_spec(model: ModelSpec, data: DataSpec, settings: &Settings) -> TrainSpe
 /// The group of tables that a name belongs to.
 fn group_of(groups: &[(String, u32)], name: &str) -> Option<u32> {
     groups.iter().find(|(known, _)| known == name).map(|(_, group)| *group)
+}
+
+/// The layout, with the settings that parameters have by their groups.
+fn grouped_layout(settings: &Settings, onnx: &[u8], graph: &TrainingGraph) -> Result<Layout, SubmitError> {
+    let mut layout = layout(graph);
+    if !settings.groups.is_empty() {
+        let model = syncline_onnx::parse(onnx).map_err(AutodiffError::from)?;
+        let trained = graph.params.iter().map(|param| param.name.as_str()).collect();
+        let names = TrainedNames::new(&model, trained);
+        put_in_groups(&settings.groups, &settings.optimizer, &names, &mut layout)?;
+    }
+    Ok(layout)
 }
 
 /// Trained parameters, then running statistics.

@@ -49,7 +49,7 @@ fn difference(there: &Layout, here: &Layout) -> Option<String> {
         let kind = if p.is_trained() { "" } else { ", not trained" };
         format!("`{}` {:?}{kind}", p.name, p.shape)
     };
-    // Whether rows of it travel is nothing to its numbers.
+    // Whether rows of it travel is nothing to its numbers, nor are settings that it has for itself.
     let differ = |a: &Parameter, b: &Parameter| {
         (&a.name, &a.shape, a.is_trained()) != (&b.name, &b.shape, b.is_trained())
     };
@@ -58,4 +58,30 @@ fn difference(there: &Layout, here: &Layout) -> Option<String> {
     }
     let (there, here) = (there.0.len(), here.0.len());
     (there != here).then(|| format!("{there} parameters there, {here} here"))
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_scheduler::spec::StepSettings;
+
+    use super::*;
+
+    #[test]
+    fn a_training_may_go_on_with_other_groups_and_with_no_other_parameters() {
+        let w = || Parameter::trained("w", vec![2]);
+        let slow = StepSettings { learning_rate_factor: 0.1, ..StepSettings::default() };
+        #[rustfmt::skip]
+        let cases = [
+            (vec![w()], vec![Parameter { settings: slow, ..w() }],    None),
+            (vec![w()], vec![Parameter::rows("w", vec![2], 0)],       None),
+            (vec![w()], vec![Parameter::buffer("w", vec![2])],        Some("`w` [2] there, `w` [2], not trained here")),
+            (vec![w()], vec![Parameter::trained("w", vec![3])],       Some("`w` [2] there, `w` [3] here")),
+            (vec![w()], vec![],                                       Some("1 parameters there, 0 here")),
+        ];
+        for (there, here, want) in cases {
+            let [there, here] = [there, here].map(Layout);
+            assert_eq!(difference(&there, &here).as_deref(), want);
+            assert_eq!(difference(&here, &there).is_some(), want.is_some());
+        }
+    }
 }

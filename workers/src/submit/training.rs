@@ -9,7 +9,9 @@ use syncline_scheduler::spec::{
     PullCompression,
 };
 
-use super::{compression::compression, decay::decay, model::Model, optimizer::optimizer};
+use super::{
+    compression::compression, decay::decay, groups::ParameterGroup, model::Model, optimizer::optimizer,
+};
 
 /// Settings of a training node. Start with [`Training::new`] and change what should differ.
 #[derive(Debug, Clone)]
@@ -48,7 +50,7 @@ pub struct Settings {
     pub epochs: u32,
     /// Leave out the samples of an epoch that do not fill a batch; other ones each time.
     pub drop_last: bool,
-    /// Seed of the order of the samples, and of Dropout where the graph is derived.
+    /// Seed of the order of the samples, of how images change while they train, and of Dropout where the graph is derived.
     pub seed: u64,
     /// What becomes of an iteration whose loss or gradient is not finite; by default the job fails.
     pub on_nan: OnNan,
@@ -86,6 +88,8 @@ pub struct Settings {
     /// Tables of which only the rows travel that a batch reads, as names or patterns such as `*.embedding.weight`. One that is
     /// named has to be such a table; of those that a pattern means, others train as ever, which is said.
     pub sparse: Vec<String>,
+    /// Parameters that train with another weight decay or learning rate than the rest, such as biases without decay.
+    pub groups: Vec<ParameterGroup>,
     /// Train as the model evaluates: BatchNormalization with the statistics it remembers, no Dropout.
     pub eval_mode: bool,
     /// Element type of products and what stands between them; parameters and gradients stay float32. With
@@ -125,6 +129,7 @@ impl Default for Settings {
             train: Vec::new(),
             freeze: Vec::new(),
             sparse: Vec::new(),
+            groups: Vec::new(),
             eval_mode: false,
             precision: Precision::F32,
             recompute: false,

@@ -35,6 +35,7 @@ use super::{
     error::WorkerError,
     executor::{End, Shared, execute},
     job::WorkerContext,
+    local_steps::UnfitJobs,
     models::Models,
     report::Finished,
     session::{CALL_TIMEOUT, ENGINE_AWAY_HINT, ErrorChain, Link, RETRY_DELAY, Session, away},
@@ -62,12 +63,13 @@ pub(super) async fn run_slot(
     let link = Link::new(options.engine.clone(), Role::Worker, options.token.clone(), open);
     let runtime = options.runtime.as_ref().filter(|_| slot.has_general_tasks());
     let models = runtime.map(|runtime| Models::new(runtime.clone(), options.exec.clone()));
+    let unfit = UnfitJobs::default();
     while !*stop.borrow() {
         let registered = tokio::select! {
             registered = register(&options, slot, &link) => registered?,
             () = stopped(&mut stop) => return Ok(()),
         };
-        run_session(&options, slot, &link, registered, models.as_ref(), &mut stop).await?;
+        run_session(&options, slot, &link, registered, models.as_ref(), &unfit, &mut stop).await?;
     }
     Ok(())
 }
@@ -151,6 +153,7 @@ async fn run_session(
     link: &Link,
     registered: RegisterReply,
     models: Option<&Models>,
+    unfit: &UnfitJobs,
     stop: &mut watch::Receiver<bool>,
 ) -> Result<(), WorkerError> {
     let incarnation = registered.incarnation;
@@ -172,7 +175,7 @@ async fn run_session(
     // A worker that does not train holds them itself: nothing comes, and nothing ends.
     let unused = match &options.runtime {
         Some(runtime) => {
-            start_executor(options, runtime, incarnation, session.clone(), ends)?;
+            start_executor(options, runtime, incarnation, session.clone(), unfit.clone(), ends)?;
             None
         }
         None => Some(ends),
@@ -252,6 +255,7 @@ fn start_executor(
     runtime: &Runtime,
     incarnation: Incarnation,
     session: Arc<Session>,
+    unfit: UnfitJobs,
     ends: ExecutorChannels,
 ) -> Result<(), WorkerError> {
     let context = WorkerContext {
@@ -265,6 +269,7 @@ fn start_executor(
         max_batch: options.max_batch,
         // Memory of this process is where they are on a CPU, and splitting batches is worth more there.
         resident_rounds: options.exec.device != Device::Cpu,
+        unfit,
     };
     let handle = Handle::current();
     let shared = session.shared.clone();

@@ -10,7 +10,7 @@ use syncline_scheduler::{
 };
 
 use super::WorkerError;
-use crate::data::{Batch, Dataset, ModelSignature, Parts};
+use crate::data::{Batch, Dataset, ModelSignature, Parts, Pass};
 
 /// Most samples that are evaluated at once.
 const MAX_EVALUATION_BATCH: usize = 256;
@@ -70,7 +70,7 @@ impl DataLoader {
         self.loaded
     }
 
-    /// Gathers the samples of an iteration.
+    /// Gathers the samples of an iteration, as they train in its epoch.
     pub(super) fn load_batch(&mut self, seed: u64, range: SampleRange) -> Result<(), WorkerError> {
         self.loaded = None;
         if self.epoch != Some(range.epoch) {
@@ -83,7 +83,8 @@ impl DataLoader {
         };
         self.rows.clear();
         self.rows.extend(order.iter().map(|&i| self.parts.train[i as usize]));
-        self.set.gather(&self.rows, &mut self.batch)?;
+        let pass = Pass { seed, epoch: range.epoch };
+        self.set.gather_to_train(&self.rows, pass, &mut self.batch)?;
         self.loaded = Some(range);
         Ok(())
     }
@@ -117,7 +118,99 @@ impl DataLoader {
 
 #[cfg(test)]
 mod tests {
+    use std::{collections::BTreeMap, fs};
+
+    use syncline_scheduler::{
+        sim,
+        spec::{Augment, DataElement, DataInput, DataSpec, Source, Split},
+    };
+
     use super::*;
+
+    const SAMPLES: usize = 20;
+    const PIXELS: usize = 3 * 4 * 4;
+
+    /// A job on images of 3x4x4, each of one color; every fifth one tests.
+    fn job(dir: &std::path::Path, augment: Augment) -> TrainSpec {
+        let path = dir.join("images.safetensors");
+        let pixels: Vec<u8> = (0..SAMPLES * PIXELS).map(|at| (1 + at / PIXELS * 7 + at % 5) as u8).collect();
+        let view =
+            safetensors::tensor::TensorView::new(safetensors::Dtype::U8, vec![SAMPLES, 3, 4, 4], &pixels);
+        fs::write(&path, safetensors::serialize([("x", view.unwrap())], None).unwrap()).unwrap();
+        let mut train = sim::training("bsp".parse().unwrap(), 16, 8);
+        train.data = DataSpec::new(Source::safetensors(&path)).with(|d| {
+            (d.augment, d.split, d.train_samples) = (augment, Split::TestEvery(5), 16);
+        });
+        let (name, element, shape) = ("x".to_owned(), DataElement::F32, vec![3, 4, 4]);
+        train.model.inputs = vec![DataInput { name, element, shape, rows: None, row_group: None }];
+        train.model.label = None;
+        train
+    }
+
+    fn images(loader: &DataLoader) -> Vec<Vec<u32>> {
+        let TensorView::F32 { data, .. } = loader.batch.inputs().next().unwrap() else { panic!("floats") };
+        data.chunks(PIXELS).map(|image| image.iter().map(|pixel| pixel.to_bits()).collect()).collect()
+    }
+
+    /// What each sample of these epochs trains as, on as many workers, each with batches of its own size.
+    fn trained(train: &TrainSpec, batches: &[u32], epochs: u32) -> BTreeMap<(u32, u32), Vec<u32>> {
+        let open = || DataLoader::open(train, None).unwrap().unwrap();
+        let mut workers: Vec<_> = batches.iter().map(|batch| (open(), *batch)).collect();
+        let mut seen = BTreeMap::new();
+        for epoch in 0..epochs {
+            let mut start = 0;
+            for turn in 0.. {
+                let (loader, batch) = &mut workers[turn % batches.len()];
+                let len = (*batch).min((train.data.train_samples - start) as u32);
+                if len == 0 {
+                    break;
+                }
+                loader.load_batch(train.seed, SampleRange { epoch, start, len }).unwrap();
+                for (row, image) in loader.rows.iter().zip(images(loader)) {
+                    assert!(seen.insert((epoch, *row), image).is_none());
+                }
+                start += u64::from(len);
+            }
+        }
+        seen
+    }
+
+    #[test]
+    fn a_sample_trains_as_the_same_image_on_every_worker_in_every_batch_and_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let train = job(dir.path(), Augment { flip: true, crop: 2, cutout: 2 });
+        let alone = trained(&train, &[16], 3);
+        assert_eq!(alone.len(), 48);
+        for batches in [&[16][..], &[1], &[3, 5], &[2, 7, 4]] {
+            assert_eq!(trained(&train, batches, 3), alone, "{batches:?}");
+        }
+        let other = TrainSpec { seed: train.seed + 1, ..train.clone() };
+        assert_ne!(trained(&other, &[16], 3), alone);
+        // Another epoch, with other ones between, and the first one again: as after a worker that was lost.
+        let mut loader = DataLoader::open(&train, None).unwrap().unwrap();
+        let range = |epoch| SampleRange { epoch, start: 4, len: 5 };
+        for epoch in [2, 0, 2, 1, 0] {
+            loader.load_batch(train.seed, range(epoch)).unwrap();
+            let rows = loader.rows.clone();
+            let want: Vec<_> = rows.iter().map(|&row| alone[&(epoch, row)].clone()).collect();
+            assert_eq!(images(&loader), want, "epoch {epoch}");
+        }
+    }
+
+    #[test]
+    fn what_is_evaluated_stays_as_it_is_in_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let evaluated = |augment| {
+            let train = job(dir.path(), augment);
+            let mut loader = DataLoader::open(&train, None).unwrap().unwrap();
+            loader.load_batch(train.seed, SampleRange { epoch: 1, start: 0, len: 4 }).unwrap();
+            let part = EvaluationPart { index: 0, of: 1, set: EvaluationSet::Test };
+            assert_eq!(loader.load_evaluation_batch(part, 0).unwrap(), 4);
+            images(&loader)
+        };
+        let plain = evaluated(Augment::default());
+        assert_eq!(evaluated(Augment { flip: true, crop: 3, cutout: 3 }), plain);
+    }
 
     #[test]
     fn parts_hold_every_sample_once_and_differ_by_one_at_most() {

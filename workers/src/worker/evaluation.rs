@@ -1,5 +1,7 @@
 //! What a version of the parameters is worth on test or validation samples.
 
+use std::collections::HashSet;
+
 use syncline_ps::{PsError, client::BlobClient, shard::ReadCondition};
 use syncline_runtime::Executable;
 use syncline_scheduler::core::{EvaluationPart, Outcome};
@@ -32,6 +34,7 @@ impl JobRun {
         let params = whole.as_mut().unwrap_or(&mut self.params);
         self.timer.waiting(|| self.shards.pull(ReadCondition::Pinned(version), &mut params.values))?;
         let params = &*params;
+        let own: HashSet<&str> = params.tensors.iter().map(|(name, ..)| name.as_str()).collect();
         let mut metrics = RunningMetrics::of(session.output_names());
         for n in 0.. {
             if self.shards.cancel_token().is_canceled() {
@@ -43,7 +46,7 @@ impl JobRun {
                 break;
             }
             // The parameters stay where they are: only the samples are others.
-            let changed = |name: &str| n == 0 || !params.holds(name);
+            let changed = |name: &str| n == 0 || !own.contains(name);
             let mut inputs = samples_of(self.data.as_ref(), &self.train);
             inputs.extend(params.inputs());
             let outputs = session.run_changed(&inputs, changed)?;

@@ -63,7 +63,11 @@ impl Shared {
         for key in keys {
             if let Some(revoked) = queued.get_mut(key) {
                 *revoked = true;
-            } else if lock(&self.running).as_ref() == Some(key) {
+                continue;
+            }
+            // Under the lock, so that whoever ends the task sees it.
+            let running = lock(&self.running);
+            if running.as_ref() == Some(key) {
                 lock(&self.cancel_token).cancel();
             }
         }
@@ -81,6 +85,12 @@ impl Shared {
         // Under the lock of the queue, so that a revocation finds it in one place or the other.
         *lock(&self.running) = Some(key.clone()).filter(|_| !revoked);
         (revoked, queued.len() as u32)
+    }
+
+    /// The executor has done with the task in hand. Whether it was revoked meanwhile: what its job calls by then is ended for good.
+    fn end(&self) -> bool {
+        *lock(&self.running) = None;
+        lock(&self.cancel_token).is_canceled()
     }
 
     /// Waits until a report is there that must not wait for others.
@@ -190,7 +200,10 @@ pub(super) fn execute(
         }
         let ran = run_one(context, &mut open, &assignment, next_pull, shared, &setup);
         shared.timer.end();
-        *lock(&shared.running) = None;
+        let revoked = shared.end();
+        if run_of(&mut open, &key).is_some_and(|run| run.local.device_failed()) {
+            context.unfit.note(&key.run);
+        }
         if ran.is_err() {
             // A shard may still read a gradient where it lies: the next step writes somewhere else.
             open.take_if(|job| job.is_of(&key));
@@ -206,6 +219,10 @@ pub(super) fn execute(
             Some(run) => run.settle(done),
             None => vec![done],
         };
+        if revoked {
+            // Too late for this task, and not for the next one: the job is opened anew, with calls that nobody has ended.
+            open = None;
+        }
         let urgent = is_urgent(&reports, queued);
         for report in reports {
             if finished.send(report).is_err() {

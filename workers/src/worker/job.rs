@@ -29,7 +29,7 @@ use super::{
     error::WorkerError,
     iteration::{Iteration, NextPull},
     load::LoadProbe,
-    local_steps::{LocalSteps, StepsOnDevice},
+    local_steps::{LocalSteps, StepsOnDevice, UnfitJobs},
     loss_scale::{LossScale, Verdict},
     parameters::Parameters,
     replicas::{Inputs, Replicas},
@@ -58,6 +58,8 @@ pub(super) struct WorkerContext {
     pub max_batch: Option<u32>,
     /// Whether rounds of local steps keep parameters and slots on the device, where the job allows it.
     pub resident_rounds: bool,
+    /// Jobs whose rounds do not, as the device could not take a step of theirs.
+    pub unfit: UnfitJobs,
 }
 
 /// One job in one generation on this worker.
@@ -132,7 +134,7 @@ impl JobRun {
         let (pushes, pulls) = (train.compression, train.pull_compression);
         info!(job = %key.run.job, elements, transport, %pushes, %pulls, "job opened on this worker");
         let mut device = None;
-        if StepsOnDevice::suits(context, &train, scale.is_some()) {
+        if StepsOnDevice::suits(context, &key.run, &train, scale.is_some()) {
             timer.progressed();
             device = StepsOnDevice::open(runtime, &exec, &key.run, &train, &graph, &params, draws)?;
         }
@@ -252,8 +254,8 @@ impl JobRun {
         let scale = self.scale.clone();
         let samples = selected_samples(self.data.as_ref(), self.rows.as_ref(), &self.train);
         let step;
-        let (health, values) = match self.local.device().filter(|_| it.is_local_step()) {
-            Some(device) => (device.compute(&samples, it.learning_rate, it.ends_round())?, Vec::new()),
+        let (health, values) = match self.local.compute(it, &samples)? {
+            Some(health) => (health, Vec::new()),
             None => {
                 let rest = self.params.inputs_lent(&self.shards);
                 let rest = rest.chain(scale.iter().map(LossScale::input)).collect();

@@ -28,16 +28,25 @@ use syncline_ps::{
 use syncline_scheduler::{core::Outcome, spec::Optimizer, sync::PushMode};
 use tracing::info;
 
-pub(super) use on_device::StepsOnDevice;
+pub(super) use on_device::{StepsOnDevice, UnfitJobs};
 
-use super::{WorkerError, iteration::Iteration, parameters::Parameters, replicas::Inputs, report::Finished};
+use super::{
+    WorkerError,
+    iteration::Iteration,
+    parameters::{Parameters, Tensor},
+    replicas::Inputs,
+    report::Finished,
+    step_health::StepHealth,
+};
 
 /// The worker's side of local steps.
 pub(super) struct LocalSteps {
     optimizer: Optimizer,
     /// What takes the steps, if it is not this process.
     device: Option<StepsOnDevice>,
-    /// One for each trained tensor; empty until the first round, and where a device has them.
+    /// The device has failed at one of them.
+    device_failed: bool,
+    /// One for each trained tensor; empty until the first step, and where a device has them.
     slots: Vec<OptimizerState>,
     /// The parameters that the round began with; behind its end, what is pushed.
     base: Vec<f32>,
@@ -72,12 +81,45 @@ pub(super) struct Delta<'a> {
 
 impl LocalSteps {
     pub(super) fn new(optimizer: Optimizer, device: Option<StepsOnDevice>) -> Self {
-        Self { optimizer, device, slots: Vec::new(), base: Vec::new(), round: None, held: Vec::new() }
+        let (slots, base, held) = Default::default();
+        Self { optimizer, device, device_failed: false, slots, base, round: None, held }
     }
 
-    /// What takes the steps of rounds, if it is not this process.
-    pub(super) fn device(&mut self) -> Option<&mut StepsOnDevice> {
-        self.device.as_mut()
+    /// Whether the device could not take a step: the job is better opened without it from here on.
+    pub(super) fn device_failed(&self) -> bool {
+        self.device_failed
+    }
+
+    /// Computes the step of an iteration, if it is one of a round and a device takes those; `None`: this process is to. A device that
+    /// cannot do it takes no steps from here on, where the round has not moved yet; otherwise its parameters are lost with it.
+    pub(super) fn compute(
+        &mut self,
+        it: &Iteration,
+        samples: &Inputs<'_>,
+    ) -> Result<Option<StepHealth>, WorkerError> {
+        let Some(device) = self.device.as_mut().filter(|_| it.is_local_step()) else { return Ok(None) };
+        let computed = device.compute(samples, it.learning_rate, it.ends_round());
+        let has_moved = self.round.as_ref().is_some_and(|round| round.weight > 0.0);
+        match computed {
+            Err(WorkerError::Backend(reason)) if has_moved => {
+                self.device_failed = true;
+                Err(reason.into())
+            }
+            other => self.unless_device_failed(other),
+        }
+    }
+
+    /// What a device gave, without anything of the round being there alone; `None` if it cannot, and is given up.
+    fn unless_device_failed<T>(&mut self, given: Result<T, WorkerError>) -> Result<Option<T>, WorkerError> {
+        match given {
+            Ok(given) => Ok(Some(given)),
+            Err(WorkerError::Backend(reason)) => {
+                info!(%reason, "local steps are taken in the memory of this process");
+                (self.device, self.device_failed) = (None, true);
+                Ok(None)
+            }
+            Err(other) => Err(other),
+        }
     }
 
     /// Tries a step from `values` where a device takes them, the way back included, so that memory is there for both. It counts
@@ -88,15 +130,8 @@ impl LocalSteps {
         samples: &Inputs<'_>,
     ) -> Result<bool, WorkerError> {
         let Some(device) = &mut self.device else { return Ok(false) };
-        match device.begin(values).and_then(|()| device.compute(samples, 0.0, true)) {
-            Ok(_) => Ok(true),
-            Err(WorkerError::Backend(reason)) => {
-                info!(%reason, "local steps are taken in the memory of this process");
-                self.device = None;
-                Ok(false)
-            }
-            Err(other) => Err(other),
-        }
+        let rehearsed = device.begin(values).and_then(|()| device.compute(samples, 0.0, true));
+        Ok(self.unless_device_failed(rehearsed)?.is_some())
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -120,12 +155,8 @@ impl LocalSteps {
     pub(super) fn begin(&mut self, first: u64, params: &Parameters, pushes: u64) -> Result<(), WorkerError> {
         self.abandon();
         if let Some(device) = &mut self.device {
-            device.begin(params.inputs())?;
-        } else if self.slots.is_empty() {
-            let tensors = params.tensors[..params.trained].iter();
-            self.slots = tensors
-                .map(|(.., range)| OptimizerState::new(&self.optimizer, range.len() as usize))
-                .collect();
+            let begun = device.begin(params.inputs());
+            self.unless_device_failed(begun)?;
         }
         self.base.clear();
         self.base.extend_from_slice(&params.values);
@@ -167,12 +198,19 @@ impl LocalSteps {
         if let Some(device) = &mut self.device {
             return device.accept();
         }
-        let Parameters { values, tensors, trained } = params;
+        let Parameters { values, tensors, trained, settings } = params;
         let (gradients, buffers) = pushed.split_at(*trained);
         let (moved, kept) = tensors.split_at(*trained);
-        for ((gradient, slots), (.., range)) in gradients.iter().zip(&mut self.slots).zip(moved) {
+        if self.slots.is_empty() {
+            let new = |(.., range): &Tensor| OptimizerState::new(&self.optimizer, range.len() as usize);
+            self.slots = moved.iter().map(new).collect();
+        }
+        let moved = moved.iter().zip(settings);
+        for ((gradient, slots), ((.., range), settings)) in gradients.iter().zip(&mut self.slots).zip(moved) {
             let values = &mut values[range.start as usize..range.end as usize];
-            step(&self.optimizer, values, slots, gradient, header.learning_rate, header.scale);
+            let (rule, rate) =
+                (settings.optimizer(&self.optimizer), settings.learning_rate(header.learning_rate));
+            step(&rule, values, slots, gradient, rate, header.scale);
         }
         for (buffer, (.., range)) in buffers.iter().zip(kept) {
             values[range.start as usize..range.end as usize].copy_from_slice(buffer);
@@ -246,7 +284,7 @@ mod tests {
         core::{EvaluationSums, Iterated, TaskKey},
         graph::TaskId,
         ids::{Generation, Incarnation, RunId},
-        spec::ElementRange,
+        spec::{ElementRange, StepSettings},
     };
 
     use super::*;
@@ -266,7 +304,7 @@ mod tests {
     fn params() -> Parameters {
         let tensor = |name: &str, start, end| (name.to_owned(), vec![], ElementRange { start, end });
         let tensors = vec![tensor("w", 0, 2), tensor("b", 2, 3)];
-        Parameters { values: vec![8.0; 3], tensors, trained: 2 }
+        Parameters { values: vec![8.0; 3], tensors, trained: 2, settings: vec![StepSettings::default(); 2] }
     }
 
     fn report(seq: u64) -> Finished {
@@ -302,6 +340,16 @@ mod tests {
         local.step(&mut params, &[&[2.0, 0.0], &[4.0]], &PushHeader { scale: 0.5, ..STEP });
         assert_eq!(params.values, [6.5, 8.0, 4.0]);
         assert_eq!(local.close(&params).unwrap().values, [&[1.5, 0.0, 4.0][..]]);
+    }
+
+    #[test]
+    fn each_tensor_steps_with_its_settings() {
+        let (mut local, mut params) = (LocalSteps::new(Optimizer::Sgd { weight_decay: 0.5 }, None), params());
+        params.settings[0].learning_rate_factor = 0.25;
+        params.settings[1].weight_decay = Some(0.0);
+        local.begin(1, &params, 0).unwrap();
+        local.step(&mut params, &[&[4.0, 0.0], &[4.0]], &STEP);
+        assert_eq!(params.values, [7.0, 7.5, 6.0]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use syncline_onnx::TensorView;
 use syncline_ps::client::ShardSet;
-use syncline_scheduler::spec::{ElementRange, Layout};
+use syncline_scheduler::spec::{ElementRange, Layout, StepSettings};
 
 use super::batch_rows::BatchRows;
 
@@ -16,6 +16,8 @@ pub(super) struct Parameters {
     pub tensors: Vec<Tensor>,
     /// How many of the tensors an optimizer moves; those behind are buffers.
     pub trained: usize,
+    /// How the steps of each of these differ from those of the optimizer.
+    pub settings: Vec<StepSettings>,
 }
 
 impl Parameters {
@@ -24,8 +26,9 @@ impl Parameters {
         let shape = |dims: &[u64]| dims.iter().map(|&d| d as usize).collect();
         let tensors: Vec<Tensor> =
             layout.ranges().map(|(p, range)| (p.name.clone(), shape(&p.shape), range)).collect();
-        let trained = layout.0.iter().filter(|p| p.is_trained()).count();
-        let mut params = Self { values: Vec::new(), tensors, trained };
+        let settings: Vec<StepSettings> =
+            layout.0.iter().filter(|p| p.is_trained()).map(|p| p.settings).collect();
+        let mut params = Self { values: Vec::new(), tensors, trained: settings.len(), settings };
         match rows {
             Some(rows) => params.resize(layout, rows),
             // Without a pass over it: where shards lend all parameters, it is never touched.
@@ -78,10 +81,5 @@ impl Parameters {
             (name.as_str(), TensorView::F32 { shape, data: values(*range) })
         };
         self.tensors.iter().map(input)
-    }
-
-    /// Whether a value of this name is one of them.
-    pub(super) fn holds(&self, name: &str) -> bool {
-        self.tensors.iter().any(|(parameter, ..)| parameter == name)
     }
 }

@@ -5,6 +5,7 @@ use std::{
     net::SocketAddr,
     sync::{Arc, mpsc},
     thread,
+    time::Duration,
 };
 
 use syncline_autodiff::Loss;
@@ -34,6 +35,7 @@ use super::{
     Throttle,
     executor::{End, Shared, execute},
     job::WorkerContext,
+    local_steps::UnfitJobs,
     report::Finished,
     shared_pages::SharedPages,
 };
@@ -251,6 +253,7 @@ impl Rig {
             transport: TransportChoice::Auto,
             max_batch: None,
             resident_rounds: self.resident_rounds,
+            unfit: UnfitJobs::default(),
         }
     }
 
@@ -383,6 +386,39 @@ fn a_revoked_iteration_takes_its_round_with_it() {
         assert_eq!(seqs(&rig.execute(1, &its, &[3])), [1, 2]);
         assert_eq!(rig.state(1).watermarks[&Incarnation(1)], 2);
     }
+}
+
+#[test]
+fn a_revocation_that_comes_when_its_task_is_about_to_end_leaves_the_next_one_alone() {
+    let rig = Rig::start();
+    let (mut context, shared) = (rig.context(1), Arc::new(Shared::default()));
+    // Behind a step in the middle of a round nothing looks whether it is still wanted.
+    context.throttle.step = Duration::from_millis(100);
+    let (give, tasks) = mpsc::channel();
+    let (finish, mut finished) = async_mpsc::unbounded_channel();
+    let setup = |_: &JobId| Ok(JobSetup { epoch: EPOCH, train: rig.train.clone(), shards: rig.addresses() });
+    thread::scope(|scope| {
+        let (context, shared) = (&context, &shared);
+        let executor = scope.spawn(move || execute(context, &tasks, &finish, shared, setup));
+        let give_steps = |round, seqs| {
+            for it in local(0, round, seqs, 4) {
+                let assignment = rig.iteration(1, it);
+                shared.queue(&assignment.key);
+                give.send(assignment).unwrap();
+            }
+        };
+        give_steps((1, 4), 1..=2);
+        let second = |running: String| running.starts_with("it/w1/2 ");
+        while !shared.running().is_some_and(second) || shared.timer.running_and_longest_ms().0 < 20 {
+            thread::yield_now();
+        }
+        shared.revoke(&[rig.key(1, 2)]);
+        give_steps((1, 2), 1..=2);
+        drop(give);
+        assert_eq!(executor.join().unwrap(), End::Stopped);
+    });
+    let reports: Vec<_> = std::iter::from_fn(|| finished.blocking_recv()).collect();
+    assert_eq!(seqs(&reports), [1, 2], "those of the round that was whole");
 }
 
 #[test]

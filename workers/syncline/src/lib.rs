@@ -51,8 +51,8 @@ pub use syncline_rpc::{
     InvalidToken, ShardFault, StreamCursor, Token,
     hello::HelloError,
     status::{
-        EngineStatus, Entry, EvaluationPoint, EventKind, JobEvent, JobPhase, JobStatus, JobView, LiveWorker,
-        MemberState, MemberStatus, MetricsPoint, TaskCounts, UnknownFields,
+        EngineStatus, Entry, EvaluationPoint, EventKind, JobEvent, JobList, JobPhase, JobStatus, JobView,
+        LiveWorker, MemberState, MemberStatus, MetricsPoint, TaskCounts, UnknownFields,
     },
 };
 #[cfg(any(feature = "train", feature = "worker"))]
@@ -64,9 +64,9 @@ pub use syncline_scheduler::{
     ids::{Incarnation, InvalidName, JobId, Name, NodeName, Superstep},
     predict::{InvalidPredictor, PredictorSpec},
     spec::{
-        AxisOrder, BalanceOptions, BalanceRule, CheckpointSpec, Compression, DataSpec, Decay, DsspReading,
-        EarlyStopping, ElasticOptions, EvaluateSpec, InvalidJob, InvalidPolicy, JobSpec, LearningRate,
-        Monitor, OnNan, Optimizer, PolicyRule, PolicySpec, PullCompression, Source, Split,
+        Augment, AxisOrder, BalanceOptions, BalanceRule, CheckpointSpec, Compression, DataSpec, Decay,
+        DsspReading, EarlyStopping, ElasticOptions, EvaluateSpec, InvalidJob, InvalidPolicy, JobSpec,
+        LearningRate, Monitor, OnNan, Optimizer, PolicyRule, PolicySpec, PullCompression, Source, Split,
     },
     sync::search::{Algorithm, InvalidAlgorithm, InvalidSlack, Slack},
     tasks::{
@@ -77,7 +77,7 @@ pub use syncline_scheduler::{
 #[cfg(feature = "local")]
 pub use syncline_workers::local::{LocalCluster, LocalError, LocalOptions};
 #[cfg(feature = "job-file")]
-pub use syncline_workers::submit::JobFile;
+pub use syncline_workers::submit::{FieldChange, JobFile};
 #[cfg(feature = "train")]
 pub use syncline_workers::{
     check::CheckError,
@@ -96,8 +96,8 @@ pub use syncline_workers::{
         TaskHandle, Tensor, TensorError,
     },
     submit::{
-        ByteSource, GraphNode, JobGraph, Model, NodeHandle, NodeWork, ParamList, PreparedJob, Settings,
-        SubmitError, Training, prepare_ready,
+        ByteSource, GraphNode, JobGraph, Model, NodeHandle, NodeWork, ParamList, ParameterGroup, PreparedJob,
+        Settings, SubmitError, Training, prepare_ready,
     },
 };
 
@@ -122,7 +122,9 @@ pub mod worker {
     pub use syncline_ps::transport::{Transport, TransportChoice, UnknownTransport};
     pub use syncline_runtime::{ExecOptions, Runtime};
     pub use syncline_workers::{
-        functions::{AsyncTaskFunction, Context, IntoNext, Next, RegisteredTwice, Registry, TaskFunction},
+        functions::{
+            AsyncTaskFunction, Context, IntoNext, Next, RegisteredTwice, Registry, TaskFunction, with_causes,
+        },
         worker::{Throttle, Worker, WorkerBuilder, WorkerError, WorkerOptions, load_runtime, run},
     };
 }

@@ -32,6 +32,15 @@ pub struct LiveWorker {
     /// The job that it trains for, while it has an iteration or an evaluation of it.
     #[serde(default)]
     pub training_job: Option<String>,
+    /// General tasks that it runs at the same time.
+    #[serde(default)]
+    pub slots: u32,
+    /// With which it was started, by name.
+    #[serde(default, deserialize_with = "labels")]
+    pub labels: BTreeMap<String, String>,
+    /// Names of the functions that it has, in their order; none: it only trains.
+    #[serde(default, deserialize_with = "words")]
+    pub functions: Vec<String>,
     /// Memory that general tasks may take together.
     pub memory_bytes: u64,
     /// GPUs that they may take.
@@ -111,6 +120,17 @@ fn numbers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u32>, D::Error> {
     text.split_whitespace().map(|number| number.parse().map_err(D::Error::custom)).collect()
 }
 
+/// Words with spaces between.
+fn words<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let text = String::deserialize(from)?;
+    Ok(text.split_whitespace().map(str::to_owned).collect())
+}
+
+/// Texts by name, as JSON.
+fn labels<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, String>, D::Error> {
+    serde_json::from_str(&String::deserialize(from)?).map_err(D::Error::custom)
+}
+
 impl EngineStatus {
     /// From what it answers.
     ///
@@ -143,9 +163,14 @@ mod tests {
 
     #[test]
     fn a_worker_has_its_number_as_it_is_printed() {
-        const ABOUT: &str = "id=w3 name=n host=h device=cpu pid=0 memory_bytes=4096 gpus=0";
+        const ABOUT: &str = "id=w3 name=n host=h device=cpu pid=0 memory_bytes=4096 gpus=0 slots=2";
         let now = "holding=1 stopping=0 blocked_on= running_ms=0 silent_ms=2";
-        let worker = LiveWorker::read(&fields(&format!("{ABOUT} {now}"))).unwrap();
+        let mut told = fields(&format!("{ABOUT} {now}"));
+        told.insert("functions".to_owned(), "add sub".to_owned());
+        told.insert("labels".to_owned(), r#"{"rack":"a b"}"#.to_owned());
+        let worker = LiveWorker::read(&told).unwrap();
+        assert_eq!((worker.slots, &*worker.labels["rack"]), (2, "a b"));
+        assert_eq!(worker.functions, ["add", "sub"]);
         assert_eq!((worker.id, worker.blocked_on, worker.memory_bytes), (Incarnation(3), None, 4096));
     }
 }

@@ -7,7 +7,7 @@ use super::{
     TaskCounts,
     text::{self, UnknownFields},
 };
-use crate::JobFields;
+use crate::{JobFields, ListedJobs};
 
 /// One job as of its last commit. Times ending in `_ms` are of the epoch of Unix if they are moments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -75,6 +75,9 @@ pub struct JobStatus {
     /// Parameters of which only the rows travel that a batch reads.
     #[serde(default)]
     pub row_tables: Option<String>,
+    /// How many parameters train with another weight decay or learning rate than the rest, in words.
+    #[serde(default)]
+    pub groups: Option<String>,
     /// BLAKE3 of the forward model, which the parameter server keeps.
     #[serde(default)]
     pub model_digest: Option<String>,
@@ -250,6 +253,27 @@ pub struct JobStatus {
     /// Of a job of general tasks, about which nothing of the above is known that has to do with training.
     #[serde(default)]
     pub tasks: Option<TaskCounts>,
+}
+
+/// Jobs, oldest first.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct JobList {
+    /// All that go on, and of those that are over as many as were asked for, the newest.
+    pub jobs: Vec<JobStatus>,
+    /// Jobs that are over and that were not asked for.
+    pub left_out: u32,
+}
+
+impl JobList {
+    /// As the engine lists them; one that cannot be read is damaged.
+    ///
+    /// # Errors
+    /// E143 if this release cannot read them.
+    pub fn read(listed: &ListedJobs) -> Result<Self, UnknownFields> {
+        let jobs = listed.jobs.iter().map(JobStatus::read_or_damaged).collect::<Result<_, _>>()?;
+        Ok(Self { jobs, left_out: listed.left_out })
+    }
 }
 
 impl JobStatus {

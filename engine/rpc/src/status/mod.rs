@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub use cluster::{EngineStatus, LiveWorker, SILENCE_SHOWN_AFTER};
 pub use event_text::event_fields;
 pub use history::{Entry, EvaluationPoint, JobEvent, MetricsPoint, mark_best};
-pub use job::JobStatus;
+pub use job::{JobList, JobStatus};
 pub use member::{JobView, MemberState, MemberStatus};
 pub use syncline_scheduler::core::{EventKind, JobPhase};
 pub use task_counts::TaskCounts;

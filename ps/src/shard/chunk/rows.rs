@@ -5,14 +5,11 @@
 
 use std::collections::{BTreeMap, TryReserveError};
 
-use syncline_scheduler::{
-    spec::Optimizer,
-    sync::{PushMode, RoundRule},
-};
+use syncline_scheduler::sync::{PushMode, RoundRule};
 
 use super::{Chunk, PushHeader};
 use crate::{
-    optim::{self, StepKernel},
+    optim::{self, SliceRule, SliceStep},
     rows::Piece,
 };
 
@@ -34,7 +31,7 @@ impl Chunk {
     /// round.
     pub(in crate::shard) fn apply_pieces(
         &mut self,
-        optimizer: &Optimizer,
+        rule: &SliceRule,
         header: &PushHeader,
         share: f32,
         steps: u64,
@@ -48,7 +45,7 @@ impl Chunk {
         match header.mode {
             PushMode::Apply => {
                 self.optimizer_state.catch_up(steps);
-                let step = StepKernel::next(optimizer, &mut self.optimizer_state, learning_rate, scale);
+                let step = rule.next(&mut self.optimizer_state, learning_rate, scale);
                 self.step_pieces(&step, pieces, pushed, share);
             }
             PushMode::Accumulate => {
@@ -60,7 +57,7 @@ impl Chunk {
         Ok(())
     }
 
-    fn step_pieces(&mut self, step: &StepKernel, pieces: &[Piece], pushed: &[f32], share: f32) {
+    fn step_pieces(&mut self, step: &SliceStep<'_>, pieces: &[Piece], pushed: &[f32], share: f32) {
         let mut rest = pushed;
         for piece in pieces {
             let Some(brought) = rest.split_off(..piece.len as usize) else { return };
@@ -122,7 +119,7 @@ impl Chunk {
     }
 
     /// Ends the round for what was pushed.
-    pub(in crate::shard) fn close_touched(&mut self, optimizer: &Optimizer, end: &RoundEnd) {
+    pub(in crate::shard) fn close_touched(&mut self, rule: &SliceRule, end: &RoundEnd) {
         // A push that was cut off for good has its weight here alone.
         let weight = end.weight.max(self.weight);
         self.weight = 0.0;
@@ -134,7 +131,7 @@ impl Chunk {
         let step = match end.rule {
             RoundRule::Optimizer => {
                 self.optimizer_state.catch_up(end.steps);
-                Some(StepKernel::next(optimizer, &mut self.optimizer_state, end.learning_rate, scale))
+                Some(rule.next(&mut self.optimizer_state, end.learning_rate, scale))
             }
             RoundRule::Average => None,
         };
@@ -157,6 +154,8 @@ impl Chunk {
 
 #[cfg(test)]
 mod tests {
+    use syncline_scheduler::spec::{Optimizer, StepSettings};
+
     use super::*;
 
     const ADAM: Optimizer =
@@ -178,9 +177,9 @@ mod tests {
     fn rows_that_no_push_brings_stay_as_they_are_with_their_moments() {
         let mut chunk = Chunk::new(vec![1.0; 8], 8, &ADAM);
         let step = header(PushMode::Apply, 1.0);
-        chunk.apply_pieces(&ADAM, &step, 1.0, 0, &[row(2)], &[1.0; 2]).unwrap();
+        chunk.apply_pieces(&SliceRule::usual(&ADAM), &step, 1.0, 0, &[row(2)], &[1.0; 2]).unwrap();
         let (values, state) = (chunk.values().to_vec(), chunk.optimizer_state.clone());
-        chunk.apply_pieces(&ADAM, &step, 1.0, 1, &[row(6)], &[1.0; 2]).unwrap();
+        chunk.apply_pieces(&SliceRule::usual(&ADAM), &step, 1.0, 1, &[row(6)], &[1.0; 2]).unwrap();
         assert_eq!((&chunk.values()[..6], &values[4..]), (&values[..6], &[1.0; 4][..]));
         assert_eq!(chunk.optimizer_state.moments().0[..6], state.moments().0[..6]);
         assert_eq!(chunk.optimizer_state.steps(), 2);
@@ -191,12 +190,38 @@ mod tests {
         let dense = {
             let mut chunk = Chunk::new(vec![1.0; 2], 2, &ADAM);
             chunk.catch_up(9);
-            chunk.apply_push(&ADAM, &header(PushMode::Apply, 1.0), 1.0, None, &[0.5, -1.0]).unwrap();
+            chunk
+                .apply_push(&SliceRule::usual(&ADAM), &header(PushMode::Apply, 1.0), 1.0, None, &[0.5, -1.0])
+                .unwrap();
             chunk.values().to_vec()
         };
         let mut chunk = Chunk::new(vec![1.0; 4], 4, &ADAM);
-        chunk.apply_pieces(&ADAM, &header(PushMode::Apply, 1.0), 1.0, 9, &[row(2)], &[0.5, -1.0]).unwrap();
+        chunk
+            .apply_pieces(
+                &SliceRule::usual(&ADAM),
+                &header(PushMode::Apply, 1.0),
+                1.0,
+                9,
+                &[row(2)],
+                &[0.5, -1.0],
+            )
+            .unwrap();
         assert_eq!((&chunk.values()[2..], chunk.optimizer_state.steps()), (&dense[..], 10));
+    }
+
+    #[test]
+    fn rows_step_with_the_settings_of_their_table() {
+        let sgd = Optimizer::sgd();
+        let slow = StepSettings { learning_rate_factor: 0.5, ..StepSettings::default() };
+        let rule = SliceRule::of_runs(&sgd, [(3, StepSettings::default()), (5, slow)]);
+        let mut chunk = Chunk::new(vec![1.0; 8], 8, &sgd);
+        chunk
+            .apply_pieces(&rule, &header(PushMode::Apply, 1.0), 1.0, 0, &[row(2), row(6)], &[5.0; 4])
+            .unwrap();
+        assert_eq!(chunk.values(), [1.0, 1.0, 0.5, 0.75, 1.0, 1.0, 0.75, 0.75]);
+        chunk.apply_pieces(&rule, &header(PushMode::Accumulate, 1.0), 1.0, 1, &[row(2)], &[5.0; 2]).unwrap();
+        chunk.close_touched(&rule, &end(RoundRule::Optimizer, 1.0, 1));
+        assert_eq!(chunk.values()[2..4], [0.0, 0.5]);
     }
 
     #[test]
@@ -205,18 +230,20 @@ mod tests {
         let mut chunk = Chunk::new(vec![0.0; 6], 6, &sgd);
         for round in 1..=2 {
             let push = |weight| header(PushMode::Accumulate, weight);
-            chunk.apply_pieces(&sgd, &push(3.0), 1.0, 0, &[row(0), row(4)], &[4.0; 4]).unwrap();
-            chunk.apply_pieces(&sgd, &push(1.0), 1.0, 0, &[row(4)], &[8.0; 2]).unwrap();
+            chunk
+                .apply_pieces(&SliceRule::usual(&sgd), &push(3.0), 1.0, 0, &[row(0), row(4)], &[4.0; 4])
+                .unwrap();
+            chunk.apply_pieces(&SliceRule::usual(&sgd), &push(1.0), 1.0, 0, &[row(4)], &[8.0; 2]).unwrap();
             let norm = chunk.touched_squares(4.0).sqrt();
             assert_eq!(norm, (2.0 * 9.0 + 2.0 * 25.0f64).sqrt());
-            chunk.close_touched(&sgd, &end(RoundRule::Optimizer, 4.0, round - 1));
+            chunk.close_touched(&SliceRule::usual(&sgd), &end(RoundRule::Optimizer, 4.0, round - 1));
             let moved = round as f32 * -0.1;
             for (value, mean) in chunk.values().iter().zip([3.0, 3.0, 0.0, 0.0, 5.0, 5.0]) {
                 assert!((value - moved * mean).abs() < 1e-6, "{:?}", chunk.values());
             }
             assert_eq!(chunk.optimizer_state.steps(), round);
         }
-        chunk.close_touched(&sgd, &end(RoundRule::Optimizer, 4.0, 9));
+        chunk.close_touched(&SliceRule::usual(&sgd), &end(RoundRule::Optimizer, 4.0, 9));
         assert_eq!(chunk.optimizer_state.steps(), 2, "nothing was pushed");
     }
 
@@ -226,13 +253,15 @@ mod tests {
         let mut chunk = Chunk::new(vec![1.0, 1.0, 8.0, 8.0], 2, &sgd);
         let whole = [Piece { chunk: 0, start: 0, len: 4 }];
         let push = PushHeader { scale: 0.5, ..header(PushMode::Apply, 2.0) };
-        chunk.apply_pieces(&sgd, &push, 0.25, 0, &whole, &[1.0, 1.0, 4.0, 4.0]).unwrap();
+        chunk.apply_pieces(&SliceRule::usual(&sgd), &push, 0.25, 0, &whole, &[1.0, 1.0, 4.0, 4.0]).unwrap();
         assert_eq!(chunk.values(), [0.95, 0.95, 7.0, 7.0]);
         for weight in [3.0, 1.0] {
             let push = header(PushMode::Accumulate, weight);
-            chunk.apply_pieces(&sgd, &push, 1.0, 1, &whole, &[0.0, 0.0, weight, weight]).unwrap();
+            chunk
+                .apply_pieces(&SliceRule::usual(&sgd), &push, 1.0, 1, &whole, &[0.0, 0.0, weight, weight])
+                .unwrap();
         }
-        chunk.close_touched(&sgd, &end(RoundRule::Average, 4.0, 1));
+        chunk.close_touched(&SliceRule::usual(&sgd), &end(RoundRule::Average, 4.0, 1));
         assert_eq!(chunk.values()[2..], [2.5, 2.5]);
     }
 }

@@ -17,9 +17,9 @@ fn into_round(weight: f32) -> PushHeader {
 fn a_round_steps_once_along_the_weighted_mean_and_leaves_nothing_behind() {
     let mut chunk = Chunk::new(vec![0.0; 3], 3, &SGD);
     for round in 1..=2 {
-        chunk.apply_push(&SGD, &into_round(3.0), 1.0, None, &[1.0; 3]).unwrap();
-        chunk.apply_push(&SGD, &into_round(1.0), 1.0, None, &[5.0; 3]).unwrap();
-        chunk.close_round(&SGD, RoundRule::Optimizer, 0.5, 1.0, None);
+        chunk.apply_push(&SliceRule::usual(&SGD), &into_round(3.0), 1.0, None, &[1.0; 3]).unwrap();
+        chunk.apply_push(&SliceRule::usual(&SGD), &into_round(1.0), 1.0, None, &[5.0; 3]).unwrap();
+        chunk.close_round(&SliceRule::usual(&SGD), RoundRule::Optimizer, 0.5, 1.0, None);
         assert_eq!(chunk.values(), [-(round as f32); 3]);
         assert_eq!(chunk.optimizer_state.steps(), round);
     }
@@ -32,9 +32,9 @@ fn an_averaged_round_moves_the_values_to_the_mean_and_no_optimizer_hears_of_it()
     let mut chunk = Chunk::new(vec![8.0, -2.0], 2, &adam);
     let before = chunk.optimizer_state.clone();
     // Two workers ended at (4, 0) and (6, 6), the second after three times the weight.
-    chunk.apply_push(&adam, &into_round(1.0), 1.0, None, &[4.0, -2.0]).unwrap();
-    chunk.apply_push(&adam, &into_round(3.0), 1.0, None, &[2.0, -8.0]).unwrap();
-    chunk.close_round(&adam, RoundRule::Average, 0.0, 1.0, None);
+    chunk.apply_push(&SliceRule::usual(&adam), &into_round(1.0), 1.0, None, &[4.0, -2.0]).unwrap();
+    chunk.apply_push(&SliceRule::usual(&adam), &into_round(3.0), 1.0, None, &[2.0, -8.0]).unwrap();
+    chunk.close_round(&SliceRule::usual(&adam), RoundRule::Average, 0.0, 1.0, None);
     assert_eq!(chunk.values(), [(4.0 + 3.0 * 6.0) / 4.0, (0.0 + 3.0 * 6.0) / 4.0]);
     assert_eq!(chunk.optimizer_state, before);
 }
@@ -42,10 +42,18 @@ fn an_averaged_round_moves_the_values_to_the_mean_and_no_optimizer_hears_of_it()
 #[test]
 fn a_round_without_weight_is_no_step() {
     let mut chunk = Chunk::new(vec![7.0], 1, &SGD);
-    chunk.apply_push(&SGD, &into_round(0.0), 1.0, None, &[f32::NAN]).unwrap();
-    chunk.apply_push(&SGD, &PushHeader { skip: true, ..into_round(1.0) }, 1.0, None, &[f32::NAN]).unwrap();
+    chunk.apply_push(&SliceRule::usual(&SGD), &into_round(0.0), 1.0, None, &[f32::NAN]).unwrap();
+    chunk
+        .apply_push(
+            &SliceRule::usual(&SGD),
+            &PushHeader { skip: true, ..into_round(1.0) },
+            1.0,
+            None,
+            &[f32::NAN],
+        )
+        .unwrap();
     for rule in [RoundRule::Optimizer, RoundRule::Average] {
-        chunk.close_round(&SGD, rule, 1.0, 1.0, None);
+        chunk.close_round(&SliceRule::usual(&SGD), rule, 1.0, 1.0, None);
     }
     assert_eq!(chunk.values(), [7.0]);
     assert_eq!(chunk.optimizer_state.steps(), 0);
@@ -54,9 +62,9 @@ fn a_round_without_weight_is_no_step() {
 #[test]
 fn memory_for_a_round_is_taken_by_the_first_push_into_one() {
     let mut chunk = Chunk::new(vec![0.0], 1, &SGD);
-    chunk.apply_push(&SGD, &header(PushMode::Apply, 1.0), 1.0, None, &[1.0]).unwrap();
+    chunk.apply_push(&SliceRule::usual(&SGD), &header(PushMode::Apply, 1.0), 1.0, None, &[1.0]).unwrap();
     assert_eq!((chunk.values(), chunk.round.capacity()), (&[-1.0][..], 0));
-    chunk.apply_push(&SGD, &into_round(1.0), 1.0, None, &[1.0]).unwrap();
+    chunk.apply_push(&SliceRule::usual(&SGD), &into_round(1.0), 1.0, None, &[1.0]).unwrap();
     assert_eq!((chunk.values(), chunk.round.len()), (&[-1.0][..], 1));
 }
 
@@ -67,9 +75,11 @@ fn a_barrier_sets_buffers_to_the_weighted_mean_whatever_the_rule_and_the_scale()
         let mut chunk = Chunk::new(vec![1.0, 100.0, 200.0], 1, &momentum);
         for _ in 0..2 {
             let clipped = PushHeader { scale: 0.25, ..into_round(3.0) };
-            chunk.apply_push(&momentum, &clipped, 1.0, None, &[0.0, 4.0, 8.0]).unwrap();
-            chunk.apply_push(&momentum, &into_round(1.0), 1.0, None, &[0.0, 8.0, 0.0]).unwrap();
-            chunk.close_round(&momentum, rule, 0.1, 0.5, None);
+            chunk.apply_push(&SliceRule::usual(&momentum), &clipped, 1.0, None, &[0.0, 4.0, 8.0]).unwrap();
+            chunk
+                .apply_push(&SliceRule::usual(&momentum), &into_round(1.0), 1.0, None, &[0.0, 8.0, 0.0])
+                .unwrap();
+            chunk.close_round(&SliceRule::usual(&momentum), rule, 0.1, 0.5, None);
             assert_eq!(chunk.values()[1..], [5.0, 6.0], "{rule:?}");
         }
     }
@@ -79,11 +89,13 @@ fn a_barrier_sets_buffers_to_the_weighted_mean_whatever_the_rule_and_the_scale()
 fn a_push_of_its_own_moves_buffers_by_its_share_and_never_beyond_what_it_brings() {
     let mut chunk = Chunk::new(vec![1.0, 8.0], 1, &SGD);
     let push = PushHeader { scale: 0.5, ..header(PushMode::Apply, 3.0) };
-    chunk.apply_push(&SGD, &push, 0.25, None, &[1.0, 4.0]).unwrap();
+    chunk.apply_push(&SliceRule::usual(&SGD), &push, 0.25, None, &[1.0, 4.0]).unwrap();
     assert_eq!(chunk.values(), [0.5, 7.0]);
-    chunk.apply_push(&SGD, &push, 1.0, None, &[0.0, 3.3]).unwrap();
+    chunk.apply_push(&SliceRule::usual(&SGD), &push, 1.0, None, &[0.0, 3.3]).unwrap();
     assert_eq!(chunk.values(), [0.5, 3.3], "one worker alone");
-    chunk.apply_push(&SGD, &PushHeader { skip: true, ..push }, 1.0, None, &[9.0, 9.0]).unwrap();
+    chunk
+        .apply_push(&SliceRule::usual(&SGD), &PushHeader { skip: true, ..push }, 1.0, None, &[9.0, 9.0])
+        .unwrap();
     assert_eq!(chunk.values(), [0.5, 3.3]);
 }
 
@@ -107,10 +119,20 @@ fn values_that_move_between_slots_and_home_are_those_that_stay_and_leave_what_is
             let before = (moves.slot(), moves.values().to_vec());
             for (chunk, to) in [(&mut stays, None), (&mut moves, to.map(slot))] {
                 if step % 2 == 0 {
-                    chunk.apply_push(&optimizer, &header(PushMode::Apply, 1.0), 0.5, to, &pushed).unwrap();
+                    chunk
+                        .apply_push(
+                            &SliceRule::usual(&optimizer),
+                            &header(PushMode::Apply, 1.0),
+                            0.5,
+                            to,
+                            &pushed,
+                        )
+                        .unwrap();
                 } else {
-                    chunk.apply_push(&optimizer, &into_round(2.0), 1.0, None, &pushed).unwrap();
-                    chunk.close_round(&optimizer, RoundRule::Optimizer, 0.1, 1.0, to);
+                    chunk
+                        .apply_push(&SliceRule::usual(&optimizer), &into_round(2.0), 1.0, None, &pushed)
+                        .unwrap();
+                    chunk.close_round(&SliceRule::usual(&optimizer), RoundRule::Optimizer, 0.1, 1.0, to);
                 }
             }
             assert_eq!(moves.slot(), to);

@@ -18,6 +18,7 @@ fn bytes_that_are_no_change_are_refused() {
         index: 0,
         header: header(PushMode::Apply),
         elements: CHUNK_ELEMENTS as u32 + 1,
+        share: 1.0,
     };
     op.entry().write(&mut entry).unwrap();
     for bytes in [&entry[..], &[255; 64], &[3, 0, 0, 0, 1], &[1, 0, 0, 0, 99]] {
@@ -29,6 +30,7 @@ fn bytes_that_are_no_change_are_refused() {
         index: 9,
         header: header(PushMode::Apply),
         elements: 0,
+        share: 1.0,
     };
     assert!(job().replay(1, outside, &[]).is_err());
     let piece = |chunk, start, len| Piece { chunk, start, len };
@@ -51,6 +53,7 @@ fn bytes_that_are_no_change_are_refused() {
             steps: 0,
             pieces,
             elements,
+            share: 1.0,
         };
         assert!(job_with_table().replay(1, rows.clone(), &vec![0.0; elements as usize]).is_err(), "{rows:?}");
         assert!(job().replay(1, rows, &vec![0.0; elements as usize]).is_err());

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use syncline_rpc::{BarrierOrder, ClockRoster, OpenJob};
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, RunId, ShardIndex, Superstep},
-    spec::{ElementRange, Layout, Optimizer, Parameter},
+    spec::{ElementRange, Layout, Optimizer, Parameter, StepSettings},
     sync::{PushMode, RoundRule},
 };
 
@@ -24,21 +24,24 @@ pub const ELEMENTS: u64 = CHUNK_ELEMENTS as u64 + 5;
 pub const WORKERS: u64 = 3;
 pub const SOON: Duration = Duration::from_millis(1);
 
+/// The last of what it trains learns more slowly, in both chunks.
 pub fn job() -> JobShard {
-    job_of(Parameter::trained("w", vec![ELEMENTS - 2]))
+    let slow = StepSettings { learning_rate_factor: 0.1, ..StepSettings::default() };
+    let last = Parameter { settings: slow, ..Parameter::trained("b", vec![7]) };
+    job_of(vec![Parameter::trained("w", vec![ELEMENTS - 9]), last])
 }
 
 /// One of which single rows are pushed.
 pub fn job_with_table() -> JobShard {
-    job_of(Parameter::rows("w", vec![ELEMENTS - 2, 1], 0))
+    job_of(vec![Parameter::rows("w", vec![ELEMENTS - 2, 1], 0)])
 }
 
-pub fn job_of(trained: Parameter) -> JobShard {
+pub fn job_of(trained: Vec<Parameter>) -> JobShard {
     let order = OpenJob {
         run: RunId { job: "digits".parse().unwrap(), generation: Generation(1) },
         shard: ShardIndex(0),
         shards: vec!["a".into(), "b".into()],
-        layout: Layout(vec![trained, Parameter::buffer("m", vec![2])]),
+        layout: Layout([trained, vec![Parameter::buffer("m", vec![2])]].concat()),
         optimizer: Optimizer::adam(),
         clip_norm: Some(0.5),
         initial: String::new(),

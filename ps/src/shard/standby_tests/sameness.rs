@@ -4,7 +4,13 @@ use std::{sync::Barrier, thread};
 
 use proptest::prelude::*;
 
-use super::rig::{EPOCH, Step, TERM, WORKERS, assert_same, copied, follow, job, job_with_table, step, take};
+use syncline_scheduler::sync::PushMode;
+
+use super::rig::{
+    EPOCH, SOON, Step, TERM, WORKERS, assert_same, copied, follow, header, job, job_with_table, step, take,
+    take_rows,
+};
+use crate::shard::Batch;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
@@ -34,6 +40,33 @@ proptest! {
             take(&standby, step);
         }
         assert_same(&job, &standby);
+    }
+}
+
+/// A push of another worker may be counted, and recorded, between the reckoning of the weight and the lock of the chunk.
+#[test]
+fn a_push_weighs_in_a_buffer_of_the_standby_what_it_weighed_on_the_primary() {
+    let (pushes, apply) = ([job(), job_with_table()], header(PushMode::Apply));
+    for job in pushes {
+        let standby = copied(&job, || ());
+        job.set_standby_in_step(TERM);
+        let has_rows = job.tables().is_some();
+        for _ in 0..2 {
+            match has_rows {
+                true => take_rows(&job, 1, apply),
+                false => take(&job, Step::Chunk { worker: 1, round: false }),
+            }
+        }
+        take(&job, Step::Skip { worker: 2 });
+        let Batch::Entries(mut entries) = job.next_for_standby(TERM, SOON) else {
+            panic!("nothing is recorded")
+        };
+        let counted = entries.pop().unwrap();
+        entries.insert(0, counted);
+        for (entry, number) in entries.into_iter().zip(1..) {
+            standby.replay(number, entry.op, &entry.numbers).unwrap();
+        }
+        assert!(job.copy_values() == standby.copy_values());
     }
 }
 

@@ -119,6 +119,14 @@ impl TaskJob {
 /// Refuses a class whose tasks could never run.
 fn check_class(class: &TaskClass) -> Result<(), InvalidGraph> {
     let rules = &class.rules;
+    for (limit, ms) in [("run_limit", rules.run_limit_ms), ("queue_limit", rules.queue_limit_ms)] {
+        if ms == Some(0) {
+            return Err(InvalidGraph::NoTime { limit });
+        }
+    }
+    if rules.needs.labels.contains_key("") {
+        return Err(InvalidGraph::NamelessLabel);
+    }
     match &class.work {
         Work::Call(_) if rules.needs.slots == 0 => Err(InvalidGraph::NoSlots),
         Work::Call(_) => Ok(()),

@@ -5,6 +5,7 @@ use super::{
     backoff::{pause_us, seed},
     graph::EdgeKind,
     job::{RetryState, TaskJob},
+    last_runs::LastRun,
     settling::End,
     values::ValueWithPreview,
 };
@@ -29,6 +30,15 @@ const TOO_LARGE_INLINE: FaultCode = FaultCode::new("E055");
 /// How much a new observation counts in the mean run time.
 const MEAN_WEIGHT: f32 = 0.1;
 
+/// What a worker had that was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// One task.
+    Alone,
+    /// Several, maybe of several jobs.
+    BesideOthers,
+}
+
 /// Whether a value should have been a blob.
 pub(super) fn exceeds_inline_limit(value: &Value) -> bool {
     value.inline_bytes() > MAX_INLINE_BYTES
@@ -50,6 +60,7 @@ impl TaskJob {
             self.never_began(task);
             return self.end_if_all_is_over(now_us);
         }
+        self.last_runs.note(task, LastRun { worker, run_us: end.run_us, ended_us: now_us });
         let mean = &mut self.class_mut(slot.class).mean_run_us;
         let run_us = end.run_us as f32;
         *mean = Some(mean.map_or(run_us, |mean| mean + MEAN_WEIGHT * (run_us - mean)));
@@ -84,7 +95,7 @@ impl TaskJob {
             }
             Outcome::Failed(failure) => self.attempt_failed(task, &by, failure, now_us),
             // Nobody has told it to: what it was told of was not meant for this job.
-            Outcome::Stopped => self.crashed(task, worker, now_us),
+            Outcome::Stopped => self.crashed(task, worker, Loss::Alone, now_us),
             Outcome::NotBegun => self.never_began(task),
             Outcome::Spawned(spawned) => self.spawned(task, &by, *spawned, preview, now_us),
         }
@@ -92,7 +103,7 @@ impl TaskJob {
     }
 
     /// A worker is gone: what it had is tried again elsewhere.
-    pub(super) fn worker_gone(&mut self, worker: Incarnation, now_us: u64) {
+    pub(super) fn worker_gone(&mut self, worker: Incarnation, loss: Loss, now_us: u64) {
         self.workers.remove(&worker);
         self.changes.workers.insert(worker);
         let Some(tasks) = self.leases.remove(&worker) else { return };
@@ -105,12 +116,18 @@ impl TaskJob {
             match self.graph.state(task) {
                 TaskState::Leased if self.is_canceling() => self.cancel_task(task),
                 TaskState::Leased if self.graph.slot(task).unmet > 0 => self.wait_again(task),
-                TaskState::Leased => self.crashed(task, worker, now_us),
+                TaskState::Leased => self.crashed(task, worker, loss, now_us),
                 // It went with one that it needs.
                 _ => {}
             }
         }
         self.end_if_all_is_over(now_us);
+    }
+
+    /// How many of the tasks that a worker has may run there.
+    pub(super) fn could_have_begun(&self, worker: Incarnation) -> usize {
+        let leased = self.leases.get(&worker).into_iter().flatten();
+        leased.filter(|task| self.graph.slot(**task).unmet == 0).count()
     }
 
     /// Ends the lease of a task; `false` if the worker has none.
@@ -167,8 +184,17 @@ impl TaskJob {
         faults
     }
 
-    fn crashed(&mut self, task: u32, worker: Incarnation, now_us: u64) {
-        let reason = format!("its worker {worker} was lost");
+    fn crashed(&mut self, task: u32, worker: Incarnation, loss: Loss, now_us: u64) {
+        let budget = self.class_of(task).class.rules.crashes;
+        let faults = self.note_attempts(task);
+        let was_alone = faults.alone;
+        // Any of them may have ended the worker: where nothing else is there, it shows whether it was this one.
+        if loss == Loss::BesideOthers && !was_alone && budget > 0 && faults.crashes >= budget {
+            faults.alone = true;
+            faults.crashes = budget - 1;
+        }
+        let alone = if was_alone { ", where no other task was" } else { "" };
+        let reason = format!("its worker {worker} was lost{alone}");
         let code = CRASHED_TOO_OFTEN;
         let failure = Failure { cause: FailureCause::Worker, code, reason };
         self.attempt_failed(task, &Assignee::Worker(worker), failure, now_us);

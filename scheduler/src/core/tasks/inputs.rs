@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{InvalidGraph, TaskJob, adding::ReferenceScope, leasing::Matching};
+use super::{InvalidGraph, TaskJob, adding::ReferenceScope, ending::Loss, leasing::Matching};
 use crate::{
     core::{
         Core, Effect, GraphSubmission, Input, Job, LastWeights, Phase, Refused, WorkerInfo, panics::Handling,
@@ -142,8 +142,10 @@ impl Core {
         effects: &mut Vec<Effect>,
     ) {
         self.fleet.worker_gone(worker);
+        let begun = self.task_jobs.values().map(|job| job.could_have_begun(worker)).sum::<usize>();
+        let loss = if begun > 1 { Loss::BesideOthers } else { Loss::Alone };
         let had = |job: &TaskJob| !job.state.phase.is_over() && job.workers.contains_key(&worker);
-        self.for_each_graph(had, now_us, effects, |job| job.worker_gone(worker, now_us));
+        self.for_each_graph(had, now_us, effects, |job| job.worker_gone(worker, loss, now_us));
     }
 
     /// Time has passed: pauses end, and the time of what was told to stop, or waits.

@@ -53,6 +53,15 @@ pub enum InvalidGraph {
     /// A class of calls with `slots` 0.
     #[error("[E049] a task needs at least one slot")]
     NoSlots,
+    /// A class with `run_limit_ms` or `queue_limit_ms` 0.
+    #[error("[E062] {limit} is 0: no task could be done in that time")]
+    NoTime {
+        /// Which of the two, as it is called in `CallOptions`.
+        limit: &'static str,
+    },
+    /// A class of calls with a label that no worker can carry.
+    #[error("[E063] a label of a task has no name")]
+    NamelessLabel,
     /// Parts are missing between what is there and what came, or at the start.
     #[error("[E050] the part begins with task {given}, and the graph has {there}")]
     Gap {

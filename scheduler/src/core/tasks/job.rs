@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     changes::{Changes, PendingActions},
     graph::Graph,
+    last_runs::LastRuns,
     training::Trainings,
     values::Values,
 };
@@ -68,6 +69,9 @@ pub(super) struct RetryState {
     pub crashes: u16,
     /// Attempts that failed.
     pub errors: u16,
+    /// Its worker was lost as often as may be, always with other tasks: its last attempt is the only task of its worker.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub alone: bool,
     /// When the next attempt may begin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff_until_us: Option<u64>,
@@ -97,6 +101,8 @@ pub struct TaskJob {
     pub(super) trainings: Trainings,
     /// What all of them wait for, in words; for people alone.
     pub(super) trainings_wait_for: Option<String>,
+    /// Where its tasks ran; for people alone.
+    pub(super) last_runs: LastRuns,
     /// Workers that have leases.
     pub(super) workers: BTreeMap<Incarnation, WorkerInfo>,
     pub(super) changes: Changes,
@@ -158,6 +164,7 @@ impl TaskJob {
             leases,
             trainings,
             trainings_wait_for: None,
+            last_runs: LastRuns::default(),
             workers,
             changes,
             outbox,

@@ -34,11 +34,13 @@ impl LeaseBuilder<'_> {
                 continue;
             }
             // What was lost with a worker may be to blame: it takes no others with it again than those beside it.
-            let suspect = job.faults.get(&task).is_some_and(|faults| faults.crashes > 0);
-            if suspect && self.load.held_slots >= self.slots {
+            let faults = job.faults.get(&task);
+            let (suspect, alone) = faults.map_or((false, false), |faults| (faults.crashes > 0, faults.alone));
+            if suspect && self.load.held_slots >= self.slots || alone && self.load.held > 0 {
                 job.class_mut(class).ready.push(Reverse(task));
                 return true;
             }
+            self.load.alone = alone;
             self.lease(job, task);
             taken += 1;
             if !suspect {

@@ -50,6 +50,7 @@ impl TaskAssigner {
             load.held = load.held.saturating_sub(1);
             load.held_slots = load.held_slots.saturating_sub(class.class.rules.needs.slots);
             load.held_us = if load.held == 0 { 0.0 } else { (load.held_us - mean_us).max(0.0) };
+            load.alone &= load.held > 0;
             let each = &class.class.rules.needs.resources;
             if !each.is_none() {
                 load.taken = load.taken.minus(each);
@@ -105,6 +106,7 @@ impl TaskAssigner {
             let class = job.graph.slot(*task).class;
             load.held_slots = load.held_slots.saturating_add(job.class(class).class.rules.needs.slots);
             load.taken = load.taken.plus(job.resources_of(class));
+            load.alone |= job.faults.get(task).is_some_and(|faults| faults.alone);
         }
         self.with_free_capacity.insert(worker);
     }

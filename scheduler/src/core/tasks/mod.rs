@@ -16,6 +16,7 @@ mod graph;
 mod inputs;
 mod invalid;
 mod job;
+mod last_runs;
 mod lease_builder;
 mod leasing;
 mod load;

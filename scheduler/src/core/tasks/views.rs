@@ -42,6 +42,8 @@ impl Core {
         let record = job.graph.record(task);
         let work = &job.class(slot.class).class.work;
         let given = job.values.kept(task);
+        let last_run = job.last_runs.of(task);
+        let worker = job.holder(task).or(last_run.map(|run| run.worker));
         let inputs = || record.values_of().chain(record.2.iter().copied()).map(TaskIndex);
         TaskView {
             task: TaskIndex(task),
@@ -49,7 +51,9 @@ impl Core {
             function: work.name().parse().expect("the name of a function, or `train`"),
             state: slot.state,
             attempts: slot.attempts,
-            worker: job.holder(task).map(|worker| self.worker_name(worker)),
+            worker: worker.map(|worker| self.worker_name(worker)),
+            run_us: last_run.map(|run| run.run_us.into()),
+            ended_ms: last_run.map(|run| run.ended_us / 1000),
             inputs: inputs().take(INPUTS_SHOWN).collect(),
             inputs_total: inputs().count() as u32,
             value: given.and_then(|given| given.preview.clone()),
@@ -82,7 +86,13 @@ impl Core {
                 let left_s = queued_until_us.map(|until_us| until_us.saturating_sub(now_us) as f64 / 1e6);
                 let left_s = left_s.filter(|_| self.waits_for_a_worker(job, task));
                 let fails = left_s.map(|left_s| format!("; it fails in {left_s:.1} s if nobody begins it"));
-                self.why_not_held(job, task) + &fails.unwrap_or_default()
+                let alone = faults.is_some_and(|faults| faults.alone);
+                let alone = if alone {
+                    "; it is to be the only task of a worker, because its worker was lost with others again and again"
+                } else {
+                    ""
+                };
+                self.why_not_held(job, task) + alone + &fails.unwrap_or_default()
             }
             TaskState::Backoff => {
                 let until_us = faults.and_then(|faults| faults.backoff_until_us).unwrap_or_default();

@@ -46,7 +46,10 @@ impl Core {
         }
         let has = |(worker, about): &(Incarnation, &WorkerInfo)| {
             let offers = &about.capacity.labels;
-            let own = needs.labels.keys().filter_map(|k| Some(format!(" and label {k}={}", offers.get(k)?)));
+            let own = needs.labels.keys().map(|k| match offers.get(k) {
+                Some(value) => format!(" and label {k}={value}"),
+                None => format!(" and no label {k}"),
+            });
             let own: String = own.collect();
             format!("{} has {}{own}", self.worker_name(*worker), about.capacity.resources.in_words(asked))
         };

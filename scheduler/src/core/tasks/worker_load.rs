@@ -24,6 +24,8 @@ pub(super) struct WorkerLoad {
     /// When it was asked to give back what it has not begun, while nothing of it has ended since: it takes no more than it can
     /// run.
     pub(super) asked_us: Option<u64>,
+    /// What it holds is to be alone: it takes nothing else.
+    pub(super) alone: bool,
     /// Leased tasks whose follower could not be leased ahead because there was no room.
     pub(super) chain_ends: VecDeque<(JobId, u32)>,
 }
@@ -32,6 +34,9 @@ impl WorkerLoad {
     /// How many more tasks of such a length it takes, each of which takes up so many slots. One that needs more slots than are
     /// free may wait for them here, so that smaller ones do not overtake it for ever; not where something long has them.
     pub(super) fn room(&self, slots: u32, each_slots: u32, mean_run_us: Option<f32>) -> u32 {
+        if self.alone {
+            return 0;
+        }
         let (free, each_slots) = (slots.saturating_sub(self.held_slots), each_slots.max(1));
         if self.asked_us.is_some() {
             return free / each_slots;

@@ -110,7 +110,7 @@ fn kinds(model: &ModelProto) -> Option<HashMap<String, Kind>> {
 
 /// Tied parameters, of which the exporter keeps the last. A node still says in which module it was: one of the module
 /// `tokens` that reads `head.weight` stands for `tokens.weight`.
-fn aliases(model: &ModelProto) -> HashMap<String, String> {
+pub(crate) fn aliases(model: &ModelProto) -> HashMap<String, String> {
     let Some(graph) = &model.graph else { return HashMap::new() };
     let constants: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
     let signature = metadata(&graph.metadata_props, SIGNATURE).unwrap_or_default();

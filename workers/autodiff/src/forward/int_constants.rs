@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
 
-/// Integer constants by name.
+/// Integer constants by name: single numbers and lists. A table of several axes is no list, whatever its numbers.
 pub(crate) struct IntConstants(HashMap<String, Vec<i64>>);
 
 impl IntConstants {
@@ -14,8 +14,9 @@ impl IntConstants {
             node.attribute.iter().find(|attribute| attribute.name == "value")?.t.clone()
         };
         let nodes = graph.node.iter().filter(|node| node.op_type == "Constant");
-        let made = nodes.filter_map(|node| Some((node.output.first()?.clone(), value(node)?.to_i64()?)));
-        Self(tensors.filter_map(|(name, tensor)| Some((name, tensor.to_i64()?))).chain(made).collect())
+        let list = |tensor: &TensorProto| tensor.to_i64().filter(|_| tensor.dims.len() <= 1);
+        let made = nodes.filter_map(|node| Some((node.output.first()?.clone(), list(&value(node)?)?)));
+        Self(tensors.filter_map(|(name, tensor)| Some((name, list(tensor)?))).chain(made).collect())
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&[i64]> {

@@ -12,6 +12,14 @@ use syncline_onnx::{ElementType, Graph, attr_int, captured};
 
 use super::torch_names::CALL;
 
+/// How the name of a node ends that looks for the padding among ids: it is in no model of a user.
+const IS_PADDING: &str = "/is_padding_idx";
+
+/// Whether this node reads ids because the row of their padding is held.
+pub(crate) fn looks_for_padding(node: &NodeProto) -> bool {
+    node.op_type == "Equal" && node.name.ends_with(IS_PADDING)
+}
+
 /// A padded table.
 struct Padded {
     node: usize,
@@ -22,7 +30,7 @@ struct Padded {
 }
 
 /// Makes the padding of the `trained` tables independent of them, where that is the same.
-pub(super) fn hold_padding(graph: &mut GraphProto, trained: &HashSet<String>) {
+pub(crate) fn hold_padding(graph: &mut GraphProto, trained: &HashSet<String>) {
     let held = padded(graph).into_iter().filter(|table| table.idle && trained.contains(&table.table));
     let held: HashMap<usize, i64> = held.map(|table| (table.node, table.index)).collect();
     if held.is_empty() {
@@ -49,7 +57,14 @@ fn hold(graph: &mut Graph, mut gather: NodeProto, row: i64) {
     let to_long = attr_int("to", i64::from(ElementType::I64.code()));
     let ids = graph.op("Cast", &[ids], &[to_long]);
     let row = graph.add_constant(TensorProto::from_i64("", &[], &[row]));
-    let is_padding = graph.op("Equal", &[ids, row], &[]);
+    let is_padding = graph.fresh("is_padding");
+    graph.push(NodeProto {
+        op_type: "Equal".to_owned(),
+        name: format!("{}{IS_PADDING}", graph.name(rows)),
+        input: vec![graph.name(ids).to_owned(), graph.name(row).to_owned()],
+        output: vec![graph.name(is_padding).to_owned()],
+        ..NodeProto::default()
+    });
     let last = graph.ints(&[-1]);
     let mask = graph.op("Unsqueeze", &[is_padding, last], &[]);
     let zero = graph.add_constant(TensorProto::from_f32("", &[], &[0.0]));

@@ -59,7 +59,9 @@ pub(crate) fn fold_shapes(graph: &mut GraphProto, types: &Types) -> bool {
         node.input[position].clone_from(&tensor.name);
         made.push(tensor);
     }
-    let changed = !made.is_empty();
+    // What is declared already tells nobody anything new.
+    declared.retain(|value| !graph.value_info.contains(value));
+    let changed = !(made.is_empty() && declared.is_empty());
     graph.initializer.extend(made);
     let renewed: HashSet<&String> = declared.iter().map(|value: &ValueInfoProto| &value.name).collect();
     graph.value_info.retain(|value| !renewed.contains(&value.name));
@@ -86,10 +88,14 @@ fn follow(node: &NodeProto, list: &dyn Fn(usize) -> Option<Vec<Entry>>, types: &
             };
             Some(dims.get(bounded(node.int("start", 0), dims.len())..end)?.iter().map(entry).collect())
         }
-        "Identity" | "Unsqueeze" | "Squeeze" => list(0),
+        "Identity" | "Squeeze" => list(0),
+        // Of more numbers it makes a table, of which others take rows.
+        "Unsqueeze" => list(0).filter(|entries| entries.len() == 1),
         "Cast" if node.int("to", 0) == 7 => list(0),
-        "Concat" => (0..node.input.len()).map(list).collect::<Option<Vec<_>>>().map(|lists| lists.concat()),
-        "Gather" => {
+        "Concat" if node.int("axis", 0) == 0 => {
+            (0..node.input.len()).map(list).collect::<Option<Vec<_>>>().map(|lists| lists.concat())
+        }
+        "Gather" if node.int("axis", 0) == 0 => {
             let (from, indices) = (list(0)?, list(1)?);
             let pick = |index: &Entry| match index {
                 Entry::Known(index) if *index < from.len() as i64 => {
@@ -230,7 +236,8 @@ mod tests {
                 let sizes = sizes(graph, x);
                 graph.op("Reshape", &[x, &sizes], &[])
             });
-            assert_eq!(fold_shapes(&mut graph, &types), want.is_some(), "{name}");
+            let named = name == "two open sizes that moved";
+            assert_eq!(fold_shapes(&mut graph, &types), want.is_some() || named, "{name}");
             let found = constant(&graph, 1).and_then(TensorProto::to_i64);
             assert_eq!(found.as_deref(), want, "{name}");
             assert!(!fold_shapes(&mut graph, &types), "{name}: a second time finds nothing");
@@ -249,8 +256,8 @@ mod tests {
             graph.op("Reshape", &[x, &sizes], &[])
         });
         let y = graph.node.last().unwrap().output[0].clone();
-        fold_shapes(&mut graph, &types);
-        fold_shapes(&mut graph, &types);
+        assert!(fold_shapes(&mut graph, &types), "types are inferred anew with the sizes that were declared");
+        assert!(!fold_shapes(&mut graph, &types), "a second time declares nothing else");
         let declared: Vec<_> = graph.value_info.iter().filter(|value| value.name == y).collect();
         let [value] = declared.as_slice() else { panic!("{declared:?}") };
         let dims = TensorType::from_value_info(value).unwrap().dims;
@@ -274,6 +281,17 @@ mod tests {
         assert_eq!(resize(2, 20), Some(vec![1.0, 1.0, 1.0, 2.5]));
         assert_eq!(resize(0, 20), None, "the open axis would get another size");
         assert_eq!(resize(2, 0), None);
+    }
+
+    #[test]
+    fn rows_of_a_table_are_no_entries_of_a_list() {
+        let (mut graph, types) = graph(|graph, x| {
+            let table = graph.constant(TensorProto::from_i64("table", &[2, 2], &[6, -1, 8, -1]));
+            let row = graph.constant(TensorProto::from_i64("row", &[], &[1]));
+            let sizes = graph.op("Gather", &[&table, &row], &[]);
+            graph.op("Reshape", &[x, &sizes], &[])
+        });
+        assert!(!fold_shapes(&mut graph, &types));
     }
 
     #[test]

@@ -3,14 +3,17 @@
 //! The output is what training makes small: a number for each sample, or for each element of it, of which the mean is taken, or one
 //! number for the whole batch, which the model has averaged over its samples.
 
-use syncline_onnx::ElementType;
+use syncline_onnx::proto::TensorProto;
+use syncline_onnx::{Dim, ElementType};
 
 use super::{LossAt, LossValues, rows};
 use crate::emitter::Emitter;
 use crate::error::AutodiffError;
 
 pub(super) fn emit(e: &mut Emitter, at: &LossAt<'_>) -> Result<LossValues, AutodiffError> {
-    if at.ty.dims.is_empty() && at.ty.element == ElementType::F32 {
+    // An axis of one that was kept is no axis of samples: that one is open.
+    let is_one_number = at.ty.dims.iter().all(|dim| *dim == Dim::Fixed(1));
+    if is_one_number && at.ty.element == ElementType::F32 {
         return of_batch(e, at);
     }
     at.check_values()?;
@@ -27,8 +30,12 @@ fn of_batch(e: &mut Emitter, at: &LossAt<'_>) -> Result<LossValues, AutodiffErro
     let Some(input) = at.first_input else {
         return Err(at.misfit("float32 [batch, ...], where the model has no inputs"));
     };
-    let loss = e.op("Identity", &[at.output], &[]);
-    let grad = e.float(ElementType::F32, 1.0);
+    let rank = at.ty.dims.len();
+    let loss = match rank {
+        0 => e.op("Identity", &[at.output], &[]),
+        _ => e.op("Squeeze", &[at.output], &[]),
+    };
+    let grad = e.constant(TensorProto::from_f32("", &vec![1; rank], &[1.0]));
     let weight = rows(e, input);
     Ok(LossValues { loss, weight, metrics: Vec::new(), grad, label: None })
 }

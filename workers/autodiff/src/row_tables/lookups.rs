@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use syncline_onnx::proto::{GraphProto, NodeProto};
 use syncline_onnx::{ElementType, Types, captured};
 
+use crate::forward::looks_for_padding;
+
 /// Operators behind which ids are the same ids.
 const PASSING: [&str; 8] =
     ["Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand"];
@@ -144,6 +146,11 @@ impl<'g> Lookups<'g> {
                     },
                     ("Shape" | "Size", _) => {}
                     (op, 0) if PASSING.contains(&op) => values.push(&node.output[0]),
+                    _ if looks_for_padding(node) => {
+                        return Some(format!(
+                            "of input `{input}` one id is a table's padding_idx, whose row is held at zeros"
+                        ));
+                    }
                     (op, _) => {
                         return Some(format!(
                             "node `{}` ({op}) reads its ids, input `{input}`, as well",

@@ -19,7 +19,7 @@ use syncline_onnx::proto::{GraphProto, TensorProto};
 use syncline_onnx::{Dim, ModelProto, TensorType, Types};
 
 use crate::error::AutodiffError;
-use crate::forward::{Patterns, matches, select};
+use crate::forward::{Patterns, hold_padding, matches, select};
 use crate::options::DeriveOptions;
 use crate::param_list::unknown_pattern;
 use crate::training_graph::Param;
@@ -129,12 +129,16 @@ impl RowTables {
 }
 
 /// Names of the trained parameters that `sparse` can mean, as far as the file tells: nothing of the model is run or simplified.
-/// `model` is what [`parse_forward`](super::parse_forward) reads.
+/// A table whose padding is held (`padding_idx`) cannot be. `model` is what [`parse_forward`](super::parse_forward) reads.
 pub fn possible_row_tables(
     model: &ModelProto,
     options: &DeriveOptions,
 ) -> Result<Vec<String>, AutodiffError> {
-    let Some(graph) = &model.graph else { return Ok(Vec::new()) };
+    let Some(mut graph) = model.graph.clone() else { return Ok(Vec::new()) };
+    let selected = select(model, options)?;
+    let trained = selected.iter().filter(|selected| selected.reason.is_none());
+    let trained: HashSet<String> = trained.map(|selected| selected.name.clone()).collect();
+    hold_padding(&mut graph, &trained);
     // Up to IR version 3 every initialiser is listed as an input as well.
     let constants: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
     let data = graph.input.iter().filter(|input| !constants.contains(input.name.as_str()));
@@ -142,9 +146,8 @@ pub fn possible_row_tables(
         data.clone().filter_map(|input| Some((input.name.clone(), TensorType::from_value_info(input)?)));
     let (types, data): (Types, Vec<String>) =
         (typed.collect(), data.map(|input| input.name.clone()).collect());
-    let lookups = Lookups::of(graph, &types, &data);
-    let constants = graph.initializer.iter().zip(select(model, options)?);
-    let trained = constants.filter(|(_, selected)| selected.reason.is_none()).map(|(tensor, _)| tensor);
+    let lookups = Lookups::of(&graph, &types, &data);
+    let trained = graph.initializer.iter().filter(|tensor| trained.contains(&tensor.name));
     let by_rows = |tensor: &'_ TensorProto| lookups.inputs_of(&tensor.name, &tensor.shape()).ok();
     let mut found = trained.filter_map(|tensor| Some((tensor.name.as_str(), by_rows(tensor)?))).collect();
     lookups.settle(&mut found, &mut Vec::new());

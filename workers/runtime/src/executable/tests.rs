@@ -209,3 +209,18 @@ fn a_gpu_that_cannot_be_used_is_refused() {
     assert_eq!(error.code(), "E494", "{error}");
     assert!(error.to_string().starts_with("[E494] cannot compute on cuda:255: "), "{error}");
 }
+
+#[test]
+fn inputs_are_found_in_whatever_order_they_come_and_were_found_before() {
+    let mut executable = Executable::new(&runtime(), &adder(), &ExecOptions::default()).unwrap();
+    let (shape, a, b) = ([1, 2], [1.0, 2.0], [10.0, 20.0]);
+    let a = ("a", TensorView::F32 { shape: &shape, data: &a });
+    let b = ("b", TensorView::F32 { shape: &shape[1..], data: &b });
+    for inputs in [[a, b], [b, a], [b, a], [a, b]] {
+        assert_eq!(executable.run(&inputs).unwrap().f32("total").unwrap(), [11.0, 22.0]);
+    }
+    for (inputs, code) in [(vec![b], "E325"), (vec![b, a, a], "E325"), (vec![], "E325")] {
+        assert_eq!(executable.run(&inputs).unwrap_err().code(), code);
+    }
+    assert!(executable.run(&[b, a]).is_ok());
+}

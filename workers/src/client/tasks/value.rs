@@ -108,12 +108,9 @@ impl Client {
                 return value.ok_or_else(|| TaskError::NotKept { job: job.clone(), task });
             }
             if view.state.is_final() {
-                return Err(TaskError::NoValue {
-                    job: job.clone(),
-                    task,
-                    state: view.state,
-                    reason: view.reason,
-                });
+                // The state is said already.
+                let reason = view.reason.strip_prefix("it failed: ").unwrap_or(&view.reason).to_owned();
+                return Err(TaskError::NoValue { job: job.clone(), task, state: view.state, reason });
             }
             self.until_over(job, (since.elapsed() / 10).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)).await;
         }

@@ -1,5 +1,6 @@
 //! Readers from the file to the batch.
 
+mod augmentation;
 mod csv;
 mod csv_headers;
 mod named_arrays;

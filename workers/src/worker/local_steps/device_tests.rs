@@ -11,10 +11,10 @@ use syncline_scheduler::{
     core::GradientUse,
     ids::{Generation, Incarnation, RunId},
     samples::SampleRange,
-    spec::ElementRange,
+    spec::{ElementRange, StepSettings, TrainSpec},
 };
 
-use super::*;
+use super::{on_device::MAX_UNFIT, *};
 use crate::worker::{
     Throttle,
     draws::DrawStream,
@@ -89,7 +89,7 @@ fn params() -> Parameters {
         (name.to_owned(), shape.to_vec(), ElementRange { start, end })
     };
     let tensors = vec![tensor("w", &[2, 3], 0, 6), tensor("b", &[], 6, 7), tensor("m", &[2], 7, 9)];
-    Parameters { values: vec![0.5; 9], tensors, trained: 2 }
+    Parameters { values: vec![0.5; 9], tensors, trained: 2, settings: vec![StepSettings::default(); 2] }
 }
 
 /// A training graph whose outputs are fed.
@@ -117,6 +117,25 @@ fn on_device(train_onnx: &[u8], params: &Parameters, rule: Optimizer, clip: Opti
     LocalSteps::new(rule, Some(device))
 }
 
+fn context(resident_rounds: bool) -> WorkerContext {
+    WorkerContext {
+        incarnation: Incarnation(1),
+        token: Token::generate(),
+        runtime: runtime(),
+        exec: ExecOptions::default(),
+        split_batch: false,
+        throttle: Throttle::default(),
+        transport: TransportChoice::Auto,
+        max_batch: None,
+        resident_rounds,
+        unfit: UnfitJobs::default(),
+    }
+}
+
+fn training(policy: &str) -> TrainSpec {
+    syncline_scheduler::sim::training(policy.parse().unwrap(), 64, 8)
+}
+
 fn iteration(seq: u64, first: u64, last: u64, learning_rate: f32) -> Iteration {
     let range = SampleRange { epoch: 0, start: 0, len: 4 };
     let gradient = GradientUse::LocalStep { first, last };
@@ -138,6 +157,10 @@ struct Both {
 
 impl Both {
     fn new(rule: Optimizer, clip: Option<f32>) -> Self {
+        Self::with(rule, clip, params)
+    }
+
+    fn with(rule: Optimizer, clip: Option<f32>, params: impl Fn() -> Parameters) -> Self {
         let device = on_device(&as_given(), &params(), rule, clip);
         Self { device, host: LocalSteps::new(rule, None), params: [params(), params()], clip }
     }
@@ -150,8 +173,7 @@ impl Both {
     /// Takes a step; at the end of the round both have come to the same, and begin the next one there.
     fn step(&mut self, it: &Iteration, given: &Given, case: &str) -> Option<bool> {
         let [on_device, in_host] = &mut self.params;
-        let device = self.device.device().unwrap();
-        let health = device.compute(&given.samples(), it.learning_rate, it.ends_round()).unwrap();
+        let health = self.device.compute(it, &given.samples()).unwrap().unwrap();
         let (got, want) = (health.header(it, self.clip), given.health().header(it, self.clip));
         assert_eq!((got.skip, got.weight), (want.skip, want.weight), "{case}");
         assert!((got.scale - want.scale).abs() < 1e-6, "{case}");
@@ -176,14 +198,21 @@ impl Both {
 #[test]
 fn every_optimizer_steps_on_a_device_as_in_this_process() {
     let mut random = SplitMix64::new(5);
-    for (rule, clip) in rules().into_iter().flat_map(|rule| [(rule, None), (rule, Some(1.5))]) {
-        let mut both = Both::new(rule, clip);
+    let own = [
+        StepSettings { weight_decay: Some(0.3), learning_rate_factor: 0.5 },
+        StepSettings { weight_decay: Some(0.0), learning_rate_factor: 2.0 },
+    ];
+    let usual = [StepSettings::default(); 2];
+    let settings = [usual, own, [own[0], usual[0]], [usual[0], own[1]], [own[1], own[1]]];
+    let cases = rules().into_iter().flat_map(|rule| settings.map(|settings| (rule, settings)));
+    for ((rule, settings), clip) in cases.flat_map(|case| [(case, None), (case, Some(1.5))]) {
+        let mut both = Both::with(rule, clip, || Parameters { settings: settings.to_vec(), ..params() });
         // Rounds of 3, 1 and 4 steps.
         for (first, last) in [(1, 3), (4, 4), (5, 8)] {
             both.begin(first);
             for seq in first..=last {
                 let it = iteration(seq, first, last, 0.1 / seq as f32);
-                let case = format!("{rule:?}, clip {clip:?}, iteration {seq}");
+                let case = format!("{rule:?}, {settings:?}, clip {clip:?}, iteration {seq}");
                 assert_eq!(both.step(&it, &Given::random(&mut random), &case), (seq == last).then_some(true));
             }
         }
@@ -249,8 +278,9 @@ fn a_step_that_fails_leaves_the_one_before() {
     let wide = Given { gradients: [vec![1.0; 5], vec![1.0]], ..Given::random(random) };
     let mut samples = wide.samples();
     samples[2].1 = TensorView::F32 { shape: &[5], data: &wide.gradients[0] };
-    let failed = both.device.device().unwrap().compute(&samples, 0.1, true);
+    let failed = both.device.compute(&iteration(2, 1, 2, 0.1), &samples);
     assert_eq!(failed.unwrap_err().code().to_string(), "E327");
+    assert!(both.device.device_failed());
     both.step(&iteration(2, 1, 2, 0.1), &Given::random(random), "behind");
 }
 
@@ -266,8 +296,47 @@ fn a_device_that_cannot_rehearse_a_step_leaves_them_to_this_process() {
     let mut samples = given.samples();
     samples[2].1 = TensorView::F32 { shape: &[5], data: &given.gradients[0][..5] };
     assert!(!both.device.rehearse(both.params[0].inputs(), &samples).unwrap());
-    assert!(both.device.device().is_none());
+    assert!(both.device.device.is_none() && both.device.device_failed());
     assert!(!both.device.rehearse(both.params[0].inputs(), &given.samples()).unwrap());
+}
+
+#[test]
+fn a_round_whose_first_step_does_not_fit_on_the_device_is_computed_in_this_process() {
+    let random = &mut SplitMix64::new(11);
+    // In front of the first step that counts, one may have counted nowhere.
+    for skipped in [false, true] {
+        let mut both = Both::new(Optimizer::adam(), None);
+        both.begin(1);
+        if skipped {
+            let empty = Given { weight: 0.0, ..Given::random(random) };
+            both.step(&iteration(1, 1, 4, 0.1), &empty, "skipped");
+        }
+        for seq in 1 + u64::from(skipped)..=4 {
+            let (it, given) = (iteration(seq, 1, 4, 0.1), Given::random(random));
+            let mut samples = given.samples();
+            samples[2].1 = TensorView::F32 { shape: &[5], data: &given.gradients[0][..5] };
+            assert_eq!(both.device.compute(&it, &samples).unwrap().map(|health| health.loss), None);
+            let header = given.health().header(&it, None);
+            let [left, host] = &mut both.params;
+            let got = both.device.follow(&it, left, &given.pushed(), &header).unwrap();
+            let want = both.host.follow(&it, host, &given.pushed(), &header).unwrap();
+            assert_eq!(got.map(|delta| delta.values[0].to_vec()), want.map(|delta| delta.values[0].to_vec()));
+            assert!(both.device.device_failed());
+        }
+        assert_eq!(both.params[0].values, both.params[1].values);
+    }
+}
+
+#[test]
+fn a_job_at_whose_steps_the_device_has_failed_takes_them_in_this_process_when_it_is_opened_anew() {
+    let (context, train) = (context(true), training("local-sgd:4"));
+    let run = |generation| RunId { job: "digits".parse().unwrap(), generation };
+    let (first, other) = (Generation::first(7), Generation::first(8));
+    context.unfit.note(&run(first));
+    let suits = |generation| StepsOnDevice::suits(&context.clone(), &run(generation), &train, false);
+    assert_eq!([first, first.next(), other].map(suits), [false, false, true]);
+    (0..MAX_UNFIT as u32).for_each(|nonce| context.unfit.note(&run(Generation::first(100 + nonce))));
+    assert!(suits(first), "the oldest are forgotten");
 }
 
 #[test]
@@ -308,7 +377,9 @@ fn models_train_in_rounds_on_a_device_as_in_this_process() {
     {
         let options = DeriveOptions::default();
         let graph = derive(&runtime(), &model.to_bytes(), Loss::SoftmaxCrossEntropy, &options).unwrap();
-        let mut params = Parameters { values: Vec::new(), tensors: Vec::new(), trained: graph.params.len() };
+        let trained = graph.params.len();
+        let settings = vec![StepSettings::default(); trained];
+        let mut params = Parameters { values: Vec::new(), tensors: Vec::new(), trained, settings };
         for param in graph.params.iter().chain(&graph.state) {
             let start = params.values.len() as u64;
             params.values.extend(&param.initial);
@@ -321,7 +392,12 @@ fn models_train_in_rounds_on_a_device_as_in_this_process() {
             Replicas::new(&runtime(), &graph.train_onnx, &exec, false, &params, DRAWS).unwrap();
         let mut device = on_device(&graph.train_onnx, &params, optimizer, Some(0.8));
         let mut host = LocalSteps::new(optimizer, None);
-        let mut own = Parameters { values: first_values.clone(), tensors: params.tensors.clone(), ..params };
+        let mut own = Parameters {
+            values: first_values.clone(),
+            tensors: params.tensors.clone(),
+            settings: params.settings.clone(),
+            ..params
+        };
         let mut random = SplitMix64::new(3);
         for seq in 1..=12u64 {
             // Rounds of four steps; the batch changes from round to round.
@@ -338,7 +414,7 @@ fn models_train_in_rounds_on_a_device_as_in_this_process() {
                 device.begin(first, &own, 0).unwrap();
                 host.begin(first, &params, 0).unwrap();
             }
-            let health = device.device().unwrap().compute(&samples, 0.05, it.ends_round()).unwrap();
+            let health = device.compute(&it, &samples).unwrap().unwrap();
             device.follow(&it, &mut own, &[], &health.header(&it, Some(0.8))).unwrap();
             let step = replicas.run(&samples, &params.inputs().collect()).unwrap();
             let values = step.pushed().unwrap();
@@ -355,17 +431,6 @@ fn models_train_in_rounds_on_a_device_as_in_this_process() {
 
 #[test]
 fn a_device_takes_the_steps_of_local_rounds_unless_the_loss_is_scaled() {
-    let context = |resident_rounds| WorkerContext {
-        incarnation: Incarnation(1),
-        token: Token::generate(),
-        runtime: runtime(),
-        exec: ExecOptions::default(),
-        split_batch: false,
-        throttle: Throttle::default(),
-        transport: TransportChoice::Auto,
-        max_batch: None,
-        resident_rounds,
-    };
     #[rustfmt::skip]
     let cases = [
         // policy, a device, scaled, whether it suits
@@ -377,9 +442,9 @@ fn a_device_takes_the_steps_of_local_rounds_unless_the_loss_is_scaled() {
         ("local-sgd:4", true,  true,  false),
     ];
     for (policy, device, scaled, want) in cases {
-        let train = syncline_scheduler::sim::training(policy.parse().unwrap(), 64, 8);
+        let run = RunId { job: "digits".parse().unwrap(), generation: Generation(1) };
         assert_eq!(
-            StepsOnDevice::suits(&context(device), &train, scaled),
+            StepsOnDevice::suits(&context(device), &run, &training(policy), scaled),
             want,
             "{policy}, {device}, {scaled}"
         );
@@ -388,8 +453,7 @@ fn a_device_takes_the_steps_of_local_rounds_unless_the_loss_is_scaled() {
 
 #[test]
 fn a_device_without_the_memory_leaves_local_steps_to_this_process() {
-    let (exec, train) =
-        (ExecOptions::default(), syncline_scheduler::sim::training("local-sgd:4".parse().unwrap(), 64, 8));
+    let (exec, train) = (ExecOptions::default(), training("local-sgd:4"));
     let run = RunId { job: "digits".parse().unwrap(), generation: Generation(1) };
     let mut huge = params();
     huge.tensors[0].1 = vec![1 << 62];

@@ -3,26 +3,57 @@
 //! In: the parameters that a round begins with, the samples of each step. Out: the figures of each step, and the parameters that
 //! a round ends with, which its last step gives. Slots go from round to round and never leave the device.
 
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+};
+
 use syncline_ps::optim::StepFactors;
 use syncline_runtime::{ExecOptions, ReportedValue, Resident, Runtime, TensorView};
 use syncline_scheduler::{
     ids::RunId,
-    spec::{Optimizer, PolicyRule, TrainSpec},
+    spec::{Optimizer, PolicyRule, StepSettings, TrainSpec},
 };
 use tracing::info;
 
 use super::{
     super::{
-        draws::DrawStream, error::WorkerError, job::WorkerContext, parameters::Parameters, replicas::Inputs,
-        step_health::StepHealth,
+        draws::DrawStream, error::WorkerError, job::WorkerContext, lock::lock, parameters::Parameters,
+        replicas::Inputs, step_health::StepHealth,
     },
-    step_graph::{FIGURE_COUNT, FIGURES, RATE, ROOT, SHRINK, step_graph},
+    step_graph::{FIGURE_COUNT, FIGURES, ROOT, StepKind, step_graph},
 };
+
+/// Jobs that are remembered, at most.
+pub(super) const MAX_UNFIT: usize = 256;
+
+/// Jobs at whose steps the device has failed. They are opened anew when their worker was dropped, or the job has rested: what did not
+/// fit once is not tried again then. Clones share one list.
+#[derive(Clone, Default)]
+pub(in super::super) struct UnfitJobs(Arc<Mutex<VecDeque<RunId>>>);
+
+impl UnfitJobs {
+    pub(in super::super) fn holds(&self, run: &RunId) -> bool {
+        lock(&self.0).iter().any(|unfit| unfit.is_of_same_job(run))
+    }
+
+    pub(in super::super) fn note(&self, run: &RunId) {
+        if !self.holds(run) {
+            let mut jobs = lock(&self.0);
+            jobs.push_back(run.clone());
+            if jobs.len() > MAX_UNFIT {
+                jobs.pop_front();
+            }
+        }
+    }
+}
 
 /// The steps of one job on one device.
 pub(in super::super) struct StepsOnDevice {
     resident: Resident,
     optimizer: Optimizer,
+    /// How parameters step.
+    kinds: Vec<StepKind>,
     /// Kept values that are parameters and buffers; those behind are slots.
     tensors: usize,
     slots: usize,
@@ -31,16 +62,28 @@ pub(in super::super) struct StepsOnDevice {
 }
 
 impl StepsOnDevice {
-    /// Whether a device is to take the steps of a job: its policy is one of local rounds, and its loss is not scaled by what this
-    /// process chooses step by step.
-    pub(in super::super) fn suits(context: &WorkerContext, train: &TrainSpec, scaled: bool) -> bool {
+    /// Whether a device is to take the steps of a job: its policy is one of local rounds, its loss is not scaled by what this
+    /// process chooses step by step, and the device has not failed at one before.
+    pub(in super::super) fn suits(
+        context: &WorkerContext,
+        run: &RunId,
+        train: &TrainSpec,
+        scaled: bool,
+    ) -> bool {
         let in_rounds = matches!(train.policy.rule, PolicyRule::LocalSgd { .. } | PolicyRule::DiLoCo { .. });
         let wanted = context.resident_rounds && in_rounds;
-        if wanted && scaled {
-            let (device, reason) = (context.exec.device, "the loss of a float16 graph is scaled");
-            info!(%device, reason, "local steps are taken in the memory of this process");
+        let reason = if scaled {
+            "the loss of a float16 graph is scaled"
+        } else if context.unfit.holds(run) {
+            "the device could not take a step of this job before"
+        } else {
+            return wanted;
+        };
+        if wanted {
+            let (job, device) = (&run.job, context.exec.device);
+            info!(%job, %device, reason, "local steps are taken in the memory of this process");
         }
-        wanted && !scaled
+        false
     }
 
     /// Loads the step of a job; `None` if the device cannot, of which the log says why.
@@ -84,7 +127,7 @@ impl StepsOnDevice {
         let slots = graph.kept.len() - tensors;
         let figures = ReportedValue { output: FIGURES.to_owned(), shape: vec![FIGURE_COUNT] };
         let resident = Resident::new(runtime, &graph.onnx, exec, graph.kept, &[figures])?;
-        let mut loaded = Self { resident, optimizer, tensors, slots, steps: 0 };
+        let mut loaded = Self { resident, optimizer, kinds: graph.kinds, tensors, slots, steps: 0 };
         loaded.forget();
         Ok(loaded)
     }
@@ -114,9 +157,17 @@ impl StepsOnDevice {
         learning_rate: f32,
         fetch: bool,
     ) -> Result<StepHealth, WorkerError> {
-        let StepFactors { rate, root, shrink } =
-            StepFactors::of(&self.optimizer, self.steps + 1, learning_rate);
-        let numbers = [(RATE, [rate]), (ROOT, [root]), (SHRINK, [shrink])];
+        let factors = |settings: &StepSettings| {
+            let rule = settings.optimizer(&self.optimizer);
+            StepFactors::of(&rule, self.steps + 1, settings.learning_rate(learning_rate))
+        };
+        let by_kind = self.kinds.iter().flat_map(|kind| {
+            let StepFactors { rate, shrink, .. } = factors(&kind.settings);
+            [(kind.rate.as_str(), [rate]), (kind.shrink.as_str(), [shrink])]
+        });
+        // It follows from the step and the betas alone.
+        let root = (ROOT, [factors(&StepSettings::default()).root]);
+        let numbers: Vec<(&str, [f32; 1])> = by_kind.chain([root]).collect();
         let numbers =
             numbers.iter().map(|(name, number)| (*name, TensorView::F32 { shape: &[], data: number }));
         let inputs: Inputs<'_> = samples.iter().copied().chain(numbers).collect();

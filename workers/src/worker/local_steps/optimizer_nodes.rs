@@ -3,7 +3,7 @@
 use syncline_onnx::ValueId;
 use syncline_scheduler::spec::Optimizer;
 
-use super::step_graph::{RATE, ROOT, SHRINK, Writer};
+use super::step_graph::{ROOT, StepKind, Writer};
 
 /// Velocity or moment of one tensor.
 #[derive(Debug, Clone, Copy)]
@@ -14,16 +14,17 @@ pub(super) struct Slot {
 }
 
 impl Writer {
-    /// A parameter behind a step along `gradient`, which is clipped already. `slots`: as many as the optimizer has.
+    /// A parameter of this kind behind a step along `gradient`, which is clipped already. `slots`: as many as the optimizer has.
     pub(super) fn moved(
         &mut self,
         optimizer: &Optimizer,
+        kind: &StepKind,
         weight: ValueId,
         gradient: ValueId,
         slots: &[Slot],
     ) -> ValueId {
-        let rate = self.fed(RATE);
-        match *optimizer {
+        let rate = self.fed(&kind.rate);
+        match kind.settings.optimizer(optimizer) {
             Optimizer::Sgd { weight_decay } => {
                 let gradient = self.decayed(gradient, weight, weight_decay);
                 self.stepped(weight, rate, gradient)
@@ -50,7 +51,7 @@ impl Writer {
                 let along = self.op("Div", &[along, deviation]);
                 let mut left = weight;
                 if decoupled && weight_decay != 0.0 {
-                    let shrink = self.fed(SHRINK);
+                    let shrink = self.fed(&kind.shrink);
                     left = self.op("Mul", &[shrink, weight]);
                 }
                 self.op("Sub", &[left, along])

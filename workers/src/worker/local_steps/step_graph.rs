@@ -7,7 +7,7 @@
 //! | name | what |
 //! |---|---|
 //! | each parameter and buffer, under its own name | input |
-//! | [`RATE`], [`ROOT`], [`SHRINK`] | inputs, one number each, where the optimizer needs them: [`StepFactors`](syncline_ps::optim::StepFactors) |
+//! | [`RATE`], [`ROOT`], [`SHRINK`] | inputs, one number each, where the optimizer needs them: [`StepFactors`](syncline_ps::optim::StepFactors); rate and shrink for each [`StepKind`] |
 //! | `syncline/slot1/NAME`, `syncline/slot2/NAME` | inputs, velocity or moments of a parameter |
 //! | `syncline/next/...` of all of these | outputs, their next values |
 //! | [`FIGURES`] | output: loss, its weight, and the sums of the squares of all gradients and of all buffers' next values |
@@ -23,7 +23,7 @@ use syncline_onnx::{
     proto::{TensorProto, ValueInfoProto},
 };
 use syncline_runtime::KeptValue;
-use syncline_scheduler::spec::Optimizer;
+use syncline_scheduler::spec::{Optimizer, StepSettings};
 
 use super::{
     super::{
@@ -53,6 +53,41 @@ pub(super) struct StepGraph {
     /// All tensors of the layout, then the slots: those of the first moment in the order of the parameters, then those of the
     /// second.
     pub kept: Vec<KeptValue>,
+    /// How its parameters step.
+    pub kinds: Vec<StepKind>,
+}
+
+/// Parameters that step alike, and what is fed for them.
+pub(super) struct StepKind {
+    pub settings: StepSettings,
+    /// Name of the input.
+    pub rate: String,
+    /// The same.
+    pub shrink: String,
+}
+
+impl StepKind {
+    /// All kinds there are, of which the first has the plain names, and that of each trained tensor.
+    fn all(params: &Parameters) -> (Vec<Self>, Vec<usize>) {
+        let mut kinds: Vec<Self> = Vec::new();
+        let of_each = params.settings.iter().map(|settings| {
+            let known = kinds.iter().position(|kind| kind.settings == *settings);
+            known.unwrap_or_else(|| {
+                kinds.push(Self::new(*settings, kinds.len()));
+                kinds.len() - 1
+            })
+        });
+        let of_each = of_each.collect();
+        (kinds, of_each)
+    }
+
+    fn new(settings: StepSettings, number: usize) -> Self {
+        let [rate, shrink] = [RATE, SHRINK].map(|name| match number {
+            0 => name.to_owned(),
+            number => format!("{name}/{number}"),
+        });
+        Self { settings, rate, shrink }
+    }
 }
 
 /// The graph of a step as one grows it.
@@ -87,16 +122,17 @@ pub(super) fn step_graph(
             kept.push(kept_value(&format!("{PREFIX}{slot}"), &slot, shape));
         }
     }
+    let (kinds, kind_of) = StepKind::all(params);
     let (tensors, slots) = kept.split_at(params.tensors.len());
     for slot in slots {
         writer.declare_input(&slot.input, &slot.shape);
     }
-    for (index, (gradient, value)) in gradients.iter().zip(tensors).enumerate() {
+    for (index, ((gradient, value), kind)) in gradients.iter().zip(tensors).zip(kind_of).enumerate() {
         let own = slots.iter().skip(index).step_by(trained.len());
         let own: Vec<Slot> = own.map(|slot| writer.slot(slot)).collect();
         let before = writer.graph.intern(&value.input);
         let gradient = scale.map_or(*gradient, |scale| writer.op("Mul", &[*gradient, scale]));
-        let moved = writer.moved(optimizer, before, gradient, &own);
+        let moved = writer.moved(optimizer, &kinds[kind], before, gradient, &own);
         writer.choose(counts, moved, value);
     }
     for (update, value) in updates.iter().zip(&tensors[trained.len()..]) {
@@ -105,7 +141,7 @@ pub(super) fn step_graph(
     kept.iter().for_each(|value| writer.declare_output(&value.output, &value.shape));
     writer.declare_output(FIGURES, &[FIGURE_COUNT]);
     model.graph = Some(writer.graph.remove_dead_and_inputs());
-    Ok(StepGraph { onnx: model.to_bytes(), kept })
+    Ok(StepGraph { onnx: model.to_bytes(), kept, kinds })
 }
 
 /// A value that stays, and the name of what it becomes.

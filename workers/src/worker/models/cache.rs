@@ -11,8 +11,8 @@ use crate::{functions::OnnxModel, worker::lock::lock};
 
 /// Most models that are kept.
 const MAX_MODELS: usize = 32;
-/// Most bytes of their files; the model that was used last is kept whatever its size. A loaded model takes up about as much
-/// again.
+/// Most bytes of their files, and of what is loaded of them and not in use: each about as many as its file. The model that was used last
+/// is kept whatever its size, loaded once.
 const MAX_BYTES: usize = 1 << 30;
 
 /// The models that were used last, each with its file and what was loaded of it. `L` is a loaded model.
@@ -65,6 +65,17 @@ impl<L> ModelCache<L> {
         Ok(file)
     }
 
+    /// Keeps what was loaded of a model for the next who wants it, if there is room for one more.
+    pub(super) fn give_back(&self, entry: &CacheEntry<L>, loaded: L) {
+        let mut idle = lock(&entry.idle);
+        if !idle.is_empty() && entry.file_bytes() * (idle.len() + 2) > self.max_bytes {
+            return;
+        }
+        idle.push(loaded);
+        drop(idle);
+        self.trim(&mut lock(&self.entries));
+    }
+
     /// Lets go of those that were used longest ago; who uses one still has it.
     fn trim(&self, entries: &mut VecDeque<Arc<CacheEntry<L>>>) {
         let bytes =
@@ -85,13 +96,13 @@ impl<L> CacheEntry<L> {
         lock(&self.idle).pop()
     }
 
-    /// Keeps it for the next who wants it.
-    pub(super) fn give_back(&self, loaded: L) {
-        lock(&self.idle).push(loaded);
+    fn file_bytes(&self) -> usize {
+        self.file.get().map_or(0, |file| file.len())
     }
 
+    /// What it takes up, about.
     fn bytes(&self) -> usize {
-        self.file.get().map_or(0, |file| file.len())
+        self.file_bytes() * (1 + lock(&self.idle).len())
     }
 }
 
@@ -140,10 +151,30 @@ mod tests {
     fn many_small_models_are_too_many() {
         let kept = ModelCache::<u32>::default();
         for name in 0..=MAX_MODELS as u8 {
-            kept.entry(&model(name)).give_back(u32::from(name));
+            kept.give_back(&kept.entry(&model(name)), u32::from(name));
         }
         assert_eq!(kept.entry(&model(1)).take(), Some(1));
         assert_eq!(kept.entry(&model(0)).take(), None);
+    }
+
+    #[test]
+    fn a_model_that_many_ran_at_a_time_stays_loaded_as_often_as_there_is_room() {
+        let kept = ModelCache { max_bytes: 60, ..ModelCache::default() };
+        let ran_by = |name, many: u32| {
+            fetches(&kept, name);
+            let entry = kept.entry(&model(name));
+            (0..many).for_each(|loaded| kept.give_back(&entry, loaded));
+            lock(&entry.idle).len()
+        };
+        assert_eq!(ran_by(1, 2), 2);
+        assert_eq!(ran_by(2, 16), 5, "the file, and what was loaded of it");
+        assert_eq!(lock(&kept.entries).len(), 1, "there is no room for another one");
+        let small = ModelCache { max_bytes: 5, ..ModelCache::default() };
+        fetches(&small, 1);
+        let entry = small.entry(&model(1));
+        (0..2).for_each(|loaded| small.give_back(&entry, loaded));
+        assert_eq!(entry.take(), Some(0), "the newest stays, whatever its size");
+        assert_eq!(entry.take(), None);
     }
 
     #[test]
@@ -151,7 +182,7 @@ mod tests {
         let kept = kept();
         let entry = kept.entry(&model(1));
         assert_eq!(entry.take(), None);
-        entry.give_back(7);
+        kept.give_back(&entry, 7);
         assert_eq!((kept.entry(&model(1)).take(), entry.take()), (Some(7), None));
     }
 

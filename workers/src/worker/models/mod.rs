@@ -2,7 +2,7 @@
 //!
 //! A model is fetched once, and tried in a process of its own, because some end ONNX Runtime by a signal. It is loaded once
 //! for each task that runs it at the same time: a session serves one run at a time, so that there are at most as many as the
-//! worker has slots. They outlive a reconnection to the engine.
+//! worker has slots, of which those stay for which there is room. They outlive a reconnection to the engine.
 
 mod cache;
 mod fault;
@@ -63,7 +63,7 @@ impl Models {
             None => self.load(&entry, fetch)?,
         };
         let outputs = loaded.run(inputs, stop);
-        entry.give_back(loaded);
+        self.0.kept.give_back(&entry, loaded);
         outputs
     }
 

@@ -65,7 +65,7 @@ impl Rig {
         let entry = self.models.0.kept.entry(model);
         let taken: Vec<_> = std::iter::from_fn(|| entry.take()).collect();
         let count = taken.len();
-        taken.into_iter().for_each(|loaded| entry.give_back(loaded));
+        taken.into_iter().for_each(|loaded| self.models.0.kept.give_back(&entry, loaded));
         count
     }
 }

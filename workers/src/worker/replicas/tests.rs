@@ -2,6 +2,7 @@ use std::sync::OnceLock;
 
 use syncline_autodiff::{DeriveOptions, Loss, LossOptions, TrainingGraph, derive};
 use syncline_onnx::{ElementType, GraphBuilder, ModelProto, SplitMix64, mlp};
+use syncline_scheduler::spec::StepSettings;
 
 use super::*;
 
@@ -36,7 +37,9 @@ impl Rig {
         let loss = LossOptions { ignore_index: Some(IGNORED), ..LossOptions::default() };
         let options = DeriveOptions { loss, ..DeriveOptions::default() };
         let graph = derive(&runtime(), &model.to_bytes(), Loss::SoftmaxCrossEntropy, &options).unwrap();
-        let mut params = Parameters { values: Vec::new(), tensors: Vec::new(), trained: graph.params.len() };
+        let trained = graph.params.len();
+        let settings = vec![StepSettings::default(); trained];
+        let mut params = Parameters { values: Vec::new(), tensors: Vec::new(), trained, settings };
         for param in graph.params.iter().chain(&graph.state) {
             let start = params.values.len() as u64;
             params.values.extend(&param.initial);

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{
     job::write_job,
-    rig::{Up, command, folder, syncline, wait_until},
+    rig::{Up, command, folder, kill, syncline, wait_until},
 };
 
 /// A running `syncline dashboard`, ended when dropped.
@@ -117,6 +117,25 @@ fn the_page_shows_a_job_and_outlives_a_night_without_a_cluster() {
     assert_eq!(dashboard.get("/../etc/passwd").status, 404);
     assert_eq!(dashboard.ask("POST", "/api/cluster", &dashboard.address).status, 405);
     assert_eq!(dashboard.ask("GET", "/api/cluster", "evil.example").status, 403);
+}
+
+#[test]
+fn while_redis_hangs_the_engine_is_healthy_as_long_as_it_leads_and_redis_is_said_to_be_the_problem() {
+    let dir = folder();
+    let up = Up::start(&dir, &["--workers", "0", "--shards", "1"]);
+    let dashboard = Dashboard::start(dir.path().to_str().unwrap());
+    assert!(dashboard.get("/metrics").body.contains("\nsyncline_store_problem 0\n"));
+    let redis = up.about["processes"]["redis"].as_u64().unwrap() as u32;
+    kill("STOP", redis);
+    wait_until("Redis has a problem", || {
+        dashboard.get("/metrics").body.contains("\nsyncline_store_problem 1\n")
+    });
+    assert_eq!(dashboard.get("/healthz").status, 200);
+    assert!(dashboard.get("/metrics").body.contains("\nsyncline_up 1\n"));
+    kill("CONT", redis);
+    wait_until("it has none any more", || {
+        dashboard.get("/metrics").body.contains("\nsyncline_store_problem 0\n")
+    });
 }
 
 #[test]

@@ -88,7 +88,8 @@ fn a_second_allocation_waits_for_its_own_cluster_and_not_for_what_the_first_one_
     stand_ins(folder.path(), &[("syncline", syncline), ("sleep", sleep), ("srun", "exec /bin/sleep 60")]);
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/slurm/train.sbatch");
-    let ran = Command::new("bash").arg(script).arg("job.toml").env("PATH", path);
+    let mut batch = Command::new("bash");
+    let ran = batch.arg(script).arg("job.toml").env("PATH", path);
     let ran = ran.env("SYNCLINE_STATE_DIR", &state).env("SLURM_SUBMIT_DIR", folder.path()).output().unwrap();
     assert!(state.join("submitted").exists(), "{ran:?}");
 }

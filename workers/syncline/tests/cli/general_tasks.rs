@@ -187,6 +187,8 @@ fn a_worker_says_what_memory_it_has_and_a_task_that_needs_more_says_so() {
     cluster.submit(&graph);
     let state = |task| cluster.run(&["tasks", "memory", task]).ok().out;
     wait_until("the small one is done", || state("0").starts_with("task      0: done"));
+    let ran = state("0");
+    assert!(ran.contains("\nworker    ") && ran.contains("\nran       0."), "{ran}");
     let waits = state("1");
     assert!(waits.contains("can ever hold it: it needs 1024 TiB of memory"), "{waits}");
 }
@@ -205,6 +207,7 @@ fn a_task_that_nobody_can_run_says_so() {
     let page = Page::read();
     page.holds("explain JOB TASK (general)", &cluster.run(&["explain", "stuck", "0", "--json"]).ok());
     cluster.run(&["explain", "stuck", "7"]).refused(1, "E344");
+    cluster.run(&["explain", "stuck", "it/w101/3"]).refused(1, "E344");
     let waiting = cluster.run(&["tasks", "stuck", "--state", "waiting"]).ok().out;
     assert!(waiting.lines().count() == 2 && waiting.contains("it waits for task 0"), "{waiting}");
     let first = cluster.run(&["tasks", "stuck", "--limit", "1"]).ok();

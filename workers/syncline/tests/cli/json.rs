@@ -111,7 +111,8 @@ fn commands_of_a_cluster_print_what_the_page_says() {
     write_job(dir.path(), 3);
     let file = dir.path().join("points.toml");
     let file = file.to_str().unwrap();
-    page.holds("submit --dry-run", &at(&["submit", file, "--dry-run"]).ok());
+    let groups = "settings.groups=[{ params = ['*.bias'], learning_rate_factor = 0.5 }]";
+    page.holds("submit --dry-run", &at(&["submit", file, "--dry-run", "--set", groups]).ok());
     page.holds("submit --watch", &at(&["submit", file, "--watch"]).ok());
     page.holds("watch", &at(&["watch", "points"]).ok());
     page.holds("status", &at(&["status", "points"]).ok());

@@ -27,6 +27,18 @@ fn a_dry_run_shows_a_job_without_a_cluster_and_submits_nothing_to_one() {
     assert!(alone.err.contains("nothing was submitted; no cluster is known"), "{alone:#?}");
     let adam = dry(&["--json", "--set", "settings.optimizer=adam"]).ok().json();
     assert_eq!(adam["shard_bytes"], 3 * 168, "values and both means");
+    assert_eq!(adam["groups"], serde_json::json!([]));
+    let groups = "settings.groups=[{ params = ['*.bias'], weight_decay = 0.0 }, { params = ['fc1.*'], learning_rate_factor = 0.5 }]";
+    let grouped = ["--set", "settings.optimizer=adamw", "--set", groups];
+    let shown = dry(&[&["--json"], &grouped[..]].concat()).ok().json();
+    let want = serde_json::json!([
+        { "parameters": 2, "elements": 10, "weight_decay": 0.0, "learning_rate_factor": 1.0 },
+        { "parameters": 1, "elements": 16, "weight_decay": null, "learning_rate_factor": 0.5 },
+    ]);
+    assert_eq!(shown["groups"], want);
+    let line = "\ngroups      weight decay 0 for 2 parameters (10 numbers); 0.5 times the learning rate for 1 parameter (16 numbers)\n";
+    let told = dry(&grouped).ok();
+    assert!(told.out.contains(line), "{told:#?}");
 
     let _up = Up::start(&dir, &["--workers", "1"]);
     assert!(dry(&[]).ok().out.contains("\nbatches     of 10: 16 in an epoch, 48 in all\n"));
@@ -53,6 +65,10 @@ fn a_dry_run_refuses_what_submission_refuses() {
         ("model.forward.onnx=nowhere.onnx",  "E360"),
         ("data.source.csv.path=nowhere.csv", "E330"),
         ("data.split=all",                   "E364"),
+        ("settings.groups=[{ params = ['fc9.*'], weight_decay = 0.1 }]", "E378"),
+        ("settings.groups=[{ params = ['fc1.*'], weight_decay = 0.0 }]", "E379"),
+        ("data.augment.flip=true",           "E479"),
+        ("data.augment={mirror=true}",       "E369"),
     ];
     for (change, code) in cases {
         let ended = syncline(&[&words[..], &["--set", change]].concat());

@@ -6,7 +6,7 @@ use std::{
 };
 
 use serde::Serialize;
-use syncline_rpc::status::{EngineStatus, JobStatus, LiveWorker};
+use syncline_rpc::status::{EngineStatus, JobList, JobStatus, LiveWorker};
 use syncline_workers::client::Client;
 use tokio::sync::Mutex;
 
@@ -15,17 +15,42 @@ use crate::cli::Failure;
 /// An answer that is younger is given again.
 const FRESH_FOR: Duration = Duration::from_millis(500);
 /// Jobs that are over of which it tells; the newest.
-const MOST_OVER: usize = 100;
+const MOST_OVER: u32 = 100;
 
-/// The engine that leads, the jobs and the workers.
-#[derive(Debug, Serialize)]
+/// The engine that leads, or one that stands by where none leads, and what it knows of jobs and workers.
 pub(super) struct Overview {
     pub engine: EngineStatus,
-    /// Oldest first: all that are not over, and the newest that are.
-    pub jobs: Vec<JobStatus>,
-    /// Jobs that are over and left out.
-    pub left_out: usize,
+    /// Redis may be away while an engine answers.
+    pub known: Result<Known, Failure>,
+}
+
+/// Jobs and workers.
+pub(super) struct Known {
+    pub jobs: JobList,
     pub workers: Vec<LiveWorker>,
+}
+
+/// All of it in one answer.
+#[derive(Debug, Serialize)]
+pub(super) struct Whole<'o> {
+    engine: &'o EngineStatus,
+    /// Oldest first: all that are not over, and the newest that are.
+    jobs: &'o [JobStatus],
+    /// Jobs that are over and left out.
+    left_out: u32,
+    workers: &'o [LiveWorker],
+}
+
+impl Overview {
+    /// Why nobody leads; `None`: the engine does.
+    pub(super) fn idle(&self) -> Option<&str> {
+        self.engine.idle.as_deref()
+    }
+
+    pub(super) fn whole(&self) -> Result<Whole<'_>, &Failure> {
+        let Known { jobs, workers } = self.known.as_ref()?;
+        Ok(Whole { engine: &self.engine, jobs: &jobs.jobs, left_out: jobs.left_out, workers })
+    }
 }
 
 /// What was answered last, and when.
@@ -54,36 +79,9 @@ impl Overviews {
 
 async fn ask(client: &Client) -> Result<Overview, Failure> {
     let engine = client.engine().await?;
-    let (jobs, left_out) = newest(client.jobs().await?, MOST_OVER);
-    Ok(Overview { engine, jobs, left_out, workers: client.workers().await? })
+    Ok(Overview { engine, known: known(client).await })
 }
 
-/// All jobs that are not over and the newest that are, in their order, and how many were left out.
-fn newest(mut jobs: Vec<JobStatus>, most_over: usize) -> (Vec<JobStatus>, usize) {
-    let left_out = jobs.iter().filter(|job| job.is_over()).count().saturating_sub(most_over);
-    let mut over = 0;
-    jobs.retain(|job| {
-        over += usize::from(job.is_over());
-        !job.is_over() || over > left_out
-    });
-    (jobs, left_out)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cli::support::describe::tests::job;
-
-    #[test]
-    fn of_jobs_that_are_over_the_newest_are_told_and_of_the_others_all() {
-        let states = ["done", "running", "failed", "queued", "canceled"];
-        let jobs = || states.map(|state| job(&[("id", state), ("state", state)])).to_vec();
-        let names = |most| {
-            let (jobs, left_out) = newest(jobs(), most);
-            (jobs.iter().map(|job| job.id.to_string()).collect::<Vec<_>>().join(" "), left_out)
-        };
-        assert_eq!(names(3), ("done running failed queued canceled".into(), 0));
-        assert_eq!(names(2), ("running failed queued canceled".into(), 1));
-        assert_eq!(names(0), ("running queued".into(), 3));
-    }
+async fn known(client: &Client) -> Result<Known, Failure> {
+    Ok(Known { jobs: client.list_jobs(Some(MOST_OVER)).await?, workers: client.workers().await? })
 }

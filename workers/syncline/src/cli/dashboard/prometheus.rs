@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use syncline_rpc::status::{JobStatus, LiveWorker};
 
-use super::overview::Overview;
+use super::overview::{Known, Overview};
 
 /// The type of the text.
 pub(super) const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -51,24 +51,33 @@ fn training(job: &JobStatus, value: f64) -> Option<f64> {
     job.tasks.is_none().then_some(value)
 }
 
-/// All metrics; without an overview the one that says so.
+/// All metrics, as far as anything is known.
 pub(super) fn text(overview: Option<&Overview>) -> String {
     let mut out = String::new();
-    let up = if overview.is_some() { 1.0 } else { 0.0 };
-    family(&mut out, "syncline_up", "1 while an engine leads and answers", [(String::new(), up)]);
-    let Some(Overview { engine, jobs, workers, .. }) = overview else { return out };
     let alone = |value: u32| [(String::new(), f64::from(value))];
+    let leads = overview.is_some_and(|overview| overview.idle().is_none());
+    family(&mut out, "syncline_up", "1 while an engine leads and answers", alone(leads.into()));
+    let Some(Overview { engine, known }) = overview else { return out };
     family(&mut out, "syncline_shards", "Shards that the cluster wants", alone(engine.shards));
-    family(&mut out, "syncline_shards_present", "Shards that are served", alone(engine.shards_present));
-    let troubled = u32::from(engine.store_problem.as_ref().is_some_and(|problem| !problem.is_empty()));
-    family(&mut out, "syncline_store_problem", "1 while Redis has a problem", alone(troubled));
+    if leads {
+        family(&mut out, "syncline_shards_present", "Shards that are served", alone(engine.shards_present));
+    }
+    let troubled = engine.store_problem.as_ref().is_some_and(|problem| !problem.is_empty());
+    family(&mut out, "syncline_store_problem", "1 while Redis has a problem", alone(troubled.into()));
+    if let Ok(Known { jobs, workers }) = known {
+        known_metrics(&mut out, &jobs.jobs, workers);
+    }
+    out
+}
+
+fn known_metrics(out: &mut String, jobs: &[JobStatus], workers: &[LiveWorker]) {
     let states = jobs.iter().map(|job| {
         (labels(&[("job", job.id.as_str()), ("state", job.state.word()), ("policy", &job.policy)]), 1.0)
     });
-    family(&mut out, "syncline_job_state", "1 for the state that the job is in", states);
+    family(out, "syncline_job_state", "1 for the state that the job is in", states);
     for (name, help, value) in OF_JOBS {
         let values = jobs.iter().filter_map(|job| Some((labels(&[("job", job.id.as_str())]), value(job)?)));
-        family(&mut out, &format!("syncline_job_{name}"), help, values);
+        family(out, &format!("syncline_job_{name}"), help, values);
     }
     for (name, help, value) in OF_WORKERS {
         let values = workers.iter().map(|worker| {
@@ -81,9 +90,8 @@ pub(super) fn text(overview: Option<&Overview>) -> String {
             ];
             (labels(&all), value(worker))
         });
-        family(&mut out, &format!("syncline_worker_{name}"), help, values);
+        family(out, &format!("syncline_worker_{name}"), help, values);
     }
-    out
 }
 
 /// One metric with its values; nothing if it has none. All are gauges: what counts goes down where a job goes back to a checkpoint.
@@ -109,6 +117,9 @@ fn labels(pairs: &[(&str, &str)]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use syncline_rpc::{EngineFault, ListedJobs, status::JobList};
+    use syncline_workers::client::ClientError;
+
     use super::*;
     use crate::cli::support::describe::tests::job;
 
@@ -127,12 +138,28 @@ mod tests {
             ("loss", "0.25"),
         ];
         let tasks = [("id", "words"), ("state", "running"), ("tasks_total", "9"), ("tasks_done", "4")];
+        let mut jobs = JobList::read(&ListedJobs::default()).unwrap();
+        jobs.jobs = vec![job(&training), job(&tasks)];
         Overview {
             engine: serde_json::from_value(engine).unwrap(),
-            jobs: vec![job(&training), job(&tasks)],
-            left_out: 0,
-            workers: Vec::new(),
+            known: Ok(Known { jobs, workers: Vec::new() }),
         }
+    }
+
+    #[test]
+    fn while_redis_is_away_an_engine_that_leads_is_up_and_redis_has_a_problem() {
+        let refused = EngineFault::Store { cause: "it hangs".to_owned() };
+        let mut led = Overview { known: Err(ClientError::from(refused).into()), ..overview() };
+        led.engine.store_problem = Some("it hangs".to_owned());
+        let told = |overview: &Overview| {
+            let text = text(Some(overview));
+            let names = ["syncline_up", "syncline_shards_present", "syncline_store_problem"];
+            names
+                .map(|name| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u32>().ok()))
+        };
+        assert_eq!(told(&led), [Some(1), Some(1), Some(1)]);
+        led.engine.idle = Some("Redis does not let it lead".to_owned());
+        assert_eq!(told(&led), [Some(0), None, Some(1)]);
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use std::{net::SocketAddr, time::Duration};
 
 use hyper::{Method, Request, StatusCode, body::Incoming, header};
+use syncline_rpc::status::EngineStatus;
 use syncline_scheduler::ids::JobId;
-use syncline_workers::client::{Client, Patience};
+use syncline_workers::client::Client;
 
 use super::{
     answer::{self, Answer},
@@ -13,6 +14,9 @@ use super::{
     route::{Route, is_ours},
 };
 use crate::cli::{Failure, jobs::loss_curve};
+
+/// An engine that says nothing for so long hangs, or its machine is cut off: a standby has taken over by then.
+const ENGINE_LIMIT: Duration = Duration::from_secs(3);
 
 pub(super) struct Site {
     client: Client,
@@ -23,8 +27,8 @@ pub(super) struct Site {
 
 impl Site {
     pub(super) fn new(client: Client, address: SocketAddr) -> Self {
-        // Who looks on is told at once that no engine answers, and asks again by himself.
-        let client = client.with_patience(Patience::all(Duration::ZERO));
+        // Who looks on is told soon that no engine answers, and asks again by himself.
+        let client = client.for_onlookers(ENGINE_LIMIT);
         Self { client, address, overviews: Overviews::default() }
     }
 
@@ -48,16 +52,13 @@ impl Site {
             Route::Page => asset("text/html; charset=utf-8", include_str!("page/index.html")),
             Route::Script => asset("text/javascript; charset=utf-8", include_str!("page/page.js")),
             Route::Style => asset("text/css; charset=utf-8", include_str!("page/page.css")),
-            Route::Health => match self.overviews.get(&self.client).await {
-                Ok(_) => answer::text(StatusCode::OK, "an engine leads\n"),
-                Err(failure) => answer::text(StatusCode::SERVICE_UNAVAILABLE, format!("{failure}\n")),
-            },
+            Route::Health => self.health().await,
             Route::Metrics => {
                 let overview = self.overviews.get(&self.client).await;
                 answer::of_type(StatusCode::OK, prometheus::TYPE, prometheus::text(overview.as_deref().ok()))
             }
             Route::Cluster => match self.overviews.get(&self.client).await {
-                Ok(overview) => answer::json(&*overview),
+                Ok(overview) => overview.whole().map_or_else(answer::failure, |whole| answer::json(&whole)),
                 Err(failure) => answer::failure(&failure),
             },
             Route::Job(job) => self.client.status(job).await.map_or_else(failed, |view| answer::json(&view)),
@@ -68,6 +69,18 @@ impl Site {
                 Ok(svg) => answer::of_type(StatusCode::OK, "image/svg+xml", svg),
                 Err(failure) => answer::failure(&failure),
             },
+        }
+    }
+
+    /// Of the engine alone: jobs and workers are told by Redis, which may hang.
+    async fn health(&self) -> Answer {
+        let unhealthy = |reason: String| answer::text(StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n"));
+        match self.client.engine().await {
+            Ok(EngineStatus { idle: None, .. }) => answer::text(StatusCode::OK, "an engine leads\n"),
+            Ok(EngineStatus { idle: Some(idle), address, .. }) => {
+                unhealthy(format!("no engine leads; {address}: {idle}"))
+            }
+            Err(error) => unhealthy(Failure::from(error).to_string()),
         }
     }
 

@@ -263,6 +263,8 @@ mod tests {
             state: TaskState::Ready,
             attempts: 0,
             worker: None,
+            run_us: None,
+            ended_ms: None,
             inputs: Vec::new(),
             inputs_total: 0,
             value: Some("7".to_owned().into()),

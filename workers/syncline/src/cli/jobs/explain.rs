@@ -45,7 +45,9 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
         let job = source.status(&args.job).await?.job;
         match (&args.task, args.barrier) {
             (Some(task), _) if job.tasks.is_some() => {
-                let name = task.to_string().parse::<TaskName>().map_err(TaskError::from)?;
+                // What only trainings have, such as it/w101/3, is no task of this job either.
+                let none = |_| TaskError::Unknown { job: job.id.clone(), task: task.to_string() };
+                let name = task.to_string().parse::<TaskName>().map_err(none)?;
                 if args.json {
                     return print_json(&source.task(&job.id, &name).await?);
                 }

@@ -1,6 +1,6 @@
 //! `syncline jobs`: all jobs in a table.
 
-use syncline_rpc::status::JobStatus;
+use syncline_rpc::status::{JobList, JobStatus};
 use syncline_workers::client::Client;
 
 use crate::cli::{
@@ -10,6 +10,9 @@ use crate::cli::{
 
 #[derive(Debug, clap::Args)]
 pub struct JobsArgs {
+    /// Most jobs to list that are over, the newest; without it all of the last seven days
+    #[arg(long, value_name = "N")]
+    over: Option<u32>,
     #[command(flatten)]
     connection: ConnectionArgs,
     /// One JSON array on stdout
@@ -20,15 +23,18 @@ pub struct JobsArgs {
 pub(crate) fn run(args: &JobsArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
-    let (jobs, now_ms) = block_on(async {
+    let (JobList { jobs, left_out, .. }, now_ms) = block_on(async {
         let (client, about) = Client::connect(&cluster).await?;
         let clock = EngineClock::of(&about);
-        Ok((client.jobs().await?, clock.now_ms()))
+        Ok((client.list_jobs(args.over).await?, clock.now_ms()))
     })?;
+    if left_out > 0 {
+        say(&format!("{left_out} older ones that are over are left out"));
+    }
     if args.json {
         return print_json(&jobs);
     }
-    if jobs.is_empty() {
+    if jobs.is_empty() && left_out == 0 {
         say("no jobs yet; `syncline submit JOB.toml` submits one");
     }
     print(&in_words(&jobs, now_ms))

@@ -1,7 +1,7 @@
 //! What `syncline submit --dry-run` shows: a job as it would be submitted, and what it would take.
 
 use serde::Serialize;
-use syncline_scheduler::spec::{InvalidJob, Optimizer, TrainSpec};
+use syncline_scheduler::spec::{InvalidJob, Optimizer, StepGroup, StepSettings, TrainSpec};
 use syncline_workers::{
     isolation::ModelHost,
     submit::{PreparedJob, SubmitError},
@@ -31,6 +31,8 @@ pub(super) struct Preview {
     /// Iterations of an epoch, of all workers together.
     batches_per_epoch: u64,
     batches: u64,
+    /// Parameters that train with settings of their own.
+    groups: Vec<PreviewGroup>,
     /// Numbers that are trained.
     parameters: u64,
     /// Numbers that are not, and travel along: running statistics.
@@ -47,6 +49,28 @@ pub(super) struct Preview {
     shard_bytes: u64,
     /// What is doubtful.
     warnings: Vec<String>,
+}
+
+/// Parameters that train with the same settings of their own.
+#[derive(Debug, Serialize)]
+struct PreviewGroup {
+    /// How many parameters they are.
+    parameters: u64,
+    /// Numbers in them.
+    elements: u64,
+    /// In place of the optimizer's; `None`: that one.
+    weight_decay: Option<f32>,
+    learning_rate_factor: f32,
+    #[serde(skip)]
+    text: String,
+}
+
+impl PreviewGroup {
+    fn of(group: &StepGroup) -> Self {
+        let StepGroup { settings, parameters, elements } = *group;
+        let StepSettings { weight_decay, learning_rate_factor } = settings;
+        Self { parameters, elements, weight_decay, learning_rate_factor, text: group.to_string() }
+    }
 }
 
 impl Preview {
@@ -74,6 +98,7 @@ impl Preview {
             policy: train.policy.to_string(),
             optimizer: train.optimizer.name(),
             learning_rate: train.learning_rate.base,
+            groups: train.model.layout.groups(&train.optimizer).iter().map(PreviewGroup::of).collect(),
             samples,
             epochs: train.epochs,
             batch: train.batch,
@@ -103,7 +128,7 @@ impl Preview {
             0 => String::new(),
             buffers => format!(", and {buffers} running statistics"),
         };
-        let lines = [
+        let mut lines = vec![
             ("job", id),
             ("nodes", self.nodes.join(", ")),
             ("policy", self.policy.clone()),
@@ -125,7 +150,12 @@ impl Preview {
                 ),
             ),
         ];
-        lines.map(|(name, what)| format!("{name:<11} {what}")).join("\n")
+        if !self.groups.is_empty() {
+            let groups: Vec<&str> = self.groups.iter().map(|group| group.text.as_str()).collect();
+            lines.insert(4, ("groups", groups.join("; ")));
+        }
+        let lines = lines.iter().map(|(name, what)| format!("{name:<11} {what}"));
+        lines.collect::<Vec<_>>().join("\n")
     }
 }
 

@@ -1,6 +1,11 @@
 //! `syncline tasks`: the general tasks of a job, and why each is where it is.
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    str::FromStr,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use syncline_scheduler::{
     ids::{InvalidName, JobId, NodeName},
@@ -110,6 +115,11 @@ fn one_in_words(view: &TaskView, states: &BTreeMap<TaskIndex, TaskState>) -> Str
         format!("attempts  {}", view.attempts),
     ];
     lines.extend(view.worker.iter().map(|worker| format!("worker    {}", one_line(worker))));
+    if let (Some(run_us), Some(ended_ms)) = (view.run_us, view.ended_ms) {
+        let began = UNIX_EPOCH + Duration::from_millis(ended_ms.saturating_sub(run_us / 1000));
+        let began = humantime::format_rfc3339_millis(began);
+        lines.push(format!("ran       {} from {began}", seconds(run_us)));
+    }
     let state = |task: &TaskIndex| match states.get(task) {
         Some(state) => format!("{task}: {state}"),
         None => task.to_string(),
@@ -131,6 +141,10 @@ fn one_in_words(view: &TaskView, states: &BTreeMap<TaskIndex, TaskState>) -> Str
     lines.join("\n")
 }
 
+fn seconds(run_us: u64) -> String {
+    format!("{:.3} s", run_us as f64 / 1e6)
+}
+
 /// What a task gave, with its size where that does not show all.
 fn value_in_words(view: &TaskView) -> Option<String> {
     let bytes = view.value_bytes?;
@@ -143,14 +157,17 @@ fn value_in_words(view: &TaskView) -> Option<String> {
 
 fn in_words(views: &[TaskView]) -> String {
     let named = views.iter().any(|view| view.name.is_some());
-    let mut columns = vec![">task", "name", "state", "function", ">attempts", "worker", "because"];
-    columns.retain(|column| named || *column != "name");
+    let ran = views.iter().any(|view| view.run_us.is_some());
+    let mut columns = vec![">task", "name", "state", "function", ">attempts", "worker", ">ran", "because"];
+    columns.retain(|column| (named || *column != "name") && (ran || *column != ">ran"));
     let row = |view: &TaskView| {
         let name = view.name.as_ref().map(ToString::to_string).unwrap_or_default();
         let mut row = vec![view.task.to_string()];
         row.extend(named.then_some(name));
         row.extend([view.state.to_string(), view.function.to_string(), view.attempts.to_string()]);
-        row.extend([view.worker.clone().unwrap_or_default(), view.reason.clone()]);
+        row.push(view.worker.clone().unwrap_or_default());
+        row.extend(ran.then(|| view.run_us.map(seconds).unwrap_or_default()));
+        row.push(view.reason.clone());
         row
     };
     table(&columns, &views.iter().map(row).collect::<Vec<_>>())
@@ -168,6 +185,8 @@ mod tests {
             state,
             attempts: 1,
             worker: None,
+            run_us: None,
+            ended_ms: None,
             inputs: (0..task).map(TaskIndex).collect(),
             inputs_total: task,
             value: None,
@@ -183,6 +202,19 @@ mod tests {
         assert_eq!(text.lines().next(), Some("task  state    function  attempts  worker  because"));
         views[1].name = Some("total".parse().unwrap());
         assert!(in_words(&views).contains("   1  total  waiting"), "{}", in_words(&views));
+    }
+
+    #[test]
+    fn a_task_that_has_ended_is_told_with_who_ran_it_when_and_how_long() {
+        let (worker, run_us, ended_ms) = (Some("calls (w101)".to_owned()), Some(1_500_000), Some(3_000));
+        let ended = TaskView { worker, run_us, ended_ms, ..view(0, TaskState::Done) };
+        let said = one_in_words(&ended, &BTreeMap::new());
+        let want = "worker    calls (w101)\nran       1.500 s from 1970-01-01T00:00:01.500Z";
+        assert!(said.contains(want), "{said}");
+        let table = in_words(&[ended, view(1, TaskState::Waiting)]);
+        let lines: Vec<&str> = table.lines().collect();
+        assert!(lines[0].contains("worker            ran  because"), "{table}");
+        assert!(lines[1].contains("calls (w101)  1.500 s  it waits"), "{table}");
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(crate) fn run(args: &WorkersArgs) -> Result<(), Failure> {
     let cluster = args.connection.find()?;
     let (workers, jobs) = block_on(async {
         let (client, _) = Client::connect(&cluster).await?;
-        Ok((client.workers().await?, client.jobs().await?))
+        Ok((client.workers().await?, client.list_jobs(Some(0)).await?.jobs))
     })?;
     if args.json {
         return print_json(&workers);

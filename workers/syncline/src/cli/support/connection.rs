@@ -1,6 +1,6 @@
 //! Which cluster a command talks to.
 
-use std::{env, path::PathBuf};
+use std::{env, net::SocketAddr, path::PathBuf};
 
 use clap::{ArgMatches, FromArgMatches, parser::ValueSource};
 use syncline_rpc::{EngineAddresses, status::EngineStatus};
@@ -117,7 +117,7 @@ impl ConnectionArgs {
         let ours = running.engines();
         self.engine
             .as_ref()
-            .is_none_or(|named| named.iter().any(|named| ours.iter().any(|ours| ours == named)))
+            .is_none_or(|named| named.iter().any(|named| ours.iter().any(|ours| is_same(named, ours))))
     }
 
     /// What `syncline up` wrote in the state directory, if it runs there.
@@ -134,6 +134,15 @@ impl ConnectionArgs {
             None => Some(format!("redis-cli -u {redis}")),
         }
     }
+}
+
+/// Whether an address is another one, or the same under the name of this machine.
+fn is_same(named: &str, address: &str) -> bool {
+    let of_this_machine = || {
+        let (port, address) = (named.strip_prefix("localhost:")?, address.parse::<SocketAddr>().ok()?);
+        Some(address.ip().is_loopback() && port.parse() == Ok(address.port()))
+    };
+    named == address || of_this_machine() == Some(true)
 }
 
 /// Asks all engines side by side: one that hangs costs seconds.
@@ -183,6 +192,8 @@ mod tests {
             (None, true),
             (Some("127.0.0.1:7462"), true),
             (Some("a:1,127.0.0.1:7461"), true),
+            (Some("localhost:7461"), true),
+            (Some("localhost:7463"), false),
             (Some("a:1"), false),
         ] {
             let engine = named.map(|named| named.parse().unwrap());

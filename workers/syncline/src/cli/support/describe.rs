@@ -196,6 +196,7 @@ fn progress_lines(job: &JobStatus, now_ms: u64) -> Vec<Line> {
     let pulls = job.pull_compression.clone().filter(|kind| kind != "none");
     lines.extend(pulls.map(|kind| ("parameters", format!("sent as {kind}"))));
     lines.extend(job.row_tables.iter().map(|tables| ("by rows", tables.clone())));
+    lines.extend(job.groups.iter().map(|groups| ("groups", groups.clone())));
     lines.extend(checkpoint(job, now_ms).map(|text| ("checkpoint", text)));
     if job.iterations_rolled_back > 0 {
         let (iterations, samples) = (job.iterations_rolled_back, job.samples_rolled_back);

@@ -1,0 +1,132 @@
+//! A standby that fetches blobs.
+
+use std::fs;
+
+use syncline_rpc::{ReplicaRole, ShardHello, ShardOrders};
+use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
+
+use super::{
+    super::{Handle, Options, Server, blobs::UNFINISHED, role_change},
+    *,
+};
+
+const TERM: Term = 1;
+
+/// A standby, and the process that serves, which has blobs of one byte each.
+struct Rig {
+    shared: Arc<Shared>,
+    primary: Handle,
+    dirs: [tempfile::TempDir; 2],
+}
+
+impl Rig {
+    fn new(blobs: u8) -> Self {
+        let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let shared = Shared::for_test(dirs[0].path());
+        let role = ReplicaRole::Standby { term: TERM };
+        let orders = ShardOrders { epoch: EngineEpoch(1), role, peer: None, lead_expired: false };
+        role_change::follow_orders(&shared, &orders);
+        let options = Options {
+            listen: ([127, 0, 0, 1], 0).into(),
+            token: shared.token.clone(),
+            state_dir: dirs[1].path().to_owned(),
+            index: 0,
+            count: 1,
+            replicas: 1,
+            engine: None,
+            advertise: None,
+        };
+        let rig = Self { shared, primary: Server::start(options).unwrap(), dirs };
+        (0..blobs).for_each(|n| rig.put(n, &[n]));
+        rig
+    }
+
+    fn digest(n: u8) -> Digest {
+        *blake3::hash(&[n]).as_bytes()
+    }
+
+    /// Gives the primary a blob.
+    fn put(&self, n: u8, bytes: &[u8]) {
+        let name = blake3::hash(&[n]).to_hex();
+        fs::write(self.dirs[1].path().join("blobs").join(name.as_str()), bytes).unwrap();
+    }
+
+    fn has(&self, n: u8) -> bool {
+        self.shared.blobs.stat(&Self::digest(n)).unwrap().is_some()
+    }
+
+    fn fetch(&self, damaged: &mut Damaged) -> Result<(), LinkError> {
+        fetch_missing(&self.shared, &self.primary.address().to_string(), damaged, &mut Duration::default())
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_damaged_blob_of_the_primary_holds_up_no_others_and_is_not_asked_for_again_and_again() {
+    let (rig, mut damaged) = (Rig::new(12), Damaged::default());
+    [3, 7, 11].into_iter().for_each(|n| rig.put(n, b"torn"));
+    rig.fetch(&mut damaged).unwrap();
+    assert!((0..12).all(|n| rig.has(n) == (n % 4 != 3)));
+    // Whole by now, but it is too early to look.
+    rig.put(3, &[3]);
+    rig.fetch(&mut damaged).unwrap();
+    assert!(!rig.has(3));
+    damaged.since.values_mut().for_each(|since| *since = since.checked_sub(DAMAGED_PAUSE).unwrap());
+    rig.fetch(&mut damaged).unwrap();
+    assert!(rig.has(3) && !damaged.since.contains_key(&Rig::digest(3)));
+}
+
+#[test]
+fn a_standby_that_cannot_keep_a_blob_keeps_the_others_and_is_not_called_mirrored_until_it_can() {
+    let (rig, mut damaged, mut outage) = (Rig::new(12), Damaged::default(), OutageLogger::default());
+    let blobs = rig.dirs[0].path().join("blobs");
+    let mut is_mirrored_after = |fetched| {
+        note(&rig.shared, TERM, fetched, "primary:1", &mut outage);
+        let hello = ShardHello::alone(ShardIndex(0), 1, String::new(), 1);
+        rig.shared.role.complete_hello(&rig.shared, &hello).mirrored
+    };
+    assert!(is_mirrored_after(Ok(())));
+    // In the place of the files that are written to first.
+    let in_the_way = |number: usize| blobs.join(format!("{}-{number}.{UNFINISHED}", std::process::id()));
+    (0..2).for_each(|number| fs::create_dir(in_the_way(number)).unwrap());
+    assert!(!is_mirrored_after(rig.fetch(&mut damaged)));
+    assert_eq!((0..12).filter(|n| rig.has(*n)).count(), 10);
+    assert_eq!(damaged.unkept.len(), 2);
+    assert!(is_mirrored_after(rig.fetch(&mut damaged)) && (0..12).all(|n| rig.has(n)));
+    let away = || LinkError::Broken(io::ErrorKind::ConnectionRefused.into());
+    assert!(is_mirrored_after(Err(away())), "the primary may be gone, and this one is to serve");
+}
+
+#[test]
+fn a_look_at_which_nothing_can_be_kept_is_over_soon() {
+    let (rig, mut damaged) = (Rig::new(12), Damaged::default());
+    let blobs = rig.dirs[0].path().join("blobs");
+    for number in 0..12 {
+        fs::create_dir(blobs.join(format!("{}-{number}.{UNFINISHED}", std::process::id()))).unwrap();
+    }
+    assert!(rig.fetch(&mut damaged).is_err());
+    assert_eq!(damaged.unkept.len(), MAX_UNKEPT);
+    let first = damaged.unkept.clone();
+    assert!(rig.fetch(&mut damaged).is_err() && damaged.unkept.is_disjoint(&first), "others come first");
+}
+
+#[test]
+fn a_blob_at_which_the_connection_breaks_twice_comes_last_and_then_counts_as_damaged() {
+    let (mut damaged, blob) = (Damaged::default(), [7; 32]);
+    let broken = || io::Error::from(io::ErrorKind::UnexpectedEof);
+    damaged.suspect(blob, broken(), "a:1");
+    assert!(!damaged.holds(&blob) && damaged.suspect == Some(blob));
+    damaged.suspect(blob, broken(), "a:1");
+    assert!(damaged.holds(&blob));
+}
+
+#[test]
+fn values_are_fetched_every_second_and_where_looking_takes_long_every_ten() {
+    let pause_ms = |ms| pause_after(Duration::from_millis(ms)).as_millis();
+    assert_eq!([0, 90, 300, 60_000].map(pause_ms), [1_000, 1_000, 3_000, 10_000]);
+}

@@ -1,0 +1,36 @@
+//! Work that may take longer than a caller listens for.
+
+use std::{
+    io,
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::Duration,
+};
+
+use super::connection::Connection;
+use crate::{transport::Duplex, wire::Reply};
+
+/// Who works for somebody says so this often: it would be hung up on.
+pub(super) const SIGN_INTERVAL: Duration = Duration::from_secs(1);
+/// What is done with all parameters of a shard of fewer bytes is done within a moment.
+pub(super) const LARGE_BYTES: u64 = 64 << 20;
+
+/// Does the work in a thread of its own, and tells the caller every `interval` that it goes on.
+pub(super) fn with_signs<D: Duplex, T: Send>(
+    connection: &mut Connection<'_, D>,
+    interval: Duration,
+    work: impl FnOnce() -> T + Send,
+) -> io::Result<T> {
+    thread::scope(|scope| {
+        let (done, ends) = mpsc::channel();
+        let run = move || drop(done.send(work()));
+        thread::Builder::new().name("ps-work".into()).spawn_scoped(scope, run)?;
+        loop {
+            match ends.recv_timeout(interval) {
+                Ok(outcome) => return Ok(outcome),
+                Err(RecvTimeoutError::Timeout) => connection.reply(&Reply::Waiting, 0)?,
+                Err(RecvTimeoutError::Disconnected) => return Err(io::ErrorKind::Other.into()),
+            }
+        }
+    })
+}
