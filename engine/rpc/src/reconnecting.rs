@@ -227,10 +227,15 @@ mod tests {
     #[tokio::test]
     async fn more_calls_than_the_other_end_takes_at_a_time_wait_for_each_other() {
         let link = Reconnecting::numbered(|number| async move { Ok(number) });
-        let (open, most) = (AtomicU32::new(0), AtomicU32::new(0));
+        let (open, most, gate) = (AtomicU32::new(0), AtomicU32::new(0), Semaphore::new(0));
         let held = async |number| {
-            most.fetch_max(open.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
-            tokio::task::yield_now().await;
+            let now = open.fetch_add(1, Ordering::Relaxed) + 1;
+            most.fetch_max(now, Ordering::Relaxed);
+            // Nobody ends before as many are open as may be.
+            if now == MAX_OPEN_CALLS as u32 {
+                gate.add_permits(2_500);
+            }
+            gate.acquire().await.unwrap().forget();
             open.fetch_sub(1, Ordering::Relaxed);
             Ok(number)
         };

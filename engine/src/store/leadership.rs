@@ -41,7 +41,7 @@ impl RedisStore {
         address: &str,
         seen: SeenLease,
     ) -> Result<Option<EngineEpoch>, StoreError> {
-        self.lead(instance, lease, 0, above, address, 0, seen).await
+        self.lead(instance, lease, 0, address, 0, (above, seen)).await
     }
 
     /// Renews the lead of `epoch`; `None` if another engine has taken it. Tells the next engine the clock of this one, in epoch
@@ -54,8 +54,8 @@ impl RedisStore {
         address: &str,
         clock_ms: u64,
     ) -> Result<Option<EngineEpoch>, StoreError> {
-        let seen = SeenLease::default();
-        self.lead(instance, lease, epoch.0, EngineEpoch(0), address, clock_ms, seen).await
+        let beyond = (EngineEpoch(0), SeenLease::default());
+        self.lead(instance, lease, epoch.0, address, clock_ms, beyond).await
     }
 
     /// What the clock of the engine that led last had come to, in epoch ms; `None` if nobody knows.
@@ -64,15 +64,15 @@ impl RedisStore {
         Ok(told.get("clock_ms").and_then(|ms| ms.parse().ok()))
     }
 
+    /// `held`: the epoch of this engine, 0 if it takes the lead. `beyond`: what the lease must lie beyond then.
     async fn lead(
         &self,
         instance: &str,
         lease: Duration,
         held: u64,
-        above: EngineEpoch,
         address: &str,
         clock_ms: u64,
-        seen: SeenLease,
+        (above, seen): (EngineEpoch, SeenLease),
     ) -> Result<Option<EngineEpoch>, StoreError> {
         let mut call = self.scripts.lead.prepare_invoke();
         call.key(keys::ENGINE).arg(instance).arg(lease.as_millis() as u64);
