@@ -64,7 +64,7 @@ async fn a_job_that_is_done_is_trained_on() {
     check_exact(&cluster.until_over(&job).await, 7 * EPOCH);
     let text = cluster.print(&format!("checkpoint before {}", file.display()));
     assert!(text.contains("epoch 7"), "{text}");
-    let longer = submit::prepare(&runtime(), &going_on("longer", "bsp", &file, 9)).unwrap();
+    let longer = submit::prepare(&runtime(), &going_on("longer", "asp", &file, 9)).unwrap();
     let longer = submit_prepared(&cluster, longer).await;
     check_exact(&cluster.until_over(&longer).await, 9 * EPOCH);
 }

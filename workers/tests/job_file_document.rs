@@ -194,7 +194,7 @@ fn page() -> String {
          to be there, unless the text says otherwise; one that is not listed here is refused. Whole files: \
          `examples/jobs`.\n\n`syncline submit FILE --set settings.batch=64` gives a field another value for once. The key begins with the name of a \
          node, or with a field of the training node (`train.settings.batch` is the same); a value that TOML does not know is a \
-         text, and a table such as `data.split={test_every=4}` takes the place of the whole one in the file.\n\nThis page is written by workers/tests/job_file_document.rs.\n",
+         text, and so is a number where a text is expected (`id=2024`), and a table such as `data.split={test_every=4}` takes the place of the whole one in the file.\n\nThis page is written by workers/tests/job_file_document.rs.\n",
     );
     for Table { title, about, fields, .. } in TABLES {
         writeln!(text, "\n## {title}\n").unwrap();

@@ -13,7 +13,8 @@ fn parts(folder: &TempDir, files: [&str; 2], names: [&[&str]; 2]) -> DataSpec {
 }
 
 fn open(files: [&str; 2], names: [&[&str]; 2]) -> Result<Dataset, DataError> {
-    let spec = parts(&TempDir::new().unwrap(), files, names);
+    let folder = TempDir::new().unwrap();
+    let spec = parts(&folder, files, names);
     Dataset::open(&spec, &wants(Target::Values))
 }
 

@@ -101,13 +101,14 @@ fn the_page_shows_a_job_and_outlives_a_night_without_a_cluster() {
     // Meanwhile the night comes.
     drop(up);
     wait_until("the page says that no engine answers", || dashboard.get("/healthz").status == 503);
-    assert!(dashboard.get("/metrics").body.ends_with("\nsyncline_up 0\n"));
+    // What others were told half a second ago is told again.
+    wait_until("so do the metrics", || dashboard.get("/metrics").body.ends_with("\nsyncline_up 0\n"));
     let trouble = dashboard.get("/api/cluster");
     assert_eq!(trouble.status, 503);
     let trouble: Value = serde_json::from_str(&trouble.body).unwrap();
     assert!(trouble["code"].as_str().unwrap().starts_with("E3") && trouble["hint"] != "", "{trouble}");
     let _up = Up::start(&dir, &["--workers", "2", "--shards", "1"]);
-    wait_until("the page shows the next day", || dashboard.get("/healthz").status == 200);
+    wait_until("the page shows the next day", || dashboard.get("/api/cluster").status == 200);
     assert_eq!(dashboard.json("/api/jobs/points")["job"]["state"], "done");
 
     // What it does not have, and for whom it is not.

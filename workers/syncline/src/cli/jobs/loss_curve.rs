@@ -95,6 +95,8 @@ fn tick(loss: f64, span: f64) -> String {
     let decimals = 3 - span.log10().floor() as i32;
     match (span < 1e6, decimals) {
         (true, ..=8) => format!("{loss:.*}", decimals.max(1) as usize),
+        // Small differences of figures that are not small.
+        (true, 9..=15) if loss.abs() > 1e3 * span => format!("{loss:.*}", decimals as usize),
         _ => format!("{loss:.3e}"),
     }
 }
