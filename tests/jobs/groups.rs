@@ -3,14 +3,15 @@
 use std::{fs, path::Path};
 
 use safetensors::SafeTensors;
-use syncline::{JobPhase, Loss, ParameterGroup};
+use syncline::{Loss, ParameterGroup};
 use syncline_onnx::{ElementType, GraphBuilder};
 use syncline_scheduler::spec::{DataSpec, Optimizer, Source, Split};
 use syncline_workers::{
-    local::{LocalCluster, LocalOptions},
-    submit::{self, JobGraph, Model, Settings, Training},
-    worker::Throttle,
+    local::LocalCluster,
+    submit::{JobGraph, Model, Settings, Training},
 };
+
+use crate::trained::{cluster, trained};
 
 const SAMPLES: usize = 16;
 
@@ -66,20 +67,10 @@ fn job(id: &str, data: &DataSpec, still: bool, change: impl FnOnce(&mut Settings
     job
 }
 
-async fn cluster(shards: u32, workers: usize) -> LocalCluster {
-    let options =
-        LocalOptions { workers: vec![Throttle::default(); workers], shards, ..LocalOptions::default() };
-    LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap()
-}
-
 /// Trains, and returns the trained parameters and what the status says of groups.
 async fn train(cluster: &LocalCluster, graph: &JobGraph) -> (Vec<u8>, Option<String>) {
-    let prepared = submit::prepare(cluster.runtime(), graph).unwrap();
-    let id = prepared.spec.id.clone();
-    cluster.client().submit_prepared(prepared).await.unwrap();
-    let view = cluster.client().wait(&id, |_| {}).await.unwrap();
-    assert_eq!(view.job.state, JobPhase::Done, "{:?}", view.job);
-    (fs::read(view.job.snapshot.unwrap()).unwrap(), view.job.groups)
+    let job = trained(cluster, graph).await;
+    (fs::read(job.snapshot.unwrap()).unwrap(), job.groups)
 }
 
 fn values(snapshot: &[u8], name: &str) -> Vec<f32> {

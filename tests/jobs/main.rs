@@ -22,3 +22,4 @@ mod running_statistics;
 mod sparse_rows;
 mod task_jobs;
 mod tf32;
+mod trained;

@@ -3,14 +3,15 @@
 use std::{fs, path::Path};
 
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
-use syncline::{JobPhase, Loss};
+use syncline::Loss;
 use syncline_onnx::{ElementType, GraphBuilder, SplitMix64};
 use syncline_scheduler::spec::{DataSpec, Optimizer, ParameterKind, Source, Split};
 use syncline_workers::{
-    local::{LocalCluster, LocalOptions},
+    local::LocalCluster,
     submit::{self, JobGraph, Model, Settings, SubmitError, Training},
-    worker::Throttle,
 };
+
+use crate::trained::{cluster, trained};
 
 const SAMPLES: usize = 480;
 const USERS: usize = 700;
@@ -85,22 +86,12 @@ fn job(id: &str, data: &DataSpec, tied: bool, change: impl FnOnce(&mut Settings)
     job
 }
 
-async fn cluster(shards: u32, workers: usize) -> LocalCluster {
-    let options =
-        LocalOptions { workers: vec![Throttle::default(); workers], shards, ..LocalOptions::default() };
-    LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap()
-}
-
 /// Trains, and returns the trained parameters and the test loss.
 async fn train(cluster: &LocalCluster, graph: &JobGraph) -> (Vec<u8>, f64) {
-    let prepared = submit::prepare(cluster.runtime(), graph).unwrap();
-    let id = prepared.spec.id.clone();
-    cluster.client().submit_prepared(prepared).await.unwrap();
-    let view = cluster.client().wait(&id, |_| {}).await.unwrap();
-    assert_eq!(view.job.state, JobPhase::Done, "{:?}", view.job);
-    let epochs = view.job.samples_applied / (SAMPLES as u64 * 4 / 5);
-    assert_eq!(view.job.samples_applied, epochs * SAMPLES as u64 * 4 / 5, "{id}");
-    (fs::read(view.job.snapshot.unwrap()).unwrap(), view.job.test_loss.unwrap())
+    let job = trained(cluster, graph).await;
+    let epochs = job.samples_applied / (SAMPLES as u64 * 4 / 5);
+    assert_eq!(job.samples_applied, epochs * SAMPLES as u64 * 4 / 5, "{}", job.id);
+    (fs::read(job.snapshot.unwrap()).unwrap(), job.test_loss.unwrap())
 }
 
 fn all() -> Vec<String> {

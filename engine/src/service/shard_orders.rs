@@ -45,12 +45,7 @@ impl ShardControl {
                         }
                         return control.queue.tell(Input::ShardsOpened { run });
                     }
-                    // It is back soon, maybe at another address, or missed as a shard that is lost.
-                    Err(fault @ ShardFault::PeerAway { .. }) => {
-                        warn!(job = %run.job, error = %fault, "cannot open a job yet");
-                        sleep(PEER_PAUSE).await;
-                    }
-                    Err(fault @ ShardFault::Io { .. }) if began.elapsed() < READ_PATIENCE => {
+                    Err(fault) if may_pass(&fault, began.elapsed()) => {
                         warn!(job = %run.job, error = %fault, "cannot open a job yet");
                         sleep(PEER_PAUSE).await;
                     }
@@ -174,6 +169,16 @@ impl ShardControl {
                 }
             });
         }
+    }
+}
+
+/// Whether a job that could not be opened for so long is opened again.
+fn may_pass(fault: &ShardFault, tried: Duration) -> bool {
+    match fault {
+        // It is back soon, maybe at another address, or missed as a shard that is lost.
+        ShardFault::PeerAway { .. } => true,
+        ShardFault::Io { .. } => tried < READ_PATIENCE,
+        _ => false,
     }
 }
 

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{evaluation::Evaluation, job::Job};
+use super::evaluation::Evaluation;
 use crate::spec::{EvaluateSpec, EvaluationsBefore, Monitor};
 
 /// An evaluation, and after how many samples it was.
@@ -44,6 +44,21 @@ impl EvaluationWatch {
         Self { best, newest: None, improved: Some(before.improved), waited: before.waited }
     }
 
+    /// What another training that goes on from here is told; `None` as long as none had a figure that is a number. Where the
+    /// parameters of the best are is not known here.
+    pub fn told_on(&self, monitor: Monitor, on_validation: bool) -> Option<EvaluationsBefore> {
+        let best = self.best.as_ref()?;
+        Some(EvaluationsBefore {
+            monitor,
+            on_validation,
+            best: best.evaluation.figure(monitor)?,
+            best_samples: best.samples,
+            best_checkpoint: None,
+            improved: self.improved?,
+            waited: self.waited,
+        })
+    }
+
     /// Takes one more evaluation in. Whether training is to stop: it has not become better for as long as it may.
     pub fn see(&mut self, spec: &EvaluateSpec, seen: SeenEvaluation) -> bool {
         let (monitor, figure) = (spec.monitor, seen.evaluation.figure(spec.monitor));
@@ -67,24 +82,6 @@ impl EvaluationWatch {
     /// The newest one, if it was of exactly these samples.
     pub fn after(&self, samples: u64) -> Option<&Evaluation> {
         self.newest.as_ref().filter(|newest| newest.samples == samples).map(|newest| &newest.evaluation)
-    }
-}
-
-impl Job {
-    /// What another training that goes on from where evaluations had shown this is told of them.
-    pub(super) fn evaluations_before(&self, watch: &EvaluationWatch) -> Option<EvaluationsBefore> {
-        let monitor = self.train().evaluate?.monitor;
-        let best = watch.best.as_ref()?;
-        let kept = self.best_checkpoint().filter(|kept| kept.samples() == best.samples);
-        Some(EvaluationsBefore {
-            monitor,
-            on_validation: self.train().data.has_validation(),
-            best: best.evaluation.figure(monitor)?,
-            best_samples: best.samples,
-            best_checkpoint: kept.map(|kept| kept.number),
-            improved: watch.improved?,
-            waited: watch.waited,
-        })
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     ids::RunId,
     samples::SampleCursor,
-    spec::{ResumeSpec, TrainSpec},
+    spec::{EvaluationsBefore, ResumeSpec, TrainSpec},
 };
 
 /// How far training was at a moment of rest: what goes back with the parameters.
@@ -106,5 +106,12 @@ impl Job {
             evaluations: self.evaluations_before(&checkpoint.progress.watch),
         };
         Some(KeptCheckpoint { run: self.run(), resume })
+    }
+
+    /// What evaluations had shown by then, and where the parameters of the best are.
+    fn evaluations_before(&self, watch: &EvaluationWatch) -> Option<EvaluationsBefore> {
+        let before = watch.told_on(self.train().evaluate?.monitor, self.train().data.has_validation())?;
+        let kept = self.best_checkpoint().filter(|kept| kept.samples() == before.best_samples);
+        Some(EvaluationsBefore { best_checkpoint: kept.map(|kept| kept.number), ..before })
     }
 }

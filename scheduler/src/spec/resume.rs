@@ -148,11 +148,11 @@ mod tests {
     use super::*;
     use crate::{samples::SampleRange, sim::training, spec::Optimizer};
 
-    /// More than any training has: whether they lie in the epoch is asked later.
     fn second_epoch() -> SampleRange {
         SampleRange { epoch: 1, start: 0, len: 16 }
     }
 
+    /// More than any training has: whether they lie in the epoch is asked later.
     fn many_ranges() -> Vec<SampleRange> {
         vec![SampleRange { epoch: 0, start: 0, len: 1 }; MAX_RETURNED + 1]
     }

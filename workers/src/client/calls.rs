@@ -347,6 +347,9 @@ impl Client {
         after: Option<StreamCursor>,
     ) -> Result<Vec<Entry<EvaluationPoint>>, ClientError> {
         let mut points = self.stream(job, JobStream::Evaluations, after).await?;
+        if points.is_empty() && after.is_some() {
+            return Ok(points);
+        }
         // Asked behind the points: a best one that came meanwhile is put among them.
         let status = self.status(job).await?;
         mark_best(&mut points, &status.job, after.is_none());
