@@ -1,4 +1,4 @@
-//! Tasks that are skipped because another failed: what people are told of them, and of the job meanwhile.
+//! Tasks that are skipped or canceled because another failed: what people are told of them, and of the job meanwhile.
 
 use syncline_scheduler::{
     core::{Core, Input, WorkerInfo},
@@ -19,12 +19,16 @@ fn id() -> JobId {
 
 /// Task 0, which its worker has, and `behind` more, each of which takes what the one before it gives.
 fn chain(behind: u32) -> Core {
+    chain_that(OnFailure::SkipDependents, behind)
+}
+
+fn chain_that(on_failure: OnFailure, behind: u32) -> Core {
     let function = FunctionId { name: "f".parse().unwrap(), signature: 1 };
     let capacity = Capacity { slots: 1, functions: [function.clone()].into(), ..Capacity::default() };
     let about = WorkerInfo { trains: false, capacity, ..WorkerInfo::default() };
     let mut core = Core::new(1);
     core.handle(1, Input::WorkerJoined { worker: WORKER, about }).unwrap();
-    let rules = Rules { on_failure: OnFailure::SkipDependents, errors: 0, ..Rules::default() };
+    let rules = Rules { on_failure, errors: 0, ..Rules::default() };
     let class = TaskClass { work: Work::Call(function), rules };
     let takes = |before| NewTask { args: vec![Arg::Output(TaskRef::New(before))], ..new_task(0) };
     let tasks = [vec![new_task(0)], (0..behind).map(takes).collect()].concat();
@@ -69,4 +73,13 @@ fn whoever_was_skipped_far_behind_a_failure_is_told_with_the_failure() {
         reason(&core, 3),
         "it needs task 2, which is skipped, because task 0 is failed: [E440] no disk"
     );
+}
+
+#[test]
+fn whoever_is_canceled_because_another_failed_the_job_is_told_with_the_failure() {
+    let mut core = chain_that(OnFailure::FailJob, 1);
+    let failure =
+        Failure { cause: FailureCause::Function, code: FaultCode::new("E440"), reason: "no disk".into() };
+    core.handle(3, tasks_ended(WORKER, &id(), 1, vec![task_end(0, 1, Outcome::Failed(failure))])).unwrap();
+    assert_eq!(reason(&core, 1), "the job failed before it could end: [E440] task 0: no disk");
 }

@@ -13,7 +13,7 @@ use syncline_scheduler::{
     tasks::{MAX_INLINE_BYTES, TaskIndex, TaskState},
 };
 use syncline_workers::{
-    client::{Cancellation, Client},
+    client::{Cancellation, Client, TaskError},
     functions::{ArgumentError, CallOptions, Context, Function, Next, Registry, TaskGraph},
     local::{LocalCluster, LocalOptions},
     worker::{WorkerError, WorkerOptions, run},
@@ -180,8 +180,40 @@ async fn many_values_come_in_the_order_of_their_tasks_and_one_that_fails_is_wait
     let job = rig.submit(&graph).await;
     let failed = rig.client.get_all(&job, &calls).await.unwrap_err();
     assert_eq!(failed.code(), "E341");
-    assert!(failed.to_string().contains("it is failed: [E441] panic panicked"), "{failed}");
-    rig.client.cancel(&job).await.ok();
+    // Whether that one is found first, or the one that was canceled with it: both say what went wrong.
+    assert!(failed.to_string().contains("panic panicked"), "{failed}");
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn values_come_as_tasks_end_and_who_has_enough_leaves() {
+    let rig = Rig::start().await;
+    let mut graph = TaskGraph::new("race");
+    let forever = graph.call(FOREVER, ());
+    let fails = graph.call_with(&CallOptions::new().skip_dependents_on_failure(), PANIC, ());
+    let sum = graph.call(ADD, (1, 2));
+    let mut none = TaskGraph::new("larger");
+    let beyond = none.map(ADD, [(0, 0); 4]).pop().unwrap();
+    let job = rig.submit(&graph).await;
+    let code = |gave: Result<u64, TaskError>| gave.map_err(|error| error.code().to_string());
+
+    let mut completed = rig.client.as_completed(&job, &[forever, sum, fails, sum]);
+    assert_eq!(completed.remaining(), 4);
+    let mut early = Vec::new();
+    for _ in 0..3 {
+        let next = completed.next().await.unwrap().unwrap();
+        early.push((next.place, code(next.value)));
+    }
+    early.sort();
+    assert_eq!(early, [(1, Ok(3)), (2, Err("E341".to_owned())), (3, Ok(3))]);
+    assert_eq!(completed.remaining(), 1);
+    rig.client.cancel(&job).await.unwrap();
+    let last = completed.next().await.unwrap().unwrap();
+    assert_eq!((last.place, code(last.value)), (0, Ok(0)), "what it gives once it is told to stop");
+    assert!(completed.next().await.unwrap().is_none());
+
+    let unknown = rig.client.as_completed(&job, &[sum, beyond]).next().await.unwrap_err();
+    assert_eq!(unknown.code(), "E138");
     rig.stop().await;
 }
 

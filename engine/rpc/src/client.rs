@@ -341,6 +341,8 @@ pub trait ClientService {
     async fn wait_job(job: JobId, wait_ms: u64) -> Result<bool, EngineFault>;
     /// What a task gave; `None` while it has not ended.
     async fn value(job: JobId, task: TaskIndex) -> Result<Option<Value>, EngineFault>;
+    /// Which of these tasks are over: done, failed, skipped or canceled.
+    async fn ended_tasks(job: JobId, tasks: Vec<TaskIndex>) -> Result<Vec<TaskIndex>, EngineFault>;
     /// The tasks of a job that a query asks for, in their order.
     async fn tasks(job: JobId, query: TaskQuery) -> Result<Vec<TaskView>, EngineFault>;
     /// Removes a job that is over, or is damaged, with everything that is stored of it. Snapshot files stay.

@@ -124,6 +124,19 @@ impl ClientService for ClientHandler {
         }
     }
 
+    async fn ended_tasks(
+        self,
+        _: Context,
+        job: JobId,
+        tasks: Vec<TaskIndex>,
+    ) -> Result<Vec<TaskIndex>, EngineFault> {
+        let name = job.clone();
+        match self.0.query(move |core| core.ended_tasks(&name, &tasks)).await? {
+            Some(ended) => Ok(ended),
+            None => Err(self.0.absence(&job, "all of these tasks".to_owned()).await),
+        }
+    }
+
     async fn tasks(self, _: Context, job: JobId, query: TaskQuery) -> Result<Vec<TaskView>, EngineFault> {
         let (name, query) = (job.clone(), TaskQuery { limit: query.limit.min(MAX_VIEWS), ..query });
         let now_us = self.0.lead()?.clock.now_us();

@@ -55,6 +55,9 @@ impl Phase {
             (Self::Canceled, reason) if !reason.is_empty() => {
                 format!("the job was canceled before it could end: {reason}")
             }
+            (Self::Failed { code, reason }, _) => {
+                format!("the job failed before it could end: [{code}] {reason}")
+            }
             _ => "the job ended before it could".to_owned(),
         }
     }

@@ -86,8 +86,8 @@ pub use syncline_workers::{
 };
 pub use syncline_workers::{
     client::{
-        Cancellation, Client, ClientError, Cluster, EventStream, FetchError, FindError, JobNews, Parameter,
-        Patience, SavedCheckpoint, Submitted, TaskError, Weights,
+        AsCompleted, Cancellation, Client, ClientError, Cluster, Completed, EventStream, FetchError,
+        FindError, JobNews, Parameter, Patience, SavedCheckpoint, Submitted, TaskError, Weights,
     },
     data::DataError,
     export::{ExportError, TrainedModel},

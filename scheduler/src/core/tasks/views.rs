@@ -37,6 +37,13 @@ impl Core {
         there.then(|| (job.graph.state(task.0) == TaskState::Done).then(|| job.values.get(task.0)))
     }
 
+    /// Which of these tasks are over; `None` if there is no such job, or not all of these tasks are there.
+    pub fn ended_tasks(&self, job: &JobId, tasks: &[TaskIndex]) -> Option<Vec<TaskIndex>> {
+        let graph = &self.task_jobs.get(job)?.graph;
+        let there = tasks.iter().all(|task| task.0 < graph.len());
+        there.then(|| tasks.iter().copied().filter(|task| graph.state(task.0).is_final()).collect())
+    }
+
     fn view(&self, job: &TaskJob, task: u32, now_us: u64) -> TaskView {
         let slot = job.graph.slot(task);
         let record = job.graph.record(task);

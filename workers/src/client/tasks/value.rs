@@ -27,6 +27,11 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// Values that are waited for at a time: each is asked for on its own.
 const MAX_AT_ONCE: usize = 32;
 
+/// How long to wait for the next look.
+pub(super) fn pause(waited: Duration) -> Duration {
+    (waited / 10).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
+}
+
 impl Client {
     /// What a task gives, once it is done. The handle is that of the graph that was submitted, or of one that was built
     /// in the same way. Waits as [`wait`](Self::wait) does: for as long as it takes, and through five minutes without an engine
@@ -81,7 +86,11 @@ impl Client {
         self.value_of(job, view.task).await
     }
 
-    async fn value_of<T: DeserializeOwned>(&self, job: &JobId, task: TaskIndex) -> Result<T, TaskError> {
+    pub(super) async fn value_of<T: DeserializeOwned>(
+        &self,
+        job: &JobId,
+        task: TaskIndex,
+    ) -> Result<T, TaskError> {
         let bytes = match self.value_when_done(job, task).await? {
             Value::Inline(bytes) => bytes,
             Value::Blob(blob) => {
@@ -112,7 +121,7 @@ impl Client {
                 let reason = view.reason.strip_prefix("it failed: ").unwrap_or(&view.reason).to_owned();
                 return Err(TaskError::NoValue { job: job.clone(), task, state: view.state, reason });
             }
-            self.until_over(job, (since.elapsed() / 10).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)).await;
+            self.until_over(job, pause(since.elapsed())).await;
         }
     }
 

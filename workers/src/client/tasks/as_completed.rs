@@ -1,0 +1,125 @@
+//! What tasks give, in the order in which they end.
+
+use std::{collections::VecDeque, marker::PhantomData};
+
+use serde::de::DeserializeOwned;
+use syncline_rpc::within;
+use syncline_scheduler::{ids::JobId, tasks::TaskIndex};
+use tokio::time::Instant;
+
+use super::{TaskError, value::pause};
+use crate::{
+    client::{
+        Client, ClientError,
+        calls::{CALL_TIMEOUT, WAIT},
+    },
+    functions::TaskHandle,
+};
+
+/// Tasks that one call asks about: the engine decides nothing else while it looks at them.
+const MAX_ASKED: usize = 10_000;
+
+/// A task that has ended.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Completed<T> {
+    /// Which of the handles that were given, from 0.
+    pub place: usize,
+    /// What it gives, or why it gives nothing: E341, E342 or E343.
+    pub value: Result<T, TaskError>,
+}
+
+/// Tasks as they end, see [`Client::as_completed`]. It has a client of its own, so that a task may have it.
+pub struct AsCompleted<T> {
+    client: Client,
+    job: JobId,
+    /// Which have not ended as far as is known, in the order of the handles.
+    open: Vec<(usize, TaskIndex)>,
+    ended: VecDeque<(usize, TaskIndex)>,
+    /// When the last one ended, or the first look.
+    since: Option<Instant>,
+    gives: PhantomData<fn() -> T>,
+}
+
+impl Client {
+    /// What these tasks give, one after the other, each as soon as it has ended: a program goes on with the first results while the
+    /// others are still computed, and leaves whenever it has enough. Those that have ended between two looks come in the order of
+    /// their handles.
+    ///
+    /// A look costs one call for 10,000 tasks that are open. It comes after a tenth of the time since one has ended last, 2 to
+    /// 200 milliseconds.
+    pub fn as_completed<T>(&self, job: &JobId, handles: &[TaskHandle<T>]) -> AsCompleted<T> {
+        AsCompleted {
+            client: self.clone(),
+            job: job.clone(),
+            open: handles.iter().map(TaskHandle::index).enumerate().collect(),
+            ended: VecDeque::new(),
+            since: None,
+            gives: PhantomData,
+        }
+    }
+
+    async fn ended_tasks(&self, job: &JobId, asked: &[TaskIndex]) -> Result<Vec<TaskIndex>, ClientError> {
+        self.retry_for(WAIT, |c| {
+            let (job, asked) = (job.clone(), asked.to_vec());
+            async move { c.ended_tasks(within(CALL_TIMEOUT), job, asked).await }
+        })
+        .await
+    }
+}
+
+impl<T> AsCompleted<T> {
+    /// How many have not been given yet.
+    pub fn remaining(&self) -> usize {
+        self.open.len() + self.ended.len()
+    }
+}
+
+impl<T: DeserializeOwned> AsCompleted<T> {
+    /// Waits for the next task that ends; `None` once each was given. Waits for as long as it takes, and through five minutes without an
+    /// engine or Redis. May be called again after an error, and may be dropped while it waits: no task is lost or given twice.
+    ///
+    /// # Errors
+    /// E131 if there is no such job, E138 if it has fewer tasks; E300 if no engine is reached, E136 if none leads; of the
+    /// shards, what keeps them from giving a large value. That a task failed is no error here: it is in
+    /// [`value`](Completed::value).
+    pub async fn next(&mut self) -> Result<Option<Completed<T>>, TaskError> {
+        while self.ended.is_empty() {
+            if self.open.is_empty() {
+                return Ok(None);
+            }
+            let since = *self.since.get_or_insert_with(Instant::now);
+            self.look().await?;
+            if self.ended.is_empty() {
+                self.client.until_over(&self.job, pause(since.elapsed())).await;
+            }
+        }
+        let (place, task) = self.ended[0];
+        let value = match self.client.value_of(&self.job, task).await {
+            Err(error) if !tells_of_the_task(&error) => return Err(error),
+            value => value,
+        };
+        self.ended.pop_front();
+        self.since = Some(Instant::now());
+        Ok(Some(Completed { place, value }))
+    }
+
+    async fn look(&mut self) -> Result<(), TaskError> {
+        let mut ended = Vec::new();
+        for asked in self.open.chunks(MAX_ASKED) {
+            let asked: Vec<TaskIndex> = asked.iter().map(|(_, task)| *task).collect();
+            ended.extend(self.client.ended_tasks(&self.job, &asked).await?);
+        }
+        // As they were asked for, and a task may be asked for twice.
+        let mut ended = ended.into_iter().peekable();
+        let (ended, open) = self.open.drain(..).partition(|(_, task)| ended.next_if_eq(task).is_some());
+        self.open = open;
+        self.ended = Vec::into(ended);
+        Ok(())
+    }
+}
+
+/// Whether the error is how the task ended, which stays so.
+fn tells_of_the_task(error: &TaskError) -> bool {
+    matches!(error, TaskError::NoValue { .. } | TaskError::NotKept { .. } | TaskError::Decode { .. })
+}
