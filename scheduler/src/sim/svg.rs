@@ -5,6 +5,8 @@
 pub const BLUE: &str = "#0072B2";
 /// Of what it is compared with.
 pub const ORANGE: &str = "#D55E00";
+/// Of lines that are compared with each other, in this order: yellow, which nobody sees on white, is left out.
+pub const CURVES: [&str; 7] = [BLUE, ORANGE, "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9"];
 /// Of what is read first.
 pub const INK: &str = "#222222";
 /// Of what is read second.

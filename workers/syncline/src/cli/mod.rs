@@ -31,7 +31,7 @@ pub(crate) enum Command {
     Watch(jobs::watch::WatchArgs),
     /// List what happened to a job, or follow it
     Events(jobs::events::EventsArgs),
-    /// Show the loss curve of a training, or draw it
+    /// Show the loss curve of a training, or compare several; as a table, picture, CSV or for TensorBoard
     Metrics(jobs::metrics::MetricsArgs),
     /// List the general tasks of a job, and say why each is where it is
     Tasks(jobs::tasks::TasksArgs),
@@ -39,7 +39,7 @@ pub(crate) enum Command {
     Explain(jobs::explain::ExplainArgs),
     /// Show the cluster as a page in the browser, and as metrics for Prometheus
     Dashboard(dashboard::DashboardArgs),
-    /// Write one file of a job, which `status`, `tasks`, `events` and `explain` read with --from, without a cluster
+    /// Write one file of a job, which `status`, `tasks`, `events`, `explain` and `metrics` read with --from, without a cluster
     Export(jobs::export::ExportArgs),
     /// Write a checkpoint of a training to a file, from which `submit --resume` goes on
     Checkpoint(jobs::checkpoint::CheckpointArgs),

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use hyper::{Method, Request, StatusCode, body::Incoming, header};
-use syncline_rpc::status::EngineStatus;
+use syncline_rpc::status::{EngineStatus, now_ms};
 use syncline_scheduler::ids::JobId;
 use syncline_workers::client::Client;
 
@@ -13,7 +13,13 @@ use super::{
     prometheus,
     route::{Route, is_ours},
 };
-use crate::cli::{Failure, jobs::loss_curve};
+use crate::cli::{
+    Failure,
+    jobs::{
+        loss_curves::{self, Over},
+        metrics::Training,
+    },
+};
 
 /// An engine that says nothing for so long hangs, or its machine is cut off: a standby has taken over by then.
 const ENGINE_LIMIT: Duration = Duration::from_secs(3);
@@ -86,10 +92,11 @@ impl Site {
 
     async fn loss_curve(&self, job: &JobId) -> Result<String, Failure> {
         // A job that is not there has no curve, either.
-        self.client.status(job).await?;
+        let view = self.client.status(job).await?;
         let points = self.client.metrics(job, None).await?;
-        let tests = self.client.evaluations(job, None).await?;
-        Ok(loss_curve::of_job(job, &points, &tests))
+        let evaluations = self.client.evaluations(job, None).await?;
+        let training = Training { job: view.job, points, evaluations, now_ms: now_ms() };
+        Ok(loss_curves::of_trainings(&[training], Over::Samples))
     }
 }
 

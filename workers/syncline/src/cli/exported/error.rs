@@ -23,7 +23,7 @@ pub(crate) enum ExportError {
     #[error("[E533] {path} is cut off or damaged: {what}")]
     Damaged { path: PathBuf, what: String },
     #[error("[E534] {path} holds job {held}, not {asked}")]
-    OtherJob { path: PathBuf, held: JobId, asked: JobId },
+    OtherJob { path: PathBuf, held: JobId, asked: String },
     #[error("[E535] {path} holds no {what} of job {job}")]
     NotInIt { path: PathBuf, job: JobId, what: String },
     #[error("[E536] {path} is there already")]

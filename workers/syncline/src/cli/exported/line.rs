@@ -9,7 +9,7 @@ use syncline_scheduler::{
 };
 
 /// Raised with every change of what a line holds.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 /// What every export begins with, of whatever version.
 pub(super) const MARK: &str = r#"{"syncline_export":"#;
 /// Most bytes of one line: the job with all its workers is the longest, with a few kilobytes for each.
@@ -35,12 +35,17 @@ pub(super) struct Header {
     pub(super) release: String,
 }
 
-/// Every other line. The job comes first, then events, then tasks by their numbers, or barriers and then nodes.
+/// Every other line. The job comes first, then events, then tasks by their numbers; or points, evaluations, barriers
+/// and nodes.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Line {
     Job(JobRecord),
     Event(StreamEntry),
+    /// Of the loss curve of a job that trains.
+    Point(StreamEntry),
+    /// Of the same.
+    Evaluation(StreamEntry),
     /// Of a job of general tasks.
     Task(TaskView),
     /// Of a job that trains.

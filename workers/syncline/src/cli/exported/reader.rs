@@ -9,8 +9,8 @@ use std::{
 
 use serde::de::DeserializeOwned;
 use syncline_rpc::{
-    StreamCursor, input,
-    status::{Entry, JobEvent, JobView},
+    StreamCursor, StreamEntry, input,
+    status::{Entry, EvaluationPoint, JobEvent, JobView, MetricsPoint, mark_best},
 };
 use syncline_scheduler::{
     core::{BarrierExplanation, TaskExplanation},
@@ -24,8 +24,8 @@ use super::{
     line::{End, Header, Line, MARK, MAX_EDGE_BYTES, MAX_LINE_BYTES, VERSION, Version},
 };
 
-/// Most events that are taken from a file: far more than the engine keeps of a job.
-const MAX_EVENTS: usize = 10_000;
+/// Most events, points or evaluations that are taken from a file: far more than the engine keeps of a job.
+const MAX_ENTRIES: usize = 10_000;
 
 /// An export whose first and last line are sound.
 #[derive(Debug)]
@@ -40,6 +40,16 @@ pub(crate) struct Export {
 impl Export {
     /// Opens the export of a job. Reads no more than its first and its last line.
     pub(crate) fn open(path: &Path, job: &JobId) -> Result<Self, ExportError> {
+        let export = Self::open_any(path)?;
+        if export.job() != job {
+            let (held, asked) = (export.header.job, job.to_string());
+            return Err(ExportError::OtherJob { path: path.to_owned(), held, asked });
+        }
+        Ok(export)
+    }
+
+    /// The same, whatever job it is of.
+    pub(crate) fn open_any(path: &Path) -> Result<Self, ExportError> {
         let unreadable = |source| ExportError::Read { path: path.to_owned(), source };
         let damaged = |what: &str| ExportError::Damaged { path: path.to_owned(), what: what.to_owned() };
         let not_an_export = || ExportError::NotAnExport { path: path.to_owned() };
@@ -68,11 +78,12 @@ impl Export {
         if at != said {
             return Err(damaged(&format!("{at} bytes stand before its last line, and {said} were written")));
         }
-        if header.job != *job {
-            let (held, asked) = (header.job, job.clone());
-            return Err(ExportError::OtherJob { path: path.to_owned(), held, asked });
-        }
         Ok(Self { path: path.to_owned(), header, file, body: first.len() as u64..at })
+    }
+
+    /// The job that it is of.
+    pub(crate) fn job(&self) -> &JobId {
+        &self.header.job
     }
 
     /// When the engine was asked.
@@ -92,18 +103,44 @@ impl Export {
 
     /// What happened to the job after an event of it, oldest first.
     pub(crate) fn events(&self, after: Option<StreamCursor>) -> Result<Vec<Entry<JobEvent>>, ExportError> {
-        let mut events = Vec::new();
+        let event = |line| if let Line::Event(entry) = line { Some(entry) } else { None };
+        let mut events = self.entries(event)?;
+        events.retain(|entry| after.is_none_or(|after| entry.cursor > after));
+        Ok(events)
+    }
+
+    /// The loss curve of a training, oldest first.
+    pub(crate) fn metrics(&self) -> Result<Vec<Entry<MetricsPoint>>, ExportError> {
+        self.entries(|line| if let Line::Point(entry) = line { Some(entry) } else { None })
+    }
+
+    /// Its evaluations, oldest first, the best one always among them.
+    pub(crate) fn evaluations(&self) -> Result<Vec<Entry<EvaluationPoint>>, ExportError> {
+        let mut points =
+            self.entries(|line| if let Line::Evaluation(entry) = line { Some(entry) } else { None })?;
+        mark_best(&mut points, &self.status()?.job, true);
+        Ok(points)
+    }
+
+    /// Entries of one kind, which stand in front of all that a job has many of.
+    fn entries<T: DeserializeOwned>(
+        &self,
+        kind: impl Fn(Line) -> Option<StreamEntry>,
+    ) -> Result<Vec<Entry<T>>, ExportError> {
+        let mut entries = Vec::new();
         for line in self.lines()?.skip(1) {
-            let Line::Event(entry) = line? else { break };
-            if events.len() == MAX_EVENTS {
-                return Err(self.damaged(format!("it has more than {MAX_EVENTS} events")));
+            let line = line?;
+            if !matches!(line, Line::Event(_) | Line::Point(_) | Line::Evaluation(_)) {
+                break;
+            }
+            let Some(entry) = kind(line) else { continue };
+            if entries.len() == MAX_ENTRIES {
+                return Err(self.damaged(format!("it has more than {MAX_ENTRIES} entries of a kind")));
             }
             // As for those that the engine tells, one that somebody else has added does not hide the rest.
-            if after.is_none_or(|after| entry.at > after) {
-                events.extend(Entry::read(&entry).ok());
-            }
+            entries.extend(Entry::read(&entry).ok());
         }
-        Ok(events)
+        Ok(entries)
     }
 
     /// The general tasks that a query asks for, in their order.
@@ -346,8 +383,8 @@ mod tests {
         assert!(matches!(Export::open(dir.path(), &id()), Err(ExportError::NotAnExport { .. })));
         assert!(matches!(Export::open(&dir.path().join("b"), &id()), Err(ExportError::Read { .. })));
         // A later version may say something else behind its number.
-        fs::write(&path, "{\"syncline_export\":3,\"of\":\"a\"}\n").unwrap();
-        assert!(matches!(Export::open(&path, &id()), Err(ExportError::Version { theirs: 3, .. })));
+        fs::write(&path, "{\"syncline_export\":4,\"of\":\"a\"}\n").unwrap();
+        assert!(matches!(Export::open(&path, &id()), Err(ExportError::Version { theirs: 4, .. })));
         fs::write(&path, [MARK.as_bytes(), &[b'1'; 5_000]].concat()).unwrap();
         assert!(matches!(Export::open(&path, &id()), Err(ExportError::Damaged { .. })));
         fs::write(&path, [0; 5_000]).unwrap();

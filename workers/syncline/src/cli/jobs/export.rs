@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use syncline_rpc::{
-    JobStream,
+    JobStream, StreamEntry,
     status::{JobPhase, JobView},
 };
 use syncline_scheduler::{
@@ -30,7 +30,7 @@ const MODEL_EXTENSIONS: [&str; 2] = ["onnx", "safetensors"];
 pub struct ExportArgs {
     /// Id of the job, which may be running or over
     job: JobId,
-    /// Where to write it; `status`, `tasks`, `events` and `explain` read it with --from
+    /// Where to write it; `status`, `tasks`, `events`, `explain` and `metrics` read it with --from
     file: PathBuf,
     /// Replace a file that is there
     #[arg(long)]
@@ -51,6 +51,9 @@ struct Exported {
     state: &'static str,
     bytes: u64,
     events: u64,
+    /// Of the loss curve of a training.
+    points: u64,
+    evaluations: u64,
     /// General tasks.
     tasks: u64,
     barriers: u64,
@@ -71,9 +74,13 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
     if args.json {
         return print_json(&exported);
     }
-    let Exported { job, file, state, bytes, events, tasks, barriers, nodes } = exported;
+    let Exported { job, file, state, bytes, events, points, evaluations, tasks, barriers, nodes } = exported;
     let held = match tasks {
-        0 => format!("{barriers} barriers, {nodes} of its own tasks"),
+        0 => {
+            format!(
+                "{points} points, {evaluations} evaluations, {barriers} barriers, {nodes} of its own tasks"
+            )
+        }
         _ => format!("{tasks} tasks"),
     };
     print(&format!("{job} ({state}), {events} events, {held} in {file}, {bytes} bytes"))
@@ -102,15 +109,15 @@ async fn export(client: &Client, clock: EngineClock, args: &ExportArgs) -> Resul
         ..Exported::default()
     };
     to.line(&Line::Job(record))?;
-    for event in client.stream_entries(&args.job, JobStream::Events, None).await? {
-        to.line(&Line::Event(event))?;
-        exported.events += 1;
-    }
+    exported.events = stream(client, &args.job, JobStream::Events, Line::Event, &mut to).await?;
     match (job.state, job.tasks) {
         // Nothing more of it can be read.
         (JobPhase::Damaged, _) => {}
         (_, Some(_)) => exported.tasks = tasks(client, &args.job, &mut to).await?,
         (_, None) => {
+            exported.points = stream(client, &args.job, JobStream::Metrics, Line::Point, &mut to).await?;
+            exported.evaluations =
+                stream(client, &args.job, JobStream::Evaluations, Line::Evaluation, &mut to).await?;
             let kept = client.explain_kept(&args.job).await?;
             (exported.barriers, exported.nodes) = (kept.barriers.len() as u64, kept.tasks.len() as u64);
             let barriers = kept.barriers.into_iter().map(Line::Barrier);
@@ -119,6 +126,20 @@ async fn export(client: &Client, clock: EngineClock, args: &ExportArgs) -> Resul
     }
     exported.bytes = to.finish()?;
     Ok(exported)
+}
+
+/// Writes all that is kept of a stream; how many entries.
+async fn stream(
+    client: &Client,
+    job: &JobId,
+    stream: JobStream,
+    line: fn(StreamEntry) -> Line,
+    to: &mut Writer,
+) -> Result<u64, Failure> {
+    let entries = client.stream_entries(job, stream, None).await?;
+    let count = entries.len() as u64;
+    entries.into_iter().map(line).try_for_each(|line| to.line(&line))?;
+    Ok(count)
 }
 
 /// Writes all general tasks of a job, page by page; how many.

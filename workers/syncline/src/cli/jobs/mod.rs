@@ -8,7 +8,7 @@ pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod gc;
 pub(crate) mod list;
-pub(crate) mod loss_curve;
+pub(crate) mod loss_curves;
 pub(crate) mod metrics;
 pub(crate) mod pause;
 mod preview;

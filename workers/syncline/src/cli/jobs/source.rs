@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use syncline_rpc::{
     StreamCursor,
-    status::{Entry, JobEvent, JobView},
+    status::{Entry, EvaluationPoint, JobEvent, JobView, MetricsPoint},
 };
 use syncline_scheduler::{
     core::{BarrierExplanation, TaskExplanation},
@@ -75,6 +75,22 @@ impl Source {
         match self {
             Self::Engine { client, .. } => Ok(client.events(job, after).await?),
             Self::File(export) => Ok(export.events(after)?),
+        }
+    }
+
+    /// The loss curve of a training, oldest first.
+    pub(crate) async fn metrics(&self, job: &JobId) -> Result<Vec<Entry<MetricsPoint>>, Failure> {
+        match self {
+            Self::Engine { client, .. } => Ok(client.metrics(job, None).await?),
+            Self::File(export) => Ok(export.metrics()?),
+        }
+    }
+
+    /// Its evaluations, oldest first, the best one always among them.
+    pub(crate) async fn evaluations(&self, job: &JobId) -> Result<Vec<Entry<EvaluationPoint>>, Failure> {
+        match self {
+            Self::Engine { client, .. } => Ok(client.evaluations(job, None).await?),
+            Self::File(export) => Ok(export.evaluations()?),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::{io, net::SocketAddr, path::PathBuf};
 
+use syncline_scheduler::ids::JobId;
 use syncline_workers::client::FindError;
 
 use crate::cli::Exit;
@@ -60,11 +61,13 @@ pub enum CliError {
         source: io::Error,
     },
     #[error("[E574] cannot write {path}")]
-    Picture {
+    Written {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
+    #[error("[E575] job {job} computes tasks and trains nothing itself: it has no loss curve")]
+    NoTraining { job: JobId },
     #[error("[E515] the engine has a bug: {reason}")]
     Bug { reason: String },
 }
@@ -78,7 +81,7 @@ impl CliError {
             Self::Find(FindError::Path { .. }) => Exit::Internal,
             Self::Find(_) => Exit::Usage,
             Self::Running { .. } | Self::SavedJobs { .. } => Exit::Usage,
-            Self::Torch { .. } | Self::Picture { .. } => Exit::Usage,
+            Self::Torch { .. } | Self::Written { .. } | Self::NoTraining { .. } => Exit::Usage,
             Self::Unhealthy { exit, .. } | Self::ChildEnded { exit, .. } => *exit,
             Self::Path { .. }
             | Self::DamagedAddresses { .. }
@@ -109,7 +112,10 @@ impl CliError {
             Self::DamagedAddresses { .. } => "it says where each process listened: move it away, and give --shards, --replicas and --engines as they were if you had given them; this start then takes new addresses".into(),
             Self::Torch { .. } => "name a Python that has torch: `python3 -m venv DIR`, `DIR/bin/pip install torch`, then --python DIR/bin/python".into(),
             Self::Listen { .. } => "something else may listen there, another `syncline dashboard` perhaps; --listen names another address, and port 0 takes a free one".into(),
-            Self::Picture { .. } => "see whether the folder exists and the disk has room".into(),
+            Self::Written { .. } => "see whether the folder exists and the disk has room".into(),
+            Self::NoTraining { job } => {
+                format!("`syncline tasks {job}` lists what it computes; a task that trains does it as a job of its own, {job}~N, which `syncline jobs` lists")
+            }
             Self::Bug { .. } => "start it again: jobs go on from Redis; please report the lines above it in the log".into(),
             Self::Unhealthy { .. } => "do what the lines marked `fail` say".into(),
         }

@@ -145,7 +145,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
     }
     if let Some(path) = &args.plot {
         let svg = sim::plot(&setup.caption(), &runs);
-        std::fs::write(path, svg).map_err(|source| CliError::Picture { path: path.clone(), source })?;
+        std::fs::write(path, svg).map_err(|source| CliError::Written { path: path.clone(), source })?;
         say(&format!("drew {}", path.display()));
     }
     match (args.json, args.compare.is_empty(), runs.as_slice()) {

@@ -1,73 +1,24 @@
-//! `syncline metrics`: how a training learns, as numbers or as a picture: its loss curve and its evaluations.
-
-use std::{fs, path::PathBuf};
+//! One training as a table: its loss curve, or its evaluations.
 
 use syncline_rpc::status::{Entry, EvaluationPoint, MetricsPoint};
-use syncline_scheduler::{core::significant, ids::JobId};
-use syncline_workers::client::Client;
+use syncline_scheduler::core::significant;
 
-use super::loss_curve;
-use crate::cli::{
-    CliError, ConnectionArgs, Failure, block_on, log_as_command, print, print_json, say, svg_file, table,
-};
+use super::Training;
+use crate::cli::{Failure, print, say, table};
 
 /// Rows of the table: as many as a screen shows.
 const ROWS: usize = 20;
 
-#[derive(Debug, clap::Args)]
-pub struct MetricsArgs {
-    /// Id of the job, which may be running or over
-    job: JobId,
-    /// Show the evaluations instead, the best of them always among them
-    #[arg(long)]
-    evaluations: bool,
-    /// Draw the loss over the samples into this file, as SVG, with the evaluations
-    #[arg(long, value_name = "FILE", value_parser = svg_file)]
-    plot: Option<PathBuf>,
-    #[command(flatten)]
-    connection: ConnectionArgs,
-    /// One JSON array on stdout, with every point that is kept
-    #[arg(long)]
-    json: bool,
-}
-
-pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
-    log_as_command();
-    let cluster = args.connection.find()?;
-    let (points, tests) = block_on(async {
-        let (client, _) = Client::connect(&cluster).await?;
-        // A job that is not there has no curve, either.
-        client.status(&args.job).await?;
-        // The picture has both.
-        let (mut points, mut tests) = (Vec::new(), Vec::new());
-        if args.plot.is_some() || !args.evaluations {
-            points = client.metrics(&args.job, None).await?;
-        }
-        if args.plot.is_some() || args.evaluations {
-            tests = client.evaluations(&args.job, None).await?;
-        }
-        Ok((points, tests))
-    })?;
-    if let Some(path) = &args.plot {
-        fs::write(path, loss_curve::of_job(&args.job, &points, &tests))
-            .map_err(|source| CliError::Picture { path: path.clone(), source })?;
-        say(&format!("drew {}", path.display()));
+/// Prints some of the points, or of the evaluations.
+pub(super) fn show(of: &Training, evaluations: bool) -> Result<(), Failure> {
+    if evaluations {
+        let none =
+            "no evaluation yet: it takes the setting `evaluate`, or a node that evaluates, see docs/data.md";
+        say_how_many(of.evaluations.len(), none);
+        return print(&evaluations_in_words(&of.evaluations));
     }
-    match (args.evaluations, args.json) {
-        (true, true) => print_json(&tests),
-        (false, true) => print_json(&points),
-        (true, false) => {
-            let none = "no evaluation yet: it takes the setting `evaluate`, or a node that evaluates, see docs/data.md";
-            say_how_many(tests.len(), none);
-            print(&evaluations_in_words(&tests))
-        }
-        (false, false) => {
-            let none =
-                "no curve yet: the first point comes with the first report, and a graph of tasks has none";
-            say_how_many(points.len(), none);
-            print(&in_words(&points))
-        }
-    }
+    say_how_many(of.points.len(), "no curve yet: the first point comes with the first report");
+    print(&in_words(&of.points))
 }
 
 /// Says that there is nothing, or that not everything is shown.

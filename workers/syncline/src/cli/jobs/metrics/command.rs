@@ -1,0 +1,102 @@
+//! The command line, and what it leads to.
+
+use std::{collections::BTreeSet, path::PathBuf};
+
+use syncline_scheduler::ids::JobId;
+
+use super::{Training, comparison, csv, files::Files, follow, one_job, sources::Sources};
+use crate::cli::{
+    CliError, ConnectionArgs, Failure, block_on, jobs::loss_curves::Over, log_as_command, print, print_json,
+    say, svg_file,
+};
+
+#[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("shown").args(["plot", "tensorboard"]).multiple(true)))]
+pub struct MetricsArgs {
+    /// Id of the job, which may be running or over; several are compared
+    #[arg(required = true, value_name = "JOB")]
+    pub(super) jobs: Vec<JobId>,
+    /// Show the evaluations instead, the best of them always among them; also what --csv writes
+    #[arg(long)]
+    evaluations: bool,
+    /// Draw the losses into this file, as SVG, with the evaluations
+    #[arg(long, value_name = "FILE", value_parser = svg_file)]
+    pub(super) plot: Option<PathBuf>,
+    /// What the picture goes over
+    #[arg(long, value_enum, default_value_t, requires = "plot")]
+    pub(super) over: Over,
+    /// Write a row for each point of each job into this file, or to stdout if it is `-`
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Write what TensorBoard reads below this folder, a folder for each job
+    #[arg(long, value_name = "DIR")]
+    pub(super) tensorboard: Option<PathBuf>,
+    /// Go on until the jobs are over: draw anew, and add to the files of --tensorboard, every two seconds
+    #[arg(long, requires = "shown", conflicts_with = "from")]
+    pub(super) follow: bool,
+    /// Read the job of this file of `syncline export` from it, as of then, instead of asking a cluster; once for each file
+    #[arg(long, value_name = "FILE")]
+    pub(super) from: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(super) connection: ConnectionArgs,
+    /// One JSON array on stdout: every point that is kept of one job, or several jobs with their points
+    #[arg(long)]
+    json: bool,
+}
+
+impl MetricsArgs {
+    /// Refuses what clap takes.
+    fn check(&self) -> Result<(), CliError> {
+        let refused = |what: String| Err(CliError::Setting { what });
+        let mut named = BTreeSet::new();
+        if let Some(job) = self.jobs.iter().find(|job| !named.insert(*job)) {
+            return refused(format!("job {job} is named twice"));
+        }
+        if self.json && self.csv_on_stdout() {
+            return refused("--json and --csv - both take stdout".to_owned());
+        }
+        Ok(())
+    }
+
+    fn csv_on_stdout(&self) -> bool {
+        self.csv.as_ref().is_some_and(|path| path.as_os_str() == "-")
+    }
+
+    fn csv_of(&self, trainings: &[Training]) -> String {
+        if self.evaluations { csv::evaluations(trainings) } else { csv::points(trainings) }
+    }
+}
+
+pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
+    log_as_command();
+    args.check()?;
+    let trainings = block_on(async {
+        let sources = Sources::open(args).await?;
+        let mut trainings = Vec::new();
+        for job in &args.jobs {
+            trainings.push(Training::load(sources.of(job), job).await?);
+        }
+        let mut files = Files::of(args);
+        files.write(&trainings)?;
+        if args.follow {
+            follow::until_over(&sources, &mut trainings, |now| files.write(now)).await?;
+        }
+        files.say();
+        Ok(trainings)
+    })?;
+    if let Some(path) = &args.csv {
+        let text = args.csv_of(&trainings);
+        if args.csv_on_stdout() {
+            return print(text.trim_end());
+        }
+        std::fs::write(path, &text).map_err(|source| CliError::Written { path: path.clone(), source })?;
+        say(&format!("wrote {} rows to {}", text.lines().count() - 1, path.display()));
+    }
+    match (trainings.as_slice(), args.json) {
+        ([training], true) if args.evaluations => print_json(&training.evaluations),
+        ([training], true) => print_json(&training.points),
+        ([training], false) => one_job::show(training, args.evaluations),
+        (all, true) => print_json(&comparison::as_json(all)),
+        (all, false) => print(&comparison::in_words(all)),
+    }
+}

@@ -1,0 +1,56 @@
+//! Files that can be written again and again while trainings go on.
+
+use std::{fs, path::PathBuf};
+
+use syncline_rpc::status::now_ms;
+
+use super::{MetricsArgs, Training, tensorboard::RunFolder};
+use crate::cli::{
+    CliError, Failure,
+    connection::shell_word,
+    jobs::loss_curves::{self, Over},
+    say,
+};
+
+/// What `--plot` and `--tensorboard` ask for.
+pub(super) struct Files {
+    plot: Option<PathBuf>,
+    over: Over,
+    tensorboard: Option<PathBuf>,
+    /// Of each training, once written.
+    folders: Vec<RunFolder>,
+}
+
+impl Files {
+    pub(super) fn of(args: &MetricsArgs) -> Self {
+        let (plot, tensorboard) = (args.plot.clone(), args.tensorboard.clone());
+        Self { plot, over: args.over, tensorboard, folders: Vec::new() }
+    }
+
+    /// Draws anew, and adds to the files of events what came since the last time.
+    pub(super) fn write(&mut self, trainings: &[Training]) -> Result<(), Failure> {
+        if let Some(path) = &self.plot {
+            fs::write(path, loss_curves::of_trainings(trainings, self.over))
+                .map_err(|source| CliError::Written { path: path.clone(), source })?;
+        }
+        let Some(dir) = &self.tensorboard else { return Ok(()) };
+        if self.folders.is_empty() {
+            let now_ms = now_ms();
+            let folders = trainings.iter().map(|training| RunFolder::create(dir, training, now_ms));
+            self.folders = folders.collect::<Result<_, _>>()?;
+            return Ok(());
+        }
+        let folders = self.folders.iter_mut().zip(trainings);
+        Ok(folders.map(|(folder, training)| folder.add(training)).collect::<Result<_, _>>()?)
+    }
+
+    /// Says what was written, and how to look at it.
+    pub(super) fn say(&self) {
+        if let Some(path) = &self.plot {
+            say(&format!("drew {}", path.display()));
+        }
+        if let Some(dir) = &self.tensorboard {
+            say(&format!("`tensorboard --logdir {}` shows it", shell_word(&dir.display().to_string())));
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The folder of a job, in which its event file lies.
+
+use std::{
+    fs, io,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    event,
+    record::framed,
+    scalars::{Written, news},
+};
+use crate::cli::{CliError, jobs::metrics::Training};
+
+/// TensorBoard takes every file for one of events whose name has `tfevents` in it.
+const BEGIN: &str = "events.out.tfevents.";
+/// Tells ours from those of others.
+const END: &str = ".syncline";
+
+/// The event file of a job, which grows.
+#[derive(Debug)]
+pub(in crate::cli::jobs::metrics) struct RunFolder {
+    file: PathBuf,
+    written: Written,
+}
+
+impl RunFolder {
+    /// Writes all that is known of a training into a new file of its folder below `dir`, in place of the one of an earlier run.
+    ///
+    /// The new file has a later name: a TensorBoard that runs reads it as what comes behind the other, which it has read.
+    pub(in crate::cli::jobs::metrics) fn create(
+        dir: &Path,
+        of: &Training,
+        now_ms: u64,
+    ) -> Result<Self, CliError> {
+        let folder = dir.join(of.job.id.as_str());
+        let failed = |source| CliError::Written { path: folder.clone(), source };
+        fs::create_dir_all(&folder).map_err(failed)?;
+        let before = ours(&folder).map_err(failed)?;
+        let newest = before.iter().filter_map(|path| number(path)).max();
+        // Two runs within a millisecond, or a clock that went back.
+        let number = newest.map_or(now_ms, |newest| now_ms.max(newest.saturating_add(1)));
+        let file = folder.join(format!("{BEGIN}{number}{END}"));
+        let mut written = Written::default();
+        let mut bytes = framed(&event::first(now_ms));
+        bytes.extend(news(of, &mut written).iter().flat_map(|event| framed(&event.encode())));
+        fs::write(&file, bytes).map_err(|source| {
+            // No half of a file stays beside the one of the run before.
+            let _ = fs::remove_file(&file);
+            CliError::Written { path: file.clone(), source }
+        })?;
+        before.iter().try_for_each(fs::remove_file).map_err(failed)?;
+        Ok(Self { file, written })
+    }
+
+    /// Adds what has come since.
+    pub(in crate::cli::jobs::metrics) fn add(&mut self, of: &Training) -> Result<(), CliError> {
+        let events = news(of, &mut self.written);
+        if events.is_empty() {
+            return Ok(());
+        }
+        let bytes: Vec<u8> = events.iter().flat_map(|event| framed(&event.encode())).collect();
+        let added =
+            fs::OpenOptions::new().append(true).open(&self.file).and_then(|mut file| file.write_all(&bytes));
+        added.map_err(|source| CliError::Written { path: self.file.clone(), source })
+    }
+}
+
+/// Files of earlier runs.
+fn ours(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let paths: Vec<PathBuf> =
+        fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+    Ok(paths.into_iter().filter(|path| number(path).is_some()).collect())
+}
+
+/// What stands between beginning and end of a name of ours.
+fn number(path: &Path) -> Option<u64> {
+    path.file_name()?.to_str()?.strip_prefix(BEGIN)?.strip_suffix(END)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::jobs::metrics::training::tests::{entry, training};
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_second_run_replaces_its_own_file_and_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let (of, other) = (training(&[], &[(10, "2")]), training(&[("id", "other")], &[]));
+        RunFolder::create(dir.path(), &of, 5_000).unwrap();
+        RunFolder::create(dir.path(), &other, 5_000).unwrap();
+        let folder = dir.path().join("digits");
+        let others = ["events.out.tfevents.17.host.1.0", "events.out.tfevents.x.syncline", "notes"];
+        others.iter().for_each(|name| fs::write(folder.join(name), "mine").unwrap());
+        for (now_ms, want) in [(6_000, 6_000), (6_000, 6_001), (1_000, 6_002)] {
+            RunFolder::create(dir.path(), &of, now_ms).unwrap();
+            let ours = format!("events.out.tfevents.{want}.syncline");
+            assert_eq!(names(&folder), [others[0], &ours, others[1], others[2]]);
+        }
+        assert_eq!(names(&dir.path().join("other")), ["events.out.tfevents.5000.syncline"]);
+    }
+
+    #[test]
+    fn a_file_that_grew_is_the_one_that_is_written_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut of = training(&[], &[(10, "2")]);
+        let mut grown = RunFolder::create(dir.path(), &of, 5_000).unwrap();
+        grown.add(&of).unwrap();
+        of.points.push(entry(20, &[("loss", "1")]));
+        of.evaluations.push(entry(20, &[("test_loss", "1.5")]));
+        grown.add(&of).unwrap();
+        let grown = fs::read(grown.file).unwrap();
+        let whole = RunFolder::create(dir.path(), &of, 5_000).unwrap();
+        assert_eq!(grown, fs::read(whole.file).unwrap());
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("digits"), "a file").unwrap();
+        let error = RunFolder::create(dir.path(), &training(&[], &[]), 0).unwrap_err().to_string();
+        assert!(error.contains("[E574]") && error.ends_with("/digits"), "{error}");
+    }
+}

@@ -1,0 +1,102 @@
+//! A training with all that it has told of itself.
+
+use syncline_rpc::status::{Entry, EvaluationPoint, JobStatus, MetricsPoint};
+use syncline_scheduler::ids::JobId;
+
+use crate::cli::{CliError, Failure, jobs::source::Source};
+
+/// A training with its loss curve and its evaluations, as of one moment.
+#[derive(Debug, Clone)]
+pub(crate) struct Training {
+    pub(crate) job: JobStatus,
+    /// Oldest first.
+    pub(crate) points: Vec<Entry<MetricsPoint>>,
+    /// Oldest first, the best one marked.
+    pub(crate) evaluations: Vec<Entry<EvaluationPoint>>,
+    /// That moment, on the clock by which all others of it are told.
+    pub(crate) now_ms: u64,
+}
+
+impl Training {
+    /// Asks for all of it. Of a job that trains nothing there is nothing to tell.
+    pub(super) async fn load(source: &Source, id: &JobId) -> Result<Self, Failure> {
+        let job = source.status(id).await?.job;
+        if job.tasks.is_some() {
+            return Err(CliError::NoTraining { job: id.clone() }.into());
+        }
+        let points = source.metrics(id).await?;
+        let evaluations = source.evaluations(id).await?;
+        Ok(Self { job, points, evaluations, now_ms: source.now_ms() })
+    }
+
+    /// When its first point was written, from which its times count.
+    fn begin_ms(&self) -> u64 {
+        let first = self.points.first().map(|point| point.value.at_ms);
+        first.or_else(|| self.evaluations.first().map(|point| point.value.at_ms)).unwrap_or_default()
+    }
+
+    /// How long after its first point a moment was, in seconds.
+    pub(crate) fn elapsed_s(&self, at_ms: u64) -> f64 {
+        at_ms.saturating_sub(self.begin_ms()) as f64 / 1e3
+    }
+
+    /// How long it has trained: from when the shards held its parameters until every sample was counted, or it ended, or now, in
+    /// seconds. `None` before it began.
+    pub(super) fn trained_s(&self) -> Option<f64> {
+        let JobStatus { started_ms, trained_ms, ended_ms, .. } = &self.job;
+        let until_ms = trained_ms.or(*ended_ms).unwrap_or(self.now_ms);
+        started_ms.map(|started_ms| until_ms.saturating_sub(started_ms) as f64 / 1e3)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use syncline_rpc::{StreamCursor, StreamEntry};
+
+    use super::*;
+
+    /// An entry with these fields, after so many samples and as many seconds.
+    pub(crate) fn entry<T: serde::de::DeserializeOwned>(samples: u64, fields: &[(&str, &str)]) -> Entry<T> {
+        let at_ms = 1_764_093_600_000 + samples * 1_000;
+        let known = [("at_ms", at_ms.to_string()), ("samples", samples.to_string())];
+        let zeros = ["iterations", "step_us", "compute_us", "wait_us", "staleness_mean", "staleness_max"];
+        let known = known.map(|(name, value)| (name.to_owned(), value)).into_iter();
+        let zeros = zeros.into_iter().map(|name| (name.to_owned(), "0".to_owned()));
+        let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let at = StreamCursor { at_ms, number: 0 };
+        Entry::read(&StreamEntry { at, fields: known.chain(zeros).chain(fields).collect() }).unwrap()
+    }
+
+    /// A training with these fields of its job, and these losses.
+    pub(crate) fn training(job: &[(&str, &str)], losses: &[(u64, &str)]) -> Training {
+        let known = [("id", "digits"), ("state", "running"), ("policy", "bsp")].iter().chain(job);
+        let fields = known.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let points = losses.iter().map(|(samples, loss)| entry(*samples, &[("loss", loss)])).collect();
+        Training { job: JobStatus::read(&fields).unwrap(), points, evaluations: Vec::new(), now_ms: 9_000 }
+    }
+
+    #[test]
+    fn a_training_lasts_until_its_samples_are_counted_or_it_ends_or_now() {
+        #[rustfmt::skip]
+        let cases: [(&[(&str, &str)], Option<f64>); 5] = [
+            (&[],                                                                      None),
+            (&[("started_ms", "1000")],                                                Some(8.0)),
+            (&[("started_ms", "1000"), ("ended_ms", "4500")],                          Some(3.5)),
+            (&[("started_ms", "1000"), ("trained_ms", "3000"), ("ended_ms", "4500")],  Some(2.0)),
+            (&[("started_ms", "9900")],                                                Some(0.0)),
+        ];
+        for (fields, want_s) in cases {
+            assert_eq!(training(fields, &[]).trained_s(), want_s, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn times_count_from_the_first_point() {
+        let mut all = training(&[], &[(10, "2"), (14, "1")]);
+        assert_eq!(all.elapsed_s(all.points[1].value.at_ms), 4.0);
+        all.evaluations = vec![entry(12, &[("test_loss", "1")])];
+        assert_eq!(all.elapsed_s(all.evaluations[0].value.at_ms), 2.0);
+        all.points.clear();
+        assert_eq!(all.elapsed_s(all.evaluations[0].value.at_ms), 0.0);
+    }
+}
