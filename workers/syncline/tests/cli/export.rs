@@ -62,6 +62,8 @@ fn a_training_is_read_from_its_file_as_the_engine_told_it() {
         &["status", "points"],
         &["events", "points"],
         &["events", "points", "--after", cursor],
+        &["metrics", "points"],
+        &["metrics", "points", "--evaluations"],
         &["explain", "points", "weights"],
         &["explain", "points", &closed],
         &["explain", "points", &iteration],
@@ -137,5 +139,6 @@ fn a_graph_that_runs_is_read_from_its_file_as_the_engine_told_it() {
     assert!(asked(&["tasks", "wide"]).ok().err.contains("--first 100 goes on"));
     asked(&["tasks", "wide", "6001"]).refused(1, "E535");
     asked(&["explain", "wide", "nobody"]).refused(1, "E535");
+    assert!(asked(&["metrics", "wide"]).refused(2, "E575").err.contains("job wide "));
     asked(&["explain", "wide", "--barrier", "1"]).refused(1, "E535");
 }

@@ -1,24 +1,69 @@
 //! The axes of a picture: from where to where, and which figures stand there.
 
-/// Intervals between figures that an axis has at most.
+/// Intervals between figures that an axis of losses has at most, and one of samples or time.
 const INTERVALS: f64 = 6.0;
-/// Where the largest loss is so many times the smallest one, every power of ten has as much room.
-const LOG_FROM: f64 = 1e3;
+const INTERVALS_ALONG: f64 = 8.0;
+/// Where the largest loss is so many times the smallest one, equal ratios get equal room: else all but the beginning of a curve
+/// would lie in a strip at the bottom.
+const LOG_FROM: f64 = 30.0;
+/// Figures of an axis of ratios, at most; with fewer, halves of ten get theirs.
+const LOG_FIGURES: usize = 10;
 
 /// From a value to its share of the axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Axis {
     /// Both ends and the distance of its figures.
     Linear { low: f64, high: f64, step: f64 },
-    /// Powers of ten at both ends, and how many are between two figures.
-    Log { low: i32, high: i32, step: i32 },
+    /// Both ends are 1, 2 or 5 times a power of ten.
+    Log { low: Round, high: Round },
+}
+
+/// 1, 2 or 5 times a power of ten: three of them for each power, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Round(i32);
+
+impl Round {
+    /// The largest that is not above a positive value.
+    fn below(value: f64) -> Self {
+        let first = Self(3 * (value.log10().floor() as i32 - 1));
+        let mut all = (0..9).map(|n| Self(first.0 + n)).filter(|round| round.value() <= value);
+        all.next_back().unwrap_or(first)
+    }
+
+    /// The smallest that is not below.
+    fn above(value: f64) -> Self {
+        let below = Self::below(value);
+        if below.value() < value { Self(below.0 + 1) } else { below }
+    }
+
+    fn power(self) -> i32 {
+        self.0.div_euclid(3)
+    }
+
+    fn value(self) -> f64 {
+        // As it is written, so that it is the number nearest to that.
+        self.exact().parse().unwrap_or(f64::MAX)
+    }
+
+    fn exact(self) -> String {
+        format!("{}e{}", [1, 2, 5][self.0.rem_euclid(3) as usize], self.power())
+    }
+
+    /// `0.002`, `1`, `500`, `1e-7`.
+    fn figure(self) -> String {
+        match self.power() {
+            0..=4 => format!("{:.0}", self.value()),
+            power @ -4..=-1 => format!("{:.*}", power.unsigned_abs() as usize, self.value()),
+            _ => self.exact(),
+        }
+    }
 }
 
 impl Axis {
     /// For what counts from zero: it ends with the last value.
     pub(super) fn from_zero(most: f64) -> Self {
         let high = if most > 0.0 { most } else { 1.0 };
-        Self::Linear { low: 0.0, high, step: round_step(high) }
+        Self::Linear { low: 0.0, high, step: round_step(high, INTERVALS_ALONG) }
     }
 
     /// For losses: both ends have a figure. What is not finite has no place on it.
@@ -34,20 +79,22 @@ impl Axis {
             (true, true) => (low, high),
         };
         if low > 0.0 && high / low >= LOG_FROM {
-            let (low, high) = (low.log10().floor() as i32, high.log10().ceil() as i32);
-            let step = (f64::from(high - low) / INTERVALS).ceil() as i32;
-            // The upper end has a figure, too.
-            return Self::Log { low, high: low + (high - low + step - 1) / step * step, step };
+            return Self::Log { low: Round::below(low), high: Round::above(high) };
         }
-        let step = round_step(high - low);
-        Self::Linear { low: (low / step).floor() * step, high: (high / step).ceil() * step, step }
+        let step = round_step(high - low, INTERVALS);
+        // What a division misses a whole number by is no step.
+        let (low, high) = ((low / step + 1e-9).floor() * step, (high / step - 1e-9).ceil() * step);
+        Self::Linear { low, high, step }
     }
 
     /// How far along the axis a value stands, from 0 to 1.
     pub(super) fn share(&self, value: f64) -> f64 {
         match *self {
             Self::Linear { low, high, .. } => (value - low) / (high - low),
-            Self::Log { low, high, .. } => (value.log10() - f64::from(low)) / f64::from(high - low),
+            Self::Log { low, high } => {
+                let [low, high] = [low, high].map(|end| end.value().log10());
+                (value.log10() - low) / (high - low)
+            }
         }
     }
 
@@ -64,9 +111,14 @@ impl Axis {
                 let largest = low.abs().max(high.abs());
                 values.map(|value| (value, figure(value, step, largest))).collect()
             }
-            Self::Log { low, high, step } => {
-                let powers = (low..=high).step_by(step.max(1) as usize);
-                powers.map(|power| (10f64.powi(power), power_of_ten(power))).collect()
+            Self::Log { low, high } => {
+                let all: Vec<Round> = (low.0..=high.0).map(Round).collect();
+                if all.len() <= LOG_FIGURES {
+                    return all.into_iter().map(|round| (round.value(), round.figure())).collect();
+                }
+                let every = (all.len() / 3).div_ceil(LOG_FIGURES) as i32;
+                let shown = all.into_iter().filter(|round| round.0 % (3 * every) == 0);
+                shown.map(|round| (round.value(), round.figure())).collect()
             }
         }
     }
@@ -90,9 +142,9 @@ fn rounded(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }
 
-/// 1, 2 or 5 times a power of ten, at most [`INTERVALS`] of which are in a span.
-fn round_step(span: f64) -> f64 {
-    let least = span / INTERVALS;
+/// 1, 2 or 5 times a power of ten, of which at most so many are in a span.
+fn round_step(span: f64, intervals: f64) -> f64 {
+    let least = span / intervals;
     let power = 10f64.powi(least.log10().floor() as i32);
     let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| factor * power >= least * (1.0 - 1e-9));
     factor.unwrap_or(10.0) * power
@@ -115,15 +167,6 @@ fn figure(value: f64, step: f64, largest: f64) -> String {
     }
 }
 
-/// `0.001`, `1`, `1000`, `1e-7`.
-fn power_of_ten(power: i32) -> String {
-    match power {
-        0..=4 => format!("{:.0}", 10f64.powi(power)),
-        -4..=-1 => format!("{:.*}", power.unsigned_abs() as usize, 10f64.powi(power)),
-        _ => format!("1e{power}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -137,7 +180,7 @@ mod tests {
     #[test]
     fn figures_of_losses_are_round_and_reach_around_all_of_them() {
         #[rustfmt::skip]
-        let cases: [(&[f64], &[&str]); 9] = [
+        let cases: [(&[f64], &[&str]); 10] = [
             (&[],                     &["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]),
             (&[0.0, 3.0],             &["0.0", "0.5", "1.0", "1.5", "2.0", "2.5", "3.0"]),
             (&[0.31, 2.3, f64::NAN],  &["0.0", "0.5", "1.0", "1.5", "2.0", "2.5"]),
@@ -145,8 +188,9 @@ mod tests {
             (&[-0.5, 0.5],            &["-0.6", "-0.4", "-0.2", "0.0", "0.2", "0.4", "0.6"]),
             (&[5e-5, 8e-5],           &["0.000050", "0.000055", "0.000060", "0.000065", "0.000070", "0.000075", "0.000080"]),
             (&[1e20, 3e20],           &["1.0e20", "1.5e20", "2.0e20", "2.5e20", "3.0e20"]),
-            (&[0.002, 2.3],           &["0.001", "0.01", "0.1", "1", "10"]),
-            (&[2.0, 1e20],            &["1", "10000", "1e8", "1e12", "1e16", "1e20"]),
+            (&[0.06, 2.3],            &["0.05", "0.1", "0.2", "0.5", "1", "2", "5"]),
+            (&[0.001, 2.3],           &["0.001", "0.01", "0.1", "1"]),
+            (&[2.0, 1e20],            &["100", "10000", "1e6", "1e8", "1e10", "1e12", "1e14", "1e16", "1e18", "1e20"]),
         ];
         for (losses, want) in cases {
             assert_eq!(words(Axis::of_losses(losses.iter().copied()).figures()), want, "{losses:?}");
@@ -163,7 +207,7 @@ mod tests {
             let axis = Axis::of_losses([high, low].into_iter());
             let figures = words(axis.figures());
             let different: BTreeSet<&String> = figures.iter().collect();
-            assert!(different.len() == figures.len() && (2..=9).contains(&figures.len()), "{figures:?}");
+            assert!(different.len() == figures.len() && (2..=11).contains(&figures.len()), "{figures:?}");
             for loss in [low, high] {
                 let share = axis.share(loss);
                 assert!((-1e-9..=1.0 + 1e-9).contains(&share), "{loss} at {share} of {axis:?}");
@@ -180,7 +224,7 @@ mod tests {
             (9_600.0,     "0 2000 4000 6000 8000"),
             (57_480.0,    "0 10k 20k 30k 40k 50k"),
             (1_000_000.0, "0 200k 400k 600k 800k 1M"),
-            (7_500_000.0, "0 2M 4M 6M"),
+            (7_500_000.0, "0 1M 2M 3M 4M 5M 6M 7M"),
         ];
         for (most, want) in cases {
             let axis = Axis::from_zero(most);

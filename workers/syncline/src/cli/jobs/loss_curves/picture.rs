@@ -40,7 +40,7 @@ impl Stroke {
 
     pub(super) fn attributes(self) -> String {
         let dashes = self.dashes.map_or(String::new(), |dashes| format!(r#" stroke-dasharray="{dashes}""#));
-        format!(r#"fill="none" stroke="{}" stroke-width="2" stroke-linejoin="round"{dashes}"#, self.color)
+        format!(r#"fill="none" stroke="{}" stroke-width="1.6" stroke-linejoin="round"{dashes}"#, self.color)
     }
 }
 
@@ -115,7 +115,7 @@ fn caption(curves: &[Curve], up: &Axis) -> String {
 fn entries(curves: &[Curve]) -> Vec<Entry> {
     if let [curve] = curves {
         let training =
-            Entry { words: "on the samples of training".to_owned(), mark: Mark::Line(Stroke::plain(BLUE)) };
+            Entry { words: "on training samples".to_owned(), mark: Mark::Line(Stroke::plain(BLUE)) };
         let evaluations = curve.set.map(|set| Entry {
             words: format!("on {set} samples"),
             mark: Mark::Dotted(of_evaluations(curves, 0)),
@@ -166,7 +166,7 @@ fn polyline(svg: &mut String, places: &[(f64, f64)], stroke: Stroke) {
 }
 
 fn dot(svg: &mut String, (x, y): (f64, f64), color: &str) {
-    line(svg, &format!(r##"<circle cx="{x:.1}" cy="{y:.1}" r="4" fill="{color}" stroke="#FFFFFF"/>"##));
+    line(svg, &format!(r##"<circle cx="{x:.1}" cy="{y:.1}" r="3.5" fill="{color}" stroke="#FFFFFF"/>"##));
 }
 
 #[cfg(test)]

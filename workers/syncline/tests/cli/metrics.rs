@@ -1,0 +1,72 @@
+//! Trainings side by side, and as files for other programs.
+
+use std::{fs, path::Path};
+
+use crate::{
+    job::write_job,
+    json::Page,
+    rig::{Up, folder, syncline},
+};
+
+/// Names of the files of events in the folder of a job.
+fn event_files(dir: &Path, job: &str) -> Vec<String> {
+    let files = fs::read_dir(dir.join(job)).unwrap();
+    files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn trainings_are_compared_and_written_for_other_programs() {
+    let dir = folder();
+    let up = Up::start(&dir, &["--workers", "2"]);
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let at = |args: &[&str]| syncline(&[args, &["--state-dir", dir.path().to_str().unwrap()]].concat());
+    write_job(dir.path(), 3);
+    let file = path("points.toml");
+    at(&["submit", &file, "--watch"]).ok();
+    at(&["submit", &file, "--id", "free", "--set", "settings.policy=asp", "--watch"]).ok();
+
+    let table = at(&["metrics", "free", "points"]).ok().out;
+    let words: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(
+        (&words[1][..4], &words[2][..4]),
+        (&["free", "asp", "done", "480"][..], &["points", "bsp", "done", "480"][..])
+    );
+    let both = at(&["metrics", "free", "points", "--json"]).ok();
+    Page::read().holds("metrics JOB JOB ...", &both);
+    let points = at(&["metrics", "points", "--json"]).ok().json();
+    assert_eq!(both.json()[1]["points"], points);
+    assert!(at(&["metrics", "free", "nobody"]).refused(1, "E131").err.contains("nobody"));
+    at(&["metrics", "free", "free"]).refused(2, "E509");
+    assert!(at(&["metrics", "free", "--csv", "-", "--json"]).err.contains("both take stdout"));
+    at(&["metrics", "free", "--follow"]).refused(2, "E500");
+
+    let rows = at(&["metrics", "points", "free", "--csv", "-"]).ok().out;
+    let of = |job: &str| rows.lines().filter(|row| row.starts_with(&format!("{job},"))).count();
+    assert_eq!((of("job"), of("points")), (1, points.as_array().unwrap().len()), "{rows}");
+    assert_eq!(of("free") + of("points") + 1, rows.lines().count());
+    at(&["metrics", "points", "free", "--csv", &path("points.csv.out")]).ok();
+    assert_eq!(fs::read_to_string(path("points.csv.out")).unwrap(), rows);
+    let evaluations = at(&["metrics", "points", "--evaluations", "--csv", "-"]).ok().out;
+    assert_eq!(evaluations.lines().count(), 2, "{evaluations}");
+
+    let (runs, drawn) = (path("runs"), path("both.svg"));
+    let write =
+        ["metrics", "points", "free", "--tensorboard", &runs, "--plot", &drawn, "--over", "time", "--follow"];
+    at(&write).ok();
+    let first = event_files(Path::new(&runs), "points");
+    at(&write).ok();
+    let second = event_files(Path::new(&runs), "points");
+    assert!(first.len() == 1 && second.len() == 1 && first < second, "{first:?} {second:?}");
+    let drawn = fs::read_to_string(drawn).unwrap();
+    assert!(drawn.contains(">points (bsp)<") && drawn.contains(">free (asp)<"), "{drawn}");
+    at(&["metrics", "points", "--tensorboard", "/dev/null"]).refused(2, "E574");
+
+    let exported = path("free.export");
+    at(&["export", "free", &exported]).ok();
+    at(&["delete", "free"]).ok();
+    let mixed = at(&["metrics", "points", "free", "--from", &exported, "--csv", "-"]).ok().out;
+    assert_eq!(mixed, rows, "one of the cluster, one of a file");
+    at(&["metrics", "points", "--from", &exported]).refused(2, "E534");
+    drop(up);
+    assert!(syncline(&["metrics", "free", "--from", &exported]).ok().out.contains("480"));
+}
