@@ -18,16 +18,13 @@ pub(super) struct Compared<'a> {
 
 /// What is printed of several trainings as JSON, in their order.
 pub(super) fn as_json(trainings: &[Training]) -> Vec<Compared<'_>> {
-    let compared = |of: &'_ Training| of.trained_s();
-    trainings
-        .iter()
-        .map(|of| Compared {
-            job: &of.job,
-            trained_s: compared(of),
-            points: &of.points,
-            evaluations: &of.evaluations,
-        })
-        .collect()
+    let compared = trainings.iter().map(|of| Compared {
+        job: &of.job,
+        trained_s: of.trained_s(),
+        points: &of.points,
+        evaluations: &of.evaluations,
+    });
+    compared.collect()
 }
 
 /// What an evaluation says of a training: on which samples it was made, and what it measured there.

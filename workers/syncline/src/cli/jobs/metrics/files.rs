@@ -40,8 +40,8 @@ impl Files {
             self.folders = folders.collect::<Result<_, _>>()?;
             return Ok(());
         }
-        let folders = self.folders.iter_mut().zip(trainings);
-        Ok(folders.map(|(folder, training)| folder.add(training)).collect::<Result<_, _>>()?)
+        let mut folders = self.folders.iter_mut().zip(trainings);
+        Ok(folders.try_for_each(|(folder, training)| folder.add(training))?)
     }
 
     /// Says what was written, and how to look at it.

@@ -77,16 +77,16 @@ pub(crate) mod tests {
 
     #[test]
     fn a_training_lasts_until_its_samples_are_counted_or_it_ends_or_now() {
-        #[rustfmt::skip]
-        let cases: [(&[(&str, &str)], Option<f64>); 5] = [
-            (&[],                                                                      None),
-            (&[("started_ms", "1000")],                                                Some(8.0)),
-            (&[("started_ms", "1000"), ("ended_ms", "4500")],                          Some(3.5)),
-            (&[("started_ms", "1000"), ("trained_ms", "3000"), ("ended_ms", "4500")],  Some(2.0)),
-            (&[("started_ms", "9900")],                                                Some(0.0)),
+        let [begun, trained, ended] = [("started_ms", "1000"), ("trained_ms", "3000"), ("ended_ms", "4500")];
+        let cases = [
+            (vec![], None),
+            (vec![begun], Some(8.0)),
+            (vec![begun, ended], Some(3.5)),
+            (vec![begun, trained, ended], Some(2.0)),
+            (vec![("started_ms", "9900")], Some(0.0)),
         ];
         for (fields, want_s) in cases {
-            assert_eq!(training(fields, &[]).trained_s(), want_s, "{fields:?}");
+            assert_eq!(training(&fields, &[]).trained_s(), want_s, "{fields:?}");
         }
     }
 
