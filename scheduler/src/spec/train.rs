@@ -96,6 +96,9 @@ pub struct TrainSpec {
     pub policy: PolicySpec,
     /// Samples per iteration and worker.
     pub batch: u32,
+    /// Most samples that a worker computes on at once: it takes a larger batch in pieces, one after the other.
+    #[serde(default)]
+    pub micro_batch: Option<u32>,
     /// Passes over the training part, at least 1.
     pub epochs: u32,
     /// Leaves out the samples of an epoch that do not fill a batch; other ones each time.
@@ -211,6 +214,17 @@ impl TrainSpec {
             )),
             _ => None,
         }
+    }
+
+    /// Most samples that fit into the batch of a worker that computes on `max_batch` at once: any number where it takes a batch in
+    /// pieces.
+    pub(crate) fn batch_limit(&self, max_batch: Option<u32>) -> Option<u32> {
+        max_batch.filter(|_| self.micro_batch.is_none())
+    }
+
+    /// Most samples at once on a worker that computes on `max_batch` at once; `None`: a whole batch, of any size.
+    pub fn samples_at_once(&self, max_batch: Option<u32>) -> Option<u32> {
+        self.micro_batch.map(|most| most.min(max_batch.unwrap_or(most)).max(1))
     }
 
     /// Samples of one epoch: all of the training part, or as many as fill batches.
