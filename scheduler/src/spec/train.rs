@@ -253,6 +253,25 @@ mod tests {
     use crate::{sim::training, spec::StepSettings};
 
     #[test]
+    fn what_fits_at_once_bounds_a_batch_or_its_pieces() {
+        #[rustfmt::skip]
+        let cases = [
+            // micro_batch, max_batch, most in a batch, most at once
+            (None,     None,     None,     None),
+            (None,     Some(16), Some(16), None),
+            (Some(8),  None,     None,     Some(8)),
+            (Some(8),  Some(16), None,     Some(8)),
+            (Some(32), Some(16), None,     Some(16)),
+        ];
+        for (micro_batch, max_batch, in_a_batch, at_once) in cases {
+            let mut train = training("lb-bsp".parse().unwrap(), 256, 64);
+            train.micro_batch = micro_batch;
+            let got = (train.batch_limit(max_batch), train.samples_at_once(max_batch));
+            assert_eq!(got, (in_a_batch, at_once), "{micro_batch:?} on {max_batch:?}");
+        }
+    }
+
+    #[test]
     fn shards_step_by_groups_unless_they_step_with_changes_of_rounds() {
         for (policy, grouped) in [("bsp", true), ("asp", true), ("local-sgd:4", true), ("diloco:4", false)] {
             let mut train = training(policy.parse().unwrap(), 64, 8);

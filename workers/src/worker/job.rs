@@ -32,7 +32,7 @@ use super::{
     local_steps::{LocalSteps, StepsOnDevice, UnfitJobs},
     loss_scale::{LossScale, Verdict},
     parameters::Parameters,
-    replicas::{BatchCut, Inputs, Replicas},
+    replicas::{BatchCut, Inputs, PieceWatch, Replicas},
     report::Finished,
     shared_pages::SharedPages,
     step_health::StepHealth,
@@ -110,7 +110,8 @@ impl JobRun {
             split: context.split_batch,
             at_once: train.samples_at_once(context.max_batch).map(|most| most as usize),
         };
-        let mut replicas = Replicas::new(runtime, &graph, &exec, cut, &params, draws)?;
+        let watch = PieceWatch { cancel_token: cancel_token.clone(), timer: timer.clone() };
+        let mut replicas = Replicas::new(runtime, &graph, &exec, cut, &params, draws)?.watched_by(watch);
         let elements = train.model.layout.elements().unwrap_or(0);
         let at = SessionKey { run: key.run.clone(), incarnation: context.incarnation };
         let transport = context.transport;

@@ -33,6 +33,8 @@ use super::{
 };
 use replica::{Batch, Pushed, PushedOutputs, Replica};
 
+pub(super) use replica::PieceWatch;
+
 /// Inputs of the graph, by name.
 pub(super) type Inputs<'a> = Vec<(&'a str, TensorView<'a>)>;
 
@@ -49,6 +51,7 @@ pub(super) struct BatchCut {
 pub(super) struct Replicas {
     replicas: Vec<Replica>,
     at_once: Option<usize>,
+    watch: PieceWatch,
     pushed: PushedOutputs,
     /// What is pushed, one after the other, of a batch in parts.
     merged: Vec<f32>,
@@ -105,7 +108,13 @@ impl Replicas {
         let replicas = (0..count as u32).map(load).collect::<Result<Vec<_>, _>>()?;
         let names = replicas.first().map(|replica| replica.session.output_names()).unwrap_or_default();
         let pushed = pushed(names, params)?;
-        Ok(Self { replicas, at_once: cut.at_once, pushed, merged: Vec::new() })
+        let (at_once, watch) = (cut.at_once, PieceWatch::default());
+        Ok(Self { replicas, at_once, watch, pushed, merged: Vec::new() })
+    }
+
+    /// Has `watch` follow batches in pieces.
+    pub(super) fn watched_by(self, watch: PieceWatch) -> Self {
+        Self { watch, ..self }
     }
 
     /// Has what is pushed written to memory that shards read, one behind the other: nothing of it is copied then. Batches in
@@ -138,7 +147,7 @@ impl Replicas {
     /// Computes on `samples`, inputs with a row for each sample, and `rest`, which every part needs: parameters and buffers in layout
     /// order, then others. A batch with fewer samples than parts stays in one.
     pub(super) fn run(&mut self, samples: &Inputs<'_>, rest: &Inputs<'_>) -> Result<Step<'_>, WorkerError> {
-        let Self { replicas, at_once, pushed, merged } = self;
+        let Self { replicas, at_once, watch, pushed, merged } = self;
         let rows = samples.first().and_then(|(_, view)| view.shape().first()).copied().unwrap_or(0);
         let cut = BatchPieces::of(rows, replicas.len(), *at_once);
         if cut.is_whole() {
@@ -147,7 +156,7 @@ impl Replicas {
             let (loss, weight) = (outputs.scalar(LOSS)?, outputs.scalar(LOSS_WEIGHT)?);
             return Ok(Step { loss, weight, values: Values::Lent(outputs), pushed: &pushed.all });
         }
-        let (pushed, batch) = (&*pushed, Batch { samples, rest, pushed });
+        let (pushed, batch) = (&*pushed, Batch { samples, rest, pushed, watch });
         if cut.parts == 1 {
             let done = replicas[0].run(batch, cut.part(0))?;
             let (loss, weight) = (done.mean.loss(), done.mean.weight());

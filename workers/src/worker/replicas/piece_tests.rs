@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use syncline_autodiff::LossOptions;
 use syncline_onnx::{ElementType, GraphBuilder, ModelProto, mlp, proto::TensorProto};
+use syncline_ps::PsError;
 use syncline_scheduler::spec::StepSettings;
 
 use super::{
@@ -194,6 +195,25 @@ fn a_gradient_that_is_an_input_is_not_written_there() {
     let gradient = step.pushed().unwrap()[0].to_vec();
     assert!(gradient.iter().zip(&params.values).all(|(got, want)| (got - want).abs() < 1e-6), "{gradient:?}");
     assert_eq!(params.values, [0.1, 0.7]);
+}
+
+#[test]
+fn a_batch_that_is_not_wanted_any_more_ends_behind_a_piece() {
+    let rig = Rig::new(&mlp(&[FEATURES, 2], 1));
+    let shape = [3, FEATURES];
+    let x = features(3);
+    let samples = vec![
+        ("x", TensorView::F32 { shape: &shape, data: &x }),
+        ("label", TensorView::I64 { shape: &shape[..1], data: &[0, 1, 1] }),
+    ];
+    let rest = rig.params.inputs().collect();
+    for (most, is_over) in [(1, true), (2, true), (3, false)] {
+        let watch = PieceWatch::default();
+        watch.cancel_token.cancel();
+        let mut pieces = rig.cutting(1, at_once(most, false)).watched_by(watch);
+        let canceled = matches!(pieces.run(&samples, &rest), Err(WorkerError::Ps(PsError::Canceled)));
+        assert_eq!(canceled, is_over, "{most} at once");
+    }
 }
 
 #[test]

@@ -8,10 +8,11 @@ use std::{collections::HashSet, ops::Range};
 
 use syncline_autodiff::{LOSS, LOSS_WEIGHT};
 use syncline_onnx::TensorView;
+use syncline_ps::{PsError, client::CancelToken};
 use syncline_runtime::{Executable, Outputs};
 
 use super::{
-    super::{batch_mean::Part, error::WorkerError, piece_mean::PieceMean},
+    super::{batch_mean::Part, error::WorkerError, piece_mean::PieceMean, task_timer::TaskTimer},
     Inputs,
 };
 
@@ -40,6 +41,15 @@ pub(super) struct PushedOutputs {
     pub names: HashSet<String>,
 }
 
+/// Who follows a batch in pieces from one to the next.
+#[derive(Default)]
+pub(in super::super) struct PieceWatch {
+    /// Ends it between two pieces.
+    pub cancel_token: CancelToken,
+    /// Is told that it goes on.
+    pub timer: TaskTimer,
+}
+
 /// What every part of a batch is computed from.
 #[derive(Clone, Copy)]
 pub(super) struct Batch<'b> {
@@ -48,6 +58,7 @@ pub(super) struct Batch<'b> {
     /// Parameters and buffers in layout order, then what else every part needs.
     pub rest: &'b Inputs<'b>,
     pub pushed: &'b PushedOutputs,
+    pub watch: &'b PieceWatch,
 }
 
 /// What a part of a batch gave.
@@ -81,11 +92,23 @@ impl Replica {
             let outputs = batch.run(session, rows.clone(), before)?;
             batch.keep(&outputs, &mut mean, rows.len(), so_far)?;
             samples += rows.len();
+            batch.watch.goes_on()?;
         }
         let before = (samples > 0).then_some(&so_far[..]);
         let mut outputs = batch.run(session, last.clone(), before)?;
         batch.finish(&mut outputs, &mut mean, last.len(), before)?;
         Ok(Computed { outputs, mean, samples: samples + last.len() })
+    }
+}
+
+impl PieceWatch {
+    /// A piece is done that is not the last one.
+    fn goes_on(&self) -> Result<(), WorkerError> {
+        if self.cancel_token.is_canceled() {
+            return Err(PsError::Canceled.into());
+        }
+        self.timer.progressed();
+        Ok(())
     }
 }
 
