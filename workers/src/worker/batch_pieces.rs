@@ -50,8 +50,9 @@ mod tests {
     #[test]
     fn batch_pieces_table() {
         const ALL: Option<usize> = None;
+        type Batch = (usize, usize, Option<usize>);
         #[rustfmt::skip]
-        let cases: &[(&str, (usize, usize, Option<usize>), &[&[usize]])] = &[
+        let cases: &[(&str, Batch, &[&[usize]])] = &[
             // name, (samples, replicas, at once), samples of the pieces of each part
             ("whole",                      (8, 1, ALL),     &[&[8]]),
             ("side by side",               (8, 2, ALL),     &[&[4], &[4]]),

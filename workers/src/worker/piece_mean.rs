@@ -94,10 +94,12 @@ mod tests {
 
     #[test]
     fn piece_mean_table() {
+        /// Loss, weight, element.
+        type Mean = (f32, f32, f32);
         const NAN: f32 = f32::NAN;
         const MAX: f32 = f32::MAX;
         #[rustfmt::skip]
-        let cases: &[(&str, &[Piece], (f32, f32, f32))] = &[
+        let cases: &[(&str, &[Piece], Mean)] = &[
             // name, pieces of (samples, loss, weight, element), batch of (loss, weight, element)
             ("one",                   &[(4, 1.0, 4.0, 2.0)],                                            (1.0, 4.0, 2.0)),
             ("equal weights",         &[(4, 1.0, 4.0, 2.0), (4, 3.0, 4.0, 6.0)],                        (2.0, 8.0, 4.0)),
