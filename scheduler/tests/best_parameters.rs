@@ -398,6 +398,23 @@ fn a_shard_that_is_lost_behind_the_training_brings_the_best_back_and_undoes_noth
     assert_eq!(summary(&mut world)("test_loss"), "1.000000");
 }
 
+#[test]
+fn a_shard_that_is_lost_behind_the_training_costs_no_figure_of_its_last_evaluation() {
+    let with_snapshot = with_node(spec("bsp", 2, evaluates()), "save", NodeKind::Snapshot);
+    let keeps = |train: &mut TrainSpec| train.checkpoint = Some(CheckpointSpec::every_s(60));
+    for (spec, field) in [
+        (change(with_snapshot.clone(), keeps), "test_loss"),
+        (change(change(with_snapshot, keeps), validates), "validation_loss"),
+    ] {
+        let mut world = World::of(spec, 2);
+        let mut findings = Findings::new(&[2.0, 1.0]);
+        findings.go_on(&mut world, |world| world.has_told("trained") == 1);
+        let effects = crash(&mut world);
+        assert!(effects.iter().any(|effect| matches!(effect, Effect::OpenShards { .. })), "{field}");
+        assert_eq!(summary(&mut world)(field), "1.000000");
+    }
+}
+
 /// A shard cannot read the checkpoint that it was told to open.
 fn cannot_read(world: &mut World) -> Vec<Effect> {
     let run = world.job("job").run();

@@ -149,6 +149,20 @@ fn a_part_whose_worker_leaves_is_computed_by_another() {
 }
 
 #[test]
+fn where_only_an_evaluation_is_left_one_worker_is_enough() {
+    let mut spec = spec("bsp", 1);
+    let NodeKind::Train(train) = &mut spec.nodes[0].kind else { panic!("another node") };
+    train.min_workers = 2;
+    let mut world = World::of(spec, 2);
+    go_on(&mut world, evaluates);
+    leave(&mut world, 1);
+    leave(&mut world, 2);
+    world.join(3, "3");
+    go_on(&mut world, |_| false);
+    assert_eq!((world.code("job"), world.has_told("evaluated")), ("done".into(), 1));
+}
+
+#[test]
 fn a_part_that_fails_goes_to_another_worker() {
     let mut world = World::of(spec("bsp", 2), 3);
     go_on(&mut world, evaluates);

@@ -42,16 +42,32 @@ impl Cluster {
         Self { core, now_us: 1, workers: 0 }
     }
 
-    /// A worker of four slots comes; the jobs of which it gets the task.
-    fn join(&mut self, jobs: &[&'static str]) -> Vec<&'static str> {
-        self.now_us += STEP_US;
+    /// A job of so many tasks.
+    fn submit(&mut self, job: &str, tasks: usize) {
+        let class = TaskClass { work: Work::Call(function()), rules: Rules::default() };
+        let graph = graph_submission(&id(job), 1, vec![class], vec![new_task(0); tasks]);
+        self.core.handle(self.now_us, Input::SubmitGraph(graph)).unwrap();
+    }
+
+    fn pass(&mut self, us: u64) {
+        self.now_us += us;
+        self.core.handle(self.now_us, Input::Tick).unwrap();
+    }
+
+    /// A worker of four slots comes; its name.
+    fn come(&mut self) -> String {
         self.workers += 1;
         let capacity = Capacity { slots: 4, functions: [function()].into(), ..Capacity::default() };
         let about = WorkerInfo { trains: false, capacity, ..WorkerInfo::default() };
-        self.core.handle(self.now_us, Input::Tick).unwrap();
-        self.core
-            .handle(self.now_us, Input::WorkerJoined { worker: Incarnation(self.workers), about })
-            .unwrap();
+        let joined = Input::WorkerJoined { worker: Incarnation(self.workers), about };
+        self.core.handle(self.now_us, joined).unwrap();
+        format!("w{}", self.workers)
+    }
+
+    /// A worker comes later; the jobs of which it gets the task.
+    fn join(&mut self, jobs: &[&'static str]) -> Vec<&'static str> {
+        self.pass(STEP_US);
+        self.come();
         jobs.iter().copied().filter(|job| self.view(job).state == TaskState::Leased).collect()
     }
 
@@ -60,13 +76,28 @@ impl Cluster {
         self.core.handle(self.now_us, Input::WorkerGone { worker, reason }).unwrap();
     }
 
+    fn views(&self, job: &str) -> Vec<TaskView> {
+        self.core.task_views(&id(job), &TaskQuery::default(), self.now_us).unwrap()
+    }
+
     fn view(&self, job: &str) -> TaskView {
-        self.core.task_views(&id(job), &TaskQuery::default(), self.now_us).unwrap().remove(0)
+        self.views(job).remove(0)
+    }
+
+    /// Who has each of a job's tasks.
+    fn holders(&self, job: &str) -> Vec<String> {
+        self.views(job).into_iter().map(|view| view.worker.unwrap_or_default()).collect()
     }
 
     fn finish(&mut self, job: &str) {
-        let ended = vec![task_end(0, self.view(job).attempts, Outcome::Value(Value::default()))];
-        self.core.handle(self.now_us, tasks_ended(Incarnation(self.workers), &id(job), 1, ended)).unwrap();
+        self.finish_task(job, 0);
+    }
+
+    fn finish_task(&mut self, job: &str, task: u32) {
+        let view = self.views(job).remove(task as usize);
+        let holder = Incarnation(view.worker.unwrap()[1..].parse().unwrap());
+        let ended = vec![task_end(task, view.attempts, Outcome::Value(Value::default()))];
+        self.core.handle(self.now_us, tasks_ended(holder, &id(job), 1, ended)).unwrap();
     }
 
     fn phase(&self, job: &str) -> &Phase {
@@ -107,6 +138,43 @@ fn a_task_outlives_another_that_kills_their_worker_again_and_again() {
     };
     assert_eq!(*code, FaultCode::new("E052"));
     assert!(reason.contains("was lost, where no other task was"), "{reason}");
+}
+
+#[test]
+fn one_that_is_to_be_alone_has_one_worker_emptied_for_it_and_the_others_go_on() {
+    let mut cluster = Cluster::new(&[("suspect", 1), ("beside", 9)]);
+    for _ in 0..2 {
+        assert_eq!(cluster.join(&["suspect", "beside"]), ["suspect", "beside"]);
+        cluster.lose();
+    }
+    // While both wait for their next attempts, two workers come and get something long.
+    let busy = [cluster.come(), cluster.come()];
+    cluster.submit("long", 2);
+    cluster.pass(STEP_US);
+    assert_eq!(cluster.view("suspect").state, TaskState::Ready);
+    assert_eq!(cluster.holders("long"), busy, "one each");
+    assert_eq!(cluster.view("beside").state, TaskState::Leased, "it does not wait for the suspect");
+
+    // One of them takes nothing more: the one that has least.
+    let (few, many) = match cluster.view("beside").worker.unwrap().as_str() == busy[0] {
+        true => (&busy[1], &busy[0]),
+        false => (&busy[0], &busy[1]),
+    };
+    cluster.submit("later", 2);
+    assert_eq!(cluster.holders("later"), [many.clone(), many.clone()]);
+    let of_few = cluster.holders("long").iter().position(|holder| holder == few).unwrap();
+    cluster.finish_task("long", of_few as u32);
+    let view = cluster.view("suspect");
+    assert_eq!((view.state, view.worker.as_ref()), (TaskState::Leased, Some(few)));
+    cluster.submit("last", 2);
+    assert_eq!(
+        cluster.holders("last"),
+        [""; 2],
+        "four slots of the other are taken, and this one is for the suspect"
+    );
+    cluster.finish("suspect");
+    assert_eq!(cluster.phase("suspect"), &Phase::Done);
+    assert_eq!(cluster.holders("last"), [few.clone(), few.clone()]);
 }
 
 #[test]

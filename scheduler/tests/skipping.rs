@@ -19,10 +19,12 @@ fn id() -> JobId {
 
 /// Task 0, which its worker has, and `behind` more, each of which takes what the one before it gives.
 fn chain(behind: u32) -> Core {
-    chain_that(OnFailure::SkipDependents, behind)
+    let takes = |before| NewTask { args: vec![Arg::Output(TaskRef::New(before))], ..new_task(0) };
+    core_of(OnFailure::SkipDependents, [vec![new_task(0)], (0..behind).map(takes).collect()].concat())
 }
 
-fn chain_that(on_failure: OnFailure, behind: u32) -> Core {
+/// One worker of one slot, and a graph of one class.
+fn core_of(on_failure: OnFailure, tasks: Vec<NewTask>) -> Core {
     let function = FunctionId { name: "f".parse().unwrap(), signature: 1 };
     let capacity = Capacity { slots: 1, functions: [function.clone()].into(), ..Capacity::default() };
     let about = WorkerInfo { trains: false, capacity, ..WorkerInfo::default() };
@@ -30,8 +32,6 @@ fn chain_that(on_failure: OnFailure, behind: u32) -> Core {
     core.handle(1, Input::WorkerJoined { worker: WORKER, about }).unwrap();
     let rules = Rules { on_failure, errors: 0, ..Rules::default() };
     let class = TaskClass { work: Work::Call(function), rules };
-    let takes = |before| NewTask { args: vec![Arg::Output(TaskRef::New(before))], ..new_task(0) };
-    let tasks = [vec![new_task(0)], (0..behind).map(takes).collect()].concat();
     core.handle(2, Input::SubmitGraph(graph_submission(&id(), 1, vec![class], tasks))).unwrap();
     core
 }
@@ -77,7 +77,7 @@ fn whoever_was_skipped_far_behind_a_failure_is_told_with_the_failure() {
 
 #[test]
 fn whoever_is_canceled_because_another_failed_the_job_is_told_with_the_failure() {
-    let mut core = chain_that(OnFailure::FailJob, 1);
+    let mut core = core_of(OnFailure::FailJob, vec![new_task(0), new_task(0)]);
     let failure =
         Failure { cause: FailureCause::Function, code: FaultCode::new("E440"), reason: "no disk".into() };
     core.handle(3, tasks_ended(WORKER, &id(), 1, vec![task_end(0, 1, Outcome::Failed(failure))])).unwrap();

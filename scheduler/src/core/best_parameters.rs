@@ -165,6 +165,11 @@ impl Job {
     fn open_last(&mut self, checkpoint: u64, now_us: u64, effects: &mut Vec<Effect>) {
         self.state.evaluations.handed_on = HandedOn::Last;
         self.reopen(Some(checkpoint), Progress::of(&self.state), now_us, effects);
+        self.show_what_is_known_of_these();
+    }
+
+    /// Shows again what the present parameters are worth, if they were the last that were evaluated.
+    pub(super) fn show_what_is_known_of_these(&mut self) {
         let evaluation = self.state.evaluations.watch.after(self.counted()).cloned();
         if let Some(evaluation) = evaluation {
             self.show_evaluation(self.monitored_set(), evaluation);

@@ -225,8 +225,8 @@ impl Job {
     /// Whether nobody is at work yet, or any more, and samples are left: then it takes all of its `min_workers`. One that goes on with
     /// those that were not lost needs no others.
     fn begins(&self) -> bool {
-        let runs = self.state.phase == Phase::Running && self.state.trained_us.is_none();
-        self.is_queued() || runs && self.active().next().is_none()
+        let trains = self.state.phase == Phase::Running && !self.state.cursor.is_exhausted();
+        self.is_queued() || trains && self.active().next().is_none()
     }
 
     /// Idle workers that may join, those of processes that train least first, and one of each process.

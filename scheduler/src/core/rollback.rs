@@ -85,6 +85,7 @@ impl Job {
         let reason = reason.to_owned();
         self.tell(Happening::RolledBack { iterations, samples, reason, checkpoint }, now_us);
         self.reopen(checkpoint, Progress { counters, ..progress }, now_us, effects);
+        self.show_what_is_known_of_these();
     }
 
     /// Has the shards open a new generation of the parameters, with those of a checkpoint or anew, in which the job is as far as

@@ -54,14 +54,15 @@ impl Job {
 
     /// Removes the checkpoints of a job that is done, once its weights are written: until then they are all that there is beside the
     /// memory of the shards. The newest stays, if it has had any but for the best: that of its last parameters, unless these could
-    /// not be written.
+    /// not be written, or it trained for a task.
     pub(super) fn thin_out_at_end(&mut self, effects: &mut Vec<Effect>) {
-        let keeps_end = self.keeps_end();
+        // A task has the weights: the thousand trials of a sweep would fill the disks of the shards.
+        let stays = self.keeps_end() && self.state.trains_for.is_none();
         let (run, checkpoints) = (self.run(), &mut self.state.checkpoints);
         if self.state.phase != Phase::Done || self.state.keeping || !checkpoints.has_begun_any() {
             return;
         }
-        let newest = checkpoints.complete.pop().filter(|_| keeps_end);
+        let newest = checkpoints.complete.pop().filter(|_| stays);
         checkpoints.complete = newest.into_iter().collect();
         let numbers = checkpoints.numbers();
         effects.push(Effect::KeepCheckpoints { run, numbers, through: u64::MAX });

@@ -1,6 +1,6 @@
 //! Tasks that come into a graph, from outside or from a task of it: checked, then added.
 
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::BTreeSet;
 
 use super::{
     invalid::InvalidGraph,
@@ -39,7 +39,7 @@ impl TaskJob {
             return Err(InvalidGraph::TooManyClasses);
         }
         check_class(class)?;
-        self.classes.push(ClassState { class: class.clone(), mean_run_us: None, ready: BinaryHeap::new() });
+        self.classes.push(ClassState::new(class.clone()));
         Ok(ClassIndex((self.classes.len() - 1) as u16))
     }
 

@@ -49,7 +49,9 @@ impl Core {
         if keeping.is_empty() {
             return;
         }
-        let has_free_slot = |worker: &Incarnation| self.task_slots(*worker) > self.fleet.held_slots(*worker);
+        let has_free_slot = |worker: &Incarnation| {
+            self.task_slots(*worker) > self.fleet.held_slots(*worker) && !self.fleet.is_reserved(*worker)
+        };
         let idle: Vec<Incarnation> = self.workers.keys().copied().filter(has_free_slot).collect();
         for worker in keeping {
             let waiting = self.waiting_at(worker, &idle);

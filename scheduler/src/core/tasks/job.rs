@@ -53,6 +53,14 @@ pub(super) struct ClassState {
     pub mean_run_us: Option<f32>,
     /// Tasks that are ready, the oldest first, and some that are not any more.
     pub ready: BinaryHeap<Reverse<u32>>,
+    /// The same of those that are to be the only task of a worker.
+    pub alone: BTreeSet<u32>,
+}
+
+impl ClassState {
+    pub fn new(class: TaskClass) -> Self {
+        Self { class, mean_run_us: None, ready: BinaryHeap::new(), alone: BTreeSet::new() }
+    }
 }
 
 impl PartialEq for ClassState {
@@ -263,6 +271,11 @@ impl TaskJob {
             self.trainings.ready.insert(task);
             return;
         }
+        if self.faults.get(&task).is_some_and(|faults| faults.alone) {
+            self.class_mut(class).alone.insert(task);
+            self.outbox.offered.push(class);
+            return;
+        }
         if self.class(class).ready.is_empty() {
             self.outbox.offered.push(class);
         }
@@ -285,7 +298,8 @@ impl TaskJob {
         self.changes.job_state = true;
         self.tell(if paused { Happening::Paused } else { Happening::Resumed }, now_us);
         self.restart_queue_deadline();
-        let waiting = self.classes.iter().enumerate().filter(|(_, class)| !class.ready.is_empty());
+        let has_ready = |class: &ClassState| !(class.ready.is_empty() && class.alone.is_empty());
+        let waiting = self.classes.iter().enumerate().filter(|(_, class)| has_ready(class));
         self.outbox.offered.extend(waiting.map(|(class, _)| ClassIndex(class as u16)));
     }
 
@@ -320,7 +334,10 @@ impl TaskJob {
 
     /// Forgets what is ready, trains, waits for a moment or is continued. Why something was skipped is still to be told.
     pub(super) fn clear_schedules(&mut self) {
-        self.classes.iter_mut().for_each(|class| class.ready.clear());
+        for class in &mut self.classes {
+            class.ready.clear();
+            class.alone.clear();
+        }
         self.end_trainings();
         self.postponed.clear();
         self.queue.clear();

@@ -34,13 +34,11 @@ impl LeaseBuilder<'_> {
                 continue;
             }
             // What was lost with a worker may be to blame: it takes no others with it again than those beside it.
-            let faults = job.faults.get(&task);
-            let (suspect, alone) = faults.map_or((false, false), |faults| (faults.crashes > 0, faults.alone));
-            if suspect && self.load.held_slots >= self.slots || alone && self.load.held > 0 {
+            let suspect = job.faults.get(&task).is_some_and(|faults| faults.crashes > 0);
+            if suspect && self.load.held_slots >= self.slots {
                 job.class_mut(class).ready.push(Reverse(task));
                 return true;
             }
-            self.load.alone = alone;
             self.lease(job, task);
             taken += 1;
             if !suspect {
@@ -119,7 +117,7 @@ impl LeaseBuilder<'_> {
         !each.is_none() && self.offered.minus(&self.load.taken).fits(each) == 0 && self.offered.fits(each) > 0
     }
 
-    fn lease(&mut self, job: &mut TaskJob, task: u32) {
+    pub(super) fn lease(&mut self, job: &mut TaskJob, task: u32) {
         let order = job.lease(self.worker, self.about, task);
         if !self.touched.contains(&job.id) {
             self.touched.insert(job.id.clone());

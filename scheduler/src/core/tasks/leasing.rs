@@ -6,7 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{job::TaskJob, lease_builder::LeaseBuilder, ready_class::ReadyClass, worker_load::WorkerLoad};
+use super::{
+    job::{ClassState, TaskJob},
+    lease_builder::LeaseBuilder,
+    ready_class::ReadyClass,
+    worker_load::WorkerLoad,
+};
 use crate::{
     core::{Effect, WorkerInfo, panics::Handling},
     ids::{Incarnation, JobId},
@@ -16,12 +21,16 @@ use crate::{
 /// What all workers hold, and what they are offered.
 #[derive(Debug, Clone, Default)]
 pub(in crate::core) struct TaskAssigner {
-    loads: BTreeMap<Incarnation, WorkerLoad>,
-    ready_classes: BTreeSet<ReadyClass>,
+    pub(super) loads: BTreeMap<Incarnation, WorkerLoad>,
+    pub(super) ready_classes: BTreeSet<ReadyClass>,
     /// Workers that have less than their slots can run, or of whose tasks some have ended.
     with_free_capacity: BTreeSet<Incarnation>,
     /// Those of them that may take up the rest of a chain.
     in_chains: BTreeSet<Incarnation>,
+    /// Classes with ready tasks that are to be alone.
+    pub(super) alone_classes: BTreeSet<ReadyClass>,
+    /// Who takes nothing more until it has nothing, for the next of these.
+    pub(super) emptied: Option<Incarnation>,
 }
 
 impl TaskAssigner {
@@ -41,7 +50,13 @@ impl TaskAssigner {
     /// Takes note of what happened to a job.
     pub(super) fn take_note(&mut self, job: &mut TaskJob) {
         while let Some(class) = job.outbox.offered.pop() {
-            self.ready_classes.insert(ReadyClass::of(job, class));
+            let ClassState { ready, alone, .. } = job.class(class);
+            if !alone.is_empty() {
+                self.alone_classes.insert(ReadyClass::of(job, class));
+            }
+            if !ready.is_empty() {
+                self.ready_classes.insert(ReadyClass::of(job, class));
+            }
         }
         while let Some((worker, class)) = job.outbox.freed.pop() {
             let Some(load) = self.loads.get_mut(&worker) else { continue };
@@ -138,12 +153,16 @@ impl PartialEq for TaskAssigner {
 impl TaskAssigner {
     /// Gives ready tasks to workers that have room. Cost O(tasks given out), and O(workers with room) where any are ready.
     pub(super) fn place(&mut self, matching: &mut Matching<'_>, effects: &mut Vec<Effect>) {
+        self.place_alone(matching, effects);
         let in_chains = std::mem::take(&mut self.in_chains);
         let takers = if self.ready_classes.is_empty() { in_chains } else { self.with_free_capacity.clone() };
         // A fair part of what is there: others may be just as free.
         let all = self.loads.len();
         let mut has_room: Vec<Incarnation> = Vec::new();
         for worker in takers {
+            if Some(worker) == self.emptied {
+                continue;
+            }
             if self.visit(worker, Share { of: all, ahead: true }, matching, effects) {
                 has_room.push(worker);
             }

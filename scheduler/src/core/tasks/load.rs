@@ -50,7 +50,7 @@ impl TaskJob {
                 return Err(unreadable("class", &job.classes.len().to_string(), "it is missing"));
             }
             let class: TaskClass = parse("class", &index.to_string(), text)?;
-            job.classes.push(ClassState { class, mean_run_us: None, ready: Default::default() });
+            job.classes.push(ClassState::new(class));
         }
         let (graph, continued) = load_graph(stored, job.classes.len())?;
         (job.graph, job.continued) = (graph, continued);

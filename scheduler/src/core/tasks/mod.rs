@@ -5,6 +5,7 @@
 //! of [`core`](super).
 
 mod adding;
+mod alone;
 mod attempt_events;
 mod backoff;
 mod canceling;
