@@ -5,14 +5,16 @@ use std::{collections::VecDeque, mem};
 use syncline_scheduler::{
     core::{
         Assignment, Blame, Cancellation, ClosedBarrier, Core, Effect, Event, Happening, Input, Iterated, Job,
-        Outcome, Phase, PushProgress, SnapshotFile, Submission, TaskFault, TaskKey, TaskReport, Work,
-        WorkerInfo,
+        Outcome, Phase, PushProgress, SnapshotFile, StoredJob, Submission, TaskFault, TaskKey, TaskReport,
+        Work, WorkerInfo,
     },
     fault_code::FaultCode,
     ids::{Generation, Incarnation, JobId, RunId, ShardIndex, Superstep},
     sim::{ControlPlane, Shell, training, training_job},
     spec::{CheckpointSpec, Decay, LearningRate, ResumeSpec, StepRun, TrainSpec},
 };
+
+use crate::cluster::stored::apply;
 
 const MINUTE_US: u64 = 60_000_000;
 const WORKER: Incarnation = Incarnation(1);
@@ -409,6 +411,11 @@ fn a_job_with_checkpoints_that_is_done_keeps_that_of_its_end_from_which_a_longer
     let effects = world.give(last_weights(Ok(file)));
     assert_eq!(kept_at_the_end(&effects), [[1]]);
     assert_eq!((world.job().checkpoint_numbers(), world.has_told("checkpoint_kept")), (vec![1], 2));
+    // The engine may have ended before the shards heard of it.
+    let mut stored = StoredJob::default();
+    apply(&mut stored, world.plane.core.full_commit(&id(), world.now_us).unwrap());
+    let repeated = Core::new(1).restore(Job::load(&stored).unwrap());
+    assert_eq!(kept_at_the_end(&repeated), [[1]]);
     let kept = world.job().kept_checkpoint(None).unwrap();
     let mut longer = world.job().train().clone();
     let steps = vec![StepRun { elements: longer.model.layout.trained_elements(), steps: 20 }];
@@ -416,6 +423,23 @@ fn a_job_with_checkpoints_that_is_done_keeps_that_of_its_end_from_which_a_longer
     let mut world = World::of(longer, true);
     finish(&mut world);
     assert_eq!((world.job().phase(), world.samples()), (&Phase::Done, 30));
+}
+
+#[test]
+fn a_training_of_a_graph_leaves_its_weights_and_no_checkpoint() {
+    let mut world = World::new("bsp", 2, true);
+    world.rest();
+    finish(&mut world);
+    let mut stored = StoredJob::default();
+    apply(&mut stored, world.plane.core.full_commit(&id(), world.now_us).unwrap());
+    let mut state: serde_json::Value = serde_json::from_str(&stored.job_state).unwrap();
+    state["trains_for"] = serde_json::json!({ "job": "sweep", "nonce": 1, "task": 0, "attempt": 1 });
+    stored.job_state = state.to_string();
+    let mut core = Core::new(1);
+    core.restore(Job::load(&stored).unwrap());
+    let file = SnapshotFile { path: "/last".into(), bytes: 1, digest: "d".into() };
+    let effects = core.handle(world.now_us, last_weights(Ok(file))).unwrap();
+    assert_eq!(kept_at_the_end(&effects), [Vec::<u64>::new()]);
 }
 
 #[test]

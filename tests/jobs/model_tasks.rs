@@ -165,7 +165,9 @@ async fn what_is_wrong_with_a_model_or_its_inputs_is_told_and_costs_no_worker() 
     let output = graph.call(RUN_MODEL, (model, vec![row(2), row(2)]));
     let id = cluster.client.submit_tasks(&graph).await.unwrap();
     assert_eq!(cluster.client.get(&id, &output).await.unwrap()[1].values::<f32>().unwrap(), [0.0, 0.0]);
-    assert_eq!(cluster.client.workers().await.unwrap().len(), 2);
+    while cluster.client.workers().await.unwrap().len() != 2 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     cluster.stop().await;
 }
 

@@ -10,7 +10,7 @@ use crate::{
 };
 
 const SAMPLES: usize = 1_024;
-const EPOCHS: u32 = 2;
+const EPOCHS: u32 = 4;
 const WORKER: &str = "--step-ms 3 --slowdown 1";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -25,7 +25,7 @@ async fn a_killed_worker_and_a_pause_change_nothing_of_what_is_trained_on() {
         cluster.workers[0].kill();
         cluster.workers[0] = cluster.spawn_worker(WORKER);
     }
-    cluster.until(&job, |summary| number(summary, "samples_applied") > total / 2).await;
+    cluster.until(&job, |summary| number(summary, "samples_applied") > total * 2 / 5).await;
     cluster.client().pause(&job).await.unwrap();
     cluster.until(&job, |summary| number(summary, "workers") == 0).await;
     let plain = data.clone().with(|d| d.augment = Default::default());

@@ -170,7 +170,7 @@ async fn the_best_parameters_outlive_engine_shard_worker_and_a_pause() {
 #[tokio::test(flavor = "multi_thread")]
 async fn damaged_best_parameters_cost_no_weights_the_last_ones_are_handed_on() {
     let cluster = Cluster::start(2, 2, "--slowdown 4").await;
-    let evaluate = EvaluateSpec::every_epochs(1).keep_best().stop_after(20);
+    let evaluate = EvaluateSpec::every_epochs(1).keep_best().stop_after(60);
     let job = start(&cluster, ("flipped", "bsp"), |s| s.evaluate = Some(evaluate)).await;
     let is_kept =
         |summary: &BTreeMap<String, String>| summary.get("best_checkpoint").is_some_and(|n| !n.is_empty());
@@ -184,7 +184,7 @@ async fn damaged_best_parameters_cost_no_weights_the_last_ones_are_handed_on() {
     fs::write(&best, bytes).unwrap();
     let summary = cluster.until_over(&job).await;
     assert_eq!((&*summary["state"], &*summary["handed_on"]), ("done", "last"), "{summary:?}");
-    assert_eq!(number(&summary, "samples_applied"), 21 * TRAINS, "{summary:?}");
+    assert_eq!(number(&summary, "samples_applied"), 61 * TRAINS, "{summary:?}");
     assert!(float(&summary, "test_loss") > float(&summary, "best_loss"), "{summary:?}");
     assert!(!weights(&summary["snapshot"]).is_empty());
     assert!(cluster.print("events flipped").contains("best_unreadable"));

@@ -43,11 +43,15 @@ fn leaves(context: &Context, depth: u64) -> Result<Next<u64>, ArgumentError> {
     Ok(Next::Of(context.call(SUM, (&halves,))?))
 }
 
-/// Says by a file of its number that it has begun, and returns when there is the file `go`, whatever it is told.
+/// Returns when there is the file `go`, whatever it is told. Until then, a file of its number says that it has begun: a disk that is
+/// slow to write makes no call long that does not wait.
 fn hold(folder: String, number: u64) -> u64 {
-    let folder = Path::new(&folder);
-    fs::write(folder.join(format!("began-{number}")), "").unwrap();
+    let (folder, mut has_said) = (Path::new(&folder), false);
     while !folder.join("go").exists() {
+        if !has_said {
+            fs::write(folder.join(format!("began-{number}")), "").unwrap();
+            has_said = true;
+        }
         thread::sleep(Duration::from_millis(5));
     }
     7

@@ -65,7 +65,7 @@ async fn a_worker_in_a_step_that_does_not_end_stops_when_told_even_after_a_cance
     kill("TERM", worker.0.id());
     let told = Instant::now();
     wait_until("the worker ends", || worker.0.try_wait().unwrap().is_some());
-    assert!(told.elapsed() < Duration::from_secs(15), "{:?}", told.elapsed());
+    assert!(told.elapsed() < Duration::from_secs(60), "{:?}", told.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -122,7 +122,7 @@ async fn strangers_who_never_greet_do_not_keep_a_worker_out() {
     let mut strangers: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(&shard).unwrap()).collect();
     // The first of them has lost its place to those who came later, long before its time to greet is over.
     let first = &mut strangers[0];
-    first.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+    first.set_read_timeout(Some(Duration::from_secs(4))).unwrap();
     assert_eq!(first.read(&mut [0; 1]).unwrap(), 0);
     let graph = counting::job("counting", "asp".parse().unwrap(), 1000, 10, 1, 0);
     let prepared = submit::prepare(&runtime(), &graph).unwrap();

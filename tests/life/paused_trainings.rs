@@ -7,13 +7,15 @@ use crate::{
     jobs::{check_exact, check_next_job_runs, counting, submit},
 };
 
-const SAMPLES: u64 = 3_000;
+/// A training that is to be found in its middle has long to go then.
+const SAMPLES: u64 = 12_000;
+const STORMY_EPOCH: u64 = 300;
 const WORKER: &str = "--step-ms 3 --slowdown 1";
 
 /// Pauses a job in the middle, and waits until its workers are gone.
 async fn pause_in_the_middle(cluster: &Cluster, policy: &str) -> syncline::JobId {
     let job = submit(cluster, counting("paused", policy, SAMPLES, |_| {})).await;
-    cluster.until(&job, |summary| number(summary, "samples_applied") > SAMPLES / 5).await;
+    cluster.until(&job, |summary| number(summary, "samples_applied") > SAMPLES / 20).await;
     cluster.client().pause(&job).await.unwrap();
     let rests = cluster.until(&job, |summary| number(summary, "workers") == 0).await;
     assert!(rests["waiting_for"].contains("`syncline resume paused`"), "{rests:?}");
@@ -52,13 +54,13 @@ async fn pauses_while_checkpoints_are_taken_lose_nothing() {
     let cluster = Cluster::start(2, 2, WORKER).await;
     let client = cluster.client();
     let often = CheckpointSpec::every_epochs(1).keep(1);
-    let changed = |train: &mut TrainSpec| (train.epochs, train.checkpoint) = (30, Some(often));
-    let job = submit(&cluster, counting("stormy", "elastic-bsp:15", SAMPLES / 10, changed)).await;
+    let changed = |train: &mut TrainSpec| (train.epochs, train.checkpoint) = (40, Some(often));
+    let job = submit(&cluster, counting("stormy", "elastic-bsp:15", STORMY_EPOCH, changed)).await;
     for epoch in (2..30).step_by(3) {
         cluster.until(&job, |summary| number(summary, "epochs_complete") >= epoch).await;
         // About when the shards copy.
         client.pause(&job).await.unwrap();
         client.resume(&job).await.unwrap();
     }
-    check_exact(&cluster.until_over(&job).await, 3 * SAMPLES);
+    check_exact(&cluster.until_over(&job).await, 40 * STORMY_EPOCH);
 }

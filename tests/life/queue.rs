@@ -5,6 +5,9 @@ use crate::{
     jobs::{check_exact, counting, submit},
 };
 
+/// Samples of a job that goes on until it is canceled.
+const ENDLESS: u64 = 10_000_000;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn fifty_jobs_in_a_queue_drain() {
     let cluster = Cluster::start(1, 2, "").await;
@@ -23,7 +26,7 @@ async fn fifty_jobs_in_a_queue_drain() {
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_that_a_job_leaves_over_serve_the_next_and_a_queued_job_says_what_it_waits_for() {
     let cluster = Cluster::start(1, 2, "--step-ms 20 --slowdown 1").await;
-    let long = submit(&cluster, counting("long", "asp", 3_000, |s| s.max_workers = 1)).await;
+    let long = submit(&cluster, counting("long", "asp", ENDLESS, |s| s.max_workers = 1)).await;
     cluster.until(&long, |s| s.get("state").is_some_and(|s| s == "running")).await;
     let short = submit(&cluster, counting("short", "asp", 50, |_| {})).await;
     check_exact(&cluster.until_over(&short).await, 50);
@@ -34,7 +37,7 @@ async fn workers_that_a_job_leaves_over_serve_the_next_and_a_queued_job_says_wha
     cluster.until(&both, waits).await;
     let told = cluster.client().explain_task(&both, &"train".parse().unwrap()).await.unwrap();
     assert!(told.reasons[0].contains("2 workers"), "{told:?}");
-    assert!(number(&cluster.summary(&long).await, "samples_applied") < 3_000);
+    assert!(number(&cluster.summary(&long).await, "samples_applied") < ENDLESS);
     cluster.client().cancel(&long).await.unwrap();
     check_exact(&cluster.until_over(&both).await, 50);
 }

@@ -85,7 +85,7 @@ async fn survives_compressed(policy: &str, seed: u64, compression: Compression) 
         killed += 1;
     }
     let summary = cluster.until_over(&job).await;
-    assert!(killed > 2, "killed {killed} processes: {summary:?}");
+    assert!(killed > 1, "killed {killed} processes: {summary:?}");
     check_exact(&summary, SAMPLES * u64::from(epochs));
     assert_eq!(number(&summary, "iterations_rolled_back"), 0, "{summary:?}");
     let events = cluster.print("events followed");

@@ -3,6 +3,7 @@
 use std::{fs, path::Path, process::Output};
 
 use syncline::JobGraph;
+use syncline_scheduler::spec::TrainSpec;
 use syncline_workers::submit;
 
 use crate::{
@@ -13,6 +14,9 @@ use crate::{
 };
 
 const EPOCH: u64 = 2_003;
+/// Epochs of a job that outlives the commands which ask for its checkpoints, and of the one that goes on from there.
+const BEFORE: u32 = 14;
+const AFTER: u32 = 16;
 const WORKER: &str = "--step-ms 2 --slowdown 1";
 
 /// The counting job with more epochs, which goes on from a file.
@@ -33,10 +37,16 @@ async fn a_job_goes_on_on_another_cluster_with_other_shards_and_workers_and_coun
     let checkpoint = format!("checkpoint before {}", file.display());
     {
         let cluster = Cluster::start_with(2, 2, WORKER, "").await;
-        let job = submit_prepared(&cluster, counting_job("before", "asp", EPOCH, every_epoch)).await;
+        let long = |train: &mut TrainSpec| {
+            every_epoch(train);
+            train.epochs = BEFORE;
+        };
+        let job = submit_prepared(&cluster, counting_job("before", "asp", EPOCH, long)).await;
         until_beyond(&cluster, &job, 2).await;
         let text = cluster.print(&checkpoint);
-        assert!(text.starts_with("checkpoint ") && text.contains("epoch 2"), "{text}");
+        // It trains on while the command starts.
+        let of_epoch = |epoch: u32| text.contains(&format!("epoch {epoch}"));
+        assert!(text.starts_with("checkpoint ") && (2..=BEFORE).any(of_epoch), "{text}");
         // A file that is there is not replaced unasked, and a canceled job still has its checkpoints.
         assert!(told(&cluster.ask(&cluster.engines, &checkpoint)).contains("[E536]"));
         cluster.print("cancel before");
@@ -44,10 +54,10 @@ async fn a_job_goes_on_on_another_cluster_with_other_shards_and_workers_and_coun
         cluster.print(&format!("{checkpoint} --force"));
     }
     let cluster = Cluster::start_with(3, 1, "", "").await;
-    let prepared = submit::prepare(&runtime(), &going_on("after", "asp", &file, 9)).unwrap();
+    let prepared = submit::prepare(&runtime(), &going_on("after", "asp", &file, AFTER)).unwrap();
     let job = submit_prepared(&cluster, prepared).await;
     let summary = cluster.until_over(&job).await;
-    check_exact(&summary, 9 * EPOCH);
+    check_exact(&summary, u64::from(AFTER) * EPOCH);
     assert!(summary["resumed_from"].starts_with("before/"), "{summary:?}");
     assert!(cluster.print("status after").contains("went on from"));
     let unknown = told(&cluster.ask(&cluster.engines, "checkpoint after nowhere.safetensors"));

@@ -93,10 +93,10 @@ async fn a_job_that_redis_does_not_know_to_have_begun_is_not_begun_on_top_of_wha
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_redis_does_not_know_to_have_ended_is_said_to_have_ended() {
     let mut cluster = Cluster::start(2, 1, WORKER).await;
-    let job = submit(&cluster, counting("ended", "bsp", 400, |_| {})).await;
+    let job = submit(&cluster, counting("ended", "bsp", SAMPLES, |_| {})).await;
     cluster.until(&job, |s| number(s, "samples_applied") > 50).await;
     lag_from_now(&cluster).await;
-    check_exact(&cluster.until_over(&job).await, 400);
+    check_exact(&cluster.until_over(&job).await, SAMPLES);
     go_back(&mut cluster).await;
     let summary = cluster.until_over(&job).await;
     assert_eq!(summary["code"], "E226", "{summary:?}");

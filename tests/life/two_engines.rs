@@ -148,7 +148,7 @@ async fn who_looks_on_is_answered_by_the_standby_soon_after_the_leader_hangs() {
     let asked = Instant::now();
     let about = onlooker.engine().await.unwrap();
     assert!(about.idle.is_none() && onlooker.list_jobs(Some(0)).await.is_ok(), "{about:?}");
-    assert!(asked.elapsed() < 3 * limit, "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < Duration::from_secs(15), "{:?}", asked.elapsed());
 }
 
 /// Runs a chain of calls.

@@ -34,6 +34,7 @@ const FOREVER: Function<(), u64> = Function::new("forever");
 const STUBBORN: Function<(), u64> = Function::new("stubborn");
 
 const LOOKS: Function<(), u64> = Function::new("looks");
+const LOSES: Function<(), u64> = Function::new("loses");
 
 /// How many of `stubborn` and `looks` have begun: what is leased and has not begun is dropped when its job is canceled.
 static BEGUN: AtomicU32 = AtomicU32::new(0);
@@ -43,6 +44,18 @@ static LET_GO: AtomicBool = AtomicBool::new(false);
 /// Looks whether it is to stop.
 fn looks(context: &Context) -> u64 {
     BEGUN.fetch_add(1, Ordering::Relaxed);
+    while !context.canceled() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    0
+}
+
+/// Set once `loses` has begun.
+static RUNS: AtomicBool = AtomicBool::new(false);
+
+/// The last of a race.
+fn loses(context: &Context) -> u64 {
+    RUNS.store(true, Ordering::Relaxed);
     while !context.canceled() {
         thread::sleep(Duration::from_millis(5));
     }
@@ -94,6 +107,7 @@ fn registry(zone: &'static str) -> Registry {
     };
     registry.register(FOREVER, forever).unwrap();
     registry.register(LOOKS, looks).unwrap();
+    registry.register(LOSES, loses).unwrap();
     registry.register(STUBBORN, stubborn).unwrap();
     registry
 }
@@ -189,7 +203,7 @@ async fn many_values_come_in_the_order_of_their_tasks_and_one_that_fails_is_wait
 async fn values_come_as_tasks_end_and_who_has_enough_leaves() {
     let rig = Rig::start().await;
     let mut graph = TaskGraph::new("race");
-    let forever = graph.call(FOREVER, ());
+    let loses = graph.call(LOSES, ());
     let fails = graph.call_with(&CallOptions::new().skip_dependents_on_failure(), PANIC, ());
     let sum = graph.call(ADD, (1, 2));
     let mut none = TaskGraph::new("larger");
@@ -197,7 +211,7 @@ async fn values_come_as_tasks_end_and_who_has_enough_leaves() {
     let job = rig.submit(&graph).await;
     let code = |gave: Result<u64, TaskError>| gave.map_err(|error| error.code().to_string());
 
-    let mut completed = rig.client.as_completed(&job, &[forever, sum, fails, sum]);
+    let mut completed = rig.client.as_completed(&job, &[loses, sum, fails, sum]);
     assert_eq!(completed.remaining(), 4);
     let mut early = Vec::new();
     for _ in 0..3 {
@@ -207,6 +221,10 @@ async fn values_come_as_tasks_end_and_who_has_enough_leaves() {
     early.sort();
     assert_eq!(early, [(1, Ok(3)), (2, Err("E341".to_owned())), (3, Ok(3))]);
     assert_eq!(completed.remaining(), 1);
+    // What has not begun gives nothing.
+    while !RUNS.load(Ordering::Relaxed) {
+        sleep(Duration::from_millis(10)).await;
+    }
     rig.client.cancel(&job).await.unwrap();
     let last = completed.next().await.unwrap().unwrap();
     assert_eq!((last.place, code(last.value)), (0, Ok(0)), "what it gives once it is told to stop");

@@ -13,16 +13,25 @@ use tracing::{info, warn};
 use super::{context::store_fault, lead::Lead};
 use crate::store::{RedisStore, StoreError};
 
-/// A blob that was uploaded or asked for within this time stays: a submission uploads first.
-const MIN_AGE: Duration = Duration::from_secs(3_600);
 const INTERVAL: Duration = Duration::from_secs(6 * 3_600);
+/// A blob that was uploaded or asked for within this time is not collected unasked: two looks have not found it named.
+const MIN_AGE: Duration = INTERVAL;
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Collects at each [`INTERVAL`], for ever.
+/// Collects at each [`INTERVAL`] what was named neither then nor at the look before, for ever: a name that moves within a large graph
+/// while that is read may be overlooked once.
 pub(super) async fn collect_periodically(store: RedisStore, lead: Lead) {
+    let mut named_before = None;
     loop {
         sleep(INTERVAL).await;
-        match collect_blobs(&store, &lead, MIN_AGE).await {
+        let collected = async {
+            let named = named_blobs(&store, &lead).await?;
+            match named_before.replace(named.clone()) {
+                Some(before) => remove_others(&lead, &named | &before, MIN_AGE).await,
+                None => Ok(Collected::default()),
+            }
+        };
+        match collected.await {
             Ok(Collected { blobs: 0, .. }) => {}
             Ok(Collected { blobs, bytes }) => info!(blobs, bytes, "removed blobs that no job names"),
             Err(error) => warn!(%error, "cannot remove blobs that no job names"),
@@ -30,17 +39,30 @@ pub(super) async fn collect_periodically(store: RedisStore, lead: Lead) {
     }
 }
 
-/// Removes from every shard the blobs that no job names and that are older than this.
+/// Removes from every shard the blobs that no job names and that are older than this. Looks twice.
 pub(super) async fn collect_blobs(
     store: &RedisStore,
     lead: &Lead,
     older_than: Duration,
 ) -> Result<Collected, EngineFault> {
+    let (once, again) = (named_blobs(store, lead).await?, named_blobs(store, lead).await?);
+    remove_others(lead, &once | &again, older_than).await
+}
+
+async fn named_blobs(store: &RedisStore, lead: &Lead) -> Result<BTreeSet<String>, EngineFault> {
     // The keys of one that is over may have expired.
     let listed = lead.jobs.listed();
     let is_live = move |core: &Core| listed.into_iter().filter(|job| core.is_live(job)).collect();
     let known = lead.queue.query(is_live).await?;
-    let named: Vec<String> = referenced_blobs(store, known).await?.into_iter().collect();
+    referenced_blobs(store, known).await
+}
+
+async fn remove_others(
+    lead: &Lead,
+    named: BTreeSet<String>,
+    older_than: Duration,
+) -> Result<Collected, EngineFault> {
+    let named: Vec<String> = named.into_iter().collect();
     let mut all = Collected::default();
     for shard in lead.shards.indices() {
         let (keep, epoch) = (named.clone(), lead.epoch);

@@ -110,6 +110,7 @@ impl Leadership {
                 None
             }
             Err(error) => {
+                watched.cannot_look();
                 let hint = "this engine cannot lead until Redis lets it: `syncline doctor` checks it";
                 outage.report(&error, hint);
                 self.set_inactive(InactiveReason::Store { cause: error.to_string() });
@@ -173,6 +174,11 @@ impl WatchedLease {
             Some(since) if since.elapsed() > LOSS_PATIENCE => SeenLease::default(),
             _ => self.last,
         }
+    }
+
+    /// Redis cannot be asked: the engine that leads cannot renew its lease there, either.
+    fn cannot_look(&mut self) {
+        self.lost_since = self.lost_since.map(|_| Instant::now());
     }
 
     fn look(&mut self, now: SeenLease) {

@@ -188,7 +188,7 @@ mod tests {
         led.lead.pulse.beat();
         let told = led.bug.wait_for(Option::is_some);
         let told = timeout(Duration::from_secs(60), told).await.unwrap().unwrap().clone().unwrap();
-        assert!(told.contains("hung for 0 s"), "{told}");
+        assert!(told.contains("hung for "), "{told}");
         let taken = async {
             while led
                 .store

@@ -20,15 +20,16 @@ impl RedisStore {
         text(spec.unwrap_or_default())
     }
 
-    /// Shows `look` everything in which a job of general tasks may name a blob: classes, tasks and values. Not as of one commit: what
-    /// comes or goes meanwhile may be seen or not.
+    /// Shows `look` everything in which a job of general tasks may name a blob: values, classes, tasks, and the values once more. Not as
+    /// of one commit: what comes or goes meanwhile may be seen or not. What a value names and goes on into another value, or into an
+    /// argument of a new task, is seen in the one or in the other, unless it moves again and again.
     pub async fn scan_graph(&self, job: &JobId, mut look: impl FnMut(&[u8])) -> Result<(), StoreError> {
         let JobKeys { classes, graph, values, .. } = JobKeys::new(job);
         let count = FIELDS_PER_CALL.to_string();
-        for key in [classes, graph, values] {
+        for key in [&values, &classes, &graph, &values] {
             let mut cursor = "0".to_owned();
             loop {
-                let words = ["HSCAN", &key, &cursor, "COUNT", &count];
+                let words = ["HSCAN", key, &cursor, "COUNT", &count];
                 let (next, fields): (String, Vec<Vec<u8>>) = self.query("scan graph", &words).await?;
                 fields.chunks_exact(2).for_each(|field| look(&field[1]));
                 if next == "0" {

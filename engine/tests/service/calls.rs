@@ -22,8 +22,9 @@ async fn a_worker_that_reconnects_at_once_is_kept_and_one_that_does_not_is_dropp
     let rig = Rig::start(1).await;
     let (client, first) = (rig.client().await, rig.worker().await);
     let me = first.register(within(TEST_TIMEOUT), hello()).await.unwrap().unwrap().key();
-    drop(first);
+    // Greeted before: only the poll has to come within that time.
     let second = rig.worker().await;
+    drop(first);
     // The poll outlasts the time in which a closed connection may be opened again.
     let orders = second
         .poll(within(TEST_TIMEOUT), me, Activity::default(), OrderCursor::default(), Vec::new(), 1_000)

@@ -54,7 +54,7 @@ fn a_shard_that_greets_and_then_hangs_is_given_up_within_seconds() {
     let since = Instant::now();
     let pull = worker.pull(ReadCondition::version(1), &mut [0.0; 100]).unwrap_err();
     assert!(matches!(pull, PsError::Unreachable { .. }), "{pull}");
-    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+    assert!(since.elapsed() < Duration::from_secs(30), "{:?}", since.elapsed());
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_shard_that_hangs_in_the_middle_of_a_push_is_given_up_within_seconds() {
     let since = Instant::now();
     let push = worker.push(1, UNIT, &[&[1.0; 100_000]]).unwrap_err();
     assert!(matches!(push, PsError::Unreachable { .. }), "{push}");
-    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+    assert!(since.elapsed() < Duration::from_secs(30), "{:?}", since.elapsed());
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn one_more_stranger_than_there_are_places_costs_the_slowest_its_own() {
     let rig = Rig::with_job(1, 100);
     let mut strangers: Vec<_> =
         (0..65).map(|_| std::net::TcpStream::connect(rig.shards[0].address()).unwrap()).collect();
-    strangers[0].set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+    strangers[0].set_read_timeout(Some(Duration::from_secs(4))).unwrap();
     assert_eq!(strangers[0].read(&mut [0; 1]).unwrap(), 0);
     hello::greet_blocking(&mut strangers[64], Role::Tensor, &rig.token).unwrap();
     strangers[64].write_all(b"SL").unwrap();

@@ -201,6 +201,7 @@ impl Job {
         let run = self.run();
         if self.state.phase.is_over() {
             effects.push(Effect::CloseShards { run, weights: self.last_weights() });
+            effects.extend(self.checkpoints_at_end());
             return effects;
         }
         if self.state.phase == Phase::Opening {

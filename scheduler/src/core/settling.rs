@@ -3,7 +3,12 @@
 //! Where a job has checkpoints, its last parameters become one, which stays when the job is done: a longer training can go on from
 //! there. Where the parameters of the best evaluation are handed on, these come into their place.
 
-use super::{best_parameters::HandedOn, effects::Effect, job::Job, records::Phase};
+use super::{
+    best_parameters::HandedOn,
+    effects::Effect,
+    job::Job,
+    records::{JobState, Phase},
+};
 
 impl Job {
     /// Decides with which parameters a training ends that is over. `false`: the shards have still to write them, or to open them.
@@ -58,14 +63,21 @@ impl Job {
     pub(super) fn thin_out_at_end(&mut self, effects: &mut Vec<Effect>) {
         // A task has the weights: the thousand trials of a sweep would fill the disks of the shards.
         let stays = self.keeps_end() && self.state.trains_for.is_none();
-        let (run, checkpoints) = (self.run(), &mut self.state.checkpoints);
+        let checkpoints = &mut self.state.checkpoints;
         if self.state.phase != Phase::Done || self.state.keeping || !checkpoints.has_begun_any() {
             return;
         }
         let newest = checkpoints.complete.pop().filter(|_| stays);
         checkpoints.complete = newest.into_iter().collect();
-        let numbers = checkpoints.numbers();
-        effects.push(Effect::KeepCheckpoints { run, numbers, through: u64::MAX });
+        effects.extend(self.checkpoints_at_end());
+    }
+
+    /// What the shards keep of a job that is done and whose weights are written.
+    pub(super) fn checkpoints_at_end(&self) -> Option<Effect> {
+        let JobState { phase, keeping, checkpoints, .. } = &self.state;
+        let is_settled = *phase == Phase::Done && !keeping && checkpoints.has_begun_any();
+        let (run, numbers) = (self.run(), checkpoints.numbers());
+        is_settled.then_some(Effect::KeepCheckpoints { run, numbers, through: u64::MAX })
     }
 
     /// Whether its last parameters stay as a checkpoint.

@@ -401,7 +401,7 @@ fn a_revocation_that_comes_when_its_task_is_about_to_end_leaves_the_next_one_alo
     let rig = Rig::start();
     let (mut context, shared) = (rig.context(1), Arc::new(Shared::default()));
     // Behind a step in the middle of a round nothing looks whether it is still wanted.
-    context.throttle.step = Duration::from_millis(100);
+    context.throttle.step = Duration::from_millis(500);
     let (give, tasks) = mpsc::channel();
     let (finish, mut finished) = async_mpsc::unbounded_channel();
     let setup = |_: &JobId| Ok(JobSetup { epoch: EPOCH, train: rig.train.clone(), shards: rig.addresses() });

@@ -35,7 +35,12 @@ impl Augmentation {
         }
         let names = wanted.inputs.iter().map(|input| input.name.as_str());
         let (input, [channels, height, width]) = images(inputs, names)?;
-        if let Some(label) = label.filter(|label| label.shape.iter().filter(|&&size| size > 1).count() > 1) {
+        // A mask, with its axes or laid flat.
+        let is_mask = |label: &&Column| {
+            let axes = label.shape.iter().filter(|&&size| size > 1).count();
+            axes > 1 || label.width() == height * width
+        };
+        if let Some(label) = label.filter(is_mask) {
             let what =
                 format!("labels of shape {:?} would not move with the pixels that they are of", label.shape);
             return Err(DataError::Augment { what });

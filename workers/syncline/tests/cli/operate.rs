@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Longer than any command may take to say what is wrong.
-const AT_ONCE: Duration = Duration::from_secs(10);
+const AT_ONCE: Duration = Duration::from_secs(20);
 
 struct RunningCluster {
     dir: TempDir,
