@@ -15,6 +15,7 @@ mod exported_models;
 mod function_cluster;
 mod groups;
 mod loss_scale;
+mod micro_batches;
 mod model_tasks;
 mod named_inputs;
 mod refusals;

@@ -146,6 +146,7 @@ async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
         ("no training",         nodes(false, vec![evaluate("test", &[])]),                             &["E020"]),
         ("unknown edge",        nodes(true, vec![evaluate("s", &["x"])]),                              &["E024", "x"]),
         ("batch too large",     graph("bad", Training::new(model(2), good.clone()).with(|s| s.batch = 49)), &["E028", "49", "48"]),
+        ("pieces of nothing",   graph("bad", Training::new(model(2), good.clone()).with(|s| s.micro_batch = Some(0))), &["E027", "micro_batch is 0"]),
         ("zero epochs",         graph("bad", Training::new(model(2), good.clone()).with(|s| s.epochs = 0)), &["E027", "epochs"]),
         ("rate not positive",   graph("bad", Training::new(model(2), good.clone()).with(|s| s.learning_rate = Some(f32::NAN))), &["E027", "NaN"]),
         ("clip not positive",   graph("bad", Training::new(model(2), good.clone()).with(|s| s.clip_norm = Some(0.0))), &["E027", "clip_norm 0,"]),

@@ -102,6 +102,7 @@ const TABLES: &[Table] = &[
         ("min_learning_rate", "number", "0.0", "min_learning_rate = 1e-5", "The learning rate at which `cosine` and `linear` end"),
         ("policy",        "text", "'elastic-bsp:15'", "policy = 'bsp'", "When workers meet, see [policies.md](policies.md)"),
         ("batch",         "integer", "32", "batch = 64", "Samples per iteration and worker"),
+        ("micro_batch",   "integer", "", "micro_batch = 16", "Most samples that a worker computes on at once: it takes a larger batch in pieces, one after the other, and pushes their mean once, see [data.md](data.md#batches-that-do-not-fit-into-memory). If left out, a batch is computed at once"),
         ("epochs",        "integer", "1", "epochs = 40", "How often each sample is seen"),
         ("drop_last",     "boolean", "false", "drop_last = true", "Leave out the samples of an epoch that do not fill a batch; other ones each time"),
         ("seed",          "integer", "0", "seed = 7", "Order of the samples, which of them are held out, how images change, and Dropout"),

@@ -100,6 +100,16 @@ vectorize! {
 }
 
 vectorize! {
+    /// `y = k * y + share * x`, for a mean that takes in one more part. One pass, memory speed; no allocation. Elements that only one
+    /// of the two has are left as they are.
+    pub fn add_to_mean(y: &mut [f32], k: f32, x: &[f32], share: f32) {
+        for (y, x) in y.iter_mut().zip(x) {
+            *y = k * *y + share * x;
+        }
+    }
+}
+
+vectorize! {
     /// `y += k * x`
     pub(crate) fn axpy(y: &mut [f32], x: &[f32], k: f32) {
         for (y, x) in y.iter_mut().zip(x) {

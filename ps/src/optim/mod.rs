@@ -17,6 +17,7 @@ mod norm;
 mod slice_rule;
 pub(crate) mod vectorize;
 
+pub use kernels::add_to_mean;
 pub(crate) use kernels::{axpy, lerp, scale_and_add, scale_into};
 pub use norm::gradient_norm;
 pub(crate) use norm::squares;

@@ -180,7 +180,7 @@ impl Job {
         now_us: u64,
         effects: &mut Vec<Effect>,
     ) -> bool {
-        let usual = self.members[&worker].fitting(self.train().batch);
+        let usual = self.members[&worker].fitting(self.train());
         let batch = self.supersteps[&superstep].roster.get(&worker).map_or(usual, |s| s.batch);
         let reserved = self.member_mut(worker).take_reserved(batch);
         let Some(range) = reserved.or_else(|| self.take_samples(batch)) else { return false };

@@ -78,7 +78,7 @@ impl Job {
             held_back_us: None,
             arrivals_us: BTreeMap::new(),
         };
-        let batch = member.fitting(train.batch);
+        let batch = member.fitting(train);
         self.members.insert(worker, Member { batch, ..member });
         if matches!(entry, Entry::AtOnce) {
             return self.take_part(worker, now_us, effects);
@@ -119,7 +119,7 @@ impl Job {
     /// A batch as an iteration would have it, with the first samples there are.
     pub(super) fn rehearsal(&self, worker: Incarnation) -> Work {
         let train = self.train();
-        let batch = self.members.get(&worker).map_or(train.batch, |member| member.fitting(train.batch));
+        let batch = self.members.get(&worker).map_or(train.batch, |member| member.fitting(train));
         let len = u64::from(batch).min(train.epoch_samples());
         let range = SampleRange { epoch: 0, start: 0, len: u32::try_from(len).unwrap_or(batch) };
         Work::Prepare { range }

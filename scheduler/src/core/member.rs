@@ -13,6 +13,7 @@ use crate::{
     ids::{ShardIndex, Superstep},
     predict::{IntervalEstimator, Measurement, PredictionErrors},
     samples::SampleRange,
+    spec::TrainSpec,
     sync::Clock,
 };
 
@@ -181,8 +182,8 @@ impl Member {
     }
 
     /// The job's batch, or what fits on this worker.
-    pub(super) fn fitting(&self, batch: u32) -> u32 {
-        batch.min(self.about.max_batch.unwrap_or(u32::MAX)).max(1)
+    pub(super) fn fitting(&self, train: &TrainSpec) -> u32 {
+        train.batch.min(train.batch_limit(self.about.max_batch).unwrap_or(u32::MAX)).max(1)
     }
 
     /// Iterations leased and not over.

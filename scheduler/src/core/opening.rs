@@ -43,8 +43,9 @@ impl Job {
         let mut roster = BTreeMap::new();
         for worker in &workers {
             let wanted = rules.batches.as_ref().and_then(|batches| batches.get(worker)).copied();
+            let fitting = self.members[worker].fitting(self.train());
             let member = self.member_mut(*worker);
-            member.batch = wanted.map_or_else(|| member.fitting(batch), |size| size.max(1));
+            member.batch = wanted.map_or(fitting, |size| size.max(1));
             let (base, batch) = (member.planned, member.batch);
             roster.insert(*worker, RosterEntry { base, last: None, batch, arrived_us: None });
         }
@@ -75,7 +76,8 @@ impl Job {
             // A single short step says little, and what it says would hold for all that opens ahead.
             let mean_us = member.speed.mean_us_per_sample().filter(|_| basis == SpeedBasis::Means);
             let predicted_us = || member.speed.samples_per_s().map(|speed| 1e6 / speed);
-            member.speed_estimate(*w, mean_us.or_else(predicted_us))
+            let max_batch = self.train().batch_limit(member.about.max_batch);
+            member.speed_estimate(*w, max_batch, mean_us.or_else(predicted_us))
         };
         workers.iter().map(estimate).collect()
     }
@@ -98,7 +100,12 @@ impl Job {
 }
 
 impl Member {
-    fn speed_estimate(&self, worker: Incarnation, us_per_sample: Option<f64>) -> SpeedEstimate {
+    fn speed_estimate(
+        &self,
+        worker: Incarnation,
+        max_batch: Option<u32>,
+        us_per_sample: Option<f64>,
+    ) -> SpeedEstimate {
         let proportional = us_per_sample.map(|us_per_sample| Cost::Proportional { us_per_sample });
         SpeedEstimate {
             worker,
@@ -108,7 +115,7 @@ impl Member {
             communication: self.step_times.share(),
             proportional,
             fitted: self.curve.as_ref().and_then(|c| c.cost()).or(proportional),
-            max_batch: self.about.max_batch,
+            max_batch,
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::{
     fault_code::FaultCode,
     graph::TaskId,
     ids::Superstep,
+    spec::TrainSpec,
     sync::{Clocks, Policy},
 };
 
@@ -99,7 +100,7 @@ impl Job {
         self.revoke_all(effects);
         self.forget_graph(now_us);
         for (&worker, member) in &mut self.members {
-            member.begin_anew(self.spec.train().batch, now_us);
+            member.begin_anew(self.spec.train(), now_us);
             self.changes.members.insert(worker);
         }
         self.clocks = Clocks::default();
@@ -211,7 +212,7 @@ struct Undone {
 impl Member {
     /// Nothing of what it did in the generation before counts; what is known of its speed stays. One that was about to be sealed
     /// is gone: the generation in which it pushed is over. One that prepared itself begins with all others.
-    fn begin_anew(&mut self, batch: u32, now_us: u64) {
+    fn begin_anew(&mut self, train: &TrainSpec, now_us: u64) {
         self.membership = if self.is_present() { Membership::Active } else { Membership::Gone };
         (self.planned, self.granted, self.finished) = (0, 0, 0);
         self.reserved.clear();
@@ -219,7 +220,7 @@ impl Member {
         (self.newest_loss, self.held_back_us) = (None, None);
         self.arrivals_us.clear();
         self.clock_base = 0;
-        self.batch = self.fitting(batch);
+        self.batch = self.fitting(train);
         self.last_end_us = now_us;
     }
 }

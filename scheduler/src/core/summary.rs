@@ -49,6 +49,7 @@ impl Job {
             ("learning_rate", train.learning_rate.base.to_string()),
             ("schedule", train.learning_rate.schedule().unwrap_or_default()),
             ("batch", train.batch.to_string()),
+            ("micro_batch", train.micro_batch.map(|most| most.to_string()).unwrap_or_default()),
             ("seed", train.seed.to_string()),
             ("clip_norm", train.clip_norm.map(|norm| norm.to_string()).unwrap_or_default()),
             ("precision", train.precision.clone()),

@@ -26,6 +26,7 @@ pub fn training(policy: PolicySpec, samples: u64, batch: u32) -> TrainSpec {
         learning_rate: LearningRate::constant(0.1),
         policy,
         batch,
+        micro_batch: None,
         epochs: 1,
         drop_last: false,
         seed: 0,

@@ -236,6 +236,10 @@ impl JobSpec {
                 return Err(fault(format!("{name} is 0, expected at least 1")));
             }
         }
+        if train.micro_batch == Some(0) {
+            let what = "micro_batch is 0, expected at least 1; left out, a batch is computed at once";
+            return Err(fault(what.into()));
+        }
         if train.min_workers > train.max_workers {
             return Err(fault(format!(
                 "min_workers {} exceeds max_workers {}",

@@ -225,6 +225,11 @@ impl PolicySpec {
         }
     }
 
+    /// Whether a worker may be given a larger batch than that of the job.
+    pub fn sizes_batches(&self) -> bool {
+        matches!(self.rule, PolicyRule::LbBsp(_) | PolicyRule::ElasticLb(..) | PolicyRule::Auto(..))
+    }
+
     /// Sets the lookahead where the rule has one.
     #[must_use]
     pub fn with_lookahead(mut self, lookahead: u32) -> Self {

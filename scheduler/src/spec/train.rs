@@ -96,6 +96,9 @@ pub struct TrainSpec {
     pub policy: PolicySpec,
     /// Samples per iteration and worker.
     pub batch: u32,
+    /// Most samples that a worker computes on at once: it takes a larger batch in pieces, one after the other.
+    #[serde(default)]
+    pub micro_batch: Option<u32>,
     /// Passes over the training part, at least 1.
     pub epochs: u32,
     /// Leaves out the samples of an epoch that do not fill a batch; other ones each time.
@@ -213,6 +216,17 @@ impl TrainSpec {
         }
     }
 
+    /// Most samples that fit into the batch of a worker that computes on `max_batch` at once: any number where it takes a batch in
+    /// pieces.
+    pub(crate) fn batch_limit(&self, max_batch: Option<u32>) -> Option<u32> {
+        max_batch.filter(|_| self.micro_batch.is_none())
+    }
+
+    /// Most samples at once on a worker that computes on `max_batch` at once; `None`: a whole batch, of any size.
+    pub fn samples_at_once(&self, max_batch: Option<u32>) -> Option<u32> {
+        self.micro_batch.map(|most| most.min(max_batch.unwrap_or(most)).max(1))
+    }
+
     /// Samples of one epoch: all of the training part, or as many as fill batches.
     pub fn epoch_samples(&self) -> u64 {
         let samples = self.data.train_samples;
@@ -237,6 +251,25 @@ impl TrainSpec {
 #[cfg(test)]
 mod tests {
     use crate::{sim::training, spec::StepSettings};
+
+    #[test]
+    fn what_fits_at_once_bounds_a_batch_or_its_pieces() {
+        #[rustfmt::skip]
+        let cases = [
+            // micro_batch, max_batch, most in a batch, most at once
+            (None,     None,     None,     None),
+            (None,     Some(16), Some(16), None),
+            (Some(8),  None,     None,     Some(8)),
+            (Some(8),  Some(16), None,     Some(8)),
+            (Some(32), Some(16), None,     Some(16)),
+        ];
+        for (micro_batch, max_batch, in_a_batch, at_once) in cases {
+            let mut train = training("lb-bsp".parse().unwrap(), 256, 64);
+            train.micro_batch = micro_batch;
+            let got = (train.batch_limit(max_batch), train.samples_at_once(max_batch));
+            assert_eq!(got, (in_a_batch, at_once), "{micro_batch:?} on {max_batch:?}");
+        }
+    }
 
     #[test]
     fn shards_step_by_groups_unless_they_step_with_changes_of_rounds() {

@@ -51,6 +51,21 @@ impl<'s> Outputs<'s> {
         slice(&self.values[index], "", ElementType::F32)
     }
 
+    /// The same, to be changed where it lies: with it what [`Executable::place_outputs`](super::Executable::place_outputs) has it
+    /// written to.
+    pub fn f32_at_mut(&mut self, index: usize) -> Result<&mut [f32], BackendError> {
+        if index >= self.values.len() {
+            return Err(BackendError::UnknownOutput { name: format!("#{index}") });
+        }
+        let value = &mut self.values[index];
+        let found = value.dtype().to_string();
+        value.try_extract_tensor_mut::<f32>().map(|(_, data)| data).map_err(|_| BackendError::OutputType {
+            name: String::new(),
+            expected: ElementType::F32,
+            found,
+        })
+    }
+
     /// The shape of an output.
     pub fn shape(&self, name: &str) -> Result<Vec<usize>, BackendError> {
         Ok(shape(self.find(name)?))

@@ -73,6 +73,7 @@ pub(super) fn assemble<'a>(
                 let mut model = prepare_model(training, &mut warnings)?;
                 check_monitor(&node.name, training, &model.graph)?;
                 warnings.extend(chosen_by_tests(training));
+                warnings.extend(idle_micro_batch(&training.settings));
                 missing_cpu_kernel = model.missing_kernel.take();
                 NodeKind::Train(Box::new(describe(training, model, &mut blobs)?))
             }
@@ -118,6 +119,15 @@ fn chosen_by_tests(training: &Training) -> Option<String> {
          `validation_percent = 10` in the data holds out samples for that"
             .to_owned()
     })
+}
+
+/// Where no batch is larger than a piece of one may be. Policies that balance the load may make some larger than the job's.
+fn idle_micro_batch(settings: &Settings) -> Option<String> {
+    let Settings { batch, micro_batch, policy, .. } = settings;
+    let most = micro_batch.filter(|most| most >= batch && !policy.sizes_batches())?;
+    Some(format!(
+        "micro_batch {most} has no effect: a batch has {batch} samples, which workers compute at once; make it smaller, or leave it out"
+    ))
 }
 
 /// The node as the engine is told of it; what is large goes to the blobs.
@@ -172,6 +182,7 @@ fn train_spec(model: ModelSpec, data: DataSpec, settings: &Settings) -> TrainSpe
         learning_rate: settings.rate(),
         policy: settings.policy,
         batch: settings.batch,
+        micro_batch: settings.micro_batch,
         epochs: settings.epochs,
         drop_last: settings.drop_last,
         seed: settings.seed,

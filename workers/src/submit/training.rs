@@ -46,6 +46,9 @@ pub struct Settings {
     pub policy: PolicySpec,
     /// Samples per iteration and worker.
     pub batch: u32,
+    /// Most samples that a worker computes on at once: it takes a larger batch in pieces, one after the other, and pushes their
+    /// weighted mean once. Memory is that of a piece, the step that of the batch. `None`: a batch is computed at once.
+    pub micro_batch: Option<u32>,
     /// Passes over the training samples, 1 by default.
     pub epochs: u32,
     /// Leave out the samples of an epoch that do not fill a batch; other ones each time.
@@ -111,6 +114,7 @@ impl Default for Settings {
             min_learning_rate: 0.0,
             policy: PolicySpec::default(),
             batch: 32,
+            micro_batch: None,
             epochs: 1,
             drop_last: false,
             seed: 0,

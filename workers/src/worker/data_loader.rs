@@ -51,6 +51,7 @@ impl DataLoader {
         }
         let batch = set.batch();
         let order = Vec::new();
+        let at_once = train.samples_at_once(max_batch).or(max_batch);
         Ok(Some(Self {
             set,
             parts,
@@ -60,7 +61,7 @@ impl DataLoader {
             batch,
             loaded: None,
             // No more than what it can train with.
-            evaluation_batch: (train.batch.min(max_batch.unwrap_or(u32::MAX)) as usize)
+            evaluation_batch: (train.batch.min(at_once.unwrap_or(u32::MAX)) as usize)
                 .clamp(1, MAX_EVALUATION_BATCH),
         }))
     }

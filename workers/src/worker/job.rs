@@ -32,7 +32,7 @@ use super::{
     local_steps::{LocalSteps, StepsOnDevice, UnfitJobs},
     loss_scale::{LossScale, Verdict},
     parameters::Parameters,
-    replicas::{Inputs, Replicas},
+    replicas::{BatchCut, Inputs, PieceWatch, Replicas},
     report::Finished,
     shared_pages::SharedPages,
     step_health::StepHealth,
@@ -106,7 +106,12 @@ impl JobRun {
         let draws = DrawStream { seed: train.seed, worker: first.worker_number, part: 0 };
         let runtime = &context.runtime;
         let exec = ExecOptions { tf32: train.tf32, ..context.exec.clone() };
-        let mut replicas = Replicas::new(runtime, &graph, &exec, context.split_batch, &params, draws)?;
+        let cut = BatchCut {
+            split: context.split_batch,
+            at_once: train.samples_at_once(context.max_batch).map(|most| most as usize),
+        };
+        let watch = PieceWatch { cancel_token: cancel_token.clone(), timer: timer.clone() };
+        let mut replicas = Replicas::new(runtime, &graph, &exec, cut, &params, draws)?.watched_by(watch);
         let elements = train.model.layout.elements().unwrap_or(0);
         let at = SessionKey { run: key.run.clone(), incarnation: context.incarnation };
         let transport = context.transport;

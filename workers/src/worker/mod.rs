@@ -6,6 +6,7 @@
 //! under a new incarnation. One that trains for several jobs at a time has all of this once for each.
 
 mod batch_mean;
+mod batch_pieces;
 mod batch_rows;
 mod calls;
 mod control;
@@ -25,6 +26,7 @@ mod metrics;
 mod models;
 mod options;
 mod parameters;
+mod piece_mean;
 mod polling;
 mod program;
 mod replicas;

@@ -31,7 +31,8 @@ pub struct WorkerOptions {
     pub throttle: Throttle,
     /// How parameters and gradients travel between this worker and the shards.
     pub transport: TransportChoice,
-    /// Most samples that fit into memory at once: no policy gives this worker a larger batch.
+    /// Most samples that fit into memory at once: no policy gives this worker a larger batch, and one of a job with `micro_batch`
+    /// is computed in pieces of so many.
     pub max_batch: Option<u32>,
     /// Functions that general tasks may call.
     pub registry: Registry,

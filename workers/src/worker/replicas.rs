@@ -1,14 +1,23 @@
-//! A step of the training graph: one execution, or several of one thread each on parts of the batch.
+//! A step of the training graph: one execution, or several of one thread each on parts of the batch, each of these at once or in
+//! pieces.
 //!
 //! ONNX Runtime divides many operators badly among threads. Executions that share nothing use them better, and loss and
 //! gradient are weighted means, so that those of the parts make those of the batch, see `batch_mean`. That is exact up to
 //! rounding unless samples meet inside the model: BatchNormalization sees the statistics of a part. What draws random numbers
 //! draws other ones in every part.
 //!
+//! A batch that does not fit into memory at once is computed in pieces, one after the other: [`replica`], [`BatchPieces`].
+//!
 //! Cost of N parts: N - 1 threads that start and end, and one pass over N sets of gradients. One execution lends what
-//! ONNX Runtime has written: nothing is copied.
+//! ONNX Runtime has written: nothing is copied. One pass over the gradients for each piece.
 
-use std::{ops::Range, panic::resume_unwind, ptr::NonNull, sync::Arc, thread};
+#[cfg(test)]
+mod piece_tests;
+mod replica;
+#[cfg(test)]
+mod tests;
+
+use std::{panic::resume_unwind, ptr::NonNull, sync::Arc, thread};
 
 use syncline_autodiff::{GRAD_SUFFIX, LOSS, LOSS_WEIGHT, NEXT_SUFFIX};
 use syncline_onnx::ElementType;
@@ -19,19 +28,31 @@ use syncline_runtime::{
 use syncline_scheduler::spec::ElementRange;
 
 use super::{
-    batch_mean::{Part, batch_mean},
-    draws::DrawStream,
-    error::WorkerError,
+    batch_mean::batch_mean, batch_pieces::BatchPieces, draws::DrawStream, error::WorkerError,
     parameters::Parameters,
 };
+use replica::{Batch, Pushed, PushedOutputs, Replica};
+
+pub(super) use replica::PieceWatch;
 
 /// Inputs of the graph, by name.
 pub(super) type Inputs<'a> = Vec<(&'a str, TensorView<'a>)>;
 
+/// How batches are cut on a worker.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct BatchCut {
+    /// Into a part for each thread of a CPU, side by side.
+    pub split: bool,
+    /// Most samples that are computed on at once, all parts together; `None`: any number.
+    pub at_once: Option<usize>,
+}
+
 /// The sessions of one training graph, one for each part of a batch.
 pub(super) struct Replicas {
-    sessions: Vec<Executable>,
-    pushed: Vec<Pushed>,
+    replicas: Vec<Replica>,
+    at_once: Option<usize>,
+    watch: PieceWatch,
+    pushed: PushedOutputs,
     /// What is pushed, one after the other, of a batch in parts.
     merged: Vec<f32>,
 }
@@ -53,14 +74,6 @@ unsafe impl OutputMemory for SharedGradients {
     }
 }
 
-/// An output that is pushed.
-struct Pushed {
-    parameter: String,
-    /// Position among the session's outputs.
-    output: usize,
-    elements: usize,
-}
-
 /// What a step gave.
 pub(super) struct Step<'s> {
     pub loss: f32,
@@ -80,22 +93,28 @@ impl Replicas {
         runtime: &Runtime,
         graph: &[u8],
         exec: &ExecOptions,
-        split_batch: bool,
+        cut: BatchCut,
         params: &Parameters,
         draws: DrawStream,
     ) -> Result<Self, WorkerError> {
         let (mut exec, mut count) = (exec.clone(), 1);
-        if split_batch && exec.device == Device::Cpu {
+        if cut.split && exec.device == Device::Cpu {
             (count, exec.intra_threads) = (exec.intra_threads, 1);
         }
-        let load = |part: u32| -> Result<Executable, WorkerError> {
+        let load = |part: u32| -> Result<Replica, WorkerError> {
             let own = DrawStream { part, ..draws }.graph(graph)?;
-            Ok(Executable::new(runtime, own.as_deref().unwrap_or(graph), &exec)?)
+            Ok(Replica::new(Executable::new(runtime, own.as_deref().unwrap_or(graph), &exec)?))
         };
-        let sessions = (0..count as u32).map(load).collect::<Result<Vec<_>, _>>()?;
-        let names = sessions.first().map(Executable::output_names).unwrap_or_default();
+        let replicas = (0..count as u32).map(load).collect::<Result<Vec<_>, _>>()?;
+        let names = replicas.first().map(|replica| replica.session.output_names()).unwrap_or_default();
         let pushed = pushed(names, params)?;
-        Ok(Self { sessions, pushed, merged: Vec::new() })
+        let (at_once, watch) = (cut.at_once, PieceWatch::default());
+        Ok(Self { replicas, at_once, watch, pushed, merged: Vec::new() })
+    }
+
+    /// Has `watch` follow batches in pieces.
+    pub(super) fn watched_by(self, watch: PieceWatch) -> Self {
+        Self { watch, ..self }
     }
 
     /// Has what is pushed written to memory that shards read, one behind the other: nothing of it is copied then. Batches in
@@ -105,9 +124,10 @@ impl Replicas {
         area: Arc<GradientArea>,
         params: &Parameters,
     ) -> Result<(), WorkerError> {
-        let ([session], false) = (&mut self.sessions[..], self.pushed.is_empty()) else { return Ok(()) };
+        let ([replica], false) = (&mut self.replicas[..], self.pushed.all.is_empty()) else { return Ok(()) };
+        let session = &mut replica.session;
         let (names, types) = (session.output_names().to_vec(), session.types());
-        let fixed = self.pushed.iter().zip(&params.tensors).map(|(pushed, (_, shape, range))| {
+        let fixed = self.pushed.all.iter().zip(&params.tensors).map(|(pushed, (_, shape, range))| {
             let name = &names[pushed.output];
             let ty = types.get(name).filter(|ty| ty.element == ElementType::F32)?;
             let place = OutputPlace { name, shape, start: range.start as usize };
@@ -119,39 +139,43 @@ impl Replicas {
 
     /// The parameters have other sizes from here on: other rows of tables.
     pub(super) fn resize(&mut self, params: &Parameters) {
-        for (pushed, (.., range)) in self.pushed.iter_mut().zip(&params.tensors) {
+        for (pushed, (.., range)) in self.pushed.all.iter_mut().zip(&params.tensors) {
             pushed.elements = range.len() as usize;
         }
     }
 
-    /// Computes on `samples`, inputs with a row for each sample, and `rest`, which every part needs. A batch with fewer
-    /// samples than parts stays whole.
+    /// Computes on `samples`, inputs with a row for each sample, and `rest`, which every part needs: parameters and buffers in layout
+    /// order, then others. A batch with fewer samples than parts stays in one.
     pub(super) fn run(&mut self, samples: &Inputs<'_>, rest: &Inputs<'_>) -> Result<Step<'_>, WorkerError> {
-        let Self { sessions, pushed, merged } = self;
+        let Self { replicas, at_once, watch, pushed, merged } = self;
         let rows = samples.first().and_then(|(_, view)| view.shape().first()).copied().unwrap_or(0);
-        let parts = if rows < sessions.len() { 1 } else { sessions.len() };
-        if parts == 1 {
+        let cut = BatchPieces::of(rows, replicas.len(), *at_once);
+        if cut.is_whole() {
             let inputs: Inputs<'_> = samples.iter().chain(rest).copied().collect();
-            let outputs = sessions[0].run(&inputs)?;
+            let outputs = replicas[0].session.run(&inputs)?;
             let (loss, weight) = (outputs.scalar(LOSS)?, outputs.scalar(LOSS_WEIGHT)?);
-            return Ok(Step { loss, weight, values: Values::Lent(outputs), pushed });
+            return Ok(Step { loss, weight, values: Values::Lent(outputs), pushed: &pushed.all });
         }
-        let ranges = (0..parts).map(|part| part * rows / parts..(part + 1) * rows / parts);
-        let outputs = thread::scope(|scope| {
-            let mut replicas = sessions.iter_mut().zip(ranges.clone());
+        let (pushed, batch) = (&*pushed, Batch { samples, rest, pushed, watch });
+        if cut.parts == 1 {
+            let done = replicas[0].run(batch, cut.part(0))?;
+            let (loss, weight) = (done.mean.loss(), done.mean.weight());
+            return Ok(Step { loss, weight, values: Values::Lent(done.outputs), pushed: &pushed.all });
+        }
+        let done = thread::scope(|scope| {
+            let mut replicas = replicas.iter_mut().zip(0..cut.parts);
             let first = replicas.next();
             let others: Vec<_> = replicas
-                .map(|(session, rows)| scope.spawn(move || run_part(session, samples, rest, rows)))
+                .map(|(replica, part)| scope.spawn(move || replica.run(batch, cut.part(part))))
                 .collect();
-            let first = first.map(|(session, rows)| run_part(session, samples, rest, rows));
+            let first = first.map(|(replica, part)| replica.run(batch, cut.part(part)));
             let others =
                 others.into_iter().map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic)));
             first.into_iter().chain(others).collect::<Result<Vec<_>, _>>()
         })?;
-        let done = outputs.iter().zip(ranges).map(|(outputs, rows)| part(outputs, rows.len(), pushed));
-        let done = done.collect::<Result<Vec<_>, _>>()?;
-        let (loss, weight) = batch_mean(&done, merged);
-        Ok(Step { loss, weight, values: Values::Merged(merged), pushed })
+        let parts = done.iter().map(|done| done.part(&pushed.all)).collect::<Result<Vec<_>, _>>()?;
+        let (loss, weight) = batch_mean(&parts, merged);
+        Ok(Step { loss, weight, values: Values::Merged(merged), pushed: &pushed.all })
     }
 }
 
@@ -168,21 +192,8 @@ impl Step<'_> {
     }
 }
 
-impl Pushed {
-    /// The output's numbers; an error if they do not lie as the parameter does.
-    fn of<'o>(&self, outputs: &'o Outputs<'_>) -> Result<&'o [f32], WorkerError> {
-        let values = outputs.f32_at(self.output)?;
-        if values.len() == self.elements {
-            return Ok(values);
-        }
-        let (name, found, expected) = (&self.parameter, values.len(), self.elements);
-        let what = format!("the output for `{name}` has {found} elements, expected {expected}");
-        Err(WorkerError::Graph { what })
-    }
-}
-
 /// Where the session's outputs have what is pushed.
-fn pushed(outputs: &[String], params: &Parameters) -> Result<Vec<Pushed>, WorkerError> {
+fn pushed(outputs: &[String], params: &Parameters) -> Result<PushedOutputs, WorkerError> {
     let slot = |(index, (name, _, range)): (usize, &(String, _, ElementRange))| {
         let suffix = if index < params.trained { GRAD_SUFFIX } else { NEXT_SUFFIX };
         let output = format!("{name}{suffix}");
@@ -190,31 +201,7 @@ fn pushed(outputs: &[String], params: &Parameters) -> Result<Vec<Pushed>, Worker
         let at = found.ok_or_else(|| WorkerError::Graph { what: format!("it has no output `{output}`") })?;
         Ok(Pushed { parameter: name.clone(), output: at, elements: range.len() as usize })
     };
-    params.tensors.iter().enumerate().map(slot).collect()
+    let all = params.tensors.iter().enumerate().map(slot).collect::<Result<Vec<_>, WorkerError>>()?;
+    let names = all.iter().take(params.trained).map(|pushed| pushed.parameter.clone()).collect();
+    Ok(PushedOutputs { all, trained: params.trained, names })
 }
-
-/// Runs one part of the batch on the calling thread.
-fn run_part<'s>(
-    session: &'s mut Executable,
-    samples: &Inputs<'_>,
-    rest: &Inputs<'_>,
-    rows: Range<usize>,
-) -> Result<Outputs<'s>, WorkerError> {
-    let shape = |view: &TensorView<'_>| -> Vec<usize> {
-        [rows.len()].into_iter().chain(view.shape().iter().skip(1).copied()).collect()
-    };
-    let shapes: Vec<_> = samples.iter().map(|(_, view)| shape(view)).collect();
-    let part = samples.iter().zip(&shapes).map(|((name, view), shape)| (*name, view.rows(rows.start, shape)));
-    let inputs: Inputs<'_> = part.chain(rest.iter().copied()).collect();
-    Ok(session.run(&inputs)?)
-}
-
-/// What a run on one part gave.
-fn part<'o>(outputs: &'o Outputs<'_>, samples: usize, pushed: &[Pushed]) -> Result<Part<'o>, WorkerError> {
-    let (loss, weight) = (outputs.scalar(LOSS)?, outputs.scalar(LOSS_WEIGHT)?);
-    let tensors = pushed.iter().map(|pushed| pushed.of(outputs)).collect::<Result<_, _>>()?;
-    Ok(Part { samples, loss, weight, tensors })
-}
-
-#[cfg(test)]
-mod tests;

@@ -326,6 +326,14 @@ fn two_workers_that_step_locally_meet_at_the_mean_of_where_they_got() {
     Rig::both().iter().for_each(step_locally_and_meet);
 }
 
+#[test]
+fn local_steps_on_batches_in_pieces_are_those_on_whole_ones_also_where_a_device_would_take_them() {
+    for mut rig in Rig::both() {
+        rig.train.micro_batch = Some(3);
+        step_locally_and_meet(&rig);
+    }
+}
+
 fn step_locally_and_meet(rig: &Rig) {
     const H: u64 = 4;
     let batches = [(1, 4u32), (2, 2)];
@@ -438,10 +446,11 @@ fn a_step_out_of_its_round_fails_and_says_what_came_next() {
 }
 
 #[test]
-fn a_push_of_its_own_is_a_step_scaled_by_its_share_in_parts_or_whole() {
-    for threads in [1, 2, 3] {
+fn a_push_of_its_own_is_a_step_scaled_by_its_share_in_parts_in_pieces_or_whole() {
+    for (threads, micro_batch) in [(1, None), (2, None), (3, None), (1, Some(1)), (1, Some(3)), (2, Some(2))]
+    {
         let mut rig = Rig::start();
-        rig.threads = threads;
+        (rig.threads, rig.train.micro_batch) = (threads, micro_batch);
         let it = It {
             superstep: 0,
             seq: 1,

@@ -57,6 +57,9 @@ pub struct JobStatus {
     /// Samples per iteration and worker.
     #[serde(default)]
     pub batch: Option<u32>,
+    /// Most samples that a worker computes on at once; `None`: a whole batch.
+    #[serde(default)]
+    pub micro_batch: Option<u32>,
     /// Seed of the order of the samples, of those that are held out, and of Dropout.
     #[serde(default)]
     pub seed: Option<u64>,

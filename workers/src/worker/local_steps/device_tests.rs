@@ -20,7 +20,7 @@ use crate::worker::{
     draws::DrawStream,
     job::WorkerContext,
     parameters::Tensor,
-    replicas::{Inputs, Replicas},
+    replicas::{BatchCut, Inputs, Replicas},
     step_health::StepHealth,
 };
 
@@ -389,7 +389,7 @@ fn models_train_in_rounds_on_a_device_as_in_this_process() {
         let first_values = params.values.clone();
         let exec = ExecOptions::default();
         let mut replicas =
-            Replicas::new(&runtime(), &graph.train_onnx, &exec, false, &params, DRAWS).unwrap();
+            Replicas::new(&runtime(), &graph.train_onnx, &exec, BatchCut::default(), &params, DRAWS).unwrap();
         let mut device = on_device(&graph.train_onnx, &params, optimizer, Some(0.8));
         let mut host = LocalSteps::new(optimizer, None);
         let mut own = Parameters {

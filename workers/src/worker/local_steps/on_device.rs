@@ -63,7 +63,7 @@ pub(in super::super) struct StepsOnDevice {
 
 impl StepsOnDevice {
     /// Whether a device is to take the steps of a job: its policy is one of local rounds, its loss is not scaled by what this
-    /// process chooses step by step, and the device has not failed at one before.
+    /// process chooses step by step, its batch is computed at once, and the device has not failed at one before.
     pub(in super::super) fn suits(
         context: &WorkerContext,
         run: &RunId,
@@ -76,6 +76,8 @@ impl StepsOnDevice {
             "the loss of a float16 graph is scaled"
         } else if context.unfit.holds(run) {
             "the device could not take a step of this job before"
+        } else if train.samples_at_once(context.max_batch).is_some_and(|most| most < train.batch) {
+            "a batch is computed in pieces"
         } else {
             return wanted;
         };

@@ -33,7 +33,8 @@ Options:
   --split-batch       Let each of the --threads train on its own part of a batch: often faster, and the same up to rounding
                       unless samples meet in the model, as in BatchNormalization; needs --device cpu
   --spin              Let idle threads spin: faster when this worker has its cores for itself, much slower when it has not
-  --max-batch N       Most samples that fit into memory at once: no policy gives this worker a larger batch
+  --max-batch N       Most samples that fit into memory at once: no policy gives this worker a larger batch, and one
+                      of a job with `micro_batch` comes in pieces of so many
   --transport NAME    How parameters travel to and from shards in training: shm, unix or tcp, or auto for the fastest
                       that works [default: auto] [env: SYNCLINE_TRANSPORT]
   --slowdown X        Train as if it were X times slower [default: 1]

@@ -6,13 +6,13 @@ use syncline_scheduler::spec::StepSettings;
 
 use super::*;
 
-const FEATURES: usize = 3;
+pub(super) const FEATURES: usize = 3;
 /// Draws of the first worker.
-const DRAWS: DrawStream = DrawStream { seed: 0, worker: 0, part: 0 };
+pub(super) const DRAWS: DrawStream = DrawStream { seed: 0, worker: 0, part: 0 };
 /// The label of samples without weight.
-const IGNORED: i64 = -1;
+pub(super) const IGNORED: i64 = -1;
 
-fn runtime() -> Runtime {
+pub(super) fn runtime() -> Runtime {
     static LOADED: OnceLock<Runtime> = OnceLock::new();
     let load =
         || Runtime::load(&syncline_kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap();
@@ -20,22 +20,27 @@ fn runtime() -> Runtime {
 }
 
 /// What a step gave, copied.
-struct Got {
-    loss: f32,
-    weight: f32,
-    pushed: Vec<Vec<f32>>,
+pub(super) struct Got {
+    pub loss: f32,
+    pub weight: f32,
+    pub pushed: Vec<Vec<f32>>,
 }
 
 /// A graph with its parameters at their first values.
-struct Rig {
-    graph: TrainingGraph,
-    params: Parameters,
+pub(super) struct Rig {
+    pub graph: TrainingGraph,
+    pub params: Parameters,
 }
 
 impl Rig {
-    fn new(model: &ModelProto) -> Self {
-        let loss = LossOptions { ignore_index: Some(IGNORED), ..LossOptions::default() };
-        let options = DeriveOptions { loss, ..DeriveOptions::default() };
+    pub(super) fn new(model: &ModelProto) -> Self {
+        Self::of(model, LossOptions { ignore_index: Some(IGNORED), ..LossOptions::default() })
+    }
+
+    pub(super) fn of(model: &ModelProto, loss: LossOptions) -> Self {
+        let options = DeriveOptions { loss, sparse: vec!["table".to_owned()], ..DeriveOptions::default() };
+        let has_table = model.graph.iter().flat_map(|g| &g.initializer).any(|tensor| tensor.name == "table");
+        let options = if has_table { options } else { DeriveOptions { sparse: Vec::new(), ..options } };
         let graph = derive(&runtime(), &model.to_bytes(), Loss::SoftmaxCrossEntropy, &options).unwrap();
         let trained = graph.params.len();
         let settings = vec![StepSettings::default(); trained];
@@ -49,25 +54,33 @@ impl Rig {
         Self { graph, params }
     }
 
-    fn replicas(&self, threads: usize, split_batch: bool) -> Replicas {
-        let exec = ExecOptions { intra_threads: threads, ..ExecOptions::default() };
-        Replicas::new(&runtime(), &self.graph.train_onnx, &exec, split_batch, &self.params, DRAWS).unwrap()
+    pub(super) fn replicas(&self, threads: usize, split: bool) -> Replicas {
+        self.cutting(threads, BatchCut { split, at_once: None })
     }
 
-    fn run(&self, replicas: &mut Replicas, x: &[f32], labels: &[i64]) -> Got {
+    pub(super) fn cutting(&self, threads: usize, cut: BatchCut) -> Replicas {
+        let exec = ExecOptions { intra_threads: threads, ..ExecOptions::default() };
+        Replicas::new(&runtime(), &self.graph.train_onnx, &exec, cut, &self.params, DRAWS).unwrap()
+    }
+
+    pub(super) fn run(&self, replicas: &mut Replicas, x: &[f32], labels: &[i64]) -> Got {
         let shapes = [vec![labels.len(), FEATURES], vec![labels.len()]];
         let samples = vec![
             ("x", TensorView::F32 { shape: &shapes[0], data: x }),
             ("label", TensorView::I64 { shape: &shapes[1], data: labels }),
         ];
-        let step = replicas.run(&samples, &self.params.inputs().collect()).unwrap();
+        self.step(replicas, &samples)
+    }
+
+    pub(super) fn step(&self, replicas: &mut Replicas, samples: &Inputs<'_>) -> Got {
+        let step = replicas.run(samples, &self.params.inputs().collect()).unwrap();
         let pushed = step.pushed().unwrap().into_iter().map(<[f32]>::to_vec).collect();
         Got { loss: step.loss, weight: step.weight, pushed }
     }
 }
 
 /// Batch normalization of the features before two classes.
-fn normalized() -> ModelProto {
+pub(super) fn normalized() -> ModelProto {
     let mut graph = GraphBuilder::new("normalized");
     let x = graph.input("x", ElementType::F32, &["batch".into(), FEATURES.into()]);
     let inputs = [("scale", 1.0), ("bias", 0.5), ("mean", 0.0), ("variance", 1.0)]
@@ -80,13 +93,13 @@ fn normalized() -> ModelProto {
     graph.finish()
 }
 
-fn features(rows: usize) -> Vec<f32> {
+pub(super) fn features(rows: usize) -> Vec<f32> {
     let mut random = SplitMix64::new(7);
     (0..rows * FEATURES).map(|_| random.normal() as f32).collect()
 }
 
 /// Each tensor's elements may differ by a share of the largest.
-fn assert_close(got: &Got, want: &Got, case: &str) {
+pub(super) fn assert_close(got: &Got, want: &Got, case: &str) {
     assert_eq!(got.weight, want.weight, "{case}");
     let pairs = got.pushed.iter().zip(&want.pushed).map(|(got, want)| (got.as_slice(), want.as_slice()));
     for (got, want) in pairs.chain([(&[got.loss][..], &[want.loss][..])]) {
@@ -118,7 +131,7 @@ fn parts_give_what_the_whole_batch_gives() {
     ];
     for threads in [2, 3] {
         let mut replicas = rig.replicas(threads, true);
-        assert_eq!(replicas.sessions.len(), threads);
+        assert_eq!(replicas.replicas.len(), threads);
         for (case, labels) in cases {
             let x = features(labels.len());
             let (got, want) = (rig.run(&mut replicas, &x, labels), rig.run(&mut whole, &x, labels));
@@ -163,7 +176,7 @@ fn a_batch_is_split_only_on_request_and_among_several_threads() {
     let rig = Rig::new(&mlp(&[FEATURES, 2], 1));
     let cases = [(1, false, 1), (1, true, 1), (2, false, 1), (2, true, 2), (4, true, 4)];
     for (threads, split, sessions) in cases {
-        assert_eq!(rig.replicas(threads, split).sessions.len(), sessions, "{threads} threads, {split}");
+        assert_eq!(rig.replicas(threads, split).replicas.len(), sessions, "{threads} threads, {split}");
     }
 }
 
@@ -171,7 +184,7 @@ fn a_batch_is_split_only_on_request_and_among_several_threads() {
 fn a_graph_that_does_not_give_what_the_parameters_need_is_refused() {
     let mut rig = Rig::new(&mlp(&[FEATURES, 2], 1));
     let mut short = rig.replicas(2, true);
-    short.pushed[0].elements -= 1;
+    short.pushed.all[0].elements -= 1;
     let shape = [2, FEATURES];
     let x = features(2);
     let samples = vec![
@@ -180,11 +193,12 @@ fn a_graph_that_does_not_give_what_the_parameters_need_is_refused() {
     ];
     let rest = rig.params.inputs().collect();
     assert_eq!(short.run(&samples, &rest).err().unwrap().code().to_string(), "E352");
-    short.sessions.truncate(1);
+    short.replicas.truncate(1);
     let step = short.run(&samples, &rest).unwrap();
     assert_eq!(step.pushed().unwrap_err().code().to_string(), "E352");
     rig.params.tensors[0].0 = "unknown".to_owned();
     let exec = ExecOptions::default();
-    let replicas = Replicas::new(&runtime(), &rig.graph.train_onnx, &exec, false, &rig.params, DRAWS);
+    let replicas =
+        Replicas::new(&runtime(), &rig.graph.train_onnx, &exec, BatchCut::default(), &rig.params, DRAWS);
     assert_eq!(replicas.err().unwrap().code().to_string(), "E352");
 }

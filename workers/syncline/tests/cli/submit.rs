@@ -28,6 +28,17 @@ fn a_dry_run_shows_a_job_without_a_cluster_and_submits_nothing_to_one() {
     let adam = dry(&["--json", "--set", "settings.optimizer=adam"]).ok().json();
     assert_eq!(adam["shard_bytes"], 3 * 168, "values and both means");
     assert_eq!(adam["groups"], serde_json::json!([]));
+    let (batch, pieces) =
+        ("settings.batch=80", ["--set", "settings.batch=80", "--set", "settings.micro_batch=32"]);
+    let whole = dry(&["--json", "--set", batch]).ok().json();
+    let shown = dry(&[&["--json"], &pieces[..]].concat()).ok().json();
+    assert_eq!((whole["micro_batch"].as_u64(), shown["micro_batch"].as_u64()), (None, Some(32)));
+    assert!(shown["step_bytes"].as_u64() < whole["step_bytes"].as_u64(), "{shown:#}");
+    let line = "\nbatches     of 80, computed in 3 pieces of 32 at most: 2 in an epoch, 6 in all\n";
+    let told = dry(&pieces).ok();
+    assert!(told.out.contains(line), "{told:#?}");
+    let idle = dry(&["--set", "settings.micro_batch=32"]).ok();
+    assert!(idle.err.contains("micro_batch 32 has no effect: a batch has 10 samples"), "{idle:#?}");
     let groups = "settings.groups=[{ params = ['*.bias'], weight_decay = 0.0 }, { params = ['fc1.*'], learning_rate_factor = 0.5 }]";
     let grouped = ["--set", "settings.optimizer=adamw", "--set", groups];
     let shown = dry(&[&["--json"], &grouped[..]].concat()).ok().json();

@@ -28,6 +28,8 @@ pub(super) struct Preview {
     epochs: u32,
     /// Samples of an iteration.
     batch: u32,
+    /// Most samples that a worker computes on at once; `None`: a whole batch.
+    micro_batch: Option<u32>,
     /// Iterations of an epoch, of all workers together.
     batches_per_epoch: u64,
     batches: u64,
@@ -41,9 +43,10 @@ pub(super) struct Preview {
     /// Files that the parameter server is given, unless it has them.
     uploads: usize,
     upload_bytes: u64,
-    /// Values that are alive at once in a step on a batch.
+    /// Values that are alive at once in a step on a batch, or on a piece of one.
     step_bytes: u64,
-    /// Memory of a worker for the job, without its data: the values of a step, parameters and gradients.
+    /// Memory of a worker for the job, without its data: the values of a step, parameters and gradients; the latter twice where a
+    /// batch is computed in pieces.
     worker_bytes: u64,
     /// Memory of all shards together: parameters, and what the optimizer keeps.
     shard_bytes: u64,
@@ -85,11 +88,14 @@ impl Preview {
             return Err(SubmitError::from(InvalidJob::NoTraining { job: spec.id.clone() }).into());
         };
         let graph = job.blobs.get(&train.model.training_graph).map_or(&[][..], Vec::as_slice);
-        let cost = models.step_cost("the training graph", graph, train.batch as usize)?;
+        let at_once = train.samples_at_once(None).map_or(train.batch, |most| most.min(train.batch));
+        let cost = models.step_cost("the training graph", graph, at_once as usize)?;
         let parameters = train.model.layout.trained_elements();
         let elements = train.model.layout.elements().unwrap_or(u64::MAX);
         let parameter_bytes = elements.saturating_mul(F32_BYTES);
         let (samples, batches_per_epoch) = (train.data.train_samples, batches_per_epoch(train));
+        // Parameters and gradients, and of a batch in pieces the mean gradient of those before the last one.
+        let copies = if at_once < train.batch { 3 } else { 2 };
         let kept = parameters.saturating_mul(F32_BYTES).saturating_mul(kept_numbers(train));
         Ok(Self {
             id: spec.id.to_string(),
@@ -102,6 +108,7 @@ impl Preview {
             samples,
             epochs: train.epochs,
             batch: train.batch,
+            micro_batch: train.micro_batch,
             batches_per_epoch,
             batches: batches_per_epoch.saturating_mul(train.epochs.into()),
             parameters,
@@ -110,7 +117,7 @@ impl Preview {
             uploads: job.blobs.len(),
             upload_bytes: job.blobs.values().map(|bytes| bytes.len() as u64).sum(),
             step_bytes: cost.peak_bytes,
-            worker_bytes: cost.peak_bytes.saturating_add(parameter_bytes.saturating_mul(2)),
+            worker_bytes: cost.peak_bytes.saturating_add(parameter_bytes.saturating_mul(copies)),
             shard_bytes: parameter_bytes.saturating_add(kept),
             warnings: job.warnings.clone(),
         })
@@ -128,6 +135,10 @@ impl Preview {
             0 => String::new(),
             buffers => format!(", and {buffers} running statistics"),
         };
+        let pieces = match self.micro_batch.filter(|most| *most < self.batch) {
+            Some(most) => format!(", computed in {} pieces of {most} at most", self.batch.div_ceil(most)),
+            None => String::new(),
+        };
         let mut lines = vec![
             ("job", id),
             ("nodes", self.nodes.join(", ")),
@@ -136,7 +147,10 @@ impl Preview {
             ("samples", format!("{} in each of {} epochs", self.samples, self.epochs)),
             (
                 "batches",
-                format!("of {}: {} in an epoch, {} in all", self.batch, self.batches_per_epoch, self.batches),
+                format!(
+                    "of {}{pieces}: {} in an epoch, {} in all",
+                    self.batch, self.batches_per_epoch, self.batches
+                ),
             ),
             ("parameters", format!("{}{buffers}, {}", self.parameters, mib(self.parameter_bytes))),
             ("upload", format!("{} in {} files", mib(self.upload_bytes), self.uploads)),

@@ -26,7 +26,8 @@ pub struct WorkerArgs {
     /// proportion. 0: each lasts as long as it computes, times the slowdown
     #[arg(long, value_name = "MS", default_value_t = 0, value_parser = number::<u64>("whole milliseconds, such as 10"))]
     step_ms: u64,
-    /// Most samples that fit into this machine's memory at once: no policy gives it a larger batch
+    /// Most samples that fit into this machine's memory at once: no policy gives it a larger batch, and one of a job with
+    /// `micro_batch` comes in pieces of so many
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_batch: Option<u32>,
     /// What to compute on: cpu, or cuda:N for an NVIDIA GPU, counted from 0

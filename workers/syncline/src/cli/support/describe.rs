@@ -215,6 +215,7 @@ fn settings(job: &JobStatus) -> String {
         job.optimizer.clone(),
         rate,
         job.batch.map(|batch| format!("batch {batch}")),
+        job.micro_batch.map(|most| format!("micro_batch {most}")),
         Some(format!("{} epochs", job.epochs)),
         job.clip_norm.map(|norm| format!("clip_norm {norm}")),
         job.precision.clone(),
@@ -314,15 +315,16 @@ pub(in crate::cli) mod tests {
         let known = [("optimizer", "adam, weight_decay 0.1"), ("learning_rate", "0.001"), ("batch", "32")];
         let more =
             [("epochs", "10"), ("seed", "3"), ("precision", "f32"), ("schedule", ""), ("clip_norm", "")];
-        let all = [&known[..], &more].concat();
+        let all = [&known[..], &more, &[("micro_batch", "")]].concat();
         assert_eq!(
             settings(&job(&all)),
             "adam, weight_decay 0.1, learning rate 0.001, batch 32, 10 epochs, f32, seed 3"
         );
-        let scheduled = [&all[..6], &[("schedule", "cosine to 0"), ("clip_norm", "1")]].concat();
+        let changed = [("schedule", "cosine to 0"), ("clip_norm", "1"), ("micro_batch", "8")];
+        let scheduled = [&all[..6], &changed].concat();
         assert_eq!(
             settings(&job(&scheduled)),
-            "adam, weight_decay 0.1, learning rate 0.001 (cosine to 0), batch 32, 10 epochs, clip_norm 1, f32, seed 3"
+            "adam, weight_decay 0.1, learning rate 0.001 (cosine to 0), batch 32, micro_batch 8, 10 epochs, clip_norm 1, f32, seed 3"
         );
     }
 

@@ -130,7 +130,7 @@ function showJob({ job, workers, notes }) {
     ? Object.entries(job.tasks).filter(([, count]) => typeof count === "number" && count).map(([name, count]) => [name, whole(count)])
     : [
       ["state", job.state], ["policy", job.policy], ["optimizer", job.optimizer], ["learning rate", job.learning_rate],
-      ["schedule", job.schedule], ["batch", job.batch], ["seed", job.seed], ["epochs", `${job.epochs_complete} of ${job.epochs}`],
+      ["schedule", job.schedule], ["batch", job.batch], ["micro_batch", job.micro_batch], ["seed", job.seed], ["epochs", `${job.epochs_complete} of ${job.epochs}`],
       ["samples", `${whole(job.samples_applied)} of ${whole(job.samples_total)}`],
       ["samples/s, on average", short(job.samples_per_s)], ["loss", short(job.loss)],
       ["validation loss", short(job.validation_loss)], ["validation accuracy", short(job.validation_accuracy)],
