@@ -5,7 +5,9 @@ use syncline_scheduler::{
     fault_code::FaultCode,
     ids::{Incarnation, JobId},
     sim::{graph_submission, new_task, task_end, tasks_ended},
-    tasks::{Capacity, FunctionId, Outcome, Rules, TaskClass, TaskQuery, TaskState, TaskView, Value, Work},
+    tasks::{
+        Capacity, FunctionId, Needs, Outcome, Rules, TaskClass, TaskQuery, TaskState, TaskView, Value, Work,
+    },
 };
 
 /// Longer than any pause between two attempts.
@@ -44,7 +46,13 @@ impl Cluster {
 
     /// A job of so many tasks.
     fn submit(&mut self, job: &str, tasks: usize) {
-        let class = TaskClass { work: Work::Call(function()), rules: Rules::default() };
+        self.submit_of(job, tasks, 1);
+    }
+
+    /// The same of tasks that take so many slots each.
+    fn submit_of(&mut self, job: &str, tasks: usize, slots: u32) {
+        let rules = Rules { needs: Needs { slots, ..Needs::default() }, ..Rules::default() };
+        let class = TaskClass { work: Work::Call(function()), rules };
         let graph = graph_submission(&id(job), 1, vec![class], vec![new_task(0); tasks]);
         self.core.handle(self.now_us, Input::SubmitGraph(graph)).unwrap();
     }
@@ -175,6 +183,57 @@ fn one_that_is_to_be_alone_has_one_worker_emptied_for_it_and_the_others_go_on() 
     cluster.finish("suspect");
     assert_eq!(cluster.phase("suspect"), &Phase::Done);
     assert_eq!(cluster.holders("last"), [few.clone(), few.clone()]);
+}
+
+#[test]
+fn the_worker_whose_tasks_end_is_emptied_and_another_one_once_it_stands() {
+    for stands in [false, true] {
+        let mut cluster = Cluster::new(&[("suspect", 1), ("witness", 9)]);
+        for _ in 0..2 {
+            assert_eq!(cluster.join(&["suspect", "witness"]), ["suspect", "witness"]);
+            cluster.lose();
+        }
+        let [held, lively] = [cluster.come(), cluster.come()];
+        cluster.submit_of("long", 1, 4);
+        cluster.submit("short", 3);
+        assert_eq!(cluster.holders("long"), [held.clone()]);
+        assert_eq!(cluster.holders("short"), [lively.clone(), lively.clone(), lively.clone()]);
+        cluster.pass(1_000);
+        cluster.finish_task("short", 0);
+        cluster.pass(STEP_US);
+        assert_eq!(cluster.view("witness").state, TaskState::Ready, "{lively} has slots, and is emptied");
+        if stands {
+            cluster.pass(9_000_000);
+            assert_eq!(cluster.view("witness").state, TaskState::Ready);
+            cluster.pass(2_000_000);
+            assert_eq!(cluster.view("witness").worker, Some(lively), "the other one is emptied now");
+            cluster.finish("long");
+            assert_eq!(cluster.view("suspect").worker, Some(held));
+        } else {
+            cluster.finish_task("short", 1);
+            cluster.finish_task("short", 2);
+            assert_eq!(cluster.view("suspect").worker, Some(lively), "though {held} had but one task");
+        }
+    }
+}
+
+#[test]
+fn several_that_are_to_be_alone_have_a_worker_each() {
+    let mut cluster = Cluster::new(&[("first", 1), ("second", 1)]);
+    for _ in 0..2 {
+        assert_eq!(cluster.join(&["first", "second"]), ["first", "second"]);
+        cluster.lose();
+    }
+    let workers = [cluster.come(), cluster.come()];
+    cluster.submit("short", 2);
+    assert_eq!(cluster.holders("short"), workers);
+    cluster.pass(STEP_US);
+    cluster.finish_task("short", 0);
+    assert_eq!(cluster.view("first").worker.as_ref(), Some(&workers[0]));
+    cluster.submit("later", 1);
+    assert_eq!(cluster.holders("later"), [""], "the other worker is emptied for the second");
+    cluster.finish_task("short", 1);
+    assert_eq!(cluster.view("second").worker.as_ref(), Some(&workers[1]));
 }
 
 #[test]

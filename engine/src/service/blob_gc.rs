@@ -13,6 +13,8 @@ use tracing::{info, warn};
 use super::{context::store_fault, lead::Lead};
 use crate::store::{RedisStore, StoreError};
 
+/// From the begin of a lead to its first look, and from each look to the next.
+const FIRST_LOOK: Duration = Duration::from_secs(600);
 const INTERVAL: Duration = Duration::from_secs(6 * 3_600);
 /// A blob that was uploaded or asked for within this time is not collected unasked: two looks have not found it named.
 const MIN_AGE: Duration = INTERVAL;
@@ -21,15 +23,18 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Collects at each [`INTERVAL`] what was named neither then nor at the look before, for ever: a name that moves within a large graph
 /// while that is read may be overlooked once.
 pub(super) async fn collect_periodically(store: RedisStore, lead: Lead) {
-    let mut named_before = None;
+    let (mut named_before, mut pause) = (None, FIRST_LOOK);
     loop {
-        sleep(INTERVAL).await;
+        sleep(pause).await;
+        pause = INTERVAL;
         let collected = async {
             let named = named_blobs(&store, &lead).await?;
-            match named_before.replace(named.clone()) {
+            let removed = match named_before.take() {
                 Some(before) => remove_others(&lead, &named | &before, MIN_AGE).await,
                 None => Ok(Collected::default()),
-            }
+            };
+            named_before = Some(named);
+            removed
         };
         match collected.await {
             Ok(Collected { blobs: 0, .. }) => {}

@@ -163,25 +163,32 @@ impl Leadership {
 #[derive(Default)]
 struct WatchedLease {
     last: SeenLease,
-    /// Since when Redis shows one from before that.
+    /// Since when Redis shows one from before that; the time in which it could not be asked is left out.
     lost_since: Option<Instant>,
+    /// Since when it cannot be asked.
+    away_since: Option<Instant>,
 }
 
 impl WatchedLease {
     /// What Redis must not be behind of for the lease to be free.
     fn that_counts(&self) -> SeenLease {
         match self.lost_since {
-            Some(since) if since.elapsed() > LOSS_PATIENCE => SeenLease::default(),
+            Some(since) if self.away_since.is_none() && since.elapsed() > LOSS_PATIENCE => {
+                SeenLease::default()
+            }
             _ => self.last,
         }
     }
 
     /// Redis cannot be asked: the engine that leads cannot renew its lease there, either.
     fn cannot_look(&mut self) {
-        self.lost_since = self.lost_since.map(|_| Instant::now());
+        self.away_since.get_or_insert_with(Instant::now);
     }
 
     fn look(&mut self, now: SeenLease) {
+        if let (Some(away), Some(lost)) = (self.away_since.take(), &mut self.lost_since) {
+            *lost += away.max(*lost).elapsed();
+        }
         if !now.is_before(&self.last) {
             (self.last, self.lost_since) = (now, None);
         } else if self.lost_since.is_none() {

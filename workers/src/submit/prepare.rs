@@ -126,7 +126,7 @@ fn idle_micro_batch(settings: &Settings) -> Option<String> {
     let Settings { batch, micro_batch, policy, .. } = settings;
     let most = micro_batch.filter(|most| most >= batch && !policy.sizes_batches())?;
     Some(format!(
-        "micro_batch {most} has no effect: a batch has {batch} samples, which workers compute at once; make it smaller, or leave it out"
+        "micro_batch {most} has no effect, but on workers with a smaller `--max-batch`: a batch has {batch} samples, which others compute at once"
     ))
 }
 

@@ -1,6 +1,8 @@
 //! Tasks that are to be the only one of a worker, because their workers were lost with others again and again (ADR 51). One
 //! worker at a time is emptied for them; all others go on as if there were none.
 
+use std::cmp::Reverse;
+
 use super::{
     job::TaskJob,
     lease_builder::LeaseBuilder,
@@ -26,12 +28,24 @@ impl TaskJob {
     }
 }
 
+/// A worker that takes nothing more until it has nothing, for a task that is to be alone.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EmptiedWorker {
+    worker: Incarnation,
+    since_us: u64,
+    /// For how long nothing of it may end before another one is emptied in its place.
+    patience_us: u64,
+}
+
+/// The patience with the first one. It doubles with each that is given up, so that also where every task is long a worker comes to
+/// its end.
+const PATIENCE_US: u64 = 10_000_000;
+
 impl TaskAssigner {
-    /// Gives tasks that are to be alone to workers that have nothing, and chooses who takes nothing more until it has nothing, for the next
-    /// of them. That is the one that has least: it gets no more, so that the least is never more than before, and whoever has long tasks
-    /// is not waited for. Cost O(workers) while there are such tasks.
+    /// Gives tasks that are to be alone to workers that have nothing, and has one worker at a time take nothing more, for the next of
+    /// them. Cost O(workers) for each class of such tasks, while there are any.
     pub(super) fn place_alone(&mut self, matching: &mut Matching<'_>, effects: &mut Vec<Effect>) {
-        self.emptied = None;
+        let mut emptied = None;
         for ready in self.alone_classes.clone() {
             let _handling = Handling(&ready.job);
             loop {
@@ -40,33 +54,56 @@ impl TaskAssigner {
                     self.alone_classes.remove(&ready);
                     break;
                 };
-                match self.least_busy(&ready, matching) {
-                    Some((worker, true)) => self.lease_alone(worker, &ready, task, matching, effects),
-                    Some((worker, false)) => return self.emptied = Some(worker),
-                    None => break,
+                let able = self.able(&ready, matching);
+                let has_nothing = |worker: &&Incarnation| self.loads[*worker].held == 0;
+                if let Some(worker) = able.iter().find(has_nothing) {
+                    self.lease_alone(*worker, &ready, task, matching, effects);
+                    continue;
                 }
+                emptied = emptied.or_else(|| self.to_empty(&able, matching.now_us));
+                break;
             }
         }
+        self.emptied = emptied;
     }
 
-    /// Of the workers that can run a class, the one that has least, and whether that is nothing; none where other jobs come first.
-    fn least_busy(&self, ready: &ReadyClass, matching: &Matching<'_>) -> Option<(Incarnation, bool)> {
-        let can_run = |about: &WorkerInfo, ready: &ReadyClass| {
-            let job = matching.jobs.get(&ready.job).filter(|job| job.gives_out());
-            job.is_some_and(|job| about.capacity.can_run(&job.class(ready.class).class))
-        };
-        let each = matching.jobs.get(&ready.job)?.resources_of(ready.class);
-        let able = self.loads.iter().filter_map(|(worker, load)| {
-            let about = matching.workers.get(worker)?;
-            let training = (matching.training)(*worker, about);
+    /// The workers that may have a task of this class as their only one, now or once they have nothing: none that has such a task
+    /// already, nor one that could have what is ready of a job in front.
+    fn able(&self, ready: &ReadyClass, matching: &Matching<'_>) -> Vec<Incarnation> {
+        let could_have = |worker: Incarnation, about: &WorkerInfo, class: &ReadyClass| {
+            let Some(job) = matching.jobs.get(&class.job).filter(|job| job.gives_out()) else { return false };
+            let (training, each) = ((matching.training)(worker, about), job.resources_of(class.class));
             let has_slot = about.capacity.slots > training;
             let fits = each.is_none() || offered(about, training).fits(each) > 0;
-            (has_slot && fits && can_run(about, ready)).then_some((load.held, load.held_us, *worker, about))
-        });
-        let (held, _, worker, about) =
-            able.min_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)))?;
-        let mut in_front = self.ready_classes.iter().take_while(|other| other.turn() < ready.turn());
-        (!in_front.any(|other| can_run(about, other))).then_some((worker, held == 0))
+            has_slot && fits && about.capacity.can_run(&job.class(class.class).class)
+        };
+        let is_able = |worker: Incarnation| {
+            let Some(about) = matching.workers.get(&worker) else { return false };
+            let mut in_front = self.ready_classes.iter().take_while(|other| other.turn() < ready.turn());
+            could_have(worker, about, ready) && !in_front.any(|other| could_have(worker, about, other))
+        };
+        let free = self.loads.iter().filter(|(_, load)| !load.alone).map(|(worker, _)| *worker);
+        free.filter(|worker| is_able(*worker)).collect()
+    }
+
+    /// Whom to empty: the one that is being emptied, as long as its tasks end; else the one of which something has ended last, because
+    /// what it has is likely to be short.
+    fn to_empty(&self, able: &[Incarnation], now_us: u64) -> Option<EmptiedWorker> {
+        let load = |worker: &Incarnation| &self.loads[worker];
+        let mut patience_us = PATIENCE_US;
+        let mut given_up = None;
+        if let Some(emptied) = self.emptied.filter(|emptied| able.contains(&emptied.worker)) {
+            let moved_us = emptied.since_us.max(load(&emptied.worker).progress_us);
+            if now_us.saturating_sub(moved_us) <= emptied.patience_us {
+                return Some(emptied);
+            }
+            (patience_us, given_up) = (emptied.patience_us.saturating_mul(2), Some(emptied.worker));
+        }
+        let others = able.iter().filter(|worker| Some(**worker) != given_up);
+        let liveliest = others
+            .max_by_key(|worker| (load(worker).progress_us, Reverse(load(worker).held), Reverse(**worker)));
+        let worker = liveliest.copied().or(given_up)?;
+        Some(EmptiedWorker { worker, since_us: now_us, patience_us })
     }
 
     fn lease_alone(
@@ -99,8 +136,12 @@ impl TaskAssigner {
         }
     }
 
+    pub(super) fn is_emptied(&self, worker: Incarnation) -> bool {
+        self.emptied.is_some_and(|emptied| emptied.worker == worker)
+    }
+
     /// Whether it takes nothing more for now, however many slots it has left.
     pub(super) fn is_reserved(&self, worker: Incarnation) -> bool {
-        self.emptied == Some(worker) || self.loads.get(&worker).is_some_and(|load| load.alone)
+        self.is_emptied(worker) || self.loads.get(&worker).is_some_and(|load| load.alone)
     }
 }

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
+    alone::EmptiedWorker,
     job::{ClassState, TaskJob},
     lease_builder::LeaseBuilder,
     ready_class::ReadyClass,
@@ -30,7 +31,7 @@ pub(in crate::core) struct TaskAssigner {
     /// Classes with ready tasks that are to be alone.
     pub(super) alone_classes: BTreeSet<ReadyClass>,
     /// Who takes nothing more until it has nothing, for the next of these.
-    pub(super) emptied: Option<Incarnation>,
+    pub(super) emptied: Option<EmptiedWorker>,
 }
 
 impl TaskAssigner {
@@ -160,7 +161,7 @@ impl TaskAssigner {
         let all = self.loads.len();
         let mut has_room: Vec<Incarnation> = Vec::new();
         for worker in takers {
-            if Some(worker) == self.emptied {
+            if self.is_emptied(worker) {
                 continue;
             }
             if self.visit(worker, Share { of: all, ahead: true }, matching, effects) {

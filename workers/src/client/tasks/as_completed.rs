@@ -19,6 +19,9 @@ use crate::{
 /// Tasks that one call asks about: the engine decides nothing else while it looks at them.
 const MAX_ASKED: usize = 10_000;
 
+/// Looks take up a tenth of the time at most.
+const MOST_BUSY: u32 = 10;
+
 /// A task that has ended.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -33,7 +36,7 @@ pub struct Completed<T> {
 pub struct AsCompleted<T> {
     client: Client,
     job: JobId,
-    /// Which have not ended as far as is known, in the order of the handles.
+    /// Which have not ended as far as is known; the first of them are asked about next.
     open: Vec<(usize, TaskIndex)>,
     ended: VecDeque<(usize, TaskIndex)>,
     /// When the last one ended, or the first look.
@@ -43,11 +46,11 @@ pub struct AsCompleted<T> {
 
 impl Client {
     /// What these tasks give, one after the other, each as soon as it has ended: a program goes on with the first results while the
-    /// others are still computed, and leaves whenever it has enough. Those that have ended between two looks come in the order of
-    /// their handles.
+    /// others are still computed, and leaves whenever it has enough. Those that have ended between two looks come in any
+    /// order.
     ///
-    /// A look costs one call for 10,000 tasks that are open. It comes after a tenth of the time since one has ended last, 2 to
-    /// 200 milliseconds.
+    /// A look costs one call for 10,000 tasks that are open, until one of these has ended. It comes after a tenth of the time since one
+    /// has ended last, 2 to 200 milliseconds, and after ten times what the look before has taken.
     pub fn as_completed<T>(&self, job: &JobId, handles: &[TaskHandle<T>]) -> AsCompleted<T> {
         AsCompleted {
             client: self.clone(),
@@ -89,14 +92,20 @@ impl<T: DeserializeOwned> AsCompleted<T> {
                 return Ok(None);
             }
             let since = *self.since.get_or_insert_with(Instant::now);
+            let asked = Instant::now();
             self.look().await?;
             if self.ended.is_empty() {
-                self.client.until_over(&self.job, pause(since.elapsed())).await;
+                let longest_look = MOST_BUSY * asked.elapsed();
+                self.client.until_over(&self.job, pause(since.elapsed()).max(longest_look)).await;
             }
         }
         let (place, task) = self.ended[0];
         let value = match self.client.value_of(&self.job, task).await {
-            Err(error) if !tells_of_the_task(&error) => return Err(error),
+            // The others come before it is tried again: a large value may be lost for good.
+            Err(error) if !tells_of_the_task(&error) => {
+                self.ended.rotate_left(1);
+                return Err(error);
+            }
             value => value,
         };
         self.ended.pop_front();
@@ -104,17 +113,21 @@ impl<T: DeserializeOwned> AsCompleted<T> {
         Ok(Some(Completed { place, value }))
     }
 
+    /// Asks about the open tasks, some at a time, until some of these have ended; the next look begins behind them.
     async fn look(&mut self) -> Result<(), TaskError> {
-        let mut ended = Vec::new();
-        for asked in self.open.chunks(MAX_ASKED) {
-            let asked: Vec<TaskIndex> = asked.iter().map(|(_, task)| *task).collect();
-            ended.extend(self.client.ended_tasks(&self.job, &asked).await?);
+        for _ in 0..self.open.len().div_ceil(MAX_ASKED) {
+            let count = self.open.len().min(MAX_ASKED);
+            let asked: Vec<TaskIndex> = self.open[..count].iter().map(|(_, task)| *task).collect();
+            // As they were asked for, and a task may be asked for twice.
+            let mut ended = self.client.ended_tasks(&self.job, &asked).await?.into_iter().peekable();
+            let (ended, open): (Vec<_>, Vec<_>) =
+                self.open.drain(..count).partition(|(_, task)| ended.next_if_eq(task).is_some());
+            self.open.extend(open);
+            self.ended.extend(ended);
+            if !self.ended.is_empty() {
+                break;
+            }
         }
-        // As they were asked for, and a task may be asked for twice.
-        let mut ended = ended.into_iter().peekable();
-        let (ended, open) = self.open.drain(..).partition(|(_, task)| ended.next_if_eq(task).is_some());
-        self.open = open;
-        self.ended = Vec::into(ended);
         Ok(())
     }
 }

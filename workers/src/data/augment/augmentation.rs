@@ -38,7 +38,7 @@ impl Augmentation {
         // A mask, with its axes or laid flat.
         let is_mask = |label: &&Column| {
             let axes = label.shape.iter().filter(|&&size| size > 1).count();
-            axes > 1 || label.width() == height * width
+            axes > 1 || axes == 1 && label.width() == height * width
         };
         if let Some(label) = label.filter(is_mask) {
             let what =

@@ -163,7 +163,7 @@ fn what_is_no_image_or_too_small_is_refused_table() {
     type Inputs = &'static [(&'static str, &'static [usize])];
     type Case = (&'static str, Inputs, DataElement, &'static [usize], Augment, &'static str);
     #[rustfmt::skip]
-    let cases: [Case; 11] = [
+    let cases: [Case; 12] = [
         ("flat",           &[("x", &[64])],                        float, &[], FLIP_AND_CROP, "channels, height and width, and `x` takes samples of shape [64]"),
         ("without channels", &[("x", &[8, 8])],                    float, &[], FLIP_AND_CROP, "`x` takes samples of shape [8, 8]"),
         ("video",          &[("x", &[3, 2, 8, 8])],                float, &[], FLIP_AND_CROP, "`x` takes samples of shape [3, 2, 8, 8]"),
@@ -171,6 +171,7 @@ fn what_is_no_image_or_too_small_is_refused_table() {
         ("two images",     &[("x", &[3, 8, 8]), ("y", &[1, 8, 8])], float, &[], FLIP_AND_CROP, "`x` and `y` both take images"),
         ("channels last",  &[("x", &[8, 8, 3])],                   float, &[], FLIP_AND_CROP, "the channels of `x` [8, 8, 3] seem to come last"),
         ("label of pixels", &[("x", &[3, 8, 8])],                  float, &[8, 8], FLIP_AND_CROP, "labels of shape [8, 8] would not move"),
+        ("flat label of pixels", &[("x", &[3, 8, 8])],             float, &[64], FLIP_AND_CROP, "labels of shape [64] would not move"),
         ("padding",        &[("x", &[3, 8, 6])],                   float, &[], crop(6), "`crop` must be below the shorter side of the images, 6 pixels, not 6"),
         ("most of all",    &[("x", &[3, 8, 6])],                   float, &[], crop(u32::MAX), "6 pixels, not 4294967295"),
         ("square",         &[("x", &[3, 8, 8])],                   float, &[], cutout(8), "`cutout` must be below the shorter side of the images, 8 pixels, not 8"),

@@ -26,7 +26,7 @@ pub struct MetricsArgs {
     #[arg(long, value_enum, default_value_t, requires = "plot")]
     pub(super) over: Over,
     /// Write a row for each point of each job into this file, or to stdout if it is `-`
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "follow")]
     csv: Option<PathBuf>,
     /// Write what TensorBoard reads below this folder, a folder for each job
     #[arg(long, value_name = "DIR")]

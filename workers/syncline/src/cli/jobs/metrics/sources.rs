@@ -7,7 +7,7 @@ use syncline_workers::client::{Client, Patience};
 
 use super::MetricsArgs;
 use crate::cli::{
-    EngineClock, Failure,
+    CliError, EngineClock, Failure,
     exported::{Export, ExportError},
     jobs::source::Source,
 };
@@ -27,6 +27,10 @@ impl Sources {
             if !args.jobs.contains(&held) {
                 let asked = args.jobs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
                 return Err(ExportError::OtherJob { path: path.clone(), held, asked }.into());
+            }
+            if files.contains_key(&held) {
+                let what = format!("two files are of job {held}, {} is the second", path.display());
+                return Err(CliError::Setting { what }.into());
             }
             files.insert(held, Source::File(export));
         }
