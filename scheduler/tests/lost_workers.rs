@@ -196,7 +196,7 @@ fn the_worker_whose_tasks_end_is_emptied_and_another_one_once_it_stands() {
         let [held, lively] = [cluster.come(), cluster.come()];
         cluster.submit_of("long", 1, 4);
         cluster.submit("short", 3);
-        assert_eq!(cluster.holders("long"), [held.clone()]);
+        assert_eq!(cluster.holders("long").first(), Some(&held));
         assert_eq!(cluster.holders("short"), [lively.clone(), lively.clone(), lively.clone()]);
         cluster.pass(1_000);
         cluster.finish_task("short", 0);
