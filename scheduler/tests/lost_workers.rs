@@ -62,6 +62,16 @@ impl Cluster {
         self.core.handle(self.now_us, Input::Tick).unwrap();
     }
 
+    /// Such jobs whose workers were lost with all of them twice.
+    fn after_two_losses(jobs: [(&'static str, u16); 2]) -> Self {
+        let (mut cluster, names) = (Self::new(&jobs), jobs.map(|(name, _)| name));
+        for _ in 0..2 {
+            assert_eq!(cluster.join(&names), names);
+            cluster.lose();
+        }
+        cluster
+    }
+
     /// A worker of four slots comes; its name.
     fn come(&mut self) -> String {
         self.workers += 1;
@@ -150,11 +160,7 @@ fn a_task_outlives_another_that_kills_their_worker_again_and_again() {
 
 #[test]
 fn one_that_is_to_be_alone_has_one_worker_emptied_for_it_and_the_others_go_on() {
-    let mut cluster = Cluster::new(&[("suspect", 1), ("beside", 9)]);
-    for _ in 0..2 {
-        assert_eq!(cluster.join(&["suspect", "beside"]), ["suspect", "beside"]);
-        cluster.lose();
-    }
+    let mut cluster = Cluster::after_two_losses([("suspect", 1), ("beside", 9)]);
     // While both wait for their next attempts, two workers come and get something long.
     let busy = [cluster.come(), cluster.come()];
     cluster.submit("long", 2);
@@ -188,11 +194,7 @@ fn one_that_is_to_be_alone_has_one_worker_emptied_for_it_and_the_others_go_on() 
 #[test]
 fn the_worker_whose_tasks_end_is_emptied_and_another_one_once_it_stands() {
     for stands in [false, true] {
-        let mut cluster = Cluster::new(&[("suspect", 1), ("witness", 9)]);
-        for _ in 0..2 {
-            assert_eq!(cluster.join(&["suspect", "witness"]), ["suspect", "witness"]);
-            cluster.lose();
-        }
+        let mut cluster = Cluster::after_two_losses([("suspect", 1), ("witness", 9)]);
         let [held, lively] = [cluster.come(), cluster.come()];
         cluster.submit_of("long", 1, 4);
         cluster.submit("short", 3);
@@ -219,11 +221,7 @@ fn the_worker_whose_tasks_end_is_emptied_and_another_one_once_it_stands() {
 
 #[test]
 fn several_that_are_to_be_alone_have_a_worker_each() {
-    let mut cluster = Cluster::new(&[("first", 1), ("second", 1)]);
-    for _ in 0..2 {
-        assert_eq!(cluster.join(&["first", "second"]), ["first", "second"]);
-        cluster.lose();
-    }
+    let mut cluster = Cluster::after_two_losses([("first", 1), ("second", 1)]);
     let workers = [cluster.come(), cluster.come()];
     cluster.submit("short", 2);
     assert_eq!(cluster.holders("short"), workers);

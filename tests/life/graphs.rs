@@ -46,12 +46,12 @@ fn leaves(context: &Context, depth: u64) -> Result<Next<u64>, ArgumentError> {
 /// Returns when there is the file `go`, whatever it is told. Until then, a file of its number says that it has begun: a disk that is
 /// slow to write makes no call long that does not wait.
 fn hold(folder: String, number: u64) -> u64 {
-    let (folder, mut has_said) = (Path::new(&folder), false);
-    while !folder.join("go").exists() {
-        if !has_said {
-            fs::write(folder.join(format!("began-{number}")), "").unwrap();
-            has_said = true;
-        }
+    let folder = Path::new(&folder);
+    let is_to_go = || folder.join("go").exists();
+    if !is_to_go() {
+        fs::write(folder.join(format!("began-{number}")), "").unwrap();
+    }
+    while !is_to_go() {
         thread::sleep(Duration::from_millis(5));
     }
     7

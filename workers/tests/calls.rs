@@ -42,12 +42,17 @@ static BEGUN: AtomicU32 = AtomicU32::new(0);
 static LET_GO: AtomicBool = AtomicBool::new(false);
 
 /// Looks whether it is to stop.
-fn looks(context: &Context) -> u64 {
-    BEGUN.fetch_add(1, Ordering::Relaxed);
+fn forever(context: &Context) -> u64 {
     while !context.canceled() {
         thread::sleep(Duration::from_millis(5));
     }
     0
+}
+
+/// The same, and is counted.
+fn looks(context: &Context) -> u64 {
+    BEGUN.fetch_add(1, Ordering::Relaxed);
+    forever(context)
 }
 
 /// Set once `loses` has begun.
@@ -56,10 +61,7 @@ static RUNS: AtomicBool = AtomicBool::new(false);
 /// The last of a race.
 fn loses(context: &Context) -> u64 {
     RUNS.store(true, Ordering::Relaxed);
-    while !context.canceled() {
-        thread::sleep(Duration::from_millis(5));
-    }
-    0
+    forever(context)
 }
 
 /// Does not.
@@ -99,12 +101,6 @@ fn registry(zone: &'static str) -> Registry {
         ms
     };
     registry.register_async(LATER, later).unwrap();
-    let forever = |context: &Context| {
-        while !context.canceled() {
-            thread::sleep(Duration::from_millis(5));
-        }
-        0u64
-    };
     registry.register(FOREVER, forever).unwrap();
     registry.register(LOOKS, looks).unwrap();
     registry.register(LOSES, loses).unwrap();

@@ -117,11 +117,8 @@ impl ClientService for ClientHandler {
     }
 
     async fn value(self, _: Context, job: JobId, task: TaskIndex) -> Result<Option<Value>, EngineFault> {
-        let name = job.clone();
-        match self.0.query(move |core| core.task_value(&name, task)).await? {
-            Some(value) => Ok(value),
-            None => Err(self.0.absence(&job, format!("task {task}")).await),
-        }
+        let what = format!("task {task}");
+        self.0.query_tasks(&job, what, move |core, job| core.task_value(job, task)).await
     }
 
     async fn ended_tasks(
@@ -130,20 +127,14 @@ impl ClientService for ClientHandler {
         job: JobId,
         tasks: Vec<TaskIndex>,
     ) -> Result<Vec<TaskIndex>, EngineFault> {
-        let name = job.clone();
-        match self.0.query(move |core| core.ended_tasks(&name, &tasks)).await? {
-            Some(ended) => Ok(ended),
-            None => Err(self.0.absence(&job, "all of these tasks".to_owned()).await),
-        }
+        let what = "all of these tasks".to_owned();
+        self.0.query_tasks(&job, what, move |core, job| core.ended_tasks(job, &tasks)).await
     }
 
     async fn tasks(self, _: Context, job: JobId, query: TaskQuery) -> Result<Vec<TaskView>, EngineFault> {
-        let (name, query) = (job.clone(), TaskQuery { limit: query.limit.min(MAX_VIEWS), ..query });
-        let now_us = self.0.lead()?.clock.now_us();
-        match self.0.query(move |core| core.task_views(&name, &query, now_us)).await? {
-            Some(views) => Ok(views),
-            None => Err(self.0.absence(&job, "general tasks".to_owned()).await),
-        }
+        let query = TaskQuery { limit: query.limit.min(MAX_VIEWS), ..query };
+        let (what, now_us) = ("general tasks".to_owned(), self.0.lead()?.clock.now_us());
+        self.0.query_tasks(&job, what, move |core, job| core.task_views(job, &query, now_us)).await
     }
 
     async fn delete(self, _: Context, job: JobId) -> Result<(), EngineFault> {

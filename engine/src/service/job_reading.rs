@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use syncline_rpc::{EngineFault, JobFields};
-use syncline_scheduler::{core::Job, ids::JobId};
+use syncline_scheduler::{
+    core::{Core, Job},
+    ids::JobId,
+};
 
 use super::{context::ServiceContext, damaged_jobs::Damage};
 use crate::store::keys::JobKeys;
@@ -144,6 +147,20 @@ impl ServiceContext {
             return Err(EngineFault::NothingKnown { job: id.clone(), what: what.to_owned(), kept });
         }
         Job::load(&stored).map_err(|e| EngineFault::Unreadable { job: id.clone(), cause: e.to_string() })
+    }
+
+    /// Asks for what the core knows of the general tasks of a job; what there is not is called `what`.
+    pub(super) async fn query_tasks<T: Send + 'static>(
+        &self,
+        job: &JobId,
+        what: String,
+        look: impl FnOnce(&Core, &JobId) -> Option<T> + Send + 'static,
+    ) -> Result<T, EngineFault> {
+        let name = job.clone();
+        match self.query(move |core| look(core, &name)).await? {
+            Some(known) => Ok(known),
+            None => Err(self.absence(job, what).await),
+        }
     }
 
     /// Why the active engine does not know a job, or something of it.

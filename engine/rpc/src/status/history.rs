@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
-    core::EventKind,
+    core::{EvaluationSet, EventKind},
     ids::{Incarnation, JobId, as_text},
 };
 
@@ -214,13 +214,18 @@ impl EvaluationPoint {
     pub fn is_validation(&self) -> bool {
         self.validation_loss.is_some()
     }
+
+    /// The same as a set.
+    pub fn set(&self) -> EvaluationSet {
+        if self.is_validation() { EvaluationSet::Validation } else { EvaluationSet::Test }
+    }
 }
 
 /// Marks the best evaluation of a job among the others. Where all are given, it is put among them if their series has become too
 /// rare for it.
 pub fn mark_best(points: &mut Vec<Entry<EvaluationPoint>>, job: &JobStatus, are_all: bool) {
-    let (Some(samples), Some(monitor)) = (job.best_samples, &job.monitor) else { return };
-    let validates = monitor.starts_with("validation");
+    let (Some(samples), Some(set)) = (job.best_samples, job.monitored_set()) else { return };
+    let validates = set == EvaluationSet::Validation;
     let is_best = |point: &EvaluationPoint| point.samples == samples && point.is_validation() == validates;
     // A training that went back came to as many samples twice: the later one counts.
     if let Some(best) = points.iter_mut().rev().find(|point| is_best(&point.value)) {

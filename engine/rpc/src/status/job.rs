@@ -1,7 +1,10 @@
 //! One job.
 
 use serde::{Deserialize, Serialize};
-use syncline_scheduler::{core::JobPhase, ids::JobId};
+use syncline_scheduler::{
+    core::{EvaluationSet, JobPhase},
+    ids::JobId,
+};
 
 use super::{
     TaskCounts,
@@ -280,6 +283,12 @@ impl JobList {
 }
 
 impl JobStatus {
+    /// The samples of which the figure is that says which evaluation is the best; `None` where none does.
+    pub fn monitored_set(&self) -> Option<EvaluationSet> {
+        let is_validation = self.monitor.as_ref()?.starts_with(EvaluationSet::Validation.name());
+        Some(if is_validation { EvaluationSet::Validation } else { EvaluationSet::Test })
+    }
+
     /// From the fields of the `job` hash.
     ///
     /// # Errors

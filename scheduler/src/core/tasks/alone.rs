@@ -119,16 +119,9 @@ impl TaskAssigner {
         };
         let Some(job) = matching.jobs.get_mut(&ready.job) else { return };
         let training = (matching.training)(worker, about);
-        (load.progress_us, load.asked_us, load.alone) = (matching.now_us, None, true);
-        let mut taker = LeaseBuilder {
-            worker,
-            about,
-            slots: about.capacity.slots.saturating_sub(training),
-            offered: offered(about, training),
-            load,
-            orders: Vec::new(),
-            touched: &mut matching.touched,
-        };
+        load.alone = true;
+        let (touched, now_us) = (&mut matching.touched, matching.now_us);
+        let mut taker = LeaseBuilder::new((worker, about), training, load, touched, now_us);
         job.class_mut(ready.class).alone.remove(&task);
         taker.lease(job, task);
         if !taker.orders.is_empty() {

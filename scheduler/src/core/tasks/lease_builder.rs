@@ -5,7 +5,9 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use super::{job::TaskJob, orders::push_order, ready_class::ReadyClass, worker_load::WorkerLoad};
+use super::{
+    job::TaskJob, leasing::offered, orders::push_order, ready_class::ReadyClass, worker_load::WorkerLoad,
+};
 use crate::{
     core::{WorkerInfo, panics::Handling},
     ids::{Incarnation, JobId},
@@ -24,7 +26,22 @@ pub(super) struct LeaseBuilder<'a> {
     pub touched: &'a mut BTreeSet<JobId>,
 }
 
-impl LeaseBuilder<'_> {
+impl<'a> LeaseBuilder<'a> {
+    /// Of a worker of whose slots so many train.
+    pub(super) fn new(
+        (worker, about): (Incarnation, &'a WorkerInfo),
+        training: u32,
+        load: &'a mut WorkerLoad,
+        touched: &'a mut BTreeSet<JobId>,
+        now_us: u64,
+    ) -> Self {
+        if load.held == 0 {
+            (load.progress_us, load.asked_us) = (now_us, None);
+        }
+        let (slots, offered) = (about.capacity.slots.saturating_sub(training), offered(about, training));
+        Self { worker, about, slots, offered, load, orders: Vec::new(), touched }
+    }
+
     /// Takes up to `share` ready tasks of a class, and what follows each in a chain. Whether it takes no more for want of slots.
     pub(super) fn take_ready(&mut self, job: &mut TaskJob, class: ClassIndex, share: u32) -> bool {
         let mut taken = 0;

@@ -213,16 +213,10 @@ impl TaskAssigner {
         matching: &mut Matching<'_>,
     ) -> Filled {
         let training = (matching.training)(worker, about);
-        let slots = about.capacity.slots.saturating_sub(training);
-        let offered = offered(about, training);
         let jobs = &mut *matching.jobs;
-        let now_us = matching.now_us;
         let Some(load) = self.loads.get_mut(&worker) else { return Filled::default() };
-        let touched = &mut matching.touched;
-        if load.held == 0 {
-            (load.progress_us, load.asked_us) = (now_us, None);
-        }
-        let mut taker = LeaseBuilder { worker, about, slots, offered, load, orders: Vec::new(), touched };
+        let (touched, now_us) = (&mut matching.touched, matching.now_us);
+        let mut taker = LeaseBuilder::new((worker, about), training, load, touched, now_us);
         let can_run = |ready: &&ReadyClass| {
             let job = jobs.get(&ready.job).filter(|job| job.gives_out());
             job.is_some_and(|job| about.capacity.can_run(&job.class(ready.class).class))

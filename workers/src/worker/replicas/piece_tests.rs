@@ -74,9 +74,9 @@ fn pieces_of_tokens_and_rows_of_a_table_give_what_the_whole_batch_gives() {
             ("ids", TensorView::I64 { shape: &shape, data: &ids[..rows * TOKENS] }),
             ("label", TensorView::I64 { shape: &shape, data: &labels[..rows * TOKENS] }),
         ];
-        let want = rig.step(&mut whole, &samples);
+        let want = rig.step(&mut whole, &samples).unwrap();
         for (threads, most) in [(1, 1), (1, 3), (2, 2), (2, 4)] {
-            let got = rig.step(&mut rig.cutting(threads, at_once(most, true)), &samples);
+            let got = rig.step(&mut rig.cutting(threads, at_once(most, true)), &samples).unwrap();
             assert_close(&got, &want, &format!("{rows} samples, {threads} parts, {most} at once"));
         }
     }
@@ -200,18 +200,13 @@ fn a_gradient_that_is_an_input_is_not_written_there() {
 #[test]
 fn a_batch_that_is_not_wanted_any_more_ends_behind_a_piece() {
     let rig = Rig::new(&mlp(&[FEATURES, 2], 1));
-    let shape = [3, FEATURES];
     let x = features(3);
-    let samples = vec![
-        ("x", TensorView::F32 { shape: &shape, data: &x }),
-        ("label", TensorView::I64 { shape: &shape[..1], data: &[0, 1, 1] }),
-    ];
-    let rest = rig.params.inputs().collect();
     for (most, is_over) in [(1, true), (2, true), (3, false)] {
         let watch = PieceWatch::default();
         watch.cancel_token.cancel();
         let mut pieces = rig.cutting(1, at_once(most, false)).watched_by(watch);
-        let canceled = matches!(pieces.run(&samples, &rest), Err(WorkerError::Ps(PsError::Canceled)));
+        let step = rig.try_run(&mut pieces, &x, &[0, 1, 1]);
+        let canceled = matches!(step, Err(WorkerError::Ps(PsError::Canceled)));
         assert_eq!(canceled, is_over, "{most} at once");
     }
 }
@@ -219,16 +214,11 @@ fn a_batch_that_is_not_wanted_any_more_ends_behind_a_piece() {
 #[test]
 fn a_gradient_of_another_size_is_refused_in_every_piece() {
     let rig = Rig::new(&mlp(&[FEATURES, 2], 1));
-    let shape = [3, FEATURES];
     let x = features(3);
-    let samples = vec![
-        ("x", TensorView::F32 { shape: &shape, data: &x }),
-        ("label", TensorView::I64 { shape: &shape[..1], data: &[0, 1, 1] }),
-    ];
-    let rest = rig.params.inputs().collect();
     for threads in [1, 2] {
         let mut short = rig.cutting(threads, at_once(1, true));
         short.pushed.all[0].elements -= 1;
-        assert_eq!(short.run(&samples, &rest).err().unwrap().code().to_string(), "E352");
+        let refused = rig.try_run(&mut short, &x, &[0, 1, 1]).err().unwrap();
+        assert_eq!(refused.code().to_string(), "E352");
     }
 }

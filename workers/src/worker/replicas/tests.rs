@@ -64,6 +64,15 @@ impl Rig {
     }
 
     pub(super) fn run(&self, replicas: &mut Replicas, x: &[f32], labels: &[i64]) -> Got {
+        self.try_run(replicas, x, labels).unwrap()
+    }
+
+    pub(super) fn try_run(
+        &self,
+        replicas: &mut Replicas,
+        x: &[f32],
+        labels: &[i64],
+    ) -> Result<Got, WorkerError> {
         let shapes = [vec![labels.len(), FEATURES], vec![labels.len()]];
         let samples = vec![
             ("x", TensorView::F32 { shape: &shapes[0], data: x }),
@@ -72,10 +81,10 @@ impl Rig {
         self.step(replicas, &samples)
     }
 
-    pub(super) fn step(&self, replicas: &mut Replicas, samples: &Inputs<'_>) -> Got {
-        let step = replicas.run(samples, &self.params.inputs().collect()).unwrap();
+    pub(super) fn step(&self, replicas: &mut Replicas, samples: &Inputs<'_>) -> Result<Got, WorkerError> {
+        let step = replicas.run(samples, &self.params.inputs().collect())?;
         let pushed = step.pushed().unwrap().into_iter().map(<[f32]>::to_vec).collect();
-        Got { loss: step.loss, weight: step.weight, pushed }
+        Ok(Got { loss: step.loss, weight: step.weight, pushed })
     }
 }
 

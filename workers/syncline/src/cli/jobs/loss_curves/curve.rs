@@ -38,7 +38,7 @@ impl Curve {
         let set = set_of(&training.evaluations);
         let evaluations = training.evaluations.iter().map(|entry| &entry.value);
         // As it goes it is evaluated on one of both sets, and at its end maybe on the other.
-        let evaluations = evaluations.filter(|point| Some(set_of_point(point)) == set);
+        let evaluations = evaluations.filter(|point| Some(point.set().name()) == set);
         Self {
             job: training.job.id.to_string(),
             policy: training.job.policy.clone(),
@@ -54,14 +54,10 @@ impl Curve {
     }
 }
 
-fn set_of_point(point: &EvaluationPoint) -> &'static str {
-    if point.is_validation() { "validation" } else { "test" }
-}
-
 /// The samples on which a training is evaluated as it goes.
 fn set_of(points: &[Entry<EvaluationPoint>]) -> Option<&'static str> {
-    let sets = || points.iter().map(|entry| set_of_point(&entry.value));
-    sets().find(|set| *set == "validation").or_else(|| sets().next())
+    let validates = points.iter().find(|entry| entry.value.is_validation());
+    validates.or(points.first()).map(|entry| entry.value.set().name())
 }
 
 #[cfg(test)]

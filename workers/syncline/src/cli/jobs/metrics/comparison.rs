@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use syncline_rpc::status::{Entry, EvaluationPoint, JobStatus, MetricsPoint};
-use syncline_scheduler::core::significant;
+use syncline_scheduler::core::{EvaluationSet, significant};
 
 use super::Training;
 use crate::cli::table;
@@ -29,28 +29,19 @@ pub(super) fn as_json(trainings: &[Training]) -> Vec<Compared<'_>> {
 
 /// What an evaluation says of a training: on which samples it was made, and what it measured there.
 struct Verdict {
-    on: &'static str,
+    on: EvaluationSet,
     loss: Option<f64>,
     accuracy: Option<f64>,
 }
 
 /// The best evaluation; where nothing says which is the best, the newest.
 fn verdict(job: &JobStatus) -> Option<Verdict> {
-    let validates = match (&job.monitor, job.best_samples) {
-        (Some(monitor), Some(_)) => {
-            let on = if monitor.starts_with("validation") { "validation" } else { "test" };
-            return Some(Verdict { on, loss: job.best_loss, accuracy: job.best_accuracy });
-        }
-        _ => job.validation_loss.is_some(),
-    };
-    match validates {
-        true => {
-            Some(Verdict { on: "validation", loss: job.validation_loss, accuracy: job.validation_accuracy })
-        }
-        false => {
-            job.test_loss.map(|loss| Verdict { on: "test", loss: Some(loss), accuracy: job.test_accuracy })
-        }
+    if let (Some(on), Some(_)) = (job.monitored_set(), job.best_samples) {
+        return Some(Verdict { on, loss: job.best_loss, accuracy: job.best_accuracy });
     }
+    let of = |on, loss: Option<f64>, accuracy| loss.map(|loss| Verdict { on, loss: Some(loss), accuracy });
+    of(EvaluationSet::Validation, job.validation_loss, job.validation_accuracy)
+        .or_else(|| of(EvaluationSet::Test, job.test_loss, job.test_accuracy))
 }
 
 /// A row for each training, with what one compares.
@@ -76,7 +67,7 @@ pub(super) fn in_words(trainings: &[Training]) -> String {
                         .and_then(|verdict| verdict.accuracy)
                         .map(|share| format!("{:.2} %", share * 100.0)),
                 ),
-                known(verdict.map(|verdict| verdict.on.to_owned())),
+                known(verdict.map(|verdict| verdict.on.name().to_owned())),
             ]
         })
         .collect();

@@ -87,10 +87,13 @@ fn evaluations_in_words(points: &[Entry<EvaluationPoint>]) -> String {
     let there: Vec<_> = there.collect();
     let rows: Vec<Vec<String>> = with_best(points, ROWS)
         .map(|Entry { value: point, .. }| {
-            let set = if point.is_validation() { "validation" } else { "test" };
             let of = point.validation_samples.or(point.test_samples).unwrap_or_default();
-            let mut row =
-                vec![point.samples.to_string(), set.to_owned(), of.to_string(), significant(point.loss())];
+            let mut row = vec![
+                point.samples.to_string(),
+                point.set().name().to_owned(),
+                of.to_string(),
+                significant(point.loss()),
+            ];
             row.extend(
                 there.iter().map(|(_, metric)| metric(point).map_or_else(|| "-".to_owned(), significant)),
             );
@@ -106,17 +109,13 @@ fn evaluations_in_words(points: &[Entry<EvaluationPoint>]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use syncline_rpc::{StreamCursor, StreamEntry};
-
     use super::*;
+    use crate::cli::jobs::metrics::tests::entry;
 
     #[test]
     fn the_best_evaluation_is_shown_wherever_it_is_and_so_is_the_last() {
         let at = |n: u64, best: bool| {
-            let fields = [("at_ms", n.to_string()), ("samples", n.to_string())];
-            let fields = fields.map(|(name, value)| (name.to_owned(), value)).into();
-            let at = StreamCursor { at_ms: n, number: 0 };
-            let mut point = Entry::<EvaluationPoint>::read(&StreamEntry { at, fields }).unwrap();
+            let mut point = entry::<EvaluationPoint>(n, &[]);
             point.value.best = best;
             point
         };
