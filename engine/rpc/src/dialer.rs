@@ -19,6 +19,9 @@ use super::{EngineAddresses, hello::HelloError, leader_hint::LeaderHint};
 /// So long one engine is waited for alone, before the next is greeted beside it.
 const HEAD_START: Duration = Duration::from_millis(300);
 
+/// The same for those that were slower than one that does not lead: long enough for a leader, and no longer, where one of them is gone.
+const OUTRUN_HEAD_START: Duration = Duration::from_secs(1);
+
 type Opening<C> = Pin<Box<dyn Future<Output = Result<C, HelloError>> + Send>>;
 
 /// A connection on its way: connecting and greeting.
@@ -84,16 +87,17 @@ impl<C> Dialer<C> {
             return self.follow(leader, outrun).await;
         }
         let turns = number..number + self.addresses.count();
-        let mut rotation = turns.map(|turn| self.attempt(self.addresses.round_robin(turn).to_owned()));
-        match outrun.is_empty() {
-            true => {
-                let first = rotation.next().into_iter().collect();
-                let opened = self.race(first, rotation).await;
-                self.all_failed.store(opened.is_err(), Ordering::Relaxed);
-                opened
-            }
-            false => self.race(outrun, std::iter::empty()).await,
-        }
+        let waited_for: Vec<String> = outrun.iter().map(|attempt| attempt.address.clone()).collect();
+        let others = turns.map(|turn| self.addresses.round_robin(turn).to_owned());
+        let mut rotation =
+            others.filter(|address| !waited_for.contains(address)).map(|address| self.attempt(address));
+        let (first, head_start) = match outrun.is_empty() {
+            true => (rotation.next().into_iter().collect(), HEAD_START),
+            false => (outrun, OUTRUN_HEAD_START),
+        };
+        let opened = self.race(first, rotation, head_start).await;
+        self.all_failed.store(opened.is_err(), Ordering::Relaxed);
+        opened
     }
 
     /// The one that was named as the leader, whom maybe we wait for already. Nobody else is asked beside it: it was just said
@@ -105,18 +109,20 @@ impl<C> Dialer<C> {
         attempt.opening.await.map_err(|error| not_the_leader(&leader, &error))
     }
 
-    /// Whoever is connected first. `running` have begun; of the others the next begins whenever nobody has answered for a
-    /// while, and at once where nobody is left who might. Fails once all have: as one that is there and unwilling, if any was.
+    /// Whoever is connected first. `running` have begun; of the others the first begins when nobody has answered after `head_start`,
+    /// the next whenever nobody has for a while, and each at once where nobody is left who might. Fails once all have: as one that is there and unwilling, if any was.
     async fn race(
         &self,
         mut running: Vec<Attempt<C>>,
         mut others: impl Iterator<Item = Attempt<C>>,
+        mut head_start: Duration,
     ) -> Result<C, HelloError> {
         let mut unwilling = None;
         loop {
             let openings = running.iter_mut().map(|attempt| attempt.opening.as_mut());
-            let Ok((opened, first, _)) = timeout(HEAD_START, select_all(openings)).await else {
+            let Ok((opened, first, _)) = timeout(head_start, select_all(openings)).await else {
                 running.extend(others.next());
+                head_start = HEAD_START;
                 continue;
             };
             let Attempt { address, .. } = running.remove(first);
@@ -275,6 +281,16 @@ mod tests {
         cluster.release.notify_one();
         assert_eq!(cluster.dial(1).await, Ok(1));
         assert_eq!(cluster.greeted(), [1, 2], "its greeting was not begun anew");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_was_outrun_and_never_answers_is_not_waited_for_alone() {
+        let cluster = Engines::new(&[Engine::Hangs, Engine::Answers, Engine::Foreign]);
+        assert_eq!(cluster.dial(0).await, Ok(2));
+        let since = tokio::time::Instant::now();
+        assert_eq!(cluster.dial(1).await, Ok(2));
+        assert_eq!(since.elapsed(), OUTRUN_HEAD_START);
+        assert_eq!(cluster.greeted(), [1, 2, 2], "the one that hangs is not greeted anew");
     }
 
     #[tokio::test]

@@ -61,6 +61,15 @@ pub struct Collected {
     pub bytes: u64,
 }
 
+/// What checkpoints a shard has of jobs that nobody knows any more.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forgotten {
+    /// Of how many jobs; where the engine answers, folders on all shards together.
+    pub folders: u64,
+    /// Size of their files, likewise.
+    pub bytes: u64,
+}
+
 /// Why a shard refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
@@ -261,6 +270,14 @@ pub trait Shard {
         keep: Vec<String>,
         older_than_s: u64,
     ) -> Result<Collected, ShardFault>;
+    /// What checkpoints there are of jobs that are neither `known` nor open here, and in which nothing was written for `older_than_s`.
+    /// Told to, it removes them.
+    async fn collect_checkpoints(
+        epoch: EngineEpoch,
+        known: Vec<JobId>,
+        older_than_s: u64,
+        remove: bool,
+    ) -> Result<Forgotten, ShardFault>;
     /// Removes these blobs at once: nobody needs them any more. Those that are not here are no fault.
     async fn release(epoch: EngineEpoch, digests: Vec<String>) -> Result<(), ShardFault>;
     /// Which of these blobs are kept here. They count as asked for.

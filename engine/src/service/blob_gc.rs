@@ -71,13 +71,10 @@ async fn remove_others(
     let mut all = Collected::default();
     for shard in lead.shards.indices() {
         let (keep, epoch) = (named.clone(), lead.epoch);
-        let call = lead.shards.call_once(shard, |c| async move {
+        let collect = |c: ShardClient| async move {
             c.collect(within(CALL_TIMEOUT), epoch, keep, older_than.as_secs()).await
-        });
-        let here = call
-            .await
-            .map_err(|_| lead.shards.missing_fault())?
-            .map_err(|fault| EngineFault::Shard { shard, cause: fault.to_string() })?;
+        };
+        let here = lead.shards.ask_once(shard, collect).await?;
         all.blobs += here.blobs;
         all.bytes += here.bytes;
         collect_on_standby(lead, shard, named.clone(), older_than).await;

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use syncline_rpc::{
-    CheckpointParts, ClientService, Collected, EngineFault, InactiveReason, JobRecord, JobStream, ListedJobs,
-    StreamCursor, StreamEntry, WorkerFields,
+    CheckpointParts, ClientService, Collected, EngineFault, Forgotten, InactiveReason, JobRecord, JobStream,
+    ListedJobs, StreamCursor, StreamEntry, WorkerFields,
 };
 use syncline_scheduler::{
     core::{
@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use super::{
     blob_gc::collect_blobs,
+    checkpoint_gc::collect_checkpoints,
     context::ServiceContext,
     damaged_jobs::Damage,
     job_reading::{damaged_fields, is_over, no_checkpoint, written_again},
@@ -144,6 +145,16 @@ impl ClientService for ClientHandler {
     async fn gc(self, _: Context, older_than_s: u64) -> Result<Collected, EngineFault> {
         let lead = self.0.lead()?;
         collect_blobs(&self.0.store, &lead, Duration::from_secs(older_than_s)).await
+    }
+
+    async fn gc_checkpoints(
+        self,
+        _: Context,
+        older_than_s: u64,
+        remove: bool,
+    ) -> Result<Forgotten, EngineFault> {
+        let lead = self.0.lead()?;
+        collect_checkpoints(&self.0.store, &lead, Duration::from_secs(older_than_s), remove).await
     }
 
     async fn checkpoint(

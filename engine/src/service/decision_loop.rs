@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     panic::resume_unwind,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use syncline_rpc::{EngineFault, describe};
@@ -28,6 +28,8 @@ const INPUTS_PER_TURN: usize = 256;
 /// General tasks, and KiB of values, after which no further input is handled in the same turn: workers wait for its commit, for which
 /// Redis has seconds.
 const PLACES_PER_TURN: usize = 8_192;
+/// How often it is looked which jobs that are over may be forgotten.
+const FORGET_INTERVAL: Duration = Duration::from_secs(1);
 /// From one turn to the next so much time passes only where Redis takes no writes, or this process is not awake: nobody could have
 /// begun, or ended, anything. Else there is one for each tick.
 const STANDSTILL_US: u64 = 2_000_000;
@@ -54,6 +56,8 @@ pub(super) struct DecisionLoop {
     pub(super) listed_at: Instant,
     /// Jobs that are over, oldest first, with the time when they may be forgotten.
     pub(super) forget_at: BTreeMap<JobId, Instant>,
+    /// When they were looked through.
+    pub(super) looked_through_at: Instant,
     /// Jobs that have ended and whose end Redis may still lose, each with the time of its end.
     pub(super) just_ended: BTreeMap<JobId, Instant>,
     /// The highest number that any commit of this engine had, or followed on. New jobs count on from there: a commit of a job
@@ -142,7 +146,11 @@ impl DecisionLoop {
                 self.just_ended.remove(job);
             }
         }
-        self.forget_expired().await?;
+        // There may be thousands, as there may be turns in a second.
+        if self.looked_through_at.elapsed() > FORGET_INTERVAL {
+            self.looked_through_at = Instant::now();
+            self.forget_expired().await?;
+        }
         self.relist_jobs().await
     }
 

@@ -71,6 +71,8 @@ impl Leadership {
                 sleep(RETRY_PAUSE).await;
                 continue;
             };
+            // Until the jobs are loaded nobody is sent back to who led before.
+            self.set_inactive(InactiveReason::Changing);
             match self.lead(epoch).await {
                 Ok(LoopEnd::Stopped) => return,
                 Ok(LoopEnd::Deposed) => {}

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use syncline_scheduler::{core::Input, ids::Incarnation};
+use tokio::task::JoinHandle;
 use tracing::warn;
 
 use super::{context::ServiceContext, lead::Lead, options::Limits, worker_status::WorkerStatus};
@@ -22,6 +23,7 @@ pub(super) async fn monitor_liveness(context: ServiceContext) {
     let mut ticks = tokio::time::interval(CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut last = Instant::now();
+    let mut refresh: Option<JoinHandle<()>> = None;
     for n in 0u32.. {
         ticks.tick().await;
         let passed = last.elapsed();
@@ -50,8 +52,10 @@ pub(super) async fn monitor_liveness(context: ServiceContext) {
             true => context.shards.extend_deadlines(passed),
             false => replace_silent_shards(&context, &lead),
         }
-        if n.is_multiple_of(REFRESH_EVERY_CHECKS) {
-            refresh_registry(&context).await;
+        // Beside the checks: a Redis that is slow to answer must not look as if this process slept.
+        if n.is_multiple_of(REFRESH_EVERY_CHECKS) && refresh.as_ref().is_none_or(JoinHandle::is_finished) {
+            let context = context.clone();
+            refresh = Some(tokio::spawn(async move { refresh_registry(&context).await }));
         }
     }
 }

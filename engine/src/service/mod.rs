@@ -9,6 +9,7 @@ mod attach;
 mod blob_check;
 mod blob_gc;
 mod blob_release;
+mod checkpoint_gc;
 mod checkpoints;
 mod client_handler;
 mod clock;

@@ -41,6 +41,10 @@ use crate::store::{RedisStore, StoreError};
 /// A worker whose connection closed may come back within this time.
 const CLOSED_GRACE: Duration = Duration::from_millis(500);
 
+/// One that was told that Redis cannot be written to asks the other engines first, of which one may not even refuse to be connected to.
+/// Whether such a worker is gone shows by its silence.
+const OUTAGE_GRACE: Duration = Duration::from_secs(10);
+
 static NEXT_CONNECTION: AtomicU64 = AtomicU64::new(1);
 
 /// Why an engine could not start.
@@ -241,6 +245,10 @@ async fn serve(context: ServiceContext, role: Role, stream: TcpStream) {
             let Some(worker) = *last_worker.lock().unwrap_or_else(PoisonError::into_inner) else { return };
             sleep(CLOSED_GRACE).await;
             let Ok(lead) = context.lead() else { return };
+            let outage = &lead.store_outage;
+            if outage.lead_expired() || outage.may_have_sent_away(OUTAGE_GRACE) {
+                return;
+            }
             if lead.sessions.connection(worker) == Some(connection) {
                 drop_worker(&context, worker, "its connection closed");
             }

@@ -20,6 +20,10 @@ use tracing::warn;
 
 use super::{order_log::OrderLog, worker_status::WorkerStatus};
 
+/// So much longer a worker is waited for that was another engine's: it may be some time until it knows that this one leads, above all
+/// where the machine of the other is gone and nothing comes from there, not even that its connection is closed.
+const RESTORED_PATIENCE: Duration = Duration::from_secs(10);
+
 /// One live worker.
 #[derive(Default)]
 pub(super) struct Session {
@@ -30,6 +34,7 @@ pub(super) struct Session {
     pub(super) outbox: Mutex<Vec<Assignment>>,
     /// What it was told of general tasks.
     pub(super) orders: Mutex<OrderLog>,
+    /// When it was heard of last. It may lie ahead, for one that is waited for longer.
     pub(super) seen: Mutex<Option<Instant>>,
     /// The connection of its last call: the end of an older one means nothing.
     connection: AtomicU64,
@@ -51,16 +56,16 @@ pub(super) struct Sessions(Arc<DashMap<Incarnation, Arc<Session>>>);
 impl Sessions {
     /// A worker that registered.
     pub(super) fn register(&self, who: WorkerKey, about: WorkerInfo) {
-        self.insert(who.incarnation, about, Some(who.since));
+        self.insert(who.incarnation, about, Some(who.since), Instant::now());
     }
 
     /// A worker that a job in Redis names.
     pub(super) fn restore(&self, worker: Incarnation, about: WorkerInfo) {
-        self.insert(worker, about, None);
+        self.insert(worker, about, None, Instant::now() + RESTORED_PATIENCE);
     }
 
-    fn insert(&self, worker: Incarnation, about: WorkerInfo, since: Option<EngineEpoch>) {
-        let session = Session { about, since, seen: Mutex::new(Some(Instant::now())), ..Session::default() };
+    fn insert(&self, worker: Incarnation, about: WorkerInfo, since: Option<EngineEpoch>, seen: Instant) {
+        let session = Session { about, since, seen: Mutex::new(Some(seen)), ..Session::default() };
         self.0.insert(worker, Arc::new(session));
     }
 
@@ -99,7 +104,7 @@ impl Sessions {
         let now = Instant::now();
         for session in self.0.iter() {
             if let Some(at) = &mut *lock(&session.seen) {
-                *at = (*at + late).min(now);
+                *at = (*at + late).min(now.max(*at));
             }
         }
     }
@@ -189,6 +194,18 @@ mod tests {
         let sessions = Sessions::default();
         sessions.restore(Incarnation(7), WorkerInfo::default());
         assert!(!sessions.is_superseded(who(7, 1)));
+    }
+
+    #[test]
+    fn a_worker_of_another_engine_has_time_to_find_this_one() {
+        let sessions = Sessions::default();
+        sessions.restore(WORKER, WorkerInfo::default());
+        sessions.extend_deadlines(Duration::from_secs(1));
+        let ahead = |sessions: &Sessions| lock(&sessions.get(WORKER).unwrap().seen).unwrap();
+        assert!(ahead(&sessions) > Instant::now() + RESTORED_PATIENCE / 2);
+        assert_eq!(sessions.all()[0].silent_for, Duration::ZERO);
+        assert!(sessions.touch(WORKER));
+        assert!(ahead(&sessions) <= Instant::now(), "once it is heard of it is one like the others");
     }
 
     const WORKER: Incarnation = Incarnation(1);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use syncline_rpc::{CallError, Reconnecting, ShardClient};
+use syncline_rpc::{CallError, EngineFault, Reconnecting, ShardClient, ShardFault};
 use syncline_scheduler::ids::ShardIndex;
 use tokio::time::sleep;
 use tracing::debug;
@@ -106,7 +106,7 @@ impl ShardDirectory {
         Some(client.call(call).await)
     }
 
-    /// Calls one shard once.
+    /// Calls one shard once, as soon as it is there.
     pub(super) async fn call_once<T, F>(
         &self,
         index: ShardIndex,
@@ -116,6 +116,20 @@ impl ShardDirectory {
         F: Future<Output = Result<T, tarpc::client::RpcError>>,
     {
         self.client(index).await.1.call(call).await
+    }
+
+    /// Lets one shard do once what somebody waits for. Fails if it is not there, or does not do it.
+    pub(super) async fn ask_once<T, F>(
+        &self,
+        shard: ShardIndex,
+        call: impl FnOnce(ShardClient) -> F,
+    ) -> Result<T, EngineFault>
+    where
+        F: Future<Output = Result<Result<T, ShardFault>, tarpc::client::RpcError>>,
+    {
+        let failed = |cause| EngineFault::Shard { shard, cause };
+        let answer = self.call_if_present(shard, call).await.ok_or_else(|| self.missing_fault())?;
+        answer.map_err(|e| failed(describe(&e)))?.map_err(|fault| failed(fault.to_string()))
     }
 }
 

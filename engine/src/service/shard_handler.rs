@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use syncline_rpc::{EngineFault, ReplicaRole, ShardHello, ShardOrders, ShardRegistry};
-use syncline_scheduler::ids::ShardIndex;
+use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
 use tarpc::context::Context;
 use tokio::time::timeout;
 use tracing::{info, warn};
@@ -12,6 +12,12 @@ use super::{context::ServiceContext, lead::Lead, shards::Announcement};
 
 /// How long Redis may take to note that a standby is let go: the shard waits three seconds for its answer.
 const NOTE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The orders of an engine that may not decide now: all stays as it is.
+fn stays(epoch: EngineEpoch, present: Option<ReplicaRole>) -> ShardOrders {
+    let role = present.unwrap_or(ReplicaRole::Undecided);
+    ShardOrders { epoch, role, peer: None, lead_expired: true }
+}
 
 /// Serves one shard's connection.
 #[derive(Clone)]
@@ -23,21 +29,24 @@ impl ShardRegistry for ShardHandler {
         if hello.count != expected || hello.index.0 >= expected {
             return Err(EngineFault::MissingShards { present: hello.count, expected });
         }
-        let (index, address) = (hello.index, hello.address.clone());
         // Only the active engine keeps track of shards, and this one may be on standby.
         let lead = self.0.lead()?;
-        let epoch = lead.epoch;
-        let stay = |role: Option<ReplicaRole>| {
-            let role = role.unwrap_or(ReplicaRole::Undecided);
-            Ok(ShardOrders { epoch, role, peer: None, lead_expired: true })
-        };
-        let present = hello.role;
         // Another engine may lead, and decide otherwise.
         if lead.store_outage.lead_expired() {
             self.0.shards.note_alive(&hello);
-            return stay(present);
+            return Ok(stays(lead.epoch, hello.role));
         }
-        match self.0.shards.announce(hello, epoch, |term| self.note_let_go(&lead, index, term)).await {
+        // To its end, also where the caller has given up: what follows from a takeover is done nowhere else.
+        let decided = tokio::spawn(async move { self.decide(&lead, hello).await });
+        decided.await.unwrap_or_else(|ended| std::panic::resume_unwind(ended.into_panic()))
+    }
+}
+
+impl ShardHandler {
+    /// What a process is to do that announces itself.
+    async fn decide(&self, lead: &Lead, hello: ShardHello) -> Result<ShardOrders, EngineFault> {
+        let (index, address, present, epoch) = (hello.index, hello.address.clone(), hello.role, lead.epoch);
+        match self.0.shards.announce(hello, epoch, |term| self.note_let_go(lead, index, term)).await {
             Announcement::Accepted { role, peer, new, taken_over } => {
                 if let Some(by) = taken_over {
                     lead.control.shard_taken_over(index, by);
@@ -54,16 +63,14 @@ impl ShardRegistry for ShardHandler {
                 }
                 Ok(ShardOrders { epoch, role, peer, lead_expired: lead.store_outage.lead_expired() })
             }
-            Announcement::Unconfirmed => stay(present),
+            Announcement::Unconfirmed => Ok(stays(epoch, present)),
             Announcement::Taken(holder) => {
                 warn!(shard = %index, address, holder, "a process announces the index of shards that answer");
                 Err(EngineFault::ShardTaken { shard: index, address: holder })
             }
         }
     }
-}
 
-impl ShardHandler {
     /// Notes in Redis that the primary of a shard goes on without the standby of this term; false if Redis does not say that
     /// this engine leads.
     async fn note_let_go(&self, lead: &Lead, shard: ShardIndex, term: u64) -> bool {

@@ -61,13 +61,18 @@ impl ShardControl {
             for shard in control.shards.indices() {
                 let (control, run) = (control.clone(), run.clone());
                 tokio::spawn(async move {
-                    // A shard that is away is asked what it holds when it comes back.
-                    let _ = control
+                    let epoch = control.epoch;
+                    let closed = control
                         .shards
-                        .call_if_present(shard, |c| async move {
-                            c.close(within(CALL_TIMEOUT), control.epoch, run).await
-                        })
+                        .call_if_present(
+                            shard,
+                            |c| async move { c.close(within(CALL_TIMEOUT), epoch, run).await },
+                        )
                         .await;
+                    // A shard that is away is asked what it holds when it comes back; one that is there and has not answered, now.
+                    if matches!(closed, Some(Err(_))) {
+                        control.query_held_jobs(shard);
+                    }
                 });
             }
         });

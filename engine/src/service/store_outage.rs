@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, Mutex},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use syncline_rpc::EngineFault;
@@ -22,15 +22,32 @@ struct Causes {
     lead: Option<String>,
     /// Until when nobody else can have the lease, as far as this process knows.
     lead_until: Option<Instant>,
+    /// When the last cause was cleared.
+    ended: Option<Instant>,
+}
+
+impl Causes {
+    fn is_there(&self) -> bool {
+        self.commit.is_some() || self.lead.is_some()
+    }
+
+    /// Notes the end of the last cause, if `change` clears it.
+    fn change(&mut self, change: impl FnOnce(&mut Self)) {
+        let was_there = self.is_there();
+        change(self);
+        if was_there && !self.is_there() {
+            self.ended = Some(Instant::now());
+        }
+    }
 }
 
 impl StoreOutage {
     pub(super) fn set_commit_failure(&self, cause: Option<String>) {
-        lock(&self.0).commit = cause;
+        lock(&self.0).change(|causes| causes.commit = cause);
     }
 
     pub(super) fn set_lease_failure(&self, cause: Option<String>) {
-        lock(&self.0).lead = cause;
+        lock(&self.0).change(|causes| causes.lead = cause);
     }
 
     /// The lease was renewed: nobody else has it until then.
@@ -41,6 +58,13 @@ impl StoreOutage {
     /// Whether another engine may have the lease by now.
     pub(super) fn lead_expired(&self) -> bool {
         lock(&self.0).lead_until.is_some_and(|until| until < Instant::now())
+    }
+
+    /// Whether callers may be away, because they were told within this time that Redis cannot be written to, or that another engine may
+    /// lead: they ask the others then.
+    pub(super) fn may_have_sent_away(&self, within: Duration) -> bool {
+        let causes = lock(&self.0);
+        causes.is_there() || causes.ended.is_some_and(|ended| ended.elapsed() < within)
     }
 
     /// Refuses at once what cannot be committed now, with the reason.
@@ -69,6 +93,19 @@ mod tests {
         assert_eq!(outage.cause().as_deref(), Some("no answer to the lease"));
         outage.set_lease_failure(None);
         assert_eq!(outage.cause(), None);
+    }
+
+    #[test]
+    fn who_was_sent_away_has_some_time_to_come_back() {
+        let (outage, minute) = (StoreOutage::default(), Duration::from_secs(60));
+        outage.set_lease_failure(None);
+        assert!(!outage.may_have_sent_away(minute), "there was none");
+        outage.set_lease_failure(Some("no answer to the lease".into()));
+        outage.set_commit_failure(Some("no answer to the commit".into()));
+        outage.set_commit_failure(None);
+        assert!(outage.may_have_sent_away(Duration::ZERO), "one cause is still there");
+        outage.set_lease_failure(None);
+        assert!(outage.may_have_sent_away(minute) && !outage.may_have_sent_away(Duration::ZERO));
     }
 
     #[test]

@@ -70,10 +70,21 @@ end
 
 if mode == 'new' or mode == 'gone' then call('UNLINK', unpack(KEYS)) end
 if mode == 'whole' then
-  -- Streams keep what happened before.
+  -- Streams keep what happened before, and how much of it is not there any more is known nowhere else.
+  local counts = {}
+  local summary = redis.pcall('HGETALL', KEYS[2])
+  if not failed(summary) then
+    for i = 1, #summary, 2 do
+      if string.find(summary[i], '_dropped$') and tonumber(summary[i + 1]) then
+        counts[#counts + 1] = summary[i]
+        counts[#counts + 1] = summary[i + 1]
+      end
+    end
+  end
   for i = 1, #KEYS do
     if string.sub(ARGV[4], i, i) == 'h' then call('UNLINK', KEYS[i]) end
   end
+  if #counts > 0 then call('HSET', KEYS[2], unpack(counts)) end
 end
 call('HSET', KEYS[1], 'epoch', ARGV[1], mode == 'gone' and 'gone' or 'seq', ARGV[2])
 local at = 5

@@ -11,7 +11,7 @@ use std::{
 
 use syncline_rpc::{OpenJob, ShardFault, folder};
 use syncline_scheduler::{
-    ids::{EngineEpoch, RunId},
+    ids::{EngineEpoch, JobId, RunId},
     spec::ElementRange,
 };
 
@@ -27,9 +27,21 @@ use crate::shard::{JobShard, StandbyOp, lock};
 
 const ENDING: &str = "checkpoint";
 
-/// Where the checkpoints of a job are: a later job of the same name has another nonce.
+/// Where the checkpoints of all jobs are.
+pub(super) fn folder(shared: &Shared) -> PathBuf {
+    shared.state_dir.join("checkpoints")
+}
+
+/// Where those of one job are: a later job of the same name has another nonce.
 fn folder_of(shared: &Shared, run: &RunId) -> PathBuf {
-    shared.state_dir.join("checkpoints").join(format!("{}-{:08x}", run.job, run.generation.nonce()))
+    folder(shared).join(format!("{}-{:08x}", run.job, run.generation.nonce()))
+}
+
+/// The job whose checkpoints are in a folder of this name.
+pub(super) fn job_of_folder(name: &str) -> Option<JobId> {
+    let (job, nonce) = name.rsplit_once('-')?;
+    let is_nonce = nonce.len() == 8 && nonce.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    job.parse().ok().filter(|_| is_nonce)
 }
 
 /// Writes the copy that was pinned as checkpoint `number`; returns its bytes. One that is on disk already stays.

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use syncline_rpc::{
-    BarrierOrder, ClockRoster, ClosedBarrier, Collected, Guarded, HeldJob, OpenJob, PushProgress, Shard,
-    ShardFault, ShardState, SnapshotFile, answer_calls, channel,
+    BarrierOrder, ClockRoster, ClosedBarrier, Collected, Forgotten, Guarded, HeldJob, OpenJob, PushProgress,
+    Shard, ShardFault, ShardState, SnapshotFile, answer_calls, channel,
 };
 use syncline_scheduler::ids::{EngineEpoch, Incarnation, JobId, RunId};
 use tarpc::{context::Context, server::Channel};
@@ -15,7 +15,7 @@ use tokio::{
     time,
 };
 
-use super::{Shared, checkpoints, open, role_change, snapshot};
+use super::{Shared, checkpoints, forgotten_checkpoints, open, role_change, snapshot};
 use crate::{PsError, client::digest_from_hex, shard::StandbyOp};
 
 /// Longest time that `closed` waits, whatever was asked.
@@ -298,6 +298,22 @@ impl Shard for Control {
             let invalid = |e: PsError| ShardFault::Invalid { what: e.to_string() };
             let keep = keep.iter().map(|hex| digest_from_hex(hex).map_err(invalid));
             s.blobs.collect(&keep.collect::<Result<_, _>>()?, Duration::from_secs(older_than_s))
+        })
+        .await
+    }
+
+    async fn collect_checkpoints(
+        self,
+        _: Context,
+        epoch: EngineEpoch,
+        known: Vec<JobId>,
+        older_than_s: u64,
+        remove: bool,
+    ) -> Result<Forgotten, ShardFault> {
+        self.blocking(move |s| {
+            s.jobs.fence().check(epoch)?;
+            let known = known.into_iter().collect();
+            forgotten_checkpoints::collect(s, &known, Duration::from_secs(older_than_s), remove)
         })
         .await
     }

@@ -19,6 +19,7 @@ mod connections;
 mod control;
 mod followed_jobs;
 mod follower;
+mod forgotten_checkpoints;
 mod lending;
 mod listen;
 mod local;

@@ -8,7 +8,7 @@ use syncline_ps::{
     client::{PushHeader, ReadCondition},
     codec::Codec,
 };
-use syncline_rpc::{OpenJob, ShardFault, ShardState};
+use syncline_rpc::{Forgotten, OpenJob, ShardFault, ShardState};
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation},
     samples::SamplePosition,
@@ -186,6 +186,20 @@ fn what_nobody_needs_is_removed_and_a_late_order_removes_nothing_newer() {
     rig.keep_checkpoints(0, &[], u64::MAX).unwrap();
     assert_eq!(left(), [0; 0]);
     rig.keep_checkpoints(0, &[], u64::MAX).unwrap();
+}
+
+#[test]
+fn checkpoints_that_no_engine_knows_stay_as_long_as_their_job_is_open() {
+    let rig = Rig::start(2);
+    opened(&rig);
+    keep_as(&rig, 0);
+    assert_eq!(rig.collect_checkpoints(0, true), Ok(Forgotten::default()));
+    rig.close();
+    let bytes = fs::metadata(path_of(&rig, 0, 0)).unwrap().len();
+    let one = Ok(Forgotten { folders: 1, bytes });
+    assert_eq!((rig.collect_checkpoints(0, false), rig.collect_checkpoints(0, true)), (one.clone(), one));
+    assert_eq!(rig.collect_checkpoints(0, true), Ok(Forgotten::default()));
+    assert!(path_of(&rig, 1, 0).exists(), "another shard was not asked");
 }
 
 #[test]

@@ -1,15 +1,11 @@
 //! The calls that the engine answers, typed, and repeated while it is away.
 
-use std::{
-    collections::BTreeMap,
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::de::DeserializeOwned;
 use syncline_rpc::{
-    CallError, CheckpointParts, ClientServiceClient, Collected, EngineFault, InactiveReason, JobRecord,
-    JobStream, StreamCursor, StreamEntry,
+    CheckpointParts, ClientServiceClient, Collected, EngineFault, Forgotten, JobRecord, JobStream,
+    StreamCursor, StreamEntry,
     status::{
         EngineStatus, Entry, EvaluationPoint, JobEvent, JobList, JobPhase, JobStatus, JobView, LiveWorker,
         MetricsPoint, mark_best,
@@ -22,26 +18,10 @@ use syncline_scheduler::{
     ids::{JobId, Superstep},
     spec::JobSpec,
 };
-use tarpc::client::RpcError;
 
 use super::{Cancellation, Client, ClientError, Patience};
 
-/// Whether a call that was not answered as it should be may have been carried out. One that stands by carries out nothing.
-fn may_have_taken_effect<T>(answer: &Result<Result<T, EngineFault>, RpcError>) -> bool {
-    match answer {
-        Err(_) => true,
-        Ok(Err(EngineFault::NotActive { why })) => !matches!(why, InactiveReason::Standby { .. }),
-        Ok(Err(EngineFault::Store { .. })) => true,
-        Ok(_) => false,
-    }
-}
-
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(15);
-const RETRY_PAUSE: Duration = Duration::from_millis(200);
-/// How long a job is waited for that nobody can be asked about: it may go on all the same.
-pub(super) const WAIT: Patience = Patience::all(Duration::from_secs(300));
-/// Pause between two polls of a job that is waited for.
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Removing files takes a while where there are many.
 const GC_TIMEOUT: Duration = Duration::from_secs(120);
 /// Shards read their parts whole before they share them.
@@ -49,139 +29,12 @@ const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long one poll may take: a person who watches wants to know that nothing answers.
 const POLL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Tells of a job that stands otherwise than when it was told of last.
-fn tell_change(told: &mut Option<JobView>, view: &JobView, on_change: &mut impl FnMut(&JobView)) {
-    if told.as_ref() != Some(view) {
-        on_change(view);
-        *told = Some(view.clone());
-    }
+/// Rounded up: nothing is removed that is to be spared.
+fn whole_seconds(age: Duration) -> u64 {
+    age.as_secs() + u64::from(age.subsec_nanos() > 0)
 }
 
 impl Client {
-    async fn ask<T, F>(
-        &self,
-        call: impl FnOnce(ClientServiceClient) -> F,
-        stands_by: impl FnOnce(&T) -> Option<String>,
-    ) -> Result<T, ClientError>
-    where
-        F: Future<Output = Result<Result<T, EngineFault>, RpcError>>,
-    {
-        let address = || self.link.addresses().to_string();
-        let failed = |source| match source {
-            CallError::Panicked { .. } => ClientError::Panicked(source),
-            source => ClientError::Unreachable { address: address(), source },
-        };
-        let answer = self.link.call_judged(call, stands_by).await.map_err(failed)?;
-        self.has_met.store(true, Ordering::Relaxed);
-        Ok(answer?)
-    }
-
-    /// Asks each engine once at most, until one leads.
-    async fn once<T, F>(&self, call: impl Fn(ClientServiceClient) -> F) -> Result<T, ClientError>
-    where
-        F: Future<Output = Result<Result<T, EngineFault>, RpcError>>,
-    {
-        self.once_judged(call, |_| None).await
-    }
-
-    /// The same for what an engine answers that stands by, too, as `stands_by` says of the answer: that counts where no other
-    /// engine gives one.
-    async fn once_judged<T, F>(
-        &self,
-        call: impl Fn(ClientServiceClient) -> F,
-        stands_by: impl Fn(&T) -> Option<String>,
-    ) -> Result<T, ClientError>
-    where
-        F: Future<Output = Result<Result<T, EngineFault>, RpcError>>,
-    {
-        let (mut standby, mut is_repeated) = (None, false);
-        for left in (1..=self.link.addresses().count()).rev() {
-            // The last one may know who leads.
-            let others = left > 1;
-            match self.ask(&call, &stands_by).await {
-                Ok(answer) if (others || self.link.has_hint()) && stands_by(&answer).is_some() => {
-                    standby = Some(answer);
-                }
-                Err(ClientError::Unreachable { source: CallError::Lost(lost), .. })
-                    if !is_repeated && self.link.may_try_again(&lost) =>
-                {
-                    is_repeated = true;
-                }
-                // All were tried beside each other: those that hang would be waited for once more.
-                Err(error) if error.was_not_asked() && self.link.all_failed() => return standby.ok_or(error),
-                // Redis may answer another than this one.
-                Err(error) if error.may_ask_another() && (others || self.link.has_hint()) => {}
-                answered => return answered.or_else(|error| standby.ok_or(error)),
-            }
-        }
-        self.ask(&call, &stands_by).await.or_else(|error| standby.ok_or(error))
-    }
-
-    /// Whether waiting cannot help: the one engine that was named stands by for another, which cannot be found.
-    fn names_only_a_standby(&self, error: &ClientError) -> bool {
-        let standby = |e: &ClientError| {
-            matches!(e, ClientError::Refused(EngineFault::NotActive { why: InactiveReason::Standby { .. } }))
-        };
-        self.link.addresses().count() == 1 && standby(error) && !self.link.has_hint()
-    }
-
-    /// A call that may be made twice is repeated as long as this client is patient.
-    pub(super) async fn retry<T, F>(&self, call: impl Fn(ClientServiceClient) -> F) -> Result<T, ClientError>
-    where
-        F: Future<Output = Result<Result<T, EngineFault>, RpcError>>,
-    {
-        self.retry_for(self.patience, call).await
-    }
-
-    /// The same, as long as this.
-    pub(super) async fn retry_for<T, F>(
-        &self,
-        patience: Patience,
-        call: impl Fn(ClientServiceClient) -> F,
-    ) -> Result<T, ClientError>
-    where
-        F: Future<Output = Result<Result<T, EngineFault>, RpcError>>,
-    {
-        let since = tokio::time::Instant::now();
-        loop {
-            let error = match self.once(&call).await {
-                Ok(value) => return Ok(value),
-                Err(error) => error,
-            };
-            let limit = patience.limit(&error, self.has_met.load(Ordering::Relaxed));
-            let goes_on = limit.is_some_and(|limit| since.elapsed() < limit);
-            if !goes_on || self.names_only_a_standby(&error) {
-                return Err(error);
-            }
-            tokio::time::sleep(RETRY_PAUSE).await;
-        }
-    }
-
-    /// A call that ends something, repeated in the same way. If its answer was lost, `is_ended` says of the next one that it has
-    /// done its work.
-    async fn retry_ending<F>(
-        &self,
-        is_ended: impl Fn(&EngineFault) -> bool,
-        call: impl Fn(ClientServiceClient) -> F,
-    ) -> Result<(), ClientError>
-    where
-        F: Future<Output = Result<Result<(), EngineFault>, RpcError>>,
-    {
-        let lost = AtomicBool::new(false);
-        let answer = self.retry(|client| {
-            let answer = call(client);
-            async {
-                let answer = answer.await;
-                lost.fetch_or(may_have_taken_effect(&answer), Ordering::Relaxed);
-                answer
-            }
-        });
-        match answer.await {
-            Err(ClientError::Refused(fault)) if lost.load(Ordering::Relaxed) && is_ended(&fault) => Ok(()),
-            answer => answer,
-        }
-    }
-
     /// What the engine that leads says about itself right now: nothing is repeated. Where none of those that are known leads, or
     /// that one is not reached, what one says that stands by.
     ///
@@ -242,9 +95,18 @@ impl Client {
     /// # Errors
     /// E139 if a job cannot be read, whose blobs nobody knows then, E142 if a shard does not do it; E300 if no engine is reached, E136 if none leads.
     pub async fn gc(&self, older_than: Duration) -> Result<Collected, ClientError> {
-        // Rounded up: nothing is removed that is to be spared.
-        let older_than_s = older_than.as_secs() + u64::from(older_than.subsec_nanos() > 0);
+        let older_than_s = whole_seconds(older_than);
         self.retry(|c| async move { c.gc(within(GC_TIMEOUT), older_than_s).await }).await
+    }
+
+    /// What checkpoints lie on the shards' disks of jobs that nobody knows any more, and in which nothing was written for so long: those
+    /// of jobs whose keys expired, or that Redis has lost, while no engine was there. With `remove` they are gone then.
+    ///
+    /// # Errors
+    /// E142 if a shard does not do it; E300 if no engine is reached, E136 if none leads.
+    pub async fn gc_checkpoints(&self, older_than: Duration, remove: bool) -> Result<Forgotten, ClientError> {
+        let older_than_s = whole_seconds(older_than);
+        self.retry(|c| async move { c.gc_checkpoints(within(GC_TIMEOUT), older_than_s, remove).await }).await
     }
 
     /// A complete checkpoint of a training, whose parts the shards keep as blobs for a while.
@@ -316,7 +178,7 @@ impl Client {
         self.poll(job, self.patience).await
     }
 
-    async fn poll(&self, job: &JobId, patience: Patience) -> Result<JobRecord, ClientError> {
+    pub(super) async fn poll(&self, job: &JobId, patience: Patience) -> Result<JobRecord, ClientError> {
         self.retry_for(patience, |c| {
             let job = job.clone();
             async move { c.job(within(POLL_TIMEOUT), job).await }
@@ -459,68 +321,5 @@ impl Client {
             },
         )
         .await
-    }
-
-    /// Waits until the job is done, and calls `on_change` with how it stands: once at the beginning, then whenever that has
-    /// changed, the end included.
-    ///
-    /// # Errors
-    /// E506 if it failed, with the code of its reason beside it, E507 if it was canceled, E131 if there is no such job, E143 if the
-    /// engine is of another release; E300 if no engine was reached for five minutes, E136 if none led.
-    pub async fn wait(
-        &self,
-        job: &JobId,
-        mut on_change: impl FnMut(&JobView),
-    ) -> Result<JobView, ClientError> {
-        let mut told = None;
-        loop {
-            let view = JobView::read(&self.poll(job, WAIT).await?)?;
-            tell_change(&mut told, &view, &mut on_change);
-            if view.job.is_over() {
-                return ClientError::of_outcome(&view.job).map(|()| view);
-            }
-            match view.job.tasks {
-                Some(_) => self.until_over(job, POLL_INTERVAL).await,
-                None => tokio::time::sleep(POLL_INTERVAL).await,
-            }
-        }
-    }
-
-    /// Waits so long, or until the job is over: jobs of tasks may be over within milliseconds. What goes wrong shows at the
-    /// next poll.
-    pub(super) async fn until_over(&self, job: &JobId, wait: Duration) {
-        let since = tokio::time::Instant::now();
-        let wait_ms = wait.as_millis() as u64;
-        let over = self
-            .once(|c| {
-                let job = job.clone();
-                async move { c.wait_job(within(wait + CALL_TIMEOUT), job, wait_ms).await }
-            })
-            .await;
-        if !matches!(over, Ok(true)) {
-            tokio::time::sleep(wait.saturating_sub(since.elapsed())).await;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use syncline_rpc::JobRecord;
-
-    use super::*;
-
-    fn view(samples: &str) -> JobView {
-        let fields = [("id", "digits"), ("state", "damaged"), ("reason", samples)];
-        let job = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        JobView::read_or_damaged(&JobRecord { job, ..JobRecord::default() }).unwrap()
-    }
-
-    #[test]
-    fn who_waits_is_told_of_a_job_when_it_has_changed() {
-        let (mut told, mut heard) = (None, Vec::new());
-        for samples in ["1", "1", "2", "2", "1"] {
-            tell_change(&mut told, &view(samples), &mut |view| heard.push(view.job.reason.clone().unwrap()));
-        }
-        assert_eq!(heard, ["1", "2", "1"]);
     }
 }

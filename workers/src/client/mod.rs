@@ -11,8 +11,10 @@ mod event_stream;
 mod find;
 mod models;
 mod patience;
+mod repetition;
 mod submit;
 mod tasks;
+mod waiting;
 mod weights;
 
 use std::{

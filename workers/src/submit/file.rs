@@ -88,18 +88,18 @@ impl JobFile {
         // By itself first: what is wrong with it is said with the line.
         let (mut file, mut written) = Self::read(&text).map_err(no_file)?;
         let refused = |change: &FieldChange, error: &toml::de::Error| {
-            change.refused(without_rust_types(error.to_string().trim_end()))
+            change.refused(without_rust_types(error.message()))
         };
+        // As text: a second reader, of values, would be a hundredth of the program.
+        let read_again = |written: &toml::Table| toml::from_str::<Self>(&written.to_string());
         for change in changes {
             change.apply(&mut written)?;
-            let read = Self::deserialize(toml::Value::Table(written.clone()));
-            file = match (read, change.as_text()) {
+            file = match (read_again(&written), change.as_text()) {
                 (Ok(read), _) => read,
                 // What looks like a number may be a name.
                 (Err(error), Some(text)) => {
                     text.apply(&mut written)?;
-                    let read = Self::deserialize(toml::Value::Table(written.clone()));
-                    read.map_err(|_| refused(change, &error))?
+                    read_again(&written).map_err(|_| refused(change, &error))?
                 }
                 (Err(error), None) => return Err(refused(change, &error)),
             };

@@ -126,7 +126,8 @@ impl Session {
             _ => true,
         };
         let (cursor, wait_ms) = (*cursor, if may_wait { POLL_WAIT_MS } else { 0 });
-        let limit = CALL_TIMEOUT + Duration::from_millis(wait_ms);
+        // An engine that is silent for so long would drop a worker that is; another one may lead by then.
+        let limit = self.poll_timeout + Duration::from_millis(wait_ms);
         let call = self.link.call(|c| async move {
             c.poll(within(limit), self.who, activity, cursor, groups, wait_ms).await
         });

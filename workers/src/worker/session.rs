@@ -34,6 +34,8 @@ use super::{
 use crate::error_chain;
 
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// A poll that brings ends of tasks may be answered so late where Redis is slow.
+const SHORTEST_POLL_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long a worker that stops tries to say so.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) const RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -72,6 +74,8 @@ pub(super) struct Session {
     is_leaving: AtomicBool,
     /// The highest epoch seen; answers of lower ones come from an engine that was deposed.
     epoch: AtomicU64,
+    /// How long a poll may take longer than it waits.
+    pub(super) poll_timeout: Duration,
 }
 
 impl Session {
@@ -84,7 +88,9 @@ impl Session {
     ) -> Self {
         let (who, epoch) = (registered.key(), AtomicU64::new(registered.epoch.0));
         let is_leaving = AtomicBool::default();
-        Self { link, who, holding: Mutex::default(), shared, calls, is_leaving, epoch }
+        let silence = Duration::from_millis(registered.silence_ms);
+        let poll_timeout = silence.clamp(SHORTEST_POLL_TIMEOUT, CALL_TIMEOUT);
+        Self { link, who, holding: Mutex::default(), shared, calls, is_leaving, epoch, poll_timeout }
     }
 
     /// Sends every report until it is acknowledged, in order.

@@ -47,8 +47,8 @@ pub use syncline_kit::{Device, InvalidDevice, KitError};
 pub use syncline_onnx::{CompileError, ElementType, OnnxError};
 pub use syncline_ps::PsError;
 pub use syncline_rpc::{
-    CallError, Collected, EngineAddresses, EngineFault, InactiveReason, InvalidAddress, InvalidCursor,
-    InvalidToken, ShardFault, StreamCursor, Token,
+    CallError, Collected, EngineAddresses, EngineFault, Forgotten, InactiveReason, InvalidAddress,
+    InvalidCursor, InvalidToken, ShardFault, StreamCursor, Token,
     hello::HelloError,
     status::{
         EngineStatus, Entry, EvaluationPoint, EventKind, JobEvent, JobList, JobPhase, JobStatus, JobView,

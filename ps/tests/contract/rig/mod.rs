@@ -19,8 +19,8 @@ use syncline_ps::{
     wire::SessionKey,
 };
 use syncline_rpc::{
-    BarrierOrder, ClockRoster, ClosedBarrier, Collected, OpenJob, PushProgress, ShardClient, ShardFault,
-    ShardRequest, ShardResponse, ShardState, SnapshotFile, Token, connect, hello::Role,
+    BarrierOrder, ClockRoster, ClosedBarrier, Collected, Forgotten, OpenJob, PushProgress, ShardClient,
+    ShardFault, ShardRequest, ShardResponse, ShardState, SnapshotFile, Token, connect, hello::Role,
 };
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, JobId, RunId, ShardIndex, Superstep},
@@ -281,6 +281,12 @@ impl Rig {
         self.runtime
             .block_on(self.controls[shard].collect(context::current(), EPOCH, keep, older_than_s))
             .unwrap()
+    }
+
+    /// What checkpoints are forgotten where no job is known.
+    pub fn collect_checkpoints(&self, shard: usize, remove: bool) -> Result<Forgotten, ShardFault> {
+        let call = self.controls[shard].collect_checkpoints(context::current(), EPOCH, Vec::new(), 0, remove);
+        self.runtime.block_on(call).unwrap()
     }
 
     pub fn release(&self, epoch: EngineEpoch, shard: usize, digests: &[&str]) -> Result<(), ShardFault> {

@@ -9,10 +9,7 @@ use tokio::time::Instant;
 
 use super::{TaskError, value::pause};
 use crate::{
-    client::{
-        Client, ClientError,
-        calls::{CALL_TIMEOUT, WAIT},
-    },
+    client::{Client, ClientError, calls::CALL_TIMEOUT, waiting::WAIT},
     functions::TaskHandle,
 };
 

@@ -13,10 +13,7 @@ use tokio::{task::JoinSet, time::Instant};
 use super::TaskError;
 use crate::{
     blocking,
-    client::{
-        Client, ClientError,
-        calls::{CALL_TIMEOUT, WAIT},
-    },
+    client::{Client, ClientError, calls::CALL_TIMEOUT, waiting::WAIT},
     functions::{TaskHandle, ValueStore, decode},
 };
 

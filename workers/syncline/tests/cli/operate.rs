@@ -191,6 +191,33 @@ fn gc_removes_what_no_job_names_and_nothing_else() {
 }
 
 #[test]
+fn checkpoints_of_jobs_that_redis_has_forgotten_are_counted_and_removed_when_that_is_asked_for() {
+    let cluster = RunningCluster::start();
+    write_job(cluster.dir.path(), 20);
+    let file = cluster.dir.path().join("points.toml");
+    let kept = "checkpoint = { every_epochs = 10 }, epochs =";
+    fs::write(&file, fs::read_to_string(&file).unwrap().replace("epochs =", kept)).unwrap();
+    for id in ["known", "forgotten"] {
+        cluster.run(&["submit", file.to_str().unwrap(), "--id", id, "--watch"]).ok();
+    }
+    let folders = || {
+        let all = fs::read_dir(cluster.dir.path().join("shard-0/checkpoints")).unwrap();
+        all.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(folders().len(), 2, "{:?}", folders());
+    let gc = |more: &[&str]| cluster.run(&[&["gc", "--older-than", "0"], more].concat()).ok();
+    let count = |done: &Ended| done.json()["forgotten_checkpoints"].as_u64().unwrap();
+    assert_eq!(count(&gc(&["--json", "--checkpoints"])), 0);
+
+    assert!(cluster.up.redis("DEL syncline:{forgotten}:state").contains(":1"));
+    let said = gc(&[]).out;
+    assert!(said.contains("kept checkpoints in 1 folders") && said.contains("--checkpoints"), "{said}");
+    assert_eq!((count(&gc(&["--json", "--checkpoints"])), count(&gc(&["--json"]))), (1, 0));
+    assert!(matches!(&folders()[..], [left] if left.starts_with("known-")), "{:?}", folders());
+    cluster.run(&["submit", file.to_str().unwrap(), "--id", "third", "--resume", "known", "--watch"]).ok();
+}
+
+#[test]
 fn a_full_redis_is_said_at_once_by_every_command_and_nothing_is_lost() {
     let cluster = RunningCluster::start();
     cluster.submit(5_000, &[]).ok();

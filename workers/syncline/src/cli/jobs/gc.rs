@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+use syncline_rpc::{Collected, Forgotten};
 use syncline_workers::client::Client;
 
 use crate::cli::{ConnectionArgs, Failure, TimeUnit, block_on, log_as_command, print_json, say, time};
@@ -11,6 +13,9 @@ pub struct GcArgs {
     /// Spare what was uploaded or asked for within this time: a submission uploads first; a number alone is seconds
     #[arg(long, alias = "older-than-s", value_name = "TIME", default_value = "1h", value_parser = time(TimeUnit::Seconds))]
     older_than: Duration,
+    /// Also remove the checkpoints of jobs that the cluster does not know any more. Those of jobs that Redis has lost are among them
+    #[arg(long)]
+    checkpoints: bool,
     #[command(flatten)]
     connection: ConnectionArgs,
     /// One JSON object on stdout
@@ -18,13 +23,40 @@ pub struct GcArgs {
     json: bool,
 }
 
+/// What was removed, and what could be.
+#[derive(Debug, Serialize)]
+struct Removed {
+    #[serde(flatten)]
+    uploads: Collected,
+    forgotten_checkpoints: u64,
+    forgotten_checkpoint_bytes: u64,
+}
+
 pub(crate) fn run(args: &GcArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
-    let removed = block_on(async { Ok(Client::connect(&cluster).await?.0.gc(args.older_than).await?) })?;
+    let (uploads, forgotten) = block_on(async {
+        let client = Client::connect(&cluster).await?.0;
+        let uploads = client.gc(args.older_than).await?;
+        Ok((uploads, client.gc_checkpoints(args.older_than, args.checkpoints).await?))
+    })?;
     if args.json {
-        return print_json(&removed);
+        return print_json(&Removed {
+            uploads,
+            forgotten_checkpoints: forgotten.folders,
+            forgotten_checkpoint_bytes: forgotten.bytes,
+        });
     }
-    say(&format!("removed {} blobs, {:.1} MB, that no job names", removed.blobs, removed.bytes as f64 / 1e6));
+    say(&format!("removed {} blobs, {:.1} MB, that no job names", uploads.blobs, uploads.bytes as f64 / 1e6));
+    let Forgotten { folders, bytes } = forgotten;
+    let what = format!(
+        "checkpoints in {folders} folders, {:.1} MB, of jobs that the cluster does not know",
+        bytes as f64 / 1e6
+    );
+    match (folders, args.checkpoints) {
+        (0, false) => {}
+        (_, true) => say(&format!("removed {what}")),
+        (_, false) => say(&format!("kept {what}; --checkpoints removes them, too")),
+    }
     Ok(())
 }

@@ -1,0 +1,111 @@
+//! Checkpoints on this shard's disk of jobs that nobody knows any more: no engine was there to have them removed.
+
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+use syncline_rpc::{Forgotten, ShardFault};
+use syncline_scheduler::ids::JobId;
+
+use super::{Shared, blobs::disk_fault, checkpoints};
+use crate::shard::lock;
+
+/// Finds, and removes if they are to go, the folders of jobs that are not among `known` nor here, and in which nothing was written for
+/// so long. Whatever has another name than [`checkpoints::folder_of`] gives is left alone.
+pub(super) fn collect(
+    shared: &Shared,
+    known: &BTreeSet<JobId>,
+    age: Duration,
+    remove: bool,
+) -> Result<Forgotten, ShardFault> {
+    let dir = checkpoints::folder(shared);
+    let mut forgotten = Forgotten::default();
+    // A job whose folder is looked at is not opened and written meanwhile.
+    let _alone = lock(&shared.checkpoint_files);
+    let entries = match fs::read_dir(&dir) {
+        // None was ever written.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(forgotten),
+        entries => entries.map_err(|e| disk_fault("read", &dir, &e))?,
+    };
+    for entry in entries {
+        let path = entry.map_err(|e| disk_fault("read", &dir, &e))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let Some(job) = checkpoints::job_of_folder(name) else { continue };
+        let is_known = known.contains(&job) || shared.jobs.current(&job).is_ok() || shared.followed.has(&job);
+        if is_known || !path.is_dir() {
+            continue;
+        }
+        let (bytes, newest) = measure(&path).map_err(|e| disk_fault("read", &path, &e))?;
+        // A time in the future comes from another clock: it counts as now.
+        if newest.elapsed().is_ok_and(|since| since >= age) {
+            if remove {
+                fs::remove_dir_all(&path).map_err(|e| disk_fault("remove", &path, &e))?;
+            }
+            forgotten.folders += 1;
+            forgotten.bytes += bytes;
+        }
+    }
+    Ok(forgotten)
+}
+
+/// The bytes of what lies in a folder, and when something in it was written last.
+fn measure(folder: &Path) -> io::Result<(u64, SystemTime)> {
+    let (mut bytes, mut newest) = (0, fs::metadata(folder)?.modified()?);
+    for entry in fs::read_dir(folder)? {
+        let about = entry?.metadata()?;
+        bytes += about.len();
+        newest = newest.max(about.modified()?);
+    }
+    Ok((bytes, newest))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn folders_of_jobs_that_are_forgotten_go_when_they_are_old_and_are_told_to_and_all_else_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = Shared::for_test(dir.path());
+        let of = |name: &str| dir.path().join("checkpoints").join(name);
+        let long_ago = SystemTime::now() - Duration::from_secs(7_200);
+        for (name, is_old) in [
+            ("gone-0000002a", true),
+            ("gone-twice-ffffffff", true),
+            ("young-00000001", false),
+            ("known-00000001", true),
+            ("backup", true),
+            ("mine-2a", true),
+        ] {
+            fs::create_dir_all(of(name)).unwrap();
+            fs::write(of(name).join("3.checkpoint"), "12345").unwrap();
+            if is_old {
+                let paths = [of(name).join("3.checkpoint"), of(name)];
+                paths.iter().for_each(|path| File::open(path).unwrap().set_modified(long_ago).unwrap());
+            }
+        }
+        fs::write(of("file-00000001"), "no folder").unwrap();
+        let known = BTreeSet::from(["known".parse().unwrap()]);
+        let hour = Duration::from_secs(3_600);
+        let two = Forgotten { folders: 2, bytes: 10 };
+        assert_eq!(collect(&shared, &known, hour, false), Ok(two));
+        assert_eq!(collect(&shared, &known, hour, true), Ok(two));
+        assert_eq!(collect(&shared, &known, hour, true), Ok(Forgotten::default()));
+        let mut left: Vec<_> =
+            fs::read_dir(of("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["backup", "file-00000001", "known-00000001", "mine-2a", "young-00000001"]);
+    }
+
+    #[test]
+    fn a_shard_that_never_wrote_a_checkpoint_has_none_to_remove() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = Shared::for_test(dir.path());
+        assert_eq!(collect(&shared, &BTreeSet::new(), Duration::ZERO, true), Ok(Forgotten::default()));
+    }
+}

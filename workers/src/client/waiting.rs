@@ -1,0 +1,86 @@
+//! Waiting for the end of a job.
+
+use std::time::Duration;
+
+use syncline_rpc::{status::JobView, within};
+use syncline_scheduler::ids::JobId;
+
+use super::{Client, ClientError, Patience, calls::CALL_TIMEOUT};
+
+/// How long a job is waited for that nobody can be asked about: it may go on all the same.
+pub(super) const WAIT: Patience = Patience::all(Duration::from_secs(300));
+/// Pause between two polls of a job that is waited for.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Tells of a job that stands otherwise than when it was told of last.
+fn tell_change(told: &mut Option<JobView>, view: &JobView, on_change: &mut impl FnMut(&JobView)) {
+    if told.as_ref() != Some(view) {
+        on_change(view);
+        *told = Some(view.clone());
+    }
+}
+
+impl Client {
+    /// Waits until the job is done, and calls `on_change` with how it stands: once at the beginning, then whenever that has
+    /// changed, the end included.
+    ///
+    /// # Errors
+    /// E506 if it failed, with the code of its reason beside it, E507 if it was canceled, E131 if there is no such job, E143 if the
+    /// engine is of another release; E300 if no engine was reached for five minutes, E136 if none led.
+    pub async fn wait(
+        &self,
+        job: &JobId,
+        mut on_change: impl FnMut(&JobView),
+    ) -> Result<JobView, ClientError> {
+        let mut told = None;
+        loop {
+            let view = JobView::read(&self.poll(job, WAIT).await?)?;
+            tell_change(&mut told, &view, &mut on_change);
+            if view.job.is_over() {
+                return ClientError::of_outcome(&view.job).map(|()| view);
+            }
+            match view.job.tasks {
+                Some(_) => self.until_over(job, POLL_INTERVAL).await,
+                None => tokio::time::sleep(POLL_INTERVAL).await,
+            }
+        }
+    }
+
+    /// Waits so long, or until the job is over: jobs of tasks may be over within milliseconds. What goes wrong shows at the
+    /// next poll.
+    pub(super) async fn until_over(&self, job: &JobId, wait: Duration) {
+        let since = tokio::time::Instant::now();
+        let wait_ms = wait.as_millis() as u64;
+        let over = self
+            .once(|c| {
+                let job = job.clone();
+                async move { c.wait_job(within(wait + CALL_TIMEOUT), job, wait_ms).await }
+            })
+            .await;
+        if !matches!(over, Ok(true)) {
+            tokio::time::sleep(wait.saturating_sub(since.elapsed())).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_rpc::JobRecord;
+
+    use super::*;
+
+    fn view(samples: &str) -> JobView {
+        let fields = [("id", "digits"), ("state", "damaged"), ("reason", samples)];
+        let job = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        JobView::read_or_damaged(&JobRecord { job, ..JobRecord::default() }).unwrap()
+    }
+
+    #[test]
+    fn who_waits_is_told_of_a_job_when_it_has_changed() {
+        let (mut told, mut heard) = (None, Vec::new());
+        for samples in ["1", "1", "2", "2", "1"] {
+            tell_change(&mut told, &view(samples), &mut |view| heard.push(view.job.reason.clone().unwrap()));
+        }
+        assert_eq!(heard, ["1", "2", "1"]);
+    }
+}
