@@ -30,6 +30,10 @@ use crate::{
 const MAX_WAIT: Duration = Duration::from_secs(60);
 /// How long news of a closed barrier waits for that of others while the shard has orders for more.
 const GATHER: Duration = Duration::from_millis(50);
+/// How long a thread waits for a standby before others have a turn, about: it looks twice a second.
+const CONFIRM_TURN: Duration = Duration::from_secs(1);
+/// Pause between two turns.
+const CONFIRM_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves one control connection to its end.
 pub(super) async fn serve(shared: Arc<Shared>, stream: TcpStream) {
@@ -40,11 +44,6 @@ pub(super) async fn serve(shared: Arc<Shared>, stream: TcpStream) {
         () = hang_up.notified() => {}
     }
 }
-
-/// How long a thread waits for a standby before others have a turn, about: it looks twice a second.
-const CONFIRM_TURN: Duration = Duration::from_secs(1);
-/// Pause between two turns.
-const CONFIRM_PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Clone)]
 struct Control {

@@ -87,7 +87,7 @@ impl Core {
         let begun =
             job.state.counters.done > 0 && matches!(key.task, TaskId::Iteration { .. } | TaskId::Prepare(_));
         let waits = begun || is_of_shard(fault.code);
-        if !able && (!waits || job.is_beyond_everybody(begun)) {
+        if !able && (!waits || job.is_beyond_everybody()) {
             let TaskFault { code, reason } = fault;
             let reason = format!("task {}: {reason}", key.task);
             job.end(Phase::Failed { code, reason }, now_us, effects);
@@ -160,11 +160,11 @@ impl Job {
         Some(left)
     }
 
-    /// Whether all that are excluded now have failed to compute it again and again, and nobody else came further meanwhile. One that
-    /// has not `begun` is beyond the shards in the same way.
-    fn is_beyond_everybody(&self, begun: bool) -> bool {
+    /// Whether all that are excluded now have failed to compute it again and again, and nobody else came further meanwhile. One of which
+    /// nothing is done may be beyond the shards in the same way.
+    fn is_beyond_everybody(&self) -> bool {
         let computed = |code| [FaultCode::COMPUTATION_FAILED, FaultCode::DEVICE_MEMORY].contains(&code);
-        let failed = |code| computed(code) || !begun && code == FaultCode::SHARD_IO;
+        let failed = |code| computed(code) || self.state.counters.done == 0 && code == FaultCode::SHARD_IO;
         let mut now = self.state.excluded.values().filter(|e| !e.over).peekable();
         now.peek().is_some() && now.all(|e| failed(e.code) && e.in_vain >= MAX_IN_VAIN)
     }

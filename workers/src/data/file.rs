@@ -170,7 +170,7 @@ mod tests {
         let [plain, packed] = ["a.bin", "a.bin.gz"].map(|name| dir.path().join(name));
         std::fs::write(&plain, [7; 100]).unwrap();
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        std::io::Write::write_all(&mut encoder, &[7; 100]).unwrap();
+        io::Write::write_all(&mut encoder, &[7; 100]).unwrap();
         std::fs::write(&packed, encoder.finish().unwrap()).unwrap();
         for path in [plain, packed] {
             let read =
