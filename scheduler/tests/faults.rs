@@ -244,6 +244,40 @@ fn where_nobody_reaches_a_shard_the_link_is_tried_every_few_seconds() {
     }
 }
 
+fn shard_disk(_: &Work) -> Outcome {
+    let (code, reason) = (FaultCode::SHARD_IO, "[E406] cannot hold the round of job job: no memory".into());
+    Outcome::Failed { code, reason, blame: Blame::Worker }
+}
+
+#[test]
+fn a_training_outlives_a_shard_whose_disk_or_memory_fails_and_goes_on_when_it_does_not() {
+    let mut world = World::new();
+    let mut only = world.join(1, "only");
+    world.submit(spec("job", "asp", 1_000), 1);
+    world.report(only, done);
+    for n in 2..9 {
+        world.report(only, shard_disk);
+        assert_eq!(world.code("job"), "running");
+        only = come_back(&mut world, n, "only", 5);
+    }
+    world.report(only, done);
+    assert_eq!(world.code("job"), "running");
+}
+
+#[test]
+fn a_job_that_no_shard_has_room_for_from_the_start_fails_at_the_third_try() {
+    let mut world = World::new();
+    let mut only = world.join(1, "only");
+    world.submit(spec("job", "asp", 1_000), 1);
+    for n in 2..4 {
+        world.report(only, shard_disk);
+        assert_eq!(world.code("job"), "running");
+        only = come_back(&mut world, n, "only", 5);
+    }
+    world.report(only, shard_disk);
+    assert_eq!(world.code("job"), "E406");
+}
+
 /// Lets a worker that was excluded register again when its time is over.
 fn come_back(world: &mut World, n: u64, name: &str, after_s: u64) -> Incarnation {
     let again = world.join(n, name);

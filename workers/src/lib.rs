@@ -17,6 +17,7 @@ pub mod functions;
 pub mod isolation;
 #[cfg(feature = "local")]
 pub mod local;
+mod place_file;
 mod printable;
 #[cfg(feature = "worker")]
 pub mod process;
@@ -26,4 +27,5 @@ pub mod worker;
 
 pub use blocking::blocking;
 pub use causes::error_chain;
+pub use place_file::place_file;
 pub use printable::printable;

@@ -205,7 +205,7 @@ impl ShardFault {
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::MissingBlob { .. } => "upload the blob again, then submit",
-            Self::Io { .. } => "look at the disk of the shard's state directory",
+            Self::Io { .. } => "look at the disk of the shard's state directory, and at its machine's memory",
             _ => "this should not happen; please report it with the shard's log",
         };
         Some(hint.to_owned())

@@ -80,7 +80,8 @@ impl BlobClient {
     }
 
     /// As [`get`](Self::get), from wherever the shards are by then: while one cannot be reached it is tried again for so long.
-    /// A blob that none has is asked for again for a moment: a process that has just taken over may not know yet where it is.
+    /// A blob that none has is asked for again for a moment: a process that has just taken over may not know yet where it is. So is
+    /// one that a shard's disk did not give.
     pub fn get_within(
         &self,
         addresses: &Addresses,
@@ -94,7 +95,10 @@ impl BlobClient {
                 Err(error @ PsError::Unreachable { .. }) => {
                     away.pause_unless_heard(addresses.are_heard()).map_err(|_| error)?;
                 }
-                Err(error @ PsError::Refused { fault: ShardFault::MissingBlob { .. } }) => {
+                Err(
+                    error
+                    @ PsError::Refused { fault: ShardFault::MissingBlob { .. } | ShardFault::Io { .. } },
+                ) => {
                     missing.pause().map_err(|_| error)?;
                 }
                 got => return got,

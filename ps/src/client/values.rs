@@ -5,7 +5,7 @@ use std::{
     fmt,
     io::Write,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use syncline_rpc::{ShardFault, Token};
@@ -22,6 +22,8 @@ use crate::{
 
 /// Most connections to one shard that wait for their next use.
 const MAX_IDLE: usize = 16;
+/// A connection that nobody used for so long is closed: the shard may have moved, and nobody asks there any more.
+const IDLE_LIMIT: Duration = Duration::from_secs(60);
 /// Limit of connecting, and of sending.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Longest silence of a shard that reads or writes a value.
@@ -31,7 +33,30 @@ const READ_LIMIT: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub struct ValueClient {
     token: Token,
-    idle: Arc<Mutex<HashMap<String, Vec<Link>>>>,
+    idle: Arc<Mutex<IdleLinks>>,
+}
+
+/// Open connections by address, and since when each is idle: the newest last.
+#[derive(Default)]
+struct IdleLinks(HashMap<String, Vec<(Instant, Link)>>);
+
+impl IdleLinks {
+    /// The connection to `address` that was used last.
+    fn take(&mut self, address: &str) -> Option<Link> {
+        self.0.get_mut(address)?.pop().map(|(_, link)| link)
+    }
+
+    /// Keeps a connection for the next call, if there are not enough of them, and closes those that were idle for too long.
+    fn keep(&mut self, address: &str, link: Link, now: Instant) {
+        self.0.retain(|_, links| {
+            links.retain(|(since, _)| now.saturating_duration_since(*since) < IDLE_LIMIT);
+            !links.is_empty()
+        });
+        let links = self.0.entry(address.to_owned()).or_default();
+        if links.len() < MAX_IDLE {
+            links.push((now, link));
+        }
+    }
 }
 
 impl fmt::Debug for ValueClient {
@@ -100,17 +125,13 @@ impl ValueClient {
     }
 
     fn take(&self, address: &str) -> Option<Link> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).get_mut(address)?.pop()
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).take(address)
     }
 
     /// Keeps a connection for the next call, unless it is out of step.
     fn keep<T>(&self, address: &str, link: Link, done: Result<T, LinkError>) -> Result<T, LinkError> {
         if matches!(done, Ok(_) | Err(LinkError::Fault(_))) {
-            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-            let links = idle.entry(address.to_owned()).or_default();
-            if links.len() < MAX_IDLE {
-                links.push(link);
-            }
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).keep(address, link, Instant::now());
         }
         done
     }
@@ -160,7 +181,7 @@ mod tests {
         let addresses = [shard.address().to_string()];
         let values = ValueClient::new(token.clone());
         let first = values.put(&addresses, [b"salt", b"first"]).unwrap();
-        assert_eq!(values.idle.lock().unwrap()[&addresses[0]].len(), 1, "it is kept");
+        assert_eq!(values.idle.lock().unwrap().0[&addresses[0]].len(), 1, "it is kept");
         let address = shard.address();
         shard.stop();
         let _shard = start(dir.path(), address, &token);
@@ -171,7 +192,30 @@ mod tests {
         );
         let second = values.put(&addresses, [b"salt", b"second"]).unwrap();
         assert_eq!(values.get(&addresses, &second, 10).unwrap(), b"saltsecond");
-        assert_eq!(values.idle.lock().unwrap()[&addresses[0]].len(), 1, "one is enough");
+        assert_eq!(values.idle.lock().unwrap().0[&addresses[0]].len(), 1, "one is enough");
+    }
+
+    #[test]
+    fn connections_to_where_a_shard_has_been_are_closed_after_a_minute_and_the_newest_is_used_first() {
+        let (dir, token) = (tempfile::tempdir().unwrap(), Token::generate());
+        let shard = start(dir.path(), SocketAddr::from(([127, 0, 0, 1], 0)), &token);
+        let address = shard.address().to_string();
+        let open = || Link::open(&address, &token, LIMIT).unwrap();
+        let (mut idle, begin) = (IdleLinks::default(), Instant::now());
+        let kept = |idle: &IdleLinks| -> Vec<(String, usize)> {
+            let mut kept: Vec<_> = idle.0.iter().map(|(at, links)| (at.clone(), links.len())).collect();
+            kept.sort();
+            kept
+        };
+        idle.keep("before", open(), begin);
+        idle.keep("before", open(), begin + IDLE_LIMIT / 2);
+        idle.keep("now", open(), begin + IDLE_LIMIT);
+        assert_eq!(kept(&idle), [("before".to_owned(), 1), ("now".to_owned(), 1)]);
+        idle.keep("now", open(), begin + 2 * IDLE_LIMIT - Duration::from_secs(1));
+        assert_eq!(kept(&idle), [("now".to_owned(), 2)]);
+        assert!(idle.take("now").is_some() && idle.take("before").is_none());
+        let left: Vec<Instant> = idle.0["now"].iter().map(|(since, _)| *since).collect();
+        assert_eq!(left, [begin + IDLE_LIMIT]);
     }
 
     #[test]

@@ -1,15 +1,23 @@
 //! Announces this shard to the engine that leads, until the process ends or an engine refuses it for good.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
 
 use syncline_rpc::{
-    CallError, EngineAddresses, EngineFault, EngineLink, OutageLogger, ReplicaRole, ShardHello,
+    CallError, EngineAddresses, EngineFault, EngineLink, OutageLogger, ReplicaRole, ShardHello, ShardOrders,
     ShardRegistryClient,
     hello::{HelloError, Role},
     within,
 };
 use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
 use tarpc::client;
+use tokio::sync::oneshot;
 use tracing::info;
 
 use super::{Options, Shared, role_change};
@@ -23,6 +31,36 @@ const UNDECIDED_INTERVAL: Duration = Duration::from_millis(50);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// A thread that does what the engine has answered: its own, so that orders which wait for a standby, on all others, do not hold up
+/// the news that it is lost. It ends when this is dropped, with the runtime.
+struct OrderFollower(mpsc::Sender<Answer>);
+
+/// What the engine has answered, to whom, and who is told when it is done.
+type Answer = (Arc<Shared>, ShardOrders, oneshot::Sender<()>);
+
+impl OrderFollower {
+    fn start() -> io::Result<Self> {
+        let (answers, answered) = mpsc::channel::<Answer>();
+        let follow = move || {
+            for (shared, orders, done) in answered {
+                // What a bug ends is one answer: the next one comes in a moment.
+                let _ = catch_unwind(AssertUnwindSafe(|| role_change::follow_orders(&shared, &orders)));
+                drop(shared);
+                let _ = done.send(());
+            }
+        };
+        thread::Builder::new().name("ps-role".into()).spawn(follow)?;
+        Ok(Self(answers))
+    }
+
+    async fn follow(&self, shared: Arc<Shared>, orders: ShardOrders) {
+        let (done, is_done) = oneshot::channel();
+        // The thread is there as long as this is.
+        let _ = self.0.send((shared, orders, done));
+        let _ = is_done.await;
+    }
+}
 
 /// What the engine is told.
 pub(super) fn hello(options: &Options, bound: SocketAddr) -> ShardHello {
@@ -39,6 +77,12 @@ pub(super) async fn keep_announcing(
 ) -> PsError {
     let open = |transport| ShardRegistryClient::new(client::Config::default(), transport).spawn();
     let link = EngineLink::new(engines, Role::Shard, shared.token.clone(), open);
+    let follower = match OrderFollower::start() {
+        Ok(follower) => follower,
+        Err(source) => {
+            return PsError::Io { what: "cannot start the thread that follows the engine".into(), source };
+        }
+    };
     let mut outage = OutageLogger::default();
     let mut pause = FIRST_PAUSE;
     let mut last_epoch: Option<EngineEpoch> = None;
@@ -58,10 +102,7 @@ pub(super) async fn keep_announcing(
                     link.try_another().await;
                 } else if shared.jobs.fence().check(epoch).is_ok() {
                     // Of an engine of a past term, which may still answer, nothing counts.
-                    let shared = shared.clone();
-                    // It ends early only with the runtime.
-                    let _ = tokio::task::spawn_blocking(move || role_change::follow_orders(&shared, &orders))
-                        .await;
+                    follower.follow(shared.clone(), orders).await;
                 }
                 pause = FIRST_PAUSE;
                 let interval = match role {

@@ -1,7 +1,7 @@
 //! Content-addressed blobs on disk: temporary file, fsync, rename; values of tasks are synced later, all at once.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fs::{self, File, OpenOptions},
     io::{self, Read, Seek, SeekFrom, Write},
     os::unix::fs::OpenOptionsExt,
@@ -10,7 +10,7 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use syncline_rpc::{Collected, ShardFault, folder};
@@ -32,8 +32,8 @@ pub(super) struct BlobStore {
     dir: PathBuf,
     /// Makes the names of files that are being written unique.
     written: AtomicU64,
-    /// Held while a blob is looked at in order to be used, or to be removed.
-    touch_or_remove: Mutex<()>,
+    /// Held while a blob is looked at in order to be used, or to be removed. When those were looked at whose files could not be told.
+    touch_or_remove: Mutex<HashMap<Digest, Instant>>,
     /// Values that may not be on disk yet.
     unsynced: Mutex<Vec<Digest>>,
 }
@@ -80,15 +80,22 @@ impl BlobStore {
     }
 
     /// As [`BlobStore::stat`]; also sets the modification time to now, so that the blob is not collected before the caller
-    /// uses it.
+    /// uses it. A disk that can be read only gives it all the same: until it is old, it is kept by what this process remembers.
     pub(super) fn stat_and_touch(&self, digest: &Digest) -> Result<Option<u64>, ShardFault> {
-        let _guard = self.touch_or_remove.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut untouched = self.touch_or_remove.lock().unwrap_or_else(PoisonError::into_inner);
         let found = self.stat(digest)?;
         if found.is_some() {
             let path = self.path(digest);
             let now = SystemTime::now();
-            let touched = File::options().append(true).open(&path).and_then(|file| file.set_modified(now));
-            touched.map_err(|e| disk_fault("touch", &path, &e))?;
+            match File::options().append(true).open(&path).and_then(|file| file.set_modified(now)) {
+                Ok(()) => drop(untouched.remove(digest)),
+                // Once for each blob: a disk that stays so would fill the log.
+                Err(e) => {
+                    if untouched.insert(*digest, Instant::now()).is_none() {
+                        warn!(path = %path.display(), error = %e, "cannot set the time of a blob, which is given all the same");
+                    }
+                }
+            }
         }
         Ok(found)
     }
@@ -110,7 +117,11 @@ impl BlobStore {
             if keep.contains(digest.as_bytes()) {
                 continue;
             }
-            let _guard = self.touch_or_remove.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut untouched = self.touch_or_remove.lock().unwrap_or_else(PoisonError::into_inner);
+            if untouched.get(digest.as_bytes()).is_some_and(|since| since.elapsed() < age) {
+                continue;
+            }
+            untouched.remove(digest.as_bytes());
             let Ok(about) = fs::metadata(&path) else { continue };
             // A time in the future comes from another clock: such a blob counts as new.
             let old = about.modified().is_ok_and(|at| at.elapsed().is_ok_and(|since| since >= age));
@@ -345,4 +356,35 @@ pub(super) fn serve_get<D: Duplex>(
         left -= piece.len() as u64;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::tempdir;
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+    const DIGEST: Digest = [7; 32];
+
+    #[test]
+    fn a_blob_whose_time_cannot_be_set_is_there_and_is_not_collected_until_it_is_old() {
+        let dir = tempdir().unwrap();
+        let store = BlobStore::open(dir.path().join("blobs")).unwrap();
+        assert_eq!(store.stat_and_touch(&DIGEST), Ok(None));
+        // What cannot be opened for writing, whoever runs this: a folder.
+        let path = store.path(&DIGEST);
+        fs::create_dir(&path).unwrap();
+        let age = || {
+            let old = SystemTime::now() - 2 * HOUR;
+            File::open(&path).unwrap().set_modified(old).unwrap();
+        };
+        age();
+        assert!(matches!(store.stat_and_touch(&DIGEST), Ok(Some(_))));
+        age();
+        let collected = store.collect(&HashSet::new(), HOUR);
+        assert_eq!(collected, Ok(Collected::default()));
+        // Where nothing is too young, it is tried.
+        assert!(store.collect(&HashSet::new(), Duration::ZERO).is_err());
+    }
 }

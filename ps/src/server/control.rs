@@ -1,4 +1,8 @@
 //! The engine's orders, over tarpc. Everything that may block runs on the blocking pool.
+//!
+//! Orders that wait for a standby hold a thread for a moment at a time, however many they are: a standby that is lost is waited for
+//! until the engine knows of it, and what it says of that, and all other orders, must find a thread meanwhile. Who asked may have
+//! given up by then, and repeats the order, which is the same then. What was given up is not waited for any longer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,12 +20,20 @@ use tokio::{
 };
 
 use super::{Shared, checkpoints, forgotten_checkpoints, open, role_change, snapshot};
-use crate::{PsError, client::digest_from_hex, shard::StandbyOp};
+use crate::{
+    PsError,
+    client::digest_from_hex,
+    shard::{JobShard, StandbyOp},
+};
 
 /// Longest time that `closed` waits, whatever was asked.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 /// How long news of a closed barrier waits for that of others while the shard has orders for more.
 const GATHER: Duration = Duration::from_millis(50);
+/// How long a thread waits for a standby before others have a turn, about: it looks twice a second.
+const CONFIRM_TURN: Duration = Duration::from_secs(1);
+/// Pause between two turns.
+const CONFIRM_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves one control connection to its end.
 pub(super) async fn serve(shared: Arc<Shared>, stream: TcpStream) {
@@ -63,6 +75,24 @@ impl Control {
         done
     }
 
+    /// The same for an order that is answered only when the standby has what it changed, of the job that `work` gives as well.
+    async fn order_with_standby<T: Send + 'static>(
+        self,
+        work: impl FnOnce(&Arc<Shared>) -> Result<(T, Option<Arc<JobShard>>), ShardFault> + Send + 'static,
+    ) -> Result<T, ShardFault> {
+        let control = self.clone();
+        let ordered = self.order(move |shared| {
+            let (answer, job) = work(shared)?;
+            Ok((answer, not_yet_confirmed(job)?))
+        });
+        let (answer, mut waiting) = ordered.await?;
+        while waiting.is_some() {
+            time::sleep(CONFIRM_PAUSE).await;
+            waiting = control.clone().order(move |_| not_yet_confirmed(waiting)).await?;
+        }
+        Ok(answer)
+    }
+
     /// Runs `work` where it may block.
     async fn blocking<T: Send + 'static>(
         self,
@@ -70,6 +100,13 @@ impl Control {
     ) -> Result<T, ShardFault> {
         answer_of(task::spawn_blocking(move || work(&self.shared))).await
     }
+}
+
+/// The job again if its standby does not have what has changed.
+fn not_yet_confirmed(job: Option<Arc<JobShard>>) -> Result<Option<Arc<JobShard>>, ShardFault> {
+    let Some(job) = job else { return Ok(None) };
+    let is_confirmed = job.confirmed_within(CONFIRM_TURN)?;
+    Ok(Some(job).filter(|_| !is_confirmed))
 }
 
 /// What a finished order answers. One that was cancelled, as the shard stops, answers nothing: it was never begun, the
@@ -93,18 +130,16 @@ impl Shard for Control {
         epoch: EngineEpoch,
         job: JobId,
     ) -> Result<Option<ShardState>, ShardFault> {
-        self.order(move |s| {
+        self.order_with_standby(move |s| {
             let state = s.jobs.attach(epoch, &job)?;
-            if state.is_some() {
-                s.jobs.current(&job)?.confirmed()?;
-            }
-            Ok(state)
+            let job = state.is_some().then(|| s.jobs.current(&job)).transpose()?;
+            Ok((state, job))
         })
         .await
     }
 
     async fn open(self, _: Context, epoch: EngineEpoch, job: OpenJob) -> Result<ShardState, ShardFault> {
-        self.order(move |s| open::open(s, epoch, &job)).await
+        self.order_with_standby(move |s| open::open(s, epoch, &job)).await
     }
 
     async fn barrier(
@@ -114,11 +149,11 @@ impl Shard for Control {
         run: RunId,
         order: BarrierOrder,
     ) -> Result<(), ShardFault> {
-        self.order(move |s| {
+        self.order_with_standby(move |s| {
             s.jobs.fence().check(epoch)?;
             let shard = s.jobs.find(&run)?;
             shard.add_barrier(epoch, order)?;
-            shard.confirmed()
+            Ok(((), Some(shard)))
         })
         .await
     }
@@ -130,11 +165,11 @@ impl Shard for Control {
         run: RunId,
         roster: ClockRoster,
     ) -> Result<(), ShardFault> {
-        self.order(move |s| {
+        self.order_with_standby(move |s| {
             s.jobs.fence().check(epoch)?;
             let shard = s.jobs.find(&run)?;
             shard.set_clock_roster(epoch, roster)?;
-            shard.confirmed()
+            Ok(((), Some(shard)))
         })
         .await
     }
@@ -146,11 +181,11 @@ impl Shard for Control {
         run: RunId,
         worker: Incarnation,
     ) -> Result<PushProgress, ShardFault> {
-        self.order(move |s| {
+        self.order_with_standby(move |s| {
             s.jobs.fence().check(epoch)?;
             let shard = s.jobs.find(&run)?;
             let progress = shard.seal(epoch, worker)?;
-            shard.confirmed().map(|()| progress)
+            Ok((progress, Some(shard)))
         })
         .await
     }
@@ -174,9 +209,16 @@ impl Shard for Control {
             let looked = self.clone().blocking(move |_| {
                 let looked = look.closed_since(epoch, seen)?;
                 // What the standby has not closed, the engine must not hear of.
-                look.confirmed().map(|()| looked)
+                let is_confirmed = look.confirmed_within(CONFIRM_TURN)?;
+                Ok(Some(looked).filter(|_| is_confirmed))
             });
-            let (closed, has_orders) = looked.await?;
+            let Some((closed, has_orders)) = looked.await? else {
+                if time::Instant::now() >= until {
+                    return Ok(Vec::new());
+                }
+                time::sleep(CONFIRM_PAUSE).await;
+                continue;
+            };
             if !closed.is_empty() && has_orders && !has_gathered {
                 // The next rounds need nothing of the engine, which can hear of several at once.
                 has_gathered = true;
@@ -216,11 +258,11 @@ impl Shard for Control {
         run: RunId,
         number: u64,
     ) -> Result<(), ShardFault> {
-        self.order(move |s| {
+        self.order_with_standby(move |s| {
             s.jobs.fence().check(epoch)?;
             let shard = s.jobs.find(&run)?;
             shard.pin_checkpoint(epoch, number)?;
-            shard.confirmed()
+            Ok(((), Some(shard)))
         })
         .await
     }
@@ -232,10 +274,10 @@ impl Shard for Control {
         run: RunId,
         number: u64,
     ) -> Result<u64, ShardFault> {
-        self.order(move |s| {
+        self.order_with_standby(move |s| {
             s.jobs.fence().check(epoch)?;
             let bytes = checkpoints::write(s, epoch, &run, number)?;
-            s.jobs.find(&run)?.confirmed().map(|()| bytes)
+            Ok((bytes, Some(s.jobs.find(&run)?)))
         })
         .await
     }
@@ -342,9 +384,55 @@ impl Shard for Control {
 mod tests {
     use std::{future::Future as _, pin::pin, task::Waker};
 
-    use tokio::runtime::Runtime;
+    use syncline_scheduler::ids::Generation;
+    use tokio::runtime::{Builder, Runtime};
 
-    use super::*;
+    use super::{super::pull::tests::shard, *};
+
+    const TERM: u64 = 7;
+
+    /// A shard on whose only thread for orders an order waits for a standby of a job that is lost, and the job.
+    fn with_lost_standby(dir: &std::path::Path) -> (Control, Arc<JobShard>) {
+        let shared = Shared::for_test(dir);
+        let orders = syncline_rpc::ShardOrders {
+            epoch: EngineEpoch(1),
+            role: syncline_rpc::ReplicaRole::Primary { term: 1 },
+            peer: None,
+            lead_expired: false,
+        };
+        role_change::follow_orders(&shared, &orders);
+        let job = Arc::new(shard(&[0.0; 3]));
+        shared.jobs.restore(job.clone());
+        assert!(job.copy_for_standby(TERM, |_| std::io::Result::Ok(())).unwrap());
+        assert!(job.set_standby_in_step(TERM) && job.lose_standby(TERM));
+        (Control { shared, hang_up: Arc::default() }, job)
+    }
+
+    #[test]
+    fn orders_that_wait_for_a_lost_standby_leave_a_thread_to_what_frees_them_and_can_be_repeated() {
+        let dir = tempfile::tempdir().unwrap();
+        let (control, job) = with_lost_standby(dir.path());
+        let runtime = Builder::new_current_thread().max_blocking_threads(1).enable_time().build().unwrap();
+        let run = job.run().clone();
+        assert_eq!(run.generation, Generation(1));
+        let seal = |worker| {
+            control.clone().seal(tarpc::context::current(), EngineEpoch(1), run.clone(), Incarnation(worker))
+        };
+        let sealed = runtime.block_on(async {
+            // Who asks gives up, and its thread has a turn that it has begun.
+            let given_up = time::timeout(Duration::ZERO, seal(1)).await;
+            assert!(given_up.is_err());
+            let news = job.clone();
+            let (first, again, freed) = tokio::join!(
+                seal(1),
+                seal(1),
+                task::spawn_blocking(move || news.go_on_without_standby(TERM)),
+            );
+            freed.unwrap();
+            [first.unwrap(), again.unwrap()]
+        });
+        assert_eq!(sealed[0], sealed[1]);
+    }
 
     #[test]
     fn an_order_that_a_stop_has_cancelled_answers_nothing_and_one_that_panics_is_a_fault() {

@@ -62,7 +62,11 @@ use self::{
     saves::Saves,
     shared::Shared,
 };
-use crate::{PsError, shard::ShardPosition, transport::Transport};
+use crate::{
+    PsError,
+    shard::{ShardPosition, lock},
+    transport::Transport,
+};
 
 /// How long a predecessor on the same state directory, whose parent was killed, may take to save its jobs and end.
 const PREDECESSOR_LIMIT: Duration = Duration::from_secs(3);
@@ -230,6 +234,8 @@ impl Handle {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(STOP_TIMEOUT);
         }
+        // Nor changes an answer of the engine, which may just be followed, what is kept.
+        drop(lock(&self.shared.role.changing));
         drop(self.shared.norm_intake.write().unwrap_or_else(PoisonError::into_inner));
         let mut jobs = self.shared.jobs.open_jobs();
         if self.shared.role.primary_is_gone() {

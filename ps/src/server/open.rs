@@ -17,21 +17,18 @@ use crate::{
 /// Longest header that the safetensors format allows.
 const MAX_SAFETENSORS_HEADER: u64 = 100_000_000;
 
-/// Opens a job. Where it is open already, says where it stands.
+/// Opens a job. Where it is open already, says where it stands, with the job: as with `attach`, the standby may lack what this says.
 pub(super) fn open(
     shared: &Arc<Shared>,
     epoch: EngineEpoch,
     job: &OpenJob,
-) -> Result<ShardState, ShardFault> {
+) -> Result<(ShardState, Option<Arc<JobShard>>), ShardFault> {
     let load = || load(shared, job, epoch);
     let serves = || shared.role.serves();
     let opened = shared.jobs.open(epoch, &job.run, &job.shards, load, serves)?;
-    match &opened.created {
-        Some(fresh) => begin(shared, epoch, fresh, norms::follow_peers)?,
-        // As with `attach`: the standby may lack what this says.
-        None => shared.jobs.find(&job.run)?.confirmed()?,
-    }
-    Ok(opened.state)
+    let Some(fresh) = &opened.created else { return Ok((opened.state, Some(shared.jobs.find(&job.run)?))) };
+    begin(shared, epoch, fresh, norms::follow_peers)?;
+    Ok((opened.state, None))
 }
 
 /// Starts what goes with a job that was just opened. Where its norms cannot be followed it is closed again, for the order to be
@@ -112,6 +109,8 @@ fn sections(total: u64, start: [u8; 8], order: &OpenJob) -> Result<Sections, Sha
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use syncline_scheduler::{
         ids::{Generation, RunId, ShardIndex},
         spec::{Layout, Parameter},
@@ -163,7 +162,8 @@ mod tests {
         assert!(job.set_standby_in_step(term));
         // The process stops before the standby has said that it has everything.
         job.stop_standby();
-        assert_eq!(open(&shared, epoch, &order).unwrap_err().code(), "E409");
+        let (_, unconfirmed) = open(&shared, epoch, &order).unwrap();
+        assert_eq!(unconfirmed.unwrap().confirmed_within(Duration::ZERO).unwrap_err().code(), "E409");
     }
 
     #[test]

@@ -19,6 +19,10 @@ pub(super) fn follow_orders(shared: &Arc<Shared>, orders: &ShardOrders) {
 fn take_role(shared: &Arc<Shared>, orders: &ShardOrders) {
     let keeper = &shared.role;
     let _alone = lock(&keeper.changing);
+    // What stops keeps its jobs as they are.
+    if shared.stopping().is_err() {
+        return;
+    }
     let before = lock(&keeper.state).role;
     match orders.role {
         ReplicaRole::Undecided => {}

@@ -25,7 +25,7 @@ pub(super) use rows::RoundEnd;
 use values::ChunkValues;
 pub(super) use values::SlotPart;
 
-use super::{PushHeader, framed::read_numbers};
+use super::{PushHeader, clip::DROPPED, framed::read_numbers};
 use crate::optim::{self, OptimizerState, SliceRule};
 
 /// Parameters in one chunk; the last chunk of a shard may be shorter.
@@ -218,7 +218,7 @@ impl Chunk {
     }
 
     /// Ends the round: the weighted mean of what was pushed, shortened by `clip`, becomes new values, which go to slot `to`.
-    /// Nothing happens if nothing with weight came.
+    /// Nothing happens if nothing with weight came, or the round is [`DROPPED`].
     pub(super) fn close_round(
         &mut self,
         rule: &SliceRule,
@@ -227,7 +227,7 @@ impl Chunk {
         clip: f64,
         to: Option<SlotPart>,
     ) {
-        if self.weight > 0.0 {
+        if self.weight > 0.0 && clip != DROPPED {
             let (scale, of_buffers) = ((clip / self.weight) as f32, (1.0 / self.weight) as f32);
             let (round, computed) = self.round.split_at(self.trained);
             let (trained, state) = (self.trained, &mut self.optimizer_state);
@@ -243,8 +243,8 @@ impl Chunk {
                 }
                 optim::scale_into(buffers, &computed[cut.buffers], of_buffers);
             });
-            self.weight = 0.0;
         }
+        self.weight = 0.0;
     }
 }
 

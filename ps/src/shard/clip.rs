@@ -10,6 +10,7 @@
 //! | the roster is met, something is in the round | the own sum is computed, once, and sent to the shards that ask |
 //! | the roster is met, nothing is in the round | the barrier closes; the own sum is 0 |
 //! | the sums of all shards are known | the mean is shortened and applied, the barrier closes |
+//! | their sum is no number | nothing of the round is applied, on any shard, the barrier closes |
 //! | the job is followed | the own sum is told to the standby, which computes none: it may hold chunks that are further |
 //!
 //! Nobody blocks meanwhile: pushes are acknowledged, and the close happens when the last sum comes in. A worker that
@@ -20,11 +21,15 @@ use std::{collections::BTreeMap, sync::atomic::Ordering};
 use serde::{Deserialize, Serialize};
 use syncline_rpc::{BarrierOrder, ShardFault};
 use syncline_scheduler::sync::RoundRule;
+use tracing::warn;
 
 use super::{JobShard, job_state::JobState, lock, standby_op::StandbyOp};
 
 /// How many own sums are kept: a shard that applied a round can be behind by one round at most.
 const KEPT_SUMS: usize = 4;
+
+/// The factor on the mean of a round that has no norm: what was pushed has become infinite, and nothing of it is applied.
+pub(super) const DROPPED: f64 = 0.0;
 
 /// Sums of squares of rounds, by the barrier that ends them.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -70,7 +75,7 @@ impl JobShard {
         self.index
     }
 
-    /// The factor on the mean of the round that `order` ends; `None` as long as some shard's sum is missing, on a standby also
+    /// The factor on the mean of the round that `order` ends, [`DROPPED`] if the mean has no finite norm; `None` as long as some shard's sum is missing, on a standby also
     /// its own.
     pub(super) fn clip(&self, state: &mut JobState, order: &BarrierOrder) -> Option<f64> {
         let Some(most) = self.clip_norm.filter(|_| order.rule == RoundRule::Optimizer) else {
@@ -89,6 +94,11 @@ impl JobShard {
             self.keep_own_norm(state, round, squares);
         }
         let norm = state.norms.total(round, self.index, self.shards().len() as u32)?.sqrt();
+        if !norm.is_finite() {
+            // Gradients that are numbers, with their weights, sum up to none in single precision.
+            warn!(job = %self.job(), round, "the gradient of a round has no finite norm: the round is left out");
+            return Some(DROPPED);
+        }
         let most = f64::from(most);
         Some(if norm > most { most / norm } else { 1.0 })
     }

@@ -1,6 +1,6 @@
 //! Following a job with a standby, as the threads of the server see it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use syncline_rpc::ShardFault;
 
@@ -71,9 +71,16 @@ impl JobShard {
         self.standby_log.confirm_close(present)
     }
 
-    /// As [`JobShard::confirm`], for a caller who always waits. The fault is that the job is over here.
-    pub fn confirmed(&self) -> Result<(), ShardFault> {
-        if self.confirm(|| true) { Ok(()) } else { Err(ShardFault::Closed { job: self.job().clone() }) }
+    /// As [`JobShard::confirm`], for a caller who waits about so long, and asks again. False: the standby does not have it yet. The
+    /// fault is that the job is over here.
+    pub fn confirmed_within(&self, limit: Duration) -> Result<bool, ShardFault> {
+        let begun = Instant::now();
+        let mut is_late = false;
+        let confirmed = self.confirm(|| {
+            is_late = begun.elapsed() >= limit;
+            !is_late
+        });
+        if confirmed || is_late { Ok(confirmed) } else { Err(ShardFault::Closed { job: self.job().clone() }) }
     }
 
     /// The process stops: nobody is told of anything any more, and those who wait for a standby wait no longer.

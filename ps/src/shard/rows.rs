@@ -18,6 +18,7 @@ use super::{
     CHUNK_ELEMENTS, JobShard, PushHeader,
     barrier::map_parallel,
     chunk::{Chunk, RoundEnd},
+    clip::DROPPED,
     job_state::JobState,
     lock,
     standby_op::StandbyOp,
@@ -176,7 +177,7 @@ impl JobShard {
         let touched = std::mem::take(&mut *lock(&self.rows.touched)).into_iter();
         let touched: Vec<u32> = touched.filter(|index| !self.catch_up.has_in_copy(*index)).collect();
         self.map_touched(&touched, |index, chunk| chunk.close_touched(self.rules.of_chunk(index), &end));
-        if rule == RoundRule::Optimizer {
+        if rule == RoundRule::Optimizer && clip != DROPPED {
             self.rows.steps.fetch_add(1, Ordering::AcqRel);
         }
     }

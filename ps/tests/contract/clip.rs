@@ -102,6 +102,28 @@ fn buffers_changes_and_single_steps_are_not_clipped_here() {
     assert!(close(&version(&rig, 3, ELEMENTS), &stepped), "{:?}", look(&rig, ELEMENTS));
 }
 
+#[test]
+fn a_round_whose_sum_overflows_on_one_shard_changes_nothing_on_both_and_the_next_one_does() {
+    let rig = rig(ELEMENTS, None);
+    let last = ELEMENTS - 1;
+    for round in 0..2 {
+        rig.barrier(round, 0, &[(1, round + 1), (2, round + 1)], false);
+    }
+    // Both are numbers, and what they sum up to in the first place, on shard 0, is none.
+    let large = at(ELEMENTS, &[(0, 3e38), (1, 1.0), (last, 4.0)]);
+    for worker in [1, 2] {
+        rig.exact_worker(worker, ELEMENTS).push(1, ROUND, &[&large]).unwrap();
+    }
+    assert_eq!(version(&rig, 1, ELEMENTS), at(ELEMENTS, &[]));
+    for worker in [1, 2] {
+        rig.exact_worker(worker, ELEMENTS)
+            .push(2, ROUND, &[&at(ELEMENTS, &[(0, 3.0), (last, 4.0)])])
+            .unwrap();
+    }
+    let want = at(ELEMENTS, &[(0, -0.6), (last, -0.8)]);
+    assert!(close(&version(&rig, 2, ELEMENTS), &want), "{:?}", look(&rig, ELEMENTS));
+}
+
 /// Pushes to shard 0 alone: the worker dies before the others have it.
 fn push_to_one_shard(rig: &Rig, worker: u64, values: &[f32]) {
     let mut stream = rig.channel(0);

@@ -16,8 +16,9 @@ use crate::{
 /// How long a worker is excluded the first time; twice as long each further time.
 const FIRST_US: u64 = 30_000_000;
 const LONGEST_US: u64 = 600_000_000;
-/// A link to a shard that was broken may be mended any moment, and costs those that meet the worker at a barrier some seconds to try.
-const LONGEST_UNREACHED_US: u64 = 120_000_000;
+/// A link to a shard that was broken, or its disk, may be mended any moment, and costs those that meet the worker at a barrier some
+/// seconds to try.
+const LONGEST_OF_SHARD_US: u64 = 120_000_000;
 /// Where nobody is left whom it could cost anything, it is tried again so soon.
 const NOBODY_LEFT_US: u64 = 5_000_000;
 /// Exclusions that a job remembers when they are over.
@@ -54,6 +55,11 @@ pub struct Exclusion {
     pub iterations_done: u64,
 }
 
+/// Whether what a worker met is a shard, which it does not reach or whose disk or memory failed: that may pass.
+fn is_of_shard(code: FaultCode) -> bool {
+    [FaultCode::SHARD_UNREACHED, FaultCode::SHARD_IO].contains(&code)
+}
+
 impl WorkerInfo {
     /// What stays the same when the worker registers again, and changes when its process is started again. Containers may share one.
     fn identity(&self) -> String {
@@ -78,10 +84,11 @@ impl Core {
         let Some(job) = self.jobs.get_mut(&key.run.job) else { return };
         let able = self.workers.values().any(|about| about.trains && !job.excludes(about));
         // Training that has begun waits for a worker that can go on: what was trained is worth more than an early end. Its
-        // weights are kept where that is in vain. So does any whose links are broken, until they are mended.
+        // weights are kept where that is in vain. So does any whose links are broken, until they are mended, and for some tries
+        // any that a shard's disk or memory failed: that may pass, or the job is too large for the shards.
         let begun =
             job.state.counters.done > 0 && matches!(key.task, TaskId::Iteration { .. } | TaskId::Prepare(_));
-        let waits = begun || fault.code == FaultCode::SHARD_UNREACHED;
+        let waits = begun || is_of_shard(fault.code);
         if !able && (!waits || job.is_beyond_everybody()) {
             let TaskFault { code, reason } = fault;
             let reason = format!("task {}: {reason}", key.task);
@@ -123,8 +130,7 @@ impl Job {
         let iterations_done = self.state.counters.done;
         let in_row = before.filter(|e| e.iterations_done == iterations_done && e.code == fault.code);
         let in_vain = in_row.map_or(1, |e| e.in_vain.saturating_add(1));
-        let longest_us =
-            if fault.code == FaultCode::SHARD_UNREACHED { LONGEST_UNREACHED_US } else { LONGEST_US };
+        let longest_us = if is_of_shard(fault.code) { LONGEST_OF_SHARD_US } else { LONGEST_US };
         let pause_us = (FIRST_US << (times - 1).min(16)).min(longest_us);
         let excluded = Happening::WorkerExcluded {
             worker: self.named(worker),
@@ -165,9 +171,11 @@ impl Job {
         }
     }
 
-    /// Whether all that are excluded now have failed to compute it again and again, and nobody else came further meanwhile.
+    /// Whether all that are excluded now have failed to compute it again and again, and nobody else came further meanwhile. One of which
+    /// nothing is done may be beyond the shards in the same way.
     fn is_beyond_everybody(&self) -> bool {
-        let failed = |code| [FaultCode::COMPUTATION_FAILED, FaultCode::DEVICE_MEMORY].contains(&code);
+        let computed = |code| [FaultCode::COMPUTATION_FAILED, FaultCode::DEVICE_MEMORY].contains(&code);
+        let failed = |code| computed(code) || self.state.counters.done == 0 && code == FaultCode::SHARD_IO;
         let mut now = self.state.excluded.values().filter(|e| !e.over).peekable();
         now.peek().is_some() && now.all(|e| failed(e.code) && e.in_vain >= MAX_IN_VAIN)
     }
@@ -177,9 +185,7 @@ impl Job {
         let nobody_left = self.present().next().is_none();
         let is_due = |e: &Exclusion| {
             e.until_us <= now_us
-                || nobody_left
-                    && e.code == FaultCode::SHARD_UNREACHED
-                    && e.since_us + NOBODY_LEFT_US <= now_us
+                || nobody_left && is_of_shard(e.code) && e.since_us + NOBODY_LEFT_US <= now_us
         };
         for exclusion in self.state.excluded.values_mut().filter(|e| !e.over && is_due(e)) {
             exclusion.over = true;

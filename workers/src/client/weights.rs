@@ -14,8 +14,8 @@ use syncline_scheduler::{fault_code::FaultCode, ids::JobId};
 use tokio::time::sleep;
 
 use super::{Client, ClientError};
-use crate::blocking;
 use crate::export::{ExportError, TrainedModel, fill, float32_values};
+use crate::{blocking, place_file};
 
 /// How long the last weights of a job that has ended are waited for.
 const LAST_WEIGHTS_LIMIT: Duration = Duration::from_secs(10);
@@ -102,7 +102,7 @@ impl Weights {
         &self.0
     }
 
-    /// Writes them as a safetensors file.
+    /// Writes them as a safetensors file, which is there as a whole or as it was before. Blocks until it is on disk.
     ///
     /// # Errors
     /// E244 if the file cannot be written.
@@ -132,7 +132,7 @@ impl Weights {
 }
 
 impl TrainedModel {
-    /// Writes it as an ONNX file.
+    /// Writes it as an ONNX file, which is there as a whole or as it was before. Blocks until it is on disk.
     ///
     /// # Errors
     /// E244 if the file cannot be written.
@@ -142,7 +142,7 @@ impl TrainedModel {
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), FetchError> {
-    std::fs::write(path, bytes).map_err(|source| FetchError::Write { path: path.to_owned(), source })
+    place_file(path, bytes, true).map_err(|source| FetchError::Write { path: path.to_owned(), source })
 }
 
 impl Client {
@@ -188,5 +188,31 @@ impl Client {
     async fn blob(&self, digest: String) -> Result<Vec<u8>, FetchError> {
         let (shards, blobs) = (self.shards().await?, BlobClient::new(self.token.clone()));
         Ok(blocking(move || blobs.get(&shards, &digest)).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn weights_replace_a_file_by_another_one_and_leave_what_cannot_be_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("digits.safetensors");
+        let weights = |byte| Weights(vec![byte; 3]);
+        weights(1).save(&path).unwrap();
+        let reader = fs::File::open(&path).unwrap();
+        weights(2).save(&path).unwrap();
+        assert_eq!(
+            io::read_to_string(reader).unwrap(),
+            "\u{1}\u{1}\u{1}",
+            "half of one and half of the other"
+        );
+        assert_eq!(fs::read(&path).unwrap(), [2; 3]);
+        let error = weights(3).save(dir.path()).unwrap_err();
+        assert_eq!(error.code(), "E244");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing unfinished is left");
     }
 }

@@ -13,7 +13,7 @@ use super::batch::Batch;
 use super::column::Column;
 use super::csv::{self, LabelColumns};
 use super::error::DataError;
-use super::file::Limit;
+use super::file::{Limit, Step};
 use super::signature::ModelSignature;
 use super::{cifar10, file, fit, idx, tensors, text};
 
@@ -51,6 +51,15 @@ impl Dataset {
     /// The same, with the digest of what was read: BLAKE3 of all files as they lie on the disk, one after the other, in
     /// hexadecimal.
     pub fn open_hashed(spec: &DataSpec, wanted: &ModelSignature) -> Result<(Self, String), DataError> {
+        Self::open_in_steps(spec, wanted, &mut || Ok(()))
+    }
+
+    /// The same, with somebody who follows it.
+    pub(crate) fn open_in_steps(
+        spec: &DataSpec,
+        wanted: &ModelSignature,
+        step: &mut Step<'_>,
+    ) -> Result<(Self, String), DataError> {
         check(spec, wanted)?;
         let mut hasher = blake3::Hasher::new();
         let mut read = |source: &Source| -> Result<Vec<Vec<u8>>, DataError> {
@@ -58,7 +67,7 @@ impl Dataset {
             let joined = matches!(source, Source::Cifar10 { .. });
             let mut limit = if joined { Limit::JOINED } else { Limit::FILE };
             let mut next = |path: &str| {
-                let bytes = file::read(Path::new(path), limit, &mut hasher)?;
+                let bytes = file::read(Path::new(path), limit, &mut hasher, step)?;
                 if joined {
                     limit.left -= bytes.len() as u64;
                 }
@@ -78,9 +87,10 @@ impl Dataset {
                 found,
             });
         }
-        let mut source = parse(&spec.source, &contents, wanted, None)?;
+        let mut source = parse(&spec.source, &contents, wanted, None, step)?;
         let header = source.header.take();
-        let parse = |source: &Source, contents: &[Vec<u8>]| parse(source, contents, wanted, header.as_ref());
+        let mut parse =
+            |source: &Source, contents: &[Vec<u8>]| parse(source, contents, wanted, header.as_ref(), step);
         let mut set = Self::fit(source, spec, wanted).map_err(|error| match &header {
             Some(header) if header.begins_unnamed() => error.with_unnamed_column(),
             _ => error,
@@ -319,6 +329,7 @@ fn parse(
     contents: &[Vec<u8>],
     wanted: &ModelSignature,
     like: Option<&csv::Header>,
+    step: &mut Step<'_>,
 ) -> Result<SourceArrays, DataError> {
     let paths = source.paths();
     let files: Vec<(&Path, &[u8])> =
@@ -329,12 +340,12 @@ fn parse(
                 [] => LabelColumns::Last(*label_columns),
                 names => LabelColumns::Named(names),
             };
-            let (samples, labels, header) = csv::read(*file, label, *skip_lines, like)?;
+            let (samples, labels, header) = csv::read(*file, label, *skip_lines, like, step)?;
             return Ok(SourceArrays { header, ..single_input(samples, labels, wanted) });
         }
         (Source::Idx { .. }, [images, labels]) => idx::read(*images, *labels)?,
         (Source::Cifar10 { .. }, files) => cifar10::read(files)?,
-        (Source::Text { context, stride, .. }, [file]) => text::read(*file, *context, *stride, wanted)?,
+        (Source::Text { context, stride, .. }, [file]) => text::read(*file, *context, *stride, wanted, step)?,
         (Source::Safetensors { .. }, [file]) => return tensors::read(*file, wanted),
         _ => unreachable!("a source has as many contents as files"),
     };

@@ -1,6 +1,6 @@
 //! Reading files: bounded, hashed, unpacked.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
@@ -13,6 +13,13 @@ use super::remote;
 pub const MAX_FILE_BYTES: u64 = 4 << 30;
 /// Most numbers in one array of a data set.
 pub const MAX_ELEMENTS: u64 = 1 << 31;
+
+/// Bytes that are read or unpacked between two steps.
+pub(super) const STEP_BYTES: usize = 4 << 20;
+
+/// Who follows the opening of a data set, and may end it with an error: called every [`STEP_BYTES`] that are read or unpacked, and
+/// every few thousand samples. A file system that does not answer shows in that it is not called.
+pub(crate) type Step<'a> = dyn FnMut() -> io::Result<()> + 'a;
 
 /// How much may be read.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +42,12 @@ impl Limit {
 }
 
 /// A file in memory, unpacked if its name ends in `.gz`. Its bytes on the disk go into `hasher`.
-pub(super) fn read(path: &Path, limit: Limit, hasher: &mut blake3::Hasher) -> Result<Vec<u8>, DataError> {
+pub(super) fn read(
+    path: &Path,
+    limit: Limit,
+    hasher: &mut blake3::Hasher,
+    step: &mut Step<'_>,
+) -> Result<Vec<u8>, DataError> {
     let failed = |source| DataError::Io { path: path.to_owned(), source };
     if let Some(url) = path.to_str().filter(|path| remote::is_url(path)) {
         return Err(DataError::Remote { url: url.to_owned() });
@@ -47,10 +59,13 @@ pub(super) fn read(path: &Path, limit: Limit, hasher: &mut blake3::Hasher) -> Re
     if length > on_disk.left {
         return Err(on_disk.exceeded(path));
     }
-    let bytes = read_bounded(file, length, on_disk, path)?;
-    hasher.update(&bytes);
+    let bytes = read_bounded(file, length, on_disk, path, step)?;
+    for piece in bytes.chunks(STEP_BYTES) {
+        hasher.update(piece);
+        step().map_err(failed)?;
+    }
     let bytes = match packed {
-        true => read_bounded(MultiGzDecoder::new(bytes.as_slice()), 0, limit, path)?,
+        true => read_bounded(MultiGzDecoder::new(bytes.as_slice()), 0, limit, path, step)?,
         false => bytes,
     };
     match foreign(&bytes) {
@@ -91,10 +106,21 @@ fn foreign(bytes: &[u8]) -> Option<&'static str> {
 }
 
 /// Reads to the end; `expected` bytes are there, as far as is known.
-fn read_bounded(reader: impl Read, expected: u64, limit: Limit, path: &Path) -> Result<Vec<u8>, DataError> {
+fn read_bounded(
+    reader: impl Read,
+    expected: u64,
+    limit: Limit,
+    path: &Path,
+    step: &mut Step<'_>,
+) -> Result<Vec<u8>, DataError> {
     let mut bytes = Vec::with_capacity(usize::try_from(expected).unwrap_or(0));
-    let read = reader.take(limit.left + 1).read_to_end(&mut bytes);
-    read.map_err(|source| DataError::Io { path: path.to_owned(), source })?;
+    let mut reader = reader.take(limit.left + 1);
+    let mut read_piece = || -> io::Result<bool> {
+        let read = reader.by_ref().take(STEP_BYTES as u64).read_to_end(&mut bytes)?;
+        step()?;
+        Ok(read > 0)
+    };
+    while read_piece().map_err(|source| DataError::Io { path: path.to_owned(), source })? {}
     match bytes.len() as u64 > limit.left {
         true => Err(limit.exceeded(path)),
         false => Ok(bytes),
@@ -110,7 +136,7 @@ mod tests {
     use super::*;
 
     fn refused(path: &Path) -> DataError {
-        read(path, Limit::FILE, &mut blake3::Hasher::new()).unwrap_err()
+        read(path, Limit::FILE, &mut blake3::Hasher::new(), &mut || Ok(())).unwrap_err()
     }
 
     #[test]
@@ -127,7 +153,7 @@ mod tests {
             assert!(refused.code() == "E333" && refused.to_string().contains(what), "{refused}");
         }
         std::fs::write(file.path(), "PAR1,PAR2\n1,2\n").unwrap();
-        assert!(read(file.path(), Limit::FILE, &mut blake3::Hasher::new()).is_ok());
+        assert!(read(file.path(), Limit::FILE, &mut blake3::Hasher::new(), &mut || Ok(())).is_ok());
     }
 
     #[test]
@@ -144,10 +170,11 @@ mod tests {
         let [plain, packed] = ["a.bin", "a.bin.gz"].map(|name| dir.path().join(name));
         std::fs::write(&plain, [7; 100]).unwrap();
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        std::io::Write::write_all(&mut encoder, &[7; 100]).unwrap();
+        io::Write::write_all(&mut encoder, &[7; 100]).unwrap();
         std::fs::write(&packed, encoder.finish().unwrap()).unwrap();
         for path in [plain, packed] {
-            let read = |left| read(&path, Limit { left, total: 400 }, &mut blake3::Hasher::new());
+            let read =
+                |left| read(&path, Limit { left, total: 400 }, &mut blake3::Hasher::new(), &mut || Ok(()));
             assert_eq!(read(100).unwrap(), [7; 100]);
             let error = read(99).unwrap_err();
             assert!(error.code() == "E332" && error.to_string().contains("400 bytes"), "{error}");

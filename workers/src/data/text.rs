@@ -2,12 +2,16 @@
 //!
 //! Sample i begins at character i · stride and has `context` characters; its labels are the characters one further.
 
+use std::io;
 use std::path::Path;
 
 use super::array::{Array, Numbers};
 use super::error::DataError;
-use super::file::{MAX_ELEMENTS, too_large};
+use super::file::{MAX_ELEMENTS, Step, too_large};
 use super::signature::{ModelSignature, Target};
+
+/// Characters between two steps.
+const STEP_CHARACTERS: usize = 1 << 20;
 
 /// Reads a text: what stands at each position, and what follows.
 pub(super) fn read(
@@ -15,6 +19,7 @@ pub(super) fn read(
     context: u32,
     stride: u32,
     wanted: &ModelSignature,
+    step: &mut Step<'_>,
 ) -> Result<(Array, Array), DataError> {
     let format = |reason: String| DataError::Format { path: path.to_owned(), reason };
     let text = std::str::from_utf8(bytes)
@@ -32,7 +37,8 @@ pub(super) fn read(
             classes,
         });
     }
-    let numbers = encode(text, &vocabulary);
+    let numbers =
+        encode(text, &vocabulary, step).map_err(|source| DataError::Io { path: path.to_owned(), source })?;
     let length = numbers.len();
     if length as u64 > MAX_ELEMENTS {
         return Err(too_large(path, MAX_ELEMENTS, "characters"));
@@ -65,11 +71,21 @@ fn vocabulary(text: &str) -> Vec<char> {
     ('\0'..=char::MAX).filter(|&character| seen[character as usize]).collect()
 }
 
-fn encode(text: &str, vocabulary: &[char]) -> Numbers {
+fn encode(text: &str, vocabulary: &[char], step: &mut Step<'_>) -> io::Result<Numbers> {
     // Every character is there.
     let index = |character: char| vocabulary.partition_point(|&other| other < character);
-    match vocabulary.len() {
-        0..=256 => Numbers::U8(text.chars().map(|character| index(character) as u8).collect()),
-        _ => Numbers::I32(text.chars().map(|character| index(character) as i32).collect()),
+    Ok(match vocabulary.len() {
+        0..=256 => Numbers::U8(mapped(text, |character| index(character) as u8, step)?),
+        _ => Numbers::I32(mapped(text, |character| index(character) as i32, step)?),
+    })
+}
+
+fn mapped<T>(text: &str, number: impl Fn(char) -> T, step: &mut Step<'_>) -> io::Result<Vec<T>> {
+    let mut numbers = Vec::new();
+    let mut characters = text.chars();
+    while !characters.as_str().is_empty() {
+        numbers.extend(characters.by_ref().take(STEP_CHARACTERS).map(&number));
+        step()?;
     }
+    Ok(numbers)
 }

@@ -1,6 +1,6 @@
 //! The samples of a job on one worker: which rows an iteration takes, in the order of the present epoch.
 
-use std::ops::Range;
+use std::{io, ops::Range};
 
 use syncline_onnx::TensorView;
 use syncline_scheduler::{
@@ -9,7 +9,7 @@ use syncline_scheduler::{
     spec::{ModelSpec, TrainSpec},
 };
 
-use super::WorkerError;
+use super::{WorkerError, replicas::PieceWatch};
 use crate::data::{Batch, Dataset, ModelSignature, Parts, Pass};
 
 /// Most samples that are evaluated at once.
@@ -36,13 +36,22 @@ fn share(samples: usize, part: EvaluationPart) -> Range<usize> {
 }
 
 impl DataLoader {
-    /// Opens the data, if the model takes any. `max_batch`: samples that fit on this worker at once, if it says so.
-    pub(super) fn open(train: &TrainSpec, max_batch: Option<u32>) -> Result<Option<Self>, WorkerError> {
+    /// Opens the data, if the model takes any. `max_batch`: samples that fit on this worker at once, if it says so. `watch`: who
+    /// follows it, which takes minutes for some gigabytes, and may end it.
+    pub(super) fn open(
+        train: &TrainSpec,
+        max_batch: Option<u32>,
+        watch: &PieceWatch,
+    ) -> Result<Option<Self>, WorkerError> {
         let wanted = ModelSignature::of(&train.model);
         if wanted.is_empty() {
             return Ok(None);
         }
-        let set = Dataset::open(&train.data, &wanted)?;
+        let mut step = || watch.goes_on().map_err(io::Error::other);
+        let opened = Dataset::open_in_steps(&train.data, &wanted, &mut step);
+        // What was given up says nothing of the data.
+        watch.goes_on()?;
+        let (set, _) = opened?;
         let parts = set.parts(&train.data, train.seed);
         let found = parts.train.len() as u64;
         if found != train.data.train_samples {
@@ -121,6 +130,7 @@ impl DataLoader {
 mod tests {
     use std::{collections::BTreeMap, fs};
 
+    use syncline_ps::PsError;
     use syncline_scheduler::{
         sim,
         spec::{Augment, DataElement, DataInput, DataSpec, Source, Split},
@@ -155,7 +165,7 @@ mod tests {
 
     /// What each sample of these epochs trains as, on as many workers, each with batches of its own size.
     fn trained(train: &TrainSpec, batches: &[u32], epochs: u32) -> BTreeMap<(u32, u32), Vec<u32>> {
-        let open = || DataLoader::open(train, None).unwrap().unwrap();
+        let open = || DataLoader::open(train, None, &PieceWatch::default()).unwrap().unwrap();
         let mut workers: Vec<_> = batches.iter().map(|batch| (open(), *batch)).collect();
         let mut seen = BTreeMap::new();
         for epoch in 0..epochs {
@@ -188,7 +198,7 @@ mod tests {
         let other = TrainSpec { seed: train.seed + 1, ..train.clone() };
         assert_ne!(trained(&other, &[16], 3), alone);
         // Another epoch, with other ones between, and the first one again: as after a worker that was lost.
-        let mut loader = DataLoader::open(&train, None).unwrap().unwrap();
+        let mut loader = DataLoader::open(&train, None, &PieceWatch::default()).unwrap().unwrap();
         let range = |epoch| SampleRange { epoch, start: 4, len: 5 };
         for epoch in [2, 0, 2, 1, 0] {
             loader.load_batch(train.seed, range(epoch)).unwrap();
@@ -199,11 +209,20 @@ mod tests {
     }
 
     #[test]
+    fn data_that_is_read_is_given_up_with_its_job_and_no_fault_of_the_data() {
+        let dir = tempfile::tempdir().unwrap();
+        let watch = PieceWatch::default();
+        watch.cancel_token.cancel();
+        let canceled = DataLoader::open(&job(dir.path(), Augment::default()), None, &watch);
+        assert!(matches!(canceled, Err(WorkerError::Ps(PsError::Canceled))));
+    }
+
+    #[test]
     fn what_is_evaluated_stays_as_it_is_in_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let evaluated = |augment| {
             let train = job(dir.path(), augment);
-            let mut loader = DataLoader::open(&train, None).unwrap().unwrap();
+            let mut loader = DataLoader::open(&train, None, &PieceWatch::default()).unwrap().unwrap();
             loader.load_batch(train.seed, SampleRange { epoch: 1, start: 0, len: 4 }).unwrap();
             let part = EvaluationPart { index: 0, of: 1, set: EvaluationSet::Test };
             assert_eq!(loader.load_evaluation_batch(part, 0).unwrap(), 4);

@@ -3,7 +3,7 @@
 use syncline_kit::KitError;
 use syncline_onnx::OnnxError;
 use syncline_ps::PsError;
-use syncline_rpc::{CallError, EngineFault};
+use syncline_rpc::{CallError, EngineFault, ShardFault};
 use syncline_runtime::BackendError;
 use syncline_scheduler::{core::Blame, fault_code::FaultCode};
 
@@ -106,6 +106,8 @@ impl WorkerError {
     pub fn blame(&self) -> Blame {
         match self {
             Self::NotFinite { .. } => Blame::Job,
+            // A disk can be emptied, and memory comes free: another try may go well.
+            Self::Ps(PsError::Refused { fault: ShardFault::Io { .. } }) => Blame::Worker,
             Self::Ps(PsError::Refused { .. } | PsError::Length { .. }) => Blame::Job,
             // The digest says that the bytes are the job's.
             Self::Data(e) if !e.is_machine_specific() => Blame::Job,
@@ -173,6 +175,14 @@ mod tests {
         let memory =
             BackendError::DeviceMemory { device: Device::Cuda(0), wanted: None, reason: String::new() };
         assert_eq!(WorkerError::from(memory).code(), FaultCode::DEVICE_MEMORY);
+    }
+
+    #[test]
+    fn a_shard_whose_disk_or_memory_fails_is_no_fault_of_the_job_and_what_it_refuses_is() {
+        let refused = |fault| WorkerError::from(PsError::Refused { fault });
+        let io = refused(ShardFault::Io { what: "cannot hold the round".into(), cause: "no memory".into() });
+        assert_eq!((io.blame(), io.code()), (Blame::Worker, FaultCode::SHARD_IO));
+        assert_eq!(refused(ShardFault::Invalid { what: "a chunk too many".into() }).blame(), Blame::Job);
     }
 
     #[test]

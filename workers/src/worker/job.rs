@@ -111,7 +111,8 @@ impl JobRun {
             at_once: train.samples_at_once(context.max_batch).map(|most| most as usize),
         };
         let watch = PieceWatch { cancel_token: cancel_token.clone(), timer: timer.clone() };
-        let mut replicas = Replicas::new(runtime, &graph, &exec, cut, &params, draws)?.watched_by(watch);
+        let mut replicas =
+            Replicas::new(runtime, &graph, &exec, cut, &params, draws)?.watched_by(watch.clone());
         let elements = train.model.layout.elements().unwrap_or(0);
         let at = SessionKey { run: key.run.clone(), incarnation: context.incarnation };
         let transport = context.transport;
@@ -134,7 +135,7 @@ impl JobRun {
         {
             replicas.write_into(area, &params)?;
         }
-        let data = DataLoader::open(&train, context.max_batch)?;
+        let data = DataLoader::open(&train, context.max_batch, &watch)?;
         let transport = addresses.transport_words().unwrap_or_default();
         let (pushes, pulls) = (train.compression, train.pull_compression);
         info!(job = %key.run.job, elements, transport, %pushes, %pulls, "job opened on this worker");

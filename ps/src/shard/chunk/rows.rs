@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, TryReserveError};
 
 use syncline_scheduler::sync::{PushMode, RoundRule};
 
-use super::{Chunk, PushHeader};
+use super::{Chunk, DROPPED, PushHeader};
 use crate::{
     optim::{self, SliceRule, SliceStep},
     rows::Piece,
@@ -124,7 +124,7 @@ impl Chunk {
         let weight = end.weight.max(self.weight);
         self.weight = 0.0;
         let touched = std::mem::take(&mut self.touched);
-        if weight == 0.0 || touched.is_empty() {
+        if weight == 0.0 || touched.is_empty() || end.clip == DROPPED {
             return;
         }
         let scale = (end.clip / weight) as f32;

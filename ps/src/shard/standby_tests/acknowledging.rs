@@ -2,6 +2,8 @@
 
 use std::{io, sync::mpsc, thread, time::Duration};
 
+use syncline_rpc::ShardFault;
+
 use super::rig::{Step, TERM, copied, fill_queue, followed, job, take};
 use crate::shard::{Batch, JobShard, StandbyOp};
 
@@ -43,6 +45,21 @@ fn after_the_loss_of_the_standby_nobody_is_told_before_the_engine_knows() {
     assert!(confirms_after(&job, || job.go_on_without_standby(TERM)));
     take(&job, Step::Skip { worker: 1 });
     assert!(job.confirm(|| panic!("there is no standby")));
+}
+
+#[test]
+fn who_waits_for_a_lost_standby_in_turns_is_told_in_a_later_one_and_that_the_job_is_over_if_it_is() {
+    let turn = |job: &JobShard| job.confirmed_within(Duration::ZERO);
+    let job = followed();
+    take(&job, Step::Skip { worker: 1 });
+    job.lose_standby(TERM);
+    assert_eq!((turn(&job), turn(&job)), (Ok(false), Ok(false)));
+    job.go_on_without_standby(TERM);
+    assert_eq!(turn(&job), Ok(true));
+    let over = followed();
+    take(&over, Step::Skip { worker: 1 });
+    over.stop_standby();
+    assert!(matches!(turn(&over), Err(ShardFault::Closed { .. })));
 }
 
 #[test]

@@ -6,11 +6,14 @@ use syncline_rpc::input;
 
 use super::super::array::{Array, Numbers};
 use super::super::error::DataError;
-use super::super::file::{MAX_ELEMENTS, too_large};
+use super::super::file::{MAX_ELEMENTS, Step, too_large};
 use super::columns::{Columns, LabelColumns, Place};
 use super::fields::{Field, Fields};
 use super::header::Header;
 use super::text::{number, shown};
+
+/// Samples between two steps.
+const STEP_ROWS: usize = 4_096;
 
 /// The numbers of all samples so far.
 struct Table {
@@ -27,12 +30,17 @@ pub(in crate::data) fn read(
     label: LabelColumns<'_>,
     skip_lines: u32,
     like: Option<&Header>,
+    step: &mut Step<'_>,
 ) -> Result<(Array, Array, Option<Header>), DataError> {
     let mut fields = Fields::new(path, input::without_mark(bytes), skip_lines);
     let mut columns = Columns::find(path, &mut fields, label, like)?;
     let header = columns.header.take();
     let mut table = Table { columns, features: Vec::new(), labels: Vec::new(), rows: 0 };
-    while table.read_record(path, &mut fields)? {}
+    while table.read_record(path, &mut fields)? {
+        if table.rows.is_multiple_of(STEP_ROWS) {
+            step().map_err(|source| DataError::Io { path: path.to_owned(), source })?;
+        }
+    }
     if table.rows == 0 {
         return Err(DataError::Format { path: path.to_owned(), reason: "it has no samples".to_owned() });
     }

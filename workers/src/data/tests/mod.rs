@@ -325,3 +325,39 @@ proptest::proptest! {
         proptest::prop_assert_eq!(labels(&data), rows.iter().map(|row| row.2 as f64).collect::<Vec<_>>());
     }
 }
+
+#[test]
+fn who_follows_the_opening_is_called_as_it_goes_on_and_can_end_it_in_every_part() {
+    let folder = TempDir::new().unwrap();
+    let table = write(&folder, "data.csv", "1,2,0\n".repeat(10_000).as_bytes());
+    let packed = write(&folder, "text.txt.gz", &gzip(&b"abc".repeat(3_000_000)));
+    let characters = DataSpec::new(Source::Text { path: text(&packed), context: 4, stride: 0 });
+    let wants_characters = ModelSignature {
+        label: Some(label(CLASSES, &[Some(4)])),
+        ..wants_input(DataElement::I64, &[Some(4)])
+    };
+    let cases = [
+        // The file and its end, the hash, and every 4,096 rows.
+        (csv_spec(&table, 1, 0), wants(CLASSES), 3 + 10_000 / 4_096),
+        // Little is read, much is unpacked, in three pieces and the end, and every Mi characters.
+        (characters, wants_characters, 3 + 4 + 9),
+    ];
+    for (spec, wanted, want) in cases {
+        let open = |end_at: usize| {
+            let mut calls = 0;
+            let mut step = || {
+                calls += 1;
+                if calls == end_at { Err(std::io::Error::other("ended")) } else { Ok(()) }
+            };
+            let opened = Dataset::open_in_steps(&spec, &wanted, &mut step);
+            (opened.map(|(set, _)| set.len()), calls)
+        };
+        let (all, calls) = open(usize::MAX);
+        assert!(all.unwrap() > 0);
+        assert_eq!(calls, want, "{spec:?}");
+        for end_at in [1, 2, 3, calls - 1, calls] {
+            let (ended, called) = open(end_at);
+            assert!(ended.unwrap_err().to_string().contains("ended") && called == end_at, "{end_at}");
+        }
+    }
+}

@@ -260,13 +260,14 @@ impl Pool {
                 None => self.0.sooner.notified().await,
                 Some(at) => tokio::select! {
                     () = self.0.sooner.notified() => {}
-                    () = sleep_until(at.into()) => self.expire(Instant::now()),
+                    () = sleep_until(at.into()) => self.expire(Instant::now(), threads::start),
                 },
             }
         }
     }
 
-    fn expire(&self, now: Instant) {
+    /// Looks at the deadlines. `start` starts one more thread of the pool.
+    pub(super) fn expire(&self, now: Instant, start: impl Fn(Self) -> io::Result<()>) {
         let mut state = self.lock();
         let expired = state.running.expire(now, self.0.slots);
         for (key, end) in expired.failed {
@@ -274,11 +275,16 @@ impl Pool {
                 self.0.ended.notify_one();
             }
         }
-        for slots in expired.given_up {
-            warn!("a function that was told to stop does not return: its thread is given up");
-            match threads::start(self.clone()) {
-                Ok(()) => state.free_slots += slots,
-                Err(error) => warn!(%error, "no thread takes its place"),
+        for (serial, slots) in expired.given_up {
+            match start(self.clone()) {
+                Ok(()) => {
+                    warn!("a function that was told to stop does not return: its thread is given up");
+                    state.free_slots += slots;
+                }
+                Err(error) => {
+                    warn!(%error, "a function that was told to stop does not return, and no thread takes its place yet");
+                    state.running.not_replaced(serial, now);
+                }
             }
         }
     }

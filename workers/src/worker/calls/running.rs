@@ -67,8 +67,8 @@ pub(super) enum Returned {
 pub(super) struct Expired {
     /// Attempts that have run for too long, and how that is reported.
     pub failed: Vec<(EndedKey, TaskEnd)>,
-    /// Slots of threads that were given up, each of which needs another in its place.
-    pub given_up: Vec<u32>,
+    /// What runs on threads that were given up, each of which needs another in its place, and the slots that it has then.
+    pub given_up: Vec<(OrderId, u32)>,
 }
 
 impl RunningTasks {
@@ -145,7 +145,7 @@ impl RunningTasks {
     /// Looks at the deadlines. At most `most` threads are given up at a time.
     pub(super) fn expire(&mut self, now: Instant, most: u32) -> Expired {
         let mut expired = Expired::default();
-        for running in self.running.values_mut() {
+        for (serial, running) in &mut self.running {
             match running.limit {
                 Some(Limit::Tell(at)) if at <= now => {
                     running.stop.ask();
@@ -157,7 +157,7 @@ impl RunningTasks {
                         self.given_up += 1;
                         running.replaced = true;
                         running.limit = None;
-                        expired.given_up.push(running.slots);
+                        expired.given_up.push((*serial, running.slots));
                     } else {
                         running.limit = Some(Limit::GiveUp(now + GIVE_UP_AFTER));
                     }
@@ -167,6 +167,16 @@ impl RunningTasks {
         }
         self.earliest = self.running.values().filter_map(|running| running.limit.map(Limit::at)).min();
         expired
+    }
+
+    /// No thread could take the place of the one that this runs on: it keeps its place if the function returns, and is given up
+    /// once more if it does not.
+    pub(super) fn not_replaced(&mut self, serial: OrderId, now: Instant) {
+        let Some(running) = self.running.get_mut(&serial).filter(|running| running.replaced) else { return };
+        let at = now + GIVE_UP_AFTER;
+        (running.replaced, running.limit) = (false, Some(Limit::GiveUp(at)));
+        self.given_up = self.given_up.saturating_sub(1);
+        self.expect(at);
     }
 }
 

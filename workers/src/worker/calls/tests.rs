@@ -27,6 +27,7 @@ use super::{
     held::{EndedKey, OrderId},
     reports::Reports,
     retelling::Retelling,
+    threads,
 };
 use crate::{
     client::Client,
@@ -98,12 +99,18 @@ fn nowhere() -> Client {
 }
 
 fn rig(registry: Registry, slots: u32) -> Rig {
+    let rig = rig_without_limits(registry, slots);
+    let limits = rig.pool.clone();
+    rig.runtime.spawn(async move { limits.enforce_limits().await });
+    rig
+}
+
+/// Where nobody looks at deadlines but the test.
+fn rig_without_limits(registry: Registry, slots: u32) -> Rig {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let store = Memory::default();
     let around = CallEnvironment::new(store.clone(), nowhere(), runtime.handle().clone());
     let pool = Pool::start(registry, slots, around).unwrap();
-    let limits = pool.clone();
-    runtime.spawn(async move { limits.enforce_limits().await });
     Rig { pool, store, runtime }
 }
 

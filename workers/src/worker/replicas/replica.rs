@@ -41,8 +41,8 @@ pub(super) struct PushedOutputs {
     pub names: HashSet<String>,
 }
 
-/// Who follows a batch in pieces from one to the next.
-#[derive(Default)]
+/// Who follows a batch in pieces from one to the next, or data that is read.
+#[derive(Clone, Default)]
 pub(in super::super) struct PieceWatch {
     /// Ends it between two pieces.
     pub cancel_token: CancelToken,
@@ -103,7 +103,7 @@ impl Replica {
 
 impl PieceWatch {
     /// A piece is done that is not the last one.
-    fn goes_on(&self) -> Result<(), WorkerError> {
+    pub(in super::super) fn goes_on(&self) -> Result<(), WorkerError> {
         if self.cancel_token.is_canceled() {
             return Err(PsError::Canceled.into());
         }

@@ -1,6 +1,6 @@
 //! Tasks of a job that is to end: each is heard of once more.
 
-use std::future::pending;
+use std::{cell::Cell, future::pending, io, time::Instant};
 
 use super::*;
 
@@ -77,4 +77,35 @@ fn what_was_told_to_stop_and_is_recalled_is_given_up() {
     assert_eq!(rig.number(1), 2, "another thread has its place");
     assert_eq!(rig.pool.stopping(), 1, "it is still there");
     go.send(()).unwrap();
+}
+
+#[test]
+fn a_slot_is_not_lost_where_no_thread_takes_the_place_of_one_that_hangs() {
+    // It returns after all, or a thread starts the next time.
+    for returns in [true, false] {
+        let Gate { registry, begun, go } = gate();
+        let rig = rig_without_limits(registry, 1);
+        rig.order(WAIT.id(), vec![task(0, vec![is(0)])]);
+        begun.recv().unwrap();
+        rig.pool.take(vec![recall(&[(0, 1)])], None);
+        let refused = Cell::new(0);
+        let refuse = |_: Pool| {
+            refused.set(refused.get() + 1);
+            Err(io::ErrorKind::WouldBlock.into())
+        };
+        let in_a_while = |seconds| Instant::now() + Duration::from_secs(seconds);
+        rig.pool.expire(in_a_while(10), refuse);
+        rig.pool.expire(in_a_while(20), refuse);
+        assert_eq!(refused.get(), 2);
+        rig.order(ADD.id(), vec![task(1, vec![is(1), is(1)])]);
+        match returns {
+            true => go.send(()).unwrap(),
+            false => rig.pool.expire(in_a_while(30), threads::start),
+        }
+        assert_eq!(rig.number(1), 2, "{returns}");
+        // Its thread ends if another has its place, and there is one slot again.
+        drop(go);
+        rig.order(ADD.id(), vec![task(2, vec![is(2), is(1)])]);
+        assert_eq!(rig.number(2), 3);
+    }
 }
