@@ -97,6 +97,10 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
         ([training], true) => print_json(&training.points),
         ([training], false) => one_job::show(training, args.evaluations),
         (all, true) => print_json(&comparison::as_json(all)),
-        (all, false) => print(&comparison::in_words(all)),
+        (all, false) if args.evaluations => print(&one_job::evaluations_of_each(all)),
+        (all, false) => {
+            comparison::left_out(all).iter().for_each(|what| say(what));
+            print(&comparison::in_words(all))
+        }
     }
 }
