@@ -2,10 +2,10 @@
 
 use std::fmt::{Display, LowerExp};
 
-/// A number, as short as it reads back: `0.005`, and `1e-4` where it is small.
+/// A number, as short as it reads back: `0.005`, and `1e-4` below a thousandth.
 pub fn number<T: Display + LowerExp + Into<f64> + Copy>(value: T) -> String {
     let size = value.into().abs();
-    if size > 0.0 && !(1.5e-4..1e9).contains(&size) { format!("{value:e}") } else { value.to_string() }
+    if size > 0.0 && !(1e-3..1e9).contains(&size) { format!("{value:e}") } else { value.to_string() }
 }
 
 /// A list of values that are written already, such as `[1, 28, 28]`.
@@ -67,6 +67,8 @@ mod tests {
             (0.1,     "0.1"),
             (128.0,   "128"),
             (-0.005,  "-0.005"),
+            (0.001,   "0.001"),
+            (5e-4,    "5e-4"),
             (1e-4,    "1e-4"),
             (1e-8,    "1e-8"),
             (2.5e12,  "2.5e12"),

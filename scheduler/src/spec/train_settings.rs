@@ -256,7 +256,7 @@ mod tests {
         let cases = [
             (O::adamw(),                                                            "adamw"),
             (O::nesterov(),                                                         "nesterov"),
-            (O::Sgd { weight_decay: 5e-4 },                                         "{ sgd = { weight_decay = 0.0005 } }"),
+            (O::Sgd { weight_decay: 5e-4 },                                         "{ sgd = { weight_decay = 5e-4 } }"),
             (O::Momentum { momentum: 0.8, nesterov: true, weight_decay: 0.0 },      "{ momentum = { momentum = 0.8, nesterov = true } }"),
             (adam(0.0, false),                                                      "{ adam = { beta2 = 0.99 } }"),
             (adam(0.1, true),                                                       "{ adam = { beta2 = 0.99, weight_decay = 0.1, decoupled = true } }"),

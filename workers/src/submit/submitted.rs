@@ -142,7 +142,8 @@ fn group(group: &ParameterGroup) -> String {
     value::table(fields.into_iter().flatten())
 }
 
-#[cfg(all(test, feature = "job-file"))]
+#[cfg(test)]
+#[cfg(feature = "job-file")]
 mod tests {
     use std::fs;
 
