@@ -181,7 +181,15 @@ impl Job {
             ("wait_us", (metrics.wait_us / n).to_string()),
             ("staleness_mean", format!("{:.2}", metrics.staleness_sum as f64 / n as f64)),
             ("staleness_max", metrics.staleness_max.to_string()),
+            ("learning_rate", self.rate_reached().to_string()),
         ])
+    }
+
+    /// Rate of the schedule behind all samples that count, with the factor of the policy in the newest superstep.
+    fn rate_reached(&self) -> f32 {
+        let factor = self.supersteps.values().next_back().map_or(1.0, |newest| newest.rate_factor);
+        let train = self.train();
+        train.learning_rate.at(self.counted(), train.total_samples()) * factor
     }
 
     /// Marks everything as changed: the next commit holds the whole job.

@@ -13,7 +13,10 @@ pub(super) fn is_same_job(there: &Phase, has_same_nonce: bool, replace: bool) ->
 fn differences(there: &JobSpec, submitted: &JobSpec) -> String {
     let settings = |spec: &JobSpec| {
         let train = spec.train().and_then(|(_, train)| serde_json::to_value(train).ok());
-        train.and_then(|train| train.as_object().cloned()).unwrap_or_default()
+        let mut fields = train.and_then(|train| train.as_object().cloned()).unwrap_or_default();
+        // By them no job is another one.
+        fields.remove("submitted");
+        fields
     };
     let (there, submitted) = (settings(there), settings(submitted));
     let differing = submitted.iter().filter(|(name, value)| there.get(*name) != Some(value));

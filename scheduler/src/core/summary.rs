@@ -53,6 +53,7 @@ impl Job {
             ("seed", train.seed.to_string()),
             ("clip_norm", train.clip_norm.map(|norm| norm.to_string()).unwrap_or_default()),
             ("precision", train.precision.clone()),
+            ("settings", self.spec.settings_json().to_owned()),
             ("resumed_from", self.resumed_from().unwrap_or_default()),
             ("compression", train.compression.to_string()),
             ("pull_compression", train.pull_compression.to_string()),

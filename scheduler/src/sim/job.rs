@@ -2,7 +2,7 @@
 
 use crate::spec::{
     Compression, DataSpec, JobSpec, Layout, LearningRate, ModelSpec, Node, NodeKind, OnNan, Optimizer,
-    Parameter, PolicySpec, PullCompression, Source, TrainSpec,
+    Parameter, PolicySpec, PullCompression, Source, SubmittedSettings, TrainSpec,
 };
 
 /// Training settings with one small parameter under `policy`: one epoch of `samples` samples in batches of `batch`, for
@@ -43,6 +43,7 @@ pub fn training(policy: PolicySpec, samples: u64, batch: u32) -> TrainSpec {
         pull_compression: PullCompression::None,
         tf32: false,
         precision: "f32".to_owned(),
+        submitted: SubmittedSettings::default(),
     }
 }
 

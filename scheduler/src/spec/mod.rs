@@ -6,6 +6,7 @@ mod augment;
 mod checkpoint;
 mod compression;
 mod data;
+mod data_settings;
 mod evaluate;
 mod interval;
 mod job;
@@ -16,10 +17,13 @@ mod policy;
 mod policy_print;
 mod policy_text;
 mod resume;
+mod setting;
+pub mod setting_value;
 mod settings_text;
 mod step_settings;
 mod stored_parameter;
 mod train;
+mod train_settings;
 mod valid_job;
 
 pub use augment::Augment;
@@ -35,6 +39,7 @@ pub use policy::{
     BalanceOptions, BalanceRule, DsspReading, ElasticOptions, InvalidPolicy, POLICIES, PolicyRule, PolicySpec,
 };
 pub use resume::{EvaluationsBefore, ResumeSpec, StepRun};
+pub use setting::{Setting, SettingList, SubmittedSettings};
 pub use step_settings::{MAX_LEARNING_RATE_FACTOR, StepSettings};
 pub use train::{DataElement, DataInput, ModelSpec, OnNan, TrainSpec};
 pub use valid_job::ValidJob;

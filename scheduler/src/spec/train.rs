@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     CheckpointSpec, Compression, DataSpec, EvaluateSpec, Layout, LearningRate, Optimizer, Parameter,
-    PolicyRule, PolicySpec, PullCompression, ResumeSpec,
+    PolicyRule, PolicySpec, PullCompression, ResumeSpec, SubmittedSettings,
 };
 
 /// The model as the client derived and uploaded it. Digests are BLAKE3 in hex and name blobs.
@@ -146,6 +146,9 @@ pub struct TrainSpec {
     /// What the graph computes in, as a job asks for it, such as `f32`: for people. Empty of a job of an earlier release.
     #[serde(default)]
     pub precision: String,
+    /// Settings that made the graph what it is, such as the loss: for people, see [`setting_list`](Self::setting_list).
+    #[serde(default)]
+    pub submitted: SubmittedSettings,
 }
 
 fn one_worker() -> u32 {

@@ -7,13 +7,22 @@ use serde::Serialize;
 use super::{InvalidJob, JobSpec, Node, NodeKind, TrainSpec};
 
 /// A job whose graph and settings are valid. It has a training node, and nothing of it changes any more.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 #[serde(transparent)]
 pub struct ValidJob {
     spec: JobSpec,
     /// Place of the training node.
     #[serde(skip)]
     trains: usize,
+    /// Its settings as they are shown, made once: every commit shows them.
+    #[serde(skip)]
+    settings: String,
+}
+
+impl PartialEq for ValidJob {
+    fn eq(&self, other: &Self) -> bool {
+        self.spec == other.spec
+    }
 }
 
 impl JobSpec {
@@ -25,7 +34,9 @@ impl JobSpec {
         self.validate()?;
         let trains = self.nodes.iter().position(|node| matches!(node.kind, NodeKind::Train(_)));
         let trains = trains.ok_or_else(|| InvalidJob::NoTraining { job: self.id.clone() })?;
-        Ok(ValidJob { spec: self, trains })
+        let mut job = ValidJob { spec: self, trains, settings: String::new() };
+        job.settings = serde_json::to_string(&job.train().setting_list()).unwrap_or_default();
+        Ok(job)
     }
 }
 
@@ -33,6 +44,11 @@ impl ValidJob {
     /// The training node.
     pub fn train_node(&self) -> &Node {
         &self.spec.nodes[self.trains]
+    }
+
+    /// What [`TrainSpec::setting_list`] lists, as JSON.
+    pub fn settings_json(&self) -> &str {
+        &self.settings
     }
 
     /// How it trains.

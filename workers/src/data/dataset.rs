@@ -11,7 +11,7 @@ use super::array::{Array, SourceArrays};
 use super::augment::{Augmentation, Pass};
 use super::batch::Batch;
 use super::column::Column;
-use super::csv::{self, LabelColumns};
+use super::csv::{self, LabelColumn, LabelColumns};
 use super::error::DataError;
 use super::file::{Limit, Step};
 use super::signature::ModelSignature;
@@ -29,6 +29,8 @@ pub struct Dataset {
     validation_from: usize,
     /// What happens to samples that train.
     augmentation: Option<Augmentation>,
+    /// Columns of the training part's table that are the label.
+    label_columns: Vec<LabelColumn>,
 }
 
 /// Which samples are for what: rows, each ascending, of which none is in two parts.
@@ -89,6 +91,9 @@ impl Dataset {
         }
         let mut source = parse(&spec.source, &contents, wanted, None, step)?;
         let header = source.header.take();
+        let features: usize = source.inputs.iter().map(Array::width).sum();
+        let label_columns =
+            source.label.as_ref().map(|label| LabelColumn::of_table(label, features, header.as_ref()));
         let mut parse =
             |source: &Source, contents: &[Vec<u8>]| parse(source, contents, wanted, header.as_ref(), step);
         let mut set = Self::fit(source, spec, wanted).map_err(|error| match &header {
@@ -99,6 +104,7 @@ impl Dataset {
             set.append("test", Self::fit(parse(source, &contents)?, spec, wanted)?, wanted)?;
         }
         set.augmentation = Augmentation::of(spec, &set.inputs, set.label.as_ref(), wanted)?;
+        set.label_columns = label_columns.unwrap_or_default();
         set.validation_from = set.rows;
         if let Some((source, contents)) = spec.validation.as_ref().zip(validation_contents) {
             set.append("validation", Self::fit(parse(source, &contents)?, spec, wanted)?, wanted)?;
@@ -112,8 +118,8 @@ impl Dataset {
             inputs.map(|(array, wanted)| fit::input(array, wanted, spec)).collect::<Result<_, _>>()?;
         let label = raw.label.zip(wanted.label.as_ref());
         let label = label.map(|(array, wanted)| fit::label(array, wanted)).transpose()?;
-        let (rows, augmentation) = (raw.rows, None);
-        Ok(Self { inputs, label, rows, test_from: rows, validation_from: rows, augmentation })
+        let (rows, augmentation, label_columns) = (raw.rows, None, Vec::new());
+        Ok(Self { inputs, label, rows, test_from: rows, validation_from: rows, augmentation, label_columns })
     }
 
     /// Puts another part behind these samples, for the same model.
@@ -153,6 +159,11 @@ impl Dataset {
     /// Shape of the label of one sample, if there is one.
     pub fn label_shape(&self) -> Option<&[usize]> {
         self.label.as_ref().map(|column| column.shape.as_slice())
+    }
+
+    /// Columns of a CSV file that are the label, in its order; none of another format.
+    pub fn label_columns(&self) -> &[LabelColumn] {
+        &self.label_columns
     }
 
     /// Whether there are labels, and all those of these rows are the one that counts nothing.

@@ -33,6 +33,7 @@ mod text;
 
 pub use augment::Pass;
 pub use batch::Batch;
+pub use csv::LabelColumn;
 pub use dataset::{Dataset, Parts};
 pub use error::{DataError, Remedy};
 pub use file::{MAX_ELEMENTS, MAX_FILE_BYTES};

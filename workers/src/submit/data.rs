@@ -6,14 +6,17 @@ use syncline_autodiff::{AutodiffError, Io, TrainingGraph, rows_of_table};
 use syncline_onnx::{self as onnx, Dim, ElementType};
 use syncline_scheduler::spec::{DataElement, DataInput, DataSpec};
 
-use super::{SubmitError, model::Model, paths::absolute};
-use crate::data::{DataError, Dataset, InputSignature, LabelSignature, ModelSignature, Target, is_url};
+use super::{DataParts, SubmitError, model::Model, paths::absolute};
+use crate::data::{
+    DataError, Dataset, InputSignature, LabelSignature, ModelSignature, Parts, Target, is_url,
+};
 
 /// The data as workers are told of it, and the shapes that model and data agree on.
 pub(super) struct InspectedData {
     pub spec: DataSpec,
     pub inputs: Vec<DataInput>,
     pub label_shape: Vec<u32>,
+    pub parts: DataParts,
 }
 
 /// What a training graph is fed with. `model`: what it was made from.
@@ -77,17 +80,24 @@ pub(super) fn inspect(
         *path = absolute(Path::new(path)).to_string_lossy().into_owned();
     }
     if wanted.is_empty() {
-        return Ok(InspectedData { spec, inputs: Vec::new(), label_shape: Vec::new() });
+        let parts = DataParts::default();
+        return Ok(InspectedData { spec, inputs: Vec::new(), label_shape: Vec::new(), parts });
     }
     // Of the files as they are now, whatever was noted before.
     spec.digest = None;
     let (set, digest) = Dataset::open_hashed(&spec, wanted)?;
     spec.digest = Some(digest);
-    let train_rows = set.parts(&spec, seed).train;
+    let Parts { train: train_rows, validation, test } = set.parts(&spec, seed);
     if let Some(ignored) = wanted.ignored_label().filter(|&label| set.is_all_ignored(&train_rows, label)) {
         return Err(DataError::AllIgnored { ignored }.into());
     }
     spec.train_samples = train_rows.len() as u64;
+    let parts = DataParts {
+        train: spec.train_samples,
+        validation: validation.len() as u64,
+        test: test.len() as u64,
+        label_columns: set.label_columns().to_vec(),
+    };
     let sizes = |shape: &[usize]| shape.iter().map(|&size| size as u32).collect();
     let inputs = wanted.inputs.iter().zip(set.input_shapes()).map(|(input, shape)| DataInput {
         name: input.name.clone(),
@@ -97,5 +107,5 @@ pub(super) fn inspect(
         row_group: None,
     });
     let inputs = inputs.collect();
-    Ok(InspectedData { spec, inputs, label_shape: set.label_shape().map(sizes).unwrap_or_default() })
+    Ok(InspectedData { spec, inputs, label_shape: set.label_shape().map(sizes).unwrap_or_default(), parts })
 }

@@ -7,6 +7,7 @@
 mod change;
 mod compression;
 mod data;
+mod data_parts;
 mod decay;
 mod error;
 #[cfg(feature = "job-file")]
@@ -27,10 +28,12 @@ mod prepare;
 mod read;
 mod ready;
 mod resume;
+mod submitted;
 mod training;
 
 #[cfg(feature = "job-file")]
 pub use change::FieldChange;
+pub use data_parts::DataParts;
 pub use error::SubmitError;
 #[cfg(feature = "job-file")]
 pub use file::JobFile;

@@ -5,16 +5,20 @@ use std::{borrow::Cow, collections::BTreeMap};
 use syncline_autodiff::{AutodiffError, Param, Precision, TrainedNames, TrainingGraph};
 use syncline_scheduler::{
     ids::NodeName,
-    spec::{DataSpec, JobSpec, Layout, ModelSpec, Monitor, Node, NodeKind, Parameter, TrainSpec},
+    spec::{
+        DataSpec, JobSpec, Layout, ModelSpec, Monitor, Node, NodeKind, Parameter, SubmittedSettings,
+        TrainSpec,
+    },
 };
 
 use super::{
-    SubmitError,
+    DataParts, SubmitError,
     data::{inspect, signature},
     graph::{JobGraph, NodeWork},
     groups::put_in_groups,
     ready,
     resume::read_resume,
+    submitted::submitted,
     training::{Settings, Training},
 };
 
@@ -30,6 +34,8 @@ pub struct PreparedJob {
     pub missing_cpu_kernel: Option<MissingKernel>,
     /// What is doubtful about the model, and what settles it, a sentence each.
     pub warnings: Vec<String>,
+    /// Samples that train, validate and test, and what their label is.
+    pub data: DataParts,
 }
 
 /// An operator that the CPU does not have in this precision.
@@ -65,7 +71,7 @@ pub(super) fn assemble<'a>(
     prepare_model: impl Fn(&'a Training, &mut Vec<String>) -> Result<PreparedModel<'a>, SubmitError>,
 ) -> Result<PreparedJob, SubmitError> {
     let mut blobs = BTreeMap::new();
-    let (mut missing_cpu_kernel, mut warnings) = (None, Vec::new());
+    let (mut missing_cpu_kernel, mut warnings, mut data) = (None, Vec::new(), DataParts::default());
     let mut nodes = Vec::with_capacity(graph.nodes.len());
     for node in &graph.nodes {
         let kind = match &node.work {
@@ -75,7 +81,9 @@ pub(super) fn assemble<'a>(
                 warnings.extend(chosen_by_tests(training));
                 warnings.extend(idle_micro_batch(&training.settings));
                 missing_cpu_kernel = model.missing_kernel.take();
-                NodeKind::Train(Box::new(describe(training, model, &mut blobs)?))
+                let (train, parts) = describe(training, model, &mut blobs)?;
+                data = parts;
+                NodeKind::Train(Box::new(train))
             }
             NodeWork::Evaluate => NodeKind::Evaluate,
             NodeWork::Snapshot => NodeKind::Snapshot,
@@ -86,7 +94,7 @@ pub(super) fn assemble<'a>(
     let spec = JobSpec { id: graph.id.parse()?, nodes };
     spec.validate()?;
     check_test_split(&spec)?;
-    Ok(PreparedJob { spec, blobs, missing_cpu_kernel, warnings })
+    Ok(PreparedJob { spec, blobs, missing_cpu_kernel, warnings, data })
 }
 
 fn check_test_split(spec: &JobSpec) -> Result<(), SubmitError> {
@@ -135,7 +143,7 @@ fn describe(
     training: &Training,
     model: PreparedModel<'_>,
     blobs: &mut BTreeMap<String, Vec<u8>>,
-) -> Result<TrainSpec, SubmitError> {
+) -> Result<(TrainSpec, DataParts), SubmitError> {
     let PreparedModel { onnx, graph, .. } = model;
     let signature = signature(&graph, &training.model)?;
     let mut data = inspect(&training.data, &signature, training.settings.seed)?;
@@ -166,15 +174,16 @@ fn describe(
         label_shape: data.label_shape,
     };
     let mut train = train_spec(model, data.spec, &training.settings);
+    train.submitted = submitted(training);
     if let Some(path) = resume {
         let (file, resume) = read_resume(path, &train)?;
         train.model.initial = keep(file);
         train.resume = Some(resume);
     }
-    Ok(train)
+    Ok((train, data.parts))
 }
 
-fn train_spec(model: ModelSpec, data: DataSpec, settings: &Settings) -> TrainSpec {
+pub(super) fn train_spec(model: ModelSpec, data: DataSpec, settings: &Settings) -> TrainSpec {
     TrainSpec {
         model,
         data,
@@ -199,6 +208,7 @@ fn train_spec(model: ModelSpec, data: DataSpec, settings: &Settings) -> TrainSpe
         pull_compression: settings.pull_compression,
         tf32: settings.precision == Precision::Tf32,
         precision: settings.precision.name().to_owned(),
+        submitted: SubmittedSettings::default(),
     }
 }
 

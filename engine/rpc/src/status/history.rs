@@ -48,6 +48,9 @@ pub struct MetricsPoint {
     pub staleness_mean: f64,
     /// The most of them that one iteration had.
     pub staleness_max: u64,
+    /// Learning rate behind these samples: of the schedule, with the factor of the policy; unknown of an earlier release.
+    #[serde(default)]
+    pub learning_rate: Option<f64>,
 }
 
 /// What the model was worth at a moment of its training, on the validation samples or on the test samples: the figures of the others

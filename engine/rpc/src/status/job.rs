@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
     core::{EvaluationSet, JobPhase},
     ids::JobId,
+    spec::SettingList,
 };
 
 use super::{
@@ -72,6 +73,10 @@ pub struct JobStatus {
     /// What the graph computes in, such as `f32`.
     #[serde(default)]
     pub precision: Option<String>,
+    /// All of its settings as a job file has them, those that are the default left out but for optimizer, learning rate, policy,
+    /// batch, epochs and seed; none of a job of general tasks, or of an earlier release.
+    #[serde(default)]
+    pub settings: SettingList,
     /// How gradients travel to the shards; unknown of a job of general tasks.
     #[serde(default)]
     pub compression: Option<String>,

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::super::array::Array;
 use super::super::error::DataError;
 use super::fields::Fields;
 use super::header::{First, Header};
@@ -12,6 +13,29 @@ pub(in crate::data) enum LabelColumns<'a> {
     Last(u32),
     /// Those with these names in the header, in this order.
     Named(&'a [String]),
+}
+
+/// A column of a CSV file that is a number of the label.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LabelColumn {
+    /// Its place in the file, from 1.
+    pub number: u64,
+    /// How many columns the file has.
+    pub of: u64,
+    /// What the header calls it, if there is one.
+    pub name: Option<String>,
+}
+
+impl LabelColumn {
+    /// Those of a table with this header, if it has one, whose sample has so many numbers.
+    pub(in crate::data) fn of_table(label: &Array, features: usize, header: Option<&Header>) -> Vec<Self> {
+        let width = label.width();
+        let of = (features + width) as u64;
+        let columns = (0..width).filter_map(|index| label.table_column(index));
+        let name = |column: usize| header.and_then(|header| header.name(column)).map(str::to_owned);
+        columns.map(|number| Self { number: number as u64, of, name: name(number - 1) }).collect()
+    }
 }
 
 /// What a column holds.

@@ -106,6 +106,11 @@ impl Header {
         Self { path: path.to_owned(), names, places: places.to_vec(), labels }
     }
 
+    /// What a column is called, from 0; `None` if it has no name.
+    pub(super) fn name(&self, column: usize) -> Option<&str> {
+        self.names.get(column).map(String::as_str).filter(|name| !name.is_empty())
+    }
+
     /// Whether the first column is one of the sample, and has no name.
     pub(in crate::data) fn begins_unnamed(&self) -> bool {
         let is_feature = matches!(self.places.first(), Some(Place::Feature(_)));

@@ -10,6 +10,7 @@ mod header;
 mod table;
 mod text;
 
+pub use columns::LabelColumn;
 pub(super) use columns::LabelColumns;
 pub(super) use header::Header;
 pub(super) use table::read;

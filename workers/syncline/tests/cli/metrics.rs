@@ -70,3 +70,63 @@ fn trainings_are_compared_and_written_for_other_programs() {
     drop(up);
     assert!(syncline(&["metrics", "free", "--from", &exported]).ok().out.contains("480"));
 }
+
+#[test]
+fn settings_are_told_the_same_before_and_after_and_compared() {
+    let dir = folder();
+    let _up = Up::start(&dir, &["--workers", "1"]);
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let at = |args: &[&str]| syncline(&[args, &["--state-dir", dir.path().to_str().unwrap()]].concat());
+    write_job(dir.path(), 2);
+    let file = path("points.toml");
+    let changed = ["data.scale=0.5", "data.validation_percent=10", "settings.learning_rate=0.2"];
+    let evaluated = ["--set", "settings.evaluate={ every_epochs = 1, keep_best = true }"];
+    let set: Vec<&str> = changed.iter().flat_map(|change| ["--set", change]).chain(evaluated).collect();
+    at(&["submit", &file, "--watch"]).ok();
+    at(&[&["submit", &file, "--id", "other", "--watch"], &set[..]].concat()).ok();
+
+    let planned =
+        at(&[&["submit", &file, "--id", "third", "--dry-run", "--json"], &set[..]].concat()).ok().json();
+    let status = at(&["status", "other", "--json"]).ok().json();
+    assert_eq!(status["job"]["settings"], planned["settings"]);
+    for (name, value) in [
+        ("data.scale", "0.5"),
+        ("model.forward.loss", "softmax-cross-entropy"),
+        ("settings.evaluate.keep_best", "true"),
+        ("settings.policy", "bsp"),
+    ] {
+        assert_eq!(planned["settings"][name], value, "{planned:#}");
+    }
+    at(&["export", "other", &path("other.export")]).ok();
+    let kept = syncline(&["status", "other", "--from", &path("other.export"), "--json"]).ok().json();
+    assert_eq!(kept["job"]["settings"], planned["settings"]);
+    let told = at(&["status", "other"]).ok().out;
+    for part in [
+        "seed 0, evaluate.every_epochs = 1, evaluate.keep_best = true\n",
+        "\ndata          source.csv.path = ",
+    ] {
+        assert!(told.contains(part), "{part} is not in {told}");
+    }
+    assert!(told.contains(", validation_percent = 10, scale = 0.5, split = { test_every = 5 }"), "{told}");
+
+    let both = at(&["metrics", "points", "other"]).ok();
+    let head: Vec<&str> = both.out.lines().next().unwrap().split_whitespace().collect();
+    let columns = [
+        "policy",
+        "learning_rate",
+        "evaluate.every_epochs",
+        "evaluate.keep_best",
+        "data.validation_percent",
+        "data.scale",
+        "state",
+    ];
+    assert_eq!(head[1..8], columns, "{}", both.out);
+    assert!(
+        both.out.lines().next().unwrap().ends_with("evaluated on  test loss  test accuracy"),
+        "{}",
+        both.out
+    );
+    let tables = at(&["metrics", "points", "other", "--evaluations"]).ok().out;
+    let (first, second) = tables.split_once("\n\nother\n").unwrap();
+    assert!(first.starts_with("points\n") && second.contains("validation"), "{tables}");
+}

@@ -64,6 +64,50 @@ fn a_dry_run_shows_a_job_without_a_cluster_and_submits_nothing_to_one() {
 }
 
 #[test]
+fn a_dry_run_says_all_settings_what_an_epoch_has_and_which_column_is_the_label() {
+    let dir = folder();
+    write_job(dir.path(), 3);
+    let points = fs::read_to_string(dir.path().join("points.csv")).unwrap();
+    let named: String = points
+        .lines()
+        .map(|row| row.split(',').collect::<Vec<_>>())
+        .map(|row| format!("{},{},{}\n", row[0], row[2], row[1]))
+        .collect();
+    fs::write(dir.path().join("named.csv"), format!("x,side,y\n{named}")).unwrap();
+    let (file, state_dir) = (dir.path().join("points.toml"), dir.path().to_str().unwrap());
+    let dry = |more: &[&str]| {
+        let words = ["submit", file.to_str().unwrap(), "--dry-run", "--state-dir", state_dir];
+        let set = more.iter().flat_map(|change| ["--set", change]);
+        syncline(&words.into_iter().chain(set).collect::<Vec<_>>())
+    };
+    let changes = [
+        "data.source={ csv = { path = 'named.csv', label_names = ['side'] } }",
+        "data.validation_percent=10",
+        "settings={ batch = 60, epochs = 2, policy = 'bsp', drop_last = true, decay = 'cosine', warmup = 0.05, clip_norm = 1.0, on_nan = 'skip' }",
+        "settings.evaluate={ every_epochs = 1, keep_best = true }",
+        "settings.eval_mode=true",
+    ];
+    let told = dry(&changes).ok().out;
+    for line in [
+        "optimizer   sgd, learning rate 0.1 (cosine to 0, warmup 0.05)",
+        "settings    drop_last = true, seed = 0, on_nan = skip, clip_norm = 1, evaluate.every_epochs = 1, evaluate.keep_best = true, eval_mode = true",
+        "label       column 2 of 3, `side`",
+        "samples     120 of 144 in each of 2 epochs, 240 in all",
+        "validation  16 samples",
+        "test        40 samples",
+        "batches     of 60: 2 in an epoch, 4 in all",
+    ] {
+        assert!(told.lines().any(|said| said == line), "{line} is not in {told}");
+    }
+    assert!(told.contains("forward.loss = softmax-cross-entropy"), "{told}");
+    assert!(told.contains("named.csv, source.csv.label_names = ['side'], validation_percent = 10"), "{told}");
+
+    let forgotten = dry(&[]).ok().out;
+    let by_default = "label       column 3 of 3: the last, as `label_names` names no other";
+    assert!(forgotten.lines().any(|said| said == by_default), "{forgotten}");
+}
+
+#[test]
 fn a_dry_run_refuses_what_submission_refuses() {
     let dir = folder();
     write_job(dir.path(), 3);

@@ -1,13 +1,36 @@
 //! What `syncline submit --dry-run` shows: a job as it would be submitted, and what it would take.
 
 use serde::Serialize;
-use syncline_scheduler::spec::{InvalidJob, Optimizer, StepGroup, StepSettings, TrainSpec};
+use syncline_scheduler::spec::{
+    InvalidJob, Optimizer, SettingList, Source, StepGroup, StepSettings, TrainSpec,
+};
 use syncline_workers::{
+    data::LabelColumn,
     isolation::ModelHost,
     submit::{PreparedJob, SubmitError},
 };
 
-use crate::cli::Failure;
+use crate::cli::{
+    Failure,
+    describe_settings::{of_data_and_model, rate_in_words, rest},
+    one_line,
+};
+
+/// Settings that other lines say.
+const IN_OTHER_LINES: [&str; 10] = [
+    "settings.optimizer",
+    "settings.learning_rate",
+    "settings.warmup",
+    "settings.decay",
+    "settings.min_learning_rate",
+    "settings.policy",
+    "settings.batch",
+    "settings.micro_batch",
+    "settings.epochs",
+    "settings.groups",
+];
+/// Most columns of a label that are listed.
+const LISTED_COLUMNS: usize = 5;
 
 /// Bytes of a parameter, a gradient, and each number that an optimizer keeps.
 const F32_BYTES: u64 = 4;
@@ -23,8 +46,20 @@ pub(super) struct Preview {
     policy: String,
     optimizer: &'static str,
     learning_rate: f32,
+    /// How the rate goes on; `None` if it stays what it is.
+    schedule: Option<String>,
+    /// All that differs from the default, as it is written in a job file.
+    settings: SettingList,
     /// Samples of the training part.
     samples: u64,
+    /// Those of an epoch: all, or as many as fill batches.
+    epoch_samples: u64,
+    /// Those of all epochs.
+    samples_total: u64,
+    validation_samples: u64,
+    test_samples: u64,
+    /// Columns of a CSV file that are the label.
+    label_columns: Vec<PreviewLabel>,
     epochs: u32,
     /// Samples of an iteration.
     batch: u32,
@@ -52,6 +87,32 @@ pub(super) struct Preview {
     shard_bytes: u64,
     /// What is doubtful.
     warnings: Vec<String>,
+    #[serde(skip)]
+    texts: Texts,
+}
+
+/// What is for people alone.
+#[derive(Debug)]
+struct Texts {
+    /// The optimizer with its numbers.
+    optimizer: String,
+    /// Nobody said which columns of the table are the label.
+    is_label_by_default: bool,
+}
+
+/// A column that is the label.
+#[derive(Debug, Serialize)]
+struct PreviewLabel {
+    /// From 1.
+    number: u64,
+    of: u64,
+    name: Option<String>,
+}
+
+impl PreviewLabel {
+    fn of(column: &LabelColumn) -> Self {
+        Self { number: column.number, of: column.of, name: column.name.clone() }
+    }
 }
 
 /// Parameters that train with the same settings of their own.
@@ -104,8 +165,15 @@ impl Preview {
             policy: train.policy.to_string(),
             optimizer: train.optimizer.name(),
             learning_rate: train.learning_rate.base,
+            schedule: train.learning_rate.schedule(),
+            settings: train.setting_list(),
             groups: train.model.layout.groups(&train.optimizer).iter().map(PreviewGroup::of).collect(),
             samples,
+            epoch_samples: train.epoch_samples(),
+            samples_total: train.total_samples(),
+            validation_samples: job.data.validation,
+            test_samples: job.data.test,
+            label_columns: job.data.label_columns.iter().map(PreviewLabel::of).collect(),
             epochs: train.epochs,
             batch: train.batch,
             micro_batch: train.micro_batch,
@@ -120,6 +188,10 @@ impl Preview {
             worker_bytes: cost.peak_bytes.saturating_add(parameter_bytes.saturating_mul(copies)),
             shard_bytes: parameter_bytes.saturating_add(kept),
             warnings: job.warnings.clone(),
+            texts: Texts {
+                optimizer: train.optimizer.to_string(),
+                is_label_by_default: is_label_by_default(&train.data.source),
+            },
         })
     }
 
@@ -139,12 +211,26 @@ impl Preview {
             Some(most) => format!(", computed in {} pieces of {most} at most", self.batch.div_ceil(most)),
             None => String::new(),
         };
+        let rate = rate_in_words(self.learning_rate, self.schedule.as_deref());
         let mut lines = vec![
             ("job", id),
             ("nodes", self.nodes.join(", ")),
             ("policy", self.policy.clone()),
-            ("optimizer", format!("{}, learning rate {}", self.optimizer, self.learning_rate)),
-            ("samples", format!("{} in each of {} epochs", self.samples, self.epochs)),
+            ("optimizer", format!("{}, {rate}", self.texts.optimizer)),
+        ];
+        if !self.groups.is_empty() {
+            let groups: Vec<&str> = self.groups.iter().map(|group| group.text.as_str()).collect();
+            lines.push(("groups", groups.join("; ")));
+        }
+        lines.extend(rest(&self.settings, "settings.", &IN_OTHER_LINES).map(|text| ("settings", text)));
+        lines.extend(of_data_and_model(&self.settings));
+        lines.extend(self.label().map(|text| ("label", text)));
+        lines.push(("samples", self.samples_in_words()));
+        let held_out = [("validation", self.validation_samples), ("test", self.test_samples)];
+        lines.extend(
+            held_out.into_iter().filter(|part| part.1 > 0).map(|(name, n)| (name, format!("{n} samples"))),
+        );
+        lines.extend([
             (
                 "batches",
                 format!(
@@ -163,14 +249,45 @@ impl Preview {
                     mib(self.shard_bytes)
                 ),
             ),
-        ];
-        if !self.groups.is_empty() {
-            let groups: Vec<&str> = self.groups.iter().map(|group| group.text.as_str()).collect();
-            lines.insert(4, ("groups", groups.join("; ")));
-        }
-        let lines = lines.iter().map(|(name, what)| format!("{name:<11} {what}"));
+        ]);
+        let lines = lines.iter().map(|(name, what)| format!("{name:<11} {}", one_line(what)));
         lines.collect::<Vec<_>>().join("\n")
     }
+
+    fn samples_in_words(&self) -> String {
+        let Self { samples, epoch_samples, epochs, samples_total, .. } = self;
+        if epoch_samples == samples {
+            return format!("{samples} in each of {epochs} epochs");
+        }
+        format!("{epoch_samples} of {samples} in each of {epochs} epochs, {samples_total} in all")
+    }
+
+    /// Which columns of a table are the label.
+    fn label(&self) -> Option<String> {
+        let columns: Vec<String> = self
+            .label_columns
+            .iter()
+            .take(LISTED_COLUMNS)
+            .map(|PreviewLabel { number, of, name }| match name {
+                Some(name) => format!("column {number} of {of}, `{name}`"),
+                None => format!("column {number} of {of}"),
+            })
+            .collect();
+        let more = match self.label_columns.len().saturating_sub(LISTED_COLUMNS) {
+            0 => String::new(),
+            more => format!("; and {more} more"),
+        };
+        let by_default = match self.texts.is_label_by_default {
+            true => ": the last, as `label_names` names no other",
+            false => "",
+        };
+        (!columns.is_empty()).then(|| format!("{}{more}{by_default}", columns.join("; ")))
+    }
+}
+
+/// Whether the label is the last column, or so many of them, of a table because no name says otherwise.
+fn is_label_by_default(source: &Source) -> bool {
+    matches!(source, Source::Csv { label_names, .. } if label_names.is_empty())
 }
 
 /// Iterations of an epoch: what is left over makes a smaller one, unless it is dropped.

@@ -6,7 +6,7 @@ use syncline_scheduler::core::significant;
 
 use super::{
     describe_evaluations::{best, test, validation},
-    describe_tasks, describe_workers,
+    describe_settings, describe_tasks, describe_workers,
 };
 use crate::cli::one_line;
 
@@ -168,7 +168,7 @@ pub(crate) fn job(view: &JobView, now_ms: u64) -> String {
     if workers.is_empty() { lines } else { format!("{lines}\n\n{workers}") }
 }
 
-pub(super) type Line = (&'static str, String);
+pub(crate) type Line = (&'static str, String);
 
 /// Policy and counters of a job.
 fn progress_lines(job: &JobStatus, now_ms: u64) -> Vec<Line> {
@@ -179,7 +179,7 @@ fn progress_lines(job: &JobStatus, now_ms: u64) -> Vec<Line> {
     );
     let mut lines = vec![
         ("policy", job.policy.clone()),
-        ("settings", settings(job)),
+        ("settings", describe_settings::in_words(job)),
         ("epoch", epoch(job)),
         ("samples", format!("{} of {}, {}", job.samples_applied, job.samples_total, speed(job, now_ms))),
         ("iterations", iterations),
@@ -190,6 +190,7 @@ fn progress_lines(job: &JobStatus, now_ms: u64) -> Vec<Line> {
             false => ("lead", format!("{} iterations, largest {}", job.lead, job.max_lead)),
         },
     ];
+    lines.extend(describe_settings::of_data_and_model(&job.settings));
     lines.extend(job.transport.iter().map(|transport| ("shards by", transport.clone())));
     let compression = job.compression.clone().filter(|kind| kind != "none");
     lines.extend(compression.map(|kind| ("gradients", format!("sent as {kind}"))));
@@ -203,25 +204,6 @@ fn progress_lines(job: &JobStatus, now_ms: u64) -> Vec<Line> {
         lines.push(("rolled back", format!("{iterations} iterations, {samples} samples")));
     }
     lines
-}
-
-/// By what jobs of one model and data may differ.
-fn settings(job: &JobStatus) -> String {
-    let rate = job.learning_rate.map(|rate| match &job.schedule {
-        Some(schedule) => format!("learning rate {rate} ({schedule})"),
-        None => format!("learning rate {rate}"),
-    });
-    let said = [
-        job.optimizer.clone(),
-        rate,
-        job.batch.map(|batch| format!("batch {batch}")),
-        job.micro_batch.map(|most| format!("micro_batch {most}")),
-        Some(format!("{} epochs", job.epochs)),
-        job.clip_norm.map(|norm| format!("clip_norm {norm}")),
-        job.precision.clone(),
-        job.seed.map(|seed| format!("seed {seed}")),
-    ];
-    said.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// What became of a job's iterations. One that ends well although most of them counted nothing has come to nothing itself.
@@ -308,24 +290,6 @@ pub(in crate::cli) mod tests {
         assert!(progress(&view, 0).ends_with("  waits for: room on the disk  problem: shard 1 is silent"));
         (view.job.state, view.job.epoch, view.job.epochs_complete) = (JobPhase::Done, 2, 2);
         assert_eq!(progress(&view, 0), "done  epoch 2/3  9.5 samples/s  loss 0.500000");
-    }
-
-    #[test]
-    fn jobs_that_differ_in_a_setting_are_told_apart() {
-        let known = [("optimizer", "adam, weight_decay 0.1"), ("learning_rate", "0.001"), ("batch", "32")];
-        let more =
-            [("epochs", "10"), ("seed", "3"), ("precision", "f32"), ("schedule", ""), ("clip_norm", "")];
-        let all = [&known[..], &more, &[("micro_batch", "")]].concat();
-        assert_eq!(
-            settings(&job(&all)),
-            "adam, weight_decay 0.1, learning rate 0.001, batch 32, 10 epochs, f32, seed 3"
-        );
-        let changed = [("schedule", "cosine to 0"), ("clip_norm", "1"), ("micro_batch", "8")];
-        let scheduled = [&all[..6], &changed].concat();
-        assert_eq!(
-            settings(&job(&scheduled)),
-            "adam, weight_decay 0.1, learning rate 0.001 (cosine to 0), batch 32, micro_batch 8, 10 epochs, clip_norm 1, f32, seed 3"
-        );
     }
 
     #[test]

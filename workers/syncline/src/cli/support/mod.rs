@@ -4,6 +4,7 @@ mod block_on;
 pub(crate) mod connection;
 pub(crate) mod describe;
 mod describe_evaluations;
+pub(crate) mod describe_settings;
 mod describe_tasks;
 pub(crate) mod describe_workers;
 mod engine_clock;

@@ -123,6 +123,13 @@ function times(member) {
   return bar;
 }
 
+// Settings that have no figure of their own, by their names in a job file.
+function otherSettings(job) {
+  const told = ["optimizer", "learning_rate", "warmup", "decay", "min_learning_rate", "policy", "batch", "micro_batch", "epochs", "seed"];
+  const others = Object.entries(job.settings).filter(([name]) => name !== "data.digest" && !told.includes(name.replace("settings.", "")));
+  return others.map(([name, value]) => [name.replace("settings.", ""), value]);
+}
+
 function showJob({ job, workers, notes }) {
   byId("job-name").textContent = job.id;
   byId("job-text").textContent = [obstacle(job), ...(isOver(job) ? [] : notes)].filter(Boolean).join("; ");
@@ -131,6 +138,7 @@ function showJob({ job, workers, notes }) {
     : [
       ["state", job.state], ["policy", job.policy], ["optimizer", job.optimizer], ["learning rate", job.learning_rate],
       ["schedule", job.schedule], ["batch", job.batch], ["micro_batch", job.micro_batch], ["seed", job.seed], ["epochs", `${job.epochs_complete} of ${job.epochs}`],
+      ...otherSettings(job),
       ["samples", `${whole(job.samples_applied)} of ${whole(job.samples_total)}`],
       ["samples/s, on average", short(job.samples_per_s)], ["loss", short(job.loss)],
       ["validation loss", short(job.validation_loss)], ["validation accuracy", short(job.validation_accuracy)],

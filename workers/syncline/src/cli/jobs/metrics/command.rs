@@ -116,10 +116,12 @@ fn show(args: &MetricsArgs, trainings: &[Training]) -> Result<(), Failure> {
         say(&format!("wrote {} rows to {}", text.lines().count() - 1, path.display()));
     }
     match (trainings, args.json) {
-        (all, json) if args.jobs.len() > 1 => match json {
-            true => print_json(&comparison::as_json(all)),
-            false => print(&comparison::in_words(all)),
-        },
+        (all, true) if args.jobs.len() > 1 => print_json(&comparison::as_json(all)),
+        (all, false) if args.jobs.len() > 1 && args.evaluations => print(&one_job::evaluations_of_each(all)),
+        (all, false) if args.jobs.len() > 1 => {
+            comparison::left_out(all).iter().for_each(|what| say(what));
+            print(&comparison::in_words(all))
+        }
         ([training], true) if args.evaluations => print_json(&training.evaluations),
         ([training], true) => print_json(&training.points),
         (all, _) => all.iter().try_for_each(|training| one_job::show(training, args.evaluations)),

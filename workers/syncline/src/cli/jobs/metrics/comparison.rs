@@ -2,10 +2,18 @@
 
 use serde::Serialize;
 use syncline_rpc::status::{Entry, EvaluationPoint, JobStatus, MetricsPoint};
-use syncline_scheduler::core::{EvaluationSet, significant};
+use syncline_scheduler::{
+    core::{EvaluationSet, significant},
+    spec::SettingList,
+};
 
 use super::Training;
-use crate::cli::table;
+use crate::cli::{describe_settings::shortened, table};
+
+/// Most settings that have a column: with more of them no row fits on a screen.
+const SETTING_COLUMNS: usize = 5;
+/// Most characters of a setting there.
+const CELL_CHARS: usize = 28;
 
 /// One training of several, as JSON.
 #[derive(Debug, Serialize)]
@@ -44,36 +52,48 @@ fn verdict(job: &JobStatus) -> Option<Verdict> {
         .or_else(|| of(EvaluationSet::Test, job.test_loss, job.test_accuracy))
 }
 
-/// A row for each training, with what one compares.
+/// A row for each training, with what one compares: the settings in which they differ, and how they do.
 pub(super) fn in_words(trainings: &[Training]) -> String {
     let known = |figure: Option<String>| figure.unwrap_or_else(|| "-".to_owned());
+    let percent = |share: f64| format!("{:.2} %", share * 100.0);
+    let verdicts: Vec<Option<Verdict>> = trainings.iter().map(|of| verdict(&of.job)).collect();
+    let differing = differing_settings(trainings);
+    let shown = &differing[..differing.len().min(SETTING_COLUMNS)];
+    // Beside what was measured on validation samples stands what tests have to say.
+    let has_tests = trainings.iter().zip(&verdicts).any(|(of, verdict)| {
+        of.job.test_loss.is_some() && verdict.as_ref().is_some_and(|v| v.on == EvaluationSet::Validation)
+    });
     let rows: Vec<Vec<String>> = trainings
         .iter()
-        .map(|of| {
-            let job = &of.job;
-            let (trained_s, verdict) = (of.trained_s(), verdict(job));
-            let verdict = verdict.as_ref();
-            vec![
-                job.id.to_string(),
-                known(Some(job.policy.clone()).filter(|policy| !policy.is_empty())),
+        .zip(&verdicts)
+        .map(|(of, verdict)| {
+            let (job, trained_s, verdict) = (&of.job, of.trained_s(), verdict.as_ref());
+            let mut row =
+                vec![job.id.to_string(), known(Some(job.policy.clone()).filter(|policy| !policy.is_empty()))];
+            row.extend(
+                shown
+                    .iter()
+                    .map(|name| known(job.settings.get(name).map(|value| shortened(value, CELL_CHARS)))),
+            );
+            row.extend([
                 job.state.word().to_owned(),
                 job.samples_applied.to_string(),
                 known(trained_s.map(|seconds| format!("{seconds:.1}"))),
                 known(trained_s.map(|_| format!("{:.1}", job.samples_per_s))),
                 known(job.loss.map(significant)),
                 known(verdict.and_then(|verdict| verdict.loss).map(significant)),
-                known(
-                    verdict
-                        .and_then(|verdict| verdict.accuracy)
-                        .map(|share| format!("{:.2} %", share * 100.0)),
-                ),
+                known(verdict.and_then(|verdict| verdict.accuracy).map(percent)),
                 known(verdict.map(|verdict| verdict.on.name().to_owned())),
-            ]
+            ]);
+            if has_tests {
+                row.extend([known(job.test_loss.map(significant)), known(job.test_accuracy.map(percent))]);
+            }
+            row
         })
         .collect();
-    let columns = [
-        "job",
-        "policy",
+    let mut columns = vec!["job", "policy"];
+    columns.extend(shown.iter().map(|name| name.trim_start_matches("settings.")));
+    columns.extend([
         "state",
         ">samples",
         ">seconds",
@@ -82,8 +102,41 @@ pub(super) fn in_words(trainings: &[Training]) -> String {
         ">best loss",
         ">accuracy",
         "evaluated on",
-    ];
+    ]);
+    if has_tests {
+        columns.extend([">test loss", ">test accuracy"]);
+    }
     table(&columns, &rows)
+}
+
+/// The settings that differ and have no room in the table, in words.
+pub(super) fn left_out(trainings: &[Training]) -> Option<String> {
+    let differing = differing_settings(trainings);
+    let more = differing.get(SETTING_COLUMNS..).filter(|more| !more.is_empty())?;
+    Some(format!("they differ in more settings, which --json has: {}", more.join(", ")))
+}
+
+/// Names of the settings that some of the trainings have otherwise than others, but for the policy, which is always told. Those
+/// that an earlier release has taken in have no settings to compare.
+fn differing_settings(trainings: &[Training]) -> Vec<&str> {
+    let lists: Vec<&SettingList> =
+        trainings.iter().map(|of| &of.job.settings).filter(|list| !list.is_empty()).collect();
+    let mut names: Vec<&str> = Vec::new();
+    for setting in lists.iter().flat_map(|list| list.iter()) {
+        let name = setting.name.as_str();
+        let differs = || lists.iter().any(|list| list.get(name) != Some(setting.value.as_str()));
+        if name != "settings.policy" && !names.contains(&name) && differs() {
+            names.push(name);
+        }
+    }
+    // Of other files everybody expects that they hold something else.
+    if names.iter().any(|name| name.starts_with("data.source.")) {
+        names.retain(|name| *name != "data.digest");
+    }
+    // The settings first: data and model differ by long paths.
+    let (settings, others): (Vec<&str>, Vec<&str>) =
+        names.into_iter().partition(|name| name.starts_with("settings."));
+    [settings, others].concat()
 }
 
 #[cfg(test)]
@@ -105,9 +158,9 @@ mod tests {
             (training(&[&run[..], &newest[1..]].concat(), &[]),
                                                      "digits bsp done 640 2.5 256.0 0.500000 0.875000 50.00 % test"),
             (training(&[&run[..], &newest[..]].concat(), &[]),
-                                                     "digits bsp done 640 2.5 256.0 0.500000 0.750000 - validation"),
+                                                     "digits bsp done 640 2.5 256.0 0.500000 0.750000 - validation 0.875000 50.00 %"),
             (training(&[&run[..], &newest[..], &best[..], &[("best_accuracy", "0.9")]].concat(), &[]),
-                                                     "digits bsp done 640 2.5 256.0 0.500000 0.250000 90.00 % validation"),
+                                                     "digits bsp done 640 2.5 256.0 0.500000 0.250000 90.00 % validation 0.875000 50.00 %"),
             (training(&[("state", "failed"), ("loss", "NaN")], &[]), "digits bsp failed 0 - - NaN - - -"),
         ];
         for (training, want) in cases {
@@ -115,6 +168,30 @@ mod tests {
             let row: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
             assert_eq!(row.join(" "), want);
         }
+    }
+
+    #[test]
+    fn settings_that_differ_have_columns_and_those_beyond_five_are_named() {
+        let with = |settings: &str| training(&[("settings", settings)], &[]);
+        let one = with(
+            r#"{"data.digest":"a","settings.learning_rate":"0.1","settings.policy":"bsp","settings.seed":"0"}"#,
+        );
+        let other = with(
+            r#"{"data.augment.crop":"4","data.digest":"a","settings.learning_rate":"0.2","settings.policy":"asp","settings.seed":"0"}"#,
+        );
+        let head = |all: &[Training]| in_words(all).lines().next().unwrap().to_owned();
+        let both = [one.clone(), other];
+        assert_eq!(differing_settings(&both), ["settings.learning_rate", "data.augment.crop"]);
+        assert!(head(&both).contains("policy  learning_rate  data.augment.crop  state"), "{}", head(&both));
+        let rows: Vec<String> = in_words(&both).lines().skip(1).map(str::to_owned).collect();
+        assert!(rows[0].contains("0.1            -") && rows[1].contains("0.2            4"), "{rows:?}");
+        assert_eq!(left_out(&both), None);
+        let old = [one.clone(), training(&[], &[]), one.clone()];
+        assert!(differing_settings(&old).is_empty(), "an earlier release has none");
+        let many =
+            with(r#"{"settings.a":"1","settings.b":"1","settings.c":"1","settings.d":"1","settings.e":"1"}"#);
+        let said = left_out(&[one, many]).unwrap();
+        assert!(said.ends_with(": settings.d, settings.e, data.digest"), "{said}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use syncline_rpc::status::{EvaluationPoint, MetricsPoint};
 
 use super::Training;
 
-const POINTS: &str = "job,at_ms,elapsed_s,samples,iterations,loss,loss_samples,step_us,compute_us,wait_us,staleness_mean,staleness_max";
+const POINTS: &str = "job,at_ms,elapsed_s,samples,iterations,loss,loss_samples,step_us,compute_us,wait_us,staleness_mean,staleness_max,learning_rate";
 const EVALUATIONS: &str = "job,at_ms,elapsed_s,samples,best,validation_loss,validation_samples,validation_accuracy,validation_top_k_accuracy,validation_perplexity,test_loss,test_samples,test_accuracy,test_top_k_accuracy,test_perplexity";
 
 /// The loss curves.
@@ -40,6 +40,7 @@ fn point_row(of: &Training, point: &MetricsPoint) -> Vec<String> {
         point.wait_us.to_string(),
         number(point.staleness_mean),
         point.staleness_max.to_string(),
+        point.learning_rate.map(number).unwrap_or_default(),
     ]
 }
 

@@ -9,12 +9,25 @@ use crate::cli::{Failure, print, say, table};
 /// Rows of the table: as many as a screen shows.
 const ROWS: usize = 20;
 
+const NO_EVALUATION: &str =
+    "no evaluation yet: it takes the setting `evaluate`, or a node that evaluates, see docs/data.md";
+
+/// Some of the evaluations of each of several trainings, below its name.
+pub(super) fn evaluations_of_each(all: &[Training]) -> String {
+    let of = |of: &Training| {
+        let shown = match of.evaluations.is_empty() {
+            true => NO_EVALUATION.to_owned(),
+            false => evaluations_in_words(&of.evaluations),
+        };
+        format!("{}\n{shown}", of.job.id)
+    };
+    all.iter().map(of).collect::<Vec<_>>().join("\n\n")
+}
+
 /// Prints some of the points, or of the evaluations.
 pub(super) fn show(of: &Training, evaluations: bool) -> Result<(), Failure> {
     if evaluations {
-        let none =
-            "no evaluation yet: it takes the setting `evaluate`, or a node that evaluates, see docs/data.md";
-        say_how_many(of.evaluations.len(), none);
+        say_how_many(of.evaluations.len(), NO_EVALUATION);
         return print(&evaluations_in_words(&of.evaluations));
     }
     let none = match of.job.is_over() {
@@ -114,7 +127,7 @@ fn evaluations_in_words(points: &[Entry<EvaluationPoint>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::jobs::metrics::tests::entry;
+    use crate::cli::jobs::metrics::tests::{entry, training};
 
     #[test]
     fn the_best_evaluation_is_shown_wherever_it_is_and_so_is_the_last() {
@@ -131,6 +144,16 @@ mod tests {
             let only: Vec<_> = with_best(&all, 1).map(|point| point.value.samples).collect();
             assert_eq!(only, [best]);
         }
+    }
+
+    #[test]
+    fn evaluations_of_several_stand_below_their_names() {
+        let mut one = training(&[("id", "one")], &[]);
+        one.evaluations = vec![entry(30, &[("test_loss", "0.25"), ("test_samples", "8")])];
+        let text = evaluations_of_each(&[one, training(&[("id", "two")], &[])]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!((lines[0], lines[3], lines[4], lines[5]), ("one", "", "two", NO_EVALUATION), "{text}");
+        assert!(lines[2].contains("30  test") && lines[2].contains("0.250000"), "{text}");
     }
 
     #[test]

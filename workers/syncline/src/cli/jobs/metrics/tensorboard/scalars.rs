@@ -30,7 +30,7 @@ pub(super) fn news(of: &Training, written: &mut Written) -> Vec<Event> {
 
 fn point(point: &MetricsPoint) -> Event {
     let ms = |us: u64| us as f64 / 1e3;
-    let scalars = vec![
+    let mut scalars = vec![
         ("loss/train", point.loss),
         ("time/step_ms", ms(point.step_us)),
         ("time/compute_ms", ms(point.compute_us)),
@@ -38,6 +38,7 @@ fn point(point: &MetricsPoint) -> Event {
         ("staleness/mean", point.staleness_mean),
         ("staleness/max", point.staleness_max as f64),
     ];
+    scalars.extend(point.learning_rate.map(|rate| ("learning_rate", rate)));
     Event { at_ms: point.at_ms, step: point.samples, scalars }
 }
 
@@ -64,11 +65,12 @@ mod tests {
     #[test]
     fn every_figure_stands_under_its_tag_in_the_order_of_time() {
         let mut of = training(&[], &[(10, "2.5"), (30, "NaN")]);
-        of.points[0].value.step_us = 1_500;
+        (of.points[0].value.step_us, of.points[0].value.learning_rate) = (1_500, Some(0.25));
         of.evaluations = vec![entry(20, &[("validation_loss", "0.5"), ("validation_accuracy", "0.75")])];
         let events = news(&of, &mut Written::default());
         assert_eq!(events.iter().map(|event| event.step).collect::<Vec<_>>(), [10, 20, 30]);
         assert_eq!(events[0].scalars[..2], [("loss/train", 2.5), ("time/step_ms", 1.5)]);
+        assert_eq!(events[0].scalars.last(), Some(&("learning_rate", 0.25)));
         assert_eq!(events[1].scalars, [("loss/validation", 0.5), ("accuracy/validation", 0.75)]);
         assert!(events[2].scalars[0].1.is_nan());
     }

@@ -1,0 +1,85 @@
+//! The settings of the data by their names.
+
+use super::{Augment, AxisOrder, DataSpec, SettingList, Source, Split, setting_value as value};
+
+impl DataSpec {
+    /// Adds what differs from the default to a list, and the digest, in the order of docs/job-file.md.
+    pub(super) fn list_settings(&self, to: &mut SettingList) {
+        // Without `..`: what is added to the data is told, too, or left out on purpose.
+        let Self {
+            source,
+            test,
+            validation,
+            validation_percent,
+            scale,
+            mean,
+            std,
+            split,
+            sample_shape,
+            layout,
+            augment: Augment { flip, crop, cutout },
+            digest,
+            train_samples: _,
+        } = self;
+        let parts = [("source", Some(source)), ("test", test.as_ref()), ("validation", validation.as_ref())];
+        for (part, source) in parts {
+            source.iter().for_each(|source| source.list_settings(part, to));
+        }
+        let split = match split {
+            Split::All => None,
+            Split::TestEvery(every) => Some(("test_every", every)),
+            Split::TestLastPercent(percent) => Some(("test_last_percent", percent)),
+        };
+        let all = [
+            ("data.validation_percent", validation_percent.map(|percent| percent.to_string())),
+            ("data.scale", (*scale != 1.0).then(|| value::number(*scale))),
+            ("data.mean", (!mean.is_empty()).then(|| value::numbers(mean))),
+            ("data.std", (!std.is_empty()).then(|| value::numbers(std))),
+            ("data.split", split.map(|(name, number)| value::table([(name, number.to_string())]))),
+            ("data.sample_shape", (!sample_shape.is_empty()).then(|| value::list(sample_shape))),
+            ("data.layout", layout.map(|AxisOrder::Nhwc| "nhwc".to_owned())),
+            ("data.augment.flip", flip.then(|| true.to_string())),
+            ("data.augment.crop", (*crop != 0).then(|| crop.to_string())),
+            ("data.augment.cutout", (*cutout != 0).then(|| cutout.to_string())),
+            ("data.digest", digest.clone()),
+        ];
+        to.push_known(all);
+    }
+}
+
+impl Source {
+    /// Adds what says where the samples of a part are.
+    fn list_settings(&self, part: &str, to: &mut SettingList) {
+        let texts = |list: &[String]| (!list.is_empty()).then(|| value::texts(list));
+        let (format, fields) = match self {
+            Self::Csv { path, label_columns, label_names, skip_lines } => (
+                "csv",
+                vec![
+                    ("path", Some(value::path(path))),
+                    ("label_columns", (*label_columns != 1).then(|| label_columns.to_string())),
+                    ("label_names", texts(label_names)),
+                    ("skip_lines", (*skip_lines != 0).then(|| skip_lines.to_string())),
+                ],
+            ),
+            Self::Idx { images, labels } => {
+                ("idx", vec![("images", Some(value::path(images))), ("labels", Some(value::path(labels)))])
+            }
+            Self::Cifar10 { paths } => {
+                let paths: Vec<String> = paths.iter().map(|path| value::path(path)).collect();
+                ("cifar10", vec![("paths", Some(value::texts(&paths)))])
+            }
+            Self::Text { path, context, stride } => (
+                "text",
+                vec![
+                    ("path", Some(value::path(path))),
+                    ("context", Some(context.to_string())),
+                    ("stride", (*stride != 0).then(|| stride.to_string())),
+                ],
+            ),
+            Self::Safetensors { path } => ("safetensors", vec![("path", Some(value::path(path)))]),
+        };
+        for (name, text) in fields {
+            text.iter().for_each(|text| to.push(&format!("data.{part}.{format}.{name}"), text));
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! How many samples of a job are for what, and which columns of a table are their label.
+
+use crate::data::LabelColumn;
+
+/// What was found in the data of a training when it was prepared. All zero where its model takes no data.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DataParts {
+    /// Samples that train.
+    pub train: u64,
+    /// Samples that say how the training goes.
+    pub validation: u64,
+    /// Samples that say what has come of it.
+    pub test: u64,
+    /// Columns of a CSV file that are the label, in its order; none of another format, or where the model takes no label.
+    pub label_columns: Vec<LabelColumn>,
+}
