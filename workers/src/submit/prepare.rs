@@ -75,7 +75,7 @@ pub(super) fn assemble<'a>(
                 warnings.extend(chosen_by_tests(training));
                 warnings.extend(idle_micro_batch(&training.settings));
                 missing_cpu_kernel = model.missing_kernel.take();
-                NodeKind::Train(Box::new(describe(training, model, &mut blobs)?))
+                NodeKind::Train(Box::new(describe(training, model, &mut blobs, &mut warnings)?))
             }
             NodeWork::Evaluate => NodeKind::Evaluate,
             NodeWork::Snapshot => NodeKind::Snapshot,
@@ -135,6 +135,7 @@ fn describe(
     training: &Training,
     model: PreparedModel<'_>,
     blobs: &mut BTreeMap<String, Vec<u8>>,
+    warnings: &mut Vec<String>,
 ) -> Result<TrainSpec, SubmitError> {
     let PreparedModel { onnx, graph, .. } = model;
     let signature = signature(&graph, &training.model)?;
@@ -148,7 +149,7 @@ fn describe(
         digest
     };
     let initial = || (graph.params.iter().chain(&graph.state)).map(|p| bytemuck::cast_slice(&p.initial));
-    let layout = grouped_layout(&training.settings, &onnx, &graph)?;
+    let layout = grouped_layout(&training.settings, &onnx, &graph, warnings)?;
     let resume = &training.settings.resume;
     let model = ModelSpec {
         training_graph: keep(graph.train_onnx),
@@ -208,13 +209,18 @@ fn group_of(groups: &[(String, u32)], name: &str) -> Option<u32> {
 }
 
 /// The layout, with the settings that parameters have by their groups.
-fn grouped_layout(settings: &Settings, onnx: &[u8], graph: &TrainingGraph) -> Result<Layout, SubmitError> {
+fn grouped_layout(
+    settings: &Settings,
+    onnx: &[u8],
+    graph: &TrainingGraph,
+    warnings: &mut Vec<String>,
+) -> Result<Layout, SubmitError> {
     let mut layout = layout(graph);
     if !settings.groups.is_empty() {
         let model = syncline_onnx::parse(onnx).map_err(AutodiffError::from)?;
         let trained = graph.params.iter().map(|param| param.name.as_str()).collect();
         let names = TrainedNames::new(&model, trained);
-        put_in_groups(&settings.groups, &settings.optimizer, &names, &mut layout)?;
+        warnings.extend(put_in_groups(&settings.groups, &settings.optimizer, &names, &mut layout)?);
     }
     Ok(layout)
 }

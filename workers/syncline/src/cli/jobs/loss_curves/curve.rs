@@ -40,7 +40,7 @@ impl Curve {
         // As it goes it is evaluated on one of both sets, and at its end maybe on the other.
         let evaluations = evaluations.filter(|point| Some(point.set().name()) == set);
         Self {
-            job: training.job.id.to_string(),
+            job: training.name.clone(),
             policy: training.job.policy.clone(),
             losses: points.map(|point| (place(point.at_ms, point.samples), point.loss)).collect(),
             evaluations: evaluations.map(|point| (place(point.at_ms, point.samples), point.loss())).collect(),

@@ -1,6 +1,6 @@
 //! The command line, and what it leads to.
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::path::PathBuf;
 
 use syncline_scheduler::ids::JobId;
 
@@ -11,10 +11,9 @@ use crate::cli::{
 };
 
 #[derive(Debug, clap::Args)]
-#[command(group(clap::ArgGroup::new("shown").args(["plot", "tensorboard"]).multiple(true)))]
 pub struct MetricsArgs {
-    /// Id of the job, which may be running or over; several are compared
-    #[arg(required = true, value_name = "JOB")]
+    /// Id of the job, which may be running or over; several are compared. With --from it may be left out
+    #[arg(required_unless_present = "from", value_name = "JOB")]
     pub(super) jobs: Vec<JobId>,
     /// Show the evaluations instead, the best of them always among them; also what --csv writes
     #[arg(long)]
@@ -26,15 +25,16 @@ pub struct MetricsArgs {
     #[arg(long, value_enum, default_value_t, requires = "plot")]
     pub(super) over: Over,
     /// Write a row for each point of each job into this file, or to stdout if it is `-`
-    #[arg(long, value_name = "FILE", conflicts_with = "follow")]
+    #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
     /// Write what TensorBoard reads below this folder, a folder for each job
     #[arg(long, value_name = "DIR")]
     pub(super) tensorboard: Option<PathBuf>,
-    /// Go on until the jobs are over: draw anew, and add to the files of --tensorboard, every two seconds
-    #[arg(long, requires = "shown", conflicts_with = "from")]
+    /// Go on until the jobs are over: draw anew (--plot), and add to the files of --tensorboard, every two seconds
+    #[arg(long)]
     pub(super) follow: bool,
-    /// Read the job of this file of `syncline export` from it, as of then, instead of asking a cluster; once for each file
+    /// Read the job of this file of `syncline export` from it, as of then, instead of asking a cluster; once for each file. A job that is named twice is
+    /// shown beside its file
     #[arg(long, value_name = "FILE")]
     pub(super) from: Vec<PathBuf>,
     #[command(flatten)]
@@ -48,9 +48,17 @@ impl MetricsArgs {
     /// Refuses what clap takes.
     fn check(&self) -> Result<(), CliError> {
         let refused = |what: String| Err(CliError::Setting { what });
-        let mut named = BTreeSet::new();
-        if let Some(job) = self.jobs.iter().find(|job| !named.insert(*job)) {
-            return refused(format!("job {job} is named twice"));
+        if self.follow {
+            let besides = "--follow goes with --plot, with --tensorboard, or with both";
+            if self.plot.is_none() && self.tensorboard.is_none() {
+                return refused(format!("{besides}, which it writes again until the jobs are over"));
+            }
+            if self.csv.is_some() {
+                return refused(format!("{besides}, and not with --csv: run that by itself when the jobs are over"));
+            }
+            if !self.from.is_empty() {
+                return refused(format!("{besides}, and not with --from: what a file holds does not change"));
+            }
         }
         if self.json && self.csv_on_stdout() {
             return refused("--json and --csv - both take stdout".to_owned());
@@ -73,8 +81,8 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
     let trainings = block_on(async {
         let sources = Sources::open(args).await?;
         let mut trainings = Vec::new();
-        for job in &args.jobs {
-            trainings.push(Training::load(sources.of(job), job).await?);
+        for n in 0..sources.len() {
+            trainings.push(sources.load(n).await?);
         }
         let mut files = Files::of(args);
         files.write(&trainings)?;

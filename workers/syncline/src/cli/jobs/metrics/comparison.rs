@@ -54,7 +54,7 @@ pub(super) fn in_words(trainings: &[Training]) -> String {
             let (trained_s, verdict) = (of.trained_s(), verdict(job));
             let verdict = verdict.as_ref();
             vec![
-                job.id.to_string(),
+                of.name.clone(),
                 known(Some(job.policy.clone()).filter(|policy| !policy.is_empty())),
                 job.state.word().to_owned(),
                 job.samples_applied.to_string(),

@@ -24,8 +24,7 @@ pub(super) async fn until_over(
     while !open.is_empty() {
         tokio::time::sleep(PAUSE).await;
         for n in open.clone() {
-            let id = trainings[n].job.id.clone();
-            match Training::load(sources.of(&id), &id).await {
+            match sources.load(n).await {
                 Ok(now) => {
                     problem.passed();
                     if is_over(&now) {
