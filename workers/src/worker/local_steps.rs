@@ -227,12 +227,7 @@ impl LocalSteps {
             self.slots.clear();
             self.device.iter_mut().for_each(StepsOnDevice::forget);
         }
-        Some(Delta {
-            values: [&self.base],
-            norm,
-            weight: round.weight as f32,
-            covers: round.steps,
-        })
+        Some(Delta { values: [&self.base], norm, weight: round.weight as f32, covers: round.steps })
     }
 
     /// Takes the report of a task that has ended and returns those that may be sent now.

@@ -291,7 +291,8 @@ impl JobStatus {
 
     /// The job that this one went on from, as long as the best evaluation is still one of that job.
     pub fn whose_best(&self) -> Option<&str> {
-        let from = self.resumed_from.as_ref().filter(|_| self.best_samples.is_some() && self.best_ms.is_none())?;
+        let from =
+            self.resumed_from.as_ref().filter(|_| self.best_samples.is_some() && self.best_ms.is_none())?;
         Some(from.rsplit_once('/').map_or(from, |(job, _)| job))
     }
 
@@ -360,7 +361,8 @@ mod tests {
             (&[from, samples],     Some("before")),
         ];
         for (known, want) in cases {
-            let job = JobStatus::read(&fields(&[known, &[("id", "a"), ("state", "running")]].concat())).unwrap();
+            let job =
+                JobStatus::read(&fields(&[known, &[("id", "a"), ("state", "running")]].concat())).unwrap();
             assert_eq!(job.whose_best(), want, "{known:?}");
         }
         let own = fields(&[("id", "a"), ("state", "running"), from, samples, ms]);

@@ -38,7 +38,9 @@ fn trainings_are_compared_and_written_for_other_programs() {
     assert!(at(&["metrics", "free", "nobody"]).refused(1, "E131").err.contains("nobody"));
     at(&["metrics", "free", "free"]).refused(2, "E509");
     assert!(at(&["metrics", "free", "--csv", "-", "--json"]).err.contains("both take stdout"));
-    for more in [&[][..], &["--plot", "a.svg", "--csv", "a.csv"], &["--plot", "a.svg", "--from", "free.export"]] {
+    for more in
+        [&[][..], &["--plot", "a.svg", "--csv", "a.csv"], &["--plot", "a.svg", "--from", "free.export"]]
+    {
         let said = at(&[&["metrics", "free", "--follow"], more].concat()).refused(2, "E509").err;
         assert!(said.contains("--follow goes with --plot, with --tensorboard, or with both"), "{said}");
     }
@@ -71,7 +73,8 @@ fn trainings_are_compared_and_written_for_other_programs() {
     let names: Vec<_> = beside.lines().skip(1).map(|row| row.split("  ").next().unwrap()).collect();
     assert_eq!(names, ["free", &*format!("free ({exported})")], "{beside}");
     at(&["metrics", "free", "free", "--from", &exported, "--tensorboard", &path("beside")]).ok();
-    let folders: Vec<_> = fs::read_dir(path("beside")).unwrap().map(|folder| folder.unwrap().file_name()).collect();
+    let folders: Vec<_> =
+        fs::read_dir(path("beside")).unwrap().map(|folder| folder.unwrap().file_name()).collect();
     assert_eq!(folders.len(), 2, "{folders:?}");
     at(&["submit", &file, "--id", "third", "--watch"]).ok();
     let deleted = at(&["delete", "free", "third", "nobody", "--json"]).refused(1, "E131");
@@ -84,5 +87,9 @@ fn trainings_are_compared_and_written_for_other_programs() {
     drop(up);
     let alone = syncline(&["metrics", "free", "--from", &exported]).ok().out;
     assert!(alone.contains("480"), "{alone}");
-    assert_eq!(syncline(&["metrics", "--from", &exported]).ok().out, alone, "the file says which job it is of");
+    assert_eq!(
+        syncline(&["metrics", "--from", &exported]).ok().out,
+        alone,
+        "the file says which job it is of"
+    );
 }

@@ -26,7 +26,9 @@ pub(crate) fn run(args: &DeleteArgs) -> Result<(), Failure> {
             client.delete(job).await?;
             let deleted = serde_json::json!({ "id": job, "state": "deleted" });
             match (args.json, args.jobs.len()) {
-                (false, _) => say(&format!("job {job} is deleted; snapshot files that it wrote stay where they are")),
+                (false, _) => {
+                    say(&format!("job {job} is deleted; snapshot files that it wrote stay where they are"))
+                }
                 (true, 1) => print_json(&deleted)?,
                 (true, _) => print_json_line(&deleted)?,
             }

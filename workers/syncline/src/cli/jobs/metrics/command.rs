@@ -54,7 +54,9 @@ impl MetricsArgs {
                 return refused(format!("{besides}, which it writes again until the jobs are over"));
             }
             if self.csv.is_some() {
-                return refused(format!("{besides}, and not with --csv: run that by itself when the jobs are over"));
+                return refused(format!(
+                    "{besides}, and not with --csv: run that by itself when the jobs are over"
+                ));
             }
             if !self.from.is_empty() {
                 return refused(format!("{besides}, and not with --from: what a file holds does not change"));

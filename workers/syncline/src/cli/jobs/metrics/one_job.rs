@@ -133,7 +133,12 @@ mod tests {
 
     #[test]
     fn shares_are_per_cent_as_everywhere_else() {
-        let fields = [("test_loss", "0.5"), ("test_samples", "8"), ("test_accuracy", "0.965"), ("test_perplexity", "1.5")];
+        let fields = [
+            ("test_loss", "0.5"),
+            ("test_samples", "8"),
+            ("test_accuracy", "0.965"),
+            ("test_perplexity", "1.5"),
+        ];
         let shown = evaluations_in_words(&[entry(10, &fields)]);
         let row: Vec<&str> = shown.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(row, ["10", "test", "8", "0.500000", "96.50", "%", "1.500000"]);

@@ -70,7 +70,8 @@ impl Sources {
 /// What is shown of the jobs that are named, all of the files where none is. `files`: the job that each holds, and what the file is
 /// called. A job that is in a file comes from there; named twice, from the engine as well.
 fn all_shown(named: &[JobId], files: &[(JobId, String)]) -> Result<Vec<Shown>, CliError> {
-    let jobs: Vec<&JobId> = if named.is_empty() { files.iter().map(|(job, _)| job).collect() } else { named.iter().collect() };
+    let jobs: Vec<&JobId> =
+        if named.is_empty() { files.iter().map(|(job, _)| job).collect() } else { named.iter().collect() };
     let (mut shown, mut seen) = (Vec::new(), BTreeSet::new());
     for job in jobs {
         if !seen.insert(job) {
@@ -116,7 +117,8 @@ mod tests {
             ("a a",     "",      Err("job a is named 2 times")),
             ("a a a",   "a",     Err("job a is named 3 times")),
         ];
-        let words = |text: &str| -> Vec<JobId> { text.split_whitespace().map(|id| id.parse().unwrap()).collect() };
+        let words =
+            |text: &str| -> Vec<JobId> { text.split_whitespace().map(|id| id.parse().unwrap()).collect() };
         for (named, files, want) in cases {
             let files: Vec<_> = words(files).into_iter().zip((0..).map(|n: u32| n.to_string())).collect();
             let name = |one: &Shown| one.file.map_or(one.name.clone(), |file| format!("{}={file}", one.name));
