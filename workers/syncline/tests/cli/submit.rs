@@ -98,7 +98,7 @@ fn a_group_that_changes_nothing_with_this_optimizer_is_warned_of() {
     for (optimizer, is_warned_of) in [("sgd", true), ("adamw", false)] {
         let optimizer = format!("settings.optimizer={optimizer}");
         let ended = syncline(&[&words[..], &group, &["--set", &optimizer]].concat()).ok();
-        let said = ended.out.contains("group 1 of `groups` changes nothing: with sgd its parameters");
+        let said = ended.err.contains("group 1 of `groups` changes nothing: with sgd its parameters");
         assert_eq!(said, is_warned_of, "{ended:#?}");
     }
 }
