@@ -201,3 +201,24 @@ fn a_training_for_a_task_does_not_run_too_long_while_nobody_leads() {
     tick(&mut next, NOW_US + GAP_US + LIMIT_US + 1_000);
     assert_eq!(graph_code(&next).as_deref(), Some("E443"));
 }
+
+#[test]
+fn a_training_for_a_task_does_not_run_too_long_while_it_is_paused() {
+    for gap_us in [0, GAP_US] {
+        let (mut core, job) = training_for_a_task();
+        let (paused_us, resumed_us) = (NOW_US + 1_000, NOW_US + 1_000 + GAP_US + 2 * LIMIT_US);
+        core.handle(paused_us, Input::Pause { job: job.clone(), paused: true }).unwrap();
+        tick(&mut core, paused_us + LIMIT_US);
+        // For a part of the pause no engine leads, which counts once.
+        let mut core = if gap_us > 0 {
+            next(&mut core, paused_us + LIMIT_US, paused_us + LIMIT_US + gap_us)
+        } else {
+            core
+        };
+        core.handle(resumed_us, Input::Pause { job: job.clone(), paused: false }).unwrap();
+        tick(&mut core, resumed_us + LIMIT_US - 1_000);
+        assert_eq!(*core.job(&job).unwrap().phase(), Phase::Running, "{gap_us}");
+        tick(&mut core, resumed_us + LIMIT_US);
+        assert_eq!(graph_code(&core).as_deref(), Some("E443"), "{gap_us}");
+    }
+}

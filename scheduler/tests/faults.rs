@@ -114,6 +114,21 @@ fn all_that_a_worker_has_in_hand_may_fail_with_it_and_counts_as_one_time() {
 }
 
 #[test]
+fn a_job_that_none_of_many_workers_can_run_fails_when_each_has_tried_once() {
+    let mut world = World::new();
+    let workers: Vec<_> = (1..=100).map(|n| world.join(n, &format!("w{n}"))).collect();
+    world.submit(spec("job", "asp", 10_000), 1);
+    for (n, worker) in (1..).zip(workers) {
+        assert_eq!(world.code("job"), "running");
+        world.report(worker, lacks);
+        // It registers again, as the same process.
+        world.join(100 + n, &format!("w{n}"));
+    }
+    assert_eq!(world.code("job"), "E330");
+    assert_eq!(world.plane.shell.events.iter().filter(|what| *what == "worker_excluded").count(), 100);
+}
+
+#[test]
 fn a_job_fails_when_nobody_is_left_who_might_run_it() {
     let mut world = World::new();
     let (first, second) = (world.join(1, "first"), world.join(2, "second"));

@@ -123,3 +123,36 @@ fn the_loss_of_a_round_is_the_mean_over_all_workers_by_their_samples() {
         assert_eq!(loss(&mut world), significant(want), "{policy}, also once it is over");
     }
 }
+
+/// Under `auto` the step of a round is as many times the rate as there are workers, so that a sample counts as much as one of a push.
+#[test]
+fn a_round_of_auto_for_which_few_samples_are_left_makes_a_step_in_proportion() {
+    const WORKERS: u64 = 4;
+    let mut world = World::new();
+    let names: Vec<_> = (1..=WORKERS).map(|n| world.join(n, &format!("w{n}"))).collect();
+    let train = training("auto".parse().unwrap(), u64::from(BATCH) * (WORKERS * 20 + 1), BATCH);
+    let base = train.learning_rate.base;
+    let mut steps = Vec::new();
+    let mut note = |effects: &[Effect]| {
+        for effect in effects {
+            if let Effect::OrderBarrier { order, .. } = effect {
+                steps.push(order.learning_rate / base);
+            }
+        }
+    };
+    note(&world.submit(training_job(TrainSpec { min_workers: WORKERS as u32, ..train }), 1));
+    while names.iter().any(|name| world.hands.get(name).is_some_and(|hand| !hand.is_empty())) {
+        world.now_us += 100_000;
+        for worker in &names {
+            if world.hands[worker].is_empty() {
+                continue;
+            }
+            note(&world.report(*worker, |work| match done(work) {
+                Outcome::Iterated(it) => Outcome::Iterated(Iterated { compute_us: 100_000, ..it }),
+                other => other,
+            }));
+        }
+    }
+    assert!(steps.iter().filter(|step| **step == WORKERS as f32).count() > 10, "{steps:?}");
+    assert_eq!(steps.last(), Some(&1.0), "{steps:?}");
+}

@@ -6,10 +6,10 @@ use syncline_scheduler::{
     core::{Assignment, Core, Effect, Input, Iterated, Outcome, Submission, TaskReport, Work, WorkerInfo},
     ids::Incarnation,
     sim::{ControlPlane, Shell, training, training_job},
-    spec::JobSpec,
+    spec::{JobSpec, TrainSpec},
 };
 
-use crate::world::World;
+use crate::world::{World, done};
 
 struct Plain;
 
@@ -72,6 +72,12 @@ fn run(policy: &str, iterations: u64, intervals_us: &[u64]) -> Vec<Worker> {
     workers
 }
 
+/// An iteration took so long. Nothing else takes any time.
+fn iterated(work: &Work, compute_us: u64) -> Outcome {
+    let Work::Iterate { range, .. } = work else { return done(work) };
+    Outcome::Iterated(Iterated { range: *range, loss: 1.0, compute_us, ..Iterated::default() })
+}
+
 #[test]
 fn a_worker_has_a_quarter_of_a_second_in_hand_and_not_more_than_256_steps() {
     for (interval_us, most) in [(500, 256), (1_000, 250), (10_000, 25), (100_000, 2), (1_000_000, 2)] {
@@ -122,6 +128,45 @@ fn elastic_supersteps_of_short_steps_are_in_hand_for_160_ms_and_long_ones_are_wa
 }
 
 #[test]
+fn a_worker_that_has_nobody_to_meet_is_not_watched() {
+    for policy in ["elastic-bsp:15", "elastic-lb:15", "auto"] {
+        for (interval_us, most) in [(500, 256), (10_000, 25), (100_000, 2)] {
+            let workers = run(policy, 10_000, &[interval_us]);
+            assert_eq!(workers[0].most_in_hand, most, "{policy}, {interval_us} us");
+        }
+    }
+}
+
+#[test]
+fn workers_that_left_do_not_count_among_those_who_share_what_is_left() {
+    let mut world = World::new();
+    world.submit(training_job(training("asp".parse().unwrap(), 10_000, 1)), 1);
+    let mut in_hand = Vec::new();
+    for n in 1..=40 {
+        let worker = world.join(n, &format!("w{n}"));
+        (0..3).for_each(|_| drop(world.report(worker, |work| iterated(work, 1_000))));
+        in_hand.push(world.hands[&worker].len());
+        world.give(Input::WorkerGone { worker, reason: "its machine is gone".into() });
+    }
+    assert_eq!(in_hand, [250; 40]);
+}
+
+#[test]
+fn the_few_samples_that_were_left_of_an_epoch_say_nothing_about_how_much_is_in_hand() {
+    let mut world = World::new();
+    let train = TrainSpec { epochs: 50, ..training("asp".parse().unwrap(), 4 * 64 + 2, 64) };
+    world.submit(training_job(train), 1);
+    let worker = world.join(1, "only");
+    for _ in 0..20 {
+        world.report(worker, |work| {
+            let Work::Iterate { range, .. } = work else { return done(work) };
+            iterated(work, if range.len == 2 { 10_000 } else { 1_000_000 })
+        });
+        assert!(world.hands[&worker].len() <= 2, "{}", world.hands[&worker].len());
+    }
+}
+
+#[test]
 fn few_rounds_are_in_hand_while_one_worker_needs_long_for_each() {
     let workers = run("bsp", 600, &[500, 500, 50_000]);
     let most: Vec<usize> = workers.iter().map(|worker| worker.most_in_hand).collect();
@@ -149,16 +194,7 @@ fn a_local_round_is_in_hand_as_a_whole_before_the_one_before_it_is_merged() {
     let in_hand = |world: &World| [quick, slow].map(|worker| world.hands[&worker].len());
     assert_eq!(in_hand(&world), [4, 4]);
     for _ in 0..4 {
-        let iterated = |work: &Work| {
-            let Work::Iterate { range, .. } = work else { panic!("{work:?}") };
-            Outcome::Iterated(Iterated {
-                range: *range,
-                loss: 1.0,
-                compute_us: 10_000,
-                ..Iterated::default()
-            })
-        };
-        world.report(quick, iterated);
+        world.report(quick, |work| iterated(work, 10_000));
     }
     assert_eq!(in_hand(&world), [4, 8]);
 }

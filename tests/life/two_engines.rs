@@ -6,7 +6,7 @@ use std::{
 };
 
 use syncline::{Client, EngineAddresses, JobPhase, TaskGraph};
-use syncline_engine::store::keys;
+use syncline_engine::store::keys::{self, JobKeys};
 use syncline_scheduler::ids::ShardIndex;
 
 use crate::{
@@ -49,8 +49,11 @@ async fn an_engine_that_hangs_for_ever_costs_its_jobs_nothing() {
     let cluster = Cluster::start_with_standby(2, 2, "--step-ms 10 --slowdown 1").await;
     let job = submit(&cluster, counting("left", "asp", SAMPLES, |_| {})).await;
     cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 4).await;
+    // Nobody is told that a connection was closed, as where the power of a machine is gone.
     cluster.engine.as_ref().unwrap().signal("STOP");
     check_exact(&cluster.until_over(&job).await, SAMPLES);
+    let workers = cluster.store.hash("read workers", &JobKeys::new(&job).workers).await.unwrap();
+    assert_eq!(workers.len(), 2, "the same two go on under the engine that leads: {workers:?}");
     check_next_job_runs(&cluster, "next").await;
 }
 

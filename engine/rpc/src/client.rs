@@ -268,7 +268,7 @@ impl EngineFault {
         let hint = match self {
             Self::InvalidJob(_) => "correct the job and submit it again; nothing was stored",
             Self::DuplicateJob { .. } => {
-                "another job has this id: `submit --new` takes the next one that is free, `--id` any other, and once the old job is over `submit --replace` takes its place"
+                "another job has this id: choose another one (`submit --new` takes the next that is free), or delete the old job once it is over: `syncline delete JOB`, `submit --replace`"
             }
             Self::UnknownJob { .. } => "`syncline jobs` lists the jobs",
             Self::MissingBlob { .. } => {

@@ -20,8 +20,10 @@ const LONGEST_US: u64 = 600_000_000;
 const LONGEST_UNREACHED_US: u64 = 120_000_000;
 /// Where nobody is left whom it could cost anything, it is tried again so soon.
 const NOBODY_LEFT_US: u64 = 5_000_000;
-/// Exclusions that a job remembers.
+/// Exclusions that a job remembers when they are over.
 const KEPT: usize = 64;
+/// Exclusions that hold at a time: a job must not take up again a worker that is excluded because many others are.
+const MAX_IN_FORCE: usize = 4_096;
 /// After so many faults of the computation itself of each worker, between which the job has not come further, waiting is in vain.
 const MAX_IN_VAIN: u32 = 3;
 
@@ -147,11 +149,20 @@ impl Job {
         let exclusion =
             Exclusion { name, host, code, reason, since_us, until_us, times, over, in_vain, iterations_done };
         self.state.excluded.insert(identity, exclusion);
-        while self.state.excluded.len() > KEPT {
-            let oldest = self.state.excluded.iter().min_by_key(|(_, e)| e.until_us).map(|(k, _)| k.clone());
-            self.state.excluded.remove(&oldest.unwrap_or_default());
-        }
+        self.forget_exclusions();
         Some(left)
+    }
+
+    /// Bounds what is remembered, the oldest first.
+    fn forget_exclusions(&mut self) {
+        let excluded = &mut self.state.excluded;
+        for (over, most) in [(true, KEPT), (false, MAX_IN_FORCE)] {
+            while excluded.values().filter(|e| e.over == over).count() > most {
+                let of_kind = excluded.iter().filter(|(_, e)| e.over == over);
+                let oldest = of_kind.min_by_key(|(_, e)| e.until_us).map(|(identity, _)| identity.clone());
+                excluded.remove(&oldest.expect("there are more than none"));
+            }
+        }
     }
 
     /// Whether all that are excluded now have failed to compute it again and again, and nobody else came further meanwhile.

@@ -103,6 +103,10 @@ impl Job {
                     return Slot::In { superstep, ahead: self.pipeline(worker) };
                 }
                 (_, SuperstepPhase::Open(_)) if self.leads_too_far(worker, record) => return Slot::HeldBack,
+                // Who has nobody to meet is not watched.
+                (_, SuperstepPhase::Open(_)) if record.is_of_one_alone() => {
+                    return Slot::In { superstep, ahead: self.pipeline(worker) };
+                }
                 (_, SuperstepPhase::Open(_)) => return Slot::In { superstep, ahead: self.ahead(worker) },
                 (None, _) => {}
                 (Some(RosterEntry { last: None, .. }), _) => return Slot::Nothing,
@@ -167,7 +171,7 @@ impl Job {
     pub(super) fn pipeline(&self, worker: Incarnation) -> u64 {
         let ahead = self.ahead(worker);
         let Some(run) = PIPELINE_US.checked_div(self.members[&worker].interval_us) else { return ahead };
-        let turn = self.members.len() as u64 * u64::from(self.train().batch) * LAST_TURNS;
+        let turn = self.clocks.len() as u64 * u64::from(self.train().batch) * LAST_TURNS;
         let share = self.state.cursor.remaining(self.open_epochs()) / turn.max(1);
         run.min(share).clamp(2, PIPELINE_MAX).max(ahead)
     }

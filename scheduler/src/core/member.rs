@@ -163,14 +163,15 @@ impl Member {
     /// Learns from one of its iterations how fast it is: on how many samples, and on how many its iterations are otherwise.
     pub(super) fn observe(&mut self, it: &Iterated, (samples, batch): (u32, u32), end_us: u64) {
         self.last_end_us = end_us;
-        self.interval_us = it.busy_us();
-        self.interval_samples = samples;
         if !it.skipped && it.loss.is_finite() {
             self.newest_loss = Some((it.loss, samples));
         }
         let (cpu_load, memory_load) = (it.cpu_load, it.memory_load);
         // A pull and a push for the few samples that were left of an epoch say little about one of all others.
         let is_typical = u64::from(samples) * 2 >= u64::from(batch);
+        if is_typical || self.interval_samples == 0 {
+            (self.interval_us, self.interval_samples) = (it.busy_us(), samples);
+        }
         if is_typical || self.speed.samples_per_s().is_none() {
             self.speed.observe(&Measurement { interval_us: it.busy_us(), samples, cpu_load, memory_load });
         }

@@ -28,7 +28,7 @@ impl Job {
     /// it. A superstep lasts as long as its slowest worker needs, so all must be quick.
     pub(super) fn opened_ahead(&self, worker: Incarnation) -> u64 {
         let ahead = self.ahead(worker);
-        let most = ITERATIONS_AHEAD.min(ENTRIES_AHEAD / self.members.len().max(1) as u64);
+        let most = ITERATIONS_AHEAD.min(ENTRIES_AHEAD / self.clocks.len().max(1) as u64);
         let watches = self.state.policy.as_dyn().planning_basis() == PlanningBasis::Watching;
         if watches || most <= ahead || self.train().ahead.is_some() {
             return ahead;

@@ -51,6 +51,7 @@ impl Core {
 impl Job {
     fn pause(&mut self, paused: bool, now_us: u64) {
         self.state.paused = paused;
+        self.count_pause(now_us);
         if !paused {
             self.state.resumed_us = Some(now_us);
             if self.is_queued() {
@@ -62,6 +63,16 @@ impl Job {
         }
         self.tell(if paused { Happening::Paused } else { Happening::Resumed }, now_us);
         self.changes.job_state = true;
+    }
+
+    /// What a pause takes does not count as training, nor does the time without an engine within it once more.
+    fn count_pause(&mut self, now_us: u64) {
+        let Some(started_us) = self.state.started_us else { return };
+        if self.state.paused {
+            self.state.trained_before_pause_us = Some(self.led_since_us(started_us, now_us));
+        } else if let Some(trained_us) = self.state.trained_before_pause_us.take() {
+            self.state.unled_us = now_us.saturating_sub(started_us).saturating_sub(trained_us);
+        }
     }
 
     /// Workers that a pause lets go: who prepares itself at once, the others when they have done what they were given.

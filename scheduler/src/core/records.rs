@@ -138,7 +138,7 @@ pub struct JobState {
     /// When the shards had opened the present generation of the parameters.
     #[serde(default)]
     pub opened_us: Option<u64>,
-    /// For how long no engine led since it began to train; before that, since it was submitted or resumed.
+    /// For how long no engine led, or it was paused, since it began to train; before that, since it was submitted or resumed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unled_us: u64,
     pub trained_us: Option<u64>,
@@ -159,6 +159,9 @@ pub struct JobState {
     /// When somebody did that last.
     #[serde(default)]
     pub resumed_us: Option<u64>,
+    /// For how long it had trained when it was paused, while it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trained_before_pause_us: Option<u64>,
     /// Workers that could not run it, by what identifies their process.
     pub excluded: BTreeMap<String, Exclusion>,
     /// Nodes that failed for a reason that may pass.
@@ -217,6 +220,7 @@ impl JobState {
             waiting_for: None,
             paused: false,
             resumed_us: None,
+            trained_before_pause_us: None,
             excluded: BTreeMap::new(),
             retries: BTreeMap::new(),
             curve: SeriesSampling::default(),

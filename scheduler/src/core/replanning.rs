@@ -15,6 +15,10 @@ use crate::{
     sync::{EndRule, Plan, remaining_rows},
 };
 
+/// Reports of short iterations are sent together, and on their way for a while: what is not reported yet for that reason is not late.
+const GATHERED_US: u64 = 50_000;
+const GATHERING_US: f64 = 100_000.0;
+
 impl Job {
     /// Looks for workers that overran their predictions. Cost O(workers) while a planned superstep runs.
     pub(super) fn tick(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
@@ -52,7 +56,9 @@ impl Job {
             // What it was not granted before a gate opened, it could not begin.
             let granted_us = self.tasks.get(&next).map_or(0, |task| task.created_ms * 1000);
             let elapsed_us = now_us.saturating_sub(member.last_end_us.max(granted_us));
-            let limit_us = *predicted.get(worker)? as f64 * factor;
+            let predicted_us = *predicted.get(worker)?;
+            let gathering_us = if predicted_us < GATHERED_US { GATHERING_US } else { 0.0 };
+            let limit_us = predicted_us as f64 * factor + gathering_us;
             let open = member.granted < last && member.outstanding() > 0;
             (open && elapsed_us as f64 > limit_us).then_some((*worker, elapsed_us))
         };

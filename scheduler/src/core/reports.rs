@@ -186,12 +186,15 @@ impl Job {
     }
 
     fn advance_finished(&mut self, worker: Incarnation) {
-        let first_open = self.leased_to(worker).into_iter().find_map(|id| match id {
-            TaskId::Iteration { seq, .. } => Some(seq),
+        let before = self.members[&worker].finished;
+        let iteration = |seq| TaskId::Iteration { worker, seq };
+        let mut open = self.tasks.range(iteration(before + 1)..=iteration(u64::MAX));
+        // Of a local round thousands may be leased, and their reports come together.
+        let first_open = open.find_map(|(id, task)| match (id, &task.state) {
+            (TaskId::Iteration { seq, .. }, TrainingTaskState::Leased { .. }) => Some(*seq),
             _ => None,
         });
         let member = self.member_mut(worker);
-        let before = member.finished;
         member.finished = first_open.map_or(member.granted, |seq| seq - 1);
         let now = member.finished;
         if let Some(newest) = self.supersteps.values_mut().next_back() {

@@ -152,6 +152,11 @@ impl SuperstepState {
         matches!(self.phase, SuperstepPhase::Open(_))
     }
 
+    /// Whether it has one worker, whose pushes need no barrier: there is nobody to meet.
+    pub(super) fn is_of_one_alone(&self) -> bool {
+        self.roster.len() == 1 && self.aggregation == Aggregation::PerPush && self.max_lead.is_none()
+    }
+
     /// Whether workers are held back that lead too far.
     pub(super) fn bounds_lead(&self) -> bool {
         self.is_open() && self.max_lead.is_some()

@@ -140,9 +140,7 @@ impl<'a> LeaseBuilder<'a> {
             self.touched.insert(job.id.clone());
         }
         let class = job.class_of(task);
-        self.load.held += 1;
-        self.load.held_slots = self.load.held_slots.saturating_add(class.class.rules.needs.slots);
-        self.load.held_us += class.mean_run_us.unwrap_or(0.0).max(1.0);
+        self.load.add_one(class.class.rules.needs.slots, class.mean_run_us);
         let each = &class.class.rules.needs.resources;
         if !each.is_none() {
             self.load.taken = self.load.taken.plus(each);

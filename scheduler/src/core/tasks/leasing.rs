@@ -62,11 +62,7 @@ impl TaskAssigner {
         while let Some((worker, class)) = job.outbox.freed.pop() {
             let Some(load) = self.loads.get_mut(&worker) else { continue };
             let class = job.class(class);
-            let mean_us = class.mean_run_us.unwrap_or(0.0).max(1.0);
-            load.held = load.held.saturating_sub(1);
-            load.held_slots = load.held_slots.saturating_sub(class.class.rules.needs.slots);
-            load.held_us = if load.held == 0 { 0.0 } else { (load.held_us - mean_us).max(0.0) };
-            load.alone &= load.held > 0;
+            load.end_one(class.class.rules.needs.slots);
             let each = &class.class.rules.needs.resources;
             if !each.is_none() {
                 load.taken = load.taken.minus(each);

@@ -31,6 +31,24 @@ pub(super) struct WorkerLoad {
 }
 
 impl WorkerLoad {
+    /// It holds one more, of so many slots and of such a length. One that is longer than all that is held ahead takes up a slot, and no
+    /// more of what the others hold ahead than that slot's part.
+    pub(super) fn add_one(&mut self, slots: u32, mean_run_us: Option<f32>) {
+        self.held += 1;
+        self.held_slots = self.held_slots.saturating_add(slots);
+        self.held_us += mean_run_us.unwrap_or(0.0).clamp(1.0, AHEAD_US);
+    }
+
+    /// One of those that it holds has ended. It had the mean of all: what was expected of just this one may have been far off, and
+    /// would else be left for ever.
+    pub(super) fn end_one(&mut self, slots: u32) {
+        let left = self.held.saturating_sub(1);
+        self.held_us *= left as f32 / self.held.max(1) as f32;
+        self.held = left;
+        self.held_slots = self.held_slots.saturating_sub(slots);
+        self.alone &= left > 0;
+    }
+
     /// How many more tasks of such a length it takes, each of which takes up so many slots. One that needs more slots than are
     /// free may wait for them here, so that smaller ones do not overtake it for ever; not where something long has them.
     pub(super) fn room(&self, slots: u32, each_slots: u32, mean_run_us: Option<f32>) -> u32 {
@@ -46,5 +64,42 @@ impl WorkerLoad {
         let left_us = slots as f32 * AHEAD_US - self.held_us;
         let ahead = (left_us / mean_us.max(1.0)).max(0.0) as u32;
         free.max(ahead).min(MAX_HELD.saturating_sub(self.held))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLOTS: u32 = 8;
+
+    #[test]
+    fn what_is_held_ahead_of_short_tasks_is_20_ms_for_each_slot() {
+        let mut load = WorkerLoad::default();
+        for held in 0..80 {
+            assert_eq!(load.room(SLOTS, 1, Some(2_000.0)), 80 - held);
+            load.add_one(1, Some(2_000.0));
+        }
+        (0..10).for_each(|_| load.end_one(1));
+        assert_eq!(load.room(SLOTS, 1, Some(2_000.0)), 10);
+    }
+
+    #[test]
+    fn one_long_task_keeps_no_short_ones_from_being_held_ahead() {
+        let mut load = WorkerLoad::default();
+        load.add_one(1, Some(600e6));
+        assert_eq!(load.room(SLOTS, 1, Some(2_000.0)), 70, "of seven slots");
+        assert_eq!(load.room(SLOTS, 1, Some(600e6)), 7, "as many as can run");
+    }
+
+    #[test]
+    fn what_was_expected_of_slow_first_calls_is_forgotten_though_the_worker_is_never_without_any() {
+        let mut load = WorkerLoad::default();
+        (0..SLOTS).for_each(|_| load.add_one(1, Some(5e6)));
+        for _ in 0..100 {
+            load.end_one(1);
+            load.add_one(1, Some(2_000.0));
+        }
+        assert!(load.room(SLOTS, 1, Some(2_000.0)) >= 70, "{load:?}");
     }
 }

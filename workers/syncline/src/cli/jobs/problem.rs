@@ -14,7 +14,11 @@ impl Problem {
 
     /// Says it, unless it was the last that was said.
     pub(super) fn say(&mut self, failure: &Failure) {
-        let line = Self::line(failure);
+        self.say_line(Self::line(failure));
+    }
+
+    /// The same in these words.
+    pub(super) fn say_line(&mut self, line: String) {
         if self.0.as_ref() != Some(&line) {
             say(&line);
             self.0 = Some(line);
@@ -23,9 +27,14 @@ impl Problem {
 
     /// It has passed, which is said if it was; whether it was.
     pub(super) fn passed(&mut self) -> bool {
+        self.passed_with("the job is seen again")
+    }
+
+    /// The same in these words.
+    pub(super) fn passed_with(&mut self, line: &str) -> bool {
         let was_there = self.0.take().is_some();
         if was_there {
-            say("the job is seen again");
+            say(line);
         }
         was_there
     }

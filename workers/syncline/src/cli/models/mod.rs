@@ -9,16 +9,16 @@ mod snapshot_report;
 mod train_graph;
 
 use std::{
-    fs::{self, Permissions},
-    io::{self, Write},
-    os::unix::fs::PermissionsExt,
+    io,
     path::{Path, PathBuf},
 };
 
 use syncline_autodiff::{DeriveOptions, parse_forward, warnings};
 use syncline_workers::submit::{SubmitError, read_model};
 
-use crate::cli::{Exit, Failure, exported::ExportError, log_as_command, print, print_json, say};
+use crate::cli::{
+    Exit, Failure, exported::ExportError, log_as_command, print, print_json, say, whole_file::place,
+};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum ModelCommand {
@@ -88,30 +88,10 @@ fn write(path: &Path, bytes: &[u8], replaces: bool) -> Result<(), Failure> {
     })
 }
 
-fn place(path: &Path, bytes: &[u8], replaces: bool) -> io::Result<()> {
-    // Of a link, the file behind it is replaced.
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    if replaces && path.metadata().is_ok_and(|there| !there.is_file() && !there.is_dir()) {
-        // A device or a pipe.
-        return fs::write(path, bytes);
-    }
-    // In the same folder, so that it can be renamed.
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let mut unfinished = tempfile::Builder::new()
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(folder.unwrap_or(Path::new(".")))?;
-    unfinished.write_all(bytes)?;
-    unfinished.as_file().sync_all()?;
-    if replaces {
-        unfinished.persist(&path)?
-    } else {
-        unfinished.persist_noclobber(&path)?
-    };
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt};
+
     use super::*;
 
     #[test]

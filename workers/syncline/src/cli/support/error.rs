@@ -66,6 +66,8 @@ pub enum CliError {
         #[source]
         source: io::Error,
     },
+    #[error("[E576] another `syncline metrics` writes to {path}")]
+    FolderTaken { path: PathBuf },
     #[error("[E575] job {job} computes tasks and trains nothing itself: it has no loss curve")]
     NoTraining { job: JobId },
     #[error("[E515] the engine has a bug: {reason}")]
@@ -81,7 +83,8 @@ impl CliError {
             Self::Find(FindError::Path { .. }) => Exit::Internal,
             Self::Find(_) => Exit::Usage,
             Self::Running { .. } | Self::SavedJobs { .. } => Exit::Usage,
-            Self::Torch { .. } | Self::Written { .. } | Self::NoTraining { .. } => Exit::Usage,
+            Self::Torch { .. } | Self::NoTraining { .. } => Exit::Usage,
+            Self::Written { .. } | Self::FolderTaken { .. } => Exit::Usage,
             Self::Unhealthy { exit, .. } | Self::ChildEnded { exit, .. } => *exit,
             Self::Path { .. }
             | Self::DamagedAddresses { .. }
@@ -113,6 +116,7 @@ impl CliError {
             Self::Torch { .. } => "name a Python that has torch: `python3 -m venv DIR`, `DIR/bin/pip install torch`, then --python DIR/bin/python".into(),
             Self::Listen { .. } => "something else may listen there, another `syncline dashboard` perhaps; --listen names another address, and port 0 takes a free one".into(),
             Self::Written { .. } => "see whether the folder exists and the disk has room".into(),
+            Self::FolderTaken { .. } => "one that follows writes what comes until the jobs are over; end it, or name another folder".into(),
             Self::NoTraining { job } => {
                 format!("`syncline tasks {job}` lists what it computes; a task that trains does it as a job of its own, {job}~N, which `syncline jobs` lists")
             }

@@ -17,6 +17,7 @@ mod picture;
 pub(crate) mod processes;
 mod quantity;
 pub(crate) mod state_files;
+pub(crate) mod whole_file;
 
 pub(crate) use block_on::{
     block_on, block_on_one_thread, block_on_until_stopped, end_at_once, listen_for_stop,

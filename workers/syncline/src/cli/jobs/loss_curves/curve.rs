@@ -28,22 +28,38 @@ pub(super) struct Curve {
     pub(super) set: Option<&'static str>,
 }
 
+/// The points of a training without those that were undone: it went back to a checkpoint, from where it came past them again.
+fn that_count<T>(points: impl Iterator<Item = T>, samples: impl Fn(&T) -> u64) -> Vec<T> {
+    let mut kept: Vec<T> = Vec::new();
+    for point in points {
+        while kept.last().is_some_and(|last| samples(last) > samples(&point)) {
+            kept.pop();
+        }
+        kept.push(point);
+    }
+    kept
+}
+
 impl Curve {
     pub(super) fn of(training: &Training, over: Over) -> Self {
         let place = |at_ms, samples: u64| match over {
             Over::Samples => samples as f64,
             Over::Time => training.elapsed_s(at_ms),
         };
-        let points = training.points.iter().map(|entry| &entry.value);
+        let points = that_count(training.points.iter().map(|entry| &entry.value), |point| point.samples);
         let set = set_of(&training.evaluations);
         let evaluations = training.evaluations.iter().map(|entry| &entry.value);
         // As it goes it is evaluated on one of both sets, and at its end maybe on the other.
         let evaluations = evaluations.filter(|point| Some(point.set().name()) == set);
+        let evaluations = that_count(evaluations, |point| point.samples);
         Self {
             job: training.name.clone(),
             policy: training.job.policy.clone(),
-            losses: points.map(|point| (place(point.at_ms, point.samples), point.loss)).collect(),
-            evaluations: evaluations.map(|point| (place(point.at_ms, point.samples), point.loss())).collect(),
+            losses: points.iter().map(|point| (place(point.at_ms, point.samples), point.loss)).collect(),
+            evaluations: evaluations
+                .iter()
+                .map(|point| (place(point.at_ms, point.samples), point.loss()))
+                .collect(),
             set,
         }
     }
@@ -74,6 +90,18 @@ mod tests {
         assert_eq!((&samples.evaluations[..], samples.set), (&[(30.0, 1.5)][..], Some("test")));
         let time = Curve::of(&of, Over::Time);
         assert_eq!((time.losses, time.evaluations), (vec![(0.0, 2.0), (30.0, 1.0)], vec![(20.0, 1.5)]));
+    }
+
+    #[test]
+    fn what_was_undone_when_a_training_went_back_is_not_drawn() {
+        let mut of =
+            training(&[], &[(10, "2"), (20, "1.5"), (30, "1.2"), (20, "1.6"), (30, "1.1"), (30, "1.1")]);
+        of.evaluations = [(15, "3"), (30, "2"), (15, "4"), (30, "1")]
+            .map(|(samples, loss)| entry(samples, &[("test_loss", loss)]))
+            .into();
+        let curve = Curve::of(&of, Over::Samples);
+        assert_eq!(curve.losses, [(10.0, 2.0), (20.0, 1.5), (20.0, 1.6), (30.0, 1.1), (30.0, 1.1)]);
+        assert_eq!(curve.evaluations, [(15.0, 3.0), (15.0, 4.0), (30.0, 1.0)]);
     }
 
     #[test]

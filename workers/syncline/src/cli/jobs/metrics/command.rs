@@ -6,8 +6,8 @@ use syncline_scheduler::ids::JobId;
 
 use super::{Training, comparison, csv, files::Files, follow, one_job, sources::Sources};
 use crate::cli::{
-    CliError, ConnectionArgs, Failure, block_on, jobs::loss_curves::Over, log_as_command, print, print_json,
-    say, svg_file,
+    CliError, ConnectionArgs, Exit, Failure, block_on, jobs::loss_curves::Over, log_as_command, print,
+    print_json, say, svg_file, whole_file,
 };
 
 #[derive(Debug, clap::Args)]
@@ -80,33 +80,59 @@ impl MetricsArgs {
 pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
     log_as_command();
     args.check()?;
-    let trainings = block_on(async {
+    let (trainings, is_comparison, refused) = block_on(async {
         let sources = Sources::open(args).await?;
-        let mut trainings = Vec::new();
-        for n in 0..sources.len() {
-            trainings.push(sources.load(n).await?);
-        }
+        let (mut trainings, refused) = load(&sources).await?;
         let mut files = Files::of(args);
         files.write(&trainings)?;
         if args.follow {
             follow::until_over(&sources, &mut trainings, |now| files.write(now)).await?;
         }
         files.say();
-        Ok(trainings)
+        Ok((trainings, sources.names().count() > 1, refused))
     })?;
+    show(args, &trainings, is_comparison)?;
+    refused.map_or(Ok(()), Err)
+}
+
+/// Loads all trainings. Where one of several cannot be, the others are shown all the same, and why it is not is told: the last
+/// reason is returned.
+async fn load(sources: &Sources) -> Result<(Vec<Training>, Option<Failure>), Failure> {
+    let (mut trainings, mut refused) = (Vec::new(), None::<Failure>);
+    for name in sources.names() {
+        match sources.load(name).await {
+            Ok(training) => trainings.push(training),
+            Err(failure) if matches!(failure.exit(), Exit::JobFailed | Exit::Usage) => {
+                if let Some(other) = refused.replace(failure) {
+                    say(&other.to_string());
+                }
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    match refused {
+        Some(failure) if trainings.is_empty() => Err(failure),
+        refused => Ok((trainings, refused)),
+    }
+}
+
+/// `is_comparison`: several were asked for, however many can be shown.
+fn show(args: &MetricsArgs, trainings: &[Training], is_comparison: bool) -> Result<(), Failure> {
     if let Some(path) = &args.csv {
-        let text = args.csv_of(&trainings);
+        let text = args.csv_of(trainings);
         if args.csv_on_stdout() {
             return print(text.trim_end());
         }
-        std::fs::write(path, &text).map_err(|source| CliError::Written { path: path.clone(), source })?;
+        whole_file::replace(path, text.as_bytes())?;
         say(&format!("wrote {} rows to {}", text.lines().count() - 1, path.display()));
     }
-    match (trainings.as_slice(), args.json) {
+    match (trainings, args.json) {
+        (all, json) if is_comparison => match json {
+            true => print_json(&comparison::as_json(all)),
+            false => print(&comparison::in_words(all)),
+        },
         ([training], true) if args.evaluations => print_json(&training.evaluations),
         ([training], true) => print_json(&training.points),
-        ([training], false) => one_job::show(training, args.evaluations),
-        (all, true) => print_json(&comparison::as_json(all)),
-        (all, false) => print(&comparison::in_words(all)),
+        (all, _) => all.iter().try_for_each(|training| one_job::show(training, args.evaluations)),
     }
 }

@@ -1,15 +1,15 @@
 //! Files that can be written again and again while trainings go on.
 
-use std::{fs, path::PathBuf};
+use std::path::PathBuf;
 
 use syncline_rpc::status::now_ms;
 
 use super::{MetricsArgs, Training, tensorboard::RunFolder};
 use crate::cli::{
-    CliError, Failure,
+    CliError,
     connection::shell_word,
     jobs::loss_curves::{self, Over},
-    say,
+    say, whole_file,
 };
 
 /// What `--plot` and `--tensorboard` ask for.
@@ -28,10 +28,9 @@ impl Files {
     }
 
     /// Draws anew, and adds to the files of events what came since the last time.
-    pub(super) fn write(&mut self, trainings: &[Training]) -> Result<(), Failure> {
+    pub(super) fn write(&mut self, trainings: &[Training]) -> Result<(), CliError> {
         if let Some(path) = &self.plot {
-            fs::write(path, loss_curves::of_trainings(trainings, self.over))
-                .map_err(|source| CliError::Written { path: path.clone(), source })?;
+            whole_file::replace(path, loss_curves::of_trainings(trainings, self.over).as_bytes())?;
         }
         let Some(dir) = &self.tensorboard else { return Ok(()) };
         if self.folders.is_empty() {
@@ -41,7 +40,7 @@ impl Files {
             return Ok(());
         }
         let mut folders = self.folders.iter_mut().zip(trainings);
-        Ok(folders.try_for_each(|(folder, training)| folder.add(training))?)
+        folders.try_for_each(|(folder, training)| folder.add(training))
     }
 
     /// Says what was written, and how to look at it.

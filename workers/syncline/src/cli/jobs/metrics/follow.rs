@@ -3,37 +3,46 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use super::{Training, sources::Sources};
-use crate::cli::{Exit, Failure, jobs::problem::Problem, say};
+use crate::cli::{CliError, Exit, Failure, jobs::problem::Problem, say};
 
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Loads trainings again and shows them until all are over. While the engine is away, or has trouble with Redis, it says so and goes on;
-/// a job that was deleted stays as it was last seen.
+/// Loads trainings again and shows them until all are over. While the engine is away, or has trouble with Redis, or what is shown cannot
+/// be written, it says so and goes on; a job that was deleted, or submitted anew, stays as it was last seen.
 pub(super) async fn until_over(
     sources: &Sources,
     trainings: &mut [Training],
-    mut show: impl FnMut(&[Training]) -> Result<(), Failure>,
+    mut show: impl FnMut(&[Training]) -> Result<(), CliError>,
 ) -> Result<(), Failure> {
-    let mut problem = Problem::default();
+    let (mut unseen, mut unwritten) = (Problem::default(), Problem::default());
     let is_over = |of: &Training| of.job.is_over();
     let mut open: BTreeSet<usize> = (0..trainings.len()).filter(|n| !is_over(&trainings[*n])).collect();
-    if !open.is_empty() {
-        say("written again every 2 s until all is over; Ctrl-C ends it");
+    if open.is_empty() {
+        return Ok(());
     }
-    while !open.is_empty() {
+    say("written again every 2 s until all is over; Ctrl-C ends it");
+    loop {
         tokio::time::sleep(PAUSE).await;
         for n in open.clone() {
-            match sources.load(n).await {
+            match sources.load(&trainings[n].name).await {
                 Ok(now) => {
-                    problem.passed();
+                    unseen.passed();
+                    if now.job.submitted_ms != trainings[n].job.submitted_ms {
+                        say(&format!(
+                            "job {} was submitted anew: what is shown is the one before",
+                            now.job.id
+                        ));
+                        open.remove(&n);
+                        continue;
+                    }
                     if is_over(&now) {
                         open.remove(&n);
                     }
                     trainings[n] = now;
                 }
                 Err(failure) => match failure.exit() {
-                    Exit::Unreachable | Exit::Redis => problem.say(&failure),
+                    Exit::Unreachable | Exit::Redis => unseen.say(&failure),
                     Exit::JobFailed => {
                         say(&failure.to_string());
                         open.remove(&n);
@@ -42,7 +51,17 @@ pub(super) async fn until_over(
                 },
             }
         }
-        show(trainings)?;
+        match show(trainings) {
+            Ok(()) => {
+                unwritten.passed_with("it is written again");
+            }
+            Err(error) if open.is_empty() => return Err(error.into()),
+            Err(error) => {
+                unwritten.say_line(format!("not written, trying again: {}", Failure::from(error)));
+            }
+        }
+        if open.is_empty() {
+            return Ok(());
+        }
     }
-    Ok(())
 }

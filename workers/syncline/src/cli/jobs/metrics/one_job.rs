@@ -17,7 +17,11 @@ pub(super) fn show(of: &Training, evaluations: bool) -> Result<(), Failure> {
         say_how_many(of.evaluations.len(), none);
         return print(&evaluations_in_words(&of.evaluations));
     }
-    say_how_many(of.points.len(), "no curve yet: the first point comes with the first report");
+    let none = match of.job.is_over() {
+        true => "no curve: it ended before its first report",
+        false => "no curve yet: the first point comes with the first report",
+    };
+    say_how_many(of.points.len(), none);
     print(&in_words(&of.points))
 }
 

@@ -53,17 +53,18 @@ impl Sources {
         Ok(Self { shown, files, engine: Some(engine) })
     }
 
-    /// How many trainings there are.
-    pub(super) fn len(&self) -> usize {
-        self.shown.len()
+    /// What the trainings are called that are shown, each otherwise, in their order.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.shown.iter().map(|one| one.name.as_str())
     }
 
-    /// The training of this number, from 0.
-    pub(super) async fn load(&self, number: usize) -> Result<Training, Failure> {
-        let Shown { job, file, name } = &self.shown[number];
+    /// The training of one of these names.
+    pub(super) async fn load(&self, name: &str) -> Result<Training, Failure> {
+        let Shown { job, file, .. } =
+            self.shown.iter().find(|one| one.name == name).expect("it is one of the names");
         let source = file.map_or(self.engine.as_ref(), |file| self.files.get(file));
         let source = source.expect("a cluster was connected to where a job is in no file");
-        Training::load(source, job, name.clone()).await
+        Training::load(source, job, name.to_owned()).await
     }
 }
 

@@ -12,7 +12,7 @@ use syncline_scheduler::{
     spec::PolicySpec,
 };
 
-use crate::cli::{CliError, Exit, Failure, log_as_command, number, print, print_json, say, svg_file};
+use crate::cli::{Exit, Failure, log_as_command, number, print, print_json, say, svg_file, whole_file};
 
 /// What is drawn unless the user says otherwise: this many of the slowest worker's iterations.
 const PLOT_ITERATIONS: u64 = 15;
@@ -145,7 +145,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
     }
     if let Some(path) = &args.plot {
         let svg = sim::plot(&setup.caption(), &runs);
-        std::fs::write(path, svg).map_err(|source| CliError::Written { path: path.clone(), source })?;
+        whole_file::replace(path, svg.as_bytes())?;
         say(&format!("drew {}", path.display()));
     }
     match (args.json, args.compare.is_empty(), runs.as_slice()) {

@@ -1,8 +1,9 @@
 //! The folder of a job, in which its event file lies.
 
 use std::{
-    fs, io,
-    io::Write,
+    fs::{self, File, TryLockError},
+    io::{self, Write},
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
 
@@ -18,11 +19,19 @@ const BEGIN: &str = "events.out.tfevents.";
 /// Tells ours from those of others.
 const END: &str = ".syncline";
 
+/// Locked by who writes: two that removed each other's files would leave both, or none that grows.
+const LOCK: &str = ".syncline.lock";
+
 /// The event file of a job, which grows.
 #[derive(Debug)]
 pub(in crate::cli::jobs::metrics) struct RunFolder {
-    file: PathBuf,
+    path: PathBuf,
+    file: File,
+    /// Bytes of whole records.
+    len: u64,
     written: Written,
+    /// Open as long as this one writes.
+    _lock: File,
 }
 
 impl RunFolder {
@@ -38,33 +47,53 @@ impl RunFolder {
         let folder = dir.join(of.name.replace(['/', '\\'], "_"));
         let failed = |source| CliError::Written { path: folder.clone(), source };
         fs::create_dir_all(&folder).map_err(failed)?;
+        let lock = File::create(folder.join(LOCK)).map_err(failed)?;
+        lock.try_lock().map_err(|refused| match refused {
+            TryLockError::WouldBlock => CliError::FolderTaken { path: folder.clone() },
+            TryLockError::Error(source) => failed(source),
+        })?;
         let before = ours(&folder).map_err(failed)?;
         let newest = before.iter().filter_map(|path| number(path)).max();
         // Two runs within a millisecond, or a clock that went back.
         let number = newest.map_or(now_ms, |newest| now_ms.max(newest.saturating_add(1)));
-        let file = folder.join(format!("{BEGIN}{number}{END}"));
+        let path = folder.join(format!("{BEGIN}{number}{END}"));
         let mut written = Written::default();
         let mut bytes = framed(&event::first(now_ms));
         bytes.extend(news(of, &mut written).iter().flat_map(|event| framed(&event.encode())));
-        fs::write(&file, bytes).map_err(|source| {
+        let begin = || {
+            let mut file = File::create(&path)?;
+            file.write_all(&bytes)?;
+            Ok(file)
+        };
+        let file = begin().map_err(|source| {
             // No half of a file stays beside the one of the run before.
-            let _ = fs::remove_file(&file);
-            CliError::Written { path: file.clone(), source }
+            let _ = fs::remove_file(&path);
+            CliError::Written { path: path.clone(), source }
         })?;
         before.iter().try_for_each(fs::remove_file).map_err(failed)?;
-        Ok(Self { file, written })
+        Ok(Self { path, file, len: bytes.len() as u64, written, _lock: lock })
     }
 
-    /// Adds what has come since.
+    /// Adds what has come since. Where that fails nothing is added, and the next call tries again.
     pub(in crate::cli::jobs::metrics) fn add(&mut self, of: &Training) -> Result<(), CliError> {
-        let events = news(of, &mut self.written);
+        let mut written = self.written;
+        let events = news(of, &mut written);
         if events.is_empty() {
             return Ok(());
         }
         let bytes: Vec<u8> = events.iter().flat_map(|event| framed(&event.encode())).collect();
-        let added =
-            fs::OpenOptions::new().append(true).open(&self.file).and_then(|mut file| file.write_all(&bytes));
-        added.map_err(|source| CliError::Written { path: self.file.clone(), source })
+        self.append(&bytes).map_err(|source| CliError::Written { path: self.path.clone(), source })?;
+        (self.len, self.written) = (self.len + bytes.len() as u64, written);
+        Ok(())
+    }
+
+    fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        // Somebody may have removed it, and what is written then is seen by nobody.
+        fs::metadata(&self.path)?;
+        self.file.write_all_at(bytes, self.len).inspect_err(|_| {
+            // A part of a record would be taken for the whole of it.
+            let _ = self.file.set_len(self.len);
+        })
     }
 }
 
@@ -106,9 +135,9 @@ mod tests {
         for (now_ms, want) in [(6_000, 6_000), (6_000, 6_001), (1_000, 6_002)] {
             RunFolder::create(dir.path(), &of, now_ms).unwrap();
             let ours = format!("events.out.tfevents.{want}.syncline");
-            assert_eq!(names(&folder), [others[0], &ours, others[1], others[2]]);
+            assert_eq!(names(&folder), [LOCK, others[0], &ours, others[1], others[2]]);
         }
-        assert_eq!(names(&dir.path().join("other")), ["events.out.tfevents.5000.syncline"]);
+        assert_eq!(names(&dir.path().join("other")), [LOCK, "events.out.tfevents.5000.syncline"]);
     }
 
     #[test]
@@ -120,9 +149,40 @@ mod tests {
         of.points.push(entry(20, &[("loss", "1")]));
         of.evaluations.push(entry(20, &[("test_loss", "1.5")]));
         grown.add(&of).unwrap();
-        let grown = fs::read(grown.file).unwrap();
+        let bytes = fs::read(&grown.path).unwrap();
+        drop(grown);
         let whole = RunFolder::create(dir.path(), &of, 5_000).unwrap();
-        assert_eq!(grown, fs::read(whole.file).unwrap());
+        assert_eq!(bytes, fs::read(whole.path).unwrap());
+    }
+
+    #[test]
+    fn one_that_follows_goes_on_and_a_second_one_is_told_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut of = training(&[], &[(10, "2")]);
+        let mut follows = RunFolder::create(dir.path(), &of, 5_000).unwrap();
+        let second = RunFolder::create(dir.path(), &of, 6_000).unwrap_err().to_string();
+        assert!(second.contains("[E576]") && second.ends_with("/digits"), "{second}");
+        of.points.push(entry(20, &[("loss", "1")]));
+        follows.add(&of).unwrap();
+        drop(follows);
+        RunFolder::create(dir.path(), &of, 7_000).unwrap();
+    }
+
+    #[test]
+    fn what_could_not_be_added_is_added_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut of = training(&[], &[(10, "2")]);
+        let mut follows = RunFolder::create(dir.path(), &of, 5_000).unwrap();
+        let (path, aside) = (follows.path.clone(), dir.path().join("aside"));
+        of.points.push(entry(20, &[("loss", "1")]));
+        fs::rename(&path, &aside).unwrap();
+        assert!(follows.add(&of).unwrap_err().to_string().starts_with("[E574]"));
+        fs::rename(&aside, &path).unwrap();
+        follows.add(&of).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        drop(follows);
+        let whole = RunFolder::create(dir.path(), &of, 5_000).unwrap();
+        assert_eq!(bytes, fs::read(whole.path).unwrap());
     }
 
     #[test]
