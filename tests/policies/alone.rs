@@ -6,6 +6,7 @@ use super::{BATCH, Trained, cluster::number, train_alone};
 async fn asp_meets_only_at_the_end() {
     let trained = train_alone("asp", 0.03).await;
     assert_eq!(trained.barriers(), 1);
+    assert!(trained.staleness_max > 0, "each push is a step, and others push meanwhile");
     // The slow worker is named.
     let slow = trained.workers.values().find(|w| w["name"] == "w3").unwrap();
     assert!(slow["slow"]["factor"].as_f64().unwrap() > 1.3, "{slow}");

@@ -7,6 +7,7 @@ async fn bsp_gives_everybody_one_iteration_a_round() {
     let trained = train_beside_others("bsp", 0.1, "'none'").await;
     assert!(trained.closed.iter().all(|e| number(e, "iterations_most") <= 1));
     assert!(number(&trained.summary, "max_lead") <= 1);
+    assert_eq!(trained.staleness_max, 0, "all computed on the version of their round");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -24,6 +25,7 @@ async fn local_sgd_meets_after_its_steps() {
     for event in &trained.closed {
         assert!(number(event, "iterations_most") <= 8, "{event:?}");
     }
+    assert_eq!(trained.staleness_max, 0, "all began with the version of their round");
     // 40 epochs of 45 batches in rounds of four times eight, and a rest.
     assert!((50..=70).contains(&trained.barriers()), "{}", trained.barriers());
 }

@@ -35,6 +35,8 @@ struct Trained {
     spans: Vec<serde_json::Value>,
     /// Records of the workers, by incarnation.
     workers: BTreeMap<String, serde_json::Value>,
+    /// Most pushes of others between a pull and its push.
+    staleness_max: u64,
 }
 
 impl Trained {
@@ -112,17 +114,20 @@ async fn train(policy: &str, learning_rate: f32, compression: &str, step_ms: [u3
 
 async fn read(cluster: &Cluster, job: &JobId, summary: Fields) -> Trained {
     let keys = JobKeys::new(job);
-    let entries: Vec<(String, Fields)> =
+    let barriers: Vec<(String, Fields)> =
         cluster.store.query("read barriers", &["XRANGE", &keys.barriers, "-", "+"]).await.unwrap();
+    let points: Vec<(String, Fields)> =
+        cluster.store.query("read metrics", &["XRANGE", &keys.metrics, "-", "+"]).await.unwrap();
     let json = |records: Fields| -> BTreeMap<String, serde_json::Value> {
         records.into_iter().map(|(key, text)| (key, serde_json::from_str(&text).unwrap())).collect()
     };
     Trained {
         summary,
-        closed: entries.into_iter().map(|(_, fields)| fields).collect(),
+        closed: barriers.into_iter().map(|(_, fields)| fields).collect(),
         spans: json(cluster.store.hash("read supersteps", &keys.supersteps).await.unwrap())
             .into_values()
             .collect(),
         workers: json(cluster.store.hash("read workers", &keys.workers).await.unwrap()),
+        staleness_max: points.iter().map(|(_, point)| number(point, "staleness_max")).max().unwrap(),
     }
 }

@@ -41,6 +41,14 @@ pub enum ExportError {
         /// Which parameter, and what differs, in words.
         reason: String,
     },
+    /// The file of first weights lacks something that trains.
+    #[error("[E247] {source_name} does not fit the model: it holds no {names}")]
+    Lacks {
+        /// What messages call the file.
+        source_name: String,
+        /// What it lacks, a list that may be cut.
+        names: String,
+    },
 }
 
 impl ExportError {
@@ -50,7 +58,7 @@ impl ExportError {
             Self::Model(source) => source.code(),
             Self::Damaged { .. } => "E380",
             Self::TrainingGraph { .. } => "E249",
-            Self::Misfit { .. } => "E247",
+            Self::Misfit { .. } | Self::Lacks { .. } => "E247",
         }
     }
 
@@ -66,6 +74,11 @@ impl ExportError {
                 "`syncline model export JOB OUT.safetensors` (or Client::weights) fetches what was trained; `syncline model export --snapshot OUT.safetensors --model FILE OUT.onnx` puts that into the model that the graph was made from"
             }
             Self::Misfit { .. } => "`syncline model show` shows the names and shapes of both",
+            Self::Lacks { .. } => {
+                "exported weights hold only what their job trained: `syncline model export JOB FILE.onnx` writes its whole model, which can be the \
+                 model of this job, without Dropout; a model with parts of its own is filled in PyTorch (`load_state_dict` with `strict=False`) and \
+                 exported again"
+            }
         };
         Some(hint.to_owned())
     }

@@ -198,6 +198,9 @@ fn a_file_of_another_model_is_refused_with_what_differs() {
         let refused = refused(folder.submit("weights = 'first.safetensors'", ""));
         assert!(refused.contains(&words.replace("FILE", path.to_str().unwrap())), "{name}: {refused}");
     }
+    folder.write("first.safetensors", &saved(&ALL[1..]));
+    let hint = folder.submit("weights = 'first.safetensors'", "").unwrap_err().hint().unwrap();
+    assert!(hint.contains("`syncline model export JOB FILE.onnx` writes its whole model"), "{hint}");
     let refused = refused(folder.submit("weights = 'elsewhere.safetensors'", ""));
     assert!(refused.starts_with("[E360]") && refused.contains("elsewhere"), "{refused}");
 }

@@ -268,7 +268,7 @@ impl EngineFault {
         let hint = match self {
             Self::InvalidJob(_) => "correct the job and submit it again; nothing was stored",
             Self::DuplicateJob { .. } => {
-                "another job has this id: choose another one, or delete the old job once it is over: `syncline delete JOB`, `submit --replace`"
+                "another job has this id: choose another one (`submit --new` takes the next that is free), or delete the old job once it is over: `syncline delete JOB`, `submit --replace`"
             }
             Self::UnknownJob { .. } => "`syncline jobs` lists the jobs",
             Self::MissingBlob { .. } => {
@@ -295,7 +295,8 @@ impl EngineFault {
                 "give this process another --shard, or stop the other one; each shard is served by one process"
             }
             Self::NoCheckpoint { .. } => {
-                "a training keeps checkpoints with `checkpoint` in its settings, and that of its end when it is done: `syncline status JOB` shows the newest"
+                "a training keeps checkpoints with `checkpoint` in its settings, and that of its end when it is done: `syncline status JOB` shows the newest; \
+                 of one without, `syncline model export JOB FILE.safetensors` writes what it has learned, with which another begins (`weights` of its model)"
             }
             Self::Shard { .. } => "see the log of that shard",
             Self::Unreadable { .. } => {

@@ -247,9 +247,8 @@ impl ClientService for ClientHandler {
         let what = format!("barrier {barrier}");
         let read = self.0.read_training(&job, &what).await?;
         read.explain_barrier(barrier).ok_or_else(|| {
-            let kept = read.barriers_kept();
-            let kept = kept.map(|(first, last)| format!("; barriers {first} to {last} are kept"));
-            EngineFault::NothingKnown { job, what, kept: kept.unwrap_or_default() }
+            let kept = read.which_barriers_are_kept();
+            EngineFault::NothingKnown { job, what, kept }
         })
     }
 

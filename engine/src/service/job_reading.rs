@@ -203,7 +203,13 @@ pub(super) fn no_checkpoint(training: &Job, wanted: Option<u64>) -> EngineFault 
     let kept = match (all.is_empty(), keeps) {
         (false, _) => format!("; it has {}", all.join(", ")),
         (true, false) => "; its settings have no `checkpoint`".to_owned(),
-        (true, true) if training.phase().is_over() => format!("; it is {}", training.phase().shown()),
+        (true, true) if training.phase().is_over() => {
+            let until = match train.checkpoint {
+                Some(_) => "",
+                None => ", and had that of its best parameters, without `checkpoint`, only while it trained",
+            };
+            format!("; it is {}{until}", training.phase().shown())
+        }
         (true, true) => "; the first is still to come".to_owned(),
     };
     let wanted = wanted.map(|number| format!(" {number}")).unwrap_or_default();

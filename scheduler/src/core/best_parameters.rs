@@ -189,8 +189,11 @@ impl Job {
         let Some(spec) = self.train().evaluate else { return String::new() };
         let Some(stop) = spec.early_stopping else { return String::new() };
         let figure = format!("{} {}", self.monitored_set().name(), spec.monitor.name());
-        let by =
-            if stop.min_delta > 0.0 { format!(" by more than {}", stop.min_delta) } else { String::new() };
+        let by = match stop.min_delta {
+            0.0 => String::new(),
+            tiny if tiny < 1e-5 => format!(" by more than {tiny:e}"),
+            delta => format!(" by more than {delta}"),
+        };
         match stop.patience {
             1 => format!("the {figure} has not become better{by} in the last evaluation"),
             many => format!("the {figure} has not become better{by} in the last {many} evaluations"),

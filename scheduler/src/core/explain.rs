@@ -89,6 +89,18 @@ impl Job {
         Some((*self.supersteps.keys().next()?, *self.supersteps.keys().next_back()?))
     }
 
+    /// Which barriers are kept, in words that begin with a semicolon; empty where it has none yet.
+    pub fn which_barriers_are_kept(&self) -> String {
+        let kept = match self.barriers_kept() {
+            Some((first, last)) => format!("; barriers {first} to {last} are kept"),
+            None => String::new(),
+        };
+        match self.gone_back_to() {
+            Some(to) => format!("{kept}; it went back to {to}, and keeps none of before"),
+            None => kept,
+        }
+    }
+
     /// Why there is no task of that name, in words; empty where nothing more is known.
     pub fn why_absent(&self, id: &TaskId) -> String {
         match id {

@@ -13,6 +13,7 @@ mod closing;
 mod commit;
 mod data_loss;
 mod departures;
+mod differences;
 mod downtime;
 mod effects;
 mod ending;

@@ -137,19 +137,24 @@ impl Job {
 
     /// What a job waits for whose shards open the present generation of the parameters, in words.
     pub(super) fn waits_for_shards(&self) -> String {
-        match self.state.checkpoints.restored {
-            Some(number) => match self.state.evaluations.handed_on {
-                HandedOn::Best(_) => {
-                    format!("the shards, which go back to the best parameters, those of checkpoint {number}")
-                }
-                HandedOn::Last => {
-                    format!("the shards, which go back to the last parameters, those of checkpoint {number}")
-                }
-                HandedOn::Undecided => format!("the shards, which go back to checkpoint {number}"),
-            },
-            None if self.state.generation.number() > 1 => "the shards, which begin anew".into(),
-            None => "the shards, which load its parameters".into(),
+        match (self.state.checkpoints.restored, self.gone_back_to()) {
+            (Some(_), Some(to)) => format!("the shards, which go back to {to}"),
+            (None, Some(_)) => "the shards, which begin anew".into(),
+            (_, None) => "the shards, which load its parameters".into(),
         }
+    }
+
+    /// What the present generation of the parameters began with, in words; `None` for the first one.
+    pub(super) fn gone_back_to(&self) -> Option<String> {
+        if self.state.generation.number() <= 1 {
+            return None;
+        }
+        let Some(number) = self.state.checkpoints.restored else { return Some("its begin".to_owned()) };
+        Some(match self.state.evaluations.handed_on {
+            HandedOn::Best(_) => format!("the best parameters, those of checkpoint {number}"),
+            HandedOn::Last => format!("the last parameters, those of checkpoint {number}"),
+            HandedOn::Undecided => format!("checkpoint {number}"),
+        })
     }
 
     /// The order to open the present generation of the parameters.

@@ -1,30 +1,15 @@
 //! Whether a submission is a new job, one that is there already, or one whose name is taken.
 
-use super::{Core, effects::Effect, inputs::Submission, job::Job, records::Phase, refused::Refused};
-use crate::{ids::JobId, spec::JobSpec};
+use super::{
+    Core, differences::differences, effects::Effect, inputs::Submission, job::Job, records::Phase,
+    refused::Refused,
+};
+use crate::ids::JobId;
 
 /// Whether a submission is answered with the job of its name that is there and was submitted with the same content. One
 /// that is to be replaced is done once more when it is over, unless the very submission that made it comes again.
 pub(super) fn is_same_job(there: &Phase, has_same_nonce: bool, replace: bool) -> bool {
     has_same_nonce || !replace || !there.is_over()
-}
-
-/// In which settings a job that is there differs from one that is submitted, in words.
-fn differences(there: &JobSpec, submitted: &JobSpec) -> String {
-    let settings = |spec: &JobSpec| {
-        let train = spec.train().and_then(|(_, train)| serde_json::to_value(train).ok());
-        let mut fields = train.and_then(|train| train.as_object().cloned()).unwrap_or_default();
-        // By them no job is another one.
-        fields.remove("submitted");
-        fields
-    };
-    let (there, submitted) = (settings(there), settings(submitted));
-    let differing = submitted.iter().filter(|(name, value)| there.get(*name) != Some(value));
-    let names: Vec<&str> = differing.map(|(name, _)| name.as_str()).collect();
-    match names.is_empty() {
-        true => ", with another graph".to_owned(),
-        false => format!(", and differs in {}", names.join(", ")),
-    }
 }
 
 impl Core {
@@ -79,29 +64,6 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        sim::{training, training_job},
-        spec::NodeKind,
-    };
-
-    #[test]
-    fn a_taken_name_says_which_settings_differ() {
-        let spec = training_job(training("bsp".parse().unwrap(), 64, 32));
-        let changed = |change: fn(&mut crate::spec::TrainSpec)| {
-            let mut other = spec.clone();
-            for node in &mut other.nodes {
-                if let NodeKind::Train(train) = &mut node.kind {
-                    change(train);
-                }
-            }
-            differences(&spec, &other)
-        };
-        assert_eq!(changed(|train| train.epochs += 1), ", and differs in epochs");
-        assert_eq!(changed(|train| (train.seed, train.batch) = (77, 5)), ", and differs in batch, seed");
-        let mut renamed = spec.clone();
-        renamed.nodes[0].retries += 1;
-        assert_eq!(differences(&spec, &renamed), ", with another graph");
-    }
 
     #[test]
     fn a_submission_that_comes_again_is_the_same_job_table() {

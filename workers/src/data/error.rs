@@ -77,7 +77,11 @@ pub enum DataError {
         what: String,
     },
     /// A field that is no number.
-    #[error("[E335] {} line {line}, column {column}: `{text}` is not a number", path.display())]
+    #[error(
+        "[E335] {} line {line}, column {column}{}: `{text}` is not a number",
+        path.display(),
+        name.as_ref().map(|name| format!(" (`{name}`)")).unwrap_or_default()
+    )]
     NotANumber {
         /// File as the job names it.
         path: PathBuf,
@@ -85,6 +89,8 @@ pub enum DataError {
         line: u64,
         /// Column of the field, from 1.
         column: usize,
+        /// Its name, where the file has a header; cut off after 40 characters.
+        name: Option<String>,
         /// What stands there, cut off after 40 characters.
         text: String,
     },

@@ -33,7 +33,11 @@ impl FromStr for FieldChange {
     type Err = SubmitError;
 
     fn from_str(text: &str) -> Result<Self, SubmitError> {
-        let refused = |cause: &str| SubmitError::Change { change: text.to_owned(), cause: cause.to_owned() };
+        let refused = |cause: &str| SubmitError::Change {
+            change: text.to_owned(),
+            cause: cause.to_owned(),
+            is_misshapen: true,
+        };
         let (key, value) = text.split_once('=').ok_or_else(|| refused("expected KEY=VALUE"))?;
         let keys = keys(key).ok_or_else(|| refused("the key is none: expected names with dots between"))?;
         let given = value.trim();
@@ -99,9 +103,14 @@ impl FieldChange {
         (!self.value.is_str()).then(|| Self { value: text, ..self.clone() })
     }
 
-    /// Why it cannot be.
-    pub(super) fn refused(&self, cause: impl Into<String>) -> SubmitError {
-        SubmitError::Change { change: self.text.clone(), cause: cause.into() }
+    /// Why it leads nowhere.
+    fn refused(&self, cause: impl Into<String>) -> SubmitError {
+        SubmitError::Change { change: self.text.clone(), cause: cause.into(), is_misshapen: true }
+    }
+
+    /// Why there is no such field, or none that takes the value.
+    pub(super) fn not_taken(&self, cause: String) -> SubmitError {
+        SubmitError::Change { change: self.text.clone(), cause, is_misshapen: false }
     }
 }
 

@@ -61,7 +61,16 @@ pub enum SubmitError {
     /// The engine could not be asked, or refused the job.
     #[error(transparent)]
     Engine(#[from] ClientError),
-    /// A file that the job names, or the job file itself.
+    /// A job file, or a file that a command names.
+    #[error("[E360] cannot read {path}")]
+    Unreadable {
+        /// File that was tried.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file that the job names.
     #[error("[E360] cannot read {path}")]
     Read {
         /// File that was tried.
@@ -86,6 +95,8 @@ pub enum SubmitError {
         change: String,
         /// What is wrong, in words that name the fields that there are.
         cause: String,
+        /// Whether it is written as no change can be, or names nothing that has fields.
+        is_misshapen: bool,
     },
     /// There would be nothing to evaluate on.
     #[error("[E364] node {node} evaluates, but the data has no test part; set `split`, or `test`")]
@@ -138,7 +149,7 @@ pub enum SubmitError {
         /// The first of the parameters that are trained, and how many more there are.
         trained: String,
     },
-    /// A group of parameters without which nothing would train otherwise.
+    /// A group of parameters that gives no number, or to no parameter.
     #[error("[E379] group {group} changes nothing: {why}")]
     IdleGroup {
         /// Number of the group, from 1.
@@ -174,7 +185,7 @@ impl SubmitError {
             Self::Data(source) => source.code(),
             Self::Upload(source) => source.code(),
             Self::Engine(source) => return source.code(),
-            Self::Read { .. } => "E360",
+            Self::Read { .. } | Self::Unreadable { .. } => "E360",
             Self::File { .. } => "E361",
             #[cfg(feature = "job-file")]
             Self::Change { .. } => "E369",
@@ -211,11 +222,16 @@ impl SubmitError {
                 let usual = || "correct the data file, or the settings under `data`".to_owned();
                 e.hint().unwrap_or_else(usual)
             }
+            Self::Unreadable { .. } => "name a file that is there and that you may read".to_owned(),
             Self::Read { .. } => {
                 "paths in a job file are relative to the file itself, all others to the current folder".to_owned()
             }
             Self::File { .. } => {
                 "docs/job-file.md lists every field with its default and an example".to_owned()
+            }
+            #[cfg(feature = "job-file")]
+            Self::Change { is_misshapen: false, .. } => {
+                "docs/job-file.md lists every field with the values that it takes".to_owned()
             }
             #[cfg(feature = "job-file")]
             Self::Change { .. } => {
@@ -239,7 +255,7 @@ impl SubmitError {
                 "`syncline model show FILE` lists the parameters, and says which of them are trained".to_owned()
             }
             Self::IdleGroup { .. } => {
-                "give it another `weight_decay` than that of the optimizer, or a `learning_rate_factor`, or leave it out".to_owned()
+                "give it parameters that no group before it names, with a `weight_decay` or a `learning_rate_factor`, or leave it out".to_owned()
             }
             Self::InputType { .. } => "cast inside the model, and export it again".to_owned(),
             _ => "correct the job and submit it again; nothing was stored".to_owned(),

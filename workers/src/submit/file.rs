@@ -82,13 +82,13 @@ impl JobFile {
     /// E360 if the file cannot be read, E361 if it is no job file, E369 if there is no such field, or if it does not take the value.
     pub fn load_with(path: &Path, changes: &[FieldChange]) -> Result<JobGraph, SubmitError> {
         let text = input::read_text(path, MAX_BYTES)
-            .map_err(|source| SubmitError::Read { path: path.to_owned(), source })?;
+            .map_err(|source| SubmitError::Unreadable { path: path.to_owned(), source })?;
         let folder = path.parent().unwrap_or(Path::new("."));
         let no_file = |cause| SubmitError::File { path: path.to_owned(), cause };
         // By itself first: what is wrong with it is said with the line.
         let (mut file, mut written) = Self::read(&text).map_err(no_file)?;
         let refused = |change: &FieldChange, error: &toml::de::Error| {
-            change.refused(without_rust_types(error.message()))
+            change.not_taken(without_rust_types(error.message()))
         };
         // As text: a second reader, of values, would be a hundredth of the program.
         let read_again = |written: &toml::Table| toml::from_str::<Self>(&written.to_string());

@@ -61,7 +61,6 @@ impl FirstWeights {
         if missing.is_empty() {
             return Ok(());
         }
-        let reason = format!("it holds no {}", list(&missing));
-        Err(ExportError::Misfit { source_name: self.file.clone(), reason }.into())
+        Err(ExportError::Lacks { source_name: self.file.clone(), names: list(&missing) }.into())
     }
 }

@@ -53,20 +53,27 @@ impl ParameterGroup {
     }
 }
 
-/// Gives each parameter the settings of the first group that names it. `names`: those of the trained parameters, which the layout
-/// begins with.
+/// Gives each parameter the settings of the first group that names it, and says which groups change nothing with this optimizer: with
+/// another one they may. `names`: those of the trained parameters, which the layout begins with.
 pub(super) fn put_in_groups(
     groups: &[ParameterGroup],
     optimizer: &Optimizer,
     names: &TrainedNames<'_>,
     layout: &mut Layout,
-) -> Result<(), SubmitError> {
+) -> Result<Vec<String>, SubmitError> {
     let trained: Vec<&str> =
         layout.0.iter().take_while(|parameter| parameter.is_trained()).map(|p| p.name.as_str()).collect();
     let naming = naming(groups, names, &trained)?;
-    for index in 0..groups.len() {
-        if let Some(why) = why_idle(index, groups, &naming, optimizer) {
-            return Err(SubmitError::IdleGroup { group: index + 1, why });
+    let mut warnings = Vec::new();
+    for (number, index) in (1..).zip(0..groups.len()) {
+        if let Some(why) = why_idle(index, groups, &naming) {
+            return Err(SubmitError::IdleGroup { group: number, why });
+        }
+        if !changes_steps(index, groups, &naming, optimizer) {
+            warnings.push(format!(
+                "group {number} of `groups` changes nothing: with {} its parameters train the same without it",
+                optimizer.name()
+            ));
         }
     }
     for (parameter, naming) in layout.0.iter_mut().zip(&naming) {
@@ -75,7 +82,7 @@ pub(super) fn put_in_groups(
             parameter.settings = settings;
         }
     }
-    Ok(())
+    Ok(warnings)
 }
 
 /// The groups that name each trained parameter, in their order.
@@ -102,13 +109,8 @@ fn naming(
     Ok(naming)
 }
 
-/// Why a group changes nothing; `None` if it changes something.
-fn why_idle(
-    index: usize,
-    groups: &[ParameterGroup],
-    naming: &[Vec<usize>],
-    optimizer: &Optimizer,
-) -> Option<&'static str> {
+/// Why a group changes nothing, whatever the optimizer is; `None` if it may change something.
+fn why_idle(index: usize, groups: &[ParameterGroup], naming: &[Vec<usize>]) -> Option<&'static str> {
     let group = &groups[index];
     if group.weight_decay.is_none() && group.learning_rate_factor.is_none() {
         return Some("it needs `weight_decay`, `learning_rate_factor`, or both");
@@ -116,17 +118,24 @@ fn why_idle(
     if group.params.is_empty() {
         return Some("it names no parameters");
     }
+    let has_own = naming.iter().any(|naming| naming.first() == Some(&index));
+    (!has_own).then_some("all parameters that it names belong to groups before it")
+}
+
+/// Whether some parameter trains otherwise than it would without the group.
+fn changes_steps(
+    index: usize,
+    groups: &[ParameterGroup],
+    naming: &[Vec<usize>],
+    optimizer: &Optimizer,
+) -> bool {
     let steps = |group: Option<&usize>| {
         let settings = settings_of(group, groups);
         (settings.optimizer(optimizer), settings.learning_rate_factor)
     };
-    let mut own = naming.iter().filter(|naming| naming.first() == Some(&index)).peekable();
-    if own.peek().is_none() {
-        return Some("all parameters that it names belong to groups before it");
-    }
     // Without this group a parameter would belong to the next one that names it.
-    let changes = own.any(|naming| steps(naming.first()) != steps(naming.get(1)));
-    (!changes).then_some("its parameters would train the same without it")
+    let own = naming.iter().filter(|naming| naming.first() == Some(&index));
+    own.into_iter().any(|naming| steps(naming.first()) != steps(naming.get(1)))
 }
 
 fn settings_of(group: Option<&usize>, groups: &[ParameterGroup]) -> StepSettings {
@@ -143,11 +152,20 @@ mod tests {
     const NAMES: [&str; 5] = ["body.weight", "body.bias", "norm.weight", "head.weight", "head.bias"];
 
     fn grouped(groups: &[ParameterGroup], optimizer: Optimizer) -> Result<Vec<StepSettings>, String> {
+        put(groups, optimizer).map(|(settings, _)| settings)
+    }
+
+    /// What all parameters have then, and the warnings.
+    fn put(
+        groups: &[ParameterGroup],
+        optimizer: Optimizer,
+    ) -> Result<(Vec<StepSettings>, Vec<String>), String> {
         let trained = NAMES.iter().map(|name| Parameter::trained(*name, vec![2]));
         let mut layout = Layout(trained.chain([Parameter::buffer("norm.mean", vec![2])]).collect());
         let names = TrainedNames::new(&ModelProto::default(), NAMES.to_vec());
-        put_in_groups(groups, &optimizer, &names, &mut layout).map_err(|error| error.to_string())?;
-        Ok(layout.0.iter().map(|parameter| parameter.settings).collect())
+        let warnings =
+            put_in_groups(groups, &optimizer, &names, &mut layout).map_err(|error| error.to_string())?;
+        Ok((layout.0.iter().map(|parameter| parameter.settings).collect(), warnings))
     }
 
     fn of(params: &[&str]) -> ParameterGroup {
@@ -184,31 +202,41 @@ mod tests {
     }
 
     #[test]
-    fn a_group_without_effect_is_refused_with_the_reason() {
+    fn a_group_that_changes_nothing_with_any_optimizer_is_refused_with_the_reason() {
+        let bias = || of(&["*.bias"]);
+        #[rustfmt::skip]
+        let cases = [
+            (vec![bias()],                            "[E379] group 1 changes nothing: it needs"),
+            (vec![of(&[]).weight_decay(0.0)],         "[E379] group 1 changes nothing: it names no"),
+            (vec![bias().weight_decay(0.0), of(&["head.bias"]).weight_decay(0.5)],
+                                                      "[E379] group 2 changes nothing: all parameters"),
+        ];
+        for (groups, want) in cases {
+            let refused = grouped(&groups, Optimizer::adamw()).unwrap_err();
+            assert!(refused.starts_with(want), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_group_that_changes_nothing_with_this_optimizer_is_warned_of() {
         let bias = || of(&["*.bias"]);
         let (adamw, sgd) = (Optimizer::adamw(), Optimizer::sgd());
         #[rustfmt::skip]
         let cases = [
-            (adamw, vec![bias()],                                                   Some((1, "it needs"))),
-            (adamw, vec![of(&[]).weight_decay(0.0)],                                Some((1, "it names no"))),
-            (adamw, vec![bias().weight_decay(0.0), of(&["head.bias"]).weight_decay(0.5)], Some((2, "all parameters"))),
-            (adamw, vec![bias().weight_decay(0.01)],                                Some((1, "its parameters"))),
-            (adamw, vec![bias().learning_rate_factor(1.0)],                         Some((1, "its parameters"))),
-            (sgd,   vec![bias().weight_decay(0.0)],                                 Some((1, "its parameters"))),
-            (sgd,   vec![bias().weight_decay(0.1)],                                 None),
-            (sgd,   vec![bias().weight_decay(0.0).learning_rate_factor(0.1)],       None),
-            (adamw, vec![of(&["head.bias"]).weight_decay(0.01), bias().weight_decay(0.0)], None),
-            (adamw, vec![of(&["head.bias"]).weight_decay(0.0), bias().weight_decay(0.0)], Some((1, "its parameters"))),
+            (adamw, vec![bias().weight_decay(0.01)],                                 true),
+            (adamw, vec![bias().learning_rate_factor(1.0)],                          true),
+            (sgd,   vec![bias().weight_decay(0.0)],                                  true),
+            (adamw, vec![bias().weight_decay(0.0)],                                  false),
+            (sgd,   vec![bias().weight_decay(0.1)],                                  false),
+            (sgd,   vec![bias().weight_decay(0.0).learning_rate_factor(0.1)],        false),
+            (adamw, vec![of(&["head.bias"]).weight_decay(0.01), bias().weight_decay(0.0)], false),
+            (adamw, vec![of(&["head.bias"]).weight_decay(0.0), bias().weight_decay(0.0)],  true),
         ];
-        for (optimizer, groups, want) in cases {
-            let refused = grouped(&groups, optimizer).err();
-            assert_eq!(refused.is_some(), want.is_some(), "{groups:?}: {refused:?}");
-            if let Some((refused, (group, why))) = refused.zip(want) {
-                assert!(
-                    refused.starts_with(&format!("[E379] group {group} changes nothing: {why}")),
-                    "{refused}"
-                );
-            }
+        for (optimizer, groups, is_warned_of) in cases {
+            let warnings = put(&groups, optimizer).unwrap().1;
+            assert_eq!(warnings.len(), usize::from(is_warned_of), "{groups:?}: {warnings:?}");
+            let want = format!("group 1 of `groups` changes nothing: with {} its", optimizer.name());
+            assert!(warnings.iter().all(|warning| warning.starts_with(&want)), "{warnings:?}");
         }
     }
 }

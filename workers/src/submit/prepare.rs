@@ -81,7 +81,7 @@ pub(super) fn assemble<'a>(
                 warnings.extend(chosen_by_tests(training));
                 warnings.extend(idle_micro_batch(&training.settings));
                 missing_cpu_kernel = model.missing_kernel.take();
-                let (train, parts) = describe(training, model, &mut blobs)?;
+                let (train, parts) = describe(training, model, &mut blobs, &mut warnings)?;
                 data = parts;
                 NodeKind::Train(Box::new(train))
             }
@@ -143,6 +143,7 @@ fn describe(
     training: &Training,
     model: PreparedModel<'_>,
     blobs: &mut BTreeMap<String, Vec<u8>>,
+    warnings: &mut Vec<String>,
 ) -> Result<(TrainSpec, DataParts), SubmitError> {
     let PreparedModel { onnx, graph, .. } = model;
     let signature = signature(&graph, &training.model)?;
@@ -156,7 +157,7 @@ fn describe(
         digest
     };
     let initial = || (graph.params.iter().chain(&graph.state)).map(|p| bytemuck::cast_slice(&p.initial));
-    let layout = grouped_layout(&training.settings, &onnx, &graph)?;
+    let layout = grouped_layout(&training.settings, &onnx, &graph, warnings)?;
     let resume = &training.settings.resume;
     let model = ModelSpec {
         training_graph: keep(graph.train_onnx),
@@ -218,13 +219,18 @@ fn group_of(groups: &[(String, u32)], name: &str) -> Option<u32> {
 }
 
 /// The layout, with the settings that parameters have by their groups.
-fn grouped_layout(settings: &Settings, onnx: &[u8], graph: &TrainingGraph) -> Result<Layout, SubmitError> {
+fn grouped_layout(
+    settings: &Settings,
+    onnx: &[u8],
+    graph: &TrainingGraph,
+    warnings: &mut Vec<String>,
+) -> Result<Layout, SubmitError> {
     let mut layout = layout(graph);
     if !settings.groups.is_empty() {
         let model = syncline_onnx::parse(onnx).map_err(AutodiffError::from)?;
         let trained = graph.params.iter().map(|param| param.name.as_str()).collect();
         let names = TrainedNames::new(&model, trained);
-        put_in_groups(&settings.groups, &settings.optimizer, &names, &mut layout)?;
+        warnings.extend(put_in_groups(&settings.groups, &settings.optimizer, &names, &mut layout)?);
     }
     Ok(layout)
 }

@@ -206,7 +206,7 @@ impl JobRun {
             }
         })?;
         match opens {
-            Some(first) => self.local.begin(first, &self.params, pulled.pushes)?,
+            Some(first) => self.local.begin(first, &self.params)?,
             None => self.pages.follow(shards),
         }
         Ok(pulled)
@@ -292,7 +292,6 @@ impl JobRun {
         let compute = began.elapsed();
         let batch_share = f64::from(it.range.len) / f64::from(self.train.batch);
         let throttled = self.context.throttle.sleep(compute, batch_share);
-        let pulled_pushes = delta.as_ref().map_or(pulled.pushes, |delta| delta.pushes);
         let load = self.load.read();
         let mut report = Iterated {
             compute_us: compute.as_micros() as u64,
@@ -313,9 +312,18 @@ impl JobRun {
             let rows = self.rows.as_mut().zip(self.data.as_mut());
             let pushed = push.send(&mut self.shards, &self.timer, &self.train, rows, next)?;
             (report.push_us, report.lead) = (pushed.took_us, pushed.lead);
-            report.staleness = pushed.pushes.saturating_sub(pulled_pushes + 1);
+            report.staleness = staleness(it.gradient, pulled.pushes, pushed.pushes);
         }
         Ok(Outcome::Iterated(report))
+    }
+}
+
+/// Pushes of others that changed the parameters between a pull and its own push, which is among `pushed`. What joins a round, as a
+/// gradient or as the change of local steps, was computed on the version that all others of the round have.
+fn staleness(gradient: GradientUse, pulled: u64, pushed: u64) -> u64 {
+    match gradient {
+        GradientUse::ApplyOnArrival { .. } => pushed.saturating_sub(pulled + 1),
+        GradientUse::JoinRound | GradientUse::LocalStep { .. } => 0,
     }
 }
 

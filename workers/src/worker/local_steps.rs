@@ -62,8 +62,6 @@ struct Round {
     steps: u32,
     /// Sum of the loss weights of the steps that were taken.
     weight: f64,
-    /// Pushes of all workers that the pull contained.
-    pushes: u64,
 }
 
 /// What a round has come to.
@@ -75,8 +73,6 @@ pub(super) struct Delta<'a> {
     weight: f32,
     /// Iterations of the round.
     covers: u32,
-    /// Pushes of all workers that the round's pull contained.
-    pub pushes: u64,
 }
 
 impl LocalSteps {
@@ -152,7 +148,7 @@ impl LocalSteps {
     }
 
     /// Opens a round on parameters that were just pulled.
-    pub(super) fn begin(&mut self, first: u64, params: &Parameters, pushes: u64) -> Result<(), WorkerError> {
+    pub(super) fn begin(&mut self, first: u64, params: &Parameters) -> Result<(), WorkerError> {
         self.abandon();
         if let Some(device) = &mut self.device {
             let begun = device.begin(params.inputs());
@@ -160,7 +156,7 @@ impl LocalSteps {
         }
         self.base.clear();
         self.base.extend_from_slice(&params.values);
-        self.round = Some(Round { first, steps: 0, weight: 0.0, pushes });
+        self.round = Some(Round { first, steps: 0, weight: 0.0 });
         Ok(())
     }
 
@@ -231,13 +227,7 @@ impl LocalSteps {
             self.slots.clear();
             self.device.iter_mut().for_each(StepsOnDevice::forget);
         }
-        Some(Delta {
-            values: [&self.base],
-            norm,
-            weight: round.weight as f32,
-            covers: round.steps,
-            pushes: round.pushes,
-        })
+        Some(Delta { values: [&self.base], norm, weight: round.weight as f32, covers: round.steps })
     }
 
     /// Takes the report of a task that has ended and returns those that may be sent now.
@@ -318,13 +308,13 @@ mod tests {
     #[test]
     fn a_rounds_change_is_the_way_back_from_where_its_steps_led() {
         let (mut local, mut params) = (LocalSteps::new(SGD, None), params());
-        local.begin(5, &params, 9).unwrap();
+        local.begin(5, &params).unwrap();
         local.step(&mut params, &[&[2.0, 0.0], &[4.0]], &STEP);
         local.step(&mut params, &[&[f32::NAN; 2], &[f32::NAN]], &SKIPPED);
         local.step(&mut params, &[&[2.0, 0.0], &[4.0]], &PushHeader { scale: 0.5, ..STEP });
         assert_eq!(params.values, [6.5, 8.0, 5.0]);
         let change = local.close(&params).unwrap();
-        assert_eq!((change.values, change.pushes), ([&[1.5, 0.0, 3.0][..]], 9));
+        assert_eq!(change.values, [&[1.5, 0.0, 3.0][..]]);
         let want = PushHeader { learning_rate: 0.25, weight: 8.0, covers: 3, ..STEP };
         assert_eq!(change.header(0.25), want);
         assert!(local.close(&params).is_none(), "it is over");
@@ -334,7 +324,7 @@ mod tests {
     fn buffers_take_each_steps_values_and_are_pushed_as_they_became() {
         let (mut local, mut params) = (LocalSteps::new(SGD, None), params());
         params.trained = 1;
-        local.begin(1, &params, 0).unwrap();
+        local.begin(1, &params).unwrap();
         local.step(&mut params, &[&[2.0, 0.0], &[5.0]], &STEP);
         local.step(&mut params, &[&[f32::NAN; 2], &[f32::NAN]], &SKIPPED);
         local.step(&mut params, &[&[2.0, 0.0], &[4.0]], &PushHeader { scale: 0.5, ..STEP });
@@ -347,7 +337,7 @@ mod tests {
         let (mut local, mut params) = (LocalSteps::new(Optimizer::Sgd { weight_decay: 0.5 }, None), params());
         params.settings[0].learning_rate_factor = 0.25;
         params.settings[1].weight_decay = Some(0.0);
-        local.begin(1, &params, 0).unwrap();
+        local.begin(1, &params).unwrap();
         local.step(&mut params, &[&[4.0, 0.0], &[4.0]], &STEP);
         assert_eq!(params.values, [7.0, 7.5, 6.0]);
     }
@@ -355,11 +345,11 @@ mod tests {
     #[test]
     fn a_round_without_a_step_or_that_led_nowhere_carries_no_weight() {
         let (mut local, mut params) = (LocalSteps::new(SGD, None), params());
-        local.begin(1, &params, 0).unwrap();
+        local.begin(1, &params).unwrap();
         local.step(&mut params, &[&[1.0, 1.0], &[1.0]], &SKIPPED);
         let header = local.close(&params).unwrap().header(1.0);
         assert_eq!((header.skip, header.covers, header.fault()), (true, 1, None));
-        local.begin(2, &params, 0).unwrap();
+        local.begin(2, &params).unwrap();
         for _ in 0..2 {
             local.step(&mut params, &[&[f32::MAX, 0.0], &[0.0]], &PushHeader { learning_rate: 1.0, ..STEP });
         }
@@ -372,7 +362,7 @@ mod tests {
         let momentum = Optimizer::Momentum { momentum: 0.5, nesterov: false, weight_decay: 0.0 };
         let (mut local, mut params) = (LocalSteps::new(momentum, None), params());
         for seq in 1..=2 {
-            local.begin(seq, &params, 0).unwrap();
+            local.begin(seq, &params).unwrap();
             local.step(&mut params, &[&[1.0, f32::MAX], &[0.0]], &STEP);
             let change = local.close(&params).unwrap();
             // The velocity of the first round is in the second one's step.
@@ -380,7 +370,7 @@ mod tests {
             assert_eq!(change.norm.is_finite(), seq == 1);
         }
         params.values = vec![8.0; 3];
-        local.begin(3, &params, 0).unwrap();
+        local.begin(3, &params).unwrap();
         local.step(&mut params, &[&[1.0, 1.0], &[0.0]], &STEP);
         assert_eq!(local.close(&params).unwrap().values[0], [0.5, 0.5, 0.0]);
     }
@@ -390,7 +380,7 @@ mod tests {
         let (mut local, mut params) = (LocalSteps::new(SGD, None), params());
         assert!(local.begins(5, 5, 8).unwrap());
         assert_eq!(local.begins(6, 5, 8).unwrap_err().code().to_string(), "E460");
-        local.begin(5, &params, 0).unwrap();
+        local.begin(5, &params).unwrap();
         local.step(&mut params, &[&[0.0; 2], &[0.0]], &STEP);
         #[rustfmt::skip]
         let cases = [
@@ -415,7 +405,7 @@ mod tests {
         let seqs =
             |reports: Vec<Finished>| reports.iter().map(|r| r.key.task.to_string()).collect::<Vec<_>>();
         assert_eq!(seqs(local.settle(report(1))), ["it/w1/1"], "no round is open");
-        local.begin(2, &params, 0).unwrap();
+        local.begin(2, &params).unwrap();
         local.step(&mut params, &[&[0.0; 2], &[0.0]], &STEP);
         assert!(local.settle(report(2)).is_empty());
         let test = Outcome::Evaluated(EvaluationSums::default());
@@ -423,7 +413,7 @@ mod tests {
         local.step(&mut params, &[&[0.0; 2], &[0.0]], &STEP);
         local.close(&params);
         assert_eq!(seqs(local.settle(report(3))), ["it/w1/2", "it/w1/3"]);
-        local.begin(4, &params, 0).unwrap();
+        local.begin(4, &params).unwrap();
         assert!(local.settle(report(4)).is_empty());
         local.abandon();
         assert_eq!(seqs(local.settle(report(5))), ["it/w1/5"]);

@@ -294,6 +294,13 @@ impl JobStatus {
         Some(if is_validation { EvaluationSet::Validation } else { EvaluationSet::Test })
     }
 
+    /// The job that this one went on from, as long as the best evaluation is still one of that job.
+    pub fn whose_best(&self) -> Option<&str> {
+        let from =
+            self.resumed_from.as_ref().filter(|_| self.best_samples.is_some() && self.best_ms.is_none())?;
+        Some(from.rsplit_once('/').map_or(from, |(job, _)| job))
+    }
+
     /// From the fields of the `job` hash.
     ///
     /// # Errors
@@ -346,6 +353,25 @@ mod tests {
         let job = JobStatus::read(&fields(&known)).unwrap();
         assert!(job.is_over());
         assert_eq!((job.code.as_deref(), job.problem, job.loss), (Some("E030"), None, None));
+    }
+
+    #[test]
+    fn the_best_evaluation_is_another_jobs_until_one_of_its_own_is_better_table() {
+        let (from, samples, ms) = (("resumed_from", "before/3"), ("best_samples", "24"), ("best_ms", "1000"));
+        #[rustfmt::skip]
+        let cases: [(&[(&str, &str)], Option<&str>); 4] = [
+            (&[],                  None),
+            (&[samples, ms],       None),
+            (&[from],              None),
+            (&[from, samples],     Some("before")),
+        ];
+        for (known, want) in cases {
+            let job =
+                JobStatus::read(&fields(&[known, &[("id", "a"), ("state", "running")]].concat())).unwrap();
+            assert_eq!(job.whose_best(), want, "{known:?}");
+        }
+        let own = fields(&[("id", "a"), ("state", "running"), from, samples, ms]);
+        assert_eq!(JobStatus::read(&own).unwrap().whose_best(), None);
     }
 
     #[test]

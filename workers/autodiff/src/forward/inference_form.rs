@@ -21,18 +21,47 @@ pub fn inference_form(mut model: ModelProto) -> ModelProto {
 
 fn form(graph: GraphProto) -> GraphProto {
     let before: HashSet<String> = graph.node.iter().flat_map(|node| node.output.clone()).collect();
+    let were_read = read_of(&graph);
     let mut graph = formed(&graph);
-    let mut read: HashSet<String> = graph.output.iter().map(|output| output.name.clone()).collect();
-    for node in &graph.node {
-        read.extend(node.input.iter().cloned());
-        read.extend(captured(node).into_iter().map(str::to_owned));
-    }
+    let read = read_of(&graph);
     // Running statistics after a step that nobody reads; other idle nodes are the user's own.
     graph.node.retain(|node| {
         let idle = node.output.iter().all(|output| !read.contains(output));
         !(idle && node.op_type == "Identity" && node.output.iter().all(|output| before.contains(output)))
     });
+    remove_idle(&mut graph, &were_read);
     graph
+}
+
+/// Names of all values that something reads, inner graphs included, or that leave the graph.
+fn read_of(graph: &GraphProto) -> HashSet<String> {
+    let mut read: HashSet<String> = graph.output.iter().map(|output| output.name.clone()).collect();
+    for node in &graph.node {
+        read.extend(node.input.iter().cloned());
+        read.extend(captured(node).into_iter().map(str::to_owned));
+    }
+    read
+}
+
+/// Removes what made values that were read before and are not now, such as the rate of a Dropout that is gone: ONNX Runtime warns
+/// of constants that nobody reads.
+fn remove_idle(graph: &mut GraphProto, were_read: &HashSet<String>) {
+    loop {
+        let read = read_of(graph);
+        // A constant that is an input as well would have to be fed.
+        let inputs: HashSet<&str> = graph.input.iter().map(|input| input.name.as_str()).collect();
+        let idle = |name: &String| were_read.contains(name) && !read.contains(name);
+        let parts = graph.node.len() + graph.initializer.len();
+        graph.initializer.retain(|tensor| !idle(&tensor.name) || inputs.contains(tensor.name.as_str()));
+        graph.node.retain(|node| {
+            let is_read = node.output.iter().any(|output| read.contains(output));
+            is_read || !node.output.iter().any(idle)
+        });
+        if graph.node.len() + graph.initializer.len() == parts {
+            return;
+        }
+        graph.value_info.retain(|value| !idle(&value.name));
+    }
 }
 
 fn formed(graph: &GraphProto) -> GraphProto {
@@ -78,5 +107,27 @@ mod tests {
         let want: Vec<_> =
             want.iter().map(|(op, output)| ((*op).to_owned(), vec![(*output).to_owned()], 0)).collect();
         assert_eq!(nodes, want);
+        let constants: Vec<&str> = formed.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+        assert_eq!(constants, ["scale", "bias", "mean", "variance"]);
+    }
+
+    #[test]
+    fn what_only_a_dropout_read_goes_with_it_and_what_was_idle_before_stays() {
+        let mut graph = GraphBuilder::new("dropout");
+        let x = graph.input("x", ElementType::F32, &[2.into()]);
+        let shared = graph.constant(TensorProto::from_f32("shared", &[], &[0.5]));
+        let scale = graph.constant(TensorProto::from_f32("scale", &[], &[0.5]));
+        graph.constant(TensorProto::from_f32("idle", &[], &[0.5]));
+        let ratio = graph.named("ratio", "Mul", &[&scale, &scale], &[]);
+        graph.named("idle_too", "Neg", &[&scale], &[]);
+        let y = graph.named("y", "Dropout", &[&x, &ratio], &[]);
+        let z = graph.named("z", "Dropout", &[&y, &shared], &[]);
+        let out = graph.named("out", "Mul", &[&z, &shared], &[]);
+        graph.output(&out);
+        let formed = inference_form(graph.finish()).graph.unwrap();
+        let nodes: Vec<&str> = formed.node.iter().map(|node| node.output[0].as_str()).collect();
+        assert_eq!(nodes, ["idle_too", "y", "z", "out"]);
+        let constants: Vec<&str> = formed.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+        assert_eq!(constants, ["shared", "scale", "idle"]);
     }
 }

@@ -54,7 +54,9 @@ pub(super) struct Columns {
     pub(super) places: Vec<Place>,
     /// Columns of the label.
     pub(super) label_count: usize,
-    /// Their names, if the first record holds names.
+    /// Names of all of them, as they stand in the file; empty where it has no header.
+    pub(super) names: Vec<String>,
+    /// What finds them in other files, if the first record holds names.
     pub(super) header: Option<Header>,
 }
 
@@ -90,24 +92,26 @@ impl Columns {
         if let Some(like) = like.filter(|_| is_header) {
             let places = like.places_in(path, &first, names)?;
             *fields = after;
-            return Ok(Self { places, label_count: like.labels.len(), header: None });
+            let names = first.names;
+            return Ok(Self { places, label_count: like.labels.len(), names, header: None });
         }
         if count <= label_count && names.is_empty() {
             return Err(format(no_feature(&first, label_count, start)));
         }
         let labels = match names {
             [] => (count - label_count..count).collect(),
-            names => first.columns_of(path, names, || other_separator(start))?,
+            names => first.columns_of(path, names, start)?,
         };
         if labels.len() == count {
             return Err(format(no_feature(&first, label_count, start)));
         }
         let places = in_order(count, &labels);
-        let header = is_header.then(|| Header::new(path, first.names, &places));
+        let names = if is_header { first.names } else { Vec::new() };
+        let header = is_header.then(|| Header::new(path, names.clone(), &places));
         if header.is_some() {
             *fields = after;
         }
-        Ok(Self { places, label_count, header })
+        Ok(Self { places, label_count, names, header })
     }
 
     /// The column of each number of the sample, and of the label.
@@ -146,14 +150,35 @@ fn no_feature(first: &First, label_count: usize, start: &[u8]) -> String {
     format!("line {line} has {found}, which leaves no feature beside {label} of the label{cause}")
 }
 
+/// What may separate columns instead of commas.
+const OTHER_SEPARATORS: [(u8, &str); 3] = [(b';', "semicolons"), (b'\t', "tabs"), (b' ', "spaces")];
+
 /// What may separate the columns of the first line of `start` instead of commas, as the end of a sentence.
-fn other_separator(start: &[u8]) -> String {
-    let text = start.split(|&byte| byte == b'\n').next().unwrap_or_default().trim_ascii();
-    let separators = [(b';', "semicolons"), (b'\t', "tabs"), (b' ', "spaces")];
-    let found = separators.iter().find(|(byte, _)| text.contains(byte));
-    found.map_or_else(String::new, |(_, name)| {
-        format!("; it looks as if {name} separate its columns: only commas do")
-    })
+pub(super) fn other_separator(start: &[u8]) -> String {
+    let text = first_line(start);
+    let found = OTHER_SEPARATORS.iter().find(|(byte, _)| text.contains(byte));
+    found.map_or_else(String::new, |(_, name)| separated_by(name))
+}
+
+/// The same where `name` was looked for among the columns of the first line of `start` and is one between other separators.
+/// Commas may then be decimal points, or stand in names.
+pub(super) fn separator_before(name: &str, start: &[u8]) -> Option<String> {
+    let text = first_line(start);
+    let is_name = |part: &[u8]| {
+        let part = part.trim_ascii();
+        let bare = part.strip_prefix(b"\"").and_then(|part| part.strip_suffix(b"\"")).unwrap_or(part);
+        bare == name.as_bytes()
+    };
+    let separates = |(byte, _): &&(u8, &str)| text.contains(byte) && text.split(|at| at == byte).any(is_name);
+    OTHER_SEPARATORS.iter().find(separates).map(|(_, name)| separated_by(name))
+}
+
+fn first_line(start: &[u8]) -> &[u8] {
+    start.split(|&byte| byte == b'\n').next().unwrap_or_default().trim_ascii()
+}
+
+fn separated_by(separator: &str) -> String {
+    format!("; it looks as if {separator} separate its columns: only commas do")
 }
 
 fn counted(columns: usize) -> String {

@@ -5,12 +5,14 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::super::error::DataError;
-use super::columns::Place;
+use super::columns::{Place, other_separator, separator_before};
 use super::fields::{Field, Fields};
 use super::text::{number, shown};
 
 /// Names of columns that an error lists.
 const LISTED_NAMES: usize = 20;
+/// What is said of names with bytes that are no UTF-8, as those of Excel and of Latin-1 are.
+const NOT_UTF8: &str = "; the file is not in UTF-8: save it as that";
 
 /// What the first record says.
 #[derive(Default)]
@@ -58,12 +60,12 @@ impl First {
         self.names.push(String::from_utf8_lossy(field.text).into_owned());
     }
 
-    /// The column of each of these names, which has to be there once. `cause`: why a file of one column has none of them.
+    /// The column of each of these names, which has to be there once. `start`: the file from here on.
     pub(super) fn columns_of(
         &self,
         path: &Path,
         names: &[String],
-        cause: impl Fn() -> String,
+        start: &[u8],
     ) -> Result<Vec<usize>, DataError> {
         let setting = |name: &str, what: String, cause: String| {
             let what = format!("`label_names`: {} {what} `{name}`{cause}", path.display());
@@ -73,8 +75,8 @@ impl First {
         for name in names {
             let mut columns = (0..self.names.len()).filter(|&column| self.names[column] == *name);
             let Some(column) = columns.next() else {
-                let cause = if self.names.len() == 1 { cause() } else { String::new() };
-                let names = listed(&self.names, |name| shown(name.as_bytes())).unwrap_or_default();
+                let cause = self.why_absent(name, start);
+                let names = listed(&self.names, quoted).unwrap_or_default();
                 let what = format!("names {names} in line {}, and no", self.line);
                 return Err(setting(name, what, cause));
             };
@@ -89,6 +91,15 @@ impl First {
             labels.push(column);
         }
         Ok(labels)
+    }
+
+    /// Why there may be no column of this name, as the end of a sentence; empty where nothing is known.
+    fn why_absent(&self, name: &str, start: &[u8]) -> String {
+        match self.names.len() {
+            _ if are_damaged(&self.names) => NOT_UTF8.to_owned(),
+            1 => other_separator(start),
+            _ => separator_before(name, start).unwrap_or_default(),
+        }
     }
 }
 
@@ -127,6 +138,7 @@ impl Header {
     ) -> Result<Vec<Place>, DataError> {
         let differ = |what: String| {
             let (path, training) = (path.to_owned(), self.path.clone());
+            let what = what + if are_damaged(&first.names) { NOT_UTF8 } else { "" };
             DataError::ColumnNames { path, training, what }
         };
         // Names that stand there twice tell nothing apart, and need not where all stand as they do here.
@@ -159,6 +171,11 @@ impl Header {
             }
         }
     }
+}
+
+/// Whether some bytes of them were no UTF-8.
+fn are_damaged(names: &[String]) -> bool {
+    names.iter().any(|name| name.contains(char::REPLACEMENT_CHARACTER))
 }
 
 fn quoted(name: &str) -> String {

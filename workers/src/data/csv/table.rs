@@ -69,7 +69,10 @@ impl Table {
                     Some(Place::Label(number)) => self.labels[first_label + number] = value,
                     None => {}
                 },
-                None => no_number = no_number.or_else(|| Some(not_a_number(path, &field))),
+                None => {
+                    let name = self.columns.names.get(field.column - 1);
+                    no_number = no_number.or_else(|| Some(not_a_number(path, &field, name)));
+                }
             }
             if field.ends_record {
                 return match no_number {
@@ -98,11 +101,13 @@ impl Table {
     }
 }
 
-fn not_a_number(path: &Path, field: &Field<'_>) -> DataError {
+/// `name`: that of its column, where there is a header.
+fn not_a_number(path: &Path, field: &Field<'_>, name: Option<&String>) -> DataError {
     DataError::NotANumber {
         path: path.to_owned(),
         line: field.line,
         column: field.column,
+        name: name.filter(|name| !name.is_empty()).map(|name| shown(name.as_bytes())),
         text: shown(field.text),
     }
 }

@@ -140,8 +140,8 @@ fn a_named_label_that_is_not_there_once_is_refused() {
     let path = write(&folder, "named.csv", b"a,b,b,c\n1,2,3,0\n");
     #[rustfmt::skip]
     let cases: [(&[&str], &str); 4] = [
-        (&["d"],      "named.csv names a, b, b, c in line 1, and no `d`"),
-        (&["C"],      "names a, b, b, c in line 1, and no `C`"),
+        (&["d"],      "named.csv names `a`, `b`, `b`, `c` in line 1, and no `d`"),
+        (&["C"],      "names `a`, `b`, `b`, `c` in line 1, and no `C`"),
         (&["b"],      "named.csv has 2 columns of the name `b`"),
         (&["c", "c"], "`label_names` must name each column once, not `c` twice"),
     ];
@@ -151,10 +151,10 @@ fn a_named_label_that_is_not_there_once_is_refused() {
     let narrow = write(&folder, "narrow.csv", b"a,b\n1,0\n");
     refused(&named_csv_spec(&narrow, &["a", "b"]), &wants(CLASSES), "E333", "leaves no feature");
     let wide = write(&folder, "wide.csv", &[vec![b'x'], b",x".repeat(30)].concat());
-    refused(&named_csv_spec(&wide, &["y"]), &wants(CLASSES), "E480", "x, x, ... in line 1, and no `y`");
+    refused(&named_csv_spec(&wide, &["y"]), &wants(CLASSES), "E480", "`x`, `x`, ... in line 1, and no `y`");
     let semicolons =
         write(&folder, "semicolons.csv", b"width;height;sugar;weight;acid;color;fruit\n1;2;3;4;5;6;0\n");
-    let said = "names width;height;sugar;weight;acid;color;fru… in line 1, and no `fruit`; it looks as if semicolons separate its columns";
+    let said = "names `width;height;sugar;weight;acid;color;fru…` in line 1, and no `fruit`; it looks as if semicolons separate its columns";
     refused(&named_csv_spec(&semicolons, &["fruit"]), &wants(CLASSES), "E480", said);
     let source =
         Source::Csv { path: text(&path), label_columns: 2, label_names: vec!["c".into()], skip_lines: 0 };
@@ -162,12 +162,30 @@ fn a_named_label_that_is_not_there_once_is_refused() {
 }
 
 #[test]
+fn a_named_label_that_is_not_there_may_be_between_other_separators_or_not_in_utf8() {
+    let folder = TempDir::new().unwrap();
+    #[rustfmt::skip]
+    let cases: [(&str, &[u8], &str); 5] = [
+        ("a name with a comma", b"price, EUR;area;fruit\n1;2;0\n", "names `price`, `EUR;area;fruit` in line 1, and no `fruit`; it looks as if semicolons separate its columns: only commas do"),
+        ("names in quotes",     b"\"a\",b;\"fruit\"\n1;0\n",       "and no `fruit`; it looks as if semicolons separate its columns: only commas do"),
+        ("tabs",                b"\"a, b\"\t\"fruit\"\n1\t0\n",   "and no `fruit`; it looks as if tabs separate its columns: only commas do"),
+        ("commas",              b"a;b,c\n1,0\n",                  "names `a;b`, `c` in line 1, and no `fruit`"),
+        ("Latin-1",             b"price \xa4,fruits\n1,0\n",      "names `price \u{fffd}`, `fruits` in line 1, and no `fruit`; the file is not in UTF-8: save it as that"),
+    ];
+    for (name, bytes, end) in cases {
+        let spec = named_csv_spec(&write(&folder, "odd.csv", bytes), &["fruit"]);
+        let error = Dataset::open(&spec, &wants(CLASSES)).unwrap_err();
+        assert!(error.code() == "E480" && error.to_string().ends_with(end), "{name}: {error}");
+    }
+}
+
+#[test]
 fn lines_and_columns_of_errors_are_those_of_the_file() {
     #[rustfmt::skip]
     let cases = [
-        ("below a header",     "a,b,c\n1,2,0\n1,x,0\n",          "E335", "line 3, column 2: `x`"),
+        ("below a header",     "a,b,c\n1,2,0\n1,x,0\n",          "E335", "line 3, column 2 (`b`): `x`"),
         ("below CRLF",         "1,2,0\r\n1,2,0\r\n1,x,0\r\n",    "E335", "line 3, column 2: `x`"),
-        ("below a long name",  "\"a\nb\nc\",b,c\n1,2,0\n1,x,0",  "E335", "line 5, column 2: `x`"),
+        ("below a long name",  "\"a\nb\nc\",b,c\n1,2,0\n1,x,0",  "E335", "line 5, column 2 (`b`): `x`"),
         ("a number over two lines", "1,2,0\n1,\"2\n3\",0\n",     "E335", "line 2, column 2: `2\n3`"),
         ("a comma in quotes",  "1,2,0\n\"1,5\",2,0\n",           "E335", "line 2, column 1: `1,5`"),
         ("ragged below CRLF",  "1,2,0\r\n1,2\r\n",              "E334", "line 2: 2 columns, expected 3"),

@@ -38,7 +38,13 @@ fn trainings_are_compared_and_written_for_other_programs() {
     assert!(at(&["metrics", "free", "nobody"]).refused(1, "E131").err.contains("nobody"));
     at(&["metrics", "free", "free"]).refused(2, "E509");
     assert!(at(&["metrics", "free", "--csv", "-", "--json"]).err.contains("both take stdout"));
-    at(&["metrics", "free", "--follow"]).refused(2, "E500");
+    for more in
+        [&[][..], &["--plot", "a.svg", "--csv", "a.csv"], &["--plot", "a.svg", "--from", "free.export"]]
+    {
+        let said = at(&[&["metrics", "free", "--follow"], more].concat()).refused(2, "E509").err;
+        assert!(said.contains("--follow goes with --plot, with --tensorboard, or with both"), "{said}");
+    }
+    at(&["metrics"]).refused(2, "E500");
 
     let rows = at(&["metrics", "points", "free", "--csv", "-"]).ok().out;
     let of = |job: &str| rows.lines().filter(|row| row.starts_with(&format!("{job},"))).count();
@@ -63,12 +69,29 @@ fn trainings_are_compared_and_written_for_other_programs() {
 
     let exported = path("free.export");
     at(&["export", "free", &exported]).ok();
-    at(&["delete", "free"]).ok();
+    let beside = at(&["metrics", "free", "free", "--from", &exported]).ok().out;
+    let names: Vec<_> = beside.lines().skip(1).map(|row| row.split("  ").next().unwrap()).collect();
+    assert_eq!(names, ["free", &*format!("free ({exported})")], "{beside}");
+    at(&["metrics", "free", "free", "--from", &exported, "--tensorboard", &path("beside")]).ok();
+    let folders: Vec<_> =
+        fs::read_dir(path("beside")).unwrap().map(|folder| folder.unwrap().file_name()).collect();
+    assert_eq!(folders.len(), 2, "{folders:?}");
+    at(&["submit", &file, "--id", "third", "--watch"]).ok();
+    let deleted = at(&["delete", "free", "third", "nobody", "--json"]);
+    let lines: Vec<&str> = deleted.out.lines().collect();
+    assert!(deleted.code == 1 && lines.len() == 2 && deleted.err.contains("nobody"), "{deleted:#?}");
+    Page::read().holds_line("delete JOB JOB ...", lines[1]);
     let mixed = at(&["metrics", "points", "free", "--from", &exported, "--csv", "-"]).ok().out;
     assert_eq!(mixed, rows, "one of the cluster, one of a file");
     at(&["metrics", "points", "--from", &exported]).refused(2, "E534");
     drop(up);
-    assert!(syncline(&["metrics", "free", "--from", &exported]).ok().out.contains("480"));
+    let alone = syncline(&["metrics", "free", "--from", &exported]).ok().out;
+    assert!(alone.contains("480"), "{alone}");
+    assert_eq!(
+        syncline(&["metrics", "--from", &exported]).ok().out,
+        alone,
+        "the file says which job it is of"
+    );
 }
 
 #[test]

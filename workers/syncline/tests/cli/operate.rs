@@ -81,7 +81,12 @@ fn an_id_is_free_again_once_its_job_is_over_and_the_log_tells_the_story() {
     let cluster = RunningCluster::start();
     cluster.submit(1, &["--watch"]).ok();
     let taken = cluster.submit(2, &[]).refused(1, "E130");
-    assert!(taken.err.contains("--replace") && taken.err.contains("syncline delete"), "{taken:#?}");
+    assert!(
+        taken.err.contains("--replace")
+            && taken.err.contains("--new")
+            && taken.err.contains("syncline delete"),
+        "{taken:#?}"
+    );
     assert!(taken.err.contains("exists already, and differs in epochs\n"), "{taken:#?}");
     let file = cluster.dir.path().join("points.checkpoint");
     let none = cluster.run(&["checkpoint", "points", file.to_str().unwrap()]).refused(1, "E146");
@@ -210,7 +215,7 @@ fn checkpoints_of_jobs_that_redis_has_forgotten_are_counted_and_removed_when_tha
     assert_eq!(count(&gc(&["--json", "--checkpoints"])), 0);
 
     assert!(cluster.up.redis("DEL syncline:{forgotten}:state").contains(":1"));
-    let said = gc(&[]).out;
+    let said = gc(&[]).err;
     assert!(said.contains("kept checkpoints in 1 folders") && said.contains("--checkpoints"), "{said}");
     assert_eq!((count(&gc(&["--json", "--checkpoints"])), count(&gc(&["--json"]))), (1, 0));
     assert!(matches!(&folders()[..], [left] if left.starts_with("known-")), "{:?}", folders());

@@ -122,13 +122,28 @@ fn a_dry_run_refuses_what_submission_refuses() {
         ("data.source.csv.path=nowhere.csv", "E330"),
         ("data.split=all",                   "E364"),
         ("settings.groups=[{ params = ['fc9.*'], weight_decay = 0.1 }]", "E378"),
-        ("settings.groups=[{ params = ['fc1.*'], weight_decay = 0.0 }]", "E379"),
+        ("settings.groups=[{ params = ['fc1.*'] }]", "E379"),
         ("data.augment.flip=true",           "E479"),
         ("data.augment={mirror=true}",       "E369"),
     ];
     for (change, code) in cases {
         let ended = syncline(&[&words[..], &["--set", change]].concat());
         assert!(ended.code == 2 && ended.err.contains(&format!("[{code}]")), "{change}: {ended:#?}");
+    }
+}
+
+#[test]
+fn a_group_that_changes_nothing_with_this_optimizer_is_warned_of() {
+    let dir = folder();
+    write_job(dir.path(), 3);
+    let file = dir.path().join("points.toml");
+    let words = ["submit", file.to_str().unwrap(), "--dry-run", "--state-dir", dir.path().to_str().unwrap()];
+    let group = ["--set", "settings.groups=[{ params = ['fc1.*'], weight_decay = 0.0 }]"];
+    for (optimizer, is_warned_of) in [("sgd", true), ("adamw", false)] {
+        let optimizer = format!("settings.optimizer={optimizer}");
+        let ended = syncline(&[&words[..], &group, &["--set", &optimizer]].concat()).ok();
+        let said = ended.err.contains("group 1 of `groups` changes nothing: with sgd its parameters");
+        assert_eq!(said, is_warned_of, "{ended:#?}");
     }
 }
 
@@ -148,11 +163,13 @@ fn a_field_that_is_set_for_once_counts_and_one_that_there_is_not_is_named() {
 
     let wrong = submit(&["--set", "settings.btach=20"]).refused(2, "E369");
     assert!(wrong.err.contains("expected one of `optimizer`, `learning_rate`"), "{wrong:#?}");
+    assert!(!wrong.err.contains("write it as"), "its form is right: {wrong:#?}");
     let wrong = submit(&["--set", "batch=20"]).refused(2, "E369");
     assert!(
         wrong.err.contains("neither a node (train, test, weights) nor a field of the training node"),
         "{wrong:#?}"
     );
+    assert!(wrong.err.contains("hint: write it as `settings.batch=64`"), "{wrong:#?}");
 }
 
 #[test]

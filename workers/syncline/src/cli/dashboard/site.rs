@@ -95,7 +95,8 @@ impl Site {
         let view = self.client.status(job).await?;
         let points = self.client.metrics(job, None).await?;
         let evaluations = self.client.evaluations(job, None).await?;
-        let training = Training { job: view.job, points, evaluations, now_ms: now_ms() };
+        let (name, job) = (job.to_string(), view.job);
+        let training = Training { name, job, points, evaluations, now_ms: now_ms() };
         Ok(loss_curves::of_trainings(&[training], Over::Samples))
     }
 }

@@ -1,17 +1,18 @@
-//! `syncline delete`: forgets a job that is over, so that its id is free again.
+//! `syncline delete`: forgets jobs that are over, so that their ids are free again.
 
 use syncline_scheduler::ids::JobId;
 use syncline_workers::client::Client;
 
-use crate::cli::{ConnectionArgs, Failure, block_on, log_as_command, print_json, say};
+use crate::cli::{ConnectionArgs, Failure, block_on, log_as_command, print_json, print_json_line, say};
 
 #[derive(Debug, clap::Args)]
 pub struct DeleteArgs {
-    /// Id of the job
-    job: JobId,
+    /// Id of the job; of several, the first that cannot be deleted ends the command
+    #[arg(required = true, value_name = "JOB")]
+    jobs: Vec<JobId>,
     #[command(flatten)]
     connection: ConnectionArgs,
-    /// One JSON object on stdout
+    /// One JSON object on stdout; of several jobs one for each, in a line of its own
     #[arg(long)]
     json: bool,
 }
@@ -19,10 +20,19 @@ pub struct DeleteArgs {
 pub(crate) fn run(args: &DeleteArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
-    block_on(async { Ok(Client::connect(&cluster).await?.0.delete(&args.job).await?) })?;
-    if args.json {
-        return print_json(&serde_json::json!({ "id": args.job, "state": "deleted" }));
-    }
-    say(&format!("job {} is deleted; snapshot files that it wrote stay where they are", args.job));
-    Ok(())
+    block_on(async {
+        let (client, _) = Client::connect(&cluster).await?;
+        for job in &args.jobs {
+            client.delete(job).await?;
+            let deleted = serde_json::json!({ "id": job, "state": "deleted" });
+            match (args.json, args.jobs.len()) {
+                (false, _) => {
+                    say(&format!("job {job} is deleted; snapshot files that it wrote stay where they are"))
+                }
+                (true, 1) => print_json(&deleted)?,
+                (true, _) => print_json_line(&deleted)?,
+            }
+        }
+        Ok(())
+    })
 }

@@ -75,7 +75,7 @@ fn warn(bytes: &[u8], options: &DeriveOptions) -> Result<Vec<String>, Failure> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    Ok(read_model(path).map_err(|source| SubmitError::Read { path: path.to_owned(), source })?)
+    Ok(read_model(path).map_err(|source| SubmitError::Unreadable { path: path.to_owned(), source })?)
 }
 
 /// Writes a file, which is there as a whole or not at all; what stood there stays where that fails.

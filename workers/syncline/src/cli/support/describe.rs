@@ -129,8 +129,9 @@ fn training_progress(job: &JobStatus, now_ms: u64) -> Vec<String> {
     let barrier = job.next_barrier.as_ref().filter(|_| !job.is_over());
     let barrier = barrier.map(|next| format!("next barrier {next}"));
     let validation = validation(job).map(|validation| format!("validation {validation}"));
-    let best =
-        job.best_samples.filter(|_| !job.is_over()).map(|samples| format!("best after {samples} samples"));
+    let whose = job.whose_best().map(|job| format!(" of job {job}")).unwrap_or_default();
+    let best = job.best_samples.filter(|_| !job.is_over());
+    let best = best.map(|samples| format!("best after {samples} samples{whose}"));
     let test = test(job).map(|test| format!("test {test}"));
     let stopped = job.stopped_early.as_ref().map(|why| format!("stopped early: {why}"));
     [extent(job), format!("{speed:.1} samples/s")]

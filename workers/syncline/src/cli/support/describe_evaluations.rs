@@ -29,7 +29,8 @@ pub(super) fn best(job: &JobStatus) -> Option<String> {
         (None, Some(number), None) => format!(", kept as checkpoint {number}"),
         _ => String::new(),
     };
-    Some(format!("{figures} after {samples} samples, by the {monitor}{kept}"))
+    let whose = job.whose_best().map(|job| format!(", of job {job}")).unwrap_or_default();
+    Some(format!("{figures} after {samples} samples, by the {monitor}{whose}{kept}"))
 }
 
 /// What an evaluation measured: loss, accuracy, top-k accuracy and perplexity.
@@ -51,6 +52,9 @@ mod tests {
     fn the_best_evaluation_says_where_its_parameters_are() {
         let seen = [("monitor", "validation loss"), ("best_samples", "640"), ("best_loss", "0.25")];
         let with = |more: &[(&str, &str)]| best(&job(&[&seen[..], more].concat())).unwrap();
+        let resumed = [("resumed_from", "before/1"), ("best_ms", "")];
+        assert!(with(&resumed).ends_with("by the validation loss, of job before"), "{}", with(&resumed));
+        assert!(with(&[resumed[0], ("best_ms", "7")]).ends_with("by the validation loss"), "its own");
         assert_eq!(with(&[]), "loss 0.250000 after 640 samples, by the validation loss");
         let kept = with(&[("best_accuracy", "0.5"), ("best_checkpoint", "3"), ("handed_on", "")]);
         assert_eq!(

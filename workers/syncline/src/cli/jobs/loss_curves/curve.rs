@@ -53,7 +53,7 @@ impl Curve {
         let evaluations = evaluations.filter(|point| Some(point.set().name()) == set);
         let evaluations = that_count(evaluations, |point| point.samples);
         Self {
-            job: training.job.id.to_string(),
+            job: training.name.clone(),
             policy: training.job.policy.clone(),
             losses: points.iter().map(|point| (place(point.at_ms, point.samples), point.loss)).collect(),
             evaluations: evaluations

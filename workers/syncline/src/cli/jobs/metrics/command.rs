@@ -1,6 +1,6 @@
 //! The command line, and what it leads to.
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::path::PathBuf;
 
 use syncline_scheduler::ids::JobId;
 
@@ -11,10 +11,9 @@ use crate::cli::{
 };
 
 #[derive(Debug, clap::Args)]
-#[command(group(clap::ArgGroup::new("shown").args(["plot", "tensorboard"]).multiple(true)))]
 pub struct MetricsArgs {
-    /// Id of the job, which may be running or over; several are compared
-    #[arg(required = true, value_name = "JOB")]
+    /// Id of the job, which may be running or over; several are compared. With --from it may be left out
+    #[arg(required_unless_present = "from", value_name = "JOB")]
     pub(super) jobs: Vec<JobId>,
     /// Show the evaluations instead, the best of them always among them; also what --csv writes
     #[arg(long)]
@@ -26,15 +25,16 @@ pub struct MetricsArgs {
     #[arg(long, value_enum, default_value_t, requires = "plot")]
     pub(super) over: Over,
     /// Write a row for each point of each job into this file, or to stdout if it is `-`
-    #[arg(long, value_name = "FILE", conflicts_with = "follow")]
+    #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
     /// Write what TensorBoard reads below this folder, a folder for each job
     #[arg(long, value_name = "DIR")]
     pub(super) tensorboard: Option<PathBuf>,
-    /// Go on until the jobs are over: draw anew, and add to the files of --tensorboard, every two seconds
-    #[arg(long, requires = "shown", conflicts_with = "from")]
+    /// Go on until the jobs are over: draw anew (--plot), and add to the files of --tensorboard, every two seconds
+    #[arg(long)]
     pub(super) follow: bool,
-    /// Read the job of this file of `syncline export` from it, as of then, instead of asking a cluster; once for each file
+    /// Read the job of this file of `syncline export` from it, as of then, instead of asking a cluster; once for each file. A job that is named twice is
+    /// shown beside its file
     #[arg(long, value_name = "FILE")]
     pub(super) from: Vec<PathBuf>,
     #[command(flatten)]
@@ -48,9 +48,19 @@ impl MetricsArgs {
     /// Refuses what clap takes.
     fn check(&self) -> Result<(), CliError> {
         let refused = |what: String| Err(CliError::Setting { what });
-        let mut named = BTreeSet::new();
-        if let Some(job) = self.jobs.iter().find(|job| !named.insert(*job)) {
-            return refused(format!("job {job} is named twice"));
+        if self.follow {
+            let besides = "--follow goes with --plot, with --tensorboard, or with both";
+            if self.plot.is_none() && self.tensorboard.is_none() {
+                return refused(format!("{besides}, which it writes again until the jobs are over"));
+            }
+            if self.csv.is_some() {
+                return refused(format!(
+                    "{besides}, and not with --csv: run that by itself when the jobs are over"
+                ));
+            }
+            if !self.from.is_empty() {
+                return refused(format!("{besides}, and not with --from: what a file holds does not change"));
+            }
         }
         if self.json && self.csv_on_stdout() {
             return refused("--json and --csv - both take stdout".to_owned());
@@ -70,27 +80,27 @@ impl MetricsArgs {
 pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
     log_as_command();
     args.check()?;
-    let (trainings, refused) = block_on(async {
+    let (trainings, is_comparison, refused) = block_on(async {
         let sources = Sources::open(args).await?;
-        let (mut trainings, refused) = load(&sources, &args.jobs).await?;
+        let (mut trainings, refused) = load(&sources).await?;
         let mut files = Files::of(args);
         files.write(&trainings)?;
         if args.follow {
             follow::until_over(&sources, &mut trainings, |now| files.write(now)).await?;
         }
         files.say();
-        Ok((trainings, refused))
+        Ok((trainings, sources.names().count() > 1, refused))
     })?;
-    show(args, &trainings)?;
+    show(args, &trainings, is_comparison)?;
     refused.map_or(Ok(()), Err)
 }
 
 /// Loads all trainings. Where one of several cannot be, the others are shown all the same, and why it is not is told: the last
 /// reason is returned.
-async fn load(sources: &Sources, jobs: &[JobId]) -> Result<(Vec<Training>, Option<Failure>), Failure> {
+async fn load(sources: &Sources) -> Result<(Vec<Training>, Option<Failure>), Failure> {
     let (mut trainings, mut refused) = (Vec::new(), None::<Failure>);
-    for job in jobs {
-        match Training::load(sources.of(job), job).await {
+    for name in sources.names() {
+        match sources.load(name).await {
             Ok(training) => trainings.push(training),
             Err(failure) if matches!(failure.exit(), Exit::JobFailed | Exit::Usage) => {
                 if let Some(other) = refused.replace(failure) {
@@ -106,7 +116,8 @@ async fn load(sources: &Sources, jobs: &[JobId]) -> Result<(Vec<Training>, Optio
     }
 }
 
-fn show(args: &MetricsArgs, trainings: &[Training]) -> Result<(), Failure> {
+/// `is_comparison`: several were asked for, however many can be shown.
+fn show(args: &MetricsArgs, trainings: &[Training], is_comparison: bool) -> Result<(), Failure> {
     if let Some(path) = &args.csv {
         let text = args.csv_of(trainings);
         if args.csv_on_stdout() {
@@ -116,9 +127,9 @@ fn show(args: &MetricsArgs, trainings: &[Training]) -> Result<(), Failure> {
         say(&format!("wrote {} rows to {}", text.lines().count() - 1, path.display()));
     }
     match (trainings, args.json) {
-        (all, true) if args.jobs.len() > 1 => print_json(&comparison::as_json(all)),
-        (all, false) if args.jobs.len() > 1 && args.evaluations => print(&one_job::evaluations_of_each(all)),
-        (all, false) if args.jobs.len() > 1 => {
+        (all, true) if is_comparison => print_json(&comparison::as_json(all)),
+        (all, false) if is_comparison && args.evaluations => print(&one_job::evaluations_of_each(all)),
+        (all, false) if is_comparison => {
             comparison::left_out(all).iter().for_each(|what| say(what));
             print(&comparison::in_words(all))
         }

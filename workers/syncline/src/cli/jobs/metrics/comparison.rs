@@ -42,9 +42,9 @@ struct Verdict {
     accuracy: Option<f64>,
 }
 
-/// The best evaluation; where nothing says which is the best, the newest.
+/// The best evaluation; where nothing says which of its own is the best, the newest.
 fn verdict(job: &JobStatus) -> Option<Verdict> {
-    if let (Some(on), Some(_)) = (job.monitored_set(), job.best_samples) {
+    if let (Some(on), Some(_), None) = (job.monitored_set(), job.best_samples, job.whose_best()) {
         return Some(Verdict { on, loss: job.best_loss, accuracy: job.best_accuracy });
     }
     let of = |on, loss: Option<f64>, accuracy| loss.map(|loss| Verdict { on, loss: Some(loss), accuracy });
@@ -69,7 +69,7 @@ pub(super) fn in_words(trainings: &[Training]) -> String {
         .map(|(of, verdict)| {
             let (job, trained_s, verdict) = (&of.job, of.trained_s(), verdict.as_ref());
             let mut row =
-                vec![job.id.to_string(), known(Some(job.policy.clone()).filter(|policy| !policy.is_empty()))];
+                vec![of.name.clone(), known(Some(job.policy.clone()).filter(|policy| !policy.is_empty()))];
             row.extend(
                 shown
                     .iter()
@@ -161,6 +161,8 @@ mod tests {
                                                      "digits bsp done 640 2.5 256.0 0.500000 0.750000 - validation 0.875000 50.00 %"),
             (training(&[&run[..], &newest[..], &best[..], &[("best_accuracy", "0.9")]].concat(), &[]),
                                                      "digits bsp done 640 2.5 256.0 0.500000 0.250000 90.00 % validation 0.875000 50.00 %"),
+            (training(&[&run[..], &newest[1..], &best[..], &[("resumed_from", "before/3")]].concat(), &[]),
+                                                     "digits bsp done 640 2.5 256.0 0.500000 0.875000 50.00 % test"),
             (training(&[("state", "failed"), ("loss", "NaN")], &[]), "digits bsp failed 0 - - NaN - - -"),
         ];
         for (training, want) in cases {

@@ -1,6 +1,6 @@
 //! Points and evaluations as CSV: a header, then a row for each, with the job in front.
 //!
-//! Columns are called as the fields in docs/json.md. Neither ids nor numbers hold anything that would have to be quoted.
+//! Columns are called as the fields in docs/json.md. Of what stands there only the name of a file may hold what has to be quoted.
 
 use syncline_rpc::status::{EvaluationPoint, MetricsPoint};
 
@@ -28,7 +28,7 @@ fn whole(header: &str, rows: impl Iterator<Item = Vec<String>>) -> String {
 
 fn point_row(of: &Training, point: &MetricsPoint) -> Vec<String> {
     vec![
-        of.job.id.to_string(),
+        quoted(&of.name),
         point.at_ms.to_string(),
         number(of.elapsed_s(point.at_ms)),
         point.samples.to_string(),
@@ -48,7 +48,7 @@ fn evaluation_row(of: &Training, point: &EvaluationPoint) -> Vec<String> {
     let figure = |figure: Option<f64>| figure.map(number).unwrap_or_default();
     let count = |count: Option<u64>| count.map(|count| count.to_string()).unwrap_or_default();
     vec![
-        of.job.id.to_string(),
+        quoted(&of.name),
         point.at_ms.to_string(),
         number(of.elapsed_s(point.at_ms)),
         point.samples.to_string(),
@@ -64,6 +64,14 @@ fn evaluation_row(of: &Training, point: &EvaluationPoint) -> Vec<String> {
         figure(point.test_top_k_accuracy),
         figure(point.test_perplexity),
     ]
+}
+
+/// As RFC 4180 has it.
+fn quoted(name: &str) -> String {
+    match name.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", name.replace('"', "\"\"")),
+        false => name.to_owned(),
+    }
 }
 
 /// As short as can be read back exactly: `0.5`, `1e300`, `NaN`, `inf`.
@@ -94,6 +102,13 @@ mod tests {
         let digits = ("digits", "0.0", "7", "1e300");
         assert_eq!(shown, [header, ("a~3-2", "0.0", "10", "2.5"), ("a~3-2", "2.0", "12", "NaN"), digits]);
         assert_eq!(points(&[]), format!("{POINTS}\n"));
+    }
+
+    #[test]
+    fn a_name_that_holds_a_comma_stands_in_quotes() {
+        let mut of = training(&[], &[(7, "1.5")]);
+        of.name = "digits (a, \"b\".export)".to_owned();
+        assert!(points(&[of]).contains("\n\"digits (a, \"\"b\"\".export)\",1764"));
     }
 
     #[test]

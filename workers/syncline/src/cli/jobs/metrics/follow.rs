@@ -25,12 +25,14 @@ pub(super) async fn until_over(
     loop {
         tokio::time::sleep(PAUSE).await;
         for n in open.clone() {
-            let id = trainings[n].job.id.clone();
-            match Training::load(sources.of(&id), &id).await {
+            match sources.load(&trainings[n].name).await {
                 Ok(now) => {
                     unseen.passed();
                     if now.job.submitted_ms != trainings[n].job.submitted_ms {
-                        say(&format!("job {id} was submitted anew: what is shown is the one before"));
+                        say(&format!(
+                            "job {} was submitted anew: what is shown is the one before",
+                            now.job.id
+                        ));
                         open.remove(&n);
                         continue;
                     }

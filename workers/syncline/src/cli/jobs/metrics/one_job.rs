@@ -19,7 +19,7 @@ pub(super) fn evaluations_of_each(all: &[Training]) -> String {
             true => NO_EVALUATION.to_owned(),
             false => evaluations_in_words(&of.evaluations),
         };
-        format!("{}\n{shown}", of.job.id)
+        format!("{}\n{shown}", of.name)
     };
     all.iter().map(of).collect::<Vec<_>>().join("\n\n")
 }
@@ -94,13 +94,15 @@ fn in_words(points: &[Entry<MetricsPoint>]) -> String {
 /// Some of the evaluations, and the best one in any case, with the metrics that the loss has.
 fn evaluations_in_words(points: &[Entry<EvaluationPoint>]) -> String {
     type Metric = fn(&EvaluationPoint) -> Option<f64>;
-    let metrics: [(&str, Metric); 3] = [
-        (">accuracy", |point| point.validation_accuracy.or(point.test_accuracy)),
-        (">top-k accuracy", |point| point.validation_top_k_accuracy.or(point.test_top_k_accuracy)),
-        (">perplexity", |point| point.validation_perplexity.or(point.test_perplexity)),
+    type Shown = fn(f64) -> String;
+    let per_cent: Shown = |share| format!("{:.2} %", share * 100.0);
+    let metrics: [(&str, Metric, Shown); 3] = [
+        (">accuracy", |point| point.validation_accuracy.or(point.test_accuracy), per_cent),
+        (">top-k accuracy", |point| point.validation_top_k_accuracy.or(point.test_top_k_accuracy), per_cent),
+        (">perplexity", |point| point.validation_perplexity.or(point.test_perplexity), significant),
     ];
     let there =
-        metrics.iter().filter(|(_, metric)| points.iter().any(|point| metric(&point.value).is_some()));
+        metrics.iter().filter(|(_, metric, _)| points.iter().any(|point| metric(&point.value).is_some()));
     let there: Vec<_> = there.collect();
     let rows: Vec<Vec<String>> = with_best(points, ROWS)
         .map(|Entry { value: point, .. }| {
@@ -112,14 +114,14 @@ fn evaluations_in_words(points: &[Entry<EvaluationPoint>]) -> String {
                 significant(point.loss()),
             ];
             row.extend(
-                there.iter().map(|(_, metric)| metric(point).map_or_else(|| "-".to_owned(), significant)),
+                there.iter().map(|(_, metric, shown)| metric(point).map_or_else(|| "-".to_owned(), *shown)),
             );
             row.push(if point.best { "best" } else { "" }.to_owned());
             row
         })
         .collect();
     let mut columns = vec![">samples", "evaluated on", ">of these", ">loss"];
-    columns.extend(there.iter().map(|(name, _)| *name));
+    columns.extend(there.iter().map(|(name, ..)| *name));
     columns.push("");
     table(&columns, &rows)
 }
@@ -154,6 +156,19 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!((lines[0], lines[3], lines[4], lines[5]), ("one", "", "two", NO_EVALUATION), "{text}");
         assert!(lines[2].contains("30  test") && lines[2].contains("0.250000"), "{text}");
+    }
+
+    #[test]
+    fn shares_are_per_cent_as_everywhere_else() {
+        let fields = [
+            ("test_loss", "0.5"),
+            ("test_samples", "8"),
+            ("test_accuracy", "0.965"),
+            ("test_perplexity", "1.5"),
+        ];
+        let shown = evaluations_in_words(&[entry(10, &fields)]);
+        let row: Vec<&str> = shown.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(row, ["10", "test", "8", "0.500000", "96.50", "%", "1.500000"]);
     }
 
     #[test]

@@ -8,6 +8,8 @@ use crate::cli::{CliError, Failure, jobs::source::Source};
 /// A training with its loss curve and its evaluations, as of one moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Training {
+    /// What it is called: its id, and the file that tells of it where the job is shown more than once.
+    pub(crate) name: String,
     pub(crate) job: JobStatus,
     /// Oldest first.
     pub(crate) points: Vec<Entry<MetricsPoint>>,
@@ -19,14 +21,14 @@ pub(crate) struct Training {
 
 impl Training {
     /// Asks for all of it. Of a job that trains nothing there is nothing to tell.
-    pub(super) async fn load(source: &Source, id: &JobId) -> Result<Self, Failure> {
+    pub(super) async fn load(source: &Source, id: &JobId, name: String) -> Result<Self, Failure> {
         let job = source.status(id).await?.job;
         if job.tasks.is_some() {
             return Err(CliError::NoTraining { job: id.clone() }.into());
         }
         let points = source.metrics(id).await?;
         let evaluations = source.evaluations(id).await?;
-        Ok(Self { job, points, evaluations, now_ms: source.now_ms() })
+        Ok(Self { name, job, points, evaluations, now_ms: source.now_ms() })
     }
 
     /// When its first point was written, from which its times count.
@@ -72,7 +74,8 @@ pub(crate) mod tests {
         let known = [("id", "digits"), ("state", "running"), ("policy", "bsp")].iter().chain(job);
         let fields = known.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let points = losses.iter().map(|(samples, loss)| entry(*samples, &[("loss", loss)])).collect();
-        Training { job: JobStatus::read(&fields).unwrap(), points, evaluations: Vec::new(), now_ms: 9_000 }
+        let job = JobStatus::read(&fields).unwrap();
+        Training { name: job.id.to_string(), job, points, evaluations: Vec::new(), now_ms: 9_000 }
     }
 
     #[test]

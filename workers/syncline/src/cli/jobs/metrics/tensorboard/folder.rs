@@ -43,7 +43,8 @@ impl RunFolder {
         of: &Training,
         now_ms: u64,
     ) -> Result<Self, CliError> {
-        let folder = dir.join(of.job.id.as_str());
+        // The name may have that of a file in it.
+        let folder = dir.join(of.name.replace(['/', '\\'], "_"));
         let failed = |source| CliError::Written { path: folder.clone(), source };
         fs::create_dir_all(&folder).map_err(failed)?;
         let lock = File::create(folder.join(LOCK)).map_err(failed)?;

@@ -1,0 +1,128 @@
+//! In what a job that is there differs from one that is submitted under its name, in words.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use crate::spec::{JobSpec, ModelSpec, TrainSpec};
+
+/// What settings are called in a job file, where they are stored under another name.
+const IN_JOB_FILES: [(&str, &str); 2] = [("queue_limit_ms", "queue_limit_s"), ("tf32", "precision")];
+
+/// What differs, in words that begin with a comma.
+pub(super) fn differences(there: &JobSpec, submitted: &JobSpec) -> String {
+    let trains = there.train().zip(submitted.train());
+    let names = trains.map(|((_, there), (_, submitted))| settings_that_differ(there, submitted));
+    match names.filter(|names| !names.is_empty()) {
+        None => ", with another graph".to_owned(),
+        Some(names) => {
+            format!(", and differs in {}", names.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// Names as whoever wrote the job knows them: what follows from a setting that differs does not count beside it.
+fn settings_that_differ(there: &TrainSpec, submitted: &TrainSpec) -> BTreeSet<String> {
+    let (old, new) = (fields(there), fields(submitted));
+    let differing = new.iter().filter(|(name, value)| *name != "model" && old.get(*name) != Some(value));
+    let mut names: BTreeSet<String> = differing.map(|(name, _)| in_job_files(name).to_owned()).collect();
+    if models_differ(there, submitted, &names) {
+        names.insert("model".to_owned());
+    }
+    if there.model.layout != submitted.model.layout
+        && there.model.layout.without_settings() == submitted.model.layout.without_settings()
+    {
+        names.insert("groups".to_owned());
+    }
+    names
+}
+
+fn fields(train: &TrainSpec) -> Map<String, Value> {
+    let train = serde_json::to_value(train).ok().and_then(|train| train.as_object().cloned());
+    let mut fields = train.unwrap_or_default();
+    // What was asked for in words: by them no job is another one.
+    fields.remove("submitted");
+    fields
+}
+
+fn in_job_files(stored: &str) -> &str {
+    IN_JOB_FILES.iter().find(|(name, _)| *name == stored).map_or(stored, |(_, name)| name)
+}
+
+/// Whether the models differ in what neither groups of parameters nor the settings in `names` explain: Dropout of the graph that
+/// trains has the seed, both graphs compute in the precision, and a training that goes on begins with a checkpoint.
+fn models_differ(there: &TrainSpec, submitted: &TrainSpec, names: &BTreeSet<String>) -> bool {
+    let explained = |model: &ModelSpec| {
+        let mut model = ModelSpec { layout: model.layout.without_settings(), ..model.clone() };
+        if names.contains("seed") || names.contains("precision") {
+            model.training_graph.clear();
+        }
+        if names.contains("precision") {
+            model.evaluation_graph.clear();
+        }
+        if names.contains("resume") {
+            model.initial.clear();
+        }
+        model
+    };
+    explained(&there.model) != explained(&submitted.model)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        sim::{training, training_job},
+        spec::{NodeKind, StepSettings},
+    };
+
+    #[test]
+    fn a_taken_name_says_which_settings_differ_table() {
+        let spec = training_job(training("bsp".parse().unwrap(), 64, 32));
+        let differing = |change: fn(&mut TrainSpec)| {
+            let mut other = spec.clone();
+            for node in &mut other.nodes {
+                if let NodeKind::Train(train) = &mut node.kind {
+                    change(train);
+                }
+            }
+            assert_eq!(differences(&other, &spec), differences(&spec, &other), "in both directions");
+            differences(&spec, &other)
+        };
+        let group = |train: &mut TrainSpec| {
+            train.model.layout.0[0].settings =
+                StepSettings { weight_decay: Some(0.0), ..StepSettings::default() }
+        };
+        let graph = |train: &mut TrainSpec| train.model.training_graph = "other".into();
+        assert_eq!(differing(|train| train.epochs += 1), ", and differs in epochs");
+        assert_eq!(differing(|train| (train.seed, train.batch) = (77, 5)), ", and differs in batch, seed");
+        assert_eq!(differing(|train| train.queue_limit_ms = Some(1)), ", and differs in queue_limit_s");
+        assert_eq!(differing(group), ", and differs in groups");
+        assert_eq!(differing(graph), ", and differs in model");
+        assert_eq!(differing(|train| train.model.layout.0[0].name.push('2')), ", and differs in model");
+        let with_dropout = |train: &mut TrainSpec| {
+            train.seed += 1;
+            train.model.training_graph = "other".into();
+        };
+        assert_eq!(differing(with_dropout), ", and differs in seed");
+        let other_loss = |train: &mut TrainSpec| {
+            train.seed += 1;
+            train.model.evaluation_graph = "other".into();
+        };
+        assert_eq!(differing(other_loss), ", and differs in model, seed");
+        let precision = |train: &mut TrainSpec| {
+            (train.tf32, train.precision) = (!train.tf32, "other".into());
+            train.model.training_graph = "other".into();
+            train.model.evaluation_graph = "other".into();
+        };
+        assert_eq!(differing(precision), ", and differs in precision");
+    }
+
+    #[test]
+    fn jobs_of_the_same_settings_differ_in_their_graphs() {
+        let spec = training_job(training("bsp".parse().unwrap(), 64, 32));
+        let mut retried = spec.clone();
+        retried.nodes[0].retries += 1;
+        assert_eq!(differences(&spec, &retried), ", with another graph");
+    }
+}
