@@ -411,7 +411,7 @@ fn models_train_in_rounds_on_a_device_as_in_this_process() {
             ];
             let it = iteration(seq, first, first + 3, 0.05);
             if seq == first {
-                device.begin(first, &own, 0).unwrap();
+                device.begin(first, &own).unwrap();
                 host.begin(first, &params).unwrap();
             }
             let health = device.compute(&it, &samples).unwrap().unwrap();
