@@ -156,14 +156,14 @@ fn a_training_hands_on_the_parameters_of_its_best_evaluation_and_counts_all_that
         assert_eq!(findings.restored(), [Some(1)], "{policy}");
         assert_eq!(world.job("job").counters().samples_done, 4 * SAMPLES, "{policy}");
         assert_eq!(world.plane.server.shards[0].pushes(), 2 * SAMPLES, "{policy}: those of the second epoch");
+        let kept = world.job("job").which_barriers_are_kept();
+        let want = "; it went back to the best parameters, those of checkpoint 1, and keeps none of before";
+        assert_eq!(kept, want, "{policy}");
         assert_eq!(world.has_told("evaluated"), 4, "{policy}");
         let field = summary(&mut world);
         let told = ["best_samples", "best_loss", "handed_on", "test_loss", "stopped_early"].map(&field);
         assert_eq!(told, ["24", "1.000000", "best", "1.000000", ""], "{policy}");
         assert_eq!(field("iterations_rolled_back"), "0", "{policy}");
-        let kept = world.job("job").which_barriers_are_kept();
-        let want = "; it went back to the best parameters, those of checkpoint 1, and keeps none of before";
-        assert_eq!(kept, want, "{policy}");
     }
 }
 

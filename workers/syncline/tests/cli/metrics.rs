@@ -11,7 +11,8 @@ use crate::{
 /// Names of the files of events in the folder of a job.
 fn event_files(dir: &Path, job: &str) -> Vec<String> {
     let files = fs::read_dir(dir.join(job)).unwrap();
-    files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect()
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.contains("tfevents")).collect()
 }
 
 #[test]

@@ -219,7 +219,8 @@ fn checkpoints_of_jobs_that_redis_has_forgotten_are_counted_and_removed_when_tha
     assert!(said.contains("kept checkpoints in 1 folders") && said.contains("--checkpoints"), "{said}");
     assert_eq!((count(&gc(&["--json", "--checkpoints"])), count(&gc(&["--json"]))), (1, 0));
     assert!(matches!(&folders()[..], [left] if left.starts_with("known-")), "{:?}", folders());
-    cluster.run(&["submit", file.to_str().unwrap(), "--id", "third", "--resume", "known", "--watch"]).ok();
+    let longer = ["--id", "third", "--resume", "known", "--set", "settings.epochs=21", "--watch"];
+    cluster.run(&[&["submit", file.to_str().unwrap()], &longer[..]].concat()).ok();
 }
 
 #[test]
