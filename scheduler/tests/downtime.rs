@@ -203,6 +203,24 @@ fn a_training_for_a_task_does_not_run_too_long_while_nobody_leads() {
 }
 
 #[test]
+fn a_training_for_a_task_that_is_paused_while_its_shards_open_it_has_all_of_its_time_then() {
+    let job = sim::training_job(sim::training("bsp".parse().unwrap(), 64, 8));
+    let rules = Rules { run_limit_ms: Some(LIMIT_US / 1_000), ..Rules::default() };
+    let mut core = graph(Work::Train(PreparedTraining::new(&job).unwrap()), rules);
+    join(&mut core);
+    let run = core.job(&id("graph~0")).unwrap().run();
+    let pause = |paused| Input::Pause { job: run.job.clone(), paused };
+    core.handle(NOW_US, pause(true)).unwrap();
+    core.handle(NOW_US + 1_000, Input::ShardsOpened { run: run.clone() }).unwrap();
+    let resumed_us = NOW_US + 3 * LIMIT_US;
+    core.handle(resumed_us, pause(false)).unwrap();
+    tick(&mut core, resumed_us + LIMIT_US);
+    assert_eq!(*core.job(&run.job).unwrap().phase(), Phase::Running);
+    tick(&mut core, resumed_us + LIMIT_US + 1_000);
+    assert_eq!(graph_code(&core).as_deref(), Some("E443"));
+}
+
+#[test]
 fn a_training_for_a_task_does_not_run_too_long_while_it_is_paused() {
     for gap_us in [0, GAP_US] {
         let (mut core, job) = training_for_a_task();

@@ -2,37 +2,48 @@
 
 use std::{
     fs::{self, Permissions},
-    io::{self, Write},
+    io::{self, ErrorKind, Write},
     os::unix::fs::PermissionsExt,
     path::Path,
 };
 
 /// Writes a file under another name, brings it to disk and renames it: nobody reads half of it, and where that fails what
-/// stood there is as it was. One that `replaces` another keeps its permissions; a device or a pipe is written into. Of a link, the
-/// file behind it is replaced.
+/// stood there is as it was. One that `replaces` another keeps its permissions. Of a link to a file, that file is replaced. What cannot be
+/// replaced, a device, a pipe, or a file whose folder takes no other, is written into.
 ///
 /// # Errors
 /// What the system says; `AlreadyExists` where something is there and it must not be replaced.
 pub fn place_file(path: &Path, bytes: &[u8], replaces: bool) -> io::Result<()> {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let there = path.metadata().ok().filter(|_| replaces);
-    if there.as_ref().is_some_and(|there| !there.is_file() && !there.is_dir()) {
+    let there = path.metadata().ok().filter(|there| replaces && !there.is_dir());
+    let Some(there) = there else { return place(&path, bytes, None, replaces) };
+    if !there.is_file() {
         return fs::write(path, bytes);
     }
+    place(&path, bytes, Some(there.permissions()), replaces).or_else(|error| match error.kind() {
+        // The folder may not be written to, or the file is a mount of its own, as in a container.
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::ResourceBusy => {
+            fs::write(&path, bytes)
+        }
+        _ => Err(error),
+    })
+}
+
+fn place(path: &Path, bytes: &[u8], permissions: Option<Permissions>, replaces: bool) -> io::Result<()> {
     // In the same folder, so that it can be renamed.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let mut unfinished = tempfile::Builder::new()
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder.unwrap_or(Path::new(".")))?;
-    if let Some(there) = there.filter(|there| there.is_file()) {
-        unfinished.as_file().set_permissions(there.permissions())?;
+    if let Some(permissions) = permissions {
+        unfinished.as_file().set_permissions(permissions)?;
     }
     unfinished.write_all(bytes)?;
     unfinished.as_file().sync_all()?;
     if replaces {
-        unfinished.persist(&path)?
+        unfinished.persist(path)?
     } else {
-        unfinished.persist_noclobber(&path)?
+        unfinished.persist_noclobber(path)?
     };
     Ok(())
 }

@@ -71,8 +71,14 @@ impl Leadership {
                 sleep(RETRY_PAUSE).await;
                 continue;
             };
-            // Until the jobs are loaded nobody is sent back to who led before.
-            self.set_inactive(InactiveReason::Changing);
+            // Until the jobs are loaded nobody is sent back to who led before. What stands in the way of loading stays said.
+            self.activate.send_if_modified(|active| {
+                let names_another = matches!(active, Err(InactiveReason::Standby { .. }));
+                if names_another {
+                    *active = Err(InactiveReason::Changing);
+                }
+                names_another
+            });
             match self.lead(epoch).await {
                 Ok(LoopEnd::Stopped) => return,
                 Ok(LoopEnd::Deposed) => {}

@@ -52,7 +52,12 @@ impl StoreOutage {
 
     /// The lease was renewed: nobody else has it until then.
     pub(super) fn set_lead_until(&self, until: Instant) {
-        lock(&self.0).lead_until = Some(until);
+        let mut causes = lock(&self.0);
+        // Whoever asked meanwhile was sent away.
+        if causes.lead_until.is_some_and(|before| before < Instant::now()) {
+            causes.ended = Some(Instant::now());
+        }
+        causes.lead_until = Some(until);
     }
 
     /// Whether another engine may have the lease by now.
@@ -106,6 +111,16 @@ mod tests {
         assert!(outage.may_have_sent_away(Duration::ZERO), "one cause is still there");
         outage.set_lease_failure(None);
         assert!(outage.may_have_sent_away(minute) && !outage.may_have_sent_away(Duration::ZERO));
+    }
+
+    #[test]
+    fn who_was_told_that_the_lease_had_run_out_has_time_to_come_back_once_it_is_renewed() {
+        let (outage, minute) = (StoreOutage::default(), Duration::from_secs(60));
+        outage.set_lead_until(Instant::now() + minute);
+        outage.set_lead_until(Instant::now());
+        assert!(!outage.may_have_sent_away(minute), "it was renewed in time");
+        outage.set_lead_until(Instant::now() + minute);
+        assert!(!outage.lead_expired() && outage.may_have_sent_away(minute));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use super::{Shared, checkpoints, forgotten_checkpoints, open, role_change, snaps
 use crate::{
     PsError,
     client::digest_from_hex,
-    shard::{JobShard, StandbyOp},
+    shard::{JobShard, StandbyMark, StandbyOp},
 };
 
 /// Longest time that `closed` waits, whatever was asked.
@@ -83,7 +83,7 @@ impl Control {
         let control = self.clone();
         let ordered = self.order(move |shared| {
             let (answer, job) = work(shared)?;
-            Ok((answer, not_yet_confirmed(job)?))
+            Ok((answer, not_yet_confirmed(job.map(Unconfirmed::new))?))
         });
         let (answer, mut waiting) = ordered.await?;
         while waiting.is_some() {
@@ -102,11 +102,23 @@ impl Control {
     }
 }
 
-/// The job again if its standby does not have what has changed.
-fn not_yet_confirmed(job: Option<Arc<JobShard>>) -> Result<Option<Arc<JobShard>>, ShardFault> {
-    let Some(job) = job else { return Ok(None) };
-    let is_confirmed = job.confirmed_within(CONFIRM_TURN)?;
-    Ok(Some(job).filter(|_| !is_confirmed))
+/// A job, and up to where its standby has to have it: what changes later is waited for by others.
+struct Unconfirmed {
+    job: Arc<JobShard>,
+    mark: StandbyMark,
+}
+
+impl Unconfirmed {
+    fn new(job: Arc<JobShard>) -> Self {
+        Self { mark: job.standby_mark(), job }
+    }
+}
+
+/// The same again if the standby does not have it yet.
+fn not_yet_confirmed(waiting: Option<Unconfirmed>) -> Result<Option<Unconfirmed>, ShardFault> {
+    let Some(waiting) = waiting else { return Ok(None) };
+    let is_confirmed = waiting.job.confirmed_within(waiting.mark, CONFIRM_TURN)?;
+    Ok(Some(waiting).filter(|_| !is_confirmed))
 }
 
 /// What a finished order answers. One that was cancelled, as the shard stops, answers nothing: it was never begun, the
@@ -209,16 +221,16 @@ impl Shard for Control {
             let looked = self.clone().blocking(move |_| {
                 let looked = look.closed_since(epoch, seen)?;
                 // What the standby has not closed, the engine must not hear of.
-                let is_confirmed = look.confirmed_within(CONFIRM_TURN)?;
-                Ok(Some(looked).filter(|_| is_confirmed))
+                Ok((looked, not_yet_confirmed(Some(Unconfirmed::new(look)))?))
             });
-            let Some((closed, has_orders)) = looked.await? else {
+            let ((closed, has_orders), mut waiting) = looked.await?;
+            while waiting.is_some() {
                 if time::Instant::now() >= until {
                     return Ok(Vec::new());
                 }
                 time::sleep(CONFIRM_PAUSE).await;
-                continue;
-            };
+                waiting = self.clone().blocking(move |_| not_yet_confirmed(waiting)).await?;
+            }
             if !closed.is_empty() && has_orders && !has_gathered {
                 // The next rounds need nothing of the engine, which can hear of several at once.
                 has_gathered = true;

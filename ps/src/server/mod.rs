@@ -234,8 +234,8 @@ impl Handle {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(STOP_TIMEOUT);
         }
-        // Nor changes an answer of the engine, which may just be followed, what is kept.
-        drop(lock(&self.shared.role.changing));
+        // Nor changes an answer of the engine, which may just be followed, what is kept; its role is on disk as well.
+        drop(lock(&self.shared.role.following));
         drop(self.shared.norm_intake.write().unwrap_or_else(PoisonError::into_inner));
         let mut jobs = self.shared.jobs.open_jobs();
         if self.shared.role.primary_is_gone() {

@@ -42,6 +42,8 @@ pub(super) struct RoleKeeper {
     file: RoleFile,
     /// Held while what a change of role brings with it is done.
     pub(super) changing: Mutex<()>,
+    /// Held until what the engine has answered is done and on disk.
+    pub(super) following: Mutex<()>,
     pub(super) state: Mutex<State>,
     /// The engine is to hear something at once.
     pub(super) urgent: Notify,
@@ -83,8 +85,8 @@ impl RoleKeeper {
             failures: 0,
             failed_at: None,
         };
-        let (changing, urgent) = Default::default();
-        Self { replicas, file, changing, state: Mutex::new(state), urgent }
+        let (changing, following, urgent) = Default::default();
+        Self { replicas, file, changing, following, state: Mutex::new(state), urgent }
     }
 
     /// Whether this process answers those who ask for jobs.

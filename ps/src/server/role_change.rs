@@ -11,6 +11,7 @@ use crate::shard::{Term, lock};
 
 /// Does what the engine has answered. May block.
 pub(super) fn follow_orders(shared: &Arc<Shared>, orders: &ShardOrders) {
+    let _whole = lock(&shared.role.following);
     take_role(shared, orders);
     // A promotion does not wait for the disk.
     shared.role.keep_role();

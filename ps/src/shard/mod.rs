@@ -63,7 +63,7 @@ pub use push::{Admission, PushAck, PushCursor, PushHeader};
 pub(crate) use rows::copy_pieces;
 pub(crate) use settings::check_settings;
 pub use standby_op::{StandbyOp, read_op};
-pub use standby_record::{Batch, Entry, Term};
+pub use standby_record::{Batch, Entry, StandbyMark, Term};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -7,7 +7,7 @@ use syncline_rpc::ShardFault;
 use super::{
     JobShard,
     standby_op::StandbyOp,
-    standby_record::{Batch, Term},
+    standby_record::{Batch, StandbyMark, Term},
 };
 
 impl JobShard {
@@ -71,12 +71,17 @@ impl JobShard {
         self.standby_log.confirm_close(present)
     }
 
-    /// As [`JobShard::confirm`], for a caller who waits about so long, and asks again. False: the standby does not have it yet. The
-    /// fault is that the job is over here.
-    pub fn confirmed_within(&self, limit: Duration) -> Result<bool, ShardFault> {
+    /// Everything that has changed so far.
+    pub fn standby_mark(&self) -> StandbyMark {
+        self.standby_log.mark()
+    }
+
+    /// As [`JobShard::confirm`], for what had changed at `mark`, and for a caller who waits about so long and asks again. False: the
+    /// standby does not have it yet. The fault is that the job is over here.
+    pub fn confirmed_within(&self, mark: StandbyMark, limit: Duration) -> Result<bool, ShardFault> {
         let begun = Instant::now();
         let mut is_late = false;
-        let confirmed = self.confirm(|| {
+        let confirmed = self.standby_log.confirm_mark(mark, || {
             is_late = begun.elapsed() >= limit;
             !is_late
         });

@@ -132,12 +132,30 @@ impl StandbyLog {
         self.confirm_through(|record| record.newest_close, present)
     }
 
-    fn confirm_through(&self, number: impl Fn(&Record) -> u64, mut present: impl FnMut() -> bool) -> bool {
+    fn confirm_through(&self, number: impl Fn(&Record) -> u64, present: impl FnMut() -> bool) -> bool {
         if !self.active.load(Ordering::Acquire) {
             return true;
         }
+        let mark = {
+            let record = self.lock();
+            StandbyMark { number: number(&record), begun: record.begun }
+        };
+        self.confirm_mark(mark, present)
+    }
+
+    /// Everything that was recorded so far.
+    pub(super) fn mark(&self) -> StandbyMark {
+        let record = self.lock();
+        StandbyMark { number: record.newest_awaited, begun: record.begun }
+    }
+
+    /// As [`Self::confirm`], for what was recorded then.
+    pub(super) fn confirm_mark(&self, mark: StandbyMark, mut present: impl FnMut() -> bool) -> bool {
+        if !self.active.load(Ordering::Acquire) {
+            return true;
+        }
+        let StandbyMark { number, begun } = mark;
         let (mut record, mut asked) = (self.lock(), Instant::now());
-        let (number, begun) = (number(&record), record.begun);
         loop {
             let told = match record.standby {
                 Standby::None | Standby::Copying(_) => true,

@@ -41,6 +41,15 @@ pub enum Batch {
     Over,
 }
 
+/// Everything that was recorded of a job up to a moment.
+#[derive(Debug, Clone, Copy)]
+pub struct StandbyMark {
+    /// Number of the entry that the standby has to have.
+    pub(super) number: u64,
+    /// The standby whose entries are counted so.
+    pub(super) begun: u64,
+}
+
 /// What is recorded of one job, and how far its standby has it.
 #[derive(Default)]
 pub(super) struct Record {

@@ -24,7 +24,10 @@ const NOBODY_LEFT_US: u64 = 5_000_000;
 /// Exclusions that a job remembers when they are over.
 const KEPT: usize = 64;
 /// Exclusions that hold at a time: a job must not take up again a worker that is excluded because many others are.
-const MAX_IN_FORCE: usize = 4_096;
+const MAX_IN_FORCE: usize = 1_024;
+/// Most characters of a reason that are kept, and exclusions that are named: both are written with each commit.
+const REASON_CHARS: usize = 200;
+const NAMED: usize = 16;
 /// After so many faults of the computation itself of each worker, between which the job has not come further, waiting is in vain.
 const MAX_IN_VAIN: u32 = 3;
 
@@ -147,7 +150,8 @@ impl Job {
                 self.apply(&id, &TaskEvent::HolderGone { again: true }, now_us);
             }
         }
-        let TaskFault { code, reason } = fault.clone();
+        let code = fault.code;
+        let reason: String = fault.reason.chars().take(REASON_CHARS).collect();
         let (name, host) = (about.name, about.host);
         let until_us = now_us + pause_us;
         let left = format!("it cannot run this job: {reason}");
@@ -198,7 +202,11 @@ impl Job {
     /// Who cannot run this job for now and why, in words.
     pub(super) fn exclusions(&self) -> String {
         let one = |e: &Exclusion| format!("{} on {}: {}", e.name, e.host, e.code.in_front_of(&e.reason));
-        let now = self.state.excluded.values().filter(|e| !e.over);
-        now.map(one).collect::<Vec<_>>().join("; ")
+        let now = || self.state.excluded.values().filter(|e| !e.over);
+        let named = now().take(NAMED).map(one).collect::<Vec<_>>().join("; ");
+        match now().count().saturating_sub(NAMED) {
+            0 => named,
+            more => format!("{named}; and {more} more"),
+        }
     }
 }

@@ -102,6 +102,7 @@ impl Job {
         if self.state.started_us.is_none() {
             self.state.started_us = Some(now_us);
             self.forget_downtime();
+            self.state.trained_before_pause_us = self.state.paused.then_some(0);
             let workers = self.active().count();
             self.tell(Happening::Started(Begun::Workers(workers)), now_us);
         }

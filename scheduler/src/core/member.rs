@@ -169,7 +169,7 @@ impl Member {
         let (cpu_load, memory_load) = (it.cpu_load, it.memory_load);
         // A pull and a push for the few samples that were left of an epoch say little about one of all others.
         let is_typical = u64::from(samples) * 2 >= u64::from(batch);
-        if is_typical || self.interval_samples == 0 {
+        if is_typical || u64::from(self.interval_samples) * 2 < u64::from(batch) {
             (self.interval_us, self.interval_samples) = (it.busy_us(), samples);
         }
         if is_typical || self.speed.samples_per_s().is_none() {

@@ -88,7 +88,10 @@ impl JobFile {
         // By itself first: what is wrong with it is said with the line.
         let (mut file, mut written) = Self::read(&text).map_err(no_file)?;
         let refused = |change: &FieldChange, error: &toml::de::Error| {
-            change.not_taken(without_rust_types(error.message()))
+            // Without the line of a text that nobody has written.
+            let mut error = error.clone();
+            error.set_input(None);
+            change.not_taken(without_rust_types(error.to_string().trim_end()))
         };
         // As text: a second reader, of values, would be a hundredth of the program.
         let read_again = |written: &toml::Table| toml::from_str::<Self>(&written.to_string());

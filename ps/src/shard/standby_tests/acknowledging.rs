@@ -49,7 +49,7 @@ fn after_the_loss_of_the_standby_nobody_is_told_before_the_engine_knows() {
 
 #[test]
 fn who_waits_for_a_lost_standby_in_turns_is_told_in_a_later_one_and_that_the_job_is_over_if_it_is() {
-    let turn = |job: &JobShard| job.confirmed_within(Duration::ZERO);
+    let turn = |job: &JobShard| job.confirmed_within(job.standby_mark(), Duration::ZERO);
     let job = followed();
     take(&job, Step::Skip { worker: 1 });
     job.lose_standby(TERM);

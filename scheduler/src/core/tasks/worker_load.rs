@@ -31,12 +31,12 @@ pub(super) struct WorkerLoad {
 }
 
 impl WorkerLoad {
-    /// It holds one more, of so many slots and of such a length. One that is longer than all that is held ahead takes up a slot, and no
-    /// more of what the others hold ahead than that slot's part.
+    /// It holds one more, of so many slots and of such a length. One that is longer than all that is held ahead takes up its slots, and no
+    /// more of what the others hold ahead than the part of these slots.
     pub(super) fn add_one(&mut self, slots: u32, mean_run_us: Option<f32>) {
         self.held += 1;
         self.held_slots = self.held_slots.saturating_add(slots);
-        self.held_us += mean_run_us.unwrap_or(0.0).clamp(1.0, AHEAD_US);
+        self.held_us += mean_run_us.unwrap_or(0.0).clamp(1.0, AHEAD_US * slots.max(1) as f32);
     }
 
     /// One of those that it holds has ended. It had the mean of all: what was expected of just this one may have been far off, and
@@ -90,6 +90,9 @@ mod tests {
         load.add_one(1, Some(600e6));
         assert_eq!(load.room(SLOTS, 1, Some(2_000.0)), 70, "of seven slots");
         assert_eq!(load.room(SLOTS, 1, Some(600e6)), 7, "as many as can run");
+        let mut full = WorkerLoad::default();
+        full.add_one(SLOTS, Some(600e6));
+        assert_eq!(full.room(SLOTS, 1, Some(2_000.0)), 0, "it has all slots");
     }
 
     #[test]

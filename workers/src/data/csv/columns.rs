@@ -170,7 +170,8 @@ pub(super) fn separator_before(name: &str, start: &[u8]) -> Option<String> {
         bare == name.as_bytes()
     };
     let separates = |(byte, _): &&(u8, &str)| text.contains(byte) && text.split(|at| at == byte).any(is_name);
-    OTHER_SEPARATORS.iter().find(separates).map(|(_, name)| separated_by(name))
+    // Names of several words are common.
+    OTHER_SEPARATORS[..2].iter().find(separates).map(|(_, name)| separated_by(name))
 }
 
 fn first_line(start: &[u8]) -> &[u8] {

@@ -35,28 +35,34 @@ struct Removed {
 pub(crate) fn run(args: &GcArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
-    let (uploads, forgotten) = block_on(async {
+    block_on(async {
         let client = Client::connect(&cluster).await?.0;
         let uploads = client.gc(args.older_than).await?;
-        Ok((uploads, client.gc_checkpoints(args.older_than, args.checkpoints).await?))
-    })?;
-    if args.json {
-        return print_json(&Removed {
-            uploads,
-            forgotten_checkpoints: forgotten.folders,
-            forgotten_checkpoint_bytes: forgotten.bytes,
-        });
-    }
-    say(&format!("removed {} blobs, {:.1} MB, that no job names", uploads.blobs, uploads.bytes as f64 / 1e6));
-    let Forgotten { folders, bytes } = forgotten;
+        if !args.json {
+            let megabytes = uploads.bytes as f64 / 1e6;
+            say(&format!("removed {} blobs, {megabytes:.1} MB, that no job names", uploads.blobs));
+        }
+        let forgotten = client.gc_checkpoints(args.older_than, args.checkpoints).await?;
+        if args.json {
+            return print_json(&Removed {
+                uploads,
+                forgotten_checkpoints: forgotten.folders,
+                forgotten_checkpoint_bytes: forgotten.bytes,
+            });
+        }
+        say_forgotten(forgotten, args.checkpoints);
+        Ok(())
+    })
+}
+
+fn say_forgotten(Forgotten { folders, bytes }: Forgotten, are_removed: bool) {
     let what = format!(
         "checkpoints in {folders} folders, {:.1} MB, of jobs that the cluster does not know",
         bytes as f64 / 1e6
     );
-    match (folders, args.checkpoints) {
+    match (folders, are_removed) {
         (0, false) => {}
         (_, true) => say(&format!("removed {what}")),
         (_, false) => say(&format!("kept {what}; --checkpoints removes them, too")),
     }
-    Ok(())
 }

@@ -51,7 +51,17 @@ impl Curve {
         let evaluations = training.evaluations.iter().map(|entry| &entry.value);
         // As it goes it is evaluated on one of both sets, and at its end maybe on the other.
         let evaluations = evaluations.filter(|point| Some(point.set().name()) == set);
-        let evaluations = that_count(evaluations, |point| point.samples);
+        let mut evaluations: Vec<_> = evaluations.collect();
+        if training.job.handed_on.as_deref() == Some("best") {
+            // The best parameters are evaluated once more behind all others, which were not undone for that.
+            while let [.., before, last] = &evaluations[..]
+                && last.samples < before.samples
+                && Some(last.samples) == training.job.best_samples
+            {
+                evaluations.pop();
+            }
+        }
+        let evaluations = that_count(evaluations.into_iter(), |point| point.samples);
         Self {
             job: training.name.clone(),
             policy: training.job.policy.clone(),
@@ -102,6 +112,17 @@ mod tests {
         let curve = Curve::of(&of, Over::Samples);
         assert_eq!(curve.losses, [(10.0, 2.0), (20.0, 1.5), (20.0, 1.6), (30.0, 1.1), (30.0, 1.1)]);
         assert_eq!(curve.evaluations, [(15.0, 3.0), (15.0, 4.0), (30.0, 1.0)]);
+    }
+
+    #[test]
+    fn the_best_that_is_evaluated_once_more_behind_the_others_undoes_none() {
+        let fields = [("handed_on", "best"), ("best_samples", "20")];
+        let mut of = training(&fields, &[(10, "2"), (30, "1")]);
+        of.evaluations = [(10, "3"), (20, "1"), (30, "2"), (20, "1")]
+            .map(|(samples, loss)| entry(samples, &[("test_loss", loss)]))
+            .into();
+        let curve = Curve::of(&of, Over::Samples);
+        assert_eq!(curve.evaluations, [(10.0, 3.0), (20.0, 1.0), (30.0, 2.0)]);
     }
 
     #[test]

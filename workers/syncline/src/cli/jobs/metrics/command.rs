@@ -95,17 +95,16 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
     refused.map_or(Ok(()), Err)
 }
 
-/// Loads all trainings. Where one of several cannot be, the others are shown all the same, and why it is not is told: the last
-/// reason is returned.
+/// Loads all trainings. Where one of several cannot be, that is said, and the others are shown all the same: the command ends with
+/// the last reason.
 async fn load(sources: &Sources) -> Result<(Vec<Training>, Option<Failure>), Failure> {
     let (mut trainings, mut refused) = (Vec::new(), None::<Failure>);
     for name in sources.names() {
         match sources.load(name).await {
             Ok(training) => trainings.push(training),
             Err(failure) if matches!(failure.exit(), Exit::JobFailed | Exit::Usage) => {
-                if let Some(other) = refused.replace(failure) {
-                    say(&other.to_string());
-                }
+                say(&failure.to_string());
+                refused = Some(failure);
             }
             Err(failure) => return Err(failure),
         }

@@ -18,6 +18,7 @@ const CELL_CHARS: usize = 28;
 /// One training of several, as JSON.
 #[derive(Debug, Serialize)]
 pub(super) struct Compared<'a> {
+    name: &'a str,
     job: &'a JobStatus,
     trained_s: Option<f64>,
     points: &'a [Entry<MetricsPoint>],
@@ -27,6 +28,7 @@ pub(super) struct Compared<'a> {
 /// What is printed of several trainings as JSON, in their order.
 pub(super) fn as_json(trainings: &[Training]) -> Vec<Compared<'_>> {
     let compared = trainings.iter().map(|of| Compared {
+        name: &of.name,
         job: &of.job,
         trained_s: of.trained_s(),
         points: &of.points,

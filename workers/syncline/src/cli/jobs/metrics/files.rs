@@ -27,11 +27,19 @@ impl Files {
         Self { plot, over: args.over, tensorboard, folders: Vec::new() }
     }
 
-    /// Draws anew, and adds to the files of events what came since the last time.
+    /// Draws anew, and adds to the files of events what came since the last time. What cannot be written holds up nothing else; the first
+    /// error is returned.
     pub(super) fn write(&mut self, trainings: &[Training]) -> Result<(), CliError> {
-        if let Some(path) = &self.plot {
-            whole_file::replace(path, loss_curves::of_trainings(trainings, self.over).as_bytes())?;
-        }
+        let drawn = self.draw(trainings);
+        drawn.and(self.add_events(trainings))
+    }
+
+    fn draw(&self, trainings: &[Training]) -> Result<(), CliError> {
+        let Some(path) = &self.plot else { return Ok(()) };
+        whole_file::replace(path, loss_curves::of_trainings(trainings, self.over).as_bytes())
+    }
+
+    fn add_events(&mut self, trainings: &[Training]) -> Result<(), CliError> {
         let Some(dir) = &self.tensorboard else { return Ok(()) };
         if self.folders.is_empty() {
             let now_ms = now_ms();
@@ -39,8 +47,8 @@ impl Files {
             self.folders = folders.collect::<Result<_, _>>()?;
             return Ok(());
         }
-        let mut folders = self.folders.iter_mut().zip(trainings);
-        folders.try_for_each(|(folder, training)| folder.add(training))
+        let added = self.folders.iter_mut().zip(trainings).map(|(folder, training)| folder.add(training));
+        added.fold(Ok(()), Result::and)
     }
 
     /// Says what was written, and how to look at it.

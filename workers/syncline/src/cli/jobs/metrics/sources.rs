@@ -39,7 +39,12 @@ impl Sources {
                 let asked = args.jobs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
                 return Err(ExportError::OtherJob { path: path.clone(), held: job, asked }.into());
             }
-            held.push((job, path.display().to_string()));
+            let name = path.display().to_string();
+            if held.iter().any(|(_, other)| *other == name) {
+                let what = format!("{name} is named twice");
+                return Err(CliError::Setting { what }.into());
+            }
+            held.push((job, name));
             files.push(Source::File(export));
         }
         let shown = all_shown(&args.jobs, &held)?;
