@@ -24,7 +24,7 @@ use super::{
     lock,
     pull::PRESENCE_INTERVAL,
     standby_op::StandbyOp,
-    standby_record::{Batch, COPY_QUEUED_BYTES, Entry, MAX_QUEUED_BYTES, Record, Standby, Term},
+    standby_record::{Batch, COPY_QUEUED_BYTES, Entry, MAX_QUEUED_BYTES, Record, Standby, StandbyMark, Term},
 };
 
 /// Who waits for room gives up a copy of which nothing was sent for this long.
