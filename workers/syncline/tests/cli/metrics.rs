@@ -85,6 +85,16 @@ fn settings_are_told_the_same_before_and_after_and_compared() {
     at(&["submit", &file, "--watch"]).ok();
     at(&[&["submit", &file, "--id", "other", "--watch"], &set[..]].concat()).ok();
 
+    let falling = ["--id", "falling", "--set", "settings.decay=linear", "--watch"];
+    at(&[&["submit", &file][..], &falling].concat()).ok();
+    let rates = |job: &str| -> Vec<f64> {
+        let points = at(&["metrics", job, "--json"]).ok().json();
+        points.as_array().unwrap().iter().map(|point| point["learning_rate"].as_f64().unwrap()).collect()
+    };
+    assert!(rates("points").iter().all(|rate| *rate == 0.1), "{:?}", rates("points"));
+    let rates = rates("falling");
+    assert!(rates.is_sorted_by(|a, b| a >= b) && rates.last() == Some(&0.0), "{rates:?}");
+
     let planned =
         at(&[&["submit", &file, "--id", "third", "--dry-run", "--json"], &set[..]].concat()).ok().json();
     let status = at(&["status", "other", "--json"]).ok().json();
