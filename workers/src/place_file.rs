@@ -64,7 +64,7 @@ mod tests {
         let refused = place_file(&file, b"second", false).unwrap_err();
         assert_eq!(
             (refused.kind(), fs::read(&file).unwrap()),
-            (io::ErrorKind::AlreadyExists, b"first".to_vec())
+            (ErrorKind::AlreadyExists, b"first".to_vec())
         );
         fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
         // Whoever has it open reads on what it was: the file is another one.
