@@ -359,15 +359,15 @@ mod tests {
     fn the_best_evaluation_is_another_jobs_until_one_of_its_own_is_better_table() {
         let (from, samples, ms) = (("resumed_from", "before/3"), ("best_samples", "24"), ("best_ms", "1000"));
         #[rustfmt::skip]
-        let cases: [(&[(&str, &str)], Option<&str>); 4] = [
-            (&[],                  None),
-            (&[samples, ms],       None),
-            (&[from],              None),
-            (&[from, samples],     Some("before")),
+        let cases = [
+            (vec![],                  None),
+            (vec![samples, ms],       None),
+            (vec![from],              None),
+            (vec![from, samples],     Some("before")),
         ];
         for (known, want) in cases {
-            let job =
-                JobStatus::read(&fields(&[known, &[("id", "a"), ("state", "running")]].concat())).unwrap();
+            let job = JobStatus::read(&fields(&[&known[..], &[("id", "a"), ("state", "running")]].concat()))
+                .unwrap();
             assert_eq!(job.whose_best(), want, "{known:?}");
         }
         let own = fields(&[("id", "a"), ("state", "running"), from, samples, ms]);
