@@ -62,10 +62,7 @@ mod tests {
         place_file(&file, b"first", false).unwrap();
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o400, 0o400);
         let refused = place_file(&file, b"second", false).unwrap_err();
-        assert_eq!(
-            (refused.kind(), fs::read(&file).unwrap()),
-            (ErrorKind::AlreadyExists, b"first".to_vec())
-        );
+        assert_eq!((refused.kind(), fs::read(&file).unwrap()), (ErrorKind::AlreadyExists, b"first".to_vec()));
         fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
         // Whoever has it open reads on what it was: the file is another one.
         let before = file.metadata().unwrap().ino();

@@ -36,7 +36,16 @@ fn trainings_are_compared_and_written_for_other_programs() {
     Page::read().holds("metrics JOB JOB ...", &both);
     let points = at(&["metrics", "points", "--json"]).ok().json();
     assert_eq!(both.json()[1]["points"], points);
-    assert!(at(&["metrics", "free", "nobody"]).refused(1, "E131").err.contains("nobody"));
+    let partly = at(&["metrics", "nobody", "free", "no-one"]);
+    assert!(
+        partly.code == 1 && partly.out.lines().count() == 2 && partly.out.contains("free "),
+        "{partly:#?}"
+    );
+    assert!(
+        partly.err.contains("there is no job nobody") && partly.err.contains("error: [E131]"),
+        "{partly:#?}"
+    );
+    at(&["metrics", "nobody"]).refused(1, "E131");
     at(&["metrics", "free", "free"]).refused(2, "E509");
     assert!(at(&["metrics", "free", "--csv", "-", "--json"]).err.contains("both take stdout"));
     for more in

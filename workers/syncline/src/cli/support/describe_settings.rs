@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn a_long_value_keeps_both_ends() {
         assert_eq!(shortened("/data/a.csv", 11), "/data/a.csv");
-        assert_eq!(shortened("/home/somebody/data/täglich.csv", 13), "/hom…lich.csv");
-        assert_eq!(shortened("/home/somebody/data/täglich.csv", 13).chars().count(), 13);
+        assert_eq!(shortened("/one/somebody/data/täglich.csv", 13), "/one…lich.csv");
+        assert_eq!(shortened("/one/somebody/data/täglich.csv", 13).chars().count(), 13);
     }
 }

@@ -86,6 +86,8 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
         let mut files = Files::of(args);
         files.write(&trainings)?;
         if args.follow {
+            // The command may go on for days until it ends with that.
+            refused.iter().for_each(|failure| say(&failure.to_string()));
             follow::until_over(&sources, &mut trainings, |now| files.write(now)).await?;
         }
         files.say();
@@ -95,16 +97,17 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Failure> {
     refused.map_or(Ok(()), Err)
 }
 
-/// Loads all trainings. Where one of several cannot be, that is said, and the others are shown all the same: the command ends with
-/// the last reason.
+/// Loads all trainings. Where one of several cannot be, the others are shown all the same, and why it is not is told: the last
+/// reason is returned.
 async fn load(sources: &Sources) -> Result<(Vec<Training>, Option<Failure>), Failure> {
     let (mut trainings, mut refused) = (Vec::new(), None::<Failure>);
     for name in sources.names() {
         match sources.load(name).await {
             Ok(training) => trainings.push(training),
             Err(failure) if matches!(failure.exit(), Exit::JobFailed | Exit::Usage) => {
-                say(&failure.to_string());
-                refused = Some(failure);
+                if let Some(other) = refused.replace(failure) {
+                    say(&other.to_string());
+                }
             }
             Err(failure) => return Err(failure),
         }
