@@ -236,12 +236,22 @@ fn where_nobody_reaches_a_shard_the_link_is_tried_every_few_seconds() {
             world.report(only, done);
         }
         for n in 2..9 {
-            world.report(only, unreached);
-            assert_eq!(world.code("job"), "running", "{has_begun}");
-            only = come_back(&mut world, n, "only", 5);
+            only = fail_and_come_back(&mut world, only, n, unreached);
             assert!(world.hands.contains_key(&only), "{has_begun}, {n}");
         }
     }
+}
+
+/// The only worker fails so, the job goes on, and after five seconds it is back.
+fn fail_and_come_back(
+    world: &mut World,
+    only: Incarnation,
+    n: u64,
+    fails: fn(&Work) -> Outcome,
+) -> Incarnation {
+    world.report(only, fails);
+    assert_eq!(world.code("job"), "running", "{n}");
+    come_back(world, n, "only", 5)
 }
 
 fn shard_disk(_: &Work) -> Outcome {
@@ -256,9 +266,7 @@ fn a_training_outlives_a_shard_whose_disk_or_memory_fails_and_goes_on_when_it_do
     world.submit(spec("job", "asp", 1_000), 1);
     world.report(only, done);
     for n in 2..9 {
-        world.report(only, shard_disk);
-        assert_eq!(world.code("job"), "running");
-        only = come_back(&mut world, n, "only", 5);
+        only = fail_and_come_back(&mut world, only, n, shard_disk);
     }
     world.report(only, done);
     assert_eq!(world.code("job"), "running");
@@ -270,9 +278,7 @@ fn a_job_that_no_shard_has_room_for_from_the_start_fails_at_the_third_try() {
     let mut only = world.join(1, "only");
     world.submit(spec("job", "asp", 1_000), 1);
     for n in 2..4 {
-        world.report(only, shard_disk);
-        assert_eq!(world.code("job"), "running");
-        only = come_back(&mut world, n, "only", 5);
+        only = fail_and_come_back(&mut world, only, n, shard_disk);
     }
     world.report(only, shard_disk);
     assert_eq!(world.code("job"), "E406");

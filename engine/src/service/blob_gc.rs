@@ -4,8 +4,8 @@ use std::{collections::BTreeSet, time::Duration};
 
 use syncline_rpc::{Collected, EngineFault, ShardClient, within};
 use syncline_scheduler::{
-    core::{Core, Job, StoredJob},
-    ids::{JobId, ShardIndex},
+    core::{Job, StoredJob},
+    ids::JobId,
 };
 use tokio::time::sleep;
 use tracing::{info, warn};
@@ -55,11 +55,7 @@ pub(super) async fn collect_blobs(
 }
 
 async fn named_blobs(store: &RedisStore, lead: &Lead) -> Result<BTreeSet<String>, EngineFault> {
-    // The keys of one that is over may have expired.
-    let listed = lead.jobs.listed();
-    let is_live = move |core: &Core| listed.into_iter().filter(|job| core.is_live(job)).collect();
-    let known = lead.queue.query(is_live).await?;
-    referenced_blobs(store, known).await
+    referenced_blobs(store, lead.live_jobs().await?).await
 }
 
 async fn remove_others(
@@ -67,40 +63,29 @@ async fn remove_others(
     named: BTreeSet<String>,
     older_than: Duration,
 ) -> Result<Collected, EngineFault> {
-    let named: Vec<String> = named.into_iter().collect();
+    let (epoch, named): (_, Vec<String>) = (lead.epoch, named.into_iter().collect());
     let mut all = Collected::default();
     for shard in lead.shards.indices() {
-        let (keep, epoch) = (named.clone(), lead.epoch);
-        let collect = |c: ShardClient| async move {
-            c.collect(within(CALL_TIMEOUT), epoch, keep, older_than.as_secs()).await
+        let collect = |c: ShardClient| {
+            let keep = named.clone();
+            async move { c.collect(within(CALL_TIMEOUT), epoch, keep, older_than.as_secs()).await }
         };
-        let here = lead.shards.ask_once(shard, collect).await?;
+        let here = lead.shards.ask_both(shard, "blobs that no job names", collect).await?;
         all.blobs += here.blobs;
         all.bytes += here.bytes;
-        collect_on_standby(lead, shard, named.clone(), older_than).await;
     }
     Ok(all)
 }
 
-/// The same on the process that follows a shard, if it is there; what it has is there twice and is not counted.
-async fn collect_on_standby(lead: &Lead, shard: ShardIndex, keep: Vec<String>, older_than: Duration) {
-    let epoch = lead.epoch;
-    let collect = |c: ShardClient| async move {
-        c.collect(within(CALL_TIMEOUT), epoch, keep, older_than.as_secs()).await
-    };
-    match lead.shards.call_standby(shard, collect).await {
-        None | Some(Ok(Ok(_))) => {}
-        failed => warn!(%shard, ?failed, "the standby of the shard keeps blobs that no job names"),
-    }
-}
-
 /// Every blob that some job names. A job that cannot be read may name any, and so may one of those that are `known` to go on and that
 /// Redis has lost, until it is written again: then nothing is removed.
-async fn referenced_blobs(store: &RedisStore, known: Vec<JobId>) -> Result<BTreeSet<String>, EngineFault> {
+async fn referenced_blobs(
+    store: &RedisStore,
+    known: BTreeSet<JobId>,
+) -> Result<BTreeSet<String>, EngineFault> {
     // Commits wait for no answer as large as a graph.
     let store = store.connect_apart().await.map_err(store_fault)?;
     let mut named = BTreeSet::new();
-    let known: BTreeSet<JobId> = known.into_iter().collect();
     let listed = store.jobs().await.map_err(store_fault)?;
     let all: BTreeSet<JobId> = known.iter().cloned().chain(listed).collect();
     for job in all {

@@ -1,6 +1,9 @@
 //! What everybody shares of the term in which this engine leads.
 
-use syncline_scheduler::ids::EngineEpoch;
+use std::collections::BTreeSet;
+
+use syncline_rpc::EngineFault;
+use syncline_scheduler::ids::{EngineEpoch, JobId};
 
 use super::{
     clock::Clock, job_directory::JobDirectory, job_ends::JobEnds, loop_pulse::LoopPulse,
@@ -37,6 +40,12 @@ impl Lead {
         let control = ShardControl::new(epoch, clock, shards.clone(), queue.clone(), jobs.clone());
         let (store_outage, pulse, job_ends) = Default::default();
         Self { epoch, clock, sessions, shards, control, jobs, queue, store_outage, pulse, job_ends }
+    }
+
+    /// The jobs that go on, as the loop that decides knows them; Redis may have lost some. The keys of one that is over may have expired.
+    pub(super) async fn live_jobs(&self) -> Result<BTreeSet<JobId>, EngineFault> {
+        let listed = self.jobs.listed();
+        self.queue.query(move |core| listed.into_iter().filter(|job| core.is_live(job)).collect()).await
     }
 
     /// Ends everything that was started.

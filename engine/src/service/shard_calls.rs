@@ -1,11 +1,14 @@
 //! Calls to the processes that serve shards, and to those that follow them.
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
 
 use syncline_rpc::{CallError, EngineFault, Reconnecting, ShardClient, ShardFault};
 use syncline_scheduler::ids::ShardIndex;
 use tokio::time::sleep;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::{
     shard_slots::ShardSlots,
@@ -118,18 +121,25 @@ impl ShardDirectory {
         self.client(index).await.1.call(call).await
     }
 
-    /// Lets one shard do once what somebody waits for. Fails if it is not there, or does not do it.
-    pub(super) async fn ask_once<T, F>(
+    /// Lets a shard do once what somebody waits for, and then the process that follows it, if there is one: what that has is there twice, and
+    /// `what` it keeps, if it does not do it, is told in the log. Fails if the shard is not there, or does not do it.
+    pub(super) async fn ask_both<T: fmt::Debug, F>(
         &self,
         shard: ShardIndex,
-        call: impl FnOnce(ShardClient) -> F,
+        what: &str,
+        call: impl Fn(ShardClient) -> F,
     ) -> Result<T, EngineFault>
     where
         F: Future<Output = Result<Result<T, ShardFault>, tarpc::client::RpcError>>,
     {
         let failed = |cause| EngineFault::Shard { shard, cause };
-        let answer = self.call_if_present(shard, call).await.ok_or_else(|| self.missing_fault())?;
-        answer.map_err(|e| failed(describe(&e)))?.map_err(|fault| failed(fault.to_string()))
+        let answer = self.call_if_present(shard, &call).await.ok_or_else(|| self.missing_fault())?;
+        let done = answer.map_err(|e| failed(describe(&e)))?.map_err(|fault| failed(fault.to_string()))?;
+        match self.call_standby(shard, call).await {
+            None | Some(Ok(Ok(_))) => {}
+            failed => warn!(%shard, ?failed, "the standby of the shard keeps {what}"),
+        }
+        Ok(done)
     }
 }
 

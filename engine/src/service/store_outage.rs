@@ -22,7 +22,7 @@ struct Causes {
     lead: Option<String>,
     /// Until when nobody else can have the lease, as far as this process knows.
     lead_until: Option<Instant>,
-    /// When the last cause was cleared.
+    /// When the last cause was cleared, or a lease that had run out was renewed: callers are not sent away since.
     ended: Option<Instant>,
 }
 

@@ -89,7 +89,7 @@ impl TrainSpec {
 
 impl SettingList {
     /// Adds those that have a value.
-    pub(super) fn push_known<'a>(&mut self, settings: impl IntoIterator<Item = (&'a str, Option<String>)>) {
+    pub fn push_known<'a>(&mut self, settings: impl IntoIterator<Item = (&'a str, Option<String>)>) {
         for (name, value) in settings {
             value.iter().for_each(|value| self.push(name, value));
         }

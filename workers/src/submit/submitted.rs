@@ -21,10 +21,6 @@ pub(super) fn submitted(training: &Training) -> SubmittedSettings {
     SubmittedSettings(list)
 }
 
-fn push(list: &mut SettingList, name: &str, value: Option<String>) {
-    value.iter().for_each(|value| list.push(name, value));
-}
-
 fn shown_path(path: &Path) -> String {
     let text = path.to_string_lossy();
     if is_url(&text) { value::path(&text) } else { absolute(path).to_string_lossy().into_owned() }
@@ -40,15 +36,21 @@ fn file(source: &ByteSource) -> Option<String> {
 fn list_model(model: &Model, list: &mut SettingList) {
     match model {
         Model::Forward { onnx, loss, options, output, weights } => {
-            push(list, "model.forward.onnx", file(onnx));
-            push(list, "model.forward.loss", Some(loss.name().to_owned()));
+            list.push_known([
+                ("model.forward.onnx", file(onnx)),
+                ("model.forward.loss", Some(loss.name().to_owned())),
+            ]);
             list_loss_options(options, list);
-            push(list, "model.forward.output", output.clone());
-            push(list, "model.forward.weights", weights.as_ref().and_then(file));
+            list.push_known([
+                ("model.forward.output", output.clone()),
+                ("model.forward.weights", weights.as_ref().and_then(file)),
+            ]);
         }
         Model::Ready { onnx, weights, misplaced: _ } => {
-            push(list, "model.ready.onnx", file(onnx));
-            push(list, "model.ready.weights", weights.as_ref().and_then(file));
+            list.push_known([
+                ("model.ready.onnx", file(onnx)),
+                ("model.ready.weights", weights.as_ref().and_then(file)),
+            ]);
         }
     }
 }
@@ -66,19 +68,19 @@ fn list_loss_options(options: &LossOptions, list: &mut SettingList) {
         delta,
     } = options;
     let numbers = |all: &[f32]| (!all.is_empty()).then(|| value::numbers(all));
-    let all = [
-        ("label_smoothing", (*label_smoothing != 0.0).then(|| value::number(*label_smoothing))),
-        ("class_weights", numbers(class_weights)),
-        ("ignore_index", ignore_index.map(|label| label.to_string())),
-        ("class_axis", class_axis.map(|axis| axis.to_string())),
-        ("top_k", top_k.map(|k| k.to_string())),
-        ("perplexity", perplexity.then(|| true.to_string())),
-        ("pos_weight", numbers(pos_weight)),
-        ("delta", delta.map(value::number)),
-    ];
-    for (name, value) in all {
-        push(list, &format!("model.forward.loss_options.{name}"), value);
-    }
+    list.push_known([
+        (
+            "model.forward.loss_options.label_smoothing",
+            (*label_smoothing != 0.0).then(|| value::number(*label_smoothing)),
+        ),
+        ("model.forward.loss_options.class_weights", numbers(class_weights)),
+        ("model.forward.loss_options.ignore_index", ignore_index.map(|label| label.to_string())),
+        ("model.forward.loss_options.class_axis", class_axis.map(|axis| axis.to_string())),
+        ("model.forward.loss_options.top_k", top_k.map(|k| k.to_string())),
+        ("model.forward.loss_options.perplexity", perplexity.then(|| true.to_string())),
+        ("model.forward.loss_options.pos_weight", numbers(pos_weight)),
+        ("model.forward.loss_options.delta", delta.map(value::number)),
+    ]);
 }
 
 fn list_derivation(settings: &Settings, list: &mut SettingList) {
@@ -122,14 +124,16 @@ fn list_derivation(settings: &Settings, list: &mut SettingList) {
         ParamList::File(path) => shown_path(path),
     });
     let groups = (!groups.is_empty()).then(|| value::list(groups.iter().map(group)));
-    push(list, "settings.params", params);
-    push(list, "settings.train", names(train));
-    push(list, "settings.freeze", names(freeze));
-    push(list, "settings.sparse", names(sparse));
-    push(list, "settings.groups", groups);
-    push(list, "settings.eval_mode", eval_mode.then(|| true.to_string()));
-    push(list, "settings.recompute", recompute.then(|| true.to_string()));
-    push(list, "settings.check", (!check).then(|| false.to_string()));
+    list.push_known([
+        ("settings.params", params),
+        ("settings.train", names(train)),
+        ("settings.freeze", names(freeze)),
+        ("settings.sparse", names(sparse)),
+        ("settings.groups", groups),
+        ("settings.eval_mode", eval_mode.then(|| true.to_string())),
+        ("settings.recompute", recompute.then(|| true.to_string())),
+        ("settings.check", (!check).then(|| false.to_string())),
+    ]);
 }
 
 fn group(group: &ParameterGroup) -> String {

@@ -12,23 +12,10 @@ use syncline_workers::{
 
 use crate::cli::{
     Failure,
-    describe_settings::{of_data_and_model, rate_in_words, rest},
+    describe_settings::{IN_OTHER_WORDS, of_data_and_model, rate_in_words, rest},
     one_line,
 };
 
-/// Settings that other lines say.
-const IN_OTHER_LINES: [&str; 10] = [
-    "settings.optimizer",
-    "settings.learning_rate",
-    "settings.warmup",
-    "settings.decay",
-    "settings.min_learning_rate",
-    "settings.policy",
-    "settings.batch",
-    "settings.micro_batch",
-    "settings.epochs",
-    "settings.groups",
-];
 /// Most columns of a label that are listed.
 const LISTED_COLUMNS: usize = 5;
 
@@ -222,7 +209,7 @@ impl Preview {
             let groups: Vec<&str> = self.groups.iter().map(|group| group.text.as_str()).collect();
             lines.push(("groups", groups.join("; ")));
         }
-        lines.extend(rest(&self.settings, "settings.", &IN_OTHER_LINES).map(|text| ("settings", text)));
+        lines.extend(rest(&self.settings, "settings.", &IN_OTHER_WORDS).map(|text| ("settings", text)));
         lines.extend(of_data_and_model(&self.settings));
         lines.extend(self.label().map(|text| ("label", text)));
         lines.push(("samples", self.samples_in_words()));

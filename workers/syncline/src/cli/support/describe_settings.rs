@@ -8,8 +8,8 @@ use super::describe::Line;
 /// Most characters of a value in a line; `--json` has more of it.
 const VALUE_CHARS: usize = 100;
 
-/// What the line of settings has in words, or another line says.
-const TOLD: [&str; 17] = [
+/// What people are told in words of their own, of a job and of one that is still to be submitted.
+pub(crate) const IN_OTHER_WORDS: [&str; 10] = [
     "settings.optimizer",
     "settings.learning_rate",
     "settings.warmup",
@@ -19,6 +19,10 @@ const TOLD: [&str; 17] = [
     "settings.batch",
     "settings.micro_batch",
     "settings.epochs",
+    "settings.groups",
+];
+/// What they are told so of a job besides.
+const OF_JOB_IN_OTHER_WORDS: [&str; 7] = [
     "settings.seed",
     "settings.clip_norm",
     "settings.precision",
@@ -26,11 +30,11 @@ const TOLD: [&str; 17] = [
     "settings.compression",
     "settings.pull_compression",
     "settings.sparse",
-    "settings.groups",
 ];
 
 /// By what jobs of one model and data may differ.
 pub(super) fn in_words(job: &JobStatus) -> String {
+    let told = [&IN_OTHER_WORDS[..], &OF_JOB_IN_OTHER_WORDS].concat();
     let rate = job.learning_rate.map(|rate| rate_in_words(rate, job.schedule.as_deref()));
     let said = [
         job.optimizer.clone(),
@@ -41,7 +45,7 @@ pub(super) fn in_words(job: &JobStatus) -> String {
         job.clip_norm.map(|norm| format!("clip_norm {norm}")),
         job.precision.clone(),
         job.seed.map(|seed| format!("seed {seed}")),
-        rest(&job.settings, "settings.", &TOLD),
+        rest(&job.settings, "settings.", &told),
     ];
     said.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
