@@ -51,9 +51,11 @@ async fn thirty_kills_under_local_sgd_count_every_sample_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn thirty_kills_under_auto_count_every_sample_once() {
     let (_cluster, _, summary) = survive("auto+predictor=narx", 31).await;
-    // Whatever it chose, workers meet again and again; how often depends on how quickly parameters move here, between a
-    // meeting for each step and one for some tens of them.
-    assert!(number(&summary, "barriers") > 4 * u64::from(EPOCHS), "{summary:?}");
+    // Whatever it chose, workers meet at the end of an epoch at the latest. How often they do before depends on when the
+    // kills fall: while somebody dead, whose speed nobody knows, is still of the round, the others go on without a plan.
+    let barriers = number(&summary, "barriers");
+    println!("{barriers} barriers");
+    assert!(barriers >= u64::from(EPOCHS), "{summary:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
