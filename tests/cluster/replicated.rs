@@ -1,6 +1,6 @@
 //! Shards of two processes each.
 
-use std::process::Output;
+use std::{path::PathBuf, process::Output};
 
 use super::{BINARY, Cluster, Engines, Process, Relay, words};
 
@@ -77,6 +77,11 @@ impl Cluster {
 
     fn at(&self, address: &str) -> Option<usize> {
         self.pairs.iter().position(|shard| shard.address == address)
+    }
+
+    /// The state directory of the process that listens there.
+    pub fn shard_dir(&self, address: &str) -> PathBuf {
+        self.dir.path().join(&self.pairs[self.at(address).unwrap()].folder)
     }
 
     /// Whether one of our processes listens there.

@@ -3,6 +3,8 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -14,6 +16,7 @@ use syncline_scheduler::{
 };
 
 use crate::{
+    checkpoints::every_epoch,
     cluster::{Cluster, PATIENCE, number},
     jobs::{check_exact, check_next_job_runs, counting, submit},
 };
@@ -180,6 +183,43 @@ async fn a_new_machine_in_place_of_a_dead_one_costs_nothing_that_was_done() {
     }
     cluster.client().weights(&job).await.unwrap();
     check_next_job_runs(&cluster, "after").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_checkpoints_of_before_outlive_both_machines_one_after_the_other() {
+    let mut cluster = Cluster::start_replicated(1, 2, WORKER).await;
+    let kept = submit(&cluster, counting("kept", "asp", 100, every_epoch)).await;
+    cluster.until_over(&kept).await;
+    for name in ["once", "twice"] {
+        // The one that serves has the checkpoint, whichever of the machines that is, and the other one gets it.
+        let job = submit(&cluster, counting(name, "asp", SAMPLES, |_| {})).await;
+        let (primary, standby) = followed(&cluster, &job, 0).await.unwrap();
+        let dirs = [&primary, &standby].map(|address| cluster.shard_dir(address).join("checkpoints"));
+        let deadline = Instant::now() + PATIENCE;
+        while files_in(&dirs[0]).is_empty() || files_in(&dirs[0]) != files_in(&dirs[1]) {
+            assert!(
+                Instant::now() < deadline,
+                "waited for too long: {:?}",
+                dirs.each_ref().map(|dir| files_in(dir))
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        cluster.replace_machine(&primary);
+        check_exact(&cluster.until_over(&job).await, SAMPLES);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let text =
+        cluster.print(&format!("checkpoint kept {}", folder.path().join("kept.safetensors").display()));
+    assert!(text.starts_with("checkpoint "), "{text}");
+    check_next_job_runs(&cluster, "after").await;
+}
+
+/// Names and contents of all whole files of checkpoints.
+fn files_in(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let files = entries(dir).flat_map(|job| entries(&job).collect::<Vec<_>>());
+    let whole = files.filter(|path| path.extension().is_some_and(|ending| ending == "checkpoint"));
+    whole.map(|path| (path.strip_prefix(dir).unwrap().to_owned(), fs::read(&path).unwrap())).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

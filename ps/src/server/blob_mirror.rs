@@ -13,7 +13,7 @@ use std::{
 use syncline_rpc::{OutageLogger, ShardFault};
 use tracing::{debug, warn};
 
-use super::{Shared, blobs::Durability};
+use super::{Shared, blobs::Durability, checkpoint_mirror::CheckpointMirror};
 use crate::{
     client::{Link, LinkError, unexpected_reply},
     shard::Term,
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Bounds connecting and every wait for the other process.
-const PEER_LIMIT: Duration = Duration::from_secs(5);
+pub(super) const PEER_LIMIT: Duration = Duration::from_secs(5);
 /// The other process brings a blob to disk before it answers.
 const STORE_LIMIT: Duration = Duration::from_secs(30);
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -48,6 +48,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let held = shared.clone();
     let mirror = move || {
         let (mut damaged, mut outage) = (Damaged::default(), OutageLogger::default());
+        let mut checkpoints = CheckpointMirror::default();
         while let Some(term) = held.role.standby_term()
             && held.stopping().is_ok()
         {
@@ -55,6 +56,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
             if let Some(primary) = held.role.peer_address() {
                 let fetched = fetch_missing(&held, &primary, &mut damaged, &mut looking);
                 note(&held, term, fetched, &primary, &mut outage);
+                checkpoints.look(&held, &primary);
             }
             thread::sleep(pause_after(looking));
         }
@@ -251,7 +253,7 @@ fn send(shared: &Shared, address: &str, digest: Digest) -> Result<(), LinkError>
 }
 
 /// Passes so many bytes on, a piece at a time, unless this process is to stop.
-fn in_pieces<E: From<io::Error>>(
+pub(super) fn in_pieces<E: From<io::Error>>(
     shared: &Shared,
     bytes: u64,
     mut pass: impl FnMut(&mut [u8]) -> Result<(), E>,

@@ -345,7 +345,16 @@ pub(super) fn serve_get<D: Duplex>(
         Err(e) => return connection.answer(Err(disk_fault("open", &store.path(&digest), &e))),
     };
     file.seek(SeekFrom::Start(offset))?;
-    let mut left = length.min(total.saturating_sub(offset));
+    send_file(connection, &mut file, total, length.min(total.saturating_sub(offset)))
+}
+
+/// Sends the next `left` bytes of a file of `total`.
+pub(super) fn send_file<D: Duplex>(
+    connection: &mut Connection<'_, D>,
+    file: &mut File,
+    total: u64,
+    mut left: u64,
+) -> io::Result<()> {
     connection.reply_corked(&Reply::Blob { total }, left)?;
     while left > 0 {
         let buffer: &mut [u8] = bytemuck::cast_slice_mut(&mut connection.chunk);

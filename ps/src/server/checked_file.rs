@@ -11,7 +11,7 @@ use syncline_rpc::ShardFault;
 
 use super::blobs::{PendingFile, disk_fault};
 
-const DIGEST_BYTES: u64 = blake3::OUT_LEN as u64;
+pub(super) const DIGEST_BYTES: u64 = blake3::OUT_LEN as u64;
 
 /// Completes `file` as `path` with what `write` gives; returns its bytes.
 pub(super) fn write_checked(

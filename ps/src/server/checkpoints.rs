@@ -11,7 +11,7 @@ use std::{
 
 use syncline_rpc::{OpenJob, ShardFault, folder};
 use syncline_scheduler::{
-    ids::{EngineEpoch, JobId, RunId},
+    ids::{EngineEpoch, Generation, RunId},
     spec::ElementRange,
 };
 
@@ -19,11 +19,15 @@ use tracing::warn;
 
 use super::{
     Shared,
-    blobs::{UNFINISHED, disk_fault},
+    blobs::{PendingFile, UNFINISHED, disk_fault},
     checked_file::{is_damage, read_checked, whole_digest, write_checked},
+    checkpoint_mirror::KeptCheckpoint,
     standby_files,
 };
-use crate::shard::{JobShard, StandbyOp, lock};
+use crate::{
+    shard::{JobShard, StandbyOp, lock},
+    wire::Digest,
+};
 
 const ENDING: &str = "checkpoint";
 
@@ -37,11 +41,23 @@ fn folder_of(shared: &Shared, run: &RunId) -> PathBuf {
     folder(shared).join(format!("{}-{:08x}", run.job, run.generation.nonce()))
 }
 
-/// The job whose checkpoints are in a folder of this name.
-pub(super) fn job_of_folder(name: &str) -> Option<JobId> {
+/// The file of one.
+fn path_of(shared: &Shared, run: &RunId, number: u64) -> PathBuf {
+    folder_of(shared, run).join(format!("{number}.{ENDING}"))
+}
+
+/// Some run of the job whose checkpoints are in a folder of this name.
+pub(super) fn run_of_folder(name: &str) -> Option<RunId> {
     let (job, nonce) = name.rsplit_once('-')?;
     let is_nonce = nonce.len() == 8 && nonce.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    job.parse().ok().filter(|_| is_nonce)
+    let nonce = u32::from_str_radix(nonce, 16).ok().filter(|_| is_nonce)?;
+    Some(RunId { job: job.parse().ok()?, generation: Generation::first(nonce) })
+}
+
+/// The number of the checkpoint in a file of this name.
+fn number_of_file(path: &Path) -> Option<u64> {
+    let number = path.file_stem()?.to_str()?.parse().ok()?;
+    path.extension().is_some_and(|ending| ending == ENDING).then_some(number)
 }
 
 /// Writes the copy that was pinned as checkpoint `number`; returns its bytes. One that is on disk already stays.
@@ -71,7 +87,7 @@ pub(super) fn write_part(
         return Err(ShardFault::Closed { job: job.clone() });
     }
     let dir = folder_of(shared, shard.run());
-    let path = dir.join(format!("{number}.{ENDING}"));
+    let path = path_of(shared, shard.run(), number);
     let Some(copy) = shard.pinned_checkpoint(epoch, number)? else {
         return match fs::metadata(&path) {
             Ok(file) => Ok(file.len()),
@@ -105,7 +121,7 @@ pub(super) fn load(
     epoch: EngineEpoch,
     number: u64,
 ) -> Result<JobShard, ShardFault> {
-    let path = folder_of(shared, &order.run).join(format!("{number}.{ENDING}"));
+    let path = path_of(shared, &order.run, number);
     read_checked(&path, |from| JobShard::read_checkpoint(order, range, epoch, number, from)).map_err(|e| {
         let what = format!("shard {}, {}", order.shard, path.display());
         unreadable(&order.run, number, &what, &e)
@@ -123,9 +139,75 @@ fn unreadable(run: &RunId, number: u64, what: &str, error: &io::Error) -> ShardF
     ShardFault::Io { what, cause: error.to_string() }
 }
 
+/// This shard's parts of the checkpoints of all jobs. What somebody else put there is not among them.
+pub(super) fn list(shared: &Shared) -> Result<Vec<KeptCheckpoint>, ShardFault> {
+    let dir = folder(shared);
+    let list = || -> io::Result<_> {
+        let mut kept = Vec::new();
+        for job in fs::read_dir(&dir)? {
+            let path = job?.path();
+            let name = path.file_name().and_then(|name| name.to_str());
+            let Some(run) = name.and_then(run_of_folder).filter(|_| path.is_dir()) else { continue };
+            for file in fs::read_dir(&path)? {
+                let number = number_of_file(&file?.path());
+                kept.extend(number.map(|number| KeptCheckpoint { run: run.clone(), number }));
+            }
+        }
+        Ok(kept)
+    };
+    match list() {
+        // None was ever written, or a job has just ended.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        listed => listed.map_err(|e| disk_fault("read", &dir, &e)),
+    }
+}
+
+/// Whether this shard's part is on disk here, whole or not.
+pub(super) fn is_kept(shared: &Shared, kept: &KeptCheckpoint) -> bool {
+    path_of(shared, &kept.run, kept.number).exists()
+}
+
+/// This shard's part of checkpoint `number`, and its bytes.
+pub(super) fn open(shared: &Shared, run: &RunId, number: u64) -> Result<(File, u64), ShardFault> {
+    let path = path_of(shared, run, number);
+    let open = || {
+        let file = File::open(&path)?;
+        let bytes = file.metadata()?.len();
+        Ok((file, bytes))
+    };
+    open().map_err(|e| unreadable(run, number, &path.display().to_string(), &e))
+}
+
+/// A file that will become one of a job's parts.
+pub(super) fn begin(shared: &Shared, run: &RunId) -> Result<PendingFile, ShardFault> {
+    let dir = folder_of(shared, run);
+    make_durably(&dir).map_err(|e| disk_fault("make", &dir, &e))?;
+    shared.blobs.begin_in(&dir)
+}
+
+/// Keeps what another process wrote, unless its job is over by now; `digest` is what its file ends with.
+pub(super) fn keep_copy(
+    shared: &Shared,
+    kept: &KeptCheckpoint,
+    mut file: PendingFile,
+    digest: &Digest,
+) -> Result<(), ShardFault> {
+    let KeptCheckpoint { run, number } = kept;
+    if file.digest().0 != *digest {
+        let cause = "it came damaged".to_owned();
+        return Err(ShardFault::NoCheckpoint { job: run.job.clone(), number: *number, cause });
+    }
+    file.write(digest)?;
+    let _alone = lock(&shared.checkpoint_files);
+    if shared.followed.find(run).is_some_and(|shard| shard.has_ended_checkpoints()) {
+        return Ok(());
+    }
+    file.finish(&path_of(shared, run, *number))
+}
+
 /// Keeps this shard's part of checkpoint `number` as a blob as well, once it is read and found whole; gives its digest.
 pub(super) fn share(shared: &Shared, run: &RunId, number: u64) -> Result<String, ShardFault> {
-    let path = folder_of(shared, run).join(format!("{number}.{ENDING}"));
+    let path = path_of(shared, run, number);
     let digest = whole_digest(&path).map_err(|e| unreadable(run, number, &path.display().to_string(), &e))?;
     shared.blobs.link(digest.as_bytes(), &path).map_err(|e| disk_fault("link", &path, &e))?;
     // It may be as old as the job, and is not to be collected before somebody has fetched it.
@@ -148,9 +230,8 @@ pub(super) fn keep(shared: &Shared, run: &RunId, numbers: &[u64], through: u64) 
     };
     for entry in entries {
         let path = entry.map_err(|e| disk_fault("read", &dir, &e))?.path();
-        let number = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
-        let is_over = number.is_some_and(|number| number <= through && !numbers.contains(&number));
-        if is_over && path.extension().is_some_and(|ending| ending == ENDING) {
+        let number = number_of_file(&path);
+        if number.is_some_and(|number| number <= through && !numbers.contains(&number)) {
             fs::remove_file(&path).map_err(|e| disk_fault("remove", &path, &e))?;
         }
     }
@@ -202,7 +283,7 @@ fn remove_unfinished_in(dir: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use syncline_scheduler::ids::{Generation, ShardIndex};
+    use syncline_scheduler::ids::ShardIndex;
 
     use super::*;
 
@@ -211,7 +292,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let shared = Shared::for_test(dir.path());
         let run = RunId { job: "digits".parse().unwrap(), generation: Generation::first(7) };
-        let path = |number: u64| folder_of(&shared, &run).join(format!("{number}.{ENDING}"));
+        let path = |number: u64| path_of(&shared, &run, number);
         fs::create_dir_all(path(3)).unwrap();
         fs::write(path(2), "damaged").unwrap();
         let order = OpenJob {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use syncline_rpc::{Forgotten, ShardFault};
-use syncline_scheduler::ids::JobId;
+use syncline_scheduler::ids::{JobId, RunId};
 
 use super::{Shared, blobs::disk_fault, checkpoints};
 use crate::shard::lock;
@@ -33,7 +33,7 @@ pub(super) fn collect(
     for entry in entries {
         let path = entry.map_err(|e| disk_fault("read", &dir, &e))?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let Some(job) = checkpoints::job_of_folder(name) else { continue };
+        let Some(RunId { job, .. }) = checkpoints::run_of_folder(name) else { continue };
         let is_known = known.contains(&job) || shared.jobs.current(&job).is_ok() || shared.followed.has(&job);
         if is_known || !path.is_dir() {
             continue;

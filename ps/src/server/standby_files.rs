@@ -42,6 +42,13 @@ pub(super) fn hand_over(shared: &Arc<Shared>, job: &Arc<JobShard>, op: StandbyOp
     }
 }
 
+/// Whether something is still to be done for a job, or is being done.
+pub(super) fn works_for(shared: &Shared, run: &RunId) -> bool {
+    let queue = lock(&shared.standby_files.0);
+    let mut at_work = queue.waiting.iter().map(|(shard, _)| shard).chain(&queue.current);
+    at_work.any(|shard| shard.run().is_of_same_job(run))
+}
+
 /// The job is over, and its folder goes: what waits is not written any more, nor what the thread has just begun with. The caller
 /// holds the lock that files are written under.
 pub(super) fn end(shared: &Shared, run: &RunId) {

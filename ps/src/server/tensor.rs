@@ -5,8 +5,8 @@ use std::{io, sync::Arc, time::Duration};
 use syncline_rpc::{GREETING_TIMEOUT, ShardFault};
 
 use super::{
-    Shared, blob_mirror, blobs, blobs::Durability, connection::Connection, follower, lending, local, norms,
-    pull, push, rows,
+    Shared, blob_mirror, blobs, blobs::Durability, checkpoint_mirror, connection::Connection, follower,
+    lending, local, norms, pull, push, rows,
 };
 use crate::{
     transport::{Channel, Duplex},
@@ -86,6 +86,10 @@ pub(super) fn serve(shared: &Arc<Shared>, mut channel: Channel) -> io::Result<()
             }
             Request::StatBlob { digest } => serve_stat(shared, &mut connection, digest)?,
             Request::ListBlobs => blobs::serve_list(&shared.blobs, &mut connection)?,
+            Request::ListCheckpoints => checkpoint_mirror::serve_list(shared, &mut connection)?,
+            Request::GetCheckpoint { session, number } => {
+                checkpoint_mirror::serve_get(shared, &mut connection, &session.run, number)?;
+            }
             Request::Replicate { session, term } => {
                 return follower::serve(shared, &mut connection, &session, term);
             }

@@ -63,11 +63,13 @@ pub enum Reply {
     },
     /// Body: digests of all blobs, one behind the other.
     BlobList,
+    /// Body: what parts of checkpoints are here, each a run of its job and its number, in postcard.
+    CheckpointList,
     /// The blob is kept and on disk.
     BlobStored,
-    /// Body: the piece that was asked for, of `total` bytes.
+    /// Body: the piece that was asked for, of `total` bytes; of a checkpoint all of it.
     Blob {
-        /// Bytes of the whole blob.
+        /// Bytes of the whole blob, or checkpoint.
         total: u64,
     },
     /// Whether a blob is kept here, and its size.
@@ -107,6 +109,7 @@ const BLOB_LIST: u8 = 78;
 const LENT: u8 = 79;
 const PARAMETERS_LENT: u8 = 80;
 const GRADIENTS_TAKEN: u8 = 81;
+const CHECKPOINT_LIST: u8 = 82;
 
 impl Reply {
     /// Writes the frame into `out`, whose old content is dropped. `body`: bytes that will follow.
@@ -130,7 +133,7 @@ impl Reply {
                     head.u64(cursor.watermark).u32(cursor.next_chunk).u64(cursor.pushes)
                 }
                 Self::Replicated { number } => head.u64(*number),
-                Self::BlobStored | Self::BlobList => head,
+                Self::BlobStored | Self::BlobList | Self::CheckpointList => head,
                 Self::Blob { total } => head.u64(*total),
                 Self::BlobStat { bytes } => head.u8(bytes.is_some().into()).u64(bytes.unwrap_or(0)),
                 // Longer than the name of any socket would be no name either.
@@ -149,7 +152,7 @@ impl Reply {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         };
         let bound = match kind {
-            PULLED | BLOB | BLOB_LIST => MAX_TENSOR_BYTES,
+            PULLED | BLOB | BLOB_LIST | CHECKPOINT_LIST => MAX_TENSOR_BYTES,
             PUSHED | PULL_END | WAITING | NORM | PUSH_CURSOR | BLOB_STORED | BLOB_STAT | LOCAL_SOCKET
             | SHARED_MEMORY | REPLICATED | FAULT | LENT | PARAMETERS_LENT | GRADIENTS_TAKEN => 0,
             _ => return Err(WireError::Kind(kind)),
@@ -188,6 +191,7 @@ impl Reply {
             }),
             REPLICATED => Self::Replicated { number: head.u64()? },
             BLOB_LIST => Self::BlobList,
+            CHECKPOINT_LIST => Self::CheckpointList,
             BLOB_STORED => Self::BlobStored,
             BLOB => Self::Blob { total: head.u64()? },
             BLOB_STAT => {
@@ -222,6 +226,7 @@ impl Reply {
             Self::PushCursor(_) => PUSH_CURSOR,
             Self::Replicated { .. } => REPLICATED,
             Self::BlobList => BLOB_LIST,
+            Self::CheckpointList => CHECKPOINT_LIST,
             Self::BlobStored => BLOB_STORED,
             Self::Blob { .. } => BLOB,
             Self::BlobStat { .. } => BLOB_STAT,
@@ -264,6 +269,7 @@ mod tests {
             (Reply::Norm { squares: 0.1 }, 0),
             (Reply::Replicated { number: 9 }, 0),
             (Reply::BlobList, 64),
+            (Reply::CheckpointList, 64),
             (Reply::BlobStored, 0),
             (Reply::Blob { total: 100 }, 10),
             (Reply::BlobStat { bytes: None }, 0),

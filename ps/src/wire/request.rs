@@ -117,6 +117,15 @@ pub enum Request {
     },
     /// Digests of all blobs that are kept here.
     ListBlobs,
+    /// All parts of checkpoints that are on disk here.
+    ListCheckpoints,
+    /// The whole of one.
+    GetCheckpoint {
+        /// Whose it is; the incarnation says nothing.
+        session: SessionKey,
+        /// Number of the checkpoint.
+        number: u64,
+    },
     /// Where callers on the same machine are served.
     LocalSocket,
     /// Over a unix socket: lend the parameters of a job. From here on pulls may be answered with [`Reply::Lent`].

@@ -27,6 +27,8 @@ const PUSH_ROWS: u8 = 14;
 const PUSH_IN_PLACE: u8 = 15;
 const LEND_PARAMETERS: u8 = 16;
 const TAKE_GRADIENTS: u8 = 17;
+const LIST_CHECKPOINTS: u8 = 18;
+const GET_CHECKPOINT: u8 = 19;
 
 impl Request {
     /// Writes the frame into `out`, whose old content is dropped. `body`: bytes that will follow.
@@ -54,7 +56,8 @@ impl Request {
                     head.bytes(digest)
                 }
                 Self::GetBlob { digest, offset, length } => head.bytes(digest).u64(*offset).u64(*length),
-                Self::LocalSocket | Self::ListBlobs => head,
+                Self::LocalSocket | Self::ListBlobs | Self::ListCheckpoints => head,
+                Self::GetCheckpoint { session, number } => session.put(head).u64(*number),
                 Self::ShareMemory { bytes } => head.u64(*bytes),
             };
         });
@@ -67,7 +70,8 @@ impl Request {
             PUSH | PUSH_ROWS | PULL_ROWS => MAX_TENSOR_BYTES,
             PUT_BLOB | PUT_VALUE => MAX_BLOB_BYTES,
             PULL | NORM | PUSH_CURSOR | GET_BLOB | STAT_BLOB | LOCAL_SOCKET | SHARE_MEMORY | REPLICATE
-            | LIST_BLOBS | PUSH_IN_PLACE | LEND_PARAMETERS | TAKE_GRADIENTS => 0,
+            | LIST_BLOBS | LIST_CHECKPOINTS | GET_CHECKPOINT | PUSH_IN_PLACE | LEND_PARAMETERS
+            | TAKE_GRADIENTS => 0,
             _ => return Err(WireError::Kind(kind)),
         };
         if body > bound {
@@ -109,6 +113,10 @@ impl Request {
             NORM => Self::Norm { session: SessionKey::take(&mut head)?, round: head.u64()? },
             REPLICATE => Self::Replicate { session: SessionKey::take(&mut head)?, term: head.u64()? },
             LIST_BLOBS => Self::ListBlobs,
+            LIST_CHECKPOINTS => Self::ListCheckpoints,
+            GET_CHECKPOINT => {
+                Self::GetCheckpoint { session: SessionKey::take(&mut head)?, number: head.u64()? }
+            }
             PUSH_CURSOR => Self::PushCursor { session: SessionKey::take(&mut head)? },
             PUT_BLOB => Self::PutBlob { digest: head.array()? },
             PUT_VALUE => Self::PutValue { digest: head.array()? },
@@ -134,6 +142,8 @@ impl Request {
             Self::PushCursor { .. } => PUSH_CURSOR,
             Self::Replicate { .. } => REPLICATE,
             Self::ListBlobs => LIST_BLOBS,
+            Self::ListCheckpoints => LIST_CHECKPOINTS,
+            Self::GetCheckpoint { .. } => GET_CHECKPOINT,
             Self::PutBlob { .. } => PUT_BLOB,
             Self::PutValue { .. } => PUT_VALUE,
             Self::GetBlob { .. } => GET_BLOB,
@@ -214,6 +224,8 @@ mod tests {
             (Request::Norm { session: session(), round: 7 }, 0),
             (Request::Replicate { session: session(), term: 8 }, 0),
             (Request::ListBlobs, 0),
+            (Request::ListCheckpoints, 0),
+            (Request::GetCheckpoint { session: session(), number: 7 }, 0),
             (Request::PushCursor { session: session() }, 0),
             (Request::PutBlob { digest: [7; 32] }, 12),
             (Request::PutValue { digest: [7; 32] }, 12),

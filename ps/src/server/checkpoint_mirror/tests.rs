@@ -1,0 +1,120 @@
+//! A standby that fetches checkpoints.
+
+use std::{fs, io::Write as _, path::PathBuf, sync::Arc, sync::atomic::Ordering};
+
+use syncline_rpc::{ReplicaRole, ShardOrders};
+use syncline_scheduler::ids::{EngineEpoch, Generation};
+
+use super::{
+    super::{Handle, Options, Server, checked_file::write_checked, role_change},
+    *,
+};
+
+/// A standby, and the process that serves.
+struct Rig {
+    shared: Arc<Shared>,
+    primary: Handle,
+    dirs: [tempfile::TempDir; 2],
+    mirror: CheckpointMirror,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let shared = Shared::for_test(dirs[0].path());
+        let role = ReplicaRole::Standby { term: 1 };
+        let orders = ShardOrders { epoch: EngineEpoch(1), role, peer: None, lead_expired: false };
+        role_change::follow_orders(&shared, &orders);
+        let options = Options {
+            listen: ([127, 0, 0, 1], 0).into(),
+            token: shared.token.clone(),
+            state_dir: dirs[1].path().to_owned(),
+            index: 0,
+            count: 1,
+            replicas: 1,
+            engine: None,
+            advertise: None,
+        };
+        Self { shared, primary: Server::start(options).unwrap(), dirs, mirror: CheckpointMirror::default() }
+    }
+
+    /// Where a checkpoint lies on the standby, or on the primary.
+    fn path(&self, process: usize, name: &str) -> PathBuf {
+        self.dirs[process].path().join("checkpoints").join(name)
+    }
+
+    /// Gives the primary a whole checkpoint.
+    fn put(&self, name: &str, content: &[u8]) {
+        let path = self.path(1, name);
+        let file = self.shared.blobs.begin_in(path.parent().unwrap()).unwrap();
+        write_checked(file, &path, |out| out.write_all(content)).unwrap();
+    }
+
+    fn look(&mut self) -> usize {
+        self.mirror.fetch_missing(&self.shared, &self.primary.address().to_string()).unwrap()
+    }
+
+    fn has_same(&self, name: &str) -> bool {
+        fs::read(self.path(0, name)).ok() == fs::read(self.path(1, name)).ok()
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn what_was_written_before_a_standby_came_is_fetched_when_it_is_missing_twice() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.look(), 0, "there are none");
+    let large = vec![7; 1 << 20];
+    let all = [("digits-0000002a/1.checkpoint", &large[..]), ("other-run-ffffffff/12.checkpoint", b"")];
+    all.iter().for_each(|(name, content)| rig.put(name, content));
+    // What is not a checkpoint is nobody's business.
+    for name in ["digits-0000002a/README", "digits-0000002a/x.checkpoint", "digits/1.checkpoint"] {
+        rig.put(name, b"x");
+    }
+    assert_eq!(rig.look(), 0, "it may be about to be written here");
+    assert_eq!(rig.look(), 2);
+    assert!(all.iter().all(|(name, _)| rig.has_same(name)));
+    assert_eq!(rig.look(), 0);
+    assert_eq!(fs::read_dir(rig.path(0, "")).unwrap().count(), 2);
+}
+
+#[test]
+fn one_that_is_damaged_is_not_kept_and_not_asked_for_again_and_again() {
+    let mut rig = Rig::new();
+    let names = [1, 2, 3].map(|n| format!("digits-0000002a/{n}.checkpoint"));
+    names.iter().for_each(|name| rig.put(name, b"parameters"));
+    // Torn in its content, and shorter than its digest.
+    let mut torn = fs::read(rig.path(1, &names[0])).unwrap();
+    torn[0] ^= 1;
+    fs::write(rig.path(1, &names[0]), torn).unwrap();
+    fs::write(rig.path(1, &names[1]), "short").unwrap();
+    assert_eq!([rig.look(), rig.look(), rig.look()], [0, 1, 0]);
+    assert!(rig.has_same(&names[2]));
+    assert_eq!(fs::read_dir(rig.path(0, "digits-0000002a")).unwrap().count(), 1, "nothing unfinished stays");
+    assert_eq!(rig.mirror.failed.len(), 2);
+    // Whole by now, but it is too early to look.
+    rig.put(&names[0], b"parameters");
+    assert_eq!(rig.look(), 0);
+    rig.mirror.failed.values_mut().for_each(|since| *since = since.checked_sub(FAILED_PAUSE).unwrap());
+    assert_eq!(rig.look(), 1);
+}
+
+#[test]
+fn one_that_goes_before_it_is_fetched_is_no_fault() {
+    let mut rig = Rig::new();
+    let name = "digits-0000002a/1.checkpoint";
+    rig.put(name, b"parameters");
+    rig.look();
+    let run = RunId { job: "digits".parse().unwrap(), generation: Generation::first(42) };
+    let kept = KeptCheckpoint { run, number: 1 };
+    fs::remove_file(rig.path(1, name)).unwrap();
+    let mut link = Link::open(&rig.primary.address().to_string(), &rig.shared.token, PEER_LIMIT).unwrap();
+    copy(&rig.shared, &mut link, &kept).unwrap();
+    assert!(!rig.path(0, name).parent().unwrap().exists());
+    assert!(rig.mirror.failed.is_empty());
+}
