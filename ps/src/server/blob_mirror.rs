@@ -56,7 +56,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
             if let Some(primary) = held.role.peer_address() {
                 let fetched = fetch_missing(&held, &primary, &mut damaged, &mut looking);
                 note(&held, term, fetched, &primary, &mut outage);
-                checkpoints.look(&held, &primary);
+                checkpoints.look(&held, &primary, &mut looking);
             }
             thread::sleep(pause_after(looking));
         }

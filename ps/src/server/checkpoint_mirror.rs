@@ -49,9 +49,9 @@ pub(super) struct CheckpointMirror {
 }
 
 impl CheckpointMirror {
-    /// Fetches what has been missing since the last look.
-    pub(super) fn look(&mut self, shared: &Shared, primary: &str) {
-        match self.fetch_missing(shared, primary) {
+    /// Fetches what has been missing since the last look. `looking` grows by the time that it took to find out what that is.
+    pub(super) fn look(&mut self, shared: &Shared, primary: &str, looking: &mut Duration) {
+        match self.fetch_missing(shared, primary, looking) {
             // As with blobs: a primary that is gone changes nothing.
             Err(error) => debug!(error = %error.into_error(primary), "cannot fetch checkpoints"),
             Ok(0) => {}
@@ -59,7 +59,13 @@ impl CheckpointMirror {
         }
     }
 
-    fn fetch_missing(&mut self, shared: &Shared, primary: &str) -> Result<usize, LinkError> {
+    fn fetch_missing(
+        &mut self,
+        shared: &Shared,
+        primary: &str,
+        looking: &mut Duration,
+    ) -> Result<usize, LinkError> {
+        let started = Instant::now();
         let mut link = Link::open(primary, &shared.token, PEER_LIMIT)?;
         let listed = list(&mut link)?;
         self.failed.retain(|kept, since| listed.contains(kept) && since.elapsed() < FAILED_PAUSE);
@@ -69,6 +75,7 @@ impl CheckpointMirror {
         let missing: HashSet<KeptCheckpoint> = listed.into_iter().filter(is_missing).collect();
         let before = std::mem::replace(&mut self.missing, missing);
         let due = self.missing.iter().filter(|kept| before.contains(kept) && !self.failed.contains_key(kept));
+        *looking += started.elapsed();
         let mut fetched = 0;
         for kept in due.cloned().collect::<Vec<_>>() {
             if shared.role.standby_term().is_none() || shared.stopping().is_err() {

@@ -166,7 +166,13 @@ impl InvalidJob {
 
     /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
-        Some("correct the job and submit it again; nothing was stored".to_owned())
+        let hint = match self {
+            Self::ManyTraining { .. } => {
+                "make a job of each, or of all of them a graph in Rust, where trainings are tasks (docs/tasks.md); nothing was stored"
+            }
+            _ => "correct the job and submit it again; nothing was stored",
+        };
+        Some(hint.to_owned())
     }
 }
 

@@ -99,10 +99,12 @@ pub enum SubmitError {
         is_misshapen: bool,
     },
     /// There would be nothing to evaluate on.
-    #[error("[E364] node {node} evaluates, but the data has no test part; set `split`, or `test`")]
+    #[error("[E364] node {node} evaluates, but the data has no {lacks}")]
     NoTest {
         /// First node that evaluates.
         node: String,
+        /// What it could evaluate on, and how the data gets that, in words.
+        lacks: &'static str,
     },
     /// What is best could never be said.
     #[error("[E374] node {node} is to monitor the accuracy, which its loss does not compute")]

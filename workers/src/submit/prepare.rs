@@ -106,7 +106,11 @@ fn check_test_split(spec: &JobSpec) -> Result<(), SubmitError> {
     if train.model.inputs.is_empty() || train.data.has_test() {
         return Ok(());
     }
-    Err(SubmitError::NoTest { node: node.to_string() })
+    let lacks = match evaluates {
+        Some(_) => "test part; set `split`, or `test`",
+        None => "part for that; set `validation_percent`, `validation`, `split`, or `test`",
+    };
+    Err(SubmitError::NoTest { node: node.to_string(), lacks })
 }
 
 fn check_monitor(node: &str, training: &Training, graph: &TrainingGraph) -> Result<(), SubmitError> {

@@ -51,7 +51,8 @@ impl Rig {
     }
 
     fn look(&mut self) -> usize {
-        self.mirror.fetch_missing(&self.shared, &self.primary.address().to_string()).unwrap()
+        let primary = self.primary.address().to_string();
+        self.mirror.fetch_missing(&self.shared, &primary, &mut Duration::default()).unwrap()
     }
 
     fn has_same(&self, name: &str) -> bool {

@@ -97,7 +97,8 @@ fn an_id_is_free_again_once_its_job_is_over_and_the_log_tells_the_story() {
     assert!(!status.contains(" active "), "a job that is done has no active workers: {status}");
     assert_eq!(cluster.field("workers"), "0");
 
-    cluster.run(&["delete", "points"]).ok();
+    let deleted = cluster.run(&["delete", "nowhere", "points", "nobody"]).refused(1, "nobody");
+    assert!(deleted.err.contains("nowhere") && deleted.err.contains("job points is deleted"), "{deleted:#?}");
     cluster.run(&["status", "points"]).refused(1, "E131");
     cluster.run(&["delete", "points"]).refused(1, "E131");
     assert_eq!(cluster.up.redis("EXISTS {syncline}:x syncline:{points}:job").lines().nth(1), Some(":0"));

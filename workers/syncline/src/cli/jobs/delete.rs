@@ -3,11 +3,11 @@
 use syncline_scheduler::ids::JobId;
 use syncline_workers::client::Client;
 
-use crate::cli::{ConnectionArgs, Failure, block_on, log_as_command, print_json, print_json_line, say};
+use crate::cli::{ConnectionArgs, Exit, Failure, block_on, log_as_command, print_json, print_json_line, say};
 
 #[derive(Debug, clap::Args)]
 pub struct DeleteArgs {
-    /// Id of the job; of several, the first that cannot be deleted ends the command
+    /// Id of the job; of several, those that can be deleted are, and why others cannot is told
     #[arg(required = true, value_name = "JOB")]
     jobs: Vec<JobId>,
     #[command(flatten)]
@@ -22,8 +22,18 @@ pub(crate) fn run(args: &DeleteArgs) -> Result<(), Failure> {
     let cluster = args.connection.find()?;
     block_on(async {
         let (client, _) = Client::connect(&cluster).await?;
+        let mut refused = None::<Failure>;
         for job in &args.jobs {
-            client.delete(job).await?;
+            match client.delete(job).await.map_err(Failure::from) {
+                Ok(()) => {}
+                Err(failure) if failure.exit() == Exit::JobFailed => {
+                    if let Some(other) = refused.replace(failure) {
+                        say(&other.to_string());
+                    }
+                    continue;
+                }
+                Err(failure) => return Err(failure),
+            }
             let deleted = serde_json::json!({ "id": job, "state": "deleted" });
             match (args.json, args.jobs.len()) {
                 (false, _) => {
@@ -33,6 +43,6 @@ pub(crate) fn run(args: &DeleteArgs) -> Result<(), Failure> {
                 (true, _) => print_json_line(&deleted)?,
             }
         }
-        Ok(())
+        refused.map_or(Ok(()), Err)
     })
 }

@@ -50,17 +50,18 @@ pub(crate) fn run(args: &GcArgs) -> Result<(), Failure> {
                 forgotten_checkpoint_bytes: forgotten.bytes,
             });
         }
-        say_forgotten(forgotten, args.checkpoints);
+        say_forgotten(forgotten, args);
         Ok(())
     })
 }
 
-fn say_forgotten(Forgotten { folders, bytes }: Forgotten, are_removed: bool) {
+fn say_forgotten(Forgotten { folders, bytes }: Forgotten, args: &GcArgs) {
     let what = format!(
-        "checkpoints in {folders} folders, {:.1} MB, of jobs that the cluster does not know",
-        bytes as f64 / 1e6
+        "checkpoints in {folders} folders, {:.1} MB, of jobs that the cluster does not know, and older than {} s",
+        bytes as f64 / 1e6,
+        args.older_than.as_secs()
     );
-    match (folders, are_removed) {
+    match (folders, args.checkpoints) {
         (0, false) => {}
         (_, true) => say(&format!("removed {what}")),
         (_, false) => say(&format!("kept {what}; --checkpoints removes them, too")),

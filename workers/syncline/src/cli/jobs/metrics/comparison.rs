@@ -72,11 +72,7 @@ pub(super) fn in_words(trainings: &[Training]) -> String {
             let (job, trained_s, verdict) = (&of.job, of.trained_s(), verdict.as_ref());
             let mut row =
                 vec![of.name.clone(), known(Some(job.policy.clone()).filter(|policy| !policy.is_empty()))];
-            row.extend(
-                shown
-                    .iter()
-                    .map(|name| known(job.settings.get(name).map(|value| shortened(value, CELL_CHARS)))),
-            );
+            row.extend(shown.iter().map(|name| known(setting_cell(trainings, job, name))));
             row.extend([
                 job.state.word().to_owned(),
                 job.samples_applied.to_string(),
@@ -109,6 +105,21 @@ pub(super) fn in_words(trainings: &[Training]) -> String {
         columns.extend([">test loss", ">test accuracy"]);
     }
     table(&columns, &rows)
+}
+
+/// A setting as it stands in the table: the optimizer in words, and what is long shortened, unless that would make it the same as
+/// what another job has.
+fn setting_cell(trainings: &[Training], job: &JobStatus, name: &str) -> Option<String> {
+    let words = |of: &JobStatus| match name {
+        "settings.optimizer" => of.optimizer.clone().or_else(|| of.settings.get(name).map(str::to_owned)),
+        _ => of.settings.get(name).map(str::to_owned),
+    };
+    let own = words(job)?;
+    let short = shortened(&own, CELL_CHARS);
+    let others = trainings.iter().filter_map(|other| words(&other.job));
+    let is_ambiguous =
+        others.filter(|other| *other != own).any(|other| shortened(&other, CELL_CHARS) == short);
+    Some(if is_ambiguous { own } else { short })
 }
 
 /// The settings that differ and have no room in the table, in words.
@@ -192,6 +203,24 @@ mod tests {
         assert_eq!(left_out(&both), None);
         let old = [one.clone(), training(&[], &[]), one.clone()];
         assert!(differing_settings(&old).is_empty(), "an earlier release has none");
+        let long = |end: &str| {
+            with(&format!(
+                r#"{{"settings.decay":"{{ steps = [[0.5, {end}], [0.8, 0.01], [0.9, 0.001]] }}"}}"#
+            ))
+        };
+        let text = in_words(&[long("0.1"), long("0.2")]);
+        assert!(text.contains("[[0.5, 0.1]") && text.contains("[[0.5, 0.2]"), "{text}");
+        let optimized = |words: &str| {
+            training(
+                &[
+                    ("optimizer", words),
+                    ("settings", &format!(r#"{{"settings.optimizer":"{{ {words} }}"}}"#)),
+                ],
+                &[],
+            )
+        };
+        let text = in_words(&[optimized("sgd, momentum 0.8"), optimized("sgd, momentum 0.9")]);
+        assert!(text.contains("  sgd, momentum 0.8  ") && text.contains("  sgd, momentum 0.9  "), "{text}");
         let many =
             with(r#"{"settings.a":"1","settings.b":"1","settings.c":"1","settings.d":"1","settings.e":"1"}"#);
         let said = left_out(&[one, many]).unwrap();
