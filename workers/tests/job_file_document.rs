@@ -134,7 +134,7 @@ const TABLES: &[Table] = &[
     ]},
     Table { title: "`[node.settings.checkpoint]`", about: "At least one of the first two; more in [operations.md](operations.md#a-shard-is-killed).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings.checkpoint]\n@\n", fields: &[
         ("every_s",      "integer", "", "every_s = 60", "Seconds from one checkpoint to the next"),
-        ("every_epochs", "integer", "", "every_epochs = 1", "Complete epochs from one checkpoint to the next"),
+        ("every_epochs", "integer", "", "every_epochs = 1", "Complete epochs from one checkpoint to the next, at least: one is taken when the one before is written and no push is under way, so that of very short epochs some have none"),
         ("keep",         "integer", "2", "keep = 3", "The newest so many stay, up to 100, until the job is done, and then that of its end"),
     ]},
     Table { title: "`[node.settings.evaluate]`", about: "At least one of the first two; more in [data.md](data.md#evaluating-while-it-trains).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings.evaluate]\n@\n", fields: &[

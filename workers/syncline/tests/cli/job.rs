@@ -303,6 +303,11 @@ fn from_where_a_job_goes_on_is_told_once_it_was_taken() {
     fs::write(&file, text.replace("epochs = 100000", "seed = 5, epochs = 100000")).unwrap();
     let refused = resume().refused(2, "E029");
     assert!(!refused.err.contains(told), "{refused:#?}");
+    fs::write(&file, text.replace("epochs = 100000", "optimizer = \"adam\", epochs = 100000")).unwrap();
+    let refused = resume().refused(2, "E368");
+    let is_named =
+        refused.err.contains("cannot go on from checkpoint ") && refused.err.contains(" of job points: ");
+    assert!(is_named, "{refused:#?}");
     fs::write(&file, &text).unwrap();
     let taken = resume().ok();
     assert!(taken.err.contains(told), "{taken:#?}");

@@ -12,7 +12,7 @@ use syncline_scheduler::ids::JobId;
 use syncline_workers::{
     blocking,
     client::{Client, ClientError, Cluster, FetchError, Submitted},
-    submit::{FieldChange, JobFile, JobGraph, PreparedJob, prepare},
+    submit::{FieldChange, JobFile, JobGraph, PreparedJob, SubmitError, prepare},
 };
 
 use tempfile::TempDir;
@@ -64,7 +64,9 @@ pub struct SubmitArgs {
 /// What a training is to go on from.
 struct CheckpointFile {
     path: PathBuf,
-    /// What is said once it is used, where it was fetched from the cluster.
+    /// Which it is, where it was fetched from the cluster.
+    name: Option<String>,
+    /// What is said once it is used then.
     what: Option<String>,
     /// Removed when this is dropped, where it was fetched.
     _folder: Option<TempDir>,
@@ -73,7 +75,7 @@ struct CheckpointFile {
 impl CheckpointFile {
     /// The file of this name.
     fn named(path: &str) -> Self {
-        Self { path: path.into(), what: None, _folder: None }
+        Self { path: path.into(), name: None, what: None, _folder: None }
     }
 
     /// The file of this name, or the newest checkpoint of the job of this name.
@@ -92,8 +94,9 @@ impl CheckpointFile {
             }
             other => other.into(),
         })?;
+        let name = Some(format!("checkpoint {} of job {job}", saved.number));
         let what = format!("goes on from checkpoint {} of {job}, {} samples", saved.number, saved.samples);
-        Ok(Self { path, what: Some(what), _folder: Some(folder) })
+        Ok(Self { path, name, what: Some(what), _folder: Some(folder) })
     }
 }
 
@@ -137,7 +140,13 @@ async fn prepare_job(
     graph
         .trainings_mut()
         .for_each(|training| training.settings.resume = resume.clone().or(training.settings.resume.take()));
-    let prepared = blocking(move || prepare(models()?, &graph).map_err(Failure::from)).await?;
+    let fetched = checkpoint.as_ref().and_then(|checkpoint| checkpoint.name.clone());
+    // The name of the file says nothing to anybody, and it is gone by then.
+    let named = move |error| match (error, fetched) {
+        (SubmitError::Resume { what, .. }, Some(name)) => SubmitError::Resume { path: name.into(), what },
+        (error, _) => error,
+    };
+    let prepared = blocking(move || prepare(models()?, &graph).map_err(|e| Failure::from(named(e)))).await?;
     prepared.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
     // The file has been read, and would fill a disk, or memory, for as long as the job is watched.
     Ok((prepared, checkpoint.and_then(|checkpoint| checkpoint.what)))

@@ -47,7 +47,11 @@ impl Files {
             self.folders = folders.collect::<Result<_, _>>()?;
             return Ok(());
         }
-        let added = self.folders.iter_mut().zip(trainings).map(|(folder, training)| folder.add(training));
+        let added =
+            self.folders.iter_mut().zip(trainings).map(|(folder, training)| match folder.is_there() {
+                true => folder.add(training),
+                false => folder.create_again(dir, training, now_ms()),
+            });
         added.fold(Ok(()), Result::and)
     }
 

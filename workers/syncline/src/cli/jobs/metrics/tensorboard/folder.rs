@@ -31,7 +31,7 @@ pub(in crate::cli::jobs::metrics) struct RunFolder {
     len: u64,
     written: Written,
     /// Open as long as this one writes.
-    _lock: File,
+    lock: File,
 }
 
 impl RunFolder {
@@ -71,7 +71,25 @@ impl RunFolder {
             CliError::Written { path: path.clone(), source }
         })?;
         before.iter().try_for_each(fs::remove_file).map_err(failed)?;
-        Ok(Self { path, file, len: bytes.len() as u64, written, _lock: lock })
+        Ok(Self { path, file, len: bytes.len() as u64, written, lock })
+    }
+
+    /// As [`RunFolder::create`], where somebody has removed the folder, or the file in it.
+    pub(in crate::cli::jobs::metrics) fn create_again(
+        &mut self,
+        dir: &Path,
+        of: &Training,
+        now_ms: u64,
+    ) -> Result<(), CliError> {
+        // One that is still there can be locked once.
+        let _ = self.lock.unlock();
+        *self = Self::create(dir, of, now_ms)?;
+        Ok(())
+    }
+
+    /// Whether the file is still where it was.
+    pub(in crate::cli::jobs::metrics) fn is_there(&self) -> bool {
+        self.path.exists()
     }
 
     /// Adds what has come since. Where that fails nothing is added, and the next call tries again.
@@ -183,6 +201,28 @@ mod tests {
         drop(follows);
         let whole = RunFolder::create(dir.path(), &of, 5_000).unwrap();
         assert_eq!(bytes, fs::read(whole.path).unwrap());
+    }
+
+    #[test]
+    fn what_somebody_has_removed_is_written_again_as_a_whole_and_stays_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut of = training(&[], &[(10, "2")]);
+        let mut follows = RunFolder::create(dir.path(), &of, 5_000).unwrap();
+        for with_folder in [true, false] {
+            of.points.push(entry(20, &[("loss", "1")]));
+            if with_folder {
+                fs::remove_dir_all(dir.path().join("digits")).unwrap();
+            } else {
+                fs::remove_file(&follows.path).unwrap();
+            }
+            assert!(!follows.is_there());
+            follows.create_again(dir.path(), &of, 5_000).unwrap();
+            let bytes = fs::read(&follows.path).unwrap();
+            assert!(RunFolder::create(dir.path(), &of, 5_000).unwrap_err().to_string().contains("[E576]"));
+            let other = tempfile::tempdir().unwrap();
+            let whole = RunFolder::create(other.path(), &of, 5_000).unwrap();
+            assert_eq!(bytes, fs::read(whole.path).unwrap());
+        }
     }
 
     #[test]
