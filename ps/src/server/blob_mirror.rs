@@ -13,7 +13,7 @@ use std::{
 use syncline_rpc::{OutageLogger, ShardFault};
 use tracing::{debug, warn};
 
-use super::{Shared, blobs::Durability, checkpoint_mirror::CheckpointMirror};
+use super::{Shared, blobs::Durability};
 use crate::{
     client::{Link, LinkError, unexpected_reply},
     shard::Term,
@@ -48,7 +48,6 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let held = shared.clone();
     let mirror = move || {
         let (mut damaged, mut outage) = (Damaged::default(), OutageLogger::default());
-        let mut checkpoints = CheckpointMirror::default();
         while let Some(term) = held.role.standby_term()
             && held.stopping().is_ok()
         {
@@ -56,7 +55,6 @@ pub(super) fn run(shared: &Arc<Shared>) {
             if let Some(primary) = held.role.peer_address() {
                 let fetched = fetch_missing(&held, &primary, &mut damaged, &mut looking);
                 note(&held, term, fetched, &primary, &mut outage);
-                checkpoints.look(&held, &primary, &mut looking);
             }
             thread::sleep(pause_after(looking));
         }
@@ -92,7 +90,8 @@ fn note(
     }
 }
 
-fn pause_after(looking: Duration) -> Duration {
+/// How long nothing is looked for after a look that took so long.
+pub(super) fn pause_after(looking: Duration) -> Duration {
     (looking * SHARE).clamp(INTERVAL, LONGEST_INTERVAL)
 }
 

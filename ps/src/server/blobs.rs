@@ -260,6 +260,15 @@ impl PendingFile {
         (*self.hasher.finalize().as_bytes(), self.bytes)
     }
 
+    /// Brings everything to disk, as of then.
+    pub(super) fn sync_as_of(&self, written_at: SystemTime) -> Result<(), ShardFault> {
+        let sync = || {
+            self.file.set_modified(written_at)?;
+            self.file.sync_all()
+        };
+        sync().map_err(|e| disk_fault("write", &self.path, &e))
+    }
+
     /// Brings everything to disk and gives the file its name.
     pub(super) fn finish(self, name: &Path) -> Result<(), ShardFault> {
         let sync_and_rename = || {

@@ -1,20 +1,25 @@
 //! The checkpoints of a shard lie on both of its processes. Each writes what it holds when the engine says so; what was written
-//! before a process came, the one that follows fetches from the one that serves.
+//! before a process came, the one that follows fetches from the one that serves, in a thread of its own: one may take an hour.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     io::{self, Read},
-    time::{Duration, Instant},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant, SystemTime},
 };
 
 use serde::{Deserialize, Serialize};
-use syncline_rpc::ShardFault;
+use syncline_rpc::{OutageLogger, ShardFault};
 use syncline_scheduler::ids::RunId;
 use tracing::{debug, info, warn};
 
 use super::{
     Shared,
-    blob_mirror::{PEER_LIMIT, in_pieces},
+    blob_mirror::{PEER_LIMIT, in_pieces, pause_after},
     blobs::send_file,
     checked_file::DIGEST_BYTES,
     checkpoints,
@@ -24,79 +29,145 @@ use super::{
 };
 use crate::{
     client::{Link, LinkError, unexpected_reply},
+    shard::{Term, lock},
     transport::Duplex,
     wire::{Digest, Reply, Request, SessionKey},
 };
 
 /// Longest list that is read: some hundred thousand names.
 const MAX_LIST_BYTES: u64 = 16 << 20;
-/// What could not be copied, because it is damaged there or finds no room here, is asked for again after this time.
+/// What could not be copied is asked for again after this time; where the disk here took one not, all are.
 const FAILED_PAUSE: Duration = Duration::from_secs(60);
+/// What to do about a standby that cannot ask for checkpoints.
+const LACKING_HINT: &str = "see the log of the process that serves this shard: until they are here, checkpoints of before are only there";
 
 /// A shard's part of a checkpoint that is on disk. The generation says nothing but of which job.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(super) struct KeptCheckpoint {
     pub run: RunId,
     pub number: u64,
 }
 
-/// What this process lacks of the checkpoints of the one that it follows.
+/// Those that a process has, with when they were written.
+pub(super) type KeptCheckpoints = BTreeMap<KeptCheckpoint, SystemTime>;
+
+/// What other threads know of the one that fetches.
 #[derive(Default)]
-pub(super) struct CheckpointMirror {
-    /// Missing at the last look: what is missing only once is about to be written here.
-    missing: HashSet<KeptCheckpoint>,
-    failed: HashMap<KeptCheckpoint, Instant>,
+pub(super) struct Fetching {
+    is_running: AtomicBool,
+    current: Mutex<Option<KeptCheckpoint>>,
 }
 
-impl CheckpointMirror {
-    /// Fetches what has been missing since the last look. `looking` grows by the time that it took to find out what that is.
-    pub(super) fn look(&mut self, shared: &Shared, primary: &str, looking: &mut Duration) {
-        match self.fetch_missing(shared, primary, looking) {
-            // As with blobs: a primary that is gone changes nothing.
-            Err(error) => debug!(error = %error.into_error(primary), "cannot fetch checkpoints"),
-            Ok(0) => {}
-            Ok(fetched) => info!(fetched, "checkpoints of the primary are kept here"),
+impl Fetching {
+    /// Whoever removes checkpoints says so: what of them is being fetched is not kept. The engine tells the process that serves
+    /// first, so that nothing is asked for afterwards that is still there.
+    pub(super) fn give_up(&self, is_removed: impl FnOnce(&KeptCheckpoint) -> bool) {
+        let mut current = lock(&self.current);
+        if current.as_ref().is_some_and(is_removed) {
+            *current = None;
         }
     }
 
+    /// Whether it is still to be kept.
+    pub(super) fn is_wanted(&self, kept: &KeptCheckpoint) -> bool {
+        lock(&self.current).as_ref() == Some(kept)
+    }
+}
+
+/// Starts to fetch what the primary has, unless that goes on already. Ends when this process follows no more.
+pub(super) fn run(shared: &Arc<Shared>) {
+    if shared.fetching.is_running.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let held = shared.clone();
+    let fetch = move || {
+        let (mut mirror, mut outage) = (CheckpointMirror::default(), OutageLogger::default());
+        while let Some(term) = held.role.standby_term()
+            && held.stopping().is_ok()
+        {
+            let mut looking = Duration::ZERO;
+            if let Some(primary) = held.role.peer_address() {
+                match mirror.fetch_missing(&held, &primary, term, &mut looking) {
+                    Ok(_) => outage.resolve("checkpoints of the primary can be asked for"),
+                    // As with blobs: a primary that is gone changes nothing.
+                    Err(error @ LinkError::Broken(_)) => {
+                        debug!(error = %error.into_error(&primary), "cannot fetch checkpoints yet");
+                    }
+                    Err(error) => outage.report(&error.into_error(&primary), LACKING_HINT),
+                }
+            }
+            thread::sleep(pause_after(looking));
+        }
+        held.fetching.is_running.store(false, Ordering::Release);
+    };
+    if let Err(error) = thread::Builder::new().name("ps-checkpoints".into()).spawn(fetch) {
+        shared.fetching.is_running.store(false, Ordering::Release);
+        warn!(%error, "no thread that fetches checkpoints");
+    }
+}
+
+/// What this process lacks of the checkpoints of the one that it follows.
+#[derive(Default)]
+struct CheckpointMirror {
+    /// Missing at the last look: what is missing only once is about to be written here.
+    missing: HashSet<KeptCheckpoint>,
+    failed: HashMap<KeptCheckpoint, Instant>,
+    /// When the disk here took one not.
+    full_since: Option<Instant>,
+}
+
+impl CheckpointMirror {
+    /// Fetches what has been missing since the last look, of each job the newest first; how many those were. `looking` grows by the
+    /// time that it took to find out.
     fn fetch_missing(
         &mut self,
         shared: &Shared,
         primary: &str,
+        term: Term,
         looking: &mut Duration,
     ) -> Result<usize, LinkError> {
         let started = Instant::now();
-        let mut link = Link::open(primary, &shared.token, PEER_LIMIT)?;
-        let listed = list(&mut link)?;
-        self.failed.retain(|kept, since| listed.contains(kept) && since.elapsed() < FAILED_PAUSE);
+        let listed = list(&mut Link::open(primary, &shared.token, PEER_LIMIT)?)?;
+        self.failed.retain(|kept, since| listed.contains_key(kept) && since.elapsed() < FAILED_PAUSE);
+        self.full_since.take_if(|since| since.elapsed() >= FAILED_PAUSE);
         let is_missing = |kept: &KeptCheckpoint| {
             !checkpoints::is_kept(shared, kept) && !standby_files::works_for(shared, &kept.run)
         };
-        let missing: HashSet<KeptCheckpoint> = listed.into_iter().filter(is_missing).collect();
+        let missing = listed.keys().filter(|kept| is_missing(kept)).cloned().collect();
         let before = std::mem::replace(&mut self.missing, missing);
-        let due = self.missing.iter().filter(|kept| before.contains(kept) && !self.failed.contains_key(kept));
         *looking += started.elapsed();
         let mut fetched = 0;
-        for kept in due.cloned().collect::<Vec<_>>() {
-            if shared.role.standby_term().is_none() || shared.stopping().is_err() {
+        for (kept, written_at) in listed.iter().rev().filter(|(kept, _)| before.contains(kept)) {
+            let follows = shared.role.standby_term() == Some(term) && shared.stopping().is_ok();
+            if !follows || self.full_since.is_some() {
                 break;
             }
-            match copy(shared, &mut link, &kept) {
-                Ok(()) => fetched += 1,
-                Err(LinkError::Fault(fault)) => {
-                    warn!(job = %kept.run.job, number = kept.number, error = %fault, "cannot keep a checkpoint of the primary here as well");
-                    self.failed.insert(kept, Instant::now());
-                    // The rest of it may be on its way over the connection.
-                    link = Link::open(primary, &shared.token, PEER_LIMIT)?;
-                }
-                Err(error) => return Err(error),
+            if self.failed.contains_key(kept) || !is_missing(kept) {
+                continue;
             }
+            *lock(&shared.fetching.current) = Some(kept.clone());
+            let copied = copy(shared, primary, term, kept, *written_at);
+            *lock(&shared.fetching.current) = None;
+            checkpoints::remove_folder_if_empty(shared, kept);
+            match copied {
+                Ok(is_kept) => fetched += usize::from(is_kept),
+                Err(error) => {
+                    let now = Instant::now();
+                    self.failed.insert(kept.clone(), now);
+                    let LinkError::Fault(fault) = error else { return Err(error) };
+                    warn!(job = %kept.run.job, number = kept.number, error = %fault, "cannot keep a checkpoint of the primary here as well");
+                    self.full_since = matches!(fault, ShardFault::Io { .. }).then_some(now);
+                }
+            }
+        }
+        if fetched > 0 {
+            info!(fetched, "checkpoints of the primary are kept here");
         }
         Ok(fetched)
     }
 }
 
-fn list(link: &mut Link) -> Result<HashSet<KeptCheckpoint>, LinkError> {
+fn list(link: &mut Link) -> Result<KeptCheckpoints, LinkError> {
     link.ask(&Request::ListCheckpoints)?;
     let bytes = match link.answer()? {
         (Reply::CheckpointList, bytes) if bytes <= MAX_LIST_BYTES => bytes,
@@ -104,31 +175,45 @@ fn list(link: &mut Link) -> Result<HashSet<KeptCheckpoint>, LinkError> {
     };
     let mut body = vec![0; bytes as usize];
     link.read_body(&mut body)?;
-    let listed: Vec<KeptCheckpoint> = postcard::from_bytes(&body).map_err(io::Error::other)?;
-    Ok(listed.into_iter().collect())
+    Ok(postcard::from_bytes(&body).map_err(io::Error::other)?)
 }
 
-/// Copies one that the primary still has. It is kept if it is whole: its end says what all before it must be.
-fn copy(shared: &Shared, link: &mut Link, kept: &KeptCheckpoint) -> Result<(), LinkError> {
+/// Copies one over a connection of its own. It is kept if it is whole, its end says what all before it must be, and if nobody has
+/// removed it meanwhile. An [`ShardFault::Io`] is one of this process.
+fn copy(
+    shared: &Shared,
+    primary: &str,
+    term: Term,
+    kept: &KeptCheckpoint,
+    written_at: SystemTime,
+) -> Result<bool, LinkError> {
+    let mut link = Link::open(primary, &shared.token, PEER_LIMIT)?;
     let session = SessionKey { run: kept.run.clone(), incarnation: SHARD_ITSELF };
     link.ask(&Request::GetCheckpoint { session, number: kept.number })?;
     let bytes = match link.answer() {
         Ok((Reply::Blob { total }, bytes)) if total == bytes => bytes,
         Ok((reply, _)) => return Err(unexpected_reply(&reply)),
-        Err(LinkError::Fault(ShardFault::NoCheckpoint { .. })) => return Ok(()),
+        Err(LinkError::Fault(ShardFault::NoCheckpoint { .. })) => return Ok(false),
+        Err(LinkError::Fault(fault)) => {
+            return Err(LinkError::Fault(ShardFault::Invalid { what: fault.to_string() }));
+        }
         Err(error) => return Err(error),
     };
-    let mut file = checkpoints::begin(shared, &kept.run).map_err(LinkError::Fault)?;
+    let begun = checkpoints::begin_copy(shared, kept).map_err(LinkError::Fault)?;
+    let Some(mut file) = begun else { return Ok(false) };
     in_pieces(shared, bytes.saturating_sub(DIGEST_BYTES), |piece| {
+        if shared.role.standby_term() != Some(term) || !shared.fetching.is_wanted(kept) {
+            return Err(io::Error::from(io::ErrorKind::Interrupted).into());
+        }
         link.read_body(piece)?;
         file.write(piece).map_err(LinkError::Fault)
     })?;
     let mut digest = Digest::default();
     link.channel().read_exact(&mut digest[..bytes.min(DIGEST_BYTES) as usize])?;
-    checkpoints::keep_copy(shared, kept, file, &digest).map_err(LinkError::Fault)
+    checkpoints::keep_copy(shared, kept, file, &digest, written_at).map_err(LinkError::Fault)
 }
 
-/// Sends the names of all that is here.
+/// Sends what is here.
 pub(super) fn serve_list<D: Duplex>(shared: &Shared, connection: &mut Connection<'_, D>) -> io::Result<()> {
     let listed = match checkpoints::list(shared) {
         Ok(listed) => postcard::to_stdvec(&listed).map_err(io::Error::other)?,

@@ -7,6 +7,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::MutexGuard,
+    time::SystemTime,
 };
 
 use syncline_rpc::{OpenJob, ShardFault, folder};
@@ -15,13 +16,13 @@ use syncline_scheduler::{
     spec::ElementRange,
 };
 
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::{
     Shared,
     blobs::{PendingFile, UNFINISHED, disk_fault},
     checked_file::{is_damage, read_checked, whole_digest, write_checked},
-    checkpoint_mirror::KeptCheckpoint,
+    checkpoint_mirror::{KeptCheckpoint, KeptCheckpoints},
     standby_files,
 };
 use crate::{
@@ -56,8 +57,10 @@ pub(super) fn run_of_folder(name: &str) -> Option<RunId> {
 
 /// The number of the checkpoint in a file of this name.
 fn number_of_file(path: &Path) -> Option<u64> {
-    let number = path.file_stem()?.to_str()?.parse().ok()?;
-    path.extension().is_some_and(|ending| ending == ENDING).then_some(number)
+    let name = path.file_name()?.to_str()?;
+    let number = name.strip_suffix(ENDING)?.strip_suffix('.')?.parse().ok()?;
+    // `+7` and `007` are numbers, and not names of ours.
+    (name == format!("{number}.{ENDING}")).then_some(number)
 }
 
 /// Writes the copy that was pinned as checkpoint `number`; returns its bytes. One that is on disk already stays.
@@ -140,26 +143,37 @@ fn unreadable(run: &RunId, number: u64, what: &str, error: &io::Error) -> ShardF
 }
 
 /// This shard's parts of the checkpoints of all jobs. What somebody else put there is not among them.
-pub(super) fn list(shared: &Shared) -> Result<Vec<KeptCheckpoint>, ShardFault> {
+pub(super) fn list(shared: &Shared) -> Result<KeptCheckpoints, ShardFault> {
     let dir = folder(shared);
-    let list = || -> io::Result<_> {
-        let mut kept = Vec::new();
-        for job in fs::read_dir(&dir)? {
-            let path = job?.path();
-            let name = path.file_name().and_then(|name| name.to_str());
-            let Some(run) = name.and_then(run_of_folder).filter(|_| path.is_dir()) else { continue };
-            for file in fs::read_dir(&path)? {
-                let number = number_of_file(&file?.path());
-                kept.extend(number.map(|number| KeptCheckpoint { run: run.clone(), number }));
-            }
-        }
-        Ok(kept)
+    let jobs = match fs::read_dir(&dir) {
+        // None was ever written.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(KeptCheckpoints::new()),
+        jobs => jobs.map_err(|e| disk_fault("read", &dir, &e))?,
     };
-    match list() {
-        // None was ever written, or a job has just ended.
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        listed => listed.map_err(|e| disk_fault("read", &dir, &e)),
+    let mut kept = KeptCheckpoints::new();
+    for job in jobs {
+        let path = job.map_err(|e| disk_fault("read", &dir, &e))?.path();
+        let Some(run) = path.file_name().and_then(|name| run_of_folder(name.to_str()?)) else { continue };
+        let listed = fs::read_dir(&path).and_then(|files| {
+            for file in files {
+                let file = file?;
+                let Some(number) = number_of_file(&file.path()) else { continue };
+                // It may go at any time.
+                let Ok(about) = file.metadata() else { continue };
+                if about.is_file() {
+                    // What is older than all clocks cannot be said.
+                    let written_at = about.modified()?.max(SystemTime::UNIX_EPOCH);
+                    kept.insert(KeptCheckpoint { run: run.clone(), number }, written_at);
+                }
+            }
+            Ok(())
+        });
+        // The job has just ended, or its folder cannot be read: the others are there.
+        if let Err(error) = listed {
+            debug!(path = %path.display(), %error, "cannot list checkpoints");
+        }
     }
+    Ok(kept)
 }
 
 /// Whether this shard's part is on disk here, whole or not.
@@ -178,31 +192,45 @@ pub(super) fn open(shared: &Shared, run: &RunId, number: u64) -> Result<(File, u
     open().map_err(|e| unreadable(run, number, &path.display().to_string(), &e))
 }
 
-/// A file that will become one of a job's parts.
-pub(super) fn begin(shared: &Shared, run: &RunId) -> Result<PendingFile, ShardFault> {
-    let dir = folder_of(shared, run);
+/// A file that will become the copy of one that is being fetched; `None` if it was removed meanwhile.
+pub(super) fn begin_copy(shared: &Shared, kept: &KeptCheckpoint) -> Result<Option<PendingFile>, ShardFault> {
+    let dir = folder_of(shared, &kept.run);
+    let _alone = lock(&shared.checkpoint_files);
+    if !shared.fetching.is_wanted(kept) {
+        return Ok(None);
+    }
     make_durably(&dir).map_err(|e| disk_fault("make", &dir, &e))?;
-    shared.blobs.begin_in(&dir)
+    shared.blobs.begin_in(&dir).map(Some)
 }
 
-/// Keeps what another process wrote, unless its job is over by now; `digest` is what its file ends with.
+/// Removes the folder in which the copy of one was begun and not kept, unless others are in it.
+pub(super) fn remove_folder_if_empty(shared: &Shared, kept: &KeptCheckpoint) {
+    let _alone = lock(&shared.checkpoint_files);
+    let _ = fs::remove_dir(folder_of(shared, &kept.run));
+}
+
+/// Keeps what another process wrote then, unless it was removed meanwhile; `digest` is what its file ends with.
 pub(super) fn keep_copy(
     shared: &Shared,
     kept: &KeptCheckpoint,
     mut file: PendingFile,
     digest: &Digest,
-) -> Result<(), ShardFault> {
+    written_at: SystemTime,
+) -> Result<bool, ShardFault> {
     let KeptCheckpoint { run, number } = kept;
     if file.digest().0 != *digest {
         let cause = "it came damaged".to_owned();
         return Err(ShardFault::NoCheckpoint { job: run.job.clone(), number: *number, cause });
     }
     file.write(digest)?;
+    // Who holds the lock keeps others from writing what is due now.
+    file.sync_as_of(written_at)?;
     let _alone = lock(&shared.checkpoint_files);
-    if shared.followed.find(run).is_some_and(|shard| shard.has_ended_checkpoints()) {
-        return Ok(());
+    let is_wanted = shared.fetching.is_wanted(kept);
+    if is_wanted {
+        file.finish(&path_of(shared, run, *number))?;
     }
-    file.finish(&path_of(shared, run, *number))
+    Ok(is_wanted)
 }
 
 /// Keeps this shard's part of checkpoint `number` as a blob as well, once it is read and found whole; gives its digest.
@@ -223,6 +251,9 @@ pub(super) fn keep(shared: &Shared, run: &RunId, numbers: &[u64], through: u64) 
     if through == u64::MAX && numbers.is_empty() {
         return remove_all(shared, run, &alone);
     }
+    shared.fetching.give_up(|fetched| {
+        fetched.run.is_of_same_job(run) && fetched.number <= through && !numbers.contains(&fetched.number)
+    });
     let entries = match fs::read_dir(&dir) {
         // None was ever written.
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -247,6 +278,7 @@ pub(super) fn remove_all(
     let served = shared.jobs.find(run).ok();
     [served, shared.followed.find(run)].iter().flatten().for_each(|shard| shard.end_checkpoints());
     standby_files::end(shared, run);
+    shared.fetching.give_up(|fetched| fetched.run.is_of_same_job(run));
     let dir = folder_of(shared, run);
     match fs::remove_dir_all(&dir) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(disk_fault("remove", &dir, &e)),

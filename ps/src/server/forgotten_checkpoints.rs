@@ -42,6 +42,7 @@ pub(super) fn collect(
         // A time in the future comes from another clock: it counts as now.
         if newest.elapsed().is_ok_and(|since| since >= age) {
             if remove {
+                shared.fetching.give_up(|fetched| fetched.run.job == job);
                 fs::remove_dir_all(&path).map_err(|e| disk_fault("remove", &path, &e))?;
             }
             forgotten.folders += 1;

@@ -6,7 +6,7 @@ use syncline_rpc::{ReplicaRole, ShardFault, ShardOrders, ShardPeer};
 use syncline_scheduler::ids::EngineEpoch;
 use tracing::{error, info, warn};
 
-use super::{Shared, blob_mirror, norms, replication};
+use super::{Shared, blob_mirror, checkpoint_mirror, norms, replication};
 use crate::shard::{Term, lock};
 
 /// Does what the engine has answered. May block.
@@ -52,6 +52,7 @@ fn take_role(shared: &Arc<Shared>, orders: &ShardOrders) {
             (state.role, state.peer) = (Some(orders.role), orders.peer.clone());
             drop(state);
             blob_mirror::run(shared);
+            checkpoint_mirror::run(shared);
         }
     }
 }

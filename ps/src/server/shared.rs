@@ -13,8 +13,9 @@ use syncline_rpc::{Refusals, Token};
 use tracing::{error, info};
 
 use super::{
-    Options, blobs::BlobStore, connections::Connections, followed_jobs::FollowedJobs, memory::FreedMemory,
-    role::RoleKeeper, saves, saves::Saves, standby_files::StandbyFiles,
+    Options, blobs::BlobStore, checkpoint_mirror::Fetching, connections::Connections,
+    followed_jobs::FollowedJobs, memory::FreedMemory, role::RoleKeeper, saves, saves::Saves,
+    standby_files::StandbyFiles,
 };
 use crate::{
     PsError,
@@ -30,6 +31,8 @@ pub(super) struct Shared {
     pub(super) blobs: BlobStore,
     /// Whether blobs are being fetched from the process that serves.
     pub(super) mirroring: AtomicBool,
+    /// The checkpoint that is being fetched from there.
+    pub(super) fetching: Fetching,
     pub(super) token: Token,
     pub(super) state_dir: PathBuf,
     pub(super) connections: Connections,
@@ -64,6 +67,7 @@ impl Shared {
             role: RoleKeeper::open(&options.state_dir, replicas),
             blobs,
             mirroring: AtomicBool::new(false),
+            fetching: Fetching::default(),
             token: options.token.clone(),
             state_dir: options.state_dir.clone(),
             connections: Connections::default(),

@@ -10,6 +10,8 @@ use super::{
     *,
 };
 
+const TERM: Term = 1;
+
 /// A standby, and the process that serves.
 struct Rig {
     shared: Arc<Shared>,
@@ -22,7 +24,7 @@ impl Rig {
     fn new() -> Self {
         let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let shared = Shared::for_test(dirs[0].path());
-        let role = ReplicaRole::Standby { term: 1 };
+        let role = ReplicaRole::Standby { term: TERM };
         let orders = ShardOrders { epoch: EngineEpoch(1), role, peer: None, lead_expired: false };
         role_change::follow_orders(&shared, &orders);
         let options = Options {
@@ -52,7 +54,7 @@ impl Rig {
 
     fn look(&mut self) -> usize {
         let primary = self.primary.address().to_string();
-        self.mirror.fetch_missing(&self.shared, &primary, &mut Duration::default()).unwrap()
+        self.mirror.fetch_missing(&self.shared, &primary, TERM, &mut Duration::default()).unwrap()
     }
 
     fn has_same(&self, name: &str) -> bool {
@@ -80,6 +82,8 @@ fn what_was_written_before_a_standby_came_is_fetched_when_it_is_missing_twice() 
     assert_eq!(rig.look(), 0, "it may be about to be written here");
     assert_eq!(rig.look(), 2);
     assert!(all.iter().all(|(name, _)| rig.has_same(name)));
+    let written_at = |process: usize| fs::metadata(rig.path(process, all[0].0)).unwrap().modified().unwrap();
+    assert_eq!(written_at(0), written_at(1), "who collects what is old finds it as old");
     assert_eq!(rig.look(), 0);
     assert_eq!(fs::read_dir(rig.path(0, "")).unwrap().count(), 2);
 }
@@ -105,17 +109,51 @@ fn one_that_is_damaged_is_not_kept_and_not_asked_for_again_and_again() {
     assert_eq!(rig.look(), 1);
 }
 
+fn digits(number: u64) -> KeptCheckpoint {
+    KeptCheckpoint {
+        run: RunId { job: "digits".parse().unwrap(), generation: Generation::first(42) },
+        number,
+    }
+}
+
 #[test]
 fn one_that_goes_before_it_is_fetched_is_no_fault() {
     let mut rig = Rig::new();
     let name = "digits-0000002a/1.checkpoint";
     rig.put(name, b"parameters");
     rig.look();
-    let run = RunId { job: "digits".parse().unwrap(), generation: Generation::first(42) };
-    let kept = KeptCheckpoint { run, number: 1 };
     fs::remove_file(rig.path(1, name)).unwrap();
-    let mut link = Link::open(&rig.primary.address().to_string(), &rig.shared.token, PEER_LIMIT).unwrap();
-    copy(&rig.shared, &mut link, &kept).unwrap();
-    assert!(!rig.path(0, name).parent().unwrap().exists());
-    assert!(rig.mirror.failed.is_empty());
+    let primary = rig.primary.address().to_string();
+    let kept = copy(&rig.shared, &primary, TERM, &digits(1), SystemTime::now()).unwrap();
+    assert!(!kept && !rig.path(0, name).parent().unwrap().exists());
+}
+
+#[test]
+fn what_is_removed_while_it_is_fetched_does_not_come_back() {
+    let rig = Rig::new();
+    let (shared, kept) = (&rig.shared, digits(3));
+    let digest = *blake3::hash(b"").as_bytes();
+    // The order that comes when the file is begun, and whether what was fetched by then is kept.
+    let cases: [(&[u64], u64, bool); 4] =
+        [(&[4], 4, false), (&[3, 4], 4, true), (&[], 2, true), (&[], u64::MAX, false)];
+    for (numbers, through, is_kept) in cases {
+        *lock(&shared.fetching.current) = Some(kept.clone());
+        let file = checkpoints::begin_copy(shared, &kept).unwrap().unwrap();
+        // The folder goes with all that is in it, where everything is removed.
+        checkpoints::keep(shared, &kept.run, numbers, through).unwrap();
+        let stays = fs::exists(rig.path(0, "digits-0000002a")).unwrap();
+        if stays {
+            let got = checkpoints::keep_copy(shared, &kept, file, &digest, SystemTime::now());
+            assert_eq!(got, Ok(is_kept), "{numbers:?} through {through}");
+        }
+        assert_eq!(
+            rig.path(0, "digits-0000002a/3.checkpoint").exists(),
+            is_kept,
+            "{numbers:?} through {through}"
+        );
+        let _ = fs::remove_file(rig.path(0, "digits-0000002a/3.checkpoint"));
+    }
+    // Nobody wants it any more: its folder is not made again.
+    assert!(checkpoints::begin_copy(shared, &kept).unwrap().is_none());
+    assert!(!rig.path(0, "digits-0000002a").exists());
 }

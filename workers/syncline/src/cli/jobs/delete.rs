@@ -32,7 +32,10 @@ pub(crate) fn run(args: &DeleteArgs) -> Result<(), Failure> {
                     }
                     continue;
                 }
-                Err(failure) => return Err(failure),
+                Err(failure) => {
+                    refused.iter().for_each(|other| say(&other.to_string()));
+                    return Err(failure);
+                }
             }
             let deleted = serde_json::json!({ "id": job, "state": "deleted" });
             match (args.json, args.jobs.len()) {

@@ -65,6 +65,9 @@ impl MetricsArgs {
         if self.json && self.csv_on_stdout() {
             return refused("--json and --csv - both take stdout".to_owned());
         }
+        if self.csv.is_some() && self.csv == self.plot {
+            return refused("--plot and --csv name the same file".to_owned());
+        }
         Ok(())
     }
 

@@ -14,6 +14,8 @@ use crate::cli::{describe_settings::shortened, table};
 const SETTING_COLUMNS: usize = 5;
 /// Most characters of a setting there.
 const CELL_CHARS: usize = 28;
+/// And of one that is the same as that of another job when it is so short.
+const LONG_CELL_CHARS: usize = 100;
 
 /// One training of several, as JSON.
 #[derive(Debug, Serialize)]
@@ -119,7 +121,7 @@ fn setting_cell(trainings: &[Training], job: &JobStatus, name: &str) -> Option<S
     let others = trainings.iter().filter_map(|other| words(&other.job));
     let is_ambiguous =
         others.filter(|other| *other != own).any(|other| shortened(&other, CELL_CHARS) == short);
-    Some(if is_ambiguous { own } else { short })
+    Some(if is_ambiguous { shortened(&own, LONG_CELL_CHARS) } else { short })
 }
 
 /// The settings that differ and have no room in the table, in words.

@@ -36,7 +36,8 @@ impl Sources {
             let export = Export::open_any(path)?;
             let job = export.job().clone();
             if !args.jobs.is_empty() && !args.jobs.contains(&job) {
-                let asked = args.jobs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                let named: BTreeSet<&str> = args.jobs.iter().map(JobId::as_str).collect();
+                let asked = Vec::from_iter(named).join(", ");
                 return Err(ExportError::OtherJob { path: path.clone(), held: job, asked }.into());
             }
             let name = path.display().to_string();
