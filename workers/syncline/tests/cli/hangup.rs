@@ -7,11 +7,13 @@ use std::{
     process::{Child, Stdio},
 };
 
-use crate::rig::{Up, command, folder, kill, wait_until};
+use crate::rig::{Up, command_by, folder, kill, wait_until};
 
 /// Starts a shard, and waits until it listens.
 fn shard(dir: &Path) -> Child {
-    let mut ps = command(&["ps", "--state-dir", dir.to_str().unwrap()]);
+    // These tests may have been started to outlive their own terminal.
+    let starter = ["env", "--default-signal=HUP"];
+    let mut ps = command_by(&starter, &["ps", "--state-dir", dir.to_str().unwrap()]);
     let mut ps = ps.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut said = String::new();
     BufReader::new(ps.stdout.take().unwrap()).read_line(&mut said).unwrap();

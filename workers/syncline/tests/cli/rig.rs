@@ -22,7 +22,8 @@ pub fn command(args: &[&str]) -> Command {
     command_by(&[], args)
 }
 
-fn command_by(starter: &[&str], args: &[&str]) -> Command {
+/// The same, started by another program.
+pub fn command_by(starter: &[&str], args: &[&str]) -> Command {
     let mut words = starter.iter().copied().chain([crate::BINARY]);
     let mut command = Command::new(words.next().unwrap());
     command.args(words);
