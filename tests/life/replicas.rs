@@ -191,6 +191,12 @@ async fn the_checkpoints_of_before_outlive_both_machines_one_after_the_other() {
     let kept = submit(&cluster, counting("kept", "asp", 100, every_epoch)).await;
     cluster.until_over(&kept).await;
     for name in ["once", "twice"] {
+        // What is told of the second process is told of the job before until both have closed that.
+        let deadline = Instant::now() + PATIENCE;
+        while shard(&cluster, 0).await.get("standby_jobs").is_some_and(|jobs| jobs != "0") {
+            assert!(Instant::now() < deadline, "waited for too long");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         // The one that serves has the checkpoint, whichever of the machines that is, and the other one gets it.
         let job = submit(&cluster, counting(name, "asp", SAMPLES, |_| {})).await;
         let (primary, standby) = followed(&cluster, &job, 0).await.unwrap();
