@@ -5,32 +5,28 @@ use std::{
     collections::{HashMap, HashSet},
     fs::File,
     io::{self, Read, Write},
-    sync::{Arc, atomic::Ordering},
-    thread,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use syncline_rpc::{OutageLogger, ShardFault};
 use tracing::{debug, warn};
 
-use super::{Shared, blobs::Durability};
+use super::{
+    Shared,
+    blobs::Durability,
+    mirroring::{self, PEER_LIMIT, in_pieces},
+};
 use crate::{
     client::{Link, LinkError, unexpected_reply},
     shard::Term,
     wire::{Digest, Reply, Request},
 };
 
-/// Bounds connecting and every wait for the other process.
-pub(super) const PEER_LIMIT: Duration = Duration::from_secs(5);
 /// The other process brings a blob to disk before it answers.
 const STORE_LIMIT: Duration = Duration::from_secs(30);
-const INTERVAL: Duration = Duration::from_secs(1);
-/// Looking takes at most one part in so many of the time, as long as the pause between two looks stays below the longest.
-const SHARE: u32 = 10;
-const LONGEST_INTERVAL: Duration = Duration::from_secs(10);
 /// What came damaged is asked for again after this time.
 const DAMAGED_PAUSE: Duration = Duration::from_secs(300);
-const PIECE_BYTES: u64 = 256 << 10;
 /// Longest list that is read: a million blobs.
 const MAX_LIST_BYTES: u64 = 32 << 20;
 /// After so many blobs that cannot be kept a look is over: most of each has crossed the network for nothing.
@@ -42,28 +38,12 @@ const LACKING_HINT: &str = "make room on the disk of this process: if the one th
 
 /// Starts to fetch what the primary has, unless that goes on already. Ends when this process follows no more.
 pub(super) fn run(shared: &Arc<Shared>) {
-    if shared.mirroring.swap(true, Ordering::AcqRel) {
-        return;
-    }
-    let held = shared.clone();
-    let mirror = move || {
-        let (mut damaged, mut outage) = (Damaged::default(), OutageLogger::default());
-        while let Some(term) = held.role.standby_term()
-            && held.stopping().is_ok()
-        {
-            let mut looking = Duration::ZERO;
-            if let Some(primary) = held.role.peer_address() {
-                let fetched = fetch_missing(&held, &primary, &mut damaged, &mut looking);
-                note(&held, term, fetched, &primary, &mut outage);
-            }
-            thread::sleep(pause_after(looking));
-        }
-        held.mirroring.store(false, Ordering::Release);
-    };
-    if let Err(error) = thread::Builder::new().name("ps-mirror".into()).spawn(mirror) {
-        shared.mirroring.store(false, Ordering::Release);
-        warn!(%error, "no thread that fetches blobs");
-    }
+    let (mut damaged, mut outage) = (Damaged::default(), OutageLogger::default());
+    let kind = mirroring::Kind { what: "blobs", thread: "ps-mirror", is_running: |shared| &shared.mirroring };
+    mirroring::run(shared, kind, move |shared, primary, term, looking| {
+        let fetched = fetch_missing(shared, primary, &mut damaged, looking);
+        note(shared, term, fetched, primary, &mut outage);
+    });
 }
 
 /// Says what this process is worth. A primary that cannot be reached changes nothing: it may be gone, and this process is to serve at
@@ -88,11 +68,6 @@ fn note(
             outage.report(&error.into_error(primary), LACKING_HINT);
         }
     }
-}
-
-/// How long nothing is looked for after a look that took so long.
-pub(super) fn pause_after(looking: Duration) -> Duration {
-    (looking * SHARE).clamp(INTERVAL, LONGEST_INTERVAL)
 }
 
 /// Blobs that the primary could not give as they are named: after a power cut some may be torn. They hold up no others, and are
@@ -249,23 +224,6 @@ fn send(shared: &Shared, address: &str, digest: Digest) -> Result<(), LinkError>
             channel.write_all(piece)
         })
     })
-}
-
-/// Passes so many bytes on, a piece at a time, unless this process is to stop.
-pub(super) fn in_pieces<E: From<io::Error>>(
-    shared: &Shared,
-    bytes: u64,
-    mut pass: impl FnMut(&mut [u8]) -> Result<(), E>,
-) -> Result<(), E> {
-    let mut piece = vec![0; PIECE_BYTES.min(bytes) as usize];
-    let mut left = bytes;
-    while left > 0 {
-        shared.stopping()?;
-        let part = left.min(PIECE_BYTES);
-        pass(&mut piece[..part as usize])?;
-        left -= part;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -4,11 +4,7 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     io::{self, Read},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
+    sync::{Arc, Mutex, atomic::AtomicBool},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -19,11 +15,11 @@ use tracing::{debug, info, warn};
 
 use super::{
     Shared,
-    blob_mirror::{PEER_LIMIT, in_pieces, pause_after},
     blobs::send_file,
     checked_file::DIGEST_BYTES,
     checkpoints,
     connection::Connection,
+    mirroring::{self, PEER_LIMIT, in_pieces},
     snapshot::SHARD_ITSELF,
     standby_files,
 };
@@ -76,34 +72,22 @@ impl Fetching {
 
 /// Starts to fetch what the primary has, unless that goes on already. Ends when this process follows no more.
 pub(super) fn run(shared: &Arc<Shared>) {
-    if shared.fetching.is_running.swap(true, Ordering::AcqRel) {
-        return;
-    }
-    let held = shared.clone();
-    let fetch = move || {
-        let (mut mirror, mut outage) = (CheckpointMirror::default(), OutageLogger::default());
-        while let Some(term) = held.role.standby_term()
-            && held.stopping().is_ok()
-        {
-            let mut looking = Duration::ZERO;
-            if let Some(primary) = held.role.peer_address() {
-                match mirror.fetch_missing(&held, &primary, term, &mut looking) {
-                    Ok(_) => outage.resolve("checkpoints of the primary can be asked for"),
-                    // As with blobs: a primary that is gone changes nothing.
-                    Err(error @ LinkError::Broken(_)) => {
-                        debug!(error = %error.into_error(&primary), "cannot fetch checkpoints yet");
-                    }
-                    Err(error) => outage.report(&error.into_error(&primary), LACKING_HINT),
-                }
-            }
-            thread::sleep(pause_after(looking));
-        }
-        held.fetching.is_running.store(false, Ordering::Release);
+    let (mut mirror, mut outage) = (CheckpointMirror::default(), OutageLogger::default());
+    let kind = mirroring::Kind {
+        what: "checkpoints",
+        thread: "ps-checkpoints",
+        is_running: |shared| &shared.fetching.is_running,
     };
-    if let Err(error) = thread::Builder::new().name("ps-checkpoints".into()).spawn(fetch) {
-        shared.fetching.is_running.store(false, Ordering::Release);
-        warn!(%error, "no thread that fetches checkpoints");
-    }
+    mirroring::run(shared, kind, move |shared, primary, term, looking| {
+        match mirror.fetch_missing(shared, primary, term, looking) {
+            Ok(_) => outage.resolve("checkpoints of the primary can be asked for"),
+            // As with blobs: a primary that is gone changes nothing.
+            Err(error @ LinkError::Broken(_)) => {
+                debug!(error = %error.into_error(primary), "cannot fetch checkpoints yet");
+            }
+            Err(error) => outage.report(&error.into_error(primary), LACKING_HINT),
+        }
+    });
 }
 
 /// What this process lacks of the checkpoints of the one that it follows.

@@ -25,6 +25,7 @@ mod lending;
 mod listen;
 mod local;
 mod memory;
+mod mirroring;
 mod norms;
 mod open;
 mod pull;

@@ -1,42 +1,32 @@
 //! A standby that fetches blobs.
 
-use std::fs;
+use std::{fs, ops::Deref};
 
-use syncline_rpc::{ReplicaRole, ShardHello, ShardOrders};
-use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
+use syncline_rpc::ShardHello;
+use syncline_scheduler::ids::ShardIndex;
 
 use super::{
-    super::{Handle, Options, Server, blobs::UNFINISHED, role_change},
+    super::{
+        blobs::UNFINISHED,
+        mirroring::rig::{Pair, TERM},
+    },
     *,
 };
 
-const TERM: Term = 1;
-
 /// A standby, and the process that serves, which has blobs of one byte each.
-struct Rig {
-    shared: Arc<Shared>,
-    primary: Handle,
-    dirs: [tempfile::TempDir; 2],
+struct Rig(Pair);
+
+impl Deref for Rig {
+    type Target = Pair;
+
+    fn deref(&self) -> &Pair {
+        &self.0
+    }
 }
 
 impl Rig {
     fn new(blobs: u8) -> Self {
-        let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        let shared = Shared::for_test(dirs[0].path());
-        let role = ReplicaRole::Standby { term: TERM };
-        let orders = ShardOrders { epoch: EngineEpoch(1), role, peer: None, lead_expired: false };
-        role_change::follow_orders(&shared, &orders);
-        let options = Options {
-            listen: ([127, 0, 0, 1], 0).into(),
-            token: shared.token.clone(),
-            state_dir: dirs[1].path().to_owned(),
-            index: 0,
-            count: 1,
-            replicas: 1,
-            engine: None,
-            advertise: None,
-        };
-        let rig = Self { shared, primary: Server::start(options).unwrap(), dirs };
+        let rig = Self(Pair::new());
         (0..blobs).for_each(|n| rig.put(n, &[n]));
         rig
     }
@@ -56,13 +46,7 @@ impl Rig {
     }
 
     fn fetch(&self, damaged: &mut Damaged) -> Result<(), LinkError> {
-        fetch_missing(&self.shared, &self.primary.address().to_string(), damaged, &mut Duration::default())
-    }
-}
-
-impl Drop for Rig {
-    fn drop(&mut self) {
-        self.shared.stopping.store(true, Ordering::SeqCst);
+        fetch_missing(&self.shared, &self.primary(), damaged, &mut Duration::default())
     }
 }
 
@@ -123,10 +107,4 @@ fn a_blob_at_which_the_connection_breaks_twice_comes_last_and_then_counts_as_dam
     assert!(!damaged.holds(&blob) && damaged.suspect == Some(blob));
     damaged.suspect(blob, broken(), "a:1");
     assert!(damaged.holds(&blob));
-}
-
-#[test]
-fn values_are_fetched_every_second_and_where_looking_takes_long_every_ten() {
-    let pause_ms = |ms| pause_after(Duration::from_millis(ms)).as_millis();
-    assert_eq!([0, 90, 300, 60_000].map(pause_ms), [1_000, 1_000, 3_000, 10_000]);
 }

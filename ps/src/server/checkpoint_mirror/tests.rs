@@ -1,70 +1,47 @@
 //! A standby that fetches checkpoints.
 
-use std::{fs, io::Write as _, path::PathBuf, sync::Arc, sync::atomic::Ordering};
+use std::{fs, io::Write as _, path::PathBuf};
 
-use syncline_rpc::{ReplicaRole, ShardOrders};
-use syncline_scheduler::ids::{EngineEpoch, Generation};
+use syncline_scheduler::ids::Generation;
 
 use super::{
-    super::{Handle, Options, Server, checked_file::write_checked, role_change},
+    super::{
+        checked_file::write_checked,
+        mirroring::rig::{Pair, TERM},
+    },
     *,
 };
 
-const TERM: Term = 1;
-
-/// A standby, and the process that serves.
+/// A standby with what it knows of the checkpoints of the process that serves.
 struct Rig {
-    shared: Arc<Shared>,
-    primary: Handle,
-    dirs: [tempfile::TempDir; 2],
+    pair: Pair,
     mirror: CheckpointMirror,
 }
 
 impl Rig {
     fn new() -> Self {
-        let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        let shared = Shared::for_test(dirs[0].path());
-        let role = ReplicaRole::Standby { term: TERM };
-        let orders = ShardOrders { epoch: EngineEpoch(1), role, peer: None, lead_expired: false };
-        role_change::follow_orders(&shared, &orders);
-        let options = Options {
-            listen: ([127, 0, 0, 1], 0).into(),
-            token: shared.token.clone(),
-            state_dir: dirs[1].path().to_owned(),
-            index: 0,
-            count: 1,
-            replicas: 1,
-            engine: None,
-            advertise: None,
-        };
-        Self { shared, primary: Server::start(options).unwrap(), dirs, mirror: CheckpointMirror::default() }
+        Self { pair: Pair::new(), mirror: CheckpointMirror::default() }
     }
 
     /// Where a checkpoint lies on the standby, or on the primary.
     fn path(&self, process: usize, name: &str) -> PathBuf {
-        self.dirs[process].path().join("checkpoints").join(name)
+        self.pair.dirs[process].path().join("checkpoints").join(name)
     }
 
     /// Gives the primary a whole checkpoint.
     fn put(&self, name: &str, content: &[u8]) {
         let path = self.path(1, name);
-        let file = self.shared.blobs.begin_in(path.parent().unwrap()).unwrap();
+        let file = self.pair.shared.blobs.begin_in(path.parent().unwrap()).unwrap();
         write_checked(file, &path, |out| out.write_all(content)).unwrap();
     }
 
     fn look(&mut self) -> usize {
-        let primary = self.primary.address().to_string();
-        self.mirror.fetch_missing(&self.shared, &primary, TERM, &mut Duration::default()).unwrap()
+        let (shared, primary) = (&self.pair.shared, self.pair.primary());
+        self.mirror.fetch_missing(shared, &primary, TERM, &mut Duration::default()).unwrap()
     }
 
     fn has_same(&self, name: &str) -> bool {
         fs::read(self.path(0, name)).ok() == fs::read(self.path(1, name)).ok()
-    }
-}
-
-impl Drop for Rig {
-    fn drop(&mut self) {
-        self.shared.stopping.store(true, Ordering::SeqCst);
     }
 }
 
@@ -123,15 +100,14 @@ fn one_that_goes_before_it_is_fetched_is_no_fault() {
     rig.put(name, b"parameters");
     rig.look();
     fs::remove_file(rig.path(1, name)).unwrap();
-    let primary = rig.primary.address().to_string();
-    let kept = copy(&rig.shared, &primary, TERM, &digits(1), SystemTime::now()).unwrap();
+    let kept = copy(&rig.pair.shared, &rig.pair.primary(), TERM, &digits(1), SystemTime::now()).unwrap();
     assert!(!kept && !rig.path(0, name).parent().unwrap().exists());
 }
 
 #[test]
 fn what_is_removed_while_it_is_fetched_does_not_come_back() {
     let rig = Rig::new();
-    let (shared, kept) = (&rig.shared, digits(3));
+    let (shared, kept) = (&rig.pair.shared, digits(3));
     let digest = *blake3::hash(b"").as_bytes();
     // The order that comes when the file is begun, and whether what was fetched by then is kept.
     let cases: [(&[u64], u64, bool); 4] =
