@@ -12,7 +12,7 @@ use syncline_scheduler::{
     tasks::{GraphReceipt, GraphSpec, NewTask, TaskIndex, TaskQuery, TaskView, Value},
 };
 
-use super::shard::{Collected, Forgotten};
+use super::shard::{Collected, Forgotten, JobFolders};
 
 /// One job as Redis shows it: the fields of its `job` hash, see docs/redis-schema.md.
 pub type JobFields = BTreeMap<String, String>;
@@ -350,9 +350,9 @@ pub trait ClientService {
     async fn delete(job: JobId) -> Result<(), EngineFault>;
     /// Removes blobs that no job names and that came, or were asked for, longer ago than this.
     async fn gc(older_than_s: u64) -> Result<Collected, EngineFault>;
-    /// What checkpoints the shards have of jobs that nobody knows any more, in which nothing was written for so long. Told to, they
+    /// What folders the shards have of jobs that nobody knows any more, in which nothing was written for so long. Told to, they
     /// remove them.
-    async fn gc_checkpoints(older_than_s: u64, remove: bool) -> Result<Forgotten, EngineFault>;
+    async fn gc_folders(what: JobFolders, older_than_s: u64, remove: bool) -> Result<Forgotten, EngineFault>;
     /// A complete checkpoint of a training, the newest or the one of this number: each shard keeps its part as a blob for
     /// a while, from where the caller fetches it.
     async fn checkpoint(job: JobId, number: Option<u64>) -> Result<CheckpointParts, EngineFault>;

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use syncline_rpc::{
-    CheckpointParts, ClientService, Collected, EngineFault, Forgotten, InactiveReason, JobRecord, JobStream,
-    ListedJobs, StreamCursor, StreamEntry, WorkerFields,
+    CheckpointParts, ClientService, Collected, EngineFault, Forgotten, InactiveReason, JobFolders, JobRecord,
+    JobStream, ListedJobs, StreamCursor, StreamEntry, WorkerFields,
 };
 use syncline_scheduler::{
     core::{
@@ -21,9 +21,9 @@ use tokio::time::Instant;
 
 use super::{
     blob_gc::collect_blobs,
-    checkpoint_gc::collect_checkpoints,
     context::ServiceContext,
     damaged_jobs::Damage,
+    folder_gc::collect_folders,
     job_reading::{damaged_fields, is_over, no_checkpoint, written_again},
     worker_status::{WorkerStatus, count_processes, transports},
 };
@@ -147,14 +147,15 @@ impl ClientService for ClientHandler {
         collect_blobs(&self.0.store, &lead, Duration::from_secs(older_than_s)).await
     }
 
-    async fn gc_checkpoints(
+    async fn gc_folders(
         self,
         _: Context,
+        what: JobFolders,
         older_than_s: u64,
         remove: bool,
     ) -> Result<Forgotten, EngineFault> {
         let lead = self.0.lead()?;
-        collect_checkpoints(&self.0.store, &lead, Duration::from_secs(older_than_s), remove).await
+        collect_folders(&self.0.store, &lead, what, Duration::from_secs(older_than_s), remove).await
     }
 
     async fn checkpoint(

@@ -5,6 +5,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod delete;
 pub(crate) mod events;
 pub(crate) mod explain;
+mod explain_job;
 pub(crate) mod export;
 pub(crate) mod gc;
 pub(crate) mod list;
