@@ -45,6 +45,7 @@ impl JobExplanation {
         let job = &view.job;
         let mut because: Vec<String> =
             describe::obstacles(view).into_iter().map(|(what, text)| format!("{what}: {text}")).collect();
+        because.extend(job.tasks.iter().filter(|_| !job.is_over()).flat_map(troubles));
         because.extend(job.outcome());
         let barrier = match next_barrier(job.next_barrier.as_deref()).filter(|_| !job.is_over()) {
             // One that has closed meanwhile may be forgotten already.
@@ -59,6 +60,17 @@ impl JobExplanation {
         let tasks_left_out = all.saturating_sub(tasks.len() as u64);
         Ok(Self { job: job.id.clone(), state: job.state, because, barrier, tasks, tasks_left_out })
     }
+}
+
+/// What is the matter with some tasks while others go on.
+fn troubles(counts: &TaskCounts) -> Vec<String> {
+    let troubles = [
+        (counts.failed, "failed"),
+        (counts.backoff, "failed, and wait for their next attempt"),
+        (counts.ready, "wait for a worker"),
+    ];
+    let troubles = troubles.into_iter().filter(|(tasks, _)| *tasks > 0);
+    troubles.map(|(tasks, what)| format!("{tasks} of {} tasks {what}", counts.total)).collect()
 }
 
 /// The number in front of what is said of the next barrier, such as `12: planning`.
@@ -82,6 +94,15 @@ async fn telling_tasks(source: &Source, job: &JobId, counts: &TaskCounts) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tasks_that_failed_or_wait_are_told_of_while_others_go_on() {
+        let counts = TaskCounts { total: 9, leased: 3, ready: 2, failed: 1, ..TaskCounts::default() };
+        assert_eq!(troubles(&counts), ["1 of 9 tasks failed", "2 of 9 tasks wait for a worker"]);
+        assert!(
+            troubles(&TaskCounts { total: 9, leased: 3, waiting: 6, ..TaskCounts::default() }).is_empty()
+        );
+    }
 
     #[test]
     fn the_number_of_the_next_barrier_is_read_from_its_words() {
