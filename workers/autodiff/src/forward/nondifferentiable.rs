@@ -73,6 +73,8 @@ fn is_setting(op: &str, position: usize) -> bool {
         // The number of rounds, and whether there is one.
         "Loop" => position < 2,
         "BatchNormalization" => position > 2,
+        // The lengths of the samples.
+        "GRU" | "LSTM" | "RNN" => position == 4,
         "GatherElements" | "GatherND" | "Gather" | "Reshape" | "Expand" | "Tile" | "Slice" | "Squeeze"
         | "Unsqueeze" | "Split" | "TopK" | "Trilu" | "CumSum" | "Clip" | "Dropout" | "Resize"
         | "CastLike" => position > 0,
