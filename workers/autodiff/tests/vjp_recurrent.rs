@@ -1,8 +1,10 @@
 //! LSTM, GRU and RNN against differences of the recurrences themselves, computed in float64 by `support/recurrence.rs`.
 
-use syncline_autodiff::{DeriveOptions, Loss, TrainingGraph, derive};
+use syncline_autodiff::{DeriveOptions, Loss, Precision, TrainingGraph, derive};
 use syncline_onnx::proto::{AttributeProto, TensorProto};
-use syncline_onnx::{Dim, ElementType, GraphBuilder, ModelProto, SplitMix64, attr_int, attr_string};
+use syncline_onnx::{
+    Dim, ElementType, GraphBuilder, ModelProto, SplitMix64, attr_float, attr_int, attr_string,
+};
 use syncline_runtime::{ExecOptions, Executable, TensorView};
 
 use crate::onnxruntime;
@@ -287,5 +289,40 @@ fn recurrences_have_the_gradients_of_their_definitions() {
             let options = DeriveOptions { simplify, ..DeriveOptions::default() };
             case.check(&options, open, TOLERANCE);
         }
+    }
+}
+
+#[test]
+fn what_no_gradient_is_known_for_is_refused_by_name() {
+    #[rustfmt::skip]
+    let cases = [
+        ("LSTM", attr_float("clip", 1.0),                              "clips"),
+        ("LSTM", attr_int("input_forget", 1),                          "input and forget gates are one"),
+        ("LSTM", strings("activations", &["Sigmoid", "Relu", "Tanh"]), "its activations are Sigmoid, Relu, Tanh"),
+        ("GRU",  strings("activations", &["HardSigmoid", "Tanh"]),     "a gradient is known for Sigmoid, Tanh"),
+        ("RNN",  strings("activations", &["Sigmoid"]),                 "a gradient is known for Tanh or Relu"),
+    ];
+    for (op, attribute, reason) in cases {
+        let case = case(op, "forward", "b", "y").with(attribute);
+        let model = case.model(&case.recurrent(5, 3), false);
+        let error = derive(
+            &onnxruntime::runtime(),
+            &model.to_bytes(),
+            Loss::MeanSquaredError,
+            &DeriveOptions { train: Some(vec!["w".to_owned()]), ..DeriveOptions::default() },
+        );
+        let (error, node) = (error.unwrap_err(), format!("{op} (node `node`)"));
+        let text = error.to_string();
+        assert!(error.code() == "E311" && text.contains(&node) && text.contains(reason), "{text}");
+    }
+}
+
+#[test]
+fn recomputed_and_rounded_gradients_are_the_same_as_far_as_they_can_be() {
+    for case in cases() {
+        let options = DeriveOptions { recompute: true, ..DeriveOptions::default() };
+        case.check(&options, true, TOLERANCE);
+        let options = DeriveOptions { precision: Precision::Fp16, ..DeriveOptions::default() };
+        case.check(&options, true, 2e-2);
     }
 }
