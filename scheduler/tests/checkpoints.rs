@@ -1,6 +1,9 @@
 //! When a checkpoint is due, what it costs, what a lost shard brings back, and what late messages of the generation before do.
 
-use std::{collections::VecDeque, mem};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    mem,
+};
 
 use syncline_scheduler::{
     core::{
@@ -34,7 +37,7 @@ struct Recorder {
     effects: Vec<Effect>,
     events: Vec<String>,
     rests_ms: Vec<u64>,
-    waiting_for: String,
+    summary: BTreeMap<&'static str, String>,
     keeps_files: bool,
     /// Iterations of all points of the curve.
     drawn: u64,
@@ -54,8 +57,7 @@ impl Shell for Recorder {
                 let iterations = point.iter().find(|(name, _)| *name == "iterations").unwrap();
                 self.drawn += iterations.1.parse::<u64>().unwrap();
             }
-            let waits = commit.summary.into_iter().find(|(name, _)| *name == "waiting_for");
-            self.waiting_for = waits.map(|(_, text)| text).unwrap_or_default();
+            self.summary.extend(commit.summary);
         }
         self.effects.extend(effects.iter().cloned());
         if !self.keeps_files {
@@ -160,7 +162,7 @@ fn training_stands_still_only_until_the_shards_have_copied() {
         let run = first_run();
         assert!(effects.contains(&Effect::PinCheckpoint { run: run.clone(), number: 0 }), "{policy}");
         assert!(world.hand.is_empty(), "{policy}: nothing is granted at rest");
-        assert!(world.plane.shell.waiting_for.contains("checkpoint"), "{policy}");
+        assert!(world.plane.shell.summary["waiting_for"].contains("checkpoint"), "{policy}");
         world.now_us += 250_000;
         let effects = world.give(pinned(0, Ok(())));
         assert!(effects.contains(&Effect::WriteCheckpoint { run, number: 0 }), "{policy}");
@@ -226,9 +228,14 @@ fn one_that_fails_costs_nothing_but_itself() {
     world.give(written(1, full_disk()));
     assert_eq!(world.has_told("checkpoint_failed"), 2);
     assert_eq!((world.job().phase(), world.has_told("checkpoint_kept")), (&Phase::Running, 0));
+    assert_eq!(world.plane.shell.summary["checkpoint_problem"], "[E406] no space left");
     let before = world.plane.shell.effects.len();
     world.give(Input::Tick);
     assert_eq!(world.plane.shell.effects.len(), before, "the next one is due in a minute");
+    world.rest();
+    world.give(pinned(2, Ok(())));
+    world.give(written(2, Ok(7)));
+    assert_eq!(world.plane.shell.summary["checkpoint_problem"], "", "one is complete");
 }
 
 #[test]

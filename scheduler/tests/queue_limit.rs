@@ -77,7 +77,7 @@ fn a_task_that_nobody_begins_in_time_fails_and_says_why_nobody_did() {
     tick(&mut core, NOW_US + LIMIT_US - 1);
     assert_eq!(view(&core).state, TaskState::Ready);
     tick(&mut core, NOW_US + LIMIT_US);
-    let reason = "task 0: nobody has begun it within 5000 ms: there is no worker that runs tasks";
+    let reason = "task 0: nobody has begun it within 5 s: there is no worker that runs tasks";
     assert_eq!(failed(&core), Some(("E060".into(), reason.into())), "retries do not apply");
 }
 
@@ -175,7 +175,7 @@ fn a_training_of_its_own_that_no_worker_joins_in_time_fails_and_says_what_was_mi
     assert_eq!(*core.job(&id).unwrap().phase(), Phase::Queued);
     tick(&mut core, NOW_US + LIMIT_US);
     let phase = core.job(&id).unwrap().phase().clone();
-    let reason = "nobody has begun it within 5000 ms: it waits for 1 worker: none is there".to_owned();
+    let reason = "nobody has begun it within 5 s: it waits for 1 worker: none is there".to_owned();
     assert_eq!(phase, Phase::Failed { code: FaultCode::new("E060"), reason });
 }
 

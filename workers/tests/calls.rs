@@ -415,7 +415,7 @@ async fn a_task_that_no_worker_can_begin_in_time_fails_and_the_rest_goes_on() {
     assert_eq!(rig.client.get(&job, &later).await.unwrap(), 300);
     assert_eq!(rig.end(&job).await, DONE);
     let reason = rig.until(&job, 0, TaskState::Failed).await;
-    let why = "it failed: [E060] nobody has begun it within 100 ms: no worker that has `add` has 1 slot and label zone=c";
+    let why = "it failed: [E060] nobody has begun it within 0.1 s: no worker that has `add` has 1 slot and label zone=c";
     assert_eq!(reason, why);
     rig.until(&job, 1, TaskState::Skipped).await;
     rig.stop().await;

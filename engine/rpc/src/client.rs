@@ -8,11 +8,11 @@ use syncline_scheduler::{
     fault_code::FaultCode,
     graph::TaskId,
     ids::{JobId, ShardIndex, Superstep},
-    spec::{JobSpec, ResumeSpec},
+    spec::{JobSpec, ResumeSpec, TrainSpec},
     tasks::{GraphReceipt, GraphSpec, NewTask, TaskIndex, TaskQuery, TaskView, Value},
 };
 
-use super::shard::{Collected, Forgotten};
+use super::shard::{Collected, Forgotten, JobFolders};
 
 /// One job as Redis shows it: the fields of its `job` hash, see docs/redis-schema.md.
 pub type JobFields = BTreeMap<String, String>;
@@ -350,9 +350,9 @@ pub trait ClientService {
     async fn delete(job: JobId) -> Result<(), EngineFault>;
     /// Removes blobs that no job names and that came, or were asked for, longer ago than this.
     async fn gc(older_than_s: u64) -> Result<Collected, EngineFault>;
-    /// What checkpoints the shards have of jobs that nobody knows any more, in which nothing was written for so long. Told to, they
+    /// What folders the shards have of jobs that nobody knows any more, in which nothing was written for so long. Told to, they
     /// remove them.
-    async fn gc_checkpoints(older_than_s: u64, remove: bool) -> Result<Forgotten, EngineFault>;
+    async fn gc_folders(what: JobFolders, older_than_s: u64, remove: bool) -> Result<Forgotten, EngineFault>;
     /// A complete checkpoint of a training, the newest or the one of this number: each shard keeps its part as a blob for
     /// a while, from where the caller fetches it.
     async fn checkpoint(job: JobId, number: Option<u64>) -> Result<CheckpointParts, EngineFault>;
@@ -360,6 +360,8 @@ pub trait ClientService {
     async fn jobs(most_over: Option<u32>) -> Result<ListedJobs, EngineFault>;
     /// A job with its workers, as of the last commit, and what stands in the way of every job now.
     async fn job(job: JobId) -> Result<JobRecord, EngineFault>;
+    /// The settings of a training.
+    async fn training(job: JobId) -> Result<TrainSpec, EngineFault>;
     /// What was added to a stream of the job after an entry, oldest first; without one, all that is kept.
     async fn stream(
         job: JobId,

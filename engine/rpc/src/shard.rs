@@ -61,7 +61,26 @@ pub struct Collected {
     pub bytes: u64,
 }
 
-/// What checkpoints a shard has of jobs that nobody knows any more.
+/// What shards keep of a job in a folder of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobFolders {
+    /// From which it goes on, or another job does.
+    Checkpoints,
+    /// What its nodes wrote, and its last weights.
+    Snapshots,
+}
+
+impl JobFolders {
+    /// The folder in a shard's state directory that holds those of all jobs.
+    pub fn dir_name(self) -> &'static str {
+        match self {
+            Self::Checkpoints => "checkpoints",
+            Self::Snapshots => "snapshots",
+        }
+    }
+}
+
+/// What a shard has in folders of jobs that nobody knows any more.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forgotten {
     /// Of how many jobs; where the engine answers, folders on all shards together.
@@ -270,10 +289,11 @@ pub trait Shard {
         keep: Vec<String>,
         older_than_s: u64,
     ) -> Result<Collected, ShardFault>;
-    /// What checkpoints there are of jobs that are neither `known` nor open here, and in which nothing was written for `older_than_s`.
+    /// What folders there are of jobs that are neither `known` nor open here, and in which nothing was written for `older_than_s`.
     /// Told to, it removes them.
-    async fn collect_checkpoints(
+    async fn collect_folders(
         epoch: EngineEpoch,
+        what: JobFolders,
         known: Vec<JobId>,
         older_than_s: u64,
         remove: bool,

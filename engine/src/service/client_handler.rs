@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use syncline_rpc::{
-    CheckpointParts, ClientService, Collected, EngineFault, Forgotten, InactiveReason, JobRecord, JobStream,
-    ListedJobs, StreamCursor, StreamEntry, WorkerFields,
+    CheckpointParts, ClientService, Collected, EngineFault, Forgotten, InactiveReason, JobFolders, JobRecord,
+    JobStream, ListedJobs, StreamCursor, StreamEntry, WorkerFields,
 };
 use syncline_scheduler::{
     core::{
@@ -13,7 +13,7 @@ use syncline_scheduler::{
     },
     graph::TaskId,
     ids::{JobId, Superstep},
-    spec::JobSpec,
+    spec::{JobSpec, TrainSpec},
     tasks::{GraphReceipt, GraphSpec, NewTask, TaskIndex, TaskQuery, TaskView, Value},
 };
 use tarpc::context::Context;
@@ -21,9 +21,9 @@ use tokio::time::Instant;
 
 use super::{
     blob_gc::collect_blobs,
-    checkpoint_gc::collect_checkpoints,
     context::ServiceContext,
     damaged_jobs::Damage,
+    folder_gc::collect_folders,
     job_reading::{damaged_fields, is_over, no_checkpoint, written_again},
     worker_status::{WorkerStatus, count_processes, transports},
 };
@@ -147,14 +147,15 @@ impl ClientService for ClientHandler {
         collect_blobs(&self.0.store, &lead, Duration::from_secs(older_than_s)).await
     }
 
-    async fn gc_checkpoints(
+    async fn gc_folders(
         self,
         _: Context,
+        what: JobFolders,
         older_than_s: u64,
         remove: bool,
     ) -> Result<Forgotten, EngineFault> {
         let lead = self.0.lead()?;
-        collect_checkpoints(&self.0.store, &lead, Duration::from_secs(older_than_s), remove).await
+        collect_folders(&self.0.store, &lead, what, Duration::from_secs(older_than_s), remove).await
     }
 
     async fn checkpoint(
@@ -213,6 +214,10 @@ impl ClientService for ClientHandler {
         let silent = members().filter_map(WorkerStatus::silence);
         let notes = self.0.notes().into_iter().chain(silent).collect();
         Ok(JobRecord { job: fields, workers, notes })
+    }
+
+    async fn training(self, _: Context, job: JobId) -> Result<TrainSpec, EngineFault> {
+        Ok(self.0.read_training(&job, "training").await?.spec().train().clone())
     }
 
     async fn stream(

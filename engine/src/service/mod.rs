@@ -9,7 +9,6 @@ mod attach;
 mod blob_check;
 mod blob_gc;
 mod blob_release;
-mod checkpoint_gc;
 mod checkpoints;
 mod client_handler;
 mod clock;
@@ -20,6 +19,7 @@ mod decision_loop;
 mod dispatcher;
 #[cfg(test)]
 mod fake_shard;
+mod folder_gc;
 mod job_directory;
 mod job_ends;
 mod job_list;

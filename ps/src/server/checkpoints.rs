@@ -10,7 +10,7 @@ use std::{
     time::SystemTime,
 };
 
-use syncline_rpc::{OpenJob, ShardFault, folder};
+use syncline_rpc::{JobFolders, OpenJob, ShardFault, folder};
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, RunId},
     spec::ElementRange,
@@ -34,12 +34,17 @@ const ENDING: &str = "checkpoint";
 
 /// Where the checkpoints of all jobs are.
 pub(super) fn folder(shared: &Shared) -> PathBuf {
-    shared.state_dir.join("checkpoints")
+    shared.state_dir.join(JobFolders::Checkpoints.dir_name())
 }
 
 /// Where those of one job are: a later job of the same name has another nonce.
 fn folder_of(shared: &Shared, run: &RunId) -> PathBuf {
-    folder(shared).join(format!("{}-{:08x}", run.job, run.generation.nonce()))
+    folder(shared).join(folder_name(run))
+}
+
+/// The name of a folder of one job, of its checkpoints or its snapshots.
+pub(super) fn folder_name(run: &RunId) -> String {
+    format!("{}-{:08x}", run.job, run.generation.nonce())
 }
 
 /// The file of one.
@@ -47,7 +52,7 @@ fn path_of(shared: &Shared, run: &RunId, number: u64) -> PathBuf {
     folder_of(shared, run).join(format!("{number}.{ENDING}"))
 }
 
-/// Some run of the job whose checkpoints are in a folder of this name.
+/// Some run of the job whose folder has this name.
 pub(super) fn run_of_folder(name: &str) -> Option<RunId> {
     let (job, nonce) = name.rsplit_once('-')?;
     let is_nonce = nonce.len() == 8 && nonce.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
@@ -289,7 +294,8 @@ pub(super) fn remove_all(
 /// Removes what a crash left unfinished in the folders of jobs, of checkpoints and of snapshots. Whatever else somebody put there
 /// is left alone.
 pub(super) fn remove_unfinished(state_dir: &Path) -> io::Result<()> {
-    ["checkpoints", "snapshots"].into_iter().try_for_each(|kind| remove_unfinished_in(&state_dir.join(kind)))
+    let kinds = [JobFolders::Checkpoints, JobFolders::Snapshots];
+    kinds.into_iter().try_for_each(|what| remove_unfinished_in(&state_dir.join(what.dir_name())))
 }
 
 fn remove_unfinished_in(dir: &Path) -> io::Result<()> {

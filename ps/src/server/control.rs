@@ -7,8 +7,8 @@
 use std::{sync::Arc, time::Duration};
 
 use syncline_rpc::{
-    BarrierOrder, ClockRoster, ClosedBarrier, Collected, Forgotten, Guarded, HeldJob, OpenJob, PushProgress,
-    Shard, ShardFault, ShardState, SnapshotFile, answer_calls, channel,
+    BarrierOrder, ClockRoster, ClosedBarrier, Collected, Forgotten, Guarded, HeldJob, JobFolders, OpenJob,
+    PushProgress, Shard, ShardFault, ShardState, SnapshotFile, answer_calls, channel,
 };
 use syncline_scheduler::ids::{EngineEpoch, Incarnation, JobId, RunId};
 use tarpc::{context::Context, server::Channel};
@@ -19,7 +19,7 @@ use tokio::{
     time,
 };
 
-use super::{Shared, checkpoints, forgotten_checkpoints, open, role_change, snapshot};
+use super::{Shared, checkpoints, forgotten_folders, open, role_change, snapshot};
 use crate::{
     PsError,
     client::digest_from_hex,
@@ -356,10 +356,11 @@ impl Shard for Control {
         .await
     }
 
-    async fn collect_checkpoints(
+    async fn collect_folders(
         self,
         _: Context,
         epoch: EngineEpoch,
+        what: JobFolders,
         known: Vec<JobId>,
         older_than_s: u64,
         remove: bool,
@@ -367,7 +368,7 @@ impl Shard for Control {
         self.blocking(move |s| {
             s.jobs.fence().check(epoch)?;
             let known = known.into_iter().collect();
-            forgotten_checkpoints::collect(s, &known, Duration::from_secs(older_than_s), remove)
+            forgotten_folders::collect(s, what, &known, Duration::from_secs(older_than_s), remove)
         })
         .await
     }

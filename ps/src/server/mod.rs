@@ -20,7 +20,7 @@ mod connections;
 mod control;
 mod followed_jobs;
 mod follower;
-mod forgotten_checkpoints;
+mod forgotten_folders;
 mod lending;
 mod listen;
 mod local;

@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, io, time::Duration};
 
 use safetensors::tensor::{Dtype, TensorInfo};
-use syncline_rpc::{ShardFault, SnapshotFile};
+use syncline_rpc::{JobFolders, ShardFault, SnapshotFile};
 use syncline_scheduler::{
     ids::{Incarnation, Name, RunId},
     spec::ElementRange,
@@ -16,7 +16,7 @@ use syncline_scheduler::{
 use super::{
     Shared, blob_mirror,
     blobs::{PendingFile, disk_fault},
-    checkpoints::make_durably,
+    checkpoints::{folder_name, make_durably},
 };
 use crate::{
     client::{Link, LinkError, unexpected_reply},
@@ -50,8 +50,7 @@ pub(super) fn write(
         None => ReadCondition::version(0),
     };
     // A later job of the same name writes elsewhere.
-    let submission = format!("{}-{:08x}", run.job, run.generation.nonce());
-    let dir = shared.state_dir.join("snapshots").join(submission);
+    let dir = shared.state_dir.join(JobFolders::Snapshots.dir_name()).join(folder_name(run));
     make_durably(&dir).map_err(|e| disk_fault("make", &dir, &e))?;
     let path = dir.join(format!("{name}.safetensors"));
     let mut file = shared.blobs.begin_in(&dir)?;

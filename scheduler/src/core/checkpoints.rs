@@ -55,6 +55,9 @@ pub struct Checkpoints {
     pub(super) complete: Vec<Checkpoint>,
     /// The one with which the present generation of the parameters began.
     pub(super) restored: Option<u64>,
+    /// Why the newest that was tried came to nothing; `None` once one is complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) failing: Option<TaskFault>,
 }
 
 impl Checkpoints {
@@ -290,6 +293,7 @@ impl Job {
         };
         self.tell(kept, now_us);
         self.state.checkpoints.making = None;
+        self.state.checkpoints.failing = None;
         self.state.checkpoints.complete.push(complete);
         self.thin_out_checkpoints();
         effects.push(self.keep_checkpoints(number));
@@ -322,6 +326,7 @@ impl Job {
         if let Some(checkpoint) = given_up.as_ref().and_then(CheckpointPhase::checkpoint) {
             self.note_lost(checkpoint.samples(), format!("could not be kept: {}", fault.reason));
         }
+        self.state.checkpoints.failing = Some(fault.clone());
         self.tell(Happening::CheckpointFailed { checkpoint: number, fault }, now_us);
         self.grant_queue.everybody = true;
         self.changes.job_state = true;

@@ -72,14 +72,19 @@ impl Job {
             batch: entry.batch,
             predicted_interval_us: row.map(|row| row.points.interval_us),
             expected_us: expected.map(after),
-            arrived_us: entry.arrived_us.map(after),
+            // A worker hears a little later than the shards that its push is in.
+            arrived_us: entry
+                .arrived_us
+                .map(|at_us| after(record.closed_us().map_or(at_us, |closed_us| at_us.min(closed_us)))),
             predicted_wait_us: expected.zip(record.sync_at_us).map(|(e, sync)| sync.saturating_sub(e)),
             actual_wait_us: entry.arrived_us.zip(record.met_us()).map(|(a, met)| met.saturating_sub(a)),
             awaited: !record.is_closed() && entry.last.is_none_or(|last| done < last),
             straggler: member
                 .and_then(|m| m.straggler)
-                // Who was slow a moment ago counts as slow for a second more.
-                .filter(|s| s.factor >= NOT_SLOW)
+                // Who was slow a moment ago counts as slow for a second more; who became so later was not slow here.
+                .filter(|s| {
+                    s.factor >= NOT_SLOW && record.closed_us().is_none_or(|closed_us| s.since_us <= closed_us)
+                })
                 .map(|s| StragglerExplanation { since_ms: s.since_us / 1000, factor: s.factor }),
         }
     }

@@ -255,3 +255,10 @@ pub struct TaskFault {
     /// The same in words.
     pub reason: String,
 }
+
+impl TaskFault {
+    /// The reason behind its code.
+    pub fn in_words(&self) -> String {
+        self.code.in_front_of(&self.reason).into_owned()
+    }
+}

@@ -4,6 +4,7 @@ use super::{
     best_parameters::HandedOn,
     checkpoints::Checkpoint,
     evaluation::{Evaluation, EvaluationSet},
+    inputs::TaskFault,
     job::Job,
     records::Phase,
     significant::significant,
@@ -20,8 +21,9 @@ impl Job {
         [self.setting(), progress, self.moments(), self.best(), self.results()].concat()
     }
 
-    /// What a lost shard would bring it back to; empty where there is nothing.
+    /// What a lost shard would bring it back to, and why that becomes no newer; empty where there is nothing.
     fn checkpoint(&self) -> Fields {
+        let failing = self.state.checkpoints.failing.as_ref();
         let newest = self.state.checkpoints.newest();
         let text = |field: fn(&Checkpoint) -> u64| newest.map(|c| field(c).to_string()).unwrap_or_default();
         vec![
@@ -29,6 +31,7 @@ impl Job {
             ("checkpoint_ms", text(|newest| newest.at_us / 1000)),
             ("checkpoint_samples", text(Checkpoint::samples)),
             ("checkpoint_bytes", text(|newest| newest.bytes)),
+            ("checkpoint_problem", failing.map(TaskFault::in_words).unwrap_or_default()),
         ]
     }
 

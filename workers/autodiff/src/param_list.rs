@@ -34,10 +34,16 @@ pub(super) fn unknown(wanted: &[String], known: &[&str]) -> Option<String> {
     (!missing.is_empty()).then_some(text)
 }
 
-/// A name or pattern that means none of the known ones, with those that are near it.
+/// A name or pattern that means none of the known ones, with those that are near it, or else the first ones.
 pub(super) fn unknown_pattern<'a>(pattern: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
-    unknown(&[pattern.to_owned()], &known).unwrap_or_default()
+    if known.is_empty() || !near(pattern, &known).is_empty() {
+        return unknown(&[pattern.to_owned()], &known).unwrap_or_default();
+    }
+    let first = known.iter().take(MOST_SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let more = known.len().saturating_sub(MOST_SHOWN);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("`{pattern}` (it has {first}{more})")
 }
 
 /// The known names that could be meant, best first: those that end alike (wrappers put words in front), then those that
@@ -107,6 +113,21 @@ mod tests {
         for (wanted, want) in cases {
             let wanted: Vec<String> = wanted.iter().map(|&name| name.to_owned()).collect();
             assert_eq!(unknown(&wanted, &known).as_deref(), want, "{wanted:?}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_that_is_near_nothing_comes_with_the_first_names() {
+        let known = ["a.weight", "a.bias", "b.weight", "b.bias", "head.weight", "head.bias"];
+        #[rustfmt::skip]
+        let cases: [(&str, &[&str], &str); 4] = [
+            ("heat.weight",   &known,     "`heat.weight` (near: `head.weight`)"),
+            ("encoder.*",     &known[..2], "`encoder.*` (it has `a.weight`, `a.bias`)"),
+            ("encoder.*",     &known,     "`encoder.*` (it has `a.weight`, `a.bias`, `b.weight`, `b.bias`, `head.weight` and 1 more)"),
+            ("encoder.*",     &[],        "`encoder.*`"),
+        ];
+        for (pattern, known, want) in cases {
+            assert_eq!(unknown_pattern(pattern, known.iter().copied()), want);
         }
     }
 

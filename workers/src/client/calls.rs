@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::de::DeserializeOwned;
 use syncline_rpc::{
-    CheckpointParts, ClientServiceClient, Collected, EngineFault, Forgotten, JobRecord, JobStream,
-    StreamCursor, StreamEntry,
+    CheckpointParts, ClientServiceClient, Collected, EngineFault, Forgotten, JobFolders, JobRecord,
+    JobStream, StreamCursor, StreamEntry,
     status::{
         EngineStatus, Entry, EvaluationPoint, JobEvent, JobList, JobPhase, JobStatus, JobView, LiveWorker,
         MetricsPoint, mark_best,
@@ -99,14 +99,21 @@ impl Client {
         self.retry(|c| async move { c.gc(within(GC_TIMEOUT), older_than_s).await }).await
     }
 
-    /// What checkpoints lie on the shards' disks of jobs that nobody knows any more, and in which nothing was written for so long: those
-    /// of jobs whose keys expired, or that Redis has lost, while no engine was there. With `remove` they are gone then.
+    /// What lies on the shards' disks in folders of jobs that nobody knows any more, and in which nothing was written for so long:
+    /// checkpoints of jobs whose keys expired, or that Redis has lost, while no engine was there; snapshots of jobs that were deleted
+    /// or are over for more than a week. With `remove` they are gone then.
     ///
     /// # Errors
     /// E142 if a shard does not do it; E300 if no engine is reached, E136 if none leads.
-    pub async fn gc_checkpoints(&self, older_than: Duration, remove: bool) -> Result<Forgotten, ClientError> {
+    pub async fn gc_folders(
+        &self,
+        what: JobFolders,
+        older_than: Duration,
+        remove: bool,
+    ) -> Result<Forgotten, ClientError> {
         let older_than_s = whole_seconds(older_than);
-        self.retry(|c| async move { c.gc_checkpoints(within(GC_TIMEOUT), older_than_s, remove).await }).await
+        self.retry(|c| async move { c.gc_folders(within(GC_TIMEOUT), what, older_than_s, remove).await })
+            .await
     }
 
     /// A complete checkpoint of a training, whose parts the shards keep as blobs for a while.

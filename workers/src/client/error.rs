@@ -68,12 +68,7 @@ impl ClientError {
         match job.state {
             JobPhase::Canceled => Err(Self::JobCanceled { job: id, reason: job.reason.clone() }),
             JobPhase::Failed | JobPhase::Damaged => {
-                let reason = job.reason.clone().unwrap_or_default();
-                let reason = match code.parse::<FaultCode>() {
-                    Ok(code) => code.in_front_of(&reason).into_owned(),
-                    Err(_) => reason,
-                };
-                Err(Self::JobFailed { job: id, code, reason })
+                Err(Self::JobFailed { job: id, code, reason: job.coded_reason().unwrap_or_default() })
             }
             _ => Ok(()),
         }

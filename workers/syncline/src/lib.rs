@@ -48,7 +48,7 @@ pub use syncline_onnx::{CompileError, ElementType, OnnxError};
 pub use syncline_ps::PsError;
 pub use syncline_rpc::{
     CallError, Collected, EngineAddresses, EngineFault, Forgotten, InactiveReason, InvalidAddress,
-    InvalidCursor, InvalidToken, ShardFault, StreamCursor, Token,
+    InvalidCursor, InvalidToken, JobFolders, ShardFault, StreamCursor, Token,
     hello::HelloError,
     status::{
         EngineStatus, Entry, EvaluationPoint, EventKind, JobEvent, JobList, JobPhase, JobStatus, JobView,

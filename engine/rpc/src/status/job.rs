@@ -1,8 +1,11 @@
 //! One job.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
     core::{EvaluationSet, JobPhase},
+    fault_code::FaultCode,
     ids::JobId,
     spec::SettingList,
 };
@@ -155,6 +158,9 @@ pub struct JobStatus {
     /// Its size on all shards.
     #[serde(default)]
     pub checkpoint_bytes: Option<u64>,
+    /// Why the newest that was tried failed, with its code; `None` once one is complete.
+    #[serde(default)]
+    pub checkpoint_problem: Option<String>,
     /// Of the newest report; not finite if it diverged.
     #[serde(default)]
     pub loss: Option<f64>,
@@ -332,9 +338,16 @@ impl JobStatus {
         self.state.is_over()
     }
 
+    /// Why it failed, behind the code, or why it was canceled; `None` if nobody said.
+    pub fn coded_reason(&self) -> Option<String> {
+        let reason = self.reason.as_deref()?;
+        let code = self.code.as_deref().and_then(|code| code.parse::<FaultCode>().ok());
+        Some(code.map_or(Cow::Borrowed(reason), |code| code.in_front_of(reason)).into_owned())
+    }
+
     /// How it ended, in words such as `canceled: too slow`; `None` while it goes on.
     pub fn outcome(&self) -> Option<String> {
-        let reason = self.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        let reason = self.coded_reason().map(|reason| format!(": {reason}")).unwrap_or_default();
         self.is_over().then(|| format!("{}{reason}", self.state.word()))
     }
 }

@@ -20,7 +20,7 @@ const WAITED_TOO_LONG: FaultCode = FaultCode::new("E060");
 
 /// A limit in words.
 fn not_begun_within(limit_ms: u64, reason: &str) -> String {
-    format!("nobody has begun it within {limit_ms} ms: {reason}")
+    format!("nobody has begun it within {} s: {reason}", limit_ms as f64 / 1e3)
 }
 
 impl Core {

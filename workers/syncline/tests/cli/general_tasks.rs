@@ -206,6 +206,12 @@ fn a_task_that_nobody_can_run_says_so() {
     assert_eq!(cluster.run(&["explain", "stuck", "0"]).ok().out, ready);
     let page = Page::read();
     page.holds("explain JOB TASK (general)", &cluster.run(&["explain", "stuck", "0", "--json"]).ok());
+    let whole = cluster.run(&["explain", "stuck"]).ok().out;
+    assert!(whole.starts_with("stuck: running  0/2 tasks"), "{whole}");
+    assert!(whole.contains("\n  waits for: ") && whole.contains("it waits for task 0"), "{whole}");
+    let explained = cluster.run(&["explain", "stuck", "--json"]).ok();
+    page.holds("explain JOB", &explained);
+    assert_eq!(explained.json()["tasks"][0]["state"], "ready", "the one that nobody can run comes first");
     cluster.run(&["explain", "stuck", "7"]).refused(1, "E344");
     cluster.run(&["explain", "stuck", "it/w101/3"]).refused(1, "E344");
     let waiting = cluster.run(&["tasks", "stuck", "--state", "waiting"]).ok().out;
@@ -218,7 +224,11 @@ fn a_task_that_nobody_can_run_says_so() {
     cluster.run(&["tasks", "stuck", "nobody"]).refused(1, "E344");
     cluster.run(&["tasks", "nobody"]).refused(1, "E131");
     cluster.run(&["tasks", "stuck", "--state", "sad"]).refused(2, "E005");
+    let resumed = cluster.run(&["resume", "stuck"]).ok();
+    assert!(resumed.err.contains("was not paused: it is running"), "{resumed:#?}");
     page.holds("pause", &cluster.run(&["pause", "stuck", "--json"]).ok());
+    let again = cluster.run(&["pause", "stuck"]).ok();
+    assert!(again.err.contains("was paused already"), "{again:#?}");
     let paused = cluster.run(&["tasks", "stuck", "0"]).ok().out;
     assert!(paused.contains("because   the job is paused"), "{paused}");
     page.holds("resume", &cluster.run(&["resume", "stuck", "--json"]).ok());

@@ -130,6 +130,7 @@ fn commands_of_a_cluster_print_what_the_page_says() {
     page.holds("submit", &at(&["submit", file, "--id", "other"]).ok());
     page.holds("jobs", &at(&["jobs"]).ok());
     page.holds("workers", &at(&["workers"]).ok());
+    page.holds("explain JOB", &at(&["explain", "points"]).ok());
     page.holds("explain JOB TASK", &at(&["explain", "points", "weights"]).ok());
     page.holds("explain JOB --barrier N", &at(&["explain", "points", "--barrier", "20"]).ok());
     at(&["watch", "other"]).ok();

@@ -224,6 +224,14 @@ fn checkpoints_of_jobs_that_redis_has_forgotten_are_counted_and_removed_when_tha
     assert!(said.contains("kept checkpoints in 1 folders") && said.contains("--checkpoints"), "{said}");
     assert_eq!((count(&gc(&["--json", "--checkpoints"])), count(&gc(&["--json"]))), (1, 0));
     assert!(matches!(&folders()[..], [left] if left.starts_with("known-")), "{:?}", folders());
+
+    // Its weights as well, where somebody has looked at what is left of it.
+    let snapshots = || fs::read_dir(cluster.dir.path().join("shard-0/snapshots")).unwrap().count();
+    let said = gc(&[]).err;
+    assert!(said.contains("kept snapshots in 1 folders") && said.contains("--snapshots"), "{said}");
+    let removed = gc(&["--json", "--snapshots"]).json();
+    assert_eq!((&removed["forgotten_snapshots"], snapshots()), (&1.into(), 1), "{removed}");
+    assert!(removed["forgotten_snapshot_bytes"].as_u64() > Some(0), "{removed}");
     let longer = ["--id", "third", "--resume", "known", "--set", "settings.epochs=21", "--watch"];
     cluster.run(&[&["submit", file.to_str().unwrap()], &longer[..]].concat()).ok();
 }

@@ -1,6 +1,6 @@
-//! `syncline explain`: why a task waits, and why there is a barrier.
+//! `syncline explain`: why a task waits, why there is a barrier, and what stands in the way of a job.
 
-use syncline_rpc::status::JobStatus;
+use syncline_rpc::status::{JobStatus, JobView};
 use syncline_scheduler::{
     core::{BarrierExplanation, TaskExplanation, WorkerExplanation},
     graph::TaskId,
@@ -9,24 +9,29 @@ use syncline_scheduler::{
 use syncline_workers::client::TaskError;
 
 use super::{
+    explain_job::JobExplanation,
     source::SourceArgs,
     tasks::{self, TaskName},
 };
 use crate::cli::{
     Failure, block_on, log_as_command, one_line, print, print_json,
-    support::describe_workers::{display_name, slow_worker},
+    support::{
+        describe,
+        describe_workers::{display_name, slow_worker},
+    },
     table,
 };
 
 #[derive(Debug, clap::Args)]
 #[command(
-    group = clap::ArgGroup::new("what").required(true).args(["task", "barrier"]),
-    override_usage = "syncline explain [OPTIONS] <JOB> <TASK|--barrier <N>>" // clap would name the job last
+    group = clap::ArgGroup::new("what").args(["task", "barrier"]),
+    override_usage = "syncline explain [OPTIONS] <JOB> [TASK|--barrier <N>]" // clap would name the job last
 )]
 pub struct ExplainArgs {
     /// Id of the job
     job: JobId,
-    /// A task: it/wN/SEQ, prepare/wN, barrier/N, clock/N, or a node of a job that trains; the number or name of a general task
+    /// A task: it/wN/SEQ, prepare/wN, barrier/N, clock/N, or a node of a job that trains; the number or name of a general task;
+    /// without it, what stands in the way of the whole job
     task: Option<TaskId>,
     /// The barrier with this number, with what was predicted, weighed, chosen, and what happened
     #[arg(long, value_name = "N")]
@@ -42,8 +47,9 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
     log_as_command();
     block_on(async {
         let source = args.source.open(&args.job).await?;
-        let job = source.status(&args.job).await?.job;
-        match (&args.task, args.barrier) {
+        let view = source.status(&args.job).await?;
+        let job = &view.job;
+        match (&args.task, &args.barrier) {
             (Some(task), _) if job.tasks.is_some() => {
                 // What only trainings have, such as it/w101/3, is no task of this job either.
                 let none = |_| TaskError::Unknown { job: job.id.clone(), task: task.to_string() };
@@ -53,20 +59,45 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
                 }
                 print(&tasks::explain(&source, &job.id, &name).await?)
             }
+            (Some(TaskId::Barrier(barrier)), _) | (None, Some(barrier)) => {
+                let explained = source.explain_barrier(&job.id, *barrier).await?;
+                if args.json {
+                    return print_json(&explained);
+                }
+                print(&barrier_in_words(&explained, job, source.now_ms()))
+            }
             (Some(task), _) => {
                 let explained = source.explain_task(&job.id, task).await?;
                 if args.json { print_json(&explained) } else { print(&task_in_words(&explained)) }
             }
-            (None, Some(barrier)) => {
-                let explained = source.explain_barrier(&job.id, barrier).await?;
+            (None, None) => {
+                let explained = JobExplanation::of(&source, &view).await?;
                 if args.json {
                     return print_json(&explained);
                 }
-                print(&barrier_in_words(&explained, &job, source.now_ms()))
+                print(&job_in_words(&explained, &view, source.now_ms()))
             }
-            (None, None) => Ok(()),
         }
     })
+}
+
+fn job_in_words(explained: &JobExplanation, view: &JobView, now_ms: u64) -> String {
+    let JobExplanation { job, because, barrier, tasks, tasks_left_out, .. } = explained;
+    let mut parts = vec![format!("{job}: {}", describe::progress_alone(&view.job, now_ms))];
+    match because.is_empty() {
+        true => parts.push("nothing stands in its way".into()),
+        false => parts.extend(because.iter().map(|reason| format!("  {}", one_line(reason)))),
+    }
+    if let Some(barrier) = barrier {
+        parts.extend([String::new(), barrier_in_words(barrier, &view.job, now_ms)]);
+    }
+    if !tasks.is_empty() {
+        parts.extend([String::new(), tasks::in_words(tasks)]);
+    }
+    if *tasks_left_out > 0 {
+        parts.push(format!("and {tasks_left_out} more: `syncline tasks {job}`"));
+    }
+    parts.join("\n")
 }
 
 fn task_in_words(explained: &TaskExplanation) -> String {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use syncline_rpc::{Collected, Forgotten};
+use syncline_rpc::{Collected, Forgotten, JobFolders};
 use syncline_workers::client::Client;
 
 use crate::cli::{ConnectionArgs, Failure, TimeUnit, block_on, log_as_command, print_json, say, time};
@@ -16,6 +16,9 @@ pub struct GcArgs {
     /// Also remove the checkpoints of jobs that the cluster does not know any more. Those of jobs that Redis has lost are among them
     #[arg(long)]
     checkpoints: bool,
+    /// Also remove the snapshots, and last weights, of jobs that were deleted, or are over for more than a week
+    #[arg(long)]
+    snapshots: bool,
     #[command(flatten)]
     connection: ConnectionArgs,
     /// One JSON object on stdout
@@ -30,6 +33,8 @@ struct Removed {
     uploads: Collected,
     forgotten_checkpoints: u64,
     forgotten_checkpoint_bytes: u64,
+    forgotten_snapshots: u64,
+    forgotten_snapshot_bytes: u64,
 }
 
 pub(crate) fn run(args: &GcArgs) -> Result<(), Failure> {
@@ -42,28 +47,36 @@ pub(crate) fn run(args: &GcArgs) -> Result<(), Failure> {
             let megabytes = uploads.bytes as f64 / 1e6;
             say(&format!("removed {} blobs, {megabytes:.1} MB, that no job names", uploads.blobs));
         }
-        let forgotten = client.gc_checkpoints(args.older_than, args.checkpoints).await?;
-        if args.json {
-            return print_json(&Removed {
-                uploads,
-                forgotten_checkpoints: forgotten.folders,
-                forgotten_checkpoint_bytes: forgotten.bytes,
-            });
+        let checkpoints =
+            client.gc_folders(JobFolders::Checkpoints, args.older_than, args.checkpoints).await?;
+        if !args.json {
+            say_forgotten(JobFolders::Checkpoints, checkpoints, args.checkpoints, args.older_than);
         }
-        say_forgotten(forgotten, args);
-        Ok(())
+        let snapshots = client.gc_folders(JobFolders::Snapshots, args.older_than, args.snapshots).await?;
+        if !args.json {
+            say_forgotten(JobFolders::Snapshots, snapshots, args.snapshots, args.older_than);
+            return Ok(());
+        }
+        print_json(&Removed {
+            uploads,
+            forgotten_checkpoints: checkpoints.folders,
+            forgotten_checkpoint_bytes: checkpoints.bytes,
+            forgotten_snapshots: snapshots.folders,
+            forgotten_snapshot_bytes: snapshots.bytes,
+        })
     })
 }
 
-fn say_forgotten(Forgotten { folders, bytes }: Forgotten, args: &GcArgs) {
-    let what = format!(
-        "checkpoints in {folders} folders, {:.1} MB, of jobs that the cluster does not know, and older than {} s",
+fn say_forgotten(what: JobFolders, Forgotten { folders, bytes }: Forgotten, removed: bool, age: Duration) {
+    let name = what.dir_name();
+    let found = format!(
+        "{name} in {folders} folders, {:.1} MB, of jobs that the cluster does not know, and older than {} s",
         bytes as f64 / 1e6,
-        args.older_than.as_secs()
+        age.as_secs()
     );
-    match (folders, args.checkpoints) {
+    match (folders, removed) {
         (0, false) => {}
-        (_, true) => say(&format!("removed {what}")),
-        (_, false) => say(&format!("kept {what}; --checkpoints removes them, too")),
+        (_, true) => say(&format!("removed {found}")),
+        (_, false) => say(&format!("kept {found}; --{name} removes them, too")),
     }
 }

@@ -155,7 +155,8 @@ fn value_in_words(view: &TaskView) -> Option<String> {
     })
 }
 
-fn in_words(views: &[TaskView]) -> String {
+/// Tasks in a table.
+pub(super) fn in_words(views: &[TaskView]) -> String {
     let named = views.iter().any(|view| view.name.is_some());
     let ran = views.iter().any(|view| view.run_us.is_some());
     let mut columns = vec![">task", "name", "state", "function", ">attempts", "worker", ">ran", "because"];

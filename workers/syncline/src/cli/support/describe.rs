@@ -33,18 +33,21 @@ fn speed(job: &JobStatus, now_ms: u64) -> String {
 }
 
 /// What the job waits for, and what is wrong with the cluster, in words.
-fn obstacles(view: &JobView) -> Vec<(&'static str, String)> {
+pub(crate) fn obstacles(view: &JobView) -> Vec<(&'static str, String)> {
     if view.job.is_over() {
         return Vec::new();
     }
     let waits = view.job.waiting_for.iter().map(|text| ("waits for", text.clone()));
-    waits.chain(view.notes.iter().map(|note| ("problem", note.clone()))).collect()
+    let checkpoints = view.job.checkpoint_problem.iter();
+    let checkpoints =
+        checkpoints.map(|why| ("problem", format!("the last checkpoint could not be kept: {why}")));
+    waits.chain(view.notes.iter().map(|note| ("problem", note.clone()))).chain(checkpoints).collect()
 }
 
-/// The same in one cell of a table.
+/// The same in one cell of a table, or why it has failed.
 pub(crate) fn waits_for(job: &JobStatus) -> String {
-    if job.state == JobPhase::Damaged {
-        return job.reason.clone().unwrap_or_default();
+    if matches!(job.state, JobPhase::Damaged | JobPhase::Failed) {
+        return job.coded_reason().unwrap_or_default();
     }
     let told = job.waiting_for.iter().chain(&job.problem).filter(|_| !job.is_over());
     told.cloned().collect::<Vec<_>>().join("; ")
@@ -113,14 +116,17 @@ fn span(ms: u64) -> String {
 /// The line of progress that `watch` shows: epoch, samples/s, loss, next barrier, or tasks by state, and what stands in the
 /// way.
 pub(crate) fn progress(view: &JobView, now_ms: u64) -> String {
-    let job = &view.job;
-    let mut said = vec![job.state.word().to_owned()];
-    said.extend(match &job.tasks {
+    let obstacles = obstacles(view).into_iter().map(|(what, text)| format!("{what}: {}", one_line(&text)));
+    std::iter::once(progress_alone(&view.job, now_ms)).chain(obstacles).collect::<Vec<_>>().join("  ")
+}
+
+/// The same without what stands in the way.
+pub(crate) fn progress_alone(job: &JobStatus, now_ms: u64) -> String {
+    let progress = match &job.tasks {
         Some(counts) => describe_tasks::progress(job, counts, now_ms),
         None => training_progress(job, now_ms),
-    });
-    said.extend(obstacles(view).into_iter().map(|(what, text)| format!("{what}: {}", one_line(&text))));
-    said.join("  ")
+    };
+    std::iter::once(job.state.word().to_owned()).chain(progress).collect::<Vec<_>>().join("  ")
 }
 
 fn training_progress(job: &JobStatus, now_ms: u64) -> Vec<String> {
@@ -238,7 +244,7 @@ fn result_lines(job: &JobStatus) -> Vec<Line> {
         ("stopped early", job.stopped_early.clone()),
         ("test", test(job)),
         ("snapshot", job.snapshot.clone()),
-        ("reason", job.reason.clone()),
+        ("reason", job.coded_reason()),
         ("excluded", job.excluded.clone().filter(|_| running)),
     ];
     lines.into_iter().filter_map(|(name, text)| Some((name, text?))).collect()

@@ -1,4 +1,5 @@
-//! Checkpoints on this shard's disk of jobs that nobody knows any more: no engine was there to have them removed.
+//! Folders on this shard's disk of jobs that nobody knows any more: checkpoints, where no engine was there to have them removed, and
+//! snapshots, which stay when their job is deleted.
 
 use std::{
     collections::BTreeSet,
@@ -7,21 +8,22 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use syncline_rpc::{Forgotten, ShardFault};
+use syncline_rpc::{Forgotten, JobFolders, ShardFault};
 use syncline_scheduler::ids::{JobId, RunId};
 
 use super::{Shared, blobs::disk_fault, checkpoints};
 use crate::shard::lock;
 
 /// Finds, and removes if they are to go, the folders of jobs that are not among `known` nor here, and in which nothing was written for
-/// so long. Whatever has another name than [`checkpoints::folder_of`] gives is left alone.
+/// so long. Whatever has another name than [`checkpoints::folder_name`] gives is left alone.
 pub(super) fn collect(
     shared: &Shared,
+    what: JobFolders,
     known: &BTreeSet<JobId>,
     age: Duration,
     remove: bool,
 ) -> Result<Forgotten, ShardFault> {
-    let dir = checkpoints::folder(shared);
+    let dir = shared.state_dir.join(what.dir_name());
     let mut forgotten = Forgotten::default();
     // A job whose folder is looked at is not opened and written meanwhile.
     let _alone = lock(&shared.checkpoint_files);
@@ -42,7 +44,9 @@ pub(super) fn collect(
         // A time in the future comes from another clock: it counts as now.
         if newest.elapsed().is_ok_and(|since| since >= age) {
             if remove {
-                shared.fetching.give_up(|fetched| fetched.run.job == job);
+                if what == JobFolders::Checkpoints {
+                    shared.fetching.give_up(|fetched| fetched.run.job == job);
+                }
                 fs::remove_dir_all(&path).map_err(|e| disk_fault("remove", &path, &e))?;
             }
             forgotten.folders += 1;
@@ -71,9 +75,14 @@ mod tests {
 
     #[test]
     fn folders_of_jobs_that_are_forgotten_go_when_they_are_old_and_are_told_to_and_all_else_stays() {
+        let kinds = [JobFolders::Checkpoints, JobFolders::Snapshots];
+        kinds.into_iter().for_each(of_forgotten_jobs_go_and_all_else_stays);
+    }
+
+    fn of_forgotten_jobs_go_and_all_else_stays(what: JobFolders) {
         let dir = tempfile::tempdir().unwrap();
         let shared = Shared::for_test(dir.path());
-        let of = |name: &str| dir.path().join("checkpoints").join(name);
+        let of = |name: &str| dir.path().join(what.dir_name()).join(name);
         let long_ago = SystemTime::now() - Duration::from_secs(7_200);
         for (name, is_old) in [
             ("gone-0000002a", true),
@@ -94,9 +103,9 @@ mod tests {
         let known = BTreeSet::from(["known".parse().unwrap()]);
         let hour = Duration::from_secs(3_600);
         let two = Forgotten { folders: 2, bytes: 10 };
-        assert_eq!(collect(&shared, &known, hour, false), Ok(two));
-        assert_eq!(collect(&shared, &known, hour, true), Ok(two));
-        assert_eq!(collect(&shared, &known, hour, true), Ok(Forgotten::default()));
+        assert_eq!(collect(&shared, what, &known, hour, false), Ok(two));
+        assert_eq!(collect(&shared, what, &known, hour, true), Ok(two));
+        assert_eq!(collect(&shared, what, &known, hour, true), Ok(Forgotten::default()));
         let mut left: Vec<_> =
             fs::read_dir(of("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
@@ -107,6 +116,9 @@ mod tests {
     fn a_shard_that_never_wrote_a_checkpoint_has_none_to_remove() {
         let dir = tempfile::tempdir().unwrap();
         let shared = Shared::for_test(dir.path());
-        assert_eq!(collect(&shared, &BTreeSet::new(), Duration::ZERO, true), Ok(Forgotten::default()));
+        assert_eq!(
+            collect(&shared, JobFolders::Checkpoints, &BTreeSet::new(), Duration::ZERO, true),
+            Ok(Forgotten::default())
+        );
     }
 }

@@ -1,8 +1,9 @@
-//! Finds and removes checkpoints of jobs that nobody knows any more. Never unasked: Redis may be who has forgotten.
+//! Finds and removes checkpoints and snapshots of jobs that nobody knows any more. Never unasked: Redis may be who has forgotten,
+//! and a snapshot is a result that somebody wanted.
 
 use std::{collections::BTreeSet, time::Duration};
 
-use syncline_rpc::{EngineFault, Forgotten, ShardClient, within};
+use syncline_rpc::{EngineFault, Forgotten, JobFolders, ShardClient, within};
 use syncline_scheduler::ids::JobId;
 
 use super::{context::store_fault, lead::Lead};
@@ -11,11 +12,12 @@ use crate::store::{Expiry, RedisStore};
 /// Folders of many gigabytes may be removed.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What checkpoints all shards have of jobs that nobody knows, and in which nothing was written for so long; with `remove` they are
+/// What folders of this kind all shards have of jobs that nobody knows, and in which nothing was written for so long; with `remove` they are
 /// gone then.
-pub(super) async fn collect_checkpoints(
+pub(super) async fn collect_folders(
     store: &RedisStore,
     lead: &Lead,
+    what: JobFolders,
     older_than: Duration,
     remove: bool,
 ) -> Result<Forgotten, EngineFault> {
@@ -25,9 +27,9 @@ pub(super) async fn collect_checkpoints(
     for shard in lead.shards.indices() {
         let collect = |c: ShardClient| {
             let known = known.clone();
-            async move { c.collect_checkpoints(within(CALL_TIMEOUT), epoch, known, older_than_s, remove).await }
+            async move { c.collect_folders(within(CALL_TIMEOUT), epoch, what, known, older_than_s, remove).await }
         };
-        let here = lead.shards.ask_both(shard, "checkpoints that nobody knows", collect).await?;
+        let here = lead.shards.ask_both(shard, "folders that nobody knows", collect).await?;
         all.folders += here.folders;
         all.bytes += here.bytes;
     }
