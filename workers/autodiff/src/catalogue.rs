@@ -65,20 +65,11 @@ pub const NONE_NEEDED: &[&str] = &[
 ];
 
 /// Operators that are refused on the way from a parameter to the loss, with the reason.
-pub const REFUSED: &[(&str, &str)] = &[
-    ("GRU", RECURRENT),
-    ("If", CONTROL),
-    ("LSTM", RECURRENT),
-    ("Loop", CONTROL),
-    ("RNN", RECURRENT),
-    ("Scan", CONTROL),
-    ("SequenceMap", CONTROL),
-];
+pub const REFUSED: &[(&str, &str)] =
+    &[("If", CONTROL), ("Loop", CONTROL), ("Scan", CONTROL), ("SequenceMap", CONTROL)];
 
 const CONTROL: &str =
     "no gradient flows through control flow; export the model with the branch taken or the loop unrolled";
-const RECURRENT: &str = "no gradient flows through a fused recurrence; export it step by step: in PyTorch a loop over nn.LSTMCell, nn.GRUCell or \
-                         nn.RNNCell can be trained";
 
 /// Why the operator is refused, if it is.
 pub(super) fn refusal(op: &str) -> Option<&'static str> {

@@ -15,6 +15,8 @@ mod image;
 mod one_operator;
 #[path = "../../tests/support/onnxruntime.rs"]
 mod onnxruntime;
+#[path = "support/recurrence.rs"]
+mod recurrence;
 #[path = "support/seeds.rs"]
 mod seeds;
 #[path = "support/slopes.rs"]
@@ -37,4 +39,5 @@ mod vjp_conv;
 mod vjp_elementwise;
 mod vjp_indices;
 mod vjp_norm;
+mod vjp_recurrent;
 mod vjp_shapes;

@@ -156,19 +156,6 @@ fn control_flow_on_the_way_is_refused_even_if_the_weight_is_only_inside() {
 }
 
 #[test]
-fn a_recurrence_on_the_way_is_refused_with_what_to_do() {
-    let mut graph = GraphBuilder::new("recurrent");
-    let x = graph.input("x", ElementType::F32, &[3.into(), 1.into(), 2.into()]);
-    let w = graph.weight("w", &[1, 8, 2], &[0.1; 16]);
-    let r = graph.weight("r", &[1, 8, 2], &[0.1; 16]);
-    let y = graph.named("memory", "LSTM", &[&x, &w, &r], &[attr_int("hidden_size", 2)]);
-    graph.output(&y);
-    let text = derived(&graph.finish(), &DeriveOptions::default()).unwrap_err().to_string();
-    assert!(text.starts_with("[E311]") && text.contains("LSTM (node `memory`)"), "{text}");
-    assert!(text.contains("step by step") && text.contains("nn.LSTMCell"), "{text}");
-}
-
-#[test]
 fn a_split_into_a_sequence_is_a_split() {
     let mut graph = GraphBuilder::new("sequence");
     let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);

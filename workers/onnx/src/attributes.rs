@@ -1,7 +1,8 @@
 //! Attributes of nodes: making them and reading them.
 
 use crate::proto::{
-    ATTRIBUTE_FLOAT, ATTRIBUTE_INT, ATTRIBUTE_INTS, ATTRIBUTE_STRING, AttributeProto, NodeProto,
+    ATTRIBUTE_FLOAT, ATTRIBUTE_GRAPH, ATTRIBUTE_INT, ATTRIBUTE_INTS, ATTRIBUTE_STRING, AttributeProto,
+    GraphProto, NodeProto,
 };
 
 /// An integer attribute.
@@ -22,6 +23,11 @@ pub fn attr_ints(name: &str, values: &[i64]) -> AttributeProto {
         kind: ATTRIBUTE_INTS,
         ..Default::default()
     }
+}
+
+/// An attribute that is a graph: a branch, or the body of a loop.
+pub fn attr_graph(name: &str, value: GraphProto) -> AttributeProto {
+    AttributeProto { name: name.to_owned(), g: Some(value), kind: ATTRIBUTE_GRAPH, ..Default::default() }
 }
 
 /// A string attribute.

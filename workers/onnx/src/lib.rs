@@ -28,7 +28,7 @@ mod tensor;
 mod view;
 mod weight_gradient;
 
-pub use attributes::{attr_float, attr_int, attr_ints, attr_string};
+pub use attributes::{attr_float, attr_graph, attr_int, attr_ints, attr_string};
 pub use builder::GraphBuilder;
 pub use compiler::{CompileError, Compiler, Types};
 pub use counting::counting;

@@ -182,7 +182,7 @@ def torch():
     save("onnxscript", model)
 
     class Cells(nn.Module):
-        """Recurrences step by step: nn.LSTM and nn.GRU would become operators that have no gradient."""
+        """Recurrences step by step."""
 
         def __init__(self):
             super().__init__()
@@ -202,6 +202,43 @@ def torch():
             output_names=["y"], dynamic_axes={"x": {0: "batch"}},
         )
     save("torch_cells", onnx.load(HERE / "torch_cells.onnx"))
+
+    class Text(nn.Module):
+        """A classifier of texts: two layers, both ways."""
+
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(7, 3)
+            self.lstm = nn.LSTM(3, 2, num_layers=2, batch_first=True, bidirectional=True, dropout=0.2)
+            self.head = nn.Linear(4, 3)
+
+        def forward(self, x):
+            _, (h, _) = self.lstm(self.table(x))
+            return self.head(torch.cat([h[-2], h[-1]], 1))
+
+    class Forecast(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gru, self.rnn = nn.GRU(2, 3, batch_first=True), nn.RNN(3, 4, nonlinearity="relu", batch_first=True)
+            self.head = nn.Linear(4, 3)
+
+        def forward(self, x):
+            y, _ = self.gru(x)
+            y, _ = self.rnn(y)
+            return self.head(y[:, -1])
+
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        program = torch.onnx.export(
+            Text().train(), (torch.randint(0, 7, (2, 4)),), dynamo=True, optimize=False, verbose=False,
+            input_names=["x"], output_names=["y"], dynamic_shapes=({0: torch.export.Dim("batch")},),
+        )
+        torch.onnx.export(
+            Forecast(), (torch.randn(2, 5, 2),), str(HERE / "torch_gru.onnx"), dynamo=False, opset_version=17,
+            do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING, input_names=["x"],
+            output_names=["y"], dynamic_axes={"x": {0: "batch"}},
+        )
+    save("torch_lstm", program.model_proto)
+    save("torch_gru", onnx.load(HERE / "torch_gru.onnx"))
 
 
 def save(name, model):

@@ -74,6 +74,25 @@ impl Emitter {
         self.graph.name(value).to_owned()
     }
 
+    /// Applies an operator with several outputs and returns their values. Equal nodes stay apart.
+    pub(crate) fn op_with_outputs(
+        &mut self,
+        op: &str,
+        inputs: &[&str],
+        attributes: &[AttributeProto],
+        outputs: usize,
+    ) -> Vec<String> {
+        let fresh = |_| {
+            let value = self.graph.fresh(op);
+            self.graph.name(value).to_owned()
+        };
+        let output: Vec<String> = (0..outputs).map(fresh).collect();
+        let name = output.first().cloned().unwrap_or_default();
+        let node = NodeProto::unnamed(op, inputs, attributes);
+        self.graph.push(NodeProto { name, output: output.clone(), ..node });
+        output
+    }
+
     /// A constant list of integers: axes, a shape.
     pub(crate) fn ints(&mut self, values: &[i64]) -> String {
         self.constant(TensorProto::from_i64("", &[values.len()], values))

@@ -1,4 +1,4 @@
-//! Loops and recurrences on the way from a weight to the loss, found in the file as it is.
+//! Loops on the way from a weight to the loss, found in the file as it is.
 //!
 //! What no gradient flows through is refused in any case. Here it is refused before ONNX Runtime loads the model, as far
 //! as that is certain without the types that only the library knows: 1.31.1 ends the process at some of them (the Loop that
@@ -12,7 +12,7 @@ use syncline_onnx::{ElementType, TensorType, captured};
 use crate::catalogue::{NONE_NEEDED, refusal};
 use crate::error::AutodiffError;
 
-/// Refuses the graph if a loop or a recurrence stands between a value in `trained` and the output that the loss looks at:
+/// Refuses the graph if a loop stands between a value in `trained` and the output that the loss looks at:
 /// the one named, or the first if that is declared float.
 pub(super) fn refuse_nondifferentiable(
     graph: &GraphProto,
@@ -73,6 +73,8 @@ fn is_setting(op: &str, position: usize) -> bool {
         // The number of rounds, and whether there is one.
         "Loop" => position < 2,
         "BatchNormalization" => position > 2,
+        // The lengths of the samples.
+        "GRU" | "LSTM" | "RNN" => position == 4,
         "GatherElements" | "GatherND" | "Gather" | "Reshape" | "Expand" | "Tile" | "Slice" | "Squeeze"
         | "Unsqueeze" | "Split" | "TopK" | "Trilu" | "CumSum" | "Clip" | "Dropout" | "Resize"
         | "CastLike" => position > 0,
@@ -87,13 +89,12 @@ mod tests {
     use super::*;
     use syncline_onnx::{GraphBuilder, attr_int};
 
-    /// A recurrence over a weight that ends in `last(recurrence, y)`.
-    fn recurrent(last: fn(&mut GraphBuilder, String, String) -> String) -> GraphProto {
-        let mut graph = GraphBuilder::new("recurrent");
-        let x = graph.input("x", ElementType::F32, &[1.into(), "batch".into(), 2.into()]);
-        let w = graph.weight("w", &[1, 12, 2], &[0.5; 24]);
-        let r = graph.weight("r", &[1, 12, 3], &[0.5; 36]);
-        let state = graph.named("state", "LSTM", &[&x, &w, &r], &[attr_int("hidden_size", 3)]);
+    /// A loop over a weight that ends in `last(loop, y)`.
+    fn looping(last: fn(&mut GraphBuilder, String, String) -> String) -> GraphProto {
+        let mut graph = GraphBuilder::new("looping");
+        let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);
+        let w = graph.weight("w", &[2], &[0.5; 2]);
+        let state = graph.named("state", "Scan", &[&w, &x], &[attr_int("num_scan_inputs", 1)]);
         let y = last(&mut graph, state, x);
         graph.output(&y);
         let mut graph = graph.finish().graph.unwrap_or_default();
@@ -108,14 +109,14 @@ mod tests {
     }
 
     #[test]
-    fn a_recurrence_is_refused_only_between_a_weight_and_the_loss() {
-        let between = recurrent(|graph, state, _| graph.op("Tanh", &[&state], &[]));
+    fn a_loop_is_refused_only_between_a_weight_and_the_loss() {
+        let between = looping(|graph, state, _| graph.op("Tanh", &[&state], &[]));
         let error = refused(&between, &["w"]).unwrap();
-        assert!(error.starts_with("[E311] no gradient for this use of LSTM (node `state`)"), "{error}");
+        assert!(error.starts_with("[E311] no gradient for this use of Scan (node `state`)"), "{error}");
         assert_eq!(refused(&between, &[]), None, "frozen");
-        let beside = recurrent(|graph, _, x| graph.op("Tanh", &[&x], &[]));
+        let beside = looping(|graph, _, x| graph.op("Tanh", &[&x], &[]));
         assert_eq!(refused(&beside, &["w"]), None, "the loss does not see it");
-        let index = recurrent(|graph, state, x| {
+        let index = looping(|graph, state, x| {
             let index = graph.op("ArgMax", &[&state], &[]);
             graph.op("Gather", &[&x, &index], &[])
         });

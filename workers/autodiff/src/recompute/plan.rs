@@ -38,7 +38,8 @@ const CHEAP: &[&str] = &[
 ];
 
 /// Products, by which the length of a way through the forward pass is counted.
-const PRODUCTS: &[&str] = &["Attention", "Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"];
+const PRODUCTS: &[&str] =
+    &["Attention", "Conv", "ConvTranspose", "Einsum", "GRU", "Gemm", "LSTM", "MatMul", "RNN"];
 
 /// What to do with each value and node.
 #[derive(Debug)]

@@ -10,6 +10,7 @@
 //! | AveragePool, GlobalAveragePool | sums and counts |
 //! | InstanceNormalization, LayerNormalization | their definitions; the latter has a kernel, but gives statistics in float32 |
 //! | Resize | for each axis the product with the matrix of its weights |
+//! | GRU, LSTM, RNN | a `Scan` over their steps |
 //! | Erf | quadrature, see `error_function` |
 //! | Gelu, HardSigmoid, HardSwish, Elu, Selu, Celu, Softplus, Mish, PRelu, Softsign, Mean | their definitions |
 
@@ -20,7 +21,7 @@ use super::conv::weight_shape;
 use super::conv_transpose::adjoint_window;
 use super::error_function::erf;
 use super::window::Window;
-use super::{NodeGrad, mean_pool, resize};
+use super::{NodeGrad, mean_pool, recurrent, resize};
 use crate::AutodiffError;
 use crate::emitter::Emitter;
 
@@ -47,6 +48,11 @@ pub fn float64_form(graph: GraphProto, types: &Types) -> GraphProto {
 
 /// The values of the node's outputs.
 fn written_out(n: &mut NodeGrad<'_>) -> Result<Option<Vec<String>>, AutodiffError> {
+    if n.node.domain.is_empty()
+        && let Some(values) = recurrent::written_out(n)?
+    {
+        return Ok(Some(values));
+    }
     let float = n.types.get(n.output()).is_some_and(|ty| ty.element == ElementType::F32);
     if !n.node.domain.is_empty() || !float {
         return Ok(None);

@@ -45,6 +45,7 @@ mod pad;
 mod positions;
 mod pow;
 mod prelu;
+mod recurrent;
 mod reduce_prod;
 mod reductions;
 mod relu;
@@ -194,7 +195,8 @@ const RULES: &[(&str, Rule)] = &[
 ];
 
 /// Those with more than one output that carries a gradient.
-const JOINT_RULES: &[(&str, JointRule)] = &[("Split", split::rule)];
+const JOINT_RULES: &[(&str, JointRule)] =
+    &[("GRU", recurrent::gru), ("LSTM", recurrent::lstm), ("RNN", recurrent::rnn), ("Split", split::rule)];
 
 /// Names of the operators that may stand between a parameter and the loss, in alphabetical order.
 pub fn supported_operators() -> Vec<&'static str> {
