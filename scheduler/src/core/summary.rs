@@ -31,6 +31,7 @@ impl Job {
             ("checkpoint_ms", text(|newest| newest.at_us / 1000)),
             ("checkpoint_samples", text(Checkpoint::samples)),
             ("checkpoint_bytes", text(|newest| newest.bytes)),
+            ("weights_pending", self.state.keeping.to_string()),
             ("checkpoint_problem", failing.map(TaskFault::in_words).unwrap_or_default()),
         ]
     }

@@ -3,7 +3,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     iter,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -178,13 +181,14 @@ impl Client {
     async fn upload(&self, job: PreparedJob) -> Result<JobSpec, SubmitError> {
         let PreparedJob { spec, blobs, missing_cpu_kernel, .. } = job;
         self.check_kernels(missing_cpu_kernel.as_ref()).await?;
-        let (blobs, deadline) = (Arc::new(blobs), Instant::now() + SHARD_AWAY_LIMIT);
+        let (blobs, uploaded) = (Arc::new(blobs), Arc::new(AtomicUsize::new(0)));
+        let mut away = Away::default();
         let mut has_waited = false;
         loop {
-            match self.upload_blobs(blobs.clone()).await {
+            match self.upload_blobs(blobs.clone(), uploaded.clone()).await {
                 // One that is started again is back soon, at another address or in another process.
                 Err(SubmitError::Upload(error @ PsError::Unreachable { .. }))
-                    if Instant::now() < deadline =>
+                    if away.is_short(uploaded.load(Ordering::Relaxed), Instant::now()) =>
                 {
                     if !std::mem::replace(&mut has_waited, true) {
                         warn!(%error, "waiting for a shard");
@@ -208,8 +212,12 @@ impl Client {
         }
     }
 
-    /// Uploads what the parameter server lacks, to where the engine says that the shards are now.
-    async fn upload_blobs(&self, blobs: Arc<BTreeMap<String, Vec<u8>>>) -> Result<(), SubmitError> {
+    /// Uploads what the parameter server lacks, to where the engine says that the shards are now; counts what got through.
+    async fn upload_blobs(
+        &self,
+        blobs: Arc<BTreeMap<String, Vec<u8>>>,
+        uploaded: Arc<AtomicUsize>,
+    ) -> Result<(), SubmitError> {
         let shards = self.shards().await?;
         let blob_client = BlobClient::new(self.token.clone());
         blocking(move || {
@@ -217,11 +225,30 @@ impl Client {
             for ((digest, bytes), address) in blobs.iter().zip(shards.iter().cycle()) {
                 if !blob_client.has(address, digest)? {
                     blob_client.put(address, bytes)?;
+                    uploaded.fetch_add(1, Ordering::Relaxed);
                 }
             }
             Ok(())
         })
         .await
+    }
+}
+
+/// For how long a shard has been away: since the first failure behind the last blob that got through. The upload itself, which may
+/// take long, is no absence.
+#[derive(Default)]
+struct Away {
+    since: Option<Instant>,
+    uploaded: usize,
+}
+
+impl Away {
+    /// Whether to go on waiting after a failure, with so many blobs uploaded by now.
+    fn is_short(&mut self, uploaded: usize, now: Instant) -> bool {
+        if std::mem::replace(&mut self.uploaded, uploaded) != uploaded {
+            self.since = None;
+        }
+        now.duration_since(*self.since.get_or_insert(now)) < SHARD_AWAY_LIMIT
     }
 }
 
@@ -246,6 +273,18 @@ fn find_models() -> Result<crate::isolation::ModelHost, SubmitError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_patience_with_a_shard_begins_at_the_first_failure_and_anew_after_each_blob() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut away = Away::default();
+        let begun = start + 10 * SHARD_AWAY_LIMIT;
+        assert!(away.is_short(0, begun), "the upload took long, and this is its first failure");
+        assert!(away.is_short(0, begun + SHARD_AWAY_LIMIT - second));
+        let again = begun + SHARD_AWAY_LIMIT + second;
+        assert!(away.is_short(1, again), "a blob got through");
+        assert!(!away.is_short(1, again + SHARD_AWAY_LIMIT));
+    }
 
     #[test]
     fn a_name_that_is_taken_gets_the_lowest_number_that_is_free_table() {

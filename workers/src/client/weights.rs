@@ -9,7 +9,7 @@ use std::{
 
 use safetensors::{Dtype, SafeTensors};
 use syncline_ps::{PsError, client::BlobClient};
-use syncline_rpc::status::now_ms;
+use syncline_rpc::status::JobStatus;
 use syncline_scheduler::{fault_code::FaultCode, ids::JobId};
 use tokio::time::sleep;
 
@@ -39,6 +39,12 @@ pub enum FetchError {
         /// How the job ended, a comma in front; empty if it has not.
         because: String,
     },
+    /// The job is over, and its last weights are not written yet: the disk of the first shard may be full.
+    #[error("[E246] job {job} has no snapshot: its last weights are not written yet")]
+    WeightsPending {
+        /// Id of the job.
+        job: JobId,
+    },
     /// The snapshot does not go into the job's model.
     #[error(transparent)]
     Export(#[from] ExportError),
@@ -58,7 +64,7 @@ impl FetchError {
         FaultCode::new(match self {
             Self::Engine(source) => return source.code(),
             Self::Shard(source) => source.code(),
-            Self::NoSnapshot { .. } => "E246",
+            Self::NoSnapshot { .. } | Self::WeightsPending { .. } => "E246",
             Self::Export(source) => source.code(),
             Self::Write { .. } => "E244",
         })
@@ -74,6 +80,9 @@ impl FetchError {
             }
             Self::NoSnapshot { job, .. } => {
                 format!("there is none to come: mend what ended {job}, and submit it again with `--replace`")
+            }
+            Self::WeightsPending { .. } => {
+                "they are tried again until they are written; the engine's log says what is in the way, such as a full disk: mend that, and ask again".to_owned()
             }
             Self::Export(error) => return error.hint(),
             Self::Write { .. } => "correct what the system names, or choose another place".to_owned(),
@@ -175,17 +184,10 @@ impl Client {
         let deadline = Instant::now() + LAST_WEIGHTS_LIMIT;
         loop {
             let status = self.status(job).await?.job;
-            let began = status.trained_ms.or(status.started_ms).is_some();
-            let ended_ago = status.ended_ms.map(|at_ms| Duration::from_millis(now_ms().abs_diff(at_ms)));
-            let is_fresh = ended_ago.is_some_and(|ago| ago < LAST_WEIGHTS_LIMIT);
-            let outcome = status.outcome();
-            match (status.model_digest, status.snapshot_digest) {
-                (Some(model), Some(snapshot)) => return Ok((model, snapshot)),
-                _ if began && is_fresh && Instant::now() < deadline => sleep(POLL_INTERVAL).await,
-                _ => {
-                    let because = outcome.map(|outcome| format!(", and is {outcome}")).unwrap_or_default();
-                    return Err(FetchError::NoSnapshot { job: job.clone(), because });
-                }
+            match (&status.model_digest, &status.snapshot_digest) {
+                (Some(model), Some(snapshot)) => return Ok((model.clone(), snapshot.clone())),
+                _ if status.weights_pending && Instant::now() < deadline => sleep(POLL_INTERVAL).await,
+                _ => return Err(no_snapshot(job, &status)),
             }
         }
     }
@@ -196,11 +198,38 @@ impl Client {
     }
 }
 
+/// Why there are no weights of this job.
+fn no_snapshot(job: &JobId, status: &JobStatus) -> FetchError {
+    if status.weights_pending {
+        return FetchError::WeightsPending { job: job.clone() };
+    }
+    let because = status.outcome().map(|outcome| format!(", and is {outcome}")).unwrap_or_default();
+    FetchError::NoSnapshot { job: job.clone(), because }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn submitting_anew_is_advised_only_where_no_weights_are_to_come() {
+        let job = "digits".parse().unwrap();
+        #[rustfmt::skip]
+        let cases = [
+            ("running",  "false", "wait until it is over"),
+            ("canceled", "true",  "they are tried again"),
+            ("canceled", "false", "there is none to come"),
+        ];
+        for (state, pending, want) in cases {
+            let fields = [("id", "digits"), ("state", state), ("weights_pending", pending)];
+            let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            let error = no_snapshot(&job, &JobStatus::read(&fields.into()).unwrap());
+            assert_eq!(error.code(), "E246");
+            assert!(error.hint().unwrap().starts_with(want), "{state} {pending}: {error}");
+        }
+    }
 
     #[test]
     fn weights_replace_a_file_by_another_one_and_leave_what_cannot_be_replaced() {

@@ -267,6 +267,9 @@ pub struct JobStatus {
     /// BLAKE3 of that file, in hex.
     #[serde(default)]
     pub snapshot_digest: Option<String>,
+    /// Whether it is over and its last weights are still to be written.
+    #[serde(default)]
+    pub weights_pending: bool,
     /// Of a job of general tasks, about which nothing of the above is known that has to do with training.
     #[serde(default)]
     pub tasks: Option<TaskCounts>,

@@ -113,6 +113,10 @@ impl<'de> Deserializer<'de> for Text<'de> {
         visitor.visit_u32(self.number()?)
     }
 
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Malformed> {
+        visitor.visit_bool(self.number()?)
+    }
+
     fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Malformed> {
         visitor.visit_u64(self.number()?)
     }
@@ -131,7 +135,7 @@ impl<'de> Deserializer<'de> for Text<'de> {
     }
 
     forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u128 f32 char str string bytes byte_buf unit unit_struct newtype_struct seq
+        i8 i16 i32 i64 i128 u8 u16 u128 f32 char str string bytes byte_buf unit unit_struct newtype_struct seq
         tuple tuple_struct map struct identifier ignored_any
     }
 }

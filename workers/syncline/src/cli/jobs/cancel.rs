@@ -15,14 +15,26 @@ pub struct CancelArgs {
     /// Why, for people: `status`, `events` and whoever waits for the job show it
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
-    /// How long functions that run may take to end by themselves, 0: nobody waits for them; a number alone is seconds
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time(TimeUnit::Seconds))]
+    /// How long functions that run may take to end by themselves, at most a year, 0: nobody waits for them; a number alone is
+    /// seconds
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = grace)]
     grace: Duration,
     #[command(flatten)]
     connection: ConnectionArgs,
     /// One JSON object on stdout
     #[arg(long)]
     json: bool,
+}
+
+/// The longest `--grace`: the moment until then stays one that can be written down.
+const LONGEST_GRACE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+fn grace(text: &str) -> Result<Duration, String> {
+    let grace = time(TimeUnit::Seconds)(text)?;
+    if grace > LONGEST_GRACE {
+        return Err("expected at most a year, 365d".to_owned());
+    }
+    Ok(grace)
 }
 
 pub(crate) fn run(args: &CancelArgs) -> Result<(), Failure> {
@@ -48,4 +60,18 @@ pub(crate) fn run(args: &CancelArgs) -> Result<(), Failure> {
     }
     say(&format!("job {} {words}", args.job));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grace_is_at_most_a_year_table() {
+        for (text, want) in
+            [("0", true), ("10s", true), ("365d", true), ("366d", false), ("999999999999", false)]
+        {
+            assert_eq!(grace(text).is_ok(), want, "{text}");
+        }
+    }
 }

@@ -80,9 +80,20 @@ fn show(entries: &[Entry<JobEvent>], json: bool) -> Result<(), Failure> {
     })
 }
 
+/// The last moment that RFC 3339 can write.
+const END_OF_9999_MS: u64 = 253_402_300_799_999;
+
+fn moment(at_ms: u64) -> String {
+    match at_ms {
+        ..=END_OF_9999_MS => {
+            humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(at_ms)).to_string()
+        }
+        _ => "after the year 9999".to_owned(),
+    }
+}
+
 /// When, what, and whatever else is known of it, in one line.
 fn in_words(event: &JobEvent) -> String {
-    let moment = |at_ms| humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(at_ms));
     let fields = serde_json::to_value(event).unwrap_or_default();
     let what = fields["what"].as_str().unwrap_or_default().to_owned();
     let known = fields.as_object().into_iter().flatten().filter_map(|(name, value)| {
@@ -100,6 +111,14 @@ fn in_words(event: &JobEvent) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_moment_behind_the_year_9999_is_said_in_words() {
+        assert_eq!(moment(END_OF_9999_MS), "9999-12-31T23:59:59.999Z");
+        for at_ms in [END_OF_9999_MS + 1, u64::MAX] {
+            assert_eq!(moment(at_ms), "after the year 9999");
+        }
+    }
 
     #[test]
     fn an_event_is_a_line_of_what_is_known() {

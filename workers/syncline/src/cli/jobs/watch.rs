@@ -8,7 +8,7 @@ use std::{
 use indicatif::{ProgressBar, ProgressStyle};
 use syncline_rpc::status::JobView;
 use syncline_scheduler::ids::JobId;
-use syncline_workers::client::{Client, ClientError};
+use syncline_workers::client::{Client, ClientError, Patience};
 
 use super::problem::Problem;
 use crate::cli::{
@@ -18,6 +18,8 @@ use crate::cli::{
 
 /// Pause between two looks.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// How long the engine's clock is taken to go on with ours: either may be set, and another engine may lead.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
 /// Pause between two lines when nobody sits at a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -45,22 +47,31 @@ pub(crate) fn run(args: &WatchArgs) -> Result<(), Failure> {
 /// trouble with Redis, it says so and goes on.
 ///
 /// On a terminal one line that moves, elsewhere a line a second on stdout; the result on stdout at the end.
-pub async fn follow(client: &Client, clock: EngineClock, job: &JobId, json: bool) -> Result<(), Failure> {
+pub async fn follow(client: &Client, mut clock: EngineClock, job: &JobId, json: bool) -> Result<(), Failure> {
     let mut display = match (json, io::stderr().is_terminal() && io::stdout().is_terminal()) {
         (true, _) => Display::Silent { problem: Problem::default() },
         (false, true) => Display::bar(),
         (false, false) => Display::Lines { last: None, problem: Problem::default() },
     };
+    let mut clock_until = Instant::now() + CLOCK_INTERVAL;
     let view = loop {
         match client.status_once(job).await {
             Ok(view) => {
+                if Instant::now() >= clock_until {
+                    clock = asked_again(client).await.unwrap_or(clock);
+                    clock_until = Instant::now() + CLOCK_INTERVAL;
+                }
                 display.show(&view, clock.now_ms())?;
                 if view.job.is_over() {
                     break view;
                 }
             }
             // The job may still run, so watching goes on until the user ends it.
-            Err(error) if error.is_passing() => display.problem(&Failure::from(error)),
+            Err(error) if error.is_passing() => {
+                // The engine that answers next may be another one.
+                clock_until = Instant::now();
+                display.problem(&Failure::from(error));
+            }
             Err(error) => return Err(error.into()),
         }
         tokio::time::sleep(POLL_INTERVAL).await;
@@ -72,6 +83,12 @@ pub async fn follow(client: &Client, clock: EngineClock, job: &JobId, json: bool
         print(&describe::job(&view, clock.now_ms()))?
     }
     Ok(ClientError::of_outcome(&view.job)?)
+}
+
+/// The clock of the engine that leads now; `None` if it does not answer, which the next look at the job finds out.
+async fn asked_again(client: &Client) -> Option<EngineClock> {
+    let client = client.clone().with_patience(Patience::all(Duration::ZERO));
+    client.engine().await.ok().map(|about| EngineClock::of(&about))
 }
 
 enum Display {

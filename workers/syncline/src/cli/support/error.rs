@@ -52,6 +52,8 @@ pub enum CliError {
         #[source]
         source: serde_json::Error,
     },
+    #[error("[E579] {dir} holds saved jobs ({jobs}) of {before}, and this start uses {told}")]
+    OtherRedis { dir: PathBuf, jobs: String, before: String, told: String },
     #[error("[E519] cannot measure PyTorch with {python}: {what}")]
     Torch { python: PathBuf, what: String },
     #[error("[E520] cannot listen on {address}")]
@@ -82,7 +84,7 @@ impl CliError {
             Self::Find(FindError::NoCluster { .. }) => Exit::Unreachable,
             Self::Find(FindError::Path { .. }) => Exit::Internal,
             Self::Find(_) => Exit::Usage,
-            Self::Running { .. } | Self::SavedJobs { .. } => Exit::Usage,
+            Self::Running { .. } | Self::SavedJobs { .. } | Self::OtherRedis { .. } => Exit::Usage,
             Self::Torch { .. } | Self::NoTraining { .. } => Exit::Usage,
             Self::Written { .. } | Self::FolderTaken { .. } => Exit::Usage,
             Self::Unhealthy { exit, .. } | Self::ChildEnded { exit, .. } => *exit,
@@ -111,6 +113,9 @@ impl CliError {
             Self::Runtime { .. } => "the machine may be out of threads or open files".into(),
             Self::SavedJobs { before, told, .. } => {
                 format!("start it with --shards {before}, or without, and those of them that are not over go on; to go on with {told}, write a checkpoint then, `syncline checkpoint JOB FILE`, cancel and delete the job, and use `submit --resume FILE` here")
+            }
+            Self::OtherRedis { dir, before, .. } => {
+                format!("what the jobs are stands in {before}: start it with that, as --redis or SYNCLINE_REDIS said then; to go on without these jobs, move `shard-*/jobs` and `shard-*/checkpoints` in {} away", dir.display())
             }
             Self::DamagedAddresses { .. } => "it says where each process listened: move it away, and give --shards, --replicas and --engines as they were if you had given them; this start then takes new addresses".into(),
             Self::Torch { .. } => "name a Python that has torch: `python3 -m venv DIR`, `DIR/bin/pip install torch`, then --python DIR/bin/python".into(),

@@ -27,9 +27,14 @@ const short = (value, digits = 4) =>
   value === null || value === undefined ? ""
     : Math.abs(value) >= 10 ** (digits - 1) ? Math.round(value).toLocaleString("en")
       : Number(value).toPrecision(digits);
-// A time of day, or a duration: what ends in `_ms` may be either.
+// The time, with the date where it is not today.
+function moment(ms) {
+  const at = new Date(ms);
+  return at.toDateString() === new Date().toDateString() ? at.toLocaleTimeString() : at.toLocaleString();
+}
+// A moment, or a duration: what ends in `_ms` may be either.
 const when = (ms) =>
-  (ms > 1e11 ? new Date(ms).toLocaleTimeString() : ms < 1000 ? `${Math.round(ms)} ms` : span(ms));
+  (ms > 1e11 ? moment(ms) : ms < 1000 ? `${Math.round(ms)} ms` : span(ms));
 const whole = (value) => (value ?? 0).toLocaleString("en");
 
 function span(ms) {
@@ -39,7 +44,7 @@ function span(ms) {
   return minutes < 120 ? `${minutes} min` : minutes < 2880 ? `${Math.round(minutes / 60)} h` : `${Math.round(minutes / 1440)} d`;
 }
 
-const ended = (tasks) => tasks.total - tasks.waiting - tasks.ready - tasks.backoff - tasks.leased - tasks.training;
+const ended = (tasks) => tasks.done + tasks.failed + tasks.skipped + tasks.canceled;
 
 function progress(job) {
   const [done, all] = job.tasks ? [ended(job.tasks), job.tasks.total] : [job.samples_applied, job.samples_total];
@@ -169,7 +174,7 @@ function showEvents(events) {
     .filter(([name, value]) => !["what", "at_ms", "cursor"].includes(name) && value !== null && value !== "")
     .map(([name, value]) => `${name.replace(/_ms$/, "")} ${name.endsWith("_ms") ? when(value) : value}`).join("  ");
   const columns = [
-    ["when", (event) => new Date(event.at_ms).toLocaleTimeString()],
+    ["when", (event) => moment(event.at_ms)],
     ["what", (event) => event.what.replaceAll("_", " ")],
     ["", known],
   ];

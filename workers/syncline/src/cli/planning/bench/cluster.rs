@@ -182,6 +182,8 @@ struct Process(Child);
 impl Process {
     fn start(args: &[&str], token_file: &Path, redis: Option<&str>) -> io::Result<Self> {
         let mut command = Command::new(env::current_exe()?);
+        // The password of another server is not that of the one here.
+        command.env_remove("SYNCLINE_REDIS_PASSWORD_FILE");
         command.args(args).arg("--exit-with-parent").arg("--token-file").arg(token_file);
         // What the measurement shows is not their talk, unless somebody asks for it.
         command.env("SYNCLINE_LOG", env::var_os("SYNCLINE_LOG").unwrap_or_else(|| "error".into()));

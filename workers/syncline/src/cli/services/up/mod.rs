@@ -12,6 +12,7 @@ mod native;
 mod process;
 mod programs;
 mod readiness;
+mod saved_redis;
 mod startup;
 mod state_dir;
 
@@ -28,6 +29,7 @@ use child::Event;
 use children::Children;
 use native::Native;
 use process::Process;
+use saved_redis::SavedRedis;
 use startup::Started;
 use state_dir::StateDir;
 use syncline_rpc::EngineAddresses;
@@ -50,6 +52,7 @@ pub(crate) fn run(args: UpArgs) -> Result<(), Failure> {
     let plan = args.plan()?;
     let state_dir = StateDir::open(&plan.state_dir)?;
     let shards = state_dir.shard_count(plan.shards)?;
+    state_dir.check_redis(&SavedRedis::of(plan.redis.as_deref()))?;
     block_on(async move {
         let (mut stop, mut second) = StopSignal::hearing_a_second(plan.exit_with_parent)
             .map_err(|source| CliError::Runtime { source })?;

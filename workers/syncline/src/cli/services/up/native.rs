@@ -27,11 +27,13 @@ use crate::cli::{Exit, Failure};
 /// How often our Redis server is looked at.
 const CHECK_INTERVAL: Duration = Duration::from_millis(300);
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause between two tries to start it again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// What was found and started.
 pub(crate) struct Native {
-    /// `libonnxruntime.so`; the build for GPUs, which computes on the CPU as well, if any worker has one.
-    pub onnxruntime: PathBuf,
+    /// `libonnxruntime.so`; the build for GPUs, which computes on the CPU as well, if any worker has one. `None` where there are no workers.
+    pub onnxruntime: Option<PathBuf>,
     /// Address of the Redis server, with password if one was named with it.
     pub redis_url: String,
     /// The same for people.
@@ -48,10 +50,11 @@ impl Native {
     /// Finds both parts, fetching what is missing, and starts Redis unless one was named.
     pub(crate) async fn start(plan: &Plan, state_dir: &StateDir, events: Events) -> Result<Self, Failure> {
         let own = plan.redis.is_none();
-        let device = plan.devices.iter().copied().find(|device| *device != Device::Cpu).unwrap_or_default();
+        let device = runtime_device(&plan.devices);
         let find = move || -> Result<_, KitError> {
             // What else a GPU needs each worker finds again; here it is looked for so that nothing starts without it.
-            let onnxruntime = syncline_kit::for_device(device, &say)?.onnxruntime.path;
+            let find = |device| Ok(syncline_kit::for_device(device, &say)?.onnxruntime.path);
+            let onnxruntime = device.map(find).transpose()?;
             Ok((onnxruntime, if own { Some(syncline_kit::redis_server(&say)?.path) } else { None }))
         };
         let (onnxruntime, program) = blocking(find).await?;
@@ -84,6 +87,11 @@ impl Native {
             let _ = task.await;
         }
     }
+}
+
+/// The device whose ONNX Runtime serves all workers; `None` where there are none.
+fn runtime_device(devices: &[Device]) -> Option<Device> {
+    devices.iter().find(|device| **device != Device::Cpu).or(devices.first()).copied()
 }
 
 /// On the port that it had before, if that is free.
@@ -119,9 +127,9 @@ async fn supervise(
     events: Events,
     mut stop: watch::Receiver<bool>,
 ) {
-    let mut server = Some(server);
+    let (mut server, mut failures) = (Some(server), Failures::default());
     loop {
-        let pause = if server.is_some() { CHECK_INTERVAL } else { RETRY_PAUSE };
+        let pause = if server.is_some() { CHECK_INTERVAL } else { failures.pause };
         tokio::select! {
             () = sleep(pause) => {}
             () = stop_requested(&mut stop) => break,
@@ -130,7 +138,7 @@ async fn supervise(
             let (status, log) = (status.to_string(), options.dir.join("redis.log"));
             let how = HowEnded { status, exit: Exit::Redis, log, tail: String::new() };
             send(&events, Event::Ended { process: Process::Redis, how, again_in: RETRY_PAUSE });
-            server = None;
+            (server, failures) = (None, Failures::default());
             continue;
         }
         if server.is_none() {
@@ -140,12 +148,39 @@ async fn supervise(
                     send(&events, started(&again));
                     server = Some(again);
                 }
-                Err(error) => say(&format!("redis does not start: {error}")),
+                Err(error) => {
+                    if let Some(text) = failures.note(format!("redis does not start: {error}")) {
+                        say(text);
+                    }
+                }
             }
         }
     }
     // Dropping waits until it has ended.
     blocking(move || drop(server)).await;
+}
+
+/// Starts that failed one after the other.
+struct Failures {
+    /// Until the next try.
+    pause: Duration,
+    said: String,
+}
+
+impl Default for Failures {
+    fn default() -> Self {
+        Self { pause: RETRY_PAUSE, said: String::new() }
+    }
+}
+
+impl Failures {
+    /// What is to be said of one more: nothing where it is what the one before said.
+    fn note(&mut self, text: String) -> Option<&str> {
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        let is_new = self.said != text;
+        self.said = text;
+        is_new.then_some(&self.said)
+    }
 }
 
 fn started(server: &RedisServer) -> Event {
@@ -159,4 +194,26 @@ fn send(events: &Events, event: Event) {
 
 async fn stop_requested(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|s| *s).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_does_not_start_is_tried_ever_less_often_and_said_when_the_reason_changes() {
+        let mut failures = Failures::default();
+        let said = ["full", "full", "damaged", "full", "full", "full"]
+            .map(|text| (failures.note(text.to_owned()).is_some(), failures.pause.as_secs()));
+        assert_eq!(said, [(true, 2), (false, 4), (true, 8), (true, 16), (false, 30), (false, 30)]);
+    }
+
+    #[test]
+    fn a_runtime_is_looked_for_only_where_something_computes_table() {
+        use Device::{Cpu, Cuda};
+        let cases = [(&[][..], None), (&[Cpu, Cpu], Some(Cpu)), (&[Cpu, Cuda(1), Cuda(0)], Some(Cuda(1)))];
+        for (devices, want) in cases {
+            assert_eq!(runtime_device(devices), want, "{devices:?}");
+        }
+    }
 }

@@ -139,7 +139,9 @@ impl ChildPrograms<'_> {
         }
         let bin: PathBuf = plan.worker_bin.clone().unwrap_or_else(|| self.bin.to_owned());
         let mut program = self.program(process, &bin, args);
-        program.env.push(("ORT_DYLIB_PATH", native.onnxruntime.clone().into()));
+        if let Some(library) = &native.onnxruntime {
+            program.env.push(("ORT_DYLIB_PATH", library.into()));
+        }
         program.reports = false;
         program
     }

@@ -20,6 +20,7 @@ use super::{
     process::{FIRST_ENGINE, Process, SECOND_ENGINE, ShardProcess},
     programs::{ChildPrograms, is_free},
     readiness::Progress,
+    saved_redis::SavedRedis,
     state_dir::{SavedAddresses, StateDir},
 };
 use crate::cli::{CliError, Failure, check_open_bind};
@@ -67,6 +68,7 @@ pub(crate) async fn start(
     let engine = progress.wait_for_engine(FIRST_ENGINE, events).await?;
     saved.engine = Some(engine);
     saved.second_engine = None;
+    saved.redis = Some(SavedRedis::of(plan.redis.as_deref()));
     saved.token_file = named.map(|path| std::path::absolute(&path).unwrap_or(path));
     if engine_count > 1 {
         children.start(second);

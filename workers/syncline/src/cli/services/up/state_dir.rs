@@ -14,7 +14,10 @@ use serde::{Deserialize, Serialize};
 use syncline_rpc::folder;
 use syncline_workers::client::{RunningCluster, token_file};
 
-use super::process::{Process, SECOND, ShardProcess};
+use super::{
+    process::{Process, SECOND, ShardProcess},
+    saved_redis::SavedRedis,
+};
 use crate::cli::CliError;
 
 /// Saved from one start to the next: the name of the engine and the addresses of all processes.
@@ -28,6 +31,8 @@ pub(crate) struct SavedAddresses {
     pub token_file: Option<PathBuf>,
     pub second_engine: Option<SocketAddr>,
     pub redis_port: Option<u16>,
+    /// Where the jobs are whose parameters the shards save; `None` if an earlier release wrote this.
+    pub redis: Option<SavedRedis>,
     /// Addresses of the shards by name.
     pub shards: BTreeMap<String, SocketAddr>,
 }
@@ -169,6 +174,20 @@ impl StateDir {
         Ok(told)
     }
 
+    /// Refuses another Redis server than before while shards have saved jobs: an engine that does not know them lets the
+    /// shards drop them.
+    pub(crate) fn check_redis(&self, told: &SavedRedis) -> Result<(), CliError> {
+        let Some(before) = self.saved_addresses()?.redis.filter(|before| before != told) else {
+            return Ok(());
+        };
+        let jobs = self.saved_jobs(ShardProcess::all(self.saved_processes(false)?, 2));
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        let (before, told) = (before.to_string(), told.to_string());
+        Err(CliError::OtherRedis { dir: self.dir.clone(), jobs: jobs.join(", "), before, told })
+    }
+
     /// How many first, or second, processes of shards there were: those with an address, and where no address was saved those
     /// that have saved something.
     fn saved_processes(&self, second: bool) -> Result<u32, CliError> {
@@ -280,6 +299,39 @@ mod tests {
         .unwrap();
         let [.., other] = counts();
         assert!(other.unwrap_err().contains("of 4 shards (my.mnist), and --shards says 3"));
+    }
+
+    #[test]
+    fn another_redis_is_refused_both_ways_while_shards_have_saved_jobs() {
+        let dir = tempfile::tempdir().unwrap();
+        let state_dir = StateDir::open(dir.path()).unwrap();
+        let at = |url: &str| SavedRedis::of(Some(url));
+        let (own, named) = (SavedRedis::of(None), at("redis://:secret@a:6379/1"));
+        let all = [&own, &named, &at("redis://b")];
+        let check = |before: Option<&SavedRedis>| {
+            let mut saved = state_dir.saved_addresses().unwrap();
+            saved.redis = before.cloned();
+            saved.shards = [("ps-0".to_owned(), ([127, 0, 0, 1], 1).into())].into();
+            state_dir.save_addresses(&saved).unwrap();
+            all.map(|told| state_dir.check_redis(told).is_ok())
+        };
+        for before in [None, Some(&own), Some(&named)] {
+            assert_eq!(check(before), [true; 3], "nothing is saved");
+        }
+        let jobs = state_dir.shard_dir(ShardProcess { index: 0, second: false }).join("jobs");
+        fs::create_dir_all(&jobs).unwrap();
+        fs::write(jobs.join("digits.job"), "").unwrap();
+        assert_eq!(check(None), [true; 3], "an earlier release has not said which it was");
+        assert_eq!(check(Some(&own)), [true, false, false]);
+        assert_eq!(check(Some(&named)), [false, true, false]);
+        let refused = state_dir.check_redis(&own).unwrap_err();
+        let said = format!("{refused}; {}", refused.hint());
+        assert!(
+            said.contains("[E579]") && said.contains("(digits) of the Redis at redis://a:6379/1"),
+            "{said}"
+        );
+        let kept = fs::read_to_string(dir.path().join("kept.json")).unwrap();
+        assert!(!said.contains("secret") && !kept.contains("secret"), "{kept}");
     }
 
     #[test]
