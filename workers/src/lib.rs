@@ -18,6 +18,8 @@ pub mod isolation;
 #[cfg(feature = "local")]
 pub mod local;
 mod place_file;
+#[cfg(feature = "worker")]
+pub mod predict;
 mod printable;
 #[cfg(feature = "worker")]
 pub mod process;

@@ -8,7 +8,7 @@ use syncline_scheduler::{
     fault_code::FaultCode,
     graph::TaskId,
     ids::{JobId, ShardIndex, Superstep},
-    spec::{JobSpec, ResumeSpec},
+    spec::{JobSpec, ResumeSpec, TrainSpec},
     tasks::{GraphReceipt, GraphSpec, NewTask, TaskIndex, TaskQuery, TaskView, Value},
 };
 
@@ -360,6 +360,8 @@ pub trait ClientService {
     async fn jobs(most_over: Option<u32>) -> Result<ListedJobs, EngineFault>;
     /// A job with its workers, as of the last commit, and what stands in the way of every job now.
     async fn job(job: JobId) -> Result<JobRecord, EngineFault>;
+    /// The settings of a training.
+    async fn training(job: JobId) -> Result<TrainSpec, EngineFault>;
     /// What was added to a stream of the job after an entry, oldest first; without one, all that is kept.
     async fn stream(
         job: JobId,

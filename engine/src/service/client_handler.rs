@@ -13,7 +13,7 @@ use syncline_scheduler::{
     },
     graph::TaskId,
     ids::{JobId, Superstep},
-    spec::JobSpec,
+    spec::{JobSpec, TrainSpec},
     tasks::{GraphReceipt, GraphSpec, NewTask, TaskIndex, TaskQuery, TaskView, Value},
 };
 use tarpc::context::Context;
@@ -214,6 +214,10 @@ impl ClientService for ClientHandler {
         let silent = members().filter_map(WorkerStatus::silence);
         let notes = self.0.notes().into_iter().chain(silent).collect();
         Ok(JobRecord { job: fields, workers, notes })
+    }
+
+    async fn training(self, _: Context, job: JobId) -> Result<TrainSpec, EngineFault> {
+        Ok(self.0.read_training(&job, "training").await?.spec().train().clone())
     }
 
     async fn stream(

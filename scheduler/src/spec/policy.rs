@@ -370,6 +370,7 @@ mod tests {
             ("BSP",                       "expected one of"),
             ("bsp:1",                     "`1` is one argument too many"),
             ("ssp",                       "S is missing"),
+            ("dssp:3",                    "U is missing, as in `dssp:3:3`"),
             ("ssp:-1",                    "S = -1, expected a whole number from 0 to 1000000"),
             ("dssp:5:3",                  "U = 3, expected a whole number from 5 to"),
             ("elastic-bsp:0",             "R = 0, expected a whole number from 1 to 10000"),

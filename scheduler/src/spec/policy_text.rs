@@ -10,6 +10,8 @@ pub(super) struct Options<'a> {
     name: &'a str,
     /// Arguments that are left, the first one last.
     arguments: Vec<&'a str>,
+    /// Those that were taken, behind the name.
+    taken: String,
     pairs: Vec<(&'a str, &'a str)>,
 }
 
@@ -26,7 +28,7 @@ impl<'a> Options<'a> {
                     .ok_or_else(|| PolicySyntaxError(format!("`{p}` is no option: expected key=value")))
             })
             .collect::<Result<_, _>>()?;
-        Ok(Self { name, arguments, pairs })
+        Ok(Self { name, arguments, taken: name.to_owned(), pairs })
     }
 
     pub(super) fn name(&self) -> &'a str {
@@ -39,8 +41,8 @@ impl<'a> Options<'a> {
         name: &str,
         range: RangeInclusive<u32>,
     ) -> Result<u32, PolicySyntaxError> {
-        let (policy, example) = (self.name, 3.clamp(*range.start(), *range.end()));
-        let missing = || PolicySyntaxError(format!("{name} is missing, as in `{policy}:{example}`"));
+        let (given, example) = (self.taken.clone(), 3.clamp(*range.start(), *range.end()));
+        let missing = || PolicySyntaxError(format!("{name} is missing, as in `{given}:{example}`"));
         self.optional_argument(name, range)?.ok_or_else(missing)
     }
 
@@ -51,6 +53,7 @@ impl<'a> Options<'a> {
         range: RangeInclusive<u32>,
     ) -> Result<Option<u32>, PolicySyntaxError> {
         let Some(text) = self.arguments.pop() else { return Ok(None) };
+        self.taken += &format!(":{text}");
         match text.parse() {
             Ok(n) if range.contains(&n) => Ok(Some(n)),
             _ => Err(PolicySyntaxError(format!(

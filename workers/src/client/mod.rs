@@ -14,6 +14,7 @@ mod patience;
 mod repetition;
 mod submit;
 mod tasks;
+mod trained_job;
 mod waiting;
 mod weights;
 
@@ -39,6 +40,7 @@ pub use find::{Cluster, FindError, RunningCluster, is_hidden, load_token, state_
 pub use patience::Patience;
 pub use submit::Submitted;
 pub use tasks::{AsCompleted, Completed, TaskError};
+pub use trained_job::TrainedJob;
 pub use weights::{FetchError, Parameter, Weights};
 
 /// A client of a connection.

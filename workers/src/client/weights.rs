@@ -97,6 +97,11 @@ pub struct Parameter {
 pub struct Weights(Vec<u8>);
 
 impl Weights {
+    /// Those in the bytes of a safetensors file.
+    pub(super) fn of_file(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
     /// The bytes of a safetensors file.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -166,7 +171,7 @@ impl Client {
     }
 
     /// Digests of a job's model and of its newest snapshot. A job that has just ended may still write its last weights.
-    async fn kept(&self, job: &JobId) -> Result<(String, String), FetchError> {
+    pub(super) async fn kept(&self, job: &JobId) -> Result<(String, String), FetchError> {
         let deadline = Instant::now() + LAST_WEIGHTS_LIMIT;
         loop {
             let status = self.status(job).await?.job;
@@ -185,7 +190,7 @@ impl Client {
         }
     }
 
-    async fn blob(&self, digest: String) -> Result<Vec<u8>, FetchError> {
+    pub(super) async fn blob(&self, digest: String) -> Result<Vec<u8>, FetchError> {
         let (shards, blobs) = (self.shards().await?, BlobClient::new(self.token.clone()));
         Ok(blocking(move || blobs.get(&shards, &digest)).await?)
     }

@@ -290,6 +290,7 @@ fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), DataError> {
             if *label_columns != 1 && !label_names.is_empty() && label_names.len() != *label_columns as usize)
     };
     let what = match spec.split {
+        _ if spec.scale == 0.0 => "`scale` must not be 0: every number of every sample would be".to_owned(),
         _ if sources().any(label_twice) => {
             "`label_columns` must be left out where `label_names` says which columns are the label".to_owned()
         }

@@ -6,7 +6,7 @@ use syncline_scheduler::core::EvaluationSums;
 
 /// What the outputs of an evaluation graph sum up to, batch by batch.
 #[derive(Debug, Default)]
-pub(super) struct RunningMetrics {
+pub(crate) struct RunningMetrics {
     /// Outputs of the evaluation graph, as far as it has them.
     correct: Option<String>,
     correct_top: Option<String>,
@@ -17,7 +17,7 @@ pub(super) struct RunningMetrics {
 
 impl RunningMetrics {
     /// `outputs`: names of the evaluation graph's outputs.
-    pub(super) fn of(outputs: &[String]) -> Self {
+    pub(crate) fn of(outputs: &[String]) -> Self {
         let named = |name: &str| outputs.iter().find(|output| *output == name).cloned();
         let top =
             |output: &&String| output.strip_prefix(CORRECT_TOP).is_some_and(|k| k.parse::<u32>().is_ok());
@@ -31,7 +31,7 @@ impl RunningMetrics {
     }
 
     /// Adds a part of `samples` samples. `scalar` reads an output.
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         samples: u64,
         scalar: impl Fn(&str) -> Result<f32, BackendError>,
@@ -52,7 +52,7 @@ impl RunningMetrics {
     }
 
     /// The sums over all parts.
-    pub(super) fn finish(self) -> EvaluationSums {
+    pub(crate) fn finish(self) -> EvaluationSums {
         self.sums
     }
 }

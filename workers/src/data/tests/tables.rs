@@ -9,6 +9,7 @@ fn a_setting_that_is_refused_is_said_with_what_it_must_be_and_what_was_given() {
     let split = |split| DataSpec { split, ..spec.clone() };
     #[rustfmt::skip]
     let cases = [
+        (DataSpec { scale: 0.0, ..spec.clone() },              "`scale` must not be 0: every number of every sample would be"),
         (DataSpec { scale: f32::INFINITY, ..spec.clone() },    "`scale` must be a finite number, not inf"),
         (DataSpec { mean: vec![0.0, f32::NAN], ..spec.clone() }, "`mean` must hold finite numbers, not NaN"),
         (DataSpec { std: vec![1.0, -0.5], ..spec.clone() },    "`std` must be above 0, not -0.5"),

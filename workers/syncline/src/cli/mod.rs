@@ -43,6 +43,8 @@ pub(crate) enum Command {
     Export(jobs::export::ExportArgs),
     /// Write a checkpoint of a training to a file, from which `submit --resume` goes on
     Checkpoint(jobs::checkpoint::CheckpointArgs),
+    /// Try a trained model on samples: loss, accuracy, figures of each class, and a CSV file of predictions
+    Predict(jobs::predict::PredictArgs),
     /// Give out nothing more of a job until it is resumed; others have its workers meanwhile
     Pause(jobs::pause::PauseArgs),
     /// Go on with a job that was paused
@@ -97,6 +99,7 @@ impl Command {
             Self::Dashboard(args) => dashboard::run(&args),
             Self::Export(args) => jobs::export::run(&args),
             Self::Checkpoint(args) => jobs::checkpoint::run(&args),
+            Self::Predict(args) => jobs::predict::run(&args),
             Self::Pause(args) => jobs::pause::pause(&args),
             Self::Resume(args) => jobs::pause::resume(&args),
             Self::Cancel(args) => jobs::cancel::run(&args),

@@ -18,6 +18,7 @@ mod model;
 mod model_tasks;
 mod operate;
 mod planning;
+mod predict;
 mod refusals;
 mod rig;
 mod submit;

@@ -12,6 +12,7 @@ pub(crate) mod list;
 pub(crate) mod loss_curves;
 pub(crate) mod metrics;
 pub(crate) mod pause;
+pub(crate) mod predict;
 mod preview;
 mod problem;
 mod source;

@@ -81,7 +81,8 @@ impl CheckpointFile {
     /// The file of this name, or the newest checkpoint of the job of this name.
     async fn find(client: &Client, from: &str) -> Result<Self, Failure> {
         let job = match JobId::from_str(from) {
-            Ok(job) if !Path::new(from).exists() => job,
+            // A folder is no checkpoint, whatever it is called.
+            Ok(job) if !Path::new(from).exists() || Path::new(from).is_dir() => job,
             _ => return Ok(Self::named(from)),
         };
         let cannot_use = |source| CliError::Path { path: env::temp_dir(), source };

@@ -4,7 +4,7 @@ mod check;
 mod export;
 mod loss;
 mod onnx_report;
-mod progress;
+pub(in crate::cli) mod progress;
 mod snapshot_report;
 mod train_graph;
 

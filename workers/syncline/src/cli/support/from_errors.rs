@@ -11,6 +11,7 @@ use syncline_workers::{
     client::{ClientError, FetchError, FindError, TaskError},
     export::ExportError,
     isolation::ModelError,
+    predict::PredictError,
     submit::SubmitError,
     worker::WorkerError,
 };
@@ -61,6 +62,17 @@ impl From<ClientError> for Failure {
                 None => hint,
             },
             _ => hint,
+        };
+        Self::new(exit, error, hint)
+    }
+}
+
+impl From<PredictError> for Failure {
+    fn from(error: PredictError) -> Self {
+        let hint = or_report(error.hint());
+        let exit = match &error {
+            PredictError::Backend(_) => Exit::Internal,
+            _ => Exit::Usage,
         };
         Self::new(exit, error, hint)
     }

@@ -1,0 +1,181 @@
+//! Which class a model names, and how often it is right.
+
+use std::collections::HashMap;
+
+use syncline_onnx::TensorView;
+
+use super::Output;
+use crate::client::TrainedJob;
+
+/// Where in what a model gives the scores of the classes are.
+#[derive(Debug)]
+pub(super) struct ClassScores {
+    /// How many classes there are; `None`: the loss knows none.
+    classes: Option<usize>,
+    /// The output that the loss looks at; `None`: the first.
+    output: Option<String>,
+    /// Axis of the classes, the batch counted as one; from the back if negative.
+    axis: Option<i64>,
+}
+
+impl ClassScores {
+    pub(super) fn of(job: &TrainedJob) -> Self {
+        let setting = |name: &str| job.settings.get(&format!("model.forward.{name}")).map(str::to_owned);
+        Self {
+            classes: job.train.model.classes.map(|count| count as usize),
+            output: setting("output"),
+            axis: setting("loss_options.class_axis").and_then(|axis| axis.parse().ok()),
+        }
+    }
+
+    /// The class with the highest score, the first of several, for each label of each sample; none where there are no such scores.
+    pub(super) fn highest(&self, outputs: &[Output], samples: usize) -> Vec<u32> {
+        let is_scored = |output: &&Output| self.output.as_ref().is_none_or(|name| *name == output.name);
+        let (Some(classes), Some(output)) = (self.classes, outputs.iter().find(is_scored)) else {
+            return Vec::new();
+        };
+        let rank = output.shape.len() as i64 + 1;
+        // As losses have it: behind all other axes, but for images.
+        let axis = self.axis.unwrap_or(if rank < 4 { -1 } else { 1 });
+        let axis = if axis < 0 { axis + rank } else { axis } - 1;
+        let Some(axis) = usize::try_from(axis).ok().filter(|&axis| output.shape.get(axis) == Some(&classes))
+        else {
+            return Vec::new();
+        };
+        let before: usize = output.shape[..axis].iter().product();
+        let after: usize = output.shape[axis + 1..].iter().product();
+        let score =
+            |row: usize, class: usize, place: usize| output.values[(row * classes + class) * after + place];
+        let places = (0..samples * before).flat_map(|row| (0..after).map(move |place| (row, place)));
+        let highest = places.map(|(row, place)| {
+            let better = |best: usize, class: usize| {
+                if score(row, class, place) > score(row, best, place) { class } else { best }
+            };
+            (0..classes).fold(0, better) as u32
+        });
+        highest.collect()
+    }
+}
+
+/// How often each class was there, was named, and was right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClassFigures {
+    ignored: Option<i64>,
+    /// Of each class.
+    pub classes: Vec<ClassCounts>,
+    /// Label and another class that was named in its place: how often.
+    pub confused: HashMap<(u32, u32), u64>,
+}
+
+/// Counts of one class.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ClassCounts {
+    /// Labels of it.
+    pub labels: u64,
+    /// Times that it was named.
+    pub predicted: u64,
+    /// Times that it was named and was the label.
+    pub right: u64,
+}
+
+impl ClassFigures {
+    pub(super) fn new(classes: u32, ignored: Option<i64>) -> Self {
+        Self { ignored, classes: vec![ClassCounts::default(); classes as usize], confused: HashMap::new() }
+    }
+
+    /// Counts some labels, with the class that was named for each.
+    pub(super) fn add(&mut self, label: TensorView<'_>, predicted: &[u32]) {
+        let TensorView::I64 { data, .. } = label else { return };
+        for (&label, &predicted) in data.iter().zip(predicted) {
+            if Some(label) == self.ignored {
+                continue;
+            }
+            let Ok(label) = u32::try_from(label) else { continue };
+            let (Some(_), Some(_)) = (self.classes.get(label as usize), self.classes.get(predicted as usize))
+            else {
+                continue;
+            };
+            self.classes[label as usize].labels += 1;
+            self.classes[predicted as usize].predicted += 1;
+            if label == predicted {
+                self.classes[label as usize].right += 1;
+            } else {
+                *self.confused.entry((label, predicted)).or_default() += 1;
+            }
+        }
+    }
+
+    /// Whether any label was counted.
+    pub fn is_empty(&self) -> bool {
+        self.classes.iter().all(|class| class.labels == 0)
+    }
+
+    /// The most frequent mistakes: label, what was named instead, and how often.
+    pub fn most_confused(&self, most: usize) -> Vec<(u32, u32, u64)> {
+        let mut all: Vec<_> =
+            self.confused.iter().map(|(&(label, named), &times)| (label, named, times)).collect();
+        all.sort_by_key(|&(label, named, times)| (std::cmp::Reverse(times), label, named));
+        all.truncate(most);
+        all
+    }
+}
+
+impl ClassCounts {
+    /// Share of its labels for which it was named, 0 to 1; `None` without labels.
+    pub fn recall(&self) -> Option<f64> {
+        share(self.right, self.labels)
+    }
+
+    /// Share of the times that it was named in which it was right, 0 to 1; `None` if it never was named.
+    pub fn precision(&self) -> Option<f64> {
+        share(self.right, self.predicted)
+    }
+}
+
+fn share(of: u64, all: u64) -> Option<f64> {
+    (all > 0).then(|| of as f64 / all as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scores(classes: usize, axis: Option<i64>) -> ClassScores {
+        ClassScores { classes: Some(classes), output: None, axis }
+    }
+
+    fn output(shape: &[usize], values: &[f32]) -> Vec<Output> {
+        vec![Output { name: "scores".into(), shape: shape.to_vec(), values: values.to_vec() }]
+    }
+
+    #[test]
+    fn the_highest_score_names_the_class_along_the_axis_of_the_loss() {
+        // Two samples of three classes.
+        let flat = output(&[3], &[0.1, 0.7, 0.2, 5.0, 1.0, 5.0]);
+        assert_eq!(scores(3, None).highest(&flat, 2), [1, 0], "the first of equal ones");
+        // A sample of two places, the classes behind them, and in front of them.
+        let behind = output(&[2, 3], &[0.0, 1.0, 2.0, 9.0, 1.0, 2.0]);
+        assert_eq!(scores(3, None).highest(&behind, 1), [2, 0]);
+        let before = output(&[3, 2], &[0.0, 9.0, 1.0, 1.0, 2.0, 2.0]);
+        assert_eq!(scores(3, Some(1)).highest(&before, 1), [2, 0]);
+        // An image of 1 x 2 pixels: classes come first.
+        let image = output(&[2, 1, 2], &[0.0, 3.0, 1.0, 2.0]);
+        assert_eq!(scores(2, None).highest(&image, 1), [1, 0]);
+        assert_eq!(scores(4, None).highest(&flat, 2), [0; 0], "no axis of four");
+        assert_eq!(ClassScores { classes: None, ..scores(3, None) }.highest(&flat, 2), [0; 0]);
+        assert_eq!(ClassScores { output: Some("other".into()), ..scores(3, None) }.highest(&flat, 2), [0; 0]);
+    }
+
+    #[test]
+    fn classes_are_counted_by_label_and_by_name_without_what_is_ignored() {
+        let mut figures = ClassFigures::new(3, Some(-100));
+        assert!(figures.is_empty());
+        let labels = [0, 0, 1, -100, 2, 2, 2];
+        let label = TensorView::I64 { shape: &[7], data: &labels };
+        figures.add(label, &[0, 1, 1, 2, 0, 0, 1]);
+        let counts: Vec<_> = figures.classes.iter().map(|c| (c.labels, c.predicted, c.right)).collect();
+        assert_eq!(counts, [(2, 3, 1), (1, 3, 1), (3, 0, 0)]);
+        assert_eq!(figures.most_confused(2), [(2, 0, 2), (0, 1, 1)]);
+        assert_eq!((figures.classes[0].recall(), figures.classes[2].precision()), (Some(0.5), None));
+    }
+}

@@ -1,0 +1,61 @@
+//! Why nothing was predicted.
+
+use syncline_runtime::BackendError;
+
+use crate::{data::DataError, export::ExportError};
+
+/// Why nothing was predicted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PredictError {
+    /// The data cannot be read, is other data, or does not fit.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// ONNX Runtime refused a graph, or failed to run it.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// The weights cannot be read.
+    #[error(transparent)]
+    Weights(#[from] ExportError),
+    /// Files that are no data of such a job.
+    #[error("[E577] the job cannot read these files: {reason}")]
+    OtherFiles {
+        /// What it reads instead, in words.
+        reason: String,
+    },
+    /// The part that was asked about is empty.
+    #[error("[E578] the data has no {samples} samples")]
+    NoSamples {
+        /// Name of the part.
+        samples: &'static str,
+    },
+}
+
+impl PredictError {
+    /// The stable code, as in the message.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Data(error) => error.code(),
+            Self::Backend(error) => error.code(),
+            Self::Weights(error) => error.code(),
+            Self::OtherFiles { .. } => "E577",
+            Self::NoSamples { .. } => "E578",
+        }
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Data(DataError::Io { .. }) => Some(
+                "the files are read on this machine: name them with --data, or run the command where they are".to_owned(),
+            ),
+            Self::Data(error) => error.hint(),
+            Self::Backend(error) => error.hint(),
+            Self::Weights(error) => error.hint(),
+            Self::OtherFiles { .. } => {
+                Some("name files of the form that the job was trained with (`syncline status JOB`, the line `data`)".to_owned())
+            }
+            Self::NoSamples { .. } => Some("`--samples all` takes all of them, `--data FILE` those of another file".to_owned()),
+        }
+    }
+}

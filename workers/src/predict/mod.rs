@@ -1,0 +1,291 @@
+//! What a trained model says of samples: of those of its job, or of others.
+//!
+//! [`Predictor::open`] takes what [`Client::trained_job`](crate::client::Client::trained_job) has fetched, and computes on this
+//! machine: the forward model for predictions, and the graph with which the job was evaluated for its loss, so that the figures are
+//! those that `status` shows for the same samples.
+
+mod classes;
+mod error;
+mod outputs;
+mod values;
+
+use syncline_onnx::TensorView;
+use syncline_runtime::{ExecOptions, Executable, Runtime};
+use syncline_scheduler::{
+    core::Evaluation,
+    spec::{DataSpec, ModelSpec, Source},
+};
+
+use crate::{
+    client::TrainedJob,
+    data::{Batch, Dataset, ModelSignature},
+    worker::{RunningMetrics, threads_each},
+};
+
+use classes::ClassScores;
+pub use classes::{ClassCounts, ClassFigures};
+pub use error::PredictError;
+pub use outputs::Output;
+pub use values::ValueFigures;
+
+/// Which samples of the data are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Samples {
+    /// Those that train.
+    Train,
+    /// Those that say how the training goes.
+    Validation,
+    /// Those that say what has come of it.
+    Test,
+    /// All of them.
+    All,
+}
+
+impl Samples {
+    /// As people name them.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Train => "train",
+            Self::Validation => "validation",
+            Self::Test => "test",
+            Self::All => "all",
+        }
+    }
+
+    /// Those of a job on which its figures mean most: test samples, or else validation samples, or else all.
+    pub fn most_telling(data: &DataSpec) -> Self {
+        match (data.has_test(), data.has_validation()) {
+            (true, _) => Self::Test,
+            (false, true) => Self::Validation,
+            (false, false) => Self::All,
+        }
+    }
+}
+
+/// What is asked.
+#[derive(Debug, Clone)]
+pub struct Question {
+    /// Where the samples are.
+    pub data: DataSpec,
+    /// Which of them.
+    pub samples: Samples,
+    /// Whether the files hold labels; a loss and shares of right predictions need them.
+    pub is_labeled: bool,
+    /// Samples that are computed at once.
+    pub batch: usize,
+}
+
+impl Question {
+    /// About samples of the job itself.
+    pub fn of_job(job: &TrainedJob, samples: Samples, batch: usize) -> Self {
+        Self { data: job.train.data.clone(), samples, is_labeled: true, batch }
+    }
+
+    /// About all samples of other files, which are written as those of the job: with the columns in the same order.
+    ///
+    /// # Errors
+    /// E577 if the job reads another number of files, or its samples are of a text, in which characters have other numbers.
+    pub fn of_files(
+        job: &TrainedJob,
+        files: &[String],
+        is_labeled: bool,
+        batch: usize,
+    ) -> Result<Self, PredictError> {
+        let refused = |reason: String| Err(PredictError::OtherFiles { reason });
+        let mut source = job.train.data.source.clone();
+        match &mut source {
+            Source::Text { .. } => {
+                return refused(
+                    "its samples are of a text, and the characters of another one have other numbers".into(),
+                );
+            }
+            Source::Idx { .. } if !is_labeled => {
+                return refused("its samples are in two files, of which the second has the labels".into());
+            }
+            Source::Csv { label_columns, label_names, .. } if !is_labeled => {
+                (*label_columns, *label_names) = (0, Vec::new());
+            }
+            _ => {}
+        }
+        if let Source::Cifar10 { paths } = &mut source {
+            *paths = files.to_vec();
+        } else {
+            let paths = source.paths_mut();
+            if paths.len() != files.len() {
+                return refused(format!("it reads {}, and {} came", count(paths.len()), count(files.len())));
+            }
+            paths.into_iter().zip(files).for_each(|(path, file)| path.clone_from(file));
+        }
+        let DataSpec { scale, mean, std, sample_shape, layout, .. } = job.train.data.clone();
+        let data = DataSpec { scale, mean, std, sample_shape, layout, ..DataSpec::new(source) };
+        Ok(Self { data, samples: Samples::All, is_labeled, batch })
+    }
+}
+
+fn count(files: usize) -> String {
+    if files == 1 { "1 file".to_owned() } else { format!("{files} files") }
+}
+
+/// A trained model and samples.
+pub struct Predictor {
+    forward: Executable,
+    /// Samples that the forward model takes at once, if it takes so many and no others.
+    fixed_batch: Option<usize>,
+    /// The graph that computes the loss, where there are labels.
+    evaluation: Option<Executable>,
+    parameters: Parameters,
+    model: ModelSpec,
+    set: Dataset,
+    rows: Vec<u32>,
+    batch_size: usize,
+    scores: ClassScores,
+    figures: Figures,
+}
+
+/// Parameters by name: shape and values.
+type Parameters = Vec<(String, Vec<usize>, Vec<f32>)>;
+
+/// What comes of all samples together.
+#[derive(Debug, Default)]
+pub struct Figures {
+    /// Loss and metrics, as the job is evaluated; `None` without labels.
+    pub evaluation: Option<Evaluation>,
+    /// How the classes are told apart, where a loss has some.
+    pub classes: Option<ClassFigures>,
+    /// How far predicted numbers are off, where they are compared with numbers.
+    pub values: Option<ValueFigures>,
+}
+
+/// Some samples, and what the model says of them.
+pub struct Predicted<'a> {
+    /// Their numbers in the data, from 0.
+    pub rows: &'a [u32],
+    /// What the model gives, in its order, as far as it is numbers for each sample.
+    pub outputs: &'a [Output],
+    /// Their labels.
+    pub label: Option<TensorView<'a>>,
+    /// The class with the highest score, for each label of each sample; empty without classes.
+    pub predicted: &'a [u32],
+}
+
+impl Predictor {
+    /// Reads the data and loads the graphs. Seconds for large ones.
+    ///
+    /// # Errors
+    /// Those of data sets (E330 to E345, E487) and of ONNX Runtime, E380 if the weights are damaged, E578 if there are no such samples.
+    pub fn open(runtime: &Runtime, job: &TrainedJob, question: &Question) -> Result<Self, PredictError> {
+        let model = job.train.model.clone();
+        let mut wanted = ModelSignature::of(&model);
+        wanted.label = wanted.label.filter(|_| question.is_labeled);
+        let set = Dataset::open(&question.data, &wanted)?;
+        let parts = set.parts(&question.data, job.train.seed);
+        let rows = match question.samples {
+            Samples::Train => parts.train,
+            Samples::Validation => parts.validation,
+            Samples::Test => parts.test,
+            Samples::All => (0..set.len() as u32).collect(),
+        };
+        if rows.is_empty() {
+            return Err(PredictError::NoSamples { samples: question.samples.name() });
+        }
+        let options = ExecOptions { intra_threads: threads_each(1), ..ExecOptions::default() };
+        let forward = Executable::new(runtime, &job.model.onnx, &options)?;
+        let types = forward.types();
+        let first = model.inputs.first().and_then(|input| types.get(&input.name));
+        let fixed_batch = first.and_then(|ty| ty.dims.first()?.fixed()).filter(|&size| size > 0);
+        let is_labeled = wanted.label.is_some();
+        let evaluation = match is_labeled {
+            true => Some(Executable::new(runtime, &job.evaluation_graph, &options)?),
+            false => None,
+        };
+        let figures = Figures {
+            evaluation: None,
+            classes: wanted.classes().map(|count| ClassFigures::new(count, wanted.ignored_label())),
+            values: ValueFigures::of(job).filter(|_| is_labeled),
+        };
+        Ok(Self {
+            forward,
+            fixed_batch,
+            evaluation,
+            parameters: parameters(job)?,
+            scores: ClassScores::of(job),
+            model,
+            set,
+            rows,
+            batch_size: fixed_batch.unwrap_or(question.batch.max(1)),
+            figures,
+        })
+    }
+
+    /// How many samples are asked about; there is at least one.
+    pub fn samples(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Computes all samples, a batch at a time, and hands each out.
+    ///
+    /// # Errors
+    /// What `each` returns, and those of ONNX Runtime.
+    pub fn run<E: From<PredictError>>(
+        mut self,
+        mut each: impl FnMut(&Predicted<'_>) -> Result<(), E>,
+    ) -> Result<Figures, E> {
+        let mut batch = self.set.batch();
+        let mut metrics = self.evaluation.as_ref().map(|graph| RunningMetrics::of(graph.output_names()));
+        let all = std::mem::take(&mut self.rows);
+        for rows in all.chunks(self.batch_size) {
+            let outputs = self.predict(rows, &mut batch)?;
+            let predicted = self.scores.highest(&outputs, rows.len());
+            self.set.gather(rows, &mut batch).map_err(PredictError::from)?;
+            if let (Some(graph), Some(metrics)) = (&mut self.evaluation, &mut metrics) {
+                evaluate(graph, &self.parameters, &self.model, &batch, metrics)?;
+            }
+            if let Some(label) = batch.label() {
+                let figures = &mut self.figures;
+                figures.classes.iter_mut().for_each(|classes| classes.add(label, &predicted));
+                figures.values.iter_mut().for_each(|values| values.add(label, &outputs));
+            }
+            each(&Predicted { rows, outputs: &outputs, label: batch.label(), predicted: &predicted })?;
+        }
+        self.figures.evaluation = metrics.map(|metrics| metrics.finish().mean());
+        Ok(self.figures)
+    }
+
+    /// What the forward model gives for these samples.
+    fn predict(&mut self, rows: &[u32], batch: &mut Batch) -> Result<Vec<Output>, PredictError> {
+        // A model that takes so many and no others gets the last one again and again.
+        let last = rows.last().copied().unwrap_or_default();
+        let mut padded = rows.to_vec();
+        padded.resize(self.fixed_batch.unwrap_or(rows.len()), last);
+        self.set.gather(&padded, batch)?;
+        let inputs: Vec<_> =
+            self.model.inputs.iter().map(|input| input.name.as_str()).zip(batch.inputs()).collect();
+        let names = self.forward.output_names().to_vec();
+        let found = self.forward.run(&inputs)?;
+        let outputs = names.iter().enumerate();
+        Ok(outputs.filter_map(|(at, name)| Output::of(&found, at, name, padded.len(), rows.len())).collect())
+    }
+}
+
+fn evaluate(
+    graph: &mut Executable,
+    parameters: &Parameters,
+    model: &ModelSpec,
+    batch: &Batch,
+    metrics: &mut RunningMetrics,
+) -> Result<(), PredictError> {
+    let parameters = parameters.iter();
+    let parameters = parameters.map(|(name, shape, data)| (name.as_str(), TensorView::F32 { shape, data }));
+    let samples = model.inputs.iter().map(|input| input.name.as_str()).zip(batch.inputs());
+    let label = model.label.as_deref().zip(batch.label());
+    let inputs: Vec<_> = parameters.chain(samples).chain(label).collect();
+    let outputs = graph.run(&inputs)?;
+    metrics.add(batch.len() as u64, |name| outputs.scalar(name))?;
+    Ok(())
+}
+
+/// The trained parameters as inputs of the evaluation graph.
+fn parameters(job: &TrainedJob) -> Result<Parameters, PredictError> {
+    let tensors = job.weights.tensors()?;
+    Ok(tensors.into_iter().map(|(name, parameter)| (name, parameter.shape, parameter.values)).collect())
+}

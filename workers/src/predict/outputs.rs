@@ -1,0 +1,52 @@
+//! What a forward model gives for each sample of a batch.
+
+use syncline_onnx::TensorView;
+use syncline_runtime::Outputs;
+
+/// One output, for some samples.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Output {
+    /// Name in the model.
+    pub name: String,
+    /// Sizes of a sample's axes.
+    pub shape: Vec<usize>,
+    /// All numbers, sample by sample; integers and float64 as float32.
+    pub values: Vec<f32>,
+}
+
+impl Output {
+    /// The output at a place of the model, if it is numbers with a row for each sample; the rows behind the first `wanted` are left out.
+    pub(super) fn of(
+        found: &Outputs<'_>,
+        at: usize,
+        name: &str,
+        samples: usize,
+        wanted: usize,
+    ) -> Option<Self> {
+        let mut dims = Vec::new();
+        let view = found.view_at(at, &mut dims).ok()?;
+        let (&rows, shape) = view.shape().split_first()?;
+        let width: usize = shape.iter().product();
+        if rows != samples || width == 0 {
+            return None;
+        }
+        let taken = wanted * width;
+        let values: Vec<f32> = match view {
+            TensorView::F32 { data, .. } => data[..taken].to_vec(),
+            TensorView::F64 { data, .. } => data[..taken].iter().map(|&number| number as f32).collect(),
+            TensorView::I32 { data, .. } => data[..taken].iter().map(|&number| number as f32).collect(),
+            TensorView::I64 { data, .. } => data[..taken].iter().map(|&number| number as f32).collect(),
+            TensorView::U8 { data, .. } => data[..taken].iter().map(|&number| f32::from(number)).collect(),
+            TensorView::Bool { data, .. } => {
+                data[..taken].iter().map(|&is| f32::from(u8::from(is))).collect()
+            }
+        };
+        let (name, shape) = (name.to_owned(), shape.to_vec());
+        Some(Self { name, shape, values })
+    }
+
+    /// Numbers of a sample.
+    pub fn width(&self) -> usize {
+        self.shape.iter().product()
+    }
+}

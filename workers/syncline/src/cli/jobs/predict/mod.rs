@@ -1,0 +1,124 @@
+//! `syncline predict`: what a trained model says of samples, and how often it is right.
+
+mod figures;
+mod table_file;
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use syncline_kit::Device;
+use syncline_scheduler::ids::JobId;
+use syncline_workers::{
+    client::{Client, TrainedJob},
+    predict::{Predictor, Question, Samples},
+    worker::load_runtime,
+};
+
+use self::{figures::Report, table_file::TableFile};
+use crate::cli::{
+    CliError, ConnectionArgs, Failure, block_on_until_stopped, exported::ExportError, log_as_command,
+    models::progress::Progress, print, print_json, say,
+};
+
+#[derive(Debug, clap::Args)]
+pub struct PredictArgs {
+    /// Id of a training that is over, or that wrote a snapshot
+    job: JobId,
+    /// Files in place of those of the job, in the same form and order; all of their samples are looked at
+    #[arg(long, value_name = "FILE", num_args = 1.., value_delimiter = ',', conflicts_with = "samples")]
+    data: Vec<PathBuf>,
+    /// Which samples of the job's data; if not given those that test, or else validate, or else all
+    #[arg(long, value_enum)]
+    samples: Option<Part>,
+    /// The files hold no labels
+    #[arg(long, requires = "data")]
+    unlabeled: bool,
+    /// Write a CSV file with a row for each sample: its number, its label, the class that is predicted, and what the model gives
+    #[arg(long, value_name = "FILE.csv")]
+    out: Option<PathBuf>,
+    /// Samples that are computed at once
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    batch: u32,
+    /// Replace a file that is there
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// One JSON object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// A part of the data.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Part {
+    Test,
+    Validation,
+    Train,
+    All,
+}
+
+impl From<Part> for Samples {
+    fn from(part: Part) -> Self {
+        match part {
+            Part::Test => Self::Test,
+            Part::Validation => Self::Validation,
+            Part::Train => Self::Train,
+            Part::All => Self::All,
+        }
+    }
+}
+
+pub(crate) fn run(args: &PredictArgs) -> Result<(), Failure> {
+    log_as_command();
+    if let Some(out) = args.out.as_ref().filter(|out| !args.force && out.symlink_metadata().is_ok()) {
+        return Err(ExportError::Exists { path: out.clone() }.into());
+    }
+    let cluster = args.connection.find()?;
+    let job = block_on_until_stopped(async {
+        let (client, _) = Client::connect(&cluster).await?;
+        Ok::<_, Failure>(client.trained_job(&args.job).await?)
+    })?;
+    let question = question(args, &job)?;
+    let predictor = Predictor::open(&load_runtime(Device::Cpu, &say)?, &job, &question)?;
+    let report = predict(args, &question, predictor)?;
+    if args.json { print_json(&report) } else { print(&report.text()) }
+}
+
+fn question(args: &PredictArgs, job: &TrainedJob) -> Result<Question, Failure> {
+    let batch = args.batch as usize;
+    if args.data.is_empty() {
+        let samples = args.samples.map_or_else(|| Samples::most_telling(&job.train.data), Samples::from);
+        return Ok(Question::of_job(job, samples, batch));
+    }
+    let files: Vec<String> = args.data.iter().map(|file| file.display().to_string()).collect();
+    Ok(Question::of_files(job, &files, !args.unlabeled, batch)?)
+}
+
+/// Computes everything, with a row of the file for each sample.
+fn predict(args: &PredictArgs, question: &Question, predictor: Predictor) -> Result<Report, Failure> {
+    let (samples, mut done, progress) = (predictor.samples(), 0, Progress::new());
+    let mut file = args.out.as_deref().map(|path| TableFile::create(path, args.force)).transpose()?;
+    let figures = predictor.run(|predicted| {
+        file.iter_mut().try_for_each(|file| file.add(predicted))?;
+        done += predicted.rows.len();
+        progress.show(&format!("{done} of {samples} samples"));
+        Ok::<_, Failure>(())
+    });
+    progress.clear();
+    let figures = figures?;
+    let written = file.map(TableFile::finish).transpose()?;
+    let data = question.data.paths().join(", ");
+    let part = args.data.is_empty().then(|| question.samples.name());
+    Ok(Report::new(args.job.clone(), part, data, samples, &figures, written))
+}
+
+impl From<table_file::TooWide> for Failure {
+    fn from(table_file::TooWide { numbers }: table_file::TooWide) -> Self {
+        let what = format!(
+            "the model gives {numbers} numbers for a sample, and a row of a CSV file takes {}",
+            table_file::MOST_COLUMNS
+        );
+        CliError::Setting { what }.into()
+    }
+}

@@ -1,0 +1,161 @@
+//! A CSV file with a row for each sample, which is there as a whole or not at all.
+
+use std::{
+    fmt::Write as _,
+    io::{BufWriter, Write as _},
+    path::{Path, PathBuf},
+};
+
+use syncline_onnx::TensorView;
+use syncline_workers::predict::{Output, Predicted};
+use tempfile::NamedTempFile;
+
+use crate::cli::{Failure, exported::ExportError};
+
+/// Most numbers of a sample.
+pub(super) const MOST_COLUMNS: usize = 10_000;
+
+/// A model gives more than a row takes.
+pub(super) struct TooWide {
+    pub numbers: usize,
+}
+
+/// A file on its way; gone again unless [`TableFile::finish`] puts it in its place.
+pub(super) struct TableFile {
+    path: PathBuf,
+    replaces: bool,
+    to: BufWriter<NamedTempFile>,
+    has_header: bool,
+}
+
+impl TableFile {
+    pub(super) fn create(path: &Path, replaces: bool) -> Result<Self, Failure> {
+        // In the same folder, so that it can be renamed.
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let unfinished = syncline_rpc::input::check_replaceable(path)
+            .and_then(|()| NamedTempFile::new_in(folder.unwrap_or(Path::new("."))))
+            .map_err(|source| ExportError::Write { path: path.to_owned(), source })?;
+        Ok(Self { path: path.to_owned(), replaces, to: BufWriter::new(unfinished), has_header: false })
+    }
+
+    /// Adds a row for each of these samples.
+    pub(super) fn add(&mut self, predicted: &Predicted<'_>) -> Result<(), Failure> {
+        if !self.has_header {
+            let numbers = predicted.outputs.iter().map(Output::width).sum();
+            if numbers > MOST_COLUMNS {
+                return Err(TooWide { numbers }.into());
+            }
+            self.has_header = true;
+            self.write(&header(predicted))?;
+        }
+        let text = rows(predicted);
+        self.write(&text)
+    }
+
+    /// Gives the file its name.
+    pub(super) fn finish(self) -> Result<PathBuf, Failure> {
+        let Self { path, replaces, to, .. } = self;
+        let failed = |source| ExportError::Write { path: path.clone(), source };
+        let file = to.into_inner().map_err(|error| failed(error.into_error()))?;
+        file.as_file().sync_all().map_err(failed)?;
+        let placed = if replaces { file.persist(&path) } else { file.persist_noclobber(&path) };
+        placed.map_err(|cause| failed(cause.error))?;
+        Ok(path)
+    }
+
+    fn write(&mut self, text: &str) -> Result<(), Failure> {
+        let written = self.to.write_all(text.as_bytes());
+        Ok(written.map_err(|source| ExportError::Write { path: self.path.clone(), source })?)
+    }
+}
+
+/// Labels of a sample: none, or one, or more than a column can hold.
+fn labels_each(predicted: &Predicted<'_>) -> Option<usize> {
+    Some(predicted.label?.len() / predicted.rows.len().max(1))
+}
+
+/// Whether there is one class for each sample.
+fn names_a_class(predicted: &Predicted<'_>) -> bool {
+    predicted.predicted.len() == predicted.rows.len()
+}
+
+fn header(predicted: &Predicted<'_>) -> String {
+    let mut columns = vec!["sample".to_owned()];
+    match labels_each(predicted) {
+        Some(1) => columns.push("label".to_owned()),
+        Some(many) if many <= MOST_COLUMNS => columns.extend((0..many).map(|at| format!("label[{at}]"))),
+        _ => {}
+    }
+    if names_a_class(predicted) {
+        columns.push("predicted".to_owned());
+    }
+    for output in predicted.outputs {
+        let name = quoted(&output.name);
+        match output.width() {
+            1 => columns.push(name),
+            width => columns.extend((0..width).map(|at| quoted(&format!("{}[{at}]", output.name)))),
+        }
+    }
+    columns.join(",") + "\n"
+}
+
+fn rows(predicted: &Predicted<'_>) -> String {
+    let mut text = String::new();
+    let labels = labels_each(predicted).filter(|&many| many <= MOST_COLUMNS).unwrap_or(0);
+    for (at, row) in predicted.rows.iter().enumerate() {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{row}");
+        for label in at * labels..(at + 1) * labels {
+            let _ = match predicted.label {
+                Some(TensorView::I64 { data, .. }) => write!(text, ",{}", data[label]),
+                Some(TensorView::F32 { data, .. }) => write!(text, ",{}", data[label]),
+                _ => write!(text, ","),
+            };
+        }
+        if names_a_class(predicted) {
+            let _ = write!(text, ",{}", predicted.predicted[at]);
+        }
+        for output in predicted.outputs {
+            let width = output.width();
+            for number in &output.values[at * width..(at + 1) * width] {
+                let _ = write!(text, ",{number}");
+            }
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// A name as RFC 4180 has it.
+fn quoted(name: &str) -> String {
+    match name.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", name.replace('"', "\"\"")),
+        false => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_has_the_sample_its_label_the_class_and_all_numbers() {
+        let output = |name: &str, shape: &[usize], values: &[f32]| Output {
+            name: name.to_owned(),
+            shape: shape.to_vec(),
+            values: values.to_vec(),
+        };
+        let outputs = [output("a,b", &[2], &[0.5, 1.0, 2.0, -1.0]), output("z", &[], &[7.0, 8.0])];
+        let labels = [1_i64, 0];
+        let label = Some(TensorView::I64 { shape: &[2], data: &labels });
+        let some = Predicted { rows: &[3, 9], outputs: &outputs, label, predicted: &[1, 0] };
+        assert_eq!(header(&some), "sample,label,predicted,\"a,b[0]\",\"a,b[1]\",z\n");
+        assert_eq!(rows(&some), "3,1,1,0.5,1,7\n9,0,0,2,-1,8\n");
+        let bare = Predicted { label: None, predicted: &[], outputs: &outputs[1..], ..some };
+        assert_eq!(header(&bare) + &rows(&bare), "sample,z\n3,7\n9,8\n");
+        let values = [0.5_f32, 1.5, 2.5, 3.5];
+        let label = Some(TensorView::F32 { shape: &[2, 2], data: &values });
+        let two = Predicted { label, ..bare };
+        assert_eq!(header(&two) + &rows(&two), "sample,label[0],label[1],z\n3,0.5,1.5,7\n9,2.5,3.5,8\n");
+    }
+}
