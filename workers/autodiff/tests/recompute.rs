@@ -5,7 +5,7 @@ use std::thread;
 
 use syncline_autodiff::{DeriveOptions, Io, Loss, Precision, TrainingGraph, derive};
 use syncline_onnx::proto::TensorProto;
-use syncline_onnx::{Compiler, Dim, ElementType, GraphBuilder, SplitMix64, TensorType, attr_int};
+use syncline_onnx::{Compiler, Dim, ElementType, GraphBuilder, SplitMix64, TensorType, attr_int, attr_ints};
 use syncline_runtime::{ExecOptions, Executable, TensorView};
 
 use crate::exported::{self, Wanted};
@@ -217,4 +217,62 @@ fn copies_wait_for_a_gradient_where_every_axis_is_fixed_too() {
         slices(&saving.train_onnx),
         "constant folding does not see through the order"
     );
+}
+
+/// `maximum` of an exact GELU, which operator sets below 20 write by Div, Erf, Add, Mul and Mul: ONNX Runtime fuses the one
+/// of the forward pass once the backward pass reads a copy, and rounds it otherwise.
+fn largest_of_gelu(maximum: impl Fn(&mut GraphBuilder, &str) -> String) -> Vec<u8> {
+    let mut graph = GraphBuilder::new("largest");
+    let mut random = SplitMix64::new(3);
+    let mut numbers =
+        |count: usize| -> Vec<f32> { (0..count).map(|_| random.normal() as f32 * 0.4).collect() };
+    let x = graph.input("x", ElementType::F32, &["batch".into(), 3.into(), 16.into(), 16.into()]);
+    let mut h = x;
+    for (layer, inputs) in [3, 8].into_iter().enumerate() {
+        let w = graph.weight(&format!("w{layer}"), &[8, inputs, 3, 3], &numbers(8 * inputs * 9));
+        h = graph.op("Conv", &[&h, &w], &[attr_ints("pads", &[1; 4])]);
+        let [root, one, half] =
+            [("root", std::f32::consts::SQRT_2), ("one", 1.0), ("half", 0.5)].map(|(name, number)| {
+                graph.constant(TensorProto::from_f32(&format!("{name}{layer}"), &[], &[number]))
+            });
+        let erf = graph.op("Div", &[&h, &root], &[]);
+        let erf = graph.op("Erf", &[&erf], &[]);
+        let above = graph.op("Add", &[&erf, &one], &[]);
+        let twice = graph.op("Mul", &[&h, &above], &[]);
+        h = graph.op("Mul", &[&twice, &half], &[]);
+        if layer == 0 {
+            h = maximum(&mut graph, &h);
+        }
+    }
+    let h = graph.op("GlobalAveragePool", &[&h], &[]);
+    let flat = graph.op("Flatten", &[&h], &[]);
+    let w = graph.weight("head", &[8, 5], &numbers(40));
+    let y = graph.op("MatMul", &[&flat, &w], &[]);
+    graph.output(&y);
+    graph.finish().to_bytes()
+}
+
+#[test]
+fn gradients_of_maxima_are_there_where_onnx_runtime_fuses_what_they_look_at() {
+    let options = DeriveOptions {
+        params: Some(["w0", "w1", "head"].map(str::to_owned).to_vec()),
+        ..DeriveOptions::default()
+    };
+    type Maximum = fn(&mut GraphBuilder, &str) -> String;
+    let cases: [(&str, Maximum); 4] = [
+        ("MaxPool", |graph, h| {
+            graph.op("MaxPool", &[h], &[attr_ints("kernel_shape", &[2, 2]), attr_ints("strides", &[2, 2])])
+        }),
+        ("ReduceMax", |graph, h| graph.op("ReduceMax", &[h], &[attr_ints("axes", &[3])])),
+        ("GlobalMaxPool", |graph, h| graph.op("GlobalMaxPool", &[h], &[])),
+        ("Max", |graph, h| {
+            let turned = graph.transpose(h, &[0, 1, 3, 2]);
+            graph.op("Max", &[h, &turned], &[])
+        }),
+    ];
+    for (name, maximum) in cases {
+        let [plain, saving] = graphs(&largest_of_gelu(maximum), &options);
+        let (kept, made) = (bits(&plain, 1), bits(&saving, 1));
+        assert!(same_but_for_rounding(&kept, &made), "{name}: {:?}", differing(&kept, &made));
+    }
 }

@@ -1,7 +1,9 @@
 //! Which weights are trained, which output the loss looks at, and what is refused on the way between them.
 
 use syncline_autodiff::{AutodiffError, DeriveOptions, Loss, TrainingGraph, derive, select};
-use syncline_onnx::proto::{AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto};
+use syncline_onnx::proto::{
+    AttributeProto, GraphProto, NodeProto, StringStringEntryProto, TensorProto, ValueInfoProto,
+};
 use syncline_onnx::{ElementType, GraphBuilder, ModelProto, attr_int, mlp};
 
 use crate::onnxruntime;
@@ -42,7 +44,8 @@ fn patterns_freeze_and_choose_weights() {
     assert!(error.to_string().ends_with("the settings freeze all 6"), "{error}");
     assert!(error.hint().unwrap().contains("`freeze`"), "{error}");
     let unknown = |pattern: &str| derived(&model, &with(&[pattern], None)).unwrap_err().to_string();
-    assert_eq!(unknown("conv*"), "[E317] model has no float32 weight `conv*`");
+    let first = "it has `fc1.weight`, `fc1.bias`, `fc2.weight`, `fc2.bias`, `fc3.weight` and 1 more";
+    assert_eq!(unknown("conv*"), format!("[E317] model has no float32 weight `conv*` ({first})"));
     let near = unknown("fc1.wieght");
     assert!(
         near.starts_with("[E317] model has no float32 weight `fc1.wieght` (near: `fc1.weight`"),
@@ -170,4 +173,41 @@ fn a_split_into_a_sequence_is_a_split() {
     let graph = syncline_onnx::parse(&graph.train_onnx).unwrap().graph.unwrap();
     assert!(graph.node.iter().any(|node| node.op_type == "Split"));
     assert!(graph.node.iter().all(|node| !node.op_type.contains("Sequence")));
+}
+
+/// y = clip(x w, 0, alpha), with what PyTorch's exporter of today notes of `alpha`.
+fn bounded(kind: &str) -> ModelProto {
+    let mut graph = GraphBuilder::new("bounded");
+    let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);
+    let w = graph.weight("w", &[2, 2], &[0.5, 1.0, -1.0, 2.0]);
+    let low = graph.weight("low", &[], &[0.0]);
+    let alpha = graph.weight("alpha", &[], &[1.0]);
+    let h = graph.op("MatMul", &[&x, &w], &[]);
+    let y = graph.op("Clip", &[&h, &low, &alpha], &[]);
+    graph.output(&y);
+    let mut model = graph.finish();
+    let note = |name: &str, kind: &str| ValueInfoProto {
+        metadata_props: vec![StringStringEntryProto {
+            key: "pkg.torch.export.graph_signature.InputSpec.kind".to_owned(),
+            value: kind.to_owned(),
+        }],
+        ..ValueInfoProto::untyped(name)
+    };
+    model.graph.as_mut().unwrap().value_info = vec![note("w", "PARAMETER"), note("alpha", kind)];
+    model
+}
+
+#[test]
+fn a_bound_that_the_exporter_calls_a_parameter_is_trained() {
+    #[rustfmt::skip]
+    let cases: [(&str, &[&str]); 3] = [
+        ("PARAMETER",       &["w", "alpha"]),
+        ("BUFFER",          &["w"]),
+        ("CONSTANT_TENSOR", &["w"]),
+    ];
+    for (kind, want) in cases {
+        let graph = derived(&bounded(kind), &DeriveOptions::default()).unwrap();
+        assert_eq!(names(&graph), want, "{kind}");
+        assert!(graph.unreached.is_empty(), "{kind}: {:?}", graph.unreached);
+    }
 }

@@ -614,3 +614,79 @@ fn attention() {
         }
     }
 }
+
+/// The mean and variance of the running statistics after one step of y = norm(a) + norm(b), with one normalization.
+fn statistics_of_two_calls(chained: bool, simplify: bool) -> [Vec<f32>; 2] {
+    let mut graph = GraphBuilder::new("twice");
+    let dims = [Dim::from("batch"), 2.into()];
+    let [a, b] = ["a", "b"].map(|name| graph.input(name, ElementType::F32, &dims));
+    let scale = graph.weight("scale", &[2], &[1.2, -0.7]);
+    let bias = graph.weight("bias", &[2], &[0.1, 0.2]);
+    let mean = graph.weight("mean", &[2], &[0.1, -0.2]);
+    let variance = graph.weight("variance", &[2], &[0.5, 1.5]);
+    let first = graph.named("first", "BatchNormalization", &[&a, &scale, &bias, &mean, &variance], &[]);
+    let [mean, variance] = match chained {
+        true => ["mean1", "variance1"].map(str::to_owned),
+        false => [mean, variance],
+    };
+    let second = graph.named("second", "BatchNormalization", &[&b, &scale, &bias, &mean, &variance], &[]);
+    let y = graph.op("Add", &[&first, &second], &[]);
+    graph.output(&y);
+    let mut model = graph.finish();
+    if chained {
+        let nodes = &mut model.graph.as_mut().unwrap().node;
+        for (node, call) in nodes.iter_mut().zip(1..=2) {
+            node.attribute.push(attr_int("training_mode", 1));
+            node.output.extend([format!("mean{call}"), format!("variance{call}")]);
+        }
+    }
+    let train = Some(["scale", "bias"].map(str::to_owned).to_vec());
+    let graph = derived(&model, &DeriveOptions { train, simplify, ..DeriveOptions::default() });
+    let names: Vec<&str> = graph.state.iter().map(|param| param.name.as_str()).collect();
+    assert_eq!(names, ["mean", "variance"]);
+    let mut session =
+        Executable::new(&onnxruntime::runtime(), &graph.train_onnx, &ExecOptions::default()).unwrap();
+    let shape = [3, 2];
+    let numbers: [(&str, &[f32]); 3] = [
+        ("a", &[1.0, 2.0, 3.0, -2.0, 5.0, 0.5]),
+        ("b", &[-4.0, 8.0, 2.0, 6.0, 0.0, 1.0]),
+        ("label", &[0.0; 6]),
+    ];
+    let mut views: Vec<_> =
+        numbers.into_iter().map(|(name, data)| (name, F32 { shape: &shape, data })).collect();
+    let held = graph.params.iter().chain(&graph.state);
+    views.extend(held.map(|p| (p.name.as_str(), F32 { shape: &p.shape, data: &p.initial })));
+    let outputs = session.run(&views).unwrap();
+    ["mean.new", "variance.new"].map(|name| outputs.f32(name).unwrap().to_vec())
+}
+
+#[test]
+fn every_call_of_a_normalization_moves_its_running_statistics() {
+    // PyTorch 2.15: BatchNorm1d(2) in training, called with a and then with b.
+    let want = [[0.284_333_35, 0.353_000_02], [1.698_333_3, 2.882_5]];
+    for (chained, simplify) in [(false, false), (false, true), (true, false), (true, true)] {
+        let got = statistics_of_two_calls(chained, simplify);
+        let close =
+            got.iter().flatten().zip(want.iter().flatten()).all(|(a, b): (&f32, &f32)| (a - b).abs() < 1e-6);
+        assert!(close, "chained {chained}, simplify {simplify}: {got:?}");
+    }
+}
+
+#[test]
+fn attention_in_float16_scales_queries_before_the_product() {
+    let mut graph = GraphBuilder::new("attention").with_opset(23);
+    let x = graph.input("x", ElementType::F32, &["batch".into(), 3.into(), 8.into()]);
+    let w = graph.weight("w", &[8, 8], &numbers(&mut SplitMix64::new(4), &[8, 8]));
+    let x = graph.op("MatMul", &[&x, &w], &[]);
+    let attributes = [attr_int("q_num_heads", 2), attr_int("kv_num_heads", 2), attr_float("scale", 0.125)];
+    let y = graph.named("y", "Attention", &[&x, &x, &x], &attributes);
+    graph.output(&y);
+    let graph = derived(&graph.finish(), &DeriveOptions { simplify: false, ..DeriveOptions::default() });
+    let graph = syncline_onnx::parse(&graph.train_onnx).unwrap().graph.unwrap();
+    let producer =
+        |value: &str| graph.node.iter().find(|node| node.output.iter().any(|output| output == value));
+    let softmax = graph.node.iter().find(|node| node.op_type == "Softmax").unwrap();
+    let product = producer(&softmax.input[0]).unwrap();
+    assert_eq!(product.op_type, "MatMul", "q k^T would be eight times as large as what is softmaxed");
+    assert_eq!(producer(&product.input[0]).unwrap().op_type, "Mul");
+}

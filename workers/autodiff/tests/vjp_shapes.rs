@@ -1,8 +1,11 @@
 //! Gradient rules of operators that move elements about, against finite differences.
 
-use syncline_onnx::{GraphBuilder, attr_int, attr_ints, attr_string};
+use syncline_autodiff::{DeriveOptions, Loss, derive};
+use syncline_onnx::{ElementType, GraphBuilder, attr_int, attr_ints, attr_string};
+use syncline_runtime::{ExecOptions, Executable, TensorView};
 
 use crate::one_operator::Case;
+use crate::onnxruntime;
 
 const FAR: i64 = i64::MAX;
 
@@ -53,7 +56,7 @@ fn expand() {
     Case::new("Expand")
         .param(&[1, 3])
         .value(|graph, _| {
-            let x = graph.input("x0", syncline_onnx::ElementType::F32, &["batch".into(), 1.into()]);
+            let x = graph.input("x0", ElementType::F32, &["batch".into(), 1.into()]);
             let (rows, one) = (rows(graph, &x), graph.ints("one", &[1]));
             graph.op("Concat", &[&rows, &one], &[attr_int("axis", 0)])
         })
@@ -161,7 +164,7 @@ fn slice_of_positions_by_the_length_of_the_input() {
             }),
         };
         case.value(|graph, _| {
-            let x = graph.input("x0", syncline_onnx::ElementType::F32, &["batch".into(), 1.into()]);
+            let x = graph.input("x0", ElementType::F32, &["batch".into(), 1.into()]);
             rows(graph, &x)
         })
         .fed("x0", &[1])
@@ -222,7 +225,7 @@ fn tile() {
     Case::new("Tile")
         .param(&[3])
         .value(|graph, _| {
-            let x = graph.input("x0", syncline_onnx::ElementType::F32, &["batch".into(), 1.into()]);
+            let x = graph.input("x0", ElementType::F32, &["batch".into(), 1.into()]);
             rows(graph, &x)
         })
         .fed("x0", &[1])
@@ -333,4 +336,45 @@ fn a_branch_reads_one_value_in_many_ways() {
         let scaled = graph.op("Mul", &[&back, "p0"], &[]);
         graph.op("Sub", &[&scaled, &y], &[])
     });
+}
+
+#[test]
+fn a_reduction_over_axes_of_unknown_rank_is_over_these_axes() {
+    for keepdims in [0, 1] {
+        let mut graph = GraphBuilder::new("axes").with_opset(18);
+        let x = graph.input("x", ElementType::F32, &["batch".into(), 3.into()]);
+        // How many axes a list of open length asks for, only the run knows.
+        let which = graph.input("which", ElementType::I64, &[1.into()]);
+        let sizes = graph.input("sizes", ElementType::I64, &["rank".into()]);
+        let w = graph.weight("w", &[3], &[0.5, -1.0, 2.0]);
+        let scaled = graph.op("Mul", &[&x, &w], &[]);
+        let axes = graph.op("Reshape", &[&which, &sizes], &[]);
+        let mean = graph.op("ReduceMean", &[&scaled, &axes], &[attr_int("keepdims", keepdims)]);
+        let shape = graph.ints("shape", &[-1, 1]);
+        let y = graph.named("y", "Reshape", &[&mean, &shape], &[]);
+        graph.output(&y);
+        let options = DeriveOptions { simplify: false, ..DeriveOptions::default() };
+        let graph =
+            derive(&onnxruntime::runtime(), &graph.finish().to_bytes(), Loss::MeanSquaredError, &options);
+        let graph = graph.unwrap();
+        let mut session =
+            Executable::new(&onnxruntime::runtime(), &graph.train_onnx, &ExecOptions::default()).unwrap();
+        let x = [1.0, 2.0, 3.0, -1.0, 0.5, 4.0];
+        let views = [
+            ("x", TensorView::F32 { shape: &[2, 3], data: &x }),
+            ("which", TensorView::I64 { shape: &[1], data: &[1] }),
+            ("sizes", TensorView::I64 { shape: &[1], data: &[1] }),
+            ("label", TensorView::F32 { shape: &[2, 1], data: &[0.0; 2] }),
+            ("w", TensorView::F32 { shape: &[3], data: &graph.params[0].initial }),
+        ];
+        let outputs = session.run(&views).unwrap();
+        // The loss is the mean of y^2 over two samples, with y = x . w / 3.
+        let y = [x[..3].to_vec(), x[3..].to_vec()]
+            .map(|row| row.iter().zip(&graph.params[0].initial).map(|(x, w)| x * w).sum::<f32>() / 3.0);
+        let got = outputs.f32("w.grad").unwrap();
+        for (at, got) in got.iter().enumerate() {
+            let want = (y[0] * x[at] + y[1] * x[3 + at]) / 3.0;
+            assert!((got - want).abs() < 1e-5, "keepdims {keepdims}, {at}: {got}, not {want}");
+        }
+    }
 }

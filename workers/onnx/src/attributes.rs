@@ -41,14 +41,18 @@ pub fn attr_string(name: &str, value: &str) -> AttributeProto {
 }
 
 impl NodeProto {
-    /// The integer attribute `name`, or `default` if the node does not state it.
+    /// The integer attribute `name`, or `default` if the node does not state it. One that is stated without a value is 0,
+    /// which writers of proto3 leave out.
     pub fn int(&self, name: &str, default: i64) -> i64 {
-        self.attribute(name).and_then(|attribute| attribute.i).unwrap_or(default)
+        let stated = self.attribute(name);
+        stated.and_then(|it| it.i.or((it.kind == ATTRIBUTE_INT).then_some(0))).unwrap_or(default)
     }
 
-    /// The float attribute `name`, or `default` if the node does not state it.
+    /// The float attribute `name`, or `default` if the node does not state it. One that is stated without a value is 0, as
+    /// for integers.
     pub fn float(&self, name: &str, default: f32) -> f32 {
-        self.attribute(name).and_then(|attribute| attribute.f).unwrap_or(default)
+        let stated = self.attribute(name);
+        stated.and_then(|it| it.f.or((it.kind == ATTRIBUTE_FLOAT).then_some(0.0))).unwrap_or(default)
     }
 
     /// The list of integers `name`, if the node states it.
@@ -73,5 +77,28 @@ impl NodeProto {
     /// The attribute `name` as it stands; `None` if the node does not state it.
     pub fn attribute(&self, name: &str) -> Option<&AttributeProto> {
         self.attribute.iter().find(|attribute| attribute.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stated_without_a_value_is_zero_and_what_is_not_stated_the_default() {
+        let stated = |kind: i32| AttributeProto { name: "a".to_owned(), kind, ..Default::default() };
+        #[rustfmt::skip]
+        // attributes, as an integer, as a float
+        let cases: [(&str, &[AttributeProto], i64, f32); 5] = [
+            ("not stated",          &[],                        7, 7.0),
+            ("an integer of proto3", &[stated(ATTRIBUTE_INT)],   0, 7.0),
+            ("a float of proto3",   &[stated(ATTRIBUTE_FLOAT)], 7, 0.0),
+            ("an integer",          &[attr_int("a", 3)],        3, 7.0),
+            ("a float",             &[attr_float("a", 0.5)],    7, 0.5),
+        ];
+        for (name, attributes, int, float) in cases {
+            let node = NodeProto::unnamed("Op", &[], attributes);
+            assert_eq!((node.int("a", 7), node.float("a", 7.0)), (int, float), "{name}");
+        }
     }
 }

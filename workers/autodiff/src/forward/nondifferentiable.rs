@@ -76,8 +76,9 @@ fn is_setting(op: &str, position: usize) -> bool {
         // The lengths of the samples.
         "GRU" | "LSTM" | "RNN" => position == 4,
         "GatherElements" | "GatherND" | "Gather" | "Reshape" | "Expand" | "Tile" | "Slice" | "Squeeze"
-        | "Unsqueeze" | "Split" | "TopK" | "Trilu" | "CumSum" | "Clip" | "Dropout" | "Resize"
-        | "CastLike" => position > 0,
+        | "Unsqueeze" | "Split" | "TopK" | "Trilu" | "CumSum" | "Dropout" | "Resize" | "CastLike" => {
+            position > 0
+        }
         "ScatterElements" | "ScatterND" => position == 1,
         "Pad" => position != 0 && position != 2,
         _ => op.starts_with("Reduce") && position > 0,

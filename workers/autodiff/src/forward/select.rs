@@ -4,7 +4,8 @@
 //! [`TRAINABLE`](super::exporter_metadata::TRAINABLE). Without one a float32 constant is trained, unless
 //!
 //! * it holds the infinities of an attention mask, or every node that reads it does so where no gradient flows (the
-//!   scales of a `Resize`, the running statistics of a `BatchNormalization`);
+//!   scales of a `Resize`, the running statistics of a `BatchNormalization`; the bounds of a `Clip`, unless PyTorch's
+//!   exporter noted that one is a parameter);
 //! * PyTorch's exporter noted that it is a buffer, or not one of the model's tensors at all;
 //! * nothing was noted, and it has the name of a buffer, numbers of a formula, or, in a file of PyTorch's older exporter,
 //!   not the name of a parameter. That is a guess, and [`Selected::doubtful`]: what was trained by mistake is lost, what
@@ -69,9 +70,9 @@ pub fn select(model: &ModelProto, options: &DeriveOptions) -> Result<Vec<Selecte
     let empty = GraphProto::default();
     let graph = model.graph.as_ref().unwrap_or(&empty);
     let floats = graph.initializer.iter().filter(|tensor| tensor.element() == ElementType::F32);
-    let floats: HashSet<&str> = floats.map(|tensor| tensor.name.as_str()).collect();
+    let floats: Vec<&str> = floats.map(|tensor| tensor.name.as_str()).collect();
     for pattern in options.freeze.iter().chain(options.train.iter().flatten()) {
-        if !floats.contains(pattern.as_str()) && !floats.iter().any(|name| matches(pattern, name)) {
+        if !floats.contains(&pattern.as_str()) && !floats.iter().any(|name| matches(pattern, name)) {
             let named = unknown_pattern(pattern, floats.iter().copied());
             return Err(AutodiffError::NoSuchParameter { named });
         }
@@ -153,7 +154,9 @@ impl File<'_> {
     /// Without a list.
     fn by_itself(&self, tensor: &TensorProto) -> Verdict {
         let uses = self.uses.get(tensor.name.as_str()).copied().unwrap_or_default();
-        if uses.constant > 0 && uses.smooth == 0 {
+        let kind = self.metadata.kind(&tensor.name);
+        let trained_bound = uses.bound > 0 && kind == Some(Kind::Parameter);
+        if uses.constant > 0 && uses.smooth == 0 && !trained_bound {
             return sure("read only where no gradient flows");
         }
         if let Ok(numbers) = tensor.to_f32() {
@@ -164,7 +167,7 @@ impl File<'_> {
                 return sure("holds numbers of a mask");
             }
         }
-        match self.metadata.kind(&tensor.name) {
+        match kind {
             // A frozen position table is a parameter as well, and `requires_grad` is not in the file.
             Some(Kind::Parameter) if holds_sines(tensor) => guess(SINES),
             Some(Kind::Parameter) => TRAINED,
@@ -203,6 +206,8 @@ impl File<'_> {
 struct Uses {
     smooth: usize,
     constant: usize,
+    /// Those of the second kind that are bounds of a `Clip`: they have a gradient, but are hardly ever trained.
+    bound: usize,
     /// Those of the first kind that are products, norms or tables.
     weight: usize,
 }
@@ -216,6 +221,7 @@ fn uses(graph: &GraphProto) -> HashMap<&str, Uses> {
                 true => entry.constant += 1,
                 false => entry.smooth += 1,
             }
+            entry.bound += usize::from(node.op_type == "Clip" && position > 0);
             entry.weight += usize::from(reads_as_weight(&node.op_type));
         }
         for input in captured(node) {

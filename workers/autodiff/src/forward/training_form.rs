@@ -117,7 +117,7 @@ pub(crate) fn training_form(
     let inputs: HashSet<&str> = graph.input.iter().map(|input| input.name.as_str()).collect();
     let known: HashSet<&str> = graph.node.iter().flat_map(|node| &node.output).map(String::as_str).collect();
     let (mut emitter, nodes) = Emitter::rewriting(graph.clone());
-    let (mut statistics, mut found) = (Vec::new(), HashSet::new());
+    let mut statistics: Vec<Statistic> = Vec::new();
     for mut node in nodes {
         if !is(&node, "BatchNormalization") {
             emitter.push_node(node);
@@ -127,13 +127,19 @@ pub(crate) fn training_form(
         let (mean, variance) = (batch.mean.clone(), batch.variance.clone());
         let nexts = [(&mean, 3, 1), (&batch.unbiased, 4, 2)];
         for (seen, input, output) in nexts {
-            let next = batch.next(&mut emitter, &node.input[input], seen);
+            let from = origin(&node.input[input], |value| emitter.producer(value)).to_owned();
+            // Every call of a layer moves them, and begins where the last one ended: exporters write the tensor again, or
+            // what the last call made of it.
+            let found = statistics.iter().position(|known| known.name == from || known.next == from);
+            let running = found.map_or(&node.input[input], |at| &statistics[at].next);
+            let next = batch.next(&mut emitter, running, seen);
             if let Some(name) = node.output.get(output).filter(|name| !name.is_empty()) {
                 emitter.push_node(identity(&next, name));
             }
-            let name = origin(&node.input[input], |value| emitter.producer(value)).to_owned();
-            if inputs.contains(name.as_str()) && found.insert(name.clone()) {
-                statistics.push(Statistic { name, next });
+            match found {
+                Some(at) => statistics[at].next = next,
+                None if inputs.contains(from.as_str()) => statistics.push(Statistic { name: from, next }),
+                None => {}
             }
         }
         node.output.truncate(1);

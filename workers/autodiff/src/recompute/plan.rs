@@ -6,16 +6,16 @@
 //!
 //! What is kept is the cheapest cut between everything that is dear to make and everything that late nodes read, where a
 //! value costs its bytes. Values of residual connections, which the forward pass itself reads much later, are always
-//! kept: to make one again would take the block before it again, and the one before that. So is, among values of 16 bits,
-//! where a value equals what was chosen from it: ONNX Runtime may have left out a cast on the way to the choice, and made
-//! again the value would be rounded and equal nothing.
+//! kept: to make one again would take the block before it again, and the one before that. So is where a value equals what was
+//! chosen from it: ONNX Runtime may have fused nodes on the way to the choice, or left out a cast. Made again the value would
+//! be rounded otherwise, and equal nothing.
 //! Source: He and Yu, Transcending runtime-memory tradeoffs in checkpointing by being fusion aware, MLSys 2023; the first
 //! to trade time for memory so: Chen et al., Training deep nets with sublinear memory cost, arXiv:1604.06174.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use syncline_onnx::proto::NodeProto;
-use syncline_onnx::{ElementType, Graph, NodeId, Types, ValueId};
+use syncline_onnx::{Graph, NodeId, Types, ValueId};
 
 use super::min_cut::{Network, UNCUT};
 use crate::estimate::bytes;
@@ -25,11 +25,12 @@ const SMALL_BYTES: u64 = 4096;
 /// A value that is read behind this many products after it was made belongs to a residual connection.
 const FAR: usize = 2;
 
-/// What costs little: one or a few operations an element, or none.
+/// What costs little: one or a few operations an element, or none. Not `Equal`: what is rounded otherwise equals nothing,
+/// while an order of the two, asked of two copies, always has a largest one.
 #[rustfmt::skip]
 const CHEAP: &[&str] = &[
     "Abs", "Add", "And", "BatchNormalization", "Cast", "Ceil", "Celu", "Clip", "Concat", "ConstantOfShape",
-    "Cos", "DepthToSpace", "Div", "Dropout", "Elu", "Equal", "Erf", "Exp", "Expand", "Flatten", "Floor",
+    "Cos", "DepthToSpace", "Div", "Dropout", "Elu", "Erf", "Exp", "Expand", "Flatten", "Floor",
     "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "LayerNormalization",
     "LeakyRelu", "Less", "LessOrEqual", "Log", "LogSoftmax", "Max", "Min", "Mish", "Mul", "Neg", "Not", "Or",
     "PRelu", "Pad", "Pow", "RMSNormalization", "Reciprocal", "Relu", "Reshape", "Round", "Selu", "Sigmoid",
@@ -96,12 +97,10 @@ fn cut(
 ) -> (HashSet<ValueId>, HashSet<ValueId>) {
     let mut network = Network::new();
     let mut vertices: HashMap<ValueId, (usize, usize)> = HashMap::new();
-    let rounded = types.values().any(|ty| ty.element == ElementType::F16);
     let repeatable = |value: ValueId| {
         let node = graph.producer(value)?;
         let known = types.contains_key(graph.name(value));
-        let repeats = is_cheap(graph.node(node)) && !(rounded && graph.node(node).op_type == "Equal");
-        (repeats && known && !far.contains(&value)).then(|| graph.inputs(node))
+        (is_cheap(graph.node(node)) && known && !far.contains(&value)).then(|| graph.inputs(node))
     };
     let mut open: Vec<ValueId> = needed.iter().copied().collect();
     while let Some(value) = open.pop() {
@@ -201,7 +200,7 @@ fn is_cheap(node: &NodeProto) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use syncline_onnx::{GraphBuilder, TensorType};
+    use syncline_onnx::{ElementType, GraphBuilder, TensorType};
 
     /// Forward values of a graph with these nodes (operator, inputs; node `n` makes `vn`), and late ones behind `cotangent`.
     fn planned(nodes: &[(&str, &[&str])], late: &[(&str, &[&str])]) -> (Vec<String>, Vec<String>) {
@@ -254,6 +253,10 @@ mod tests {
              &[("MatMul", &["x", "x"]), ("MatMul", &["v0", "v0"])],
              &[("Mul", &["cotangent", "v0"]), ("Mul", &["cotangent", "v1"])],
              (&["v0", "v1"], &[])),
+            ("where a value equals the largest is kept",
+             &[("MatMul", &["x", "x"]), ("Exp", &["v0"]), ("ReduceMax", &["v1"]), ("Equal", &["v1", "v2"])],
+             &[("Where", &["v3", "cotangent", "x"]), ("Mul", &["cotangent", "v0"]), ("Mul", &["cotangent", "v1"])],
+             (&["v0", "v3"], &["v1"])),
             ("what skips two products is kept",
              &[("MatMul", &["x", "x"]), ("Exp", &["v0"]), ("MatMul", &["v1", "x"]), ("MatMul", &["v2", "x"]),
                ("Add", &["v1", "v3"])],

@@ -169,7 +169,10 @@ fn refuse_unknown(params: &[Param], untrained: &[Untrained], wanted: &[String]) 
             return Err(AutodiffError::NotByRows { name: name.clone(), reason });
         }
         if !untrained.iter().any(|(known, _)| matches(name, known)) {
-            let known = trained.iter().copied().chain(untrained.iter().map(|(known, _)| known.as_str()));
+            let known = params
+                .iter()
+                .map(|param| param.name.as_str())
+                .chain(untrained.iter().map(|(known, _)| known.as_str()));
             return Err(AutodiffError::NoSuchParameter { named: unknown_pattern(name, known) });
         }
     }

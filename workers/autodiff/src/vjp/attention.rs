@@ -141,8 +141,9 @@ struct Weights {
 impl Weights {
     fn emit(n: &mut NodeGrad<'_>, q: &str, k: &str, scale: &str) -> Self {
         let k_turned = turned(n, k);
-        let product = n.emitter.op("MatMul", &[q, &k_turned], &[]);
-        let mut scores = n.emitter.op("Mul", &[&product, scale], &[]);
+        // Before the product, which float16 may not hold without it.
+        let scaled = n.emitter.op("Mul", &[q, scale], &[]);
+        let mut scores = n.emitter.op("MatMul", &[&scaled, &k_turned], &[]);
         let cap = n.node.float("softcap", 0.0);
         let mut capped = None;
         if cap > 0.0 {

@@ -89,7 +89,8 @@ fn axes(n: &mut NodeGrad<'_>) -> Axes {
         return Axes::Listed(n.emitter.ints(listed));
     }
     let given = n.input(1);
-    let empty = n.types.get(given).is_none_or(|ty| ty.dims.first() == Some(&Dim::Fixed(0)));
+    // A list of which nothing is known may be empty as well; what reads it then does as the node does.
+    let empty = n.types.get(given).is_some_and(|ty| ty.dims.first() == Some(&Dim::Fixed(0)));
     if !given.is_empty() && !empty {
         return Axes::Listed(given.to_owned());
     }
