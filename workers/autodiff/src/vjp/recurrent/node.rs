@@ -13,8 +13,6 @@ pub(super) struct Recurrence {
     pub(super) gates: i64,
     /// Numbers of a state.
     pub(super) hidden: i64,
-    /// Numbers of a row of X.
-    pub(super) input: i64,
     /// For each pass whether it goes from the last step to the first.
     ways: Vec<bool>,
     /// For each pass its activations.
@@ -44,17 +42,15 @@ impl Recurrence {
                 "its batch stands in front of its steps; export it with `layout` 0, and a Transpose in front";
             return Err(n.refuse(reason.to_owned()));
         }
-        let (x, r) = (n.input(0), n.input(2));
         let last = |value: &str| -> Result<i64, AutodiffError> {
             n.fixed(value, n.dims(value)?.last().unwrap_or(&Dim::Unknown))
         };
         let hidden = match n.node.int("hidden_size", 0) {
-            0 => last(r)?,
+            0 => last(n.input(2))?,
             stated => stated,
         };
-        let input = last(x).or_else(|_| last(n.input(1)))?;
         let activations = activations(n, ways.len(), allowed)?;
-        Ok(Self { gates, hidden, input, ways, activations })
+        Ok(Self { gates, hidden, ways, activations })
     }
 
     /// How many passes there are.

@@ -68,12 +68,16 @@ impl Pass {
             state => part(n, state, 0, place),
         };
         let (h0, c0) = (first(n, 5), first(n, 6));
+        // Shape inference may not know what stands behind a Dropout.
+        let of_row = Length::of(n, x, 2);
+        let shape = Length::lists(n, &[Length::Known(-1), of_row]);
+        let rows = n.call("Reshape", &[x, &shape]);
         Self {
             backwards,
             place,
             gates: node.gates,
             hidden: node.hidden,
-            x: n.reshaped(x, &[-1, node.input]),
+            x: rows,
             w: part(n, n.input(1), 0, place),
             r: part(n, n.input(2), 0, place),
             b,
