@@ -35,13 +35,17 @@ pub struct Recorder {
     pub dismissed: Vec<Incarnation>,
     /// Shards do not write what they copied until the test says that they have.
     pub holds_files: bool,
+    /// What people are told of each job.
+    pub summaries: BTreeMap<JobId, BTreeMap<&'static str, String>>,
 }
 
 impl Shell for Recorder {
     fn handle(&mut self, core: &mut Core, now_us: u64, input: Input) -> Vec<Effect> {
         let mut effects = core.handle(now_us, input).unwrap();
-        let events = core.take_commits(now_us).into_values().flat_map(|commit| commit.events);
-        self.events.extend(events.map(|event| event.what.kind().to_string()));
+        for (job, commit) in core.take_commits(now_us) {
+            self.events.extend(commit.events.iter().map(|event| event.what.kind().to_string()));
+            self.summaries.entry(job).or_default().extend(commit.summary);
+        }
         self.dismissed.extend(effects.iter().filter_map(|effect| match effect {
             Effect::DismissWorker { worker, .. } => Some(*worker),
             _ => None,

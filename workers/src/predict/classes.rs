@@ -30,10 +30,8 @@ impl ClassScores {
 
     /// The class with the highest score, the first of several, for each label of each sample; none where there are no such scores.
     pub(super) fn highest(&self, outputs: &[Output], samples: usize) -> Vec<u32> {
-        let is_scored = |output: &&Output| self.output.as_ref().is_none_or(|name| *name == output.name);
-        let (Some(classes), Some(output)) = (self.classes, outputs.iter().find(is_scored)) else {
-            return Vec::new();
-        };
+        let output = Output::of_loss(outputs, self.output.as_deref());
+        let (Some(classes), Some(output)) = (self.classes, output) else { return Vec::new() };
         let rank = output.shape.len() as i64 + 1;
         // As losses have it: behind all other axes, but for images.
         let axis = self.axis.unwrap_or(if rank < 4 { -1 } else { 1 });
@@ -145,7 +143,8 @@ mod tests {
     }
 
     fn output(shape: &[usize], values: &[f32]) -> Vec<Output> {
-        vec![Output { name: "scores".into(), shape: shape.to_vec(), values: values.to_vec() }]
+        let (name, shape, values) = ("scores".to_owned(), shape.to_vec(), values.to_vec());
+        vec![Output { name, shape, is_float32: true, values }]
     }
 
     #[test]
@@ -162,6 +161,10 @@ mod tests {
         let image = output(&[2, 1, 2], &[0.0, 3.0, 1.0, 2.0]);
         assert_eq!(scores(2, None).highest(&image, 1), [1, 0]);
         assert_eq!(scores(4, None).highest(&flat, 2), [0; 0], "no axis of four");
+        let labels =
+            Output { name: "label".into(), shape: vec![], is_float32: false, values: vec![1.0, 0.0] };
+        let behind_labels = [vec![labels], flat.clone()].concat();
+        assert_eq!(scores(3, None).highest(&behind_labels, 2), [1, 0], "integers are no scores");
         assert_eq!(ClassScores { classes: None, ..scores(3, None) }.highest(&flat, 2), [0; 0]);
         assert_eq!(ClassScores { output: Some("other".into()), ..scores(3, None) }.highest(&flat, 2), [0; 0]);
     }

@@ -69,7 +69,7 @@ pub struct Question {
     pub data: DataSpec,
     /// Which of them.
     pub samples: Samples,
-    /// Whether the files hold labels; a loss and shares of right predictions need them.
+    /// Whether the files hold labels, where the model wants them; its loss and shares of right predictions need them.
     pub is_labeled: bool,
     /// Samples that are computed at once.
     pub batch: usize,
@@ -138,6 +138,8 @@ pub struct Predictor {
     set: Dataset,
     rows: Vec<u32>,
     batch_size: usize,
+    /// Outputs that belong to samples, as the first batch shows.
+    kept: Option<Vec<String>>,
     scores: ClassScores,
     figures: Figures,
 }
@@ -176,6 +178,9 @@ impl Predictor {
     pub fn open(runtime: &Runtime, job: &TrainedJob, question: &Question) -> Result<Self, PredictError> {
         let model = job.train.model.clone();
         let mut wanted = ModelSignature::of(&model);
+        if wanted.is_empty() {
+            return Err(PredictError::OtherFiles { reason: "its model takes no data".to_owned() });
+        }
         wanted.label = wanted.label.filter(|_| question.is_labeled);
         let set = Dataset::open(&question.data, &wanted)?;
         let parts = set.parts(&question.data, job.train.seed);
@@ -194,7 +199,8 @@ impl Predictor {
         let first = model.inputs.first().and_then(|input| types.get(&input.name));
         let fixed_batch = first.and_then(|ty| ty.dims.first()?.fixed()).filter(|&size| size > 0);
         let is_labeled = wanted.label.is_some();
-        let evaluation = match is_labeled {
+        // A model that computes its loss itself wants no label.
+        let evaluation = match is_labeled || model.label.is_none() {
             true => Some(Executable::new(runtime, &job.evaluation_graph, &options)?),
             false => None,
         };
@@ -213,6 +219,7 @@ impl Predictor {
             set,
             rows,
             batch_size: fixed_batch.unwrap_or(question.batch.max(1)),
+            kept: None,
             figures,
         })
     }
@@ -262,8 +269,12 @@ impl Predictor {
             self.model.inputs.iter().map(|input| input.name.as_str()).zip(batch.inputs()).collect();
         let names = self.forward.output_names().to_vec();
         let found = self.forward.run(&inputs)?;
-        let outputs = names.iter().enumerate();
-        Ok(outputs.filter_map(|(at, name)| Output::of(&found, at, name, padded.len(), rows.len())).collect())
+        let is_kept = |name: &String| self.kept.as_ref().is_none_or(|kept| kept.contains(name));
+        let outputs = names.iter().enumerate().filter(|(_, name)| is_kept(name));
+        let outputs = outputs.filter_map(|(at, name)| Output::of(&found, at, name, padded.len(), rows.len()));
+        let outputs: Vec<Output> = outputs.collect();
+        self.kept.get_or_insert_with(|| outputs.iter().map(|output| output.name.clone()).collect());
+        Ok(outputs)
     }
 }
 

@@ -10,6 +10,8 @@ pub struct Output {
     pub name: String,
     /// Sizes of a sample's axes.
     pub shape: Vec<usize>,
+    /// Whether the model gives float32, as losses look at.
+    pub is_float32: bool,
     /// All numbers, sample by sample; integers and float64 as float32.
     pub values: Vec<f32>,
 }
@@ -41,8 +43,14 @@ impl Output {
                 data[..taken].iter().map(|&is| f32::from(u8::from(is))).collect()
             }
         };
+        let is_float32 = matches!(view, TensorView::F32 { .. });
         let (name, shape) = (name.to_owned(), shape.to_vec());
-        Some(Self { name, shape, values })
+        Some(Self { name, shape, is_float32, values })
+    }
+
+    /// The one that a loss looks at: of this name, or else the first of float32.
+    pub(super) fn of_loss<'a>(outputs: &'a [Self], name: Option<&str>) -> Option<&'a Self> {
+        outputs.iter().find(|output| name.map_or(output.is_float32, |name| name == output.name))
     }
 
     /// Numbers of a sample.

@@ -30,10 +30,8 @@ impl ValueFigures {
 
     /// Adds some labels, and what was predicted for them. Labels of another shape count nothing.
     pub(super) fn add(&mut self, label: TensorView<'_>, outputs: &[Output]) {
-        let is_scored = |output: &&Output| self.output.as_ref().is_none_or(|name| *name == output.name);
-        let (TensorView::F32 { data, .. }, Some(output)) = (label, outputs.iter().find(is_scored)) else {
-            return;
-        };
+        let output = Output::of_loss(outputs, self.output.as_deref());
+        let (TensorView::F32 { data, .. }, Some(output)) = (label, output) else { return };
         if data.len() != output.values.len() {
             return;
         }
@@ -77,7 +75,8 @@ mod tests {
 
     fn figures(label: &[f32], predicted: &[f32]) -> ValueFigures {
         let mut figures = ValueFigures::default();
-        let output = Output { name: "y".into(), shape: vec![1], values: predicted.to_vec() };
+        let output =
+            Output { name: "y".into(), shape: vec![1], is_float32: true, values: predicted.to_vec() };
         figures.add(TensorView::F32 { shape: &[label.len(), 1], data: label }, &[output]);
         figures
     }

@@ -19,8 +19,9 @@ use syncline_ps::{
     wire::SessionKey,
 };
 use syncline_rpc::{
-    BarrierOrder, ClockRoster, ClosedBarrier, Collected, Forgotten, OpenJob, PushProgress, ShardClient,
-    ShardFault, ShardRequest, ShardResponse, ShardState, SnapshotFile, Token, connect, hello::Role,
+    BarrierOrder, ClockRoster, ClosedBarrier, Collected, Forgotten, JobFolders, OpenJob, PushProgress,
+    ShardClient, ShardFault, ShardRequest, ShardResponse, ShardState, SnapshotFile, Token, connect,
+    hello::Role,
 };
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, JobId, RunId, ShardIndex, Superstep},
@@ -285,7 +286,14 @@ impl Rig {
 
     /// What checkpoints are forgotten where no job is known.
     pub fn collect_checkpoints(&self, shard: usize, remove: bool) -> Result<Forgotten, ShardFault> {
-        let call = self.controls[shard].collect_checkpoints(context::current(), EPOCH, Vec::new(), 0, remove);
+        let call = self.controls[shard].collect_folders(
+            context::current(),
+            EPOCH,
+            JobFolders::Checkpoints,
+            Vec::new(),
+            0,
+            remove,
+        );
         self.runtime.block_on(call).unwrap()
     }
 

@@ -29,7 +29,7 @@ pub(in super::super) fn written_out(n: &mut NodeGrad<'_>) -> Result<Option<Vec<S
 
 /// All states of a pass, `[S, B, H]`, and the last ones.
 fn walked(n: &mut NodeGrad<'_>, pass: &Pass, activations: &[String]) -> Vec<String> {
-    let rows = pass.from_input(n, false);
+    let rows = pass.gates_of_input(n, false);
     let rows = pass.in_steps(n, &rows, pass.gates * pass.hidden);
     let r = n.call("Transpose", &[&pass.r]);
     let mut steps = Steps::default();

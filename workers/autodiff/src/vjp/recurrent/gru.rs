@@ -56,7 +56,7 @@ impl Gates {
 fn linear_first(n: &mut NodeGrad<'_>, pass: &Pass) -> PassGrads {
     let states = pass.states(n);
     let hidden = pass.hidden;
-    let a = pass.from_input(n, false);
+    let a = pass.gates_of_input(n, false);
     let q = match &pass.b {
         Some((_, bias)) => n.emitter.op("Gemm", &[&states.rows, &pass.r, bias], &[attr_int("transB", 1)]),
         None => n.emitter.op("Gemm", &[&states.rows, &pass.r], &[attr_int("transB", 1)]),
@@ -99,7 +99,7 @@ fn reset_first(n: &mut NodeGrad<'_>, pass: &Pass) -> PassGrads {
     let states = pass.states(n);
     let hidden = pass.hidden;
     let (r_gates, r_new) = (pass.gates(n, &pass.r, 0, 0, 2), pass.gate(n, &pass.r, 0, 2));
-    let a = pass.from_input(n, true);
+    let a = pass.gates_of_input(n, true);
     let a_gates = pass.gates(n, &a, 1, 0, 2);
     let sums = n.emitter.op("Gemm", &[&states.rows, &r_gates, &a_gates], &[attr_int("transB", 1)]);
     let gates = Gates::of(n, pass, &sums);

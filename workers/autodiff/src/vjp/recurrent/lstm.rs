@@ -23,7 +23,7 @@ pub(in super::super) fn rule(n: &mut NodeGrad<'_>) -> Result<InputGrads, Autodif
 
 fn backward(n: &mut NodeGrad<'_>, pass: &Pass) -> PassGrads {
     let states = pass.states(n);
-    let rows = pass.from_input(n, true);
+    let rows = pass.gates_of_input(n, true);
     let rows = n.emitter.op("Gemm", &[&states.rows, &pass.r, &rows], &[attr_int("transB", 1)]);
     let sums = pass.in_steps(n, &rows, 4 * pass.hidden);
     let open = pass.gates(n, &sums, 2, 0, 3);

@@ -125,7 +125,7 @@ impl Pass {
     }
 
     /// X W^T plus the bias of W, and that of R if asked, as rows.
-    pub(super) fn from_input(&self, n: &mut NodeGrad<'_>, both_biases: bool) -> String {
+    pub(super) fn gates_of_input(&self, n: &mut NodeGrad<'_>, both_biases: bool) -> String {
         let bias = self.b.as_ref().map(|(w, r)| if both_biases { n.call("Add", &[w, r]) } else { w.clone() });
         let operands = [Some(&self.x), Some(&self.w), bias.as_ref()];
         let operands: Vec<&str> = operands.into_iter().flatten().map(String::as_str).collect();

@@ -11,14 +11,18 @@ use syncline_scheduler::ids::JobId;
 use syncline_workers::{
     client::{Client, TrainedJob},
     predict::{Predictor, Question, Samples},
+    process::INTERRUPTED,
     worker::load_runtime,
 };
 
 use self::{figures::Report, table_file::TableFile};
 use crate::cli::{
-    CliError, ConnectionArgs, Failure, block_on_until_stopped, exported::ExportError, log_as_command,
-    models::progress::Progress, print, print_json, say,
+    CliError, ConnectionArgs, Failure, block_on, end_at_once, exported::ExportError, listen_for_stop,
+    log_as_command, models::progress::Progress, print, print_json, say,
 };
+
+/// Most samples that are computed at once unprompted.
+const MOST_AT_ONCE: u32 = 256;
 
 #[derive(Debug, clap::Args)]
 pub struct PredictArgs {
@@ -36,9 +40,9 @@ pub struct PredictArgs {
     /// Write a CSV file with a row for each sample: its number, its label, the class that is predicted, and what the model gives
     #[arg(long, value_name = "FILE.csv")]
     out: Option<PathBuf>,
-    /// Samples that are computed at once
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    batch: u32,
+    /// Samples that are computed at once; if not given as many as a worker computes on, at most 256
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    batch: Option<u32>,
     /// Replace a file that is there
     #[arg(long)]
     force: bool,
@@ -75,18 +79,43 @@ pub(crate) fn run(args: &PredictArgs) -> Result<(), Failure> {
         return Err(ExportError::Exists { path: out.clone() }.into());
     }
     let cluster = args.connection.find()?;
-    let job = block_on_until_stopped(async {
-        let (client, _) = Client::connect(&cluster).await?;
-        Ok::<_, Failure>(client.trained_job(&args.job).await?)
+    let report = block_on(async {
+        let mut stop = listen_for_stop(false)?;
+        let fetch = async {
+            let (client, _) = Client::connect(&cluster).await?;
+            Ok::<_, Failure>(client.trained_job(&args.job).await?)
+        };
+        let job = tokio::select! {
+            job = fetch => job?,
+            () = stop.requested() => end_at_once(INTERRUPTED),
+        };
+        // What is unfinished goes before the process does.
+        let answer = tokio::task::block_in_place(|| predict(args, &job, || *stop.flag().borrow()));
+        match answer {
+            Err(Ending::Stopped) => end_at_once(INTERRUPTED),
+            Err(Ending::Failed(failure)) => Err(failure),
+            Ok(report) => Ok(report),
+        }
     })?;
-    let question = question(args, &job)?;
-    let predictor = Predictor::open(&load_runtime(Device::Cpu, &say)?, &job, &question)?;
-    let report = predict(args, &question, predictor)?;
     if args.json { print_json(&report) } else { print(&report.text()) }
 }
 
+/// Why there is no answer.
+enum Ending {
+    /// Ctrl-C, or a signal that asks for the end.
+    Stopped,
+    Failed(Failure),
+}
+
+impl<E: Into<Failure>> From<E> for Ending {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
 fn question(args: &PredictArgs, job: &TrainedJob) -> Result<Question, Failure> {
-    let batch = args.batch as usize;
+    let as_trained = job.train.samples_at_once(None).unwrap_or(job.train.batch).min(MOST_AT_ONCE);
+    let batch = args.batch.unwrap_or(as_trained) as usize;
     if args.data.is_empty() {
         let samples = args.samples.map_or_else(|| Samples::most_telling(&job.train.data), Samples::from);
         return Ok(Question::of_job(job, samples, batch));
@@ -96,14 +125,16 @@ fn question(args: &PredictArgs, job: &TrainedJob) -> Result<Question, Failure> {
 }
 
 /// Computes everything, with a row of the file for each sample.
-fn predict(args: &PredictArgs, question: &Question, predictor: Predictor) -> Result<Report, Failure> {
+fn predict(args: &PredictArgs, job: &TrainedJob, is_stopped: impl Fn() -> bool) -> Result<Report, Ending> {
+    let question = question(args, job)?;
+    let predictor = Predictor::open(&load_runtime(Device::Cpu, &say)?, job, &question)?;
     let (samples, mut done, progress) = (predictor.samples(), 0, Progress::new());
     let mut file = args.out.as_deref().map(|path| TableFile::create(path, args.force)).transpose()?;
     let figures = predictor.run(|predicted| {
         file.iter_mut().try_for_each(|file| file.add(predicted))?;
         done += predicted.rows.len();
         progress.show(&format!("{done} of {samples} samples"));
-        Ok::<_, Failure>(())
+        if is_stopped() { Err(Ending::Stopped) } else { Ok(()) }
     });
     progress.clear();
     let figures = figures?;

@@ -2,7 +2,9 @@
 
 use std::{
     fmt::Write as _,
+    fs::Permissions,
     io::{BufWriter, Write as _},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -30,10 +32,17 @@ pub(super) struct TableFile {
 
 impl TableFile {
     pub(super) fn create(path: &Path, replaces: bool) -> Result<Self, Failure> {
+        // Of a link to a file that file is replaced.
+        let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
         // In the same folder, so that it can be renamed.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let unfinished = syncline_rpc::input::check_replaceable(path)
-            .and_then(|()| NamedTempFile::new_in(folder.unwrap_or(Path::new("."))))
+            .and_then(|()| {
+                let permissions =
+                    path.metadata().map_or(Permissions::from_mode(0o666), |there| there.permissions());
+                let mut unfinished = tempfile::Builder::new();
+                unfinished.permissions(permissions).tempfile_in(folder.unwrap_or(Path::new(".")))
+            })
             .map_err(|source| ExportError::Write { path: path.to_owned(), source })?;
         Ok(Self { path: path.to_owned(), replaces, to: BufWriter::new(unfinished), has_header: false })
     }
@@ -143,6 +152,7 @@ mod tests {
         let output = |name: &str, shape: &[usize], values: &[f32]| Output {
             name: name.to_owned(),
             shape: shape.to_vec(),
+            is_float32: true,
             values: values.to_vec(),
         };
         let outputs = [output("a,b", &[2], &[0.5, 1.0, 2.0, -1.0]), output("z", &[], &[7.0, 8.0])];
