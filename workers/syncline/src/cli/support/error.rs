@@ -115,7 +115,7 @@ impl CliError {
                 format!("start it with --shards {before}, or without, and those of them that are not over go on; to go on with {told}, write a checkpoint then, `syncline checkpoint JOB FILE`, cancel and delete the job, and use `submit --resume FILE` here")
             }
             Self::OtherRedis { dir, before, .. } => {
-                format!("what the jobs are stands in {before}: start it with that, as --redis or SYNCLINE_REDIS said then; to go on without these jobs, move `shard-*/jobs` and `shard-*/checkpoints` in {} away", dir.display())
+                format!("what the jobs are stands in {before}: start it with the same --redis or SYNCLINE_REDIS, or without both where it had its own; to go on without these jobs, move `shard-*/jobs` and `shard-*/checkpoints` in {} away", dir.display())
             }
             Self::DamagedAddresses { .. } => "it says where each process listened: move it away, and give --shards, --replicas and --engines as they were if you had given them; this start then takes new addresses".into(),
             Self::Torch { .. } => "name a Python that has torch: `python3 -m venv DIR`, `DIR/bin/pip install torch`, then --python DIR/bin/python".into(),
