@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use syncline_onnx::ModelProto;
 
 use crate::forward::{aliases, matches};
-use crate::param_list::unknown_pattern;
+use crate::param_list::unknown;
 
 /// The parameters of a training graph under all names that they are known by.
 #[derive(Debug)]
@@ -43,6 +43,6 @@ impl<'a> TrainedNames<'a> {
 
     /// What means none of them, with the names that could be meant, in words.
     pub fn with_near(&self, pattern: &str) -> String {
-        unknown_pattern(pattern, self.trained.iter().copied())
+        unknown(&[pattern.to_owned()], &self.trained).unwrap_or_default()
     }
 }
