@@ -35,14 +35,14 @@ impl fmt::Display for SavedRedis {
 }
 
 /// What stays the same where the same server and database are meant. A password may hold `?`, `/` and `@`: what stands in
-/// front of the last `@` is left out whatever it is.
+/// front of the last `@` is left out whatever it is, but for a socket, which has its password behind the `?`.
 fn place(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("redis", url));
-    let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
-    let rest = rest.split_once(['?', '#']).map_or(rest, |(place, _)| place);
+    let without_parameters = |rest: &str| rest.split(['?', '#']).next().unwrap_or_default().to_owned();
     if scheme.contains("unix") {
-        return format!("{scheme}://{rest}");
+        return format!("{scheme}://{}", without_parameters(rest));
     }
+    let rest = &without_parameters(rest.rsplit_once('@').map_or(rest, |(_, host)| host));
     let (host, database) = rest.split_once('/').unwrap_or((rest, ""));
     let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
     let port = if has_port { String::new() } else { format!(":{DEFAULT_PORT}") };
@@ -65,6 +65,7 @@ mod tests {
             ("rediss://[::1]/1",                    "rediss://[::1]:6379/1"),
             ("rediss://[::1]:7/1#insecure",         "rediss://[::1]:7/1"),
             ("redis+unix:///run/redis.sock?pass=x", "redis+unix:///run/redis.sock"),
+            ("redis+unix:///run/redis.sock?user=u&pass=sec@ret", "redis+unix:///run/redis.sock"),
         ];
         for (url, want) in cases {
             assert_eq!(SavedRedis::of(Some(url)), SavedRedis::At(want.to_owned()), "{url}");
