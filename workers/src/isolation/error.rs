@@ -53,6 +53,7 @@ pub enum ModelError {
 impl ModelError {
     /// Whether the machine may be at fault, and not the model: it has no memory left, for which the kernel ends the process, or no
     /// time.
+    #[cfg(feature = "worker")]
     pub(crate) fn may_be_the_machine(&self) -> bool {
         match self {
             Self::Process { .. } | Self::Silent { .. } => true,

@@ -21,6 +21,7 @@ mod groups;
 mod model;
 mod model_file;
 mod name_list;
+#[cfg(feature = "train")]
 mod open_sizes;
 mod optimizer;
 mod paths;

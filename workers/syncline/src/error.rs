@@ -29,8 +29,6 @@ use syncline_scheduler::{
 };
 #[cfg(feature = "local")]
 use syncline_workers::local::LocalError;
-#[cfg(feature = "worker")]
-use syncline_workers::worker::WorkerError;
 #[cfg(feature = "train")]
 use syncline_workers::{
     check::CheckError,
@@ -41,9 +39,11 @@ use syncline_workers::{
     data::DataError,
     error_chain,
     export::ExportError,
-    functions::{ArgumentError, InvalidCall, RegisteredTwice, TensorError},
+    functions::{ArgumentError, InvalidCall, TensorError},
     submit::SubmitError,
 };
+#[cfg(feature = "worker")]
+use syncline_workers::{functions::RegisteredTwice, predict::PredictError, worker::WorkerError};
 
 /// Any error, for the `main` of a program that uses this crate.
 ///
@@ -109,7 +109,7 @@ macro_rules! first_of {
 fn about(error: &(dyn StdError + 'static)) -> Option<(FaultCode, Option<String>)> {
     first_of!(error:
         TaskError, ClientError, SubmitError, FetchError, FindError, ExportError, DataError, PsError,
-        ArgumentError, InvalidCall, RegisteredTwice, TensorError,
+        ArgumentError, InvalidCall, TensorError,
         AutodiffError, CompileError, OnnxError,
         CallError, EngineFault, HelloError, InvalidAddress, InvalidCursor, InvalidToken, ShardFault, UnknownFields,
         UnknownTransport,
@@ -121,6 +121,8 @@ fn about(error: &(dyn StdError + 'static)) -> Option<(FaultCode, Option<String>)
         #[cfg(any(feature = "train", feature = "worker"))] InvalidDevice,
         #[cfg(any(feature = "train", feature = "worker"))] KitError,
         #[cfg(feature = "train")] ModelError,
+        #[cfg(feature = "worker")] PredictError,
+        #[cfg(feature = "worker")] RegisteredTwice,
         #[cfg(feature = "worker")] WorkerError,
         #[cfg(feature = "local")] EngineError,
         #[cfg(feature = "local")] LocalError,

@@ -87,7 +87,7 @@ pub use syncline_workers::{
 pub use syncline_workers::{
     client::{
         AsCompleted, Cancellation, Client, ClientError, Cluster, Completed, EventStream, FetchError,
-        FindError, JobNews, Parameter, Patience, SavedCheckpoint, Submitted, TaskError, Weights,
+        FindError, JobNews, Parameter, Patience, SavedCheckpoint, Submitted, TaskError, TrainedJob, Weights,
     },
     data::DataError,
     export::{ExportError, TrainedModel},
@@ -100,6 +100,29 @@ pub use syncline_workers::{
         Settings, SubmitError, Training, prepare_ready,
     },
 };
+
+/// A trained model on samples, in this process:
+///
+/// ```no_run
+/// # async fn example() -> Result<(), syncline::Error> {
+/// use syncline::{Client, Device, worker, predict::{PredictError, Predictor, Question, Samples}};
+///
+/// let job = Client::find()?.trained_job(&"digits".parse()?).await?;
+/// let runtime = worker::load_runtime(Device::Cpu, &|line| eprintln!("{line}"))?;
+/// let question = Question::of_job(&job, Samples::Test, 256);
+/// let figures = Predictor::open(&runtime, &job, &question)?.run(|batch| {
+///     println!("{:?}", batch.predicted);
+///     Ok::<_, PredictError>(())
+/// })?;
+/// println!("{:?}", figures.evaluation);
+/// # Ok(())
+/// # }
+/// ```
+#[cfg(feature = "worker")]
+pub mod predict {
+    pub use syncline_scheduler::core::Evaluation;
+    pub use syncline_workers::predict::*;
+}
 
 /// A worker in this process: one for general tasks, with [`Worker::builder`](worker::Worker::builder), or one that trains:
 ///
