@@ -1,6 +1,7 @@
 //! One batch of samples, in buffers that are used again.
 
 use syncline_onnx::TensorView;
+use syncline_scheduler::spec::ModelSpec;
 
 use super::column::BatchTensor;
 
@@ -31,5 +32,18 @@ impl Batch {
     /// The label, if the model wants one: int64 classes or float32 targets, `[batch, label shape ...]`.
     pub fn label(&self) -> Option<TensorView<'_>> {
         self.label.as_ref().map(BatchTensor::view)
+    }
+
+    /// The inputs under the names that the model gives them.
+    pub fn named_inputs<'a>(
+        &'a self,
+        model: &'a ModelSpec,
+    ) -> impl Iterator<Item = (&'a str, TensorView<'a>)> {
+        model.inputs.iter().map(|input| input.name.as_str()).zip(self.inputs())
+    }
+
+    /// Inputs and label under the names that the model gives them.
+    pub fn named<'a>(&'a self, model: &'a ModelSpec) -> impl Iterator<Item = (&'a str, TensorView<'a>)> {
+        self.named_inputs(model).chain(model.label.as_deref().zip(self.label()))
     }
 }

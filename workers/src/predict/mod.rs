@@ -243,7 +243,9 @@ impl Predictor {
         for rows in all.chunks(self.batch_size) {
             let outputs = self.predict(rows, &mut batch)?;
             let predicted = self.scores.highest(&outputs, rows.len());
-            self.set.gather(rows, &mut batch).map_err(PredictError::from)?;
+            if batch.len() != rows.len() {
+                self.set.gather(rows, &mut batch).map_err(PredictError::from)?;
+            }
             if let (Some(graph), Some(metrics)) = (&mut self.evaluation, &mut metrics) {
                 evaluate(graph, &self.parameters, &self.model, &batch, metrics)?;
             }
@@ -265,8 +267,7 @@ impl Predictor {
         let mut padded = rows.to_vec();
         padded.resize(self.fixed_batch.unwrap_or(rows.len()), last);
         self.set.gather(&padded, batch)?;
-        let inputs: Vec<_> =
-            self.model.inputs.iter().map(|input| input.name.as_str()).zip(batch.inputs()).collect();
+        let inputs: Vec<_> = batch.named_inputs(&self.model).collect();
         let names = self.forward.output_names().to_vec();
         let found = self.forward.run(&inputs)?;
         let is_kept = |name: &String| self.kept.as_ref().is_none_or(|kept| kept.contains(name));
@@ -287,9 +288,7 @@ fn evaluate(
 ) -> Result<(), PredictError> {
     let parameters = parameters.iter();
     let parameters = parameters.map(|(name, shape, data)| (name.as_str(), TensorView::F32 { shape, data }));
-    let samples = model.inputs.iter().map(|input| input.name.as_str()).zip(batch.inputs());
-    let label = model.label.as_deref().zip(batch.label());
-    let inputs: Vec<_> = parameters.chain(samples).chain(label).collect();
+    let inputs: Vec<_> = parameters.chain(batch.named(model)).collect();
     let outputs = graph.run(&inputs)?;
     metrics.add(batch.len() as u64, |name| outputs.scalar(name))?;
     Ok(())

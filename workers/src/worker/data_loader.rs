@@ -121,8 +121,7 @@ impl DataLoader {
         &'a self,
         model: &'a ModelSpec,
     ) -> impl Iterator<Item = (&'a str, TensorView<'a>)> {
-        let inputs = model.inputs.iter().map(|input| input.name.as_str()).zip(self.batch.inputs());
-        inputs.chain(model.label.as_deref().zip(self.batch.label()))
+        self.batch.named(model)
     }
 }
 

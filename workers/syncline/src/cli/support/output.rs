@@ -88,6 +88,14 @@ pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
     std::iter::once(head).chain(body).collect::<Vec<_>>().join("\n")
 }
 
+/// A text as a field of a CSV file, as RFC 4180 has it.
+pub fn csv_field(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,7 @@
 use syncline_rpc::status::{EvaluationPoint, MetricsPoint};
 
 use super::Training;
+use crate::cli::csv_field;
 
 const POINTS: &str = "job,at_ms,elapsed_s,samples,iterations,loss,loss_samples,step_us,compute_us,wait_us,staleness_mean,staleness_max,learning_rate";
 const EVALUATIONS: &str = "job,at_ms,elapsed_s,samples,best,validation_loss,validation_samples,validation_accuracy,validation_top_k_accuracy,validation_perplexity,test_loss,test_samples,test_accuracy,test_top_k_accuracy,test_perplexity";
@@ -28,7 +29,7 @@ fn whole(header: &str, rows: impl Iterator<Item = Vec<String>>) -> String {
 
 fn point_row(of: &Training, point: &MetricsPoint) -> Vec<String> {
     vec![
-        quoted(&of.name),
+        csv_field(&of.name),
         point.at_ms.to_string(),
         number(of.elapsed_s(point.at_ms)),
         point.samples.to_string(),
@@ -48,7 +49,7 @@ fn evaluation_row(of: &Training, point: &EvaluationPoint) -> Vec<String> {
     let figure = |figure: Option<f64>| figure.map(number).unwrap_or_default();
     let count = |count: Option<u64>| count.map(|count| count.to_string()).unwrap_or_default();
     vec![
-        quoted(&of.name),
+        csv_field(&of.name),
         point.at_ms.to_string(),
         number(of.elapsed_s(point.at_ms)),
         point.samples.to_string(),
@@ -64,14 +65,6 @@ fn evaluation_row(of: &Training, point: &EvaluationPoint) -> Vec<String> {
         figure(point.test_top_k_accuracy),
         figure(point.test_perplexity),
     ]
-}
-
-/// As RFC 4180 has it.
-fn quoted(name: &str) -> String {
-    match name.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", name.replace('"', "\"\"")),
-        false => name.to_owned(),
-    }
 }
 
 /// As short as can be read back exactly: `0.5`, `1e300`, `NaN`, `inf`.

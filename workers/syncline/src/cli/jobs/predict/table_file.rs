@@ -3,16 +3,14 @@
 use std::{
     fmt::Write as _,
     fs::Permissions,
-    io::{BufWriter, Write as _},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
 use syncline_onnx::TensorView;
 use syncline_workers::predict::{Output, Predicted};
-use tempfile::NamedTempFile;
 
-use crate::cli::{Failure, exported::ExportError};
+use crate::cli::{Failure, csv_field, exported::ExportError, whole_file::WholeFile};
 
 /// Most numbers of a sample.
 pub(super) const MOST_COLUMNS: usize = 10_000;
@@ -24,27 +22,16 @@ pub(super) struct TooWide {
 
 /// A file on its way; gone again unless [`TableFile::finish`] puts it in its place.
 pub(super) struct TableFile {
-    path: PathBuf,
-    replaces: bool,
-    to: BufWriter<NamedTempFile>,
+    to: WholeFile,
     has_header: bool,
 }
 
 impl TableFile {
-    pub(super) fn create(path: &Path, replaces: bool) -> Result<Self, Failure> {
+    pub(super) fn create(path: &Path, replaces: bool) -> Result<Self, ExportError> {
         // Of a link to a file that file is replaced.
-        let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        // In the same folder, so that it can be renamed.
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let unfinished = syncline_rpc::input::check_replaceable(path)
-            .and_then(|()| {
-                let permissions =
-                    path.metadata().map_or(Permissions::from_mode(0o666), |there| there.permissions());
-                let mut unfinished = tempfile::Builder::new();
-                unfinished.permissions(permissions).tempfile_in(folder.unwrap_or(Path::new(".")))
-            })
-            .map_err(|source| ExportError::Write { path: path.to_owned(), source })?;
-        Ok(Self { path: path.to_owned(), replaces, to: BufWriter::new(unfinished), has_header: false })
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let permissions = path.metadata().map_or(Permissions::from_mode(0o666), |there| there.permissions());
+        Ok(Self { to: WholeFile::create(&path, replaces, permissions)?, has_header: false })
     }
 
     /// Adds a row for each of these samples.
@@ -55,26 +42,14 @@ impl TableFile {
                 return Err(TooWide { numbers }.into());
             }
             self.has_header = true;
-            self.write(&header(predicted))?;
+            self.to.write(header(predicted).as_bytes())?;
         }
-        let text = rows(predicted);
-        self.write(&text)
+        Ok(self.to.write(rows(predicted).as_bytes())?)
     }
 
-    /// Gives the file its name.
-    pub(super) fn finish(self) -> Result<PathBuf, Failure> {
-        let Self { path, replaces, to, .. } = self;
-        let failed = |source| ExportError::Write { path: path.clone(), source };
-        let file = to.into_inner().map_err(|error| failed(error.into_error()))?;
-        file.as_file().sync_all().map_err(failed)?;
-        let placed = if replaces { file.persist(&path) } else { file.persist_noclobber(&path) };
-        placed.map_err(|cause| failed(cause.error))?;
-        Ok(path)
-    }
-
-    fn write(&mut self, text: &str) -> Result<(), Failure> {
-        let written = self.to.write_all(text.as_bytes());
-        Ok(written.map_err(|source| ExportError::Write { path: self.path.clone(), source })?)
+    /// Gives the file its name, which is returned.
+    pub(super) fn finish(self) -> Result<PathBuf, ExportError> {
+        self.to.finish()
     }
 }
 
@@ -99,10 +74,10 @@ fn header(predicted: &Predicted<'_>) -> String {
         columns.push("predicted".to_owned());
     }
     for output in predicted.outputs {
-        let name = quoted(&output.name);
+        let name = csv_field(&output.name);
         match output.width() {
             1 => columns.push(name),
-            width => columns.extend((0..width).map(|at| quoted(&format!("{}[{at}]", output.name)))),
+            width => columns.extend((0..width).map(|at| csv_field(&format!("{}[{at}]", output.name)))),
         }
     }
     columns.join(",") + "\n"
@@ -133,14 +108,6 @@ fn rows(predicted: &Predicted<'_>) -> String {
         text.push('\n');
     }
     text
-}
-
-/// A name as RFC 4180 has it.
-fn quoted(name: &str) -> String {
-    match name.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", name.replace('"', "\"\"")),
-        false => name.to_owned(),
-    }
 }
 
 #[cfg(test)]
