@@ -23,6 +23,7 @@ mod seeds;
 mod slopes;
 
 mod embedding_rows;
+mod functions;
 mod graphs;
 mod losses;
 mod models;

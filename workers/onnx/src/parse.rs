@@ -36,7 +36,7 @@ pub fn parse(bytes: &[u8]) -> Result<ModelProto, OnnxError> {
 }
 
 /// Names that a subgraph may read from the graphs around it.
-struct Scope<'a> {
+pub(crate) struct Scope<'a> {
     names: HashSet<String>,
     outer: Option<&'a Scope<'a>>,
 }
@@ -48,7 +48,10 @@ impl Scope<'_> {
 }
 
 /// Checks and sorts one graph; returns the names it reads from the graphs around it.
-fn check_graph(graph: &mut GraphProto, outer: Option<&Scope<'_>>) -> Result<HashSet<String>, OnnxError> {
+pub(crate) fn check_graph(
+    graph: &mut GraphProto,
+    outer: Option<&Scope<'_>>,
+) -> Result<HashSet<String>, OnnxError> {
     for tensor in &graph.initializer {
         tensor.check()?;
     }

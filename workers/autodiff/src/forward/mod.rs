@@ -57,7 +57,7 @@ use open_sizes::close_sizes;
 use scaler::write_out_scalers;
 use shape_folding::fold_shapes;
 use split_to_sequence::write_splits;
-use training_form::{activate_dropout, statistics};
+use training_form::{activate_dropout, refuse_in_functions, refuse_within, statistics};
 
 /// Oldest operator set the rules know: from 13 on, axes of reductions are inputs and Softmax has one axis.
 const LEAST_OPSET: i64 = 13;
@@ -90,6 +90,9 @@ impl Forward {
         if model.opset() < LEAST_OPSET {
             return Err(AutodiffError::Opset { found: model.opset(), least: LEAST_OPSET });
         }
+        if !options.eval_mode {
+            refuse_in_functions(&model.functions)?;
+        }
         let weights = lift_weights(&mut model, options)?;
         let graph = model.graph.take().unwrap_or_default();
         model.graph = Some(write_out_losses(write_out_scalers(graph)));
@@ -97,6 +100,9 @@ impl Forward {
         let mut types = resolve_types(compiler, &mut model, options.simplify)?;
         let graph = model.graph.take().unwrap_or_default();
         check_types(&graph, &types)?;
+        if !options.eval_mode {
+            refuse_within(&graph)?;
+        }
         let Weights { params, state, untrained, data_inputs } = weights;
         let row_tables =
             RowTables::choose(&graph, &types, &params, &untrained, &data_inputs, &options.sparse)?;

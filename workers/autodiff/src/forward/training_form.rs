@@ -16,7 +16,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
+use syncline_onnx::proto::{FunctionProto, GraphProto, NodeProto, TensorProto};
 use syncline_onnx::{Dim, ElementType, TensorType, Types, attr_int};
 
 use crate::emitter::Emitter;
@@ -41,28 +41,64 @@ pub(crate) fn statistics(graph: &GraphProto) -> HashSet<String> {
     let made =
         graph.node.iter().flat_map(|node| node.output.iter().map(move |output| (output.as_str(), node)));
     let producers: HashMap<&str, &NodeProto> = made.collect();
-    let norms = graph.node.iter().filter(|node| is(node, "BatchNormalization"));
-    let read = norms.flat_map(|node| node.input.iter().skip(3));
-    read.map(|value| origin(value, |value| producers.get(value).copied()).to_owned()).collect()
+    let mut read = Vec::new();
+    read_as_statistics(&graph.node, &mut read);
+    read.into_iter().map(|value| origin(value, |value| producers.get(value).copied()).to_owned()).collect()
 }
 
-/// Makes every Dropout of the graph drop, each with a seed of its own. `param` is an input that is never empty.
+/// In branches too, which may be folded away.
+fn read_as_statistics<'g>(nodes: &'g [NodeProto], read: &mut Vec<&'g str>) {
+    for node in nodes {
+        if is(node, "BatchNormalization") {
+            read.extend(node.input.iter().skip(3).map(String::as_str));
+        }
+        subgraphs(node).for_each(|graph| read_as_statistics(&graph.node, read));
+    }
+}
+
+/// Refuses a function that could not be written out and holds what trains in another way than it evaluates.
+pub(super) fn refuse_in_functions(functions: &[FunctionProto]) -> Result<(), AutodiffError> {
+    refuse(functions.iter().find_map(|function| hidden(&function.node)), OF_OTHER_OPSET)
+}
+
+/// Refuses what would silently evaluate inside of a branch or a loop while the rest of the model trains.
+pub(super) fn refuse_within(graph: &GraphProto) -> Result<(), AutodiffError> {
+    refuse(graph.node.iter().flat_map(subgraphs).find_map(|inner| hidden(&inner.node)), WITHIN)
+}
+
+const OF_OTHER_OPSET: &str = "the function that holds it is for another version of the operators than the model, and can be \
+     evaluated only; export the model with one version, or set eval_mode";
+const WITHIN: &str = "inside of an If, Loop or Scan it can be evaluated only; move it out, or set eval_mode";
+
+fn refuse(hidden: Option<&NodeProto>, reason: &str) -> Result<(), AutodiffError> {
+    let Some(node) = hidden else { return Ok(()) };
+    let (op, node) = (node.op_type.clone(), node.label().to_owned());
+    Err(AutodiffError::UnsupportedUse { op, node, reason: reason.to_owned() })
+}
+
+fn hidden(nodes: &[NodeProto]) -> Option<&NodeProto> {
+    nodes.iter().find_map(|node| {
+        let found = is(node, "BatchNormalization") || is(node, "Dropout");
+        found.then_some(node).or_else(|| subgraphs(node).find_map(|graph| hidden(&graph.node)))
+    })
+}
+
+fn subgraphs(node: &NodeProto) -> impl Iterator<Item = &GraphProto> {
+    node.attribute.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs))
+}
+
+/// Makes every Dropout of the graph drop, in branches too, each with a seed of its own. `param` is an input that is never
+/// empty.
 ///
 /// ONNX Runtime 1.31 takes away every Dropout whose mask nobody reads, even one that is told to train by a constant or an
 /// input. So they are told by a value that only the run knows to be true: b or not b, for the first number of `param`.
 pub(crate) fn activate_dropout(graph: &mut GraphProto, seed: i64, param: &str) {
-    let mut found = false;
     let [list, first, flat, number, truth, lie, active] =
         ["list", "first", "flat", "number", "truth", "lie", "active"]
             .map(|part| format!("syncline/dropout_{part}"));
-    for (index, node) in (0..).zip(graph.node.iter_mut().filter(|node| is(node, "Dropout"))) {
-        found = true;
-        node.input.resize(3, String::new());
-        node.input[2].clone_from(&active);
-        node.attribute.retain(|attribute| attribute.name != "seed");
-        node.attribute.push(attr_int("seed", seed.wrapping_add(index)));
-    }
-    if !found {
+    let mut next = seed;
+    activate(&mut graph.node, &active, &mut next);
+    if next == seed {
         return;
     }
     graph.initializer.push(TensorProto::from_i64(&list, &[1], &[-1]));
@@ -76,6 +112,23 @@ pub(crate) fn activate_dropout(graph: &mut GraphProto, seed: i64, param: &str) {
         NodeProto::named(&active, "Or", &[&truth, &lie], &[]),
     ];
     graph.node.splice(0..0, nodes);
+}
+
+fn activate(nodes: &mut [NodeProto], active: &str, seed: &mut i64) {
+    for node in nodes {
+        if is(node, "Dropout") {
+            node.input.resize(3, String::new());
+            active.clone_into(&mut node.input[2]);
+            node.attribute.retain(|attribute| attribute.name != "seed");
+            node.attribute.push(attr_int("seed", *seed));
+            *seed = seed.wrapping_add(1);
+        }
+        let graphs = node
+            .attribute
+            .iter_mut()
+            .flat_map(|attribute| attribute.g.iter_mut().chain(&mut attribute.graphs));
+        graphs.for_each(|graph| activate(&mut graph.node, active, seed));
+    }
 }
 
 /// The graph as it evaluates: no Dropout, and BatchNormalization with the statistics that it remembers.

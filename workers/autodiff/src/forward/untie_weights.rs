@@ -13,9 +13,11 @@ use syncline_onnx::{ElementType, ModelProto, OnnxError};
 
 use super::shared_weights::{Shared, split_shared};
 
-/// Reads and checks a forward model; what an exporter has made one by chance is apart again.
+/// Reads and checks a forward model; its functions are written out, and what an exporter has made one by chance is apart
+/// again.
 pub fn parse_forward(bytes: &[u8]) -> Result<ModelProto, OnnxError> {
     let mut model = syncline_onnx::parse(bytes)?;
+    syncline_onnx::inline_functions(&mut model)?;
     let graph = model.graph.get_or_insert_default();
     if model.producer_name == "pytorch" {
         untie(graph);

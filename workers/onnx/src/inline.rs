@@ -1,0 +1,209 @@
+//! Functions of a model written out where they are called, so that later passes see operators of the standard alone.
+
+use std::collections::HashMap;
+
+use prost::Message;
+
+use crate::error::OnnxError;
+use crate::parse::{MAX_MODEL_BYTES, check_graph};
+use crate::proto::{AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto};
+
+/// Most nodes that the calls of a model may become. Functions that call each other twice grow as the powers of two.
+const MAX_NODES: usize = 1 << 20;
+/// Most calls inside of each other; a function that calls itself never ends.
+const MAX_DEPTH: usize = 100;
+
+/// Writes out every call of a function whose operator sets are the model's, and checks the graph again.
+///
+/// Values and nodes inside get the name of the call in front. A function for another version of an operator set keeps its
+/// calls: whether the versions agree is for the runtime to say.
+pub fn inline_functions(model: &mut ModelProto) -> Result<(), OnnxError> {
+    let Some(graph) = model.graph.as_mut().filter(|_| !model.functions.is_empty()) else { return Ok(()) };
+    let functions = model.functions.iter().filter(|function| agrees(function, &model.opset_import));
+    let functions: HashMap<Key<'_>, (&FunctionProto, usize)> =
+        functions.map(|function| (key_of(function), (function, function.encoded_len()))).collect();
+    let mut inliner = Inliner { functions, nodes: 0, bytes: 0, calls: 0 };
+    inliner.graph(graph, 0)?;
+    for import in model.functions.iter().flat_map(|function| &function.opset_import) {
+        if version(&model.opset_import, &import.domain).is_none() {
+            model.opset_import.push(import.clone());
+        }
+    }
+    let whole = inliner.functions.len() == model.functions.len();
+    if whole {
+        model.functions.clear();
+    }
+    check_graph(graph, None).map(drop)
+}
+
+/// Domain, name and overload: what a node says of the function that it calls.
+type Key<'m> = (&'m str, &'m str, &'m str);
+
+fn key_of(function: &FunctionProto) -> Key<'_> {
+    (plain(&function.domain), &function.name, &function.overload)
+}
+
+/// The standard's own domain has two names.
+fn plain(domain: &str) -> &str {
+    if domain == "ai.onnx" { "" } else { domain }
+}
+
+fn version(imports: &[OperatorSetIdProto], domain: &str) -> Option<i64> {
+    imports.iter().find(|import| plain(&import.domain) == plain(domain)).map(|import| import.version)
+}
+
+fn agrees(function: &FunctionProto, imports: &[OperatorSetIdProto]) -> bool {
+    let same = |import: &OperatorSetIdProto| {
+        version(imports, &import.domain).is_none_or(|version| version == import.version)
+    };
+    function.opset_import.iter().all(same)
+}
+
+struct Inliner<'m> {
+    functions: HashMap<Key<'m>, (&'m FunctionProto, usize)>,
+    nodes: usize,
+    bytes: usize,
+    calls: usize,
+}
+
+impl Inliner<'_> {
+    fn graph(&mut self, graph: &mut GraphProto, depth: usize) -> Result<(), OnnxError> {
+        let nodes = std::mem::take(&mut graph.node);
+        graph.node.reserve(nodes.len());
+        for mut node in nodes {
+            for inner in subgraphs(&mut node.attribute) {
+                self.graph(inner, depth)?;
+            }
+            match self.functions.get(&(plain(&node.domain), node.op_type.as_str(), node.overload.as_str())) {
+                Some(&(function, bytes)) => {
+                    self.count(&node, function, bytes, depth)?;
+                    let mut body = GraphProto { node: self.body(&node, function), ..GraphProto::default() };
+                    self.graph(&mut body, depth + 1)?;
+                    graph.node.append(&mut body.node);
+                }
+                None => graph.node.push(node),
+            }
+        }
+        Ok(())
+    }
+
+    fn count(
+        &mut self,
+        call: &NodeProto,
+        function: &FunctionProto,
+        bytes: usize,
+        depth: usize,
+    ) -> Result<(), OnnxError> {
+        if depth >= MAX_DEPTH {
+            let reason =
+                format!("function `{}` calls itself, or functions call each other too deeply", function.name);
+            return Err(OnnxError::Malformed { reason });
+        }
+        let what = match () {
+            () if call.input.len() > function.input.len() => Some("inputs"),
+            () if call.output.len() > function.output.len() => Some("outputs"),
+            () => None,
+        };
+        if let Some(what) = what {
+            let reason = format!(
+                "node `{}` calls function `{}` with more {what} than it has",
+                call.label(),
+                function.name
+            );
+            return Err(OnnxError::Malformed { reason });
+        }
+        self.nodes += function.node.len();
+        self.bytes += bytes;
+        if self.nodes > MAX_NODES {
+            let reason = format!("its functions written out are more than {MAX_NODES} nodes");
+            return Err(OnnxError::Malformed { reason });
+        }
+        match self.bytes > MAX_MODEL_BYTES {
+            true => Err(OnnxError::TooLarge { bytes: self.bytes, limit: MAX_MODEL_BYTES }),
+            false => Ok(()),
+        }
+    }
+
+    /// The nodes of one call, with its values and attributes in the place of the function's names for them.
+    fn body(&mut self, call: &NodeProto, function: &FunctionProto) -> Vec<NodeProto> {
+        self.calls += 1;
+        let scope = format!("syncline/call{}/", self.calls);
+        let mut names: HashMap<&str, String> = HashMap::new();
+        for (at, input) in function.input.iter().enumerate() {
+            names.insert(input, call.input.get(at).cloned().unwrap_or_default());
+        }
+        let mut passed = Vec::new();
+        let wanted = function.output.iter().zip(&call.output).filter(|(_, given)| !given.is_empty());
+        for (inner, given) in wanted {
+            match names.get(inner.as_str()) {
+                // What comes in goes out as it is, or one value goes out twice.
+                Some(known) => passed.push(NodeProto::named(given, "Identity", &[known], &[])),
+                None => {
+                    names.insert(inner, given.clone());
+                }
+            }
+        }
+        let call_label = if call.name.is_empty() { &function.name } else { &call.name };
+        let binding = Binding { names, scope, call, defaults: &function.attribute_proto };
+        let mut nodes = function.node.clone();
+        for node in &mut nodes {
+            binding.node(node);
+            let inner = if node.name.is_empty() { &node.op_type } else { &node.name };
+            node.name = format!("{call_label}/{inner}");
+        }
+        nodes.extend(passed);
+        nodes
+    }
+}
+
+/// What the names inside a function mean for one call.
+struct Binding<'c> {
+    names: HashMap<&'c str, String>,
+    scope: String,
+    call: &'c NodeProto,
+    defaults: &'c [AttributeProto],
+}
+
+impl Binding<'_> {
+    fn node(&self, node: &mut NodeProto) {
+        node.input.iter_mut().chain(&mut node.output).for_each(|name| self.rename(name));
+        node.attribute.retain_mut(|attribute| self.attribute(attribute));
+    }
+
+    fn graph(&self, graph: &mut GraphProto) {
+        let values = graph.input.iter_mut().chain(&mut graph.output).chain(&mut graph.value_info);
+        values.for_each(|value| self.rename(&mut value.name));
+        graph.initializer.iter_mut().for_each(|tensor| self.rename(&mut tensor.name));
+        graph.node.iter_mut().for_each(|node| self.node(node));
+    }
+
+    fn rename(&self, name: &mut String) {
+        match self.names.get(name.as_str()) {
+            Some(given) => given.clone_into(name),
+            None if name.is_empty() => {}
+            None => name.insert_str(0, &self.scope),
+        }
+    }
+
+    /// Gives an attribute that refers to one of the call its value; `false` where neither call nor function has one.
+    fn attribute(&self, attribute: &mut AttributeProto) -> bool {
+        if attribute.ref_attr_name.is_empty() {
+            subgraphs(std::slice::from_mut(attribute)).for_each(|graph| self.graph(graph));
+            return true;
+        }
+        let mut stated = self.call.attribute.iter().chain(self.defaults);
+        let Some(value) = stated.find(|known| known.name == attribute.ref_attr_name) else {
+            return false;
+        };
+        let name = std::mem::take(&mut attribute.name);
+        *attribute = AttributeProto { name, ..value.clone() };
+        true
+    }
+}
+
+fn subgraphs(attributes: &mut [AttributeProto]) -> impl Iterator<Item = &mut GraphProto> {
+    attributes.iter_mut().flat_map(|attribute| attribute.g.iter_mut().chain(&mut attribute.graphs))
+}
+
+#[cfg(test)]
+mod tests;
