@@ -284,6 +284,24 @@ fn a_job_goes_back_and_no_late_message_of_the_life_before_changes_it() {
 }
 
 #[test]
+fn a_job_that_its_shards_cannot_open_yet_says_why_until_it_is_open() {
+    let mut core = Core::new(1);
+    let mut handle = |input| drop(core.handle(1, input).unwrap());
+    handle(Input::WorkerJoined { worker: WORKER, about: WorkerInfo::default() });
+    let spec = Box::new(training_job(training("asp".parse().unwrap(), 10, 1)));
+    handle(Input::Submit(Submission { spec, nonce: 5, replace: false }));
+    handle(Input::OpeningDelayed { run: first_run(), reason: "[E406] cannot read".into() });
+    handle(Input::Tick);
+    let waits = core.job(&id()).unwrap().waits_for().map(str::to_owned);
+    let want = "the shards, which load its parameters, and could not so far: [E406] cannot read";
+    assert_eq!(waits.as_deref(), Some(want));
+
+    core.handle(2, Input::ShardsOpened { run: first_run() }).unwrap();
+    core.handle(2, Input::OpeningDelayed { run: first_run(), reason: "late".into() }).unwrap();
+    assert_eq!(core.job(&id()).unwrap().waits_for(), None);
+}
+
+#[test]
 fn the_curve_loses_no_iteration_however_long_the_training_is_and_where_it_goes_back() {
     let mut world = World::new("asp", 130, true);
     // Points stand for several iterations by now, so that some are in none yet.

@@ -30,6 +30,7 @@ impl ShardControl {
         self.work.spawn(&run.clone(), async move {
             let Some(train) = control.jobs.train_spec(&run.job) else { return };
             let began = Instant::now();
+            let mut told = String::new();
             loop {
                 let shards = control.shards.all_addresses().await;
                 match control.open_all(&run, checkpoint, &train, &shards).await {
@@ -46,7 +47,15 @@ impl ShardControl {
                         return control.queue.tell(Input::ShardsOpened { run });
                     }
                     Err(fault) if may_pass(&fault, began.elapsed()) => {
-                        warn!(job = %run.job, error = %fault, "cannot open a job yet");
+                        let reason = fault.to_string();
+                        // It is asked twice a second; once is enough to say so.
+                        if reason != told {
+                            warn!(job = %run.job, error = %fault, "cannot open a job yet");
+                            control
+                                .queue
+                                .tell(Input::OpeningDelayed { run: run.clone(), reason: reason.clone() });
+                            told = reason;
+                        }
                         sleep(PEER_PAUSE).await;
                     }
                     Err(fault) => return control.report_failure(&run, &fault),
@@ -256,7 +265,7 @@ mod tests {
         let counted = asked.clone();
         let open = move |request| match request {
             ShardRequest::Open { .. } => ShardResponse::Open(match counted.fetch_add(1, Ordering::Relaxed) {
-                0 => Err(ShardFault::Io { what: "read".into(), cause: "stale file handle".into() }),
+                0 | 1 => Err(ShardFault::Io { what: "read".into(), cause: "stale file handle".into() }),
                 _ => Ok(ShardState {
                     generation: Generation(1),
                     watermarks: Default::default(),
@@ -271,9 +280,13 @@ mod tests {
         control.jobs.remember_spec(&spec);
         let run = RunId { job: spec.id.clone(), generation: Generation(1) };
         control.open_shards(run, Some(3));
+        match inbox.input().await {
+            Input::OpeningDelayed { reason, .. } => assert_eq!(reason, "[E406] read: stale file handle"),
+            other => panic!("{other:?}"),
+        }
         assert!(matches!(inbox.input().await, Input::Attached { .. }));
         assert!(matches!(inbox.input().await, Input::ShardsOpened { .. }));
-        assert_eq!(asked.load(Ordering::Relaxed), 2);
+        assert_eq!(asked.load(Ordering::Relaxed), 3);
     }
 
     #[tokio::test]

@@ -95,6 +95,13 @@ pub enum Input {
         /// Run that was opening.
         run: RunId,
     },
+    /// The shards could not open a job so far, and are asked again.
+    OpeningDelayed {
+        /// Run that is opening.
+        run: RunId,
+        /// What is in the way, in words.
+        reason: String,
+    },
     /// A shard is gone, with the parameters of every job it held.
     ShardGone {
         /// Which one; every job that is opening or running fails.

@@ -34,6 +34,8 @@ pub struct Job {
     pub(super) clocks: Clocks,
     pub(super) changes: ChangeSet,
     pub(super) grant_queue: GrantQueue,
+    /// Why the shards have not opened it yet, in words. Not stored: they are asked again by every engine.
+    pub(super) opening_problem: Option<String>,
 }
 
 /// Workers for whom something has changed since the last grant. Empty between two inputs.
@@ -70,6 +72,7 @@ impl Job {
             clocks: Clocks::default(),
             changes: ChangeSet { spec: true, job_state: true, ..ChangeSet::default() },
             grant_queue: GrantQueue::default(),
+            opening_problem: None,
         };
         for node in &job.spec.nodes {
             let body = match node.kind {
@@ -94,6 +97,7 @@ impl Job {
             return;
         }
         self.state.phase = Phase::Running;
+        self.opening_problem = None;
         self.grant_queue.everybody = true;
         self.state.opened_us = Some(now_us);
         let counted = self.counted();
@@ -107,6 +111,14 @@ impl Job {
             self.tell(Happening::Started(Begun::Workers(workers)), now_us);
         }
         effects.extend(self.clock_roster());
+    }
+
+    /// The shards could not open it so far, and are asked again.
+    pub(super) fn opening_delayed(&mut self, reason: String) {
+        if self.state.phase == Phase::Opening {
+            self.opening_problem = Some(reason);
+            self.wait_for(Some(self.waits_for_shards()));
+        }
     }
 
     pub(super) fn id(&self) -> &JobId {

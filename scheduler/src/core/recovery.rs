@@ -116,6 +116,7 @@ impl Job {
             clocks,
             changes: ChangeSet::default(),
             grant_queue: GrantQueue::default(),
+            opening_problem: None,
         };
         job.check_records()?;
         job.finished = job

@@ -131,17 +131,22 @@ impl Job {
         }
         state.checkpoints.restored = checkpoint;
         self.changes.job_state = true;
+        self.opening_problem = None;
         self.wait_for(Some(self.waits_for_shards()));
         effects.push(self.open_order());
     }
 
     /// What a job waits for whose shards open the present generation of the parameters, in words.
     pub(super) fn waits_for_shards(&self) -> String {
-        match (self.state.checkpoints.restored, self.gone_back_to()) {
+        let mut text = match (self.state.checkpoints.restored, self.gone_back_to()) {
             (Some(_), Some(to)) => format!("the shards, which go back to {to}"),
             (None, Some(_)) => "the shards, which begin anew".into(),
             (_, None) => "the shards, which load its parameters".into(),
+        };
+        if let Some(problem) = &self.opening_problem {
+            text.push_str(&format!(", and could not so far: {problem}"));
         }
+        text
     }
 
     /// What the present generation of the parameters began with, in words; `None` for the first one.

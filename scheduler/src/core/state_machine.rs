@@ -140,6 +140,9 @@ impl Core {
             Input::ShardsOpened { run } => {
                 self.with_open_job(&run, |job| job.opened(now_us, effects));
             }
+            Input::OpeningDelayed { run, reason } => {
+                self.with_open_job(&run, |job| job.opening_delayed(reason));
+            }
             Input::Attached { run, shard, closed, watermarks, floor } => {
                 self.with_open_job(&run, |job| {
                     job.attached(shard, closed, &watermarks, &floor, now_us, effects);

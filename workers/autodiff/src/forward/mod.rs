@@ -13,6 +13,7 @@ mod int_constants;
 mod loss_operators;
 mod matvec;
 mod nondifferentiable;
+mod open_outputs;
 mod open_sizes;
 mod padding_idx;
 mod scaler;

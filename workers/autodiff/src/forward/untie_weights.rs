@@ -11,10 +11,11 @@ use std::collections::{HashMap, HashSet};
 use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
 use syncline_onnx::{ElementType, ModelProto, OnnxError};
 
+use super::open_outputs::open_outputs;
 use super::shared_weights::{Shared, split_shared};
 
-/// Reads and checks a forward model; its functions are written out, and what an exporter has made one by chance is apart
-/// again.
+/// Reads and checks a forward model; its functions are written out, what an exporter has made one by chance is apart
+/// again, and outputs are as open as the inputs.
 pub fn parse_forward(bytes: &[u8]) -> Result<ModelProto, OnnxError> {
     let mut model = syncline_onnx::parse(bytes)?;
     syncline_onnx::inline_functions(&mut model)?;
@@ -23,6 +24,7 @@ pub fn parse_forward(bytes: &[u8]) -> Result<ModelProto, OnnxError> {
         untie(graph);
     }
     split_shared(graph);
+    open_outputs(graph);
     Ok(model)
 }
 
