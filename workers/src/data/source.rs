@@ -114,6 +114,10 @@ pub(super) fn parse(
     let paths = source.paths();
     let files: Vec<(&Path, &[u8])> =
         paths.iter().map(Path::new).zip(contents.iter().map(Vec::as_slice)).collect();
+    for (path, bytes) in &files {
+        // Its numbers lie beside it until it is read; those of a table ask for themselves.
+        file::reserve(&mut Vec::<u8>::new(), bytes.len(), path)?;
+    }
     let (samples, labels) = match (source, files.as_slice()) {
         (Source::Csv { skip_lines, .. }, [file]) => {
             let label = labels_of(source, wanted, passes_over_label);
