@@ -122,7 +122,7 @@ const TABLES: &[Table] = &[
         ("freeze",        "list of names", "[]", "freeze = ['features.*']", "Parameters that stay as they are; `*` stands for any characters"),
         ("sparse",        "list of names", "[]", "sparse = ['*.embedding.weight']", "Tables of which only the rows travel that a batch reads, see [policies.md](policies.md#rows-of-tables); `*` stands for any characters"),
         ("groups",        "tables", "[]", "groups = [{ params = ['*.bias'], weight_decay = 0.0 }]", "Parameters that train with another weight decay or learning rate than the rest, see below"),
-        ("eval_mode",     "boolean", "false", "eval_mode = true", "Train as the model evaluates: remembered statistics, no Dropout"),
+        ("eval_mode",     "boolean or list of names", "false", "eval_mode = ['body.*']", "Train as the model evaluates, or a part of it: remembered statistics, no Dropout, see [models.md](models.md#the-form-in-which-it-trains); `*` stands for any characters"),
         ("precision",     "`f32`, `tf32`, `bf16` or `fp16`", "'f32'", "precision = 'bf16'", "Type of products; parameters and gradients stay float32"),
         ("recompute",     "boolean", "false", "recompute = true", "Make cheap values again in the backward pass: less memory, a little more time"),
         ("check",         "boolean", "true", "check = false", "Compare the gradients with a difference of the loss at submission, and refuse wrong ones"),

@@ -56,7 +56,7 @@ fn derive_options(
         train: (!settings.train.is_empty()).then(|| settings.train.clone()),
         freeze: settings.freeze.clone(),
         sparse: settings.sparse.clone(),
-        eval_mode: settings.eval_mode,
+        eval_mode: settings.eval_mode.clone(),
         precision: settings.precision,
         recompute: settings.recompute,
         seed: settings.seed as i64,

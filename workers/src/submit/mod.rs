@@ -10,6 +10,7 @@ mod data;
 mod data_parts;
 mod decay;
 mod error;
+mod eval_mode;
 #[cfg(feature = "job-file")]
 mod file;
 #[cfg(feature = "train")]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use syncline_autodiff::LossOptions;
+use syncline_autodiff::{EvalMode, LossOptions};
 use syncline_scheduler::spec::{SettingList, SubmittedSettings, setting_value as value};
 
 use super::{
@@ -123,6 +123,11 @@ fn list_derivation(settings: &Settings, list: &mut SettingList) {
         ParamList::Names(names) => value::texts(names),
         ParamList::File(path) => shown_path(path),
     });
+    let eval_mode = match eval_mode {
+        EvalMode::Nothing => None,
+        EvalMode::Whole => Some(true.to_string()),
+        EvalMode::Parts(patterns) => Some(value::texts(patterns)),
+    };
     let groups = (!groups.is_empty()).then(|| value::list(groups.iter().map(group)));
     list.push_known([
         ("settings.params", params),
@@ -130,7 +135,7 @@ fn list_derivation(settings: &Settings, list: &mut SettingList) {
         ("settings.freeze", names(freeze)),
         ("settings.sparse", names(sparse)),
         ("settings.groups", groups),
-        ("settings.eval_mode", eval_mode.then(|| true.to_string())),
+        ("settings.eval_mode", eval_mode),
         ("settings.recompute", recompute.then(|| true.to_string())),
         ("settings.check", (!check).then(|| false.to_string())),
     ]);
@@ -252,7 +257,8 @@ check = false
 
     #[test]
     fn a_file_of_what_is_listed_is_the_same_training() {
-        for text in [BARE, FULL] {
+        let in_part = FULL.replace("eval_mode = true", "eval_mode = ['body.*', 'neck.1']");
+        for text in [BARE, FULL, &in_part] {
             let (list, training) = listed(text);
             let (again, rebuilt) = listed(&file_of(&list));
             assert_eq!(again, list);

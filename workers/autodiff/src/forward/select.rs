@@ -83,7 +83,7 @@ pub fn select(model: &ModelProto, options: &DeriveOptions) -> Result<Vec<Selecte
         freeze: Patterns::of(&options.freeze),
         train: options.train.as_deref().map(Patterns::of),
         uses: uses(graph),
-        statistics: statistics(graph),
+        statistics: statistics(graph, |_| true),
         names: graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect(),
         metadata: &metadata,
     };
