@@ -6,8 +6,8 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use syncline_autodiff::{
-    DeriveOptions, EvalMode, Loss, TrainedNames, derive, inference_form, parse_forward, possible_row_tables, select,
-    unknown_dropout, warnings,
+    DeriveOptions, EvalMode, Loss, TrainedNames, derive, inference_form, parse_forward, possible_row_tables,
+    select, unknown_dropout, warnings,
 };
 use syncline_onnx::ModelProto;
 use syncline_runtime::{ExecOptions, Executable, TensorView};

@@ -37,7 +37,11 @@ const TABLES: &[Table] = &[
         ("loss",         "text", "", "loss = 'softmax-cross-entropy'", "`softmax-cross-entropy`, `bce-with-logits`, `mse`, `l1` or `huber`; or `output`, which the model has computed itself"),
         ("loss_options", "table", "{}", "loss_options = { label_smoothing = 0.1 }", "Settings of the loss, see below"),
         ("output",       "text", "", "output = 'logits'", "Output, or another value, that the loss looks at; the first float output if left out"),
-        ("weights",      "path", "", "weights = 'digits.safetensors'", "First values of all that trains, such as the snapshot of another job, in place of those in the model"),
+        ("weights",      "path or table", "", "weights = 'digits.safetensors'", "First values of all that trains, such as the snapshot of another job, in place of those in the model; or a table, see below"),
+    ]},
+    Table { title: "`weights` in `model.forward`", about: "More in [models.md](models.md#fine-tuning).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.forward.onnx = 'm'\nmodel.forward.loss = 'mse'\n[node.model.forward.weights]\n@\n", fields: &[
+        ("path",    "path", "", "path = 'body.safetensors'", "The file, relative to the job file"),
+        ("partial", "boolean", "false", "partial = true", "It may hold a part of what trains: what fits by name and shape is taken, all else keeps the values of the ONNX file, and submission says which"),
     ]},
     Table { title: "`model.forward.loss_options`", about: "Each belongs to some losses only.", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\n[node.model.forward]\nonnx = 'm'\nloss = 'mse'\n[node.model.forward.loss_options]\n@\n", fields: &[
         ("label_smoothing", "number", "0.0", "label_smoothing = 0.1", "Share of the probability that is spread over all classes"),

@@ -68,9 +68,13 @@ fn a_body_that_evaluates_and_a_head_that_trains_are_those_of_pytorch() {
                 ("label", TensorView::I64 { shape: &shape[..1], data: &label }),
             ];
             let held = params.iter().chain(&state);
-            fed.extend(held.map(|p| (p.name.as_str(), TensorView::F32 { shape: &p.shape, data: &p.initial })));
+            fed.extend(
+                held.map(|p| (p.name.as_str(), TensorView::F32 { shape: &p.shape, data: &p.initial })),
+            );
             let outputs = session.run(&fed).unwrap();
-            let read = |param: &Param, suffix: &str| outputs.f32(&format!("{}{suffix}", param.name)).unwrap().to_vec();
+            let read = |param: &Param, suffix: &str| {
+                outputs.f32(&format!("{}{suffix}", param.name)).unwrap().to_vec()
+            };
             let grads: Vec<Vec<f32>> = params.iter().map(|param| read(param, ".grad")).collect();
             let next: Vec<Vec<f32>> = state.iter().map(|param| read(param, ".new")).collect();
             for (param, grad) in params.iter_mut().zip(grads) {
@@ -79,7 +83,8 @@ fn a_body_that_evaluates_and_a_head_that_trains_are_those_of_pytorch() {
             state.iter_mut().zip(next).for_each(|(param, next)| param.initial = next);
         }
         let constants = parse_forward(&file(name)).unwrap().graph.unwrap().initializer;
-        let constants = constants.iter().map(|tensor| (tensor.name.clone(), tensor.to_f32().unwrap_or_default()));
+        let constants =
+            constants.iter().map(|tensor| (tensor.name.clone(), tensor.to_f32().unwrap_or_default()));
         let mut after: HashMap<String, Vec<f32>> = constants.collect();
         after.extend(params.into_iter().chain(state).map(|param| (param.name, param.initial)));
         let wanted = steps.names().into_iter().filter_map(|name| name.strip_prefix("after."));
@@ -133,12 +138,8 @@ fn a_dropout_of_no_known_module_drops_and_is_said() {
     let told = said(&["body.*"]);
     assert!(told.len() == 1 && told[0].contains(", nor for 1 more: it drops"), "{told:?}");
     assert_eq!(said(&["*"]), [""; 0]);
-    let graph = derive(
-        &onnxruntime::runtime(),
-        &model.to_bytes(),
-        Loss::SoftmaxCrossEntropy,
-        &parts(&["body.*"]),
-    );
+    let graph =
+        derive(&onnxruntime::runtime(), &model.to_bytes(), Loss::SoftmaxCrossEntropy, &parts(&["body.*"]));
     let graph = graph.unwrap();
     assert_eq!((graph.state.len(), dropping(&graph)), (2, 2));
 }

@@ -96,8 +96,8 @@ pub use syncline_workers::{
         TaskHandle, Tensor, TensorError,
     },
     submit::{
-        ByteSource, GraphNode, JobGraph, Model, NodeHandle, NodeWork, ParamList, ParameterGroup, PreparedJob,
-        Settings, SubmitError, Training, prepare_ready,
+        ByteSource, FirstValues, GraphNode, JobGraph, Model, NodeHandle, NodeWork, ParamList, ParameterGroup,
+        PreparedJob, Settings, SubmitError, Training, prepare_ready,
     },
 };
 

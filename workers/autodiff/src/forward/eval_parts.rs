@@ -141,7 +141,8 @@ fn refuse_both(
     both.retain(|name| constants.contains(name.as_str()));
     both.sort_unstable();
     let Some(name) = both.first() else { return Ok(()) };
-    let node = graph.node.iter().find(|node| evaluated.contains(&node.name) && is(node, "BatchNormalization"));
+    let node =
+        graph.node.iter().find(|node| evaluated.contains(&node.name) && is(node, "BatchNormalization"));
     Err(AutodiffError::UnsupportedUse {
         op: "BatchNormalization".to_owned(),
         node: node.map_or("", NodeProto::label).to_owned(),
@@ -163,8 +164,9 @@ mod tests {
         let mut graph = GraphBuilder::new("parts");
         let mut value = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);
         for part in ["body", "head"] {
-            let inputs = ["weight", "bias", "running_mean", "running_var"]
-                .map(|last| graph.constant(TensorProto::from_f32(&format!("{part}.1.{last}"), &[2], &[1.0, 2.0])));
+            let inputs = ["weight", "bias", "running_mean", "running_var"].map(|last| {
+                graph.constant(TensorProto::from_f32(&format!("{part}.1.{last}"), &[2], &[1.0, 2.0]))
+            });
             let [scale, bias, mean, variance] = inputs.each_ref().map(String::as_str);
             value = graph.op("BatchNormalization", &[&value, scale, bias, mean, variance], &[]);
             value = graph.op("Dropout", &[&value], &[]);

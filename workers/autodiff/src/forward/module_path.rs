@@ -29,8 +29,9 @@ fn path<'n>(name: &'n str, called: impl Fn(&'n str) -> &'n str) -> String {
     parts.pop();
     for part in parts.into_iter().map(called) {
         // A member of a sequence is named with it.
-        if path.last().is_some_and(|outer| part.strip_prefix(first_call(outer)).is_some_and(|rest| rest.starts_with('.')))
-        {
+        if path.last().is_some_and(|outer| {
+            part.strip_prefix(first_call(outer)).is_some_and(|rest| rest.starts_with('.'))
+        }) {
             path.pop();
         }
         path.push(part);

@@ -74,7 +74,8 @@ pub(super) fn refuse_within(graph: &GraphProto) -> Result<(), AutodiffError> {
 
 const OF_OTHER_OPSET: &str = "the function that holds it is for another version of the operators than the model, and can be \
      evaluated only; export the model with one version, or set eval_mode = true";
-const WITHIN: &str = "inside of an If, Loop or Scan it can be evaluated only; move it out, or set eval_mode = true";
+const WITHIN: &str =
+    "inside of an If, Loop or Scan it can be evaluated only; move it out, or set eval_mode = true";
 
 fn refuse(hidden: Option<&NodeProto>, reason: &str) -> Result<(), AutodiffError> {
     let Some(node) = hidden else { return Ok(()) };
@@ -98,12 +99,7 @@ fn subgraphs(node: &NodeProto) -> impl Iterator<Item = &GraphProto> {
 ///
 /// ONNX Runtime 1.31 takes away every Dropout whose mask nobody reads, even one that is told to train by a constant or an
 /// input. So they are told by a value that only the run knows to be true: b or not b, for the first number of `param`.
-pub(crate) fn activate_dropout(
-    graph: &mut GraphProto,
-    seed: i64,
-    param: &str,
-    evaluated: &HashSet<String>,
-) {
+pub(crate) fn activate_dropout(graph: &mut GraphProto, seed: i64, param: &str, evaluated: &HashSet<String>) {
     let [list, first, flat, number, truth, lie, active] =
         ["list", "first", "flat", "number", "truth", "lie", "active"]
             .map(|part| format!("syncline/dropout_{part}"));
@@ -167,9 +163,8 @@ pub(super) fn evaluate(node: &mut NodeProto, remembered: &mut Vec<NodeProto>) {
     if is(node, "BatchNormalization") {
         node.attribute.retain(|attribute| attribute.name != "training_mode");
         let statistics = node.input.iter().skip(3).zip(node.output.iter().skip(1));
-        remembered.extend(
-            statistics.filter(|(_, next)| !next.is_empty()).map(|(old, next)| identity(old, next)),
-        );
+        remembered
+            .extend(statistics.filter(|(_, next)| !next.is_empty()).map(|(old, next)| identity(old, next)));
         node.output.truncate(1);
     }
 }
