@@ -25,6 +25,8 @@ mod shared_weights;
 mod split_to_sequence;
 mod torch_names;
 mod training_form;
+mod unnamed_biases;
+mod unnamed_equals;
 mod untie_weights;
 
 pub(crate) use self::eval_parts::EvalParts;
