@@ -284,6 +284,43 @@ fn a_job_that_no_shard_has_room_for_from_the_start_fails_at_the_third_try() {
     assert_eq!(world.code("job"), "E406");
 }
 
+fn die(world: &mut World, worker: Incarnation, n: u64) -> Incarnation {
+    world.give(Input::WorkerGone { worker, reason: "its connection closed".into() });
+    world.join(n, "only")
+}
+
+#[test]
+fn a_job_at_whose_begin_a_worker_dies_again_and_again_is_offered_to_it_less_and_less_often() {
+    let mut world = World::new();
+    let mut only = world.join(1, "only");
+    world.submit(spec("job", "asp", 100), 1);
+    for n in 2..5 {
+        assert!(world.hands.contains_key(&only), "time {n}");
+        only = die(&mut world, only, n);
+    }
+    for (n, after_s) in [(5, 5), (6, 10), (7, 20)] {
+        assert!(!world.hands.contains_key(&only), "time {n}");
+        let waits = world.plane.core.job(&"job".parse().unwrap()).unwrap().waits_for().map(str::to_owned);
+        let waits = waits.unwrap_or_default();
+        let want = format!("E210] its process ended {} times in a row before", n - 2);
+        assert!(waits.contains(&want), "{waits}");
+        world.now_us += (after_s - 1) * 1_000_000;
+        world.give(Input::Tick);
+        assert!(!world.hands.contains_key(&only), "time {n}");
+        world.now_us += 1_000_000;
+        world.give(Input::Tick);
+        assert!(world.hands.contains_key(&only), "time {n}");
+        if n < 7 {
+            only = die(&mut world, only, n);
+        }
+    }
+    // One that gets on begins anew.
+    world.report(only, done);
+    assert_eq!(world.code("job"), "running");
+    only = die(&mut world, only, 8);
+    assert!(world.hands.contains_key(&only));
+}
+
 /// Lets a worker that was excluded register again when its time is over.
 fn come_back(world: &mut World, n: u64, name: &str, after_s: u64) -> Incarnation {
     let again = world.join(n, name);

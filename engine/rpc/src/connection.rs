@@ -105,7 +105,7 @@ pub async fn accept<F>(
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of file descriptors, most likely: wait for some connection to end.
-                debug!(%error, "accept failed");
+                refusals.log_accept(&error);
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }

@@ -1,7 +1,7 @@
 //! Logs callers that were refused, such as those with a wrong token file, at a bounded rate.
 
 use std::{
-    fmt,
+    fmt, io,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -35,6 +35,14 @@ impl Refusals {
         let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = recent.due(Instant::now()) {
             warn!(%peer, %error, refused_before = before, "caller refused");
+        }
+    }
+
+    /// Logs that nobody could be let in, as where the limit on open files is reached.
+    pub fn log_accept(&self, error: &io::Error) {
+        let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = recent.due(Instant::now()) {
+            warn!(%error, failed_before = before, "no connection can be accepted; is it the limit on open files (ulimit -n)?");
         }
     }
 }

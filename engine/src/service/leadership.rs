@@ -105,6 +105,14 @@ impl Leadership {
     /// Tries to take the lease; `None` if another engine holds it or Redis fails; the reason is published.
     async fn acquire(&self, outage: &mut OutageLogger, watched: &mut WatchedLease) -> Option<EngineEpoch> {
         let Lease { instance, address, duration, .. } = &self.lease;
+        if watched.is_left_to_another() {
+            let why = current_leader(&self.store, address, watched).await;
+            if !matches!(why, InactiveReason::Store { .. }) {
+                outage.resolve("Redis answers");
+            }
+            self.set_inactive(why);
+            return None;
+        }
         // An epoch that shards would refuse would be over before it has begun.
         let above = self.shards.highest_epoch();
         match self.store.take_lead(instance, *duration, above, address, watched.that_counts()).await {
@@ -175,6 +183,8 @@ struct WatchedLease {
     lost_since: Option<Instant>,
     /// Since when it cannot be asked.
     away_since: Option<Instant>,
+    /// Until when the lease is left to who had it before Redis was away.
+    left_until: Option<Instant>,
 }
 
 impl WatchedLease {
@@ -188,14 +198,26 @@ impl WatchedLease {
         }
     }
 
+    /// Whether another engine had the lease before Redis was away, and may not have come to renew it yet. Redis may have lost its last
+    /// commits without a renewal, which nobody but that engine can tell; it asks several times a second.
+    fn is_left_to_another(&self) -> bool {
+        let is_back = self.away_since.is_some() && self.last != SeenLease::default();
+        is_back || self.left_until.is_some_and(|until| Instant::now() < until)
+    }
+
     /// Redis cannot be asked: the engine that leads cannot renew its lease there, either.
     fn cannot_look(&mut self) {
         self.away_since.get_or_insert_with(Instant::now);
     }
 
     fn look(&mut self, now: SeenLease) {
-        if let (Some(away), Some(lost)) = (self.away_since.take(), &mut self.lost_since) {
-            *lost += away.max(*lost).elapsed();
+        if let Some(away) = self.away_since.take() {
+            self.left_until = (self.last != SeenLease::default()).then(|| Instant::now() + LEASE_DURATION);
+            if let Some(lost) = &mut self.lost_since {
+                *lost += away.max(*lost).elapsed();
+            }
+        } else if self.last.is_before(&now) {
+            self.left_until = None;
         }
         if !now.is_before(&self.last) {
             (self.last, self.lost_since) = (now, None);

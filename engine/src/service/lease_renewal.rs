@@ -12,12 +12,15 @@ use syncline_scheduler::ids::EngineEpoch;
 use tokio::{
     runtime,
     sync::{oneshot, watch},
-    time::sleep,
+    time::{sleep, timeout},
 };
 use tracing::error;
 
 use super::{clock::Clock, lead::Lead, loop_pulse::StallCounter, message::Message};
 use crate::store::{RedisAddress, RedisStore, StoreError};
+
+/// Before a renewal that failed is tried again.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Whose lease is renewed, and where.
 #[derive(Clone)]
@@ -67,9 +70,11 @@ impl LeaseRenewal {
 async fn keep_renewing(lease: &Lease, epoch: EngineEpoch, lead: &Lead, bug: &watch::Sender<Option<String>>) {
     // A connection of its own: one belongs to the thread that made it.
     let mut connected = None;
+    let third = lease.duration / 3;
+    let mut pause = third;
     let (mut stall, mut looked) = (StallCounter::default(), Instant::now());
     loop {
-        sleep(lease.duration / 3).await;
+        sleep(pause).await;
         // What takes longer is a time in which this process was not awake.
         let awake = looked.elapsed().min(3 * lease.duration);
         looked = Instant::now();
@@ -83,7 +88,17 @@ async fn keep_renewing(lease: &Lease, epoch: EngineEpoch, lead: &Lead, bug: &wat
         let asked = Instant::now();
         // An engine that ends before it has written what the time without one means leaves that time to the next.
         let clock = lead.pulse.has_turned().then_some(lead.clock);
-        match renew(lease, epoch, clock, &mut connected).await {
+        // A call that hangs would cost the lease: another connection may be better.
+        let renewed = match timeout(third, renew(lease, epoch, clock, &mut connected)).await {
+            Ok(renewed) => renewed,
+            Err(_) => {
+                connected = None;
+                let cause = format!("no answer within {} ms", third.as_millis());
+                Err(StoreError::Unavailable { op: "renew the lease", cause })
+            }
+        };
+        pause = if renewed.is_ok() { third } else { RETRY_PAUSE };
+        match renewed {
             Ok(Some(_)) => {
                 lead.store_outage.set_lead_until(asked + lease.duration);
                 lead.store_outage.set_lease_failure(None);
@@ -115,14 +130,12 @@ async fn renew(
 
 #[cfg(test)]
 mod tests {
-    use syncline_kit::{RedisOptions, RedisServer};
-    use tokio::time::timeout;
-
     use super::*;
     use crate::{
         service::{fake_shard::EPOCH, queue::decision_queue, sessions::Sessions, shards::ShardDirectory},
         store::{SeenLease, keys},
     };
+    use syncline_kit::{RedisOptions, RedisServer};
 
     /// Waits until the lease has been renewed so often, and blocks the thread.
     fn wait_for_renewals(url: String, renewals: usize) {

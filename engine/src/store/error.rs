@@ -150,6 +150,7 @@ impl StoreError {
         )
     }
 
+    /// What an error of Redis means.
     pub(super) fn of(op: &'static str, error: &RedisError) -> Self {
         let cause = error.to_string();
         // Before Redis 7, what a script was refused is told in the text of another error.
@@ -172,6 +173,11 @@ impl StoreError {
 /// Whether the server wants another password, or one at all. Nothing is said of what was asked.
 pub(super) fn is_locked_out(error: &RedisError) -> bool {
     error.kind() == ErrorKind::AuthenticationFailed || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
+}
+
+/// Whether a server that has become a replica refuses to write, on its own or in a script.
+pub(super) fn is_read_only(error: &RedisError) -> bool {
+    error.code() == Some("READONLY") || error.to_string().contains("-READONLY ")
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use super::{
     address::RedisAddress,
     batch::{CommitMode, commit_call},
     connection::SharedConnection,
-    error::{StoreError, is_locked_out},
+    error::{StoreError, is_locked_out, is_read_only},
     keys::JobKeys,
 };
 
@@ -167,6 +167,10 @@ impl RedisStore {
                     // One that was refused once would be refused for ever, whatever the password has become.
                     let has_other_password = is_locked_out(&e) && self.connection.replace_refused(number);
                     last = StoreError::of(op, &e);
+                    if is_read_only(&e) && self.connection.replace(number) {
+                        // The name may belong to another server by now, which writes.
+                        warn!(number, "redis takes no writes; connecting anew");
+                    }
                     if !has_other_password && (is_repeated || !last.is_passing()) {
                         break;
                     }

@@ -44,7 +44,7 @@ mod tensor;
 
 use std::{
     fs::{self, File},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream},
+    net::{Shutdown, SocketAddr},
     path::{Path, PathBuf},
     sync::{Arc, PoisonError, atomic::Ordering},
     thread::{self, JoinHandle},
@@ -108,6 +108,7 @@ pub struct Server;
 pub struct Handle {
     shared: Arc<Shared>,
     address: SocketAddr,
+    listener: Arc<socket2::Socket>,
     accepting: Option<JoinHandle<()>>,
     local: Option<LocalListener>,
     /// `None` only after the stop.
@@ -140,7 +141,8 @@ impl Server {
         let local_path = local.as_ref().and_then(|local| local.path().to_str().map(str::to_owned));
         let shared = Arc::new(Shared::new(&options, blobs, saves, local_path));
         let control = runtime.handle();
-        let start_threads = || start_threads(&shared, control, listener, local);
+        let listener = Arc::new(listener);
+        let start_threads = || start_threads(&shared, control, listener.clone(), local);
         let here = ShardPosition { index: options.index, count: options.count };
         let (accepting, local) = shared.begin(here, start_threads)?;
         runtime.spawn(every_second(shared.clone()));
@@ -149,6 +151,7 @@ impl Server {
             refused: Some(refused),
             shared,
             address,
+            listener,
             accepting: Some(accepting),
             local,
             runtime: Some(runtime),
@@ -161,14 +164,14 @@ impl Server {
 fn start_threads(
     shared: &Arc<Shared>,
     control: &runtime::Handle,
-    listener: socket2::Socket,
+    listener: Arc<socket2::Socket>,
     local: Option<LocalSocket>,
 ) -> Result<(JoinHandle<()>, Option<LocalListener>), PsError> {
     for job in shared.jobs.open_jobs() {
         norms::follow_peers(shared, &job).map_err(|fault| PsError::Refused { fault })?;
     }
     let fault = |source| PsError::Io { what: "cannot start the listening threads".into(), source };
-    let accepting = listen::spawn(Arc::new(listener), Transport::Tcp, shared.clone(), control.clone());
+    let accepting = listen::spawn(listener, Transport::Tcp, shared.clone(), control.clone());
     let accepting = accepting.map_err(fault)?;
     let local = local.map(|local| local.serve(shared.clone(), control.clone())).transpose();
     Ok((accepting, local.map_err(fault)?))
@@ -263,8 +266,8 @@ impl Handle {
             return;
         }
         self.shared.connections.shut_down();
-        // The listening thread sits in accept: a caller wakes it.
-        let _ = TcpStream::connect_timeout(&reachable_address(self.address), Duration::from_secs(1));
+        // The listening thread sits in accept, and this wakes it, also where the address is no longer this machine's.
+        let _ = self.listener.shutdown(Shutdown::Both);
         if let Some(thread) = self.accepting.take() {
             let _ = thread.join();
         }
@@ -306,16 +309,6 @@ fn wait_for_connections(
         }
     }
     Ok(())
-}
-
-/// An address at which a listener on `bound` can be reached from here.
-fn reachable_address(bound: SocketAddr) -> SocketAddr {
-    let ip = match bound.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    };
-    SocketAddr::new(ip, bound.port())
 }
 
 /// Locks the state directory until the file is dropped; the lock file itself stays.

@@ -71,6 +71,8 @@ impl JobShard {
             state.record_close();
         }
         if state.closed != before {
+            // Also where no gradient came, and so no sum of its own: the other shards tell theirs.
+            state.norms.prune(state.closed);
             self.standby_log.mark_close();
             self.notify();
         }
@@ -125,10 +127,13 @@ pub(super) fn map_parallel<I: Sync, T: Send>(
     thread::scope(|scope| {
         let parts = items.chunks(items.len().div_ceil(threads));
         let run = |part: &'_ [I]| part.iter().map(work).collect::<Vec<T>>();
-        let running: Vec<_> = parts.map(|part| scope.spawn(move || run(part))).collect();
-        running
-            .into_iter()
-            .flat_map(|part| part.join().unwrap_or_else(|panic| resume_unwind(panic)))
-            .collect()
+        let start = |part| (part, thread::Builder::new().spawn_scoped(scope, move || run(part)));
+        let running: Vec<_> = parts.map(start).collect();
+        let results = running.into_iter().flat_map(|(part, started)| match started {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            // The system gives no thread. Half of a version must not be left: this one does it.
+            Err(_) => run(part),
+        });
+        results.collect()
     })
 }

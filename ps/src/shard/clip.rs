@@ -56,7 +56,7 @@ impl RoundNorms {
     }
 
     /// Drops sums that nobody needs any more.
-    fn prune(&mut self, closed: u64) {
+    pub(super) fn prune(&mut self, closed: u64) {
         self.others = self.others.split_off(&closed);
         while self.own.len() > KEPT_SUMS {
             self.own.pop_first();

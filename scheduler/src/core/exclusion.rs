@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    effects::Effect, event::Happening, inputs::TaskFault, job::Job, panics::Handling, records::Phase,
-    state_machine::Core, worker_info::WorkerInfo, worker_protocol::TaskKey,
+    effects::Effect, event::Happening, inputs::TaskFault, job::Job, member::Member, panics::Handling,
+    records::Phase, state_machine::Core, worker_info::WorkerInfo, worker_protocol::TaskKey,
 };
 use crate::{
     fault_code::FaultCode,
@@ -21,6 +21,11 @@ const LONGEST_US: u64 = 600_000_000;
 const LONGEST_OF_SHARD_US: u64 = 120_000_000;
 /// Where nobody is left whom it could cost anything, it is tried again so soon.
 const NOBODY_LEFT_US: u64 = 5_000_000;
+/// Deaths of a worker's process, one after the other, before it had finished an iteration of a job: from then on it is offered the
+/// job less and less often, since the job may be what ends it, and all else that the process did ends with it.
+const DEATHS: u32 = 3;
+/// The first pause then; twice as long each further time.
+const FIRST_OF_DEATHS_US: u64 = 5_000_000;
 /// Exclusions that a job remembers when they are over.
 const KEPT: usize = 64;
 /// Exclusions that hold at a time: a job must not take up again a worker that is excluded because many others are.
@@ -68,6 +73,11 @@ impl WorkerInfo {
     fn identity(&self) -> String {
         format!("{}/{}/{}", self.host, self.name, self.pid)
     }
+
+    /// What stays the same when its process is started again.
+    fn place(&self) -> String {
+        format!("{}/{}", self.host, self.name)
+    }
 }
 
 impl Core {
@@ -99,6 +109,14 @@ impl Core {
         }
     }
 
+    /// A worker's process is gone: see [`Job::count_death`].
+    pub(super) fn count_deaths(&mut self, worker: Incarnation, now_us: u64) {
+        for (id, job) in self.jobs.live_mut().filter(|(_, j)| !j.state.phase.is_over()) {
+            let _handling = Handling(id);
+            job.count_death(worker, now_us);
+        }
+    }
+
     /// Ends exclusions whose time is over; whether there were any.
     pub(super) fn end_exclusions(&mut self, now_us: u64) -> bool {
         let mut any = false;
@@ -114,7 +132,53 @@ impl Job {
     /// Whether a worker is not offered this job for now.
     pub(super) fn excludes(&self, about: &WorkerInfo) -> bool {
         let excluded = &self.state.excluded;
-        !excluded.is_empty() && excluded.get(&about.identity()).is_some_and(|e| !e.over)
+        let holds = |key: String| excluded.get(&key).is_some_and(|e| !e.over);
+        !excluded.is_empty() && (holds(about.identity()) || holds(about.place()))
+    }
+
+    /// Counts that a worker's process is gone before it had finished an iteration, whether the job ended it or not. One that had
+    /// begins anew.
+    pub(super) fn count_death(&mut self, worker: Incarnation, now_us: u64) {
+        let Some(member) = self.members.get(&worker).filter(|member| member.is_present()) else { return };
+        let (place, about) = (member.about.place(), member.about.clone());
+        if member.finished > 0 {
+            self.changes.job_state |= self.state.excluded.remove(&place).is_some();
+            return;
+        }
+        // Several that share a name, as containers may, go at once when their machine does.
+        let alike = |(other, m): (&Incarnation, &Member)| {
+            *other != worker && m.is_present() && m.about.place() == place
+        };
+        if self.members.iter().any(alike) {
+            return;
+        }
+        let times = self.state.excluded.get(&place).map_or(1, |e| e.times.saturating_add(1));
+        let over = times < DEATHS;
+        let pause_us = (FIRST_OF_DEATHS_US << times.saturating_sub(DEATHS).min(16)).min(LONGEST_US);
+        let reason = format!(
+            "its process ended {times} times in a row before it had finished an iteration of this job"
+        );
+        let fault = TaskFault { code: FaultCode::WORKER_LOST, reason };
+        if !over {
+            let worker = self.named(worker);
+            let (host, fault, again_in_ms) = (about.host.clone(), fault.clone(), pause_us / 1000);
+            self.tell(Happening::WorkerExcluded { worker, host, fault, again_in_ms }, now_us);
+        }
+        let exclusion = Exclusion {
+            name: about.name,
+            host: about.host,
+            code: fault.code,
+            reason: fault.reason,
+            since_us: now_us,
+            until_us: now_us + pause_us,
+            times,
+            over,
+            in_vain: 0,
+            iterations_done: self.state.counters.done,
+        };
+        self.state.excluded.insert(place, exclusion);
+        self.forget_exclusions();
+        self.changes.job_state = true;
     }
 
     /// Returns why it has to go; `None` if it is going already.

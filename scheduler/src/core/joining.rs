@@ -24,6 +24,9 @@ use crate::{
     samples::SampleRange,
 };
 
+/// Workers that are named where a job waits for many.
+const NAMED: usize = 8;
+
 /// How a worker that was idle begins.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Entry {
@@ -143,11 +146,19 @@ impl Job {
         self.members_that(|member| member.membership == Membership::Preparing)
     }
 
-    /// Workers that nobody may wait for yet, in words; `None` if there is none.
-    pub(super) fn describe_preparing(&self) -> Option<String> {
-        let names: Vec<String> = self.preparing().map(|worker| self.display_name(worker)).collect();
-        (!names.is_empty()).then(|| {
-            format!("{} to fetch the model, read the data and compute a first batch", names.join(", "))
-        })
+    /// Workers that have not finished anything yet, in words; `None` if one that takes part has.
+    pub(super) fn describe_beginners(&self) -> Option<String> {
+        if self.members.values().any(|m| m.membership == Membership::Active && m.finished > 0) {
+            return None;
+        }
+        let beginners: Vec<Incarnation> = self.present().collect();
+        let names: Vec<String> =
+            beginners.iter().take(NAMED).map(|worker| self.display_name(*worker)).collect();
+        let more = match beginners.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let what = "to fetch the model, read the data and compute a first batch";
+        (!names.is_empty()).then(|| format!("{}{more} {what}", names.join(", ")))
     }
 }

@@ -138,10 +138,7 @@ impl Job {
             return Some(what);
         }
         if self.members.values().any(|m| !m.is_gone()) {
-            let nobody_at_work = self.active().next().is_none();
-            return self
-                .describe_standstill(now_us)
-                .or_else(|| self.describe_preparing().filter(|_| nobody_at_work));
+            return self.describe_standstill(now_us).or_else(|| self.describe_beginners());
         }
         let excluded = self.exclusions();
         Some(match excluded.is_empty() {

@@ -17,6 +17,8 @@ use crate::ids::{Incarnation, JobId, ProcessId};
 
 /// A job that needs several workers at once is overtaken by jobs that need fewer for so long.
 const OVERTAKEN_US: u64 = 60_000_000;
+/// Jobs that are named where a job waits for the workers that serve them.
+const NAMED: usize = 8;
 
 impl Core {
     /// Whether a worker could train and serves no job.
@@ -194,9 +196,13 @@ impl Core {
                 let serves = |(w, m): (&Incarnation, &Member)| !m.is_gone() && self.workers.contains_key(w);
                 !job.state.phase.is_over() && job.members.iter().any(serves)
             };
-            let jobs: Vec<String> =
-                self.jobs.live().filter(has_some).map(|job| format!("`{}`", job.id())).collect();
-            text.push_str(&format!(", {} serve {}", all - idle, jobs.join(", ")));
+            let serving = || self.jobs.live().filter(has_some);
+            let named: Vec<String> = serving().take(NAMED).map(|job| format!("`{}`", job.id())).collect();
+            text.push_str(&format!(", {} serve {}", all - idle, named.join(", ")));
+            match serving().count().saturating_sub(NAMED) {
+                0 => {}
+                more => text.push_str(&format!(" and {more} more")),
+            }
         }
         text
     }

@@ -127,7 +127,10 @@ impl Core {
             Input::Cancel(cancellation) => return self.cancel(cancellation, now_us, effects),
             Input::Delete(id) => return self.delete(&id, effects),
             Input::WorkerJoined { worker, about } => self.worker_registered(worker, about),
-            Input::WorkerGone { worker, reason } => self.worker_gone(worker, &reason, now_us, effects),
+            Input::WorkerGone { worker, reason } => {
+                self.count_deaths(worker, now_us);
+                self.worker_gone(worker, &reason, now_us, effects);
+            }
             Input::WorkerLeft { worker, begun } => self.worker_left(worker, begun, now_us, effects),
             Input::Report { worker, report } => self.take_report(worker, report, now_us, effects),
             Input::ShardGone { shard, reason } => self.shard_gone(shard, &reason, now_us, effects),

@@ -246,10 +246,11 @@ impl PolicySpec {
         let rule = match o.name() {
             "bsp" => PolicyRule::Bsp,
             "asp" => PolicyRule::Asp,
-            "ssp" => PolicyRule::Ssp { staleness: o.argument("S", 0..=MAX_STALENESS)? },
+            "ssp" => PolicyRule::Ssp { staleness: o.argument("S", 0..=MAX_STALENESS, "ssp:3")? },
             "dssp" => {
-                let lower = o.argument("L", 0..=MAX_STALENESS)?;
-                let upper = o.argument("U", lower..=MAX_STALENESS)?;
+                let lower = o.argument("L", 0..=MAX_STALENESS, "dssp:3:15")?;
+                let upper =
+                    o.argument("U", lower..=MAX_STALENESS, &format!("dssp:{lower}:{}", lower.max(15)))?;
                 let reading = o.choice(
                     "reading",
                     &[("strict", DsspReading::Strict), ("literal", DsspReading::Literal)],
@@ -259,9 +260,9 @@ impl PolicySpec {
             "elastic-bsp" => PolicyRule::ElasticBsp(elastic(&mut o)?),
             "lb-bsp" => PolicyRule::LbBsp(balance(&mut o)?),
             "elastic-lb" => PolicyRule::ElasticLb(elastic(&mut o)?, balance(&mut o)?),
-            "local-sgd" => PolicyRule::LocalSgd { steps: o.argument("H", 1..=MAX_STEPS)? },
+            "local-sgd" => PolicyRule::LocalSgd { steps: o.argument("H", 1..=MAX_STEPS, "local-sgd:8")? },
             "diloco" => PolicyRule::DiLoCo {
-                steps: o.argument("H", 1..=MAX_STEPS)?,
+                steps: o.argument("H", 1..=MAX_STEPS, "diloco:16")?,
                 outer_rate: o.number("outer-rate", 0.0..=10.0)?.unwrap_or(0.7) as f32,
                 momentum: o.number("momentum", 0.0..=0.999_999)?.unwrap_or(0.9) as f32,
             },
@@ -369,8 +370,10 @@ mod tests {
             ("",                          "expected one of"),
             ("BSP",                       "expected one of"),
             ("bsp:1",                     "`1` is one argument too many"),
-            ("ssp",                       "S is missing"),
-            ("dssp:3",                    "U is missing, as in `dssp:3:3`"),
+            ("ssp",                       "S is missing, as in `ssp:3`"),
+            ("dssp",                      "L is missing, as in `dssp:3:15`"),
+            ("dssp:3",                    "U is missing, as in `dssp:3:15`"),
+            ("dssp:20",                   "U is missing, as in `dssp:20:20`"),
             ("ssp:-1",                    "S = -1, expected a whole number from 0 to 1000000"),
             ("dssp:5:3",                  "U = 3, expected a whole number from 5 to"),
             ("elastic-bsp:0",             "R = 0, expected a whole number from 1 to 10000"),

@@ -10,8 +10,6 @@ pub(super) struct Options<'a> {
     name: &'a str,
     /// Arguments that are left, the first one last.
     arguments: Vec<&'a str>,
-    /// Those that were taken, behind the name.
-    taken: String,
     pairs: Vec<(&'a str, &'a str)>,
 }
 
@@ -28,21 +26,21 @@ impl<'a> Options<'a> {
                     .ok_or_else(|| PolicySyntaxError(format!("`{p}` is no option: expected key=value")))
             })
             .collect::<Result<_, _>>()?;
-        Ok(Self { name, arguments, taken: name.to_owned(), pairs })
+        Ok(Self { name, arguments, pairs })
     }
 
     pub(super) fn name(&self) -> &'a str {
         self.name
     }
 
-    /// The next argument, which must be there.
+    /// The next argument, which must be there; `example` is the policy with all that it needs.
     pub(super) fn argument(
         &mut self,
         name: &str,
         range: RangeInclusive<u32>,
+        example: &str,
     ) -> Result<u32, PolicySyntaxError> {
-        let (given, example) = (self.taken.clone(), 3.clamp(*range.start(), *range.end()));
-        let missing = || PolicySyntaxError(format!("{name} is missing, as in `{given}:{example}`"));
+        let missing = || PolicySyntaxError(format!("{name} is missing, as in `{example}`"));
         self.optional_argument(name, range)?.ok_or_else(missing)
     }
 
@@ -53,7 +51,6 @@ impl<'a> Options<'a> {
         range: RangeInclusive<u32>,
     ) -> Result<Option<u32>, PolicySyntaxError> {
         let Some(text) = self.arguments.pop() else { return Ok(None) };
-        self.taken += &format!(":{text}");
         match text.parse() {
             Ok(n) if range.contains(&n) => Ok(Some(n)),
             _ => Err(PolicySyntaxError(format!(

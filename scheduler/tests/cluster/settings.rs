@@ -55,6 +55,7 @@ impl Settings {
         let process = if slots > 1 { process + 1 } else { 0 };
         let capacity = if self.trainings > 0 { calls::capacity(2) } else { WorkerInfo::default().capacity };
         WorkerInfo {
+            name: format!("worker-{worker}"),
             process: ProcessId::new(process),
             training_slot: slot as u32 + 1,
             capacity,

@@ -6,7 +6,10 @@ use syncline_onnx::ModelProto;
 use syncline_onnx::proto::{GraphProto, metadata};
 
 use crate::error::AutodiffError;
-use crate::forward::{EvalParts, Exported, Exporter, Shared, TRAINABLE, select, shared, trained_padding};
+use crate::forward::{
+    EvalParts, Exported, Exporter, Shared, TRAINABLE, evaluation_form, random_nodes, select, shared,
+    trained_padding,
+};
 use crate::options::{DeriveOptions, EvalMode};
 
 /// Most constants that are named one by one.
@@ -29,6 +32,7 @@ pub fn warnings(model: &ModelProto, options: &DeriveOptions) -> Result<Vec<Strin
     said.extend(model.graph.iter().flat_map(unread_inputs).take(MOST_NAMED).map(|input| {
         format!("input `{input}` is read by nothing: the model ignores what stands there; see what was passed when it was exported")
     }));
+    said.extend(model.graph.as_ref().and_then(of_random));
     let selected = select(model, options)?;
     let trained = selected.iter().filter(|one| one.reason.is_none()).map(|one| one.name.as_str());
     let trained: HashSet<&str> = trained.collect();
@@ -82,6 +86,23 @@ fn of_parts(parts: &EvalParts) -> Option<String> {
     Some(format!(
         "the file does not say of which module the Dropout `{first}` is{more}: it drops, unless a pattern of eval_mode means the name of \
          its node"
+    ))
+}
+
+/// What draws random numbers also where the model evaluates.
+fn of_random(graph: &GraphProto) -> Option<String> {
+    let evaluated = evaluation_form(graph);
+    let random = random_nodes(&evaluated);
+    let first = random.first()?;
+    let more = match random.len() {
+        1 => String::new(),
+        count => format!(" and {} more", count - 1),
+    };
+    Some(format!(
+        "`{}` ({}){more} draws random numbers also when the model evaluates and predicts: what it computes differs from one time to \
+         the next, as in the file; if it is Dropout of another kind, export model.eval()",
+        first.label(),
+        first.op_type
     ))
 }
 

@@ -346,6 +346,10 @@ fn parse(
     let paths = source.paths();
     let files: Vec<(&Path, &[u8])> =
         paths.iter().map(Path::new).zip(contents.iter().map(Vec::as_slice)).collect();
+    for (path, bytes) in &files {
+        // Its numbers lie beside it until it is read; those of a table ask for themselves.
+        file::reserve(&mut Vec::<u8>::new(), bytes.len(), path)?;
+    }
     let (samples, labels) = match (source, files.as_slice()) {
         (Source::Csv { label_columns, label_names, skip_lines, .. }, [file]) => {
             let label = match label_names.as_slice() {

@@ -113,7 +113,8 @@ fn read_bounded(
     path: &Path,
     step: &mut Step<'_>,
 ) -> Result<Vec<u8>, DataError> {
-    let mut bytes = Vec::with_capacity(usize::try_from(expected).unwrap_or(0));
+    let mut bytes = Vec::new();
+    reserve(&mut bytes, usize::try_from(expected).unwrap_or(usize::MAX), path)?;
     let mut reader = reader.take(limit.left + 1);
     let mut read_piece = || -> io::Result<bool> {
         let read = reader.by_ref().take(STEP_BYTES as u64).read_to_end(&mut bytes)?;
@@ -127,6 +128,17 @@ fn read_bounded(
     }
 }
 
+/// Makes room for so many more numbers of a file: a process whose memory is limited says which file was too much, and other jobs of
+/// it go on, where a plain allocation would end it.
+pub(super) fn reserve<T>(numbers: &mut Vec<T>, more: usize, path: &Path) -> Result<(), DataError> {
+    numbers.try_reserve(more).map_err(|_| {
+        let megabytes = (more.saturating_mul(size_of::<T>()) >> 20).max(1);
+        let reason = format!("this process gets no memory for {megabytes} MB more");
+        let source = io::Error::new(io::ErrorKind::OutOfMemory, reason);
+        DataError::Io { path: path.to_owned(), source }
+    })
+}
+
 pub(super) fn too_large(path: &Path, limit: u64, unit: &'static str) -> DataError {
     DataError::TooLarge { path: PathBuf::from(path), limit, unit }
 }
@@ -137,6 +149,12 @@ mod tests {
 
     fn refused(path: &Path) -> DataError {
         read(path, Limit::FILE, &mut blake3::Hasher::new(), &mut || Ok(())).unwrap_err()
+    }
+
+    #[test]
+    fn a_file_for_which_there_is_no_memory_is_named() {
+        let error = reserve(&mut Vec::<u64>::new(), usize::MAX >> 4, Path::new("all.csv")).unwrap_err();
+        assert!(error.to_string().starts_with("[E330] cannot read all.csv: this process gets no memory for"));
     }
 
     #[test]

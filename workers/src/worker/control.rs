@@ -50,8 +50,9 @@ use crate::{
 const STOP_TIMEOUT: Duration = Duration::from_secs(4);
 /// General tasks that have begun get this long to end after a stop.
 const CALLS_STOP_TIMEOUT: Duration = Duration::from_secs(3);
-/// The time for a step after the engine has dropped us: long steps are worth waiting for, because we go on afterwards.
-const DROP_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time for a step after the engine has dropped us, as long as an engine takes one for alive: long steps are worth waiting for,
+/// because we go on afterwards, and all other slots of this process with us.
+const DROP_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Works as one training slot until `stop` becomes true. Returns early only if the engine turns this worker away for good.
 pub(super) async fn run_slot(

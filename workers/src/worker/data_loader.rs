@@ -8,6 +8,7 @@ use syncline_scheduler::{
     samples::{SampleRange, permutation},
     spec::{ModelSpec, TrainSpec},
 };
+use tracing::info;
 
 use super::{WorkerError, replicas::PieceWatch};
 use crate::data::{Batch, Dataset, ModelSignature, Parts, Pass};
@@ -47,6 +48,7 @@ impl DataLoader {
         if wanted.is_empty() {
             return Ok(None);
         }
+        info!(files = train.data.paths().join(", "), "reading the data");
         let mut step = || watch.goes_on().map_err(io::Error::other);
         let opened = Dataset::open_in_steps(&train.data, &wanted, &mut step);
         // What was given up says nothing of the data.

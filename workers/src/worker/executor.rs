@@ -51,6 +51,8 @@ pub(super) struct Shared {
     pub shards: Addresses,
     /// Ends the calls of the job that is open, or that opens.
     cancel_token: Mutex<CancelToken>,
+    /// The task in hand was revoked. Its job may not have begun to open, and has no token of its own then.
+    revoked: AtomicBool,
     /// This session is over.
     stopped: AtomicBool,
 }
@@ -68,6 +70,7 @@ impl Shared {
             // Under the lock, so that whoever ends the task sees it.
             let running = lock(&self.running);
             if running.as_ref() == Some(key) {
+                self.revoked.store(true, Ordering::SeqCst);
                 lock(&self.cancel_token).cancel();
             }
         }
@@ -83,7 +86,10 @@ impl Shared {
         let mut queued = lock(&self.queued);
         let revoked = queued.remove(key).unwrap_or(false);
         // Under the lock of the queue, so that a revocation finds it in one place or the other.
-        *lock(&self.running) = Some(key.clone()).filter(|_| !revoked);
+        let mut running = lock(&self.running);
+        self.revoked.store(false, Ordering::SeqCst);
+        *running = Some(key.clone()).filter(|_| !revoked);
+        drop(running);
         (revoked, queued.len() as u32)
     }
 
@@ -120,8 +126,10 @@ impl Shared {
     /// Gives a job that opens what its calls can be ended with.
     fn begin_job(&self) -> CancelToken {
         let fresh = CancelToken::default();
+        // A revocation that came since the task was begun has ended the token of the job before.
+        let _running = lock(&self.running);
         *lock(&self.cancel_token) = fresh.clone();
-        if self.is_stopped() {
+        if self.is_stopped() || self.revoked.load(Ordering::SeqCst) {
             fresh.cancel();
         }
         fresh
@@ -204,7 +212,10 @@ pub(super) fn execute(
         if run_of(&mut open, &key).is_some_and(|run| run.local.device_failed()) {
             context.unfit.note(&key.run);
         }
-        if ran.is_err() {
+        // An evaluation gives nothing to the shards, and what its job has learnt is still whole.
+        let evaluates = matches!(assignment.work, Work::Evaluate { .. });
+        let stays = evaluates && !matches!(ran, Err(WorkerError::Ps(_) | WorkerError::Engine(_)));
+        if ran.is_err() && !stays {
             // A shard may still read a gradient where it lies: the next step writes somewhere else.
             open.take_if(|job| job.is_of(&key));
         }

@@ -39,7 +39,7 @@ use super::{
     step_push::StepPush,
     task_timer::TaskTimer,
 };
-use tracing::info;
+use tracing::{info, warn};
 
 /// A shard may be away for this long before a task fails: the engine, which knows more, is to judge first.
 pub(super) const SHARD_TIMEOUT: Duration = Duration::from_secs(60);
@@ -283,6 +283,7 @@ impl JobRun {
                 ("the change of a local round", delta.norm),
             ));
         }
+        let leads_nowhere = delta.as_ref().is_some_and(|delta| !delta.norm.is_finite());
         let push: Option<(PushHeader, &[&[f32]])> = match (it.gradient, &delta) {
             (GradientUse::LocalStep { .. }, delta) => {
                 delta.as_ref().map(|delta| (delta.header(it.learning_rate), &delta.values[..]))
@@ -313,6 +314,11 @@ impl JobRun {
             let pushed = push.send(&mut self.shards, &self.timer, &self.train, rows, next)?;
             (report.push_us, report.lead) = (pushed.took_us, pushed.lead);
             report.staleness = staleness(it.gradient, pulled.pushes, pushed.pushes);
+        }
+        if leads_nowhere {
+            warn!(task = %it.task, "the change of a local round is not finite: its steps are skipped");
+            report.skipped = true;
+            self.local.skip_round();
         }
         Ok(Outcome::Iterated(report))
     }

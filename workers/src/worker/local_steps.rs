@@ -239,6 +239,15 @@ impl LocalSteps {
         if self.is_open() { Vec::new() } else { mem::take(&mut self.held) }
     }
 
+    /// Nothing of the round that has just closed counts: its change was not finite.
+    pub(super) fn skip_round(&mut self) {
+        for done in &mut self.held {
+            if let Outcome::Iterated(report) = &mut done.outcome {
+                report.skipped = true;
+            }
+        }
+    }
+
     /// Gives the open round up, with its reports.
     pub(super) fn abandon(&mut self) {
         self.round = None;

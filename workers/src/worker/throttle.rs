@@ -7,8 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// An iteration on a whole batch lasts at least `step * slowdown`; with a zero step each lasts `slowdown` times as long as it
-/// computes.
+/// An iteration on a whole batch lasts `slowdown` times as long as `step`, or as it computes where that is longer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Throttle {
     /// Least time of an iteration on a whole batch, before `slowdown`; zero: that of its compute.
@@ -45,10 +44,8 @@ impl Throttle {
 
     /// How long to sleep after `computed`. `share`: samples of the iteration over those of the job's batch.
     pub fn delay(&self, computed: Duration, share: f64) -> Duration {
-        if self.step.is_zero() {
-            return times(computed, self.slowdown - 1.0);
-        }
-        times(self.step, self.slowdown * share).saturating_sub(computed)
+        let of_step = times(self.step, self.slowdown * share).saturating_sub(computed);
+        of_step.max(times(computed, self.slowdown - 1.0))
     }
 }
 
@@ -72,6 +69,7 @@ mod tests {
             ("fills up to the step",   10, 1.0, 3,  1.0, 7),
             ("slower machine",         10, 2.5, 3,  1.0, 22),
             ("compute took longer",    10, 1.0, 12, 1.0, 0),
+            ("and is slower as well",  10, 2.5, 12, 1.0, 18),
             ("half a batch",           10, 2.0, 3,  0.5, 7),
             ("twice the batch",        10, 2.0, 3,  2.0, 37),
         ];

@@ -3,7 +3,10 @@
 use std::{env, ffi::OsString, process::ExitCode};
 
 use clap::{CommandFactory, Parser};
-use syncline_workers::{isolation::serve_if_asked, process::outlive_file_size_limit};
+use syncline_workers::{
+    isolation::serve_if_asked,
+    process::{open_as_many_files_as_allowed, outlive_file_size_limit},
+};
 
 mod cli;
 
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
     }
     unset_empty_variables();
     outlive_file_size_limit();
+    open_as_many_files_as_allowed();
     if let Some(ended) = serve_if_asked() {
         return ended;
     }

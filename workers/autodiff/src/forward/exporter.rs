@@ -11,6 +11,7 @@ use syncline_onnx::ModelProto;
 use syncline_onnx::proto::{GraphProto, NodeProto, StringStringEntryProto, metadata};
 
 use super::exporter_metadata::{SCOPES, SIGNATURE};
+use super::random_masks::has_masks;
 
 const SOURCE: &str = "pkg.torch.onnx.stack_trace";
 /// PyTorch's operator for BatchNormalization that evaluates; it is a part of node names and metadata.
@@ -74,7 +75,7 @@ impl Exported {
             folded,
             evaluates,
             trains,
-            drops: graph.node.iter().any(|node| node.op_type == "Dropout"),
+            drops: graph.node.iter().any(|node| node.op_type == "Dropout") || has_masks(graph),
             source_drops: graph.node.iter().flat_map(|node| &node.metadata_props).any(names_dropout),
         })
     }

@@ -42,7 +42,7 @@ fn open_batch(graph: &mut GraphProto) -> Option<Option<DimensionValue>> {
 }
 
 fn first_axis(value: &mut ValueInfoProto) -> Option<&mut DimensionProto> {
-    let Some(TypeProto { tensor_type }) = value.r#type.as_mut() else { return None };
+    let TypeProto { tensor_type } = value.r#type.as_mut()?;
     tensor_type.as_mut()?.shape.as_mut()?.dim.first_mut()
 }
 

@@ -3,8 +3,8 @@
 //! `Reshape(y, Shape(x))` and `Resize` to `Concat(Shape(x)[0:2], [8, 8])` leave ONNX Runtime without the sizes of the
 //! result, though all but the batch are numbers. Here integer lists are followed through the operators that take shapes
 //! apart and put them together; an entry is a number or the size of an open axis. Where a list tells enough, a reshape
-//! gets a constant target (0 for an axis that stays, -1 for one that follows from the others), and a resize to sizes
-//! becomes one by scales. An open size that moved to another axis is written beside the result of its reshape: ONNX Runtime
+//! gets a constant target (0 for an axis that stays, -1 for one that follows from the others), a resize to sizes
+//! becomes one by scales, and a slice at half of the channels gets constant ends. An open size that moved to another axis is written beside the result of its reshape: ONNX Runtime
 //! would take it for a size of its own, and gradients would look for repeated axes while the model runs.
 
 use std::collections::{HashMap, HashSet};
@@ -48,6 +48,19 @@ pub(crate) fn fold_shapes(graph: &mut GraphProto, types: &Types) -> bool {
                 (sizes.and_then(|sizes| target(node, &sizes, types)), 1)
             }
             "Resize" if computed(3) => (list(3).and_then(|sizes| scales(node, &sizes, types)), 2),
+            "Slice" | "Split" | "Tile" | "Expand" | "Pad" => {
+                let known = (1..node.input.len()).filter(|&position| computed(position));
+                let known = known.filter_map(|position| Some((position, numbers(&list(position)?)?)));
+                for (position, numbers) in known.collect::<Vec<_>>() {
+                    let output = node.output.first().map_or("", String::as_str);
+                    let name = format!("{output}/numbers_{position}");
+                    if !taken.contains(&name) {
+                        made.push(TensorProto::from_i64(&name, &[numbers.len()], &numbers));
+                        node.input[position] = name;
+                    }
+                }
+                continue;
+            }
             _ => continue,
         };
         let Some(mut tensor) = target else { continue };
@@ -88,6 +101,7 @@ fn follow(node: &NodeProto, list: &dyn Fn(usize) -> Option<Vec<Entry>>, types: &
             };
             Some(dims.get(bounded(node.int("start", 0), dims.len())..end)?.iter().map(entry).collect())
         }
+        "Add" | "Sub" | "Mul" | "Div" => elementwise(&node.op_type, &list(0)?, &list(1)?),
         "Identity" | "Squeeze" => list(0),
         // Of more numbers it makes a table, of which others take rows.
         "Unsqueeze" => list(0).filter(|entries| entries.len() == 1),
@@ -118,6 +132,37 @@ fn follow(node: &NodeProto, list: &dyn Fn(usize) -> Option<Vec<Entry>>, types: &
         }
         _ => None,
     }
+}
+
+/// Arithmetic of two lists, of which one may have a single entry for all of the other.
+fn elementwise(op: &str, left: &[Entry], right: &[Entry]) -> Option<Vec<Entry>> {
+    let length = left.len().max(right.len());
+    let at = |list: &[Entry], at: usize| match list {
+        [entry] => Some(entry.clone()),
+        list => list.get(at).cloned(),
+    };
+    let entry = |position: usize| match (at(left, position)?, at(right, position)?) {
+        (Entry::Known(left), Entry::Known(right)) => Some(Entry::Known(match op {
+            "Add" => left.checked_add(right)?,
+            "Sub" => left.checked_sub(right)?,
+            "Mul" => left.checked_mul(right)?,
+            _ => left.checked_div(right)?,
+        })),
+        (open @ Entry::Open(_), Entry::Known(same)) if same == i64::from(matches!(op, "Mul" | "Div")) => {
+            Some(open)
+        }
+        _ => None,
+    };
+    (0..length).map(entry).collect()
+}
+
+/// The list, if all of it is known.
+fn numbers(entries: &[Entry]) -> Option<Vec<i64>> {
+    let number = |entry: &Entry| match entry {
+        Entry::Known(number) => Some(*number),
+        Entry::Open(_) => None,
+    };
+    entries.iter().map(number).collect()
 }
 
 /// A position in a list of this length; negative ones count from the back.
@@ -204,7 +249,7 @@ mod tests {
     fn targets_of_reshapes() {
         #[rustfmt::skip]
         #[allow(clippy::type_complexity, reason = "a table")]
-        let cases: [(&str, fn(&mut GraphBuilder, &str) -> String, Option<&[i64]>); 6] = [
+        let cases: [(&str, fn(&mut GraphBuilder, &str) -> String, Option<&[i64]>); 8] = [
             ("the whole shape", |g, x| g.op("Shape", &[x], &[]), Some(&[0, 6, 0, 8])),
             ("a part of it", |g, x| g.op("Shape", &[x], &[attr_int("start", -3), attr_int("end", 3)]),
                 Some(&[6, -1])),
@@ -229,6 +274,21 @@ mod tests {
             ("computed otherwise", |g, x| {
                 let shape = g.op("Shape", &[x], &[]);
                 g.op("Add", &[&shape, &shape], &[])
+            }, None),
+            ("half of the channels", |g, x| {
+                let shape = g.op("Shape", &[x], &[]);
+                let factors = g.ints("factors", &[1, 4, 1, 1]);
+                let (add, more) = (g.ints("add", &[0]), g.ints("more", &[0, -2, 0, 1]));
+                let divisors = g.ints("divisors", &[1, 7, 1, 2]);
+                let sizes = g.op("Mul", &[&shape, &factors], &[]);
+                let sizes = g.op("Add", &[&sizes, &add], &[]);
+                let sizes = g.op("Sub", &[&sizes, &more], &[]);
+                g.op("Div", &[&sizes, &divisors], &[])
+            }, Some(&[0, 3, 0, 3])),
+            ("by nothing", |g, x| {
+                let shape = g.op("Shape", &[x], &[]);
+                let zero = g.ints("zero", &[0]);
+                g.op("Div", &[&shape, &zero], &[])
             }, None),
         ];
         for (name, sizes, want) in cases {
@@ -262,6 +322,23 @@ mod tests {
         let [value] = declared.as_slice() else { panic!("{declared:?}") };
         let dims = TensorType::from_value_info(value).unwrap().dims;
         assert_eq!(dims, [Dim::from("time"), Dim::from("batch"), Dim::from(48)]);
+    }
+
+    /// As exporters write `chunk`.
+    #[test]
+    fn a_slice_at_half_of_an_axis_has_constant_ends() {
+        let (mut graph, types) = graph(|graph, x| {
+            let shape = graph.op("Shape", &[x], &[]);
+            let axis = graph.ints("axis", &[1]);
+            let channels = graph.op("Gather", &[&shape, &axis], &[]);
+            let two = graph.ints("two", &[2]);
+            let half = graph.op("Div", &[&channels, &two], &[]);
+            graph.op("Slice", &[x, &half, &channels, &axis], &[])
+        });
+        assert!(fold_shapes(&mut graph, &types));
+        let found = [1, 2].map(|position| constant(&graph, position).and_then(TensorProto::to_i64));
+        assert_eq!(found.map(Option::unwrap), [vec![3], vec![6]]);
+        assert!(!fold_shapes(&mut graph, &types), "a second time finds nothing");
     }
 
     #[test]

@@ -20,6 +20,7 @@ use std::collections::{HashMap, HashSet};
 use syncline_onnx::proto::{FunctionProto, GraphProto, NodeProto, TensorProto};
 use syncline_onnx::{Dim, ElementType, TensorType, Types, attr_int};
 
+use super::random_masks::keep_all;
 use crate::emitter::Emitter;
 use crate::error::AutodiffError;
 
@@ -138,9 +139,10 @@ fn activate(nodes: &mut [NodeProto], active: &str, seed: &mut i64, evaluated: &H
     }
 }
 
-/// The graph as it evaluates: no Dropout, and BatchNormalization with the statistics that it remembers.
+/// The graph as it evaluates: no Dropout, also where it is written as random numbers, and BatchNormalization with the statistics that it remembers.
 pub(crate) fn evaluation_form(graph: &GraphProto) -> GraphProto {
     let mut graph = graph.clone();
+    keep_all(&mut graph);
     let mut remembered = Vec::new();
     graph.node.iter_mut().for_each(|node| evaluate(node, &mut remembered));
     // In front, where statistics that come from outside are known; what reads them may be anywhere.

@@ -6,7 +6,7 @@ use syncline_rpc::input;
 
 use super::super::array::{Array, Numbers};
 use super::super::error::DataError;
-use super::super::file::{MAX_ELEMENTS, Step, too_large};
+use super::super::file::{MAX_ELEMENTS, Step, reserve, too_large};
 use super::columns::{Columns, LabelColumns, Place};
 use super::fields::{Field, Fields};
 use super::header::Header;
@@ -56,6 +56,8 @@ impl Table {
             return Err(too_large(path, MAX_ELEMENTS, "numbers"));
         }
         let (first_feature, first_label) = (self.features.len(), self.labels.len());
+        reserve(&mut self.features, expected, path)?;
+        reserve(&mut self.labels, self.columns.label_count, path)?;
         self.features.resize(first_feature + expected - self.columns.label_count, 0.0);
         self.labels.resize(first_label + self.columns.label_count, 0.0);
         let (mut record_line, mut no_number) = (None, None);

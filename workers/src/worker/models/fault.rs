@@ -41,9 +41,10 @@ impl ModelFault {
 
     /// Whether another worker may succeed.
     fn cause(&self) -> FailureCause {
-        use BackendError::{Device, Preload, Unplaced};
+        use BackendError::{Device, DeviceMemory, Preload, Unplaced};
         match self {
-            Self::Store(_) | Self::Backend(Device { .. } | Preload { .. } | Unplaced { .. }) => {
+            Self::Store(_)
+            | Self::Backend(Device { .. } | DeviceMemory { .. } | Preload { .. } | Unplaced { .. }) => {
                 FailureCause::Worker
             }
             #[cfg(feature = "train")]

@@ -18,7 +18,7 @@ use crate::{
     blocking,
     client::FindError,
     error_chain, printable,
-    process::{StopSignal, log_as_service, outlive_file_size_limit},
+    process::{StopSignal, log_as_service, open_as_many_files_as_allowed, outlive_file_size_limit},
     worker::{WorkerError, load_runtime, run},
 };
 
@@ -76,6 +76,7 @@ fn usage(error: impl Into<Box<dyn Error>>, hint: &'static str) -> Failure {
 
 fn work(builder: WorkerBuilder, flags: Flags) -> Result<(), Failure> {
     outlive_file_size_limit();
+    open_as_many_files_as_allowed();
     log_as_service();
     let mut options = builder
         .options(flags.cluster()?)

@@ -35,8 +35,8 @@ pub struct UpArgs {
     /// How many times slower each worker is than the fastest, such as 1,1,1,2.5; emulated by sleeping
     #[arg(long, value_name = "F,F,...", value_delimiter = ',', value_parser = number::<f64>("factors, such as 1,1,1,2.5"))]
     slowdown: Vec<f64>,
-    /// Shortest duration of an iteration on a whole batch, times the worker's slowdown; one on fewer samples is shorter
-    /// in proportion. 0: each lasts as long as it computes, times the slowdown [default: 10 with --slowdown, else 0]
+    /// Shortest duration of an iteration on a whole batch, before the worker's slowdown; one on fewer samples is shorter
+    /// in proportion. Where it computes longer, as with 0, the slowdown is on that [default: 10 with --slowdown, else 0]
     #[arg(long, value_name = "MS", value_parser = number::<u64>("whole milliseconds, such as 10"))]
     step_ms: Option<u64>,
     /// Jobs that each worker trains for at the same time

@@ -10,8 +10,13 @@ use std::{
 pub(super) const MAX_LOG_BYTES: u64 = 8 << 20;
 /// What is left of a log that is cut.
 const KEPT_LOG_BYTES: u64 = 1 << 20;
+
+/// Opens a log to append to it.
 pub(super) fn open_log(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().create(true).append(true).open(path)?;
+    let unwritable = |error: io::Error| {
+        io::Error::new(error.kind(), format!("its log {} cannot be written: {error}", path.display()))
+    };
+    let file = OpenOptions::new().create(true).append(true).open(path).map_err(unwritable)?;
     if file.metadata()?.len() > MAX_LOG_BYTES {
         file.set_len(0)?;
     }
@@ -42,6 +47,11 @@ pub(super) fn last_line(log: &Path) -> Option<String> {
     Some(line.chars().take(LONGEST_CHARS).collect())
 }
 
+/// What a program said last of why it ends, in the last lines of its log.
+pub(super) fn reason(tail: &str) -> Option<&str> {
+    tail.lines().rev().find_map(|line| line.strip_prefix("error: "))
+}
+
 /// The last lines that were logged since `start`.
 pub(super) fn tail(log: &Path, start: u64) -> String {
     let read = || -> io::Result<String> {
@@ -60,6 +70,20 @@ pub(super) fn tail(log: &Path, start: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_reason_is_the_last_error_that_was_printed() {
+        let tail = "2026 INFO ready\nerror: [E1] first\nerror: [E416] second\n  hint: look";
+        assert_eq!(reason(tail), Some("[E416] second"));
+        assert_eq!(reason("2026 ERROR something\n"), None);
+    }
+
+    #[test]
+    fn a_log_without_a_folder_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = open_log(&dir.path().join("gone/ps-0.log")).unwrap_err().to_string();
+        assert!(error.contains("its log") && error.contains("gone/ps-0.log cannot be written"), "{error}");
+    }
 
     #[test]
     fn the_last_line_of_a_log_is_the_last_that_says_something() {

@@ -25,7 +25,8 @@ use tokio::{
 
 use args::Plan;
 pub use args::UpArgs;
-use child::Event;
+use child::{Event, HowEnded};
+use child_log::reason;
 use children::Children;
 use native::Native;
 use process::Process;
@@ -130,14 +131,15 @@ async fn serve(
                     leading = process;
                 }
                 Event::Ended { process, how, again_in } => {
-                    say_ended(process, &how.status, running.replicas, again_in);
+                    say_ended(process, &how, running.replicas, again_in);
                 }
             },
         }
     }
 }
 
-fn say_ended(process: Process, status: &str, replicas: u32, again_in: Duration) {
+fn say_ended(process: Process, how: &HowEnded, replicas: u32, again_in: Duration) {
+    let status = &how.status;
     let lost = match (matches!(process, Process::Shard(_)), replicas) {
         (false, _) => "",
         // It has saved them, unless its log says otherwise.
@@ -145,7 +147,11 @@ fn say_ended(process: Process, status: &str, replicas: u32, again_in: Duration) 
         (true, 1) => "; running jobs go back to their last checkpoint, or fail",
         (true, _) => "; if it served its shard, the other process does so now",
     };
-    say(&format!("{process} ended with {status}{lost}; starting it again in {} ms", again_in.as_millis()));
+    let why = reason(&how.tail).map(|why| format!(", {why}")).unwrap_or_default();
+    say(&format!(
+        "{process} ended with {status}{why}{lost}; starting it again in {} ms",
+        again_in.as_millis()
+    ));
 }
 
 /// Where everything is, and what to type next.

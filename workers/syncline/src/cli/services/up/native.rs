@@ -177,7 +177,9 @@ impl Failures {
     /// What is to be said of one more: nothing where it is what the one before said.
     fn note(&mut self, text: String) -> Option<&str> {
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        let is_new = self.said != text;
+        // Lines of its log begin with a process number and a time.
+        let words = |text: &str| text.replace(|character: char| character.is_ascii_digit(), "");
+        let is_new = words(&self.said) != words(&text);
         self.said = text;
         is_new.then_some(&self.said)
     }
@@ -203,7 +205,7 @@ mod tests {
     #[test]
     fn a_server_that_does_not_start_is_tried_ever_less_often_and_said_when_the_reason_changes() {
         let mut failures = Failures::default();
-        let said = ["full", "full", "damaged", "full", "full", "full"]
+        let said = ["1:M 09:01 full", "2:M 09:05 full", "damaged", "full", "full", "full"]
             .map(|text| (failures.note(text.to_owned()).is_some(), failures.pause.as_secs()));
         assert_eq!(said, [(true, 2), (false, 4), (true, 8), (true, 16), (false, 30), (false, 30)]);
     }
