@@ -298,7 +298,8 @@ fn a_job_that_its_shards_cannot_open_yet_says_why_until_it_is_open() {
 
     core.handle(2, Input::ShardsOpened { run: first_run() }).unwrap();
     core.handle(2, Input::OpeningDelayed { run: first_run(), reason: "late".into() }).unwrap();
-    assert_eq!(core.job(&id()).unwrap().waits_for(), None);
+    let waits = core.job(&id()).unwrap().waits_for().map(str::to_owned);
+    assert_eq!(waits.as_deref(), Some("w1 to fetch the model, read the data and compute a first batch"));
 }
 
 #[test]

@@ -70,6 +70,18 @@ pub struct JobShard {
     shards: Mutex<Vec<String>>,
 }
 
+/// Whether there is memory for the values of a job, what the optimizer keeps of each, and an open round. A limit of this process
+/// would end it half way, with all other jobs on it.
+fn check_room(order: &OpenJob, range: ElementRange) -> io::Result<()> {
+    let numbers = range.len().saturating_mul(2 + order.optimizer.moments());
+    let mut probe = Vec::<f32>::new();
+    probe.try_reserve_exact(usize::try_from(numbers).unwrap_or(usize::MAX)).map_err(|_| {
+        let megabytes = numbers.saturating_mul(4) >> 20;
+        let reason = format!("this shard gets no memory for {megabytes} MB, which the job needs here");
+        io::Error::new(io::ErrorKind::OutOfMemory, reason)
+    })
+}
+
 impl JobShard {
     /// Holds this shard's part of the initial parameters, which `source` gives as little-endian f32. They are read
     /// straight into the chunks: a large model is never in memory twice.
@@ -79,6 +91,7 @@ impl JobShard {
         epoch: EngineEpoch,
         source: &mut impl Read,
     ) -> io::Result<Self> {
+        check_room(order, range)?;
         let chunks = chunk_sizes(&order.layout, range).map(|(elements, trained)| {
             let values = read_numbers(elements, source)?;
             Ok(Mutex::new(Chunk::new(values, trained, &order.optimizer)))

@@ -4,7 +4,7 @@
 //! result, though all but the batch are numbers. Here integer lists are followed through the operators that take shapes
 //! apart and put them together; an entry is a number or the size of an open axis. Where a list tells enough, a reshape
 //! gets a constant target (0 for an axis that stays, -1 for one that follows from the others), a resize to sizes
-//! becomes one by scales, and a slice at half of the channels gets constant ends. An open size that moved to another axis is written beside the result of its reshape: ONNX Runtime
+//! becomes one by scales where these are exact, and a slice at half of the channels gets constant ends. An open size that moved to another axis is written beside the result of its reshape: ONNX Runtime
 //! would take it for a size of its own, and gradients would look for repeated axes while the model runs.
 
 use std::collections::{HashMap, HashSet};
@@ -47,7 +47,14 @@ pub(crate) fn fold_shapes(graph: &mut GraphProto, types: &Types) -> bool {
                 declared.extend(sizes.as_ref().and_then(|sizes| result(node, sizes, types)));
                 (sizes.and_then(|sizes| target(node, &sizes, types)), 1)
             }
-            "Resize" if computed(3) => (list(3).and_then(|sizes| scales(node, &sizes, types)), 2),
+            "Resize" if computed(3) && is_plain_resize(node) => {
+                let sizes = list(3);
+                let scales = sizes.as_ref().and_then(|sizes| scales(node, sizes, types));
+                if scales.is_none() {
+                    declared.extend(sizes.as_ref().and_then(|sizes| result(node, sizes, types)));
+                }
+                (scales, 2)
+            }
             "Slice" | "Split" | "Tile" | "Expand" | "Pad" => {
                 let known = (1..node.input.len()).filter(|&position| computed(position));
                 let known = known.filter_map(|position| Some((position, numbers(&list(position)?)?)));
@@ -202,19 +209,24 @@ fn result(node: &NodeProto, sizes: &[Entry], types: &Types) -> Option<ValueInfoP
     Some(TensorType::new(from.element, dims).to_value_info(output))
 }
 
+/// Whether a resize gives its result the sizes that it is told.
+fn is_plain_resize(node: &NodeProto) -> bool {
+    node.ints("axes").is_none() && node.string("keep_aspect_ratio_policy", "stretch") == "stretch"
+}
+
 /// The scales of a resize to these sizes, if every axis that changes has a known size before and after.
 fn scales(node: &NodeProto, sizes: &[Entry], types: &Types) -> Option<TensorProto> {
     let from = &types.get(node.input.first()?)?.dims;
-    let plain =
-        node.ints("axes").is_none() && node.string("keep_aspect_ratio_policy", "stretch") == "stretch";
-    if !plain || from.len() != sizes.len() {
+    if from.len() != sizes.len() {
         return None;
     }
     let scale = |(from, to): (&Dim, &Entry)| match (from.fixed(), to) {
         (Some(from), Entry::Known(to)) if from > 0 && *to > 0 => {
             let scale = *to as f32 / from as f32;
-            // ONNX Runtime rounds the product down: a scale whose product falls short would lose an element.
-            ((scale * from as f32).floor() == *to as f32).then_some(scale)
+            // ONNX Runtime rounds the product down, in single precision where it runs and in double where it infers shapes: a
+            // scale whose product falls short would lose an element.
+            let runs = (scale * from as f32).floor() == *to as f32;
+            (runs && (f64::from(scale) * from as f64).floor() == *to as f64).then_some(scale)
         }
         (None, Entry::Open(to)) if from.same(to) => Some(1.0),
         _ => None,
@@ -358,6 +370,27 @@ mod tests {
         assert_eq!(resize(2, 20), Some(vec![1.0, 1.0, 1.0, 2.5]));
         assert_eq!(resize(0, 20), None, "the open axis would get another size");
         assert_eq!(resize(2, 0), None);
+    }
+
+    /// 7 / 6 as a float falls short of 7 / 6: ONNX Runtime would infer six channels, and make seven.
+    #[test]
+    fn a_resize_whose_scales_would_be_inexact_keeps_its_sizes_which_are_declared() {
+        let (mut graph, types) = graph(|graph, x| {
+            let shape = graph.op("Shape", &[x], &[]);
+            let (kept, channels) = (graph.ints("kept", &[0]), graph.ints("channels", &[7]));
+            let rest = graph.ints("rest", &[2, 3]);
+            let first = graph.op("Gather", &[&shape, &kept], &[]);
+            let last = graph.op("Gather", &[&shape, &rest], &[]);
+            let sizes = graph.op("Concat", &[&first, &channels, &last], &[attr_int("axis", 0)]);
+            graph.op("Resize", &[x, "", "", &sizes], &[])
+        });
+        assert!(fold_shapes(&mut graph, &types));
+        assert!(graph.node.last().unwrap().input[3].starts_with("concat"), "the sizes stay");
+        let y = graph.node.last().unwrap().output[0].clone();
+        let declared = graph.value_info.iter().find(|value| value.name == y).unwrap();
+        let dims = TensorType::from_value_info(declared).unwrap().dims;
+        assert_eq!(dims, ["batch".into(), 7.into(), "time".into(), Dim::from(8)]);
+        assert!(!fold_shapes(&mut graph, &types), "a second time finds nothing");
     }
 
     #[test]

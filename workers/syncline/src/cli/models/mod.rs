@@ -14,6 +14,7 @@ use std::{
 };
 
 use syncline_autodiff::{DeriveOptions, parse_forward, warnings};
+use syncline_rpc::input;
 use syncline_workers::{
     place_file,
     submit::{SubmitError, read_model},
@@ -80,7 +81,9 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 
 /// Writes a file, which is there as a whole or not at all; what stood there stays where that fails.
 fn write(path: &Path, bytes: &[u8], replaces: bool) -> Result<(), Failure> {
-    place_file(path, bytes, replaces).map_err(|source| match source.kind() {
+    // A pipe without a reader would hold us up for ever.
+    let placed = input::check_replaceable(path).and_then(|()| place_file(path, bytes, replaces));
+    placed.map_err(|source| match source.kind() {
         io::ErrorKind::AlreadyExists if !replaces => ExportError::Exists { path: path.to_owned() }.into(),
         _ => {
             let text = format!("[E244] cannot write {}: {source}", path.display());

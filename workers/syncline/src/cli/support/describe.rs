@@ -34,13 +34,14 @@ fn speed(job: &JobStatus, now_ms: u64) -> String {
 
 /// What the job waits for, and what is wrong with the cluster, in words.
 pub(crate) fn obstacles(view: &JobView) -> Vec<(&'static str, String)> {
-    if view.job.is_over() {
-        return Vec::new();
-    }
-    let waits = view.job.waiting_for.iter().map(|text| ("waits for", text.clone()));
     let checkpoints = view.job.checkpoint_problem.iter();
     let checkpoints =
         checkpoints.map(|why| ("problem", format!("the last checkpoint could not be kept: {why}")));
+    if view.job.is_over() {
+        // What goes on from it would go on from one before.
+        return checkpoints.collect();
+    }
+    let waits = view.job.waiting_for.iter().map(|text| ("waits for", text.clone()));
     waits.chain(view.notes.iter().map(|note| ("problem", note.clone()))).chain(checkpoints).collect()
 }
 

@@ -54,6 +54,8 @@ pub enum CliError {
     },
     #[error("[E579] {dir} holds saved jobs ({jobs}) of {before}, and this start uses {told}")]
     OtherRedis { dir: PathBuf, jobs: String, before: String, told: String },
+    #[error("[E580] shards hold saved jobs ({jobs}), and the Redis that knows them has nothing in {dir}")]
+    RedisGone { dir: PathBuf, jobs: String },
     #[error("[E519] cannot measure PyTorch with {python}: {what}")]
     Torch { python: PathBuf, what: String },
     #[error("[E520] cannot listen on {address}")]
@@ -84,7 +86,8 @@ impl CliError {
             Self::Find(FindError::NoCluster { .. }) => Exit::Unreachable,
             Self::Find(FindError::Path { .. }) => Exit::Internal,
             Self::Find(_) => Exit::Usage,
-            Self::Running { .. } | Self::SavedJobs { .. } | Self::OtherRedis { .. } => Exit::Usage,
+            Self::Running { .. } | Self::SavedJobs { .. } => Exit::Usage,
+            Self::OtherRedis { .. } | Self::RedisGone { .. } => Exit::Usage,
             Self::Torch { .. } | Self::NoTraining { .. } => Exit::Usage,
             Self::Written { .. } | Self::FolderTaken { .. } => Exit::Usage,
             Self::Unhealthy { exit, .. } | Self::ChildEnded { exit, .. } => *exit,
@@ -116,6 +119,9 @@ impl CliError {
             }
             Self::OtherRedis { dir, before, .. } => {
                 format!("what the jobs are stands in {before}: start it with the same --redis or SYNCLINE_REDIS, or without both where it had its own; to go on without these jobs, move `shard-*/jobs` and `shard-*/checkpoints` in {} away", dir.display())
+            }
+            Self::RedisGone { dir, .. } => {
+                format!("an empty Redis would make the shards drop these jobs: mount or restore {}; to go on without them, move `shard-*/jobs` and `shard-*/checkpoints` beside it away", dir.display())
             }
             Self::DamagedAddresses { .. } => "it says where each process listened: move it away, and give --shards, --replicas and --engines as they were if you had given them; this start then takes new addresses".into(),
             Self::Torch { .. } => "name a Python that has torch: `python3 -m venv DIR`, `DIR/bin/pip install torch`, then --python DIR/bin/python".into(),

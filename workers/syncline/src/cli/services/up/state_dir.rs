@@ -39,6 +39,9 @@ pub(crate) struct SavedAddresses {
 
 /// Beginning of the name of a shard process's folder.
 const SHARD_DIR: &str = "shard-";
+/// Where a Redis of our own has stored something, in its folder: from version 7 on in a folder, before that in a file.
+const REDIS_DATA: &str = "appendonlydir";
+const REDIS_FILES: [&str; 2] = ["appendonly.aof", "dump.rdb"];
 /// Names of the jobs that a process saved at its last stop.
 fn job_files(dir: &Path) -> impl Iterator<Item = String> + use<> {
     let files = entries(&dir.join("jobs")).filter(|path| path.extension().is_some_and(|e| e == "job"));
@@ -174,15 +177,23 @@ impl StateDir {
         Ok(told)
     }
 
-    /// Refuses another Redis server than before while shards have saved jobs: an engine that does not know them lets the
+    /// Refuses another Redis server than before, and its own without what that has stored, while shards have saved jobs: an engine that does not know them lets the
     /// shards drop them.
     pub(crate) fn check_redis(&self, told: &SavedRedis) -> Result<(), CliError> {
-        let Some(before) = self.saved_addresses()?.redis.filter(|before| before != told) else {
+        let Some(before) = self.saved_addresses()?.redis else { return Ok(()) };
+        let own = self.dir.join("redis");
+        let stores = |file: &&str| own.join(file).exists();
+        let has_data = entries(&own.join(REDIS_DATA)).next().is_some() || REDIS_FILES.iter().any(stores);
+        let is_gone = *told == SavedRedis::Own && !has_data;
+        if before == *told && !is_gone {
             return Ok(());
-        };
+        }
         let jobs = self.saved_jobs(ShardProcess::all(self.saved_processes(false)?, 2));
         if jobs.is_empty() {
             return Ok(());
+        }
+        if before == *told {
+            return Err(CliError::RedisGone { dir: own, jobs: jobs.join(", ") });
         }
         let (before, told) = (before.to_string(), told.to_string());
         Err(CliError::OtherRedis { dir: self.dir.clone(), jobs: jobs.join(", "), before, told })
@@ -302,6 +313,31 @@ mod tests {
     }
 
     #[test]
+    fn an_own_redis_that_has_lost_its_folder_is_refused_while_shards_have_saved_jobs() {
+        let dir = tempfile::tempdir().unwrap();
+        let state_dir = StateDir::open(dir.path()).unwrap();
+        let own = SavedRedis::of(None);
+        let mut saved = state_dir.saved_addresses().unwrap();
+        saved.redis = Some(own.clone());
+        saved.shards = [("ps-0".to_owned(), ([127, 0, 0, 1], 1).into())].into();
+        state_dir.save_addresses(&saved).unwrap();
+        assert!(state_dir.check_redis(&own).is_ok(), "nothing is saved");
+        let jobs = state_dir.shard_dir(ShardProcess { index: 0, second: false }).join("jobs");
+        fs::create_dir_all(&jobs).unwrap();
+        fs::write(jobs.join("digits.job"), "").unwrap();
+        let data = dir.path().join("redis").join(REDIS_DATA);
+        for there in [false, true] {
+            if there {
+                fs::create_dir_all(&data).unwrap();
+            }
+            let refused = state_dir.check_redis(&own).unwrap_err().to_string();
+            assert!(refused.contains("[E580]") && refused.contains("(digits)"), "{refused}");
+        }
+        fs::write(data.join("appendonly.aof.manifest"), "").unwrap();
+        assert!(state_dir.check_redis(&own).is_ok());
+    }
+
+    #[test]
     fn another_redis_is_refused_both_ways_while_shards_have_saved_jobs() {
         let dir = tempfile::tempdir().unwrap();
         let state_dir = StateDir::open(dir.path()).unwrap();
@@ -321,6 +357,9 @@ mod tests {
         let jobs = state_dir.shard_dir(ShardProcess { index: 0, second: false }).join("jobs");
         fs::create_dir_all(&jobs).unwrap();
         fs::write(jobs.join("digits.job"), "").unwrap();
+        let data = dir.path().join("redis").join(REDIS_DATA);
+        fs::create_dir_all(&data).unwrap();
+        fs::write(data.join("appendonly.aof.manifest"), "").unwrap();
         assert_eq!(check(None), [true; 3], "an earlier release has not said which it was");
         assert_eq!(check(Some(&own)), [true, false, false]);
         assert_eq!(check(Some(&named)), [false, true, false]);
