@@ -41,6 +41,19 @@ pub enum ExportError {
         /// Which parameter, and what differs, in words.
         reason: String,
     },
+    /// Nothing of a file of first weights fits, where a part of it would do.
+    #[error(
+        "[E247] {source_name} does not fit the model: nothing of it has name and shape of a tensor of the model; it has {found}; the model has \
+         {wanted}"
+    )]
+    NothingFits {
+        /// What messages call the file.
+        source_name: String,
+        /// What it holds, a list that may be cut.
+        found: String,
+        /// What the model has, a list that may be cut.
+        wanted: String,
+    },
     /// The file of first weights lacks something that trains.
     #[error("[E247] {source_name} does not fit the model: it holds no {names}")]
     Lacks {
@@ -58,7 +71,7 @@ impl ExportError {
             Self::Model(source) => source.code(),
             Self::Damaged { .. } => "E380",
             Self::TrainingGraph { .. } => "E249",
-            Self::Misfit { .. } | Self::Lacks { .. } => "E247",
+            Self::Misfit { .. } | Self::Lacks { .. } | Self::NothingFits { .. } => "E247",
         }
     }
 
@@ -73,11 +86,18 @@ impl ExportError {
             Self::TrainingGraph { .. } => {
                 "`syncline model export JOB OUT.safetensors` (or Client::weights) fetches what was trained; `syncline model export --snapshot OUT.safetensors --model FILE OUT.onnx` puts that into the model that the graph was made from"
             }
-            Self::Misfit { .. } => "`syncline model show` shows the names and shapes of both",
+            Self::Misfit { .. } => {
+                "`syncline model show` shows the names and shapes of both; a job takes what fits, and leaves the rest of the model as it is, with \
+                 weights = { path = FILE, partial = true }"
+            }
+            Self::NothingFits { .. } => {
+                "`syncline model show` shows the names and shapes of both; where the names of the file begin with more or fewer words, rename them \
+                 in Python: {name.removeprefix(\"module.\"): tensor for name, tensor in load_file(FILE).items()}"
+            }
             Self::Lacks { .. } => {
-                "exported weights hold only what their job trained: `syncline model export JOB FILE.onnx` writes its whole model, which can be the \
-                 model of this job, without Dropout; a model with parts of its own is filled in PyTorch (`load_state_dict` with `strict=False`) and \
-                 exported again"
+                "weights = { path = FILE, partial = true } takes what fits, and leaves the rest of the model, such as a new head, as it is. Exported \
+                 weights hold only what their job trained: `syncline model export JOB FILE.onnx` writes its whole model, which can be the model of \
+                 this job, without Dropout"
             }
         };
         Some(hint.to_owned())
@@ -115,6 +135,7 @@ pub fn fill(model: &[u8], source_name: &str, snapshot: &[u8]) -> Result<TrainedM
         return Err(ExportError::TrainingGraph { source_name: source_name.to_owned() });
     }
     let filled = put_in(&mut model, source_name, snapshot)?;
+    filled.refuse_misfits(source_name)?;
     if let Some(name) = filled.unknown.first() {
         let reason = format!("the model has no parameter `{name}`");
         return Err(ExportError::Misfit { source_name: source_name.to_owned(), reason });
@@ -131,16 +152,35 @@ pub(crate) struct Filled {
     pub names: BTreeSet<String>,
     /// Names of what the model has no constant for, in ascending order.
     pub unknown: Vec<String>,
+    /// What the model has in another shape or type, in ascending order of their names.
+    pub misfits: Vec<Misfit>,
+}
+
+/// A tensor that the model has in another shape or type.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Misfit {
+    /// What both call it.
+    pub name: String,
+    /// How it is, and how the model has it, in words.
+    pub difference: String,
+}
+
+impl Filled {
+    /// Fails where the model has something in another shape or type.
+    pub(crate) fn refuse_misfits(&self, source_name: &str) -> Result<(), ExportError> {
+        let Some(Misfit { name, difference }) = self.misfits.first() else { return Ok(()) };
+        let (source_name, reason) = (source_name.to_owned(), format!("`{name}` is {difference}"));
+        Err(ExportError::Misfit { source_name, reason })
+    }
 }
 
 /// Puts every parameter of a snapshot or a checkpoint, which is called `source_name`, into the constant of the same name of a
-/// model that [`parse_forward`] has read, where there is one.
+/// model that [`parse_forward`] has read, where there is one and it has this shape.
 pub(crate) fn put_in(
     model: &mut ModelProto,
     source_name: &str,
     snapshot: &[u8],
 ) -> Result<Filled, ExportError> {
-    let misfit = |reason| ExportError::Misfit { source_name: source_name.to_owned(), reason };
     let file = SafeTensors::deserialize(snapshot).map_err(|error| ExportError::Damaged {
         source_name: source_name.to_owned(),
         cause: cause_of(snapshot, &error),
@@ -148,7 +188,7 @@ pub(crate) fn put_in(
     let constants = model.graph.iter_mut().flat_map(|graph| &mut graph.initializer);
     let mut constants: HashMap<String, &mut TensorProto> =
         constants.map(|tensor| (tensor.name.clone(), tensor)).collect();
-    let mut filled = Filled { names: BTreeSet::new(), unknown: Vec::new() };
+    let mut filled = Filled { names: BTreeSet::new(), unknown: Vec::new(), misfits: Vec::new() };
     for (name, view) in file.iter().filter(|(name, _)| !is_moment(name)) {
         let Some(tensor) = constants.get_mut(name) else {
             filled.unknown.push(name.to_owned());
@@ -159,15 +199,15 @@ pub(crate) fn put_in(
             || view.shape() != tensor.shape()
         {
             let (found, wanted) = (view.shape(), tensor.shape());
-            return Err(misfit(format!(
-                "`{name}` is {:?} {found:?}, the model has {wanted:?}",
-                view.dtype()
-            )));
+            let difference = format!("{:?} {found:?}, the model has {wanted:?}", view.dtype());
+            filled.misfits.push(Misfit { name: name.to_owned(), difference });
+            continue;
         }
         **tensor = TensorProto::from_f32(name, view.shape(), &float32_values(&view));
         filled.names.insert(name.to_owned());
     }
     filled.unknown.sort_unstable();
+    filled.misfits.sort_unstable();
     Ok(filled)
 }
 

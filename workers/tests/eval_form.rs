@@ -6,8 +6,8 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use syncline_autodiff::{
-    DeriveOptions, Loss, TrainedNames, derive, inference_form, parse_forward, possible_row_tables, select,
-    unknown_dropout, warnings,
+    DeriveOptions, EvalMode, Loss, TrainedNames, derive, inference_form, parse_forward, possible_row_tables,
+    select, unknown_dropout, warnings,
 };
 use syncline_onnx::ModelProto;
 use syncline_runtime::{ExecOptions, Executable, TensorView};
@@ -64,7 +64,7 @@ fn what_an_export_in_eval_form_has_lost_is_said_with_the_line_that_keeps_it() {
             );
         }
         assert_eq!(unknown_dropout(&model).is_some(), unknown, "{name}");
-        let as_it_evaluates = DeriveOptions { eval_mode: true, ..DeriveOptions::default() };
+        let as_it_evaluates = DeriveOptions { eval_mode: EvalMode::Whole, ..DeriveOptions::default() };
         let said = warnings(&model, &as_it_evaluates).unwrap();
         assert!(
             !said.iter().any(|line| line.contains("export again")),

@@ -37,7 +37,11 @@ const TABLES: &[Table] = &[
         ("loss",         "text", "", "loss = 'softmax-cross-entropy'", "`softmax-cross-entropy`, `bce-with-logits`, `mse`, `l1` or `huber`; or `output`, which the model has computed itself"),
         ("loss_options", "table", "{}", "loss_options = { label_smoothing = 0.1 }", "Settings of the loss, see below"),
         ("output",       "text", "", "output = 'logits'", "Output, or another value, that the loss looks at; the first float output if left out"),
-        ("weights",      "path", "", "weights = 'digits.safetensors'", "First values of all that trains, such as the snapshot of another job, in place of those in the model"),
+        ("weights",      "path or table", "", "weights = 'digits.safetensors'", "First values of all that trains, such as the snapshot of another job, in place of those in the model; or a table, see below"),
+    ]},
+    Table { title: "`weights` in `model.forward`", about: "More in [models.md](models.md#fine-tuning).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.forward.onnx = 'm'\nmodel.forward.loss = 'mse'\n[node.model.forward.weights]\n@\n", fields: &[
+        ("path",    "path", "", "path = 'body.safetensors'", "The file, relative to the job file"),
+        ("partial", "boolean", "false", "partial = true", "It may hold a part of what trains: what fits by name and shape is taken, all else keeps the values of the ONNX file, and submission says which"),
     ]},
     Table { title: "`model.forward.loss_options`", about: "Each belongs to some losses only.", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\n[node.model.forward]\nonnx = 'm'\nloss = 'mse'\n[node.model.forward.loss_options]\n@\n", fields: &[
         ("label_smoothing", "number", "0.0", "label_smoothing = 0.1", "Share of the probability that is spread over all classes"),
@@ -122,7 +126,7 @@ const TABLES: &[Table] = &[
         ("freeze",        "list of names", "[]", "freeze = ['features.*']", "Parameters that stay as they are; `*` stands for any characters"),
         ("sparse",        "list of names", "[]", "sparse = ['*.embedding.weight']", "Tables of which only the rows travel that a batch reads, see [policies.md](policies.md#rows-of-tables); `*` stands for any characters"),
         ("groups",        "tables", "[]", "groups = [{ params = ['*.bias'], weight_decay = 0.0 }]", "Parameters that train with another weight decay or learning rate than the rest, see below"),
-        ("eval_mode",     "boolean", "false", "eval_mode = true", "Train as the model evaluates: remembered statistics, no Dropout"),
+        ("eval_mode",     "boolean or list of names", "false", "eval_mode = ['body.*']", "Train as the model evaluates, or a part of it: remembered statistics, no Dropout, see [models.md](models.md#the-form-in-which-it-trains); `*` stands for any characters"),
         ("precision",     "`f32`, `tf32`, `bf16` or `fp16`", "'f32'", "precision = 'bf16'", "Type of products; parameters and gradients stay float32"),
         ("recompute",     "boolean", "false", "recompute = true", "Make cheap values again in the backward pass: less memory, a little more time"),
         ("check",         "boolean", "true", "check = false", "Compare the gradients with a difference of the loss at submission, and refuse wrong ones"),

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use syncline_autodiff::{DeriveOptions, Loss, TrainingGraph, accept_ready, derive};
+use syncline_autodiff::{DeriveOptions, Loss, TrainingGraph, accept_ready, derive, parse_forward, select};
 use syncline_onnx::{ElementType, SplitMix64};
 use syncline_runtime::{ExecOptions, Executable, TensorView};
 use syncline_workers::check::{CheckOptions, Checked, check, check_graph};
@@ -54,6 +54,7 @@ fn models_of_every_tool_train() {
         ("keras_conv",        SoftmaxCrossEntropy, None,                          10),
         ("keras_attention",   SoftmaxCrossEntropy, None,                          15),
         ("keras_lstm",        SoftmaxCrossEntropy, None,                           5),
+        ("keras_torch",       SoftmaxCrossEntropy, None,                          10),
         ("torch_shapes",      SoftmaxCrossEntropy, None,                           8),
         ("torch_lstm",        SoftmaxCrossEntropy, None,                          19),
         ("torch_gru",         SoftmaxCrossEntropy, None,                          10),
@@ -115,6 +116,19 @@ fn a_map_of_probabilities_does_not_leave_the_training_graph() {
     let outputs: Vec<&str> = graph.forward_outputs.iter().map(|io| io.name.as_str()).collect();
     assert_eq!(outputs, ["output_label"]);
     assert_eq!((graph.classes, graph.loss_at.as_deref()), (Some(3), Some("add_result1")));
+}
+
+/// Keras with PyTorch as its backend: only the mean that its normalization remembers, which is subtracted, stays.
+#[test]
+fn biases_train_also_in_a_file_that_names_nothing() {
+    let model = parse_forward(&file("keras_torch")).unwrap();
+    let left: Vec<String> = select(&model, &DeriveOptions::default())
+        .unwrap()
+        .into_iter()
+        .filter(|one| one.doubtful)
+        .map(|one| one.name)
+        .collect();
+    assert!(left.len() == 1 && left[0].starts_with("onnx::Sub"), "{left:?}");
 }
 
 #[test]

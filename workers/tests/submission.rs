@@ -201,6 +201,7 @@ fn a_file_of_another_model_is_refused_with_what_differs() {
     folder.write("first.safetensors", &saved(&ALL[1..]));
     let hint = folder.submit("weights = 'first.safetensors'", "").unwrap_err().hint().unwrap();
     assert!(hint.contains("`syncline model export JOB FILE.onnx` writes its whole model"), "{hint}");
+    assert!(hint.contains("partial = true"), "{hint}");
     let refused = refused(folder.submit("weights = 'elsewhere.safetensors'", ""));
     assert!(refused.starts_with("[E360]") && refused.contains("elsewhere"), "{refused}");
 }
@@ -214,6 +215,72 @@ fn what_the_model_has_no_parameter_for_is_left_out_and_said() {
     assert_eq!(first(&job)["fc2.weight"], [4.0; 12]);
     let [warning] = &job.warnings[..] else { panic!("{:?}", job.warnings) };
     assert!(warning.starts_with("the model has no parameter `fc3.weight`"), "{warning}");
+}
+
+#[test]
+fn of_a_file_that_may_fit_in_part_what_fits_is_taken_and_the_rest_is_said() {
+    let folder = Folder::new();
+    // As of a model with a head of five classes, and a layer that is gone.
+    let other_head: Tensors<'_> =
+        &[ALL[0], ALL[1], ("fc2.bias", &[5], 3.0), ("fc2.weight", &[4, 5], 4.0), ("fc3.weight", &[1], 9.0)];
+    folder.write("body.safetensors", &saved(other_head));
+    let own = folder.submit("", "").unwrap();
+    let from_file = folder.submit("weights = { path = 'body.safetensors', partial = true }", "").unwrap();
+    let forward =
+        Model::forward(folder.path().join("model.onnx"), syncline_autodiff::Loss::SoftmaxCrossEntropy);
+    let from_memory = folder.submit_model(forward.with_partial_weights(saved(other_head))).unwrap();
+    for job in [&from_file, &from_memory] {
+        assert_eq!((&first(job)["fc1.bias"], &first(job)["fc1.weight"]), (&vec![1.0; 4], &vec![2.0; 8]));
+        for name in ["fc2.bias", "fc2.weight"] {
+            assert_eq!(first(job)[name], first(&own)[name], "{name}");
+        }
+        let [warning] = &job.warnings[..] else { panic!("{:?}", job.warnings) };
+        let words = "; 2 more keep the values of the ONNX file: `fc2.weight`, `fc2.bias`; of another shape or type: `fc2.bias` \
+                     (F32 [5], the model has [3]), `fc2.weight` (F32 [4, 5], the model has [4, 3]); the model has no `fc3.weight`";
+        assert!(
+            warning.starts_with("the model begins with 2 tensors of ") && warning.ends_with(words),
+            "{warning}"
+        );
+    }
+    // What is frozen is missed as well.
+    folder.write("head.safetensors", &saved(&ALL[2..]));
+    let head = folder
+        .submit("weights = { path = 'head.safetensors', partial = true }", "freeze = ['fc1.*']")
+        .unwrap();
+    assert_eq!(first(&head)["fc2.bias"], [3.0; 3]);
+    assert!(
+        head.warnings[0].ends_with("; 2 more keep the values of the ONNX file: `fc1.weight`, `fc1.bias`"),
+        "{:?}",
+        head.warnings
+    );
+}
+
+#[test]
+fn a_file_of_which_nothing_fits_is_refused_also_where_a_part_would_do() {
+    let folder = Folder::new();
+    folder.write("other.safetensors", &saved(&[("module.fc1.bias", &[4], 1.0), ("fc2.bias", &[5], 1.0)]));
+    let error = folder
+        .submit("weights = { path = 'other.safetensors', partial = true }", "")
+        .map(|_| ())
+        .unwrap_err();
+    let words = "nothing of it has name and shape of a tensor of the model; it has `fc2.bias` (F32 [5], the model has [3]), \
+                 `module.fc1.bias`; the model has `fc1.weight`, `fc1.bias`, `fc2.weight`, `fc2.bias`";
+    assert!(error.to_string().starts_with("[E247]") && error.to_string().ends_with(words), "{error}");
+    assert!(error.hint().unwrap().contains("removeprefix"), "{error}");
+    let ready = Model::ready(b"a graph".to_vec()).with_partial_weights(saved(ALL));
+    let refused = refused(folder.submit_model(ready));
+    assert!(refused.starts_with("[E366]") && refused.contains("weights.partial"), "{refused}");
+}
+
+#[test]
+fn what_evaluates_is_named_as_what_is_frozen() {
+    let folder = Folder::new();
+    assert_eq!(folder.submit("", "eval_mode = true").unwrap().warnings, [""; 0]);
+    let refused = refused(folder.submit("", "eval_mode = ['fc1.*']"));
+    assert!(
+        refused.starts_with("[E317] model has no BatchNormalization and no Dropout `fc1.*`"),
+        "{refused}"
+    );
 }
 
 /// Whether a constant without a telling name is a parameter is guessed from its numbers.

@@ -105,6 +105,12 @@ pub enum AutodiffError {
         /// Name or pattern of `freeze`, `train` or `sparse` that means nothing in the model, with the names that could be meant.
         named: String,
     },
+    /// `eval_mode` names what evaluates as it trains.
+    #[error("[E317] model has no BatchNormalization and no Dropout {named}")]
+    NothingToEvaluate {
+        /// Name or pattern of `eval_mode` that means none, with the modules of those that there are.
+        named: String,
+    },
     /// An option asks for rows of a parameter of which all are needed.
     #[error("[E264] `{name}` cannot be trained by rows: {reason}")]
     NotByRows {
@@ -216,7 +222,7 @@ impl AutodiffError {
             | Self::AllLeftAlone { .. }
             | Self::AllFrozen { .. } => "E315",
             Self::ReservedName { .. } => "E316",
-            Self::NoSuchParameter { .. } => "E317",
+            Self::NoSuchParameter { .. } | Self::NothingToEvaluate { .. } => "E317",
             Self::NotByRows { .. } => "E264",
             Self::UnknownParameters { .. } => "E260",
             Self::NotReady { .. } => "E318",
@@ -269,6 +275,10 @@ impl AutodiffError {
             Self::NotByRows { .. } => Some(
                 "do what the text says, if it says it, or take it off the list of `sparse`: then it is pulled and pushed as other parameters \
                  are, or left alone if it is frozen",
+            ),
+            Self::NothingToEvaluate { .. } => Some(
+                "patterns of `eval_mode` are those of `freeze`, such as `body.*`: they mean normalizations by their tensors, and these and \
+                 Dropouts by their modules; what the exporter has folded away needs no mention",
             ),
             Self::UnknownParameters { .. } => Some(
                 "exporters leave out what the model does not use, which has to be left out of the list as well, and rename what they \

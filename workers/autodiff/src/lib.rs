@@ -65,7 +65,7 @@ pub use forward::{
     with_columns,
 };
 pub use loss::{Loss, LossOptions};
-pub use options::DeriveOptions;
+pub use options::{DeriveOptions, EvalMode};
 pub use param_list::names_of;
 pub use precision::{FIRST_LOSS_SCALE, Precision};
 pub use ready::accept_ready;

@@ -8,6 +8,34 @@ use crate::LABEL;
 use crate::loss::LossOptions;
 use crate::precision::Precision;
 
+/// What of a model trains as it evaluates: its BatchNormalizations keep the statistics that they remember, and its Dropouts
+/// pass everything.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum EvalMode {
+    /// All of it trains in training form.
+    #[default]
+    Nothing,
+    /// The whole model.
+    Whole,
+    /// What these names or patterns with `*` mean, as PyTorch's `model.train(); model.body.eval()`: normalizations by the names of
+    /// their tensors, and both by the path of their module or the name of their node.
+    Parts(Vec<String>),
+}
+
+impl EvalMode {
+    /// Whether all of the model trains as it evaluates.
+    pub fn is_whole(&self) -> bool {
+        *self == Self::Whole
+    }
+}
+
+/// All of a model, or nothing.
+impl From<bool> for EvalMode {
+    fn from(whole: bool) -> Self {
+        if whole { Self::Whole } else { Self::Nothing }
+    }
+}
+
 /// How to derive a training graph.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DeriveOptions {
@@ -28,8 +56,8 @@ pub struct DeriveOptions {
     /// Tables whose rows are fed as a batch reads them, as names or patterns with `*`: see
     /// [`RowTables`](super::RowTables).
     pub sparse: Vec<String>,
-    /// Whether the model trains as it evaluates: BatchNormalization with the statistics that it remembers, no Dropout.
-    pub eval_mode: bool,
+    /// What of the model trains as it evaluates: BatchNormalization with the statistics that it remembers, no Dropout.
+    pub eval_mode: EvalMode,
     /// Seed of the Dropout nodes.
     pub seed: i64,
     /// Element type of products and what stands between them; everything that goes in and out stays float32.
@@ -53,7 +81,7 @@ impl Default for DeriveOptions {
             train: None,
             freeze: Vec::new(),
             sparse: Vec::new(),
-            eval_mode: false,
+            eval_mode: EvalMode::Nothing,
             seed: 0,
             precision: Precision::F32,
             recompute: false,

@@ -7,9 +7,10 @@ use syncline_onnx::proto::{GraphProto, NodeProto, metadata};
 
 use crate::error::AutodiffError;
 use crate::forward::{
-    Exported, Exporter, Shared, TRAINABLE, evaluation_form, random_nodes, select, shared, trained_padding,
+    EvalParts, Exported, Exporter, Shared, TRAINABLE, evaluation_form, random_nodes, select, shared,
+    trained_padding,
 };
-use crate::options::DeriveOptions;
+use crate::options::{DeriveOptions, EvalMode};
 
 /// Most constants that are named one by one.
 const MOST_NAMED: usize = 8;
@@ -22,8 +23,11 @@ const MOST_SHARED: usize = 2;
 pub fn warnings(model: &ModelProto, options: &DeriveOptions) -> Result<Vec<String>, AutodiffError> {
     let mut said = Vec::new();
     let exported = Exported::of(model);
-    if let Some(exported) = exported.as_ref().filter(|_| !options.eval_mode) {
+    if let Some(exported) = exported.as_ref().filter(|_| !options.eval_mode.is_whole()) {
         said.extend(of_form(exported));
+    }
+    if let (EvalMode::Parts(patterns), Some(graph)) = (&options.eval_mode, &model.graph) {
+        said.extend(of_parts(&EvalParts::choose(graph, patterns)?));
     }
     said.extend(model.graph.iter().flat_map(unread_inputs).take(MOST_NAMED).map(|input| {
         format!("input `{input}` is read by nothing: the model ignores what stands there; see what was passed when it was exported")
@@ -71,6 +75,19 @@ pub fn warnings(model: &ModelProto, options: &DeriveOptions) -> Result<Vec<Strin
         said.push(format!("what settles it: {SETTLES}"));
     }
     Ok(said)
+}
+
+/// Dropouts of which nobody knows whether `eval_mode` means them.
+fn of_parts(parts: &EvalParts) -> Option<String> {
+    let first = parts.unplaced.first()?;
+    let more = match parts.unplaced.len() {
+        1 => String::new(),
+        count => format!(", nor for {} more", count - 1),
+    };
+    Some(format!(
+        "the file does not say of which module the Dropout `{first}` is{more}: it drops, unless a pattern of eval_mode means the name of \
+         its node"
+    ))
 }
 
 /// What draws random numbers also where the model evaluates.

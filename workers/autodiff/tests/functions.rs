@@ -1,7 +1,7 @@
 //! What trains in another way than it evaluates, inside of functions and branches of the model: in a function it trains as
 //! it would outside, and where that cannot be, it is refused by name.
 
-use syncline_autodiff::{AutodiffError, DeriveOptions, Loss, TrainingGraph, derive};
+use syncline_autodiff::{AutodiffError, DeriveOptions, EvalMode, Loss, TrainingGraph, derive};
 use syncline_onnx::proto::{
     AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto,
 };
@@ -92,7 +92,7 @@ fn a_function_for_other_operators_that_would_only_evaluate_is_refused_unless_tha
     let error = tried(&model, &DeriveOptions::default()).unwrap_err().to_string();
     assert!(error.starts_with("[E311]") && error.contains("BatchNormalization (node `n`)"), "{error}");
     assert!(error.contains("another version of the operators") && error.contains("eval_mode"), "{error}");
-    tried(&model, &DeriveOptions { eval_mode: true, ..DeriveOptions::default() }).unwrap();
+    tried(&model, &DeriveOptions { eval_mode: EvalMode::Whole, ..DeriveOptions::default() }).unwrap();
 }
 
 /// y = (norm(x) if the largest x is positive, else x) + w: no gradient flows through the branch.
@@ -136,7 +136,7 @@ fn what_would_only_evaluate_inside_of_a_branch_is_refused_unless_that_is_asked_f
         let error = tried(&model, &trains).unwrap_err().to_string();
         assert!(error.starts_with("[E311]") && error.contains(&format!("{op} (node `inside`)")), "{error}");
         assert!(error.contains("If, Loop or Scan"), "{error}");
-        tried(&model, &DeriveOptions { eval_mode: true, ..trains.clone() }).unwrap();
+        tried(&model, &DeriveOptions { eval_mode: EvalMode::Whole, ..trains.clone() }).unwrap();
     }
     tried(&with_branch("Neg", &["x"]), &trains).unwrap();
 }

@@ -1,7 +1,7 @@
 //! Gradient rules of normalizations, Dropout, Einsum and Attention against differences; running statistics against a
 //! plain computation in float64.
 
-use syncline_autodiff::{DeriveOptions, Loss, Param, TrainingGraph, accept_ready, derive};
+use syncline_autodiff::{DeriveOptions, EvalMode, Loss, Param, TrainingGraph, accept_ready, derive};
 use syncline_onnx::proto::TensorProto;
 use syncline_onnx::{
     Compiler, Dim, ElementType, GraphBuilder, ModelProto, SplitMix64, attr_float, attr_int, attr_string,
@@ -64,7 +64,7 @@ fn batch_norm_in_evaluation_mode_has_fixed_statistics() {
     for sizes in IMAGES {
         let model = batch_norm(sizes, 15, 1e-3, 0.9);
         at_two_batches(sizes, |batches| {
-            let options = DeriveOptions { eval_mode: true, ..DeriveOptions::default() };
+            let options = DeriveOptions { eval_mode: EvalMode::Whole, ..DeriveOptions::default() };
             let graph = LINEAR.check_with("batch norm", &model, &options, batches);
             assert!(graph.state.is_empty());
             // Asked for, they are parameters like others.
@@ -407,7 +407,7 @@ fn dropout_drops_in_training_and_not_in_evaluation() {
                 assert!((train as f64 - expected).abs() < 40.0, "{train} of 200 dropped, ratio {ratio:?}");
                 assert_eq!(eval, 0);
                 assert_eq!(zeros_of(&graph.train_onnx, &graph), train, "the seed repeats");
-                let options = DeriveOptions { eval_mode: true, ..options };
+                let options = DeriveOptions { eval_mode: EvalMode::Whole, ..options };
                 let graph = derived(&model, &options);
                 assert_eq!(zeros_of(&graph.train_onnx, &graph), 0);
                 at_two_batches(&[4, 5], |batches| {
@@ -429,7 +429,7 @@ fn dropout_in_the_middle_of_a_model_is_not_simplified_away() {
     graph.output(&y);
     let model = graph.finish();
     for (eval_mode, kept) in [(false, 1), (true, 0)] {
-        let options = DeriveOptions { eval_mode, ..DeriveOptions::default() };
+        let options = DeriveOptions { eval_mode: eval_mode.into(), ..DeriveOptions::default() };
         let graph = derived(&model, &options);
         let loaded = onnxruntime::runtime().simplify(&graph.train_onnx).unwrap();
         let nodes = syncline_onnx::parse(&loaded).unwrap().graph.unwrap().node;

@@ -9,8 +9,9 @@ use syncline_scheduler::spec::DataSpec;
 
 use super::{
     FieldChange, SubmitError,
+    file_weights::FileWeights,
     graph::{GraphNode, JobGraph, NODE_RETRIES, NodeWork},
-    model::Model,
+    model::{FirstValues, Model},
     paths::absolute,
     training::{ParamList, Settings, Training},
 };
@@ -59,7 +60,7 @@ enum FileModel {
         #[serde(default)]
         loss_options: LossOptions,
         output: Option<String>,
-        weights: Option<PathBuf>,
+        weights: Option<FileWeights>,
     },
     Ready {
         onnx: PathBuf,
@@ -190,14 +191,16 @@ impl FileModel {
             true => onnx,
             false => folder.join(onnx),
         };
-        let first = |weights: Option<PathBuf>| weights.map(|weights| path(weights).into());
         match self {
             Self::Forward { onnx, loss, loss_options: options, output, weights } => {
-                let (onnx, weights) = (path(onnx).into(), first(weights));
-                Model::Forward { onnx, loss, options, output, weights }
+                let first =
+                    |FileWeights { path: file, partial }| FirstValues { file: path(file).into(), partial };
+                let weights = weights.map(first);
+                Model::Forward { onnx: path(onnx).into(), loss, options, output, weights }
             }
             Self::Ready { onnx, weights } => {
-                Model::Ready { onnx: path(onnx).into(), weights: first(weights), misplaced: Vec::new() }
+                let weights = weights.map(|weights| path(weights).into());
+                Model::Ready { onnx: path(onnx).into(), weights, misplaced: Vec::new() }
             }
         }
     }

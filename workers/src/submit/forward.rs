@@ -10,7 +10,7 @@ use super::{
     SubmitError,
     first_weights::put_in_weights,
     graph::JobGraph,
-    model::{ByteSource, Model},
+    model::{ByteSource, FirstValues, Model},
     name_list::list,
     open_sizes,
     prepare::{MissingKernel, PreparedJob, PreparedModel, assemble},
@@ -56,7 +56,7 @@ fn derive_options(
         train: (!settings.train.is_empty()).then(|| settings.train.clone()),
         freeze: settings.freeze.clone(),
         sparse: settings.sparse.clone(),
-        eval_mode: settings.eval_mode,
+        eval_mode: settings.eval_mode.clone(),
         precision: settings.precision,
         recompute: settings.recompute,
         seed: settings.seed as i64,
@@ -66,7 +66,7 @@ fn derive_options(
 
 fn derive_graph<'a>(
     host: &ModelHost,
-    (model, weights): (&'a ByteSource, Option<&ByteSource>),
+    (model, weights): (&'a ByteSource, Option<&FirstValues>),
     loss: Loss,
     mut options: DeriveOptions,
     (check_gradients, data): (bool, &DataSpec),

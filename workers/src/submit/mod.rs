@@ -10,8 +10,11 @@ mod data;
 mod data_parts;
 mod decay;
 mod error;
+mod eval_mode;
 #[cfg(feature = "job-file")]
 mod file;
+#[cfg(feature = "job-file")]
+mod file_weights;
 #[cfg(feature = "train")]
 mod first_weights;
 #[cfg(feature = "train")]
@@ -42,7 +45,7 @@ pub use file::JobFile;
 pub use forward::{prepare, untouched};
 pub use graph::{GraphNode, JobGraph, NodeHandle, NodeWork};
 pub use groups::ParameterGroup;
-pub use model::{ByteSource, Model};
+pub use model::{ByteSource, FirstValues, Model};
 pub use model_file::read_model;
 pub use prepare::{MissingKernel, PreparedJob, prepare_ready};
 pub(crate) use read::read;

@@ -18,9 +18,8 @@ pub enum Model {
         options: LossOptions,
         /// Output or other float32 value that the loss looks at; `None`: the first float32 output.
         output: Option<String>,
-        /// Safetensors file with first values of all that trains, where those in the model are not wanted: a snapshot or a
-        /// checkpoint of another job, or what PyTorch saved. What it holds of the rest is taken as well.
-        weights: Option<ByteSource>,
+        /// First values of all that trains, or of a part of the model, where those in the model are not wanted.
+        weights: Option<FirstValues>,
     },
     /// A training graph from elsewhere, whose outputs name the gradients (`<parameter>.grad`).
     Ready {
@@ -32,6 +31,17 @@ pub enum Model {
         /// them (E366).
         misplaced: Vec<&'static str>,
     },
+}
+
+/// Numbers that a forward model begins with in place of its own.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct FirstValues {
+    /// Safetensors file: a snapshot or a checkpoint of another job, or what PyTorch saved. It has to hold all that trains; what it
+    /// holds of the rest is taken as well.
+    pub file: ByteSource,
+    /// Whether it may hold a part of that: what fits by name and shape is taken, all else keeps the values of the model.
+    pub partial: bool,
 }
 
 /// ONNX bytes in memory, or a file that is read at submission; it may be packed, with a name that ends in `.gz`.
@@ -142,9 +152,24 @@ impl Model {
     #[must_use]
     pub fn with_weights(mut self, safetensors: impl Into<ByteSource>) -> Self {
         match &mut self {
-            Self::Forward { weights, .. } | Self::Ready { weights, .. } => {
-                *weights = Some(safetensors.into())
+            Self::Forward { weights, .. } => {
+                *weights = Some(FirstValues { file: safetensors.into(), partial: false })
             }
+            Self::Ready { weights, .. } => *weights = Some(safetensors.into()),
+        }
+        self
+    }
+
+    /// The same with other first values for a part of it, such as a body under a new head: tensors of the file that fit by name
+    /// and shape are taken, all others keep the values of the model, and submission says which. A file of which nothing fits is
+    /// refused (E247), and so is one for a ready-made graph (E366).
+    #[must_use]
+    pub fn with_partial_weights(mut self, safetensors: impl Into<ByteSource>) -> Self {
+        match &mut self {
+            Self::Forward { weights, .. } => {
+                *weights = Some(FirstValues { file: safetensors.into(), partial: true })
+            }
+            Self::Ready { misplaced, .. } => misplaced.push("weights.partial"),
         }
         self
     }

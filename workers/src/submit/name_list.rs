@@ -3,13 +3,17 @@
 /// Most that are named one by one.
 const MOST_NAMED: usize = 6;
 
-/// The first ones, and how many more there are.
+/// The first ones in quotes, and how many more there are.
 pub(super) fn list(names: &[impl AsRef<str>]) -> String {
-    let first: Vec<String> =
-        names.iter().take(MOST_NAMED).map(|name| format!("`{}`", name.as_ref())).collect();
-    let more = match names.len().saturating_sub(MOST_NAMED) {
+    cut(&names.iter().map(|name| format!("`{}`", name.as_ref())).collect::<Vec<_>>())
+}
+
+/// The first ones as they are, and how many more there are.
+pub(super) fn cut(said: &[String]) -> String {
+    let first = said[..said.len().min(MOST_NAMED)].join(", ");
+    let more = match said.len().saturating_sub(MOST_NAMED) {
         0 => String::new(),
         count => format!(" and {count} more"),
     };
-    first.join(", ") + &more
+    first + &more
 }

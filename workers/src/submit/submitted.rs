@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use syncline_autodiff::LossOptions;
+use syncline_autodiff::{EvalMode, LossOptions};
 use syncline_scheduler::spec::{SettingList, SubmittedSettings, setting_value as value};
 
 use super::{
     groups::ParameterGroup,
-    model::{ByteSource, Model},
+    model::{ByteSource, FirstValues, Model},
     paths::absolute,
     training::{ParamList, Settings, Training},
 };
@@ -41,10 +41,8 @@ fn list_model(model: &Model, list: &mut SettingList) {
                 ("model.forward.loss", Some(loss.name().to_owned())),
             ]);
             list_loss_options(options, list);
-            list.push_known([
-                ("model.forward.output", output.clone()),
-                ("model.forward.weights", weights.as_ref().and_then(file)),
-            ]);
+            list.push_known([("model.forward.output", output.clone())]);
+            list_weights(weights.as_ref(), list);
         }
         Model::Ready { onnx, weights, misplaced: _ } => {
             list.push_known([
@@ -52,6 +50,17 @@ fn list_model(model: &Model, list: &mut SettingList) {
                 ("model.ready.weights", weights.as_ref().and_then(file)),
             ]);
         }
+    }
+}
+
+fn list_weights(weights: Option<&FirstValues>, list: &mut SettingList) {
+    let Some(FirstValues { file: from, partial }) = weights else { return };
+    match partial {
+        false => list.push_known([("model.forward.weights", file(from))]),
+        true => list.push_known([
+            ("model.forward.weights.path", file(from)),
+            ("model.forward.weights.partial", Some(true.to_string())),
+        ]),
     }
 }
 
@@ -123,6 +132,11 @@ fn list_derivation(settings: &Settings, list: &mut SettingList) {
         ParamList::Names(names) => value::texts(names),
         ParamList::File(path) => shown_path(path),
     });
+    let eval_mode = match eval_mode {
+        EvalMode::Nothing => None,
+        EvalMode::Whole => Some(true.to_string()),
+        EvalMode::Parts(patterns) => Some(value::texts(patterns)),
+    };
     let groups = (!groups.is_empty()).then(|| value::list(groups.iter().map(group)));
     list.push_known([
         ("settings.params", params),
@@ -130,7 +144,7 @@ fn list_derivation(settings: &Settings, list: &mut SettingList) {
         ("settings.freeze", names(freeze)),
         ("settings.sparse", names(sparse)),
         ("settings.groups", groups),
-        ("settings.eval_mode", eval_mode.then(|| true.to_string())),
+        ("settings.eval_mode", eval_mode),
         ("settings.recompute", recompute.then(|| true.to_string())),
         ("settings.check", (!check).then(|| false.to_string())),
     ]);
@@ -252,7 +266,11 @@ check = false
 
     #[test]
     fn a_file_of_what_is_listed_is_the_same_training() {
-        for text in [BARE, FULL] {
+        let in_part = FULL.replace("eval_mode = true", "eval_mode = ['body.*', 'neck.1']").replace(
+            "weights = \"first.safetensors\"",
+            "weights = { path = \"first.safetensors\", partial = true }",
+        );
+        for text in [BARE, FULL, &in_part] {
             let (list, training) = listed(text);
             let (again, rebuilt) = listed(&file_of(&list));
             assert_eq!(again, list);

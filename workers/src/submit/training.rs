@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use syncline_autodiff::Precision;
+use syncline_autodiff::{EvalMode, Precision};
 use syncline_scheduler::spec::{
     CheckpointSpec, Compression, DataSpec, Decay, EvaluateSpec, LearningRate, OnNan, Optimizer, PolicySpec,
     PullCompression,
 };
 
 use super::{
-    compression::compression, decay::decay, groups::ParameterGroup, model::Model, optimizer::optimizer,
+    compression::compression, decay::decay, eval_mode::eval_mode, groups::ParameterGroup, model::Model,
+    optimizer::optimizer,
 };
 
 /// Settings of a training node. Start with [`Training::new`] and change what should differ.
@@ -93,8 +94,10 @@ pub struct Settings {
     pub sparse: Vec<String>,
     /// Parameters that train with another weight decay or learning rate than the rest, such as biases without decay.
     pub groups: Vec<ParameterGroup>,
-    /// Train as the model evaluates: BatchNormalization with the statistics it remembers, no Dropout.
-    pub eval_mode: bool,
+    /// What trains as it evaluates, with the statistics that BatchNormalizations remember and without Dropout: nothing, the whole
+    /// model, or a part of it by names or patterns such as `body.*`. In a file `true`, `false` or a list.
+    #[serde(deserialize_with = "eval_mode")]
+    pub eval_mode: EvalMode,
     /// Element type of products and what stands between them; parameters and gradients stay float32. With
     /// [`Precision::Tf32`] all of it does, and GPUs may round the factors of products, of a ready training graph as well.
     pub precision: Precision,
@@ -134,7 +137,7 @@ impl Default for Settings {
             freeze: Vec::new(),
             sparse: Vec::new(),
             groups: Vec::new(),
-            eval_mode: false,
+            eval_mode: EvalMode::Nothing,
             precision: Precision::F32,
             recompute: false,
             check: true,
@@ -150,7 +153,7 @@ impl Settings {
             ("train", !self.train.is_empty()),
             ("freeze", !self.freeze.is_empty()),
             ("sparse", !self.sparse.is_empty()),
-            ("eval_mode", self.eval_mode),
+            ("eval_mode", self.eval_mode != EvalMode::Nothing),
             ("precision", self.precision.is_half()),
             ("recompute", self.recompute),
         ];

@@ -39,7 +39,7 @@
 mod error;
 
 pub use error::Error;
-pub use syncline_autodiff::{AutodiffError, Loss, LossOptions, Precision};
+pub use syncline_autodiff::{AutodiffError, EvalMode, Loss, LossOptions, Precision};
 #[cfg(feature = "local")]
 pub use syncline_engine::{service::EngineError, store::StoreError};
 #[cfg(any(feature = "train", feature = "worker"))]
@@ -96,8 +96,8 @@ pub use syncline_workers::{
         TaskHandle, Tensor, TensorError,
     },
     submit::{
-        ByteSource, GraphNode, JobGraph, Model, NodeHandle, NodeWork, ParamList, ParameterGroup, PreparedJob,
-        Settings, SubmitError, Training, prepare_ready,
+        ByteSource, FirstValues, GraphNode, JobGraph, Model, NodeHandle, NodeWork, ParamList, ParameterGroup,
+        PreparedJob, Settings, SubmitError, Training, prepare_ready,
     },
 };
 

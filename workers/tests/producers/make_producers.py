@@ -2,6 +2,7 @@
 
     python3 -m pip install scikit-learn skl2onnx                        && python3 make_producers.py sklearn
     python3 -m pip install tensorflow-cpu tf2onnx                       && python3 make_producers.py keras
+    python3 -m pip install keras torch onnx onnxscript                  && python3 make_producers.py keras_torch
     python3 -m pip install torch onnx onnxscript                        && python3 make_producers.py torch
 
 Files land beside this script. Weights are random numbers: tf2onnx leaves biases of zero and fresh BatchNormalizations out
@@ -94,6 +95,36 @@ def keras():
     model(np.zeros((2, 6), np.float32))
     model.export(str(HERE / "keras_export.onnx"), format="onnx", verbose=False, opset_version=18)
     save("keras_export", onnx.load(HERE / "keras_export.onnx"))
+
+
+def keras_torch():
+    """Keras with PyTorch as its backend: nothing in the file has a name."""
+    import os
+
+    os.environ.update(KERAS_BACKEND="torch")
+    import keras
+    import numpy as np
+
+    keras.utils.set_random_seed(0)
+    layers = keras.layers
+    model = keras.Sequential(
+        [
+            keras.Input((6, 6, 2)),
+            layers.Conv2D(4, 3),
+            layers.BatchNormalization(),
+            layers.ReLU(),
+            layers.DepthwiseConv2D(2),
+            layers.Flatten(),
+            layers.Dropout(0.2),
+            layers.Dense(5, "tanh"),
+            layers.Dense(3),
+        ]
+    )
+    rng = np.random.default_rng(1)
+    # Equal biases would be one constant.
+    model.set_weights([w + rng.uniform(0.1, 0.2, w.shape).astype(w.dtype) for w in model.get_weights()])
+    model(np.zeros((2, 6, 6, 2), np.float32))
+    model.export(str(HERE / "keras_torch.onnx"), format="onnx", verbose=False)
 
 
 def torch():
@@ -255,4 +286,4 @@ def save(name, model):
 
 
 if __name__ == "__main__":
-    {"sklearn": sklearn, "keras": keras, "torch": torch}[sys.argv[1]]()
+    {"sklearn": sklearn, "keras": keras, "keras_torch": keras_torch, "torch": torch}[sys.argv[1]]()

@@ -90,9 +90,9 @@ fn differentiate(
     options: &DeriveOptions,
 ) -> Result<Training, AutodiffError> {
     let mut types = forward.types.clone();
-    let (graph, statistics) = match options.eval_mode {
+    let (graph, statistics) = match options.eval_mode.is_whole() {
         true => (evaluation.clone(), Vec::new()),
-        false => training_form(&forward.graph, &mut types)?,
+        false => training_form(&forward.graph, &mut types, &forward.evaluated)?,
     };
     let mut emitter = Emitter::new(&graph);
     let values = at.emit(&mut emitter, &options.label)?;

@@ -3,6 +3,7 @@
 mod bounds;
 mod ceil_pools;
 mod constant_names;
+mod eval_parts;
 mod exporter;
 mod exporter_metadata;
 mod formula;
@@ -12,6 +13,7 @@ mod inference_form;
 mod int_constants;
 mod loss_operators;
 mod matvec;
+mod module_path;
 mod nondifferentiable;
 mod open_outputs;
 mod open_sizes;
@@ -24,8 +26,11 @@ mod shared_weights;
 mod split_to_sequence;
 mod torch_names;
 mod training_form;
+mod unnamed_biases;
+mod unnamed_equals;
 mod untie_weights;
 
+pub(crate) use self::eval_parts::EvalParts;
 pub(crate) use self::exporter::{Exported, Exporter};
 pub use self::exporter_metadata::TRAINABLE;
 pub(crate) use self::exporter_metadata::aliases;
@@ -47,11 +52,12 @@ use syncline_onnx::proto::{DimensionProto, DimensionValue, GraphProto, ModelProt
 use syncline_onnx::{Compiler, Dim, ElementType, TensorType, Types, infer_types};
 
 use crate::error::AutodiffError;
-use crate::options::DeriveOptions;
+use crate::options::{DeriveOptions, EvalMode};
 use crate::row_tables::{RowTables, Untrained};
 use crate::training_graph::Param;
 use bounds::{check_bounds, check_types};
 use ceil_pools::round_down;
+use eval_parts::evaluate_parts;
 use group_norm_form::write_out_group_norms;
 use loss_operators::write_out_losses;
 use matvec::write_columns;
@@ -79,6 +85,8 @@ pub(crate) struct Forward {
     /// Running statistics, inputs as well.
     pub(crate) state: Vec<Param>,
     pub(crate) data_inputs: Vec<String>,
+    /// Names of nodes that train as they evaluate, while the rest of the model trains.
+    pub(crate) evaluated: HashSet<String>,
     /// Of these the number of rows is open.
     pub(crate) row_tables: RowTables,
 }
@@ -93,7 +101,7 @@ impl Forward {
         if model.opset() < LEAST_OPSET {
             return Err(AutodiffError::Opset { found: model.opset(), least: LEAST_OPSET });
         }
-        if !options.eval_mode {
+        if !options.eval_mode.is_whole() {
             refuse_in_functions(&model.functions)?;
         }
         let weights = lift_weights(&mut model, options)?;
@@ -103,14 +111,14 @@ impl Forward {
         let mut types = resolve_types(compiler, &mut model, options.simplify)?;
         let graph = model.graph.take().unwrap_or_default();
         check_types(&graph, &types)?;
-        if !options.eval_mode {
+        if !options.eval_mode.is_whole() {
             refuse_within(&graph)?;
         }
-        let Weights { params, state, untrained, data_inputs } = weights;
+        let Weights { params, state, untrained, data_inputs, evaluated } = weights;
         let row_tables =
             RowTables::choose(&graph, &types, &params, &untrained, &data_inputs, &options.sparse)?;
         row_tables.open_rows(&mut types);
-        Ok(Self { model, graph, types, params, state, data_inputs, row_tables })
+        Ok(Self { model, graph, types, params, state, data_inputs, evaluated, row_tables })
     }
 
     /// Gives a value another name, which no value has.
@@ -136,6 +144,7 @@ struct Weights {
     state: Vec<Param>,
     untrained: Vec<Untrained>,
     data_inputs: Vec<String>,
+    evaluated: HashSet<String>,
 }
 
 /// Turns trained weights and running statistics into inputs, and refuses what cannot be trained.
@@ -147,6 +156,10 @@ fn lift_weights(model: &mut ModelProto, options: &DeriveOptions) -> Result<Weigh
     let trained = trained_of(selected);
     let graph = model.graph.get_or_insert_default();
     hold_padding(graph, &trained);
+    let evaluated = match &options.eval_mode {
+        EvalMode::Parts(patterns) => evaluate_parts(graph, patterns)?,
+        EvalMode::Nothing | EvalMode::Whole => HashSet::new(),
+    };
     // That of exporters is many times the size of the graph, and nobody reads it from here on.
     model.metadata_props.clear();
     drop_metadata(graph);
@@ -159,14 +172,17 @@ fn lift_weights(model: &mut ModelProto, options: &DeriveOptions) -> Result<Weigh
     if params.is_empty() {
         return Err(nothing_to_train(graph, frozen, &untrained));
     }
-    let state = if options.eval_mode { HashSet::new() } else { statistics(graph) };
+    let state = match options.eval_mode.is_whole() {
+        true => HashSet::new(),
+        false => statistics(graph, |node| !evaluated.contains(&node.name)),
+    };
     let state = lift(graph, &state)?;
     close_sizes(graph, &options.sample_shapes);
     let data_inputs = name_batch(graph, params.len() + state.len());
-    if !options.eval_mode {
-        activate_dropout(graph, options.seed, never_empty(&params));
+    if !options.eval_mode.is_whole() {
+        activate_dropout(graph, options.seed, never_empty(&params), &evaluated);
     }
-    Ok(Weights { params, state, untrained, data_inputs })
+    Ok(Weights { params, state, untrained, data_inputs, evaluated })
 }
 
 fn drop_metadata(graph: &mut GraphProto) {

@@ -8,7 +8,7 @@
 //!   exporter noted that one is a parameter);
 //! * PyTorch's exporter noted that it is a buffer, or not one of the model's tensors at all;
 //! * nothing was noted, and it has the name of a buffer, numbers of a formula, or, in a file of PyTorch's older exporter,
-//!   not the name of a parameter. That is a guess, and [`Selected::doubtful`]: what was trained by mistake is lost, what
+//!   neither the name of a parameter nor, where nothing has one, the place of a bias. That is a guess, and [`Selected::doubtful`]: what was trained by mistake is lost, what
 //!   was left alone by mistake is said.
 //!
 //! A weight that the loss does not depend on is trained as well: its gradient is zero.
@@ -23,6 +23,7 @@ use super::exporter_metadata::{ExporterMetadata, Kind};
 use super::formula::{SINES, formula, holds_sines};
 use super::glob::{Patterns, matches};
 use super::training_form::statistics;
+use super::unnamed_biases::{is_made_up, unnamed_biases};
 use crate::error::AutodiffError;
 use crate::options::DeriveOptions;
 use crate::param_list::{unknown, unknown_pattern};
@@ -42,6 +43,11 @@ pub struct Selected {
 }
 
 impl Selected {
+    /// Whether a BatchNormalization remembers it.
+    pub fn is_running_statistic(&self) -> bool {
+        self.reason == Some(STATISTIC)
+    }
+
     /// Whether the settings or a list leave it out, which would be trained otherwise.
     pub(super) fn by_settings(&self) -> bool {
         self.reason.is_some_and(|reason| [FROZEN, NOT_LISTED].contains(&reason))
@@ -50,6 +56,7 @@ impl Selected {
 
 /// What no weight and no mask holds unless something went wrong.
 pub const HOLDS_NAN: &str = "holds NaN";
+const STATISTIC: &str = "a running statistic";
 const FROZEN: &str = "frozen";
 const NOT_LISTED: &str = "not among those to train";
 
@@ -83,8 +90,9 @@ pub fn select(model: &ModelProto, options: &DeriveOptions) -> Result<Vec<Selecte
         freeze: Patterns::of(&options.freeze),
         train: options.train.as_deref().map(Patterns::of),
         uses: uses(graph),
-        statistics: statistics(graph),
+        statistics: statistics(graph, |_| true),
         names: graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect(),
+        biases: if metadata.is_silent() { unnamed_biases(graph) } else { HashSet::new() },
         metadata: &metadata,
     };
     let select = |tensor: &TensorProto| {
@@ -129,13 +137,15 @@ struct File<'a> {
     uses: HashMap<&'a str, Uses>,
     statistics: HashSet<String>,
     names: HashSet<&'a str>,
+    /// Those of a file that names nothing.
+    biases: HashSet<String>,
     metadata: &'a ExporterMetadata,
 }
 
 impl File<'_> {
     fn verdict(&self, tensor: &TensorProto) -> Verdict {
         if self.statistics.contains(&tensor.name) {
-            return sure("a running statistic");
+            return sure(STATISTIC);
         }
         if tensor.element() != ElementType::F32 {
             return sure("not float32");
@@ -182,7 +192,11 @@ impl File<'_> {
         let is_there = |name: &str| self.names.contains(name);
         let silent = self.metadata.is_silent();
         // What the exporter has made has no name of PyTorch's.
-        let made = tensor.name.contains("::") || tensor.name.starts_with('/');
+        let made = is_made_up(&tensor.name);
+        // Those of a model that has not trained yet are zeros.
+        if self.biases.contains(&tensor.name) {
+            return TRAINED;
+        }
         if is_parameter(&tensor.name, is_there) && (silent || !tensor.dims.is_empty()) {
             return if holds_sines(tensor) { guess(SINES) } else { TRAINED };
         }

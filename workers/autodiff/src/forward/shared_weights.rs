@@ -12,6 +12,7 @@ use syncline_onnx::ElementType;
 use syncline_onnx::proto::{GraphProto, TensorProto};
 
 use super::torch_names::{TorchNames, norm_role};
+use super::unnamed_equals::part_unnamed_equals;
 use super::untie_weights::{is_uniform, same_in_script};
 
 /// A constant that stands for several tensors.
@@ -39,6 +40,7 @@ const MOST_COPIED: usize = 1 << 24;
 
 /// Makes the tensors apart that certainly are.
 pub(super) fn split_shared(graph: &mut GraphProto) {
+    part_unnamed_equals(graph);
     let mut taken = names(graph);
     let mut copied = 0;
     for (index, kept, tensors) in several(graph) {

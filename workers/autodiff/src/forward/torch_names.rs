@@ -133,9 +133,14 @@ fn arguments(call: &str) -> impl Iterator<Item = &str> {
 /// The name of a tensor of the module that a node belongs to: `['', 'n', 'n.2', 'batch_norm']` are the modules around it,
 /// and the call.
 fn in_module(node: &NodeProto, tensor: &str) -> Option<String> {
-    let scopes = names_with_root(metadata(&node.metadata_props, SCOPES)?);
-    let module = scopes.iter().rev().nth(1)?;
+    let module = module_of(node)?;
     Some(if module.is_empty() { tensor.to_owned() } else { format!("{module}.{tensor}") })
+}
+
+/// The innermost module that a node belongs to, empty for the model itself; `None` where the file does not say.
+pub(super) fn module_of(node: &NodeProto) -> Option<&str> {
+    let scopes = names_with_root(metadata(&node.metadata_props, SCOPES)?);
+    scopes.into_iter().rev().nth(1)
 }
 
 fn names_with_root(scopes: &str) -> Vec<&str> {

@@ -11,7 +11,8 @@
 //!   new = running * momentum + batch * (1 - momentum), with the unbiased variance n / (n - 1), as every framework has it;
 //!   see [`Statistic`].
 //!
-//! [`evaluation_form`] goes the other way, for a model that was exported for training.
+//! [`evaluation_form`] goes the other way, for a model that was exported for training; [`evaluate`] does so for one node, where a
+//! part of the model is to evaluate while the rest trains ([`eval_parts`](super::eval_parts)).
 //! Source: Ioffe and Szegedy, Batch normalization, arXiv:1502.03167, algorithms 1 and 2; the ONNX operator's text.
 
 use std::collections::{HashMap, HashSet};
@@ -37,23 +38,28 @@ pub struct Statistic {
     pub(crate) next: String,
 }
 
-/// Names of the tensors that BatchNormalization nodes read as mean and variance: no weights, whatever their type.
-pub(crate) fn statistics(graph: &GraphProto) -> HashSet<String> {
+/// Names of the tensors that BatchNormalization nodes, those that `counts` is true of, read as mean and variance: no
+/// weights, whatever their type.
+pub(crate) fn statistics(graph: &GraphProto, counts: impl Fn(&NodeProto) -> bool) -> HashSet<String> {
     let made =
         graph.node.iter().flat_map(|node| node.output.iter().map(move |output| (output.as_str(), node)));
     let producers: HashMap<&str, &NodeProto> = made.collect();
     let mut read = Vec::new();
-    read_as_statistics(&graph.node, &mut read);
+    read_as_statistics(&graph.node, &counts, &mut read);
     read.into_iter().map(|value| origin(value, |value| producers.get(value).copied()).to_owned()).collect()
 }
 
 /// In branches too, which may be folded away.
-fn read_as_statistics<'g>(nodes: &'g [NodeProto], read: &mut Vec<&'g str>) {
+fn read_as_statistics<'g>(
+    nodes: &'g [NodeProto],
+    counts: &impl Fn(&NodeProto) -> bool,
+    read: &mut Vec<&'g str>,
+) {
     for node in nodes {
-        if is(node, "BatchNormalization") {
+        if is(node, "BatchNormalization") && counts(node) {
             read.extend(node.input.iter().skip(3).map(String::as_str));
         }
-        subgraphs(node).for_each(|graph| read_as_statistics(&graph.node, read));
+        subgraphs(node).for_each(|graph| read_as_statistics(&graph.node, counts, read));
     }
 }
 
@@ -68,8 +74,9 @@ pub(super) fn refuse_within(graph: &GraphProto) -> Result<(), AutodiffError> {
 }
 
 const OF_OTHER_OPSET: &str = "the function that holds it is for another version of the operators than the model, and can be \
-     evaluated only; export the model with one version, or set eval_mode";
-const WITHIN: &str = "inside of an If, Loop or Scan it can be evaluated only; move it out, or set eval_mode";
+     evaluated only; export the model with one version, or set eval_mode = true";
+const WITHIN: &str =
+    "inside of an If, Loop or Scan it can be evaluated only; move it out, or set eval_mode = true";
 
 fn refuse(hidden: Option<&NodeProto>, reason: &str) -> Result<(), AutodiffError> {
     let Some(node) = hidden else { return Ok(()) };
@@ -88,17 +95,17 @@ fn subgraphs(node: &NodeProto) -> impl Iterator<Item = &GraphProto> {
     node.attribute.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs))
 }
 
-/// Makes every Dropout of the graph drop, in branches too, each with a seed of its own. `param` is an input that is never
-/// empty.
+/// Makes every Dropout of the graph drop, in branches too, each with a seed of its own, but those of the names in `evaluated`.
+/// `param` is an input that is never empty.
 ///
 /// ONNX Runtime 1.31 takes away every Dropout whose mask nobody reads, even one that is told to train by a constant or an
 /// input. So they are told by a value that only the run knows to be true: b or not b, for the first number of `param`.
-pub(crate) fn activate_dropout(graph: &mut GraphProto, seed: i64, param: &str) {
+pub(crate) fn activate_dropout(graph: &mut GraphProto, seed: i64, param: &str, evaluated: &HashSet<String>) {
     let [list, first, flat, number, truth, lie, active] =
         ["list", "first", "flat", "number", "truth", "lie", "active"]
             .map(|part| format!("syncline/dropout_{part}"));
     let mut next = seed;
-    activate(&mut graph.node, &active, &mut next);
+    activate(&mut graph.node, &active, &mut next, evaluated);
     if next == seed {
         return;
     }
@@ -115,9 +122,9 @@ pub(crate) fn activate_dropout(graph: &mut GraphProto, seed: i64, param: &str) {
     graph.node.splice(0..0, nodes);
 }
 
-fn activate(nodes: &mut [NodeProto], active: &str, seed: &mut i64) {
+fn activate(nodes: &mut [NodeProto], active: &str, seed: &mut i64, evaluated: &HashSet<String>) {
     for node in nodes {
-        if is(node, "Dropout") {
+        if is(node, "Dropout") && !evaluated.contains(&node.name) {
             node.input.resize(3, String::new());
             active.clone_into(&mut node.input[2]);
             node.attribute.retain(|attribute| attribute.name != "seed");
@@ -128,7 +135,7 @@ fn activate(nodes: &mut [NodeProto], active: &str, seed: &mut i64) {
             .attribute
             .iter_mut()
             .flat_map(|attribute| attribute.g.iter_mut().chain(&mut attribute.graphs));
-        graphs.for_each(|graph| activate(&mut graph.node, active, seed));
+        graphs.for_each(|graph| activate(&mut graph.node, active, seed, evaluated));
     }
 }
 
@@ -137,44 +144,49 @@ pub(crate) fn evaluation_form(graph: &GraphProto) -> GraphProto {
     let mut graph = graph.clone();
     keep_all(&mut graph);
     let mut remembered = Vec::new();
-    for node in &mut graph.node {
-        if is(node, "Dropout") {
-            // Without its third input it passes everything; one with a mask stays for the sake of the mask.
-            node.input.truncate(2);
-            if node.output.len() <= 1 {
-                node.input.truncate(1);
-                node.attribute.clear();
-                "Identity".clone_into(&mut node.op_type);
-            }
-        }
-        if is(node, "BatchNormalization") {
-            node.attribute.retain(|attribute| attribute.name != "training_mode");
-            let statistics = node.input.iter().skip(3).zip(node.output.iter().skip(1));
-            remembered.extend(
-                statistics.filter(|(_, next)| !next.is_empty()).map(|(old, next)| identity(old, next)),
-            );
-            node.output.truncate(1);
-        }
-    }
+    graph.node.iter_mut().for_each(|node| evaluate(node, &mut remembered));
     // In front, where statistics that come from outside are known; what reads them may be anywhere.
     graph.node.splice(0..0, remembered);
     graph
 }
 
-/// The graph with every BatchNormalization in training form, and what becomes of the running statistics.
+/// Makes a node of it that evaluates, if it is a Dropout or a BatchNormalization; nodes that hand on what the latter would
+/// remember go to `remembered`.
+pub(super) fn evaluate(node: &mut NodeProto, remembered: &mut Vec<NodeProto>) {
+    if is(node, "Dropout") {
+        // Without its third input it passes everything; one with a mask stays for the sake of the mask.
+        node.input.truncate(2);
+        if node.output.len() <= 1 {
+            node.input.truncate(1);
+            node.attribute.clear();
+            "Identity".clone_into(&mut node.op_type);
+        }
+    }
+    if is(node, "BatchNormalization") {
+        node.attribute.retain(|attribute| attribute.name != "training_mode");
+        let statistics = node.input.iter().skip(3).zip(node.output.iter().skip(1));
+        remembered
+            .extend(statistics.filter(|(_, next)| !next.is_empty()).map(|(old, next)| identity(old, next)));
+        node.output.truncate(1);
+    }
+}
+
+/// The graph with every BatchNormalization in training form, but those of the names in `evaluated`, and what becomes of the
+/// running statistics.
 ///
 /// `types` has the types of the graph's values and receives those of the new ones. A statistic that is no input of the
 /// graph is a constant of the model, and stays one.
 pub(crate) fn training_form(
     graph: &GraphProto,
     types: &mut Types,
+    evaluated: &HashSet<String>,
 ) -> Result<(GraphProto, Vec<Statistic>), AutodiffError> {
     let inputs: HashSet<&str> = graph.input.iter().map(|input| input.name.as_str()).collect();
     let known: HashSet<&str> = graph.node.iter().flat_map(|node| &node.output).map(String::as_str).collect();
     let (mut emitter, nodes) = Emitter::rewriting(graph.clone());
     let mut statistics: Vec<Statistic> = Vec::new();
     for mut node in nodes {
-        if !is(&node, "BatchNormalization") {
+        if !is(&node, "BatchNormalization") || evaluated.contains(&node.name) {
             emitter.push_node(node);
             continue;
         }
@@ -288,7 +300,7 @@ impl Batch {
     }
 }
 
-fn is(node: &NodeProto, op: &str) -> bool {
+pub(super) fn is(node: &NodeProto, op: &str) -> bool {
     node.op_type == op && (node.domain.is_empty() || node.domain == "ai.onnx")
 }
 

@@ -24,7 +24,7 @@ pub fn transform(runtime: &Runtime, bytes: &[u8]) {
     let choice = bytes.iter().fold(0u64, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
     let loss = Loss::ALL[(choice % Loss::ALL.len() as u64) as usize];
     let options = DeriveOptions {
-        eval_mode: choice & 0x100 != 0,
+        eval_mode: (choice & 0x100 != 0).into(),
         simplify: choice & 0x600 != 0,
         ..DeriveOptions::default()
     };

@@ -277,10 +277,11 @@ fn refusals_name_what_is_wrong() {
     let nowhere = dir.path().join("no/such/folder/t.onnx");
     let nowhere = nowhere.to_str().unwrap();
     #[rustfmt::skip]
-    let cases: [(&str, &[&str]); 7] = [
+    let cases: [(&str, &[&str]); 8] = [
         ("E319", &["train-graph", &model, "--loss", "hinge", "--out", out]),
         ("E241", &["train-graph", &model, "--loss", "mse", "--label-smoothing", "0.1", "--out", out]),
         ("E317", &["train-graph", &model, "--loss", "mse", "--freeze", "conv*", "--out", out]),
+        ("E317", &["train-graph", "--eval-mode=fc1.*", &model, "--loss", "mse", "--out", out]),
         ("E313", &["train-graph", &model, "--loss", "mse", "--output", "nobody", "--out", out]),
         ("E316", &["train-graph", &model, "--loss", "mse", "--label", "x", "--out", out]),
         ("E244", &["train-graph", &model, "--loss", "mse", "--out", nowhere]),
@@ -291,6 +292,34 @@ fn refusals_name_what_is_wrong() {
         syncline(&args).refused(2, code);
     }
     assert!(!Path::new(out).exists());
+}
+
+#[test]
+fn all_of_a_model_or_a_part_of_it_trains_as_it_evaluates() {
+    let dir = folder();
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../autodiff/tests/eval_parts/script.onnx");
+    let moving = |flags: &[&str]| -> Vec<String> {
+        let out = dir.path().join("t.onnx");
+        let rest = [model, "--loss", "softmax-cross-entropy", "--force", "--out", out.to_str().unwrap()];
+        syncline(&[&["model", "train-graph"], flags, &rest].concat()).ok();
+        let graph = syncline_onnx::parse(&fs::read(out).unwrap()).unwrap().graph.unwrap();
+        graph.output.into_iter().map(|output| output.name).filter(|name| name.ends_with(".new")).collect()
+    };
+    let (body, head) = (
+        ["body.1.running_mean.new", "body.1.running_var.new"],
+        ["head.2.running_mean.new", "head.2.running_var.new"],
+    );
+    #[rustfmt::skip]
+    let cases: [(&[&str], Vec<&str>); 5] = [
+        (&[],                                         [body, head].concat()),
+        (&["--eval-mode=body.*"],                     head.to_vec()),
+        (&["--eval-mode=body.1", "--eval-mode=head.*"], Vec::new()),
+        (&["--eval-mode"],                            Vec::new()),
+        (&["--eval-mode=true"],                       Vec::new()),
+    ];
+    for (flags, want) in cases {
+        assert_eq!(moving(flags), want, "{flags:?}");
+    }
 }
 
 #[test]

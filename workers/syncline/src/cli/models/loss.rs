@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use syncline_autodiff::{DeriveOptions, Loss, LossOptions, names_of};
+use syncline_autodiff::{DeriveOptions, EvalMode, Loss, LossOptions, names_of};
 use syncline_rpc::input;
 
 use super::read;
@@ -48,9 +48,10 @@ pub(crate) struct LossArgs {
     /// Where `huber` turns from squared to absolute, if not at 1
     #[arg(long, value_name = "DELTA")]
     delta: Option<f32>,
-    /// Train as the model evaluates: BatchNormalization with the statistics it remembers, no Dropout
-    #[arg(long)]
-    eval_mode: bool,
+    /// Train as the model evaluates: BatchNormalization with the statistics it remembers, no Dropout. With =PATTERN a part of
+    /// it, by names of tensors and modules, as in --eval-mode=body.*; may be given several times
+    #[arg(long, value_name = "PATTERN", num_args = 0..=1, require_equals = true, default_missing_value = WHOLE)]
+    eval_mode: Vec<String>,
     /// Seed of the Dropout nodes
     #[arg(long, value_name = "N", default_value_t = 0)]
     dropout_seed: i64,
@@ -71,7 +72,18 @@ impl ParamsArg {
     }
 }
 
+/// What `--eval-mode` without a pattern means, as a job file has it.
+const WHOLE: &str = "true";
+
 impl LossArgs {
+    fn eval_mode(&self) -> EvalMode {
+        match self.eval_mode.as_slice() {
+            [] => EvalMode::Nothing,
+            patterns if patterns.iter().any(|pattern| pattern == WHOLE) => EvalMode::Whole,
+            patterns => EvalMode::Parts(patterns.to_vec()),
+        }
+    }
+
     /// The loss of that name, and how to derive with it.
     pub(crate) fn options(&self, loss: &str) -> Result<(Loss, DeriveOptions), Failure> {
         let loss = loss.parse()?;
@@ -91,7 +103,7 @@ impl LossArgs {
             params: self.params.names()?,
             train: (!self.train.is_empty()).then(|| self.train.clone()),
             freeze: self.freeze.clone(),
-            eval_mode: self.eval_mode,
+            eval_mode: self.eval_mode(),
             seed: self.dropout_seed,
             ..DeriveOptions::default()
         };
