@@ -302,7 +302,7 @@ fn a_job_at_whose_begin_a_worker_dies_again_and_again_is_offered_to_it_less_and_
         assert!(!world.hands.contains_key(&only), "time {n}");
         let waits = world.plane.core.job(&"job".parse().unwrap()).unwrap().waits_for().map(str::to_owned);
         let waits = waits.unwrap_or_default();
-        let want = format!("E210] its process ended {} times in a row before", n - 2);
+        let want = format!("E210] it was lost {} times in a row before", n - 2);
         assert!(waits.contains(&want), "{waits}");
         world.now_us += (after_s - 1) * 1_000_000;
         world.give(Input::Tick);

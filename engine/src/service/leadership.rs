@@ -1,6 +1,6 @@
 //! Takes the leadership lease whenever it is free, renews it, and runs the decision loop while this engine holds it.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use syncline_rpc::{InactiveReason, OutageLogger};
 use syncline_scheduler::ids::EngineEpoch;
@@ -33,6 +33,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(300);
 /// How long the lease is left to the engine that had it where Redis has gone back to before that: it knows what was lost since, and no
 /// other does. It renews it each second, and may first have to connect again.
 const LOSS_PATIENCE: Duration = Duration::from_secs(9);
+const REDIS_HINT: &str = "this engine cannot lead until Redis lets it: `syncline doctor` checks it";
 /// The same after jobs of a later release were found: longer than a lease, so that an engine of that release gets it.
 const NEWER_PAUSE: Duration = Duration::from_secs(5);
 
@@ -106,12 +107,19 @@ impl Leadership {
     async fn acquire(&self, outage: &mut OutageLogger, watched: &mut WatchedLease) -> Option<EngineEpoch> {
         let Lease { instance, address, duration, .. } = &self.lease;
         if watched.is_left_to_another() {
-            let why = current_leader(&self.store, address, watched).await;
-            if !matches!(why, InactiveReason::Store { .. }) {
-                outage.resolve("Redis answers");
+            match self.store.hash("read the lead", keys::ENGINE).await {
+                Ok(leader) => {
+                    self.set_inactive(leader_of(leader, address, watched));
+                    return None;
+                }
+                Err(error) if error.is_passing() => {
+                    outage.report(&error, REDIS_HINT);
+                    self.set_inactive(InactiveReason::Store { cause: error.to_string() });
+                    return None;
+                }
+                // Whoever takes the lead mends what is no record of one.
+                Err(_) => {}
             }
-            self.set_inactive(why);
-            return None;
         }
         // An epoch that shards would refuse would be over before it has begun.
         let above = self.shards.highest_epoch();
@@ -127,8 +135,7 @@ impl Leadership {
             }
             Err(error) => {
                 watched.cannot_look();
-                let hint = "this engine cannot lead until Redis lets it: `syncline doctor` checks it";
-                outage.report(&error, hint);
+                outage.report(&error, REDIS_HINT);
                 self.set_inactive(InactiveReason::Store { cause: error.to_string() });
                 None
             }
@@ -232,10 +239,18 @@ impl WatchedLease {
 
 /// Who leads instead of the engine at `own_address`.
 async fn current_leader(store: &RedisStore, own_address: &str, watched: &mut WatchedLease) -> InactiveReason {
-    let mut leader = match store.hash("read the lead", keys::ENGINE).await {
-        Ok(leader) => leader,
-        Err(error) => return InactiveReason::Store { cause: error.to_string() },
-    };
+    match store.hash("read the lead", keys::ENGINE).await {
+        Ok(leader) => leader_of(leader, own_address, watched),
+        Err(error) => InactiveReason::Store { cause: error.to_string() },
+    }
+}
+
+/// The same of the record of the lead.
+fn leader_of(
+    mut leader: BTreeMap<String, String>,
+    own_address: &str,
+    watched: &mut WatchedLease,
+) -> InactiveReason {
     watched.look(SeenLease::of(&leader));
     let mut field = |name| leader.remove(name).unwrap_or_default();
     let (instance, address) = (field("instance"), field("address"));

@@ -88,15 +88,7 @@ async fn keep_renewing(lease: &Lease, epoch: EngineEpoch, lead: &Lead, bug: &wat
         let asked = Instant::now();
         // An engine that ends before it has written what the time without one means leaves that time to the next.
         let clock = lead.pulse.has_turned().then_some(lead.clock);
-        // A call that hangs would cost the lease: another connection may be better.
-        let renewed = match timeout(third, renew(lease, epoch, clock, &mut connected)).await {
-            Ok(renewed) => renewed,
-            Err(_) => {
-                connected = None;
-                let cause = format!("no answer within {} ms", third.as_millis());
-                Err(StoreError::Unavailable { op: "renew the lease", cause })
-            }
-        };
+        let renewed = renew(lease, epoch, clock, &mut connected).await;
         pause = if renewed.is_ok() { third } else { RETRY_PAUSE };
         match renewed {
             Ok(Some(_)) => {
@@ -125,7 +117,17 @@ async fn renew(
         None => connected.insert(RedisStore::connect(lease.redis.clone()).await?),
     };
     let clock_ms = clock.map_or(0, |clock| clock.now_us() / 1000);
-    store.renew_lead(&lease.instance, lease.duration, epoch, &lease.address, clock_ms).await
+    let limit = lease.duration / 3;
+    let call = store.renew_lead(&lease.instance, lease.duration, epoch, &lease.address, clock_ms);
+    match timeout(limit, call).await {
+        Ok(renewed) => renewed,
+        Err(_) => {
+            // One that hangs for longer would cost the lease: another connection may be better.
+            *connected = None;
+            let cause = format!("no answer within {} ms", limit.as_millis());
+            Err(StoreError::Unavailable { op: "renew the lease", cause })
+        }
+    }
 }
 
 #[cfg(test)]

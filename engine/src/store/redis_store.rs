@@ -15,7 +15,7 @@ use syncline_scheduler::{
     ids::{EngineEpoch, JobId},
 };
 use tokio::time::{Instant, sleep, timeout};
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::{
     address::RedisAddress,
@@ -167,9 +167,9 @@ impl RedisStore {
                     // One that was refused once would be refused for ever, whatever the password has become.
                     let has_other_password = is_locked_out(&e) && self.connection.replace_refused(number);
                     last = StoreError::of(op, &e);
-                    if is_read_only(&e) && self.connection.replace(number) {
-                        // The name may belong to another server by now, which writes.
-                        warn!(number, "redis takes no writes; connecting anew");
+                    if is_read_only(&e) && !is_repeated && self.connection.replace(number) {
+                        // The name may belong to another server by now, which writes. This may go on for hours.
+                        debug!(number, "redis takes no writes; connecting anew");
                     }
                     if !has_other_password && (is_repeated || !last.is_passing()) {
                         break;

@@ -74,9 +74,10 @@ impl WorkerInfo {
         format!("{}/{}/{}", self.host, self.name, self.pid)
     }
 
-    /// What stays the same when its process is started again.
+    /// What stays the same when its process is started again. A worker that nobody named is called after its process.
     fn place(&self) -> String {
-        format!("{}/{}", self.host, self.name)
+        let named = self.name != format!("worker-{}", self.pid);
+        format!("{}/{}", self.host, if named { self.name.as_str() } else { "" })
     }
 }
 
@@ -95,7 +96,8 @@ impl Core {
             self.release_worker(worker, left, now_us, effects);
         }
         let Some(job) = self.jobs.get_mut(&key.run.job) else { return };
-        let able = self.workers.values().any(|about| about.trains && !job.excludes(about));
+        // One that died at its begin is offered it again soon.
+        let able = self.workers.values().any(|about| about.trains && !job.holds_against(about.identity()));
         // Training that has begun waits for a worker that can go on: what was trained is worth more than an early end. Its
         // weights are kept where that is in vain. So does any whose links are broken, until they are mended, and for some tries
         // any that a shard's disk or memory failed: that may pass, or the job is too large for the shards.
@@ -132,14 +134,20 @@ impl Job {
     /// Whether a worker is not offered this job for now.
     pub(super) fn excludes(&self, about: &WorkerInfo) -> bool {
         let excluded = &self.state.excluded;
-        let holds = |key: String| excluded.get(&key).is_some_and(|e| !e.over);
-        !excluded.is_empty() && (holds(about.identity()) || holds(about.place()))
+        !excluded.is_empty() && (self.holds_against(about.identity()) || self.holds_against(about.place()))
     }
 
-    /// Counts that a worker's process is gone before it had finished an iteration, whether the job ended it or not. One that had
+    fn holds_against(&self, who: String) -> bool {
+        self.state.excluded.get(&who).is_some_and(|e| !e.over)
+    }
+
+    /// Counts that a worker is lost before it had finished an iteration, whether the job ended it or not. One that had
     /// begins anew.
     pub(super) fn count_death(&mut self, worker: Incarnation, now_us: u64) {
-        let Some(member) = self.members.get(&worker).filter(|member| member.is_present()) else { return };
+        let runs = self.state.phase == Phase::Running;
+        let Some(member) = self.members.get(&worker).filter(|member| runs && member.is_present()) else {
+            return;
+        };
         let (place, about) = (member.about.place(), member.about.clone());
         if member.finished > 0 {
             self.changes.job_state |= self.state.excluded.remove(&place).is_some();
@@ -147,7 +155,7 @@ impl Job {
         }
         // Several that share a name, as containers may, go at once when their machine does.
         let alike = |(other, m): (&Incarnation, &Member)| {
-            *other != worker && m.is_present() && m.about.place() == place
+            *other != worker && m.is_present() && m.about.host == about.host && m.about.place() == place
         };
         if self.members.iter().any(alike) {
             return;
@@ -155,9 +163,8 @@ impl Job {
         let times = self.state.excluded.get(&place).map_or(1, |e| e.times.saturating_add(1));
         let over = times < DEATHS;
         let pause_us = (FIRST_OF_DEATHS_US << times.saturating_sub(DEATHS).min(16)).min(LONGEST_US);
-        let reason = format!(
-            "its process ended {times} times in a row before it had finished an iteration of this job"
-        );
+        let reason =
+            format!("it was lost {times} times in a row before it had finished an iteration of this job");
         let fault = TaskFault { code: FaultCode::WORKER_LOST, reason };
         if !over {
             let worker = self.named(worker);
@@ -230,9 +237,12 @@ impl Job {
     /// Bounds what is remembered, the oldest first.
     fn forget_exclusions(&mut self) {
         let excluded = &mut self.state.excluded;
-        for (over, most) in [(true, KEPT), (false, MAX_IN_FORCE)] {
-            while excluded.values().filter(|e| e.over == over).count() > most {
-                let of_kind = excluded.iter().filter(|(_, e)| e.over == over);
+        // The deaths of many workers are counted beside each other, and none of them makes another forgotten.
+        let kind = |e: &Exclusion| (e.over, e.over && e.code == FaultCode::WORKER_LOST);
+        let kinds = [((true, false), KEPT), ((true, true), MAX_IN_FORCE), ((false, false), MAX_IN_FORCE)];
+        for (of, most) in kinds {
+            while excluded.values().filter(|e| kind(e) == of).count() > most {
+                let of_kind = excluded.iter().filter(|(_, e)| kind(e) == of);
                 let oldest = of_kind.min_by_key(|(_, e)| e.until_us).map(|(identity, _)| identity.clone());
                 excluded.remove(&oldest.expect("there are more than none"));
             }

@@ -430,6 +430,10 @@ mod tests {
         shared.begin(&task);
         shared.revoke(&[task]);
         assert!(first.is_canceled() && !shared.is_stopped());
+        assert!(shared.begin_job().is_canceled(), "its job had not begun to open");
+        shared.end();
+        shared.queue(&key(2));
+        shared.begin(&key(2));
         assert!(!shared.begin_job().is_canceled());
         shared.cancel();
         assert!(shared.begin_job().is_canceled(), "a job that opens behind a stop");

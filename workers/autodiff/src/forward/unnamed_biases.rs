@@ -144,6 +144,7 @@ mod tests {
     fn products_say_how_many_outputs_they_have() {
         #[rustfmt::skip]
         // operator, attributes, weight, outputs
+        #[allow(clippy::type_complexity, reason = "a table")]
         let cases: [(&str, &[(&str, i64)], &[usize], usize); 5] = [
             ("Gemm",          &[],              &[2, 3],       3),
             ("Gemm",          &[("transB", 1)], &[3, 2],       3),
