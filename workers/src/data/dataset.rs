@@ -1,7 +1,5 @@
 //! A data set in memory.
 
-use std::path::Path;
-
 use syncline_scheduler::{
     samples::permutation,
     spec::{DataSpec, Source, Split},
@@ -11,11 +9,12 @@ use super::array::{Array, SourceArrays};
 use super::augment::{Augmentation, Pass};
 use super::batch::Batch;
 use super::column::Column;
-use super::csv::{self, LabelColumn, LabelColumns};
+use super::csv::LabelColumn;
 use super::error::DataError;
-use super::file::{Limit, Step};
+use super::file::Step;
+use super::fit;
 use super::signature::ModelSignature;
-use super::{cifar10, file, fit, idx, tensors, text};
+use super::source::{self, Form};
 
 /// What a model wants of every sample: all floats are finite, all classes in range.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,40 +61,34 @@ impl Dataset {
         wanted: &ModelSignature,
         step: &mut Step<'_>,
     ) -> Result<(Self, String), DataError> {
+        Self::open_as(spec, wanted, Form::default(), step)
+    }
+
+    /// The same of files that may have another form than those of the job.
+    pub(crate) fn open_as(
+        spec: &DataSpec,
+        wanted: &ModelSignature,
+        form: Form<'_>,
+        step: &mut Step<'_>,
+    ) -> Result<(Self, String), DataError> {
         check(spec, wanted)?;
         let mut hasher = blake3::Hasher::new();
-        let mut read = |source: &Source| -> Result<Vec<Vec<u8>>, DataError> {
-            // Those files become one array: the next is not read if it does not fit behind those before.
-            let joined = matches!(source, Source::Cifar10 { .. });
-            let mut limit = if joined { Limit::JOINED } else { Limit::FILE };
-            let mut next = |path: &str| {
-                let bytes = file::read(Path::new(path), limit, &mut hasher, step)?;
-                if joined {
-                    limit.left -= bytes.len() as u64;
-                }
-                Ok(bytes)
-            };
-            source.paths().into_iter().map(&mut next).collect()
-        };
+        let mut read = |source: &Source| source::read(source, &mut hasher, step);
         let contents = read(&spec.source)?;
         let mut read_of = |source: Option<&'_ Source>| source.map(&mut read).transpose();
         let test_contents = read_of(spec.test.as_ref())?;
         let validation_contents = read_of(spec.validation.as_ref())?;
-        let found = hasher.finalize().to_hex().to_string();
-        if let Some(expected) = spec.digest.as_ref().filter(|expected| **expected != found) {
-            return Err(DataError::Digest {
-                files: spec.paths().join(", "),
-                expected: expected.clone(),
-                found,
-            });
-        }
-        let mut source = parse(&spec.source, &contents, wanted, None, step)?;
+        let found = source::checked_digest(spec, &hasher)?;
+        let like = form.header_for(&spec.source, &contents, wanted, step)?;
+        let mut source =
+            source::parse(&spec.source, &contents, wanted, like.as_ref(), form.passes_over_label, step)?;
         let header = source.header.take();
         let features: usize = source.inputs.iter().map(Array::width).sum();
         let label_columns =
             source.label.as_ref().map(|label| LabelColumn::of_table(label, features, header.as_ref()));
-        let mut parse =
-            |source: &Source, contents: &[Vec<u8>]| parse(source, contents, wanted, header.as_ref(), step);
+        let mut parse = |source: &Source, contents: &[Vec<u8>]| {
+            source::parse(source, contents, wanted, header.as_ref(), false, step)
+        };
         let mut set = Self::fit(source, spec, wanted).map_err(|error| match &header {
             Some(header) if header.begins_unnamed() => error.with_unnamed_column(),
             _ => error,
@@ -333,44 +326,4 @@ fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), DataError> {
 
 fn is_overlapping_text(source: &Source) -> bool {
     matches!(source, Source::Text { context, stride, .. } if (1..*context).contains(stride))
-}
-
-/// Reads one source: `contents` are its files, in order. `like`: the names of the columns of the training part.
-fn parse(
-    source: &Source,
-    contents: &[Vec<u8>],
-    wanted: &ModelSignature,
-    like: Option<&csv::Header>,
-    step: &mut Step<'_>,
-) -> Result<SourceArrays, DataError> {
-    let paths = source.paths();
-    let files: Vec<(&Path, &[u8])> =
-        paths.iter().map(Path::new).zip(contents.iter().map(Vec::as_slice)).collect();
-    for (path, bytes) in &files {
-        // Its numbers lie beside it until it is read; those of a table ask for themselves.
-        file::reserve(&mut Vec::<u8>::new(), bytes.len(), path)?;
-    }
-    let (samples, labels) = match (source, files.as_slice()) {
-        (Source::Csv { label_columns, label_names, skip_lines, .. }, [file]) => {
-            let label = match label_names.as_slice() {
-                [] => LabelColumns::Last(*label_columns),
-                names => LabelColumns::Named(names),
-            };
-            let (samples, labels, header) = csv::read(*file, label, *skip_lines, like, step)?;
-            return Ok(SourceArrays { header, ..single_input(samples, labels, wanted) });
-        }
-        (Source::Idx { .. }, [images, labels]) => idx::read(*images, *labels)?,
-        (Source::Cifar10 { .. }, files) => cifar10::read(files)?,
-        (Source::Text { context, stride, .. }, [file]) => text::read(*file, *context, *stride, wanted, step)?,
-        (Source::Safetensors { .. }, [file]) => return tensors::read(*file, wanted),
-        _ => unreachable!("a source has as many contents as files"),
-    };
-    Ok(single_input(samples, labels, wanted))
-}
-
-/// What the model wants of a source with one input and one label.
-fn single_input(samples: Array, labels: Array, wanted: &ModelSignature) -> SourceArrays {
-    let rows = samples.rows;
-    let inputs = wanted.inputs.first().map(|_| samples).into_iter().collect();
-    SourceArrays { inputs, label: wanted.label.as_ref().map(|_| labels), rows, header: None }
 }

@@ -76,6 +76,14 @@ pub enum DataError {
         /// Names that are missing, that are too many, or that stand twice, in words.
         what: String,
     },
+    /// A file with names of columns, and names of the job's columns that cannot be known.
+    #[error("[E581] {} has a header, and what the columns of the job's data are called is not known", path.display())]
+    UnknownColumns {
+        /// The file with the header.
+        path: PathBuf,
+        /// Why the data of the job cannot be read, or that it is other data now.
+        source: Box<DataError>,
+    },
     /// A field that is no number.
     #[error(
         "[E335] {} line {line}, column {column}{}: `{text}` is not a number",
@@ -290,6 +298,7 @@ impl DataError {
             Self::Format { .. } => "E333",
             Self::ColumnCount { .. } => "E334",
             Self::ColumnNames { .. } => "E477",
+            Self::UnknownColumns { .. } => "E581",
             Self::NotANumber { .. } => "E335",
             Self::NotFinite { .. } => "E336",
             Self::LabelOutOfRange { .. } => "E337",
@@ -329,6 +338,9 @@ impl DataError {
             Self::ColumnNames { .. } => Some(
                 "where both files have a header, columns are found by their names, in any order: rename them; or leave out the header of this file \
                  with `skip_lines`, and its columns are taken in their order",
+            ),
+            Self::UnknownColumns { .. } => Some(
+                "run the command where the job's data is, as it was at submission; or `--by-place`, if the columns stand in the order of the job's data",
             ),
             Self::NotANumber { line, text, .. } => Some(csv::hint(*line, text)),
             Self::NotFinite { value, .. } if value.is_nan() => Some(csv::MISSING),

@@ -26,6 +26,7 @@ mod fit;
 mod idx;
 mod remote;
 mod signature;
+mod source;
 mod tensors;
 #[cfg(test)]
 mod tests;
@@ -39,3 +40,5 @@ pub use error::{DataError, Remedy};
 pub use file::{MAX_ELEMENTS, MAX_FILE_BYTES};
 pub(crate) use remote::is_url;
 pub use signature::{InputSignature, LabelSignature, ModelSignature, Target};
+#[cfg(feature = "worker")]
+pub(crate) use source::Form;

@@ -28,8 +28,9 @@ impl ClassScores {
         }
     }
 
-    /// The class with the highest score, the first of several, for each label of each sample; none where there are no such scores.
-    pub(super) fn highest(&self, outputs: &[Output], samples: usize) -> Vec<u32> {
+    /// The class with the highest score, the first of several, for each label of each sample, `None` where a score is no number; none
+    /// at all where there are no such scores.
+    pub(super) fn highest(&self, outputs: &[Output], samples: usize) -> Vec<Option<u32>> {
         let output = Output::of_loss(outputs, self.output.as_deref());
         let (Some(classes), Some(output)) = (self.classes, output) else { return Vec::new() };
         let rank = output.shape.len() as i64 + 1;
@@ -49,7 +50,8 @@ impl ClassScores {
             let better = |best: usize, class: usize| {
                 if score(row, class, place) > score(row, best, place) { class } else { best }
             };
-            (0..classes).fold(0, better) as u32
+            let is_number = (0..classes).all(|class| !score(row, class, place).is_nan());
+            is_number.then(|| (0..classes).fold(0, better) as u32)
         });
         highest.collect()
     }
@@ -81,19 +83,20 @@ impl ClassFigures {
         Self { ignored, classes: vec![ClassCounts::default(); classes as usize], confused: HashMap::new() }
     }
 
-    /// Counts some labels, with the class that was named for each.
-    pub(super) fn add(&mut self, label: TensorView<'_>, predicted: &[u32]) {
+    /// Counts some labels, with the class that was named for each; where none was, the label is one that was not found.
+    pub(super) fn add(&mut self, label: TensorView<'_>, predicted: &[Option<u32>]) {
         let TensorView::I64 { data, .. } = label else { return };
         for (&label, &predicted) in data.iter().zip(predicted) {
             if Some(label) == self.ignored {
                 continue;
             }
             let Ok(label) = u32::try_from(label) else { continue };
-            let (Some(_), Some(_)) = (self.classes.get(label as usize), self.classes.get(predicted as usize))
-            else {
+            let is_class = |class: u32| (class as usize) < self.classes.len();
+            if !is_class(label) || !predicted.is_none_or(is_class) {
                 continue;
-            };
+            }
             self.classes[label as usize].labels += 1;
+            let Some(predicted) = predicted else { continue };
             self.classes[predicted as usize].predicted += 1;
             if label == predicted {
                 self.classes[label as usize].right += 1;
@@ -106,6 +109,12 @@ impl ClassFigures {
     /// Whether any label was counted.
     pub fn is_empty(&self) -> bool {
         self.classes.iter().all(|class| class.labels == 0)
+    }
+
+    /// Share of the labels for which the right class was named, 0 to 1; `None` without labels.
+    pub fn accuracy(&self) -> Option<f64> {
+        let sum = |of: fn(&ClassCounts) -> u64| self.classes.iter().map(of).sum();
+        share(sum(|class| class.right), sum(|class| class.labels))
     }
 
     /// The most frequent mistakes: label, what was named instead, and how often.
@@ -151,22 +160,22 @@ mod tests {
     fn the_highest_score_names_the_class_along_the_axis_of_the_loss() {
         // Two samples of three classes.
         let flat = output(&[3], &[0.1, 0.7, 0.2, 5.0, 1.0, 5.0]);
-        assert_eq!(scores(3, None).highest(&flat, 2), [1, 0], "the first of equal ones");
+        assert_eq!(scores(3, None).highest(&flat, 2), [Some(1), Some(0)], "the first of equal ones");
         // A sample of two places, the classes behind them, and in front of them.
         let behind = output(&[2, 3], &[0.0, 1.0, 2.0, 9.0, 1.0, 2.0]);
-        assert_eq!(scores(3, None).highest(&behind, 1), [2, 0]);
+        assert_eq!(scores(3, None).highest(&behind, 1), [Some(2), Some(0)]);
         let before = output(&[3, 2], &[0.0, 9.0, 1.0, 1.0, 2.0, 2.0]);
-        assert_eq!(scores(3, Some(1)).highest(&before, 1), [2, 0]);
+        assert_eq!(scores(3, Some(1)).highest(&before, 1), [Some(2), Some(0)]);
         // An image of 1 x 2 pixels: classes come first.
         let image = output(&[2, 1, 2], &[0.0, 3.0, 1.0, 2.0]);
-        assert_eq!(scores(2, None).highest(&image, 1), [1, 0]);
-        assert_eq!(scores(4, None).highest(&flat, 2), [0; 0], "no axis of four");
+        assert_eq!(scores(2, None).highest(&image, 1), [Some(1), Some(0)]);
+        assert_eq!(scores(4, None).highest(&flat, 2), [], "no axis of four");
         let labels =
             Output { name: "label".into(), shape: vec![], is_float32: false, values: vec![1.0, 0.0] };
         let behind_labels = [vec![labels], flat.clone()].concat();
-        assert_eq!(scores(3, None).highest(&behind_labels, 2), [1, 0], "integers are no scores");
-        assert_eq!(ClassScores { classes: None, ..scores(3, None) }.highest(&flat, 2), [0; 0]);
-        assert_eq!(ClassScores { output: Some("other".into()), ..scores(3, None) }.highest(&flat, 2), [0; 0]);
+        assert_eq!(scores(3, None).highest(&behind_labels, 2), [Some(1), Some(0)], "integers are no scores");
+        assert_eq!(ClassScores { classes: None, ..scores(3, None) }.highest(&flat, 2), []);
+        assert_eq!(ClassScores { output: Some("other".into()), ..scores(3, None) }.highest(&flat, 2), []);
     }
 
     #[test]
@@ -175,10 +184,25 @@ mod tests {
         assert!(figures.is_empty());
         let labels = [0, 0, 1, -100, 2, 2, 2];
         let label = TensorView::I64 { shape: &[7], data: &labels };
-        figures.add(label, &[0, 1, 1, 2, 0, 0, 1]);
+        figures.add(label, &[0, 1, 1, 2, 0, 0, 1].map(Some));
         let counts: Vec<_> = figures.classes.iter().map(|c| (c.labels, c.predicted, c.right)).collect();
         assert_eq!(counts, [(2, 3, 1), (1, 3, 1), (3, 0, 0)]);
         assert_eq!(figures.most_confused(2), [(2, 0, 2), (0, 1, 1)]);
         assert_eq!((figures.classes[0].recall(), figures.classes[2].precision()), (Some(0.5), None));
+        assert_eq!(figures.accuracy(), Some(2.0 / 6.0));
+    }
+
+    #[test]
+    fn a_score_that_is_no_number_names_no_class_and_its_label_is_not_found() {
+        let nan = f32::NAN;
+        let named = scores(2, None).highest(&output(&[2], &[nan, 1.0, 1.0, nan, nan, nan, 2.0, 1.0]), 4);
+        assert_eq!(named, [None, None, None, Some(0)]);
+        let infinite = output(&[2], &[f32::NEG_INFINITY, f32::INFINITY]);
+        assert_eq!(scores(2, None).highest(&infinite, 1), [Some(1)]);
+        let mut figures = ClassFigures::new(2, None);
+        figures.add(TensorView::I64 { shape: &[4], data: &[0, 1, 0, 0] }, &named);
+        let counts: Vec<_> = figures.classes.iter().map(|c| (c.labels, c.predicted, c.right)).collect();
+        assert_eq!(counts, [(3, 1, 1), (1, 0, 0)]);
+        assert_eq!((figures.accuracy(), figures.most_confused(5).len()), (Some(0.25), 0));
     }
 }

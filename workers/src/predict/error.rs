@@ -49,6 +49,11 @@ impl PredictError {
             Self::Data(DataError::Io { .. }) => Some(
                 "the files are read on this machine: name them with --data, or run the command where they are".to_owned(),
             ),
+            Self::Data(DataError::ColumnNames { .. }) => Some(
+                "columns are found by their names, in any order: rename them, and leave out what the job's data has not; `--unlabeled` if the label is \
+                 missing, `--by-place` to take them in the order of the job's data"
+                    .to_owned(),
+            ),
             Self::Data(error) => error.hint(),
             Self::Backend(error) => error.hint(),
             Self::Weights(error) => error.hint(),

@@ -6,6 +6,7 @@
 
 mod classes;
 mod error;
+mod labels;
 mod outputs;
 mod values;
 
@@ -18,15 +19,17 @@ use syncline_scheduler::{
 
 use crate::{
     client::TrainedJob,
-    data::{Batch, Dataset, ModelSignature},
+    data::{Batch, Dataset, Form, ModelSignature},
     worker::{RunningMetrics, threads_each},
 };
 
 use classes::ClassScores;
 pub use classes::{ClassCounts, ClassFigures};
 pub use error::PredictError;
+pub use labels::LabelFigures;
+use labels::LabelScores;
 pub use outputs::Output;
-pub use values::ValueFigures;
+pub use values::{TargetFigures, ValueFigures};
 
 /// Which samples of the data are looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,9 +70,13 @@ impl Samples {
 pub struct Question {
     /// Where the samples are.
     pub data: DataSpec,
+    /// The data whose training part says what the columns of a CSV file are called: where both have a header, columns of
+    /// `data` are found by their names, as those of a job's `test`. `None`: they are taken in their order.
+    pub columns_of: Option<DataSpec>,
     /// Which of them.
     pub samples: Samples,
-    /// Whether the files hold labels, where the model wants them; its loss and shares of right predictions need them.
+    /// Whether labels are read, where the model wants them; its loss and shares of right predictions need them. Where they are not,
+    /// columns of a CSV file that are the label may be there or not.
     pub is_labeled: bool,
     /// Samples that are computed at once.
     pub batch: usize,
@@ -78,10 +85,12 @@ pub struct Question {
 impl Question {
     /// About samples of the job itself.
     pub fn of_job(job: &TrainedJob, samples: Samples, batch: usize) -> Self {
-        Self { data: job.train.data.clone(), samples, is_labeled: true, batch }
+        Self { data: job.train.data.clone(), columns_of: None, samples, is_labeled: true, batch }
     }
 
-    /// About all samples of other files, which are written as those of the job: with the columns in the same order.
+    /// About all samples of other files, which are written as those of the job: columns of a CSV file are found by their names, where
+    /// that of the job has names, too. It is read for them; with [`columns_of`](Self::columns_of) as `None` it is not, and columns
+    /// are taken in their order.
     ///
     /// # Errors
     /// E577 if the job reads another number of files, or its samples are of a text, in which characters have other numbers.
@@ -102,9 +111,6 @@ impl Question {
             Source::Idx { .. } if !is_labeled => {
                 return refused("its samples are in two files, of which the second has the labels".into());
             }
-            Source::Csv { label_columns, label_names, .. } if !is_labeled => {
-                (*label_columns, *label_names) = (0, Vec::new());
-            }
             _ => {}
         }
         if let Source::Cifar10 { paths } = &mut source {
@@ -118,7 +124,8 @@ impl Question {
         }
         let DataSpec { scale, mean, std, sample_shape, layout, .. } = job.train.data.clone();
         let data = DataSpec { scale, mean, std, sample_shape, layout, ..DataSpec::new(source) };
-        Ok(Self { data, samples: Samples::All, is_labeled, batch })
+        let columns_of = Some(job.train.data.clone());
+        Ok(Self { data, columns_of, samples: Samples::All, is_labeled, batch })
     }
 }
 
@@ -141,6 +148,9 @@ pub struct Predictor {
     /// Outputs that belong to samples, as the first batch shows.
     kept: Option<Vec<String>>,
     scores: ClassScores,
+    label_scores: Option<LabelScores>,
+    /// The output that the loss looks at; `None`: the first.
+    output_of_loss: Option<String>,
     figures: Figures,
 }
 
@@ -156,6 +166,22 @@ pub struct Figures {
     pub classes: Option<ClassFigures>,
     /// How far predicted numbers are off, where they are compared with numbers.
     pub values: Option<ValueFigures>,
+    /// How labels are given that a sample has any number of, where the loss is `bce-with-logits`.
+    pub labels: Option<LabelFigures>,
+    /// Samples for which the output that the loss looks at has numbers that are none (NaN). Nothing is predicted there: their labels
+    /// count as not found, and [`values`](Self::values) are without them.
+    pub nan_samples: u64,
+}
+
+impl Figures {
+    /// The graph takes some class where scores are no numbers, and may be right by chance.
+    fn correct_accuracy(&mut self) {
+        if let Some(evaluation) = self.evaluation.as_mut().filter(|_| self.nan_samples > 0) {
+            let of_classes = self.classes.as_ref().and_then(ClassFigures::accuracy);
+            evaluation.accuracy = of_classes.or(self.labels.as_ref().and_then(LabelFigures::accuracy));
+            evaluation.top_k_accuracy = None;
+        }
+    }
 }
 
 /// Some samples, and what the model says of them.
@@ -166,15 +192,16 @@ pub struct Predicted<'a> {
     pub outputs: &'a [Output],
     /// Their labels.
     pub label: Option<TensorView<'a>>,
-    /// The class with the highest score, for each label of each sample; empty without classes.
-    pub predicted: &'a [u32],
+    /// The class with the highest score, for each label of each sample, or where the loss is `bce-with-logits` 0 or 1 for each number;
+    /// `None` where a score is no number. Empty for other losses.
+    pub predicted: &'a [Option<u32>],
 }
 
 impl Predictor {
     /// Reads the data and loads the graphs. Seconds for large ones.
     ///
     /// # Errors
-    /// Those of data sets (E330 to E345, E487) and of ONNX Runtime, E380 if the weights are damaged, E578 if there are no such samples.
+    /// Those of data sets (E330 to E345, E477, E487; E581 if the names of the job's columns are needed and not known) and of ONNX Runtime, E380 if the weights are damaged, E578 if there are no such samples.
     pub fn open(runtime: &Runtime, job: &TrainedJob, question: &Question) -> Result<Self, PredictError> {
         let model = job.train.model.clone();
         let mut wanted = ModelSignature::of(&model);
@@ -182,7 +209,8 @@ impl Predictor {
             return Err(PredictError::OtherFiles { reason: "its model takes no data".to_owned() });
         }
         wanted.label = wanted.label.filter(|_| question.is_labeled);
-        let set = Dataset::open(&question.data, &wanted)?;
+        let form = Form { like: question.columns_of.as_ref(), passes_over_label: !question.is_labeled };
+        let (set, _) = Dataset::open_as(&question.data, &wanted, form, &mut || Ok(()))?;
         let parts = set.parts(&question.data, job.train.seed);
         let rows = match question.samples {
             Samples::Train => parts.train,
@@ -208,6 +236,8 @@ impl Predictor {
             evaluation: None,
             classes: wanted.classes().map(|count| ClassFigures::new(count, wanted.ignored_label())),
             values: ValueFigures::of(job).filter(|_| is_labeled),
+            labels: LabelScores::of(job).filter(|_| is_labeled).map(|_| LabelFigures::default()),
+            nan_samples: 0,
         };
         Ok(Self {
             forward,
@@ -215,6 +245,8 @@ impl Predictor {
             evaluation,
             parameters: parameters(job)?,
             scores: ClassScores::of(job),
+            label_scores: LabelScores::of(job),
+            output_of_loss: job.settings.get("model.forward.output").map(str::to_owned),
             model,
             set,
             rows,
@@ -242,7 +274,12 @@ impl Predictor {
         let all = std::mem::take(&mut self.rows);
         for rows in all.chunks(self.batch_size) {
             let outputs = self.predict(rows, &mut batch)?;
-            let predicted = self.scores.highest(&outputs, rows.len());
+            let predicted = match &self.label_scores {
+                Some(scores) => scores.given(&outputs),
+                None => self.scores.highest(&outputs, rows.len()),
+            };
+            let looked_at = Output::of_loss(&outputs, self.output_of_loss.as_deref());
+            self.figures.nan_samples += looked_at.map_or(0, Output::nan_samples);
             if batch.len() != rows.len() {
                 self.set.gather(rows, &mut batch).map_err(PredictError::from)?;
             }
@@ -253,10 +290,14 @@ impl Predictor {
                 let figures = &mut self.figures;
                 figures.classes.iter_mut().for_each(|classes| classes.add(label, &predicted));
                 figures.values.iter_mut().for_each(|values| values.add(label, &outputs));
+                if let Some((labels, scores)) = figures.labels.as_mut().zip(self.label_scores.as_ref()) {
+                    labels.add(label, &predicted, scores, &outputs, rows.len());
+                }
             }
             each(&Predicted { rows, outputs: &outputs, label: batch.label(), predicted: &predicted })?;
         }
         self.figures.evaluation = metrics.map(|metrics| metrics.finish().mean());
+        self.figures.correct_accuracy();
         Ok(self.figures)
     }
 

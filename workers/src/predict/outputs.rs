@@ -53,6 +53,12 @@ impl Output {
         outputs.iter().find(|output| name.map_or(output.is_float32, |name| name == output.name))
     }
 
+    /// How many samples have a number that is none.
+    pub(super) fn nan_samples(&self) -> u64 {
+        let is_nan = |sample: &&[f32]| sample.iter().any(|number| number.is_nan());
+        self.values.chunks(self.width().max(1)).filter(is_nan).count() as u64
+    }
+
     /// Numbers of a sample.
     pub fn width(&self) -> usize {
         self.shape.iter().product()

@@ -13,6 +13,14 @@ pub(in crate::data) enum LabelColumns<'a> {
     Last(u32),
     /// Those with these names in the header, in this order.
     Named(&'a [String]),
+    /// None is: these are passed over where they are there.
+    PassedOver {
+        /// So many last ones, where nothing is named.
+        last: u32,
+        names: &'a [String],
+        /// Numbers of a sample, if they are known: a file without names that has `last` more columns has those of the label.
+        features: Option<usize>,
+    },
 }
 
 /// A column of a CSV file that is a number of the label.
@@ -45,6 +53,8 @@ pub(super) enum Place {
     Feature(usize),
     /// This number of the label.
     Label(usize),
+    /// Nothing that is read.
+    Ignored,
 }
 
 /// The columns of a file.
@@ -52,7 +62,8 @@ pub(super) enum Place {
 pub(super) struct Columns {
     /// One for each column, as they stand in the file.
     pub(super) places: Vec<Place>,
-    /// Columns of the label.
+    /// Columns of the sample, and of the label.
+    pub(super) feature_count: usize,
     pub(super) label_count: usize,
     /// Names of all of them, as they stand in the file; empty where it has no header.
     pub(super) names: Vec<String>,
@@ -73,6 +84,7 @@ impl Columns {
         let (label_count, names) = match wanted {
             LabelColumns::Last(count) => (count as usize, [].as_slice()),
             LabelColumns::Named(names) => (names.len(), names),
+            LabelColumns::PassedOver { names, .. } => (0, names),
         };
         let start = fields.rest();
         let mut after = fields.look_ahead();
@@ -88,12 +100,25 @@ impl Columns {
             }));
         }
         let count = first.names.len();
-        let is_header = !names.is_empty() || !(first.has_number || first.is_comment);
+        let is_header = first.is_header(wanted);
         if let Some(like) = like.filter(|_| is_header) {
-            let places = like.places_in(path, &first, names)?;
+            let is_labeled = !matches!(wanted, LabelColumns::PassedOver { .. });
+            let places = like.places_in(path, &first, names, is_labeled)?;
             *fields = after;
-            let names = first.names;
-            return Ok(Self { places, label_count: like.labels.len(), names, header: None });
+            return Ok(Self::new(places, first.names, None));
+        }
+        if let LabelColumns::PassedOver { last, features, .. } = wanted {
+            let is_named = |column: &usize| is_header && names.contains(&first.names[*column]);
+            let has_last =
+                names.is_empty() && features.is_some_and(|numbers| count == numbers + last as usize);
+            let first_of_last = if has_last { count - last as usize } else { count };
+            let passed_over: Vec<usize> =
+                (0..count).filter(|column| *column >= first_of_last || is_named(column)).collect();
+            let names = if is_header { first.names } else { Vec::new() };
+            if is_header {
+                *fields = after;
+            }
+            return Ok(Self::new(in_order(count, &passed_over, |_| Place::Ignored), names, None));
         }
         if count <= label_count && names.is_empty() {
             return Err(format(no_feature(&first, label_count, start)));
@@ -105,33 +130,39 @@ impl Columns {
         if labels.len() == count {
             return Err(format(no_feature(&first, label_count, start)));
         }
-        let places = in_order(count, &labels);
+        let places = in_order(count, &labels, Place::Label);
         let names = if is_header { first.names } else { Vec::new() };
         let header = is_header.then(|| Header::new(path, names.clone(), &places));
         if header.is_some() {
             *fields = after;
         }
-        Ok(Self { places, label_count, names, header })
+        Ok(Self::new(places, names, header))
+    }
+
+    fn new(places: Vec<Place>, names: Vec<String>, header: Option<Header>) -> Self {
+        let feature_count = places.iter().filter(|place| matches!(place, Place::Feature(_))).count();
+        let label_count = places.iter().filter(|place| matches!(place, Place::Label(_))).count();
+        Self { places, feature_count, label_count, names, header }
     }
 
     /// The column of each number of the sample, and of the label.
     pub(super) fn by_number(&self) -> (Vec<usize>, Vec<usize>) {
-        let (mut features, mut labels) =
-            (vec![0; self.places.len() - self.label_count], vec![0; self.label_count]);
+        let (mut features, mut labels) = (vec![0; self.feature_count], vec![0; self.label_count]);
         for (column, place) in self.places.iter().enumerate() {
             match place {
                 Place::Feature(number) => features[*number] = column,
                 Place::Label(number) => labels[*number] = column,
+                Place::Ignored => {}
             }
         }
         (features, labels)
     }
 }
 
-/// These columns are the label, in this order; the others are the sample, as they stand in the file.
-fn in_order(count: usize, labels: &[usize]) -> Vec<Place> {
+/// These columns are something else, by their numbers in the list; the others are the sample, as they stand in the file.
+fn in_order(count: usize, others: &[usize], other: impl Fn(usize) -> Place) -> Vec<Place> {
     let mut places = vec![None; count];
-    labels.iter().enumerate().for_each(|(number, &column)| places[column] = Some(Place::Label(number)));
+    others.iter().enumerate().for_each(|(number, &column)| places[column] = Some(other(number)));
     let mut features = 0..;
     let place = |place: Option<Place>| place.or_else(|| features.next().map(Place::Feature));
     places.into_iter().filter_map(place).collect()

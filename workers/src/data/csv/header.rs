@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::super::error::DataError;
-use super::columns::{Place, other_separator, separator_before};
+use super::columns::{LabelColumns, Place, other_separator, separator_before};
 use super::fields::{Field, Fields};
 use super::text::{number, shown};
 
@@ -58,6 +58,12 @@ impl First {
         self.has_text |= !field.text.is_empty();
         self.has_number |= number(field.text).is_some();
         self.names.push(String::from_utf8_lossy(field.text).into_owned());
+    }
+
+    /// Whether it holds the names of the columns: if it has to, or holds no number.
+    pub(super) fn is_header(&self, label: LabelColumns<'_>) -> bool {
+        let has_to = matches!(label, LabelColumns::Named([_, ..]));
+        has_to || !(self.has_number || self.is_comment)
     }
 
     /// The column of each of these names, which has to be there once. `start`: the file from here on.
@@ -129,21 +135,26 @@ impl Header {
     }
 
     /// What each column of another file with a header holds, by their names. `labels`: how the job calls the label of that
-    /// file, if it says so.
+    /// file, if it says so. Where it is not labeled, columns of the label may be there or not, and hold nothing.
     pub(super) fn places_in(
         &self,
         path: &Path,
         first: &First,
         labels: &[String],
+        is_labeled: bool,
     ) -> Result<Vec<Place>, DataError> {
         let differ = |what: String| {
             let (path, training) = (path.to_owned(), self.path.clone());
             let what = what + if are_damaged(&first.names) { NOT_UTF8 } else { "" };
             DataError::ColumnNames { path, training, what }
         };
+        let held = |place: Place| match place {
+            Place::Label(_) if !is_labeled => Place::Ignored,
+            place => place,
+        };
         // Names that stand there twice tell nothing apart, and need not where all stand as they do here.
         if first.names == self.names && (labels.is_empty() || labels == self.labels) {
-            return Ok(self.places.clone());
+            return Ok(self.places.iter().copied().map(held).collect());
         }
         let labels = if labels.is_empty() { self.labels.as_slice() } else { labels };
         if labels.len() != self.labels.len() {
@@ -151,8 +162,8 @@ impl Header {
             return Err(differ(what));
         }
         let wanted = self.names.iter().zip(&self.places).map(|(name, &place)| match place {
-            Place::Label(number) => (&labels[number], place),
-            Place::Feature(_) => (name, place),
+            Place::Label(number) => (&labels[number], held(place)),
+            Place::Feature(_) | Place::Ignored => (name, place),
         });
         let twice = again(wanted.clone().map(|(name, _)| name)).map(|name| (name, "there"));
         if let Some((name, which)) = twice.or(again(&first.names).map(|name| (name, "here"))) {
@@ -160,7 +171,8 @@ impl Header {
         }
         let known: HashMap<&String, Place> = wanted.clone().collect();
         let here: HashSet<&String> = first.names.iter().collect();
-        let missing = listed(wanted.map(|(name, _)| name).filter(|name| !here.contains(name)), quoted);
+        let has_to = |(name, place): &(&String, Place)| *place != Place::Ignored && !here.contains(name);
+        let missing = listed(wanted.filter(has_to).map(|(name, _)| name), quoted);
         let unknown = listed(first.names.iter().filter(|name| !known.contains_key(name)), quoted);
         match (missing, unknown) {
             (None, None) => Ok(first.names.iter().filter_map(|name| known.get(name).copied()).collect()),

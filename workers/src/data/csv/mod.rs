@@ -13,5 +13,5 @@ mod text;
 pub use columns::LabelColumn;
 pub(super) use columns::LabelColumns;
 pub(super) use header::Header;
-pub(super) use table::read;
+pub(super) use table::{names_columns, read, read_header};
 pub(super) use text::{MISSING, hint};

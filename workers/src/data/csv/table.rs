@@ -9,7 +9,7 @@ use super::super::error::DataError;
 use super::super::file::{MAX_ELEMENTS, Step, reserve, too_large};
 use super::columns::{Columns, LabelColumns, Place};
 use super::fields::{Field, Fields};
-use super::header::Header;
+use super::header::{First, Header};
 use super::text::{number, shown};
 
 /// Samples between two steps.
@@ -21,6 +21,26 @@ struct Table {
     features: Vec<f32>,
     labels: Vec<f64>,
     rows: usize,
+}
+
+/// Whether the first record names the columns. The other arguments are those of [`read`].
+pub(in crate::data) fn names_columns(
+    (path, bytes): (&Path, &[u8]),
+    label: LabelColumns<'_>,
+    skip_lines: u32,
+) -> Result<bool, DataError> {
+    let first = First::read(&mut Fields::new(path, input::without_mark(bytes), skip_lines))?;
+    Ok(first.has_text && first.is_header(label))
+}
+
+/// The names of the columns, if there are some, without reading a sample. The other arguments are those of [`read`].
+pub(in crate::data) fn read_header(
+    (path, bytes): (&Path, &[u8]),
+    label: LabelColumns<'_>,
+    skip_lines: u32,
+) -> Result<Option<Header>, DataError> {
+    let mut fields = Fields::new(path, input::without_mark(bytes), skip_lines);
+    Ok(Columns::find(path, &mut fields, label, None)?.header)
 }
 
 /// Reads a table: samples and labels, and the names of its columns. The first `skip_lines` lines are not looked at; empty
@@ -56,20 +76,22 @@ impl Table {
             return Err(too_large(path, MAX_ELEMENTS, "numbers"));
         }
         let (first_feature, first_label) = (self.features.len(), self.labels.len());
-        reserve(&mut self.features, expected, path)?;
+        reserve(&mut self.features, self.columns.feature_count, path)?;
         reserve(&mut self.labels, self.columns.label_count, path)?;
-        self.features.resize(first_feature + expected - self.columns.label_count, 0.0);
+        self.features.resize(first_feature + self.columns.feature_count, 0.0);
         self.labels.resize(first_label + self.columns.label_count, 0.0);
         let (mut record_line, mut no_number) = (None, None);
         while let Some(field) = fields.next()? {
             let line = *record_line.get_or_insert(field.line);
             let is_blank_line = field.column == 1 && field.ends_record && field.text.is_empty();
             let found = if is_blank_line { 0 } else { field.column };
+            let place = self.columns.places.get(field.column - 1);
             match number(field.text) {
-                Some(value) => match self.columns.places.get(field.column - 1) {
+                _ if place == Some(&Place::Ignored) => {}
+                Some(value) => match place {
                     Some(Place::Feature(number)) => self.features[first_feature + number] = value as f32,
                     Some(Place::Label(number)) => self.labels[first_label + number] = value,
-                    None => {}
+                    Some(Place::Ignored) | None => {}
                 },
                 None => {
                     let name = self.columns.names.get(field.column - 1);

@@ -90,3 +90,86 @@ fn an_error_names_the_column_of_the_file_that_it_is_in() {
     let error = open([TRAINING, "price,age,rooms\n1,inf,2\n"], [&[], &[]]).unwrap_err();
     assert!(error.to_string().contains("test.csv row 1, column 2: inf is not finite"), "{error}");
 }
+
+/// Opens another file as samples of a job with this training file, whose label has these names.
+fn open_other(
+    [train, other]: [&str; 2],
+    names: &[&str],
+    passes_over_label: bool,
+    change: impl FnOnce(&TempDir, &mut DataSpec),
+) -> Result<Dataset, DataError> {
+    let folder = TempDir::new().unwrap();
+    let spec = |name, text: &str| named_csv_spec(&write(&folder, name, text.as_bytes()), names);
+    let (mut job, other) = (spec("train.csv", train), spec("other.csv", other));
+    let features = Some(2);
+    let labels = (!passes_over_label).then(|| label(Target::Values, &[]));
+    let wanted = ModelSignature { inputs: vec![input("x", DataElement::F32, &[features])], label: labels };
+    job.digest = Some(Dataset::open_hashed(&job, &wants(Target::Values)).unwrap().1);
+    change(&folder, &mut job);
+    let form = Form { like: Some(&job), passes_over_label };
+    Dataset::open_as(&other, &wanted, form, &mut || Ok(())).map(|(set, _)| set)
+}
+
+#[test]
+fn columns_of_another_file_are_found_as_those_of_a_test_part() {
+    let price: &[&str] = &["price"];
+    for (files, names) in [
+        ([TRAINING, "price,age,rooms\n0.75,6,5\n"], price),
+        ([TRAINING, "age,price,rooms\n6,0.75,5\n"], &[]),
+        ([TRAINING, "5,6,0.75\n"], &[]),
+        (["1,2,0\n", "age,rooms,price\n5,6,0.75\n"], &[]),
+    ] {
+        let data = open_other(files, names, false, |_, _| {}).unwrap();
+        assert_eq!((samples(&data), labels(&data)), (vec![5.0, 6.0], vec![0.75]), "{files:?}");
+    }
+    for (other, words) in [
+        ("rooms,price\n1,2\n", "`age` is missing"),
+        ("rooms,age,price,id\n1,2,3,4\n", "`id` is not there"),
+        ("rooms,years,price\n1,2,3\n", "`age` is missing, and `years` in its place"),
+    ] {
+        let error = open_other([TRAINING, other], price, false, |_, _| {}).unwrap_err();
+        assert!(error.code() == "E477" && error.to_string().contains(words), "{error}");
+    }
+}
+
+#[test]
+fn where_labels_are_not_read_their_column_may_be_there_or_not_and_hold_anything() {
+    let price: &[&str] = &["price"];
+    for (files, names) in [
+        ([TRAINING, "price,age,rooms\n0.75,6,5\n"], price),
+        ([TRAINING, "price,age,rooms\n,6,5\n"], &[]),
+        ([TRAINING, "rooms,age,price\n5,6,unknown\n"], price),
+        ([TRAINING, "age,rooms\n6,5\n"], price),
+        ([TRAINING, "5,6\n"], price),
+        ([TRAINING, "5,6,\n"], &[]),
+        (["1,2,0\n", "5,6\n"], &[]),
+        (["1,2,0\n", "5,6,9\n"], &[]),
+        (["1,2,0\n", "a,b\n5,6\n"], &[]),
+        (["1,2,0\n", "a,b,c\n5,6,?\n"], &[]),
+    ] {
+        let data = open_other(files, names, true, |_, _| {}).unwrap();
+        assert_eq!((samples(&data), data.label_shape()), (vec![5.0, 6.0], None), "{files:?}");
+    }
+    let error = open_other([TRAINING, "price,age\n0,6\n"], price, true, |_, _| {}).unwrap_err();
+    assert!(error.code() == "E477" && error.to_string().ends_with("`rooms` is missing"), "{error}");
+    assert_eq!(open_other([TRAINING, "5,6,7,8\n"], &[], true, |_, _| {}).unwrap_err().code(), "E362");
+}
+
+#[test]
+fn names_are_not_found_where_the_data_of_the_job_is_gone_or_another() {
+    let gone =
+        |folder: &TempDir, _: &mut DataSpec| std::fs::remove_file(folder.path().join("train.csv")).unwrap();
+    let other =
+        |folder: &TempDir, _: &mut DataSpec| drop(write(folder, "train.csv", b"age,rooms,price\n1,2,3\n"));
+    let files = [TRAINING, "rooms,age,price\n5,6,0.75\n"];
+    for (error, cause) in [
+        (open_other(files, &[], false, gone).unwrap_err(), "E330"),
+        (open_other(files, &[], false, other).unwrap_err(), "E331"),
+    ] {
+        let DataError::UnknownColumns { path, source } = &error else { panic!("{error}") };
+        assert_eq!((error.code(), source.code()), ("E581", cause));
+        assert!(path.ends_with("other.csv"), "{error}");
+    }
+    let data = open_other([TRAINING, "5,6,0.75\n"], &[], false, gone).unwrap();
+    assert_eq!(samples(&data), [5.0, 6.0], "without names that data is not read");
+}

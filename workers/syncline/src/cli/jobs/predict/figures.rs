@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use syncline_scheduler::{core::significant, ids::JobId};
-use syncline_workers::predict::{ClassFigures, Figures};
+use syncline_workers::predict::{ClassCounts, ClassFigures, Figures, LabelFigures, ValueFigures};
 
-use crate::cli::table;
+use super::{
+    table_file::MOST_COLUMNS,
+    tables::{self, Counts},
+};
 
-/// Classes that a table shows: of more than these only the worst.
-const CLASSES_SHOWN: usize = 20;
 /// The most frequent mistakes that are shown.
 const MISTAKES_SHOWN: usize = 5;
 
@@ -24,13 +25,18 @@ pub(super) struct Report {
     samples: usize,
     loss: Option<f64>,
     accuracy: Option<f64>,
+    subset_accuracy: Option<f64>,
     top_k_accuracy: Option<f64>,
     perplexity: Option<f64>,
     mean_absolute_error: Option<f64>,
     root_mean_square_error: Option<f64>,
     r_squared: Option<f64>,
+    /// Samples with a score that is no number.
+    nan_samples: u64,
     classes: Vec<Class>,
     mistakes: Vec<Mistake>,
+    labels: Vec<Label>,
+    targets: Vec<Target>,
     /// What was written.
     file: Option<String>,
 }
@@ -44,6 +50,26 @@ struct Class {
     right: u64,
     recall: Option<f64>,
     precision: Option<f64>,
+}
+
+/// How often one of the labels that a sample may have was there, was given, and was right.
+#[derive(Debug, Serialize)]
+struct Label {
+    label: usize,
+    support: u64,
+    predicted: u64,
+    right: u64,
+    recall: Option<f64>,
+    precision: Option<f64>,
+}
+
+/// How far the numbers of one target are off.
+#[derive(Debug, Serialize)]
+pub(super) struct Target {
+    pub target: usize,
+    pub mean_absolute_error: Option<f64>,
+    pub root_mean_square_error: Option<f64>,
+    pub r_squared: Option<f64>,
 }
 
 /// A class that was named in the place of another one.
@@ -72,13 +98,17 @@ impl Report {
             samples,
             loss: evaluation.map(|evaluation| evaluation.loss),
             accuracy: evaluation.and_then(|evaluation| evaluation.accuracy),
+            subset_accuracy: figures.labels.as_ref().and_then(LabelFigures::subset_accuracy),
             top_k_accuracy: evaluation.and_then(|evaluation| evaluation.top_k_accuracy),
             perplexity: evaluation.and_then(|evaluation| evaluation.perplexity),
             mean_absolute_error: values.and_then(|values| values.mean_absolute_error()),
             root_mean_square_error: values.and_then(|values| values.root_mean_square_error()),
             r_squared: values.and_then(|values| values.r_squared()),
+            nan_samples: figures.nan_samples,
             classes: classes.map(of_classes).unwrap_or_default(),
             mistakes: classes.map(mistakes).unwrap_or_default(),
+            labels: figures.labels.as_ref().map(of_labels).unwrap_or_default(),
+            targets: values.map(of_targets).unwrap_or_default(),
             file: file.map(|file| file.display().to_string()),
         }
     }
@@ -91,6 +121,7 @@ impl Report {
         let figures = [
             ("loss", self.loss.map(significant)),
             ("accuracy", self.accuracy.map(percent)),
+            ("subset", self.subset_accuracy.filter(|_| self.labels.len() > 1).map(percent)),
             ("top-k", self.top_k_accuracy.map(percent)),
             ("perplexity", self.perplexity.map(significant)),
             ("MAE", self.mean_absolute_error.map(significant)),
@@ -99,9 +130,15 @@ impl Report {
             ("written", file.clone()),
         ];
         lines.extend(figures.into_iter().filter_map(|(name, text)| Some(format!("{name:<10} {}", text?))));
-        if !self.classes.is_empty() {
-            lines.extend([String::new(), self.class_table()]);
-        }
+        lines.extend(self.nan_line());
+        let classes = self.classes.iter().map(Class::counts);
+        let labels = self.labels.iter().map(Label::counts);
+        let tables = [
+            tables::counts([">class", ">labels"], classes.collect()),
+            tables::counts([">label", ">support"], labels.collect()),
+            tables::targets(&self.targets),
+        ];
+        lines.extend(tables.into_iter().flatten().flat_map(|table| [String::new(), table]));
         let mistakes = self.mistakes.iter();
         lines.extend(mistakes.map(|Mistake { label, predicted, times }| {
             let often = if *times == 1 { "once".to_owned() } else { format!("{times} times") };
@@ -110,39 +147,38 @@ impl Report {
         lines.join("\n")
     }
 
-    fn class_table(&self) -> String {
-        let mut shown: Vec<&Class> = self.classes.iter().collect();
-        if shown.len() > CLASSES_SHOWN {
-            let worth = |class: &Class| class.recall.unwrap_or(f64::INFINITY);
-            shown.sort_by(|a, b| worth(a).total_cmp(&worth(b)));
-            shown.truncate(CLASSES_SHOWN);
-        }
-        let percent = |share: Option<f64>| {
-            share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0))
+    /// What is said of scores that are no numbers, if there are some.
+    fn nan_line(&self) -> Option<String> {
+        let count = match self.nan_samples {
+            0 => return None,
+            1 => "1 sample has".to_owned(),
+            more => format!("{more} samples have"),
         };
-        let row = |class: &&Class| {
-            vec![
-                class.class.to_string(),
-                class.labels.to_string(),
-                class.predicted.to_string(),
-                class.right.to_string(),
-                percent(class.recall),
-                percent(class.precision),
-            ]
+        let so = match (self.loss, &self.mean_absolute_error) {
+            (None, _) => "nothing is predicted there",
+            (_, Some(_)) => "MAE, RMSE and R² are of the others",
+            _ => "nothing is predicted there, and their labels count as not found",
         };
-        let columns = [">class", ">labels", ">predicted", ">right", ">recall", ">precision"];
-        let rows: Vec<_> = shown.iter().map(row).collect();
-        let left_out = self.classes.len() - shown.len();
-        match left_out {
-            0 => table(&columns, &rows),
-            more => format!("{}\nthe worst {CLASSES_SHOWN}; {more} more with --json", table(&columns, &rows)),
-        }
+        Some(format!("{count} scores that are no numbers: {so}"))
+    }
+}
+
+impl Class {
+    fn counts(&self) -> Counts {
+        let Self { class, labels, predicted, right, recall, precision } = *self;
+        Counts { number: class, there: labels, predicted, right, recall, precision }
+    }
+}
+
+impl Label {
+    fn counts(&self) -> Counts {
+        let Self { label, support, predicted, right, recall, precision } = *self;
+        Counts { number: label, there: support, predicted, right, recall, precision }
     }
 }
 
 fn of_classes(figures: &ClassFigures) -> Vec<Class> {
-    let classes = figures.classes.iter().enumerate();
-    let class = |(class, counts): (usize, &syncline_workers::predict::ClassCounts)| Class {
+    let class = |(class, counts): (usize, &ClassCounts)| Class {
         class,
         labels: counts.labels,
         predicted: counts.predicted,
@@ -150,7 +186,34 @@ fn of_classes(figures: &ClassFigures) -> Vec<Class> {
         recall: counts.recall(),
         precision: counts.precision(),
     };
-    classes.map(class).collect()
+    figures.classes.iter().enumerate().map(class).collect()
+}
+
+/// None where there are more than a row of the file takes.
+fn of_labels(figures: &LabelFigures) -> Vec<Label> {
+    let label = |(label, counts): (usize, &ClassCounts)| Label {
+        label,
+        support: counts.labels,
+        predicted: counts.predicted,
+        right: counts.right,
+        recall: counts.recall(),
+        precision: counts.precision(),
+    };
+    let shown = figures.labels.len() <= MOST_COLUMNS;
+    figures.labels.iter().enumerate().filter(|_| shown).map(label).collect()
+}
+
+/// None where there are more than a row of the file takes.
+fn of_targets(figures: &ValueFigures) -> Vec<Target> {
+    let shown = figures.targets.len() <= MOST_COLUMNS;
+    let targets = figures.targets.iter().enumerate().filter(|_| shown);
+    let target = targets.map(|(target, figures)| Target {
+        target,
+        mean_absolute_error: figures.mean_absolute_error(),
+        root_mean_square_error: figures.root_mean_square_error(),
+        r_squared: figures.r_squared(),
+    });
+    target.collect()
 }
 
 fn mistakes(figures: &ClassFigures) -> Vec<Mistake> {

@@ -2,6 +2,7 @@
 
 mod figures;
 mod table_file;
+mod tables;
 
 use std::path::PathBuf;
 
@@ -9,13 +10,17 @@ use clap::ValueEnum;
 use syncline_kit::Device;
 use syncline_scheduler::ids::JobId;
 use syncline_workers::{
+    blocking,
     client::{Client, TrainedJob},
     predict::{Predictor, Question, Samples},
     process::INTERRUPTED,
     worker::load_runtime,
 };
 
-use self::{figures::Report, table_file::TableFile};
+use self::{
+    figures::Report,
+    table_file::{Destination, TableFile},
+};
 use crate::cli::{
     CliError, ConnectionArgs, Failure, block_on, end_at_once, exported::ExportError, listen_for_stop,
     log_as_command, models::progress::Progress, print, print_json, say,
@@ -28,16 +33,20 @@ const MOST_AT_ONCE: u32 = 256;
 pub struct PredictArgs {
     /// Id of a training that is over, or that wrote a snapshot
     job: JobId,
-    /// Files in place of those of the job, in the same form and order; all of their samples are looked at
+    /// Files in place of those of the job, in the same form; all of their samples are looked at
     #[arg(long, value_name = "FILE", num_args = 1.., value_delimiter = ',', conflicts_with = "samples")]
     data: Vec<PathBuf>,
     /// Which samples of the job's data; if not given those that test, or else validate, or else all
     #[arg(long, value_enum)]
     samples: Option<Part>,
-    /// The files hold no labels
+    /// Labels are not read: columns of the label may be in a CSV file or not
     #[arg(long, requires = "data")]
     unlabeled: bool,
-    /// Write a CSV file with a row for each sample: its number, its label, the class that is predicted, and what the model gives
+    /// Take the columns of a CSV file in the order of the job's data, whatever their names are, and without reading that
+    #[arg(long, requires = "data")]
+    by_place: bool,
+    /// Write a CSV file with a row for each sample: its number, its label, what is predicted, and what the model gives; `-` or a pipe gets
+    /// rows as they come, and figures go to stderr with `-`
     #[arg(long, value_name = "FILE.csv")]
     out: Option<PathBuf>,
     /// Samples that are computed at once; if not given as many as a worker computes on, at most 256
@@ -75,7 +84,14 @@ impl From<Part> for Samples {
 
 pub(crate) fn run(args: &PredictArgs) -> Result<(), Failure> {
     log_as_command();
-    if let Some(out) = args.out.as_ref().filter(|out| !args.force && out.symlink_metadata().is_ok()) {
+    let destination = args.out.as_deref().map(Destination::of);
+    let is_stdout = destination == Some(Destination::Stdout);
+    if is_stdout && args.json {
+        let what = "--json and --out both write to the standard output: name a file, or leave --json out";
+        return Err(CliError::Setting { what: what.to_owned() }.into());
+    }
+    let is_there = |out: &&PathBuf| !args.force && out.symlink_metadata().is_ok();
+    if let Some(out) = args.out.as_ref().filter(is_there).filter(|_| destination == Some(Destination::File)) {
         return Err(ExportError::Exists { path: out.clone() }.into());
     }
     let cluster = args.connection.find()?;
@@ -89,15 +105,42 @@ pub(crate) fn run(args: &PredictArgs) -> Result<(), Failure> {
             job = fetch => job?,
             () = stop.requested() => end_at_once(INTERRUPTED),
         };
+        let question = question(args, &job)?;
+        let opened = {
+            let (question, out) = (question.clone(), args.out.clone());
+            blocking(move || open(&job, &question, out))
+        };
+        let (predictor, stream) = tokio::select! {
+            opened = opened => opened?,
+            // Nothing is written yet.
+            () = stop.requested() => end_at_once(INTERRUPTED),
+        };
         // What is unfinished goes before the process does.
-        let answer = tokio::task::block_in_place(|| predict(args, &job, || *stop.flag().borrow()));
+        let is_stopped = || *stop.flag().borrow();
+        let answer = tokio::task::block_in_place(|| predict(args, &question, predictor, stream, is_stopped));
         match answer {
             Err(Ending::Stopped) => end_at_once(INTERRUPTED),
             Err(Ending::Failed(failure)) => Err(failure),
             Ok(report) => Ok(report),
         }
     })?;
-    if args.json { print_json(&report) } else { print(&report.text()) }
+    match is_stdout {
+        true => say(&report.text()),
+        false if args.json => return print_json(&report),
+        false => return print(&report.text()),
+    }
+    Ok(())
+}
+
+/// Reads the data, loads the model, and opens what rows are streamed to.
+fn open(
+    job: &TrainedJob,
+    question: &Question,
+    out: Option<PathBuf>,
+) -> Result<(Predictor, Option<TableFile>), Failure> {
+    let predictor = Predictor::open(&load_runtime(Device::Cpu, &say)?, job, question)?;
+    let stream = out.as_deref().map(TableFile::open).transpose()?.flatten();
+    Ok((predictor, stream))
 }
 
 /// Why there is no answer.
@@ -121,19 +164,34 @@ fn question(args: &PredictArgs, job: &TrainedJob) -> Result<Question, Failure> {
         return Ok(Question::of_job(job, samples, batch));
     }
     let files: Vec<String> = args.data.iter().map(|file| file.display().to_string()).collect();
-    Ok(Question::of_files(job, &files, !args.unlabeled, batch)?)
+    let mut question = Question::of_files(job, &files, !args.unlabeled, batch)?;
+    if args.by_place {
+        question.columns_of = None;
+    }
+    Ok(question)
 }
 
 /// Computes everything, with a row of the file for each sample.
-fn predict(args: &PredictArgs, job: &TrainedJob, is_stopped: impl Fn() -> bool) -> Result<Report, Ending> {
-    let question = question(args, job)?;
-    let predictor = Predictor::open(&load_runtime(Device::Cpu, &say)?, job, &question)?;
+fn predict(
+    args: &PredictArgs,
+    question: &Question,
+    predictor: Predictor,
+    stream: Option<TableFile>,
+    is_stopped: impl Fn() -> bool,
+) -> Result<Report, Ending> {
     let (samples, mut done, progress) = (predictor.samples(), 0, Progress::new());
-    let mut file = args.out.as_deref().map(|path| TableFile::create(path, args.force)).transpose()?;
+    let mut file = match (stream, args.out.as_deref()) {
+        (None, Some(path)) => Some(TableFile::create(path, args.force)?),
+        (stream, _) => stream,
+    };
+    // The rows show how far it is.
+    let shows_progress = args.out.as_deref().map(Destination::of) != Some(Destination::Stdout);
     let figures = predictor.run(|predicted| {
         file.iter_mut().try_for_each(|file| file.add(predicted))?;
         done += predicted.rows.len();
-        progress.show(&format!("{done} of {samples} samples"));
+        if shows_progress {
+            progress.show(&format!("{done} of {samples} samples"));
+        }
         if is_stopped() { Err(Ending::Stopped) } else { Ok(()) }
     });
     progress.clear();

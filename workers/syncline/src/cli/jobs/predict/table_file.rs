@@ -1,9 +1,10 @@
-//! A CSV file with a row for each sample, which is there as a whole or not at all.
+//! A CSV file with a row for each sample, which is there as a whole or not at all; or rows for whoever reads them as they come.
 
 use std::{
     fmt::Write as _,
-    fs::Permissions,
-    os::unix::fs::PermissionsExt,
+    fs::{File, Permissions},
+    io::{self, ErrorKind, Write},
+    os::unix::fs::{FileTypeExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -20,18 +21,69 @@ pub(super) struct TooWide {
     pub numbers: usize,
 }
 
-/// A file on its way; gone again unless [`TableFile::finish`] puts it in its place.
+/// Names of the standard output.
+const STDOUT: [&str; 4] = ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
+
+/// Where rows go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Destination {
+    /// Into a file that is there when all of them are.
+    File,
+    /// To the standard output, as they come.
+    Stdout,
+    /// Into a pipe or a device, as they come.
+    Stream,
+}
+
+impl Destination {
+    pub(super) fn of(path: &Path) -> Self {
+        if STDOUT.iter().any(|name| path == Path::new(name)) {
+            return Self::Stdout;
+        }
+        let kind = path.metadata().map(|there| there.file_type());
+        match kind.is_ok_and(|kind| kind.is_fifo() || kind.is_char_device()) {
+            true => Self::Stream,
+            false => Self::File,
+        }
+    }
+}
+
+/// Rows on their way; a file is gone again unless [`TableFile::finish`] puts it in its place.
 pub(super) struct TableFile {
-    to: WholeFile,
+    to: To,
     has_header: bool,
 }
 
+enum To {
+    File(WholeFile),
+    Stdout,
+    Stream(PathBuf, File),
+}
+
 impl TableFile {
+    /// Opens what rows are streamed to; a pipe waits for its reader. A file begins later, as long as nothing has to be removed.
+    pub(super) fn open(path: &Path) -> Result<Option<Self>, ExportError> {
+        let to = match Destination::of(path) {
+            Destination::File => return Ok(None),
+            Destination::Stdout => To::Stdout,
+            Destination::Stream => {
+                let opened = File::options().write(true).open(path);
+                let path = path.to_owned();
+                match opened {
+                    Ok(file) => To::Stream(path, file),
+                    Err(source) => return Err(ExportError::Write { path, source }),
+                }
+            }
+        };
+        Ok(Some(Self { to, has_header: false }))
+    }
+
+    /// Begins a file.
     pub(super) fn create(path: &Path, replaces: bool) -> Result<Self, ExportError> {
         // Of a link to a file that file is replaced.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let permissions = path.metadata().map_or(Permissions::from_mode(0o666), |there| there.permissions());
-        Ok(Self { to: WholeFile::create(&path, replaces, permissions)?, has_header: false })
+        Ok(Self { to: To::File(WholeFile::create(&path, replaces, permissions)?), has_header: false })
     }
 
     /// Adds a row for each of these samples.
@@ -42,14 +94,34 @@ impl TableFile {
                 return Err(TooWide { numbers }.into());
             }
             self.has_header = true;
-            self.to.write(header(predicted).as_bytes())?;
+            self.write(&header(predicted))?;
         }
-        Ok(self.to.write(rows(predicted).as_bytes())?)
+        self.write(&rows(predicted))
     }
 
-    /// Gives the file its name, which is returned.
+    fn write(&mut self, text: &str) -> Result<(), Failure> {
+        let failed = |path: &Path, source| ExportError::Write { path: path.to_owned(), source }.into();
+        match &mut self.to {
+            To::File(file) => Ok(file.write(text.as_bytes())?),
+            To::Stream(path, file) => file.write_all(text.as_bytes()).map_err(|source| failed(path, source)),
+            To::Stdout => {
+                let mut stdout = io::stdout().lock();
+                let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+                written.map_err(|source| match source.kind() {
+                    ErrorKind::BrokenPipe => Failure::reader_gone(),
+                    _ => failed(Path::new(STDOUT[0]), source),
+                })
+            }
+        }
+    }
+
+    /// Gives a file its name, which is returned, or that of what was written to.
     pub(super) fn finish(self) -> Result<PathBuf, ExportError> {
-        self.to.finish()
+        match self.to {
+            To::File(file) => file.finish(),
+            To::Stdout => Ok(STDOUT[0].into()),
+            To::Stream(path, _) => Ok(path),
+        }
     }
 }
 
@@ -58,9 +130,10 @@ fn labels_each(predicted: &Predicted<'_>) -> Option<usize> {
     Some(predicted.label?.len() / predicted.rows.len().max(1))
 }
 
-/// Whether there is one class for each sample.
-fn names_a_class(predicted: &Predicted<'_>) -> bool {
-    predicted.predicted.len() == predicted.rows.len()
+/// What is predicted for a sample: nothing, or one class, or more, as far as there are columns for them.
+fn predicted_each(predicted: &Predicted<'_>) -> usize {
+    let each = predicted.predicted.len() / predicted.rows.len().max(1);
+    if each <= MOST_COLUMNS { each } else { 0 }
 }
 
 fn header(predicted: &Predicted<'_>) -> String {
@@ -70,8 +143,9 @@ fn header(predicted: &Predicted<'_>) -> String {
         Some(many) if many <= MOST_COLUMNS => columns.extend((0..many).map(|at| format!("label[{at}]"))),
         _ => {}
     }
-    if names_a_class(predicted) {
-        columns.push("predicted".to_owned());
+    match predicted_each(predicted) {
+        1 => columns.push("predicted".to_owned()),
+        many => columns.extend((0..many).map(|at| format!("predicted[{at}]"))),
     }
     for output in predicted.outputs {
         let name = csv_field(&output.name);
@@ -86,6 +160,7 @@ fn header(predicted: &Predicted<'_>) -> String {
 fn rows(predicted: &Predicted<'_>) -> String {
     let mut text = String::new();
     let labels = labels_each(predicted).filter(|&many| many <= MOST_COLUMNS).unwrap_or(0);
+    let each = predicted_each(predicted);
     for (at, row) in predicted.rows.iter().enumerate() {
         // Writing to a String cannot fail.
         let _ = write!(text, "{row}");
@@ -96,8 +171,11 @@ fn rows(predicted: &Predicted<'_>) -> String {
                 _ => write!(text, ","),
             };
         }
-        if names_a_class(predicted) {
-            let _ = write!(text, ",{}", predicted.predicted[at]);
+        for predicted in &predicted.predicted[at * each..(at + 1) * each] {
+            let _ = match predicted {
+                Some(class) => write!(text, ",{class}"),
+                None => write!(text, ","),
+            };
         }
         for output in predicted.outputs {
             let width = output.width();
@@ -115,6 +193,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn pipes_and_devices_get_rows_as_they_come() {
+        #[rustfmt::skip]
+        let cases = [
+            ("-", Destination::Stdout), ("/dev/stdout", Destination::Stdout), ("/dev/fd/1", Destination::Stdout),
+            ("/dev/null", Destination::Stream), ("/dev/full", Destination::Stream), ("/dev", Destination::File),
+            ("nothing.csv", Destination::File),
+        ];
+        for (path, want) in cases {
+            assert_eq!(Destination::of(Path::new(path)), want, "{path}");
+        }
+    }
+
+    #[test]
     fn a_row_has_the_sample_its_label_the_class_and_all_numbers() {
         let output = |name: &str, shape: &[usize], values: &[f32]| Output {
             name: name.to_owned(),
@@ -125,14 +216,16 @@ mod tests {
         let outputs = [output("a,b", &[2], &[0.5, 1.0, 2.0, -1.0]), output("z", &[], &[7.0, 8.0])];
         let labels = [1_i64, 0];
         let label = Some(TensorView::I64 { shape: &[2], data: &labels });
-        let some = Predicted { rows: &[3, 9], outputs: &outputs, label, predicted: &[1, 0] };
+        let some = Predicted { rows: &[3, 9], outputs: &outputs, label, predicted: &[Some(1), None] };
         assert_eq!(header(&some), "sample,label,predicted,\"a,b[0]\",\"a,b[1]\",z\n");
-        assert_eq!(rows(&some), "3,1,1,0.5,1,7\n9,0,0,2,-1,8\n");
+        assert_eq!(rows(&some), "3,1,1,0.5,1,7\n9,0,,2,-1,8\n", "no class where scores are no numbers");
         let bare = Predicted { label: None, predicted: &[], outputs: &outputs[1..], ..some };
         assert_eq!(header(&bare) + &rows(&bare), "sample,z\n3,7\n9,8\n");
         let values = [0.5_f32, 1.5, 2.5, 3.5];
         let label = Some(TensorView::F32 { shape: &[2, 2], data: &values });
         let two = Predicted { label, ..bare };
         assert_eq!(header(&two) + &rows(&two), "sample,label[0],label[1],z\n3,0.5,1.5,7\n9,2.5,3.5,8\n");
+        let given = Predicted { label: None, predicted: &[Some(1), Some(0), None, Some(1)], ..two };
+        assert_eq!(header(&given) + &rows(&given), "sample,predicted[0],predicted[1],z\n3,1,0,7\n9,,1,8\n");
     }
 }

@@ -1,0 +1,198 @@
+//! Which labels a model with several yes-or-no answers gives a sample, and how often each is right.
+
+use std::collections::{HashMap, HashSet};
+
+use syncline_onnx::{TensorView, proto::NodeProto};
+
+use super::{ClassCounts, Output};
+use crate::client::TrainedJob;
+
+/// The loss of such models.
+const LOSS: &str = "bce-with-logits";
+
+/// Where in what a model gives the scores of the labels are.
+#[derive(Debug, Default)]
+pub(super) struct LabelScores {
+    /// The output that the loss looks at; `None`: the first.
+    output: Option<String>,
+    /// Outputs that are probabilities: a Sigmoid makes them, and the loss looks at what is before it.
+    probabilities: HashSet<String>,
+}
+
+impl LabelScores {
+    /// None of a job with another loss.
+    pub(super) fn of(job: &TrainedJob) -> Option<Self> {
+        if job.settings.get("model.forward.loss") != Some(LOSS) {
+            return None;
+        }
+        let output = job.settings.get("model.forward.output").map(str::to_owned);
+        Some(Self { output, probabilities: probabilities(&job.model.onnx) })
+    }
+
+    /// For each number of each sample whether the label is given: 1 where it is, 0 where it is not, as the accuracy counts it; `None`
+    /// where the score is no number. None at all where there are no such scores.
+    pub(super) fn given(&self, outputs: &[Output]) -> Vec<Option<u32>> {
+        let Some(output) = Output::of_loss(outputs, self.output.as_deref()) else { return Vec::new() };
+        let least = if self.probabilities.contains(&output.name) { 0.5 } else { 0.0 };
+        let given = |score: &f32| (!score.is_nan()).then_some(u32::from(*score > least));
+        output.values.iter().map(given).collect()
+    }
+
+    /// How many labels a sample has, and how many numbers follow each other of which each is of the same label.
+    fn labels(&self, outputs: &[Output]) -> Option<(usize, usize)> {
+        let shape = &Output::of_loss(outputs, self.output.as_deref())?.shape;
+        // As `pos_weight` has it: behind all other axes, but for images.
+        let axis = if shape.len() < 3 { shape.len().checked_sub(1) } else { Some(0) };
+        Some(axis.map_or((1, 1), |axis| (shape[axis], shape[axis + 1..].iter().product())))
+    }
+}
+
+/// Outputs that a Sigmoid makes.
+fn probabilities(model: &[u8]) -> HashSet<String> {
+    let graph = syncline_onnx::parse(model).ok().and_then(|model| model.graph).unwrap_or_default();
+    let made = |node: &'_ NodeProto| node.output.first().cloned();
+    let makers: HashMap<String, &NodeProto> =
+        graph.node.iter().filter_map(|node| Some((made(node)?, node))).collect();
+    let is_probability = |output: &String| {
+        let mut value = output;
+        // No longer than the graph, whatever it is.
+        for _ in 0..=makers.len() {
+            match makers.get(value).map(|node| (node.op_type.as_str(), node.input.first())) {
+                Some(("Sigmoid", _)) => return true,
+                Some(("Identity", Some(source))) => value = source,
+                _ => break,
+            }
+        }
+        false
+    };
+    graph.output.iter().map(|output| output.name.clone()).filter(is_probability).collect()
+}
+
+/// How often each label was there, was given, and was given where it was there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LabelFigures {
+    /// Of each label: `labels` is its support.
+    pub labels: Vec<ClassCounts>,
+    samples: u64,
+    samples_right: u64,
+    answers: u64,
+    answers_right: u64,
+}
+
+impl LabelFigures {
+    /// Counts some samples, with what was given to each. Labels of another shape count nothing.
+    pub(super) fn add(
+        &mut self,
+        label: TensorView<'_>,
+        given: &[Option<u32>],
+        scores: &LabelScores,
+        outputs: &[Output],
+        samples: usize,
+    ) {
+        let (TensorView::F32 { data, .. }, Some((labels, run))) = (label, scores.labels(outputs)) else {
+            return;
+        };
+        if data.len() != given.len() || samples == 0 || data.is_empty() {
+            return;
+        }
+        self.labels.resize(labels, ClassCounts::default());
+        let width = data.len() / samples;
+        for (wanted, given) in data.chunks_exact(width).zip(given.chunks_exact(width)) {
+            let mut right = 0;
+            for (at, (&wanted, &given)) in wanted.iter().zip(given).enumerate() {
+                let (is_there, counts) = (wanted > 0.5, &mut self.labels[at / run % labels]);
+                counts.labels += u64::from(is_there);
+                counts.predicted += u64::from(given == Some(1));
+                counts.right += u64::from(is_there && given == Some(1));
+                right += u64::from(given == Some(u32::from(is_there)));
+            }
+            self.samples += 1;
+            self.samples_right += u64::from(right == width as u64);
+            self.answers += width as u64;
+            self.answers_right += right;
+        }
+    }
+
+    /// Share of the samples of which every label was right, 0 to 1; `None` if none was counted.
+    pub fn subset_accuracy(&self) -> Option<f64> {
+        (self.samples > 0).then(|| self.samples_right as f64 / self.samples as f64)
+    }
+
+    /// Share of all labels of all samples that were right; a score that is no number is not.
+    pub fn accuracy(&self) -> Option<f64> {
+        (self.answers > 0).then(|| self.answers_right as f64 / self.answers as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(shape: &[usize], values: &[f32]) -> Vec<Output> {
+        let (name, shape, values) = ("scores".to_owned(), shape.to_vec(), values.to_vec());
+        vec![Output { name, shape, is_float32: true, values }]
+    }
+
+    fn counted(shape: &[usize], scores: &LabelScores, values: &[f32], labels: &[f32]) -> LabelFigures {
+        let (outputs, samples) = (output(shape, values), values.len() / shape.iter().product::<usize>());
+        let mut figures = LabelFigures::default();
+        let label = TensorView::F32 { shape: &[labels.len()], data: labels };
+        figures.add(label, &scores.given(&outputs), scores, &outputs, samples);
+        figures
+    }
+
+    fn counts(figures: &LabelFigures) -> Vec<(u64, u64, u64)> {
+        figures.labels.iter().map(|c| (c.labels, c.predicted, c.right)).collect()
+    }
+
+    #[test]
+    fn labels_are_counted_by_hand() {
+        #[rustfmt::skip]
+        let (scores, labels) = (
+            [0.5, -1.0, 2.0,   0.1, 0.2, -9.0,   -0.1, 3.0, 0.0,   f32::NAN, -1.0, 1.0],
+            [1.0,  0.0, 1.0,   0.0, 1.0,  0.0,    1.0, 1.0, 1.0,   0.0,       0.0, 0.75],
+        );
+        let figures = counted(&[3], &LabelScores::default(), &scores, &labels);
+        assert_eq!(counts(&figures), [(2, 2, 1), (2, 2, 2), (3, 2, 2)]);
+        assert_eq!(figures.subset_accuracy(), Some(0.25), "the first alone");
+        assert_eq!(figures.accuracy(), Some(8.0 / 12.0), "what is no number is not right");
+        assert_eq!(figures.labels[0].recall(), Some(0.5));
+        assert_eq!(figures.labels[0].precision(), Some(0.5));
+    }
+
+    #[test]
+    fn labels_lie_behind_the_other_axes_and_in_front_of_those_of_images() {
+        let (scores, labels) = ([1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0], [1.0; 8]);
+        let behind = counted(&[4, 2], &LabelScores::default(), &scores, &labels);
+        assert_eq!(counts(&behind), [(4, 4, 4), (4, 0, 0)]);
+        let image = counted(&[2, 2, 2], &LabelScores::default(), &scores, &labels);
+        assert_eq!(counts(&image), [(4, 2, 2), (4, 2, 2)]);
+        let single = counted(&[], &LabelScores::default(), &scores, &labels);
+        assert_eq!(counts(&single), [(8, 4, 4)]);
+    }
+
+    #[test]
+    fn outputs_of_a_sigmoid_are_probabilities() {
+        let mut model = syncline_onnx::mlp(&[2, 3], 1);
+        assert_eq!(probabilities(&model.to_bytes()), HashSet::new());
+        let graph = model.graph.as_mut().unwrap();
+        for (op, from, to) in
+            [("Sigmoid", graph.output[0].name.clone(), "p"), ("Identity", "p".to_owned(), "q")]
+        {
+            let (op_type, input, output) = (op.to_owned(), vec![from], vec![to.to_owned()]);
+            graph.node.push(NodeProto { op_type, input, output, ..NodeProto::default() });
+        }
+        "q".clone_into(&mut graph.output[0].name);
+        assert_eq!(probabilities(&model.to_bytes()), HashSet::from(["q".to_owned()]));
+    }
+
+    #[test]
+    fn probabilities_are_given_above_a_half_and_scores_above_zero() {
+        let scores = LabelScores { output: None, probabilities: HashSet::from(["scores".to_owned()]) };
+        let outputs = output(&[4], &[0.2, 0.5, 0.6, f32::NAN]);
+        assert_eq!(scores.given(&outputs), [Some(0), Some(0), Some(1), None]);
+        assert_eq!(LabelScores::default().given(&outputs), [Some(1), Some(1), Some(1), None]);
+        let elsewhere = LabelScores { output: Some("other".to_owned()), ..LabelScores::default() };
+        assert_eq!(elsewhere.given(&outputs), []);
+    }
+}
