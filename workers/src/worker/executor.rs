@@ -212,7 +212,7 @@ pub(super) fn execute(
         if run_of(&mut open, &key).is_some_and(|run| run.local.device_failed()) {
             context.unfit.note(&key.run);
         }
-        // An evaluation gives nothing to the shards, and what its job has learnt is still whole.
+        // An evaluation gives nothing to the shards, and what its job has learned is still whole.
         let evaluates = matches!(assignment.work, Work::Evaluate { .. });
         let stays = evaluates && !matches!(ran, Err(WorkerError::Ps(_) | WorkerError::Engine(_)));
         if ran.is_err() && !stays {
