@@ -143,6 +143,7 @@ mod tests {
     #[test]
     fn products_say_how_many_outputs_they_have() {
         #[rustfmt::skip]
+        #[allow(clippy::type_complexity, reason = "a table")]
         // operator, attributes, weight, outputs
         #[allow(clippy::type_complexity, reason = "a table")]
         let cases: [(&str, &[(&str, i64)], &[usize], usize); 5] = [
