@@ -145,7 +145,6 @@ mod tests {
         #[rustfmt::skip]
         #[allow(clippy::type_complexity, reason = "a table")]
         // operator, attributes, weight, outputs
-        #[allow(clippy::type_complexity, reason = "a table")]
         let cases: [(&str, &[(&str, i64)], &[usize], usize); 5] = [
             ("Gemm",          &[],              &[2, 3],       3),
             ("Gemm",          &[("transB", 1)], &[3, 2],       3),
