@@ -29,11 +29,23 @@ pub fn inline_functions(model: &mut ModelProto) -> Result<(), OnnxError> {
             model.opset_import.push(import.clone());
         }
     }
-    let whole = inliner.functions.len() == model.functions.len();
-    if whole {
-        model.functions.clear();
-    }
+    let left = still_called(&model.functions, &inliner.functions);
+    let mut left = left.into_iter();
+    model.functions.retain(|_| left.next().unwrap_or_default());
     check_graph(graph, None).map(drop)
+}
+
+/// Most bytes of what is put in front of a name inside.
+const MADE_NAME_BYTES: usize = 32;
+
+/// How many attributes of these nodes, and of graphs inside, take their value from the call.
+fn references(nodes: &[NodeProto]) -> usize {
+    let of_attribute = |attribute: &AttributeProto| -> usize {
+        let inside =
+            attribute.g.iter().chain(&attribute.graphs).map(|graph| references(&graph.node)).sum::<usize>();
+        inside + usize::from(!attribute.ref_attr_name.is_empty())
+    };
+    nodes.iter().flat_map(|node| &node.attribute).map(of_attribute).sum()
 }
 
 /// Domain, name and overload: what a node says of the function that it calls.
@@ -57,6 +69,30 @@ fn agrees(function: &FunctionProto, imports: &[OperatorSetIdProto]) -> bool {
         version(imports, &import.domain).is_none_or(|version| version == import.version)
     };
     function.opset_import.iter().all(same)
+}
+
+/// Which functions cannot be written out, or are called by one of those.
+fn still_called(
+    functions: &[FunctionProto],
+    written: &HashMap<Key<'_>, (&FunctionProto, usize)>,
+) -> Vec<bool> {
+    let mut called: Vec<bool> =
+        functions.iter().map(|function| !written.contains_key(&key_of(function))).collect();
+    loop {
+        let before = called.clone();
+        for at in (0..functions.len()).filter(|at| before[*at]) {
+            let nodes = functions[at].node.iter();
+            let names: Vec<Key<'_>> = nodes
+                .map(|node| (plain(&node.domain), node.op_type.as_str(), node.overload.as_str()))
+                .collect();
+            for (other, function) in functions.iter().enumerate() {
+                called[other] |= names.contains(&key_of(function));
+            }
+        }
+        if called == before {
+            return called;
+        }
+    }
 }
 
 struct Inliner<'m> {
@@ -112,8 +148,14 @@ impl Inliner<'_> {
             );
             return Err(OnnxError::Malformed { reason });
         }
+        // What is put in counts as often as it may be: values of attributes, and names.
+        let stated: usize = call.attribute.iter().map(Message::encoded_len).sum();
+        let names =
+            call.name.len() + call.input.iter().chain(&call.output).map(String::len).max().unwrap_or(0);
+        let of_nodes = function.node.len().saturating_mul(names.saturating_add(MADE_NAME_BYTES));
+        let put_in = references(&function.node).saturating_mul(stated).saturating_add(of_nodes);
         self.nodes += function.node.len();
-        self.bytes += bytes;
+        self.bytes = self.bytes.saturating_add(bytes).saturating_add(put_in);
         if self.nodes > MAX_NODES {
             let reason = format!("its functions written out are more than {MAX_NODES} nodes");
             return Err(OnnxError::Malformed { reason });

@@ -17,6 +17,8 @@ const RANDOM: [&str; 6] =
     ["Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"];
 /// How far the factor of a mask may be from one over its probability: it may have been rounded.
 const ROUNDED: f32 = 1e-3;
+/// How often a mask without a factor is true at least.
+const LEAST_KEPT: f32 = 0.5;
 
 /// Lets every random mask of the graph keep everything; returns whether there was one.
 pub(super) fn keep_all(graph: &mut GraphProto) -> bool {
@@ -174,12 +176,37 @@ impl<'g> Readers<'g> {
                         scaled.push(*operand);
                     }
                     Some(_) => return None,
-                    None if self.graph.node[operand.node].op_type == "Mul" => {}
+                    None if self.drops(*operand, kept) => {}
                     None => return None,
                 }
             }
         }
         Some(Mask { drawn, compared: compared.node, scaled, idle })
+    }
+
+    /// Whether a node multiplies something with a mask that is scaled nowhere. One that is scaled before or behind would
+    /// keep its factor; and a mask that is seldom true is no Dropout, but noise.
+    fn drops(&self, mask: Operand, kept: f32) -> bool {
+        let node = &self.graph.node[mask.node];
+        if node.op_type != "Mul" || kept < LEAST_KEPT {
+            return false;
+        }
+        let scales = |operand: Operand| {
+            self.factor(operand).is_some_and(|factor| (factor * kept - 1.0).abs() < ROUNDED)
+        };
+        let other =
+            node.input.get(1 - mask.position.min(1)).and_then(|name| self.producers.get(name.as_str()));
+        let made_scaled = other.is_some_and(|other| {
+            (0..other.input.len()).any(|position| {
+                self.graph
+                    .node
+                    .iter()
+                    .position(|node| std::ptr::eq(node, *other))
+                    .is_some_and(|node| scales(Operand { node, position }))
+            })
+        });
+        let readers = node.output.first().and_then(|output| self.readers.get(output.as_str()));
+        !made_scaled && !readers.is_some_and(|readers| readers.iter().any(|reader| scales(*reader)))
     }
 
     /// Who reads the one result of a node; `None` if it is read elsewhere, or by nobody.
@@ -292,7 +319,19 @@ mod tests {
             g.op("Mul", &[x, &scaled], &[])
         };
         let added = |g: &mut GraphBuilder, x: &str, mask: &str| g.op("Add", &[x, mask], &[]);
-        for mut graph in [graph(noise), graph(of_another_scale), graph(added)] {
+        let scaled_before = |g: &mut GraphBuilder, x: &str, mask: &str| {
+            let c = g.constant(TensorProto::from_f32("c", &[], &[0.75]));
+            let scaled = g.op("Div", &[x, &c], &[]);
+            g.op("Mul", &[&scaled, mask], &[])
+        };
+        let scaled_behind = |g: &mut GraphBuilder, x: &str, mask: &str| {
+            let c = g.constant(TensorProto::from_f32("c", &[], &[0.75]));
+            let dropped = g.op("Mul", &[x, mask], &[]);
+            g.op("Div", &[&dropped, &c], &[])
+        };
+        let left =
+            [graph(noise), graph(of_another_scale), graph(added), graph(scaled_before), graph(scaled_behind)];
+        for mut graph in left {
             let before = graph.clone();
             assert!(!keep_all(&mut graph));
             assert!(graph == before && random_nodes(&graph).len() == 1);

@@ -36,7 +36,7 @@ struct Tensor {
 type InputSlot = (usize, usize);
 
 /// Most numbers that are written anew: what is one by chance is small.
-const MOST_COPIED: usize = 1 << 24;
+pub(super) const MOST_COPIED: usize = 1 << 24;
 
 /// Makes the tensors apart that certainly are.
 pub(super) fn split_shared(graph: &mut GraphProto) {

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use syncline_onnx::ElementType;
 use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
 
+use super::shared_weights::MOST_COPIED;
 use super::unnamed_biases::is_made_up;
 use super::untie_weights::is_uniform;
 
@@ -20,17 +21,21 @@ pub(super) fn part_unnamed_equals(graph: &mut GraphProto) {
     if !constants.keys().all(|name| is_made_up(name)) {
         return;
     }
-    let equal = |node: &NodeProto| -> Option<TensorProto> {
+    let equal = |node: &NodeProto| -> Option<(&TensorProto, String)> {
         let is_identity = node.op_type == "Identity" && node.domain.is_empty();
         let constant = constants.get(node.input.first()?.as_str()).filter(|_| is_identity)?;
         let output = node.output.first().filter(|output| output.contains("::"))?;
-        Some(TensorProto { name: output.clone(), ..(*constant).clone() })
+        Some((*constant, output.clone()))
     };
-    let copies: Vec<TensorProto> = graph.node.iter().filter_map(equal).collect();
-    if !copies.iter().all(is_uniform) {
+    let found: Vec<Option<(&TensorProto, String)>> = graph.node.iter().map(equal).collect();
+    let numbers = |tensor: &TensorProto| tensor.shape().iter().product::<usize>();
+    let copied = found.iter().flatten().map(|(tensor, _)| numbers(tensor)).fold(0, usize::saturating_add);
+    if copied > MOST_COPIED || !found.iter().flatten().all(|(tensor, _)| is_uniform(tensor)) {
         return;
     }
-    let apart: Vec<bool> = graph.node.iter().map(|node| equal(node).is_some()).collect();
+    let apart: Vec<bool> = found.iter().map(Option::is_some).collect();
+    let copy = |(tensor, name): (&TensorProto, String)| TensorProto { name, ..tensor.clone() };
+    let copies: Vec<TensorProto> = found.into_iter().flatten().map(copy).collect();
     let mut apart = apart.into_iter();
     graph.node.retain(|_| !apart.next().unwrap_or_default());
     graph.initializer.extend(copies);

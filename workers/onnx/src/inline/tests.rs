@@ -149,6 +149,34 @@ fn a_function_for_another_version_of_the_operators_keeps_its_calls() {
 }
 
 #[test]
+fn what_is_written_out_goes_although_another_function_stays() {
+    let neg = |name: &str| function(name, &["a"], &["b"], vec![NodeProto::named("b", "Neg", &["a"], &[])]);
+    let other = |name: &str, body: FunctionProto| FunctionProto {
+        name: name.to_owned(),
+        opset_import: vec![import("", OPSET - 1)],
+        ..body
+    };
+    let calls = FunctionProto { node: vec![call("b", "Inner", &["a"])], ..neg("Outer") };
+    let functions = vec![neg("Gone"), other("Outer", calls), neg("Inner")];
+    let mut model = model(vec![call("m", "Gone", &["x"]), call("y", "Outer", &["m"])], functions);
+    inline_functions(&mut model).unwrap();
+    let left: Vec<&str> = model.functions.iter().map(|function| function.name.as_str()).collect();
+    assert_eq!(left, ["Outer", "Inner"], "what one that stays calls stays as well");
+}
+
+#[test]
+fn what_is_put_in_counts_as_often_as_it_is_written() {
+    let mut constant = NodeProto::named("", "Constant", &[], &[]);
+    constant.attribute = vec![referring("v", "value")];
+    let body = (0..2_000).map(|n| NodeProto { output: vec![format!("c{n}")], ..constant.clone() });
+    let mut node = call("y", "F", &["x"]);
+    let tensor = crate::proto::TensorProto::from_f32("", &[1 << 18], &vec![0.0; 1 << 18]);
+    node.attribute = vec![AttributeProto { t: Some(tensor), kind: 4, ..attr_int("v", 0) }];
+    let text = refused(vec![node], vec![function("F", &["a"], &["a"], body.collect())]);
+    assert!(text.contains("E301"), "{text}");
+}
+
+#[test]
 fn operator_sets_that_only_a_function_uses_become_the_models() {
     let mut other = function("F", &["a"], &["b"], vec![NodeProto::named("b", "Neg", &["a"], &[])]);
     other.opset_import.push(import("com.microsoft", 1));
