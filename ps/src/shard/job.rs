@@ -73,10 +73,8 @@ pub struct JobShard {
 /// Whether there is memory for the values of a job and for what the optimizer keeps of each. A limit of this process would end it
 /// half way, with all other jobs on it.
 fn check_room(order: &OpenJob, range: ElementRange) -> io::Result<()> {
-    let of_chunk = |(elements, trained): (usize, usize)| {
-        (elements as u64).saturating_add((trained as u64).saturating_mul(order.optimizer.moments()))
-    };
-    let numbers = chunk_sizes(&order.layout, range).map(of_chunk).fold(0, u64::saturating_add);
+    let moments = trained_in(&order.layout, range).saturating_mul(order.optimizer.moments());
+    let numbers = range.len().saturating_add(moments);
     let mut probe = Vec::<f32>::new();
     probe.try_reserve_exact(usize::try_from(numbers).unwrap_or(usize::MAX)).map_err(|_| {
         let megabytes = numbers.saturating_mul(4) >> 20;

@@ -288,6 +288,16 @@ impl Job {
         }
     }
 
+    /// The first `most` of these workers by name, and how many more there are; `None` if there are none.
+    pub(super) fn name_some(&self, workers: &[Incarnation], most: usize) -> Option<String> {
+        let named: Vec<String> = workers.iter().take(most).map(|w| self.display_name(*w)).collect();
+        let more = match workers.len().saturating_sub(most) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        (!named.is_empty()).then(|| format!("{}{more}", named.join(", ")))
+    }
+
     /// A worker as events name it.
     pub(super) fn named(&self, worker: Incarnation) -> NamedWorker {
         let name = self.members.get(&worker).map(|m| m.about.name.clone()).unwrap_or_default();

@@ -22,6 +22,7 @@ use crate::{
     ids::Incarnation,
     predict::IntervalEstimator,
     samples::SampleRange,
+    spec::PolicyRule,
 };
 
 /// Workers that are named where a job waits for many.
@@ -148,17 +149,13 @@ impl Job {
 
     /// Workers that have not finished anything yet, in words; `None` if one that takes part has.
     pub(super) fn describe_beginners(&self) -> Option<String> {
-        if self.members.values().any(|m| m.membership == Membership::Active && m.finished > 0) {
+        // A local round is reported as a whole, at its end.
+        let by_round =
+            matches!(self.train().policy.rule, PolicyRule::LocalSgd { .. } | PolicyRule::DiLoCo { .. });
+        if self.members.values().any(|m| m.membership == Membership::Active && (by_round || m.finished > 0)) {
             return None;
         }
-        let beginners: Vec<Incarnation> = self.present().collect();
-        let names: Vec<String> =
-            beginners.iter().take(NAMED).map(|worker| self.display_name(*worker)).collect();
-        let more = match beginners.len().saturating_sub(NAMED) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        let what = "to fetch the model, read the data and compute a first batch";
-        (!names.is_empty()).then(|| format!("{}{more} {what}", names.join(", ")))
+        let names = self.name_some(&self.present().collect::<Vec<_>>(), NAMED)?;
+        Some(format!("{names} to fetch the model, read the data and compute a first batch"))
     }
 }

@@ -13,7 +13,6 @@ use super::{
 use crate::{
     graph::{Holder, TaskEvent, TaskId, TrainingTaskState},
     ids::Incarnation,
-    spec::PolicyRule,
 };
 
 /// Pause after so many failures of a node.
@@ -139,12 +138,7 @@ impl Job {
             return Some(what);
         }
         if self.members.values().any(|m| !m.is_gone()) {
-            // A local round is reported as a whole, at its end.
-            let rule = &self.train().policy.rule;
-            let by_round = matches!(rule, PolicyRule::LocalSgd { .. } | PolicyRule::DiLoCo { .. });
-            let can_tell = !by_round || self.active().next().is_none();
-            let beginners = || self.describe_beginners().filter(|_| can_tell);
-            return self.describe_standstill(now_us).or_else(beginners);
+            return self.describe_standstill(now_us).or_else(|| self.describe_beginners());
         }
         let excluded = self.exclusions();
         Some(match excluded.is_empty() {

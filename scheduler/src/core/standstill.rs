@@ -40,23 +40,15 @@ impl Job {
             }
             _ => self.active().filter(|w| self.members[w].outstanding() > 0).collect(),
         };
-        let named: Vec<String> = awaited.iter().take(NAMED).map(|w| self.display_name(*w)).collect();
-        match (named.is_empty(), open) {
-            (true, Some((barrier, record))) if record.phase == SuperstepPhase::Ordered => {
+        match (self.name_some(&awaited, NAMED), open) {
+            (None, Some((barrier, record))) if record.phase == SuperstepPhase::Ordered => {
                 Some(format!("the shards, which have not closed barrier {barrier}"))
             }
-            (true, _) => None,
-            (false, _) => {
-                let more = match awaited.len().saturating_sub(NAMED) {
-                    0 => String::new(),
-                    more => format!(" and {more} more"),
-                };
-                let names = named.join(", ");
-                Some(format!(
-                    "{names}{more}: nothing was heard of an iteration for {} s or more; `syncline workers` says what each waits for",
-                    STANDS_AFTER_US / 1_000_000
-                ))
-            }
+            (None, _) => None,
+            (Some(names), _) => Some(format!(
+                "{names}: nothing was heard of an iteration for {} s or more; `syncline workers` says what each waits for",
+                STANDS_AFTER_US / 1_000_000
+            )),
         }
     }
 }

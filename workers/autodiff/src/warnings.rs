@@ -92,6 +92,10 @@ fn of_parts(parts: &EvalParts) -> Option<String> {
 
 /// What draws random numbers also where the model evaluates.
 fn of_random(graph: &GraphProto) -> Option<String> {
+    if random_nodes(graph).is_empty() {
+        // Most models, of which a copy would cost as much memory as their weights.
+        return None;
+    }
     let evaluated = evaluation_form(graph);
     let random = random_nodes(&evaluated);
     let first = random.first()?;
@@ -136,9 +140,7 @@ fn unread_inputs(graph: &GraphProto) -> Vec<&str> {
         read.extend(graph.output.iter().map(|output| output.name.as_str()));
         for node in &graph.node {
             read.extend(node.input.iter().map(String::as_str));
-            graphs.extend(
-                node.attribute.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs)),
-            );
+            graphs.extend(node.subgraphs());
         }
     }
     graph.input.iter().map(|input| input.name.as_str()).filter(|input| !read.contains(input)).collect()

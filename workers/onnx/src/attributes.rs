@@ -40,7 +40,45 @@ pub fn attr_string(name: &str, value: &str) -> AttributeProto {
     }
 }
 
+impl AttributeProto {
+    /// The graphs that it holds: a branch, or the body of a loop.
+    pub fn subgraphs(&self) -> impl Iterator<Item = &GraphProto> {
+        self.g.iter().chain(&self.graphs)
+    }
+
+    /// The same, to be changed.
+    pub fn subgraphs_mut(&mut self) -> impl Iterator<Item = &mut GraphProto> {
+        self.g.iter_mut().chain(&mut self.graphs)
+    }
+}
+
+/// Operators that draw random numbers each time they run.
+const DRAWS: [&str; 7] = [
+    "Bernoulli",
+    "Dropout",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+];
+
 impl NodeProto {
+    /// The graphs inside of it.
+    pub fn subgraphs(&self) -> impl Iterator<Item = &GraphProto> {
+        self.attribute.iter().flat_map(AttributeProto::subgraphs)
+    }
+
+    /// The same, to be changed.
+    pub fn subgraphs_mut(&mut self) -> impl Iterator<Item = &mut GraphProto> {
+        self.attribute.iter_mut().flat_map(AttributeProto::subgraphs_mut)
+    }
+
+    /// Whether it draws random numbers each time it runs; a `Dropout` may be told not to.
+    pub fn draws(&self) -> bool {
+        self.domain.is_empty() && DRAWS.contains(&self.op_type.as_str())
+    }
+
     /// The integer attribute `name`, or `default` if the node does not state it. One that is stated without a value is 0,
     /// which writers of proto3 leave out.
     pub fn int(&self, name: &str, default: i64) -> i64 {

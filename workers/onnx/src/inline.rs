@@ -1,6 +1,6 @@
 //! Functions of a model written out where they are called, so that later passes see operators of the standard alone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use prost::Message;
 
@@ -20,8 +20,8 @@ const MAX_DEPTH: usize = 100;
 pub fn inline_functions(model: &mut ModelProto) -> Result<(), OnnxError> {
     let Some(graph) = model.graph.as_mut().filter(|_| !model.functions.is_empty()) else { return Ok(()) };
     let functions = model.functions.iter().filter(|function| agrees(function, &model.opset_import));
-    let functions: HashMap<Key<'_>, (&FunctionProto, usize)> =
-        functions.map(|function| (key_of(function), (function, function.encoded_len()))).collect();
+    let functions: HashMap<Key<'_>, Callee<'_>> =
+        functions.map(|function| (key_of(function), Callee::of(function))).collect();
     let mut inliner = Inliner { functions, nodes: 0, bytes: 0, calls: 0 };
     inliner.graph(graph, 0)?;
     for import in model.functions.iter().flat_map(|function| &function.opset_import) {
@@ -38,11 +38,25 @@ pub fn inline_functions(model: &mut ModelProto) -> Result<(), OnnxError> {
 /// Most bytes of what is put in front of a name inside.
 const MADE_NAME_BYTES: usize = 32;
 
+/// A function that is written out.
+#[derive(Clone, Copy)]
+struct Callee<'m> {
+    function: &'m FunctionProto,
+    bytes: usize,
+    /// Attributes that take their value from the call.
+    references: usize,
+}
+
+impl<'m> Callee<'m> {
+    fn of(function: &'m FunctionProto) -> Self {
+        Self { function, bytes: function.encoded_len(), references: references(&function.node) }
+    }
+}
+
 /// How many attributes of these nodes, and of graphs inside, take their value from the call.
 fn references(nodes: &[NodeProto]) -> usize {
     let of_attribute = |attribute: &AttributeProto| -> usize {
-        let inside =
-            attribute.g.iter().chain(&attribute.graphs).map(|graph| references(&graph.node)).sum::<usize>();
+        let inside: usize = attribute.subgraphs().map(|graph| references(&graph.node)).sum();
         inside + usize::from(!attribute.ref_attr_name.is_empty())
     };
     nodes.iter().flat_map(|node| &node.attribute).map(of_attribute).sum()
@@ -53,6 +67,11 @@ type Key<'m> = (&'m str, &'m str, &'m str);
 
 fn key_of(function: &FunctionProto) -> Key<'_> {
     (plain(&function.domain), &function.name, &function.overload)
+}
+
+/// The function that a node calls, if its operator is one.
+fn key_of_call(node: &NodeProto) -> Key<'_> {
+    (plain(&node.domain), &node.op_type, &node.overload)
 }
 
 /// The standard's own domain has two names.
@@ -72,31 +91,27 @@ fn agrees(function: &FunctionProto, imports: &[OperatorSetIdProto]) -> bool {
 }
 
 /// Which functions cannot be written out, or are called by one of those.
-fn still_called(
-    functions: &[FunctionProto],
-    written: &HashMap<Key<'_>, (&FunctionProto, usize)>,
-) -> Vec<bool> {
-    let mut called: Vec<bool> =
-        functions.iter().map(|function| !written.contains_key(&key_of(function))).collect();
-    loop {
-        let before = called.clone();
-        for at in (0..functions.len()).filter(|at| before[*at]) {
-            let nodes = functions[at].node.iter();
-            let names: Vec<Key<'_>> = nodes
-                .map(|node| (plain(&node.domain), node.op_type.as_str(), node.overload.as_str()))
-                .collect();
-            for (other, function) in functions.iter().enumerate() {
-                called[other] |= names.contains(&key_of(function));
-            }
+fn still_called(functions: &[FunctionProto], written: &HashMap<Key<'_>, Callee<'_>>) -> Vec<bool> {
+    let known: HashMap<Key<'_>, &FunctionProto> =
+        functions.iter().map(|function| (key_of(function), function)).collect();
+    let mut called = HashSet::new();
+    let mut open: Vec<&FunctionProto> =
+        functions.iter().filter(|function| !written.contains_key(&key_of(function))).collect();
+    while let Some(function) = open.pop() {
+        if !called.insert(key_of(function)) {
+            continue;
         }
-        if called == before {
-            return called;
+        let mut nodes: Vec<&NodeProto> = function.node.iter().collect();
+        while let Some(node) = nodes.pop() {
+            open.extend(known.get(&key_of_call(node)));
+            nodes.extend(node.subgraphs().flat_map(|graph| &graph.node));
         }
     }
+    functions.iter().map(|function| called.contains(&key_of(function))).collect()
 }
 
 struct Inliner<'m> {
-    functions: HashMap<Key<'m>, (&'m FunctionProto, usize)>,
+    functions: HashMap<Key<'m>, Callee<'m>>,
     nodes: usize,
     bytes: usize,
     calls: usize,
@@ -107,13 +122,12 @@ impl Inliner<'_> {
         let nodes = std::mem::take(&mut graph.node);
         graph.node.reserve(nodes.len());
         for mut node in nodes {
-            for inner in subgraphs(&mut node.attribute) {
-                self.graph(inner, depth)?;
-            }
-            match self.functions.get(&(plain(&node.domain), node.op_type.as_str(), node.overload.as_str())) {
-                Some(&(function, bytes)) => {
-                    self.count(&node, function, bytes, depth)?;
-                    let mut body = GraphProto { node: self.body(&node, function), ..GraphProto::default() };
+            node.subgraphs_mut().try_for_each(|inner| self.graph(inner, depth))?;
+            match self.functions.get(&key_of_call(&node)).copied() {
+                Some(callee) => {
+                    self.count(&node, callee, depth)?;
+                    let nodes = self.body(&node, callee.function);
+                    let mut body = GraphProto { node: nodes, ..GraphProto::default() };
                     self.graph(&mut body, depth + 1)?;
                     graph.node.append(&mut body.node);
                 }
@@ -123,13 +137,8 @@ impl Inliner<'_> {
         Ok(())
     }
 
-    fn count(
-        &mut self,
-        call: &NodeProto,
-        function: &FunctionProto,
-        bytes: usize,
-        depth: usize,
-    ) -> Result<(), OnnxError> {
+    fn count(&mut self, call: &NodeProto, callee: Callee<'_>, depth: usize) -> Result<(), OnnxError> {
+        let Callee { function, bytes, references } = callee;
         if depth >= MAX_DEPTH {
             let reason =
                 format!("function `{}` calls itself, or functions call each other too deeply", function.name);
@@ -153,7 +162,7 @@ impl Inliner<'_> {
         let names =
             call.name.len() + call.input.iter().chain(&call.output).map(String::len).max().unwrap_or(0);
         let of_nodes = function.node.len().saturating_mul(names.saturating_add(MADE_NAME_BYTES));
-        let put_in = references(&function.node).saturating_mul(stated).saturating_add(of_nodes);
+        let put_in = references.saturating_mul(stated).saturating_add(of_nodes);
         self.nodes += function.node.len();
         self.bytes = self.bytes.saturating_add(bytes).saturating_add(put_in);
         if self.nodes > MAX_NODES {
@@ -230,7 +239,7 @@ impl Binding<'_> {
     /// Gives an attribute that refers to one of the call its value; `false` where neither call nor function has one.
     fn attribute(&self, attribute: &mut AttributeProto) -> bool {
         if attribute.ref_attr_name.is_empty() {
-            subgraphs(std::slice::from_mut(attribute)).for_each(|graph| self.graph(graph));
+            attribute.subgraphs_mut().for_each(|graph| self.graph(graph));
             return true;
         }
         let mut stated = self.call.attribute.iter().chain(self.defaults);
@@ -241,10 +250,6 @@ impl Binding<'_> {
         *attribute = AttributeProto { name, ..value.clone() };
         true
     }
-}
-
-fn subgraphs(attributes: &mut [AttributeProto]) -> impl Iterator<Item = &mut GraphProto> {
-    attributes.iter_mut().flat_map(|attribute| attribute.g.iter_mut().chain(&mut attribute.graphs))
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ pub(crate) fn check_graph(
         let mut names: HashSet<String> = node.input.iter().filter(|name| !name.is_empty()).cloned().collect();
         for attribute in &mut node.attribute {
             check_tensors(attribute)?;
-            for subgraph in attribute.g.iter_mut().chain(&mut attribute.graphs) {
+            for subgraph in attribute.subgraphs_mut() {
                 names.extend(check_graph(subgraph, Some(&scope))?);
             }
         }
@@ -121,7 +121,7 @@ fn check_tensors(attribute: &AttributeProto) -> Result<(), OnnxError> {
 /// Checks the constants of a function's attribute, those of its subgraphs included. As deep as messages may be nested.
 fn check_constants(attribute: &AttributeProto) -> Result<(), OnnxError> {
     check_tensors(attribute)?;
-    for graph in attribute.g.iter().chain(&attribute.graphs) {
+    for graph in attribute.subgraphs() {
         graph.initializer.iter().try_for_each(|tensor| tensor.check())?;
         graph.node.iter().flat_map(|node| &node.attribute).try_for_each(check_constants)?;
     }

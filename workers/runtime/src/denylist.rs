@@ -52,8 +52,7 @@ fn check_nodes(nodes: &[NodeProto], known: &Known<'_>) -> Result<(), BackendErro
             let (op, node) = (node.op_type.clone(), node.label().to_owned());
             return Err(BackendError::Hazard { op, node, reason });
         }
-        let graphs = node.attribute.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs));
-        graphs.into_iter().try_for_each(check_graph)?;
+        node.subgraphs().try_for_each(check_graph)?;
     }
     Ok(())
 }

@@ -13,9 +13,8 @@ const LEAST_OPSET: i64 = 16;
 
 /// Whether a node, or one in its subgraphs, is a `ScatterND` that combines updates.
 pub(super) fn is_scatter_add(node: &NodeProto) -> bool {
-    let graphs = node.attribute.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs));
     let combines = node.op_type == "ScatterND" && node.string("reduction", "none") != "none";
-    combines || graphs.flat_map(|graph| &graph.node).any(is_scatter_add)
+    combines || node.subgraphs().flat_map(|graph| &graph.node).any(is_scatter_add)
 }
 
 /// The model with `ScatterElements` in the place of each `ScatterND` that adds whole rows; others stay as they are.

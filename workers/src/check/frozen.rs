@@ -14,17 +14,6 @@ use syncline_runtime::{ExecOptions, Executable, Optimize, Runtime};
 use super::error::CheckError;
 use super::feed::{self, Fed};
 
-/// Operators that draw.
-const RANDOM: [&str; 7] = [
-    "Bernoulli",
-    "Dropout",
-    "Multinomial",
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-];
-
 /// The graph with fixed numbers wherever it draws; `fed` is what the first run is fed with.
 pub(super) fn freeze(
     runtime: &Runtime,
@@ -34,14 +23,14 @@ pub(super) fn freeze(
     let mut model = syncline_onnx::parse(&graph.train_onnx)?;
     let inner = model.graph.get_or_insert_default();
     refuse_hidden(inner)?;
-    if !inner.node.iter().any(draws) {
+    if !inner.node.iter().any(NodeProto::draws) {
         return Ok(graph);
     }
     let mut numbers = drawn(runtime, &model, fed)?.into_iter();
     let inner = model.graph.get_or_insert_default();
     let mut nodes = Vec::with_capacity(inner.node.len());
     for node in std::mem::take(&mut inner.node) {
-        if !draws(&node) {
+        if !node.draws() {
             nodes.push(node);
             continue;
         }
@@ -52,23 +41,15 @@ pub(super) fn freeze(
     Ok(TrainingGraph { train_onnx: model.to_bytes(), ..graph })
 }
 
-fn draws(node: &NodeProto) -> bool {
-    node.domain.is_empty() && RANDOM.contains(&node.op_type.as_str())
-}
-
 /// What is drawn inside a loop or a branch cannot be read back.
 fn refuse_hidden(graph: &GraphProto) -> Result<(), CheckError> {
-    let subgraphs = |node: &NodeProto| {
-        let graphs = node.attribute.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs));
-        graphs.cloned().collect::<Vec<GraphProto>>()
-    };
-    let mut inside: Vec<GraphProto> = graph.node.iter().flat_map(subgraphs).collect();
+    let mut inside: Vec<&GraphProto> = graph.node.iter().flat_map(NodeProto::subgraphs).collect();
     while let Some(graph) = inside.pop() {
-        if let Some(node) = graph.node.iter().find(|node| draws(node)) {
+        if let Some(node) = graph.node.iter().find(|node| node.draws()) {
             let (op, node) = (node.op_type.clone(), node.label().to_owned());
             return Err(CheckError::CheckRandom { op, node });
         }
-        inside.extend(graph.node.iter().flat_map(subgraphs));
+        inside.extend(graph.node.iter().flat_map(NodeProto::subgraphs));
     }
     Ok(())
 }
@@ -84,7 +65,7 @@ fn drawn(runtime: &Runtime, model: &ModelProto, fed: &[Fed]) -> Result<Vec<Tenso
     let mut nodes = Vec::with_capacity(graph.node.len());
     let mut names = Vec::new();
     for mut node in std::mem::take(&mut graph.node) {
-        if !draws(&node) {
+        if !node.draws() {
             nodes.push(node);
             continue;
         }

@@ -232,11 +232,12 @@ impl Predictor {
             true => Some(Executable::new(runtime, &job.evaluation_graph, &options)?),
             false => None,
         };
+        let label_scores = LabelScores::of(job);
         let figures = Figures {
             evaluation: None,
             classes: wanted.classes().map(|count| ClassFigures::new(count, wanted.ignored_label())),
             values: ValueFigures::of(job).filter(|_| is_labeled),
-            labels: LabelScores::of(job).filter(|_| is_labeled).map(|_| LabelFigures::default()),
+            labels: label_scores.as_ref().filter(|_| is_labeled).map(|_| LabelFigures::default()),
             nan_samples: 0,
         };
         Ok(Self {
@@ -245,7 +246,7 @@ impl Predictor {
             evaluation,
             parameters: parameters(job)?,
             scores: ClassScores::of(job),
-            label_scores: LabelScores::of(job),
+            label_scores,
             output_of_loss: job.settings.get("model.forward.output").map(str::to_owned),
             model,
             set,

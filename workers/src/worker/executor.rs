@@ -42,7 +42,7 @@ pub(super) struct Shared {
     /// Tasks that were given and not begun, and whether they were revoked since.
     queued: Mutex<HashMap<TaskKey, bool>>,
     /// The task that is being executed.
-    running: Mutex<Option<TaskKey>>,
+    running: Mutex<Option<Running>>,
     pub timer: TaskTimer,
     /// A report is there that must not wait for others.
     urgent: Notify,
@@ -51,10 +51,15 @@ pub(super) struct Shared {
     pub shards: Addresses,
     /// Ends the calls of the job that is open, or that opens.
     cancel_token: Mutex<CancelToken>,
-    /// The task in hand was revoked. Its job may not have begun to open, and has no token of its own then.
-    revoked: AtomicBool,
     /// This session is over.
     stopped: AtomicBool,
+}
+
+/// A task that is being executed.
+struct Running {
+    key: TaskKey,
+    /// Its job may not have begun to open, and has no token of its own then.
+    revoked: bool,
 }
 
 impl Shared {
@@ -68,9 +73,9 @@ impl Shared {
                 continue;
             }
             // Under the lock, so that whoever ends the task sees it.
-            let running = lock(&self.running);
-            if running.as_ref() == Some(key) {
-                self.revoked.store(true, Ordering::SeqCst);
+            let mut running = lock(&self.running);
+            if let Some(running) = running.as_mut().filter(|running| running.key == *key) {
+                running.revoked = true;
                 lock(&self.cancel_token).cancel();
             }
         }
@@ -86,10 +91,7 @@ impl Shared {
         let mut queued = lock(&self.queued);
         let revoked = queued.remove(key).unwrap_or(false);
         // Under the lock of the queue, so that a revocation finds it in one place or the other.
-        let mut running = lock(&self.running);
-        self.revoked.store(false, Ordering::SeqCst);
-        *running = Some(key.clone()).filter(|_| !revoked);
-        drop(running);
+        *lock(&self.running) = (!revoked).then(|| Running { key: key.clone(), revoked: false });
         (revoked, queued.len() as u32)
     }
 
@@ -114,7 +116,8 @@ impl Shared {
 
     /// What the executor has in hand, for people.
     pub(super) fn running(&self) -> Option<String> {
-        lock(&self.running).as_ref().map(|key| format!("{} of job {}", key.task, key.run.job))
+        let running = lock(&self.running);
+        running.as_ref().map(|Running { key, .. }| format!("{} of job {}", key.task, key.run.job))
     }
 
     /// Ends whatever the executor is blocked in, for good.
@@ -127,9 +130,9 @@ impl Shared {
     fn begin_job(&self) -> CancelToken {
         let fresh = CancelToken::default();
         // A revocation that came since the task was begun has ended the token of the job before.
-        let _running = lock(&self.running);
+        let running = lock(&self.running);
         *lock(&self.cancel_token) = fresh.clone();
-        if self.is_stopped() || self.revoked.load(Ordering::SeqCst) {
+        if self.is_stopped() || running.as_ref().is_some_and(|running| running.revoked) {
             fresh.cancel();
         }
         fresh

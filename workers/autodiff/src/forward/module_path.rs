@@ -16,27 +16,32 @@ pub(super) fn module_paths(node: &NodeProto) -> Vec<String> {
         return vec![module.split('@').next().unwrap_or(module).to_owned()];
     }
     let Some(name) = node.name.strip_prefix('/') else { return Vec::new() };
-    let as_written = path(name, |part| part);
-    let of_first_call = path(name, first_call);
+    let (as_written, of_first_call) = (path(name, |part| part), path(name, first_call));
     if as_written == of_first_call { vec![as_written] } else { vec![as_written, of_first_call] }
 }
 
-/// The module in the name of a node of the older exporter, without its first slash.
+/// The module in the name of a node of the older exporter, whichever call of it: `/enc/enc.0_1/Conv` belongs to `enc.0`.
+pub(super) fn first_call_path(node: &str) -> String {
+    path(node.trim_start_matches('/'), first_call)
+}
+
+/// The module in the name of a node of the older exporter, without its first slash; its parts as `called` makes them.
 fn path<'n>(name: &'n str, called: impl Fn(&'n str) -> &'n str) -> String {
     let mut path: Vec<&str> = Vec::new();
     let mut parts: Vec<&str> = name.split('/').collect();
     // The operator.
     parts.pop();
-    for part in parts.into_iter().map(called) {
+    for part in parts {
         // A member of a sequence is named with it.
-        if path.last().is_some_and(|outer| {
-            part.strip_prefix(first_call(outer)).is_some_and(|rest| rest.starts_with('.'))
-        }) {
+        let is_member = |outer: &&str| {
+            called(part).strip_prefix(first_call(outer)).is_some_and(|rest| rest.starts_with('.'))
+        };
+        if path.last().is_some_and(is_member) {
             path.pop();
         }
         path.push(part);
     }
-    path.join(".")
+    path.into_iter().map(called).collect::<Vec<_>>().join(".")
 }
 
 /// The name of a module without the number of its call.
@@ -78,6 +83,22 @@ mod tests {
                 ..NodeProto::default()
             };
             assert_eq!(module_paths(&node), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_path_of_a_node_names_its_module_whichever_call_it_was() {
+        #[rustfmt::skip]
+        let cases = [
+            ("/layers.0/linear1/MatMul", "layers.0.linear1"),
+            ("/enc/enc.0/Conv",          "enc.0"),
+            ("/enc/enc.0_1/Conv",        "enc.0"),
+            ("/enc_2/fc/Gemm",           "enc.fc"),
+            ("/Add",                     ""),
+            ("",                         ""),
+        ];
+        for (node, want) in cases {
+            assert_eq!(first_call_path(node), want, "{node}");
         }
     }
 }

@@ -5,14 +5,16 @@
 
 use std::collections::HashSet;
 
-use syncline_onnx::proto::{DimensionProto, DimensionValue, GraphProto, TypeProto, ValueInfoProto};
+use syncline_onnx::proto::{DimensionValue, GraphProto};
+
+use super::open_sizes::axes;
 
 /// Opens the first axis of outputs, and of inner values that have the size of one, if that of every data input is open.
 pub(super) fn open_outputs(graph: &mut GraphProto) {
     let Some(batch) = open_batch(graph) else { return };
     let mut sizes = HashSet::new();
     for output in &mut graph.output {
-        if let Some(dim) = first_axis(output)
+        if let Some(dim) = axes(output).next()
             && let Some(DimensionValue::Value(size)) = dim.value
         {
             sizes.insert(size);
@@ -20,7 +22,7 @@ pub(super) fn open_outputs(graph: &mut GraphProto) {
         }
     }
     for value in &mut graph.value_info {
-        if let Some(dim) = first_axis(value)
+        if let Some(dim) = axes(value).next()
             && matches!(dim.value, Some(DimensionValue::Value(size)) if sizes.contains(&size))
         {
             dim.value = None;
@@ -33,7 +35,7 @@ fn open_batch(graph: &mut GraphProto) -> Option<Option<DimensionValue>> {
     let constants: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
     let mut batch = None;
     for input in graph.input.iter_mut().filter(|input| !constants.contains(input.name.as_str())) {
-        match first_axis(input)?.value.clone() {
+        match axes(input).next()?.value.clone() {
             Some(DimensionValue::Value(_)) => return None,
             open => _ = batch.get_or_insert(open),
         }
@@ -41,14 +43,9 @@ fn open_batch(graph: &mut GraphProto) -> Option<Option<DimensionValue>> {
     batch
 }
 
-fn first_axis(value: &mut ValueInfoProto) -> Option<&mut DimensionProto> {
-    let TypeProto { tensor_type } = value.r#type.as_mut()?;
-    tensor_type.as_mut()?.shape.as_mut()?.dim.first_mut()
-}
-
 #[cfg(test)]
 mod tests {
-    use syncline_onnx::proto::TensorProto;
+    use syncline_onnx::proto::{TensorProto, ValueInfoProto};
     use syncline_onnx::{Dim, ElementType, TensorType};
 
     use super::*;

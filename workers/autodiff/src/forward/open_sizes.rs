@@ -33,7 +33,8 @@ pub(super) fn close_sizes(graph: &mut GraphProto, sample_shapes: &BTreeMap<Strin
     }
 }
 
-fn axes(value: &mut ValueInfoProto) -> impl Iterator<Item = &mut DimensionProto> {
+/// The axes of a tensor, as the file declares them; none where it does not.
+pub(super) fn axes(value: &mut ValueInfoProto) -> impl Iterator<Item = &mut DimensionProto> {
     let tensor = match &mut value.r#type {
         Some(TypeProto { tensor_type }) => tensor_type.as_mut(),
         None => None,

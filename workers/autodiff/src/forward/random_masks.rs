@@ -12,9 +12,6 @@ use syncline_onnx::proto::{AttributeProto, GraphProto, NodeProto, TensorProto};
 
 /// `AttributeProto::kind` of a tensor.
 const ATTRIBUTE_TENSOR: i32 = 4;
-/// Operators that draw random numbers each time they run.
-const RANDOM: [&str; 6] =
-    ["Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"];
 /// How far the factor of a mask may be from one over its probability: it may have been rounded.
 const ROUNDED: f32 = 1e-3;
 /// How often a mask without a factor is true at least.
@@ -73,15 +70,12 @@ pub(super) fn keep_all(graph: &mut GraphProto) -> bool {
     !masks.is_empty()
 }
 
-/// The nodes of a graph, inner graphs included, that draw random numbers.
+/// The nodes of a graph, inner graphs included, that draw random numbers and are no Dropout.
 pub(crate) fn random_nodes(graph: &GraphProto) -> Vec<&NodeProto> {
     let mut found = Vec::new();
     for node in &graph.node {
-        if RANDOM.contains(&node.op_type.as_str()) && node.domain.is_empty() {
-            found.push(node);
-        }
-        let graphs = node.attribute.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs));
-        graphs.for_each(|inner| found.extend(random_nodes(inner)));
+        found.extend((node.draws() && node.op_type != "Dropout").then_some(node));
+        node.subgraphs().for_each(|inner| found.extend(random_nodes(inner)));
     }
     found
 }
@@ -110,7 +104,7 @@ struct Mask {
 
 struct Readers<'g> {
     graph: &'g GraphProto,
-    producers: HashMap<&'g str, &'g NodeProto>,
+    producers: HashMap<&'g str, usize>,
     readers: HashMap<&'g str, Vec<Operand>>,
     /// What leaves the graph, or is read inside of a node.
     elsewhere: HashSet<&'g str>,
@@ -125,7 +119,7 @@ impl<'g> Readers<'g> {
             for (position, name) in node.input.iter().enumerate() {
                 readers.entry(name).or_default().push(Operand { node: at, position });
             }
-            producers.extend(node.output.iter().map(|output| (output.as_str(), node)));
+            producers.extend(node.output.iter().map(|output| (output.as_str(), at)));
             elsewhere.extend(captured(node));
         }
         Self { graph, producers, readers, elsewhere }
@@ -196,14 +190,8 @@ impl<'g> Readers<'g> {
         };
         let other =
             node.input.get(1 - mask.position.min(1)).and_then(|name| self.producers.get(name.as_str()));
-        let made_scaled = other.is_some_and(|other| {
-            (0..other.input.len()).any(|position| {
-                self.graph
-                    .node
-                    .iter()
-                    .position(|node| std::ptr::eq(node, *other))
-                    .is_some_and(|node| scales(Operand { node, position }))
-            })
+        let made_scaled = other.is_some_and(|&other| {
+            (0..self.graph.node[other].input.len()).any(|position| scales(Operand { node: other, position }))
         });
         let readers = node.output.first().and_then(|output| self.readers.get(output.as_str()));
         !made_scaled && !readers.is_some_and(|readers| readers.iter().any(|reader| scales(*reader)))
@@ -240,7 +228,7 @@ impl<'g> Readers<'g> {
         const SAME_NUMBER: [&str; 6] = ["Identity", "Cast", "CastLike", "Reshape", "Squeeze", "Unsqueeze"];
         let mut name = name;
         let tensor = loop {
-            match self.producers.get(name) {
+            match self.producers.get(name).map(|&at| &self.graph.node[at]) {
                 Some(node) if SAME_NUMBER.contains(&node.op_type.as_str()) => name = node.input.first()?,
                 Some(node) if node.op_type == "Constant" => {
                     break node.attribute.iter().find(|attribute| attribute.name == "value")?.t.as_ref()?;

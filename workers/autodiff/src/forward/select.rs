@@ -8,8 +8,8 @@
 //!   exporter noted that one is a parameter);
 //! * PyTorch's exporter noted that it is a buffer, or not one of the model's tensors at all;
 //! * nothing was noted, and it has the name of a buffer, numbers of a formula, or, in a file of PyTorch's older exporter,
-//!   neither the name of a parameter nor, where nothing has one, the place of a bias. That is a guess, and [`Selected::doubtful`]: what was trained by mistake is lost, what
-//!   was left alone by mistake is said.
+//!   neither the name of a parameter nor, where nothing has one, the place of a bias. That is a guess, and
+//!   [`Selected::doubtful`]: what was trained by mistake is lost, what was left alone by mistake is said.
 //!
 //! A weight that the loss does not depend on is trained as well: its gradient is zero.
 

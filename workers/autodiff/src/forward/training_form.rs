@@ -59,7 +59,7 @@ fn read_as_statistics<'g>(
         if is(node, "BatchNormalization") && counts(node) {
             read.extend(node.input.iter().skip(3).map(String::as_str));
         }
-        subgraphs(node).for_each(|graph| read_as_statistics(&graph.node, counts, read));
+        node.subgraphs().for_each(|graph| read_as_statistics(&graph.node, counts, read));
     }
 }
 
@@ -70,7 +70,7 @@ pub(super) fn refuse_in_functions(functions: &[FunctionProto]) -> Result<(), Aut
 
 /// Refuses what would silently evaluate inside of a branch or a loop while the rest of the model trains.
 pub(super) fn refuse_within(graph: &GraphProto) -> Result<(), AutodiffError> {
-    refuse(graph.node.iter().flat_map(subgraphs).find_map(|inner| hidden(&inner.node)), WITHIN)
+    refuse(graph.node.iter().flat_map(NodeProto::subgraphs).find_map(|inner| hidden(&inner.node)), WITHIN)
 }
 
 const OF_OTHER_OPSET: &str = "the function that holds it is for another version of the operators than the model, and can be \
@@ -87,12 +87,8 @@ fn refuse(hidden: Option<&NodeProto>, reason: &str) -> Result<(), AutodiffError>
 fn hidden(nodes: &[NodeProto]) -> Option<&NodeProto> {
     nodes.iter().find_map(|node| {
         let found = is(node, "BatchNormalization") || is(node, "Dropout");
-        found.then_some(node).or_else(|| subgraphs(node).find_map(|graph| hidden(&graph.node)))
+        found.then_some(node).or_else(|| node.subgraphs().find_map(|graph| hidden(&graph.node)))
     })
-}
-
-fn subgraphs(node: &NodeProto) -> impl Iterator<Item = &GraphProto> {
-    node.attribute.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs))
 }
 
 /// Makes every Dropout of the graph drop, in branches too, each with a seed of its own, but those of the names in `evaluated`.
@@ -131,15 +127,12 @@ fn activate(nodes: &mut [NodeProto], active: &str, seed: &mut i64, evaluated: &H
             node.attribute.push(attr_int("seed", *seed));
             *seed = seed.wrapping_add(1);
         }
-        let graphs = node
-            .attribute
-            .iter_mut()
-            .flat_map(|attribute| attribute.g.iter_mut().chain(&mut attribute.graphs));
-        graphs.for_each(|graph| activate(&mut graph.node, active, seed, evaluated));
+        node.subgraphs_mut().for_each(|graph| activate(&mut graph.node, active, seed, evaluated));
     }
 }
 
-/// The graph as it evaluates: no Dropout, also where it is written as random numbers, and BatchNormalization with the statistics that it remembers.
+/// The graph as it evaluates: no Dropout, also where it is written as random numbers, and BatchNormalization with the
+/// statistics that it remembers.
 pub(crate) fn evaluation_form(graph: &GraphProto) -> GraphProto {
     let mut graph = graph.clone();
     keep_all(&mut graph);

@@ -14,14 +14,17 @@ pub(super) fn is_made_up(name: &str) -> bool {
     name.contains("::") || name.starts_with('/')
 }
 
-/// Names of the constants that are biases by their place; none where a constant has a name of its own. O(nodes * depth) at worst.
-pub(super) fn unnamed_biases(graph: &GraphProto) -> HashSet<String> {
+/// The float32 constants by name, if no name is one that somebody gave.
+pub(super) fn unnamed_constants(graph: &GraphProto) -> Option<HashMap<&str, &TensorProto>> {
     let floats = graph.initializer.iter().filter(|tensor| tensor.element() == ElementType::F32);
     let constants: HashMap<&str, &TensorProto> =
         floats.map(|tensor| (tensor.name.as_str(), tensor)).collect();
-    if !constants.keys().all(|name| is_made_up(name)) {
-        return HashSet::new();
-    }
+    constants.keys().all(|name| is_made_up(name)).then_some(constants)
+}
+
+/// Names of the constants that are biases by their place; none where a constant has a name of its own. O(nodes * depth) at worst.
+pub(super) fn unnamed_biases(graph: &GraphProto) -> HashSet<String> {
+    let Some(constants) = unnamed_constants(graph) else { return HashSet::new() };
     let made =
         graph.node.iter().flat_map(|node| node.output.iter().map(move |output| (output.as_str(), node)));
     let products = Products { constants, producers: made.collect() };

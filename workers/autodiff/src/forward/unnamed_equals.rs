@@ -4,30 +4,20 @@
 //! twice, and no name of a node tells the one from the other. A layer that is called twice has weights of random numbers as well,
 //! of which there is an `Identity` then: where there is none of those, constants of equal numbers throughout are equal by chance.
 
-use std::collections::HashMap;
-
-use syncline_onnx::ElementType;
 use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
 
 use super::shared_weights::MOST_COPIED;
-use super::unnamed_biases::is_made_up;
-use super::untie_weights::is_uniform;
+use super::unnamed_biases::unnamed_constants;
+use super::untie_weights::{equal, is_made, is_uniform};
 
 /// Gives each of them a constant of its own, under the name that it has in the graph.
 pub(super) fn part_unnamed_equals(graph: &mut GraphProto) {
-    let floats = graph.initializer.iter().filter(|tensor| tensor.element() == ElementType::F32);
-    let constants: HashMap<&str, &TensorProto> =
-        floats.map(|tensor| (tensor.name.as_str(), tensor)).collect();
-    if !constants.keys().all(|name| is_made_up(name)) {
-        return;
-    }
-    let equal = |node: &NodeProto| -> Option<(&TensorProto, String)> {
-        let is_identity = node.op_type == "Identity" && node.domain.is_empty();
-        let constant = constants.get(node.input.first()?.as_str()).filter(|_| is_identity)?;
-        let output = node.output.first().filter(|output| output.contains("::"))?;
-        Some((*constant, output.clone()))
+    let Some(constants) = unnamed_constants(graph) else { return };
+    let copied_in = |node: &NodeProto| -> Option<(&TensorProto, String)> {
+        let (input, output) = equal(node).filter(|(_, output)| is_made(output))?;
+        Some((*constants.get(input)?, output.to_owned()))
     };
-    let found: Vec<Option<(&TensorProto, String)>> = graph.node.iter().map(equal).collect();
+    let found: Vec<Option<(&TensorProto, String)>> = graph.node.iter().map(copied_in).collect();
     let numbers = |tensor: &TensorProto| tensor.shape().iter().product::<usize>();
     let copied = found.iter().flatten().map(|(tensor, _)| numbers(tensor)).fold(0, usize::saturating_add);
     if copied > MOST_COPIED || !found.iter().flatten().all(|(tensor, _)| is_uniform(tensor)) {
@@ -44,7 +34,7 @@ pub(super) fn part_unnamed_equals(graph: &mut GraphProto) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use syncline_onnx::GraphBuilder;
+    use syncline_onnx::{ElementType, GraphBuilder};
 
     /// Two layers whose biases are equal, and perhaps whose weights are; names of the constants in the end.
     fn constants(weight: &str, tied: bool) -> Vec<String> {

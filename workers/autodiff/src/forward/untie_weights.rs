@@ -11,6 +11,7 @@ use std::collections::{HashMap, HashSet};
 use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
 use syncline_onnx::{ElementType, ModelProto, OnnxError};
 
+use super::module_path::first_call_path;
 use super::open_outputs::open_outputs;
 use super::shared_weights::{Shared, split_shared};
 
@@ -68,7 +69,7 @@ pub(super) fn same_in_script(graph: &GraphProto) -> Vec<Shared> {
 }
 
 /// What a node makes one.
-fn equal(node: &NodeProto) -> Option<(&str, &str)> {
+pub(super) fn equal(node: &NodeProto) -> Option<(&str, &str)> {
     let (input, output) = (node.input.first()?, node.output.first()?);
     (node.op_type == "Identity" && node.domain.is_empty()).then_some((input, output))
 }
@@ -81,7 +82,7 @@ impl<'g> Modules<'g> {
         let mut modules: HashMap<&str, HashSet<String>> = HashMap::new();
         for node in graph.node.iter().filter(|node| equal(node).is_none()) {
             for input in node.input.iter().filter(|input| is_made(input)) {
-                modules.entry(input).or_default().insert(module(&node.name));
+                modules.entry(input).or_default().insert(first_call_path(&node.name));
             }
         }
         Self(modules)
@@ -103,25 +104,8 @@ impl<'g> Modules<'g> {
 }
 
 /// Whether the exporter made this value: `onnx::MatMul_12`. It has no name of PyTorch's.
-fn is_made(name: &str) -> bool {
+pub(super) fn is_made(name: &str) -> bool {
     name.contains("::")
-}
-
-/// The module in the name of a node, whichever call of it: `/enc/enc.0_1/Conv` belongs to `enc.0`.
-fn module(node: &str) -> String {
-    let mut path: Vec<&str> = Vec::new();
-    let parts = node.trim_start_matches('/').split('/').collect::<Vec<_>>();
-    for part in &parts[..parts.len() - 1] {
-        let call = part.rsplit_once('_').filter(|(_, call)| call.parse::<u32>().is_ok());
-        let part = call.map_or(*part, |(module, _)| module);
-        // A member of a sequence is named with it.
-        if path.last().is_some_and(|outer| part.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.')))
-        {
-            path.pop();
-        }
-        path.push(part);
-    }
-    path.join(".")
 }
 
 /// Whether a tensor of several numbers holds one number only.
@@ -162,22 +146,6 @@ mod tests {
             assert_eq!(names, want, "{name}");
             let copies = graph.node.iter().filter(|node| node.op_type == "Identity").count();
             assert_eq!(copies, 2 - want.len(), "{name}");
-        }
-    }
-
-    #[test]
-    fn the_path_of_a_node_names_its_module_whichever_call_it_was() {
-        #[rustfmt::skip]
-        let cases = [
-            ("/layers.0/linear1/MatMul", "layers.0.linear1"),
-            ("/enc/enc.0/Conv",          "enc.0"),
-            ("/enc/enc.0_1/Conv",        "enc.0"),
-            ("/enc_2/fc/Gemm",           "enc.fc"),
-            ("/Add",                     ""),
-            ("",                         ""),
-        ];
-        for (node, want) in cases {
-            assert_eq!(module(node), want, "{node}");
         }
     }
 }

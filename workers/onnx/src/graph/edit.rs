@@ -228,11 +228,7 @@ fn replace(names: &mut [String], old: &str, name: &str) {
 
 fn rename_read(node: &mut NodeProto, old: &str, name: &str) {
     replace(&mut node.input, old, name);
-    for attribute in &mut node.attribute {
-        for graph in attribute.g.iter_mut().chain(&mut attribute.graphs) {
-            rename_captured(graph, old, name);
-        }
-    }
+    node.subgraphs_mut().for_each(|graph| rename_captured(graph, old, name));
 }
 
 /// Names of a subgraph are not those of the graph around it.

@@ -156,7 +156,9 @@ fn what_is_written_out_goes_although_another_function_stays() {
         opset_import: vec![import("", OPSET - 1)],
         ..body
     };
-    let calls = FunctionProto { node: vec![call("b", "Inner", &["a"])], ..neg("Outer") };
+    let branch = GraphProto { node: vec![call("t", "Inner", &["a"])], ..GraphProto::default() };
+    let choose = NodeProto::named("b", "If", &["a"], &[attr_graph("then_branch", branch)]);
+    let calls = FunctionProto { node: vec![choose], ..neg("Outer") };
     let functions = vec![neg("Gone"), other("Outer", calls), neg("Inner")];
     let mut model = model(vec![call("m", "Gone", &["x"]), call("y", "Outer", &["m"])], functions);
     inline_functions(&mut model).unwrap();
