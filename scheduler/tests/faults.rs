@@ -62,7 +62,7 @@ fn a_call_goes_elsewhere_when_its_worker_cannot_run_a_training() {
     };
     assert_eq!((call(&world).state, call(&world).worker), (TaskState::Leased, Some("unable (w1)".into())));
     world.report(unable, lacks);
-    assert_eq!(call(&world).state, TaskState::Backoff, "nobody has it");
+    assert_eq!(call(&world).state, TaskState::Ready, "nobody has it, and it is not to blame");
     world.join_with(2, "able", capacity);
     world.now_us += 60_000_000;
     world.give(Input::Tick);

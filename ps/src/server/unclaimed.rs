@@ -35,11 +35,12 @@ impl UnclaimedJobs {
 
     /// An engine asks for the job, which goes on from here: what lies on disk of it must not be read again.
     pub(super) fn claim(&self, saves: &Saves, job: &JobId) -> Result<(), ShardFault> {
-        let aside = lock(&self.0).get(job).map(|unclaimed| unclaimed.aside.clone());
-        if let Some(Some(path)) = &aside {
+        // Held until the file is gone: who asks a second time must not be served before.
+        let mut unclaimed = lock(&self.0);
+        if let Some(Unclaimed { aside: Some(path), .. }) = unclaimed.get(job) {
             remove(saves, path)?;
         }
-        lock(&self.0).remove(job);
+        unclaimed.remove(job);
         Ok(())
     }
 
