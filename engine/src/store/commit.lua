@@ -27,8 +27,14 @@ local function merged(earlier, later)
       both[field] = string.format(form, sum / (of_a + of_b))
     end
   end
-  -- Points that earlier releases wrote do not say how many samples their loss is the mean of.
-  mean('loss', a.loss_samples and b.loss_samples and 'loss_samples' or 'iterations', '%.7g')
+  -- Points that earlier releases wrote do not say what the samples of their loss weigh, or how many they are.
+  local weights = {'loss_weight', 'loss_samples'}
+  local weight = 'iterations'
+  for i = #weights, 1, -1 do
+    if a[weights[i]] and b[weights[i]] then weight = weights[i] end
+  end
+  mean('loss', weight, '%.7g')
+  both.loss_weight = string.format('%.12g', number(a, 'loss_weight') + number(b, 'loss_weight'))
   for _, field in ipairs({'step_us', 'compute_us', 'wait_us'}) do mean(field, 'iterations', '%.0f') end
   mean('staleness_mean', 'iterations', '%.2f')
   both.staleness_max = string.format('%.0f', math.max(number(a, 'staleness_max'), number(b, 'staleness_max')))
