@@ -166,7 +166,7 @@ impl Table {
             let found = if is_blank_line { 0 } else { field.column };
             let place = self.columns.places.get(field.column - 1);
             let value = match place {
-                Some(Place::Label(_)) if no_number.is_none() => {
+                Some(Place::Label(_)) if no_number.is_none() && !is_blank_line => {
                     self.kind.number(path, &field, number(field.text))?
                 }
                 _ => number(field.text),
