@@ -27,13 +27,9 @@ local function merged(earlier, later)
       both[field] = string.format(form, sum / (of_a + of_b))
     end
   end
-  -- Points that earlier releases wrote do not say what the samples of their loss weigh, or how many they are.
-  local weights = {'loss_weight', 'loss_samples'}
-  local weight = 'iterations'
-  for i = #weights, 1, -1 do
-    if a[weights[i]] and b[weights[i]] then weight = weights[i] end
-  end
-  mean('loss', weight, '%.7g')
+  -- In points that earlier releases wrote each sample weighs as much, or it is not known how many there are.
+  for _, point in ipairs({a, b}) do point.loss_weight = point.loss_weight or point.loss_samples end
+  mean('loss', a.loss_weight and b.loss_weight and 'loss_weight' or 'iterations', '%.7g')
   both.loss_weight = string.format('%.12g', number(a, 'loss_weight') + number(b, 'loss_weight'))
   for _, field in ipairs({'step_us', 'compute_us', 'wait_us'}) do mean(field, 'iterations', '%.0f') end
   mean('staleness_mean', 'iterations', '%.2f')
