@@ -437,11 +437,14 @@ async fn points_of_a_curve_that_become_one_lose_no_iteration_and_have_the_means_
     let point = |n: u64| {
         // All of the second one's iterations were skipped.
         let (loss, loss_samples) = if n == 2 { ("NaN".to_owned(), 0) } else { (n.to_string(), 8) };
+        // The third one counts three times as much.
+        let loss_weight = loss_samples as f64 * if n == 3 { 1.5 } else { 0.5 };
         vec![
             ("samples", (8 * n).to_string()),
             ("iterations", "1".to_owned()),
             ("loss", loss),
             ("loss_samples", loss_samples.to_string()),
+            ("loss_weight", loss_weight.to_string()),
             ("step_us", (1000 * n).to_string()),
             ("staleness_mean", "0.50".to_owned()),
             ("staleness_max", n.to_string()),
@@ -458,11 +461,12 @@ async fn points_of_a_curve_that_become_one_lose_no_iteration_and_have_the_means_
     let values = |field: usize| -> Vec<&str> { entries.iter().map(|entry| &*entry.1[field]).collect() };
     assert_eq!(values(1), ["24", "40", "56", "64"], "samples");
     assert_eq!(values(3), ["3", "2", "2", "1"], "iterations");
-    assert_eq!(values(5), ["2", "4.5", "6.5", "8"], "loss");
+    assert_eq!(values(5), ["2.5", "4.5", "6.5", "8"], "loss");
     assert_eq!(values(7), ["16", "16", "16", "8"], "loss_samples");
-    assert_eq!(values(9), ["2000", "4500", "6500", "8000"], "step_us");
-    assert_eq!(values(11), ["0.50", "0.50", "0.50", "0.50"], "staleness_mean");
-    assert_eq!(values(13), ["3", "5", "7", "8"], "staleness_max");
+    assert_eq!(values(9), ["16", "8", "8", "4"], "loss_weight");
+    assert_eq!(values(11), ["2000", "4500", "6500", "8000"], "step_us");
+    assert_eq!(values(13), ["0.50", "0.50", "0.50", "0.50"], "staleness_mean");
+    assert_eq!(values(15), ["3", "5", "7", "8"], "staleness_max");
 }
 
 #[tokio::test(flavor = "multi_thread")]

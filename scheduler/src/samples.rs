@@ -1,4 +1,4 @@
-//! Which samples an iteration trains on: one seeded permutation per epoch, handed out in ranges.
+//! Which samples an iteration trains on: one order per epoch, a seeded permutation or that of the files, handed out in ranges.
 //!
 //! A range that was handed out and not applied comes back and is handed out again, so each sample of each epoch is
 //! counted once, whatever workers come, go or change their batch size.
@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A contiguous part of one epoch's permutation.
+/// A contiguous part of one epoch's order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SampleRange {
     /// Pass over the training set, from 0.
     pub epoch: u32,
-    /// Place of its first sample in the permutation, from 0.
+    /// Place of its first sample in that order, from 0.
     pub start: u64,
     /// Number of samples; it never reaches beyond the epoch.
     pub len: u32,
@@ -23,7 +23,7 @@ pub struct SampleRange {
 pub struct SamplePosition {
     /// Pass from which fresh samples come, from 0; the number of epochs once all are handed out.
     pub epoch: u32,
-    /// Place in that pass's permutation of the next fresh sample, from 0.
+    /// Place in that pass's order of the next fresh sample, from 0.
     pub next: u64,
     /// Ranges of lost iterations, in order.
     pub returned: Vec<SampleRange>,

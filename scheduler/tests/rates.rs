@@ -92,15 +92,20 @@ fn of_a_round_all_iterations_have_the_rate_of_its_one_step() {
 }
 
 #[test]
-fn the_loss_of_a_round_is_the_mean_over_all_workers_by_their_samples() {
-    for (policy, losses, want) in [("bsp", [1.0, 4.0], 2.5), ("asp", [2.0, 0.0], 1.0)] {
+fn the_loss_of_a_round_is_the_mean_over_all_workers_by_what_their_samples_weigh() {
+    let cases = [
+        ("bsp", [(1.0, 8.0), (4.0, 8.0)], 2.5),
+        ("asp", [(2.0, 8.0), (0.0, 8.0)], 1.0),
+        ("bsp", [(1.0, 3.0), (5.0, 1.0)], 2.0),
+    ];
+    for (policy, losses, want) in cases {
         let mut world = World::new();
         let names = [world.join(1, "a"), world.join(2, "b")];
         let train = training(policy.parse().unwrap(), 1_000, BATCH);
         world.submit(training_job(train), 1);
-        for (worker, loss) in names.into_iter().zip(losses) {
+        for (worker, (loss, loss_weight)) in names.into_iter().zip(losses) {
             world.report(worker, |work| match done(work) {
-                Outcome::Iterated(it) => Outcome::Iterated(Iterated { loss, ..it }),
+                Outcome::Iterated(it) => Outcome::Iterated(Iterated { loss, loss_weight, ..it }),
                 other => other,
             });
         }

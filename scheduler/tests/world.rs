@@ -152,5 +152,6 @@ pub fn done(work: &Work) -> Outcome {
             return Outcome::Evaluated(EvaluationSums { samples, loss, weight, ..EvaluationSums::default() });
         }
     };
-    Outcome::Iterated(Iterated { range: *range, loss: 1.0, compute_us: 1_000, ..Iterated::default() })
+    let (loss, loss_weight) = (1.0, range.len as f32);
+    Outcome::Iterated(Iterated { range: *range, loss, loss_weight, compute_us: 1_000, ..Iterated::default() })
 }

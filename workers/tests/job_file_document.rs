@@ -58,7 +58,7 @@ const TABLES: &[Table] = &[
         ("weights", "path", "", "weights = 'first.safetensors'", "First values, where the graph does not hold them"),
     ]},
     Table { title: "`[node.data]`", about: "More in [data.md](data.md).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\n[node.data]\n@\n", fields: &[
-        ("source",        "table", "", "source = { csv = { path = 'a.csv' } }", "Where the samples are: one of `csv`, `idx`, `cifar10`, `text`, `safetensors`, see below"),
+        ("source",        "table", "", "source = { csv = { path = 'a.csv' } }", "Where the samples are: one of `csv`, `idx`, `cifar10`, `text`, `safetensors`, `npz`, `npy`, see below"),
         ("test",          "table", "", "test = { csv = { path = 'b.csv' } }", "The test part, where it lies in files of its own; as `source`"),
         ("validation",    "table", "", "validation = { csv = { path = 'c.csv' } }", "The validation part, where it lies in files of its own; as `source`"),
         ("validation_percent", "integer", "", "validation_percent = 10", "So many in a hundred of the samples that would train are held out as the validation part, chosen by the seed; 1 to 99, not beside `validation`"),
@@ -98,6 +98,13 @@ const TABLES: &[Table] = &[
     Table { title: "`source.safetensors`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\n[node.data.source.safetensors]\n@\n", fields: &[
         ("path", "path", "", "path = 'a.safetensors'", "The file; arrays are called as the model's inputs, and `label`"),
     ]},
+    Table { title: "`source.npz`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\n[node.data.source.npz]\n@\n", fields: &[
+        ("path", "path", "", "path = 'a.npz'", "The file; arrays are called as the model's inputs, and `label`"),
+    ]},
+    Table { title: "`source.npy`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\n[node.data.source.npy]\n@\n", fields: &[
+        ("samples", "path", "", "samples = 'x.npy'", "The samples, for a model with one input"),
+        ("labels",  "path", "", "labels = 'y.npy'", "The labels"),
+    ]},
     Table { title: "`[node.settings]`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings]\n@\n", fields: &[
         ("optimizer",     "text or table", "'sgd'", "optimizer = 'adam'", "`sgd`, `momentum` (0.9), `nesterov` (0.9), `adam`, `adamw` (decay 0.01); or a table with all settings, see below"),
         ("learning_rate", "number", "", "learning_rate = 0.03", "Learning rate behind the warmup. If left out 0.1 for `sgd`, 0.01 for `momentum` and `nesterov`, 0.001 for `adam` and `adamw`"),
@@ -109,6 +116,7 @@ const TABLES: &[Table] = &[
         ("micro_batch",   "integer", "", "micro_batch = 16", "Most samples that a worker computes on at once: it takes a larger batch in pieces, one after the other, and pushes their mean once, see [data.md](data.md#batches-that-do-not-fit-into-memory). If left out, a batch is computed at once"),
         ("epochs",        "integer", "1", "epochs = 40", "How often each sample is seen"),
         ("drop_last",     "boolean", "false", "drop_last = true", "Leave out the samples of an epoch that do not fill a batch; other ones each time"),
+        ("shuffle",       "boolean", "true", "shuffle = false", "Take the samples of each epoch in an order of its own. If `false`, every epoch takes them in the order of the files, see [data.md](data.md#which-samples-train)"),
         ("seed",          "integer", "0", "seed = 7", "Order of the samples, which of them are held out, how images change, and Dropout"),
         ("on_nan",        "`fail` or `skip`", "'fail'", "on_nan = 'skip'", "What becomes of an iteration whose loss or gradient is no number"),
         ("clip_norm",     "number", "", "clip_norm = 1.0", "Longest gradient that is applied"),

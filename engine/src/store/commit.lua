@@ -27,8 +27,10 @@ local function merged(earlier, later)
       both[field] = string.format(form, sum / (of_a + of_b))
     end
   end
-  -- Points that earlier releases wrote do not say how many samples their loss is the mean of.
-  mean('loss', a.loss_samples and b.loss_samples and 'loss_samples' or 'iterations', '%.7g')
+  -- In points that earlier releases wrote each sample weighs as much, or it is not known how many there are.
+  for _, point in ipairs({a, b}) do point.loss_weight = point.loss_weight or point.loss_samples end
+  mean('loss', a.loss_weight and b.loss_weight and 'loss_weight' or 'iterations', '%.7g')
+  both.loss_weight = string.format('%.12g', number(a, 'loss_weight') + number(b, 'loss_weight'))
   for _, field in ipairs({'step_us', 'compute_us', 'wait_us'}) do mean(field, 'iterations', '%.0f') end
   mean('staleness_mean', 'iterations', '%.2f')
   both.staleness_max = string.format('%.0f', math.max(number(a, 'staleness_max'), number(b, 'staleness_max')))

@@ -293,6 +293,7 @@ fn file_of(parts: &[Vec<u8>], number: u64) -> std::io::Result<Vec<u8>> {
         checkpoint: number,
         epoch_samples: 10,
         seed: 0,
+        shuffle: true,
         position: SamplePosition { epoch: 0, next: 2, returned: Vec::new() },
         iterations: 2,
         iterations_torn: 0,

@@ -119,6 +119,7 @@ fn resume() -> ResumeSpec {
         checkpoint: 7,
         epoch_samples: 10,
         seed: 0,
+        shuffle: true,
         position: SamplePosition::default(),
         iterations: 0,
         iterations_torn: 0,

@@ -27,9 +27,12 @@ pub(super) struct ChangeSet {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MetricsWindow {
     pub iterations: u64,
-    /// Sum of the losses that are numbers, each times its samples.
-    #[serde(with = "json_number")]
-    pub loss_sum: f64,
+    /// Sum of the losses that are numbers, each times its weight.
+    #[serde(default, with = "json_number")]
+    pub weighted_loss_sum: f64,
+    /// Sum of these weights.
+    #[serde(default)]
+    pub loss_weight: f64,
     /// Samples of those.
     pub loss_samples: u64,
     pub busy_us: u64,
@@ -44,7 +47,8 @@ impl MetricsWindow {
         self.iterations += 1;
         // Where no label counts there is no loss.
         if !it.skipped && !it.loss.is_nan() {
-            self.loss_sum += f64::from(it.loss) * samples as f64;
+            self.weighted_loss_sum += f64::from(it.loss) * f64::from(it.loss_weight);
+            self.loss_weight += f64::from(it.loss_weight);
             self.loss_samples += samples;
         }
         self.busy_us += it.busy_us();
@@ -73,12 +77,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_iteration_that_was_skipped_or_had_no_label_adds_its_time_and_not_its_loss() {
+    fn losses_count_by_their_weight_and_those_skipped_or_without_a_label_not_at_all() {
         let mut window = MetricsWindow::default();
-        for (loss, skipped) in [(2.0, false), (f32::NAN, true), (f32::NAN, false), (4.0, false)] {
-            window.add(&Iterated { loss, skipped, compute_us: 10, ..Iterated::default() }, 8);
+        let all = [(2.0, 0.5, false), (f32::NAN, f32::NAN, true), (f32::NAN, 0.0, false), (4.0, 6.0, false)];
+        for (loss, loss_weight, skipped) in all {
+            window.add(&Iterated { loss, loss_weight, skipped, compute_us: 10, ..Iterated::default() }, 8);
         }
-        assert_eq!((window.loss_sum, window.loss_samples), (48.0, 16));
+        assert_eq!((window.weighted_loss_sum, window.loss_weight, window.loss_samples), (25.0, 6.5, 16));
         assert_eq!((window.iterations, window.compute_us), (4, 40));
     }
 }

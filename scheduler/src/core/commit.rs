@@ -174,8 +174,9 @@ impl Job {
             ("samples", (self.state.counters.samples_done).to_string()),
             ("iterations", n.to_string()),
             // Not a number where all iterations were skipped.
-            ("loss", significant(metrics.loss_sum / metrics.loss_samples as f64)),
+            ("loss", significant(metrics.weighted_loss_sum / metrics.loss_weight)),
             ("loss_samples", metrics.loss_samples.to_string()),
+            ("loss_weight", metrics.loss_weight.to_string()),
             ("step_us", (metrics.busy_us / n).to_string()),
             ("compute_us", (metrics.compute_us / n).to_string()),
             ("wait_us", (metrics.wait_us / n).to_string()),

@@ -103,9 +103,9 @@ pub struct Member {
     pub slow_told: StragglerNotice,
     /// What all its reports say together, those included that a roll back has undone.
     pub spent: TimeTotals,
-    /// Loss of its newest iteration that has one, and the samples of that.
+    /// Loss of its newest iteration that has one, and what the samples of that weigh in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub newest_loss: Option<(f32, u32)>,
+    pub newest_loss: Option<(f32, f32)>,
     /// Since when the policy has it wait without anything in hand, because it is ahead of the others as far as it may be; epoch µs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_back_us: Option<u64>,
@@ -164,7 +164,7 @@ impl Member {
     pub(super) fn observe(&mut self, it: &Iterated, (samples, batch): (u32, u32), end_us: u64) {
         self.last_end_us = end_us;
         if !it.skipped && it.loss.is_finite() {
-            self.newest_loss = Some((it.loss, samples));
+            self.newest_loss = Some((it.loss, it.loss_weight));
         }
         let (cpu_load, memory_load) = (it.cpu_load, it.memory_load);
         // A pull and a push for the few samples that were left of an epoch say little about one of all others.

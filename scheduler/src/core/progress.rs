@@ -97,6 +97,7 @@ impl Job {
             checkpoint: checkpoint.number,
             epoch_samples: train.epoch_samples(),
             seed: train.seed,
+            shuffle: train.shuffle,
             position: cursor.position(),
             iterations: counters.done + counters.torn,
             iterations_torn: counters.torn,

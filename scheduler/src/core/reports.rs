@@ -149,15 +149,15 @@ impl Job {
         self.plan_if_all_observed(worker, superstep, now_us, effects);
     }
 
-    /// The mean loss of the newest iterations of those that take part, each by its samples: under `bsp` that of a round. Of the
+    /// The mean loss of the newest iterations of those that take part, each by its weight: under `bsp` that of a round. Of the
     /// newest report where nobody takes part any more, and where that is no number. Cost O(members).
     pub(super) fn loss(&self) -> Option<f32> {
         let newest = self.state.loss?;
         let each = self.active().filter_map(|worker| self.members[&worker].newest_loss);
-        let (sum, samples) = each.fold((0.0, 0.0), |(sum, all), (loss, samples)| {
-            (sum + f64::from(loss) * f64::from(samples), all + f64::from(samples))
+        let (sum, weight) = each.fold((0.0, 0.0), |(sum, all), (loss, weight)| {
+            (sum + f64::from(loss) * f64::from(weight), all + f64::from(weight))
         });
-        Some(if newest.is_finite() && samples > 0.0 { (sum / samples) as f32 } else { newest })
+        Some(if newest.is_finite() && weight > 0.0 { (sum / weight) as f32 } else { newest })
     }
 
     /// Counts an iteration that every shard has applied, and moves the worker's front.

@@ -148,6 +148,9 @@ pub struct Iterated {
     /// Mean over its samples by their weight in the loss; may be not finite where `skipped`, and is not a number where none of them
     /// has any weight.
     pub loss: f32,
+    /// What its samples weigh in the loss together, so that means of several iterations are those of their samples: by class weights,
+    /// without ignored labels, else how many they are.
+    pub loss_weight: f32,
     /// The loss or a gradient was not finite and the push carried no weight.
     pub skipped: bool,
     /// Execution of the training graph.

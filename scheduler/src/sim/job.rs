@@ -29,6 +29,7 @@ pub fn training(policy: PolicySpec, samples: u64, batch: u32) -> TrainSpec {
         micro_batch: None,
         epochs: 1,
         drop_last: false,
+        shuffle: true,
         seed: 0,
         on_nan: OnNan::Fail,
         clip_norm: None,

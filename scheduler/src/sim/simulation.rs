@@ -235,6 +235,7 @@ impl<'a, S: Shell> Simulation<'a, S> {
         let mut it = Iterated {
             range,
             loss: 1.0,
+            loss_weight: range.len as f32,
             compute_us,
             pull_us,
             push_us,

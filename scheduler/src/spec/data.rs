@@ -164,6 +164,18 @@ pub enum Source {
         /// Path of the file.
         path: String,
     },
+    /// The same in a file of `numpy.savez` or `numpy.savez_compressed`.
+    Npz {
+        /// Path of the file.
+        path: String,
+    },
+    /// Two files of `numpy.save`: one of the samples, one of the labels. The first axis of each counts the samples.
+    Npy {
+        /// Path of the file of inputs.
+        samples: String,
+        /// Path of the file of labels, as many and in the same order.
+        labels: String,
+    },
 }
 
 impl Source {
@@ -201,11 +213,29 @@ impl Source {
         Self::Safetensors { path: text(path) }
     }
 
+    /// A file of `numpy.savez` with an array for each input of the model, and one for the label.
+    pub fn npz(path: impl AsRef<Path>) -> Self {
+        Self::Npz { path: text(path) }
+    }
+
+    /// Two files of `numpy.save`.
+    pub fn npy(samples: impl AsRef<Path>, labels: impl AsRef<Path>) -> Self {
+        Self::Npy { samples: text(samples), labels: text(labels) }
+    }
+
+    /// Whether its arrays have names, by which several inputs of a model find theirs.
+    pub fn has_named_arrays(&self) -> bool {
+        matches!(self, Self::Safetensors { .. } | Self::Npz { .. })
+    }
+
     /// The files, in the order in which they are read and hashed.
     pub fn paths(&self) -> Vec<&str> {
         match self {
-            Self::Csv { path, .. } | Self::Text { path, .. } | Self::Safetensors { path } => vec![path],
-            Self::Idx { images, labels } => vec![images, labels],
+            Self::Csv { path, .. }
+            | Self::Text { path, .. }
+            | Self::Safetensors { path }
+            | Self::Npz { path } => vec![path],
+            Self::Idx { images: samples, labels } | Self::Npy { samples, labels } => vec![samples, labels],
             Self::Cifar10 { paths } => paths.iter().map(String::as_str).collect(),
         }
     }
@@ -213,8 +243,11 @@ impl Source {
     /// The same, to be changed.
     pub fn paths_mut(&mut self) -> Vec<&mut String> {
         match self {
-            Self::Csv { path, .. } | Self::Text { path, .. } | Self::Safetensors { path } => vec![path],
-            Self::Idx { images, labels } => vec![images, labels],
+            Self::Csv { path, .. }
+            | Self::Text { path, .. }
+            | Self::Safetensors { path }
+            | Self::Npz { path } => vec![path],
+            Self::Idx { images: samples, labels } | Self::Npy { samples, labels } => vec![samples, labels],
             Self::Cifar10 { paths } => paths.iter_mut().collect(),
         }
     }
@@ -286,6 +319,8 @@ mod tests {
             (Source::cifar10(["1.bin", "2.bin"]), vec!["1.bin", "2.bin"]),
             (Source::text(PathBuf::from("t.txt"), 8), vec!["t.txt"]),
             (Source::safetensors("s.safetensors"), vec!["s.safetensors"]),
+            (Source::npz("a.npz"), vec!["a.npz"]),
+            (Source::npy("x.npy", "y.npy"), vec!["x.npy", "y.npy"]),
         ];
         for (source, paths) in sources {
             assert_eq!(source.paths(), paths);

@@ -77,6 +77,10 @@ impl Source {
                 ],
             ),
             Self::Safetensors { path } => ("safetensors", vec![("path", Some(value::path(path)))]),
+            Self::Npz { path } => ("npz", vec![("path", Some(value::path(path)))]),
+            Self::Npy { samples, labels } => {
+                ("npy", vec![("samples", Some(value::path(samples))), ("labels", Some(value::path(labels)))])
+            }
         };
         for (name, text) in fields {
             text.iter().for_each(|text| to.push(&format!("data.{part}.{format}.{name}"), text));

@@ -24,6 +24,9 @@ pub struct ResumeSpec {
     pub epoch_samples: u64,
     /// Seed of their order there; this training must have the same.
     pub seed: u64,
+    /// Whether they were shuffled there; else they came in the order of the files.
+    #[serde(default = "yes")]
+    pub shuffle: bool,
     /// How far the samples were handed out: all of these are in the parameters.
     pub position: SamplePosition,
     /// Iterations that are in the parameters.
@@ -40,6 +43,10 @@ pub struct ResumeSpec {
     /// What its evaluations had shown by then; `None` if there were none.
     #[serde(default)]
     pub evaluations: Option<EvaluationsBefore>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// What the evaluations of another training had shown when its checkpoint was taken.
@@ -96,6 +103,12 @@ impl ResumeSpec {
         if self.epoch_samples != train.epoch_samples() {
             let (there, here) = (self.epoch_samples, train.epoch_samples());
             return Some(format!("an epoch had {there} samples there and has {here} here"));
+        }
+        if self.shuffle != train.shuffle {
+            let (there, here) = (self.shuffle, train.shuffle);
+            return Some(format!(
+                "the order of the samples is another: shuffle = {there} there, {here} here"
+            ));
         }
         if self.seed != train.seed {
             let (there, here) = (self.seed, train.seed);
@@ -167,6 +180,7 @@ mod tests {
             checkpoint: 4,
             epoch_samples: samples,
             seed: train.seed,
+            shuffle: train.shuffle,
             position: SamplePosition { epoch: 1, next: 8, returned: Vec::new() },
             iterations: 9,
             iterations_torn: 1,
@@ -185,9 +199,10 @@ mod tests {
         };
         assert_eq!((resume.fault(&train), resume.samples()), (None, samples + 8));
         type Change = fn(&mut ResumeSpec);
-        let cases: [(Change, &str); 15] = [
+        let cases: [(Change, &str); 16] = [
             (|r| r.epoch_samples += 1, "an epoch had"),
             (|r| r.seed += 1, "seed"),
+            (|r| r.shuffle = false, "shuffle = false there, true here"),
             (|r| r.position.next = u64::MAX, "beyond the epoch"),
             (|r| r.position = SamplePosition { epoch: 3, ..SamplePosition::default() }, "3 epochs are done"),
             (|r| r.samples_torn = u64::MAX, "contradict"),

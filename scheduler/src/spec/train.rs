@@ -8,6 +8,7 @@ use super::{
     CheckpointSpec, Compression, DataSpec, EvaluateSpec, Layout, LearningRate, Optimizer, Parameter,
     PolicyRule, PolicySpec, PullCompression, ResumeSpec, SubmittedSettings,
 };
+use crate::samples::permutation;
 
 /// The model as the client derived and uploaded it. Digests are BLAKE3 in hex and name blobs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -104,6 +105,9 @@ pub struct TrainSpec {
     /// Leaves out the samples of an epoch that do not fill a batch; other ones each time.
     #[serde(default)]
     pub drop_last: bool,
+    /// Whether each epoch has the samples in an order of its own; else in that of the files.
+    #[serde(default = "yes")]
+    pub shuffle: bool,
     /// Seed of the order of the samples, another one in each epoch, and of how images change.
     pub seed: u64,
     /// What a loss or gradient that is not finite leads to.
@@ -149,6 +153,10 @@ pub struct TrainSpec {
     /// Settings that made the graph what it is, such as the loss: for people, see [`setting_list`](Self::setting_list).
     #[serde(default)]
     pub submitted: SubmittedSettings,
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn one_worker() -> u32 {
@@ -234,6 +242,12 @@ impl TrainSpec {
     pub fn epoch_samples(&self) -> u64 {
         let samples = self.data.train_samples;
         if self.drop_last { samples - samples % u64::from(self.batch.max(1)) } else { samples }
+    }
+
+    /// The order in which an epoch visits the samples of the training part. Cost O(samples).
+    pub fn sample_order(&self, epoch: u32) -> Vec<u32> {
+        let samples = u32::try_from(self.data.train_samples).unwrap_or(u32::MAX);
+        if self.shuffle { permutation(self.seed, epoch, samples) } else { (0..samples).collect() }
     }
 
     /// The norm to which the parameter server scales down the mean of a round of gradients. Under DiLoCo its rounds are

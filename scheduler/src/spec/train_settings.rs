@@ -25,6 +25,7 @@ impl TrainSpec {
             micro_batch,
             epochs,
             drop_last,
+            shuffle,
             seed,
             on_nan,
             clip_norm,
@@ -61,6 +62,7 @@ impl TrainSpec {
             ("settings.micro_batch", micro_batch.map(|most| most.to_string())),
             ("settings.epochs", Some(epochs.to_string())),
             ("settings.drop_last", drop_last.then(|| true.to_string())),
+            ("settings.shuffle", (!shuffle).then(|| false.to_string())),
             ("settings.seed", Some(seed.to_string())),
             ("settings.on_nan", (*on_nan == OnNan::Skip).then(|| "skip".to_owned())),
             ("settings.clip_norm", clip_norm.map(value::number)),
@@ -219,7 +221,7 @@ mod tests {
     fn what_differs_from_the_default_is_listed_as_a_job_file_has_it() {
         type Change = fn(&mut TrainSpec);
         #[rustfmt::skip]
-        let cases: [(Change, &[&str]); 14] = [
+        let cases: [(Change, &[&str]); 15] = [
             (|t| t.data.augment = Augment { flip: true, crop: 4, cutout: 0 }, &["data.augment.flip = true", "data.augment.crop = 4"]),
             (|t| t.data.split = Split::TestEvery(5),                          &["data.split = { test_every = 5 }"]),
             (|t| t.data.test = Some(Source::text("t.txt", 8)),                &["data.test.text.path = t.txt", "data.test.text.context = 8"]),
@@ -233,6 +235,7 @@ mod tests {
             (|t| t.compression = Compression::TopK(0.01),                     &["settings.compression = { top_k = 0.01 }"]),
             (|t| t.on_nan = OnNan::Skip,                                      &["settings.on_nan = skip"]),
             (|t| t.drop_last = true,                                          &["settings.drop_last = true"]),
+            (|t| t.shuffle = false,                                           &["settings.shuffle = false"]),
             (|t| t.precision = "bf16".into(),                                 &["settings.precision = bf16"]),
         ];
         for (change, want) in cases {

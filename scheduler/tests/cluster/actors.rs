@@ -167,6 +167,7 @@ impl Worker {
         let it = Iterated {
             range,
             loss: 1.0,
+            loss_weight: range.len as f32,
             compute_us: self.interval_us,
             cpu_load: 0.5,
             memory_load: 0.5,

@@ -135,6 +135,7 @@ mod tests {
             checkpoint: 1,
             epoch_samples: 10,
             seed: 0,
+            shuffle: true,
             position: SamplePosition::default(),
             iterations: 0,
             iterations_torn: 0,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::csv::Header;
+use super::csv::TableNames;
 
 /// Numbers in the type that the file has.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,8 +35,8 @@ pub(super) struct SourceArrays {
     pub(super) inputs: Vec<Array>,
     pub(super) label: Option<Array>,
     pub(super) rows: usize,
-    /// The names of a table's columns, if it has them: those of a test or validation file are found by them.
-    pub(super) header: Option<Header>,
+    /// The names of a table's columns and classes, by which those of a test or validation file are found.
+    pub(super) names: TableNames,
 }
 
 impl Array {

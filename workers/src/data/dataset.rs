@@ -30,6 +30,8 @@ pub struct Dataset {
     augmentation: Option<Augmentation>,
     /// Columns of the training part's table that are the label.
     label_columns: Vec<LabelColumn>,
+    /// What the classes are called, where the labels of that table are texts.
+    class_names: Vec<String>,
 }
 
 /// Which samples are for what: rows, each ascending, of which none is in two parts.
@@ -79,17 +81,20 @@ impl Dataset {
         let test_contents = read_of(spec.test.as_ref())?;
         let validation_contents = read_of(spec.validation.as_ref())?;
         let found = source::checked_digest(spec, &hasher)?;
-        let like = form.header_for(&spec.source, &contents, wanted, step)?;
+        let like = form.names_for(&spec.source, &contents, wanted, step)?;
         let mut source =
             source::parse(&spec.source, &contents, wanted, like.as_ref(), form.passes_over_label, step)?;
-        let header = source.header.take();
+        let names = std::mem::take(&mut source.names);
+        // Of other files the classes are those of the job, whether these have labels or not.
+        let classes = names.classes.as_ref().or(like.as_ref().and_then(|like| like.classes.as_ref()));
+        let class_names = classes.map(|classes| classes.names.clone()).unwrap_or_default();
+        let header = names.header.as_ref();
         let features: usize = source.inputs.iter().map(Array::width).sum();
-        let label_columns =
-            source.label.as_ref().map(|label| LabelColumn::of_table(label, features, header.as_ref()));
+        let label_columns = source.label.as_ref().map(|label| LabelColumn::of_table(label, features, header));
         let mut parse = |source: &Source, contents: &[Vec<u8>]| {
-            source::parse(source, contents, wanted, header.as_ref(), false, step)
+            source::parse(source, contents, wanted, Some(&names), false, step)
         };
-        let mut set = Self::fit(source, spec, wanted).map_err(|error| match &header {
+        let mut set = Self::fit(source, spec, wanted).map_err(|error| match header {
             Some(header) if header.begins_unnamed() => error.with_unnamed_column(),
             _ => error,
         })?;
@@ -98,6 +103,7 @@ impl Dataset {
         }
         set.augmentation = Augmentation::of(spec, &set.inputs, set.label.as_ref(), wanted)?;
         set.label_columns = label_columns.unwrap_or_default();
+        set.class_names = class_names;
         set.validation_from = set.rows;
         if let Some((source, contents)) = spec.validation.as_ref().zip(validation_contents) {
             set.append("validation", Self::fit(parse(source, &contents)?, spec, wanted)?, wanted)?;
@@ -111,8 +117,10 @@ impl Dataset {
             inputs.map(|(array, wanted)| fit::input(array, wanted, spec)).collect::<Result<_, _>>()?;
         let label = raw.label.zip(wanted.label.as_ref());
         let label = label.map(|(array, wanted)| fit::label(array, wanted)).transpose()?;
-        let (rows, augmentation, label_columns) = (raw.rows, None, Vec::new());
-        Ok(Self { inputs, label, rows, test_from: rows, validation_from: rows, augmentation, label_columns })
+        let (rows, augmentation) = (raw.rows, None);
+        let (label_columns, class_names) = (Vec::new(), Vec::new());
+        let (test_from, validation_from) = (rows, rows);
+        Ok(Self { inputs, label, rows, test_from, validation_from, augmentation, label_columns, class_names })
     }
 
     /// Puts another part behind these samples, for the same model.
@@ -157,6 +165,11 @@ impl Dataset {
     /// Columns of a CSV file that are the label, in its order; none of another format.
     pub fn label_columns(&self) -> &[LabelColumn] {
         &self.label_columns
+    }
+
+    /// What the classes are called, from 0, where the labels of a CSV file are texts; none where they are numbers.
+    pub fn class_names(&self) -> &[String] {
+        &self.class_names
     }
 
     /// Whether there are labels, and all those of these rows are the one that counts nothing.
@@ -258,7 +271,7 @@ const HOLD_OUT: u64 = 0x68_6f6c_6420_6f75;
 /// Settings that make no sense, before anything is read.
 fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), DataError> {
     let sources = || spec.sources();
-    let named = sources().all(|source| matches!(source, Source::Safetensors { .. }));
+    let named = sources().all(Source::has_named_arrays);
     if wanted.inputs.len() > 1 && !named {
         let names = wanted.inputs.iter().map(|input| input.name.as_str()).collect::<Vec<_>>().join(", ");
         return Err(DataError::TooManyInputs { count: wanted.inputs.len(), names });

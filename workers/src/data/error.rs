@@ -76,10 +76,13 @@ pub enum DataError {
         /// Names that are missing, that are too many, or that stand twice, in words.
         what: String,
     },
-    /// A file with names of columns, and names of the job's columns that cannot be known.
-    #[error("[E581] {} has a header, and what the columns of the job's data are called is not known", path.display())]
+    /// A file with names of columns or classes, and those of the job that cannot be known.
+    #[error(
+        "[E581] {} names its columns or classes, and what those of the job's data are called is not known",
+        path.display()
+    )]
     UnknownColumns {
-        /// The file with the header.
+        /// The file with the names.
         path: PathBuf,
         /// Why the data of the job cannot be read, or that it is other data now.
         source: Box<DataError>,
@@ -143,6 +146,32 @@ pub enum DataError {
         /// The label.
         value: f32,
     },
+    /// A label of a table whose labels are texts that is none of them.
+    #[error("[E582] {} line {line}, column {column}: label `{text}` {what}", path.display())]
+    UnfitLabel {
+        /// File as the job names it.
+        path: PathBuf,
+        /// Line on which the field begins, from 1.
+        line: u64,
+        /// Column of the field, from 1.
+        column: usize,
+        /// What stands there, cut off after 40 characters.
+        text: String,
+        /// What is wrong with it, in words.
+        what: String,
+    },
+    /// More texts as labels than the model has classes.
+    #[error("[E583] {} has {found} different labels ({names}), the model tells {classes} classes apart", path.display())]
+    TooManyTexts {
+        /// File as the job names it.
+        path: PathBuf,
+        /// Different texts in the column of the label.
+        found: usize,
+        /// The first of them in ascending order, with commas between.
+        names: String,
+        /// Classes of the model.
+        classes: usize,
+    },
     /// Shapes that do not fit together.
     #[error("[E338] {reason}")]
     Shape {
@@ -163,7 +192,7 @@ pub enum DataError {
     },
     /// Several inputs, and a source that gives one.
     #[error(
-        "[E363] the model has {count} data inputs ({names}); only a safetensors file gives more than one"
+        "[E363] the model has {count} data inputs ({names}); only named arrays, `npz` or `safetensors`, give more than one"
     )]
     TooManyInputs {
         /// Data inputs of the model, 2 and more.
@@ -183,24 +212,30 @@ pub enum DataError {
         /// What does not go with it, in words.
         what: String,
     },
-    /// A tensor of a type that is not read.
-    #[error("[E481] {}: tensor `{name}` holds {found}; read are F32, F64, U8, I32 and I64", path.display())]
+    /// An array of a type that is not read.
+    #[error(
+        "[E481] {}: array `{name}` holds {found}; read are bool, integers of 8 to 64 bits, float16, bfloat16 (in safetensors), float32 and \
+         float64",
+        path.display()
+    )]
     UnsupportedElement {
         /// File as the job names it.
         path: PathBuf,
-        /// Name of the tensor.
+        /// Name of the array; that of the file, without its end, where it has none.
         name: String,
-        /// Its type, as safetensors names it.
+        /// Its type, as safetensors or numpy names it.
         found: String,
+        /// How it becomes one that is read.
+        remedy: &'static str,
     },
     /// An input that the file has nothing for.
-    #[error("[E482] {} has no tensor `{name}`, it has {known}", path.display())]
+    #[error("[E482] {} has no array `{name}`, it has {known}", path.display())]
     MissingTensor {
         /// File as the job names it.
         path: PathBuf,
         /// Input or label of the model.
         name: String,
-        /// Tensors of the file in the order of the alphabet, with commas between.
+        /// Arrays of the file in the order of the alphabet, with commas between.
         known: String,
     },
     /// More characters than the model has classes.
@@ -303,6 +338,8 @@ impl DataError {
             Self::NotFinite { .. } => "E336",
             Self::LabelOutOfRange { .. } => "E337",
             Self::NoProbability { .. } => "E356",
+            Self::UnfitLabel { .. } => "E582",
+            Self::TooManyTexts { .. } => "E583",
             Self::Shape { .. } => "E338",
             Self::NoSuchRow { .. } => "E339",
             Self::SampleShape { .. } => "E362",
@@ -329,7 +366,7 @@ impl DataError {
             Self::Io { .. } => Some("every worker reads the data itself: the path must exist on its machine"),
             Self::Remote { url } => Some(how_to_fetch(url)),
             Self::TooLarge { .. } => Some(
-                "leave out what need not be there, or keep its numbers in fewer bytes, as U8 in a safetensors file; every worker holds all of it in \
+                "leave out what need not be there, or keep its numbers in fewer bytes, as uint8 in a .npz or safetensors file; every worker holds all of it in \
                  memory",
             ),
             Self::Digest { .. } => Some(
@@ -351,6 +388,14 @@ impl DataError {
             Self::LabelOutOfRange { column: None, .. } => Some(
                 "classes count from 0, and the model needs an output for each; the loss option `ignore_index` names one label \
                  that counts nothing, such as -100",
+            ),
+            Self::UnfitLabel { .. } => Some(
+                "labels are numbers in every line, or texts in every line; those of test, validation and other files are among the texts of the \
+                 training file",
+            ),
+            Self::TooManyTexts { .. } => Some(
+                "export the model with an output for each label, or correct those that are misspelt; `label_names` under `data` says which column \
+                 is the label, if it is another one",
             ),
             Self::NoProbability { .. } => Some(
                 "write 0 and 1, or probabilities between; for labels of any size use `mse`, `l1` or `huber`",
@@ -396,12 +441,13 @@ impl DataError {
             Self::AllIgnored { .. } => {
                 Some("correct the labels, or name the one that really counts nothing as `ignore_index`")
             }
-            Self::TooManyInputs { .. } => {
-                Some("write a safetensors file with one array for each input and the label")
-            }
-            Self::MissingTensor { .. } => {
-                Some("arrays are called as the model's inputs; the label as `label`")
-            }
+            Self::TooManyInputs { .. } => Some(
+                "write one array for each input and the label: numpy.savez(FILE, INPUT=a, OTHER=b, label=y)",
+            ),
+            Self::UnsupportedElement { remedy, .. } => Some(*remedy),
+            Self::MissingTensor { .. } => Some(
+                "arrays are called as the model's inputs, the label as `label`: numpy.savez(FILE, x=samples, label=labels)",
+            ),
             Self::VocabularyTooLarge { .. } => {
                 Some("export the model with a row of its embedding and an output for each character")
             }

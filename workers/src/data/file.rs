@@ -41,9 +41,11 @@ impl Limit {
     }
 }
 
-/// A file in memory, unpacked if its name ends in `.gz`. Its bytes on the disk go into `hasher`.
+/// A file in memory, unpacked if its name ends in `.gz`. Its bytes on the disk go into `hasher`. `mark`: what a file of its source
+/// begins with, where another one would be called by its kind.
 pub(super) fn read(
     path: &Path,
+    mark: &[u8],
     limit: Limit,
     hasher: &mut blake3::Hasher,
     step: &mut Step<'_>,
@@ -68,38 +70,42 @@ pub(super) fn read(
         true => read_bounded(MultiGzDecoder::new(bytes.as_slice()), 0, limit, path, step)?,
         false => bytes,
     };
-    match foreign(&bytes) {
+    let is_known = !mark.is_empty() && bytes.starts_with(mark);
+    match foreign(&bytes).filter(|_| !is_known) {
         Some(what) => Err(DataError::Format { path: path.to_owned(), reason: format!("it is {what}") }),
         None => Ok(bytes),
     }
 }
 
-/// What a file is that no source reads, by its first bytes, and how it is read nevertheless.
+/// What a file of `numpy.save` begins with.
+pub(super) const NPY_MARK: &[u8] = b"\x93NUMPY";
+/// What a zip archive begins with, as files of `numpy.savez` are.
+pub(super) const ZIP_MARK: &[u8] = b"PK\x03\x04";
+
+/// What a file is that its source does not read, by its first bytes, and how it is read nevertheless.
 fn foreign(bytes: &[u8]) -> Option<&'static str> {
     const KINDS: [(&[u8], &str); 6] = [
-        (b"\x93NUMPY", "an array of numpy: save it with safetensors.numpy.save_file, as docs/data.md shows"),
+        (NPY_MARK, "an array of numpy, as `source = { npy = { samples = ..., labels = ... } }` reads it"),
         (
-            b"PK\x03\x04",
-            "a zip archive, such as .npz, .pt or .xlsx: save its arrays with safetensors.numpy.save_file, as docs/data.md shows",
+            ZIP_MARK,
+            "a zip archive: `source = { npz = { path = ... } }` reads it if it is a .npz of numpy; save arrays from a .pt or .xlsx with \
+             numpy.savez",
         ),
-        (
-            b"\x89HDF\r\n\x1a\n",
-            "an HDF5 file: save its arrays with safetensors.numpy.save_file, as docs/data.md shows",
-        ),
+        (b"\x89HDF\r\n\x1a\n", "an HDF5 file: save its arrays with numpy.savez, as docs/data.md shows"),
         (
             b"\x89PNG\r\n\x1a\n",
-            "a PNG image: save all images as one array with safetensors.numpy.save_file, as docs/data.md shows",
+            "a PNG image: save all images as one array with numpy.savez, as docs/data.md shows",
         ),
         (
             b"\xff\xd8\xff",
-            "a JPEG image: save all images as one array with safetensors.numpy.save_file, as docs/data.md shows",
+            "a JPEG image: save all images as one array with numpy.savez, as docs/data.md shows",
         ),
         (b"\x1f\x8b\x08", "packed by gzip: its name has to end in .gz"),
     ];
     const PARQUET: &[u8] = b"PAR1";
     if bytes.len() > 8 && bytes.starts_with(PARQUET) && bytes.ends_with(PARQUET) {
         return Some(
-            "a Parquet file: save its columns as CSV (to_csv of pandas), or with safetensors.numpy.save_file, as docs/data.md shows",
+            "a Parquet file: save its columns as CSV (to_csv of pandas), or as arrays with numpy.savez, as docs/data.md shows",
         );
     }
     KINDS.into_iter().find(|(mark, _)| bytes.starts_with(mark)).map(|(_, what)| what)
@@ -148,7 +154,7 @@ mod tests {
     use super::*;
 
     fn refused(path: &Path) -> DataError {
-        read(path, Limit::FILE, &mut blake3::Hasher::new(), &mut || Ok(())).unwrap_err()
+        read(path, &[], Limit::FILE, &mut blake3::Hasher::new(), &mut || Ok(())).unwrap_err()
     }
 
     #[test]
@@ -171,7 +177,7 @@ mod tests {
             assert!(refused.code() == "E333" && refused.to_string().contains(what), "{refused}");
         }
         std::fs::write(file.path(), "PAR1,PAR2\n1,2\n").unwrap();
-        assert!(read(file.path(), Limit::FILE, &mut blake3::Hasher::new(), &mut || Ok(())).is_ok());
+        assert!(read(file.path(), &[], Limit::FILE, &mut blake3::Hasher::new(), &mut || Ok(())).is_ok());
     }
 
     #[test]
@@ -191,8 +197,9 @@ mod tests {
         io::Write::write_all(&mut encoder, &[7; 100]).unwrap();
         std::fs::write(&packed, encoder.finish().unwrap()).unwrap();
         for path in [plain, packed] {
-            let read =
-                |left| read(&path, Limit { left, total: 400 }, &mut blake3::Hasher::new(), &mut || Ok(()));
+            let read = |left| {
+                read(&path, &[], Limit { left, total: 400 }, &mut blake3::Hasher::new(), &mut || Ok(()))
+            };
             assert_eq!(read(100).unwrap(), [7; 100]);
             let error = read(99).unwrap_err();
             assert!(error.code() == "E332" && error.to_string().contains("400 bytes"), "{error}");

@@ -1,7 +1,7 @@
 //! Data sets: small enough for memory, read once, checked completely.
 //!
 //! [`Dataset::open`] reads what a [`DataSpec`](syncline_scheduler::spec::DataSpec) names, plain or `.gz`: CSV, IDX (the
-//! format of MNIST), the binary format of CIFAR-10, a text as characters, or named arrays in a safetensors file; each
+//! format of MNIST), the binary format of CIFAR-10, a text as characters, arrays of numpy, or named arrays in a safetensors file; each
 //! format is a file here. What comes out is what a model [wants](ModelSignature): as many inputs and labels as it has, in its
 //! shapes and element types.
 //!
@@ -20,10 +20,14 @@ mod cifar10;
 mod column;
 mod csv;
 mod dataset;
+mod elements;
 mod error;
 mod file;
 mod fit;
 mod idx;
+mod named;
+mod npy;
+mod npz;
 mod remote;
 mod signature;
 mod source;

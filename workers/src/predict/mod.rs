@@ -108,7 +108,7 @@ impl Question {
                     "its samples are of a text, and the characters of another one have other numbers".into(),
                 );
             }
-            Source::Idx { .. } if !is_labeled => {
+            Source::Idx { .. } | Source::Npy { .. } if !is_labeled => {
                 return refused("its samples are in two files, of which the second has the labels".into());
             }
             _ => {}
@@ -209,7 +209,12 @@ impl Predictor {
             return Err(PredictError::OtherFiles { reason: "its model takes no data".to_owned() });
         }
         wanted.label = wanted.label.filter(|_| question.is_labeled);
-        let form = Form { like: question.columns_of.as_ref(), passes_over_label: !question.is_labeled };
+        let form = Form {
+            like: question.columns_of.as_ref(),
+            passes_over_label: !question.is_labeled,
+            is_other: question.data.source != job.train.data.source,
+            has_classes: model.classes.is_some(),
+        };
         let (set, _) = Dataset::open_as(&question.data, &wanted, form, &mut || Ok(()))?;
         let parts = set.parts(&question.data, job.train.seed);
         let rows = match question.samples {
@@ -260,6 +265,11 @@ impl Predictor {
     /// How many samples are asked about; there is at least one.
     pub fn samples(&self) -> usize {
         self.rows.len()
+    }
+
+    /// What the classes are called, from 0, where the labels of the job's CSV file are texts and that file was read; else none.
+    pub fn class_names(&self) -> &[String] {
+        self.set.class_names()
     }
 
     /// Computes all samples, a batch at a time, and hands each out.

@@ -97,6 +97,7 @@ pub(super) fn inspect(
         validation: validation.len() as u64,
         test: test.len() as u64,
         label_columns: set.label_columns().to_vec(),
+        class_names: set.class_names().to_vec(),
     };
     let sizes = |shape: &[usize]| shape.iter().map(|&size| size as u32).collect();
     let inputs = wanted.inputs.iter().zip(set.input_shapes()).map(|(input, shape)| DataInput {

@@ -14,4 +14,6 @@ pub struct DataParts {
     pub test: u64,
     /// Columns of a CSV file that are the label, in its order; none of another format, or where the model takes no label.
     pub label_columns: Vec<LabelColumn>,
+    /// What the classes are called, from 0, where the labels of that file are texts; none where they are numbers.
+    pub class_names: Vec<String>,
 }

@@ -199,6 +199,7 @@ pub(super) fn train_spec(model: ModelSpec, data: DataSpec, settings: &Settings) 
         micro_batch: settings.micro_batch,
         epochs: settings.epochs,
         drop_last: settings.drop_last,
+        shuffle: settings.shuffle,
         seed: settings.seed,
         on_nan: settings.on_nan,
         clip_norm: settings.clip_norm,

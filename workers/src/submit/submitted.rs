@@ -113,6 +113,7 @@ fn list_derivation(settings: &Settings, list: &mut SettingList) {
         micro_batch: _,
         epochs: _,
         drop_last: _,
+        shuffle: _,
         seed: _,
         on_nan: _,
         clip_norm: _,
@@ -215,6 +216,7 @@ batch = 64
 micro_batch = 16
 epochs = 40
 drop_last = true
+shuffle = false
 seed = 7
 on_nan = "skip"
 clip_norm = 1.0

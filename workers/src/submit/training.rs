@@ -54,6 +54,8 @@ pub struct Settings {
     pub epochs: u32,
     /// Leave out the samples of an epoch that do not fill a batch; other ones each time.
     pub drop_last: bool,
+    /// Whether each epoch has the samples in an order of its own, by default; else all have them in that of the files.
+    pub shuffle: bool,
     /// Seed of the order of the samples, of how images change while they train, and of Dropout where the graph is derived.
     pub seed: u64,
     /// What becomes of an iteration whose loss or gradient is not finite; by default the job fails.
@@ -120,6 +122,7 @@ impl Default for Settings {
             micro_batch: None,
             epochs: 1,
             drop_last: false,
+            shuffle: true,
             seed: 0,
             on_nan: OnNan::Fail,
             clip_norm: None,

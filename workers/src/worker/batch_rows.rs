@@ -73,7 +73,7 @@ impl BatchRows {
         if (loader.loaded(), self.taken) == (Some(range), Some(range)) {
             return Ok(());
         }
-        loader.load_batch(train.seed, range)?;
+        loader.load_batch(train, range)?;
         self.take(range, &loader.inputs(&train.model).collect())
     }
 

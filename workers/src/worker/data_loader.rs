@@ -5,7 +5,7 @@ use std::{io, ops::Range};
 use syncline_onnx::TensorView;
 use syncline_scheduler::{
     core::{EvaluationPart, EvaluationSet},
-    samples::{SampleRange, permutation},
+    samples::SampleRange,
     spec::{ModelSpec, TrainSpec},
 };
 use tracing::info;
@@ -82,11 +82,11 @@ impl DataLoader {
         self.loaded
     }
 
-    /// Gathers the samples of an iteration, as they train in its epoch.
-    pub(super) fn load_batch(&mut self, seed: u64, range: SampleRange) -> Result<(), WorkerError> {
+    /// Gathers the samples of an iteration, as they train in its epoch. `train`: that with which it was opened.
+    pub(super) fn load_batch(&mut self, train: &TrainSpec, range: SampleRange) -> Result<(), WorkerError> {
         self.loaded = None;
         if self.epoch != Some(range.epoch) {
-            self.order = permutation(seed, range.epoch, self.parts.train.len() as u32);
+            self.order = train.sample_order(range.epoch);
             self.epoch = Some(range.epoch);
         }
         let (start, end) = (range.start as usize, range.start as usize + range.len as usize);
@@ -95,7 +95,7 @@ impl DataLoader {
         };
         self.rows.clear();
         self.rows.extend(order.iter().map(|&i| self.parts.train[i as usize]));
-        let pass = Pass { seed, epoch: range.epoch };
+        let pass = Pass { seed: train.seed, epoch: range.epoch };
         self.set.gather_to_train(&self.rows, pass, &mut self.batch)?;
         self.loaded = Some(range);
         Ok(())
@@ -177,7 +177,7 @@ mod tests {
                 if len == 0 {
                     break;
                 }
-                loader.load_batch(train.seed, SampleRange { epoch, start, len }).unwrap();
+                loader.load_batch(train, SampleRange { epoch, start, len }).unwrap();
                 for (row, image) in loader.rows.iter().zip(images(loader)) {
                     assert!(seen.insert((epoch, *row), image).is_none());
                 }
@@ -202,11 +202,28 @@ mod tests {
         let mut loader = DataLoader::open(&train, None, &PieceWatch::default()).unwrap().unwrap();
         let range = |epoch| SampleRange { epoch, start: 4, len: 5 };
         for epoch in [2, 0, 2, 1, 0] {
-            loader.load_batch(train.seed, range(epoch)).unwrap();
+            loader.load_batch(&train, range(epoch)).unwrap();
             let rows = loader.rows.clone();
             let want: Vec<_> = rows.iter().map(|&row| alone[&(epoch, row)].clone()).collect();
             assert_eq!(images(&loader), want, "epoch {epoch}");
         }
+    }
+
+    #[test]
+    fn samples_that_are_not_shuffled_come_in_the_order_of_the_file_in_every_epoch() {
+        let dir = tempfile::tempdir().unwrap();
+        let train = TrainSpec { shuffle: false, ..job(dir.path(), Augment::default()) };
+        let mut loader = DataLoader::open(&train, None, &PieceWatch::default()).unwrap().unwrap();
+        // Every fifth one tests.
+        let want: Vec<u32> = (0..SAMPLES as u32).filter(|row| row % 5 != 0).collect();
+        for (epoch, start, len) in [(0, 0, 16), (0, 3, 5), (7, 3, 5), (1, 12, 4)] {
+            loader.load_batch(&train, SampleRange { epoch, start, len }).unwrap();
+            assert_eq!(loader.rows, want[start as usize..][..len as usize], "epoch {epoch}");
+        }
+        let shuffled = TrainSpec { shuffle: true, ..train };
+        let mut loader = DataLoader::open(&shuffled, None, &PieceWatch::default()).unwrap().unwrap();
+        loader.load_batch(&shuffled, SampleRange { epoch: 0, start: 0, len: 16 }).unwrap();
+        assert_ne!(loader.rows, want);
     }
 
     #[test]
@@ -224,7 +241,7 @@ mod tests {
         let evaluated = |augment| {
             let train = job(dir.path(), augment);
             let mut loader = DataLoader::open(&train, None, &PieceWatch::default()).unwrap().unwrap();
-            loader.load_batch(train.seed, SampleRange { epoch: 1, start: 0, len: 4 }).unwrap();
+            loader.load_batch(&train, SampleRange { epoch: 1, start: 0, len: 4 }).unwrap();
             let part = EvaluationPart { index: 0, of: 1, set: EvaluationSet::Test };
             assert_eq!(loader.load_evaluation_batch(part, 0).unwrap(), 4);
             images(&loader)

@@ -244,7 +244,7 @@ impl JobRun {
     /// Gathers the samples of an iteration; where only rows travel, they chose those before.
     fn load_batch(&mut self, range: SampleRange) -> Result<(), WorkerError> {
         let loader = self.data.as_mut().filter(|_| self.rows.is_none());
-        loader.map_or(Ok(()), |loader| loader.load_batch(self.train.seed, range))
+        loader.map_or(Ok(()), |loader| loader.load_batch(&self.train, range))
     }
 
     /// Computes on what was prepared, and pushes or steps. `next`: what the iteration that follows at once will pull,

@@ -58,7 +58,8 @@ impl StepHealth {
     /// What is reported of it. A batch of which no label counts has no loss.
     pub(super) fn report(&self, it: &Iteration) -> Iterated {
         let loss = if self.weight == 0.0 { f32::NAN } else { self.loss };
-        Iterated { range: it.range, loss, skipped: self.fault().is_some(), ..Iterated::default() }
+        let (range, loss_weight, skipped) = (it.range, self.weight, self.fault().is_some());
+        Iterated { range, loss, loss_weight, skipped, ..Iterated::default() }
     }
 
     /// The header of this step's push. A step with a fault is skipped.

@@ -33,11 +33,15 @@ pub struct MetricsPoint {
     pub samples: u64,
     /// Iterations that this point stands for.
     pub iterations: u64,
-    /// Mean over the samples of those that counted.
+    /// Mean over the samples of those that counted, each by what it weighs in the loss.
     pub loss: f64,
-    /// Samples that the loss is the mean of: with it means of several points are exact.
+    /// Samples that the loss is the mean of.
     #[serde(default)]
     pub loss_samples: u64,
+    /// What these weigh together: with it means of several points are exact. Unknown of an earlier release, whose points are means
+    /// over iterations by their samples.
+    #[serde(default)]
+    pub loss_weight: Option<f64>,
     /// Mean time of an iteration, waiting left out.
     pub step_us: u64,
     /// The part of that in which the gradient was computed.

@@ -175,13 +175,7 @@ fn in_order(count: usize, others: &[usize], other: impl Fn(usize) -> Place) -> V
 /// What is said of a file whose first record, which begins at `start`, has no column but those of the label.
 fn no_feature(first: &First, label_count: usize, start: &[u8]) -> String {
     let (line, found, label) = (first.line, counted(first.names.len()), counted(label_count));
-    let mut lines = start.split(|&byte| byte == b'\n');
-    let comments = lines.clone().take_while(|line| line.starts_with(b"#")).count() as u64 + line - 1;
-    let text = lines.next().unwrap_or_default().trim_ascii();
-    let cause = match text.starts_with(b"#") {
-        true => format!("; it looks like a comment: set `skip_lines = {comments}`"),
-        false => other_separator(start),
-    };
+    let cause = other_separator(start);
     format!("line {line} has {found}, which leaves no feature beside {label} of the label{cause}")
 }
 

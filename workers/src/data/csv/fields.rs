@@ -33,12 +33,27 @@ pub(super) struct Field<'a> {
 impl<'a> Fields<'a> {
     /// The fields below the first `skip_lines` lines. White space at the end of the file is no record.
     pub(super) fn new(path: &'a Path, bytes: &'a [u8], skip_lines: u32) -> Self {
-        let mut rest = bytes.trim_ascii_end();
+        let mut fields = Self::at(path, bytes.trim_ascii_end(), 1);
         for _ in 0..skip_lines {
-            let end = rest.iter().position(|&byte| byte == b'\n').map_or(rest.len(), |end| end + 1);
-            rest = &rest[end..];
+            fields.skip_line();
         }
-        Self::at(path, rest, u64::from(skip_lines) + 1)
+        fields
+    }
+
+    /// The line that begins here; `None` at the end of the file. A record begins here.
+    pub(super) fn line(&self) -> Option<&'a [u8]> {
+        self.rest.split(|&byte| byte == b'\n').next().filter(|_| !self.rest.is_empty())
+    }
+
+    /// Which line that is, from 1.
+    pub(super) fn line_number(&self) -> u64 {
+        self.line
+    }
+
+    /// Steps over the line that begins here.
+    pub(super) fn skip_line(&mut self) {
+        let end = self.rest.iter().position(|&byte| byte == b'\n').map_or(self.rest.len(), |end| end + 1);
+        (self.rest, self.line) = (&self.rest[end..], self.line + 1);
     }
 
     fn at(path: &'a Path, rest: &'a [u8], line: u64) -> Self {

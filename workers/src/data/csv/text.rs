@@ -44,11 +44,12 @@ pub(in crate::data) fn hint(line: u64, field: &str) -> &'static str {
     match line {
         1 => {
             "a first record without any number is a header; leave out one that has numbers, and lines above it, with \
-             `skip_lines`, and replace the names of classes by 0, 1, 2 before"
+             `skip_lines`, and replace names by numbers before: only a label of one column may be a text, in every line, where the loss \
+             takes classes"
         }
         _ => {
-            "every field but those of the header has to be a number: replace the names of classes by 0, 1, 2 before, and \
-             leave out lines above the header or the first sample with `skip_lines`"
+            "every field but those of the header has to be a number: replace names by numbers before, and leave out lines above the header \
+             or the first sample with `skip_lines`; only a label of one column may be a text, in every line, where the loss takes classes"
         }
     }
 }

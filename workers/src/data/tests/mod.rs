@@ -3,7 +3,9 @@
 mod augmentation;
 mod csv;
 mod csv_headers;
+mod csv_texts;
 mod named_arrays;
+mod numpy;
 mod tables;
 mod text_and_images;
 
@@ -16,7 +18,7 @@ use syncline_onnx::ElementType;
 use syncline_onnx::TensorView;
 use syncline_scheduler::spec::{AxisOrder, DataElement, DataSpec, Source, Split};
 
-use super::*;
+use super::{file::NPY_MARK, *};
 use tempfile::TempDir;
 
 const CLASSES: Target = Target::Classes { count: 3, ignored: None };

@@ -17,7 +17,7 @@ fn named_arrays_feed_several_inputs() {
         ("ids", Dtype::I32, &[2, 3], &ids),
         ("mask", Dtype::U8, &[2, 3], &[1, 1, 0, 1, 0, 0]),
         ("label", Dtype::I64, &[2, 2], &classes),
-        ("more", Dtype::F16, &[1], &[0, 0]),
+        ("more", Dtype::F8_E4M3, &[1], &[0]),
     ];
     let path = write(&folder, "data.safetensors", &tensors(all));
     let spec = DataSpec { scale: 2.0, ..DataSpec::new(Source::Safetensors { path: text(&path) }) };
@@ -47,9 +47,9 @@ fn named_arrays_feed_several_inputs() {
         &spec,
         &one("nothing", DataElement::F32),
         "E482",
-        "no tensor `nothing`, it has ids, label, mask, more, x",
+        "no array `nothing`, it has ids, label, mask, more, x",
     );
-    refused(&spec, &one("more", DataElement::F32), "E481", "tensor `more` holds F16");
+    refused(&spec, &one("more", DataElement::F32), "E481", "array `more` holds F8_E4M3");
     refused(&spec, &one("x", DataElement::I64), "E484", "row 1, column 1: 0.5 is not an integer");
     let unknown = ModelSignature { label: Some(label(CLASSES, &[Some(2)])), ..wanted.clone() };
     refused(&spec, &unknown, "E337", "row 1: label -100");
@@ -114,7 +114,7 @@ fn named_arrays_that_make_no_samples_are_refused() {
     #[rustfmt::skip]
     let cases: &[(&str, &[usize], &[u8], &str)] = &[
         ("other counts",  &[2, 1], &big,      "`x` has 2 samples, `label` has 1"),
-        ("no axis",       &[],     &big[..8], "tensor `x` of shape [] has no samples"),
+        ("no axis",       &[],     &big[..8], "array `x` of shape [] has no samples"),
         ("no sample",     &[0, 3], &[],       "has no samples"),
         ("empty samples", &[9, 0], &[],       "has no samples"),
         ("too large",     &[1, 2], &big,      "row 1, column 1: 9223372036854775807 is not an integer"),

@@ -13,6 +13,7 @@ mod general_tasks;
 mod hangup;
 mod job;
 mod json;
+mod labels;
 mod metrics;
 mod model;
 mod model_tasks;

@@ -19,6 +19,9 @@ use crate::cli::{
 /// Most columns of a label that are listed.
 const LISTED_COLUMNS: usize = 5;
 
+/// Most classes that are listed.
+const LISTED_CLASSES: usize = 20;
+
 /// Bytes of a parameter, a gradient, and each number that an optimizer keeps.
 const F32_BYTES: u64 = 4;
 
@@ -47,6 +50,8 @@ pub(super) struct Preview {
     test_samples: u64,
     /// Columns of a CSV file that are the label.
     label_columns: Vec<PreviewLabel>,
+    /// What the classes are called, from 0, where the labels of that file are texts.
+    class_names: Vec<String>,
     epochs: u32,
     /// Samples of an iteration.
     batch: u32,
@@ -161,6 +166,7 @@ impl Preview {
             validation_samples: job.data.validation,
             test_samples: job.data.test,
             label_columns: job.data.label_columns.iter().map(PreviewLabel::of).collect(),
+            class_names: job.data.class_names.clone(),
             epochs: train.epochs,
             batch: train.batch,
             micro_batch: train.micro_batch,
@@ -212,6 +218,7 @@ impl Preview {
         lines.extend(rest(&self.settings, "settings.", &IN_OTHER_WORDS).map(|text| ("settings", text)));
         lines.extend(of_data_and_model(&self.settings));
         lines.extend(self.label().map(|text| ("label", text)));
+        lines.extend(classes_in_words(&self.class_names).map(|text| ("classes", text)));
         lines.push(("samples", self.samples_in_words()));
         let held_out = [("validation", self.validation_samples), ("test", self.test_samples)];
         lines.extend(
@@ -270,6 +277,17 @@ impl Preview {
         };
         (!columns.is_empty()).then(|| format!("{}{more}{by_default}", columns.join("; ")))
     }
+}
+
+/// Which text is which class; `None` where labels are numbers.
+pub(super) fn classes_in_words(names: &[String]) -> Option<String> {
+    let shown = names.iter().take(LISTED_CLASSES).enumerate();
+    let shown: Vec<String> = shown.map(|(class, name)| format!("{class} `{name}`")).collect();
+    let more = match names.len().saturating_sub(LISTED_CLASSES) {
+        0 => String::new(),
+        more => format!(", and {more} more (--dry-run --json has all)"),
+    };
+    (!names.is_empty()).then(|| format!("{}{more}", shown.join(", ")))
 }
 
 /// Whether the label is the last column, or so many of them, of a table because no name says otherwise.

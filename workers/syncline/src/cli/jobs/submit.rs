@@ -17,9 +17,12 @@ use syncline_workers::{
 
 use tempfile::TempDir;
 
-use super::{preview::Preview, watch::follow};
+use super::{
+    preview::{Preview, classes_in_words},
+    watch::follow,
+};
 use crate::cli::{
-    CliError, ConnectionArgs, EngineClock, Failure, block_on_until_stopped, log_as_command, print,
+    CliError, ConnectionArgs, EngineClock, Failure, block_on_until_stopped, log_as_command, one_line, print,
     print_json, said_while_slow, say, support::native::models,
 };
 
@@ -186,6 +189,7 @@ async fn submit(args: &SubmitArgs, graph: JobGraph, cluster: Cluster) -> Result<
     let (client, about) = Client::connect(&cluster).await?;
     let clock = EngineClock::of(&about);
     let (prepared, goes_on_from) = prepare_job(args, graph, Some(&client)).await?;
+    let classes = classes_in_words(&prepared.data.class_names);
     let submitted = match (args.new, args.replace) {
         (true, _) => client.submit_new_prepared(prepared).await,
         (_, true) => client.replace_prepared(prepared).await,
@@ -194,6 +198,9 @@ async fn submit(args: &SubmitArgs, graph: JobGraph, cluster: Cluster) -> Result<
     let Submitted { id, is_new, .. } = submitted?;
     if let Some(what) = goes_on_from.filter(|_| is_new) {
         say(&what);
+    }
+    if let Some(classes) = classes {
+        say(&format!("classes: {}", one_line(&classes)));
     }
     if args.watch {
         return follow(&client, clock, &id, args.json).await;

@@ -7,7 +7,7 @@ use syncline_rpc::status::{EvaluationPoint, MetricsPoint};
 use super::Training;
 use crate::cli::csv_field;
 
-const POINTS: &str = "job,at_ms,elapsed_s,samples,iterations,loss,loss_samples,step_us,compute_us,wait_us,staleness_mean,staleness_max,learning_rate";
+const POINTS: &str = "job,at_ms,elapsed_s,samples,iterations,loss,loss_samples,loss_weight,step_us,compute_us,wait_us,staleness_mean,staleness_max,learning_rate";
 const EVALUATIONS: &str = "job,at_ms,elapsed_s,samples,best,validation_loss,validation_samples,validation_accuracy,validation_top_k_accuracy,validation_perplexity,test_loss,test_samples,test_accuracy,test_top_k_accuracy,test_perplexity";
 
 /// The loss curves.
@@ -36,6 +36,7 @@ fn point_row(of: &Training, point: &MetricsPoint) -> Vec<String> {
         point.iterations.to_string(),
         number(point.loss),
         point.loss_samples.to_string(),
+        point.loss_weight.map(number).unwrap_or_default(),
         point.step_us.to_string(),
         point.compute_us.to_string(),
         point.wait_us.to_string(),

@@ -10,6 +10,7 @@ use super::{
     table_file::MOST_COLUMNS,
     tables::{self, Counts},
 };
+use crate::cli::one_line;
 
 /// The most frequent mistakes that are shown.
 const MISTAKES_SHOWN: usize = 5;
@@ -45,6 +46,8 @@ pub(super) struct Report {
 #[derive(Debug, Serialize)]
 struct Class {
     class: usize,
+    /// What it is called, where labels are texts.
+    name: Option<String>,
     labels: u64,
     predicted: u64,
     right: u64,
@@ -76,7 +79,9 @@ pub(super) struct Target {
 #[derive(Debug, Serialize)]
 struct Mistake {
     label: u32,
+    label_name: Option<String>,
     predicted: u32,
+    predicted_name: Option<String>,
     times: u64,
 }
 
@@ -87,6 +92,7 @@ impl Report {
         data: String,
         samples: usize,
         figures: &Figures,
+        names: &[String],
         file: Option<PathBuf>,
     ) -> Self {
         let (evaluation, values) = (figures.evaluation.as_ref(), figures.values.as_ref());
@@ -105,8 +111,8 @@ impl Report {
             root_mean_square_error: values.and_then(|values| values.root_mean_square_error()),
             r_squared: values.and_then(|values| values.r_squared()),
             nan_samples: figures.nan_samples,
-            classes: classes.map(of_classes).unwrap_or_default(),
-            mistakes: classes.map(mistakes).unwrap_or_default(),
+            classes: classes.map(|classes| of_classes(classes, names)).unwrap_or_default(),
+            mistakes: classes.map(|classes| mistakes(classes, names)).unwrap_or_default(),
             labels: figures.labels.as_ref().map(of_labels).unwrap_or_default(),
             targets: values.map(of_targets).unwrap_or_default(),
             file: file.map(|file| file.display().to_string()),
@@ -140,9 +146,12 @@ impl Report {
         ];
         lines.extend(tables.into_iter().flatten().flat_map(|table| [String::new(), table]));
         let mistakes = self.mistakes.iter();
-        lines.extend(mistakes.map(|Mistake { label, predicted, times }| {
+        lines.extend(mistakes.map(|Mistake { label, label_name, predicted, predicted_name, times }| {
             let often = if *times == 1 { "once".to_owned() } else { format!("{times} times") };
-            format!("{label} taken for {predicted}: {often}")
+            let called =
+                |class: &u32, name: &Option<String>| name.clone().unwrap_or_else(|| class.to_string());
+            let (label, predicted) = (called(label, label_name), called(predicted, predicted_name));
+            format!("{} taken for {}: {often}", one_line(&label), one_line(&predicted))
         }));
         lines.join("\n")
     }
@@ -165,21 +174,24 @@ impl Report {
 
 impl Class {
     fn counts(&self) -> Counts {
-        let Self { class, labels, predicted, right, recall, precision } = *self;
-        Counts { number: class, there: labels, predicted, right, recall, precision }
+        let Self { class, ref name, labels, predicted, right, recall, precision } = *self;
+        let name = name.clone().unwrap_or_else(|| class.to_string());
+        Counts { name, there: labels, predicted, right, recall, precision }
     }
 }
 
 impl Label {
     fn counts(&self) -> Counts {
         let Self { label, support, predicted, right, recall, precision } = *self;
-        Counts { number: label, there: support, predicted, right, recall, precision }
+        Counts { name: label.to_string(), there: support, predicted, right, recall, precision }
     }
 }
 
-fn of_classes(figures: &ClassFigures) -> Vec<Class> {
+/// `names`: of the first classes, if they have some.
+fn of_classes(figures: &ClassFigures, names: &[String]) -> Vec<Class> {
     let class = |(class, counts): (usize, &ClassCounts)| Class {
         class,
+        name: names.get(class).cloned(),
         labels: counts.labels,
         predicted: counts.predicted,
         right: counts.right,
@@ -216,7 +228,14 @@ fn of_targets(figures: &ValueFigures) -> Vec<Target> {
     target.collect()
 }
 
-fn mistakes(figures: &ClassFigures) -> Vec<Mistake> {
-    let mistake = |(label, predicted, times)| Mistake { label, predicted, times };
+fn mistakes(figures: &ClassFigures, names: &[String]) -> Vec<Mistake> {
+    let name = |class: u32| names.get(class as usize).cloned();
+    let mistake = |(label, predicted, times)| Mistake {
+        label,
+        label_name: name(label),
+        predicted,
+        predicted_name: name(predicted),
+        times,
+    };
     figures.most_confused(MISTAKES_SHOWN).into_iter().map(mistake).collect()
 }

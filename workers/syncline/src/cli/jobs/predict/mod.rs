@@ -180,6 +180,7 @@ fn predict(
     is_stopped: impl Fn() -> bool,
 ) -> Result<Report, Ending> {
     let (samples, mut done, progress) = (predictor.samples(), 0, Progress::new());
+    let names = predictor.class_names().to_vec();
     let mut file = match (stream, args.out.as_deref()) {
         (None, Some(path)) => Some(TableFile::create(path, args.force)?),
         (stream, _) => stream,
@@ -187,7 +188,7 @@ fn predict(
     // The rows show how far it is.
     let shows_progress = args.out.as_deref().map(Destination::of) != Some(Destination::Stdout);
     let figures = predictor.run(|predicted| {
-        file.iter_mut().try_for_each(|file| file.add(predicted))?;
+        file.iter_mut().try_for_each(|file| file.add(predicted, &names))?;
         done += predicted.rows.len();
         if shows_progress {
             progress.show(&format!("{done} of {samples} samples"));
@@ -199,7 +200,7 @@ fn predict(
     let written = file.map(TableFile::finish).transpose()?;
     let data = question.data.paths().join(", ");
     let part = args.data.is_empty().then(|| question.samples.name());
-    Ok(Report::new(args.job.clone(), part, data, samples, &figures, written))
+    Ok(Report::new(args.job.clone(), part, data, samples, &figures, &names, written))
 }
 
 impl From<table_file::TooWide> for Failure {

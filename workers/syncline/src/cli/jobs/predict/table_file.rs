@@ -86,8 +86,8 @@ impl TableFile {
         Ok(Self { to: To::File(WholeFile::create(&path, replaces, permissions)?), has_header: false })
     }
 
-    /// Adds a row for each of these samples.
-    pub(super) fn add(&mut self, predicted: &Predicted<'_>) -> Result<(), Failure> {
+    /// Adds a row for each of these samples. `names`: of the classes from 0, where they have some.
+    pub(super) fn add(&mut self, predicted: &Predicted<'_>, names: &[String]) -> Result<(), Failure> {
         if !self.has_header {
             let numbers = predicted.outputs.iter().map(Output::width).sum();
             if numbers > MOST_COLUMNS {
@@ -96,7 +96,7 @@ impl TableFile {
             self.has_header = true;
             self.write(&header(predicted))?;
         }
-        self.write(&rows(predicted))
+        self.write(&rows(predicted, names))
     }
 
     fn write(&mut self, text: &str) -> Result<(), Failure> {
@@ -157,23 +157,25 @@ fn header(predicted: &Predicted<'_>) -> String {
     columns.join(",") + "\n"
 }
 
-fn rows(predicted: &Predicted<'_>) -> String {
+fn rows(predicted: &Predicted<'_>, names: &[String]) -> String {
     let mut text = String::new();
     let labels = labels_each(predicted).filter(|&many| many <= MOST_COLUMNS).unwrap_or(0);
     let each = predicted_each(predicted);
+    let named = |class: i64| usize::try_from(class).ok().and_then(|class| names.get(class));
+    let class = |class: i64| named(class).map_or_else(|| class.to_string(), |name| csv_field(name));
     for (at, row) in predicted.rows.iter().enumerate() {
         // Writing to a String cannot fail.
         let _ = write!(text, "{row}");
         for label in at * labels..(at + 1) * labels {
             let _ = match predicted.label {
-                Some(TensorView::I64 { data, .. }) => write!(text, ",{}", data[label]),
+                Some(TensorView::I64 { data, .. }) => write!(text, ",{}", class(data[label])),
                 Some(TensorView::F32 { data, .. }) => write!(text, ",{}", data[label]),
                 _ => write!(text, ","),
             };
         }
         for predicted in &predicted.predicted[at * each..(at + 1) * each] {
             let _ = match predicted {
-                Some(class) => write!(text, ",{class}"),
+                Some(given) => write!(text, ",{}", class(i64::from(*given))),
                 None => write!(text, ","),
             };
         }
@@ -218,14 +220,19 @@ mod tests {
         let label = Some(TensorView::I64 { shape: &[2], data: &labels });
         let some = Predicted { rows: &[3, 9], outputs: &outputs, label, predicted: &[Some(1), None] };
         assert_eq!(header(&some), "sample,label,predicted,\"a,b[0]\",\"a,b[1]\",z\n");
-        assert_eq!(rows(&some), "3,1,1,0.5,1,7\n9,0,,2,-1,8\n", "no class where scores are no numbers");
+        assert_eq!(rows(&some, &[]), "3,1,1,0.5,1,7\n9,0,,2,-1,8\n", "no class where scores are no numbers");
+        let names = ["a".to_owned(), "b,c".to_owned()];
+        assert_eq!(rows(&some, &names), "3,\"b,c\",\"b,c\",0.5,1,7\n9,a,,2,-1,8\n");
         let bare = Predicted { label: None, predicted: &[], outputs: &outputs[1..], ..some };
-        assert_eq!(header(&bare) + &rows(&bare), "sample,z\n3,7\n9,8\n");
+        assert_eq!(header(&bare) + &rows(&bare, &[]), "sample,z\n3,7\n9,8\n");
         let values = [0.5_f32, 1.5, 2.5, 3.5];
         let label = Some(TensorView::F32 { shape: &[2, 2], data: &values });
         let two = Predicted { label, ..bare };
-        assert_eq!(header(&two) + &rows(&two), "sample,label[0],label[1],z\n3,0.5,1.5,7\n9,2.5,3.5,8\n");
+        assert_eq!(header(&two) + &rows(&two, &[]), "sample,label[0],label[1],z\n3,0.5,1.5,7\n9,2.5,3.5,8\n");
         let given = Predicted { label: None, predicted: &[Some(1), Some(0), None, Some(1)], ..two };
-        assert_eq!(header(&given) + &rows(&given), "sample,predicted[0],predicted[1],z\n3,1,0,7\n9,,1,8\n");
+        assert_eq!(
+            header(&given) + &rows(&given, &[]),
+            "sample,predicted[0],predicted[1],z\n3,1,0,7\n9,,1,8\n"
+        );
     }
 }

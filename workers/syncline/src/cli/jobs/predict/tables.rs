@@ -10,7 +10,7 @@ const ROWS_SHOWN: usize = 20;
 
 /// How often a class or a label was there, was predicted, and was right.
 pub(super) struct Counts {
-    pub number: usize,
+    pub name: String,
     pub there: u64,
     pub predicted: u64,
     pub right: u64,
@@ -29,9 +29,9 @@ pub(super) fn counts(names: [&str; 2], mut all: Vec<Counts>) -> Option<String> {
     let percent =
         |share: Option<f64>| share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0));
     let row = |counts: &Counts| {
-        let Counts { number, there, predicted, right, recall, precision } = counts;
+        let Counts { name, there, predicted, right, recall, precision } = counts;
         let figures = [there, predicted, right].map(u64::to_string);
-        [vec![number.to_string()], figures.to_vec(), vec![percent(*recall), percent(*precision)]].concat()
+        [vec![name.clone()], figures.to_vec(), vec![percent(*recall), percent(*precision)]].concat()
     };
     let [number, there] = names;
     let columns = [number, there, ">predicted", ">right", ">recall", ">precision"];
@@ -73,7 +73,7 @@ mod tests {
     fn of_many_rows_the_worst_are_shown() {
         let classes = |count: usize| {
             let counts = (0..count).map(|number| Counts {
-                number,
+                name: number.to_string(),
                 there: 100,
                 predicted: 100,
                 right: 100 - number as u64,

@@ -1,0 +1,114 @@
+//! Labels that are texts: each text is a class, by its place among the distinct texts of the training file in ascending order of
+//! their bytes. So whoever has read that file knows the same numbers.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+use super::super::error::DataError;
+use super::fields::Field;
+use super::text::shown;
+
+/// Most different texts of a label.
+const MAX_TEXTS: usize = 65_536;
+
+/// The texts of a training file, ascending: each is the class of its place.
+#[derive(Debug, Clone)]
+pub(in crate::data) struct ClassNames {
+    path: PathBuf,
+    pub(in crate::data) names: Vec<String>,
+}
+
+/// What the labels of a file are.
+pub(super) enum Labels {
+    Numbers,
+    /// The first one says whether all are numbers or all are texts.
+    Open,
+    Texts(Texts),
+}
+
+/// The texts so far, each with a number of its own.
+pub(super) struct Texts {
+    numbers: HashMap<String, u32>,
+    /// The file whose texts are known, and no others.
+    training: Option<PathBuf>,
+}
+
+/// Whether a text may be the name of a class: not one that is missing, or of several columns between other separators.
+fn is_name(text: &[u8]) -> bool {
+    !text.is_empty() && !text.contains(&b';') && !text.contains(&b'\t')
+}
+
+impl Labels {
+    /// Those of a file whose labels are classes; `like`: of the training file, where its labels are texts.
+    pub(super) fn like(like: &ClassNames) -> Self {
+        let numbers = like.names.iter().cloned().zip(0..).collect();
+        Self::Texts(Texts { numbers, training: Some(like.path.clone()) })
+    }
+
+    /// The number of a label, `value` where it says one; `None` where it has to say one and does not.
+    pub(super) fn number(
+        &mut self,
+        path: &Path,
+        field: &Field<'_>,
+        value: Option<f64>,
+    ) -> Result<Option<f64>, DataError> {
+        match self {
+            Self::Numbers => return Ok(value),
+            Self::Open if value.is_some() || !is_name(field.text) => {
+                *self = Self::Numbers;
+                return Ok(value);
+            }
+            Self::Open => *self = Self::Texts(Texts { numbers: HashMap::new(), training: None }),
+            Self::Texts(_) => {}
+        }
+        let Self::Texts(texts) = self else { return Ok(value) };
+        let refused = |what: String| DataError::UnfitLabel {
+            path: path.to_owned(),
+            line: field.line,
+            column: field.column,
+            text: shown(field.text),
+            what,
+        };
+        if field.text.is_empty() {
+            return Err(refused("is empty, and the others are texts".to_owned()));
+        }
+        if value.is_some() {
+            return Err(refused(match &texts.training {
+                Some(training) => format!("is a number, and those of {} are texts", training.display()),
+                None => "is a number, and those above are texts".to_owned(),
+            }));
+        }
+        let Ok(text) = std::str::from_utf8(field.text) else {
+            return Err(refused("is not in UTF-8: save the file as that".to_owned()));
+        };
+        if let Some(number) = texts.numbers.get(text) {
+            return Ok(Some(f64::from(*number)));
+        }
+        if let Some(training) = &texts.training {
+            let known = texts.numbers.len();
+            return Err(refused(format!("is none of the {known} of {}", training.display())));
+        }
+        if texts.numbers.len() == MAX_TEXTS {
+            return Err(refused(format!("is one text more than the {MAX_TEXTS} that can be told apart")));
+        }
+        let number = texts.numbers.len() as u32;
+        texts.numbers.insert(text.to_owned(), number);
+        Ok(Some(f64::from(number)))
+    }
+
+    /// Turns the numbers that labels were given into classes; returns the names of these, where labels are texts.
+    pub(super) fn into_classes(self, path: &Path, labels: &mut [f64]) -> Option<ClassNames> {
+        let Self::Texts(Texts { numbers, training }) = self else { return None };
+        let sorted: BTreeMap<String, u32> = numbers.into_iter().collect();
+        if training.is_none() {
+            let mut classes = vec![0.0; sorted.len()];
+            sorted
+                .values()
+                .zip(0_u32..)
+                .for_each(|(&number, class)| classes[number as usize] = f64::from(class));
+            labels.iter_mut().for_each(|label| *label = classes[*label as usize]);
+        }
+        let path = training.unwrap_or_else(|| path.to_owned());
+        Some(ClassNames { path, names: sorted.into_keys().collect() })
+    }
+}

@@ -1,0 +1,48 @@
+//! Comments above the first record: lines that begin with `#`.
+
+use std::path::Path;
+
+use super::super::error::DataError;
+use super::columns::LabelColumns;
+use super::fields::Fields;
+use super::header::First;
+
+/// Steps over comments. A line that has all names of the label is no comment but the header, whatever it begins with.
+pub(super) fn pass_over(
+    path: &Path,
+    fields: &mut Fields<'_>,
+    label: LabelColumns<'_>,
+) -> Result<(), DataError> {
+    let names = match label {
+        LabelColumns::Named(names) | LabelColumns::PassedOver { names, .. } => names,
+        LabelColumns::Last(_) => &[],
+    };
+    let mut last = None;
+    while let Some(comment) = fields.line().filter(|line| line.starts_with(b"#")) {
+        let has = |name: &String| parts(comment).any(|part| part == name.as_bytes());
+        if !names.is_empty() && names.iter().all(has) {
+            return Ok(());
+        }
+        last = Some((fields.line_number(), parts(comment).count()));
+        fields.skip_line();
+    }
+    let Some((line, columns)) = last.filter(|&(_, columns)| columns > 1) else { return Ok(()) };
+    // As numpy.savetxt writes names; or a sentence with as many commas.
+    let first = First::read(&mut fields.look_ahead())?;
+    if first.has_number && first.names.len() == columns {
+        let reason = format!(
+            "line {line} begins with `#` and has {columns} columns, as the samples have: write it without the `#` if it names them, or set \
+             `skip_lines = {line}` if it is a comment"
+        );
+        return Err(DataError::Format { path: path.to_owned(), reason });
+    }
+    Ok(())
+}
+
+/// What is between commas, without quotes.
+fn parts(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|&byte| byte == b',').map(|part| {
+        let part = part.trim_ascii();
+        part.strip_prefix(b"\"").and_then(|part| part.strip_suffix(b"\"")).unwrap_or(part)
+    })
+}
