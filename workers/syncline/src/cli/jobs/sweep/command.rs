@@ -1,6 +1,9 @@
 //! The command line, and what it leads to.
 
-use std::path::PathBuf;
+use std::{
+    io::{self, IsTerminal},
+    path::PathBuf,
+};
 
 use syncline_workers::{
     client::{Client, Cluster},
@@ -95,7 +98,11 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
             done = sweep => done,
             () = stop.requested() => {
                 let _ending = hold_end();
-                say("\nstopped watching: trials that have begun train on, none is stopped and none begins; the same command goes on");
+                if io::stderr().is_terminal() {
+                    // Below the lines that move.
+                    say("");
+                }
+                say("stopped watching: trials that have begun train on, and none is stopped; the same command goes on");
                 end_at_once(INTERRUPTED)
             }
         }
@@ -154,7 +161,8 @@ fn begin_in_words(plan: &Plan, prefix: &str, at_once: u32, over: usize, going: u
         let on = plan.trials.first().and_then(|trial| trial.yardstick.on).map_or("training", |on| on.name());
         let rungs = halving.rungs.iter().zip(halving.room(count));
         let rungs: Vec<String> = rungs.map(|(epoch, room)| format!("{room} beyond epoch {epoch}")).collect();
-        parts.push(format!("by {on} {} there go on at most {}", plan.figure.name(), rungs.join(", ")));
+        let (name, rungs) = (plan.figure.name(), rungs.join(", "));
+        parts.push(format!("compared by {on} {name}, of which at most so many go on: {rungs}"));
     }
     parts.join("; ")
 }

@@ -193,7 +193,9 @@ impl<'a> Conduct<'a> {
             return Err(Trouble::Final(CliError::OtherTrial { job, differs, values }.into()));
         }
         submitted?;
-        self.display.note(&format!("{}: begins, {}", trial.id(), in_words(&trial.values)));
+        let values = in_words(&self.plan.differing(trial));
+        let values = if values.is_empty() { values } else { format!(", {values}") };
+        self.display.note(&format!("{}: begins{values}", trial.id()));
         self.look(number).await
     }
 
@@ -306,13 +308,12 @@ impl<'a> Conduct<'a> {
         let waits = Some(describe::waits_for(job))
             .filter(|text| !text.is_empty())
             .map(|text| format!("waits for: {text}"));
-        let parts = [
-            Some(format!("{}: {}", trial.id(), job.state.word())),
-            Some(describe::extent(job)),
-            loss,
-            self.measured(job),
-            waits,
-        ];
+        // What runs says so by its epochs: a line has little room.
+        let state =
+            Some(job.state).filter(|state| *state != JobPhase::Running).map(|state| state.word().to_owned());
+        let so_far =
+            [state, Some(describe::extent(job))].into_iter().flatten().collect::<Vec<_>>().join("  ");
+        let parts = [Some(format!("{}: {so_far}", trial.id())), loss, self.measured(job), waits];
         parts.into_iter().flatten().collect::<Vec<_>>().join("  ")
     }
 
@@ -342,7 +343,7 @@ impl<'a> Conduct<'a> {
     /// What has become of all trials, not ranked yet.
     pub(super) fn outcomes(&self) -> Vec<Outcome> {
         let outcome = |(trial, seen): (&Trial, &Seen)| {
-            let (id, values) = (trial.id().clone(), self.plan.differing(trial));
+            let (id, values) = (trial.id().clone(), self.plan.differing(trial).into_iter().collect());
             Outcome::of(
                 id,
                 values,

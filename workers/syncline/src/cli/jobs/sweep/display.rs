@@ -48,7 +48,7 @@ impl Display {
         }
     }
 
-    /// How a trial stands; `is_new`: something of it is other than before, apart from its speed and the like.
+    /// How a trial stands.
     pub(super) fn show(&mut self, trial: usize, line: String) {
         match &mut self.how {
             How::Silent => {}
@@ -56,11 +56,11 @@ impl Display {
                 of_trials.entry(trial).or_insert_with(|| bar(all)).set_message(one_line(&line).into_owned());
             }
             How::Lines(said) => {
-                let is_due =
-                    |(at, before): &(Instant, String)| *before != line && at.elapsed() >= LINE_INTERVAL;
-                if said.get(&trial).is_none_or(is_due) {
+                // That it begins was said a moment ago.
+                let (at, before) = said.entry(trial).or_insert_with(|| (Instant::now(), String::new()));
+                if *before != line && at.elapsed() >= LINE_INTERVAL {
                     say(&line);
-                    said.insert(trial, (Instant::now(), line));
+                    (*at, *before) = (Instant::now(), line);
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::{cmp::Ordering, collections::BTreeMap};
 
 use serde::Serialize;
 use syncline_rpc::status::{JobPhase, JobStatus};
-use syncline_scheduler::ids::JobId;
+use syncline_scheduler::{core::significant, ids::JobId};
 
 use super::{halving::order, measure::Figure};
 
@@ -61,6 +61,8 @@ impl Outcome {
         figure: Figure,
         now_ms: u64,
     ) -> Self {
+        // Seven digits, as all losses are told.
+        let training_loss: Option<f64> = training_loss.map(|loss| significant(loss).parse().unwrap_or(loss));
         let measured = job.as_ref().and_then(|job| figure.of_job(job)).map(|(on, value)| (on.name(), value));
         let trained = || training_loss.filter(|_| figure == Figure::Loss).map(|loss| ("training", loss));
         let measured = measured.or_else(trained);

@@ -1,7 +1,5 @@
 //! A sweep before it begins: its trials, prepared and checked, and how they are compared.
 
-use std::collections::BTreeMap;
-
 use syncline_scheduler::{core::EvaluationSet, ids::JobId, spec::NodeKind};
 use syncline_workers::{
     blocking,
@@ -54,7 +52,7 @@ pub(super) struct Plan {
 
 impl Plan {
     /// The fields in which its trials differ, of one trial.
-    pub(super) fn differing(&self, trial: &Trial) -> BTreeMap<String, String> {
+    pub(super) fn differing(&self, trial: &Trial) -> Values {
         let differs = |key: &String, value: &String| {
             self.trials.iter().any(|other| other.values.iter().any(|(name, own)| name == key && own != value))
         };

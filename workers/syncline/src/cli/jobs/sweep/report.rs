@@ -45,41 +45,53 @@ pub(super) fn in_words(outcomes: &[Outcome], figure: Figure) -> String {
         keys.truncate(MOST_COLUMNS);
         keys
     };
-    let has_accuracy = outcomes.iter().any(|one| Figure::Accuracy.of_result(one).is_some());
-    let is_by_loss = figure == Figure::Loss;
-    let known = |figure: Option<String>| figure.unwrap_or_else(|| "-".to_owned());
-    let rows: Vec<Vec<String>> = outcomes
+    // The figure by which they are ranked, beside loss and accuracy.
+    let other = Some(figure).filter(|figure| !matches!(figure, Figure::Loss | Figure::Accuracy));
+    let is_there = |figure: Figure| outcomes.iter().any(|one| figure.of_result(one).is_some());
+    let accuracy = Some(Figure::Accuracy).filter(|figure| is_there(*figure));
+    let figures: Vec<Figure> = [Some(Figure::Loss), accuracy, other].into_iter().flatten().collect();
+    let mut on: Vec<&str> = outcomes.iter().filter_map(evaluated_on).collect();
+    on.sort_unstable();
+    on.dedup();
+    let known = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let row = |one: &Outcome| {
+        let mut row = vec![known(one.rank.map(|rank| rank.to_string())), one.id.to_string()];
+        row.extend(
+            keys.iter().map(|key| known(one.values.get(*key).map(|value| shortened(value, CELL_CHARS)))),
+        );
+        row.push(state(one));
+        row.push(known(one.job.as_ref().map(|job| format!("{}/{}", job.epochs_complete, job.epochs))));
+        row.push(known(one.training_loss.map(significant)));
+        row.extend(figures.iter().map(|figure| {
+            let value = figure.of_result(one);
+            known(value.map(|value| figure.in_words(value)))
+        }));
+        row.extend((on.len() > 1).then(|| known(evaluated_on(one).map(str::to_owned))));
+        row.push(known(one.trained_s.map(|seconds| format!("{seconds:.1}"))));
+        row
+    };
+    let rows: Vec<Vec<String>> = outcomes.iter().map(row).collect();
+    // Where all were evaluated on the same samples, these stand in the headings.
+    let where_evaluated = match on[..] {
+        [on] => format!("{on} "),
+        _ => String::new(),
+    };
+    let figures: Vec<String> = figures
         .iter()
-        .map(|one| {
-            let mut row = vec![known(one.rank.map(|rank| rank.to_string())), one.id.to_string()];
-            let value = |key: &&str| known(one.values.get(*key).map(|value| shortened(value, CELL_CHARS)));
-            row.extend(keys.iter().map(value));
-            row.push(state(one));
-            row.push(known(one.job.as_ref().map(|job| format!("{}/{}", job.epochs_complete, job.epochs))));
-            row.push(known(one.training_loss.map(significant)));
-            let loss = one.job.as_ref().and_then(|job| Figure::Loss.of_job(job)).map(|(_, loss)| loss);
-            row.push(known(loss.map(significant)));
-            if has_accuracy {
-                let accuracy = Figure::Accuracy.of_result(one);
-                row.push(known(accuracy.map(|value| Figure::Accuracy.in_words(value))));
-            }
-            if !is_by_loss && figure != Figure::Accuracy {
-                row.push(known(one.result.map(|value| figure.in_words(value))));
-            }
-            let on =
-                one.job.as_ref().and_then(|job| Figure::Loss.of_job(job)).map(|(on, _)| on.name().to_owned());
-            row.push(known(on));
-            row.push(known(one.trained_s.map(|seconds| format!("{seconds:.1}"))));
-            row
-        })
+        .map(|figure| format!(">{where_evaluated}{}", figure.name().replace('_', " ")))
         .collect();
     let mut columns = vec![">rank", "job"];
     columns.extend(keys.iter().map(|key| key.strip_prefix("settings.").unwrap_or(key)));
-    columns.extend(["state", ">epochs", ">training loss", ">loss"]);
-    columns.extend(has_accuracy.then_some(">accuracy"));
-    columns.extend((!is_by_loss && figure != Figure::Accuracy).then_some(figure.name()));
-    columns.extend(["evaluated on", ">seconds"]);
+    columns.extend(["state", ">epochs", ">training loss"]);
+    columns.extend(figures.iter().map(String::as_str));
+    columns.extend((on.len() > 1).then_some("evaluated on"));
+    columns.push(">seconds");
     table(&columns, &rows)
+}
+
+/// On which samples it was evaluated.
+fn evaluated_on(one: &Outcome) -> Option<&'static str> {
+    one.job.as_ref().and_then(|job| Figure::Loss.of_job(job)).map(|(on, _)| on.name())
 }
 
 impl Figure {
@@ -142,13 +154,18 @@ mod tests {
         assert_eq!(
             rows,
             [
-                "rank job learning_rate state epochs training loss loss accuracy evaluated on seconds",
-                "1 a-2 0.1 done 3/3 0.500000 0.250000 90.00 % test 4.0",
-                "2 a-3 1 stopped 0/3 0.500000 - - - -",
-                "- a-4 2 not there - 0.500000 - - - -",
-                "- a-1 9 failed E351 0/3 0.500000 - - - -",
+                "rank job learning_rate state epochs training loss test loss test accuracy seconds",
+                "1 a-2 0.1 done 3/3 0.500000 0.250000 90.00 % 4.0",
+                "2 a-3 1 stopped 0/3 0.500000 - - -",
+                "- a-4 2 not there - 0.500000 - - -",
+                "- a-1 9 failed E351 0/3 0.500000 - - -",
             ]
         );
+        let validated = [&done[..], &[("validation_loss", "0.5")]].concat();
+        all.push(outcome("a-5", "3", Some(&validated), Figure::Loss));
+        let text = in_words(&all, Figure::Loss);
+        assert!(text.lines().next().unwrap().ends_with("  loss  accuracy  evaluated on  seconds"), "{text}");
+        all.pop();
         assert_eq!(reasons(&all), ["a-1: failed: [E351] not finite"]);
         let report = serde_json::to_value(Report::of("sweep", "a", Figure::Loss, &all)).unwrap();
         assert_eq!((&report["best"], &report["by"]), (&"a-2".into(), &"loss".into()));
