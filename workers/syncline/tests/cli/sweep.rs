@@ -70,12 +70,10 @@ fn a_bad_rate_is_stopped_early_and_the_same_command_goes_on_and_trains_nothing_t
         (&last["job"]["code"], &last["values"]["settings.learning_rate"]),
         (&"E351".into(), &"1e30".into())
     );
-    let stopped = &answer["trials"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|one| one["id"] == "points-sweep-3")
-        .unwrap()["job"];
+    let mut trials = answer["trials"].as_array().unwrap().iter();
+    let stopped = trials.find(|one| one["id"] == "points-sweep-3").unwrap();
+    assert_eq!(stopped["stopped_at_epoch"], 2, "{stopped:#}");
+    let stopped = &stopped["job"];
     let reason = stopped["reason"].as_str().unwrap();
     assert!(reason.starts_with("sweep: ranked 3rd of 3 at epoch 2"), "{reason}");
     assert!(stopped["epochs_complete"].as_u64() < Some(50), "{stopped:#}");

@@ -16,7 +16,7 @@ use super::{
     display::Display,
     halving::{Contestant, Stop, ordinal, rank_at},
     measure::{evaluated, newest_training_loss, training_loss},
-    outcome::{Outcome, STOPPED_BY_SWEEP},
+    outcome::{Outcome, STOPPED_BY_SWEEP, reason},
     plan::{Plan, Trial},
     trials::in_words,
 };
@@ -288,9 +288,9 @@ impl<'a> Conduct<'a> {
         }
     }
 
-    async fn stop(&mut self, Stop { trial: number, epoch, rank, among }: Stop) -> Result<(), Trouble> {
-        let reason = format!("{STOPPED_BY_SWEEP}ranked {} of {among} at epoch {epoch}", ordinal(rank));
-        let how = Cancellation::new().reason(reason).grace(Duration::ZERO);
+    async fn stop(&mut self, stop: Stop) -> Result<(), Trouble> {
+        let number = stop.trial;
+        let how = Cancellation::new().reason(reason(stop)).grace(Duration::ZERO);
         match self.client.cancel_with(self.plan.trials[number].id(), &how).await {
             // It was over, or gone, a moment before.
             Ok(()) | Err(ClientError::Refused(EngineFault::Over { .. } | EngineFault::UnknownJob { .. })) => {

@@ -181,9 +181,11 @@ mod tests {
 
     #[test]
     fn who_is_stopped_table() {
+        /// Trial, epoch, rank, among how many.
+        type Told = (usize, u32, usize, usize);
         // Rungs at epochs 1 and 3, half of 4 go on, and then one.
         #[rustfmt::skip]
-        let cases: [(&str, &str, &[(usize, u32, usize, usize)]); 9] = [
+        let cases: [(&str, &str, &[Told]); 9] = [
             ("nobody has come to a rung",            "- -\n- -\n- -\n- -",             &[]),
             ("there is room for two",                "0.5 -\n0.9 -\n- -\n- -",         &[]),
             ("the third is one too many",            "0.5 -\n0.9 -\n0.7 -\n- -",       &[(1, 1, 3, 3)]),
@@ -271,11 +273,10 @@ mod tests {
             assert!(reached.iter().all(|rungs| *rungs >= 1), "seed {seed}: all come to the first rung");
             assert!(reached.contains(&3), "seed {seed}: somebody comes to the end");
             // Brute force: whoever is among the best of all that ever came to a rung went beyond it, or stands at a later one.
-            for rung in 0..2 {
-                let room = halving.room(count)[rung] as usize;
+            for (rung, room) in halving.room(count).into_iter().enumerate().take(2) {
                 let mut at: Vec<usize> = (0..count).filter(|trial| reached[*trial] > rung).collect();
                 at.sort_by(|a, b| order(curves[*a][rung], curves[*b][rung]).then(a.cmp(b)));
-                for trial in at.iter().take(room) {
+                for trial in at.iter().take(room as usize) {
                     assert!(
                         reached[*trial] > rung + 1,
                         "seed {seed}: trial {trial} is among the best at rung {rung}"

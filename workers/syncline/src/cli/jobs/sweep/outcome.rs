@@ -6,7 +6,10 @@ use serde::Serialize;
 use syncline_rpc::status::{JobPhase, JobStatus};
 use syncline_scheduler::{core::significant, ids::JobId};
 
-use super::{halving::order, measure::Figure};
+use super::{
+    halving::{Stop, order, ordinal},
+    measure::Figure,
+};
 
 /// What the reason of a job begins with that a sweep has stopped.
 pub(super) const STOPPED_BY_SWEEP: &str = "sweep: ";
@@ -40,6 +43,8 @@ pub(super) struct Outcome {
     /// The fields in which trials differ, as a job file has them.
     pub values: BTreeMap<String, String>,
     pub standing: Standing,
+    /// The rung at which the sweep has stopped it.
+    pub stopped_at_epoch: Option<u32>,
     /// The figure by which it is ranked; not finite where it diverged.
     pub result: Option<f64>,
     /// `validation`, `test` or `training`.
@@ -73,12 +78,31 @@ impl Outcome {
             job.started_ms.map(|started_ms| until_ms.saturating_sub(started_ms) as f64 / 1e3)
         });
         let measured_on = measured.map(|(on, _)| on);
-        Self { rank: None, id, values, standing, result, measured_on, training_loss, trained_s, job }
+        let stopped_at_epoch =
+            job.as_ref().filter(|_| standing == Standing::Stopped).and_then(rung_in_reason);
+        Self {
+            rank: None,
+            id,
+            values,
+            standing,
+            stopped_at_epoch,
+            result,
+            measured_on,
+            training_loss,
+            trained_s,
+            job,
+        }
     }
+}
 
-    pub(super) fn epochs_complete(&self) -> u32 {
-        self.job.as_ref().map_or(0, |job| job.epochs_complete)
-    }
+/// The reason of a trial that is stopped, which `rung_in_reason` reads.
+pub(super) fn reason(Stop { epoch, rank, among, .. }: Stop) -> String {
+    format!("{STOPPED_BY_SWEEP}ranked {} of {among} at epoch {epoch}", ordinal(rank))
+}
+
+/// Nothing but the reason keeps at which rung it was.
+fn rung_in_reason(job: &JobStatus) -> Option<u32> {
+    job.reason.as_ref()?.rsplit_once(" at epoch ")?.1.parse().ok()
 }
 
 fn standing(job: Option<&JobStatus>, result: Option<f64>) -> Standing {
@@ -95,7 +119,7 @@ fn standing(job: Option<&JobStatus>, result: Option<f64>) -> Standing {
 }
 
 /// Puts the best first and numbers them: those that are done, those that go on, then those that were stopped, of which those that came
-/// further are before the others, and those that failed at last.
+/// to a later rung are before the others, and those that failed at last.
 pub(super) fn rank(outcomes: &mut [Outcome], figure: Figure) {
     // A sort that keeps the order of equal ones: by their numbers.
     outcomes.sort_by(|a, b| compare(a, b, figure));
@@ -106,10 +130,8 @@ pub(super) fn rank(outcomes: &mut [Outcome], figure: Figure) {
 }
 
 fn compare(a: &Outcome, b: &Outcome, figure: Figure) -> Ordering {
-    let further = match a.standing {
-        Standing::Stopped => b.epochs_complete().cmp(&a.epochs_complete()),
-        _ => Ordering::Equal,
-    };
+    // Epochs that it trained beyond its rung, before others came there, are no merit.
+    let further = b.stopped_at_epoch.cmp(&a.stopped_at_epoch);
     let cost = |of: &Outcome| of.result.map(|result| figure.cost(result));
     let by_result = match (cost(a), cost(b)) {
         (Some(a), Some(b)) => order(a, b),
@@ -140,16 +162,19 @@ mod tests {
 
     #[test]
     fn the_best_is_first_and_what_failed_is_last() {
-        let by_sweep = ("reason", "sweep: ranked 3rd of 3 at epoch 1");
+        let stop = |rank, epoch| reason(Stop { trial: 0, epoch, rank, among: 3 });
+        let (at_1, at_3) = (stop(3, 1), stop(2, 3));
+        assert_eq!(at_3, "sweep: ranked 2nd of 3 at epoch 3");
+        let [early, late] = [("reason", at_1.as_str()), ("reason", at_3.as_str())];
         let (done, canceled) = (("state", "done"), ("state", "canceled"));
         let all: [(&str, &[(&str, &str)]); 9] = [
             ("failed", &[("state", "failed"), ("code", "E351"), ("test_loss", "0.1")]),
             ("nan", &[done, ("test_loss", "NaN")]),
-            ("stopped-early", &[canceled, by_sweep, ("epochs_complete", "1"), ("test_loss", "0.3")]),
+            ("stopped-early", &[canceled, early, ("epochs_complete", "9"), ("test_loss", "0.3")]),
             ("good", &[done, ("test_loss", "0.5")]),
             ("by-hand", &[canceled, ("reason", "enough"), ("test_loss", "0.2")]),
             ("best", &[done, ("test_loss", "0.25")]),
-            ("stopped-late", &[canceled, by_sweep, ("epochs_complete", "3"), ("test_loss", "0.9")]),
+            ("stopped-late", &[canceled, late, ("epochs_complete", "3"), ("test_loss", "0.9")]),
             ("running", &[("test_loss", "0.1")]),
             ("unmeasured", &[done]),
         ];
@@ -177,14 +202,15 @@ mod tests {
 
     #[test]
     fn what_is_measured_where_table() {
-        let validation = ("validation_loss", "0.5");
+        type Fields = &'static [(&'static str, &'static str)];
+        const VALIDATION: (&str, &str) = ("validation_loss", "0.5");
         #[rustfmt::skip]
-        let cases: [(&[(&str, &str)], Figure, Option<f64>, Option<(&str, f64)>); 5] = [
-            (&[validation, ("test_loss", "0.75")],   Figure::Loss,     Some(0.1), Some(("validation", 0.5))),
+        let cases: [(Fields, Figure, Option<f64>, Option<(&str, f64)>); 5] = [
+            (&[VALIDATION, ("test_loss", "0.75")],   Figure::Loss,     Some(0.1), Some(("validation", 0.5))),
             (&[("test_loss", "0.75")],               Figure::Loss,     Some(0.1), Some(("test", 0.75))),
             (&[],                                    Figure::Loss,     Some(0.1), Some(("training", 0.1))),
             (&[],                                    Figure::Accuracy, Some(0.1), None),
-            (&[validation, ("test_accuracy", "0.9")], Figure::Accuracy, None,     Some(("test", 0.9))),
+            (&[VALIDATION, ("test_accuracy", "0.9")], Figure::Accuracy, None,     Some(("test", 0.9))),
         ];
         for (fields, figure, training, want) in cases {
             let outcome = outcome("a", Some(fields), training, figure);

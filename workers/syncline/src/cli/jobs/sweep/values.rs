@@ -224,7 +224,7 @@ mod tests {
         assert!(drawn.iter().all(|one| (1e-4..=1e-1).contains(one)));
         let low = below(&drawn, 1e-3);
         assert!((560..780).contains(&low), "a third of the range by its logarithm: {low}");
-        assert!(log.iter().all(|text| text.len() <= 9 && !text.parse::<i64>().is_ok()), "{:?}", &log[..5]);
+        assert!(log.iter().all(|text| text.len() <= 9 && text.parse::<i64>().is_err()), "{:?}", &log[..5]);
 
         let linear = numbers(&draw("settings.warmup=0..0.5"));
         assert!(linear.iter().all(|one| (0.0..=0.5).contains(one)));
