@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use super::{preview::Preview, watch::follow};
 use crate::cli::{
     CliError, ConnectionArgs, EngineClock, Failure, block_on_until_stopped, log_as_command, print,
-    print_json, say, support::native::models,
+    print_json, said_while_slow, say, support::native::models,
 };
 
 #[derive(Debug, clap::Args)]
@@ -147,7 +147,8 @@ async fn prepare_job(
         (SubmitError::Resume { what, .. }, Some(name)) => SubmitError::Resume { path: name.into(), what },
         (error, _) => error,
     };
-    let prepared = blocking(move || prepare(models()?, &graph).map_err(|e| Failure::from(named(e)))).await?;
+    let preparing = blocking(move || prepare(models()?, &graph).map_err(|e| Failure::from(named(e))));
+    let prepared = said_while_slow("reading the data and checking the model", preparing).await?;
     prepared.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
     // The file has been read, and would fill a disk, or memory, for as long as the job is watched.
     Ok((prepared, checkpoint.and_then(|checkpoint| checkpoint.what)))
