@@ -30,7 +30,7 @@ pub(crate) use error::CliError;
 pub(crate) use failure::{Exit, Failure, finish, hold_end, json_asked, refuse_usage};
 pub(crate) use output::{csv_field, one_line, print, print_json, print_json_line, say, say_json, table};
 pub(crate) use picture::svg_file;
-pub(crate) use slow_work::said_while_slow;
 pub(crate) use quantity::{TimeUnit, count, number, time, time_from};
+pub(crate) use slow_work::said_while_slow;
 pub(crate) use state_files::{TokenArgs, check_open_bind};
 pub(crate) use syncline_workers::process::{StopSignal, log_as_command, log_as_service};

@@ -13,7 +13,7 @@ use super::{
     trials::{Values, grid, sample},
     values::Axis,
 };
-use crate::cli::{CliError, Failure, say, support::native::models};
+use crate::cli::{CliError, Failure, said_while_slow, say, support::native::models};
 
 /// One training of a sweep.
 #[derive(Debug, Clone)]
@@ -103,12 +103,12 @@ pub(super) async fn prepare(
     values: Vec<Values>,
     graphs: Vec<JobGraph>,
 ) -> Result<Plan, Failure> {
-    let jobs = blocking(move || {
+    let preparing = blocking(move || {
         let mut variants = JobVariants::new(models()?);
         let prepared = graphs.iter().map(|graph| variants.prepare(graph).map_err(Failure::from));
         prepared.collect::<Result<Vec<_>, Failure>>()
-    })
-    .await?;
+    });
+    let jobs = said_while_slow("reading the data and checking the models", preparing).await?;
     let mut warnings: Vec<&String> = Vec::new();
     for warning in jobs.iter().flat_map(|job| &job.warnings) {
         if !warnings.contains(&warning) {
