@@ -39,7 +39,7 @@ pub struct SweepArgs {
     /// Draw so many different trials at random instead of trying every combination
     #[arg(long, value_name = "N")]
     pub(super) samples: Option<u64>,
-    /// Draws other ones
+    /// With another number --samples draws other trials
     #[arg(long, value_name = "N", default_value_t = 0, requires = "samples")]
     pub(super) seed: u64,
     /// Name of the sweep: its trials are the jobs ID-NAME-1, ID-NAME-2 and so on
