@@ -21,7 +21,7 @@ async fn store(dir: &Path) -> (RedisServer, RedisStore) {
 }
 
 async fn take(store: &RedisStore, instance: &str, above: u64) -> Option<EngineEpoch> {
-    store.take_lead(instance, LEASE, EngineEpoch(above), "127.0.0.1:1", SeenLease::default()).await.unwrap()
+    store.take_lead(instance, LEASE, EngineEpoch(above), "127.0.0.1:1", Default::default()).await.unwrap()
 }
 
 async fn query(store: &RedisStore, words: &[&str]) {
@@ -59,7 +59,9 @@ async fn a_store_that_has_gone_back_gives_no_lease_to_whom_has_seen_a_later_one(
     let first = take(&store, "a", 0).await.unwrap();
     let read = async || SeenLease::of(&store.hash("look", keys::ENGINE).await.unwrap());
     let seen = read().await;
-    let watch = async |seen| store.take_lead("b", LEASE, EngineEpoch(0), "127.0.0.1:2", seen).await.unwrap();
+    let watch = async |seen| {
+        store.take_lead("b", LEASE, EngineEpoch(0), "127.0.0.1:2", (seen, Default::default())).await.unwrap()
+    };
     let earlier_end = (seen.until_ms - 120_000).to_string();
     let losses: [&[&str]; 3] = [
         &["HSET", keys::ENGINE, "until_ms", &earlier_end],
@@ -86,7 +88,8 @@ async fn a_lease_that_was_given_up_is_free_for_whom_has_seen_it() {
     let first = take(&store, "a", 0).await.unwrap();
     let seen = SeenLease::of(&store.hash("look", keys::ENGINE).await.unwrap());
     store.renew_lead("a", Duration::ZERO, first, "127.0.0.1:1", 0).await.unwrap();
-    let next = store.take_lead("b", LEASE, EngineEpoch(0), "127.0.0.1:2", seen).await.unwrap();
+    let next =
+        store.take_lead("b", LEASE, EngineEpoch(0), "127.0.0.1:2", (seen, Default::default())).await.unwrap();
     assert!(next > Some(first), "{next:?}");
 }
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use syncline_engine::store::{
-    Claimed, CommitMode, Committed, Expiry, RedisAddress, RedisStore, SeenLease, StoreError,
+    Claimed, CommitMode, Committed, Expiry, RedisAddress, RedisStore, StoreError,
     keys::{self, JobKeys},
 };
 use syncline_kit::{RedisOptions, RedisServer};
@@ -259,7 +259,7 @@ async fn a_deposed_engine_cannot_bring_in_a_new_job() {
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let lease = Duration::from_millis(1);
     let old = store
-        .take_lead("a", lease, EngineEpoch(0), "127.0.0.1:1", SeenLease::default())
+        .take_lead("a", lease, EngineEpoch(0), "127.0.0.1:1", Default::default())
         .await
         .unwrap()
         .unwrap();
@@ -268,7 +268,7 @@ async fn a_deposed_engine_cannot_bring_in_a_new_job() {
     // Its lease is over before the next engine looks.
     let new = loop {
         if let Some(epoch) = store
-            .take_lead("b", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:2", SeenLease::default())
+            .take_lead("b", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:2", Default::default())
             .await
             .unwrap()
         {
@@ -291,7 +291,7 @@ async fn a_store_that_has_gone_back_is_written_again_by_the_engine_that_knows_al
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let job: JobId = "back".parse().unwrap();
     let epoch = store
-        .take_lead("a", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:1", SeenLease::default())
+        .take_lead("a", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:1", Default::default())
         .await
         .unwrap()
         .unwrap();
@@ -313,7 +313,7 @@ async fn a_store_that_has_gone_back_is_written_again_by_the_engine_that_knows_al
     assert_eq!(again, Some(epoch));
     assert!(
         store
-            .take_lead("a", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:1", SeenLease::default())
+            .take_lead("a", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:1", Default::default())
             .await
             .unwrap()
             > Some(epoch)
@@ -389,7 +389,7 @@ async fn jobs_are_listed_again_in_their_order_by_the_engine_that_leads_and_no_ot
     let redis = server(dir.path());
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let lead = store
-        .take_lead("a", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:1", SeenLease::default())
+        .take_lead("a", Duration::from_secs(60), EngineEpoch(0), "127.0.0.1:1", Default::default())
         .await
         .unwrap()
         .unwrap();
@@ -645,7 +645,7 @@ async fn one_engine_leads_and_its_own_restart_takes_over_at_once() {
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let lease = Duration::from_secs(60);
     let take = async |instance| {
-        store.take_lead(instance, lease, EngineEpoch(0), "127.0.0.1:1", SeenLease::default()).await.unwrap()
+        store.take_lead(instance, lease, EngineEpoch(0), "127.0.0.1:1", Default::default()).await.unwrap()
     };
     let renew =
         async |instance, epoch| store.renew_lead(instance, lease, epoch, "127.0.0.1:1", 7_000).await.unwrap();

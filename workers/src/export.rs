@@ -80,7 +80,7 @@ impl ExportError {
         let hint = match self {
             Self::Model(error) => return error.hint().or_else(|| Some("export the model again".to_owned())),
             Self::Damaged { cause, .. } if cause == OF_TORCH => {
-                "in Python: safetensors.torch.save_file(model.state_dict(), \"weights.safetensors\")"
+                "in Python: safetensors.torch.save_model(model, \"weights.safetensors\")"
             }
             Self::Damaged { .. } => "write the snapshot again; `syncline status JOB` shows where it lies",
             Self::TrainingGraph { .. } => {

@@ -12,8 +12,9 @@ use super::{
     shard_control::{CALL_TIMEOUT, ShardControl},
 };
 
-/// How long released values wait for others to go with them.
-const GATHER_TIME: Duration = Duration::from_millis(200);
+/// How long released values wait for others to go with them: longer than what Redis may still lose of the newest commits, after which
+/// another engine gives out again what needed them.
+const GATHER_TIME: Duration = Duration::from_secs(5);
 /// Longest wait for a process that only follows.
 const STANDBY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Most digests in one call: well below the limit of a frame.

@@ -22,6 +22,11 @@ pub(super) enum Damage {
         "[E147] the engine ended {times} times in a row at a bug that it meets with this job, the last time with: {panic}"
     )]
     Crashes { times: u64, panic: String },
+    #[error(
+        "[E586] it lies on {its} parameter shards, and this engine has {here}: nothing of it is lost, and it goes on with an engine and \
+         shards that are started with its number"
+    )]
+    OtherShards { its: u32, here: u32 },
 }
 
 impl Damage {
@@ -30,6 +35,7 @@ impl Damage {
         match self {
             Self::Records(_) => "E030",
             Self::Crashes { .. } => "E147",
+            Self::OtherShards { .. } => "E586",
         }
     }
 }

@@ -9,14 +9,16 @@ use tokio::{
     task::JoinSet,
     time::{Instant, sleep},
 };
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::{
     blob_gc::collect_periodically,
     clock::Clock,
+    cluster_watch::ClusterWatch,
     decision_loop::{DecisionLoop, LoopEnd},
     lead::Lead,
     lease_renewal::{Lease, LeaseRenewal},
+    name_watch::NameWatch,
     options::EngineOptions,
     queue::decision_queue,
     sessions::Sessions,
@@ -57,9 +59,10 @@ impl Leadership {
         bug: watch::Sender<Option<String>>,
         address: SocketAddr,
     ) -> Self {
-        let EngineOptions { redis, instance, .. } = options;
+        let EngineOptions { redis, instance, token, shards: count, .. } = options;
         let (address, duration, stall) = (address.to_string(), LEASE_DURATION, STALL_LIMIT);
-        let lease = Lease { redis, instance, address, duration, stall };
+        let cluster = format!("{}/{count}", token.fingerprint());
+        let lease = Lease { redis, instance, address, cluster, duration, stall };
         Self { lease, store, shards, activate, bug, clock: Clock::start() }
     }
 
@@ -82,7 +85,7 @@ impl Leadership {
             });
             match self.lead(epoch).await {
                 Ok(LoopEnd::Stopped) => return,
-                Ok(LoopEnd::Deposed) => {}
+                Ok(LoopEnd::Deposed) => watched.name.was_deposed(epoch),
                 Err(error) => {
                     warn!(instance = self.lease.instance, %epoch, %error, "cannot load the jobs yet");
                     self.set_inactive(InactiveReason::Store { cause: error.to_string() });
@@ -98,18 +101,18 @@ impl Leadership {
 
     /// Ends the lease of this engine before its time, for one that can read the jobs.
     async fn give_up(&self, epoch: EngineEpoch) {
-        let Lease { instance, address, .. } = &self.lease;
         // Where that fails, it expires.
-        let _ = self.store.renew_lead(instance, Duration::ZERO, epoch, address, 0).await;
+        let _ = self.store.renew_lead(&self.lease.instance, Duration::ZERO, epoch, self.lease.at(), 0).await;
     }
 
     /// Tries to take the lease; `None` if another engine holds it or Redis fails; the reason is published.
     async fn acquire(&self, outage: &mut OutageLogger, watched: &mut WatchedLease) -> Option<EngineEpoch> {
-        let Lease { instance, address, duration, .. } = &self.lease;
-        if watched.is_left_to_another() {
+        let Lease { instance, duration, .. } = &self.lease;
+        let at = self.lease.at();
+        if watched.is_left_to_another() || watched.cluster.is_of_others() {
             match self.store.hash("read the lead", keys::ENGINE).await {
                 Ok(leader) => {
-                    self.set_inactive(leader_of(leader, address, watched));
+                    self.set_inactive(leader_of(leader, &self.lease, watched));
                     return None;
                 }
                 Err(error) if error.is_passing() => {
@@ -123,14 +126,15 @@ impl Leadership {
         }
         // An epoch that shards would refuse would be over before it has begun.
         let above = self.shards.highest_epoch();
-        match self.store.take_lead(instance, *duration, above, address, watched.that_counts()).await {
+        let beyond = (watched.that_counts(), watched.name.takes(*duration, Instant::now().into_std()));
+        match self.store.take_lead(instance, *duration, above, at, beyond).await {
             Ok(Some(epoch)) => {
                 outage.resolve("Redis answers");
                 Some(epoch)
             }
             Ok(None) => {
                 outage.resolve("Redis answers");
-                self.set_inactive(current_leader(&self.store, &self.lease.address, watched).await);
+                self.set_inactive(current_leader(&self.store, &self.lease, watched).await);
                 None
             }
             Err(error) => {
@@ -156,10 +160,9 @@ impl Leadership {
         let _renewal = LeaseRenewal::start(self.lease.clone(), epoch, lead.clone(), self.bug.clone())
             .map_err(|e| StoreError::Unavailable { op: "renew the lease", cause: e.to_string() })?;
         let mut background = JoinSet::new();
-        let Lease { instance, address, duration, .. } = &self.lease;
-        let leads = || async {
-            matches!(store.renew_lead(instance, *duration, epoch, address, 0).await, Ok(Some(_)))
-        };
+        let (Lease { instance, duration, .. }, at) = (&self.lease, self.lease.at());
+        let leads =
+            || async { matches!(store.renew_lead(instance, *duration, epoch, at, 0).await, Ok(Some(_))) };
         let loading = DecisionLoop::load(store.clone(), epoch, lead.clone(), clock, leads).await;
         let mut decision_loop = loading.inspect_err(|_| lead.stop())?;
         decision_loop.discount_downtime(last_ms);
@@ -192,6 +195,10 @@ struct WatchedLease {
     away_since: Option<Instant>,
     /// Until when the lease is left to who had it before Redis was away.
     left_until: Option<Instant>,
+    /// Whether the engine that leads has the name of this one.
+    name: NameWatch,
+    /// Whether it belongs to another cluster.
+    cluster: ClusterWatch,
 }
 
 impl WatchedLease {
@@ -237,10 +244,10 @@ impl WatchedLease {
     }
 }
 
-/// Who leads instead of the engine at `own_address`.
-async fn current_leader(store: &RedisStore, own_address: &str, watched: &mut WatchedLease) -> InactiveReason {
+/// Who leads instead of this engine.
+async fn current_leader(store: &RedisStore, own: &Lease, watched: &mut WatchedLease) -> InactiveReason {
     match store.hash("read the lead", keys::ENGINE).await {
-        Ok(leader) => leader_of(leader, own_address, watched),
+        Ok(leader) => leader_of(leader, own, watched),
         Err(error) => InactiveReason::Store { cause: error.to_string() },
     }
 }
@@ -248,15 +255,30 @@ async fn current_leader(store: &RedisStore, own_address: &str, watched: &mut Wat
 /// The same of the record of the lead.
 fn leader_of(
     mut leader: BTreeMap<String, String>,
-    own_address: &str,
+    own: &Lease,
     watched: &mut WatchedLease,
 ) -> InactiveReason {
-    watched.look(SeenLease::of(&leader));
+    let lease = SeenLease::of(&leader);
+    watched.look(lease);
     let mut field = |name| leader.remove(name).unwrap_or_default();
-    let (instance, address) = (field("instance"), field("address"));
+    let (instance, address, cluster) = (field("instance"), field("address"), field("cluster"));
+    let was_known = watched.cluster.is_of_others();
+    watched.cluster.look(lease, &cluster, &own.cluster);
+    if watched.cluster.is_of_others() {
+        let cause = format!(
+            "[E587] this Redis database belongs to another cluster, whose engine {instance} at {address} has another token or another number \
+             of shards: give this one a database of its own, as in redis://HOST:6379/1, or the same token and number"
+        );
+        if !was_known {
+            error!("{cause}");
+        }
+        return InactiveReason::Store { cause };
+    }
+    let own_name_at = (instance == own.instance).then_some(address.as_str());
+    watched.name.look(lease, own_name_at, &own.address, Instant::now().into_std());
     // Two that listen everywhere have one address; otherwise it was this one before it was started again.
     let unspecified = address.parse::<SocketAddr>().is_ok_and(|a| a.ip().is_unspecified());
-    match address == own_address && !unspecified {
+    match address == own.address && !unspecified {
         true => InactiveReason::Changing,
         false => InactiveReason::Standby { instance, address },
     }

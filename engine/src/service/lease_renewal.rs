@@ -17,7 +17,7 @@ use tokio::{
 use tracing::error;
 
 use super::{clock::Clock, lead::Lead, loop_pulse::StallCounter, message::Message};
-use crate::store::{RedisAddress, RedisStore, StoreError};
+use crate::store::{LeaderAt, RedisAddress, RedisStore, StoreError};
 
 /// Before a renewal that failed is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -31,10 +31,19 @@ pub(super) struct Lease {
     pub instance: String,
     /// Where it listens.
     pub address: String,
+    /// The same for all engines of its cluster.
+    pub cluster: String,
     /// Length; renewed three times in it.
     pub duration: Duration,
     /// Not renewed any more once the loop that decides has hung for so long.
     pub stall: Duration,
+}
+
+impl Lease {
+    /// Where and what this engine is.
+    pub(super) fn at(&self) -> LeaderAt<'_> {
+        LeaderAt { address: &self.address, cluster: &self.cluster }
+    }
 }
 
 /// Ends the renewal when it is dropped: the lease of an engine that decides nothing must expire.
@@ -118,7 +127,7 @@ async fn renew(
     };
     let clock_ms = clock.map_or(0, |clock| clock.now_us() / 1000);
     let limit = lease.duration / 3;
-    let call = store.renew_lead(&lease.instance, lease.duration, epoch, &lease.address, clock_ms);
+    let call = store.renew_lead(&lease.instance, lease.duration, epoch, lease.at(), clock_ms);
     match timeout(limit, call).await {
         Ok(renewed) => renewed,
         Err(_) => {
@@ -135,7 +144,7 @@ mod tests {
     use super::*;
     use crate::{
         service::{fake_shard::EPOCH, queue::decision_queue, sessions::Sessions, shards::ShardDirectory},
-        store::{SeenLease, keys},
+        store::keys,
     };
     use syncline_kit::{RedisOptions, RedisServer};
 
@@ -170,9 +179,10 @@ mod tests {
         let server = RedisServer::start(&program, RedisOptions::new(dir.path().join("redis"))).unwrap();
         let store = RedisStore::connect(&server.url()).await.unwrap();
         let (redis, instance, address) = (server.url().into(), "a".to_owned(), "127.0.0.1:1".to_owned());
-        let lease = Lease { redis, instance, address, duration: Duration::from_millis(300), stall };
+        let cluster = "ours".to_owned();
+        let lease = Lease { redis, instance, address, cluster, duration: Duration::from_millis(300), stall };
         let taken = store
-            .take_lead(&lease.instance, lease.duration, EngineEpoch(0), &lease.address, SeenLease::default())
+            .take_lead(&lease.instance, lease.duration, EngineEpoch(0), lease.at(), Default::default())
             .await;
         let epoch = taken.unwrap().unwrap();
         let (queue, _inbox) = decision_queue();
@@ -207,7 +217,7 @@ mod tests {
         let taken = async {
             while led
                 .store
-                .take_lead("b", Duration::from_secs(3), EPOCH, "b:1", SeenLease::default())
+                .take_lead("b", Duration::from_secs(3), EPOCH, "b:1", Default::default())
                 .await
                 .unwrap()
                 .is_none()

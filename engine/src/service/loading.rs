@@ -169,6 +169,14 @@ impl DecisionLoop {
         if !matches!(read, LoadedJob::Absent) {
             self.lead.jobs.list(&id);
         }
+        let here = self.lead.shards.count();
+        let read = match read {
+            // It would lose what its shards keep of it to those that have nothing.
+            LoadedJob::Ready(AnyJob::Training(job), _) if job.lies_on_others(here) => {
+                LoadedJob::Damaged(Damage::OtherShards { its: job.shards(), here })
+            }
+            read => read,
+        };
         let (job, seq) = match read {
             LoadedJob::Ready(job, seq) => (job, seq),
             LoadedJob::Absent => return self.store.unlist_job(&id, self.epoch).await,

@@ -100,7 +100,7 @@ mod tests {
             fake_shard::{EPOCH, lead, start},
             options::Limits,
         },
-        store::{RedisStore, SeenLease},
+        store::RedisStore,
     };
 
     /// The handler of an engine that leads shard 0, and its Redis server.
@@ -155,7 +155,7 @@ mod tests {
         let noted = store.let_go([1, 2].map(ShardIndex).into_iter()).await.unwrap();
         assert_eq!(noted, [(ShardIndex(1), late + 1)].into());
         let next = store
-            .take_lead("next", Duration::from_secs(3), EPOCH, "127.0.0.1:1", SeenLease::default())
+            .take_lead("next", Duration::from_secs(3), EPOCH, "127.0.0.1:1", Default::default())
             .await
             .unwrap();
         assert!(next.unwrap() > EPOCH);

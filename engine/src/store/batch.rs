@@ -12,6 +12,11 @@ use super::keys::{ENDED_JOB_EXPIRY_S, FENCE_EXPIRY_S, JobKey, JobKeys, SCHEMA, S
 /// Fields per Redis call inside the script; Lua's `unpack` has a limit of about 8,000.
 const FIELDS_PER_CALL: usize = 1_000;
 
+/// Most fields of a graph that travel as arguments of their own.
+const FIELDS_UNPACKED: usize = 100_000;
+/// Packed fields end an argument at so many bytes: Redis takes 512 MiB in one.
+const PACKED_BYTES: usize = 16 << 20;
+
 /// How a commit relates to what is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommitMode {
@@ -46,7 +51,8 @@ pub(super) fn commit_call(
     }
     let mut call = redis::cmd("EVALSHA");
     call.arg(script_hash).arg(keys.len()).arg(&keys).arg(epoch.0).arg(seq).arg(mode).arg(kinds);
-    let mut operations = Operations { call, positions, packs: mode == "whole" };
+    let packs = mode == "whole" || graph_fields(&commit.graph) > FIELDS_UNPACKED;
+    let mut operations = Operations { call, positions, packs };
     if commit.gone {
         operations.begin("E", JobKey::State, 1).arg(FENCE_EXPIRY_S);
         return operations.call;
@@ -89,7 +95,7 @@ struct Operations {
     /// Where each key is among those that the script is given, from 1.
     positions: [usize; JobKey::COUNT],
     /// Whether fields of hashes travel packed. Redis 6 closes the connection of a command with more than a million arguments, and all
-    /// of a job may have more; one part of it has not, and needs no unpacking.
+    /// of a job, or what a pause changes of a large graph, may have more; most commits are far smaller, and need no unpacking.
     packs: bool,
 }
 
@@ -146,21 +152,42 @@ impl Operations {
         let removed: Vec<&str> =
             fields.iter().filter(|(_, v)| v.is_none()).map(|(k, _)| k.as_str()).collect();
         for part in removed.chunks(FIELDS_PER_CALL) {
+            if self.packs {
+                let fields = part.iter().map(|field| field.as_bytes().to_vec()).collect::<Vec<_>>();
+                self.begin("R", key, 1).arg(packed(&fields));
+                continue;
+            }
             self.begin("D", key, part.len()).arg(part);
         }
     }
 
     fn set<'a, V: ToRedisArgs>(&mut self, key: JobKey, fields: impl Iterator<Item = (&'a str, V)>) {
+        if self.packs {
+            return self.set_packed(key, fields);
+        }
         let fields: Vec<_> = fields.collect();
         for part in fields.chunks(FIELDS_PER_CALL) {
-            if self.packs {
-                self.begin("P", key, 1).arg(packed(part));
-                continue;
-            }
             let call = self.begin("S", key, 2 * part.len());
             for (field, value) in part {
                 call.arg(*field).arg(value);
             }
+        }
+    }
+
+    fn set_packed<'a, V: ToRedisArgs>(&mut self, key: JobKey, fields: impl Iterator<Item = (&'a str, V)>) {
+        let (mut part, mut bytes) = (Vec::new(), 0);
+        for (field, value) in fields {
+            part.push(field.as_bytes().to_vec());
+            part.extend(value.to_redis_args());
+            bytes += part.iter().rev().take(2).map(Vec::len).sum::<usize>();
+            if part.len() >= 2 * FIELDS_PER_CALL || bytes >= PACKED_BYTES {
+                self.begin("P", key, 1).arg(packed(&part));
+                part.clear();
+                bytes = 0;
+            }
+        }
+        if !part.is_empty() {
+            self.begin("P", key, 1).arg(packed(&part));
         }
     }
 
@@ -169,20 +196,21 @@ impl Operations {
     }
 }
 
-/// Fields and values as one array of strings in MessagePack, which scripts of Redis read. Source: msgpack/spec.md, `array 32` and
-/// `str 32`.
-fn packed<V: ToRedisArgs>(fields: &[(&str, V)]) -> Vec<u8> {
+/// What a commit changes of a graph, in fields of hashes. Of the other parts there are fewer by far.
+fn graph_fields(graph: &GraphChanges) -> usize {
+    let GraphChanges { classes, chunks, windows, values, faults, leases } = graph;
+    classes.len() + chunks.len() + windows.len() + values.len() + faults.len() + leases.len()
+}
+
+/// One array of strings in MessagePack, which scripts of Redis read. Source: msgpack/spec.md, `array 32` and `str 32`.
+fn packed(strings: &[Vec<u8>]) -> Vec<u8> {
     let length = |bytes: usize| u32::try_from(bytes).expect("Redis takes no 4 GiB").to_be_bytes();
     let mut packed = vec![0xdd];
-    packed.extend(length(2 * fields.len()));
-    let mut add = |bytes: &[u8]| {
+    packed.extend(length(strings.len()));
+    for bytes in strings {
         packed.push(0xdb);
         packed.extend(length(bytes.len()));
         packed.extend(bytes);
-    };
-    for (field, value) in fields {
-        add(field.as_bytes());
-        value.to_redis_args().iter().for_each(|bytes| add(bytes));
     }
     packed
 }
@@ -191,13 +219,37 @@ fn packed<V: ToRedisArgs>(fields: &[(&str, V)]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn all_of_a_graph_with_a_million_values_is_a_command_that_redis_6_takes() {
-        let values = (0..1_000_000).map(|task| (task.to_string(), Some(b"=x".to_vec()))).collect();
-        let graph = GraphChanges { values, ..GraphChanges::default() };
+    fn arguments(graph: GraphChanges, mode: CommitMode) -> usize {
         let commit = Commit { graph, ..Commit::default() };
         let job = JobKeys::new(&"many".parse().unwrap());
+        commit_call("hash", &job, (EngineEpoch(1), 1, mode), &commit).args_iter().count()
+    }
+
+    #[test]
+    fn no_change_of_a_graph_with_a_million_tasks_has_more_arguments_than_redis_6_takes() {
+        let tasks = || (0..1_000_000).map(|task: u32| task.to_string());
+        let values = || tasks().map(|task| (task, Some(b"=x".to_vec()))).collect();
+        let (faults, gone) = (tasks().map(|t| (t, Some("{}".into()))), tasks().map(|t| (t, None)));
+        for (graph, mode) in [
+            (GraphChanges { values: values(), ..GraphChanges::default() }, CommitMode::Whole),
+            (GraphChanges { faults: faults.collect(), ..GraphChanges::default() }, CommitMode::Next),
+            (GraphChanges { values: gone.collect(), ..GraphChanges::default() }, CommitMode::Next),
+        ] {
+            assert!(arguments(graph, mode) < 1024 * 1024, "{mode:?}");
+        }
+    }
+
+    #[test]
+    fn a_packed_argument_ends_before_redis_refuses_it() {
+        let chunks = (0..40).map(|chunk| (chunk.to_string(), "x".repeat(1 << 20))).collect();
+        let graph = GraphChanges { chunks, ..GraphChanges::default() };
+        let commit = Commit { graph, ..Commit::default() };
+        let job = JobKeys::new(&"large".parse().unwrap());
         let call = commit_call("hash", &job, (EngineEpoch(1), 1, CommitMode::Whole), &commit);
-        assert!(call.args_iter().count() < 1024 * 1024);
+        let largest = call.args_iter().map(|arg| match arg {
+            redis::Arg::Simple(bytes) => bytes.len(),
+            _ => 0,
+        });
+        assert!(largest.max().unwrap() < 2 * PACKED_BYTES);
     }
 }

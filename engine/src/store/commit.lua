@@ -4,7 +4,7 @@
 --       place of the key, n, n arguments
 --       mode  "next": the changes since the commit before; "new": a job that takes the place of whatever was there;
 --             "whole": everything, after a loss of the store was noticed; "gone": nothing is to be left but a fence
---       S HSET   P HSET of one MessagePack array   D HDEL   X XADD (first arguments: entries kept, field that counts those dropped)
+--       S HSET   D HDEL   P, R the same of one MessagePack array   X XADD (first arguments: entries kept, field that counts those dropped)
 --       H every second entry goes   M two neighbors become one point   E EXPIRE
 -- Returns {'ok'}, {'again'} when this seq is stored already, {'lost', seq} when the store knows less than this engine
 -- had committed, {'fenced', epoch, seq}, or {'type', key, found}.
@@ -95,6 +95,8 @@ while at <= #ARGV do
     call('HSET', key, unpack(ARGV, first, last))
   elseif code == 'P' then
     call('HSET', key, unpack(cmsgpack.unpack(ARGV[first])))
+  elseif code == 'R' then
+    call('HDEL', key, unpack(cmsgpack.unpack(ARGV[first])))
   elseif code == 'D' then
     call('HDEL', key, unpack(ARGV, first, last))
   elseif code == 'E' then

@@ -15,6 +15,44 @@ pub struct SeenLease {
     pub until_ms: u64,
 }
 
+/// Where an engine listens, and of which cluster it is.
+#[derive(Debug, Clone, Copy)]
+pub struct LeaderAt<'a> {
+    /// As others reach it.
+    pub address: &'a str,
+    /// The same text for all engines of a cluster, and another one for those of others.
+    pub cluster: &'a str,
+}
+
+impl<'a> From<&'a str> for LeaderAt<'a> {
+    /// Of a cluster that is not told.
+    fn from(address: &'a str) -> Self {
+        Self { address, cluster: "" }
+    }
+}
+
+/// Which lease of its own name an engine takes before that has ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OwnLease {
+    /// The one of its own address: it has been started again.
+    #[default]
+    Here,
+    /// Any: nobody renews it.
+    Anywhere,
+    /// None: another process has the same name.
+    Nowhere,
+}
+
+impl OwnLease {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Here => "here",
+            Self::Anywhere => "anywhere",
+            Self::Nowhere => "nowhere",
+        }
+    }
+}
+
 impl SeenLease {
     /// What the record of a lease says.
     pub fn of(fields: &BTreeMap<String, String>) -> Self {
@@ -38,10 +76,10 @@ impl RedisStore {
         instance: &str,
         lease: Duration,
         above: EngineEpoch,
-        address: &str,
-        seen: SeenLease,
+        at: impl Into<LeaderAt<'_>>,
+        (seen, own): (SeenLease, OwnLease),
     ) -> Result<Option<EngineEpoch>, StoreError> {
-        self.lead(instance, lease, 0, address, 0, (above, seen)).await
+        self.lead(instance, lease, 0, at.into(), 0, (above, seen, own)).await
     }
 
     /// Renews the lead of `epoch`; `None` if another engine has taken it. Tells the next engine the clock of this one, in epoch
@@ -51,11 +89,11 @@ impl RedisStore {
         instance: &str,
         lease: Duration,
         epoch: EngineEpoch,
-        address: &str,
+        at: impl Into<LeaderAt<'_>>,
         clock_ms: u64,
     ) -> Result<Option<EngineEpoch>, StoreError> {
-        let beyond = (EngineEpoch(0), SeenLease::default());
-        self.lead(instance, lease, epoch.0, address, clock_ms, beyond).await
+        let beyond = (EngineEpoch(0), SeenLease::default(), OwnLease::Here);
+        self.lead(instance, lease, epoch.0, at.into(), clock_ms, beyond).await
     }
 
     /// What the clock of the engine that led last had come to, in epoch ms; `None` if nobody knows.
@@ -64,19 +102,21 @@ impl RedisStore {
         Ok(told.get("clock_ms").and_then(|ms| ms.parse().ok()))
     }
 
-    /// `held`: the epoch of this engine, 0 if it takes the lead. `beyond`: what the lease must lie beyond then.
+    /// `held`: the epoch of this engine, 0 if it takes the lead. The last: what the lease must lie beyond then, and which of its own name
+    /// is taken before its end.
     async fn lead(
         &self,
         instance: &str,
         lease: Duration,
         held: u64,
-        address: &str,
+        at: LeaderAt<'_>,
         clock_ms: u64,
-        (above, seen): (EngineEpoch, SeenLease),
+        (above, seen, own): (EngineEpoch, SeenLease, OwnLease),
     ) -> Result<Option<EngineEpoch>, StoreError> {
         let mut call = self.scripts.lead.prepare_invoke();
         call.key(keys::ENGINE).arg(instance).arg(lease.as_millis() as u64);
-        call.arg(held).arg(address).arg(above.0).arg(clock_ms).arg(seen.epoch).arg(seen.until_ms);
+        call.arg(held).arg(at.address).arg(above.0).arg(clock_ms);
+        call.arg(seen.epoch).arg(seen.until_ms).arg(own.word()).arg(at.cluster);
         let epoch: String = self
             .bounded("lead", || {
                 let (call, mut connection) = (&call, self.connection());

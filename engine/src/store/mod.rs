@@ -26,5 +26,5 @@ pub use claim::Claimed;
 pub use erase::LastWriter;
 pub use error::StoreError;
 pub use job_list::Expiry;
-pub use leadership::SeenLease;
+pub use leadership::{LeaderAt, OwnLease, SeenLease};
 pub use redis_store::{Committed, RedisStore};

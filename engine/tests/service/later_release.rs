@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use syncline_engine::store::{RedisStore, SeenLease, keys::JobKeys};
+use syncline_engine::store::{RedisStore, keys::JobKeys};
 use syncline_rpc::{EngineFault, within};
 use syncline_scheduler::ids::EngineEpoch;
 
@@ -37,7 +37,7 @@ async fn an_engine_that_meets_a_job_of_a_later_release_changes_nothing_and_lets_
     let lease = Duration::from_secs(60);
     let other = async || {
         store
-            .take_lead("of-a-later-release", lease, EngineEpoch(0), "there:1", SeenLease::default())
+            .take_lead("of-a-later-release", lease, EngineEpoch(0), "there:1", Default::default())
             .await
             .unwrap()
     };

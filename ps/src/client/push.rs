@@ -153,6 +153,8 @@ impl ShardSet {
 
     fn push_parts(&mut self, push: &Push<'_>, parts: &mut [PushState]) -> Result<(), PsError> {
         let mut retry = RetryBudget::new(self.options.retry_limit);
+        // How far each shard has said that it came, in bytes.
+        let mut furthest = vec![0; parts.len()];
         loop {
             let mut moving = false;
             for (index, part) in parts.iter_mut().enumerate() {
@@ -163,7 +165,16 @@ impl ShardSet {
                 };
                 moving = true;
                 match turn {
-                    Ok(next) => *part = next,
+                    Ok(next) => {
+                        // A shard that has taken more than before the break is no shard that fails.
+                        if let (PushState::Unstarted, PushState::Sending { at, .. }) = (&*part, &next)
+                            && *at > furthest[index]
+                        {
+                            furthest[index] = *at;
+                            retry.progress();
+                        }
+                        *part = next;
+                    }
                     Err(error) => {
                         *part = PushState::Unstarted;
                         self.recover(index, error, &mut retry)?;

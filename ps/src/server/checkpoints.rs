@@ -256,9 +256,12 @@ pub(super) fn keep(shared: &Shared, run: &RunId, numbers: &[u64], through: u64) 
     if through == u64::MAX && numbers.is_empty() {
         return remove_all(shared, run, &alone);
     }
-    shared.fetching.give_up(|fetched| {
-        fetched.run.is_of_same_job(run) && fetched.number <= through && !numbers.contains(&fetched.number)
-    });
+    let is_given_up = |number: u64| number <= through && !numbers.contains(&number);
+    shared.fetching.give_up(|fetched| fetched.run.is_of_same_job(run) && is_given_up(fetched.number));
+    // One that another shard could not keep is not written here, either: its copy would lie in memory until the next one.
+    let served = shared.jobs.find(run).ok();
+    let of_job = [served, shared.followed.find(run)];
+    of_job.iter().flatten().for_each(|shard| shard.drop_checkpoint_if(is_given_up));
     let entries = match fs::read_dir(&dir) {
         // None was ever written.
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -267,7 +270,7 @@ pub(super) fn keep(shared: &Shared, run: &RunId, numbers: &[u64], through: u64) 
     for entry in entries {
         let path = entry.map_err(|e| disk_fault("read", &dir, &e))?.path();
         let number = number_of_file(&path);
-        if number.is_some_and(|number| number <= through && !numbers.contains(&number)) {
+        if number.is_some_and(is_given_up) {
             fs::remove_file(&path).map_err(|e| disk_fault("remove", &path, &e))?;
         }
     }

@@ -144,6 +144,7 @@ impl Shard for Control {
     ) -> Result<Option<ShardState>, ShardFault> {
         self.order_with_standby(move |s| {
             let state = s.jobs.attach(epoch, &job)?;
+            s.unclaimed.claim(&s.saves, &job)?;
             let job = state.is_some().then(|| s.jobs.current(&job)).transpose()?;
             Ok((state, job))
         })
@@ -329,10 +330,12 @@ impl Shard for Control {
 
     async fn close(self, _: Context, epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault> {
         self.order(move |s| {
-            let was_open = s.jobs.find(&run).is_ok();
+            s.jobs.fence().check(epoch)?;
+            let open = s.jobs.find(&run).ok();
+            open.iter().try_for_each(|shard| s.unclaimed.set_aside(&s.saves, shard))?;
             s.jobs.close(epoch, &run)?;
             // An engine that begins says so of every job that is over.
-            if was_open {
+            if open.is_some() {
                 s.freed.note();
             }
             Ok(())

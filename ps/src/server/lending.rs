@@ -14,6 +14,7 @@ use super::{
     connections::{Connections, CountedMemory},
     push::{answer_push, complete},
     rows::PushRequest,
+    signs::{LARGE_BYTES, SIGN_INTERVAL, with_signs},
 };
 use crate::{
     shard::{Admission, CHUNK_ELEMENTS, JobShard, JobTable},
@@ -172,7 +173,7 @@ pub(super) fn serve_push(
         Err(fault) => return connection.answer(Err(fault)),
     };
     let ack = match job.admit(session.incarnation, seq, first_chunk, header) {
-        Ok(Admission::Fresh) => match apply(&job, &connection.lending, order) {
+        Ok(Admission::Fresh) => match apply_with_signs(&job, connection, order)? {
             Ok(()) => complete(&job, connection, session, seq, header)?,
             Err(fault) => Err(fault),
         },
@@ -182,10 +183,29 @@ pub(super) fn serve_push(
     answer_push(&job, connection, ack)
 }
 
-fn apply(job: &Arc<JobShard>, lending: &Lending<'_>, order: PushRequest<'_>) -> Result<(), ShardFault> {
+/// The same as [`apply`]. A standby may take what is applied more slowly than the caller listens for.
+fn apply_with_signs(
+    job: &Arc<JobShard>,
+    connection: &mut Connection<'_, Channel>,
+    order: PushRequest<'_>,
+) -> io::Result<Result<(), ShardFault>> {
+    if job.bytes() < LARGE_BYTES {
+        return Ok(apply(job, connection.lending.gradients.as_ref(), order));
+    }
+    // The thread that works has them meanwhile.
+    let gradients = connection.lending.gradients.take();
+    let applied = with_signs(connection, SIGN_INTERVAL, || apply(job, gradients.as_ref(), order));
+    connection.lending.gradients = gradients;
+    applied
+}
+
+fn apply(
+    job: &Arc<JobShard>,
+    gradients: Option<&Gradients<'_>>,
+    order: PushRequest<'_>,
+) -> Result<(), ShardFault> {
     let PushRequest { session, seq, first_chunk, header } = order;
-    let given = lending.gradients.as_ref().filter(|gradients| is(&gradients.job, job));
-    let Some(gradients) = given else {
+    let Some(gradients) = gradients.filter(|gradients| is(&gradients.job, job)) else {
         let what = format!("push {seq} of job {} lies in no memory that was handed over", session.run.job);
         return Err(ShardFault::Invalid { what });
     };

@@ -41,6 +41,7 @@ mod signs;
 mod snapshot;
 mod standby_files;
 mod tensor;
+mod unclaimed;
 
 use std::{
     fs::{self, File},

@@ -7,7 +7,7 @@ use syncline_rpc::ShardFault;
 use super::{
     connection::Connection,
     pull::PresenceCheck,
-    signs::{LARGE_BYTES, SIGN_INTERVAL, with_signs},
+    signs::{LARGE_BYTES, SIGN_INTERVAL, Signs, with_signs},
 };
 use crate::{
     codec::Codec,
@@ -113,6 +113,7 @@ fn receive<D: Duplex>(
     let PushRequest { session, seq, first_chunk, header, codec } = order;
     let mut left = body;
     let mut index = first_chunk;
+    let mut signs = Signs::default();
     while left > 0 {
         let (trained, buffers) = job.chunked_range().chunk(index);
         let bytes = codec.chunk_bytes(trained, buffers);
@@ -127,6 +128,7 @@ fn receive<D: Duplex>(
             return Ok(Err(fault));
         }
         index += 1;
+        signs.give(connection)?;
     }
     complete(job, connection, session, seq, header)
 }

@@ -8,11 +8,12 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
-use syncline_rpc::folder;
+use syncline_rpc::{ShardFault, folder};
 use syncline_scheduler::{ids::JobId, spec::ElementRange};
-use tracing::error;
+use tracing::{error, warn};
 
 use super::{
     blobs::{PendingFile, UNFINISHED},
@@ -27,6 +28,10 @@ use crate::{
 const SAVED: &str = "job";
 /// Ending of one that cannot be read.
 const DAMAGED: &str = "damaged";
+/// Ending of one that no engine knew.
+const ASIDE: &str = "forgotten";
+/// How long such a one is kept: as long as Redis keeps a job that is over.
+const ASIDE_KEPT: Duration = Duration::from_secs(7 * 86_400);
 
 /// The directory of saved jobs.
 pub(super) struct Saves {
@@ -63,7 +68,8 @@ impl SaveError {
 /// Jobs that were read and are still on disk.
 #[derive(Default)]
 pub(super) struct Loaded {
-    pub jobs: Vec<JobShard>,
+    /// Each with its file, if it had been set aside: that stays until an engine asks for it.
+    pub jobs: Vec<(JobShard, Option<PathBuf>)>,
     pub damaged: Vec<Damaged>,
     /// A job that belongs to another shard.
     pub other_shard: Option<PsError>,
@@ -78,7 +84,7 @@ impl Saves {
 
     /// Reads every saved job of the shard `here`. One that is damaged is set aside.
     pub(super) fn load_all(&self, here: ShardPosition) -> Result<Loaded, PsError> {
-        let mut loaded = Loaded::default();
+        let (mut loaded, mut aside) = (Loaded::default(), Vec::new());
         let entries = fs::read_dir(&self.dir).map_err(|source| fault("read", &self.dir, source))?;
         for entry in entries {
             let path = entry.map_err(|source| fault("read", &self.dir, source))?.path();
@@ -90,7 +96,7 @@ impl Saves {
                     Ok(job) => {
                         let saved = job.position();
                         if saved == here {
-                            loaded.jobs.push(job);
+                            loaded.jobs.push((job, None));
                             loaded.files.push(path);
                         } else {
                             let path = path.display().to_string();
@@ -105,10 +111,42 @@ impl Saves {
                     // The file may be whole: the next start, once the disk can be read again, finds it.
                     Err(source) => return Err(fault("read", &path, source)),
                 },
+                Some(ASIDE) => aside.push(path),
                 _ => {}
             }
         }
+        for path in aside {
+            self.load_aside(path, here, &mut loaded)?;
+        }
         Ok(loaded)
+    }
+
+    /// Reads a job that was set aside, if there is none of its name that was saved since. One that is too old is removed.
+    fn load_aside(&self, path: PathBuf, here: ShardPosition, loaded: &mut Loaded) -> Result<(), PsError> {
+        let written = fs::metadata(&path).and_then(|about| about.modified());
+        let written = written.map_err(|source| fault("read", &path, source))?;
+        if written.elapsed().is_ok_and(|age| age > ASIDE_KEPT) {
+            warn!(path = %path.display(), "removed a job that no engine has known for 7 days");
+            return self.delete(&[path]);
+        }
+        match load(&path) {
+            Ok(job) if job.position() == here => {
+                let is_new = loaded.jobs.iter().all(|(saved, _)| saved.job() != job.job());
+                loaded.jobs.extend(is_new.then_some((job, Some(path))));
+            }
+            // Nobody waits for it.
+            Ok(_) => {}
+            Err(cause) if is_damage(&cause) => loaded.damaged.push(Damaged { path, cause }),
+            Err(source) => return Err(fault("read", &path, source)),
+        }
+        Ok(())
+    }
+
+    /// Saves a job that no engine knows, for one that does; where it lies then.
+    pub(super) fn set_aside(&self, job: &JobShard) -> Result<PathBuf, ShardFault> {
+        let path = self.dir.join(format!("{}.{ASIDE}", job.job()));
+        self.write(job, &path)?;
+        Ok(path)
     }
 
     /// Deletes the files of jobs that were loaded.
@@ -159,14 +197,15 @@ impl Saves {
         }
     }
 
+    fn write(&self, job: &JobShard, path: &Path) -> Result<(), ShardFault> {
+        let file = PendingFile::create(self.dir.join(format!("{}.{UNFINISHED}", job.job())))?;
+        write_checked(file, path, |out| job.save(out)).map(|_| ())
+    }
+
     /// Saves a job. Nobody may push to it meanwhile.
     pub(super) fn save(&self, job: &JobShard) -> Result<(), SaveError> {
         let path = self.path(job);
-        let write = || {
-            let file = PendingFile::create(self.dir.join(format!("{}.{UNFINISHED}", job.job())))?;
-            write_checked(file, &path, |out| job.save(out)).map(|_| ())
-        };
-        write().map_err(|fault| SaveError {
+        self.write(job, &path).map_err(|fault| SaveError {
             job: job.job().clone(),
             path: path.clone(),
             cause: fault.to_string(),

@@ -15,7 +15,7 @@ use tracing::{error, info};
 use super::{
     Options, blobs::BlobStore, checkpoint_mirror::Fetching, connections::Connections,
     followed_jobs::FollowedJobs, memory::FreedMemory, role::RoleKeeper, saves, saves::Saves,
-    standby_files::StandbyFiles,
+    standby_files::StandbyFiles, unclaimed::UnclaimedJobs,
 };
 use crate::{
     PsError,
@@ -37,6 +37,7 @@ pub(super) struct Shared {
     pub(super) state_dir: PathBuf,
     pub(super) connections: Connections,
     pub(super) saves: Saves,
+    pub(super) unclaimed: UnclaimedJobs,
     pub(super) freed: FreedMemory,
     /// Held by whoever writes checkpoints or removes them.
     pub(super) checkpoint_files: Mutex<()>,
@@ -72,6 +73,7 @@ impl Shared {
             state_dir: options.state_dir.clone(),
             connections: Connections::default(),
             saves,
+            unclaimed: UnclaimedJobs::default(),
             freed: FreedMemory::default(),
             checkpoint_files: Mutex::new(()),
             standby_files: StandbyFiles::default(),
@@ -133,8 +135,9 @@ impl Shared {
         if let Some(error) = loaded.other_shard {
             return Err(error);
         }
-        for job in loaded.jobs {
+        for (job, aside) in loaded.jobs {
             info!(job = %job.job(), version = job.version(), "goes on");
+            self.unclaimed.add(&job, aside);
             self.jobs.restore(Arc::new(job));
         }
         Ok(loaded.files)
@@ -168,6 +171,48 @@ mod tests {
         let begins = Shared::for_test(dir.path());
         let there = begins.begin(HERE, || Ok((files(), begins.jobs.open_jobs().len())));
         assert_eq!((there.unwrap(), files()), ((1, 1), 0));
+    }
+
+    #[test]
+    fn a_saved_job_that_no_engine_knows_is_there_again_at_each_start_until_one_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let job = shard(&[1.0, 2.0, 3.0]);
+        assert!(Shared::for_test(dir.path()).saves.save(&job).is_ok());
+        let files = || {
+            let names = std::fs::read_dir(dir.path().join("jobs")).unwrap();
+            names.map(|file| file.unwrap().file_name().into_string().unwrap()).collect::<Vec<_>>()
+        };
+        for _ in 0..2 {
+            let shared = Shared::for_test(dir.path());
+            shared.begin(HERE, || Ok(())).unwrap();
+            let open = shared.jobs.open_jobs();
+            assert_eq!(open[0].copy_values(), [1.0, 2.0, 3.0]);
+            shared.unclaimed.set_aside(&shared.saves, &open[0]).unwrap();
+            assert_eq!(files(), ["digits.forgotten"]);
+        }
+        let known = Shared::for_test(dir.path());
+        known.begin(HERE, || Ok(())).unwrap();
+        known.unclaimed.claim(&known.saves, job.job()).unwrap();
+        assert_eq!(files(), [""; 0], "it goes on, and must not be read again as it was");
+        known.unclaimed.set_aside(&known.saves, &known.jobs.open_jobs()[0]).unwrap();
+        assert_eq!(files(), [""; 0], "a job that an engine has used since is dropped where that says so");
+    }
+
+    #[test]
+    fn what_is_saved_goes_before_what_was_set_aside_and_that_does_not_stay_for_ever() {
+        let dir = tempfile::tempdir().unwrap();
+        let saves = || Saves::open(dir.path().join("jobs")).unwrap();
+        saves().set_aside(&shard(&[1.0, 2.0, 3.0])).unwrap();
+        assert!(saves().save(&shard(&[4.0, 5.0, 6.0])).is_ok());
+        let both = saves().load_all(HERE).ok().unwrap();
+        assert_eq!(both.jobs.len(), 1);
+        assert_eq!(both.jobs[0].0.copy_values(), [4.0, 5.0, 6.0]);
+        std::fs::remove_file(dir.path().join("jobs/digits.job")).unwrap();
+        let aside = dir.path().join("jobs/digits.forgotten");
+        assert_eq!(saves().load_all(HERE).ok().unwrap().jobs[0].1.as_deref(), Some(aside.as_path()));
+        let file = std::fs::File::options().write(true).open(&aside).unwrap();
+        file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(8 * 86_400)).unwrap();
+        assert!(saves().load_all(HERE).ok().unwrap().jobs.is_empty() && !aside.exists());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{
     io,
     sync::mpsc::{self, RecvTimeoutError},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use super::connection::Connection;
@@ -14,6 +14,28 @@ use crate::{transport::Duplex, wire::Reply};
 pub(super) const SIGN_INTERVAL: Duration = Duration::from_secs(1);
 /// What is done with all parameters of a shard of fewer bytes is done within a moment.
 pub(super) const LARGE_BYTES: u64 = 64 << 20;
+
+/// Signs between the steps of work that the thread of the connection does itself.
+pub(super) struct Signs {
+    last: Instant,
+}
+
+impl Default for Signs {
+    fn default() -> Self {
+        Self { last: Instant::now() }
+    }
+}
+
+impl Signs {
+    /// Tells the caller that the work goes on, if it has not heard of it for a while.
+    pub(super) fn give<D: Duplex>(&mut self, connection: &mut Connection<'_, D>) -> io::Result<()> {
+        if self.last.elapsed() >= SIGN_INTERVAL {
+            connection.reply(&Reply::Waiting, 0)?;
+            self.last = Instant::now();
+        }
+        Ok(())
+    }
+}
 
 /// Does the work in a thread of its own, and tells the caller every `interval` that it goes on.
 pub(super) fn with_signs<D: Duplex, T: Send>(

@@ -154,6 +154,11 @@ impl JobShard {
         lock(&self.state).checkpoints.pinned.take_if(|(pinned, _)| *pinned == number);
     }
 
+    /// The same for whichever is pinned, if it is given up.
+    pub fn drop_checkpoint_if(&self, is_given_up: impl Fn(u64) -> bool) {
+        lock(&self.state).checkpoints.pinned.take_if(|(pinned, _)| is_given_up(*pinned));
+    }
+
     /// Holds this shard's part of what [`CheckpointCopy::write`] wrote. Bytes that do not belong to the order are an error.
     pub fn read_checkpoint(
         order: &OpenJob,

@@ -53,6 +53,10 @@ pub struct Checkpoints {
     pub(super) making: Option<CheckpointPhase>,
     /// Complete ones, the newest last.
     pub(super) complete: Vec<Checkpoint>,
+    /// Those that the shards could not read since the newest complete one: where none is left the job fails, and has them again for
+    /// one that goes on from it once they can be read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) unread: Vec<Checkpoint>,
     /// The one with which the present generation of the parameters began.
     pub(super) restored: Option<u64>,
     /// Why the newest that was tried came to nothing; `None` once one is complete.
@@ -295,6 +299,7 @@ impl Job {
         self.state.checkpoints.making = None;
         self.state.checkpoints.failing = None;
         self.state.checkpoints.complete.push(complete);
+        self.state.checkpoints.unread.clear();
         self.thin_out_checkpoints();
         effects.push(self.keep_checkpoints(number));
     }

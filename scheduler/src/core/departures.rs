@@ -15,6 +15,15 @@ use crate::{
     ids::{Incarnation, ShardIndex},
 };
 
+/// How a worker has gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Departure {
+    /// By itself, in whatever way: what it was about may have been the reason.
+    Lost,
+    /// It was sent away, and comes again: nothing that it was about is to blame.
+    Dismissed,
+}
+
 impl Job {
     /// A worker is gone: the shards are asked how far its pushes came before anything else is decided about them.
     pub(super) fn worker_gone(

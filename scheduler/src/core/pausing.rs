@@ -2,7 +2,8 @@
 //! until the job is resumed. The shards keep the parameters meanwhile.
 
 use super::{
-    effects::Effect, event::Happening, job::Job, records::Phase, refused::Refused, state_machine::Core,
+    departures::Departure, effects::Effect, event::Happening, job::Job, records::Phase, refused::Refused,
+    state_machine::Core,
 };
 use crate::ids::{Incarnation, JobId};
 
@@ -34,7 +35,7 @@ impl Core {
         now_us: u64,
         effects: &mut Vec<Effect>,
     ) {
-        self.worker_gone(worker, &reason, now_us, effects);
+        self.worker_gone(worker, Departure::Dismissed, &reason, now_us, effects);
         effects.push(Effect::DismissWorker { worker, reason });
     }
 

@@ -258,6 +258,16 @@ impl Job {
         self.state.ended_us
     }
 
+    /// Parameter shards that it lies on.
+    pub fn shards(&self) -> u32 {
+        self.state.shards
+    }
+
+    /// Whether it needs more of its shards, and they are not as many as there are here.
+    pub fn lies_on_others(&self, here: u32) -> bool {
+        !self.state.phase.is_over() && self.state.shards != here
+    }
+
     /// Where the job stands.
     pub fn phase(&self) -> &Phase {
         &self.state.phase

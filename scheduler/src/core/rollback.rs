@@ -8,7 +8,7 @@
 
 use super::{
     best_parameters::HandedOn,
-    checkpoints::Checkpoint,
+    checkpoints::{Checkpoint, Checkpoints},
     effects::Effect,
     event::Happening,
     inputs::TaskFault,
@@ -60,7 +60,9 @@ impl Job {
         let Some(number) = self.state.checkpoints.restored else { return };
         let complete = &mut self.state.checkpoints.complete;
         if let Some(index) = complete.iter().position(|checkpoint| checkpoint.number == number) {
-            let samples = complete.remove(index).samples();
+            let unread = complete.remove(index);
+            let samples = unread.samples();
+            self.state.checkpoints.unread.push(unread);
             self.note_lost(samples, format!("could not be read: {reason}"));
         }
         let fault = TaskFault { code, reason };
@@ -70,7 +72,12 @@ impl Job {
         let TaskFault { code, reason } = fault;
         match self.state.checkpoints.newest() {
             Some(_) => self.roll_back_to_newest(&reason, now_us, effects),
-            None => self.end(Phase::Failed { code, reason }, now_us, effects),
+            None => {
+                let Checkpoints { complete, unread, .. } = &mut self.state.checkpoints;
+                *complete = std::mem::take(unread);
+                complete.sort_by_key(|checkpoint| checkpoint.number);
+                self.end(Phase::Failed { code, reason }, now_us, effects);
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use std::{
 
 use super::{
     commit::{Commit, Commits},
+    departures::Departure,
     effects::Effect,
     inputs::Input,
     job::Job,
@@ -129,7 +130,7 @@ impl Core {
             Input::WorkerJoined { worker, about } => self.worker_registered(worker, about),
             Input::WorkerGone { worker, reason } => {
                 self.count_deaths(worker, now_us);
-                self.worker_gone(worker, &reason, now_us, effects);
+                self.worker_gone(worker, Departure::Lost, &reason, now_us, effects);
             }
             Input::WorkerLeft { worker, begun } => self.worker_left(worker, begun, now_us, effects),
             Input::Report { worker, report } => self.take_report(worker, report, now_us, effects),
@@ -192,6 +193,7 @@ impl Core {
     pub(super) fn worker_gone(
         &mut self,
         worker: Incarnation,
+        departure: Departure,
         reason: &str,
         now_us: u64,
         effects: &mut Vec<Effect>,
@@ -201,7 +203,7 @@ impl Core {
             let _handling = Handling(id);
             job.worker_gone(worker, reason, now_us, effects);
         }
-        self.tasks_worker_gone(worker, now_us, effects);
+        self.tasks_worker_gone(worker, departure, now_us, effects);
     }
 
     /// Workers that a job has dismissed when it ended are gone until they register again.
@@ -215,7 +217,7 @@ impl Core {
             .filter(|(worker, _)| self.workers.contains_key(worker))
             .collect();
         for (worker, reason) in dismissed {
-            self.worker_gone(worker, &reason, now_us, effects);
+            self.worker_gone(worker, Departure::Dismissed, &reason, now_us, effects);
         }
     }
 

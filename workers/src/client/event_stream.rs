@@ -28,6 +28,8 @@ pub struct EventStream {
     client: Client,
     job: JobId,
     cursor: Option<StreamCursor>,
+    /// The last event that was told before some were lost: what is up to there is not told again.
+    told: Option<StreamCursor>,
     read: VecDeque<JobNews>,
     is_over: bool,
 }
@@ -40,6 +42,7 @@ impl Client {
             client: self.clone(),
             job: job.clone(),
             cursor: after,
+            told: None,
             read: VecDeque::new(),
             is_over: false,
         }
@@ -49,7 +52,7 @@ impl Client {
 impl EventStream {
     /// Where it is: whoever passes this to [`Client::watch`] goes on from here, today or tomorrow.
     pub fn cursor(&self) -> Option<StreamCursor> {
-        self.cursor
+        self.cursor.or(self.told)
     }
 
     /// Waits for what happens next; `None` once the job is over and all was told. While no engine answers it goes on as long
@@ -61,10 +64,10 @@ impl EventStream {
     pub async fn next(&mut self) -> Result<Option<JobNews>, ClientError> {
         loop {
             if let Some(news) = self.read.pop_front() {
-                self.cursor = match &news {
-                    JobNews::Event(entry) => Some(entry.cursor),
-                    JobNews::Missed => None,
-                };
+                match &news {
+                    JobNews::Event(entry) => self.cursor = Some(entry.cursor),
+                    JobNews::Missed => self.told = self.cursor.take(),
+                }
                 return Ok(Some(news));
             }
             if self.is_over {
@@ -81,7 +84,9 @@ impl EventStream {
     async fn look(&mut self) -> Result<(), ClientError> {
         let is_over = self.client.status(&self.job).await?.job.is_over();
         let entries = self.client.events(&self.job, self.cursor.map(before)).await?;
-        self.read.extend(news(self.cursor, entries));
+        let told = self.told;
+        let is_new = |entry: &Entry<JobEvent>| told.is_none_or(|told| entry.cursor > told);
+        self.read.extend(news(self.cursor, entries.into_iter().filter(is_new).collect()));
         self.is_over = is_over;
         Ok(())
     }

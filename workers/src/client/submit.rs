@@ -134,7 +134,11 @@ impl Client {
     /// E470 if a worker could not compute it, E300 if no engine is reached, E136 if none leads.
     pub async fn check_prepared(&self, job: &PreparedJob) -> Result<Option<JobStatus>, SubmitError> {
         self.check_kernels(job.missing_cpu_kernel.as_ref()).await?;
-        Ok(self.jobs().await?.into_iter().find(|there| there.id == job.spec.id))
+        match self.status(&job.spec.id).await {
+            Ok(there) => Ok(Some(there.job)),
+            Err(ClientError::Refused(EngineFault::UnknownJob { .. })) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Derives what is to be derived, checks model and data, and uploads what the parameter server lacks: then tasks of a

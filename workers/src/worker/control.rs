@@ -8,7 +8,7 @@ use std::{
 
 use syncline_kit::Device;
 use syncline_rpc::{
-    OutageLogger, RegisterReply, WorkerHello, WorkerServiceClient, hello::Role, hostname, within,
+    CallError, OutageLogger, RegisterReply, WorkerHello, WorkerServiceClient, hello::Role, hostname, within,
 };
 use syncline_runtime::Runtime;
 use syncline_scheduler::{
@@ -65,11 +65,13 @@ pub(super) async fn run_slot(
     let runtime = options.runtime.as_ref().filter(|_| slot.has_general_tasks());
     let models = runtime.map(|runtime| Models::new(runtime.clone(), options.exec.clone()));
     let unfit = UnfitJobs::default();
+    let mut was_served = false;
     while !*stop.borrow() {
         let registered = tokio::select! {
-            registered = register(&options, slot, &link) => registered?,
+            registered = register(&options, slot, &link, was_served) => registered?,
             () = stopped(&mut stop) => return Ok(()),
         };
+        was_served = true;
         run_session(&options, slot, &link, registered, models.as_ref(), &unfit, &mut stop).await?;
     }
     Ok(())
@@ -108,6 +110,7 @@ async fn register(
     options: &WorkerOptions,
     slot: TrainingSlot,
     link: &Link,
+    was_served: bool,
 ) -> Result<RegisterReply, WorkerError> {
     let hello = WorkerHello {
         name: options.name.clone(),
@@ -130,7 +133,7 @@ async fn register(
                 return Ok(registered);
             }
             Ok(Err(fault)) => away(&options.engine, &fault),
-            Err(error) if error.is_passing() => away(&options.engine, &ErrorChain(&error)),
+            Err(error) if may_pass(&error, was_served) => away(&options.engine, &ErrorChain(&error)),
             Err(source) => {
                 return Err(WorkerError::Unreachable { address: options.engine.to_string(), source });
             }
@@ -138,6 +141,12 @@ async fn register(
         outage.report(&problem, ENGINE_AWAY_HINT);
         sleep(RETRY_DELAY).await;
     }
+}
+
+/// Whether an engine may take this worker later. Where one did before, a refusal is of one that has another token or is of another
+/// release, such as in the middle of an upgrade: that is put right there.
+fn may_pass(error: &CallError, was_served: bool) -> bool {
+    error.is_passing() || was_served && matches!(error, CallError::Hello(_))
 }
 
 /// What the executor's thread is given, and the side that talks to the engine keeps the other ends of.
@@ -315,5 +324,26 @@ async fn wait_for_executor(
     match ended {
         Ok(End::Dropped | End::Stopped) => Ok(()),
         Err(_) => Err(WorkerError::Executor { cause: "it panicked".into() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_rpc::HelloError;
+
+    use super::*;
+
+    #[test]
+    fn who_was_served_once_waits_until_it_is_again_table() {
+        let refused = || CallError::from(HelloError::Token);
+        let other_release = || CallError::from(HelloError::Version { theirs: 1 });
+        let away = || CallError::from(HelloError::Io(std::io::ErrorKind::ConnectionRefused.into()));
+        for (error, at_first, later) in
+            [(refused(), false, true), (other_release(), false, true), (away(), true, true)]
+        {
+            assert_eq!((may_pass(&error, false), may_pass(&error, true)), (at_first, later), "{error}");
+        }
+        let panicked = CallError::Panicked { panic: "bug".into() };
+        assert!(!may_pass(&panicked, true), "the same would come again");
     }
 }

@@ -175,7 +175,7 @@ impl Session {
                 Ok(Ok(setup)) => return Ok(setup),
                 Ok(Err(EngineFault::NotActive { .. })) => {}
                 Ok(Err(fault)) => return Err(fault.into()),
-                Err(error) if error.is_passing() => {}
+                Err(error) if error.is_passing() || matches!(error, CallError::Hello(_)) => {}
                 Err(source) => {
                     return Err(WorkerError::Unreachable {
                         address: self.link.addresses().to_string(),

@@ -37,6 +37,8 @@ pub(super) enum Loss {
     Alone,
     /// Several, maybe of several jobs.
     BesideOthers,
+    /// Whatever it had: it was sent away, such as by a training that it cannot serve, and none of its tasks is to blame.
+    Dismissed,
 }
 
 /// Whether a value should have been a blob.
@@ -52,9 +54,14 @@ impl TaskJob {
             return;
         }
         let slot = *self.graph.slot(task);
-        let current = slot.state == TaskState::Leased && slot.attempts == end.attempt && slot.unmet == 0;
+        let current = slot.state == TaskState::Leased && slot.attempts == end.attempt;
         if !current || !self.unlease(worker, task) {
             return;
+        }
+        if slot.unmet > 0 {
+            // Redis lost the end of what it needs, which the worker had: that runs again, and then this.
+            self.wait_again(task);
+            return self.end_if_all_is_over(now_us);
         }
         if end.outcome == Outcome::NotBegun {
             self.never_began(task);
@@ -116,6 +123,7 @@ impl TaskJob {
             match self.graph.state(task) {
                 TaskState::Leased if self.is_canceling() => self.cancel_task(task),
                 TaskState::Leased if self.graph.slot(task).unmet > 0 => self.wait_again(task),
+                TaskState::Leased if loss == Loss::Dismissed => self.never_began(task),
                 TaskState::Leased => self.crashed(task, worker, loss, now_us),
                 // It went with one that it needs.
                 _ => {}
@@ -215,7 +223,8 @@ impl TaskJob {
         *count = count.saturating_add(1);
         let (count, attempts) = (*count, faults.attempts);
         faults.last = Some(failure.clone());
-        if count <= budget {
+        // The next attempt could not be told from this one.
+        if count <= budget && attempts < u16::MAX {
             let until_us = now_us + pause_us(backoff, count, seed(nonce, task, attempts));
             faults.backoff_until_us = Some(until_us);
             self.graph.set_state(task, TaskState::Backoff);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{TaskJob, leasing::offered};
 use crate::{
-    core::{Core, Effect},
+    core::{Core, Effect, departures::Departure},
     ids::{Incarnation, JobId},
     tasks::{Attempts, ClassIndex, Order, TaskIndex},
 };
@@ -36,7 +36,7 @@ impl Core {
             job.give_back_all_but(worker, &begun);
         });
         self.withhold_process(worker);
-        self.worker_gone(worker, "the worker left", now_us, effects);
+        self.worker_gone(worker, Departure::Lost, "the worker left", now_us, effects);
     }
 
     /// Asks workers for what waits there behind something long, where another worker could begin it now. What they have begun

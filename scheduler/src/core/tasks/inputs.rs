@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::{InvalidGraph, TaskJob, adding::ReferenceScope, ending::Loss, leasing::Matching};
 use crate::{
     core::{
-        Core, Effect, GraphSubmission, Input, Job, LastWeights, Phase, Refused, WorkerInfo, panics::Handling,
-        submitting::is_same_job,
+        Core, Effect, GraphSubmission, Input, Job, LastWeights, Phase, Refused, WorkerInfo,
+        departures::Departure, panics::Handling, submitting::is_same_job,
     },
     ids::{Incarnation, JobId},
     tasks::{ClassIndex, NewTask, Outcome, ReportGroup, TaskEnd, TaskIndex},
@@ -138,12 +138,17 @@ impl Core {
     pub(in crate::core) fn tasks_worker_gone(
         &mut self,
         worker: Incarnation,
+        departure: Departure,
         now_us: u64,
         effects: &mut Vec<Effect>,
     ) {
         self.fleet.worker_gone(worker);
         let begun = self.task_jobs.values().map(|job| job.could_have_begun(worker)).sum::<usize>();
-        let loss = if begun > 1 { Loss::BesideOthers } else { Loss::Alone };
+        let loss = match departure {
+            Departure::Dismissed => Loss::Dismissed,
+            Departure::Lost if begun > 1 => Loss::BesideOthers,
+            Departure::Lost => Loss::Alone,
+        };
         let had = |job: &TaskJob| !job.state.phase.is_over() && job.workers.contains_key(&worker);
         self.for_each_graph(had, now_us, effects, |job| job.worker_gone(worker, loss, now_us));
     }

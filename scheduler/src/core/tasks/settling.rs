@@ -34,7 +34,9 @@ impl TaskJob {
             self.use_up_inputs(task);
             let (uses, stays) = self.uses(task);
             let followers: Vec<(u32, EdgeKind)> = self.graph.followers(task).collect();
-            let moves_on = followers.iter().any(|(_, kind)| *kind == EdgeKind::Continue);
+            let goes_to =
+                |f: u32, kind: EdgeKind| kind == EdgeKind::Continue && !self.graph.state(f).is_final();
+            let moves_on = followers.iter().any(|(f, kind)| goes_to(*f, *kind));
             for (follower, kind) in followers {
                 match (kind, &end) {
                     (EdgeKind::Continue, End::Value(given)) => {
@@ -67,8 +69,10 @@ impl TaskJob {
         }
         match given.value {
             _ if stays || uses > 0 => self.values.insert(task, given, uses, stays),
-            // Whoever would have taken it has ended before.
-            Value::Blob(blob) if !moves_on => self.outbox.released.push(blob.digest),
+            // Whoever would have taken it has ended before. The task that it continued may have kept the same.
+            Value::Blob(blob) if !moves_on && !self.values.holds(&blob.digest) => {
+                self.outbox.released.push(blob.digest);
+            }
             _ => {}
         }
     }

@@ -263,6 +263,10 @@ impl TaskJob {
 
     /// The training of a task is over.
     fn training_ended(&mut self, task: u32, trained: Result<Trained, Failure>, now_us: u64) {
+        // One that ended at the same moment may have ended the job.
+        if !self.is_running() || self.graph.state(task).is_final() {
+            return;
+        }
         let by = Assignee::Training(self.training_of(task));
         self.trainings.open.remove(&task);
         self.clear_queue_deadline(task);

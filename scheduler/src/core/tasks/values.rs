@@ -106,6 +106,11 @@ impl Values {
         Some(digest.clone())
     }
 
+    /// Whether a value that is kept is this blob.
+    pub(super) fn holds(&self, digest: &str) -> bool {
+        self.blobs.contains_key(digest)
+    }
+
     /// Every blob that holds a value.
     pub(super) fn blobs(&self) -> impl Iterator<Item = &str> {
         self.blobs.keys().map(String::as_str)

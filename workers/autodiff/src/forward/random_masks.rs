@@ -231,7 +231,15 @@ impl<'g> Readers<'g> {
             match self.producers.get(name).map(|&at| &self.graph.node[at]) {
                 Some(node) if SAME_NUMBER.contains(&node.op_type.as_str()) => name = node.input.first()?,
                 Some(node) if node.op_type == "Constant" => {
-                    break node.attribute.iter().find(|attribute| attribute.name == "value")?.t.as_ref()?;
+                    let attribute = node.attribute.first()?;
+                    match attribute.name.as_str() {
+                        "value" => break attribute.t.as_ref()?,
+                        "value_float" => return attribute.f,
+                        "value_floats" => {
+                            return attribute.floats.first().copied().filter(|_| attribute.floats.len() == 1);
+                        }
+                        _ => return None,
+                    }
                 }
                 Some(_) => return None,
                 None => break self.graph.initializer.iter().find(|tensor| tensor.name == name)?,
@@ -293,6 +301,15 @@ mod tests {
         assert!(written(&multiplied).contains(&"Identity(mask)".to_owned()));
         let mut plain = graph(|g, x, mask| g.op("Mul", &[x, mask], &[]));
         assert!(keep_all(&mut plain));
+        // As PyTorch writes it where nothing is folded.
+        let mut unfolded = graph(|g, x, mask| {
+            let c = g.named("c", "Constant", &[], &[attr_float("value_float", 0.75)]);
+            let c = g.named("c_like", "CastLike", &[&c, mask], &[]);
+            let scaled = g.named("scaled", "Div", &[mask, &c], &[]);
+            g.op("Mul", &[x, &scaled], &[])
+        });
+        assert!(has_masks(&unfolded) && keep_all(&mut unfolded));
+        assert!(written(&unfolded).contains(&"Identity(mask)".to_owned()), "{:?}", written(&unfolded));
     }
 
     #[test]

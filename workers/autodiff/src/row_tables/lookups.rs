@@ -77,7 +77,13 @@ impl<'g> Lookups<'g> {
             }
             inputs.insert(
                 self.origin(&node.input[1])
-                    .ok_or_else(|| format!("the ids of node `{}` are no input of integers", node.label()))?,
+                    .ok_or_else(|| {
+                        format!(
+                            "the ids of node `{}` are no input of integers, but floats, computed, or a part of an input: give each \
+                             kind of id an input of its own (a safetensors file has an array for each)",
+                            node.label()
+                        )
+                    })?,
             );
         }
         if inputs.is_empty() {

@@ -250,9 +250,15 @@ impl NodeGrad<'_> {
     pub(super) fn fixed(&self, value: &str, dim: &Dim) -> Result<i64, AutodiffError> {
         let size = dim.fixed().and_then(|size| i64::try_from(size).ok());
         size.ok_or_else(|| {
-            self.refuse(format!(
-                "`{value}` has an axis of open size besides its batch: export the model with that size fixed"
-            ))
+            self.refuse(match dim {
+                Dim::Symbol(name) => format!(
+                    "the axis `{name}` of `{value}`, which is not its batch, has an open size: where an input has that axis, name its \
+                     size, otherwise export the model with that size fixed"
+                ),
+                _ => format!(
+                    "`{value}` has an axis of open size besides its batch: export the model with that size fixed"
+                ),
+            })
         })
     }
 

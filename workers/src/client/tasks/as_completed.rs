@@ -1,6 +1,6 @@
 //! What tasks give, in the order in which they end.
 
-use std::{collections::VecDeque, marker::PhantomData};
+use std::{collections::VecDeque, marker::PhantomData, time::Duration};
 
 use serde::de::DeserializeOwned;
 use syncline_rpc::within;
@@ -18,6 +18,8 @@ const MAX_ASKED: usize = 10_000;
 
 /// Looks take up a tenth of the time at most.
 const MOST_BUSY: u32 = 10;
+/// However long a look takes, the next one follows after so long.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// A task that has ended.
 #[derive(Debug)]
@@ -92,7 +94,8 @@ impl<T: DeserializeOwned> AsCompleted<T> {
             let asked = Instant::now();
             self.look().await?;
             if self.ended.is_empty() {
-                let longest_look = MOST_BUSY * asked.elapsed();
+                // Through a time without an engine it was not busy.
+                let longest_look = (MOST_BUSY * asked.elapsed()).min(LONGEST_PAUSE);
                 self.client.until_over(&self.job, pause(since.elapsed()).max(longest_look)).await;
             }
         }

@@ -89,13 +89,14 @@ impl TaskError {
             Self::Shard(error) => return error.hint(),
             Self::Id(_) => "give another name, of a job or a task".to_owned(),
             Self::Call(error) => return error.hint(),
-            Self::NoValue { job, .. } => format!("`syncline tasks {job} --state failed` lists what failed"),
+            Self::NoValue { job, task, .. } => format!("`syncline tasks {job} {task}` explains it"),
             Self::NotKept { .. } => {
                 "give the task a name: values of tasks with a name, and of those that no other task takes, are kept"
                     .to_owned()
             }
             Self::Decode { .. } => {
-                "build the graph in the same way as it was submitted, with the same functions".to_owned()
+                "build the graph in the same way as it was submitted, with the same functions, of types that postcard can read: no untagged or flattened ones"
+                    .to_owned()
             }
             Self::Unknown { job, .. } => format!("`syncline tasks {job}` lists them"),
         };

@@ -72,10 +72,11 @@ impl Client {
         Ok(values.into_iter().flatten().collect())
     }
 
-    /// What [`get`](Self::get) gives, of the task of that name, for a program that has no handle: which type it gives is up to the caller.
+    /// What [`get`](Self::get) gives, of the task of that name, for a program that has no handle: which type it gives is up to the
+    /// caller. The bytes of a value say nothing of its type, and may well be read as another: a text is also a list of small numbers.
     ///
     /// # Errors
-    /// As [`get`](Self::get); E344 if the job has no task of that name, E343 if it gives another type.
+    /// As [`get`](Self::get); E344 if the job has no task of that name, E343 if its bytes cannot be read as that type.
     pub async fn get_named<T: DeserializeOwned>(&self, job: &JobId, name: &str) -> Result<T, TaskError> {
         let query = TaskQuery { name: Some(name.parse()?), limit: 1, ..TaskQuery::default() };
         let found = self.tasks(job, &query).await?.pop();

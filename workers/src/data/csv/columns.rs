@@ -100,9 +100,13 @@ impl Columns {
             }));
         }
         let count = first.names.len();
-        let is_header = first.is_header(wanted);
+        let is_header = first.is_header(wanted) && !like.is_some_and(|like| like.is_sample(&first));
+        let is_labeled = !matches!(wanted, LabelColumns::PassedOver { .. });
+        if let Some(like) = like.filter(|like| !is_header && like.has_labels(count, label_count, is_labeled))
+        {
+            return Ok(Self::new(like.places_in_order(is_labeled), Vec::new(), None));
+        }
         if let Some(like) = like.filter(|_| is_header) {
-            let is_labeled = !matches!(wanted, LabelColumns::PassedOver { .. });
             let places = like.places_in(path, &first, names, is_labeled)?;
             *fields = after;
             return Ok(Self::new(places, first.names, None));

@@ -110,6 +110,25 @@ impl First {
 }
 
 impl Header {
+    /// Whether the first record of another file is a sample, and names nothing, whatever is asked for by name.
+    pub(super) fn is_sample(&self, first: &First) -> bool {
+        first.has_number && !first.names.iter().any(|name| self.names.contains(name))
+    }
+
+    /// Whether a file without a header that has so many columns, so many of them of the label, has the columns of this one.
+    pub(super) fn has_labels(&self, columns: usize, labels: usize, is_labeled: bool) -> bool {
+        columns == self.names.len() && (!is_labeled || labels == self.labels.len())
+    }
+
+    /// What each column holds of a file that has the columns of this one in the same order; the label is ignored unless it is asked for.
+    pub(super) fn places_in_order(&self, is_labeled: bool) -> Vec<Place> {
+        let place = |place: &Place| match place {
+            Place::Label(_) if !is_labeled => Place::Ignored,
+            place => *place,
+        };
+        self.places.iter().map(place).collect()
+    }
+
     /// `places`: what each column of `path` holds.
     pub(super) fn new(path: &Path, names: Vec<String>, places: &[Place]) -> Self {
         let mut labels: Vec<(usize, &String)> = Vec::new();

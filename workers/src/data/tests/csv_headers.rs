@@ -86,6 +86,21 @@ fn without_a_header_on_both_sides_columns_are_taken_in_their_order() {
 }
 
 #[test]
+fn columns_without_names_are_in_the_order_of_the_training_file_wherever_its_label_stands() {
+    let price: &[&str] = &["price"];
+    let train = "price,age,rooms\n0.5,1,2\n";
+    let data = open([train, "0.75,6,5\n"], [price, &[]]).unwrap();
+    assert_eq!((samples(&data), labels(&data)), (vec![1.0, 2.0, 6.0, 5.0], vec![0.5, 0.75]));
+    for (passes_over_label, labels_are) in [(false, Some(vec![0.75])), (true, None)] {
+        let data = open_other([train, "0.75,6,5\n"], price, passes_over_label, |_, _| {}).unwrap();
+        assert_eq!(samples(&data), [6.0, 5.0], "{passes_over_label}");
+        assert_eq!(labels_are.as_ref().map(|_| labels(&data)), labels_are);
+    }
+    let data = open_other([train, "6,5\n"], price, true, |_, _| {}).unwrap();
+    assert_eq!(samples(&data), [6.0, 5.0], "of which none is the label");
+}
+
+#[test]
 fn an_error_names_the_column_of_the_file_that_it_is_in() {
     let error = open([TRAINING, "price,age,rooms\n1,inf,2\n"], [&[], &[]]).unwrap_err();
     assert!(error.to_string().contains("test.csv row 1, column 2: inf is not finite"), "{error}");

@@ -5,35 +5,36 @@ use std::fmt::Write;
 use syncline_rpc::status::{JobStatus, LiveWorker};
 
 use super::overview::{Known, Overview};
+use crate::cli::describe::samples_per_s_lately;
 
 /// The type of the text.
 pub(super) const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Name behind `syncline_job_`, what it is, and its value for a job, where it has one.
-type JobMetric = (&'static str, &'static str, fn(&JobStatus) -> Option<f64>);
+/// Name behind `syncline_job_`, what it is, and its value for a job at a time on the engine's clock, where it has one.
+type JobMetric = (&'static str, &'static str, fn(&JobStatus, u64) -> Option<f64>);
 
 #[rustfmt::skip]
 const OF_JOBS: [JobMetric; 20] = [
-    ("workers",                  "Workers that take part",                      |job| Some(job.workers.into())),
-    ("epochs_complete",          "Passes over the training set that are over",  |job| training(job, job.epochs_complete.into())),
-    ("samples_total",            "Samples of all epochs",                       |job| training(job, job.samples_total as f64)),
-    ("samples_applied",          "Samples that are in the parameters",          |job| training(job, job.samples_applied as f64)),
-    ("samples_per_second",       "Samples per second, of the last seconds",     |job| job.samples_per_s_lately),
-    ("iterations_done",          "Iterations that were applied",                |job| training(job, job.iterations_done as f64)),
-    ("iterations_lost",          "Iterations given out again as their worker was lost", |job| training(job, job.iterations_lost as f64)),
-    ("iterations_skipped",       "Iterations without weight, as they were not finite", |job| training(job, job.iterations_skipped as f64)),
-    ("barriers",                 "Barriers that closed",                        |job| training(job, job.barriers as f64)),
-    ("wait_seconds",             "Time that workers waited at barriers, together", |job| training(job, job.actual_wait_ms as f64 / 1e3)),
-    ("wait_seconds_predicted",   "The same as it was predicted",                |job| training(job, job.predicted_wait_ms as f64 / 1e3)),
-    ("lead_iterations",          "Iterations between the fastest worker and the slowest", |job| training(job, job.lead as f64)),
-    ("loss",                     "Mean loss of the newest iterations",          |job| job.loss),
-    ("validation_loss",          "Loss of the newest evaluation on validation samples", |job| job.validation_loss),
-    ("validation_accuracy",      "Share of right answers in the newest evaluation on validation samples", |job| job.validation_accuracy),
-    ("test_loss",                "Loss of the newest evaluation on test samples", |job| job.test_loss),
-    ("test_accuracy",            "Share of right answers in the newest evaluation on test samples", |job| job.test_accuracy),
-    ("checkpoint_timestamp_seconds", "Moment that the newest checkpoint holds",   |job| job.checkpoint_ms.map(|ms| ms as f64 / 1e3)),
-    ("tasks_total",              "General tasks that the graph has by now",     |job| job.tasks.as_ref().map(|tasks| tasks.total as f64)),
-    ("tasks_ended",              "General tasks that ended",                    |job| job.tasks.as_ref().map(|tasks| tasks.ended() as f64)),
+    ("workers",                  "Workers that take part",                      |job, _| Some(job.workers.into())),
+    ("epochs_complete",          "Passes over the training set that are over",  |job, _| training(job, job.epochs_complete.into())),
+    ("samples_total",            "Samples of all epochs",                       |job, _| training(job, job.samples_total as f64)),
+    ("samples_applied",          "Samples that are in the parameters",          |job, _| training(job, job.samples_applied as f64)),
+    ("samples_per_second",       "Samples per second, of the last seconds",     |job, now_ms| samples_per_s_lately(job, now_ms)),
+    ("iterations_done",          "Iterations that were applied",                |job, _| training(job, job.iterations_done as f64)),
+    ("iterations_lost",          "Iterations given out again as their worker was lost", |job, _| training(job, job.iterations_lost as f64)),
+    ("iterations_skipped",       "Iterations without weight, as they were not finite", |job, _| training(job, job.iterations_skipped as f64)),
+    ("barriers",                 "Barriers that closed",                        |job, _| training(job, job.barriers as f64)),
+    ("wait_seconds",             "Time that workers waited at barriers, together", |job, _| training(job, job.actual_wait_ms as f64 / 1e3)),
+    ("wait_seconds_predicted",   "The same as it was predicted",                |job, _| training(job, job.predicted_wait_ms as f64 / 1e3)),
+    ("lead_iterations",          "Iterations between the fastest worker and the slowest", |job, _| training(job, job.lead as f64)),
+    ("loss",                     "Mean loss of the newest iterations",          |job, _| job.loss),
+    ("validation_loss",          "Loss of the newest evaluation on validation samples", |job, _| job.validation_loss),
+    ("validation_accuracy",      "Share of right answers in the newest evaluation on validation samples", |job, _| job.validation_accuracy),
+    ("test_loss",                "Loss of the newest evaluation on test samples", |job, _| job.test_loss),
+    ("test_accuracy",            "Share of right answers in the newest evaluation on test samples", |job, _| job.test_accuracy),
+    ("checkpoint_timestamp_seconds", "Moment that the newest checkpoint holds",   |job, _| job.checkpoint_ms.map(|ms| ms as f64 / 1e3)),
+    ("tasks_total",              "General tasks that the graph has by now",     |job, _| job.tasks.as_ref().map(|tasks| tasks.total as f64)),
+    ("tasks_ended",              "General tasks that ended",                    |job, _| job.tasks.as_ref().map(|tasks| tasks.ended() as f64)),
 ];
 
 /// Name behind `syncline_worker_`, what it is, and its value for a worker.
@@ -65,18 +66,19 @@ pub(super) fn text(overview: Option<&Overview>) -> String {
     let troubled = engine.store_problem.as_ref().is_some_and(|problem| !problem.is_empty());
     family(&mut out, "syncline_store_problem", "1 while Redis has a problem", alone(troubled.into()));
     if let Ok(Known { jobs, workers }) = known {
-        known_metrics(&mut out, &jobs.jobs, workers);
+        known_metrics(&mut out, engine.now_ms.unwrap_or_default(), &jobs.jobs, workers);
     }
     out
 }
 
-fn known_metrics(out: &mut String, jobs: &[JobStatus], workers: &[LiveWorker]) {
+fn known_metrics(out: &mut String, now_ms: u64, jobs: &[JobStatus], workers: &[LiveWorker]) {
     let states = jobs.iter().map(|job| {
         (labels(&[("job", job.id.as_str()), ("state", job.state.word()), ("policy", &job.policy)]), 1.0)
     });
     family(out, "syncline_job_state", "1 for the state that the job is in", states);
     for (name, help, value) in OF_JOBS {
-        let values = jobs.iter().filter_map(|job| Some((labels(&[("job", job.id.as_str())]), value(job)?)));
+        let values =
+            jobs.iter().filter_map(|job| Some((labels(&[("job", job.id.as_str())]), value(job, now_ms)?)));
         family(out, &format!("syncline_job_{name}"), help, values);
     }
     for (name, help, value) in OF_WORKERS {

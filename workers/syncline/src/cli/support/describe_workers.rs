@@ -15,14 +15,14 @@ const WORKER_COLUMNS: &[&str] = &[
     ">predicted ms",
     ">rmse ms",
     ">compute ms",
-    ">pace ms",
+    ">slowdown ms",
     ">pull ms",
     ">push ms",
     ">wait ms",
 ];
 
-/// Where each worker's time went, how long its next iteration is predicted to take and how wrong such predictions were,
-/// and who is slow; empty without workers.
+/// Where the time of each worker's iterations went, all in milliseconds of one: how long the next is predicted to take, how wrong such
+/// predictions were, and the means so far; and who is slow. Empty without workers.
 pub(super) fn table_of(view: &JobView, now_ms: u64) -> String {
     if view.workers.is_empty() {
         return String::new();
@@ -38,11 +38,11 @@ pub(super) fn table_of(view: &JobView, now_ms: u64) -> String {
             member.batch.to_string(),
             member.predicted_interval_us.map_or_else(|| UNKNOWN.into(), ms),
             ms(member.prediction_rmse_us as u64),
-            ms(member.compute_us),
-            ms(member.throttle_us),
-            ms(member.pull_us),
-            ms(member.push_us),
-            ms(member.wait_us),
+            mean_ms(member, member.compute_us),
+            mean_ms(member, member.throttle_us),
+            mean_ms(member, member.pull_us),
+            mean_ms(member, member.push_us),
+            mean_ms(member, member.wait_us),
         ]
     };
     let mut text = table(WORKER_COLUMNS, &view.workers.iter().map(row).collect::<Vec<_>>());
@@ -55,6 +55,14 @@ pub(super) fn table_of(view: &JobView, now_ms: u64) -> String {
         text += &format!("\n{}", slow_worker(&called, factor, since_ms, &view.job, now_ms));
     }
     text
+}
+
+/// Of one iteration, where so much time went on all of them.
+fn mean_ms(member: &MemberStatus, total_us: u64) -> String {
+    match member.iterations {
+        0 => UNKNOWN.into(),
+        iterations => format!("{:.1}", total_us as f64 / iterations as f64 / 1e3),
+    }
 }
 
 /// A worker as people know it, and in brackets the incarnation under which it takes part.

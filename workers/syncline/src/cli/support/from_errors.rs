@@ -91,8 +91,9 @@ impl From<FetchError> for Failure {
             FetchError::Engine(error) => error.into(),
             FetchError::Shard(error) => error.into(),
             error => {
-                // What was typed is right: the job has not what is asked for.
-                let is_refusal = matches!(error, FetchError::NoSnapshot { .. });
+                // What was typed is right: the job has not what is asked for, or not yet.
+                let is_refusal =
+                    matches!(error, FetchError::NoSnapshot { .. } | FetchError::WeightsPending { .. });
                 let exit = if is_refusal { Exit::JobFailed } else { Exit::Usage };
                 let hint = or_report(error.hint());
                 Self::new(exit, error, hint)

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use syncline_rpc::status::JobPhase;
+
 use super::{Training, sources::Sources};
 use crate::cli::{CliError, Exit, Failure, jobs::problem::Problem, say};
 
@@ -28,6 +30,12 @@ pub(super) async fn until_over(
             match sources.load(&trainings[n].name).await {
                 Ok(now) => {
                     unseen.passed();
+                    if now.job.state == JobPhase::Damaged {
+                        let reason = now.job.reason.as_deref().unwrap_or_default();
+                        say(&format!("job {} is damaged: {reason}", now.job.id));
+                        open.remove(&n);
+                        continue;
+                    }
                     if now.job.submitted_ms != trainings[n].job.submitted_ms {
                         say(&format!(
                             "job {} was submitted anew: what is shown is the one before",

@@ -1,0 +1,71 @@
+//! Saved jobs that no engine has asked for yet.
+//!
+//! An engine that does not know a job tells the shard to forget it. Where Redis stands on what it was before the job came, as after an
+//! old backup was put back, or with another Redis, that would be the end of a training which its owner finds again the next day.
+//! So what was saved and that nobody has asked for since is not forgotten but put back on disk, and read again at each start.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
+
+use syncline_rpc::ShardFault;
+use syncline_scheduler::ids::{JobId, RunId};
+use tracing::warn;
+
+use super::{blobs::disk_fault, saves::Saves};
+use crate::shard::{JobShard, lock};
+
+/// Jobs that were restored when the process began, each with the file that is still there of one that was set aside before.
+#[derive(Default)]
+pub(super) struct UnclaimedJobs(Mutex<HashMap<JobId, Unclaimed>>);
+
+struct Unclaimed {
+    run: RunId,
+    /// Where it was set aside.
+    aside: Option<PathBuf>,
+}
+
+impl UnclaimedJobs {
+    /// A job was read from disk.
+    pub(super) fn add(&self, job: &JobShard, aside: Option<PathBuf>) {
+        lock(&self.0).insert(job.job().clone(), Unclaimed { run: job.run().clone(), aside });
+    }
+
+    /// An engine asks for the job, which goes on from here: what lies on disk of it must not be read again.
+    pub(super) fn claim(&self, saves: &Saves, job: &JobId) -> Result<(), ShardFault> {
+        let aside = lock(&self.0).get(job).map(|unclaimed| unclaimed.aside.clone());
+        if let Some(Some(path)) = &aside {
+            remove(saves, path)?;
+        }
+        lock(&self.0).remove(job);
+        Ok(())
+    }
+
+    /// An engine does not know the job. It is written down if nobody has asked for it since it was read.
+    pub(super) fn set_aside(&self, saves: &Saves, shard: &Arc<JobShard>) -> Result<(), ShardFault> {
+        let aside = lock(&self.0)
+            .get(shard.job())
+            .filter(|unclaimed| unclaimed.run == *shard.run())
+            .map(|unclaimed| unclaimed.aside.clone());
+        let path = match aside {
+            None => return Ok(()),
+            Some(Some(path)) => path,
+            Some(None) => saves.set_aside(shard)?,
+        };
+        warn!(
+            job = %shard.job(), path = %path.display(),
+            "no engine knows this saved job, or it is over: set aside, and read again at the next start if Redis knows it then"
+        );
+        lock(&self.0).remove(shard.job());
+        Ok(())
+    }
+}
+
+fn remove(saves: &Saves, path: &Path) -> Result<(), ShardFault> {
+    let files = [path.to_owned()];
+    saves
+        .delete(&files)
+        .map_err(|error| disk_fault("remove", path, &std::io::Error::other(error.to_string())))
+}

@@ -1,0 +1,127 @@
+//! Ends of tasks in an order that only an accident brings about.
+
+use syncline_scheduler::{
+    core::{Cancellation, Core, Effect, Input, Submission, WorkerInfo},
+    ids::{Incarnation, JobId, ProcessId},
+    sim::{graph_submission, new_task, task_end, tasks_ended, training, training_job},
+    spec::{JobSpec, NodeKind},
+    tasks::{
+        Arg, BlobValue, Capacity, Failure, FailureCause, FunctionId, NewTask, OnFailure, Outcome, Rules,
+        Spawned, TaskClass, TaskQuery, TaskRef, TaskState, TaskView, Value,
+    },
+};
+
+const NOW_US: u64 = 1_000_000;
+const NONCE: u32 = 7;
+const WORKER: Incarnation = Incarnation(1);
+
+fn id(text: &str) -> JobId {
+    text.parse().unwrap()
+}
+
+fn function() -> FunctionId {
+    FunctionId { name: "look".parse().unwrap(), signature: 1 }
+}
+
+/// Calls that fail for good at once, whatever ends them.
+fn class(on_failure: OnFailure) -> TaskClass {
+    let rules = Rules { crashes: 0, errors: 0, on_failure, ..Rules::default() };
+    TaskClass { rules, ..TaskClass::call(function()) }
+}
+
+fn takes(args: &[u32]) -> NewTask {
+    let args = args.iter().map(|task| Arg::Output(TaskRef::New(*task))).collect();
+    NewTask { args, ..new_task(0) }
+}
+
+fn join(core: &mut Core, worker: u64) {
+    let capacity = Capacity { slots: 4, functions: [function()].into(), ..Capacity::default() };
+    let about = WorkerInfo { process: ProcessId::new(worker), capacity, ..WorkerInfo::default() };
+    core.handle(NOW_US, Input::WorkerJoined { worker: Incarnation(worker), about }).unwrap();
+}
+
+fn core(on_failure: OnFailure, tasks: Vec<NewTask>) -> Core {
+    let mut core = Core::new(1);
+    join(&mut core, WORKER.0);
+    let graph = graph_submission(&id("graph"), NONCE, vec![class(on_failure)], tasks);
+    core.handle(NOW_US, Input::SubmitGraph(graph)).unwrap();
+    core
+}
+
+fn end(core: &mut Core, task: u32, attempt: u16, outcome: Outcome) -> Vec<Effect> {
+    let ended = vec![task_end(task, attempt, outcome)];
+    core.handle(NOW_US, tasks_ended(WORKER, &id("graph"), NONCE, ended)).unwrap()
+}
+
+fn views(core: &Core) -> Vec<TaskView> {
+    core.task_views(&id("graph"), &TaskQuery::default(), NOW_US).unwrap()
+}
+
+fn states(core: &Core) -> Vec<TaskState> {
+    views(core).iter().map(|view| view.state).collect()
+}
+
+#[test]
+fn what_was_leased_ahead_and_ends_before_what_it_needs_runs_once_more_behind_that() {
+    // Redis has lost the end of the first, after which the worker ran the second.
+    let mut core = core(OnFailure::FailJob, vec![takes(&[]), takes(&[0])]);
+    assert_eq!(states(&core), [TaskState::Leased; 2]);
+    end(&mut core, 1, 1, Outcome::Value(Value::default()));
+    assert_eq!(states(&core), [TaskState::Leased, TaskState::Waiting]);
+    end(&mut core, 0, 1, Outcome::Value(Value::default()));
+    assert_eq!(states(&core), [TaskState::Done, TaskState::Leased]);
+    end(&mut core, 1, 2, Outcome::Value(Value::default()));
+    assert_eq!(states(&core), [TaskState::Done; 2]);
+}
+
+#[test]
+fn a_training_that_sends_a_worker_away_costs_the_calls_beside_it_no_attempt() {
+    let mut core = Core::new(1);
+    join(&mut core, 1);
+    let mut spec = training_job(training("asp".parse().unwrap(), 64, 8));
+    for node in &mut spec.nodes {
+        if let NodeKind::Train(train) = &mut node.kind {
+            train.max_workers = 9;
+        }
+    }
+    let spec = Box::new(JobSpec { id: id("training"), ..spec });
+    core.handle(NOW_US, Input::Submit(Submission { spec, nonce: 1, replace: false })).unwrap();
+    let run = core.job(&id("training")).unwrap().run();
+    core.handle(NOW_US, Input::ShardsOpened { run }).unwrap();
+    // It prepares itself for the training, and runs calls.
+    join(&mut core, 2);
+    let tasks = (0..8).map(|_| new_task(0)).collect();
+    let graph = graph_submission(&id("graph"), NONCE, vec![class(OnFailure::FailJob)], tasks);
+    core.handle(NOW_US, Input::SubmitGraph(graph)).unwrap();
+    let cancellation = Cancellation { job: id("training"), reason: String::new(), grace_ms: 0 };
+    let effects = core.handle(NOW_US, Input::Cancel(cancellation)).unwrap();
+    assert!(
+        effects.iter().any(|effect| matches!(effect, Effect::DismissWorker { worker: Incarnation(2), .. }))
+    );
+    let left = states(&core);
+    assert!(left.iter().all(|state| matches!(state, TaskState::Leased | TaskState::Ready)), "{left:?}");
+    // The death of a worker is another matter.
+    core.handle(NOW_US, Input::WorkerGone { worker: WORKER, reason: "dead".into() }).unwrap();
+    assert!(states(&core).contains(&TaskState::Failed));
+}
+
+#[test]
+fn a_blob_that_a_task_still_takes_stays_when_the_one_that_it_continued_is_not_wanted_any_more() {
+    let blob = || BlobValue { digest: "ab".repeat(32), bytes: 1 << 20 };
+    // Task 2 takes what 0 and 1 give. Task 0 gives what its child 3 gives, which its child 4 takes as well.
+    let mut core = core(OnFailure::SkipDependents, vec![takes(&[]), takes(&[]), takes(&[0, 1])]);
+    let children = Spawned {
+        classes: vec![class(OnFailure::SkipDependents)],
+        tasks: vec![takes(&[]), takes(&[0])],
+        value: Err(0),
+    };
+    end(&mut core, 0, 1, Outcome::Spawned(Box::new(children)));
+    let failure =
+        Failure { cause: FailureCause::Function, code: "E440".parse().unwrap(), reason: "no".into() };
+    end(&mut core, 1, 1, Outcome::Failed(failure));
+    assert_eq!(states(&core)[2], TaskState::Skipped);
+    let effects = end(&mut core, 3, 1, Outcome::Value(Value::Blob(blob())));
+    assert!(!effects.iter().any(|effect| matches!(effect, Effect::ReleaseBlobs { .. })), "{effects:?}");
+    let effects = end(&mut core, 4, 1, Outcome::Value(Value::default()));
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::ReleaseBlobs { .. })), "{effects:?}");
+}
