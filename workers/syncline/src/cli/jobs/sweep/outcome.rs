@@ -203,9 +203,11 @@ mod tests {
     #[test]
     fn what_is_measured_where_table() {
         type Fields = &'static [(&'static str, &'static str)];
+        /// On what, and the result.
+        type Measured = Option<(&'static str, f64)>;
         const VALIDATION: (&str, &str) = ("validation_loss", "0.5");
         #[rustfmt::skip]
-        let cases: [(Fields, Figure, Option<f64>, Option<(&str, f64)>); 5] = [
+        let cases: [(Fields, Figure, Option<f64>, Measured); 5] = [
             (&[VALIDATION, ("test_loss", "0.75")],   Figure::Loss,     Some(0.1), Some(("validation", 0.5))),
             (&[("test_loss", "0.75")],               Figure::Loss,     Some(0.1), Some(("test", 0.75))),
             (&[],                                    Figure::Loss,     Some(0.1), Some(("training", 0.1))),
