@@ -329,7 +329,7 @@ async fn wait_for_executor(
 
 #[cfg(test)]
 mod tests {
-    use syncline_rpc::HelloError;
+    use syncline_rpc::hello::HelloError;
 
     use super::*;
 
