@@ -1,13 +1,13 @@
 //! What a job of a forward model trains, and from which numbers, as it would be sent to the engine.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
 use safetensors::{Dtype, tensor::TensorView};
 use syncline_autodiff::parse_forward;
 use syncline_onnx::{self as onnx, ElementType, GraphBuilder, proto::ModelProto};
 use syncline_scheduler::spec::{DataSpec, Decay, LearningRate, Optimizer, Source, TrainSpec};
 use syncline_workers::submit::{
-    ByteSource, JobFile, JobGraph, Model, PreparedJob, SubmitError, Training, prepare,
+    ByteSource, JobFile, JobGraph, JobVariants, Model, PreparedJob, SubmitError, Training, prepare,
 };
 
 use crate::onnxruntime;
@@ -356,4 +356,28 @@ fn what_a_ready_graph_has_no_use_for_is_refused() {
         let words = format!("[E366] a ready-made training graph trains as it is: {words} would mean nothing");
         assert_eq!(refused, words);
     }
+}
+
+#[test]
+fn a_variant_of_a_job_is_the_job_that_it_would_be_by_itself_and_shares_its_uploads() {
+    let folder = Folder::new();
+    let mut variants = JobVariants::new(&onnxruntime::runtime());
+    let settings =
+        ["epochs = 3", "epochs = 3, learning_rate = 0.5, optimizer = 'adam'", "epochs = 3, seed = 4"];
+    let mut prepared = Vec::new();
+    for settings in settings {
+        let alone = folder.submit("", settings).unwrap();
+        let variant = variants.prepare(&JobFile::load(&folder.path().join("job.toml")).unwrap()).unwrap();
+        assert_eq!((&variant.spec, &variant.blobs), (&alone.spec, &alone.blobs), "{settings}");
+        prepared.push(variant);
+    }
+    assert!(Arc::ptr_eq(&prepared[0].blobs, &prepared[1].blobs), "derived once");
+    assert!(!Arc::ptr_eq(&prepared[0].blobs, &prepared[2].blobs), "Dropout would be another one");
+    let refused = |settings: &str| {
+        folder.submit("", settings).unwrap_err();
+        let graph = JobFile::load(&folder.path().join("job.toml")).unwrap();
+        JobVariants::new(&onnxruntime::runtime()).prepare(&graph).unwrap_err().to_string()
+    };
+    assert!(refused("epochs = 0").starts_with("[E027]"));
+    assert!(refused("evaluate = { every_epochs = 1 }").starts_with("[E364]"));
 }

@@ -185,7 +185,7 @@ impl Client {
     async fn upload(&self, job: PreparedJob) -> Result<JobSpec, SubmitError> {
         let PreparedJob { spec, blobs, missing_cpu_kernel, .. } = job;
         self.check_kernels(missing_cpu_kernel.as_ref()).await?;
-        let (blobs, uploaded) = (Arc::new(blobs), Arc::new(AtomicUsize::new(0)));
+        let uploaded = Arc::new(AtomicUsize::new(0));
         let mut away = Away::default();
         let mut has_waited = false;
         loop {

@@ -16,7 +16,7 @@ use super::{
     prepare::{MissingKernel, PreparedJob, PreparedModel, assemble},
     read::read,
     ready,
-    training::{ParamList, Settings},
+    training::{ParamList, Settings, Training},
 };
 use crate::isolation::{DynamicBatch, ModelChecks, ModelHost};
 
@@ -29,19 +29,26 @@ use crate::isolation::{DynamicBatch, ModelChecks, ModelHost};
 /// the data, E360 for a file that cannot be read, E364 to E368.
 pub fn prepare(models: impl Into<ModelHost>, graph: &JobGraph) -> Result<PreparedJob, SubmitError> {
     let host = models.into();
-    assemble(graph, |training, said| {
-        let settings = &training.settings;
-        match &training.model {
-            Model::Forward { onnx, loss, options, output, weights } => {
-                let options = derive_options(settings, options, output)?;
-                let model = (onnx, weights.as_ref());
-                derive_graph(&host, model, *loss, options, (settings.check, &training.data), said)
-            }
-            Model::Ready { onnx, .. } => ready::take(&training.model, settings, |bytes, weights| {
-                Ok(host.accept_ready(&onnx.name(), bytes, weights, settings.check)?.graph)
-            }),
+    assemble(graph, |training, said| prepare_model(&host, training, said))
+}
+
+/// The training graph of a node, derived or as it was given.
+pub(super) fn prepare_model<'a>(
+    host: &ModelHost,
+    training: &'a Training,
+    said: &mut Vec<String>,
+) -> Result<PreparedModel<'a>, SubmitError> {
+    let settings = &training.settings;
+    match &training.model {
+        Model::Forward { onnx, loss, options, output, weights } => {
+            let options = derive_options(settings, options, output)?;
+            let model = (onnx, weights.as_ref());
+            derive_graph(host, model, *loss, options, (settings.check, &training.data), said)
         }
-    })
+        Model::Ready { onnx, .. } => ready::take(&training.model, settings, |bytes, weights| {
+            Ok(host.accept_ready(&onnx.name(), bytes, weights, settings.check)?.graph)
+        }),
+    }
 }
 
 fn derive_options(

@@ -34,6 +34,8 @@ mod ready;
 mod resume;
 mod submitted;
 mod training;
+#[cfg(feature = "train")]
+mod variants;
 
 #[cfg(feature = "job-file")]
 pub use change::FieldChange;
@@ -50,3 +52,5 @@ pub use model_file::read_model;
 pub use prepare::{MissingKernel, PreparedJob, prepare_ready};
 pub(crate) use read::read;
 pub use training::{ParamList, Settings, Training};
+#[cfg(feature = "train")]
+pub use variants::JobVariants;

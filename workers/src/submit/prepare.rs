@@ -1,14 +1,11 @@
 //! Turns a user's graph into a checked spec and the blobs it names.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use syncline_autodiff::{AutodiffError, Param, Precision, TrainedNames, TrainingGraph};
 use syncline_scheduler::{
     ids::NodeName,
-    spec::{
-        DataSpec, JobSpec, Layout, ModelSpec, Monitor, Node, NodeKind, Parameter, SubmittedSettings,
-        TrainSpec,
-    },
+    spec::{DataSpec, JobSpec, Layout, ModelSpec, Monitor, Node, NodeKind, Parameter, TrainSpec},
 };
 
 use super::{
@@ -28,8 +25,8 @@ use super::{
 pub struct PreparedJob {
     /// What the engine is given; it names blobs by their digests.
     pub spec: JobSpec,
-    /// Contents by digest.
-    pub blobs: BTreeMap<String, Vec<u8>>,
+    /// Contents by digest; clones, and [variants](super::JobVariants) of a job, share them.
+    pub blobs: Arc<BTreeMap<String, Vec<u8>>>,
     /// Why no CPU can compute it, if none can.
     pub missing_cpu_kernel: Option<MissingKernel>,
     /// What is doubtful about the model, and what settles it, a sentence each.
@@ -65,25 +62,47 @@ pub(super) struct PreparedModel<'a> {
     pub missing_kernel: Option<MissingKernel>,
 }
 
+/// A training node as the engine is told of it, and what comes along.
+#[derive(Debug, Clone)]
+pub(super) struct DescribedTraining {
+    pub spec: TrainSpec,
+    pub blobs: Arc<BTreeMap<String, Vec<u8>>>,
+    pub missing_cpu_kernel: Option<MissingKernel>,
+    /// What is doubtful about model, data and settings.
+    pub warnings: Vec<String>,
+    pub parts: DataParts,
+    /// Whether its loss computes an accuracy.
+    pub has_accuracy: bool,
+}
+
 /// Describes a graph; `prepare_model` says what becomes of the model of a training node, and what is doubtful about it.
 pub(super) fn assemble<'a>(
     graph: &'a JobGraph,
     prepare_model: impl Fn(&'a Training, &mut Vec<String>) -> Result<PreparedModel<'a>, SubmitError>,
 ) -> Result<PreparedJob, SubmitError> {
-    let mut blobs = BTreeMap::new();
-    let (mut missing_cpu_kernel, mut warnings, mut data) = (None, Vec::new(), DataParts::default());
+    assemble_of(graph, |node, training| {
+        let mut described = describe(node, training, &prepare_model)?;
+        described.warnings.extend(doubts(training));
+        Ok(described)
+    })
+}
+
+/// The same from training nodes that `describe`, which is given their names, describes.
+pub(super) fn assemble_of<'a>(
+    graph: &'a JobGraph,
+    mut describe: impl FnMut(&'a str, &'a Training) -> Result<DescribedTraining, SubmitError>,
+) -> Result<PreparedJob, SubmitError> {
+    let (mut blobs, mut missing_cpu_kernel) = (Arc::default(), None);
+    let (mut warnings, mut data) = (Vec::new(), DataParts::default());
     let mut nodes = Vec::with_capacity(graph.nodes.len());
     for node in &graph.nodes {
         let kind = match &node.work {
             NodeWork::Train(training) => {
-                let mut model = prepare_model(training, &mut warnings)?;
-                check_monitor(&node.name, training, &model.graph)?;
-                warnings.extend(chosen_by_tests(training));
-                warnings.extend(idle_micro_batch(&training.settings));
-                missing_cpu_kernel = model.missing_kernel.take();
-                let (train, parts) = describe(training, model, &mut blobs, &mut warnings)?;
-                data = parts;
-                NodeKind::Train(Box::new(train))
+                let described = describe(&node.name, training)?;
+                (blobs, missing_cpu_kernel) = (described.blobs, described.missing_cpu_kernel);
+                warnings.extend(described.warnings);
+                data = described.parts;
+                NodeKind::Train(Box::new(described.spec))
             }
             NodeWork::Evaluate => NodeKind::Evaluate,
             NodeWork::Snapshot => NodeKind::Snapshot,
@@ -113,14 +132,17 @@ fn check_test_split(spec: &JobSpec) -> Result<(), SubmitError> {
     Err(SubmitError::NoTest { node: node.to_string(), lacks })
 }
 
-fn check_monitor(node: &str, training: &Training, graph: &TrainingGraph) -> Result<(), SubmitError> {
+pub(super) fn check_monitor(node: &str, training: &Training, has_accuracy: bool) -> Result<(), SubmitError> {
     let monitor = training.settings.evaluate.map(|evaluate| evaluate.monitor);
     match monitor {
-        Some(Monitor::Accuracy) if !graph.has_correct => {
-            Err(SubmitError::NoAccuracy { node: node.to_owned() })
-        }
+        Some(Monitor::Accuracy) if !has_accuracy => Err(SubmitError::NoAccuracy { node: node.to_owned() }),
         _ => Ok(()),
     }
+}
+
+/// What is doubtful about settings that neither the training graph nor the data depend on.
+pub(super) fn doubts(training: &Training) -> impl Iterator<Item = String> {
+    chosen_by_tests(training).into_iter().chain(idle_micro_batch(&training.settings))
 }
 
 /// Where test samples decide when training ends, or with which parameters, they do not say any more what it is worth.
@@ -143,13 +165,15 @@ fn idle_micro_batch(settings: &Settings) -> Option<String> {
 }
 
 /// The node as the engine is told of it; what is large goes to the blobs.
-fn describe(
-    training: &Training,
-    model: PreparedModel<'_>,
-    blobs: &mut BTreeMap<String, Vec<u8>>,
-    warnings: &mut Vec<String>,
-) -> Result<(TrainSpec, DataParts), SubmitError> {
-    let PreparedModel { onnx, graph, .. } = model;
+pub(super) fn describe<'a>(
+    node: &str,
+    training: &'a Training,
+    prepare_model: impl Fn(&'a Training, &mut Vec<String>) -> Result<PreparedModel<'a>, SubmitError>,
+) -> Result<DescribedTraining, SubmitError> {
+    let (mut blobs, mut warnings) = (BTreeMap::new(), Vec::new());
+    let PreparedModel { onnx, graph, missing_kernel } = prepare_model(training, &mut warnings)?;
+    let has_accuracy = graph.has_correct;
+    check_monitor(node, training, has_accuracy)?;
     let signature = signature(&graph, &training.model)?;
     let mut data = inspect(&training.data, &signature, training.settings.seed)?;
     for input in &mut data.inputs {
@@ -161,7 +185,7 @@ fn describe(
         digest
     };
     let initial = || (graph.params.iter().chain(&graph.state)).map(|p| bytemuck::cast_slice(&p.initial));
-    let layout = grouped_layout(&training.settings, &onnx, &graph, warnings)?;
+    let layout = grouped_layout(&training.settings, &onnx, &graph, &mut warnings)?;
     let resume = &training.settings.resume;
     let model = ModelSpec {
         training_graph: keep(graph.train_onnx),
@@ -178,17 +202,25 @@ fn describe(
         ignored_label: training.model.ignored_label(),
         label_shape: data.label_shape,
     };
-    let mut train = train_spec(model, data.spec, &training.settings);
-    train.submitted = submitted(training);
+    let mut train = train_spec(model, data.spec, training);
     if let Some(path) = resume {
         let (file, resume) = read_resume(path, &train)?;
         train.model.initial = keep(file);
         train.resume = Some(resume);
     }
-    Ok((train, data.parts))
+    Ok(DescribedTraining {
+        spec: train,
+        blobs: Arc::new(blobs),
+        missing_cpu_kernel: missing_kernel,
+        warnings,
+        parts: data.parts,
+        has_accuracy,
+    })
 }
 
-pub(super) fn train_spec(model: ModelSpec, data: DataSpec, settings: &Settings) -> TrainSpec {
+/// A training of this model on this data, as it is to be trained.
+pub(super) fn train_spec(model: ModelSpec, data: DataSpec, training: &Training) -> TrainSpec {
+    let settings = &training.settings;
     TrainSpec {
         model,
         data,
@@ -214,7 +246,7 @@ pub(super) fn train_spec(model: ModelSpec, data: DataSpec, settings: &Settings) 
         pull_compression: settings.pull_compression,
         tf32: settings.precision == Precision::Tf32,
         precision: settings.precision.name().to_owned(),
-        submitted: SubmittedSettings::default(),
+        submitted: submitted(training),
     }
 }
 

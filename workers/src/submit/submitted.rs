@@ -246,8 +246,7 @@ check = false
         let mut graph = JobFile::load(&file).unwrap();
         let training = graph.trainings_mut().next().unwrap();
         let model = sim::training("bsp".parse().unwrap(), 1, 1).model;
-        let mut train = train_spec(model, training.data.clone(), &training.settings);
-        train.submitted = submitted(training);
+        let train = train_spec(model, training.data.clone(), training);
         let mut list = SettingList::default();
         let folder = format!("{}/", folder.path().display());
         train.setting_list().iter().for_each(|own| list.push(&own.name, own.value.replace(&folder, "")));

@@ -82,7 +82,7 @@ pub use syncline_workers::submit::{FieldChange, JobFile};
 pub use syncline_workers::{
     check::CheckError,
     isolation::{ChildError, ModelError, ModelHost, serve_if_asked},
-    submit::prepare,
+    submit::{JobVariants, prepare},
 };
 pub use syncline_workers::{
     client::{

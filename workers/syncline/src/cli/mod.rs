@@ -77,6 +77,8 @@ pub(crate) enum Command {
     Worker(services::worker::WorkerArgs),
     /// Submit a job from a file
     Submit(jobs::submit::SubmitArgs),
+    /// Train a job file with many settings, stop the bad ones early, and say which is best
+    Sweep(Box<jobs::sweep::SweepArgs>),
     /// Look into model files
     #[command(subcommand)]
     Model(models::ModelCommand),
@@ -115,6 +117,7 @@ impl Command {
             Self::Ps(args) => services::ps::run(&args),
             Self::Worker(args) => services::worker::run(args),
             Self::Submit(args) => jobs::submit::run(&args),
+            Self::Sweep(args) => jobs::sweep::run(&args),
             Self::Model(command) => models::run(&command),
         }
     }

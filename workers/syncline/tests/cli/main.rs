@@ -23,6 +23,7 @@ mod predict;
 mod refusals;
 mod rig;
 mod submit;
+mod sweep;
 mod transports;
 mod up;
 

@@ -18,6 +18,7 @@ mod problem;
 mod source;
 pub(crate) mod status;
 pub(crate) mod submit;
+pub(crate) mod sweep;
 pub(crate) mod tasks;
 pub(crate) mod watch;
 pub(crate) mod workers;

@@ -74,6 +74,12 @@ pub enum CliError {
     FolderTaken { path: PathBuf },
     #[error("[E575] job {job} computes tasks and trains nothing itself: it has no loss curve")]
     NoTraining { job: JobId },
+    #[error("[E584] job {job} is there already and is not this trial ({values}){differs}")]
+    OtherTrial { job: JobId, differs: String, values: String },
+    #[error("[E585] none of the {trials} trials of sweep {name} came to its end with a result")]
+    NoBest { name: String, trials: usize },
+    #[error("[E584] there is no job {prefix}-1, or of another number")]
+    NoTrials { prefix: String },
     #[error("[E515] the engine has a bug: {reason}")]
     Bug { reason: String },
 }
@@ -90,6 +96,7 @@ impl CliError {
             Self::OtherRedis { .. } | Self::RedisGone { .. } => Exit::Usage,
             Self::Torch { .. } | Self::NoTraining { .. } => Exit::Usage,
             Self::Written { .. } | Self::FolderTaken { .. } => Exit::Usage,
+            Self::OtherTrial { .. } | Self::NoBest { .. } | Self::NoTrials { .. } => Exit::JobFailed,
             Self::Unhealthy { exit, .. } | Self::ChildEnded { exit, .. } => *exit,
             Self::Path { .. }
             | Self::DamagedAddresses { .. }
@@ -131,6 +138,9 @@ impl CliError {
             Self::NoTraining { job } => {
                 format!("`syncline tasks {job}` lists what it computes; a task that trains does it as a job of its own, {job}~N, which `syncline jobs` lists")
             }
+            Self::OtherTrial { .. } => "another sweep takes another --name; or forget the trials of before, `syncline delete JOB JOB ...`, and all of them are trained anew".into(),
+            Self::NoBest { .. } => "the table says what became of each; one that failed or was canceled is trained again once it is deleted: `syncline delete JOB`, then the same command".into(),
+            Self::NoTrials { .. } => "`syncline jobs` lists all; --name names the sweep, and the job file has the id".into(),
             Self::Bug { .. } => "start it again: jobs go on from Redis; please report the lines above it in the log".into(),
             Self::Unhealthy { .. } => "do what the lines marked `fail` say".into(),
         }

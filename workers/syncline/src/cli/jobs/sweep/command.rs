@@ -1,0 +1,222 @@
+//! The command line, and what it leads to.
+
+use std::{
+    io::{self, IsTerminal},
+    path::PathBuf,
+};
+
+use syncline_workers::{
+    client::{Client, Cluster},
+    process::INTERRUPTED,
+    submit::JobFile,
+};
+
+use super::{
+    conduct::Conduct,
+    display::Display,
+    halving::Share,
+    measure::Figure,
+    outcome::{Outcome, best, rank},
+    plan::{self, Plan},
+    report::{Report, in_words, reasons},
+    room::Room,
+    there,
+};
+use crate::cli::{
+    CliError, ConnectionArgs, EngineClock, Failure, block_on, end_at_once, hold_end, listen_for_stop,
+    log_as_command, print, print_json, say,
+};
+
+#[derive(Debug, clap::Args)]
+pub struct SweepArgs {
+    /// Job file; examples/jobs/digits.toml is one
+    #[arg(value_name = "JOB.toml")]
+    pub(super) file: PathBuf,
+    /// Try these values of a field: `settings.batch=16,32`, or a range for --samples, `settings.learning_rate=1e-4..0.1:log`. Keys and values
+    /// are those of `submit --set`; commas in quotes, [] or {} separate nothing. Of several, every combination is tried
+    #[arg(long, value_name = "KEY=VALUE,..")]
+    pub(super) set: Vec<String>,
+    /// Draw so many different trials at random instead of trying every combination
+    #[arg(long, value_name = "N")]
+    pub(super) samples: Option<u64>,
+    /// With another number --samples draws other trials
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "samples")]
+    pub(super) seed: u64,
+    /// Name of the sweep: its trials are the jobs ID-NAME-1, ID-NAME-2 and so on
+    #[arg(long, value_name = "NAME", default_value = "sweep")]
+    pub(super) name: String,
+    /// Most trials that train at the same time [default: as many as the workers serve]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    at_once: Option<u32>,
+    /// The figure by which trials are compared
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) by: Figure,
+    /// Compare the trials after these epochs, and stop those that are not among the best (--keep): successive halving
+    #[arg(long, value_name = "EPOCH,..", value_parser = rungs)]
+    pub(super) rungs: Option<Rungs>,
+    /// Share of the trials that goes on behind each of --rungs
+    #[arg(long, value_name = "SHARE", default_value = "1/3", requires = "rungs")]
+    pub(super) keep: Share,
+    /// Show what the cluster knows of the trials of this name, and submit nothing; --set and the like are not needed
+    #[arg(long)]
+    show: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// Nothing but one JSON object on stdout, when all trials are over
+    #[arg(long)]
+    json: bool,
+}
+
+/// Epochs after which trials are compared.
+pub(super) type Rungs = Vec<u32>;
+
+fn rungs(text: &str) -> Result<Rungs, String> {
+    let rungs = text.split(',').map(|epoch| epoch.trim().parse().ok().filter(|epoch| *epoch > 0));
+    let rungs = rungs.collect::<Option<Vec<u32>>>().filter(|rungs| rungs.is_sorted_by(|a, b| a < b));
+    rungs.ok_or_else(|| "expected epochs from 1 that ascend, such as 1,3,9".to_owned())
+}
+
+pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
+    log_as_command();
+    if args.show {
+        let cluster = args.connection.find()?;
+        return block_on(show(args, cluster));
+    }
+    // What is cheap to refuse comes first.
+    let values = plan::values(args)?;
+    let graphs = plan::graphs(args, &values)?;
+    let prefix = plan::prefix(&JobFile::load(&args.file)?, &args.name);
+    let cluster = args.connection.find()?;
+    block_on(async {
+        let mut stop = listen_for_stop(false)?;
+        let sweep = async {
+            let (client, about) = Client::connect(&cluster).await?;
+            let plan = plan::prepare(args, values, graphs).await?;
+            train(args, &client, EngineClock::of(&about), &plan, &prefix).await
+        };
+        tokio::select! {
+            done = sweep => done,
+            () = stop.requested() => {
+                let _ending = hold_end();
+                if io::stderr().is_terminal() {
+                    // Below the lines that move.
+                    say("");
+                }
+                say("stopped watching: trials that have begun train on, and none is stopped; the same command goes on");
+                end_at_once(INTERRUPTED)
+            }
+        }
+    })
+}
+
+async fn show(args: &SweepArgs, cluster: Cluster) -> Result<(), Failure> {
+    let prefix = plan::prefix(&JobFile::load(&args.file)?, &args.name);
+    let (client, about) = Client::connect(&cluster).await?;
+    let mut outcomes = there::load(&client, EngineClock::of(&about), &prefix, args.by).await?;
+    if outcomes.is_empty() {
+        return Err(CliError::NoTrials { prefix }.into());
+    }
+    rank(&mut outcomes, args.by);
+    print_outcomes(args, &prefix, &outcomes)
+}
+
+async fn train(
+    args: &SweepArgs,
+    client: &Client,
+    clock: EngineClock,
+    plan: &Plan,
+    prefix: &str,
+) -> Result<(), Failure> {
+    let room = Room::of(&client.workers().await?);
+    let max_workers = plan.trials.iter().map(|trial| trial.yardstick.max_workers).max().unwrap_or(u32::MAX);
+    let at_once = args.at_once.unwrap_or_else(|| room.jobs(max_workers));
+    let mut conduct = Conduct::new(client, clock, plan, at_once, Display::new(args.json));
+    let (over, going) = conduct.take_up().await?;
+    if !args.json {
+        say(&begin_in_words(plan, prefix, at_once, over, going));
+        if over + going < plan.trials.len() {
+            room_in_words(&room, args.at_once, max_workers).iter().for_each(|line| say(line));
+        }
+    }
+    conduct.run().await?;
+    let mut outcomes = conduct.outcomes();
+    rank(&mut outcomes, plan.figure);
+    print_outcomes(args, prefix, &outcomes)?;
+    match best(&outcomes) {
+        Some(_) => Ok(()),
+        None => Err(CliError::NoBest { name: args.name.clone(), trials: outcomes.len() }.into()),
+    }
+}
+
+/// How many trials there are, and how they are compared.
+fn begin_in_words(plan: &Plan, prefix: &str, at_once: u32, over: usize, going: usize) -> String {
+    let count = plan.trials.len();
+    let plural = if count == 1 { "trial" } else { "trials" };
+    let mut parts =
+        vec![format!("{count} {plural}, {prefix}-1 to {prefix}-{count}, at most {at_once} at a time")];
+    if over + going > 0 {
+        parts.push(format!("{over} are over and {going} go on from before"));
+    }
+    if let Some(halving) = &plan.halving {
+        let on = plan.trials.first().and_then(|trial| trial.yardstick.on).map_or("training", |on| on.name());
+        let rungs = halving.rungs.iter().zip(halving.room(count));
+        let rungs: Vec<String> = rungs.map(|(epoch, room)| format!("{room} beyond epoch {epoch}")).collect();
+        let (name, rungs) = (plan.figure.name(), rungs.join(", "));
+        parts.push(format!("compared by {on} {name}, of which at most so many go on: {rungs}"));
+    }
+    parts.join("; ")
+}
+
+/// How more of them would train at a time.
+fn room_in_words(room: &Room, at_once: Option<u32>, max_workers: u32) -> Option<String> {
+    let (now, then) = (room.jobs(max_workers), room.jobs(1));
+    (at_once.is_none() && max_workers > 1 && then > now).then(|| {
+        format!(
+            "each of them has up to {} workers; with `--set settings.max_workers=1` {then} train at a time",
+            room.workers
+        )
+    })
+}
+
+/// The table, or JSON, and what to do next. `outcomes`: best first.
+fn print_outcomes(args: &SweepArgs, prefix: &str, outcomes: &[Outcome]) -> Result<(), Failure> {
+    if args.json {
+        return print_json(&Report::of(&args.name, prefix, args.by, outcomes));
+    }
+    print(&in_words(outcomes, args.by))?;
+    reasons(outcomes).iter().for_each(|reason| say(reason));
+    if let Some(best) = best(outcomes)
+        && let (Some(result), Some(on), Some(job)) = (best.result, best.measured_on, &best.job)
+    {
+        let is_ready = job.settings.iter().any(|own| own.name.starts_with("model.ready"));
+        let ending = if is_ready { "safetensors" } else { "onnx" };
+        let (id, figure, to_repeat) = (&best.id, args.by, args.connection.to_repeat());
+        say(&format!(
+            "best: {id}, {on} {} {}; `syncline model export {id} {id}.{ending}{to_repeat}`, `syncline predict {id}{to_repeat}`",
+            figure.name(),
+            figure.in_words(result),
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rungs_are_epochs_that_ascend_table() {
+        for (text, want) in [
+            ("1,3,9", Some(vec![1, 3, 9])),
+            ("2", Some(vec![2])),
+            ("1, 3", Some(vec![1, 3])),
+            ("", None),
+            ("0,1", None),
+            ("3,1", None),
+            ("1,1", None),
+            ("1,x", None),
+        ] {
+            assert_eq!(rungs(text).ok(), want, "{text}");
+        }
+    }
+}

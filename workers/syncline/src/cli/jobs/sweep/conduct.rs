@@ -1,0 +1,358 @@
+//! Has the trials of a sweep trained: submits so many at a time, looks at them, stops those that others are ahead of.
+
+use std::time::Duration;
+
+use syncline_ps::PsError;
+use syncline_rpc::{
+    EngineFault,
+    status::{Entry, JobPhase, JobStatus},
+};
+use syncline_workers::{
+    client::{Cancellation, Client, ClientError, Patience},
+    submit::SubmitError,
+};
+
+use super::{
+    display::Display,
+    halving::{Contestant, Stop, ordinal, rank_at},
+    measure::{evaluated, newest_training_loss, training_loss},
+    outcome::{Outcome, STOPPED_BY_SWEEP, reason},
+    plan::{Plan, Trial},
+    trials::in_words,
+};
+use crate::cli::{CliError, EngineClock, Failure, describe};
+
+/// Pause between two looks at all trials.
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
+
+/// A trial as far as it is known.
+#[derive(Debug, Clone, Default)]
+struct Seen {
+    /// As of the last look; `None`: it was not submitted, or is gone.
+    job: Option<JobStatus>,
+    /// Whether somebody has deleted it meanwhile: it is not submitted again.
+    is_gone: bool,
+    contestant: Contestant,
+    training_loss: Option<f64>,
+}
+
+impl Seen {
+    fn is_waiting(&self) -> bool {
+        self.job.is_none() && !self.is_gone
+    }
+
+    /// Whether it takes one of the places; one that rests leaves it to others.
+    fn is_training(&self) -> bool {
+        use JobPhase::{Canceling, Opening, Queued, Running};
+        self.job.as_ref().is_some_and(|job| matches!(job.state, Queued | Opening | Running | Canceling))
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_gone || self.job.as_ref().is_some_and(JobStatus::is_over)
+    }
+}
+
+/// Why a round came to nothing.
+enum Trouble {
+    /// The cluster is away, or Redis: the next round may succeed.
+    Passing(Failure),
+    Final(Failure),
+}
+
+impl<E: Into<Failure>> From<E> for Trouble
+where
+    E: MayPass,
+{
+    fn from(error: E) -> Self {
+        if error.may_pass() { Self::Passing(error.into()) } else { Self::Final(error.into()) }
+    }
+}
+
+/// Whether the same may succeed later.
+trait MayPass {
+    fn may_pass(&self) -> bool;
+}
+
+impl MayPass for ClientError {
+    fn may_pass(&self) -> bool {
+        self.is_passing()
+    }
+}
+
+impl MayPass for SubmitError {
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::Engine(error) => error.is_passing(),
+            Self::Upload(error) => matches!(error, PsError::Unreachable { .. }),
+            _ => false,
+        }
+    }
+}
+
+/// A sweep under way.
+pub(super) struct Conduct<'a> {
+    /// Repeats nothing: the next round does.
+    client: Client,
+    clock: EngineClock,
+    plan: &'a Plan,
+    at_once: u32,
+    seen: Vec<Seen>,
+    display: Display,
+}
+
+impl<'a> Conduct<'a> {
+    pub(super) fn new(
+        client: &Client,
+        clock: EngineClock,
+        plan: &'a Plan,
+        at_once: u32,
+        display: Display,
+    ) -> Self {
+        let rungs = plan.halving.as_ref().map_or(0, |halving| halving.rungs.len());
+        let contestant = Contestant { at_rungs: vec![None; rungs], is_settled: true };
+        let seen = vec![Seen { contestant, ..Seen::default() }; plan.trials.len()];
+        let client = client.clone().with_patience(Patience::all(Duration::ZERO));
+        Self { client, clock, plan, at_once, seen, display }
+    }
+
+    /// Takes up those that are there already, which have to be the same jobs. Returns how many are over and how many go on.
+    pub(super) async fn take_up(&mut self) -> Result<(usize, usize), Failure> {
+        let there = self.client.jobs().await?;
+        for number in 0..self.plan.trials.len() {
+            let id = self.plan.trials[number].id();
+            let Some(job) = there.iter().find(|job| job.id == *id) else { continue };
+            self.check_same(number).await?;
+            self.seen[number].job = Some(job.clone());
+            self.measure(number).await?;
+        }
+        let over = self.seen.iter().filter(|seen| seen.is_over()).count();
+        let going = self.seen.iter().filter(|seen| !seen.is_over() && !seen.is_waiting()).count();
+        Ok((over, going))
+    }
+
+    /// What is submitted again is the job that is there, or another one.
+    async fn check_same(&self, number: usize) -> Result<(), Failure> {
+        let trial = &self.plan.trials[number];
+        match self.client.submit_prepared(trial.job.clone()).await {
+            Ok(_) => Ok(()),
+            Err(SubmitError::Engine(ClientError::Refused(EngineFault::DuplicateJob { job, differs }))) => {
+                Err(CliError::OtherTrial { job, differs, values: in_words(&trial.values) }.into())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Goes on until all trials are over. While the cluster is away it says so and tries again.
+    pub(super) async fn run(&mut self) -> Result<(), Failure> {
+        loop {
+            match self.round().await {
+                Ok(true) => break,
+                Ok(false) => self.display.passed(),
+                Err(Trouble::Passing(failure)) => self.display.problem(&failure),
+                Err(Trouble::Final(failure)) => {
+                    self.display.close();
+                    return Err(failure);
+                }
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+        self.display.passed();
+        self.display.close();
+        Ok(())
+    }
+
+    /// Looks at all that train, stops and begins. Whether all are over.
+    async fn round(&mut self) -> Result<bool, Trouble> {
+        for number in 0..self.seen.len() {
+            if !self.seen[number].is_over() && !self.seen[number].is_waiting() {
+                self.look(number).await?;
+            }
+        }
+        if let Some(halving) = &self.plan.halving {
+            let contestants: Vec<Contestant> = self.seen.iter().map(|seen| seen.contestant.clone()).collect();
+            for stop in halving.stopped(&contestants) {
+                self.stop(stop).await?;
+            }
+        }
+        let training = self.seen.iter().filter(|seen| seen.is_training()).count();
+        let free = (self.at_once as usize).saturating_sub(training);
+        let waiting: Vec<usize> = (0..self.seen.len()).filter(|n| self.seen[*n].is_waiting()).collect();
+        for number in waiting.into_iter().take(free) {
+            self.begin(number).await?;
+        }
+        Ok(self.seen.iter().all(Seen::is_over))
+    }
+
+    async fn begin(&mut self, number: usize) -> Result<(), Trouble> {
+        let trial = &self.plan.trials[number];
+        let submitted = self.client.submit_prepared(trial.job.clone()).await;
+        if let Err(SubmitError::Engine(ClientError::Refused(EngineFault::DuplicateJob { job, differs }))) =
+            submitted
+        {
+            let values = in_words(&trial.values);
+            return Err(Trouble::Final(CliError::OtherTrial { job, differs, values }.into()));
+        }
+        submitted?;
+        let values = in_words(&self.plan.differing(trial));
+        let values = if values.is_empty() { values } else { format!(", {values}") };
+        self.display.note(&format!("{}: begins{values}", trial.id()));
+        self.look(number).await
+    }
+
+    /// One trial as it is now.
+    async fn look(&mut self, number: usize) -> Result<(), Trouble> {
+        let trial = &self.plan.trials[number];
+        let job = match self.client.status_once(trial.id()).await {
+            Ok(view) => view.job,
+            Err(ClientError::Refused(EngineFault::UnknownJob { .. })) => {
+                self.display.end(number);
+                self.display.note(&format!("{}: somebody has deleted it", trial.id()));
+                let seen = &mut self.seen[number];
+                (seen.job, seen.is_gone, seen.contestant.is_settled) = (None, true, true);
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let is_over = job.is_over();
+        self.seen[number].job = Some(job);
+        let before = self.seen[number].contestant.at_rungs.clone();
+        self.measure(number).await?;
+        self.tell_rungs(number, &before);
+        if is_over {
+            self.display.end(number);
+            self.display.note(&self.end_in_words(number));
+        } else {
+            let line = self.line(number);
+            self.display.show(number, line);
+        }
+        Ok(())
+    }
+
+    /// What it has measured at the rungs that it has come to, and at its end the loss of training.
+    async fn measure(&mut self, number: usize) -> Result<(), ClientError> {
+        let (trial, seen) = (&self.plan.trials[number], &mut self.seen[number]);
+        let Some(job) = &seen.job else { return Ok(()) };
+        seen.contestant.is_settled = job.is_over() || job.state == JobPhase::Canceling;
+        let is_over = job.is_over();
+        let rungs = self.plan.halving.as_ref().map_or(&[][..], |halving| &halving.rungs);
+        let is_open = |(rung, at): (&u32, &Option<f64>)| at.is_none() && *rung <= job.epochs_complete;
+        let has_open = rungs.iter().zip(&seen.contestant.at_rungs).any(is_open);
+        if !has_open && !is_over {
+            return Ok(());
+        }
+        let yardstick = trial.yardstick;
+        let wants_curve = is_over || yardstick.on.is_none();
+        let values =
+            |entries: Vec<Entry<_>>| entries.into_iter().map(|entry| entry.value).collect::<Vec<_>>();
+        let curve = match wants_curve {
+            true => values(self.client.metrics(trial.id(), None).await?),
+            false => Vec::new(),
+        };
+        if is_over {
+            seen.training_loss = newest_training_loss(&curve, yardstick.epoch_samples);
+        }
+        if !has_open {
+            return Ok(());
+        }
+        let points = match yardstick.on {
+            Some(_) => self.client.evaluations(trial.id(), None).await?,
+            None => Vec::new(),
+        };
+        for (rung, at) in rungs.iter().zip(&mut seen.contestant.at_rungs).filter(|(_, at)| at.is_none()) {
+            let samples = yardstick.epoch_samples.saturating_mul((*rung).into());
+            let figure = self.plan.figure;
+            let value = match yardstick.on {
+                Some(on) => evaluated(points.iter().map(|entry| entry.value.clone()), figure, on, samples),
+                None => training_loss(&curve, yardstick.epoch_samples, samples),
+            };
+            *at = value.map(|value| figure.cost(value));
+        }
+        Ok(())
+    }
+
+    /// Says what it has measured at rungs at which it had not been before.
+    fn tell_rungs(&self, number: usize, before: &[Option<f64>]) {
+        let Some(halving) = &self.plan.halving else { return };
+        let contestants: Vec<Contestant> = self.seen.iter().map(|seen| seen.contestant.clone()).collect();
+        for (rung, before) in before.iter().enumerate().filter(|(_, before)| before.is_none()) {
+            let Some(cost) = contestants[number].at_rungs[rung].filter(|_| before.is_none()) else {
+                continue;
+            };
+            let Some((rank, among)) = rank_at(&contestants, number, rung) else { continue };
+            let figure = self.plan.figure;
+            // Turning a cost around twice gives the value.
+            let (name, value) = (figure.name(), figure.in_words(figure.cost(cost)));
+            let on = self.plan.trials[number].yardstick.on.map_or("training", |on| on.name());
+            let (id, epoch, rank) = (self.plan.trials[number].id(), halving.rungs[rung], ordinal(rank));
+            self.display.note(&format!("{id}: epoch {epoch}, {on} {name} {value}, {rank} of {among} so far"));
+        }
+    }
+
+    async fn stop(&mut self, stop: Stop) -> Result<(), Trouble> {
+        let number = stop.trial;
+        let how = Cancellation::new().reason(reason(stop)).grace(Duration::ZERO);
+        match self.client.cancel_with(self.plan.trials[number].id(), &how).await {
+            // It was over, or gone, a moment before.
+            Ok(()) | Err(ClientError::Refused(EngineFault::Over { .. } | EngineFault::UnknownJob { .. })) => {
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.look(number).await
+    }
+
+    /// How a trial that goes on stands, in a line.
+    fn line(&self, number: usize) -> String {
+        let trial = &self.plan.trials[number];
+        let Some(job) = &self.seen[number].job else { return trial.id().to_string() };
+        let loss = describe::loss(job).map(|loss| format!("loss {loss}"));
+        let waits = Some(describe::waits_for(job))
+            .filter(|text| !text.is_empty())
+            .map(|text| format!("waits for: {text}"));
+        // What runs says so by its epochs: a line has little room.
+        let state =
+            Some(job.state).filter(|state| *state != JobPhase::Running).map(|state| state.word().to_owned());
+        let so_far =
+            [state, Some(describe::extent(job))].into_iter().flatten().collect::<Vec<_>>().join("  ");
+        let parts = [Some(format!("{}: {so_far}", trial.id())), loss, self.measured(job), waits];
+        parts.into_iter().flatten().collect::<Vec<_>>().join("  ")
+    }
+
+    /// The figure of its newest evaluation.
+    fn measured(&self, job: &JobStatus) -> Option<String> {
+        let figure = self.plan.figure;
+        let (on, value) = figure.of_job(job)?;
+        Some(format!("{} {} {}", on.name(), figure.name(), figure.in_words(value)))
+    }
+
+    fn end_in_words(&self, number: usize) -> String {
+        let trial = &self.plan.trials[number];
+        let Some(job) = &self.seen[number].job else { return trial.id().to_string() };
+        let how = match (&job.reason, job.state) {
+            (Some(reason), JobPhase::Canceled) if reason.starts_with(STOPPED_BY_SWEEP) => {
+                format!("stopped: {}", reason.trim_start_matches(STOPPED_BY_SWEEP))
+            }
+            _ => job.outcome().unwrap_or_default(),
+        };
+        let loss = self.seen[number].training_loss;
+        let loss = loss.map(|loss| format!("training loss {}", syncline_scheduler::core::significant(loss)));
+        let parts =
+            [Some(format!("{}: {how}", trial.id())), Some(describe::extent(job)), loss, self.measured(job)];
+        parts.into_iter().flatten().collect::<Vec<_>>().join("  ")
+    }
+
+    /// What has become of all trials, not ranked yet.
+    pub(super) fn outcomes(&self) -> Vec<Outcome> {
+        let outcome = |(trial, seen): (&Trial, &Seen)| {
+            let (id, values) = (trial.id().clone(), self.plan.differing(trial).into_iter().collect());
+            Outcome::of(
+                id,
+                values,
+                seen.job.clone(),
+                seen.training_loss,
+                self.plan.figure,
+                self.clock.now_ms(),
+            )
+        };
+        self.plan.trials.iter().zip(&self.seen).map(outcome).collect()
+    }
+}

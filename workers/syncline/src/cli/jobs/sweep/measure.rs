@@ -1,0 +1,186 @@
+//! By what trials are compared: a figure of an evaluation, or the loss of training. Pure.
+
+use syncline_rpc::status::{EvaluationPoint, JobStatus, MetricsPoint};
+use syncline_scheduler::core::EvaluationSet;
+
+/// The figure by which trials are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(super) enum Figure {
+    /// On validation samples, or else test samples; where nothing is evaluated, while it trains
+    #[default]
+    Loss,
+    /// Share of right predictions
+    Accuracy,
+    /// Share of labels among the k best scores
+    #[value(name = "top_k_accuracy")]
+    TopKAccuracy,
+    /// exp of the mean negative log-likelihood
+    Perplexity,
+}
+
+impl Figure {
+    /// As it is typed, and as JSON calls it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Loss => "loss",
+            Self::Accuracy => "accuracy",
+            Self::TopKAccuracy => "top_k_accuracy",
+            Self::Perplexity => "perplexity",
+        }
+    }
+
+    /// The same value, turned so that the lower is the better.
+    pub(super) fn cost(self, value: f64) -> f64 {
+        match self {
+            Self::Loss | Self::Perplexity => value,
+            Self::Accuracy | Self::TopKAccuracy => -value,
+        }
+    }
+
+    /// A value in words.
+    pub(super) fn in_words(self, value: f64) -> String {
+        match self {
+            Self::Accuracy | Self::TopKAccuracy => format!("{:.2} %", value * 100.0),
+            Self::Loss | Self::Perplexity => syncline_scheduler::core::significant(value),
+        }
+    }
+
+    fn of_point(self, point: &EvaluationPoint, on: EvaluationSet) -> Option<f64> {
+        use EvaluationSet::{Test, Validation};
+        match (self, on) {
+            (Self::Loss, Validation) => point.validation_loss,
+            (Self::Loss, Test) => point.test_loss,
+            (Self::Accuracy, Validation) => point.validation_accuracy,
+            (Self::Accuracy, Test) => point.test_accuracy,
+            (Self::TopKAccuracy, Validation) => point.validation_top_k_accuracy,
+            (Self::TopKAccuracy, Test) => point.test_top_k_accuracy,
+            (Self::Perplexity, Validation) => point.validation_perplexity,
+            (Self::Perplexity, Test) => point.test_perplexity,
+        }
+    }
+
+    /// What a job's newest evaluation says, or that of the parameters that it has handed on, and on which samples; those of
+    /// validation come first.
+    pub(super) fn of_job(self, job: &JobStatus) -> Option<(EvaluationSet, f64)> {
+        let (validation, test) = match self {
+            Self::Loss => (job.validation_loss, job.test_loss),
+            Self::Accuracy => (job.validation_accuracy, job.test_accuracy),
+            Self::TopKAccuracy => (job.validation_top_k_accuracy, job.test_top_k_accuracy),
+            Self::Perplexity => (job.validation_perplexity, job.test_perplexity),
+        };
+        let of = |on, value: Option<f64>| value.map(|value| (on, value));
+        of(EvaluationSet::Validation, validation).or_else(|| of(EvaluationSet::Test, test))
+    }
+}
+
+/// What the first evaluation measured that saw so many samples, as many as of complete epochs. `points`: oldest first.
+pub(super) fn evaluated(
+    points: impl IntoIterator<Item = EvaluationPoint>,
+    figure: Figure,
+    on: EvaluationSet,
+    samples: u64,
+) -> Option<f64> {
+    let mut seen = points.into_iter().filter(|point| point.samples >= samples);
+    seen.find_map(|point| figure.of_point(&point, on))
+}
+
+/// The loss of the epoch that ends behind so many samples, `None` while it has not ended: the mean over its samples. `points` of the
+/// loss curve, oldest first; where each stands for more than an epoch, the one that holds its end.
+pub(super) fn training_loss(points: &[MetricsPoint], epoch_samples: u64, samples: u64) -> Option<f64> {
+    let end = points.iter().position(|point| point.samples >= samples)?;
+    let begin = samples.saturating_sub(epoch_samples);
+    let (mut sum, mut weight) = (0.0, 0u64);
+    for point in points[..=end].iter().filter(|point| point.samples > begin && point.loss_samples > 0) {
+        sum += point.loss * point.loss_samples as f64;
+        weight += point.loss_samples;
+    }
+    Some(if weight == 0 { f64::NAN } else { sum / weight as f64 })
+}
+
+/// The loss of the newest epoch, complete or not; `None` before the first point.
+pub(super) fn newest_training_loss(points: &[MetricsPoint], epoch_samples: u64) -> Option<f64> {
+    training_loss(points, epoch_samples, points.last()?.samples)
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_rpc::{StreamCursor, StreamEntry, status::Entry};
+
+    use super::*;
+
+    fn point<T: serde::de::DeserializeOwned>(samples: u64, fields: &[(&str, &str)]) -> T {
+        let zeros =
+            ["at_ms", "iterations", "step_us", "compute_us", "wait_us", "staleness_mean", "staleness_max"];
+        let zeros = zeros.iter().map(|name| ((*name).to_owned(), "0".to_owned()));
+        let known = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let fields = zeros.chain([("samples".to_owned(), samples.to_string())]).chain(known).collect();
+        Entry::read(&StreamEntry { at: StreamCursor { at_ms: 0, number: 0 }, fields }).unwrap().value
+    }
+
+    fn trained(samples: u64, loss: &str, loss_samples: &str) -> MetricsPoint {
+        point(samples, &[("loss", loss), ("loss_samples", loss_samples)])
+    }
+
+    #[test]
+    fn the_loss_of_an_epoch_is_the_mean_over_its_samples_table() {
+        // Epochs of 10 samples.
+        let curve = [
+            trained(5, "4", "5"),
+            trained(10, "2", "5"),
+            trained(16, "1", "6"),
+            trained(22, "0.5", "6"),
+            trained(25, "NaN", "0"),
+        ];
+        let alone = [trained(40, "3", "40")];
+        let skipped = [trained(10, "NaN", "0")];
+        #[rustfmt::skip]
+        let cases: [(&str, &[MetricsPoint], u64, Option<f64>); 7] = [
+            ("the first epoch",                 &curve,   10, Some(3.0)),
+            ("the point that holds its end",    &curve,   20, Some(0.75)),
+            ("not at its end yet",              &curve,   30, None),
+            ("nothing is known",                &[],      10, None),
+            ("a point for four epochs",         &alone,   10, Some(3.0)),
+            ("the last of these",               &alone,   40, Some(3.0)),
+            ("all of it was skipped",           &skipped, 10, Some(f64::NAN)),
+        ];
+        for (name, points, samples, want) in cases {
+            let got = training_loss(points, 10, samples);
+            assert_eq!(got.map(f64::to_bits), want.map(f64::to_bits), "{name}: {got:?}");
+        }
+        assert_eq!(newest_training_loss(&curve[..3], 10), Some((2.0 * 5.0 + 6.0) / 11.0));
+        assert_eq!(newest_training_loss(&[], 10), None);
+    }
+
+    #[test]
+    fn the_first_evaluation_behind_an_epoch_counts() {
+        let validation = |samples, loss: &str| {
+            point(samples, &[("validation_loss", loss), ("validation_accuracy", "0.5")])
+        };
+        let points: Vec<EvaluationPoint> = vec![
+            validation(10, "3"),
+            point(11, &[("test_loss", "9")]),
+            validation(20, "2"),
+            validation(20, "1"),
+        ];
+        let at = |figure, on, samples| evaluated(points.clone(), figure, on, samples);
+        use EvaluationSet::{Test, Validation};
+        #[rustfmt::skip]
+        let cases = [
+            (Figure::Loss,       Validation, 10, Some(3.0)),
+            (Figure::Loss,       Validation, 11, Some(2.0)),
+            (Figure::Loss,       Validation, 21, None),
+            (Figure::Loss,       Test,       10, Some(9.0)),
+            (Figure::Accuracy,   Validation, 10, Some(0.5)),
+            (Figure::Perplexity, Validation, 10, None),
+        ];
+        for (figure, on, samples, want) in cases {
+            assert_eq!(at(figure, on, samples), want, "{figure:?} {on:?} {samples}");
+        }
+    }
+
+    #[test]
+    fn of_an_accuracy_more_is_better_and_of_a_loss_less() {
+        assert!(Figure::Accuracy.cost(0.9) < Figure::Accuracy.cost(0.8));
+        assert!(Figure::Loss.cost(0.8) < Figure::Loss.cost(0.9));
+    }
+}

@@ -1,0 +1,175 @@
+//! The trials of a sweep as a table and as JSON.
+
+use serde::Serialize;
+use syncline_scheduler::{core::significant, ids::JobId};
+
+use super::{
+    measure::Figure,
+    outcome::{Outcome, Standing, best},
+};
+use crate::cli::{describe_settings::shortened, table};
+
+/// Most characters of a value.
+const CELL_CHARS: usize = 28;
+/// Most fields that have a column: with more of them no row fits on a screen.
+const MOST_COLUMNS: usize = 6;
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+pub(super) struct Report<'a> {
+    pub name: &'a str,
+    /// What the ids of its trials begin with: id of the job file, and name.
+    pub prefix: &'a str,
+    /// The figure by which they are ranked.
+    pub by: &'static str,
+    /// Best first.
+    pub trials: &'a [Outcome],
+    /// The best of those that are done.
+    pub best: Option<&'a JobId>,
+}
+
+impl<'a> Report<'a> {
+    /// `trials`: best first.
+    pub(super) fn of(name: &'a str, prefix: &'a str, figure: Figure, trials: &'a [Outcome]) -> Self {
+        Self { name, prefix, by: figure.name(), trials, best: best(trials).map(|outcome| &outcome.id) }
+    }
+}
+
+/// A row for each, the best first.
+pub(super) fn in_words(outcomes: &[Outcome], figure: Figure) -> String {
+    let keys: Vec<&str> = {
+        let mut keys: Vec<&str> =
+            outcomes.iter().flat_map(|one| one.values.keys().map(String::as_str)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys.truncate(MOST_COLUMNS);
+        keys
+    };
+    // The figure by which they are ranked, beside loss and accuracy.
+    let other = Some(figure).filter(|figure| !matches!(figure, Figure::Loss | Figure::Accuracy));
+    let is_there = |figure: Figure| outcomes.iter().any(|one| figure.of_result(one).is_some());
+    let accuracy = Some(Figure::Accuracy).filter(|figure| is_there(*figure));
+    let figures: Vec<Figure> = [Some(Figure::Loss), accuracy, other].into_iter().flatten().collect();
+    let mut on: Vec<&str> = outcomes.iter().filter_map(evaluated_on).collect();
+    on.sort_unstable();
+    on.dedup();
+    let known = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let row = |one: &Outcome| {
+        let mut row = vec![known(one.rank.map(|rank| rank.to_string())), one.id.to_string()];
+        row.extend(
+            keys.iter().map(|key| known(one.values.get(*key).map(|value| shortened(value, CELL_CHARS)))),
+        );
+        row.push(state(one));
+        row.push(known(one.job.as_ref().map(|job| format!("{}/{}", job.epochs_complete, job.epochs))));
+        row.push(known(one.training_loss.map(significant)));
+        row.extend(figures.iter().map(|figure| {
+            let value = figure.of_result(one);
+            known(value.map(|value| figure.in_words(value)))
+        }));
+        row.extend((on.len() > 1).then(|| known(evaluated_on(one).map(str::to_owned))));
+        row.push(known(one.trained_s.map(|seconds| format!("{seconds:.1}"))));
+        row
+    };
+    let rows: Vec<Vec<String>> = outcomes.iter().map(row).collect();
+    // Where all were evaluated on the same samples, these stand in the headings.
+    let where_evaluated = match on[..] {
+        [on] => format!("{on} "),
+        _ => String::new(),
+    };
+    let figures: Vec<String> = figures
+        .iter()
+        .map(|figure| format!(">{where_evaluated}{}", figure.name().replace('_', " ")))
+        .collect();
+    let mut columns = vec![">rank", "job"];
+    columns.extend(keys.iter().map(|key| key.strip_prefix("settings.").unwrap_or(key)));
+    columns.extend(["state", ">epochs", ">training loss"]);
+    columns.extend(figures.iter().map(String::as_str));
+    columns.extend((on.len() > 1).then_some("evaluated on"));
+    columns.push(">seconds");
+    table(&columns, &rows)
+}
+
+/// On which samples it was evaluated.
+fn evaluated_on(one: &Outcome) -> Option<&'static str> {
+    one.job.as_ref().and_then(|job| Figure::Loss.of_job(job)).map(|(on, _)| on.name())
+}
+
+impl Figure {
+    fn of_result(self, one: &Outcome) -> Option<f64> {
+        one.job.as_ref().and_then(|job| self.of_job(job)).map(|(_, value)| value)
+    }
+}
+
+/// Where it stands, with the code of what failed.
+fn state(one: &Outcome) -> String {
+    let code = one.job.as_ref().and_then(|job| job.code.as_deref());
+    match (one.standing, &one.job) {
+        (Standing::Missing, _) | (_, None) => "not there".to_owned(),
+        (Standing::Stopped, _) => "stopped".to_owned(),
+        (Standing::Diverged, Some(job)) => format!("{}, diverged", job.state.word()),
+        (Standing::Failed, Some(job)) => match code {
+            Some(code) => format!("{} {code}", job.state.word()),
+            None => job.state.word().to_owned(),
+        },
+        (_, Some(job)) => job.state.word().to_owned(),
+    }
+}
+
+/// Why those did not come to their end that were not stopped by the sweep, a line each.
+pub(super) fn reasons(outcomes: &[Outcome]) -> Vec<String> {
+    let told = outcomes.iter().filter(|one| matches!(one.standing, Standing::Failed | Standing::Canceled));
+    told.filter_map(|one| Some(format!("{}: {}", one.id, one.job.as_ref()?.outcome()?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::cli::{jobs::sweep::outcome::rank, support::describe::tests::job};
+
+    fn outcome(id: &str, rate: &str, fields: Option<&[(&str, &str)]>, figure: Figure) -> Outcome {
+        let values = BTreeMap::from([("settings.learning_rate".to_owned(), rate.to_owned())]);
+        Outcome::of(id.parse().unwrap(), values, fields.map(job), Some(0.5), figure, 5_000)
+    }
+
+    #[test]
+    fn a_row_has_what_differs_and_how_it_went() {
+        let done = [("state", "done"), ("epochs", "3"), ("epochs_complete", "3")];
+        let tested =
+            [&done[..], &[("test_loss", "0.25"), ("test_accuracy", "0.9"), ("started_ms", "1000")]].concat();
+        let stopped =
+            [("state", "canceled"), ("reason", "sweep: ranked 2nd of 2 at epoch 1"), ("epochs", "3")];
+        let failed = [("state", "failed"), ("code", "E351"), ("reason", "not finite"), ("epochs", "3")];
+        let mut all = vec![
+            outcome("a-1", "9", Some(&failed), Figure::Loss),
+            outcome("a-2", "0.1", Some(&tested), Figure::Loss),
+            outcome("a-3", "1", Some(&stopped), Figure::Loss),
+            outcome("a-4", "2", None, Figure::Loss),
+        ];
+        rank(&mut all, Figure::Loss);
+        let text = in_words(&all, Figure::Loss);
+        let rows: Vec<String> =
+            text.lines().map(|row| row.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        assert_eq!(
+            rows,
+            [
+                "rank job learning_rate state epochs training loss test loss test accuracy seconds",
+                "1 a-2 0.1 done 3/3 0.500000 0.250000 90.00 % 4.0",
+                "2 a-3 1 stopped 0/3 0.500000 - - -",
+                "- a-4 2 not there - 0.500000 - - -",
+                "- a-1 9 failed E351 0/3 0.500000 - - -",
+            ]
+        );
+        let validated = [&done[..], &[("validation_loss", "0.5")]].concat();
+        all.push(outcome("a-5", "3", Some(&validated), Figure::Loss));
+        let text = in_words(&all, Figure::Loss);
+        assert!(text.lines().next().unwrap().ends_with("  loss  accuracy  evaluated on  seconds"), "{text}");
+        all.pop();
+        assert_eq!(reasons(&all), ["a-1: failed: [E351] not finite"]);
+        let report = serde_json::to_value(Report::of("sweep", "a", Figure::Loss, &all)).unwrap();
+        assert_eq!((&report["best"], &report["by"]), (&"a-2".into(), &"loss".into()));
+        assert_eq!(report["trials"][3]["standing"], "failed");
+        assert!(report["trials"][2]["job"].is_null());
+    }
+}

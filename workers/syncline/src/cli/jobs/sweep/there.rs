@@ -1,0 +1,106 @@
+//! The trials of a sweep that the cluster knows, without its command line: `sweep --show`.
+
+use std::collections::BTreeMap;
+
+use syncline_rpc::status::JobStatus;
+use syncline_workers::client::{Client, ClientError};
+
+use super::{
+    measure::{Figure, newest_training_loss},
+    outcome::Outcome,
+};
+use crate::cli::{EngineClock, Failure};
+
+/// Those whose ids are `prefix` and a number, with what they have measured.
+pub(super) async fn load(
+    client: &Client,
+    clock: EngineClock,
+    prefix: &str,
+    figure: Figure,
+) -> Result<Vec<Outcome>, Failure> {
+    let mut jobs: Vec<(u64, JobStatus)> = client
+        .jobs()
+        .await?
+        .into_iter()
+        .filter_map(|job| Some((number(job.id.as_str(), prefix)?, job)))
+        .collect();
+    jobs.sort_by_key(|(number, _)| *number);
+    let jobs: Vec<JobStatus> = jobs.into_iter().map(|(_, job)| job).collect();
+    let mut outcomes = Vec::with_capacity(jobs.len());
+    for (job, values) in jobs.iter().zip(differing(&jobs)) {
+        let epoch_samples = job.samples_total / u64::from(job.epochs.max(1));
+        let curve = match client.metrics(&job.id, None).await {
+            Ok(entries) => entries.into_iter().map(|entry| entry.value).collect(),
+            // What is gone or damaged hides none of the others.
+            Err(ClientError::Refused(_)) => Vec::new(),
+            Err(error) => return Err(error.into()),
+        };
+        let loss = newest_training_loss(&curve, epoch_samples);
+        outcomes.push(Outcome::of(job.id.clone(), values, Some(job.clone()), loss, figure, clock.now_ms()));
+    }
+    Ok(outcomes)
+}
+
+/// The number behind the prefix, as in `digits-sweep-3`.
+fn number(id: &str, prefix: &str) -> Option<u64> {
+    let digits = id.strip_prefix(prefix)?.strip_prefix('-')?;
+    let number = digits.parse().ok()?;
+    // `+3` and `03` are numbers, and no names that a sweep gives.
+    (digits == format!("{number}")).then_some(number)
+}
+
+/// The settings of each job that some of the others have otherwise; what is the default is in no list.
+fn differing(jobs: &[JobStatus]) -> Vec<BTreeMap<String, String>> {
+    let known: Vec<&JobStatus> = jobs.iter().filter(|job| !job.settings.is_empty()).collect();
+    let differs = |name: &str, value: &str| known.iter().any(|other| other.settings.get(name) != Some(value));
+    let own = |job: &JobStatus| -> BTreeMap<String, String> {
+        let own = job.settings.iter().filter(|own| differs(&own.name, &own.value));
+        let mut own: BTreeMap<String, String> =
+            own.map(|own| (own.name.clone(), own.value.clone())).collect();
+        // Of other files everybody expects that they hold something else.
+        if own.keys().any(|name| name.starts_with("data.source.")) {
+            own.remove("data.digest");
+        }
+        own
+    };
+    jobs.iter().map(own).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::support::describe::tests::job;
+
+    #[test]
+    fn a_trial_is_known_by_its_name_table() {
+        #[rustfmt::skip]
+        let cases = [
+            ("digits-sweep-1",   Some(1)),
+            ("digits-sweep-12",  Some(12)),
+            ("digits-sweep-",    None),
+            ("digits-sweep-01",  None),
+            ("digits-sweep-x",   None),
+            ("digits-sweep-2-1", None),
+            ("digits-sweep",     None),
+            ("digits",           None),
+        ];
+        for (id, want) in cases {
+            assert_eq!(number(id, "digits-sweep"), want, "{id}");
+        }
+    }
+
+    #[test]
+    fn what_some_jobs_have_otherwise_differs() {
+        let with = |settings: &str| job(&[("settings", settings)]);
+        let jobs = [
+            with(r#"{"settings.batch":"8","settings.policy":"bsp","data.digest":"a"}"#),
+            with(
+                r#"{"settings.batch":"8","settings.policy":"asp","settings.warmup":"0.1","data.digest":"a"}"#,
+            ),
+            job(&[]),
+        ];
+        let own = differing(&jobs);
+        let names: Vec<Vec<&str>> = own.iter().map(|own| own.keys().map(String::as_str).collect()).collect();
+        assert_eq!(names, [vec!["settings.policy"], vec!["settings.policy", "settings.warmup"], vec![]]);
+    }
+}

@@ -1,0 +1,135 @@
+//! Many trainings of one job file: which are stopped, which is best, and that the same command goes on where it was.
+
+use std::{fs, process::Stdio};
+
+use serde_json::Value;
+
+use crate::{
+    job::write_job,
+    json::Page,
+    rig::{Ended, Up, command, folder, kill, syncline, wait_until},
+};
+
+/// Each of the trials by the end of its id, with how it stands.
+fn standings(answer: &Value) -> Vec<(String, String)> {
+    let text = |one: &Value, field: &str| one[field].as_str().unwrap().to_owned();
+    let trials = answer["trials"].as_array().unwrap().iter();
+    let mut all: Vec<_> = trials.map(|one| (text(one, "id"), text(one, "standing"))).collect();
+    all.sort();
+    all
+}
+
+/// When each of them was submitted and ended.
+fn moments(answer: &Value) -> Vec<(String, Value, Value)> {
+    let trials = answer["trials"].as_array().unwrap().iter();
+    let moments = |one: &Value| {
+        let job = &one["job"];
+        (one["id"].as_str().unwrap().to_owned(), job["submitted_ms"].clone(), job["ended_ms"].clone())
+    };
+    let mut all: Vec<_> = trials.map(moments).collect();
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    all
+}
+
+#[test]
+fn a_bad_rate_is_stopped_early_and_the_same_command_goes_on_and_trains_nothing_twice() {
+    let dir = folder();
+    let up = ["--workers", "1", "--trainings", "4", "--shards", "1", "--slowdown", "1", "--step-ms", "5"];
+    let _up = Up::start(&dir, &up);
+    write_job(dir.path(), 50);
+    let file = dir.path().join("points.toml");
+    let (file, state_dir) = (file.to_str().unwrap(), dir.path().to_str().unwrap());
+    let rates = "settings.learning_rate=0.3,0.1,1e-7,1e30";
+    let words = ["sweep", file, "--set", rates, "--set", "settings.evaluate={ every_epochs = 2 }"];
+    let words = [&words[..], &["--rungs", "2,40", "--keep", "1/2", "--state-dir", state_dir]].concat();
+    let in_json = [&words[..], &["--json"]].concat();
+    let at = |args: &[&str]| syncline(&[args, &["--state-dir", state_dir]].concat());
+
+    // Whoever ends the command ends no trial.
+    for (signal, code) in [("INT", Some(130)), ("KILL", None)] {
+        let mut begun = command(&words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        wait_until("a trial is there", || at(&["status", "points-sweep-1"]).code == 0);
+        kill(signal, begun.id());
+        assert_eq!(begun.wait().unwrap().code(), code);
+    }
+
+    let done = syncline(&in_json).ok();
+    Page::read().holds("sweep", &done);
+    let answer = done.json();
+    let said = standings(&answer);
+    let stands =
+        |end: &str| said.iter().find(|(id, _)| id == &format!("points-sweep-{end}")).unwrap().1.clone();
+    assert_eq!([stands("3"), stands("4")], ["stopped", "failed"], "{said:?}");
+    let best = answer["best"].as_str().unwrap();
+    let first = &answer["trials"][0];
+    assert!(["points-sweep-1", "points-sweep-2"].contains(&best) && first["id"] == best, "{said:?}");
+    assert_eq!((&first["rank"], &first["measured_on"]), (&1.into(), &"test".into()));
+    assert_eq!((&answer["by"], &answer["prefix"]), (&"loss".into(), &"points-sweep".into()));
+    let last = &answer["trials"][3];
+    assert_eq!(
+        (&last["job"]["code"], &last["values"]["settings.learning_rate"]),
+        (&"E351".into(), &"1e30".into())
+    );
+    let mut trials = answer["trials"].as_array().unwrap().iter();
+    let stopped = trials.find(|one| one["id"] == "points-sweep-3").unwrap();
+    assert_eq!(stopped["stopped_at_epoch"], 2, "{stopped:#}");
+    let stopped = &stopped["job"];
+    let reason = stopped["reason"].as_str().unwrap();
+    assert!(reason.starts_with("sweep: ranked 3rd of 3 at epoch 2"), "{reason}");
+    assert!(stopped["epochs_complete"].as_u64() < Some(50), "{stopped:#}");
+
+    let again = syncline(&words).ok();
+    assert!(again.err.contains("4 are over and 0 go on from before"), "{again:#?}");
+    assert!(
+        !again.err.contains("begins") && again.err.contains(&format!("best: {best}, test loss ")),
+        "{again:#?}"
+    );
+    assert!(again.out.contains("failed E351") && again.out.starts_with("rank  job"), "{again:#?}");
+    let shown = at(&["sweep", file, "--show", "--json"]).ok();
+    Page::read().holds("sweep --show", &shown);
+    assert_eq!((standings(&shown.json()), moments(&shown.json())), (said, moments(&answer)));
+
+    // One that was deleted is trained again, and stopped again; no other is.
+    at(&["delete", "points-sweep-3"]).ok();
+    let anew = syncline(&in_json).ok().json();
+    let (before, after) = (moments(&answer), moments(&anew));
+    let changed: Vec<usize> = (0..4).filter(|n| before[*n] != after[*n]).collect();
+    assert_eq!((changed, standings(&anew)), (vec![2], standings(&answer)));
+
+    // What is there under the name has to be this sweep.
+    let text = fs::read_to_string(file).unwrap();
+    fs::write(file, text.replace("batch = 10", "batch = 20")).unwrap();
+    let other = syncline(&words).refused(1, "E584");
+    assert!(
+        other.err.contains("points-sweep-1 is there already") && other.err.contains("differs in batch"),
+        "{other:#?}"
+    );
+    at(&["sweep", file, "--show", "--name", "other"]).refused(1, "E584");
+}
+
+#[test]
+fn a_sweep_that_makes_no_sense_is_refused_before_anything_is_asked() {
+    let dir = folder();
+    write_job(dir.path(), 3);
+    let file = dir.path().join("points.toml");
+    let (file, state_dir) = (file.to_str().unwrap(), dir.path().to_str().unwrap());
+    let sweep =
+        |more: &[&str]| -> Ended { syncline(&[&["sweep", file, "--state-dir", state_dir], more].concat()) };
+    let rate = "settings.learning_rate=1e-4..0.1:log";
+    #[rustfmt::skip]
+    let cases: [(&[&str], &str, &str); 9] = [
+        (&["--set", rate],                              "E509", "--samples N draws"),
+        (&["--set", rate, "--samples", "100000"],       "E509", "at most 1000"),
+        (&["--set", "settings.batch=8,8"],              "E509", "`8` is there twice"),
+        (&["--set", "id=a,b"],                          "E509", "comes from --name"),
+        (&["--set", "settings.btach=8,16"],             "E369", "unknown field `btach`"),
+        (&["--set", "settings.batch=8,16", "--set", "settings.batch=32"], "E509", "is there twice"),
+        (&["--keep", "1/2"],                            "E500", "--rungs"),
+        (&["--set", "settings.batch=8", "--rungs", "2,1"], "E500", "that ascend"),
+        (&["--set", "settings.batch=8", "--at-once", "0"], "E500", "--at-once"),
+    ];
+    for (words, code, want) in cases {
+        let refused = sweep(words).refused(2, code);
+        assert!(refused.err.contains(want), "{words:?}: {refused:#?}");
+    }
+}
