@@ -91,6 +91,7 @@ fn origin(training: &Training) -> Option<String> {
         micro_batch: _,
         epochs: _,
         drop_last: _,
+        shuffle: _,
         on_nan: _,
         clip_norm: _,
         min_workers: _,
