@@ -104,7 +104,7 @@ fn a_bad_rate_is_stopped_early_and_the_same_command_goes_on_and_trains_nothing_t
         other.err.contains("points-sweep-1 is there already") && other.err.contains("differs in batch"),
         "{other:#?}"
     );
-    at(&["sweep", file, "--show", "--name", "other"]).refused(1, "E584");
+    at(&["sweep", file, "--show", "--name", "other"]).refused(1, "E588");
 }
 
 #[test]
