@@ -174,7 +174,7 @@ async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
     let mut prepared =
         submit::prepare(cluster.runtime(), &graph("blobless", Training::new(model(2), good.clone())))
             .unwrap();
-    prepared.blobs = BTreeMap::new();
+    prepared.blobs = BTreeMap::new().into();
     let error = cluster.client().submit_prepared(prepared).await.unwrap_err().to_string();
     assert!(error.contains("E132"), "{error}");
     assert_eq!(job_keys(&store).await, Vec::<String>::new());

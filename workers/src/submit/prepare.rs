@@ -72,6 +72,7 @@ pub(super) struct DescribedTraining {
     pub warnings: Vec<String>,
     pub parts: DataParts,
     /// Whether its loss computes an accuracy.
+    #[cfg(feature = "train")]
     pub has_accuracy: bool,
 }
 
@@ -214,6 +215,7 @@ pub(super) fn describe<'a>(
         missing_cpu_kernel: missing_kernel,
         warnings,
         parts: data.parts,
+        #[cfg(feature = "train")]
         has_accuracy,
     })
 }

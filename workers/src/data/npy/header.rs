@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) element: Type,
-    /// Whether the first axis is the one whose neighbours lie side by side.
+    /// Whether the first axis is the one whose neighbors lie side by side.
     pub(super) is_fortran_order: bool,
     pub(super) shape: Vec<usize>,
 }

@@ -68,7 +68,7 @@ fn texts_that_are_no_labels_of_classes_are_refused_as_ever() {
     let folder = TempDir::new().unwrap();
     let gap = write(&folder, "gap.csv", b"is,a,b\nyes,1,2\n\nno,1,2\n");
     refused(&named_csv_spec(&gap, &["is"]), &wants(CLASSES), "E334", "line 3: 0 columns, expected 3");
-    let latin = write(&folder, "latin.csv", b"1,2,caf\xe9\n");
+    let latin = write(&folder, "latin.csv", b"1,2,\xe9t\xe9\n");
     refused(&csv_spec(&latin, 1, 0), &wants(CLASSES), "E582", "is not in UTF-8");
     let two = write(&folder, "two.csv", b"1,a,b\n");
     let wanted = ModelSignature { label: Some(label(CLASSES, &[Some(2)])), ..wants(CLASSES) };
