@@ -1,14 +1,20 @@
 //! Shards that come, come back, or were there before this engine: what they hold, how far they are, and where they are
 //! now.
 
+use std::time::Duration;
+
 use syncline_rpc::{ShardFault, ShardState, within};
 use syncline_scheduler::{
     core::{ClosedBarrier, Input, ProgressFloor},
     ids::{JobId, RunId, ShardIndex, Superstep},
 };
+use tokio::time::sleep;
 use tracing::warn;
 
 use super::shard_control::{CALL_TIMEOUT, ShardControl};
+
+/// Pause before a shard is asked again whose disk failed.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 impl ShardControl {
     /// After a takeover: asks every shard where a running job stands, and goes on watching it.
@@ -50,12 +56,21 @@ impl ShardControl {
         });
     }
 
+    /// Asked again while the shard's disk does not answer: the parameters are in its memory.
     async fn state_of(&self, job: &JobId, shard: ShardIndex) -> Result<Option<ShardState>, ShardFault> {
-        let ask = self.shards.call(shard, |c| {
-            let job = job.clone();
-            async move { c.attach(within(CALL_TIMEOUT), self.epoch, job).await }
-        });
-        ask.await
+        loop {
+            let ask = self.shards.call(shard, |c| {
+                let job = job.clone();
+                async move { c.attach(within(CALL_TIMEOUT), self.epoch, job).await }
+            });
+            match ask.await {
+                Err(fault @ ShardFault::Io { .. }) => {
+                    warn!(%job, %shard, %fault, "the shard does not give a job yet");
+                    sleep(ASK_AGAIN).await;
+                }
+                answer => return answer,
+            }
+        }
     }
 
     pub(super) fn report_attached(

@@ -23,8 +23,8 @@ pub(super) enum Damage {
     )]
     Crashes { times: u64, panic: String },
     #[error(
-        "[E586] it lies on {its} parameter shards, and this engine has {here}: nothing of it is lost, and it goes on with an engine and \
-         shards that are started with its number"
+        "[E586] it lies on {its} parameter shards, and this engine has {here}: it goes on with an engine and shards that are started \
+         with its number"
     )]
     OtherShards { its: u32, here: u32 },
 }

@@ -75,6 +75,7 @@ impl Leadership {
                 sleep(RETRY_PAUSE).await;
                 continue;
             };
+            watched.name = NameWatch::default();
             // Until the jobs are loaded nobody is sent back to who led before. What stands in the way of loading stays said.
             self.activate.send_if_modified(|active| {
                 let names_another = matches!(active, Err(InactiveReason::Standby { .. }));
@@ -89,6 +90,9 @@ impl Leadership {
                 Err(error) => {
                     warn!(instance = self.lease.instance, %epoch, %error, "cannot load the jobs yet");
                     self.set_inactive(InactiveReason::Store { cause: error.to_string() });
+                    if matches!(error, StoreError::Fenced { .. }) {
+                        watched.name.was_deposed(epoch);
+                    }
                     let is_newer = matches!(error, StoreError::Newer { .. });
                     if is_newer {
                         self.give_up(epoch).await;

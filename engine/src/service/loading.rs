@@ -182,10 +182,12 @@ impl DecisionLoop {
             LoadedJob::Absent => return self.store.unlist_job(&id, self.epoch).await,
             LoadedJob::Damaged(damage) => {
                 let reason = damage.to_string();
-                error!(job = %id, reason, "job is damaged and left aside");
+                error!(job = %id, reason, "job is left aside");
+                let is_lost = !matches!(damage, Damage::OtherShards { .. });
                 self.lead.jobs.mark_damaged(&id, damage);
                 self.core.set_aside(id.clone());
-                found.damaged.push((id, reason));
+                // A task that it trains for waits for it otherwise.
+                found.damaged.extend(is_lost.then_some((id, reason)));
                 return Ok(());
             }
         };

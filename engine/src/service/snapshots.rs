@@ -9,7 +9,7 @@ use syncline_scheduler::{
 };
 use tracing::warn;
 
-use super::shard_control::{CALL_TIMEOUT, LONG_CALL_TIMEOUT, ShardControl};
+use super::shard_control::{LONG_CALL_TIMEOUT, ShardControl};
 
 /// Snapshots of all jobs that are written at a time: shard 0 fetches the parts of the others for each, over connections of its
 /// own.
@@ -64,14 +64,20 @@ impl ShardControl {
                     let epoch = control.epoch;
                     let closed = control
                         .shards
-                        .call_if_present(
-                            shard,
-                            |c| async move { c.close(within(CALL_TIMEOUT), epoch, run).await },
-                        )
+                        .call_if_present(shard, |c| async move {
+                            c.close(within(LONG_CALL_TIMEOUT), epoch, run).await
+                        })
                         .await;
                     // A shard that is away is asked what it holds when it comes back; one that is there and has not answered, now.
-                    if matches!(closed, Some(Err(_))) {
-                        control.query_held_jobs(shard);
+                    match closed {
+                        Some(Err(_)) => control.query_held_jobs(shard),
+                        // It could not write down what no engine had asked for, and holds it on.
+                        Some(Ok(Err(fault @ ShardFault::Io { .. }))) => {
+                            warn!(%shard, %fault, "the shard does not close a job yet");
+                            tokio::time::sleep(LONGEST_PAUSE).await;
+                            control.query_held_jobs(shard);
+                        }
+                        _ => {}
                     }
                 });
             }

@@ -23,9 +23,11 @@ if mine > 0 then
 else
   -- Nobody holds a lease for longer than it lasts: one that says so was taken before the clock was set back.
   local held = until_ms > now_ms and until_ms <= now_ms + 2 * length_ms
-  local own = stored[1] == ARGV[1] and (ARGV[9] == 'anywhere' or ARGV[9] == 'here' and stored[4] == ARGV[4])
-  if held and not own then return '0' end
   local seen_epoch, seen_until = tonumber(ARGV[7]), tonumber(ARGV[8])
+  -- Whoever was not awake for a while has not seen that it was renewed.
+  local unchanged = epoch == seen_epoch and until_ms == seen_until
+  local there = ARGV[9] == 'anywhere' and unchanged or ARGV[9] == 'here' and stored[4] == ARGV[4]
+  if held and not (stored[1] == ARGV[1] and there) then return '0' end
   -- A lease that was given up has the end 0.
   if epoch < seen_epoch or epoch == seen_epoch and until_ms ~= 0 and until_ms < seen_until then return '0' end
   epoch = math.max(epoch + 1, now_ms, floor + 1)

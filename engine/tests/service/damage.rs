@@ -214,6 +214,21 @@ async fn a_job_at_which_engine_after_engine_ends_is_set_aside_and_the_others_go_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_training_is_left_aside_by_an_engine_with_another_number_of_shards_and_goes_on_with_its_own() {
+    let mut rig = Rig::start(1).await;
+    let shard = rig.start_shard().await;
+    rig.announce(shard.clone()).await.unwrap();
+    let job = begin(&rig.client().await, Kind::Training, "digits").await;
+    rig.crash_and_want(2).await;
+    let aside = rig.client().await.job(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap().job;
+    assert_eq!((aside["state"].as_str(), aside["code"].as_str()), ("damaged", "E586"));
+    assert!(aside["reason"].contains("lies on 1 parameter shards, and this engine has 2"), "{aside:?}");
+    rig.crash_and_want(1).await;
+    rig.announce(shard).await.unwrap();
+    assert_eq!(states(&rig.client().await).await["digits"], "queued");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn crashes_count_in_a_row_only_and_at_a_job_of_the_engine_that_ends() {
     let rig = Rig::start(1).await;
     let job = submit(&rig.client().await, graph("sum", vec![call(b"1")])).await;

@@ -63,6 +63,12 @@ impl Rig {
         self.engine = Some(start_engine(&self.redis, &self.token, self.shards).await);
     }
 
+    /// The same, with another number of shards.
+    pub async fn crash_and_want(&mut self, shards: u32) {
+        self.shards = shards;
+        self.crash().await;
+    }
+
     /// The same, for an engine that cannot lead.
     pub async fn crash_for_long(&mut self) {
         drop(self.engine.take());

@@ -144,15 +144,20 @@ impl Shard for Control {
     ) -> Result<Option<ShardState>, ShardFault> {
         self.order_with_standby(move |s| {
             let state = s.jobs.attach(epoch, &job)?;
-            s.unclaimed.claim(&s.saves, &job)?;
             let job = state.is_some().then(|| s.jobs.current(&job)).transpose()?;
+            job.iter().try_for_each(|shard| s.unclaimed.claim(&s.saves, shard.run()))?;
             Ok((state, job))
         })
         .await
     }
 
     async fn open(self, _: Context, epoch: EngineEpoch, job: OpenJob) -> Result<ShardState, ShardFault> {
-        self.order_with_standby(move |s| open::open(s, epoch, &job)).await
+        self.order_with_standby(move |s| {
+            let opened = open::open(s, epoch, &job)?;
+            s.unclaimed.claim(&s.saves, &job.run)?;
+            Ok(opened)
+        })
+        .await
     }
 
     async fn barrier(

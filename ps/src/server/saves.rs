@@ -1,7 +1,7 @@
 //! Jobs on disk between a stop of this shard and its next start.
 //!
 //! A file is complete or absent, and says itself whether it is whole. All files are deleted before the shard serves anybody, so that none is ever read twice: a job that
-//! has gone on since would go back. A file of another shard, or of another number of shards, is left as it is.
+//! has gone on since would go back. One that was set aside goes when an engine asks for the job. A file of another shard, or of another number of shards, is left as it is.
 
 use std::{
     fs::{self, File},
@@ -131,8 +131,12 @@ impl Saves {
         }
         match load(&path) {
             Ok(job) if job.position() == here => {
-                let is_new = loaded.jobs.iter().all(|(saved, _)| saved.job() != job.job());
-                loaded.jobs.extend(is_new.then_some((job, Some(path))));
+                match loaded.jobs.iter_mut().find(|(saved, _)| saved.job() == job.job()) {
+                    None => loaded.jobs.push((job, Some(path))),
+                    // Saved again before an engine came: it goes with the one that was.
+                    Some((saved, aside)) if saved.run() == job.run() => *aside = Some(path),
+                    Some(_) => {}
+                }
             }
             // Nobody waits for it.
             Ok(_) => {}

@@ -192,7 +192,9 @@ mod tests {
         }
         let known = Shared::for_test(dir.path());
         known.begin(HERE, || Ok(())).unwrap();
-        known.unclaimed.claim(&known.saves, job.job()).unwrap();
+        for _ in 0..2 {
+            known.unclaimed.claim(&known.saves, job.run()).unwrap();
+        }
         assert_eq!(files(), [""; 0], "it goes on, and must not be read again as it was");
         known.unclaimed.set_aside(&known.saves, &known.jobs.open_jobs()[0]).unwrap();
         assert_eq!(files(), [""; 0], "a job that an engine has used since is dropped where that says so");

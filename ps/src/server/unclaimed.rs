@@ -19,7 +19,11 @@ use crate::shard::{JobShard, lock};
 
 /// Jobs that were restored when the process began, each with the file that is still there of one that was set aside before.
 #[derive(Default)]
-pub(super) struct UnclaimedJobs(Mutex<HashMap<JobId, Unclaimed>>);
+pub(super) struct UnclaimedJobs {
+    jobs: Mutex<HashMap<JobId, Unclaimed>>,
+    /// Held by whoever writes one down: an order that is repeated meanwhile must not write into the same file.
+    writing: Mutex<()>,
+}
 
 struct Unclaimed {
     run: RunId,
@@ -30,23 +34,25 @@ struct Unclaimed {
 impl UnclaimedJobs {
     /// A job was read from disk.
     pub(super) fn add(&self, job: &JobShard, aside: Option<PathBuf>) {
-        lock(&self.0).insert(job.job().clone(), Unclaimed { run: job.run().clone(), aside });
+        lock(&self.jobs).insert(job.job().clone(), Unclaimed { run: job.run().clone(), aside });
     }
 
     /// An engine asks for the job, which goes on from here: what lies on disk of it must not be read again.
-    pub(super) fn claim(&self, saves: &Saves, job: &JobId) -> Result<(), ShardFault> {
+    pub(super) fn claim(&self, saves: &Saves, run: &RunId) -> Result<(), ShardFault> {
         // Held until the file is gone: who asks a second time must not be served before.
-        let mut unclaimed = lock(&self.0);
-        if let Some(Unclaimed { aside: Some(path), .. }) = unclaimed.get(job) {
+        let mut unclaimed = lock(&self.jobs);
+        let Some(of_run) = unclaimed.get(&run.job).filter(|of_job| of_job.run == *run) else { return Ok(()) };
+        if let Some(path) = &of_run.aside {
             remove(saves, path)?;
         }
-        unclaimed.remove(job);
+        unclaimed.remove(&run.job);
         Ok(())
     }
 
     /// An engine does not know the job. It is written down if nobody has asked for it since it was read.
     pub(super) fn set_aside(&self, saves: &Saves, shard: &Arc<JobShard>) -> Result<(), ShardFault> {
-        let aside = lock(&self.0)
+        let _alone = lock(&self.writing);
+        let aside = lock(&self.jobs)
             .get(shard.job())
             .filter(|unclaimed| unclaimed.run == *shard.run())
             .map(|unclaimed| unclaimed.aside.clone());
@@ -59,7 +65,7 @@ impl UnclaimedJobs {
             job = %shard.job(), path = %path.display(),
             "no engine knows this saved job, or it is over: set aside, and read again at the next start if Redis knows it then"
         );
-        lock(&self.0).remove(shard.job());
+        lock(&self.jobs).remove(shard.job());
         Ok(())
     }
 }

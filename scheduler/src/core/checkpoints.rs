@@ -322,7 +322,9 @@ impl Job {
     /// The shards may remove all checkpoints up to number `through` but the complete ones.
     fn keep_checkpoints(&self, through: u64) -> Effect {
         let run = self.run();
-        Effect::KeepCheckpoints { run, numbers: self.state.checkpoints.numbers(), through }
+        let unread = self.state.checkpoints.unread.iter().map(|checkpoint| checkpoint.number);
+        let numbers = self.state.checkpoints.numbers().into_iter().chain(unread).collect();
+        Effect::KeepCheckpoints { run, numbers, through }
     }
 
     /// A shard could not do its part: training goes on, and the next one comes when it is due.

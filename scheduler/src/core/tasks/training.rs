@@ -119,10 +119,12 @@ impl Core {
     }
 
     fn begin_trainings(&mut self, id: &JobId, now_us: u64, effects: &mut Vec<Effect>) -> bool {
-        let Self { jobs, task_jobs, .. } = self;
+        let Self { jobs, task_jobs, set_aside, .. } = self;
         let Some(graph) = task_jobs.get_mut(id) else { return false };
+        // One that is set aside may be taken in again.
         let is_there = |of: &ParentTask, training: &JobId| {
-            jobs.get(training).is_some_and(|job| job.state.trains_for.as_ref() == Some(of))
+            set_aside.contains(training)
+                || jobs.get(training).is_some_and(|job| job.state.trains_for.as_ref() == Some(of))
         };
         let open = graph.trainings.open.iter();
         let missing = open.filter(|(task, training)| !is_there(&graph.attempt(**task), training));

@@ -59,6 +59,12 @@ pub(in crate::data) fn needs_names(file: (&Path, &[u8]), wanted: &Wanted<'_>) ->
     if first.has_text && first.is_header(wanted.label) {
         return Ok(true);
     }
+    // Only the training file says which of the columns is the label that is there as well.
+    if let LabelColumns::PassedOver { names: [_, ..], features: Some(numbers), .. } = wanted.label
+        && first.names.len() != numbers
+    {
+        return Ok(true);
+    }
     let mut table = Table::begin(file.0, &mut fields, wanted, None)?.0;
     Ok(matches!(table.kind, Labels::Open) && table.begins_with_a_text(file.0, &fields)?)
 }

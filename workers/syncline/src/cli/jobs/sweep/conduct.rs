@@ -15,8 +15,8 @@ use syncline_workers::{
 use super::{
     display::Display,
     halving::{Contestant, Stop, ordinal, rank_at},
-    measure::{evaluated, newest_training_loss, training_loss},
-    outcome::{Outcome, STOPPED_BY_SWEEP, reason},
+    measure::{Figure, evaluated, newest_training_loss, training_loss},
+    outcome::{Outcome, STOPPED_BY_SWEEP, reason, was_stopped},
     plan::{Plan, Trial},
     trials::in_words,
 };
@@ -109,7 +109,7 @@ impl<'a> Conduct<'a> {
         display: Display,
     ) -> Self {
         let rungs = plan.halving.as_ref().map_or(0, |halving| halving.rungs.len());
-        let contestant = Contestant { at_rungs: vec![None; rungs], is_settled: true };
+        let contestant = Contestant { at_rungs: vec![None; rungs], is_settled: true, is_out: false };
         let seen = vec![Seen { contestant, ..Seen::default() }; plan.trials.len()];
         let client = client.clone().with_patience(Patience::all(Duration::ZERO));
         Self { client, clock, plan, at_once, seen, display }
@@ -208,12 +208,22 @@ impl<'a> Conduct<'a> {
                 self.display.end(number);
                 self.display.note(&format!("{}: somebody has deleted it", trial.id()));
                 let seen = &mut self.seen[number];
-                (seen.job, seen.is_gone, seen.contestant.is_settled) = (None, true, true);
+                (seen.job, seen.is_gone) = (None, true);
+                (seen.contestant.is_settled, seen.contestant.is_out) = (true, true);
                 return Ok(());
             }
             Err(error) => return Err(error.into()),
         };
-        let is_over = job.is_over();
+        let (is_over, figure) = (job.is_over(), self.plan.figure);
+        if Figure::Loss.of_job(&job).is_some() && figure.of_job(&job).is_none() {
+            let what = format!(
+                "--by {}: {} is evaluated, and that is not measured; `loss_options` of the job file have `top_k` and `perplexity`, and an \
+                 accuracy is that of classes",
+                figure.name(),
+                trial.id()
+            );
+            return Err(Trouble::Final(CliError::Setting { what }.into()));
+        }
         self.seen[number].job = Some(job);
         let before = self.seen[number].contestant.at_rungs.clone();
         self.measure(number).await?;
@@ -233,6 +243,7 @@ impl<'a> Conduct<'a> {
         let (trial, seen) = (&self.plan.trials[number], &mut self.seen[number]);
         let Some(job) = &seen.job else { return Ok(()) };
         seen.contestant.is_settled = job.is_over() || job.state == JobPhase::Canceling;
+        seen.contestant.is_out = job.is_over() && job.state != JobPhase::Done && !was_stopped(job);
         let is_over = job.is_over();
         let rungs = self.plan.halving.as_ref().map_or(&[][..], |halving| &halving.rungs);
         let is_open = |(rung, at): (&u32, &Option<f64>)| at.is_none() && *rung <= job.epochs_complete;

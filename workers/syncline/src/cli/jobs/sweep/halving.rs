@@ -2,6 +2,8 @@
 //!
 //! In: the result of each trial at each rung, an epoch at which trials are compared. Out: who is stopped, and as which of how many.
 //!
+//! Who failed, or was ended by somebody else, counts no longer.
+//!
 //! Of n trials `keep` × n, rounded down, go on beyond the first rung, `keep` of these beyond the second, and so on, at least one. A
 //! trial is stopped as soon as so many others have done better at the newest rung that it has reached itself. So nobody waits at a rung,
 //! and nobody is stopped there who is among the best of all that will ever come to it; a trial that came early, and of which that is not
@@ -64,6 +66,8 @@ pub(super) struct Contestant {
     pub at_rungs: Vec<Option<f64>>,
     /// Whether there is nothing to stop: it is over, or it has not begun.
     pub is_settled: bool,
+    /// Whether it failed, or somebody else ended it: it takes no place from others.
+    pub is_out: bool,
 }
 
 /// A trial that is to be stopped, and why.
@@ -105,7 +109,8 @@ impl Halving {
 pub(super) fn rank_at(trials: &[Contestant], trial: usize, rung: usize) -> Option<(usize, usize)> {
     let result = |number: usize| trials[number].at_rungs.get(rung).copied().flatten();
     let own = result(trial)?;
-    let others = (0..trials.len()).filter_map(|number| Some((result(number)?, number)));
+    let counts = |number: &usize| *number == trial || !trials[*number].is_out;
+    let others = (0..trials.len()).filter(counts).filter_map(|number| Some((result(number)?, number)));
     let (mut better, mut among) = (0, 0);
     for (theirs, number) in others {
         among += 1;
@@ -143,13 +148,24 @@ mod tests {
                 None => (false, line),
             };
             let at_rungs = line.split_whitespace().map(|word| word.parse().ok()).collect();
-            Contestant { at_rungs, is_settled }
+            Contestant { at_rungs, is_settled, is_out: false }
         };
         drawing.trim().lines().map(trial).collect()
     }
 
     fn halving(rungs: &[u32], keep: &str) -> Halving {
         Halving { rungs: rungs.to_vec(), keep: keep.parse().unwrap() }
+    }
+
+    #[test]
+    fn who_failed_or_was_canceled_by_somebody_takes_no_place_from_others() {
+        let trial = |at: f64, is_out| Contestant { at_rungs: vec![Some(at)], is_settled: is_out, is_out };
+        let halving = halving(&[2], "1/3");
+        let stopped = |best_is_out| {
+            let trials = [trial(0.1, best_is_out), trial(0.5, false), trial(0.9, false)];
+            halving.stopped(&trials).iter().map(|stop| stop.trial).collect::<Vec<_>>()
+        };
+        assert_eq!((stopped(false), stopped(true)), (vec![1, 2], vec![2]));
     }
 
     #[test]
@@ -234,7 +250,7 @@ mod tests {
     /// after each rung. Returns how far each came, in rungs.
     fn train(halving: &Halving, curves: &[Vec<f64>], at_once: usize, random: &mut Random) -> Vec<usize> {
         let rungs = halving.rungs.len();
-        let unborn = Contestant { at_rungs: vec![None; rungs], is_settled: false };
+        let unborn = Contestant { at_rungs: vec![None; rungs], is_settled: false, is_out: false };
         let mut trials = vec![unborn; curves.len()];
         let (mut next, mut active): (usize, Vec<usize>) = (0, Vec::new());
         loop {
@@ -294,7 +310,8 @@ mod tests {
             let halving = halving(&[1, 3], "1/2");
             let curves: Vec<Vec<f64>> =
                 (0..count).map(|_| (0..2).map(|_| random.below(50) as f64).collect()).collect();
-            let mut trials = vec![Contestant { at_rungs: vec![None; 2], is_settled: false }; count];
+            let mut trials =
+                vec![Contestant { at_rungs: vec![None; 2], is_settled: false, is_out: false }; count];
             let mut survivors: Vec<usize> = (0..count).collect();
             for (rung, room) in halving.room(count).into_iter().enumerate() {
                 for trial in (0..count).filter(|trial| !trials[*trial].is_settled).collect::<Vec<_>>() {

@@ -89,12 +89,13 @@ pub(super) fn evaluated(
 pub(super) fn training_loss(points: &[MetricsPoint], epoch_samples: u64, samples: u64) -> Option<f64> {
     let end = points.iter().position(|point| point.samples >= samples)?;
     let begin = samples.saturating_sub(epoch_samples);
-    let (mut sum, mut weight) = (0.0, 0u64);
+    let (mut sum, mut weight) = (0.0, 0.0);
     for point in points[..=end].iter().filter(|point| point.samples > begin && point.loss_samples > 0) {
-        sum += point.loss * point.loss_samples as f64;
-        weight += point.loss_samples;
+        let weighs = point.loss_weight.unwrap_or(point.loss_samples as f64);
+        sum += point.loss * weighs;
+        weight += weighs;
     }
-    Some(if weight == 0 { f64::NAN } else { sum / weight as f64 })
+    Some(if weight == 0.0 { f64::NAN } else { sum / weight })
 }
 
 /// The loss of the newest epoch, complete or not; `None` before the first point.
@@ -119,6 +120,15 @@ mod tests {
 
     fn trained(samples: u64, loss: &str, loss_samples: &str) -> MetricsPoint {
         point(samples, &[("loss", loss), ("loss_samples", loss_samples)])
+    }
+
+    #[test]
+    fn the_loss_of_an_epoch_counts_each_point_by_what_its_labels_weigh() {
+        let weighed = |samples, loss, weight| -> MetricsPoint {
+            point(samples, &[("loss", loss), ("loss_samples", "5"), ("loss_weight", weight)])
+        };
+        let curve = [weighed(5, "4", "1"), weighed(10, "1", "2")];
+        assert_eq!(training_loss(&curve, 10, 10), Some(2.0));
     }
 
     #[test]

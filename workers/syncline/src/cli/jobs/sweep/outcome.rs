@@ -105,13 +105,18 @@ fn rung_in_reason(job: &JobStatus) -> Option<u32> {
     job.reason.as_ref()?.rsplit_once(" at epoch ")?.1.parse().ok()
 }
 
+/// Whether a sweep has stopped it, and nobody else.
+pub(super) fn was_stopped(job: &JobStatus) -> bool {
+    let is_by_sweep = job.reason.as_ref().is_some_and(|reason| reason.starts_with(STOPPED_BY_SWEEP));
+    is_by_sweep && matches!(job.state, JobPhase::Canceled | JobPhase::Canceling)
+}
+
 fn standing(job: Option<&JobStatus>, result: Option<f64>) -> Standing {
     let Some(job) = job else { return Standing::Missing };
-    let is_by_sweep = || job.reason.as_ref().is_some_and(|reason| reason.starts_with(STOPPED_BY_SWEEP));
     match job.state {
         JobPhase::Done if result.is_some_and(|result| !result.is_finite()) => Standing::Diverged,
         JobPhase::Done => Standing::Done,
-        JobPhase::Canceled | JobPhase::Canceling if is_by_sweep() => Standing::Stopped,
+        JobPhase::Canceled | JobPhase::Canceling if was_stopped(job) => Standing::Stopped,
         JobPhase::Canceled | JobPhase::Canceling => Standing::Canceled,
         JobPhase::Failed | JobPhase::Damaged => Standing::Failed,
         _ => Standing::Going,
