@@ -301,13 +301,15 @@ mod tests {
         assert!(written(&multiplied).contains(&"Identity(mask)".to_owned()));
         let mut plain = graph(|g, x, mask| g.op("Mul", &[x, mask], &[]));
         assert!(keep_all(&mut plain));
-        // As PyTorch writes it where nothing is folded.
+        // As PyTorch writes its numbers where nothing is folded.
+        let constant =
+            |name: &str| NodeProto::named(name, "Constant", &[], &[attr_float("value_float", 0.75)]);
         let mut unfolded = graph(|g, x, mask| {
-            let c = g.named("c", "Constant", &[], &[attr_float("value_float", 0.75)]);
-            let c = g.named("c_like", "CastLike", &[&c, mask], &[]);
-            let scaled = g.named("scaled", "Div", &[mask, &c], &[]);
+            let scaled = g.named("scaled", "Div", &[mask, "kept_share"], &[]);
             g.op("Mul", &[x, &scaled], &[])
         });
+        unfolded.initializer.retain(|tensor| tensor.name != "p");
+        unfolded.node.splice(0..0, [constant("p"), constant("kept_share")]);
         assert!(has_masks(&unfolded) && keep_all(&mut unfolded));
         assert!(written(&unfolded).contains(&"Identity(mask)".to_owned()), "{:?}", written(&unfolded));
     }
