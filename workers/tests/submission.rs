@@ -290,7 +290,7 @@ fn what_torch_save_has_written_is_called_so_and_what_normalizations_count_is_not
     folder.write("first.pt", b"PK\x03\x04 and a pickle");
     let Err(refused) = folder.submit("weights = 'first.pt'", "") else { panic!("it is taken") };
     assert!(refused.to_string().contains("torch.save has written it"), "{refused}");
-    assert!(refused.hint().unwrap().contains("save_file"), "{refused}");
+    assert!(refused.hint().unwrap().contains("save_model"), "{refused}");
     let counted = [ALL, &[("bn.num_batches_tracked", &[], 7.0)]].concat();
     folder.write("first.safetensors", &saved(&counted));
     assert_eq!(folder.submit("weights = 'first.safetensors'", "").unwrap().warnings, [""; 0]);

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use syncline_engine::store::{RedisStore, keys::JobKeys};
+use syncline_engine::store::{
+    RedisStore,
+    keys::{JobKeys, SCHEMA},
+};
 use syncline_rpc::{EngineFault, within};
 use syncline_scheduler::ids::EngineEpoch;
 
@@ -17,7 +20,8 @@ async fn an_engine_that_meets_a_job_of_a_later_release_changes_nothing_and_lets_
     let job = submit(&rig.client().await, graph("later", vec![call(b"1")])).await;
     let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
     let state = JobKeys::new(&job).state;
-    let _: u64 = store.query("raise", &["HSET", &state, "schema", "11"]).await.unwrap();
+    let later = (SCHEMA.parse::<u32>().unwrap() + 1).to_string();
+    let _: u64 = store.query("raise", &["HSET", &state, "schema", &later]).await.unwrap();
     // Redis gives fields in an order of its own, which changes by itself.
     let read =
         async || -> BTreeMap<String, Vec<u8>> { store.query("look", &["HGETALL", &state]).await.unwrap() };
@@ -32,7 +36,7 @@ async fn an_engine_that_meets_a_job_of_a_later_release_changes_nothing_and_lets_
         _ => None,
     })
     .await;
-    assert!(why.contains("later") && why.contains("schema 11"), "{why}");
+    assert!(why.contains("later") && why.contains(&format!("schema {later}")), "{why}");
     // Its lease would last for three seconds, and it would take it again and again.
     let lease = Duration::from_secs(60);
     let other = async || {
