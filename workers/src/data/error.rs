@@ -395,7 +395,7 @@ impl DataError {
             ),
             Self::TooManyTexts { .. } => Some(
                 "export the model with an output for each label, or correct those that are misspelt; `label_names` under `data` says which column \
-                 is the label, if it is another one",
+                 is the label, if it is another one, and `skip_lines = 1` leaves out a header of numbers",
             ),
             Self::NoProbability { .. } => Some(
                 "write 0 and 1, or probabilities between; for labels of any size use `mse`, `l1` or `huber`",
