@@ -32,6 +32,13 @@ pub struct StoppedShard {
     index: u32,
 }
 
+impl StoppedShard {
+    /// The same with a disk that has nothing on it.
+    pub fn with_new_disk(self) -> Self {
+        Self { folder: format!("{}-new", self.folder), ..self }
+    }
+}
+
 impl Cluster {
     /// Every shard has two processes, which follow each other.
     pub async fn start_replicated(shards: u32, workers: u32, worker_flags: &str) -> Self {

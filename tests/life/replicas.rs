@@ -220,6 +220,37 @@ async fn the_checkpoints_of_before_outlive_both_machines_one_after_the_other() {
     check_next_job_runs(&cluster, "after").await;
 }
 
+/// Of both machines, which were without power, one has a new disk, and comes first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_goes_back_to_a_checkpoint_that_only_the_machine_which_follows_has() {
+    let mut cluster = Cluster::start_replicated(1, 2, WORKER).await;
+    let changed = |train: &mut TrainSpec| {
+        every_epoch(train);
+        train.epochs = 3;
+    };
+    let job = submit(&cluster, counting("power", "asp", SAMPLES, changed)).await;
+    let (primary, standby) = followed(&cluster, &job, 0).await.unwrap();
+    let kept = cluster.shard_dir(&standby).join("checkpoints");
+    cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES + 100).await;
+    let deadline = Instant::now() + PATIENCE;
+    while files_in(&kept).is_empty() {
+        assert!(Instant::now() < deadline, "waited for too long");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    cluster.kill_engine();
+    let (first, second) = (cluster.kill_shard(&primary), cluster.kill_shard(&standby));
+    cluster.start_engine();
+    cluster.start_stopped_shard(first.with_new_disk());
+    cluster.start_stopped_shard(second);
+    let summary = cluster.until_over(&job).await;
+    check_exact(&summary, 3 * SAMPLES);
+    assert!(number(&summary, "iterations_rolled_back") > 0, "{summary:?}");
+    assert!(cluster.print("events power").contains("rolled_back"));
+    let serving = shard(&cluster, 0).await["address"].clone();
+    let serving = cluster.shard_dir(&serving).display().to_string();
+    assert!(serving.ends_with("-new"), "the one without checkpoints serves: {serving}");
+}
+
 /// Names and contents of all whole files of checkpoints.
 fn files_in(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());

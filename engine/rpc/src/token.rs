@@ -97,7 +97,7 @@ impl Token {
     /// Tells one cluster from another without telling the secret: 64 bits derived from it, in hexadecimal digits.
     pub fn fingerprint(&self) -> String {
         let derived = blake3::derive_key("syncline fingerprint of a cluster", &self.0);
-        derived[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&derived[..8])
     }
 
     /// Whether both are the same, in constant time.
@@ -107,12 +107,12 @@ impl Token {
 
     /// As its file holds it. Goes into no log, no argument and no answer.
     pub(crate) fn to_hex(&self) -> String {
-        use fmt::Write as _;
-        self.0.iter().fold(String::with_capacity(64), |mut hex, b| {
-            let _ = write!(hex, "{b:02x}");
-            hex
-        })
+        hex(&self.0)
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn is_empty_or_missing(path: &Path) -> io::Result<bool> {

@@ -130,7 +130,7 @@ impl Leadership {
         }
         // An epoch that shards would refuse would be over before it has begun.
         let above = self.shards.highest_epoch();
-        let beyond = (watched.that_counts(), watched.name.takes(*duration, Instant::now().into_std()));
+        let beyond = (watched.that_counts(), watched.name.takes(*duration, Instant::now()));
         match self.store.take_lead(instance, *duration, above, at, beyond).await {
             Ok(Some(epoch)) => {
                 outage.resolve("Redis answers");
@@ -279,7 +279,7 @@ fn leader_of(
         return InactiveReason::Store { cause };
     }
     let own_name_at = (instance == own.instance).then_some(address.as_str());
-    watched.name.look(lease, own_name_at, &own.address, Instant::now().into_std());
+    watched.name.look(lease, own_name_at, &own.address, Instant::now());
     // Two that listen everywhere have one address; otherwise it was this one before it was started again.
     let unspecified = address.parse::<SocketAddr>().is_ok_and(|a| a.ip().is_unspecified());
     match address == own.address && !unspecified {

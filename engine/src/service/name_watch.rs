@@ -3,9 +3,10 @@
 //! An engine that is started again takes the lease that it had before at once, without waiting for its end. Two that live would take it
 //! from each other for ever, and with it the jobs.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use syncline_scheduler::ids::EngineEpoch;
+use tokio::time::Instant;
 use tracing::warn;
 
 use crate::store::{OwnLease, SeenLease};

@@ -3,8 +3,8 @@
 --       6 clock of this engine in ms, for the next one (0: it has none yet)
 --       7, 8 epoch and end of the lease that I have seen here (0: none, or it does not matter any more): a record from before
 --       that is one of a store that has gone back, and whoever leads is about to say so
---       10 cluster of this engine, for those who stand by
 --       9 which lease of my own name I take before it ends: "here", the one of my address; "anywhere"; or "nowhere"
+--       10 cluster of this engine, for those who stand by
 -- Returns the epoch as text, or '0' if somebody else is active.
 -- Epochs never repeat, also not after the store has gone back by a moment: a new one is at least the time in ms.
 local time = redis.call('TIME')

@@ -1,14 +1,14 @@
 //! The checkpoints of a shard lie on both of its processes. Each writes what it holds when the engine says so; what was written
-//! before a process came, the one that follows fetches from the one that serves, in a thread of its own: one may take an hour.
+//! before a process came, the one that follows fetches from the one that serves, in a thread of its own: one may take an hour. What
+//! the one that serves lacks it [asks the other one for](super::checkpoint_copy::or_from_standby) when it needs it.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    io::{self, Read},
-    sync::{Arc, Mutex, atomic::AtomicBool},
-    time::{Duration, Instant, SystemTime},
+    collections::{HashMap, HashSet},
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
 };
 
-use serde::{Deserialize, Serialize};
 use syncline_rpc::{OutageLogger, ShardFault};
 use syncline_scheduler::ids::RunId;
 use tracing::{debug, info, warn};
@@ -16,59 +16,23 @@ use tracing::{debug, info, warn};
 use super::{
     Shared,
     blobs::send_file,
-    checked_file::DIGEST_BYTES,
+    checkpoint_copy::{self, KeptCheckpoint},
     checkpoints,
     connection::Connection,
-    mirroring::{self, PEER_LIMIT, in_pieces},
-    snapshot::SHARD_ITSELF,
+    mirroring::{self, PEER_LIMIT},
     standby_files,
 };
 use crate::{
-    client::{Link, LinkError, unexpected_reply},
-    shard::{Term, lock},
+    client::{Link, LinkError},
+    shard::Term,
     transport::Duplex,
-    wire::{Digest, Reply, Request, SessionKey},
+    wire::Reply,
 };
 
-/// Longest list that is read: some hundred thousand names.
-const MAX_LIST_BYTES: u64 = 16 << 20;
 /// What could not be copied is asked for again after this time; where the disk here took one not, all are.
 const FAILED_PAUSE: Duration = Duration::from_secs(60);
 /// What to do about a standby that cannot ask for checkpoints.
 const LACKING_HINT: &str = "see the log of the process that serves this shard: until they are here, checkpoints of before are only there";
-
-/// A shard's part of a checkpoint that is on disk. The generation says nothing but of which job.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub(super) struct KeptCheckpoint {
-    pub run: RunId,
-    pub number: u64,
-}
-
-/// Those that a process has, with when they were written.
-pub(super) type KeptCheckpoints = BTreeMap<KeptCheckpoint, SystemTime>;
-
-/// What other threads know of the one that fetches.
-#[derive(Default)]
-pub(super) struct Fetching {
-    is_running: AtomicBool,
-    current: Mutex<Option<KeptCheckpoint>>,
-}
-
-impl Fetching {
-    /// Whoever removes checkpoints says so: what of them is being fetched is not kept. The engine tells the process that serves
-    /// first, so that nothing is asked for afterwards that is still there.
-    pub(super) fn give_up(&self, is_removed: impl FnOnce(&KeptCheckpoint) -> bool) {
-        let mut current = lock(&self.current);
-        if current.as_ref().is_some_and(is_removed) {
-            *current = None;
-        }
-    }
-
-    /// Whether it is still to be kept.
-    pub(super) fn is_wanted(&self, kept: &KeptCheckpoint) -> bool {
-        lock(&self.current).as_ref() == Some(kept)
-    }
-}
 
 /// Starts to fetch what the primary has, unless that goes on already. Ends when this process follows no more.
 pub(super) fn run(shared: &Arc<Shared>) {
@@ -76,7 +40,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let kind = mirroring::Kind {
         what: "checkpoints",
         thread: "ps-checkpoints",
-        is_running: |shared| &shared.fetching.is_running,
+        is_running: |shared| &shared.fetching.is_mirroring,
     };
     mirroring::run(shared, kind, move |shared, primary, term, looking| {
         match mirror.fetch_missing(shared, primary, term, looking) {
@@ -111,7 +75,7 @@ impl CheckpointMirror {
         looking: &mut Duration,
     ) -> Result<usize, LinkError> {
         let started = Instant::now();
-        let listed = list(&mut Link::open(primary, &shared.token, PEER_LIMIT)?)?;
+        let listed = checkpoint_copy::list(&mut Link::open(primary, &shared.token, PEER_LIMIT)?)?;
         self.failed.retain(|kept, since| listed.contains_key(kept) && since.elapsed() < FAILED_PAUSE);
         self.full_since.take_if(|since| since.elapsed() >= FAILED_PAUSE);
         let is_missing = |kept: &KeptCheckpoint| {
@@ -129,11 +93,8 @@ impl CheckpointMirror {
             if self.failed.contains_key(kept) || !is_missing(kept) {
                 continue;
             }
-            *lock(&shared.fetching.current) = Some(kept.clone());
-            let copied = copy(shared, primary, term, kept, *written_at);
-            *lock(&shared.fetching.current) = None;
-            checkpoints::remove_folder_if_empty(shared, kept);
-            match copied {
+            let still_follows = || shared.role.standby_term() == Some(term);
+            match checkpoint_copy::copy(shared, primary, kept, *written_at, still_follows) {
                 Ok(is_kept) => fetched += usize::from(is_kept),
                 Err(error) => {
                     let now = Instant::now();
@@ -149,52 +110,6 @@ impl CheckpointMirror {
         }
         Ok(fetched)
     }
-}
-
-fn list(link: &mut Link) -> Result<KeptCheckpoints, LinkError> {
-    link.ask(&Request::ListCheckpoints)?;
-    let bytes = match link.answer()? {
-        (Reply::CheckpointList, bytes) if bytes <= MAX_LIST_BYTES => bytes,
-        (reply, _) => return Err(unexpected_reply(&reply)),
-    };
-    let mut body = vec![0; bytes as usize];
-    link.read_body(&mut body)?;
-    Ok(postcard::from_bytes(&body).map_err(io::Error::other)?)
-}
-
-/// Copies one over a connection of its own. It is kept if it is whole, its end says what all before it must be, and if nobody has
-/// removed it meanwhile. An [`ShardFault::Io`] is one of this process.
-fn copy(
-    shared: &Shared,
-    primary: &str,
-    term: Term,
-    kept: &KeptCheckpoint,
-    written_at: SystemTime,
-) -> Result<bool, LinkError> {
-    let mut link = Link::open(primary, &shared.token, PEER_LIMIT)?;
-    let session = SessionKey { run: kept.run.clone(), incarnation: SHARD_ITSELF };
-    link.ask(&Request::GetCheckpoint { session, number: kept.number })?;
-    let bytes = match link.answer() {
-        Ok((Reply::Blob { total }, bytes)) if total == bytes => bytes,
-        Ok((reply, _)) => return Err(unexpected_reply(&reply)),
-        Err(LinkError::Fault(ShardFault::NoCheckpoint { .. })) => return Ok(false),
-        Err(LinkError::Fault(fault)) => {
-            return Err(LinkError::Fault(ShardFault::Invalid { what: fault.to_string() }));
-        }
-        Err(error) => return Err(error),
-    };
-    let begun = checkpoints::begin_copy(shared, kept).map_err(LinkError::Fault)?;
-    let Some(mut file) = begun else { return Ok(false) };
-    in_pieces(shared, bytes.saturating_sub(DIGEST_BYTES), |piece| {
-        if shared.role.standby_term() != Some(term) || !shared.fetching.is_wanted(kept) {
-            return Err(io::Error::from(io::ErrorKind::Interrupted).into());
-        }
-        link.read_body(piece)?;
-        file.write(piece).map_err(LinkError::Fault)
-    })?;
-    let mut digest = Digest::default();
-    link.channel().read_exact(&mut digest[..bytes.min(DIGEST_BYTES) as usize])?;
-    checkpoints::keep_copy(shared, kept, file, &digest, written_at).map_err(LinkError::Fault)
 }
 
 /// Sends what is here.

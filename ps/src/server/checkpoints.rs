@@ -22,7 +22,7 @@ use super::{
     Shared,
     blobs::{PendingFile, UNFINISHED, disk_fault},
     checked_file::{is_damage, read_checked, whole_digest, write_checked},
-    checkpoint_mirror::{KeptCheckpoint, KeptCheckpoints},
+    checkpoint_copy::{KeptCheckpoint, KeptCheckpoints, or_from_standby},
     standby_files,
 };
 use crate::{
@@ -130,9 +130,13 @@ pub(super) fn load(
     number: u64,
 ) -> Result<JobShard, ShardFault> {
     let path = path_of(shared, &order.run, number);
-    read_checked(&path, |from| JobShard::read_checkpoint(order, range, epoch, number, from)).map_err(|e| {
-        let what = format!("shard {}, {}", order.shard, path.display());
-        unreadable(&order.run, number, &what, &e)
+    or_from_standby(shared, &order.run, number, || {
+        read_checked(&path, |from| JobShard::read_checkpoint(order, range, epoch, number, from)).map_err(
+            |e| {
+                let what = format!("shard {}, {}", order.shard, path.display());
+                unreadable(&order.run, number, &what, &e)
+            },
+        )
     })
 }
 
@@ -241,7 +245,9 @@ pub(super) fn keep_copy(
 /// Keeps this shard's part of checkpoint `number` as a blob as well, once it is read and found whole; gives its digest.
 pub(super) fn share(shared: &Shared, run: &RunId, number: u64) -> Result<String, ShardFault> {
     let path = path_of(shared, run, number);
-    let digest = whole_digest(&path).map_err(|e| unreadable(run, number, &path.display().to_string(), &e))?;
+    let digest = or_from_standby(shared, run, number, || {
+        whole_digest(&path).map_err(|e| unreadable(run, number, &path.display().to_string(), &e))
+    })?;
     shared.blobs.link(digest.as_bytes(), &path).map_err(|e| disk_fault("link", &path, &e))?;
     // It may be as old as the job, and is not to be collected before somebody has fetched it.
     shared.blobs.stat_and_touch(digest.as_bytes())?;

@@ -13,6 +13,7 @@ mod blob_mirror;
 mod blob_source;
 mod blobs;
 mod checked_file;
+mod checkpoint_copy;
 mod checkpoint_mirror;
 mod checkpoints;
 mod connection;

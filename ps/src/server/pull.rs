@@ -3,10 +3,9 @@
 use std::{
     io::{self, IoSlice},
     sync::Arc,
-    time::{Duration, Instant},
 };
 
-use super::connection::Connection;
+use super::{connection::Connection, signs::Signs};
 use crate::{
     codec::Codec,
     shard::{CHUNK_ELEMENTS, JobShard, JobTable, ReadCondition, ReadGrant},
@@ -16,28 +15,18 @@ use crate::{
 
 /// Chunks handed to the kernel at once, 4 MiB. One large write costs less than many: the reader wakes up less often.
 const CHUNKS_PER_SEND: usize = 16;
-/// How often a caller that waits is told so.
-const WAITING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Checks that a caller which waits is still connected, and tells it every second that it waits.
-pub(super) struct PresenceCheck {
-    last_told: Instant,
-}
-
-impl Default for PresenceCheck {
-    fn default() -> Self {
-        Self { last_told: Instant::now() }
-    }
-}
+/// Checks that a caller which waits is still connected, and tells it now and then that it waits.
+#[derive(Default)]
+pub(super) struct PresenceCheck(Signs);
 
 impl PresenceCheck {
     /// Whether the caller is still there. It is told now and then that it waits.
     pub(super) fn is_there<D: Duplex>(&mut self, connection: &mut Connection<'_, D>) -> bool {
-        if self.last_told.elapsed() >= WAITING_INTERVAL {
-            self.last_told = Instant::now();
-            return connection.reply(&Reply::Waiting, 0).is_ok();
+        match self.0.give(connection) {
+            Ok(false) => !connection.duplex.is_closed_by_peer(),
+            told => told.is_ok(),
         }
-        !connection.duplex.is_closed_by_peer()
     }
 
     /// Waits until the caller may be told, which `confirm` says; it asks whether the caller is still there. An error if the caller must

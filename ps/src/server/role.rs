@@ -51,6 +51,8 @@ pub(super) struct RoleKeeper {
 
 pub(super) struct State {
     pub role: Option<ReplicaRole>,
+    /// Since when it has served, if it does.
+    pub serves_since: Option<Instant>,
     /// As it was at the start.
     before: Role,
     /// What the file says.
@@ -76,6 +78,7 @@ impl RoleKeeper {
             kept.unwrap_or_else(|| Role { follows: false, identity: rand::random(), served_term: 0 });
         let state = State {
             role: None,
+            serves_since: None,
             before,
             kept,
             unwritten: false,
@@ -92,6 +95,11 @@ impl RoleKeeper {
     /// Whether this process answers those who ask for jobs.
     pub(super) fn serves(&self) -> bool {
         self.replicas == 1 || matches!(lock(&self.state).role, Some(ReplicaRole::Primary { .. }))
+    }
+
+    /// For how long this process has served a shard that has two.
+    pub(super) fn serves_beside_another_for(&self) -> Option<Duration> {
+        lock(&self.state).serves_since.filter(|_| self.replicas > 1).map(|since| since.elapsed())
     }
 
     /// The term under which this process follows.

@@ -1,6 +1,6 @@
 //! What a change of the role of this process brings with it: it serves the jobs that it followed, or gives them up.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use syncline_rpc::{ReplicaRole, ShardFault, ShardOrders, ShardPeer};
 use syncline_scheduler::ids::EngineEpoch;
@@ -34,7 +34,10 @@ fn take_role(shared: &Arc<Shared>, orders: &ShardOrders) {
                 Some(ReplicaRole::Standby { .. }) => return,
                 _ => {}
             }
-            lock(&keeper.state).role = Some(orders.role);
+            let mut state = lock(&keeper.state);
+            state.role = Some(orders.role);
+            state.serves_since.get_or_insert_with(Instant::now);
+            drop(state);
             follow_with_standby(shared, orders.peer.clone());
         }
         ReplicaRole::Standby { term } => {
@@ -60,7 +63,9 @@ fn take_role(shared: &Arc<Shared>, orders: &ShardOrders) {
 /// Gives up the jobs: another process serves them.
 fn step_down(shared: &Shared) {
     // Nobody new is served from here on.
-    lock(&shared.role.state).role = None;
+    let mut state = lock(&shared.role.state);
+    (state.role, state.serves_since) = (None, None);
+    drop(state);
     let jobs = shared.jobs.open_jobs().len();
     if jobs > 0 {
         // First of all: who waits for something must not be told that the job is over, but ask the other process.
@@ -118,6 +123,7 @@ pub(super) fn promote(shared: &Arc<Shared>, epoch: EngineEpoch, term: Term) -> R
     }
     let mut state = lock(&keeper.state);
     (state.role, state.peer) = (Some(ReplicaRole::Primary { term }), None);
+    state.serves_since = Some(Instant::now());
     drop(state);
     info!(jobs = count, term, "serves this shard now");
     keeper.urgent.notify_one();
@@ -130,7 +136,6 @@ mod tests {
         io::{Read as _, Write as _},
         sync::atomic::Ordering,
         thread,
-        time::Instant,
     };
 
     use syncline_scheduler::ids::{Generation, Incarnation, RunId};

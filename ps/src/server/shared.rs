@@ -13,7 +13,7 @@ use syncline_rpc::{Refusals, Token};
 use tracing::{error, info};
 
 use super::{
-    Options, blobs::BlobStore, checkpoint_mirror::Fetching, connections::Connections,
+    Options, blobs::BlobStore, checkpoint_copy::Fetching, connections::Connections,
     followed_jobs::FollowedJobs, memory::FreedMemory, role::RoleKeeper, saves, saves::Saves,
     standby_files::StandbyFiles, unclaimed::UnclaimedJobs,
 };

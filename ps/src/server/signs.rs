@@ -15,7 +15,7 @@ pub(super) const SIGN_INTERVAL: Duration = Duration::from_secs(1);
 /// What is done with all parameters of a shard of fewer bytes is done within a moment.
 pub(super) const LARGE_BYTES: u64 = 64 << 20;
 
-/// Signs between the steps of work that the thread of the connection does itself.
+/// Signs between the steps of what the thread of the connection does itself, work or waiting.
 pub(super) struct Signs {
     last: Instant,
 }
@@ -27,13 +27,14 @@ impl Default for Signs {
 }
 
 impl Signs {
-    /// Tells the caller that the work goes on, if it has not heard of it for a while.
-    pub(super) fn give<D: Duplex>(&mut self, connection: &mut Connection<'_, D>) -> io::Result<()> {
-        if self.last.elapsed() >= SIGN_INTERVAL {
-            connection.reply(&Reply::Waiting, 0)?;
-            self.last = Instant::now();
+    /// Tells the caller that the work goes on, if it has not heard of it for a while. Whether it was told.
+    pub(super) fn give<D: Duplex>(&mut self, connection: &mut Connection<'_, D>) -> io::Result<bool> {
+        if self.last.elapsed() < SIGN_INTERVAL {
+            return Ok(false);
         }
-        Ok(())
+        self.last = Instant::now();
+        connection.reply(&Reply::Waiting, 0)?;
+        Ok(true)
     }
 }
 

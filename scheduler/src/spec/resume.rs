@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Monitor, TrainSpec};
+use super::{Monitor, TrainSpec, train::yes};
 use crate::{ids::JobId, samples::SamplePosition};
 
 /// Most runs of steps beyond one for each 65,536 parameters: more shards than there can be.
@@ -43,10 +43,6 @@ pub struct ResumeSpec {
     /// What its evaluations had shown by then; `None` if there were none.
     #[serde(default)]
     pub evaluations: Option<EvaluationsBefore>,
-}
-
-fn yes() -> bool {
-    true
 }
 
 /// What the evaluations of another training had shown when its checkpoint was taken.

@@ -155,7 +155,7 @@ pub struct TrainSpec {
     pub submitted: SubmittedSettings,
 }
 
-fn yes() -> bool {
+pub(super) fn yes() -> bool {
     true
 }
 

@@ -125,11 +125,7 @@ fn check_count(path: &Path, names: &csv::TableNames, wanted: &ModelSignature) ->
     if found.len() <= classes {
         return Ok(());
     }
-    let first = found.iter().take(SHOWN_CLASSES).map(|name| format!("`{name}`"));
-    let mut names = first.collect::<Vec<_>>().join(", ");
-    if found.len() > SHOWN_CLASSES {
-        names += ", ...";
-    }
+    let names = csv::listed(found, SHOWN_CLASSES, |name| format!("`{name}`")).unwrap_or_default();
     Err(DataError::TooManyTexts { path: path.to_owned(), found: found.len(), names, classes })
 }
 

@@ -14,13 +14,16 @@ use crate::isolation::ModelHost;
 /// that differ in `learning_rate` or `epochs`, takes what was derived and checked for that: files are not looked at again. What
 /// was prepared stays in memory, once for each model, until this is dropped; the jobs share it.
 ///
-/// ```no_run
-/// # fn main() -> Result<(), syncline_workers::submit::SubmitError> {
-/// # let (models, graphs): (syncline_workers::isolation::ModelHost, Vec<syncline_workers::submit::JobGraph>) = todo!();
-/// let mut variants = syncline_workers::submit::JobVariants::new(models);
-/// let jobs = graphs.iter().map(|graph| variants.prepare(graph)).collect::<Result<Vec<_>, _>>()?;
-/// # Ok(())
-/// # }
+/// ```
+/// use syncline_workers::{
+///     isolation::ModelHost,
+///     submit::{JobGraph, JobVariants, PreparedJob, SubmitError},
+/// };
+///
+/// fn prepare_all(models: ModelHost, graphs: &[JobGraph]) -> Result<Vec<PreparedJob>, SubmitError> {
+///     let mut variants = JobVariants::new(models);
+///     graphs.iter().map(|graph| variants.prepare(graph)).collect()
+/// }
 /// ```
 #[derive(Debug)]
 pub struct JobVariants {

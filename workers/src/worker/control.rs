@@ -8,7 +8,7 @@ use std::{
 
 use syncline_kit::Device;
 use syncline_rpc::{
-    CallError, OutageLogger, RegisterReply, WorkerHello, WorkerServiceClient, hello::Role, hostname, within,
+    OutageLogger, RegisterReply, WorkerHello, WorkerServiceClient, hello::Role, hostname, within,
 };
 use syncline_runtime::Runtime;
 use syncline_scheduler::{
@@ -38,7 +38,7 @@ use super::{
     local_steps::UnfitJobs,
     models::Models,
     report::Finished,
-    session::{CALL_TIMEOUT, ENGINE_AWAY_HINT, ErrorChain, Link, RETRY_DELAY, Session, away},
+    session::{CALL_TIMEOUT, ENGINE_AWAY_HINT, ErrorChain, Link, RETRY_DELAY, Session, away, may_pass},
     training_slots::TrainingSlot,
 };
 use crate::{
@@ -141,12 +141,6 @@ async fn register(
         outage.report(&problem, ENGINE_AWAY_HINT);
         sleep(RETRY_DELAY).await;
     }
-}
-
-/// Whether an engine may take this worker later. Where one did before, a refusal is of one that has another token or is of another
-/// release, such as in the middle of an upgrade: that is put right there.
-fn may_pass(error: &CallError, was_served: bool) -> bool {
-    error.is_passing() || was_served && matches!(error, CallError::Hello(_))
 }
 
 /// What the executor's thread is given, and the side that talks to the engine keeps the other ends of.
@@ -324,26 +318,5 @@ async fn wait_for_executor(
     match ended {
         Ok(End::Dropped | End::Stopped) => Ok(()),
         Err(_) => Err(WorkerError::Executor { cause: "it panicked".into() }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use syncline_rpc::hello::HelloError;
-
-    use super::*;
-
-    #[test]
-    fn who_was_served_once_waits_until_it_is_again_table() {
-        let refused = || CallError::from(HelloError::Token);
-        let other_release = || CallError::from(HelloError::Version { theirs: 1 });
-        let away = || CallError::from(HelloError::Io(std::io::ErrorKind::ConnectionRefused.into()));
-        for (error, at_first, later) in
-            [(refused(), false, true), (other_release(), false, true), (away(), true, true)]
-        {
-            assert_eq!((may_pass(&error, false), may_pass(&error, true)), (at_first, later), "{error}");
-        }
-        let panicked = CallError::Panicked { panic: "bug".into() };
-        assert!(!may_pass(&panicked, true), "the same would come again");
     }
 }

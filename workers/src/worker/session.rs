@@ -51,6 +51,12 @@ pub(super) fn away(engines: &EngineAddresses, cause: &dyn fmt::Display) -> Worke
     WorkerError::EngineAway { address: engines.to_string(), cause: cause.to_string() }
 }
 
+/// Whether an engine may take this worker later. Where one did before, a refusal is of one that has another token or is of another
+/// release, such as in the middle of an upgrade: that is put right there.
+pub(super) fn may_pass(error: &CallError, was_served: bool) -> bool {
+    error.is_passing() || was_served && matches!(error, CallError::Hello(_))
+}
+
 /// An error of a call with what is below it.
 pub(super) struct ErrorChain<'a>(pub &'a CallError);
 
@@ -175,7 +181,7 @@ impl Session {
                 Ok(Ok(setup)) => return Ok(setup),
                 Ok(Err(EngineFault::NotActive { .. })) => {}
                 Ok(Err(fault)) => return Err(fault.into()),
-                Err(error) if error.is_passing() || matches!(error, CallError::Hello(_)) => {}
+                Err(error) if may_pass(&error, true) => {}
                 Err(source) => {
                     return Err(WorkerError::Unreachable {
                         address: self.link.addresses().to_string(),
@@ -210,5 +216,26 @@ impl Session {
             }
             sleep(RETRY_DELAY).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_rpc::hello::HelloError;
+
+    use super::*;
+
+    #[test]
+    fn who_was_served_once_waits_until_it_is_again_table() {
+        let refused = || CallError::from(HelloError::Token);
+        let other_release = || CallError::from(HelloError::Version { theirs: 1 });
+        let away = || CallError::from(HelloError::Io(std::io::ErrorKind::ConnectionRefused.into()));
+        for (error, at_first, later) in
+            [(refused(), false, true), (other_release(), false, true), (away(), true, true)]
+        {
+            assert_eq!((may_pass(&error, false), may_pass(&error, true)), (at_first, later), "{error}");
+        }
+        let panicked = CallError::Panicked { panic: "bug".into() };
+        assert!(!may_pass(&panicked, true), "the same would come again");
     }
 }

@@ -29,7 +29,8 @@ const FAILOVER_SILENCE: Duration = Duration::from_secs(2);
 const UNHEARD_SILENCE: Duration = Duration::from_secs(6);
 /// A standby that is silent for longer takes nobody's role.
 const STANDBY_SILENCE: Duration = Duration::from_secs(1);
-/// How long a new engine waits for the other process of a shard before one serves that served before: it may have less.
+/// How long a new engine waits for the other process of a shard before the one that is there serves: it may have less, or a new
+/// disk and nothing.
 const PARTNER_SILENCE: Duration = Duration::from_secs(10);
 /// Numbers of terms that one epoch has.
 const TERMS_PER_EPOCH: u64 = 1 << 20;
@@ -300,11 +301,6 @@ impl<C: Clone> ShardSlots<C> {
     }
 }
 
-/// How long a shard stays vacant before this process serves it, unless the other one comes: that one may have gone on without it.
-fn vacancy(hello: &ShardHello) -> Duration {
-    if hello.served_term > 0 || hello.followed_before { PARTNER_SILENCE } else { FAILOVER_SILENCE }
-}
-
 enum RoleDecision {
     Serve,
     Follow,
@@ -414,7 +410,7 @@ impl<C> Slot<C> {
         match &self.standby {
             Some(_) => RoleDecision::Serve,
             None if follows || hello.followed_before && hello.jobs == 0 => RoleDecision::Follow,
-            None if now.duration_since(self.vacant_since) > vacancy(hello) => RoleDecision::Serve,
+            None if now.duration_since(self.vacant_since) > PARTNER_SILENCE => RoleDecision::Serve,
             None => self.judge_among_undecided(hello),
         }
     }

@@ -229,7 +229,9 @@ fn a_process_without_jobs_does_not_serve_before_a_new_engine_can_have_heard_of_o
     assert_eq!(shard.role(&fresh(9)), "promotes");
     let mut alone = Shard::new();
     assert_eq!(alone.role(&fresh(9)), "undecided");
-    alone.wait(FAILOVER_SILENCE + Duration::from_millis(1));
+    alone.wait(PARTNER_SILENCE);
+    assert_eq!(alone.role(&fresh(9)), "undecided", "its disk may be new, and the other one has all jobs");
+    alone.wait(Duration::from_millis(1));
     assert_eq!(alone.role(&fresh(9)), "primary");
 }
 

@@ -1,16 +1,25 @@
 //! A standby that fetches checkpoints.
 
-use std::{fs, io::Write as _, path::PathBuf};
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    path::PathBuf,
+    time::SystemTime,
+};
 
-use syncline_scheduler::ids::Generation;
+use syncline_rpc::{ReplicaRole, ShardOrders, ShardPeer};
+use syncline_scheduler::ids::{EngineEpoch, Generation};
 
 use super::{
     super::{
-        checked_file::write_checked,
+        checked_file::{read_checked, write_checked},
+        checkpoint_copy::{STANDBY_PATIENCE, copy, or_from_standby},
         mirroring::rig::{Pair, TERM},
+        role_change,
     },
     *,
 };
+use crate::shard::lock;
 
 /// A standby with what it knows of the checkpoints of the process that serves.
 struct Rig {
@@ -100,7 +109,8 @@ fn one_that_goes_before_it_is_fetched_is_no_fault() {
     rig.put(name, b"parameters");
     rig.look();
     fs::remove_file(rig.path(1, name)).unwrap();
-    let kept = copy(&rig.pair.shared, &rig.pair.primary(), TERM, &digits(1), SystemTime::now()).unwrap();
+    let (shared, primary) = (&rig.pair.shared, rig.pair.primary());
+    let kept = copy(shared, &primary, &digits(1), SystemTime::now(), || true).unwrap();
     assert!(!kept && !rig.path(0, name).parent().unwrap().exists());
 }
 
@@ -113,7 +123,7 @@ fn what_is_removed_while_it_is_fetched_does_not_come_back() {
     let cases: [(&[u64], u64, bool); 4] =
         [(&[4], 4, false), (&[3, 4], 4, true), (&[], 2, true), (&[], u64::MAX, false)];
     for (numbers, through, is_kept) in cases {
-        *lock(&shared.fetching.current) = Some(kept.clone());
+        shared.fetching.want(&kept);
         let file = checkpoints::begin_copy(shared, &kept).unwrap().unwrap();
         // The folder goes with all that is in it, where everything is removed.
         checkpoints::keep(shared, &kept.run, numbers, through).unwrap();
@@ -132,4 +142,60 @@ fn what_is_removed_while_it_is_fetched_does_not_come_back() {
     // Nobody wants it any more: its folder is not made again.
     assert!(checkpoints::begin_copy(shared, &kept).unwrap().is_none());
     assert!(!rig.path(0, "digits-0000002a").exists());
+}
+
+/// The process of the first folder serves, and the other one follows it, or has not come yet.
+fn serving(rig: &Rig, peer: Option<String>) -> Arc<Shared> {
+    let shared = Shared::for_test(rig.pair.dirs[0].path());
+    // Both have the token of the cluster.
+    let shared =
+        Arc::new(Shared { token: rig.pair.shared.token.clone(), ..Arc::into_inner(shared).unwrap() });
+    let peer = peer.map(|address| ShardPeer { term: TERM + 1, address });
+    let role = ReplicaRole::Primary { term: TERM };
+    let orders = ShardOrders { epoch: EngineEpoch(1), role, peer, lead_expired: false };
+    role_change::follow_orders(&shared, &orders);
+    shared
+}
+
+/// What the process that serves reads of a checkpoint.
+fn content(shared: &Shared, rig: &Rig, number: u64) -> Result<Vec<u8>, ShardFault> {
+    let run = digits(number).run;
+    // Of a later generation than the folder says.
+    let run = RunId { generation: run.generation.next(), ..run };
+    let path = rig.path(0, &format!("digits-0000002a/{number}.checkpoint"));
+    or_from_standby(shared, &run, number, || {
+        let mut content = Vec::new();
+        let read = read_checked(&path, |from| from.read_to_end(&mut content).map(drop));
+        let lacks = |error: io::Error| ShardFault::NoCheckpoint {
+            job: run.job.clone(),
+            number,
+            cause: error.to_string(),
+        };
+        read.map(|()| content).map_err(lacks)
+    })
+}
+
+#[test]
+fn what_a_process_with_an_empty_disk_needs_comes_from_the_one_that_follows_it() {
+    let rig = Rig::new();
+    let names = [1, 2, 3].map(|number| format!("digits-0000002a/{number}.checkpoint"));
+    names[..2].iter().for_each(|name| rig.put(name, b"parameters"));
+    let shared = serving(&rig, Some(rig.pair.primary()));
+    assert_eq!(content(&shared, &rig, 1).unwrap(), b"parameters");
+    assert!(rig.has_same(&names[0]));
+    fs::write(rig.path(0, &names[1]), "torn").unwrap();
+    assert_eq!(content(&shared, &rig, 2).unwrap(), b"parameters");
+    assert_eq!(content(&shared, &rig, 3).unwrap_err().code(), "E439", "nobody has it");
+    assert_eq!(fs::read_dir(rig.path(0, "digits-0000002a")).unwrap().count(), 2);
+}
+
+#[test]
+fn what_may_be_on_a_process_that_has_not_come_yet_is_not_lost_until_it_had_the_time_to() {
+    let rig = Rig::new();
+    for peer in [None, Some("127.0.0.1:1".to_owned())] {
+        let shared = serving(&rig, peer.clone());
+        assert_eq!(content(&shared, &rig, 1).unwrap_err().code(), "E406", "{peer:?}");
+        lock(&shared.role.state).serves_since = Instant::now().checked_sub(STANDBY_PATIENCE);
+        assert_eq!(content(&shared, &rig, 1).unwrap_err().code(), "E439", "{peer:?}");
+    }
 }

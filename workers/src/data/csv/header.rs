@@ -82,7 +82,7 @@ impl First {
             let mut columns = (0..self.names.len()).filter(|&column| self.names[column] == *name);
             let Some(column) = columns.next() else {
                 let cause = self.why_absent(name, start);
-                let names = listed(&self.names, quoted).unwrap_or_default();
+                let names = listed(&self.names, LISTED_NAMES, quoted).unwrap_or_default();
                 let what = format!("names {names} in line {}, and no", self.line);
                 return Err(setting(name, what, cause));
             };
@@ -191,8 +191,9 @@ impl Header {
         let known: HashMap<&String, Place> = wanted.clone().collect();
         let here: HashSet<&String> = first.names.iter().collect();
         let has_to = |(name, place): &(&String, Place)| *place != Place::Ignored && !here.contains(name);
-        let missing = listed(wanted.filter(has_to).map(|(name, _)| name), quoted);
-        let unknown = listed(first.names.iter().filter(|name| !known.contains_key(name)), quoted);
+        let missing = listed(wanted.filter(has_to).map(|(name, _)| name), LISTED_NAMES, quoted);
+        let unknown =
+            listed(first.names.iter().filter(|name| !known.contains_key(name)), LISTED_NAMES, quoted);
         match (missing, unknown) {
             (None, None) => Ok(first.names.iter().filter_map(|name| known.get(name).copied()).collect()),
             (Some(missing), None) => Err(differ(format!("{missing} is missing"))),
@@ -219,11 +220,15 @@ fn again<'a>(names: impl IntoIterator<Item = &'a String>) -> Option<&'a String> 
     names.into_iter().find(|name| !seen.insert(*name))
 }
 
-/// Names for an error, if there are any.
-fn listed<'a>(names: impl IntoIterator<Item = &'a String>, form: impl Fn(&str) -> String) -> Option<String> {
+/// The first `most` names for an error, if there are any.
+pub(in crate::data) fn listed<'a>(
+    names: impl IntoIterator<Item = &'a String>,
+    most: usize,
+    form: impl Fn(&str) -> String,
+) -> Option<String> {
     let mut names = names.into_iter().map(|name| form(name)).peekable();
     names.peek()?;
-    let first: Vec<String> = names.by_ref().take(LISTED_NAMES).collect();
+    let first: Vec<String> = names.by_ref().take(most).collect();
     let more = if names.peek().is_some() { ", ..." } else { "" };
     Some(format!("{}{more}", first.join(", ")))
 }

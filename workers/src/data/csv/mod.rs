@@ -14,5 +14,6 @@ mod text;
 
 pub use columns::LabelColumn;
 pub(super) use columns::LabelColumns;
+pub(super) use header::listed;
 pub(super) use table::{TableNames, Wanted, needs_names, read, read_names};
 pub(super) use text::{MISSING, hint};

@@ -16,7 +16,7 @@ use super::{
     display::Display,
     halving::{Contestant, Stop, ordinal, rank_at},
     measure::{Figure, evaluated, newest_training_loss, training_loss},
-    outcome::{Outcome, STOPPED_BY_SWEEP, reason, was_stopped},
+    outcome::{Outcome, reason, stop_reason},
     plan::{Plan, Trial},
     trials::in_words,
 };
@@ -57,6 +57,14 @@ enum Trouble {
     /// The cluster is away, or Redis: the next round may succeed.
     Passing(Failure),
     Final(Failure),
+}
+
+impl Trouble {
+    /// For whoever does not try again.
+    fn into_failure(self) -> Failure {
+        let (Self::Passing(failure) | Self::Final(failure)) = self;
+        failure
+    }
 }
 
 impl<E: Into<Failure>> From<E> for Trouble
@@ -121,7 +129,7 @@ impl<'a> Conduct<'a> {
         for number in 0..self.plan.trials.len() {
             let id = self.plan.trials[number].id();
             let Some(job) = there.iter().find(|job| job.id == *id) else { continue };
-            self.check_same(number).await?;
+            self.submit(number).await.map_err(Trouble::into_failure)?;
             self.seen[number].job = Some(job.clone());
             self.measure(number).await?;
         }
@@ -130,13 +138,14 @@ impl<'a> Conduct<'a> {
         Ok((over, going))
     }
 
-    /// What is submitted again is the job that is there, or another one.
-    async fn check_same(&self, number: usize) -> Result<(), Failure> {
+    /// Submits a trial; one that is there already has to be the same job.
+    async fn submit(&self, number: usize) -> Result<(), Trouble> {
         let trial = &self.plan.trials[number];
         match self.client.submit_prepared(trial.job.clone()).await {
             Ok(_) => Ok(()),
             Err(SubmitError::Engine(ClientError::Refused(EngineFault::DuplicateJob { job, differs }))) => {
-                Err(CliError::OtherTrial { job, differs, values: in_words(&trial.values) }.into())
+                let values = in_words(&trial.values);
+                Err(Trouble::Final(CliError::OtherTrial { job, differs, values }.into()))
             }
             Err(error) => Err(error.into()),
         }
@@ -184,15 +193,8 @@ impl<'a> Conduct<'a> {
     }
 
     async fn begin(&mut self, number: usize) -> Result<(), Trouble> {
+        self.submit(number).await?;
         let trial = &self.plan.trials[number];
-        let submitted = self.client.submit_prepared(trial.job.clone()).await;
-        if let Err(SubmitError::Engine(ClientError::Refused(EngineFault::DuplicateJob { job, differs }))) =
-            submitted
-        {
-            let values = in_words(&trial.values);
-            return Err(Trouble::Final(CliError::OtherTrial { job, differs, values }.into()));
-        }
-        submitted?;
         let values = in_words(&self.plan.differing(trial));
         let values = if values.is_empty() { values } else { format!(", {values}") };
         self.display.note(&format!("{}: begins{values}", trial.id()));
@@ -243,7 +245,7 @@ impl<'a> Conduct<'a> {
         let (trial, seen) = (&self.plan.trials[number], &mut self.seen[number]);
         let Some(job) = &seen.job else { return Ok(()) };
         seen.contestant.is_settled = job.is_over() || job.state == JobPhase::Canceling;
-        seen.contestant.is_out = job.is_over() && job.state != JobPhase::Done && !was_stopped(job);
+        seen.contestant.is_out = job.is_over() && job.state != JobPhase::Done && stop_reason(job).is_none();
         let is_over = job.is_over();
         let rungs = self.plan.halving.as_ref().map_or(&[][..], |halving| &halving.rungs);
         let is_open = |(rung, at): (&u32, &Option<f64>)| at.is_none() && *rung <= job.epochs_complete;
@@ -338,11 +340,9 @@ impl<'a> Conduct<'a> {
     fn end_in_words(&self, number: usize) -> String {
         let trial = &self.plan.trials[number];
         let Some(job) = &self.seen[number].job else { return trial.id().to_string() };
-        let how = match (&job.reason, job.state) {
-            (Some(reason), JobPhase::Canceled) if reason.starts_with(STOPPED_BY_SWEEP) => {
-                format!("stopped: {}", reason.trim_start_matches(STOPPED_BY_SWEEP))
-            }
-            _ => job.outcome().unwrap_or_default(),
+        let how = match stop_reason(job) {
+            Some(reason) => format!("stopped: {reason}"),
+            None => job.outcome().unwrap_or_default(),
         };
         let loss = self.seen[number].training_loss;
         let loss = loss.map(|loss| format!("training loss {}", syncline_scheduler::core::significant(loss)));

@@ -12,7 +12,7 @@ use super::{
 };
 
 /// What the reason of a job begins with that a sweep has stopped.
-pub(super) const STOPPED_BY_SWEEP: &str = "sweep: ";
+const STOPPED_BY_SWEEP: &str = "sweep: ";
 
 /// How a trial stands, the better the earlier here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -105,10 +105,10 @@ fn rung_in_reason(job: &JobStatus) -> Option<u32> {
     job.reason.as_ref()?.rsplit_once(" at epoch ")?.1.parse().ok()
 }
 
-/// Whether a sweep has stopped it, and nobody else.
-pub(super) fn was_stopped(job: &JobStatus) -> bool {
-    let is_by_sweep = job.reason.as_ref().is_some_and(|reason| reason.starts_with(STOPPED_BY_SWEEP));
-    is_by_sweep && matches!(job.state, JobPhase::Canceled | JobPhase::Canceling)
+/// Why a sweep has stopped it, if it was a sweep and nobody else.
+pub(super) fn stop_reason(job: &JobStatus) -> Option<&str> {
+    let is_canceled = matches!(job.state, JobPhase::Canceled | JobPhase::Canceling);
+    job.reason.as_ref().filter(|_| is_canceled)?.strip_prefix(STOPPED_BY_SWEEP)
 }
 
 fn standing(job: Option<&JobStatus>, result: Option<f64>) -> Standing {
@@ -116,7 +116,7 @@ fn standing(job: Option<&JobStatus>, result: Option<f64>) -> Standing {
     match job.state {
         JobPhase::Done if result.is_some_and(|result| !result.is_finite()) => Standing::Diverged,
         JobPhase::Done => Standing::Done,
-        JobPhase::Canceled | JobPhase::Canceling if was_stopped(job) => Standing::Stopped,
+        JobPhase::Canceled | JobPhase::Canceling if stop_reason(job).is_some() => Standing::Stopped,
         JobPhase::Canceled | JobPhase::Canceling => Standing::Canceled,
         JobPhase::Failed | JobPhase::Damaged => Standing::Failed,
         _ => Standing::Going,

@@ -1,0 +1,184 @@
+//! Copying a checkpoint from the other process of a shard.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    io::{self, Read},
+    sync::{Mutex, atomic::AtomicBool},
+    time::{Duration, SystemTime},
+};
+
+use serde::{Deserialize, Serialize};
+use syncline_rpc::ShardFault;
+use syncline_scheduler::ids::RunId;
+use tracing::{info, warn};
+
+use super::{
+    Shared,
+    checked_file::DIGEST_BYTES,
+    checkpoints,
+    mirroring::{PEER_LIMIT, in_pieces},
+    snapshot::SHARD_ITSELF,
+};
+use crate::{
+    client::{Link, LinkError, unexpected_reply},
+    shard::lock,
+    wire::{Digest, Reply, Request, SessionKey},
+};
+
+/// Longest list that is read: some hundred thousand names.
+const MAX_LIST_BYTES: u64 = 16 << 20;
+/// How long a process that has begun to serve waits for one that follows before what it lacks counts as lost. Machines that
+/// are started together do not come together.
+pub(super) const STANDBY_PATIENCE: Duration = Duration::from_secs(30);
+
+/// A shard's part of a checkpoint that is on disk. The generation says nothing but of which job.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(super) struct KeptCheckpoint {
+    pub run: RunId,
+    pub number: u64,
+}
+
+/// Those that a process has, with when they were written.
+pub(super) type KeptCheckpoints = BTreeMap<KeptCheckpoint, SystemTime>;
+
+/// What other threads know of those that fetch.
+#[derive(Default)]
+pub(super) struct Fetching {
+    /// Whether there is a thread that fetches what a standby lacks.
+    pub is_mirroring: AtomicBool,
+    /// What is being fetched.
+    current: Mutex<HashSet<KeptCheckpoint>>,
+}
+
+impl Fetching {
+    /// This one is to be fetched.
+    pub(super) fn want(&self, kept: &KeptCheckpoint) {
+        lock(&self.current).insert(kept.clone());
+    }
+
+    /// Whoever removes checkpoints says so: what of them is being fetched is not kept. The engine tells the process that serves
+    /// first, so that nothing is asked for afterwards that is still there.
+    pub(super) fn give_up(&self, is_removed: impl Fn(&KeptCheckpoint) -> bool) {
+        lock(&self.current).retain(|kept| !is_removed(kept));
+    }
+
+    /// Whether it is still to be kept.
+    pub(super) fn is_wanted(&self, kept: &KeptCheckpoint) -> bool {
+        lock(&self.current).contains(kept)
+    }
+}
+
+/// What the other process has on its disk.
+pub(super) fn list(link: &mut Link) -> Result<KeptCheckpoints, LinkError> {
+    link.ask(&Request::ListCheckpoints)?;
+    let bytes = match link.answer()? {
+        (Reply::CheckpointList, bytes) if bytes <= MAX_LIST_BYTES => bytes,
+        (reply, _) => return Err(unexpected_reply(&reply)),
+    };
+    let mut body = vec![0; bytes as usize];
+    link.read_body(&mut body)?;
+    Ok(postcard::from_bytes(&body).map_err(io::Error::other)?)
+}
+
+/// Copies one over a connection of its own, while `goes_on`. It is kept if it is whole, its end says what all before it must be, and if
+/// nobody has removed it meanwhile. An [`ShardFault::Io`] is one of this process.
+pub(super) fn copy(
+    shared: &Shared,
+    peer: &str,
+    kept: &KeptCheckpoint,
+    written_at: SystemTime,
+    goes_on: impl Fn() -> bool,
+) -> Result<bool, LinkError> {
+    shared.fetching.want(kept);
+    let copied = copy_wanted(shared, peer, kept, written_at, goes_on);
+    lock(&shared.fetching.current).remove(kept);
+    checkpoints::remove_folder_if_empty(shared, kept);
+    copied
+}
+
+fn copy_wanted(
+    shared: &Shared,
+    peer: &str,
+    kept: &KeptCheckpoint,
+    written_at: SystemTime,
+    goes_on: impl Fn() -> bool,
+) -> Result<bool, LinkError> {
+    let mut link = Link::open(peer, &shared.token, PEER_LIMIT)?;
+    let session = SessionKey { run: kept.run.clone(), incarnation: SHARD_ITSELF };
+    link.ask(&Request::GetCheckpoint { session, number: kept.number })?;
+    let bytes = match link.answer() {
+        Ok((Reply::Blob { total }, bytes)) if total == bytes => bytes,
+        Ok((reply, _)) => return Err(unexpected_reply(&reply)),
+        Err(LinkError::Fault(ShardFault::NoCheckpoint { .. })) => return Ok(false),
+        Err(LinkError::Fault(fault)) => {
+            return Err(LinkError::Fault(ShardFault::Invalid { what: fault.to_string() }));
+        }
+        Err(error) => return Err(error),
+    };
+    let begun = checkpoints::begin_copy(shared, kept).map_err(LinkError::Fault)?;
+    let Some(mut file) = begun else { return Ok(false) };
+    in_pieces(shared, bytes.saturating_sub(DIGEST_BYTES), |piece| {
+        if !goes_on() || !shared.fetching.is_wanted(kept) {
+            return Err(io::Error::from(io::ErrorKind::Interrupted).into());
+        }
+        link.read_body(piece)?;
+        file.write(piece).map_err(LinkError::Fault)
+    })?;
+    let mut digest = Digest::default();
+    link.channel().read_exact(&mut digest[..bytes.min(DIGEST_BYTES) as usize])?;
+    checkpoints::keep_copy(shared, kept, file, &digest, written_at).map_err(LinkError::Fault)
+}
+
+/// Reads a checkpoint, and where it is not here, or damaged, once more when the process that follows this one has given it. A disk may be
+/// new while that of the other process is not.
+///
+/// # Errors
+/// Those of `read`; [`ShardFault::Io`] where it is too early to say that nobody has it.
+pub(super) fn or_from_standby<T>(
+    shared: &Shared,
+    run: &RunId,
+    number: u64,
+    read: impl Fn() -> Result<T, ShardFault>,
+) -> Result<T, ShardFault> {
+    match read() {
+        Err(ShardFault::NoCheckpoint { .. }) if is_fetched(shared, run, number)? => read(),
+        done => done,
+    }
+}
+
+/// Whether the process that follows had it, so that it is here now.
+fn is_fetched(shared: &Shared, run: &RunId, number: u64) -> Result<bool, ShardFault> {
+    let Some(serves_for) = shared.role.serves_beside_another_for() else { return Ok(false) };
+    let away = |cause: String| match serves_for < STANDBY_PATIENCE {
+        true => {
+            let what = format!(
+                "checkpoint {number} of job {} is not here, and the other process of the shard, which may have it, cannot be asked",
+                run.job
+            );
+            Err(ShardFault::Io { what, cause })
+        }
+        false => Ok(false),
+    };
+    let Some(standby) = shared.role.standby() else { return away("it has not come yet".into()) };
+    match fetch(shared, &standby.address, run, number) {
+        Ok(is_kept) => {
+            if is_kept {
+                info!(job = %run.job, number, from = standby.address, "a checkpoint that was not here came from the standby");
+            }
+            Ok(is_kept)
+        }
+        Err(LinkError::Fault(fault @ ShardFault::Io { .. })) => Err(fault),
+        Err(LinkError::Fault(fault)) => {
+            warn!(job = %run.job, number, error = %fault, "the standby cannot give a checkpoint that is not here");
+            Ok(false)
+        }
+        Err(error) => away(error.into_error(&standby.address).to_string()),
+    }
+}
+
+fn fetch(shared: &Shared, standby: &str, run: &RunId, number: u64) -> Result<bool, LinkError> {
+    let listed = list(&mut Link::open(standby, &shared.token, PEER_LIMIT)?)?;
+    let is_it = |kept: &KeptCheckpoint| kept.number == number && kept.run.is_of_same_job(run);
+    let Some((kept, written_at)) = listed.iter().find(|(kept, _)| is_it(kept)) else { return Ok(false) };
+    copy(shared, standby, kept, *written_at, || shared.role.serves())
+}
