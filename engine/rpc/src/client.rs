@@ -336,6 +336,8 @@ pub trait ClientService {
     ) -> Result<(), EngineFault>;
     /// All `count` tasks have come: the job begins. May be repeated.
     async fn start_graph(job: JobId, nonce: u32, count: u32) -> Result<(), EngineFault>;
+    /// Forgets a graph of which a part was sent with this nonce, unless it has begun or is gone.
+    async fn abandon_graph(job: JobId, nonce: u32) -> Result<(), EngineFault>;
     /// Gives out no further general tasks of a job, or goes on with it. What workers have already goes on. May be repeated.
     async fn pause(job: JobId, paused: bool) -> Result<(), EngineFault>;
     /// Waits up to `wait_ms` for a job's end; says whether it is over.

@@ -95,6 +95,10 @@ impl ClientService for ClientHandler {
         self.0.commit_input(Input::StartGraph { job, nonce, count }).await.map(drop)
     }
 
+    async fn abandon_graph(self, _: Context, job: JobId, nonce: u32) -> Result<(), EngineFault> {
+        self.0.commit_input(Input::AbandonGraph { job, nonce }).await.map(drop)
+    }
+
     async fn pause(self, _: Context, job: JobId, paused: bool) -> Result<(), EngineFault> {
         self.0.commit_input(Input::Pause { job, paused }).await.map(drop)
     }

@@ -251,6 +251,38 @@ async fn whoever_submits_a_graph_again_gets_the_job_that_is_there_and_what_it_la
     assert_eq!(submit(&rig, &first, 7, false).await, there(7, 1, false), "a new job with a nonce of its own");
 }
 
+/// Whoever sent the beginning says at last, after an outage, that the rest does not come.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_graph_is_abandoned_only_by_whoever_began_it_and_only_before_it_has_begun() {
+    let mut rig = Rig::start(1).await;
+    let job: JobId = "parts".parse().unwrap();
+    let mut first = graph("parts", vec![call(b"1")]);
+    first.complete = false;
+    let abandon = async |rig: &Rig, nonce| {
+        let client = rig.client().await;
+        client.abandon_graph(within(TEST_TIMEOUT), job.clone(), nonce).await.unwrap().unwrap();
+    };
+    let is_there = async |rig: &Rig| {
+        let client = rig.client().await;
+        client.job(within(TEST_TIMEOUT), job.clone()).await.unwrap().is_ok()
+    };
+    abandon(&rig, 1).await;
+    let client = rig.client().await;
+    client.submit_graph(within(TEST_TIMEOUT), first.clone(), 1, false).await.unwrap().unwrap();
+    abandon(&rig, 2).await;
+    assert!(is_there(&rig).await, "that of another submission");
+    abandon(&rig, 1).await;
+    assert!(!is_there(&rig).await);
+    rig.crash().await;
+    assert!(!is_there(&rig).await, "the next engine knows nothing of it");
+
+    let client = rig.client().await;
+    client.submit_graph(within(TEST_TIMEOUT), first, 1, false).await.unwrap().unwrap();
+    client.start_graph(within(TEST_TIMEOUT), job.clone(), 1, 1).await.unwrap().unwrap();
+    abandon(&rig, 1).await;
+    assert!(is_there(&rig).await, "another client has sent the rest, and it runs");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_is_lost_comes_again_and_a_canceled_job_wakes_whoever_waits() {
     let rig = Rig::start(1).await;

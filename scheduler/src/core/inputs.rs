@@ -44,6 +44,13 @@ pub enum Input {
         /// Must equal the number that is there; not looked at once the job has begun.
         count: u32,
     },
+    /// The rest of a graph does not come: what was sent of it is forgotten, unless it has begun.
+    AbandonGraph {
+        /// Its id.
+        job: JobId,
+        /// The nonce of its submission.
+        nonce: u32,
+    },
     /// Gives out no further tasks of a job, or goes on with it.
     Pause {
         /// Job of either kind that is not over.

@@ -123,6 +123,7 @@ impl Core {
             Input::SubmitGraph(_)
             | Input::ExtendGraph { .. }
             | Input::StartGraph { .. }
+            | Input::AbandonGraph { .. }
             | Input::Pause { .. }
             | Input::TasksEnded { .. } => return self.handle_tasks(now_us, input, effects),
             Input::Cancel(cancellation) => return self.cancel(cancellation, now_us, effects),

@@ -6,6 +6,8 @@ use syncline_kit::Device;
 
 use syncline_onnx::{CompileError, ElementType, OnnxError};
 
+use crate::shortage::is_of_the_machine;
+
 /// Why loading or running failed. Codes are stable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -190,6 +192,18 @@ impl BackendError {
         }
     }
 
+    /// Whether another machine, or another device, may do what failed here.
+    pub fn may_be_the_machine(&self) -> bool {
+        match self {
+            Self::Device { .. }
+            | Self::DeviceMemory { .. }
+            | Self::Preload { .. }
+            | Self::Unplaced { .. } => true,
+            Self::Compile { reason } | Self::Run { reason } => is_of_the_machine(reason),
+            _ => false,
+        }
+    }
+
     /// What the user can do about it, if there is something.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
@@ -212,7 +226,8 @@ impl BackendError {
                  CUDA_VISIBLE_DEVICES hides some",
             ),
             Self::DeviceMemory { .. } => Some(
-                "a smaller batch needs less: `batch` of the job, `--max-batch` of this worker; so does `recompute = true`. Other                  workers and programs on this GPU have a share of it (`nvidia-smi`); if --gpu-memory bounds this worker, raise it",
+                "a smaller batch needs less: `batch` of the job, `--max-batch` of this worker; so does `recompute = true`. Other \
+                 workers and programs on this GPU have a share of it (`nvidia-smi`); if --gpu-memory bounds this worker, raise it",
             ),
             Self::Unplaced { .. } => {
                 Some("compute with --device cpu, or export the model with other operators")

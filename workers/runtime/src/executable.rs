@@ -18,7 +18,7 @@ use crate::placement::Placement;
 use crate::rewriting::{has_many_nodes, rewrite_for};
 use crate::runtime::Runtime;
 use crate::session::{ExecOptions, Optimize, compile};
-use crate::shortage::run_failed;
+use crate::shortage::{load_failed, run_failed};
 use crate::view::{bind, check_size};
 
 /// A model loaded into ONNX Runtime. Belongs to one executor; make one per thread.
@@ -50,7 +50,7 @@ impl Executable {
             Some(model) => compile(runtime, model, &model.to_bytes(), &options, Placement::record)?,
             None => compile(runtime, &parsed, onnx_bytes, &options, Placement::record)?,
         };
-        let refused = |source: ort::Error| BackendError::Compile { reason: source.to_string() };
+        let refused = |source: ort::Error| load_failed(options.device, source.to_string());
         let placement = Placement::of(&session).map_err(refused)?;
         let pinned = match options.device {
             Device::Cpu => None,

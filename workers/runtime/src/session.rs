@@ -11,6 +11,7 @@ use crate::denylist;
 use crate::device::register;
 use crate::error::BackendError;
 use crate::runtime::Runtime;
+use crate::shortage::load_failed;
 
 /// How much ONNX Runtime rewrites a graph when it is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -75,7 +76,7 @@ pub(super) fn compile(
         Optimize::All => GraphOptimizationLevel::All,
     };
     denylist::check(model)?;
-    let failed = |reason: String| BackendError::Compile { reason };
+    let failed = |reason: String| load_failed(options.device, reason);
     let refused = |source: ort::Error| failed(source.to_string());
     let builder = || -> ort::Result<SessionBuilder> {
         let builder = Session::builder(runtime.environment())?

@@ -1,4 +1,5 @@
-//! A device that has no memory left, told apart from everything else that can fail in a run.
+//! What is wrong with the machine and not with the model, told apart from everything else that can fail in loading and in a run: a
+//! device that has no memory left, or does nothing any more.
 
 use syncline_kit::Device;
 
@@ -12,12 +13,32 @@ const OF_LIMIT: &str = "is smaller than requested bytes of ";
 /// The same where the device refused.
 const OF_DEVICE: &str = "Failed to allocate memory for requested buffer of size ";
 
+/// What a device says that fails whatever it is asked.
+const DEVICE_FAILURES: [&str; 3] = ["CUDA failure", "CUDNN failure", "CUBLAS failure"];
+
 /// What a failed run on `device` is; `reason` in ONNX Runtime's words.
 pub(super) fn run_failed(device: Device, reason: String) -> BackendError {
-    if device == Device::Cpu || !SIGNS.iter().any(|sign| reason.contains(sign)) {
-        return BackendError::Run { reason };
+    match is_shortage(device, &reason) {
+        true => BackendError::DeviceMemory { device, wanted: wanted(&reason), reason },
+        false => BackendError::Run { reason },
     }
-    BackendError::DeviceMemory { device, wanted: wanted(&reason), reason }
+}
+
+/// What a model is that could not be loaded onto `device`.
+pub(super) fn load_failed(device: Device, reason: String) -> BackendError {
+    match is_shortage(device, &reason) {
+        true => BackendError::DeviceMemory { device, wanted: wanted(&reason), reason },
+        false => BackendError::Compile { reason },
+    }
+}
+
+fn is_shortage(device: Device, reason: &str) -> bool {
+    device != Device::Cpu && SIGNS.iter().any(|sign| reason.contains(sign))
+}
+
+/// Whether these words of a failed run are about the machine: its memory, or a device that is broken. The same may succeed on another one.
+pub(super) fn is_of_the_machine(reason: &str) -> bool {
+    DEVICE_FAILURES.iter().chain(&SIGNS).any(|sign| reason.contains(sign))
 }
 
 /// Bytes that were asked for, if the text says so.
@@ -53,6 +74,21 @@ mod tests {
             assert_eq!(error.code(), code, "{reason}");
             assert!(error.to_string().contains(text), "{error}");
             assert_eq!(error.hint().is_some_and(|hint| hint.contains("--gpu-memory")), code == "E498");
+            assert!(error.may_be_the_machine(), "{error}");
         }
+        let wrong =
+            "Non-zero status code returned while running Gather node: indices element out of data bounds";
+        assert!(!run_failed(Device::Cuda(0), wrong.to_owned()).may_be_the_machine());
+    }
+
+    #[test]
+    fn a_model_for_which_a_device_has_no_memory_is_not_one_that_onnx_runtime_refuses() {
+        let arena = "Exception during initialization: bfc_arena.cc:376 AllocateRawInternal \
+                     Failed to allocate memory for requested buffer of size 4096";
+        for (device, code) in [(Device::Cuda(0), "E498"), (Device::Cpu, "E323")] {
+            assert_eq!(load_failed(device, arena.to_owned()).code(), code);
+        }
+        let wrong = "Load model failed: Unrecognized attribute: scale for operator Relu";
+        assert_eq!(load_failed(Device::Cuda(0), wrong.to_owned()).code(), "E323");
     }
 }

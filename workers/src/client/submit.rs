@@ -207,7 +207,7 @@ impl Client {
     /// Refuses a job that no CPU can compute while a worker computes on one.
     async fn check_kernels(&self, missing: Option<&MissingKernel>) -> Result<(), SubmitError> {
         let Some(MissingKernel { op, precision }) = missing else { return Ok(()) };
-        match self.workers().await?.into_iter().find(|worker| worker.device == "cpu") {
+        match self.workers().await?.into_iter().find(|worker| worker.trains() && worker.device == "cpu") {
             Some(worker) => {
                 let (op, precision) = (op.clone(), precision.name());
                 Err(SubmitError::MissingKernel { worker: worker.name, op, precision })

@@ -22,7 +22,8 @@ use super::{Function, Tensor};
 /// # Ok(())
 /// # }
 /// ```
-pub const RUN_MODEL: Function<(OnnxModel, Vec<Tensor>), Vec<Tensor>> = Function::new("syncline.run-model");
+pub const RUN_MODEL: Function<(OnnxModel, Vec<Tensor>), Vec<Tensor>> =
+    Function::new(syncline_rpc::status::RUN_MODEL);
 
 /// A model that lies on the parameter server, named by its digest: an argument of a few bytes for any number of tasks.
 /// [`Client::upload_model`](crate::client::Client::upload_model) makes it.

@@ -202,9 +202,8 @@ async fn run_session(
         pool.abandon();
     }
     drop(unused);
-    let stopping = *stop.borrow();
     if options.runtime.is_some() {
-        wait_for_executor(&session, incarnation, ended, end, stopping).await?;
+        wait_for_executor(&session, incarnation, ended, end, stop).await?;
     }
     info!(worker = %incarnation, "this incarnation is over");
     Ok(())
@@ -294,19 +293,18 @@ async fn wait_for_executor(
     incarnation: Incarnation,
     ended: Option<Result<End, RecvError>>,
     end: oneshot::Receiver<End>,
-    stopping: bool,
+    stop: &mut watch::Receiver<bool>,
 ) -> Result<(), WorkerError> {
-    // It may be in the middle of a step, which ends by itself and touches nothing any more.
-    let limit = if stopping { STOP_TIMEOUT } else { DROP_TIMEOUT };
+    let limits = StepLimits { dropped: DROP_TIMEOUT, stopping: STOP_TIMEOUT };
     let ended = match ended {
         Some(ended) => ended,
-        None => match timeout(limit, end).await {
+        None => match end_of_step(end, stop, limits).await {
             Ok(ended) => ended,
-            Err(_) => {
+            Err((limit, stops)) => {
                 let task = session.shared.running().unwrap_or_else(|| "no task".into());
                 let stuck =
                     WorkerError::Stuck { worker: incarnation.to_string(), task, after_s: limit.as_secs() };
-                if !stopping {
+                if !stops {
                     return Err(stuck);
                 }
                 // The process ends anyway.
@@ -318,5 +316,53 @@ async fn wait_for_executor(
     match ended {
         Ok(End::Dropped | End::Stopped) => Ok(()),
         Err(_) => Err(WorkerError::Executor { cause: "it panicked".into() }),
+    }
+}
+
+/// How long a step is waited for that ends by itself and touches nothing any more.
+#[derive(Clone, Copy)]
+struct StepLimits {
+    /// By a worker that goes on afterwards.
+    dropped: Duration,
+    /// By one that is to stop, before or meanwhile.
+    stopping: Duration,
+}
+
+/// Waits until the executor has ended, which may be in the middle of a step; the time after which it was given up otherwise, and whether
+/// the worker is to stop.
+async fn end_of_step(
+    mut end: oneshot::Receiver<End>,
+    stop: &mut watch::Receiver<bool>,
+    limits: StepLimits,
+) -> Result<Result<End, RecvError>, (Duration, bool)> {
+    tokio::select! {
+        biased;
+        () = stopped(stop) => {}
+        ended = timeout(limits.dropped, &mut end) => return ended.map_err(|_| (limits.dropped, false)),
+    }
+    timeout(limits.stopping, end).await.map_err(|_| (limits.stopping, true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_worker_that_is_to_stop_waits_less_for_a_step_whenever_it_is_told() {
+        let (long, short) = (Duration::from_secs(3_600), Duration::from_millis(5));
+        let (_ends, end) = oneshot::channel();
+        let stop = watch::Sender::new(false);
+        let limits = StepLimits { dropped: short, stopping: long };
+        let mut listens = stop.subscribe();
+        assert_eq!(end_of_step(end, &mut listens, limits).await.unwrap_err(), (short, false));
+        let limits = StepLimits { dropped: long, stopping: short };
+        for told_before in [false, true] {
+            let (_ends, end) = oneshot::channel();
+            let stop = watch::Sender::new(told_before);
+            let mut listens = stop.subscribe();
+            let waits = end_of_step(end, &mut listens, limits);
+            let (given_up, _) = tokio::join!(waits, async { stop.send_replace(true) });
+            assert_eq!(given_up.unwrap_err(), (short, true), "told before: {told_before}");
+        }
     }
 }

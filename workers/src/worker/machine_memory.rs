@@ -20,6 +20,14 @@ pub fn offered_memory(text: &str) -> Result<MemorySize, String> {
     }
 }
 
+/// What a person lets a model take of a GPU's memory, as it is typed behind `--gpu-memory`. The error says what is wrong with it.
+pub fn gpu_memory(text: &str) -> Result<MemorySize, String> {
+    match text.parse() {
+        Ok(MemorySize(0)) => Err(format!("[E509] no model runs with {text} of a GPU's memory")),
+        read => read.map_err(|error| error.to_string()),
+    }
+}
+
 /// Memory of the machine, or of the control groups of this process if one of them allows less.
 pub fn machine_memory_bytes() -> u64 {
     let text = |path: &Path| fs::read_to_string(path).unwrap_or_default();

@@ -42,7 +42,7 @@ mod throttle;
 mod training_slots;
 
 pub use error::WorkerError;
-pub use machine_memory::{machine_memory_bytes, offered_memory};
+pub use machine_memory::{gpu_memory, machine_memory_bytes, offered_memory};
 pub(crate) use metrics::RunningMetrics;
 pub use options::{WorkerOptions, cores, label, load_runtime, threads_each};
 pub use program::{Worker, WorkerBuilder};

@@ -11,6 +11,9 @@ use crate::WorkerFields;
 /// A worker speaks several times a second; a longer silence is shown.
 pub const SILENCE_SHOWN_AFTER: Duration = Duration::from_secs(1);
 
+/// The function that runs ONNX models as general tasks: every worker with ONNX Runtime has it.
+pub const RUN_MODEL: &str = "syncline.run-model";
+
 /// One worker that is connected, whether it works on a job or not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -61,6 +64,12 @@ pub struct LiveWorker {
 }
 
 impl LiveWorker {
+    /// Whether it takes part in trainings, for which it has ONNX Runtime: one with nothing but functions of a user does not.
+    pub fn trains(&self) -> bool {
+        let only_trains = self.functions.is_empty();
+        only_trains || self.functions.iter().any(|function| function == RUN_MODEL)
+    }
+
     /// From the fields of its hash in Redis.
     ///
     /// # Errors
@@ -171,6 +180,11 @@ mod tests {
         let worker = LiveWorker::read(&told).unwrap();
         assert_eq!((worker.slots, &*worker.labels["rack"]), (2, "a b"));
         assert_eq!(worker.functions, ["add", "sub"]);
+        assert!(!worker.trains());
+        for functions in ["", "add syncline.run-model"] {
+            told.insert("functions".to_owned(), functions.to_owned());
+            assert!(LiveWorker::read(&told).unwrap().trains(), "{functions}");
+        }
         assert_eq!((worker.id, worker.blocked_on, worker.memory_bytes), (Incarnation(3), None, 4096));
     }
 }

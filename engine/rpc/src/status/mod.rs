@@ -14,7 +14,7 @@ mod text;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub use cluster::{EngineStatus, LiveWorker, SILENCE_SHOWN_AFTER};
+pub use cluster::{EngineStatus, LiveWorker, RUN_MODEL, SILENCE_SHOWN_AFTER};
 pub use event_text::event_fields;
 pub use history::{Entry, EvaluationPoint, JobEvent, MetricsPoint, mark_best};
 pub use job::{JobList, JobStatus};

@@ -36,6 +36,7 @@ impl Core {
                     self.note(&job, now_us, effects);
                 }
             }
+            Input::AbandonGraph { job, nonce } => self.abandon_graph(job, nonce, effects),
             Input::Pause { job, paused } => self.pause(&job, paused, now_us, effects)?,
             Input::TasksEnded { worker, groups } => self.tasks_ended(worker, groups, now_us, effects),
             _ => return Ok(()),
@@ -96,6 +97,15 @@ impl Core {
             effects.push(Effect::ReleaseBlobs { digests });
         }
         self.changed_tasks.remove(id);
+    }
+
+    /// Whoever sent a graph does not send the rest of it. One that has begun meanwhile was sent by another client, and goes on, as does
+    /// a job of another submission.
+    fn abandon_graph(&mut self, id: JobId, nonce: u32, effects: &mut Vec<Effect>) {
+        if self.submitted(&id, nonce).is_ok_and(|job| *job.phase() == Phase::Queued) {
+            self.remove_task_job(&id, effects);
+            self.deleted.push(id);
+        }
     }
 
     /// The job that was submitted with this nonce.

@@ -80,7 +80,7 @@ impl Client {
                 Err(error) => {
                     // Who has begun a job clears it away; another client may still be sending it otherwise.
                     if there.nonce == nonce {
-                        self.forget_unfinished(&id).await;
+                        self.abandon(&id, nonce).await;
                     }
                     return Err(error);
                 }
@@ -137,10 +137,12 @@ impl Client {
         Ok(ShardValues::new(self.token.clone(), Addresses::from(&self.shards().await?[..])))
     }
 
-    /// Frees the name of a job of which a part was refused. What fails here is told by the error that led here.
-    async fn forget_unfinished(&self, id: &JobId) {
-        if self.cancel(id).await.is_ok() {
-            let _ = self.delete(id).await;
-        }
+    /// Frees the name of a job of which a part was sent. What fails here is told by the error that led here.
+    async fn abandon(&self, id: &JobId, nonce: u32) {
+        let abandoned = self.retry(|c| {
+            let id = id.clone();
+            async move { c.abandon_graph(within(CALL_TIMEOUT), id, nonce).await }
+        });
+        let _ = abandoned.await;
     }
 }

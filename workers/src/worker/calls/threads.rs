@@ -8,6 +8,9 @@ use super::{
 };
 use crate::functions::StopFlag;
 
+/// Arguments that are put together for one call leave their memory to the next one up to this size.
+const MAX_KEPT_BYTES: usize = 1 << 20;
+
 /// Starts one more thread. Nobody joins it: what it hangs in must not hang us.
 pub(super) fn start(pool: Pool) -> io::Result<()> {
     thread::Builder::new().name("call".into()).spawn(move || work(&pool)).map(drop)
@@ -20,6 +23,10 @@ fn work(pool: &Pool) {
     let mut turn = pool.next(&stop);
     while let NextStep::Run(attempt) = turn {
         let ended = attempt::run(&attempt, &stop, pool.around(), &mut scratch);
+        // An idle thread holds no memory that nobody counts.
+        if scratch.capacity() > MAX_KEPT_BYTES {
+            scratch = Vec::new();
+        }
         turn = pool.end_and_next(&attempt, ended, &mut stop);
     }
 }

@@ -41,12 +41,9 @@ impl ModelFault {
 
     /// Whether another worker may succeed.
     fn cause(&self) -> FailureCause {
-        use BackendError::{Device, DeviceMemory, Preload, Unplaced};
         match self {
-            Self::Store(_)
-            | Self::Backend(Device { .. } | DeviceMemory { .. } | Preload { .. } | Unplaced { .. }) => {
-                FailureCause::Worker
-            }
+            Self::Store(_) => FailureCause::Worker,
+            Self::Backend(error) if error.may_be_the_machine() => FailureCause::Worker,
             #[cfg(feature = "train")]
             Self::Tried(error) if error.may_be_the_machine() => FailureCause::Worker,
             _ => FailureCause::Function,

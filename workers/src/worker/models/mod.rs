@@ -63,7 +63,10 @@ impl Models {
             None => self.load(&entry, fetch)?,
         };
         let outputs = loaded.run(inputs, stop);
-        self.0.kept.give_back(&entry, loaded);
+        // What a device that is full or broken has left of a session serves nobody, and holds memory.
+        if !matches!(&outputs, Err(ModelFault::Backend(error)) if error.may_be_the_machine()) {
+            self.0.kept.give_back(&entry, loaded);
+        }
         outputs
     }
 

@@ -87,6 +87,7 @@ fn work(builder: WorkerBuilder, flags: Flags) -> Result<(), Failure> {
     options.trainings = flags.trainings.unwrap_or(options.trainings);
     options.memory_bytes = flags.memory.map_or(options.memory_bytes, |memory| memory.0);
     options.exec.intra_threads = flags.threads.map_or(options.exec.intra_threads, |threads| threads as usize);
+    options.exec.device_memory = flags.gpu_memory.map_or(options.exec.device_memory, |memory| Some(memory.0));
     options.exec.spin |= flags.spin;
     options.split_batch |= flags.split_batch;
     options.max_batch = flags.max_batch.or(options.max_batch);

@@ -9,7 +9,7 @@ use syncline_scheduler::tasks::MemorySize;
 
 use crate::{
     client::{Cluster, FindError},
-    worker::{Throttle, label, offered_memory},
+    worker::{Throttle, gpu_memory, label, offered_memory},
 };
 
 pub(super) const HELP: &str = "\
@@ -29,6 +29,7 @@ Options:
                       control group allows]
   --label NAME=VALUE  Something that tasks may ask for; may be given several times
   --device DEVICE     Run ONNX models and take part in training, too, on cpu, or on cuda:N for an NVIDIA GPU
+  --gpu-memory SIZE   Most that one model may take of the memory of the GPU, such as 8GiB; needs --device cuda:N
   --threads N         Threads on which it computes a model, where it has a --device [default: 1, or what the program says]
   --split-batch       Let each of the --threads train on its own part of a batch: often faster, and the same up to rounding
                       unless samples meet in the model, as in BatchNormalization; needs --device cpu
@@ -53,6 +54,7 @@ pub(super) struct Flags {
     pub labels: Vec<(String, String)>,
     pub memory: Option<MemorySize>,
     pub device: Option<Device>,
+    pub gpu_memory: Option<MemorySize>,
     pub threads: Option<u32>,
     pub split_batch: bool,
     pub spin: bool,
@@ -83,8 +85,8 @@ pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Flags, 
             "--split-batch" if inline.is_none() => flags.split_batch = true,
             "--spin" if inline.is_none() => flags.spin = true,
             "--engine" | "--token-file" | "--state-dir" | "--name" | "--slots" | "--trainings"
-            | "--label" | "--memory" | "--device" | "--threads" | "--max-batch" | "--transport"
-            | "--slowdown" | "--step-ms" => {
+            | "--label" | "--memory" | "--device" | "--gpu-memory" | "--threads" | "--max-batch"
+            | "--transport" | "--slowdown" | "--step-ms" => {
                 let value = inline.or_else(|| words.next()).ok_or_else(|| format!("{flag} needs a value"))?;
                 flags.set(flag, value)?;
             }
@@ -109,6 +111,9 @@ impl Flags {
             return Err(format!(
                 "{flag} needs --device: a worker without one runs calls, and trains nothing"
             ));
+        }
+        if self.gpu_memory.is_some() && !self.device.is_some_and(|device| device != Device::Cpu) {
+            return Err("--gpu-memory needs --device cuda:N".into());
         }
         let splits = self.device == Some(Device::Cpu) && self.threads.is_some_and(|threads| threads > 1);
         if self.split_batch && !splits {
@@ -135,6 +140,7 @@ impl Flags {
             "--device" => self.device = Some(parsed(&text)?),
             "--transport" => self.transport = Some(parsed(&text)?),
             "--memory" => self.memory = Some(offered_memory(&text)?),
+            "--gpu-memory" => self.gpu_memory = Some(gpu_memory(&text)?),
             "--name" => self.name = Some(text),
             "--slots" => self.slots = Some(from_one(flag, &text)?),
             "--slowdown" => {
@@ -216,6 +222,7 @@ mod tests {
             labels: vec![("zone".into(), "a".into()), ("b".into(), "c=d".into())],
             memory: Some(MemorySize(3 << 29)),
             device: Some(Device::Cpu),
+            gpu_memory: None,
             threads: Some(4),
             split_batch: true,
             spin: true,
@@ -228,6 +235,8 @@ mod tests {
         };
         assert_eq!(flags(&format!("worker {line}")), flags(line), "as `syncline up` starts it");
         assert_eq!(flags(line), Ok(want));
+        let memory = flags("--device cuda:1 --gpu-memory 8GiB").unwrap().gpu_memory;
+        assert_eq!(memory, Some(MemorySize(8 << 30)));
         assert_eq!(flags(""), Ok(Flags::default()));
         assert!(flags("-h").unwrap().help);
     }
@@ -262,6 +271,8 @@ mod tests {
                 "--split-batch --device cuda:0 --threads 2",
                 "--split-batch needs --device cpu and --threads 2 or more",
             ),
+            ("--device cpu --gpu-memory 8GiB", "--gpu-memory needs --device cuda:N"),
+            ("--device cuda:0 --gpu-memory 0B", "[E509] no model runs with 0B of a GPU's memory"),
             ("--spin=1 --device cpu", "--spin=1 is not known; --help lists the options"),
             ("--help=1", "--help=1 is not known; --help lists the options"),
         ] {

@@ -6,7 +6,9 @@ use syncline_ps::transport::TransportChoice;
 use syncline_runtime::{Device, ExecOptions};
 use syncline_scheduler::tasks::MemorySize;
 use syncline_workers::blocking;
-use syncline_workers::worker::{Throttle, WorkerOptions, label, load_runtime, offered_memory, run as work};
+use syncline_workers::worker::{
+    Throttle, WorkerOptions, gpu_memory, label, load_runtime, offered_memory, run as work,
+};
 
 use crate::cli::{
     ConnectionArgs, Exit, Failure, block_on_one_thread, listen_for_stop, log_as_service, number, say,
@@ -116,12 +118,4 @@ pub(crate) fn run(args: WorkerArgs) -> Result<(), Failure> {
         options.transport = args.transport;
         Ok(work(options, stop.flag()).await?)
     })
-}
-
-/// What a person lets a model take of a GPU's memory, as it is typed behind `--gpu-memory`.
-pub(super) fn gpu_memory(text: &str) -> Result<MemorySize, String> {
-    match text.parse() {
-        Ok(MemorySize(0)) => Err(format!("[E509] no model runs with {text} of a GPU's memory")),
-        read => read.map_err(|error| error.to_string()),
-    }
 }

@@ -18,7 +18,7 @@ pub(super) struct Room {
 impl Room {
     pub(super) fn of(workers: &[LiveWorker]) -> Self {
         let mut slots: BTreeMap<(&str, u32, &str), u32> = BTreeMap::new();
-        for worker in workers {
+        for worker in workers.iter().filter(|worker| worker.trains()) {
             *slots.entry((worker.host.as_str(), worker.pid, worker.name.as_str())).or_default() += 1;
         }
         let count = u32::try_from(slots.len()).unwrap_or(u32::MAX);

@@ -7,10 +7,10 @@ use syncline_ps::transport::TransportChoice;
 use syncline_scheduler::tasks::MemorySize;
 use syncline_workers::{
     client::state_dir,
-    worker::{Throttle, threads_each},
+    worker::{Throttle, gpu_memory, threads_each},
 };
 
-use super::{super::worker::gpu_memory, DEFAULT_LISTEN};
+use super::DEFAULT_LISTEN;
 use crate::cli::{CliError, check_open_bind, number, support::connection::environment_names_a_cluster};
 
 /// Default duration of an iteration when machines of different speed are emulated.
