@@ -373,6 +373,8 @@ fn a_variant_of_a_job_is_the_job_that_it_would_be_by_itself_and_shares_its_uploa
     }
     assert!(Arc::ptr_eq(&prepared[0].blobs, &prepared[1].blobs), "derived once");
     assert!(!Arc::ptr_eq(&prepared[0].blobs, &prepared[2].blobs), "Dropout would be another one");
+    let initial = |job: &PreparedJob| job.blobs[&train(job).model.initial].clone();
+    assert!(Arc::ptr_eq(&initial(&prepared[0]), &initial(&prepared[2])), "the same numbers are there once");
     let refused = |settings: &str| {
         folder.submit("", settings).unwrap_err();
         let graph = JobFile::load(&folder.path().join("job.toml")).unwrap();

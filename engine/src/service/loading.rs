@@ -284,6 +284,10 @@ impl DecisionLoop {
             Err(error) if error.is_of_keys() => return Ok(LoadedJob::spoiled(error.to_string())),
             stored => stored?,
         };
+        // Its seven days ended since it was claimed.
+        if stored == StoredJob::default() {
+            return Ok(LoadedJob::Absent);
+        }
         let job = match undamaged(|| AnyJob::load(&stored)) {
             Ok(job) => job,
             Err(damage) => return Ok(LoadedJob::Damaged(damage)),

@@ -97,6 +97,21 @@ pub enum StoreError {
     },
 }
 
+/// What a server refuses for a while, whatever it is asked: it loads, runs a script, has no memory, disk, master or enough replicas. A
+/// transaction is given up where one of its commands was refused.
+const PASSING: [&str; 10] = [
+    "LOADING",
+    "BUSY",
+    "TRYAGAIN",
+    "MISCONF",
+    "OOM",
+    "READONLY",
+    "NOREPLICAS",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "EXECABORT",
+];
+
 impl StoreError {
     /// The stable code, as in the message.
     pub fn code(&self) -> &'static str {
@@ -154,13 +169,13 @@ impl StoreError {
     pub(super) fn of(op: &'static str, error: &RedisError) -> Self {
         let cause = error.to_string();
         // Before Redis 7, what a script was refused is told in the text of another error.
-        let refused_script = ["-OOM ", "-MISCONF ", "-READONLY "].iter().any(|code| cause.contains(code));
+        let refused_script = PASSING.iter().any(|code| cause.contains(&format!("-{code} ")));
         let passing = refused_script
             || error.is_io_error()
             || error.is_timeout()
             || error.is_connection_dropped()
             || error.is_connection_refusal()
-            || matches!(error.code(), Some("LOADING" | "BUSY" | "TRYAGAIN" | "MISCONF" | "OOM" | "READONLY"));
+            || error.code().is_some_and(|code| PASSING.contains(&code));
         match error.kind() {
             _ if passing => Self::Unavailable { op, cause },
             _ if is_locked_out(error) => Self::LockedOut { op, cause },
@@ -214,6 +229,15 @@ mod tests {
     }
 
     #[test]
+    fn what_redis_refuses_for_a_while_is_tried_again_and_is_no_damage_of_a_job() {
+        for told in PASSING {
+            let reply = redis::parse_redis_value(format!("-{told} sorry\r\n").as_bytes()).unwrap();
+            let error = StoreError::of("commit", &reply.extract_error().unwrap_err());
+            assert!(error.is_passing() && !error.is_of_keys(), "{error:?}");
+        }
+    }
+
+    #[test]
     fn what_redis_refuses_for_a_while_inside_a_script_is_tried_again() {
         let told = |text: &str| {
             let error = RedisError::from((
@@ -227,6 +251,7 @@ mod tests {
         let script = "Error running script (call to f_1): @user_script:44: @user_script: 44: ";
         assert!(told(&format!("{script}-OOM command not allowed when used memory > 'maxmemory'.")));
         assert!(told(&format!("{script}-READONLY You can't write against a read only replica.")));
+        assert!(told(&format!("{script}-NOREPLICAS Not enough good replicas to write.")));
         assert!(!told(&format!("{script}Wrong number of args calling Redis command From Lua script")));
     }
 }

@@ -165,5 +165,6 @@ mod tests {
         let mut theirs: Vec<String> = text.lines().filter_map(heading).collect();
         theirs.sort();
         assert_eq!(ours, theirs);
+        assert!(text.contains(&format!("`schema` is the format ({SCHEMA};")));
     }
 }

@@ -219,7 +219,7 @@ impl Client {
     /// Uploads what the parameter server lacks, to where the engine says that the shards are now; counts what got through.
     async fn upload_blobs(
         &self,
-        blobs: Arc<BTreeMap<String, Vec<u8>>>,
+        blobs: Arc<BTreeMap<String, Arc<Vec<u8>>>>,
         uploaded: Arc<AtomicUsize>,
     ) -> Result<(), SubmitError> {
         let shards = self.shards().await?;

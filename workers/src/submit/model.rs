@@ -1,6 +1,9 @@
 //! The model of a training node.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
 use syncline_autodiff::{Loss, LossOptions};
 
@@ -45,12 +48,24 @@ pub struct FirstValues {
 }
 
 /// ONNX bytes in memory, or a file that is read at submission; it may be packed, with a name that ends in `.gz`.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub enum ByteSource {
     /// Bytes as they are: nothing is unpacked.
     Memory(Vec<u8>),
     /// Path on the machine that submits.
     File(PathBuf),
+}
+
+/// What is in memory by its length and digest: it may be gigabytes.
+impl fmt::Debug for ByteSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory(bytes) => {
+                write!(f, "Memory({} bytes, {})", bytes.len(), blake3::hash(bytes).to_hex())
+            }
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+        }
+    }
 }
 
 impl ByteSource {

@@ -25,8 +25,8 @@ use super::{
 pub struct PreparedJob {
     /// What the engine is given; it names blobs by their digests.
     pub spec: JobSpec,
-    /// Contents by digest; clones, and [variants](super::JobVariants) of a job, share them.
-    pub blobs: Arc<BTreeMap<String, Vec<u8>>>,
+    /// Contents by digest; clones share them, and so do [variants](super::JobVariants) of a job those that are equal.
+    pub blobs: Arc<BTreeMap<String, Arc<Vec<u8>>>>,
     /// Why no CPU can compute it, if none can.
     pub missing_cpu_kernel: Option<MissingKernel>,
     /// What is doubtful about the model, and what settles it, a sentence each.
@@ -66,7 +66,7 @@ pub(super) struct PreparedModel<'a> {
 #[derive(Debug, Clone)]
 pub(super) struct DescribedTraining {
     pub spec: TrainSpec,
-    pub blobs: Arc<BTreeMap<String, Vec<u8>>>,
+    pub blobs: Arc<BTreeMap<String, Arc<Vec<u8>>>>,
     pub missing_cpu_kernel: Option<MissingKernel>,
     /// What is doubtful about model, data and settings.
     pub warnings: Vec<String>,
@@ -182,7 +182,7 @@ pub(super) fn describe<'a>(
     }
     let mut keep = |bytes: Vec<u8>| {
         let digest = blake3::hash(&bytes).to_hex().to_string();
-        blobs.insert(digest.clone(), bytes);
+        blobs.insert(digest.clone(), Arc::new(bytes));
         digest
     };
     let initial = || (graph.params.iter().chain(&graph.state)).map(|p| bytemuck::cast_slice(&p.initial));

@@ -1,6 +1,8 @@
 //! Jobs of which many differ in nothing but settings on which neither the training graph nor the data depend, as the trials of a
 //! sweep do: model and data are read, derived and checked once.
 
+use std::sync::Arc;
+
 use super::{
     JobGraph, PreparedJob, Settings, SubmitError, Training,
     forward::prepare_model,
@@ -12,7 +14,7 @@ use crate::isolation::ModelHost;
 ///
 /// A job whose model, data, `seed` and settings of the training graph are those of one before, as in two variants of a job file
 /// that differ in `learning_rate` or `epochs`, takes what was derived and checked for that: files are not looked at again. What
-/// was prepared stays in memory, once for each model, until this is dropped; the jobs share it.
+/// was prepared stays in memory, what is equal once, until this is dropped; the jobs share it.
 ///
 /// ```
 /// use syncline_workers::{
@@ -51,7 +53,8 @@ impl JobVariants {
             let mut own = match (known, origin) {
                 (Some((_, known)), _) => known.clone(),
                 (None, Some(origin)) => {
-                    let fresh = fresh()?;
+                    let mut fresh = fresh()?;
+                    share_equal(&mut fresh, described);
                     described.push((origin, fresh.clone()));
                     fresh
                 }
@@ -64,6 +67,15 @@ impl JobVariants {
             }
             Ok(own)
         })
+    }
+}
+
+/// Takes what is equal, as the model of variants that differ in `seed`, from those before.
+fn share_equal(fresh: &mut DescribedTraining, described: &[(String, DescribedTraining)]) {
+    for (digest, bytes) in Arc::make_mut(&mut fresh.blobs) {
+        if let Some(known) = described.iter().find_map(|(_, known)| known.blobs.get(digest)) {
+            bytes.clone_from(known);
+        }
     }
 }
 

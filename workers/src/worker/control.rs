@@ -192,6 +192,10 @@ async fn run_session(
             if let Some(Err(error)) = over && let Ok(panic) = error.try_into_panic() {
                 resume_unwind(panic);
             }
+            if session.is_stuck() {
+                session.drain_calls(CALLS_STOP_TIMEOUT).await;
+                session.leave().await;
+            }
         }
         end = &mut end => ended = Some(end),
         () = stop_in_order(&session, stop) => session.leave().await,
@@ -206,7 +210,7 @@ async fn run_session(
         wait_for_executor(&session, incarnation, ended, end, stop).await?;
     }
     info!(worker = %incarnation, "this incarnation is over");
-    Ok(())
+    session.check_not_stuck()
 }
 
 /// Starts what a session talks about, each in a task of its own: in a runtime with one thread, waking the future that the

@@ -152,7 +152,8 @@ impl WorkerError {
             Self::NotFinite { .. } => "a smaller learning rate or `on_nan = \"skip\"` may help",
             Self::EngineAway { .. } => "see whether the engine runs, and can be reached from here",
             Self::Stuck { .. } => {
-                "see whether the file system that the data is on answers; whatever started this worker may start it again"
+                "see whether the file system that the data is on answers, and whether a function ends that looks at \
+                 `Context::canceled`; whatever started this worker may start it again"
             }
             Self::Graph { .. } | Self::Executor { .. } | Self::OutOfRound { .. } => return None,
         };

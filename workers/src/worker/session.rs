@@ -25,7 +25,7 @@ use tokio::{
 use tracing::debug;
 
 use super::{
-    calls::Pool,
+    calls::{Pool, STUCK_AFTER},
     error::WorkerError,
     executor::Shared,
     lock::lock,
@@ -158,6 +158,23 @@ impl Session {
         let give_up = Instant::now() + limit;
         while !pool.is_done() && Instant::now() < give_up {
             sleep(DRAIN_POLL_INTERVAL).await;
+        }
+    }
+
+    /// Whether a function that was told to stop keeps a slot for good.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.calls.as_ref().is_some_and(|pool| pool.stuck().is_some())
+    }
+
+    /// An error if a function keeps a slot for good.
+    pub(super) fn check_not_stuck(&self) -> Result<(), WorkerError> {
+        match self.calls.as_ref().and_then(Pool::stuck) {
+            Some(function) => Err(WorkerError::Stuck {
+                worker: self.who.incarnation.to_string(),
+                task: format!("function `{function}` and others that were told to stop"),
+                after_s: STUCK_AFTER.as_secs(),
+            }),
+            None => Ok(()),
         }
     }
 

@@ -32,6 +32,8 @@ const STANDBY_SILENCE: Duration = Duration::from_secs(1);
 /// How long a new engine waits for the other process of a shard before the one that is there serves: it may have less, or a new
 /// disk and nothing.
 const PARTNER_SILENCE: Duration = Duration::from_secs(10);
+/// One part in so many of the silence after which a shard counts as lost.
+const LAST_MOMENT: u32 = 10;
 /// Numbers of terms that one epoch has.
 const TERMS_PER_EPOCH: u64 = 1 << 20;
 
@@ -229,8 +231,8 @@ impl<C: Clone> ShardSlots<C> {
             let patience = match standby.is_ready() {
                 true if slot.told.is_none() => UNHEARD_SILENCE,
                 true if standby.hello.jobs >= jobs => FAILOVER_SILENCE,
-                // Before the shard counts as lost, with all jobs.
-                true => silence / 2,
+                // What it lacks ends then. The primary may only sleep: it has until a moment before the shard counts as lost, with all jobs.
+                true => silence - silence / LAST_MOMENT,
                 false => silence,
             };
             let is_deaf = slot.primary.as_ref().and_then(|primary| primary.unanswered).is_some_and(|since| {

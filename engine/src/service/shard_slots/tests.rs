@@ -125,6 +125,11 @@ fn a_primary_that_is_silent_makes_way_where_the_standby_has_all_jobs() {
         assert_eq!(shard.slots.failovers_due(shard.now, silence), []);
         shard.wait(Duration::from_millis(1));
         assert_eq!(shard.slots.failovers_due(shard.now, silence), due, "{jobs} jobs");
+        if jobs == 2 {
+            shard.wait(silence * 2 / 3);
+            shard.role(&following(with_jobs(1, fresh(2))));
+            assert_eq!(shard.slots.failovers_due(shard.now, silence), [], "the other job would be lost");
+        }
         shard.wait(silence);
         assert_eq!(shard.slots.failovers_due(shard.now, silence), [], "the standby is silent as well");
         shard.role(&following(with_jobs(1, fresh(2))));

@@ -19,3 +19,4 @@ pub(super) use attempt::CallEnvironment;
 pub(super) use pool::Pool;
 pub(super) use reports::Batch;
 pub(super) use retelling::Retelling;
+pub(super) use running::STUCK_AFTER;

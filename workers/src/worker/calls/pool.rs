@@ -54,6 +54,8 @@ struct State {
     woken: u32,
     /// Nothing begins any more.
     closed: bool,
+    /// The function that keeps a slot for good.
+    stuck: Option<String>,
 }
 
 /// What a thread does next.
@@ -252,9 +254,10 @@ impl Pool {
         state.held.acknowledge(batch.ended);
     }
 
-    /// Ends attempts that run for too long, and gives up threads that do not come back, as long as it is polled.
+    /// Ends attempts that run for too long, and gives up threads that do not come back, as long as it is polled. Returns when so many are
+    /// given up that a slot is lost for good: the engine counts it as free, and what it leases to this worker would wait for ever.
     pub(in crate::worker) async fn enforce_limits(&self) {
-        loop {
+        while self.stuck().is_none() {
             let earliest = self.lock().running.earliest();
             match earliest {
                 None => self.0.sooner.notified().await,
@@ -266,10 +269,18 @@ impl Pool {
         }
     }
 
+    /// The function that keeps a slot for good.
+    pub(in crate::worker) fn stuck(&self) -> Option<String> {
+        self.lock().stuck.clone()
+    }
+
     /// Looks at the deadlines. `start` starts one more thread of the pool.
     pub(super) fn expire(&self, now: Instant, start: impl Fn(Self) -> io::Result<()>) {
         let mut state = self.lock();
         let expired = state.running.expire(now, self.0.slots);
+        if expired.stuck.is_some() {
+            state.stuck = expired.stuck;
+        }
         for (key, end) in expired.failed {
             if state.held.end(&key, None) && state.reports.push(key, end) {
                 self.0.ended.notify_one();

@@ -14,6 +14,12 @@ use crate::functions::{CallFault, StopFlag};
 /// A function that was told to stop gets this long before its thread is given up.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(1);
 
+/// As often it gets as long again where the threads of as many others are given up as there may be.
+pub(super) const MORE_CHANCES: u32 = 10;
+/// All of that together.
+pub(in crate::worker) const STUCK_AFTER: Duration =
+    Duration::from_secs(GIVE_UP_AFTER.as_secs() * (1 + MORE_CHANCES as u64));
+
 /// Attempts that run, each on a thread.
 #[derive(Debug, Default)]
 pub(super) struct RunningTasks {
@@ -34,6 +40,8 @@ struct Running {
     limit: Option<Limit>,
     /// Another thread has taken the place of the one that it runs on.
     replaced: bool,
+    /// How often its thread would have been given up.
+    chances: u32,
 }
 
 /// What happens when.
@@ -69,6 +77,8 @@ pub(super) struct Expired {
     pub failed: Vec<(EndedKey, TaskEnd)>,
     /// What runs on threads that were given up, each of which needs another in its place, and the slots that it has then.
     pub given_up: Vec<(OrderId, u32)>,
+    /// The function of one that keeps its slots for good, as nothing more can be given up.
+    pub stuck: Option<String>,
 }
 
 impl RunningTasks {
@@ -79,7 +89,8 @@ impl RunningTasks {
         let limit = group.run_limit_ms.and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms)));
         let end = EndedKey { job: group.job.clone(), task: order.task, serial };
         let (attempt, stop, limit) = (order.attempt, stop.clone(), limit.map(Limit::Tell));
-        self.running.insert(serial, Running { group, end, attempt, stop, slots, limit, replaced: false });
+        self.running
+            .insert(serial, Running { group, end, attempt, stop, slots, limit, replaced: false, chances: 0 });
         limit.is_some_and(|limit| self.expect(limit.at()))
     }
 
@@ -160,6 +171,10 @@ impl RunningTasks {
                         expired.given_up.push((*serial, running.slots));
                     } else {
                         running.limit = Some(Limit::GiveUp(now + GIVE_UP_AFTER));
+                        running.chances += 1;
+                        if running.chances == MORE_CHANCES {
+                            expired.stuck = Some(running.group.id.name.to_string());
+                        }
                     }
                 }
                 _ => {}

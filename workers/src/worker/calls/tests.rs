@@ -27,6 +27,7 @@ use super::{
     held::{EndedKey, OrderId},
     reports::Reports,
     retelling::Retelling,
+    running::MORE_CHANCES,
     threads,
 };
 use crate::{
@@ -426,6 +427,33 @@ fn one_that_runs_too_long_fails_and_its_thread_is_replaced() {
     go.send(()).unwrap();
     rig.order(ADD.id(), vec![task(2, vec![is(1), is(1)])]);
     assert_eq!(rig.number(2), 2);
+}
+
+#[test]
+fn a_worker_of_which_a_slot_is_lost_for_good_says_so_and_no_earlier() {
+    let Gate { registry, begun, go } = gate();
+    let rig = rig_without_limits(registry, 1);
+    let Order::Run(limited) = group(WAIT.id(), vec![task(0, vec![is(0)]), task(1, vec![is(0)])]) else {
+        unreachable!()
+    };
+    rig.pool.take(vec![Order::Run(OrderGroup { run_limit_ms: Some(1), ..limited })], None);
+    begun.recv().unwrap();
+    let mut now = std::time::Instant::now() + Duration::from_secs(3_600);
+    let mut pass = |times: u32| {
+        for _ in 0..times {
+            now += Duration::from_secs(2);
+            rig.pool.expire(now, threads::start);
+        }
+    };
+    // The first is told and given up, the second told, and cannot be given up as well.
+    pass(2);
+    begun.recv().unwrap();
+    pass(1 + MORE_CHANCES - 1);
+    assert_eq!(rig.pool.stuck(), None);
+    pass(1);
+    assert_eq!(rig.pool.stuck().as_deref(), Some("wait"));
+    go.send(()).unwrap();
+    go.send(()).unwrap();
 }
 
 #[test]

@@ -140,7 +140,7 @@ impl Preview {
         let Some((_, train)) = spec.train() else {
             return Err(SubmitError::from(InvalidJob::NoTraining { job: spec.id.clone() }).into());
         };
-        let graph = job.blobs.get(&train.model.training_graph).map_or(&[][..], Vec::as_slice);
+        let graph = job.blobs.get(&train.model.training_graph).map_or(&[][..], |bytes| bytes.as_slice());
         let at_once = train.samples_at_once(None).map_or(train.batch, |most| most.min(train.batch));
         let cost = models.step_cost("the training graph", graph, at_once as usize)?;
         let parameters = train.model.layout.trained_elements();
