@@ -109,8 +109,8 @@ const TABLES: &[Table] = &[
         ("labels",  "path or list of paths", "", "labels = 'y.npy'", "The labels, a file for each of samples"),
     ]},
     Table { title: "`[node.settings]`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings]\n@\n", fields: &[
-        ("optimizer",     "text or table", "'sgd'", "optimizer = 'adam'", "`sgd`, `momentum` (0.9), `nesterov` (0.9), `adam`, `adamw` (decay 0.01); or a table with all settings, see below"),
-        ("learning_rate", "number", "", "learning_rate = 0.03", "Learning rate behind the warmup. If left out 0.1 for `sgd`, 0.01 for `momentum` and `nesterov`, 0.001 for `adam` and `adamw`"),
+        ("optimizer",     "text or table", "'sgd'", "optimizer = 'adam'", "`sgd`, `momentum` (0.9), `nesterov` (0.9), `adam`, `adamw` (decay 0.01), `rmsprop`; or a table with all settings, see below"),
+        ("learning_rate", "number", "", "learning_rate = 0.03", "Learning rate behind the warmup. If left out 0.1 for `sgd`, 0.01 for `momentum`, `nesterov` and `rmsprop`, 0.001 for `adam` and `adamw`"),
         ("warmup",        "number", "0.0", "warmup = 0.05", "Share of the training over which the learning rate rises in a straight line from 0, see [learning-rate.md](learning-rate.md)"),
         ("decay",         "`constant`, `cosine`, `linear` or `{ steps = [[SHARE, FACTOR], ...] }`", "'constant'", "decay = 'cosine'", "How it goes down behind the warmup, see [learning-rate.md](learning-rate.md#decay)"),
         ("min_learning_rate", "number", "0.0", "min_learning_rate = 1e-5", "The learning rate at which `cosine` and `linear` end"),
@@ -177,6 +177,13 @@ const TABLES: &[Table] = &[
         ("epsilon",      "number", "1e-8", "epsilon = 1e-6", "Added to the root of the mean square"),
         ("weight_decay", "number", "0.0", "weight_decay = 0.01", "Added to the gradient, times the weight"),
         ("decoupled",    "boolean", "false", "decoupled = true", "Take the decay off the weight instead (AdamW)"),
+    ]},
+    Table { title: "`optimizer = { rmsprop = { ... } }`", about: "As `torch.optim.RMSprop`; the formula is in [learning-rate.md](learning-rate.md#rmsprop).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings.optimizer.rmsprop]\n@\n", fields: &[
+        ("alpha",        "number", "0.99", "alpha = 0.9", "Share of the mean square that is kept"),
+        ("epsilon",      "number", "1e-8", "epsilon = 1e-6", "Added to the root of the mean square"),
+        ("momentum",     "number", "0.0", "momentum = 0.9", "Share of the velocity that is kept"),
+        ("centered",     "boolean", "false", "centered = true", "Divide by the deviation from the mean gradient; not beside `momentum`"),
+        ("weight_decay", "number", "0.0", "weight_decay = 1e-4", "Added to the gradient, times the weight"),
     ]},
 ];
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use syncline_scheduler::spec::{
-    InvalidJob, Optimizer, Separator, SettingList, Source, StepGroup, StepSettings, TrainSpec,
+    InvalidJob, Separator, SettingList, Source, StepGroup, StepSettings, TrainSpec,
 };
 use syncline_workers::{
     data::LabelColumn,
@@ -316,11 +316,7 @@ fn batches_per_epoch(train: &TrainSpec) -> u64 {
 
 /// Numbers that the shards keep for each parameter beside its value.
 fn kept_numbers(train: &TrainSpec) -> u64 {
-    match train.shard_optimizer() {
-        Optimizer::Sgd { .. } => 0,
-        Optimizer::Momentum { .. } => 1,
-        Optimizer::Adam { .. } => 2,
-    }
+    train.shard_optimizer().moments()
 }
 
 fn mib(bytes: u64) -> String {
