@@ -108,7 +108,7 @@ fn write(path: &Path) -> DataSpec {
         ("label", Saved::new(Dtype::I64, vec![SAMPLES], &y).unwrap()),
     ];
     fs::write(path, safetensors::serialize(tensors, None).unwrap()).unwrap();
-    let source = Source::Safetensors { path: path.to_string_lossy().into_owned() };
+    let source = Source::safetensors(path);
     DataSpec { split: Split::TestEvery(5), ..DataSpec::new(source) }
 }
 

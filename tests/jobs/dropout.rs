@@ -35,7 +35,7 @@ async fn kept(cluster: &LocalCluster, id: &str, seed: u64) -> Vec<u32> {
     let tensor =
         safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![2, WIDTH], &ones).unwrap();
     fs::write(&path, safetensors::serialize([("x", tensor)], None).unwrap()).unwrap();
-    let data = DataSpec::new(Source::Safetensors { path: path.display().to_string() });
+    let data = DataSpec::new(Source::safetensors(&path));
     let training = Training::new(Model::forward(model(), Loss::Output), data).with(|s| {
         (s.batch, s.min_workers, s.seed, s.learning_rate) = (1, 2, seed, Some(1.0));
         s.policy = "bsp".parse().unwrap();

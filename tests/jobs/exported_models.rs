@@ -40,14 +40,13 @@ fn path(folder: &Path, name: &str) -> String {
 
 fn examples() -> Vec<Case> {
     let (models, data) = (workers().join("../examples/models"), workers().join("../examples/data"));
-    let idx =
-        |images: &str, labels: &str| Source::Idx { images: path(&data, images), labels: path(&data, labels) };
+    let idx = |images: &str, labels: &str| Source::idx(path(&data, images), path(&data, labels));
     let mnist = || DataSpec {
         scale: 1.0 / 255.0,
         test: Some(idx("mnist/t10k-images-idx3-ubyte.gz", "mnist/t10k-labels-idx1-ubyte.gz")),
         ..DataSpec::new(idx("mnist/train-images-idx3-ubyte.gz", "mnist/train-labels-idx1-ubyte.gz"))
     };
-    let cifar = |name: &str| Source::Cifar10 { paths: vec![path(&data, name)] };
+    let cifar = |name: &str| Source::cifar10([path(&data, name)]);
     let digits = Source::csv(path(&data, "digits.csv.gz"));
     let text = Source::Text { path: path(&data, "moby-dick.txt"), context: 64, stride: 256 };
     let case = |name: &str, file: &str, data| Case { name: name.to_owned(), model: models.join(file), data };
@@ -86,7 +85,7 @@ fn exported(dir: &Path) -> Vec<Case> {
         write_images(&data, sides, classes);
         for exporter in ["script", "dynamo"] {
             let of = if name == "frozen" { "selection" } else { "models" };
-            let source = Source::Safetensors { path: data.to_string_lossy().into_owned() };
+            let source = Source::safetensors(&data);
             cases.push(Case {
                 name: format!("{name}-{exporter}"),
                 model: workers().join(format!("autodiff/tests/{of}/{name}.{exporter}.onnx")),

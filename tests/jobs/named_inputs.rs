@@ -63,7 +63,7 @@ async fn accuracy_is_that_of_the_positions_that_count() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tags.safetensors");
     write(&path);
-    let source = Source::Safetensors { path: path.display().to_string() };
+    let source = Source::safetensors(&path);
     let data = DataSpec { split: Split::TestEvery(4), ..DataSpec::new(source) };
     let model = |ignore_index| {
         let options = LossOptions { ignore_index, ..LossOptions::default() };

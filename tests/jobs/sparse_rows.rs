@@ -66,7 +66,7 @@ fn data(dir: &Path) -> DataSpec {
         ("label", TensorView::new(Dtype::F32, vec![SAMPLES, 1], &ratings).unwrap()),
     ];
     fs::write(&path, safetensors::serialize(tensors, None).unwrap()).unwrap();
-    let source = Source::Safetensors { path: path.display().to_string() };
+    let source = Source::safetensors(&path);
     DataSpec { split: Split::TestEvery(5), ..DataSpec::new(source) }
 }
 

@@ -44,7 +44,7 @@ fn job(dir: &Path, policy: &str, seed: u64) -> JobGraph {
         ("label", TensorView::new(Dtype::F32, vec![SAMPLES as usize, WIDTH], &far).unwrap()),
     ];
     fs::write(&path, safetensors::serialize(tensors, None).unwrap()).unwrap();
-    let data = DataSpec::new(Source::Safetensors { path: path.display().to_string() });
+    let data = DataSpec::new(Source::safetensors(&path));
     let training = Training::new(model, data).with(|s| {
         // One step of a whole batch moves its rows by 1.
         s.learning_rate = Some((BATCH as usize * WIDTH) as f32);

@@ -65,11 +65,13 @@ const TABLES: &[Table] = &[
         ("scale",         "number", "1.0", "scale = 0.0625", "Floats are multiplied by this"),
         ("mean",          "list of numbers", "[]", "mean = [0.5]", "Subtracted after that: one number for each channel, or one for all"),
         ("std",           "list of numbers", "[]", "std = [0.25]", "Divided by after that, likewise"),
+        ("standardize",   "boolean", "false", "standardize = true", "Compute `mean` and `std` from the samples that train, at submission; see [data.md](data.md#what-the-model-gets)"),
         ("split",         "`all`, `{ test_every = N }` or `{ test_last_percent = N }`", "'all'", "split = { test_every = 5 }", "Which samples of `source` test"),
         ("sample_shape",  "list of integers", "[]", "sample_shape = [1, 8, 8]", "Shape of one sample, where the file does not say it"),
         ("layout",        "`nhwc`", "", "layout = 'nhwc'", "Order of the axes of images in the files, where it is not channels, height, width"),
         ("augment",       "table", "{}", "augment = { flip = true, crop = 4 }", "How images change while they train, see below"),
         ("digest",        "text", "", "digest = 'ab12'", "BLAKE3 of the files; filled in at submission"),
+        ("file_digests",  "list of texts", "[]", "file_digests = ['ab12', 'cd34']", "The same of each file, where they are several; filled in at submission"),
         ("train_samples", "integer", "0", "train_samples = 100", "Filled in at submission"),
     ]},
     Table { title: "`[node.data.augment]`", about: "Of samples that train, never of those that are evaluated; more in [data.md](data.md#images-that-change-while-they-train).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.data.augment]\n@\n", fields: &[
@@ -78,17 +80,18 @@ const TABLES: &[Table] = &[
         ("cutout", "integer", "0", "cutout = 8", "Side in pixels of a square, anywhere in the image, that becomes the mean of each channel"),
     ]},
     Table { title: "`source.csv`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\n[node.data.source.csv]\n@\n", fields: &[
-        ("path",          "path", "", "path = 'a.csv.gz'", "The file, relative to the job file"),
+        ("path",          "path or list of paths", "", "path = ['a.csv.gz', 'part-*.csv']", "The files, relative to the job file; `*` stands for any characters in the name of a file"),
         ("label_columns", "integer", "1", "label_columns = 2", "How many of the last columns are the label"),
         ("label_names",   "list of names", "[]", "label_names = ['class']", "The columns that are the label, by their names in the header, instead of the last ones"),
-        ("skip_lines",    "integer", "0", "skip_lines = 1", "Lines at the top that are left out"),
+        ("skip_lines",    "integer", "0", "skip_lines = 1", "Lines at the top of each file that are left out"),
+        ("separator",     "`,`, `;` or `tab`", "", "separator = ';'", "What separates columns; if left out what the first lines of a file show"),
     ]},
     Table { title: "`source.idx`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\n[node.data.source.idx]\n@\n", fields: &[
-        ("images", "path", "", "images = 'train-images.gz'", "The samples"),
-        ("labels", "path", "", "labels = 'train-labels.gz'", "The labels"),
+        ("images", "path or list of paths", "", "images = 'train-images.gz'", "The samples"),
+        ("labels", "path or list of paths", "", "labels = 'train-labels.gz'", "The labels, a file for each of samples"),
     ]},
     Table { title: "`source.cifar10`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\n[node.data.source.cifar10]\n@\n", fields: &[
-        ("paths", "list of paths", "", "paths = ['data_batch_1.bin']", "The files, one after the other"),
+        ("paths", "path or list of paths", "", "paths = ['data_batch_1.bin']", "The files, one after the other"),
     ]},
     Table { title: "`source.text`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\n[node.data.source.text]\n@\n", fields: &[
         ("path",    "path", "", "path = 'a.txt'", "The file"),
@@ -96,18 +99,18 @@ const TABLES: &[Table] = &[
         ("stride",  "integer", "0", "stride = 32", "Characters from one sample to the next; 0: as many as `context`"),
     ]},
     Table { title: "`source.safetensors`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\n[node.data.source.safetensors]\n@\n", fields: &[
-        ("path", "path", "", "path = 'a.safetensors'", "The file; arrays are called as the model's inputs, and `label`"),
+        ("path", "path or list of paths", "", "path = 'a.safetensors'", "The files; arrays are called as the model's inputs, and `label`"),
     ]},
     Table { title: "`source.npz`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\n[node.data.source.npz]\n@\n", fields: &[
-        ("path", "path", "", "path = 'a.npz'", "The file; arrays are called as the model's inputs, and `label`"),
+        ("path", "path or list of paths", "", "path = 'a.npz'", "The files; arrays are called as the model's inputs, and `label`"),
     ]},
     Table { title: "`source.npy`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\n[node.data.source.npy]\n@\n", fields: &[
-        ("samples", "path", "", "samples = 'x.npy'", "The samples, for a model with one input"),
-        ("labels",  "path", "", "labels = 'y.npy'", "The labels"),
+        ("samples", "path or list of paths", "", "samples = 'x.npy'", "The samples, for a model with one input"),
+        ("labels",  "path or list of paths", "", "labels = 'y.npy'", "The labels, a file for each of samples"),
     ]},
     Table { title: "`[node.settings]`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings]\n@\n", fields: &[
-        ("optimizer",     "text or table", "'sgd'", "optimizer = 'adam'", "`sgd`, `momentum` (0.9), `nesterov` (0.9), `adam`, `adamw` (decay 0.01); or a table with all settings, see below"),
-        ("learning_rate", "number", "", "learning_rate = 0.03", "Learning rate behind the warmup. If left out 0.1 for `sgd`, 0.01 for `momentum` and `nesterov`, 0.001 for `adam` and `adamw`"),
+        ("optimizer",     "text or table", "'sgd'", "optimizer = 'adam'", "`sgd`, `momentum` (0.9), `nesterov` (0.9), `adam`, `adamw` (decay 0.01), `rmsprop`; or a table with all settings, see below"),
+        ("learning_rate", "number", "", "learning_rate = 0.03", "Learning rate behind the warmup. If left out 0.1 for `sgd`, 0.01 for `momentum`, `nesterov` and `rmsprop`, 0.001 for `adam` and `adamw`"),
         ("warmup",        "number", "0.0", "warmup = 0.05", "Share of the training over which the learning rate rises in a straight line from 0, see [learning-rate.md](learning-rate.md)"),
         ("decay",         "`constant`, `cosine`, `linear` or `{ steps = [[SHARE, FACTOR], ...] }`", "'constant'", "decay = 'cosine'", "How it goes down behind the warmup, see [learning-rate.md](learning-rate.md#decay)"),
         ("min_learning_rate", "number", "0.0", "min_learning_rate = 1e-5", "The learning rate at which `cosine` and `linear` end"),
@@ -174,6 +177,13 @@ const TABLES: &[Table] = &[
         ("epsilon",      "number", "1e-8", "epsilon = 1e-6", "Added to the root of the mean square"),
         ("weight_decay", "number", "0.0", "weight_decay = 0.01", "Added to the gradient, times the weight"),
         ("decoupled",    "boolean", "false", "decoupled = true", "Take the decay off the weight instead (AdamW)"),
+    ]},
+    Table { title: "`optimizer = { rmsprop = { ... } }`", about: "As `torch.optim.RMSprop`; the formula is in [learning-rate.md](learning-rate.md#rmsprop).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings.optimizer.rmsprop]\n@\n", fields: &[
+        ("alpha",        "number", "0.99", "alpha = 0.9", "Share of the mean square that is kept"),
+        ("epsilon",      "number", "1e-8", "epsilon = 1e-6", "Added to the root of the mean square"),
+        ("momentum",     "number", "0.0", "momentum = 0.9", "Share of the velocity that is kept"),
+        ("centered",     "boolean", "false", "centered = true", "Divide by the deviation from the mean gradient; not beside `momentum`"),
+        ("weight_decay", "number", "0.0", "weight_decay = 1e-4", "Added to the gradient, times the weight"),
     ]},
 ];
 

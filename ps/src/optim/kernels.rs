@@ -68,6 +68,56 @@ vectorize! {
     }
 }
 
+/// Everything of one RMSprop step that is the same for all elements.
+#[derive(Clone, Copy)]
+pub(crate) struct RmsStep {
+    pub alpha: f32,
+    /// `1 - alpha`
+    pub keep: f32,
+    pub epsilon: f32,
+    pub momentum: f32,
+    pub lr: f32,
+    pub scale: f32,
+    pub decay: f32,
+}
+
+vectorize! {
+    /// `s = alpha * s + (1 - alpha) * g'^2`, `w -= lr * g' / (sqrt(s) + epsilon)` with `g' = scale * g + decay * w`
+    pub(super) fn rmsprop(w: &mut [f32], s: &mut [f32], g: &[f32], k: RmsStep) {
+        for ((w, s), g) in w.iter_mut().zip(s).zip(g) {
+            let g = k.scale * g + k.decay * *w;
+            *s = k.alpha * *s + k.keep * (g * g);
+            *w -= k.lr * (g / (s.sqrt() + k.epsilon));
+        }
+    }
+}
+
+vectorize! {
+    /// The same along a velocity: `v = momentum * v + g' / (sqrt(s) + epsilon)`, `w -= lr * v`
+    pub(super) fn rmsprop_momentum(w: &mut [f32], s: &mut [f32], v: &mut [f32], g: &[f32], k: RmsStep) {
+        for (((w, s), v), g) in w.iter_mut().zip(s).zip(v).zip(g) {
+            let g = k.scale * g + k.decay * *w;
+            *s = k.alpha * *s + k.keep * (g * g);
+            *v = k.momentum * *v + g / (s.sqrt() + k.epsilon);
+            *w -= k.lr * *v;
+        }
+    }
+}
+
+vectorize! {
+    /// The same by the variance: `a = alpha * a + (1 - alpha) * g'`, `w -= lr * g' / (sqrt(s - a^2) + epsilon)`
+    pub(super) fn rmsprop_centered(w: &mut [f32], s: &mut [f32], a: &mut [f32], g: &[f32], k: RmsStep) {
+        for (((w, s), a), g) in w.iter_mut().zip(s).zip(a).zip(g) {
+            let g = k.scale * g + k.decay * *w;
+            *s = k.alpha * *s + k.keep * (g * g);
+            *a = k.alpha * *a + k.keep * g;
+            // Rounding makes it less than 0 where all gradients are alike.
+            let variance = (*s - *a * *a).max(0.0);
+            *w -= k.lr * (g / (variance.sqrt() + k.epsilon));
+        }
+    }
+}
+
 vectorize! {
     /// Linear interpolation: `v = (1 - k) v + k t`.
     pub(crate) fn lerp(v: &mut [f32], t: &[f32], k: f32) {

@@ -11,6 +11,7 @@
 //! | SGD | none | 12 |
 //! | momentum, Nesterov | 1 f32 | 20 |
 //! | Adam, AdamW | 2 f32 | 28 |
+//! | RMSprop | 1 f32, with momentum or centered 2 f32 | 20, 28 |
 
 mod kernels;
 mod norm;
@@ -28,9 +29,9 @@ use syncline_scheduler::spec::Optimizer;
 /// What an optimizer remembers about one slice of parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OptimizerState {
-    /// Velocity or first moment; empty where the rule has none.
+    /// Velocity, first moment, or the mean square of RMSprop; empty where the rule has none.
     first: Vec<f32>,
-    /// Second moment; empty where the rule has none.
+    /// Second moment, or velocity or mean gradient of RMSprop; empty where the rule has none.
     second: Vec<f32>,
     /// Steps taken, for bias correction.
     steps: u64,
@@ -121,6 +122,7 @@ enum StepKernel {
     Sgd { learning_rate: f32, scale: f32, decay: f32 },
     Momentum { nesterov: bool, learning_rate: f32, scale: f32, momentum: f32, decay: f32 },
     Adam(kernels::AdamStep),
+    RmsProp { centered: bool, step: kernels::RmsStep },
 }
 
 impl StepKernel {
@@ -147,6 +149,14 @@ impl StepKernel {
                     shrink,
                 })
             }
+            Optimizer::RmsProp { alpha, epsilon, momentum, centered, weight_decay: decay } => {
+                let keep = (1.0 - f64::from(alpha)) as f32;
+                let lr = learning_rate;
+                Self::RmsProp {
+                    centered,
+                    step: kernels::RmsStep { alpha, keep, epsilon, momentum, lr, scale, decay },
+                }
+            }
         }
     }
 
@@ -164,6 +174,13 @@ impl StepKernel {
             }
             Self::Adam(step) => {
                 kernels::adam(values, &mut state.first[at.clone()], &mut state.second[at], gradient, step);
+            }
+            Self::RmsProp { centered: false, step } if step.momentum == 0.0 => {
+                kernels::rmsprop(values, &mut state.first[at], gradient, step);
+            }
+            Self::RmsProp { centered, step } => {
+                let run = if centered { kernels::rmsprop_centered } else { kernels::rmsprop_momentum };
+                run(values, &mut state.first[at.clone()], &mut state.second[at], gradient, step);
             }
         }
     }
@@ -209,6 +226,21 @@ pub(super) mod tests {
                         let v = self.v[i] / (1.0 - b2.powi(self.t));
                         w[i] -= lr * m / (v.sqrt() + f64::from(epsilon));
                     }
+                    Optimizer::RmsProp { alpha, epsilon, momentum, centered, weight_decay } => {
+                        let (alpha, g) = (f64::from(alpha), g + f64::from(weight_decay) * w[i]);
+                        self.v[i] = alpha * self.v[i] + (1.0 - alpha) * g * g;
+                        let square = if centered {
+                            self.m[i] = alpha * self.m[i] + (1.0 - alpha) * g;
+                            self.v[i] - self.m[i] * self.m[i]
+                        } else {
+                            self.v[i]
+                        };
+                        let step = g / (square.max(0.0).sqrt() + f64::from(epsilon));
+                        if momentum > 0.0 {
+                            self.m[i] = f64::from(momentum) * self.m[i] + step;
+                        }
+                        w[i] -= lr * if momentum > 0.0 { self.m[i] } else { step };
+                    }
                 }
             }
         }
@@ -225,8 +257,79 @@ pub(super) mod tests {
                 weight_decay: 0.01,
                 decoupled: flag,
             });
+            // A larger epsilon than usual: the first centered steps divide by a difference of numbers that are alike.
+            let momentum = if flag { 0.0 } else { 0.5 };
+            rules.push(Optimizer::RmsProp {
+                alpha: 0.9,
+                epsilon: 0.1,
+                momentum,
+                centered: flag,
+                weight_decay: 0.01,
+            });
         }
+        let epsilon = 0.1;
+        rules.push(Optimizer::RmsProp {
+            alpha: 0.99,
+            epsilon,
+            momentum: 0.0,
+            centered: false,
+            weight_decay: 0.0,
+        });
         rules
+    }
+
+    #[test]
+    fn rmsprop_steps_as_by_hand() {
+        // alpha 0.5, epsilon 1, rate 1, gradients 2 and 4, from a weight of 10. Mean squares: 0.5 * 0 + 0.5 * 4 = 2, then
+        // 0.5 * 2 + 0.5 * 16 = 9. Mean gradients: 1, then 2.5; variances: 2 - 1 = 1, then 9 - 6.25 = 2.75.
+        let plain = [10.0 - 2.0 / (2f64.sqrt() + 1.0), 10.0 - 2.0 / (2f64.sqrt() + 1.0) - 4.0 / 4.0];
+        let centered = [10.0 - 2.0 / 2.0, 9.0 - 4.0 / (2.75f64.sqrt() + 1.0)];
+        // With a momentum of 0.5 the second step has half of the first quotient as well.
+        let moved = [plain[0], plain[1] - 0.5 * 2.0 / (2f64.sqrt() + 1.0)];
+        // A decay of 0.25 makes the first gradient 2 + 2.5 = 4.5, whose mean square is 10.125; the second is 4 + 0.25 w.
+        let first = 10.0 - 4.5 / (10.125f64.sqrt() + 1.0);
+        let second = 4.0 + 0.25 * first;
+        let decayed = [first, first - second / ((5.0625 + 0.5 * second * second).sqrt() + 1.0)];
+        let rule = |momentum, centered, weight_decay| Optimizer::RmsProp {
+            alpha: 0.5,
+            epsilon: 1.0,
+            momentum,
+            centered,
+            weight_decay,
+        };
+        for (rule, want) in [
+            (rule(0.0, false, 0.0), plain),
+            (rule(0.0, true, 0.0), centered),
+            (rule(0.5, false, 0.0), moved),
+            (rule(0.0, false, 0.25), decayed),
+        ] {
+            // More than one vector, and a rest.
+            let mut w = vec![10.0; 19];
+            let mut state = OptimizerState::new(&rule, w.len());
+            for (gradient, want) in [1.0, 2.0].into_iter().zip(want) {
+                // `scale` comes before anything else.
+                step(&rule, &mut w, &mut state, &[gradient; 19], 1.0, 2.0);
+                assert!(w.iter().all(|w| (f64::from(*w) - want).abs() < 1e-5), "{rule:?}: {w:?} for {want}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_centered_step_along_gradients_that_are_all_alike_is_finite() {
+        let rule = Optimizer::RmsProp {
+            alpha: 0.9,
+            epsilon: 1e-8,
+            momentum: 0.0,
+            centered: true,
+            weight_decay: 0.0,
+        };
+        let mut w = vec![0.5; 64];
+        let mut state = OptimizerState::new(&rule, w.len());
+        let gradient: Vec<f32> = (0..64u8).map(|n| 0.1 + 0.37 * f32::from(n)).collect();
+        for _ in 0..2000 {
+            step(&rule, &mut w, &mut state, &gradient, 1e-12, 1.0);
+        }
+        assert!(w.iter().all(|w| w.is_finite()), "{w:?}");
     }
 
     #[test]

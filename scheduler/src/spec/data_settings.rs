@@ -1,6 +1,6 @@
 //! The settings of the data by their names.
 
-use super::{Augment, AxisOrder, DataSpec, SettingList, Source, Split, setting_value as value};
+use super::{Augment, AxisOrder, DataSpec, Files, SettingList, Source, Split, setting_value as value};
 
 impl DataSpec {
     /// Adds what differs from the default to a list, and the digest, in the order of docs/job-file.md.
@@ -14,11 +14,13 @@ impl DataSpec {
             scale,
             mean,
             std,
+            standardize,
             split,
             sample_shape,
             layout,
             augment: Augment { flip, crop, cutout },
             digest,
+            file_digests: _,
             train_samples: _,
         } = self;
         let parts = [("source", Some(source)), ("test", test.as_ref()), ("validation", validation.as_ref())];
@@ -35,6 +37,7 @@ impl DataSpec {
             ("data.scale", (*scale != 1.0).then(|| value::number(*scale))),
             ("data.mean", (!mean.is_empty()).then(|| value::numbers(mean))),
             ("data.std", (!std.is_empty()).then(|| value::numbers(std))),
+            ("data.standardize", standardize.then(|| true.to_string())),
             ("data.split", split.map(|(name, number)| value::table([(name, number.to_string())]))),
             ("data.sample_shape", (!sample_shape.is_empty()).then(|| value::list(sample_shape))),
             ("data.layout", layout.map(|AxisOrder::Nhwc| "nhwc".to_owned())),
@@ -52,20 +55,21 @@ impl Source {
     fn list_settings(&self, part: &str, to: &mut SettingList) {
         let texts = |list: &[String]| (!list.is_empty()).then(|| value::texts(list));
         let (format, fields) = match self {
-            Self::Csv { path, label_columns, label_names, skip_lines } => (
+            Self::Csv { path, label_columns, label_names, skip_lines, separator } => (
                 "csv",
                 vec![
-                    ("path", Some(value::path(path))),
+                    ("path", Some(files(path))),
                     ("label_columns", (*label_columns != 1).then(|| label_columns.to_string())),
                     ("label_names", texts(label_names)),
                     ("skip_lines", (*skip_lines != 0).then(|| skip_lines.to_string())),
+                    ("separator", separator.map(|separator| separator.name().to_owned())),
                 ],
             ),
             Self::Idx { images, labels } => {
-                ("idx", vec![("images", Some(value::path(images))), ("labels", Some(value::path(labels)))])
+                ("idx", vec![("images", Some(files(images))), ("labels", Some(files(labels)))])
             }
             Self::Cifar10 { paths } => {
-                let paths: Vec<String> = paths.iter().map(|path| value::path(path)).collect();
+                let paths: Vec<String> = paths.iter().map(value::path).collect();
                 ("cifar10", vec![("paths", Some(value::texts(&paths)))])
             }
             Self::Text { path, context, stride } => (
@@ -76,14 +80,22 @@ impl Source {
                     ("stride", (*stride != 0).then(|| stride.to_string())),
                 ],
             ),
-            Self::Safetensors { path } => ("safetensors", vec![("path", Some(value::path(path)))]),
-            Self::Npz { path } => ("npz", vec![("path", Some(value::path(path)))]),
+            Self::Safetensors { path } => ("safetensors", vec![("path", Some(files(path)))]),
+            Self::Npz { path } => ("npz", vec![("path", Some(files(path)))]),
             Self::Npy { samples, labels } => {
-                ("npy", vec![("samples", Some(value::path(samples))), ("labels", Some(value::path(labels)))])
+                ("npy", vec![("samples", Some(files(samples))), ("labels", Some(files(labels)))])
             }
         };
         for (name, text) in fields {
             text.iter().for_each(|text| to.push(&format!("data.{part}.{format}.{name}"), text));
         }
+    }
+}
+
+/// One path as it is, several as a list.
+fn files(files: &Files) -> String {
+    match files.0.as_slice() {
+        [path] => value::path(path),
+        paths => value::texts(&paths.iter().map(|path| value::path(path)).collect::<Vec<_>>()),
     }
 }

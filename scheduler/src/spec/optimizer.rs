@@ -41,6 +41,28 @@ pub enum Optimizer {
         #[serde(default)]
         decoupled: bool,
     },
+    /// Hinton 2012 as PyTorch writes it: `s = alpha * s + (1 - alpha) * g'^2` with `g' = g + weight_decay * w`, then
+    /// `w -= lr * g' / (sqrt(s) + epsilon)`. With a momentum the quotient goes into a velocity, `v = momentum * v + quotient`,
+    /// along which the step is. `centered` takes the variance in place of the mean square: `a = alpha * a + (1 - alpha) * g'`, and
+    /// `s - a^2`, 0 where rounding makes it less, under the root.
+    #[serde(rename = "rmsprop")]
+    RmsProp {
+        /// Share of the mean square that stays from step to step, 0 to below 1; left out: 0.99.
+        #[serde(default = "alpha")]
+        alpha: f32,
+        /// Added to the root that a step divides by, above 0; left out: 1e-8.
+        #[serde(default = "epsilon")]
+        epsilon: f32,
+        /// Share of the velocity that stays from step to step, 0 to below 1; 0: there is none.
+        #[serde(default)]
+        momentum: f32,
+        /// Whether steps are divided by the deviation from the mean gradient; not beside a momentum.
+        #[serde(default)]
+        centered: bool,
+        /// Share of the weight that is added to its gradient; 0: none.
+        #[serde(default)]
+        weight_decay: f32,
+    },
 }
 
 impl Optimizer {
@@ -70,6 +92,16 @@ impl Optimizer {
         let (beta1, beta2, epsilon) = (beta1(), beta2(), epsilon());
         Self::Adam { beta1, beta2, epsilon, weight_decay: 0.01, decoupled: true }
     }
+
+    /// PyTorch's defaults: alpha 0.99, no momentum.
+    pub fn rmsprop() -> Self {
+        let (alpha, epsilon) = (alpha(), epsilon());
+        Self::RmsProp { alpha, epsilon, momentum: 0.0, centered: false, weight_decay: 0.0 }
+    }
+}
+
+fn alpha() -> f32 {
+    0.99
 }
 
 fn beta1() -> f32 {
@@ -87,11 +119,11 @@ fn epsilon() -> f32 {
 impl Optimizer {
     /// The learning rate where nobody names one: 0.1 for plain gradient descent, 0.01 with momentum, whose 0.9 makes a step ten
     /// times as long in the end, and for Adam, whose steps are as long as the rate whatever the gradients are, the 0.001 of
-    /// Kingma and Ba 2015 and of PyTorch.
+    /// Kingma and Ba 2015 and of PyTorch; for RMSprop its 0.01.
     pub fn default_learning_rate(&self) -> f32 {
         match self {
             Self::Sgd { .. } => 0.1,
-            Self::Momentum { .. } => 0.01,
+            Self::Momentum { .. } | Self::RmsProp { .. } => 0.01,
             Self::Adam { .. } => 0.001,
         }
     }
@@ -103,7 +135,8 @@ impl Optimizer {
         match &mut rule {
             Self::Sgd { weight_decay }
             | Self::Momentum { weight_decay, .. }
-            | Self::Adam { weight_decay, .. } => *weight_decay = decay,
+            | Self::Adam { weight_decay, .. }
+            | Self::RmsProp { weight_decay, .. } => *weight_decay = decay,
         }
         rule
     }
@@ -114,6 +147,7 @@ impl Optimizer {
             Self::Sgd { .. } => 0,
             Self::Momentum { .. } => 1,
             Self::Adam { .. } => 2,
+            Self::RmsProp { momentum, centered, .. } => 1 + u64::from(*centered || *momentum > 0.0),
         }
     }
 
@@ -135,6 +169,15 @@ impl Optimizer {
                 .or_else(|| unit("beta2", beta2))
                 .or_else(|| positive("epsilon", epsilon, false))
                 .or_else(|| positive("weight_decay", weight_decay, true)),
+            Self::RmsProp { alpha, epsilon, momentum, centered, weight_decay } => unit("alpha", alpha)
+                .or_else(|| positive("epsilon", epsilon, false))
+                .or_else(|| unit("momentum", momentum))
+                .or_else(|| positive("weight_decay", weight_decay, true))
+                .or_else(|| {
+                    (centered && momentum > 0.0).then(|| {
+                        format!("centered with momentum = {momentum}, expected one of them: two numbers are kept of a parameter, not three")
+                    })
+                }),
         }
     }
 }
@@ -146,9 +189,9 @@ mod tests {
     #[test]
     fn the_longer_the_steps_of_an_optimizer_the_smaller_its_learning_rate() {
         use Optimizer as O;
-        let all = [O::sgd(), O::momentum(), O::nesterov(), O::adam(), O::adamw()];
+        let all = [O::sgd(), O::momentum(), O::nesterov(), O::rmsprop(), O::adam(), O::adamw()];
         let rates = all.map(|optimizer| optimizer.default_learning_rate());
-        assert_eq!(rates, [0.1, 0.01, 0.01, 0.001, 0.001]);
+        assert_eq!(rates, [0.1, 0.01, 0.01, 0.01, 0.001, 0.001]);
     }
 
     #[test]
@@ -157,5 +200,26 @@ mod tests {
         assert!(bad.fault().unwrap().contains("momentum = 1"));
         assert!(Optimizer::Sgd { weight_decay: f32::NAN }.fault().is_some());
         assert_eq!(Optimizer::Sgd { weight_decay: 0.0 }.fault(), None);
+        let rmsprop = |alpha, momentum, centered| Optimizer::RmsProp {
+            alpha,
+            epsilon: 1e-8,
+            momentum,
+            centered,
+            weight_decay: 0.0,
+        };
+        assert!(rmsprop(1.0, 0.0, false).fault().unwrap().contains("alpha = 1"));
+        assert!(rmsprop(0.9, 0.5, true).fault().unwrap().contains("centered with momentum = 0.5"));
+        assert_eq!(
+            [rmsprop(0.0, 0.9, false), rmsprop(0.9, 0.0, true)].map(|rule| rule.fault()),
+            [None, None]
+        );
+    }
+
+    #[test]
+    fn rmsprop_keeps_a_second_number_only_for_a_momentum_or_a_mean() {
+        let kept = |momentum, centered| {
+            Optimizer::RmsProp { alpha: 0.9, epsilon: 1e-8, momentum, centered, weight_decay: 0.0 }.moments()
+        };
+        assert_eq!([kept(0.0, false), kept(0.5, false), kept(0.0, true)], [1, 2, 2]);
     }
 }

@@ -13,6 +13,7 @@ impl Optimizer {
             Self::Momentum { nesterov: true, .. } => "nesterov",
             Self::Adam { decoupled: false, .. } => "adam",
             Self::Adam { decoupled: true, .. } => "adamw",
+            Self::RmsProp { .. } => "rmsprop",
         }
     }
 
@@ -26,6 +27,14 @@ impl Optimizer {
             Self::Adam { beta1, beta2, epsilon, weight_decay, .. } => {
                 vec![("beta1", beta1), ("beta2", beta2), ("epsilon", epsilon), ("weight_decay", weight_decay)]
             }
+            Self::RmsProp { alpha, epsilon, momentum, centered: _, weight_decay } => {
+                vec![
+                    ("alpha", alpha),
+                    ("epsilon", epsilon),
+                    ("momentum", momentum),
+                    ("weight_decay", weight_decay),
+                ]
+            }
         }
     }
 
@@ -37,6 +46,7 @@ impl Optimizer {
             Self::Momentum { nesterov: true, .. } => Self::nesterov(),
             Self::Adam { decoupled: false, .. } => Self::adam(),
             Self::Adam { decoupled: true, .. } => Self::adamw(),
+            Self::RmsProp { .. } => Self::rmsprop(),
         }
     }
 }
@@ -48,6 +58,9 @@ impl fmt::Display for Optimizer {
         let numbers = self.numbers().into_iter().zip(self.plain().numbers());
         for ((name, number), _) in numbers.filter(|(own, plain)| own != plain) {
             write!(f, ", {name} {number}")?;
+        }
+        if let Self::RmsProp { centered: true, .. } = self {
+            f.write_str(", centered")?;
         }
         Ok(())
     }
@@ -81,6 +94,8 @@ mod tests {
     fn an_optimizer_says_what_its_name_does_not() {
         use Optimizer as O;
         let decayed = O::Adam { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1, decoupled: false };
+        let centered =
+            O::RmsProp { alpha: 0.9, epsilon: 1e-8, momentum: 0.0, centered: true, weight_decay: 0.0 };
         #[rustfmt::skip]
         let cases = [
             (O::sgd(),                                "sgd"),
@@ -88,6 +103,8 @@ mod tests {
             (O::adamw(),                              "adamw"),
             (O::Sgd { weight_decay: 5e-4 },           "sgd, weight_decay 0.0005"),
             (decayed,                                 "adam, beta2 0.99, weight_decay 0.1"),
+            (O::rmsprop(),                            "rmsprop"),
+            (centered,                                "rmsprop, alpha 0.9, centered"),
         ];
         for (optimizer, text) in cases {
             assert_eq!(optimizer.to_string(), text);

@@ -101,7 +101,8 @@ impl SettingList {
 impl Optimizer {
     /// Its name where that says all, or a table with what it does not say.
     fn setting(&self) -> String {
-        let named = [Self::sgd(), Self::momentum(), Self::nesterov(), Self::adam(), Self::adamw()];
+        let named =
+            [Self::sgd(), Self::momentum(), Self::nesterov(), Self::adam(), Self::adamw(), Self::rmsprop()];
         if named.contains(self) {
             return self.name().to_owned();
         }
@@ -125,6 +126,16 @@ impl Optimizer {
                     number("epsilon", epsilon, 1e-8),
                     number("weight_decay", weight_decay, 0.0),
                     flag("decoupled", decoupled),
+                ],
+            ),
+            Self::RmsProp { alpha, epsilon, momentum, centered, weight_decay } => (
+                "rmsprop",
+                vec![
+                    number("alpha", alpha, 0.99),
+                    number("epsilon", epsilon, 1e-8),
+                    number("momentum", momentum, 0.0),
+                    flag("centered", centered),
+                    number("weight_decay", weight_decay, 0.0),
                 ],
             ),
         };
@@ -221,11 +232,13 @@ mod tests {
     fn what_differs_from_the_default_is_listed_as_a_job_file_has_it() {
         type Change = fn(&mut TrainSpec);
         #[rustfmt::skip]
-        let cases: [(Change, &[&str]); 15] = [
+        let cases: [(Change, &[&str]); 17] = [
             (|t| t.data.augment = Augment { flip: true, crop: 4, cutout: 0 }, &["data.augment.flip = true", "data.augment.crop = 4"]),
             (|t| t.data.split = Split::TestEvery(5),                          &["data.split = { test_every = 5 }"]),
             (|t| t.data.test = Some(Source::text("t.txt", 8)),                &["data.test.text.path = t.txt", "data.test.text.context = 8"]),
             (|t| t.data.mean = vec![0.5, 0.25],                               &["data.mean = [0.5, 0.25]"]),
+            (|t| t.data.standardize = true,                                   &["data.standardize = true"]),
+            (|t| t.data.test = Some(Source::npz("a.npz")),                    &["data.test.npz.path = a.npz"]),
             (|t| t.data.digest = Some("ab12".into()),                         &["data.digest = ab12"]),
             (|t| t.learning_rate.decay = Decay::Steps(vec![(0.5, 0.1)]),      &["settings.decay = { steps = [[0.5, 0.1]] }"]),
             (|t| t.clip_norm = Some(1.0),                                     &["settings.clip_norm = 1"]),
@@ -261,6 +274,8 @@ mod tests {
             (O::nesterov(),                                                         "nesterov"),
             (O::Sgd { weight_decay: 5e-4 },                                         "{ sgd = { weight_decay = 5e-4 } }"),
             (O::Momentum { momentum: 0.8, nesterov: true, weight_decay: 0.0 },      "{ momentum = { momentum = 0.8, nesterov = true } }"),
+            (O::rmsprop(),                                                          "rmsprop"),
+            (O::RmsProp { alpha: 0.9, epsilon: 1e-8, momentum: 0.5, centered: false, weight_decay: 0.0 }, "{ rmsprop = { alpha = 0.9, momentum = 0.5 } }"),
             (adam(0.0, false),                                                      "{ adam = { beta2 = 0.99 } }"),
             (adam(0.1, true),                                                       "{ adam = { beta2 = 0.99, weight_decay = 0.1, decoupled = true } }"),
         ];

@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use super::csv::TableNames;
+use super::error::DataError;
+use super::file::{MAX_ELEMENTS, too_large};
+use super::signature::ModelSignature;
 
 /// Numbers in the type that the file has.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,8 +20,6 @@ pub(super) enum Numbers {
 /// One array: the same numbers of every sample.
 #[derive(Debug, Clone)]
 pub(super) struct Array {
-    /// The file, for messages.
-    pub(super) path: PathBuf,
     pub(super) numbers: Numbers,
     /// Shape of one sample.
     pub(super) shape: Vec<usize>,
@@ -26,8 +27,26 @@ pub(super) struct Array {
     /// Where the first sample begins, and how far the next one is from it. Samples may overlap.
     pub(super) offset: usize,
     pub(super) stride: usize,
+    /// The files, for messages; one or more, in the order of their samples.
+    origins: Vec<Origin>,
+}
+
+/// A file that samples come from.
+#[derive(Debug, Clone)]
+pub(super) struct Origin {
+    pub(super) path: PathBuf,
+    /// The first sample that does.
+    pub(super) first_row: usize,
     /// The column of the file, from 0, that each number of a sample comes from; empty: from the column of its index.
-    columns: Vec<usize>,
+    pub(super) columns: Vec<usize>,
+}
+
+/// Where a number stands.
+pub(super) struct Place {
+    pub(super) path: PathBuf,
+    /// Both from 1.
+    pub(super) row: usize,
+    pub(super) column: usize,
 }
 
 /// Everything that a model wants of one source; as many arrays as the model has inputs.
@@ -37,6 +56,26 @@ pub(super) struct SourceArrays {
     pub(super) rows: usize,
     /// The names of a table's columns and classes, by which those of a test or validation file are found.
     pub(super) names: TableNames,
+}
+
+impl SourceArrays {
+    /// Puts what was found in the next file behind this.
+    pub(super) fn append(&mut self, other: Self, wanted: &ModelSignature) -> Result<(), DataError> {
+        let names = wanted.inputs.iter().map(|input| &input.name).chain(wanted.label.iter().map(|l| &l.name));
+        let arrays = self.inputs.iter_mut().chain(&mut self.label);
+        for ((array, more), name) in arrays.zip(other.inputs.into_iter().chain(other.label)).zip(names) {
+            let (first, path) = (array.path().to_owned(), more.path().to_owned());
+            if (array.numbers.len() + more.numbers.len()) as u64 > MAX_ELEMENTS {
+                return Err(too_large(&path, MAX_ELEMENTS, "numbers, with those of the files before it"));
+            }
+            array.append(more).map_err(|[there, here]| {
+                let what = format!("`{name}` is {here} a sample, and {there} there");
+                DataError::UnlikeFiles { path, first, what }
+            })?;
+        }
+        self.rows += other.rows;
+        Ok(())
+    }
 }
 
 impl Array {
@@ -54,12 +93,50 @@ impl Array {
         rows: usize,
         (offset, stride): (usize, usize),
     ) -> Self {
-        Self { path: path.to_owned(), numbers, shape, rows, offset, stride, columns: Vec::new() }
+        let origins = vec![Origin { path: path.to_owned(), first_row: 0, columns: Vec::new() }];
+        Self { numbers, shape, rows, offset, stride, origins }
     }
 
-    /// The same, read from these columns of the file, as many as a sample has numbers.
-    pub(super) fn with_columns(self, columns: Vec<usize>) -> Self {
-        Self { columns, ..self }
+    /// The same, read from these files, one or more.
+    pub(super) fn with_origins(self, origins: Vec<Origin>) -> Self {
+        Self { origins, ..self }
+    }
+
+    /// Puts samples of further files behind these, if they are kept alike; else it says what they are, and these.
+    pub(super) fn append(&mut self, other: Self) -> Result<(), [String; 2]> {
+        let kinds = [&*self, &other].map(Self::kind);
+        if self.shape != other.shape || !self.is_side_by_side() || !other.is_side_by_side() {
+            return Err(kinds);
+        }
+        match (&mut self.numbers, other.numbers) {
+            (Numbers::U8(all), Numbers::U8(more)) => all.extend(more),
+            (Numbers::I32(all), Numbers::I32(more)) => all.extend(more),
+            (Numbers::I64(all), Numbers::I64(more)) => all.extend(more),
+            (Numbers::F32(all), Numbers::F32(more)) => all.extend(more),
+            (Numbers::F64(all), Numbers::F64(more)) => all.extend(more),
+            _ => return Err(kinds),
+        }
+        let first_row = |origin: Origin| Origin { first_row: self.rows + origin.first_row, ..origin };
+        self.origins.extend(other.origins.into_iter().map(first_row));
+        self.rows += other.rows;
+        Ok(())
+    }
+
+    /// Type of numbers and shape of a sample, such as `uint8 [28, 28]`.
+    fn kind(&self) -> String {
+        let numbers = match self.numbers {
+            Numbers::U8(_) => "uint8",
+            Numbers::I32(_) => "int32",
+            Numbers::I64(_) => "int64",
+            Numbers::F32(_) => "float32",
+            Numbers::F64(_) => "float64",
+        };
+        format!("{numbers} {:?}", self.shape)
+    }
+
+    /// The first of its files.
+    pub(super) fn path(&self) -> &Path {
+        self.origins.first().map_or(Path::new(""), |origin| &origin.path)
     }
 
     /// Numbers of one sample.
@@ -72,15 +149,21 @@ impl Array {
         self.offset == 0 && self.stride == self.width()
     }
 
-    /// Row and column in the file, both from 1, of the number at `index`.
-    pub(super) fn coordinates(&self, index: usize) -> (usize, usize) {
+    /// Where the number at `index` stands.
+    pub(super) fn place(&self, index: usize) -> Place {
         let (row, index) = (index / self.stride.max(1), index % self.stride.max(1));
-        (row + 1, self.columns.get(index).copied().unwrap_or(index) + 1)
+        let behind = self.origins.partition_point(|origin| origin.first_row <= row);
+        let origin = self.origins.get(behind.saturating_sub(1));
+        let column = origin.and_then(|origin| origin.columns.get(index)).copied().unwrap_or(index) + 1;
+        let first_row = origin.map_or(0, |origin| origin.first_row);
+        let path = origin.map(|origin| origin.path.clone()).unwrap_or_default();
+        Place { path, row: row - first_row + 1, column }
     }
 
     /// The column of a table, from 1, of the number at `index`; `None` for what is no table.
     pub(super) fn table_column(&self, index: usize) -> Option<usize> {
-        (!self.columns.is_empty()).then(|| self.coordinates(index).1)
+        let is_table = self.origins.first().is_some_and(|origin| !origin.columns.is_empty());
+        is_table.then(|| self.place(index).column)
     }
 }
 
@@ -92,11 +175,12 @@ impl Array {
             return None;
         }
         let area = height * width;
-        let columns = match self.columns.is_empty() {
-            true => (0..self.stride).collect(),
-            false => self.columns,
-        };
-        self.columns = transposed(&columns, area, channels);
+        for origin in &mut self.origins {
+            if origin.columns.is_empty() {
+                origin.columns = (0..self.stride).collect();
+            }
+            origin.columns = transposed(&origin.columns, area, channels);
+        }
         self.numbers = match self.numbers {
             Numbers::U8(all) => Numbers::U8(transposed(&all, area, channels)),
             Numbers::I32(all) => Numbers::I32(transposed(&all, area, channels)),

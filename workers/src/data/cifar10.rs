@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::array::{Array, Numbers};
+use super::array::{Array, Numbers, Origin};
 use super::error::DataError;
 use super::file::{MAX_ELEMENTS, too_large};
 
@@ -13,20 +13,20 @@ const PIXELS: usize = 3 * 32 * 32;
 
 /// Reads one file after the other: images and labels.
 pub(super) fn read(files: &[(&Path, &[u8])]) -> Result<(Array, Array), DataError> {
-    let Some(&(first, _)) = files.first() else {
-        return Err(DataError::InvalidSetting { what: "`cifar10` names no file".to_owned() });
-    };
+    let first = files.first().map_or(Path::new(""), |file| file.0);
     let bytes: u64 = files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
     if bytes > MAX_ELEMENTS {
         return Err(too_large(first, MAX_ELEMENTS, "bytes"));
     }
     let (mut pixels, mut labels) = (Vec::with_capacity(bytes as usize), Vec::new());
+    let mut origins = Vec::with_capacity(files.len());
     for (path, bytes) in files {
         let (records, rest) = bytes.as_chunks::<{ 1 + PIXELS }>();
         if records.is_empty() || !rest.is_empty() {
             let reason = format!("{} bytes are not records of {} bytes", bytes.len(), 1 + PIXELS);
             return Err(DataError::Format { path: (*path).to_owned(), reason });
         }
+        origins.push(Origin { path: (*path).to_owned(), first_row: labels.len(), columns: Vec::new() });
         for (row, [label, image @ ..]) in records.iter().enumerate() {
             if *label > 9 {
                 let (path, found) = ((*path).to_owned(), label.to_string());
@@ -44,7 +44,7 @@ pub(super) fn read(files: &[(&Path, &[u8])]) -> Result<(Array, Array), DataError
     }
     let rows = labels.len();
     Ok((
-        Array::new(first, Numbers::U8(pixels), SHAPE.to_vec(), rows),
-        Array::new(first, Numbers::U8(labels), Vec::new(), rows),
+        Array::new(first, Numbers::U8(pixels), SHAPE.to_vec(), rows).with_origins(origins.clone()),
+        Array::new(first, Numbers::U8(labels), Vec::new(), rows).with_origins(origins),
     ))
 }

@@ -155,7 +155,8 @@ impl Column {
         }
     }
 
-    fn sample<'a, T>(&self, row: u32, all: &'a [T]) -> &'a [T] {
+    /// The numbers of one sample.
+    pub(super) fn sample<'a, T>(&self, row: u32, all: &'a [T]) -> &'a [T] {
         let start = self.offset + row as usize * self.stride;
         &all[start..start + self.width()]
     }

@@ -2,7 +2,7 @@
 
 use syncline_scheduler::{
     samples::permutation,
-    spec::{DataSpec, Source, Split},
+    spec::{DataSpec, Separator, Source, Split},
 };
 
 use super::array::{Array, SourceArrays};
@@ -10,6 +10,7 @@ use super::augment::{Augmentation, Pass};
 use super::batch::Batch;
 use super::column::Column;
 use super::csv::LabelColumn;
+use super::digests::{FileDigests, Hashes};
 use super::error::DataError;
 use super::file::Step;
 use super::fit;
@@ -32,6 +33,8 @@ pub struct Dataset {
     label_columns: Vec<LabelColumn>,
     /// What the classes are called, where the labels of that table are texts.
     class_names: Vec<String>,
+    /// What separates the columns of the training part's first table.
+    separator: Option<Separator>,
 }
 
 /// Which samples are for what: rows, each ascending, of which none is in two parts.
@@ -51,9 +54,8 @@ impl Dataset {
         Self::open_hashed(spec, wanted).map(|(set, _)| set)
     }
 
-    /// The same, with the digest of what was read: BLAKE3 of all files as they lie on the disk, one after the other, in
-    /// hexadecimal.
-    pub fn open_hashed(spec: &DataSpec, wanted: &ModelSignature) -> Result<(Self, String), DataError> {
+    /// The same, with the digests of what was read.
+    pub fn open_hashed(spec: &DataSpec, wanted: &ModelSignature) -> Result<(Self, FileDigests), DataError> {
         Self::open_in_steps(spec, wanted, &mut || Ok(()))
     }
 
@@ -62,7 +64,7 @@ impl Dataset {
         spec: &DataSpec,
         wanted: &ModelSignature,
         step: &mut Step<'_>,
-    ) -> Result<(Self, String), DataError> {
+    ) -> Result<(Self, FileDigests), DataError> {
         Self::open_as(spec, wanted, Form::default(), step)
     }
 
@@ -72,15 +74,15 @@ impl Dataset {
         wanted: &ModelSignature,
         form: Form<'_>,
         step: &mut Step<'_>,
-    ) -> Result<(Self, String), DataError> {
+    ) -> Result<(Self, FileDigests), DataError> {
         check(spec, wanted)?;
-        let mut hasher = blake3::Hasher::new();
-        let mut read = |source: &Source| source::read(source, &mut hasher, step);
-        let contents = read(&spec.source)?;
-        let mut read_of = |source: Option<&'_ Source>| source.map(&mut read).transpose();
+        let mut hashes = Hashes::of(spec.paths().len());
+        let mut read = |source: &Source, given| source::read(source, given, &mut hashes, step);
+        let contents = read(&spec.source, form.given)?;
+        let mut read_of = |source: Option<&'_ Source>| source.map(|source| read(source, None)).transpose();
         let test_contents = read_of(spec.test.as_ref())?;
         let validation_contents = read_of(spec.validation.as_ref())?;
-        let found = source::checked_digest(spec, &hasher)?;
+        let found = hashes.checked(spec)?;
         let like = form.names_for(&spec.source, &contents, wanted, step)?;
         let mut source =
             source::parse(&spec.source, &contents, wanted, like.as_ref(), form.passes_over_label, step)?;
@@ -104,6 +106,7 @@ impl Dataset {
         set.augmentation = Augmentation::of(spec, &set.inputs, set.label.as_ref(), wanted)?;
         set.label_columns = label_columns.unwrap_or_default();
         set.class_names = class_names;
+        set.separator = names.separator;
         set.validation_from = set.rows;
         if let Some((source, contents)) = spec.validation.as_ref().zip(validation_contents) {
             set.append("validation", Self::fit(parse(source, &contents)?, spec, wanted)?, wanted)?;
@@ -120,7 +123,17 @@ impl Dataset {
         let (rows, augmentation) = (raw.rows, None);
         let (label_columns, class_names) = (Vec::new(), Vec::new());
         let (test_from, validation_from) = (rows, rows);
-        Ok(Self { inputs, label, rows, test_from, validation_from, augmentation, label_columns, class_names })
+        Ok(Self {
+            inputs,
+            label,
+            rows,
+            test_from,
+            validation_from,
+            augmentation,
+            label_columns,
+            class_names,
+            separator: None,
+        })
     }
 
     /// Puts another part behind these samples, for the same model.
@@ -152,6 +165,10 @@ impl Dataset {
         self.rows == 0
     }
 
+    pub(super) fn inputs(&self) -> &[Column] {
+        &self.inputs
+    }
+
     /// Shape of one sample for each input.
     pub fn input_shapes(&self) -> impl Iterator<Item = &[usize]> {
         self.inputs.iter().map(|column| column.shape.as_slice())
@@ -170,6 +187,11 @@ impl Dataset {
     /// What the classes are called, from 0, where the labels of a CSV file are texts; none where they are numbers.
     pub fn class_names(&self) -> &[String] {
         &self.class_names
+    }
+
+    /// What separates the columns of a CSV file, of several the first; none of another format.
+    pub fn separator(&self) -> Option<Separator> {
+        self.separator
     }
 
     /// Whether there are labels, and all those of these rows are the one that counts nothing.
@@ -295,7 +317,14 @@ fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), DataError> {
         matches!(source, Source::Csv { label_columns, label_names, .. }
             if *label_columns != 1 && !label_names.is_empty() && label_names.len() != *label_columns as usize)
     };
+    let unpaired = |source: &Source| {
+        matches!(source, Source::Idx { images: samples, labels } | Source::Npy { samples, labels }
+            if samples.0.len() != labels.0.len())
+    };
     let what = match spec.split {
+        _ if sources().any(unpaired) => {
+            "a source must name a file of labels for each file of samples".to_owned()
+        }
         _ if spec.scale == 0.0 => "`scale` must not be 0: every number of every sample would be".to_owned(),
         _ if sources().any(label_twice) => {
             "`label_columns` must be left out where `label_names` says which columns are the label".to_owned()

@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use super::{csv, remote::how_to_fetch};
-
 /// Why data could not be read. Codes are stable; lines, rows and columns count as the message says.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -104,6 +102,56 @@ pub enum DataError {
         name: Option<String>,
         /// What stands there, cut off after 40 characters.
         text: String,
+    },
+    /// A field that is a number but for its commas.
+    #[error(
+        "[E589] {} line {line}, column {column}{}: `{text}` is written with a comma, and numbers have a decimal point and no commas",
+        path.display(),
+        name.as_ref().map(|name| format!(" (`{name}`)")).unwrap_or_default()
+    )]
+    Comma {
+        /// File as the job names it.
+        path: PathBuf,
+        /// Line on which the field begins, from 1.
+        line: u64,
+        /// Column of the field, from 1.
+        column: usize,
+        /// Its name, where the file has a header; cut off after 40 characters.
+        name: Option<String>,
+        /// What stands there, cut off after 40 characters.
+        text: String,
+    },
+    /// A table that two separators cut equally well.
+    #[error("[E590] the columns of {} may be separated by {} or by {}", path.display(), separators[0], separators[1])]
+    UnclearSeparator {
+        /// File as the job names it.
+        path: PathBuf,
+        /// Both, as a sentence has them.
+        separators: [&'static str; 2],
+    },
+    /// A pattern of names that means no file.
+    #[error("[E591] {pattern} means no file: {reason}")]
+    NoFile {
+        /// Path as the job has it, with its `*`.
+        pattern: String,
+        /// Why, in words.
+        reason: String,
+    },
+    /// Files of one data set that do not hold the same.
+    #[error("[E592] {} does not go on with {}: {what}", path.display(), first.display())]
+    UnlikeFiles {
+        /// File as the job names it.
+        path: PathBuf,
+        /// The first file, which says what all hold.
+        first: PathBuf,
+        /// What differs, in words.
+        what: String,
+    },
+    /// Data that cannot be standardized.
+    #[error("[E593] `standardize` cannot be done: {what}")]
+    Standardize {
+        /// What does not go with it, in words.
+        what: String,
     },
     /// A number that is infinite or not a number; rows and columns count from 1.
     #[error("[E336] {} row {row}, column {column}: {value} is not finite after scaling", path.display())]
@@ -335,6 +383,11 @@ impl DataError {
             Self::ColumnNames { .. } => "E477",
             Self::UnknownColumns { .. } => "E581",
             Self::NotANumber { .. } => "E335",
+            Self::Comma { .. } => "E589",
+            Self::UnclearSeparator { .. } => "E590",
+            Self::NoFile { .. } => "E591",
+            Self::UnlikeFiles { .. } => "E592",
+            Self::Standardize { .. } => "E593",
             Self::NotFinite { .. } => "E336",
             Self::LabelOutOfRange { .. } => "E337",
             Self::NoProbability { .. } => "E356",
@@ -358,101 +411,5 @@ impl DataError {
     /// Whether another machine may read the same data well: a file that is missing, or another one, on this machine.
     pub fn is_machine_specific(&self) -> bool {
         matches!(self, Self::Io { .. } | Self::Remote { .. } | Self::Digest { .. } | Self::TooLarge { .. })
-    }
-
-    /// What the user can do about it, if there is something.
-    pub fn hint(&self) -> Option<String> {
-        let hint = match self {
-            Self::Io { .. } => Some("every worker reads the data itself: the path must exist on its machine"),
-            Self::Remote { url } => Some(how_to_fetch(url)),
-            Self::TooLarge { .. } => Some(
-                "leave out what need not be there, or keep its numbers in fewer bytes, as uint8 in a .npz or safetensors file; every worker holds all of it in \
-                 memory",
-            ),
-            Self::Digest { .. } => Some(
-                "copy the same file to every machine, or submit the job again, which looks at the data anew",
-            ),
-            Self::ColumnNames { .. } => Some(
-                "where both files have a header, columns are found by their names, in any order: rename them; or leave out the header of this file \
-                 with `skip_lines`, and its columns are taken in their order",
-            ),
-            Self::UnknownColumns { .. } => Some(
-                "run the command where the job's data is, as it was at submission; or `--by-place`, if the columns stand in the order of the job's data",
-            ),
-            Self::NotANumber { line, text, .. } => Some(csv::hint(*line, text)),
-            Self::NotFinite { value, .. } if value.is_nan() => Some(csv::MISSING),
-            Self::LabelOutOfRange { column: Some(_), .. } => Some(
-                "the label of a table is its last column, unless `label_names` or `label_columns` under `data` say otherwise; classes \
-                 count from 0, and the loss option `ignore_index` names one label that counts nothing, such as -100",
-            ),
-            Self::LabelOutOfRange { column: None, .. } => Some(
-                "classes count from 0, and the model needs an output for each; the loss option `ignore_index` names one label \
-                 that counts nothing, such as -100",
-            ),
-            Self::UnfitLabel { .. } => Some(
-                "labels are numbers in every line, or texts in every line; those of test, validation and other files are among the texts of the \
-                 training file",
-            ),
-            Self::TooManyTexts { .. } => Some(
-                "export the model with an output for each label, or correct those that are misspelt; `label_names` under `data` says which column \
-                 is the label, if it is another one, and `skip_lines = 1` leaves out a header of numbers",
-            ),
-            Self::NoProbability { .. } => Some(
-                "write 0 and 1, or probabilities between; for labels of any size use `mse`, `l1` or `huber`",
-            ),
-            Self::Shape { .. } => Some(
-                "correct `sample_shape`, `label_columns` or `label_names` under `data`, or the model; for images whose channels \
-                 come last set `layout = \"nhwc\"`; docs/data.md says what shape labels have",
-            ),
-            Self::InvalidSetting { .. } => {
-                Some("correct the setting under `data`; docs/data.md shows the settings of each source")
-            }
-            Self::Augment { .. } => Some(
-                "leave `augment` out, or what does not fit; images come to the model as channels, height and width (`layout = \"nhwc\"` \
-                 transposes files), docs/data.md",
-            ),
-            Self::IdOutOfRange { found: ..0, .. } => Some(
-                "ids count from 0, and as in PyTorch's Embedding none counts from the end; pad with an id that has a row",
-            ),
-            Self::IdOutOfRange { .. } => Some(
-                "ids count from 0; give the model's table a row for each of them, or clip the ids inside the model",
-            ),
-            Self::SampleShape { remedy: Remedy::Transpose, .. } => Some(
-                "the channels come last: set `layout = \"nhwc\"` under `data`, which transposes every sample",
-            ),
-            Self::SampleShape { remedy: Remedy::NoTranspose, .. } => Some(
-                "that is how `layout = \"nhwc\"` reads the data; as they are, the samples fit: leave `layout` out",
-            ),
-            Self::SampleShape { remedy: Remedy::LabelColumns, .. } => Some(
-                "every column of a table is a number of the sample, but those of the label, which is the last one unless `label_names` \
-                 or `label_columns` under `data` say otherwise; or export the model for this data",
-            ),
-            Self::SampleShape { remedy: Remedy::IndexColumn, .. } => Some(
-                "the first column has no name: if it only counts the rows, as the index of pandas does, write the file without it, \
-                 to_csv(FILE, index=False)",
-            ),
-            Self::SampleShape { remedy: Remedy::SampleShape, .. } => Some(
-                "set `sample_shape` under `data` to the shape of a sample, or export the model for this data",
-            ),
-            Self::SampleShape { remedy: Remedy::None, .. } => Some(
-                "write the data in the order of the model's axes, or export the model for this data; numbers in another \
-                 order would train into nonsense",
-            ),
-            Self::AllIgnored { .. } => {
-                Some("correct the labels, or name the one that really counts nothing as `ignore_index`")
-            }
-            Self::TooManyInputs { .. } => Some(
-                "write one array for each input and the label: numpy.savez(FILE, INPUT=a, OTHER=b, label=y)",
-            ),
-            Self::UnsupportedElement { remedy, .. } => Some(*remedy),
-            Self::MissingTensor { .. } => Some(
-                "arrays are called as the model's inputs, the label as `label`: numpy.savez(FILE, x=samples, label=labels)",
-            ),
-            Self::VocabularyTooLarge { .. } => {
-                Some("export the model with a row of its embedding and an output for each character")
-            }
-            _ => None,
-        };
-        hint.map(str::to_owned)
     }
 }

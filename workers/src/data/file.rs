@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use flate2::read::MultiGzDecoder;
 use syncline_rpc::input;
 
+use super::digests::Hashes;
 use super::error::DataError;
 use super::remote;
 
@@ -41,13 +42,13 @@ impl Limit {
     }
 }
 
-/// A file in memory, unpacked if its name ends in `.gz`. Its bytes on the disk go into `hasher`. `mark`: what a file of its source
+/// A file in memory, unpacked if its name ends in `.gz`. Its bytes on the disk go into `hashes`. `mark`: what a file of its source
 /// begins with, where another one would be called by its kind.
 pub(super) fn read(
     path: &Path,
     mark: &[u8],
     limit: Limit,
-    hasher: &mut blake3::Hasher,
+    hashes: &mut Hashes,
     step: &mut Step<'_>,
 ) -> Result<Vec<u8>, DataError> {
     let failed = |source| DataError::Io { path: path.to_owned(), source };
@@ -63,10 +64,39 @@ pub(super) fn read(
     }
     let bytes = read_bounded(file, length, on_disk, path, step)?;
     for piece in bytes.chunks(STEP_BYTES) {
-        hasher.update(piece);
+        hashes.update(piece);
         step().map_err(failed)?;
     }
-    let bytes = match packed {
+    hashes.end_file();
+    unpacked(bytes, packed, path, mark, limit, step)
+}
+
+/// The same of what came in another way; `path` is what it is called. It is unpacked if it begins as gzip does.
+pub(super) fn read_given(
+    bytes: &[u8],
+    path: &Path,
+    mark: &[u8],
+    hashes: &mut Hashes,
+    step: &mut Step<'_>,
+) -> Result<Vec<u8>, DataError> {
+    if bytes.len() as u64 > Limit::FILE.left {
+        return Err(Limit::FILE.exceeded(path));
+    }
+    hashes.update(bytes);
+    hashes.end_file();
+    unpacked(bytes.to_vec(), bytes.starts_with(GZIP_MARK), path, mark, Limit::FILE, step)
+}
+
+/// The bytes that a source reads, if they are of its kind.
+fn unpacked(
+    bytes: Vec<u8>,
+    is_packed: bool,
+    path: &Path,
+    mark: &[u8],
+    limit: Limit,
+    step: &mut Step<'_>,
+) -> Result<Vec<u8>, DataError> {
+    let bytes = match is_packed {
         true => read_bounded(MultiGzDecoder::new(bytes.as_slice()), 0, limit, path, step)?,
         false => bytes,
     };
@@ -81,6 +111,8 @@ pub(super) fn read(
 pub(super) const NPY_MARK: &[u8] = b"\x93NUMPY";
 /// What a zip archive begins with, as files of `numpy.savez` are.
 pub(super) const ZIP_MARK: &[u8] = b"PK\x03\x04";
+/// What a file of gzip begins with.
+const GZIP_MARK: &[u8] = b"\x1f\x8b\x08";
 
 /// What a file is that its source does not read, by its first bytes, and how it is read nevertheless.
 fn foreign(bytes: &[u8]) -> Option<&'static str> {
@@ -100,7 +132,7 @@ fn foreign(bytes: &[u8]) -> Option<&'static str> {
             b"\xff\xd8\xff",
             "a JPEG image: save all images as one array with numpy.savez, as docs/data.md shows",
         ),
-        (b"\x1f\x8b\x08", "packed by gzip: its name has to end in .gz"),
+        (GZIP_MARK, "packed by gzip: its name has to end in .gz"),
     ];
     const PARQUET: &[u8] = b"PAR1";
     if bytes.len() > 8 && bytes.starts_with(PARQUET) && bytes.ends_with(PARQUET) {
@@ -154,7 +186,7 @@ mod tests {
     use super::*;
 
     fn refused(path: &Path) -> DataError {
-        read(path, &[], Limit::FILE, &mut blake3::Hasher::new(), &mut || Ok(())).unwrap_err()
+        read(path, &[], Limit::FILE, &mut Hashes::of(1), &mut || Ok(())).unwrap_err()
     }
 
     #[test]
@@ -177,7 +209,7 @@ mod tests {
             assert!(refused.code() == "E333" && refused.to_string().contains(what), "{refused}");
         }
         std::fs::write(file.path(), "PAR1,PAR2\n1,2\n").unwrap();
-        assert!(read(file.path(), &[], Limit::FILE, &mut blake3::Hasher::new(), &mut || Ok(())).is_ok());
+        assert!(read(file.path(), &[], Limit::FILE, &mut Hashes::of(1), &mut || Ok(())).is_ok());
     }
 
     #[test]
@@ -197,9 +229,8 @@ mod tests {
         io::Write::write_all(&mut encoder, &[7; 100]).unwrap();
         std::fs::write(&packed, encoder.finish().unwrap()).unwrap();
         for path in [plain, packed] {
-            let read = |left| {
-                read(&path, &[], Limit { left, total: 400 }, &mut blake3::Hasher::new(), &mut || Ok(()))
-            };
+            let read =
+                |left| read(&path, &[], Limit { left, total: 400 }, &mut Hashes::of(1), &mut || Ok(()));
             assert_eq!(read(100).unwrap(), [7; 100]);
             let error = read(99).unwrap_err();
             assert!(error.code() == "E332" && error.to_string().contains("400 bytes"), "{error}");

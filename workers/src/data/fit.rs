@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use syncline_scheduler::spec::{AxisOrder, DataElement, DataSpec};
 
-use super::array::{Array, Numbers};
+use super::array::{Array, Numbers, Place};
 use super::column::{Column, ColumnData, Normalization};
 use super::error::{DataError, Remedy};
 use super::signature::{InputSignature, LabelSignature, Target};
@@ -206,8 +206,8 @@ fn normalized(array: &mut Array, normalizations: &[Normalization]) -> Result<Vec
     for (index, number) in numbers.iter_mut().enumerate() {
         *number = normalizations[index / plane % normalizations.len()].apply(*number);
         if !number.is_finite() {
-            let (row, column) = array.coordinates(index);
-            return Err(DataError::NotFinite { path: array.path.clone(), row, column, value: *number });
+            let Place { path, row, column } = array.place(index);
+            return Err(DataError::NotFinite { path, row, column, value: *number });
         }
     }
     Ok(numbers)
@@ -222,8 +222,8 @@ fn integers(array: &mut Array, element: DataElement) -> Result<ColumnData, DataE
             Ok(number) => number.to_string(),
             Err(number) => number.to_string(),
         };
-        let (row, column) = array.coordinates(index);
-        return Err(DataError::NotInteger { path: array.path.clone(), row, column, number });
+        let Place { path, row, column } = array.place(index);
+        return Err(DataError::NotInteger { path, row, column, number });
     }
     Ok(match std::mem::replace(&mut array.numbers, Numbers::U8(Vec::new())) {
         Numbers::U8(all) => ColumnData::U8(all),
@@ -242,8 +242,7 @@ fn check_ids(array: &Array, wanted: &InputSignature) -> Result<(), DataError> {
     let missing = |id: &i64| usize::try_from(*id).map_or(true, |id| id >= rows);
     for index in 0..array.numbers.len() {
         if let Some(found) = array.numbers.whole(index).ok().filter(missing) {
-            let (row, column) = array.coordinates(index);
-            let (path, input) = (array.path.clone(), wanted.name.clone());
+            let (Place { path, row, column }, input) = (array.place(index), wanted.name.clone());
             return Err(DataError::IdOutOfRange { path, row, column, found, input, rows });
         }
     }
@@ -258,14 +257,8 @@ fn check_classes(array: &Array, count: usize, ignored: Option<i64>) -> Result<()
             Ok(class) => class.to_string(),
             Err(number) => number.to_string(),
         };
-        let (row, column) = (array.coordinates(index).0, array.table_column(index));
-        return Err(DataError::LabelOutOfRange {
-            path: array.path.clone(),
-            row,
-            column,
-            found,
-            classes: count,
-        });
+        let (Place { path, row, .. }, column) = (array.place(index), array.table_column(index));
+        return Err(DataError::LabelOutOfRange { path, row, column, found, classes: count });
     }
     Ok(())
 }
@@ -273,7 +266,7 @@ fn check_classes(array: &Array, count: usize, ignored: Option<i64>) -> Result<()
 fn check_probabilities(array: &Array, values: &[f32]) -> Result<(), DataError> {
     let outside = values.iter().enumerate().find(|(_, value)| !(0.0..=1.0).contains(*value));
     outside.map_or(Ok(()), |(index, &value)| {
-        let (path, row) = (array.path.clone(), array.coordinates(index).0);
+        let Place { path, row, .. } = array.place(index);
         Err(DataError::NoProbability { path, row, value })
     })
 }

@@ -6,6 +6,7 @@ use syncline_scheduler::spec::{DataSpec, Source};
 
 use super::array::{Array, SourceArrays};
 use super::csv::{self, LabelColumns};
+use super::digests::Hashes;
 use super::error::DataError;
 use super::file::{self, Limit, Step};
 use super::signature::ModelSignature;
@@ -24,6 +25,8 @@ pub(crate) struct Form<'a> {
     pub(crate) passes_over_label: bool,
     /// Whether they are other files than those of the job: what texts as labels mean is not theirs to say.
     pub(crate) is_other: bool,
+    /// What their only file holds, where it does not lie on a disk: its path is what it is called then.
+    pub(crate) given: Option<&'a [u8]>,
     /// Whether the labels of the job are classes, whose names are of use where no label is read.
     pub(crate) has_classes: bool,
 }
@@ -38,35 +41,38 @@ impl Form<'_> {
         step: &mut Step<'_>,
     ) -> Result<Option<csv::TableNames>, DataError> {
         let nothing = self.is_other.then(csv::TableNames::default);
-        let (Some(like), Source::Csv { path, .. }, [bytes]) = (self.like, source, contents) else {
-            return Ok(nothing);
-        };
-        let Source::Csv { .. } = &like.source else { return Ok(nothing) };
+        let (Some(like), Source::Csv { path, .. }) = (self.like, source) else { return Ok(nothing) };
+        let Source::Csv { path: training, .. } = &like.source else { return Ok(nothing) };
         let here = table_of(source, wanted, self.passes_over_label);
-        if !csv::needs_names((Path::new(path), bytes), &here)? {
+        if !csv::needs_names(&named(path.iter(), contents), &here)? {
             return Ok(nothing);
         }
         let there = table_of(&like.source, wanted, false);
         let there = csv::Wanted { has_classes: there.has_classes || self.has_classes, ..there };
         let mut names = || {
-            let mut hasher = blake3::Hasher::new();
-            let mut all = like.sources().map(|source| read(source, &mut hasher, step));
-            let training = all.next().transpose()?.unwrap_or_default();
+            let mut hashes = Hashes::of(like.paths().len());
+            let mut all = like.sources().map(|source| read(source, None, &mut hashes, step));
+            let contents = all.next().transpose()?.unwrap_or_default();
             // The digest is one of all files.
             all.try_for_each(|files| files.map(drop))?;
-            checked_digest(like, &hasher)?;
-            let files = like.source.paths().into_iter().map(Path::new).zip(&training);
-            let names = files.map(|(path, bytes)| csv::read_names((path, bytes), &there, step));
-            Ok(names.collect::<Result<Vec<_>, DataError>>()?.pop())
+            hashes.checked(like)?;
+            csv::read_names(&named(training.iter(), &contents), &there, step)
         };
-        names().map_err(|error| DataError::UnknownColumns { path: path.into(), source: Box::new(error) })
+        let path = path.iter().next().unwrap_or_default().into();
+        names().map_err(|error| DataError::UnknownColumns { path, source: Box::new(error) })
     }
 }
 
-/// The files of a source, in order; their bytes on the disk go into `hasher`.
+/// Each file with its bytes.
+fn named<'a>(paths: impl IntoIterator<Item = &'a str>, contents: &'a [Vec<u8>]) -> Vec<csv::File<'a>> {
+    paths.into_iter().map(Path::new).zip(contents.iter().map(Vec::as_slice)).collect()
+}
+
+/// The files of a source, in order; their bytes on the disk go into `hashes`. `given`: what they hold, where they do not lie there.
 pub(super) fn read(
     source: &Source,
-    hasher: &mut blake3::Hasher,
+    given: Option<&[u8]>,
+    hashes: &mut Hashes,
     step: &mut Step<'_>,
 ) -> Result<Vec<Vec<u8>>, DataError> {
     // Those files become one array: the next is not read if it does not fit behind those before.
@@ -78,7 +84,10 @@ pub(super) fn read(
     };
     let mut limit = if joined { Limit::JOINED } else { Limit::FILE };
     let mut next = |path: &str| {
-        let bytes = file::read(Path::new(path), mark, limit, hasher, step)?;
+        let bytes = match given {
+            Some(bytes) => file::read_given(bytes, Path::new(path), mark, hashes, step)?,
+            None => file::read(Path::new(path), mark, limit, hashes, step)?,
+        };
         if joined {
             limit.left -= bytes.len() as u64;
         }
@@ -87,22 +96,11 @@ pub(super) fn read(
     source.paths().into_iter().map(&mut next).collect()
 }
 
-/// The digest of all files, which must be that of the job, if it has one.
-pub(super) fn checked_digest(spec: &DataSpec, hasher: &blake3::Hasher) -> Result<String, DataError> {
-    let found = hasher.finalize().to_hex().to_string();
-    match spec.digest.as_ref().filter(|expected| **expected != found) {
-        None => Ok(found),
-        Some(expected) => {
-            let (files, expected) = (spec.paths().join(", "), expected.clone());
-            Err(DataError::Digest { files, expected, found })
-        }
-    }
-}
-
 /// How a table is read.
 fn table_of<'a>(source: &'a Source, wanted: &ModelSignature, passes_over: bool) -> csv::Wanted<'a> {
-    let Source::Csv { label_columns, label_names, skip_lines, .. } = source else {
-        return csv::Wanted { label: LabelColumns::Last(0), skip_lines: 0, has_classes: false };
+    let Source::Csv { label_columns, label_names, skip_lines, separator, .. } = source else {
+        let label = LabelColumns::Last(0);
+        return csv::Wanted { label, skip_lines: 0, separator: None, has_classes: false };
     };
     let (last, names) = (*label_columns, label_names.as_slice());
     let label = match names {
@@ -115,7 +113,12 @@ fn table_of<'a>(source: &'a Source, wanted: &ModelSignature, passes_over: bool) 
         [] => LabelColumns::Last(last),
         names => LabelColumns::Named(names),
     };
-    csv::Wanted { label, skip_lines: *skip_lines, has_classes: wanted.classes().is_some() }
+    csv::Wanted {
+        label,
+        skip_lines: *skip_lines,
+        separator: *separator,
+        has_classes: wanted.classes().is_some(),
+    }
 }
 
 /// Whether the model tells all texts apart that a table has as labels.
@@ -138,29 +141,64 @@ pub(super) fn parse(
     passes_over_label: bool,
     step: &mut Step<'_>,
 ) -> Result<SourceArrays, DataError> {
-    let paths = source.paths();
-    let files: Vec<(&Path, &[u8])> =
-        paths.iter().map(Path::new).zip(contents.iter().map(Vec::as_slice)).collect();
+    let files = named(source.paths(), contents);
+    if files.is_empty() {
+        return Err(no_file());
+    }
     for (path, bytes) in &files {
         // Its numbers lie beside it until it is read; those of a table ask for themselves.
         file::reserve(&mut Vec::<u8>::new(), bytes.len(), path)?;
     }
-    let (samples, labels) = match (source, files.as_slice()) {
-        (Source::Csv { .. }, [file]) => {
+    let paired = || files.split_at(files.len() / 2);
+    let pairs = || paired().0.iter().zip(paired().1);
+    let single = |(samples, labels): (Array, Array)| single_input(samples, labels, wanted);
+    let found = match source {
+        Source::Csv { .. } => {
             let table = table_of(source, wanted, passes_over_label);
-            let (samples, labels, names) = csv::read(*file, &table, like, step)?;
-            check_count(file.0, &names, wanted)?;
+            let Some((samples, labels, names)) = csv::read(&files, &table, like, step)? else {
+                return Err(no_file());
+            };
+            let path = samples.path().to_owned();
+            check_count(&path, &names, wanted)?;
             return Ok(SourceArrays { names, ..single_input(samples, labels, wanted) });
         }
-        (Source::Idx { .. }, [images, labels]) => idx::read(*images, *labels)?,
-        (Source::Cifar10 { .. }, files) => cifar10::read(files)?,
-        (Source::Text { context, stride, .. }, [file]) => text::read(*file, *context, *stride, wanted, step)?,
-        (Source::Safetensors { .. }, [file]) => return tensors::read(*file, wanted, step),
-        (Source::Npz { .. }, [file]) => return npz::read(*file, wanted, step),
-        (Source::Npy { .. }, [samples, labels]) => npy::read_pair(*samples, *labels, step)?,
-        _ => unreachable!("a source has as many contents as files"),
+        Source::Idx { .. } => {
+            joined(pairs().map(|(images, labels)| idx::read(*images, *labels).map(single)), wanted)?
+        }
+        Source::Cifar10 { .. } => joined([cifar10::read(&files).map(single)], wanted)?,
+        Source::Text { context, stride, .. } => {
+            let read = |file: &csv::File<'_>| text::read(*file, *context, *stride, wanted, step);
+            joined(files.iter().map(read).map(|arrays| arrays.map(single)), wanted)?
+        }
+        Source::Safetensors { .. } => {
+            joined(files.iter().map(|file| tensors::read(*file, wanted, step)), wanted)?
+        }
+        Source::Npz { .. } => joined(files.iter().map(|file| npz::read(*file, wanted, step)), wanted)?,
+        Source::Npy { .. } => {
+            let mut read = |(samples, labels): (&csv::File<'_>, &csv::File<'_>)| {
+                npy::read_pair(*samples, *labels, step).map(single)
+            };
+            joined(pairs().map(&mut read), wanted)?
+        }
     };
-    Ok(single_input(samples, labels, wanted))
+    found.ok_or_else(no_file)
+}
+
+/// What is found in files that are read one after the other; `None` where there is none.
+fn joined(
+    files: impl IntoIterator<Item = Result<SourceArrays, DataError>>,
+    wanted: &ModelSignature,
+) -> Result<Option<SourceArrays>, DataError> {
+    let mut files = files.into_iter();
+    let mut all = files.next().transpose()?;
+    for more in files {
+        all.iter_mut().zip(Some(more?)).try_for_each(|(all, more)| all.append(more, wanted))?;
+    }
+    Ok(all)
+}
+
+fn no_file() -> DataError {
+    DataError::InvalidSetting { what: "a source must name at least one file".to_owned() }
 }
 
 /// What the model wants of a source with one input and one label.

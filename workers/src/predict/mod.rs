@@ -10,16 +10,18 @@ mod labels;
 mod outputs;
 mod values;
 
+use std::sync::Arc;
+
 use syncline_onnx::TensorView;
 use syncline_runtime::{ExecOptions, Executable, Runtime};
 use syncline_scheduler::{
     core::Evaluation,
-    spec::{DataSpec, ModelSpec, Source},
+    spec::{DataSpec, Files, ModelSpec, Source},
 };
 
 use crate::{
     client::TrainedJob,
-    data::{Batch, Dataset, Form, ModelSignature},
+    data::{Batch, Dataset, Form, ModelSignature, expand_list},
     worker::{RunningMetrics, threads_each},
 };
 
@@ -73,6 +75,9 @@ pub struct Question {
     /// The data whose training part says what the columns of a CSV file are called: where both have a header, columns of
     /// `data` are found by their names, as those of a job's `test`. `None`: they are taken in their order.
     pub columns_of: Option<DataSpec>,
+    /// What the only file of [`data`](Self::data) holds, where it came in another way than from a disk, such as the standard input; its path
+    /// is what errors call it.
+    pub given: Option<Arc<[u8]>>,
     /// Which of them.
     pub samples: Samples,
     /// Whether labels are read, where the model wants them; its loss and shares of right predictions need them. Where they are not,
@@ -85,7 +90,7 @@ pub struct Question {
 impl Question {
     /// About samples of the job itself.
     pub fn of_job(job: &TrainedJob, samples: Samples, batch: usize) -> Self {
-        Self { data: job.train.data.clone(), columns_of: None, samples, is_labeled: true, batch }
+        Self { data: job.train.data.clone(), columns_of: None, given: None, samples, is_labeled: true, batch }
     }
 
     /// About all samples of other files, which are written as those of the job: columns of a CSV file are found by their names, where
@@ -93,7 +98,7 @@ impl Question {
     /// are taken in their order.
     ///
     /// # Errors
-    /// E577 if the job reads another number of files, or its samples are of a text, in which characters have other numbers.
+    /// E577 if the job reads labels from files of their own and these are no pairs, or its samples are of a text, in which characters have other numbers.
     pub fn of_files(
         job: &TrainedJob,
         files: &[String],
@@ -113,24 +118,45 @@ impl Question {
             }
             _ => {}
         }
-        if let Source::Cifar10 { paths } = &mut source {
-            *paths = files.to_vec();
-        } else {
-            let paths = source.paths_mut();
-            if paths.len() != files.len() {
-                return refused(format!("it reads {}, and {} came", count(paths.len()), count(files.len())));
+        match source.files_mut().as_mut_slice() {
+            [all] => **all = Files(files.to_vec()),
+            [samples, labels] => {
+                let (of_samples, of_labels) = files.split_at(files.len() / 2);
+                if of_samples.len() != of_labels.len() {
+                    let came = files.len();
+                    return refused(format!(
+                        "it reads as many files of labels as of samples, and {came} came"
+                    ));
+                }
+                (**samples, **labels) = (Files(of_samples.to_vec()), Files(of_labels.to_vec()));
             }
-            paths.into_iter().zip(files).for_each(|(path, file)| path.clone_from(file));
+            _ => {}
         }
+        source.files_mut().into_iter().try_for_each(expand_list)?;
         let DataSpec { scale, mean, std, sample_shape, layout, .. } = job.train.data.clone();
         let data = DataSpec { scale, mean, std, sample_shape, layout, ..DataSpec::new(source) };
         let columns_of = Some(job.train.data.clone());
-        Ok(Self { data, columns_of, samples: Samples::All, is_labeled, batch })
+        Ok(Self { data, columns_of, given: None, samples: Samples::All, is_labeled, batch })
     }
-}
 
-fn count(files: usize) -> String {
-    if files == 1 { "1 file".to_owned() } else { format!("{files} files") }
+    /// The same of a file that came in another way than from a disk, and is called `name` in errors. One that is packed by gzip is
+    /// unpacked.
+    ///
+    /// # Errors
+    /// E577 as [`of_files`](Self::of_files), and if the job reads samples and labels from two files.
+    pub fn of_bytes(
+        job: &TrainedJob,
+        (name, bytes): (&str, Vec<u8>),
+        is_labeled: bool,
+        batch: usize,
+    ) -> Result<Self, PredictError> {
+        if let Source::Idx { .. } | Source::Npy { .. } = job.train.data.source {
+            let reason = format!("its samples and labels are in two files, and {name} is one");
+            return Err(PredictError::OtherFiles { reason });
+        }
+        let question = Self::of_files(job, &[name.to_owned()], is_labeled, batch)?;
+        Ok(Self { given: Some(bytes.into()), ..question })
+    }
 }
 
 /// A trained model and samples.
@@ -213,6 +239,7 @@ impl Predictor {
             like: question.columns_of.as_ref(),
             passes_over_label: !question.is_labeled,
             is_other: question.data.source != job.train.data.source,
+            given: question.given.as_deref(),
             has_classes: model.classes.is_some(),
         };
         let (set, _) = Dataset::open_as(&question.data, &wanted, form, &mut || Ok(()))?;

@@ -6,9 +6,10 @@ use syncline_autodiff::{AutodiffError, Io, TrainingGraph, rows_of_table};
 use syncline_onnx::{self as onnx, Dim, ElementType};
 use syncline_scheduler::spec::{DataElement, DataInput, DataSpec};
 
-use super::{DataParts, SubmitError, model::Model, paths::absolute};
+use super::{DataParts, SubmitError, model::Model, name_list, paths::absolute};
 use crate::data::{
-    DataError, Dataset, InputSignature, LabelSignature, ModelSignature, Parts, Target, is_url,
+    DataError, Dataset, FileDigests, InputSignature, LabelSignature, ModelSignature, Parts, Standard, Target,
+    expand, is_url,
 };
 
 /// The data as workers are told of it, and the shapes that model and data agree on.
@@ -17,6 +18,8 @@ pub(super) struct InspectedData {
     pub inputs: Vec<DataInput>,
     pub label_shape: Vec<u32>,
     pub parts: DataParts,
+    /// What is doubtful about it.
+    pub warnings: Vec<String>,
 }
 
 /// What a training graph is fed with. `model`: what it was made from.
@@ -75,19 +78,36 @@ pub(super) fn inspect(
     seed: u64,
 ) -> Result<InspectedData, SubmitError> {
     let mut spec = data.clone();
+    expand(&mut spec)?;
+    if spec.standardize && !(spec.mean.is_empty() && spec.std.is_empty()) {
+        let what = "`standardize` computes `mean` and `std`: leave these out, or `standardize`".to_owned();
+        return Err(DataError::InvalidSetting { what }.into());
+    }
     // Workers run in other folders.
     for path in spec.paths_mut().into_iter().filter(|path| !is_url(path)) {
         *path = absolute(Path::new(path)).to_string_lossy().into_owned();
     }
     if wanted.is_empty() {
         let parts = DataParts::default();
-        return Ok(InspectedData { spec, inputs: Vec::new(), label_shape: Vec::new(), parts });
+        return Ok(InspectedData {
+            spec,
+            inputs: Vec::new(),
+            label_shape: Vec::new(),
+            parts,
+            warnings: Vec::new(),
+        });
     }
     // Of the files as they are now, whatever was noted before.
-    spec.digest = None;
-    let (set, digest) = Dataset::open_hashed(&spec, wanted)?;
-    spec.digest = Some(digest);
+    (spec.digest, spec.file_digests) = (None, Vec::new());
+    let (set, FileDigests { all, each }) = Dataset::open_hashed(&spec, wanted)?;
+    (spec.digest, spec.file_digests) = (Some(all), each);
     let Parts { train: train_rows, validation, test } = set.parts(&spec, seed);
+    let mut warnings = Vec::new();
+    if spec.standardize {
+        let Standard { mean, std, constant } = set.standard(&train_rows, wanted)?;
+        (spec.mean, spec.std) = (mean, std);
+        warnings.extend(constant_channels(&constant));
+    }
     if let Some(ignored) = wanted.ignored_label().filter(|&label| set.is_all_ignored(&train_rows, label)) {
         return Err(DataError::AllIgnored { ignored }.into());
     }
@@ -98,6 +118,7 @@ pub(super) fn inspect(
         test: test.len() as u64,
         label_columns: set.label_columns().to_vec(),
         class_names: set.class_names().to_vec(),
+        separator: set.separator(),
     };
     let sizes = |shape: &[usize]| shape.iter().map(|&size| size as u32).collect();
     let inputs = wanted.inputs.iter().zip(set.input_shapes()).map(|(input, shape)| DataInput {
@@ -108,5 +129,19 @@ pub(super) fn inspect(
         row_group: None,
     });
     let inputs = inputs.collect();
-    Ok(InspectedData { spec, inputs, label_shape: set.label_shape().map(sizes).unwrap_or_default(), parts })
+    let label_shape = set.label_shape().map(sizes).unwrap_or_default();
+    Ok(InspectedData { spec, inputs, label_shape, parts, warnings })
+}
+
+/// Channels that tell no sample from another one.
+fn constant_channels(channels: &[usize]) -> Option<String> {
+    let numbers: Vec<String> = channels.iter().map(|channel| (channel + 1).to_string()).collect();
+    let (which, what) = match numbers.as_slice() {
+        [] => return None,
+        [one] => (format!("channel {one} is"), "becomes"),
+        _ => (format!("channels {} are", name_list::cut(&numbers)), "become"),
+    };
+    Some(format!(
+        "{which} the same in all samples that train, and {what} 0 by `standardize`; channels of a table are its columns without those of the label"
+    ))
 }

@@ -1,5 +1,7 @@
 //! How many samples of a job are for what, and which columns of a table are their label.
 
+use syncline_scheduler::spec::Separator;
+
 use crate::data::LabelColumn;
 
 /// What was found in the data of a training when it was prepared. All zero where its model takes no data.
@@ -16,4 +18,6 @@ pub struct DataParts {
     pub label_columns: Vec<LabelColumn>,
     /// What the classes are called, from 0, where the labels of that file are texts; none where they are numbers.
     pub class_names: Vec<String>,
+    /// What separates the columns of a CSV file, of several the first; none of another format.
+    pub separator: Option<Separator>,
 }

@@ -358,7 +358,7 @@ mod tests {
         let head = "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel = { ready = { onnx = 'm' } }\n";
         let snippets: Vec<_> =
             page.split("```toml\n[node.data]").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-        assert_eq!(snippets.len(), 11);
+        assert_eq!(snippets.len(), 13);
         for snippet in snippets {
             let graph = parse(&format!("{head}[node.data]{snippet}"), Path::new("/data")).unwrap();
             let NodeWork::Train(training) = &graph.nodes[0].work else { unreachable!("it trains") };

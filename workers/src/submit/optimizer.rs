@@ -16,6 +16,7 @@ fn by_name(name: &str) -> Option<Optimizer> {
         "nesterov" => Some(Optimizer::nesterov()),
         "adam" => Some(Optimizer::adam()),
         "adamw" => Some(Optimizer::adamw()),
+        "rmsprop" => Some(Optimizer::rmsprop()),
         _ => None,
     }
 }
@@ -32,7 +33,9 @@ struct Expected;
 
 impl fmt::Display for Expected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("sgd, momentum, nesterov, adam or adamw, or a table such as { adam = { beta1 = 0.9 } }")
+        f.write_str(
+            "sgd, momentum, nesterov, adam, adamw or rmsprop, or a table such as { adam = { beta1 = 0.9 } }",
+        )
     }
 }
 
@@ -80,6 +83,7 @@ fn example(name: &str) -> &'static str {
     match name {
         "sgd" => "{ sgd = { weight_decay = 0.0001 } }",
         "momentum" => "{ momentum = { momentum = 0.9, nesterov = true } }",
+        "rmsprop" => "{ rmsprop = { alpha = 0.9 } }",
         _ => "{ adam = { beta1 = 0.9 } }",
     }
 }
@@ -88,9 +92,10 @@ fn example(name: &str) -> &'static str {
 fn table_meant(name: &str) -> Option<String> {
     let write = |table: &str| Some(format!("write {table}"));
     match name {
-        "sgd" | "momentum" | "adam" => None,
+        "sgd" | "momentum" | "adam" | "rmsprop" => None,
         "nesterov" => write(example("momentum")),
         "adamw" => write("{ adam = { weight_decay = 0.01, decoupled = true } }"),
+        "alpha" | "centered" => write(example("rmsprop")),
         "beta1" | "beta2" | "epsilon" | "decoupled" => write(example("adam")),
         "weight_decay" => {
             write("it into the table of an optimizer, such as { sgd = { weight_decay = 0.0001 } }")

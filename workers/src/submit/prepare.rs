@@ -177,6 +177,7 @@ pub(super) fn describe<'a>(
     check_monitor(node, training, has_accuracy)?;
     let signature = signature(&graph, &training.model)?;
     let mut data = inspect(&training.data, &signature, training.settings.seed)?;
+    warnings.append(&mut data.warnings);
     for input in &mut data.inputs {
         input.row_group = group_of(&graph.row_tables.inputs, &input.name);
     }

@@ -2,7 +2,6 @@
 
 use std::{
     io::{self, Read},
-    mem::discriminant,
     path::Path,
 };
 
@@ -22,7 +21,7 @@ pub(super) fn read_resume(path: &Path, train: &TrainSpec) -> Result<(Vec<u8>, Re
         return Err(fault(format!("the model is another: {what}")));
     }
     let optimizer = train.shard_optimizer();
-    if discriminant(&about.optimizer) != discriminant(&optimizer) {
+    if name(&about.optimizer) != name(&optimizer) {
         let (there, here) = (name(&about.optimizer), name(&optimizer));
         return Err(fault(format!("it holds the state of {there}, and this training uses {here}")));
     }
@@ -35,11 +34,15 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// What tells apart optimizers that do not keep the same.
 fn name(optimizer: &Optimizer) -> &'static str {
     match optimizer {
         Optimizer::Sgd { .. } => "sgd",
         Optimizer::Momentum { .. } => "momentum",
         Optimizer::Adam { .. } => "adam",
+        Optimizer::RmsProp { centered: true, .. } => "rmsprop, centered",
+        Optimizer::RmsProp { momentum, .. } if *momentum > 0.0 => "rmsprop with momentum",
+        Optimizer::RmsProp { .. } => "rmsprop",
     }
 }
 

@@ -192,13 +192,14 @@ weights = "first.safetensors"
 loss_options = { label_smoothing = 0.1, class_weights = [1.0, 2.5], ignore_index = -100, class_axis = 1, top_k = 5, perplexity = true, pos_weight = [2.0], delta = 1.5 }
 
 [node.data]
-source.csv = { path = "o.csv", label_columns = 2, label_names = ["a b", "it's"], skip_lines = 1 }
+source.csv = { path = ["o.csv", "p.csv"], label_columns = 2, label_names = ["a b", "it's"], skip_lines = 1, separator = ";" }
 test.idx = { images = "i.gz", labels = "l.gz" }
 validation.cifar10.paths = ["1.bin", "2.bin"]
 validation_percent = 10
 scale = 0.0039215689
 mean = [0.5, 1e-7]
 std = [0.25]
+standardize = true
 split = { test_last_percent = 20 }
 sample_shape = [1, 8, 8]
 layout = "nhwc"

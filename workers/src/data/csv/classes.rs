@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::error::DataError;
 use super::fields::Field;
-use super::text::shown;
+use super::text::{has_comma, shown};
 
 /// Most different texts of a label.
 const MAX_TEXTS: usize = 65_536;
@@ -33,9 +33,10 @@ pub(super) struct Texts {
     training: Option<PathBuf>,
 }
 
-/// Whether a text may be the name of a class: not one that is missing, or of several columns between other separators.
+/// Whether a text may be the name of a class: not one that is missing, of several columns between other separators, or a number with a
+/// decimal comma.
 fn is_name(text: &[u8]) -> bool {
-    !text.is_empty() && !text.contains(&b';') && !text.contains(&b'\t')
+    !text.is_empty() && !text.contains(&b';') && !text.contains(&b'\t') && !has_comma(text)
 }
 
 impl Labels {
@@ -75,7 +76,7 @@ impl Labels {
         if value.is_some() {
             return Err(refused(match &texts.training {
                 Some(training) => format!("is a number, and those of {} are texts", training.display()),
-                None => "is a number, and those above are texts".to_owned(),
+                None => "is a number, and those before are texts".to_owned(),
             }));
         }
         let Ok(text) = std::str::from_utf8(field.text) else {

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use syncline_scheduler::spec::Separator;
+
 use super::super::array::Array;
 use super::super::error::DataError;
 use super::fields::Fields;
@@ -125,14 +127,14 @@ impl Columns {
             return Ok(Self::new(in_order(count, &passed_over, |_| Place::Ignored), names, None));
         }
         if count <= label_count && names.is_empty() {
-            return Err(format(no_feature(&first, label_count, start)));
+            return Err(format(no_feature(&first, label_count, start, fields.separator())));
         }
         let labels = match names {
             [] => (count - label_count..count).collect(),
-            names => first.columns_of(path, names, start)?,
+            names => first.columns_of(path, names, start, fields.separator())?,
         };
         if labels.len() == count {
-            return Err(format(no_feature(&first, label_count, start)));
+            return Err(format(no_feature(&first, label_count, start, fields.separator())));
         }
         let places = in_order(count, &labels, Place::Label);
         let names = if is_header { first.names } else { Vec::new() };
@@ -173,42 +175,51 @@ fn in_order(count: usize, others: &[usize], other: impl Fn(usize) -> Place) -> V
 }
 
 /// What is said of a file whose first record, which begins at `start`, has no column but those of the label.
-fn no_feature(first: &First, label_count: usize, start: &[u8]) -> String {
+fn no_feature(first: &First, label_count: usize, start: &[u8], separator: Separator) -> String {
     let (line, found, label) = (first.line, counted(first.names.len()), counted(label_count));
-    let cause = other_separator(start);
+    let cause = other_separator(start, separator);
     format!("line {line} has {found}, which leaves no feature beside {label} of the label{cause}")
 }
 
-/// What may separate columns instead of commas.
-const OTHER_SEPARATORS: [(u8, &str); 3] = [(b';', "semicolons"), (b'\t', "tabs"), (b' ', "spaces")];
-
-/// What may separate the columns of the first line of `start` instead of commas, as the end of a sentence.
-pub(super) fn other_separator(start: &[u8]) -> String {
+/// What may separate the columns of the first line of `start` instead, as the end of a sentence.
+pub(super) fn other_separator(start: &[u8], separator: Separator) -> String {
     let text = first_line(start);
-    let found = OTHER_SEPARATORS.iter().find(|(byte, _)| text.contains(byte));
-    found.map_or_else(String::new, |(_, name)| separated_by(name))
+    match others(separator).find(|other| text.contains(&other.byte())) {
+        Some(other) => separated_by(other, separator),
+        None if text.contains(&b' ') => {
+            "; it looks as if spaces separate its columns, which commas, semicolons or tabs have to do"
+                .to_owned()
+        }
+        None => String::new(),
+    }
 }
 
 /// The same where `name` was looked for among the columns of the first line of `start` and is one between other separators.
 /// Commas may then be decimal points, or stand in names.
-pub(super) fn separator_before(name: &str, start: &[u8]) -> Option<String> {
+pub(super) fn separator_before(name: &str, start: &[u8], separator: Separator) -> Option<String> {
     let text = first_line(start);
     let is_name = |part: &[u8]| {
         let part = part.trim_ascii();
         let bare = part.strip_prefix(b"\"").and_then(|part| part.strip_suffix(b"\"")).unwrap_or(part);
         bare == name.as_bytes()
     };
-    let separates = |(byte, _): &&(u8, &str)| text.contains(byte) && text.split(|at| at == byte).any(is_name);
-    // Names of several words are common.
-    OTHER_SEPARATORS[..2].iter().find(separates).map(|(_, name)| separated_by(name))
+    let separates = |other: &Separator| {
+        text.contains(&other.byte()) && text.split(|byte| *byte == other.byte()).any(is_name)
+    };
+    others(separator).find(separates).map(|other| separated_by(other, separator))
+}
+
+fn others(separator: Separator) -> impl Iterator<Item = Separator> {
+    Separator::ALL.into_iter().filter(move |other| *other != separator)
 }
 
 fn first_line(start: &[u8]) -> &[u8] {
     start.split(|&byte| byte == b'\n').next().unwrap_or_default().trim_ascii()
 }
 
-fn separated_by(separator: &str) -> String {
-    format!("; it looks as if {separator} separate its columns: only commas do")
+fn separated_by(other: Separator, separator: Separator) -> String {
+    let (other, separator) = (other.plural(), separator.plural());
+    format!("; it looks as if {other} separate its columns, and it is read with {separator}")
 }
 
 fn counted(columns: usize) -> String {

@@ -18,16 +18,17 @@ pub(super) fn pass_over(
         LabelColumns::Last(_) => &[],
     };
     let mut last = None;
-    while let Some(comment) = fields.line().filter(|line| line.starts_with(b"#")) {
-        let has = |name: &String| parts(comment).any(|part| part == name.as_bytes());
+    let separator = fields.separator().byte();
+    while let Some(comment) = fields.line().filter(|line| is_comment(line)) {
+        let has = |name: &String| parts(comment, separator).any(|part| part == name.as_bytes());
         if !names.is_empty() && names.iter().all(has) {
             return Ok(());
         }
-        last = Some((fields.line_number(), parts(comment).count()));
+        last = Some((fields.line_number(), parts(comment, separator).count()));
         fields.skip_line();
     }
     let Some((line, columns)) = last.filter(|&(_, columns)| columns > 1) else { return Ok(()) };
-    // As numpy.savetxt writes names; or a sentence with as many commas.
+    // As numpy.savetxt writes names; or a sentence with as many separators.
     let first = First::read(&mut fields.look_ahead())?;
     if first.has_number && first.names.len() == columns {
         let reason = format!(
@@ -39,9 +40,14 @@ pub(super) fn pass_over(
     Ok(())
 }
 
-/// What is between commas, without quotes.
-fn parts(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.split(|&byte| byte == b',').map(|part| {
+/// Whether a line above the first record is one.
+pub(super) fn is_comment(line: &[u8]) -> bool {
+    line.starts_with(b"#")
+}
+
+/// What is between separators, without quotes.
+fn parts(line: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+    line.split(move |&byte| byte == separator).map(|part| {
         let part = part.trim_ascii();
         part.strip_prefix(b"\"").and_then(|part| part.strip_suffix(b"\"")).unwrap_or(part)
     })

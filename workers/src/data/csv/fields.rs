@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use csv_core::{ReadFieldResult, Reader};
+use csv_core::{ReadFieldResult, Reader, ReaderBuilder};
+use syncline_scheduler::spec::Separator;
 
 use super::super::error::DataError;
 
@@ -12,6 +13,7 @@ pub(super) const MAX_FIELD_BYTES: usize = 4096;
 /// What is left to read.
 pub(super) struct Fields<'a> {
     path: &'a Path,
+    separator: Separator,
     parser: Reader,
     rest: &'a [u8],
     /// Where the next field begins, both from 1.
@@ -32,8 +34,8 @@ pub(super) struct Field<'a> {
 
 impl<'a> Fields<'a> {
     /// The fields below the first `skip_lines` lines. White space at the end of the file is no record.
-    pub(super) fn new(path: &'a Path, bytes: &'a [u8], skip_lines: u32) -> Self {
-        let mut fields = Self::at(path, bytes.trim_ascii_end(), 1);
+    pub(super) fn new(path: &'a Path, bytes: &'a [u8], skip_lines: u32, separator: Separator) -> Self {
+        let mut fields = Self::at(path, without_end(bytes, separator), 1, separator);
         for _ in 0..skip_lines {
             fields.skip_line();
         }
@@ -56,15 +58,21 @@ impl<'a> Fields<'a> {
         (self.rest, self.line) = (&self.rest[end..], self.line + 1);
     }
 
-    fn at(path: &'a Path, rest: &'a [u8], line: u64) -> Self {
+    fn at(path: &'a Path, rest: &'a [u8], line: u64, separator: Separator) -> Self {
         let text = Box::new([0; MAX_FIELD_BYTES]);
-        Self { path, parser: Reader::new(), rest, line, column: 1, text }
+        let parser = ReaderBuilder::new().delimiter(separator.byte()).build();
+        Self { path, separator, parser, rest, line, column: 1, text }
     }
 
     /// Reads on from here by itself. A record begins here.
     pub(super) fn look_ahead(&self) -> Self {
         // A copy of a `Reader` of csv-core 0.1.13 does not parse.
-        Self::at(self.path, self.rest, self.line)
+        Self::at(self.path, self.rest, self.line, self.separator)
+    }
+
+    /// What separates its columns.
+    pub(super) fn separator(&self) -> Separator {
+        self.separator
     }
 
     /// What is left of the file, from the next field on.
@@ -96,7 +104,7 @@ impl<'a> Fields<'a> {
         }
         let ReadFieldResult::Field { record_end: ends_record } = result else {
             let reason =
-                format!("a field of {MAX_FIELD_BYTES} bytes or more; is a quote or a comma missing?");
+                format!("a field of {MAX_FIELD_BYTES} bytes or more; is a quote or a separator missing?");
             return Err(self.format(reason));
         };
         self.line += raw.iter().filter(|&&byte| byte == b'\n').count() as u64;
@@ -120,4 +128,10 @@ impl<'a> Fields<'a> {
         let reason = format!("line {}, column {}: {reason}", self.line, self.column);
         DataError::Format { path: self.path.to_owned(), reason }
     }
+}
+
+/// All but white space at the end; a tab there may separate fields that are empty.
+fn without_end(bytes: &[u8], separator: Separator) -> &[u8] {
+    let is_said = |byte: &u8| !byte.is_ascii_whitespace() || *byte == separator.byte();
+    &bytes[..bytes.iter().rposition(is_said).map_or(0, |last| last + 1)]
 }

@@ -4,6 +4,8 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
+use syncline_scheduler::spec::Separator;
+
 use super::super::error::DataError;
 use super::columns::{LabelColumns, Place, other_separator, separator_before};
 use super::fields::{Field, Fields};
@@ -72,6 +74,7 @@ impl First {
         path: &Path,
         names: &[String],
         start: &[u8],
+        separator: Separator,
     ) -> Result<Vec<usize>, DataError> {
         let setting = |name: &str, what: String, cause: String| {
             let what = format!("`label_names`: {} {what} `{name}`{cause}", path.display());
@@ -81,7 +84,7 @@ impl First {
         for name in names {
             let mut columns = (0..self.names.len()).filter(|&column| self.names[column] == *name);
             let Some(column) = columns.next() else {
-                let cause = self.why_absent(name, start);
+                let cause = self.why_absent(name, start, separator);
                 let names = listed(&self.names, LISTED_NAMES, quoted).unwrap_or_default();
                 let what = format!("names {names} in line {}, and no", self.line);
                 return Err(setting(name, what, cause));
@@ -100,11 +103,11 @@ impl First {
     }
 
     /// Why there may be no column of this name, as the end of a sentence; empty where nothing is known.
-    fn why_absent(&self, name: &str, start: &[u8]) -> String {
+    fn why_absent(&self, name: &str, start: &[u8], separator: Separator) -> String {
         match self.names.len() {
             _ if are_damaged(&self.names) => NOT_UTF8.to_owned(),
-            1 => other_separator(start),
-            _ => separator_before(name, start).unwrap_or_default(),
+            1 => other_separator(start, separator),
+            _ => separator_before(name, start, separator).unwrap_or_default(),
         }
     }
 }

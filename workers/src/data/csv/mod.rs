@@ -1,5 +1,5 @@
-//! Comma-separated numbers, one sample a record, as RFC 4180 has it: fields may stand in double quotes, and records end
-//! in LF or CRLF.
+//! Numbers between commas, semicolons or tabs, one sample a record, as RFC 4180 has it: fields may stand in double quotes, and records
+//! end in LF or CRLF.
 //!
 //! Comments above the first record are passed over, a header is skipped, label columns may be given by name, and the columns of a test
 //! or validation file are found by their names. Labels of one column that are classes may be texts. Source: www.rfc-editor.org/rfc/rfc4180.
@@ -9,11 +9,12 @@ mod columns;
 mod comments;
 mod fields;
 mod header;
+mod separator;
 mod table;
 mod text;
 
 pub use columns::LabelColumn;
 pub(super) use columns::LabelColumns;
 pub(super) use header::listed;
-pub(super) use table::{TableNames, Wanted, needs_names, read, read_names};
+pub(super) use table::{File, TableNames, Wanted, needs_names, read, read_names};
 pub(super) use text::{MISSING, hint};

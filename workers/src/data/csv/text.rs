@@ -5,6 +5,14 @@ pub(super) fn number(field: &[u8]) -> Option<f64> {
     std::str::from_utf8(field).ok()?.parse().ok()
 }
 
+/// Whether a field is a number but for a comma among its digits: in place of the decimal point, or between thousands.
+pub(super) fn has_comma(field: &[u8]) -> bool {
+    let digits = field.strip_prefix(b"-").or(field.strip_prefix(b"+")).unwrap_or(field);
+    let is_between =
+        digits.windows(3).any(|at| at[1] == b',' && at[0].is_ascii_digit() && at[2].is_ascii_digit());
+    is_between && digits.iter().all(|byte| byte.is_ascii_digit() || b".,eE+-".contains(byte))
+}
+
 /// Characters of a field that a message repeats.
 const SHOWN_CHARS: usize = 40;
 
@@ -36,7 +44,8 @@ pub(in crate::data) fn hint(line: u64, field: &str) -> &'static str {
     }
     let bare = field.trim_matches(['"', '\'']);
     if field.contains([';', '\t']) {
-        return "columns are separated by commas, and decimals have a point: write the file again with those";
+        return "it has what may separate columns: every line has to be separated alike, and `separator` under the source says by what, `,`, `;` or \
+                `tab`";
     }
     if bare.len() < field.len() && number(bare.as_bytes()).is_some() {
         return "numbers stand without quotes, or in double ones next to the commas: write the file again so";

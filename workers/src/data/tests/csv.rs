@@ -2,6 +2,15 @@
 
 use super::*;
 
+/// A table with a header, whose separator is said.
+fn separated(path: &Path, label_names: &[&str], by: Separator) -> DataSpec {
+    let mut spec = named_csv_spec(path, label_names);
+    if let Source::Csv { separator, .. } = &mut spec.source {
+        *separator = Some(by);
+    }
+    spec
+}
+
 #[test]
 fn csv_plain_and_packed() {
     let folder = TempDir::new().unwrap();
@@ -49,8 +58,7 @@ fn csv_refusals_say_where() {
         ("names or not",     "# a,b,c\n1,2,0\n", "E333", "line 1 begins with `#` and has 3 columns, as the samples have: write it without the `#` if it names them, or set `skip_lines = 1`"),
         ("below a comment",  "# x\n1,two,0\n",  "E335", "line 2, column 2: `two` is not a number"),
         ("line below",       "# x\n\n1,2,0\n",  "E333", "line 2 is empty, where the header or the first sample should be: `skip_lines = 2`"),
-        ("semicolons",       "1;2;0\n",          "E333", "it looks as if semicolons separate its columns: only commas do"),
-        ("tabs",             "1\t2\t0\n",        "E333", "it looks as if tabs separate its columns: only commas do"),
+        ("spaces",           "1 2 0\n",          "E333", "it looks as if spaces separate its columns, which commas, semicolons or tabs have to do"),
         ("empty",            "",                 "E333", "it has no samples"),
         ("only newlines",    "\n\n\n",           "E333", "it has no samples"),
         ("empty first line", "\n1,2,0\n",        "E333", "line 1 is empty, where the header or the first sample should be: `skip_lines = 1`"),
@@ -70,10 +78,10 @@ fn the_hint_for_what_is_no_number_names_what_is_in_its_place() {
         ("quoted header",   "\"a\",\"2\",\"c\"\n1,2,0\n", "`skip_lines`"),
         ("quotes",          "1, \"2\",0\n",              "without quotes"),
         ("quotes below",    "1,2,0\n1,'2',0\n",           "without quotes"),
-        ("decimal commas",  "1,5;2,5;0\n",                "separated by commas"),
+        ("decimal commas",  "1,5;2,5;0\n",                "decimal=\",\""),
         ("name",            "1,two,0\n",                  "replace names by numbers"),
         ("class below",     "1,2,0\n1,2,setosa\n",        "may be a text, in every line"),
-        ("semicolons",      "1,2;0\n3,4;1\n",             "separated by commas"),
+        ("semicolons",      "1,2,0\n3,4;1,0\n",           "every line has to be separated alike"),
         ("truth",           "1,2,0\n1,True,0\n",          "1 for true and 0 for false"),
         ("date",            "1,2,0\n2021-03-04,2,0\n",    "a date or time is no number"),
         ("time",            "1,2,0\n4.3.2021 12:30,2,0\n", "a date or time is no number"),
@@ -159,10 +167,12 @@ fn a_named_label_that_is_not_there_once_is_refused() {
     let semicolons =
         write(&folder, "semicolons.csv", b"width;height;sugar;weight;acid;color;fruit\n1;2;3;4;5;6;0\n");
     let said = "names `width;height;sugar;weight;acid;color;fru…` in line 1, and no `fruit`; it looks as if semicolons separate its columns";
-    refused(&named_csv_spec(&semicolons, &["fruit"]), &wants(CLASSES), "E480", said);
-    let source =
-        Source::Csv { path: text(&path), label_columns: 2, label_names: vec!["c".into()], skip_lines: 0 };
-    refused(&DataSpec::new(source), &wants(CLASSES), "E480", "`label_columns` must be left out");
+    refused(&separated(&semicolons, &["fruit"], Separator::Comma), &wants(CLASSES), "E480", said);
+    let mut both = named_csv_spec(&path, &["c"]);
+    if let Source::Csv { label_columns, .. } = &mut both.source {
+        *label_columns = 2;
+    }
+    refused(&both, &wants(CLASSES), "E480", "`label_columns` must be left out");
 }
 
 #[test]
@@ -170,14 +180,14 @@ fn a_named_label_that_is_not_there_may_be_between_other_separators_or_not_in_utf
     let folder = TempDir::new().unwrap();
     #[rustfmt::skip]
     let cases: [(&str, &[u8], &str); 5] = [
-        ("a name with a comma", b"price, EUR;area;fruit\n1;2;0\n", "names `price`, `EUR;area;fruit` in line 1, and no `fruit`; it looks as if semicolons separate its columns: only commas do"),
-        ("names in quotes",     b"\"a\",b;\"fruit\"\n1;0\n",       "and no `fruit`; it looks as if semicolons separate its columns: only commas do"),
-        ("tabs",                b"\"a, b\"\t\"fruit\"\n1\t0\n",   "and no `fruit`; it looks as if tabs separate its columns: only commas do"),
+        ("a name with a comma", b"price, EUR;area;fruit\n1;2;0\n", "names `price`, `EUR;area;fruit` in line 1, and no `fruit`; it looks as if semicolons separate its columns, and it is read with commas"),
+        ("names in quotes",     b"\"a\",b;\"fruit\"\n1;0\n",       "and no `fruit`; it looks as if semicolons separate its columns, and it is read with commas"),
+        ("tabs",                b"\"a, b\"\t\"fruit\"\n1\t0\n",   "and no `fruit`; it looks as if tabs separate its columns, and it is read with commas"),
         ("commas",              b"a;b,c\n1,0\n",                  "names `a;b`, `c` in line 1, and no `fruit`"),
         ("Latin-1",             b"price \xa4,fruits\n1,0\n",      "names `price \u{fffd}`, `fruits` in line 1, and no `fruit`; the file is not in UTF-8: save it as that"),
     ];
     for (name, bytes, end) in cases {
-        let spec = named_csv_spec(&write(&folder, "odd.csv", bytes), &["fruit"]);
+        let spec = separated(&write(&folder, "odd.csv", bytes), &["fruit"], Separator::Comma);
         let error = Dataset::open(&spec, &wants(CLASSES)).unwrap_err();
         assert!(error.code() == "E480" && error.to_string().ends_with(end), "{name}: {error}");
     }
@@ -191,7 +201,7 @@ fn lines_and_columns_of_errors_are_those_of_the_file() {
         ("below CRLF",         "1,2,0\r\n1,2,0\r\n1,x,0\r\n",    "E335", "line 3, column 2: `x`"),
         ("below a long name",  "\"a\nb\nc\",b,c\n1,2,0\n1,x,0",  "E335", "line 5, column 2 (`b`): `x`"),
         ("a number over two lines", "1,2,0\n1,\"2\n3\",0\n",     "E335", "line 2, column 2: `2\n3`"),
-        ("a comma in quotes",  "1,2,0\n\"1,5\",2,0\n",           "E335", "line 2, column 1: `1,5`"),
+        ("a comma in quotes",  "1,2,0\n\"1,5\",2,0\n",           "E589", "line 2, column 1: `1,5`"),
         ("ragged below CRLF",  "1,2,0\r\n1,2\r\n",              "E334", "line 2: 2 columns, expected 3"),
         ("ragged and a word",  "1,2,0\n1,two\n",                 "E334", "line 2: 2 columns, expected 3"),
         ("ragged by a quote",  "1,2,0\n\"1,2\",0\n",             "E334", "line 2: 2 columns, expected 3"),

@@ -80,7 +80,7 @@ fn without_a_header_on_both_sides_columns_are_taken_in_their_order() {
     let folder = TempDir::new().unwrap();
     let mut spec = parts(&folder, [TRAINING, "price,age,rooms\n7,8,9\n"], [&[], &[]]);
     let path = text(&folder.path().join("test.csv"));
-    spec.test = Some(Source::Csv { path, label_columns: 1, label_names: Vec::new(), skip_lines: 1 });
+    spec.test = Some(csv_spec(Path::new(&path), 1, 1).source);
     let data = Dataset::open(&spec, &wants(Target::Values)).unwrap();
     assert_eq!(samples(&data)[4..], [7.0, 8.0], "whose header is left out");
 }
@@ -119,9 +119,9 @@ fn open_other(
     let features = Some(2);
     let labels = (!passes_over_label).then(|| label(Target::Values, &[]));
     let wanted = ModelSignature { inputs: vec![input("x", DataElement::F32, &[features])], label: labels };
-    job.digest = Some(Dataset::open_hashed(&job, &wants(Target::Values)).unwrap().1);
+    job.digest = Some(Dataset::open_hashed(&job, &wants(Target::Values)).unwrap().1.all);
     change(&folder, &mut job);
-    let form = Form { like: Some(&job), passes_over_label, is_other: true, has_classes: false };
+    let form = Form { like: Some(&job), passes_over_label, is_other: true, given: None, has_classes: false };
     Dataset::open_as(&other, &wanted, form, &mut || Ok(())).map(|(set, _)| set)
 }
 

@@ -53,7 +53,7 @@ fn the_training_file_decides_the_classes_of_the_test_file() {
 fn texts_that_are_no_labels_of_classes_are_refused_as_ever() {
     #[rustfmt::skip]
     let cases = [
-        ("1,2,a\n1,2,3\n",                  CLASSES,        "E582", "line 2, column 3: label `3` is a number, and those above are texts"),
+        ("1,2,a\n1,2,3\n",                  CLASSES,        "E582", "line 2, column 3: label `3` is a number, and those before are texts"),
         ("1,2,a\n1,2,\n",                   CLASSES,        "E582", "line 2, column 3: label `` is empty"),
         ("1,2,0\n1,2,a\n",                  CLASSES,        "E335", "line 2, column 3: `a`"),
         ("1,b,a\n",                         CLASSES,        "E335", "line 1, column 2: `b`"),

@@ -3,9 +3,12 @@
 mod augmentation;
 mod csv;
 mod csv_headers;
+mod csv_separators;
 mod csv_texts;
 mod named_arrays;
 mod numpy;
+mod several_files;
+mod standard;
 mod tables;
 mod text_and_images;
 
@@ -16,7 +19,7 @@ use flate2::{Compression, write::GzEncoder};
 use safetensors::Dtype;
 use syncline_onnx::ElementType;
 use syncline_onnx::TensorView;
-use syncline_scheduler::spec::{AxisOrder, DataElement, DataSpec, Source, Split};
+use syncline_scheduler::spec::{AxisOrder, DataElement, DataSpec, Files, Separator, Source, Split};
 
 use super::{file::NPY_MARK, *};
 use tempfile::TempDir;
@@ -40,18 +43,17 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn csv_spec(path: &Path, label_columns: u32, skip_lines: u32) -> DataSpec {
-    let label_names = Vec::new();
-    DataSpec::new(Source::Csv { path: text(path), label_columns, label_names, skip_lines })
+    let (path, label_names, separator) = (Files::one(path), Vec::new(), None);
+    DataSpec::new(Source::Csv { path, label_columns, label_names, skip_lines, separator })
 }
 
 /// A CSV file with a header that names the label.
 fn named_csv_spec(path: &Path, label_names: &[&str]) -> DataSpec {
-    let label_names = label_names.iter().copied().map(str::to_owned).collect();
-    DataSpec::new(Source::Csv { path: text(path), label_columns: 1, label_names, skip_lines: 0 })
+    DataSpec::new(Source::csv_with_labels(path, label_names.iter().copied()))
 }
 
 fn idx_source(images: &Path, labels: &Path) -> Source {
-    Source::Idx { images: text(images), labels: text(labels) }
+    Source::idx(images, labels)
 }
 
 fn idx_spec(images: &Path, labels: &Path) -> DataSpec {
@@ -143,7 +145,7 @@ fn hints_name_what_the_page_on_data_allows() {
 }
 
 fn digest(spec: &DataSpec) -> Result<String, DataError> {
-    Dataset::open_hashed(spec, &wants(CLASSES)).map(|(_, digest)| digest)
+    Dataset::open_hashed(spec, &wants(CLASSES)).map(|(_, digests)| digests.all)
 }
 
 #[test]
@@ -303,7 +305,7 @@ proptest::proptest! {
         let _ = Dataset::open(&idx_spec(&path, &path), &wants(CLASSES));
         let text_source = Source::Text { path: text(&path), context: 2, stride: 1 };
         let _ = Dataset::open(&DataSpec::new(text_source), &wants(CLASSES));
-        let _ = Dataset::open(&DataSpec::new(Source::Safetensors { path: text(&path) }), &wants(CLASSES));
+        let _ = Dataset::open(&DataSpec::new(Source::safetensors(&path)), &wants(CLASSES));
     }
 
     #[test]
@@ -315,7 +317,7 @@ proptest::proptest! {
         bytes.truncate(length - cut % length);
         let path = write(&folder, "data.safetensors", &bytes);
         let wanted = wants_input(DataElement::I64, &[None]);
-        let _ = Dataset::open(&DataSpec::new(Source::Safetensors { path: text(&path) }), &wanted);
+        let _ = Dataset::open(&DataSpec::new(Source::safetensors(&path)), &wanted);
     }
 
     #[test]

@@ -20,7 +20,7 @@ fn named_arrays_feed_several_inputs() {
         ("more", Dtype::F8_E4M3, &[1], &[0]),
     ];
     let path = write(&folder, "data.safetensors", &tensors(all));
-    let spec = DataSpec { scale: 2.0, ..DataSpec::new(Source::Safetensors { path: text(&path) }) };
+    let spec = DataSpec { scale: 2.0, ..DataSpec::new(Source::safetensors(&path)) };
     let target = Target::Classes { count: 3, ignored: Some(-100) };
     let wanted = ModelSignature {
         inputs: vec![
@@ -75,7 +75,7 @@ fn an_id_without_a_row_in_the_models_table_is_refused_wherever_it_stands() {
         let file =
             tensors(&[("x", Dtype::I64, &[2, 2], &bytes_of(&ids)), ("label", Dtype::U8, &[2], &[0, 1])]);
         let path = write(&folder, "data.safetensors", &file);
-        let spec = DataSpec::new(Source::Safetensors { path: text(&path) });
+        let spec = DataSpec::new(Source::safetensors(&path));
         let mut wanted = wants_input(DataElement::I64, &[None]);
         wanted.inputs[0].rows = rows;
         match words {
@@ -91,7 +91,7 @@ fn labels_that_count_nothing_are_found_among_the_rows_that_train() {
     let labels = bytes_of(&[-100i64, -100, -100, -100, -100, 1]);
     let ids = bytes_of(&[0i64; 3]);
     let file = tensors(&[("x", Dtype::I64, &[3, 1], &ids), ("label", Dtype::I64, &[3, 2], &labels)]);
-    let spec = DataSpec::new(Source::Safetensors { path: text(&write(&folder, "data.safetensors", &file)) });
+    let spec = DataSpec::new(Source::safetensors(write(&folder, "data.safetensors", &file)));
     let target = Target::Classes { count: 3, ignored: Some(-100) };
     let wanted =
         ModelSignature { label: Some(label(target, &[Some(2)])), ..wants_input(DataElement::I64, &[None]) };
@@ -124,13 +124,12 @@ fn named_arrays_that_make_no_samples_are_refused() {
         let file = tensors(&[("x", Dtype::I64, shape, data), ("label", Dtype::U8, &[1], &[0])]);
         let path = write(&folder, "data.safetensors", &file);
         let wanted = wants_input(DataElement::I32, &[None]);
-        let error =
-            Dataset::open(&DataSpec::new(Source::Safetensors { path: text(&path) }), &wanted).unwrap_err();
+        let error = Dataset::open(&DataSpec::new(Source::safetensors(&path)), &wanted).unwrap_err();
         assert!(error.to_string().contains(words), "{name}: {error}");
     }
     let folder = TempDir::new().unwrap();
     let path = write(&folder, "data.safetensors", b"no tensors at all");
-    let spec = DataSpec::new(Source::Safetensors { path: text(&path) });
+    let spec = DataSpec::new(Source::safetensors(&path));
     refused(&spec, &wants(CLASSES), "E333", "safetensors");
 }
 
@@ -141,6 +140,6 @@ fn several_inputs_need_named_arrays() {
     let inputs = vec![input("x", DataElement::F32, &[None]), input("y", DataElement::F32, &[None])];
     let wanted = ModelSignature { inputs, ..wants(CLASSES) };
     refused(&spec, &wanted, "E363", "2 data inputs (x, y)");
-    let named = Source::Safetensors { path: "named.safetensors".to_owned() };
+    let named = Source::safetensors("named.safetensors");
     refused(&DataSpec { test: Some(spec.source), ..DataSpec::new(named) }, &wanted, "E363", "2 data inputs");
 }

@@ -8,7 +8,7 @@ fn cifar_10_records_in_several_files() {
     let record = |label: u8, pixel: u8| [vec![label], vec![pixel; 3 * 32 * 32 - 1], vec![255]].concat();
     let first = write(&folder, "data_batch_1.bin", &[record(0, 1), record(9, 2)].concat());
     let second = write(&folder, "data_batch_2.bin.gz", &gzip(&record(3, 4)));
-    let cifar = |paths: &[&Path]| Source::Cifar10 { paths: paths.iter().map(|path| text(path)).collect() };
+    let cifar = |paths: &[&Path]| Source::cifar10(paths);
     let target = Target::Classes { count: 10, ignored: None };
     let inputs = vec![input("x", DataElement::F32, &[Some(3), Some(32), Some(32)])];
     let wanted = ModelSignature { inputs, ..wants(target) };
@@ -31,7 +31,7 @@ fn cifar_10_records_in_several_files() {
     let label = write(&folder, "label.bin", &[record(0, 1), record(10, 1)].concat());
     refused(&DataSpec::new(cifar(&[&label])), &wanted, "E337", "label.bin row 2: label 10");
     refused(&DataSpec::new(cifar(&[&write(&folder, "empty.bin", b"")])), &wanted, "E333", "0 bytes");
-    refused(&DataSpec::new(cifar(&[])), &wanted, "E480", "names no file");
+    refused(&DataSpec::new(cifar(&[])), &wanted, "E480", "must name at least one file");
     // A hole: takes no room, and would take this machine's memory if it were read.
     let hole = folder.path().join("hole.bin");
     std::fs::File::create_new(&hole).unwrap().set_len(MAX_ELEMENTS).unwrap();

@@ -40,6 +40,14 @@ fn rules() -> Vec<Optimizer> {
             rules.push(Optimizer::Momentum { momentum: 0.9, nesterov: flag, weight_decay });
             let (beta1, beta2, epsilon) = (0.8, 0.95, 1e-6);
             rules.push(Optimizer::Adam { beta1, beta2, epsilon, weight_decay, decoupled: flag });
+            let momentum = if flag { 0.0 } else { 0.9 };
+            rules.push(Optimizer::RmsProp {
+                alpha: 0.9,
+                epsilon: 0.01,
+                momentum,
+                centered: flag,
+                weight_decay,
+            });
         }
     }
     rules

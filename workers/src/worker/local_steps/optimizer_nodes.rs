@@ -56,6 +56,29 @@ impl Writer {
                 }
                 self.op("Sub", &[left, along])
             }
+            Optimizer::RmsProp { alpha, epsilon, momentum, centered, weight_decay } => {
+                let gradient = self.decayed(gradient, weight, weight_decay);
+                let squared = self.op("Mul", &[gradient, gradient]);
+                self.average(alpha, slots[0], squared);
+                let mut square = slots[0].after;
+                if centered {
+                    self.average(alpha, slots[1], gradient);
+                    let mean = self.op("Mul", &[slots[1].after, slots[1].after]);
+                    let variance = self.op("Sub", &[square, mean]);
+                    square = self.op("Relu", &[variance]);
+                }
+                let epsilon = self.number(epsilon);
+                let root = self.op("Sqrt", &[square]);
+                let root = self.op("Add", &[root, epsilon]);
+                let mut direction = self.op("Div", &[gradient, root]);
+                if momentum > 0.0 {
+                    let momentum = self.number(momentum);
+                    let kept = self.op("Mul", &[momentum, slots[1].before]);
+                    self.graph.op_as(slots[1].after, "", "Add", &[kept, direction], &[]);
+                    direction = slots[1].after;
+                }
+                self.stepped(weight, rate, direction)
+            }
         }
     }
 

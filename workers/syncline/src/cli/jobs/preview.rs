@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use syncline_scheduler::spec::{
-    InvalidJob, Optimizer, SettingList, Source, StepGroup, StepSettings, TrainSpec,
+    InvalidJob, Separator, SettingList, Source, StepGroup, StepSettings, TrainSpec,
 };
 use syncline_workers::{
     data::LabelColumn,
@@ -48,6 +48,8 @@ pub(super) struct Preview {
     samples_total: u64,
     validation_samples: u64,
     test_samples: u64,
+    /// What separates the columns of a CSV file, as a job file has it.
+    separator: Option<&'static str>,
     /// Columns of a CSV file that are the label.
     label_columns: Vec<PreviewLabel>,
     /// What the classes are called, from 0, where the labels of that file are texts.
@@ -88,6 +90,8 @@ pub(super) struct Preview {
 struct Texts {
     /// The optimizer with its numbers.
     optimizer: String,
+    /// What separates the columns of a table, if it is not what everybody expects.
+    separator: Option<String>,
     /// Nobody said which columns of the table are the label.
     is_label_by_default: bool,
 }
@@ -165,6 +169,7 @@ impl Preview {
             samples_total: train.total_samples(),
             validation_samples: job.data.validation,
             test_samples: job.data.test,
+            separator: job.data.separator.map(Separator::name),
             label_columns: job.data.label_columns.iter().map(PreviewLabel::of).collect(),
             class_names: job.data.class_names.clone(),
             epochs: train.epochs,
@@ -183,6 +188,7 @@ impl Preview {
             warnings: job.warnings.clone(),
             texts: Texts {
                 optimizer: train.optimizer.to_string(),
+                separator: separated_in_words(job.data.separator),
                 is_label_by_default: is_label_by_default(&train.data.source),
             },
         })
@@ -217,6 +223,7 @@ impl Preview {
         }
         lines.extend(rest(&self.settings, "settings.", &IN_OTHER_WORDS).map(|text| ("settings", text)));
         lines.extend(of_data_and_model(&self.settings));
+        lines.extend(self.texts.separator.clone().map(|text| ("columns", text)));
         lines.extend(self.label().map(|text| ("label", text)));
         lines.extend(classes_in_words(&self.class_names).map(|text| ("classes", text)));
         lines.push(("samples", self.samples_in_words()));
@@ -279,6 +286,12 @@ impl Preview {
     }
 }
 
+/// What separates the columns of a table; `None` where commas do, or where there is none.
+pub(super) fn separated_in_words(separator: Option<Separator>) -> Option<String> {
+    let separator = separator.filter(|separator| *separator != Separator::Comma)?;
+    Some(format!("separated by {}", separator.plural()))
+}
+
 /// Which text is which class; `None` where labels are numbers.
 pub(super) fn classes_in_words(names: &[String]) -> Option<String> {
     let shown = names.iter().take(LISTED_CLASSES).enumerate();
@@ -303,11 +316,7 @@ fn batches_per_epoch(train: &TrainSpec) -> u64 {
 
 /// Numbers that the shards keep for each parameter beside its value.
 fn kept_numbers(train: &TrainSpec) -> u64 {
-    match train.shard_optimizer() {
-        Optimizer::Sgd { .. } => 0,
-        Optimizer::Momentum { .. } => 1,
-        Optimizer::Adam { .. } => 2,
-    }
+    train.shard_optimizer().moments()
 }
 
 fn mib(bytes: u64) -> String {

@@ -18,7 +18,7 @@ use syncline_workers::{
 use tempfile::TempDir;
 
 use super::{
-    preview::{Preview, classes_in_words},
+    preview::{Preview, classes_in_words, separated_in_words},
     watch::follow,
 };
 use crate::cli::{
@@ -190,6 +190,7 @@ async fn submit(args: &SubmitArgs, graph: JobGraph, cluster: Cluster) -> Result<
     let clock = EngineClock::of(&about);
     let (prepared, goes_on_from) = prepare_job(args, graph, Some(&client)).await?;
     let classes = classes_in_words(&prepared.data.class_names);
+    let separated = separated_in_words(prepared.data.separator);
     let submitted = match (args.new, args.replace) {
         (true, _) => client.submit_new_prepared(prepared).await,
         (_, true) => client.replace_prepared(prepared).await,
@@ -198,6 +199,9 @@ async fn submit(args: &SubmitArgs, graph: JobGraph, cluster: Cluster) -> Result<
     let Submitted { id, is_new, .. } = submitted?;
     if let Some(what) = goes_on_from.filter(|_| is_new) {
         say(&what);
+    }
+    if let Some(separated) = separated {
+        say(&format!("columns: {separated}"));
     }
     if let Some(classes) = classes {
         say(&format!("classes: {}", one_line(&classes)));

@@ -4,7 +4,10 @@ mod figures;
 mod table_file;
 mod tables;
 
-use std::path::PathBuf;
+use std::{
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
 
 use clap::ValueEnum;
 use syncline_kit::Device;
@@ -12,7 +15,8 @@ use syncline_scheduler::ids::JobId;
 use syncline_workers::{
     blocking,
     client::{Client, TrainedJob},
-    predict::{Predictor, Question, Samples},
+    data::{DataError, MAX_FILE_BYTES},
+    predict::{PredictError, Predictor, Question, Samples},
     process::INTERRUPTED,
     worker::load_runtime,
 };
@@ -33,7 +37,7 @@ const MOST_AT_ONCE: u32 = 256;
 pub struct PredictArgs {
     /// Id of a training that is over, or that wrote a snapshot
     job: JobId,
-    /// Files in place of those of the job, in the same form; all of their samples are looked at
+    /// Files in place of those of the job, in the same form; all of their samples are looked at. `-` is the standard input
     #[arg(long, value_name = "FILE", num_args = 1.., value_delimiter = ',', conflicts_with = "samples")]
     data: Vec<PathBuf>,
     /// Which samples of the job's data; if not given those that test, or else validate, or else all
@@ -94,6 +98,11 @@ pub(crate) fn run(args: &PredictArgs) -> Result<(), Failure> {
     if let Some(out) = args.out.as_ref().filter(is_there).filter(|_| destination == Some(Destination::File)) {
         return Err(ExportError::Exists { path: out.clone() }.into());
     }
+    let reads_input = args.data.iter().any(|file| is_stdin(file));
+    if reads_input && args.data.len() > 1 {
+        let what = "--data -, the standard input, has to be the only file".to_owned();
+        return Err(CliError::Setting { what }.into());
+    }
     let cluster = args.connection.find()?;
     let report = block_on(async {
         let mut stop = listen_for_stop(false)?;
@@ -105,7 +114,11 @@ pub(crate) fn run(args: &PredictArgs) -> Result<(), Failure> {
             job = fetch => job?,
             () = stop.requested() => end_at_once(INTERRUPTED),
         };
-        let question = question(args, &job)?;
+        let input = tokio::select! {
+            input = blocking(move || reads_input.then(read_stdin).transpose()) => input?,
+            () = stop.requested() => end_at_once(INTERRUPTED),
+        };
+        let question = question(args, &job, input)?;
         let opened = {
             let (question, out) = (question.clone(), args.out.clone());
             blocking(move || open(&job, &question, out))
@@ -156,15 +169,42 @@ impl<E: Into<Failure>> From<E> for Ending {
     }
 }
 
-fn question(args: &PredictArgs, job: &TrainedJob) -> Result<Question, Failure> {
+/// What errors and figures call it.
+const STDIN: &str = "the standard input";
+
+fn is_stdin(file: &Path) -> bool {
+    file == Path::new("-")
+}
+
+/// All of the standard input, or one byte more than a file may have, which is refused as that of a file is.
+fn read_stdin() -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let cannot_read = |source| DataError::Io { path: STDIN.into(), source };
+    io::stdin()
+        .lock()
+        .take(MAX_FILE_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(cannot_read)
+        .map_err(PredictError::from)?;
+    Ok(bytes)
+}
+
+/// `input`: what the standard input has given, where it is asked for.
+fn question(args: &PredictArgs, job: &TrainedJob, input: Option<Vec<u8>>) -> Result<Question, Failure> {
     let as_trained = job.train.samples_at_once(None).unwrap_or(job.train.batch).min(MOST_AT_ONCE);
     let batch = args.batch.unwrap_or(as_trained) as usize;
     if args.data.is_empty() {
         let samples = args.samples.map_or_else(|| Samples::most_telling(&job.train.data), Samples::from);
         return Ok(Question::of_job(job, samples, batch));
     }
-    let files: Vec<String> = args.data.iter().map(|file| file.display().to_string()).collect();
-    let mut question = Question::of_files(job, &files, !args.unlabeled, batch)?;
+    let is_labeled = !args.unlabeled;
+    let mut question = match input {
+        Some(bytes) => Question::of_bytes(job, (STDIN, bytes), is_labeled, batch)?,
+        None => {
+            let files: Vec<String> = args.data.iter().map(|file| file.display().to_string()).collect();
+            Question::of_files(job, &files, is_labeled, batch)?
+        }
+    };
     if args.by_place {
         question.columns_of = None;
     }

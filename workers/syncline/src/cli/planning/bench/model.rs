@@ -40,7 +40,6 @@ impl BenchModel {
     /// Random samples in the format of MNIST or CIFAR-10.
     pub(super) fn write_data(self, folder: &Path, samples: u32) -> io::Result<DataSpec> {
         fs::create_dir_all(folder)?;
-        let text = |path: &Path| path.to_string_lossy().into_owned();
         let mut random = SplitMix64::new(1);
         let source = match self {
             Self::Mlp => {
@@ -52,7 +51,7 @@ impl BenchModel {
                 classes.extend((0..samples).map(|_| (random.next_u64() % CLASSES) as u8));
                 fs::write(&images, pixels)?;
                 fs::write(&labels, classes)?;
-                Source::Idx { images: text(&images), labels: text(&labels) }
+                Source::idx(&images, &labels)
             }
             Self::Resnet20 => {
                 let path = folder.join("cifar.bin");
@@ -62,7 +61,7 @@ impl BenchModel {
                     records.extend((0..3_072 / 8).flat_map(|_| random.next_u64().to_le_bytes()));
                 }
                 fs::write(&path, records)?;
-                Source::Cifar10 { paths: vec![text(&path)] }
+                Source::cifar10([&path])
             }
         };
         Ok(DataSpec { scale: 1.0 / 255.0, ..DataSpec::new(source) })

@@ -1,0 +1,64 @@
+//! What files hold, in few bytes: all of a data set together, and each by itself where they are several.
+
+use syncline_scheduler::spec::DataSpec;
+
+use super::error::DataError;
+
+/// BLAKE3 of the files of a data set as they lie on the disk, in hexadecimal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileDigests {
+    /// Of all, one after the other.
+    pub all: String,
+    /// Of each, where they are several.
+    pub each: Vec<String>,
+}
+
+/// The files that are read, one after the other.
+pub(super) struct Hashes {
+    all: blake3::Hasher,
+    /// Of the file that is read; `None` where it is the only one.
+    file: Option<blake3::Hasher>,
+    each: Vec<String>,
+}
+
+impl Hashes {
+    /// Of so many files.
+    pub(super) fn of(files: usize) -> Self {
+        Self { all: blake3::Hasher::new(), file: (files > 1).then(blake3::Hasher::new), each: Vec::new() }
+    }
+
+    /// Bytes of the file that is read come next.
+    pub(super) fn update(&mut self, bytes: &[u8]) {
+        self.all.update(bytes);
+        if let Some(file) = &mut self.file {
+            file.update(bytes);
+        }
+    }
+
+    /// The file is over.
+    pub(super) fn end_file(&mut self) {
+        if let Some(file) = &mut self.file {
+            self.each.push(file.finalize().to_hex().to_string());
+            file.reset();
+        }
+    }
+
+    /// The digests, which must be those of the job, if it has some. Where it has one of each file, those that differ are named.
+    pub(super) fn checked(self, spec: &DataSpec) -> Result<FileDigests, DataError> {
+        let found = FileDigests { all: self.all.finalize().to_hex().to_string(), each: self.each };
+        let Some(expected) = spec.digest.as_ref().filter(|expected| **expected != found.all) else {
+            return Ok(found);
+        };
+        let (paths, known) = (spec.paths(), &spec.file_digests);
+        let pairs = known.iter().zip(&found.each);
+        let mut other = paths.iter().zip(pairs).filter(|(_, (known, found))| known != found);
+        if known.len() == paths.len()
+            && let Some((first, (expected, found))) = other.next()
+        {
+            let files: Vec<&str> = std::iter::once(*first).chain(other.map(|(path, _)| *path)).collect();
+            let (files, expected, found) = (files.join(", "), expected.clone(), found.clone());
+            return Err(DataError::Digest { files, expected, found });
+        }
+        Err(DataError::Digest { files: paths.join(", "), expected: expected.clone(), found: found.all })
+    }
+}

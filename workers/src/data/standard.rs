@@ -1,0 +1,126 @@
+//! Mean and standard deviation of each channel of the samples that train, by which all samples are normalized.
+
+use syncline_scheduler::spec::DataElement;
+
+use super::column::{Column, ColumnData, Normalization};
+use super::dataset::Dataset;
+use super::error::DataError;
+use super::signature::ModelSignature;
+
+/// What the samples that train are like: `mean` and `std` of a data set, and what is doubtful about them.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Standard {
+    /// A number for each channel, which is the first axis of a sample.
+    pub(crate) mean: Vec<f32>,
+    /// The same: the root of the mean square of what is left, of all samples (not n - 1); 1 where a channel is constant.
+    pub(crate) std: Vec<f32>,
+    /// Channels, from 0, in which all samples that train have the same number: they become 0.
+    pub(crate) constant: Vec<usize>,
+}
+
+/// What is known of a channel.
+#[derive(Clone, Copy)]
+struct Channel {
+    sum: f64,
+    squares: f64,
+    least: f32,
+    most: f32,
+}
+
+impl Dataset {
+    /// Computes it from these rows of the one float input that there is. The data set was opened without a mean and
+    /// without a deviation: `scale` alone has been applied. Cost: two passes over the rows.
+    pub(crate) fn standard(&self, rows: &[u32], wanted: &ModelSignature) -> Result<Standard, DataError> {
+        let refused = |what: String| DataError::Standardize { what };
+        let mut floats =
+            wanted.inputs.iter().zip(self.inputs()).filter(|(input, _)| input.element == DataElement::F32);
+        let Some((input, column)) = floats.next() else {
+            return Err(refused("the model takes integers, which are fed as they are".to_owned()));
+        };
+        if let Some((other, _)) = floats.next() {
+            let (name, other) = (&input.name, &other.name);
+            let what = format!(
+                "the model has several float inputs, `{name}` and `{other}`, and `mean` and `std` are one list each"
+            );
+            return Err(refused(what));
+        }
+        if column.offset != 0 || column.stride != column.width() {
+            return Err(refused("samples overlap, or have gaps between them (`stride`)".to_owned()));
+        }
+        if rows.is_empty() {
+            return Ok(Standard { mean: Vec::new(), std: Vec::new(), constant: Vec::new() });
+        }
+        let channels = column.channels(rows);
+        let count = (rows.len() * column.width() / channels.len().max(1)).max(1) as f64;
+        let is_constant = |channel: &Channel| channel.least == channel.most;
+        let mean: Vec<f32> = channels.iter().map(|channel| (channel.sum / count) as f32).collect();
+        let deviation = |channel: &Channel| match is_constant(channel) {
+            true => 1.0,
+            false => (channel.squares / count).sqrt() as f32,
+        };
+        let std: Vec<f32> = channels.iter().map(deviation).collect();
+        let constant = (0..channels.len()).filter(|&index| is_constant(&channels[index])).collect();
+        // Of a constant channel the mean of its numbers is that number, without what adding them up has rounded.
+        let mean: Vec<f32> = mean
+            .into_iter()
+            .zip(&channels)
+            .map(|(mean, channel)| if is_constant(channel) { channel.least } else { mean })
+            .collect();
+        let all: Vec<u32> = (0..self.len() as u32).collect();
+        for (index, channel) in column.channels(&all).iter().enumerate() {
+            let normalization = Normalization { factor: 1.0, mean: mean[index], deviation: std[index] };
+            if ![channel.least, channel.most]
+                .into_iter()
+                .all(|number| normalization.apply(number).is_finite())
+            {
+                let (name, number) = (&input.name, index + 1);
+                let what = format!("channel {number} of `{name}` would become infinite");
+                return Err(refused(what));
+            }
+        }
+        Ok(Standard { mean, std, constant })
+    }
+}
+
+impl Column {
+    /// What each channel of a float input is like in these rows.
+    fn channels(&self, rows: &[u32]) -> Vec<Channel> {
+        let count = self.shape.first().copied().unwrap_or(1).max(1);
+        let empty = Channel { sum: 0.0, squares: 0.0, least: f32::INFINITY, most: f32::NEG_INFINITY };
+        let mut channels = vec![empty; count];
+        self.each_number(rows, count, |channel, number| {
+            let channel = &mut channels[channel];
+            channel.sum += f64::from(number);
+            channel.least = channel.least.min(number);
+            channel.most = channel.most.max(number);
+        });
+        let numbers = (rows.len() * self.width() / count).max(1) as f64;
+        self.each_number(rows, count, |channel, number| {
+            let channel = &mut channels[channel];
+            let off = f64::from(number) - channel.sum / numbers;
+            channel.squares += off * off;
+        });
+        channels
+    }
+
+    /// Hands out every number of these rows with its channel.
+    fn each_number(&self, rows: &[u32], channels: usize, mut each: impl FnMut(usize, f32)) {
+        let plane = (self.width() / channels).max(1);
+        for &row in rows {
+            match &self.store {
+                ColumnData::F32(all) => {
+                    let sample = self.sample(row, all).iter();
+                    sample.enumerate().for_each(|(at, number)| each(at / plane, *number));
+                }
+                ColumnData::Bytes(all, scaled) => {
+                    let scaled = scaled.first().copied().unwrap_or(Normalization::NONE);
+                    let sample = self.sample(row, all).iter();
+                    sample
+                        .enumerate()
+                        .for_each(|(at, byte)| each(at / plane, scaled.apply(f32::from(*byte))));
+                }
+                ColumnData::U8(_) | ColumnData::I32(_) | ColumnData::I64(_) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Mean and deviation of the samples that train.
+
+use super::*;
+
+fn standard(
+    text: &str,
+    change: impl FnOnce(&mut DataSpec),
+    wanted: &ModelSignature,
+) -> Result<Standard, DataError> {
+    let folder = TempDir::new().unwrap();
+    let mut spec = csv_spec(&write(&folder, "data.csv", text.as_bytes()), 1, 0);
+    change(&mut spec);
+    let data = Dataset::open(&spec, wanted)?;
+    data.standard(&data.parts(&spec, 0).train, wanted)
+}
+
+#[test]
+fn each_column_has_the_mean_and_the_deviation_of_the_samples_that_train() {
+    // Of the first column 1, 3, 5, 7 train: mean 4, mean square of what is left (9 + 1 + 1 + 9) / 4 = 5. Of the second all are 2.
+    let text = "1,2,0\n1000,9,0\n3,2,1\n1000,9,1\n5,2,0\n1000,9,2\n7,2,0\n";
+    let split = |spec: &mut DataSpec| spec.split = Split::TestEvery(2);
+    let found = standard(&format!("0,0,0\n{text}"), split, &wants(CLASSES)).unwrap();
+    assert_eq!(found.mean, [4.0, 2.0]);
+    assert_eq!(found.std, [5.0_f32.sqrt(), 1.0]);
+    assert_eq!(found.constant, [1]);
+    let scaled = standard(
+        &format!("0,0,0\n{text}"),
+        |spec| (spec.scale, spec.split) = (0.5, Split::TestEvery(2)),
+        &wants(CLASSES),
+    );
+    assert_eq!(scaled.unwrap().mean, [2.0, 1.0]);
+}
+
+#[test]
+fn a_channel_of_images_is_all_of_its_pixels_and_bytes_are_as_floats() {
+    let folder = TempDir::new().unwrap();
+    let pixels = [0, 2, 4, 6, 10, 10, 10, 10, 8, 10, 12, 14, 10, 10, 10, 30];
+    let images = write(&folder, "x", &idx(8, &[2, 2, 2, 2], &pixels));
+    let classes = write(&folder, "y", &idx(8, &[2], &[0, 1]));
+    let spec = DataSpec { scale: 0.5, ..idx_spec(&images, &classes) };
+    let wanted = wants_input(DataElement::F32, &[Some(2), Some(2), Some(2)]);
+    let data = Dataset::open(&spec, &wanted).unwrap();
+    let found = data.standard(&[0, 1], &wanted).unwrap();
+    // 0, 2, 4, 6, 8, 10, 12, 14 and seven times 10 with one 30, all halved.
+    assert_eq!((found.mean.as_slice(), found.std[0]), ([3.5, 6.25].as_slice(), 5.25_f32.sqrt()));
+    assert!(
+        (found.std[1] - (7.0 * 1.25_f32.powi(2) + 8.75_f32.powi(2)).sqrt() / 8.0_f32.sqrt()).abs() < 1e-6
+    );
+}
+
+#[test]
+fn what_is_standardized_has_mean_0_and_deviation_1_whatever_its_size() {
+    let text: String =
+        (0..50).map(|n| format!("{},{},{}\n", 1e6 + f64::from(n), 1e-6 * f64::from(n * n), n % 3)).collect();
+    let found = standard(&text, |_| (), &wants(CLASSES)).unwrap();
+    let folder = TempDir::new().unwrap();
+    let mut spec = csv_spec(&write(&folder, "data.csv", text.as_bytes()), 1, 0);
+    (spec.mean, spec.std) = (found.mean, found.std);
+    let data = Dataset::open(&spec, &wants(CLASSES)).unwrap();
+    for column in 0..2 {
+        let numbers: Vec<f64> = samples(&data).into_iter().skip(column).step_by(2).collect();
+        let mean = numbers.iter().sum::<f64>() / 50.0;
+        let square = numbers.iter().map(|number| number * number).sum::<f64>() / 50.0;
+        assert!(mean.abs() < 1e-2 && (square - 1.0).abs() < 1e-2, "column {column}: {mean}, {square}");
+    }
+}
+
+#[test]
+fn a_constant_column_that_does_not_add_up_exactly_is_constant() {
+    let text: String = (0..1000).map(|n| format!("0.1,{n},0\n")).collect();
+    let found = standard(&text, |_| (), &wants(CLASSES)).unwrap();
+    assert_eq!((found.constant, found.std[0], found.mean[0]), (vec![0], 1.0, 0.1));
+}
+
+#[test]
+fn what_cannot_be_standardized_is_refused() {
+    let error = standard("1,2,0\n3,4,0\n", |_| (), &wants_input(DataElement::I64, &[None])).unwrap_err();
+    assert!(error.code() == "E593" && error.to_string().contains("takes integers"), "{error}");
+    let error = standard("3e38,2,0\n-3e38,4,0\n", |spec| spec.split = Split::TestEvery(2), &wants(CLASSES))
+        .unwrap_err();
+    assert!(
+        error.code() == "E593" && error.to_string().contains("channel 1 of `x` would become infinite"),
+        "{error}"
+    );
+}
