@@ -110,6 +110,10 @@ impl ServiceContext {
                 "the standby of parameter shard {index}, at {}, has {} of its {jobs} jobs",
                 second.hello.address, second.hello.jobs,
             )),
+            Some(second) if !second.hello.mirrored => Some(format!(
+                "the standby of parameter shard {index}, at {}, has not all models and values of tasks; its log says why, if that stays so",
+                second.hello.address,
+            )),
             Some(_) => None,
         }
     }

@@ -14,9 +14,16 @@ pub(crate) struct Standard {
     pub(crate) mean: Vec<f32>,
     /// The same: the root of the mean square of what is left, of all samples (not n - 1); 1 where a channel is constant.
     pub(crate) std: Vec<f32>,
-    /// Channels, from 0, in which all samples that train have the same number: they become 0.
+    /// Channels, from 0, in which all samples that train have the same number: they become 0. Without those of `rounded`.
     pub(crate) constant: Vec<usize>,
+    /// Channels whose numbers are so large beside how far they lie apart that float32 has rounded that, to one number maybe.
+    pub(crate) rounded: Vec<usize>,
 }
+
+/// What float32 may round off the distances of samples, as a part of their deviation, without a word.
+const FAINT_ROUNDING: f64 = 1e-3;
+/// From here on float32 holds only every other integer.
+const SPARSE_INTEGERS: f32 = 16_777_216.0;
 
 /// What is known of a channel.
 #[derive(Clone, Copy)]
@@ -25,6 +32,8 @@ struct Channel {
     squares: f64,
     least: f32,
     most: f32,
+    /// Whether all are integers.
+    whole: bool,
 }
 
 impl Dataset {
@@ -48,7 +57,12 @@ impl Dataset {
             return Err(refused("samples overlap, or have gaps between them (`stride`)".to_owned()));
         }
         if rows.is_empty() {
-            return Ok(Standard { mean: Vec::new(), std: Vec::new(), constant: Vec::new() });
+            return Ok(Standard {
+                mean: Vec::new(),
+                std: Vec::new(),
+                constant: Vec::new(),
+                rounded: Vec::new(),
+            });
         }
         let channels = column.channels(rows);
         let count = (rows.len() * column.width() / channels.len().max(1)).max(1) as f64;
@@ -59,7 +73,18 @@ impl Dataset {
             false => (channel.squares / count).sqrt() as f32,
         };
         let std: Vec<f32> = channels.iter().map(deviation).collect();
-        let constant = (0..channels.len()).filter(|&index| is_constant(&channels[index])).collect();
+        let is_rounded = |channel: &Channel| {
+            let largest = channel.least.abs().max(channel.most.abs());
+            let spacing = f64::from(largest) * f64::from(f32::EPSILON);
+            let is_exact = channel.whole && largest < SPARSE_INTEGERS;
+            match is_constant(channel) {
+                true => largest >= SPARSE_INTEGERS,
+                false => !is_exact && spacing > FAINT_ROUNDING * f64::from(deviation(channel)),
+            }
+        };
+        let (rounded, exact): (Vec<usize>, Vec<usize>) =
+            (0..channels.len()).partition(|&index| is_rounded(&channels[index]));
+        let constant = exact.into_iter().filter(|&index| is_constant(&channels[index])).collect();
         // Of a constant channel the mean of its numbers is that number, without what adding them up has rounded.
         let mean: Vec<f32> = mean
             .into_iter()
@@ -78,7 +103,7 @@ impl Dataset {
                 return Err(refused(what));
             }
         }
-        Ok(Standard { mean, std, constant })
+        Ok(Standard { mean, std, constant, rounded })
     }
 }
 
@@ -86,11 +111,13 @@ impl Column {
     /// What each channel of a float input is like in these rows.
     fn channels(&self, rows: &[u32]) -> Vec<Channel> {
         let count = self.shape.first().copied().unwrap_or(1).max(1);
-        let empty = Channel { sum: 0.0, squares: 0.0, least: f32::INFINITY, most: f32::NEG_INFINITY };
+        let empty =
+            Channel { sum: 0.0, squares: 0.0, least: f32::INFINITY, most: f32::NEG_INFINITY, whole: true };
         let mut channels = vec![empty; count];
         self.each_number(rows, count, |channel, number| {
             let channel = &mut channels[channel];
             channel.sum += f64::from(number);
+            channel.whole &= number.fract() == 0.0;
             channel.least = channel.least.min(number);
             channel.most = channel.most.max(number);
         });

@@ -104,9 +104,10 @@ pub(super) fn inspect(
     let Parts { train: train_rows, validation, test } = set.parts(&spec, seed);
     let mut warnings = Vec::new();
     if spec.standardize {
-        let Standard { mean, std, constant } = set.standard(&train_rows, wanted)?;
+        let Standard { mean, std, constant, rounded } = set.standard(&train_rows, wanted)?;
         (spec.mean, spec.std) = (mean, std);
         warnings.extend(constant_channels(&constant));
+        warnings.extend(rounded_channels(&rounded));
     }
     if let Some(ignored) = wanted.ignored_label().filter(|&label| set.is_all_ignored(&train_rows, label)) {
         return Err(DataError::AllIgnored { ignored }.into());
@@ -133,9 +134,27 @@ pub(super) fn inspect(
     Ok(InspectedData { spec, inputs, label_shape, parts, warnings })
 }
 
+/// Channels that cannot tell samples apart as well as they should.
+fn rounded_channels(channels: &[usize]) -> Option<String> {
+    let (which, it) = match numbers_of(channels).as_slice() {
+        [] => return None,
+        [one] => (format!("channel {one} holds"), "it"),
+        numbers => (format!("channels {} hold", name_list::cut(numbers)), "them"),
+    };
+    Some(format!(
+        "{which} numbers so large beside how far they lie apart that float32, as which data is kept, rounds the difference: subtract a number \
+         from {it} in the file, such as the first time from times"
+    ))
+}
+
+/// As people count.
+fn numbers_of(channels: &[usize]) -> Vec<String> {
+    channels.iter().map(|channel| (channel + 1).to_string()).collect()
+}
+
 /// Channels that tell no sample from another one.
 fn constant_channels(channels: &[usize]) -> Option<String> {
-    let numbers: Vec<String> = channels.iter().map(|channel| (channel + 1).to_string()).collect();
+    let numbers = numbers_of(channels);
     let (which, what) = match numbers.as_slice() {
         [] => return None,
         [one] => (format!("channel {one} is"), "becomes"),

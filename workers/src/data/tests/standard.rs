@@ -31,6 +31,27 @@ fn each_column_has_the_mean_and_the_deviation_of_the_samples_that_train() {
     assert_eq!(scaled.unwrap().mean, [2.0, 1.0]);
 }
 
+/// Seconds since 1970, which float32 holds in steps of 128, and numbers at which it does no harm.
+#[test]
+fn channels_whose_differences_float32_rounds_are_told() {
+    let rows = |of: fn(f64) -> (f64, f64)| {
+        let row = |n: i32| {
+            let (a, b) = of(f64::from(n));
+            format!("{a},{b},{}\n", n % 3)
+        };
+        (0..60).map(row).collect::<String>()
+    };
+    let told = |text: String| {
+        let found = standard(&text, |_| (), &wants(CLASSES)).unwrap();
+        (found.constant, found.rounded)
+    };
+    // A minute of them falls together; hours do not, and are rounded.
+    assert_eq!(told(rows(|n| (1_700_000_000.0 + n, n))), (vec![], vec![0]));
+    assert_eq!(told(rows(|n| (n, 1_700_000_000.0 + 300.0 * n))), (vec![], vec![1]));
+    assert_eq!(told(rows(|n| (1e6 + n, 7.0))), (vec![1], vec![]), "integers below 2^24 are exact");
+    assert_eq!(told(rows(|n| (0.25 + n, 1e6 + 0.1 * n))), (vec![], vec![1]));
+}
+
 #[test]
 fn a_channel_of_images_is_all_of_its_pixels_and_bytes_are_as_floats() {
     let folder = TempDir::new().unwrap();

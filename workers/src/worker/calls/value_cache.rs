@@ -13,7 +13,7 @@ use crate::{
     worker::lock::lock,
 };
 
-/// Values are kept up to this sum of their sizes. A larger one is not kept: whoever fetches it at the same time gets the same one.
+/// Values are kept up to this sum of their sizes; the newest is kept whatever its size.
 const MAX_BYTES: u64 = 64 << 20;
 
 /// A store in front of which the values that were used last are kept. Threads that want the same value fetch it once.
@@ -60,14 +60,7 @@ impl ValueStore for ValueCache {
             return Ok(value.clone());
         }
         match self.store.get(blob) {
-            Ok(fetched) => {
-                let fetched = value.insert(fetched).clone();
-                drop(value);
-                if blob.bytes > MAX_BYTES {
-                    lock(&self.kept).remove(blob);
-                }
-                Ok(fetched)
-            }
+            Ok(fetched) => Ok(value.insert(fetched).clone()),
             Err(error) => {
                 drop(value);
                 lock(&self.kept).remove_empty(blob);
@@ -78,15 +71,6 @@ impl ValueStore for ValueCache {
 }
 
 impl LruEntries {
-    /// Forgets a value; those who wait for it, or use it, still get it.
-    fn remove(&mut self, blob: &BlobValue) {
-        if let Some(at) = self.entries.iter().position(|entry| entry.blob == *blob)
-            && let Some(removed) = self.entries.remove(at)
-        {
-            self.bytes -= removed.blob.bytes;
-        }
-    }
-
     /// Forgets a value that could not be fetched: it takes no room from others. One that is here, or is being fetched, stays.
     fn remove_empty(&mut self, blob: &BlobValue) {
         let is_empty =
@@ -159,19 +143,6 @@ mod tests {
         cache.get(&blob).unwrap();
         assert_eq!(store.0.load(Ordering::SeqCst), 1);
         assert_eq!(lock(&cache.kept).bytes, 4);
-    }
-
-    #[test]
-    fn a_value_beyond_all_room_is_not_kept() {
-        let store = Counting::default();
-        let cache = ValueCache::new(Box::new(store.clone()));
-        let large = BlobValue { digest: "large".into(), bytes: MAX_BYTES + 1 };
-        assert!(cache.get(&large).is_err());
-        for fetched in [2, 3] {
-            assert_eq!(&cache.get(&large).unwrap()[..], b"large");
-            assert_eq!(store.0.load(Ordering::SeqCst), fetched);
-            assert_eq!(lock(&cache.kept).bytes, 0);
-        }
     }
 
     #[test]
