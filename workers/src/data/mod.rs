@@ -47,7 +47,9 @@ pub use dataset::{Dataset, Parts};
 pub use digests::FileDigests;
 pub use error::{DataError, Remedy};
 pub use file::{MAX_ELEMENTS, MAX_FILE_BYTES};
-pub(crate) use pattern::{expand, expand_list};
+pub(crate) use pattern::expand;
+#[cfg(feature = "worker")]
+pub(crate) use pattern::expand_list;
 pub(crate) use remote::is_url;
 pub use signature::{InputSignature, LabelSignature, ModelSignature, Target};
 #[cfg(feature = "worker")]
