@@ -331,6 +331,7 @@ impl Core {
         }
         if self.task_jobs.get(id).is_some_and(|job| job.phase().is_over()) {
             self.task_jobs.remove(id);
+            self.fleet.job_gone(id);
         }
         checkpoints
     }

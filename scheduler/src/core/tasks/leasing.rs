@@ -42,6 +42,12 @@ impl TaskAssigner {
         }
     }
 
+    /// A job is no more. Another one of its name may have fewer classes.
+    pub(in crate::core) fn job_gone(&mut self, id: &JobId) {
+        self.ready_classes.retain(|ready| ready.job != *id);
+        self.alone_classes.retain(|ready| ready.job != *id);
+    }
+
     pub(in crate::core) fn worker_gone(&mut self, worker: Incarnation) {
         self.loads.remove(&worker);
         self.with_free_capacity.remove(&worker);
