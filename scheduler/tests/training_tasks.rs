@@ -69,6 +69,19 @@ fn phase(core: &Core, job: &str) -> Option<Phase> {
     core.job(&id(job)).map(|job| job.phase().clone())
 }
 
+/// Nobody has come to look at the ready tasks of the first one.
+#[test]
+fn a_graph_that_takes_the_name_of_one_with_more_classes_is_given_out_as_it_is() {
+    let mut core = core(vec![task(1, Vec::new())]);
+    core.handle(NOW_US, Input::Cancel(cancel("graph"))).unwrap();
+    let fewer =
+        graph_submission(&id("graph"), 8, vec![TaskClass::call(function())], vec![task(0, Vec::new())]);
+    let replace = GraphSubmission { replace: true, ..fewer };
+    core.handle(NOW_US + 1, Input::SubmitGraph(replace)).unwrap();
+    core.handle(NOW_US + 2, Input::WorkerJoined { worker: WORKER, about: one_slot() }).unwrap();
+    assert_eq!(view(&core, 0).state, TaskState::Leased);
+}
+
 #[test]
 fn later_parts_of_a_graph_mean_the_classes_as_the_client_listed_them_also_where_one_is_there_twice() {
     let (first, second) =
