@@ -209,6 +209,10 @@ fn checkpoints_of_jobs_that_redis_has_forgotten_are_counted_and_removed_when_tha
     fs::write(&file, fs::read_to_string(&file).unwrap().replace("epochs =", kept)).unwrap();
     for id in ["known", "forgotten"] {
         cluster.run(&["submit", file.to_str().unwrap(), "--id", id, "--watch"]).ok();
+        // Later than that it ends: who takes its state away before gets it back, with the weights.
+        wait_until("its last weights are kept", || {
+            cluster.run(&["events", id]).ok().out.contains("weights_kept")
+        });
     }
     let folders = || {
         let all = fs::read_dir(cluster.dir.path().join("shard-0/checkpoints")).unwrap();
