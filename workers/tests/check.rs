@@ -388,6 +388,28 @@ fn a_graph_whose_gradients_cannot_be_computed_is_refused_where_its_loss_can() {
 }
 
 #[test]
+fn a_loss_that_is_another_one_in_float32_is_told() {
+    let runtime = onnxruntime::runtime();
+    let model = |offset: f32| {
+        let mut graph = GraphBuilder::new("offset");
+        let x = graph.input("x", ElementType::F32, &["batch".into(), 5.into()]);
+        let w = graph.weight("w", &[5, 3], &numbers(15));
+        let far = graph.constant(TensorProto::from_f32("far", &[], &[offset]));
+        let y = graph.op("MatMul", &[&x, &w], &[]);
+        let y = graph.op("Add", &[&y, &far], &[]);
+        let y = graph.op("Sub", &[&y, &far], &[]);
+        graph.output(&y);
+        derive(&runtime, &graph.finish().to_bytes(), Loss::MeanSquaredError, &DeriveOptions::default())
+            .unwrap()
+    };
+    assert_eq!(quick_check(&runtime, &model(2.0)).unwrap(), Verdict::Right);
+    match quick_check(&runtime, &model(3e7)).unwrap() {
+        Verdict::Doubtful(told) => assert!(told.contains("in float64"), "{told}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn another_exporter_is_advised_only_where_one_may_have_lost_a_sum() {
     let (runtime, how) = (onnxruntime::runtime(), DeriveOptions::default());
     let advised = |graph: &TrainingGraph| {

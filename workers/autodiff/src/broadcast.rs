@@ -25,7 +25,7 @@ pub(super) fn unbroadcast(
         .collect();
     if fates.contains(&AxisReduction::Unknown) {
         let reduced = sum(emitter, grad, &(0..leading as i64).collect::<Vec<_>>());
-        return sum_where_one(emitter, &reduced, value);
+        return sum_where_one(emitter, &reduced, value, to.len());
     }
     if leading == 0 {
         return sum_keeping(emitter, grad, &repeated);
@@ -75,13 +75,16 @@ fn reduce(emitter: &mut Emitter, value: &str, axes: &[i64], keep: i64) -> String
     emitter.op("ReduceSum", &[value, &axes], &[attr_int("keepdims", keep)])
 }
 
-/// Sums over every axis on which `like` has size one, found at run time. Both have the same rank.
-fn sum_where_one(emitter: &mut Emitter, value: &str, like: &str) -> String {
+/// Sums over every axis on which `like` has size one, found at run time. Both have this rank.
+fn sum_where_one(emitter: &mut Emitter, value: &str, like: &str, rank: usize) -> String {
     let (one, zero) = (emitter.int(1), emitter.ints(&[0]));
     let shape = emitter.op("Shape", &[like], &[]);
     let repeated = emitter.op("Equal", &[&shape, &one], &[]);
     let table = emitter.op("NonZero", &[&repeated], &[]);
     let axes = emitter.op("Squeeze", &[&table, &zero], &[]);
     let attributes = [attr_int("keepdims", 1), attr_int("noop_with_empty_axes", 1)];
-    emitter.op("ReduceSum", &[value, &axes], &attributes)
+    let total = emitter.op("ReduceSum", &[value, &axes], &attributes);
+    // Shape inference loses the rank where it does not know the axes, and some operators do not load without one.
+    let same = emitter.ints(&vec![0; rank]);
+    emitter.op("Reshape", &[&total, &same], &[])
 }

@@ -23,6 +23,7 @@ mod seeds;
 mod slopes;
 
 mod embedding_rows;
+mod empty_selections;
 mod eval_parts;
 mod functions;
 mod graphs;

@@ -1,8 +1,8 @@
 //! A loss that the model computes itself, in every form that it may have, against the same loss written by us.
 
 use syncline_autodiff::{AutodiffError, DeriveOptions, Loss, LossOptions, TrainingGraph, derive};
-use syncline_onnx::proto::TensorProto;
-use syncline_onnx::{Dim, ElementType, GraphBuilder, attr_int, attr_string};
+use syncline_onnx::proto::{GraphProto, NodeProto, TensorProto};
+use syncline_onnx::{Dim, ElementType, GraphBuilder, TensorType, attr_graph, attr_int, attr_string};
 use syncline_runtime::{ExecOptions, Executable, TensorView};
 
 use crate::onnxruntime;
@@ -201,4 +201,37 @@ fn the_loss_operators_of_onnx_are_the_cross_entropy_that_we_write() {
             assert!(apart < 1e-6 * factor, "{case}");
         }
     }
+}
+
+#[test]
+fn a_loss_that_a_branch_reads_gives_its_name_away_there_too() {
+    let mut graph = GraphBuilder::new("read");
+    let x = graph.input("x", ElementType::F32, &["batch".into(), 3.into()]);
+    let w = graph.weight("w", &[3], &W[..3]);
+    let y = graph.op("Mul", &[&x, &w], &[]);
+    let loss = graph.named("loss", "ReduceMean", &[&y], &[attr_int("keepdims", 0)]);
+    let zero = graph.constant(TensorProto::from_f32("zero", &[], &[0.0]));
+    let positive = graph.op("Greater", &[&loss, &zero], &[]);
+    let branch = |op: &str| GraphProto {
+        name: op.to_owned(),
+        node: vec![NodeProto::named("inside", op, &["loss"], &[])],
+        output: vec![TensorType::new(ElementType::F32, Vec::new()).to_value_info("inside")],
+        ..GraphProto::default()
+    };
+    let branches = [attr_graph("then_branch", branch("Identity")), attr_graph("else_branch", branch("Neg"))];
+    let size = graph.named("size", "If", &[&positive], &branches);
+    graph.output(&loss);
+    graph.output(&size);
+    let options = DeriveOptions { output: Some("loss".to_owned()), ..DeriveOptions::default() };
+    let model = graph.finish().to_bytes();
+    let derived = derive(&onnxruntime::runtime(), &model, Loss::Output, &options).unwrap();
+    let mut session =
+        Executable::new(&onnxruntime::runtime(), &derived.eval_onnx, &ExecOptions::default()).unwrap();
+    let fed = [
+        ("x", TensorView::F32 { shape: &[2, 3], data: &[-1.0; 6] }),
+        ("w", TensorView::F32 { shape: &[3], data: &[1.0; 3] }),
+    ];
+    let outputs = session.run(&fed).unwrap();
+    let names: Vec<&str> = derived.forward_outputs.iter().map(|output| output.name.as_str()).collect();
+    assert_eq!((names.len(), outputs.f32("size").unwrap()), (2, [1.0].as_slice()), "{names:?}");
 }

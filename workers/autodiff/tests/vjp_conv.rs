@@ -328,6 +328,45 @@ fn resize_to_sizes_and_other_variants() {
 }
 
 #[test]
+fn resize_rounds_as_onnx_runtime_does() {
+    #[rustfmt::skip]
+    let sizes = [
+        ("half_pixel", "round_prefer_floor", 14, 19),
+        ("half_pixel", "round_prefer_ceil", 14, 1),
+        ("asymmetric", "round_prefer_ceil", 7, 2),
+        ("asymmetric", "round_prefer_floor", 11, 26),
+        ("align_corners", "round_prefer_floor", 7, 4),
+    ];
+    for (coordinates, nearest, from, to) in sizes {
+        let attributes = [
+            attr_string("nearest_mode", nearest),
+            attr_string("coordinate_transformation_mode", coordinates),
+        ];
+        let name = format!("{coordinates} {nearest} {from} {to}");
+        let by_size = Image::new(&[2, from, 2], 18).without().without();
+        let by_size = by_size.constant(TensorProto::from_i64("sizes", &[1], &[to as i64]));
+        let axes = [attr_ints("axes", &[2])];
+        by_size.check(&name, "Resize", &[attributes.as_slice(), &axes].concat(), LINEAR);
+        let scale = to as f32 / from as f32;
+        // Where only rounding reaches the size, ONNX Runtime itself finds one when it loads a model and another when it runs it.
+        if f64::from(scale) * from as f64 >= to as f64 {
+            let by_scale = Image::new(&[2, from, 2], 18).without();
+            let by_scale = by_scale.constant(TensorProto::from_f32("scales", &[4], &[1.0, 1.0, scale, 1.0]));
+            by_scale.check(&name, "Resize", &attributes, LINEAR);
+        }
+    }
+}
+
+#[test]
+fn resize_copies_where_no_size_changes_whatever_its_scales_are() {
+    for mode in ["nearest", "linear", "cubic"] {
+        let image = Image::new(&[2, 4, 5], 18).without();
+        let image = image.constant(TensorProto::from_f32("scales", &[4], &[1.0, 1.0, 1.2, 1.1]));
+        image.check(mode, "Resize", &[attr_string("mode", mode)], LINEAR);
+    }
+}
+
+#[test]
 fn resize_with_antialias_and_in_proportion() {
     for mode in ["linear", "cubic"] {
         for scales in [[0.5, 0.4], [0.7, 1.6], [1.0, 0.25]] {

@@ -10,7 +10,7 @@ use syncline_runtime::{ExecOptions, Executable, TensorView};
 use crate::onnxruntime;
 use crate::recurrence::Recurrent;
 use crate::seeds::write_seed;
-use crate::slopes::numbers;
+use crate::slopes::{SMOOTH, numbers};
 
 const INPUT: usize = 3;
 const HIDDEN: usize = 4;
@@ -321,5 +321,28 @@ fn recomputed_and_rounded_gradients_are_the_same_as_far_as_they_can_be() {
         case.check(&options, false, TOLERANCE);
         let options = DeriveOptions { precision: Precision::Fp16, ..DeriveOptions::default() };
         case.check(&options, false, 2e-2);
+    }
+}
+
+#[test]
+fn all_states_beside_a_value_whose_axis_has_another_name() {
+    for op in ["LSTM", "GRU", "RNN"] {
+        let gates = match op {
+            "LSTM" => 4,
+            "GRU" => 3,
+            _ => 1,
+        } * HIDDEN;
+        let mut random = SplitMix64::new(5);
+        let mut graph = GraphBuilder::new(op);
+        let x = graph.input("x", ElementType::F32, &["time".into(), "samples".into(), INPUT.into()]);
+        let other = ["frames".into(), 1.into(), "samples".into(), HIDDEN.into()];
+        let other = graph.input("other", ElementType::F32, &other);
+        let w = graph.weight("w", &[1, gates, INPUT], &numbers(&mut random, &[gates, INPUT]));
+        let r = graph.weight("r", &[1, gates, HIDDEN], &numbers(&mut random, &[gates, HIDDEN]));
+        let states = graph.op(op, &[&x, &w, &r], &[attr_int("hidden_size", HIDDEN as i64)]);
+        let y = graph.named("y", "Mul", &[&states, &other], &[]);
+        graph.output(&y);
+        let shapes: [(&str, &[usize]); 2] = [("x", &[3, 2, INPUT]), ("other", &[3, 1, 2, HIDDEN])];
+        SMOOTH.check(op, &graph.finish(), &["w", "r"], &[&shapes]);
     }
 }

@@ -50,12 +50,18 @@ fn rows(graph: &mut Graph, node: &NodeProto) -> Option<()> {
     }
     let indices = graph.reshape(numbers, &[-1, 1]);
     let count = graph.op("Shape", &[indices], &[attr_int("start", 0), attr_int("end", 1)]);
-    let rest = graph.ints(&[-1]);
-    let flat = graph.op("Concat", &[count, rest], &[attr_int("axis", 0)]);
-    let updates = graph.op("Reshape", &[updates, flat], &[]);
+    // Of no updates, as of a selection that is empty, a size could not be left open.
+    let one = graph.ints(&[1]);
+    let height = graph.op("Shape", &[data], &[attr_int("start", 0), attr_int("end", 1)]);
+    let width = graph.op("Size", &[data], &[]);
+    let divisor = graph.op("Max", &[height, one], &[]);
+    let width = graph.op("Div", &[width, divisor], &[]);
+    let flat = graph.op("Concat", &[count, width], &[attr_int("axis", 0)]);
+    let updates = graph.op("Reshape", &[updates, flat], &[attr_int("allowzero", 1)]);
     let shape = graph.op("Shape", &[updates], &[]);
     let indices = graph.op("Expand", &[indices, shape], &[]);
-    let table = graph.reshape(data, &[0, -1]);
+    let whole = graph.op("Concat", &[height, width], &[attr_int("axis", 0)]);
+    let table = graph.op("Reshape", &[data, whole], &[attr_int("allowzero", 1)]);
     let attributes = [attr_int("axis", 0), attr_string("reduction", "add")];
     let sums = graph.op("ScatterElements", &[table, indices, updates], &attributes);
     let shape = graph.op("Shape", &[data], &[]);

@@ -73,6 +73,11 @@ impl Differences {
         Ok(self)
     }
 
+    /// The loss where the differences are taken.
+    pub(super) fn loss(&self) -> f64 {
+        self.loss
+    }
+
     /// Whether they are in float64.
     pub(super) fn is_exact(&self) -> bool {
         self.element == ElementType::F64

@@ -1,5 +1,7 @@
 //! The same model in float64.
 
+use std::collections::HashSet;
+
 use syncline_onnx::proto::{AttributeProto, GraphProto, TensorProto, ValueInfoProto};
 use syncline_onnx::{ElementType, ModelProto};
 
@@ -16,7 +18,14 @@ fn widen(graph: &mut GraphProto) {
     graph.input.iter_mut().for_each(retype);
     graph.output.iter_mut().for_each(retype);
     graph.value_info.clear();
-    graph.initializer.iter_mut().for_each(widen_tensor);
+    // Those are of float32 whatever is resized.
+    let scales: HashSet<&String> = graph
+        .node
+        .iter()
+        .filter(|node| node.op_type == "Resize")
+        .filter_map(|node| node.input.get(2))
+        .collect();
+    graph.initializer.iter_mut().filter(|tensor| !scales.contains(&tensor.name)).for_each(widen_tensor);
     for node in &mut graph.node {
         for attribute in &mut node.attribute {
             let target = attribute.name == "to" || attribute.name == "dtype";

@@ -23,8 +23,16 @@ use super::{CheckOptions, Checked, check_graph, feed, floor, frozen, gradients, 
 pub enum Verdict {
     /// The gradients are those of the loss along the direction.
     Right,
+    /// The same, of a loss in float64 that is another one than in float32, in words for the user.
+    Doubtful(String),
     /// It could not be told, for this reason.
     Unknown(String),
+}
+
+impl Verdict {
+    fn passed(doubt: Option<String>) -> Self {
+        doubt.map_or(Self::Right, Self::Doubtful)
+    }
 }
 
 /// Samples in the random batch.
@@ -35,6 +43,9 @@ const AXES: [usize; 3] = [4, 16, 64];
 const PATIENCE: Duration = Duration::from_millis(700);
 /// Most that the difference may be off, in units of one gradient, before everything is looked at closely.
 const SUSPICIOUS: f64 = 2e-2;
+
+/// Most that rounding changes a loss, relative to its size.
+const MOST_APART: f64 = 1e-3;
 
 /// The same for a difference in float32, as a share of all that the direction changes.
 const SUSPICIOUS_ROUGHLY: f64 = 0.1;
@@ -52,9 +63,9 @@ pub fn quick_check(runtime: &Runtime, graph: &TrainingGraph) -> Result<Verdict, 
     let (mut unknown, mut unrunnable) = (Verdict::Unknown(String::new()), None);
     for axis in AXES {
         match compare(runtime, graph, axis, began) {
-            Ok(GradientComparison::Suspicious) => return closely(runtime, graph, axis),
+            Ok(GradientComparison::Suspicious(doubt)) => return closely(runtime, graph, axis, doubt),
             Ok(GradientComparison::NoNumbers(params)) => return no_gradients(runtime, graph, axis, &params),
-            Ok(GradientComparison::Right) => return Ok(Verdict::Right),
+            Ok(GradientComparison::Right(doubt)) => return Ok(Verdict::passed(doubt)),
             Ok(GradientComparison::Unknown) => {
                 let reason = "its loss is no number, or a step of it takes too long for a quick check";
                 return Ok(Verdict::Unknown(reason.to_owned()));
@@ -73,9 +84,10 @@ pub fn quick_check(runtime: &Runtime, graph: &TrainingGraph) -> Result<Verdict, 
 
 /// What was seen at random numbers.
 enum GradientComparison {
-    Right,
+    /// With what is in doubt, for the user.
+    Right(Option<String>),
     /// The difference disagrees.
-    Suspicious,
+    Suspicious(Option<String>),
     /// The loss is a number, and the gradients of these parameters are not.
     NoNumbers(Vec<String>),
     /// The loss is computed, and its gradients fail with these words.
@@ -130,18 +142,13 @@ fn compare(
     if !small && began.elapsed() > PATIENCE {
         return Ok(GradientComparison::Unknown);
     }
-    let disagrees = match small {
-        true => exactly(runtime, graph, &mut fed, value, &grads)?,
+    match small {
+        true => exactly(runtime, graph, &mut fed, value, &grads),
         false => {
             let options = ExecOptions { optimize: Optimize::Off, ..as_trained() };
-            roughly(runtime, graph, &mut fed, &grads, &options)?
+            roughly(runtime, graph, &mut fed, &grads, &options)
         }
-    };
-    Ok(match disagrees {
-        Some(true) => GradientComparison::Suspicious,
-        Some(false) => GradientComparison::Right,
-        None => GradientComparison::Unknown,
-    })
+    }
 }
 
 /// Whether the loss alone can be computed of what the whole graph has failed at, for this reason. Where there is no memory the
@@ -199,7 +206,7 @@ fn exactly(
     fed: &mut [Fed],
     value: f64,
     grads: &[Vec<f64>],
-) -> Result<Option<bool>, CheckError> {
+) -> Result<GradientComparison, CheckError> {
     let types = sizes(runtime, &syncline_onnx::parse(&graph.train_onnx)?, NOMINAL_AXIS)?;
     let mut differences = Differences::new(runtime, graph, &types, fed)?;
     if !differences.is_exact() {
@@ -209,7 +216,22 @@ fn exactly(
     let all: Vec<usize> = (0..grads.len()).collect();
     let mut random = SplitMix64::new(1);
     let direction = direction(&all, grads, &scales, &mut random, true);
-    suspicious(&mut differences, fed, &direction, SUSPICIOUS * direction.unit, direction.unit)
+    let found = suspicious(&mut differences, fed, &direction, SUSPICIOUS * direction.unit, direction.unit)?;
+    // Operators without a float64 kernel are written as others: the loss says whether these do the same.
+    let float64 = differences.loss();
+    let apart = (float64 - value).abs() > MOST_APART * value.abs().max(1.0);
+    let doubt = apart.then(|| {
+        format!(
+            "the loss on random numbers is {value} in float32 and {float64} in float64: numbers too large for float32 are added or \
+             subtracted, or an operator is computed otherwise than in this check; `syncline model check` says how far each gradient \
+             is off"
+        )
+    });
+    Ok(match found {
+        GradientComparison::Right(_) => GradientComparison::Right(doubt),
+        GradientComparison::Suspicious(_) => GradientComparison::Suspicious(doubt),
+        other => other,
+    })
 }
 
 /// In float32, where each parameter moves by the same share of its size, and what changes the loss more counts more.
@@ -219,7 +241,7 @@ fn roughly(
     fed: &mut [Fed],
     grads: &[Vec<f64>],
     options: &ExecOptions,
-) -> Result<Option<bool>, CheckError> {
+) -> Result<GradientComparison, CheckError> {
     let mut differences = Differences::narrow(runtime, graph, fed, options)?;
     let size = |param: &Param| {
         let squares: f64 = param.initial.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
@@ -236,7 +258,7 @@ fn roughly(
         .sum();
     // A slope that rounding hides says nothing.
     if promised < differences.least_gradient() {
-        return Ok(None);
+        return Ok(GradientComparison::Unknown);
     }
     suspicious(&mut differences, fed, &direction, SUSPICIOUS_ROUGHLY * promised, promised)
 }
@@ -248,20 +270,25 @@ fn suspicious(
     direction: &Direction,
     most: f64,
     slope: f64,
-) -> Result<Option<bool>, CheckError> {
+) -> Result<GradientComparison, CheckError> {
     let mut closest = f64::INFINITY;
     for step in differences.steps(slope) {
         let found = differences.slope(fed, direction, step)?;
         closest = closest.min((found - direction.expected).abs());
         if closest < most {
-            return Ok(Some(false));
+            return Ok(GradientComparison::Right(None));
         }
     }
-    Ok(closest.is_finite().then_some(true))
+    Ok(if closest.is_finite() { GradientComparison::Suspicious(None) } else { GradientComparison::Unknown })
 }
 
 /// Looks at every gradient.
-fn closely(runtime: &Runtime, graph: &TrainingGraph, axis: usize) -> Result<Verdict, CheckError> {
+fn closely(
+    runtime: &Runtime,
+    graph: &TrainingGraph,
+    axis: usize,
+    doubt: Option<String>,
+) -> Result<Verdict, CheckError> {
     let options = CheckOptions { batch: BATCH, ..CheckOptions::default() };
     let fixed = feed::of_fixed_size(graph, &options, axis)?;
     let checked = check_graph(runtime, &fixed, &options)?;
@@ -270,7 +297,7 @@ fn closely(runtime: &Runtime, graph: &TrainingGraph, axis: usize) -> Result<Verd
         wrong.map(|param| param.name.clone()).collect()
     };
     match wrong(&checked) {
-        wrong if wrong.is_empty() => Ok(Verdict::Right),
+        wrong if wrong.is_empty() => Ok(Verdict::passed(doubt)),
         wrong => {
             let cause = fault(runtime, &fixed, &wrong)?;
             let scatters = scatters(&syncline_onnx::parse(&graph.eval_onnx)?);

@@ -11,7 +11,7 @@ use syncline_scheduler::fault_code::FaultCode;
 
 use super::error::ModelError;
 use crate::batch_axis::{BatchAxis, open_batch};
-use crate::check::{CheckOptions, Checked, quick_check};
+use crate::check::{CheckOptions, Checked, Verdict, quick_check};
 
 /// Environment variable that makes a program a child: the process id of the parent, so that no grandchild is one.
 pub(super) const PARENT_PID_VARIABLE: &str = "SYNCLINE_MODEL_PROCESS";
@@ -87,6 +87,8 @@ pub struct Derived {
     pub dynamic_batch: Option<DynamicBatch>,
     /// Why the model takes batches of one size only, if it does.
     pub fixed_batch_reason: Option<String>,
+    /// What the check of its gradients leaves in doubt.
+    pub doubt: Option<String>,
     /// The operator that a CPU has no kernel for in the graph's precision, if there is one.
     pub missing_cpu_kernel: Option<String>,
 }
@@ -122,10 +124,14 @@ impl Derived {
     ) -> Result<Self, ModelError> {
         let missing_cpu_kernel =
             if precision.is_half() { lacks_kernel(runtime, &graph.train_onnx)? } else { None };
-        if check_gradients && !precision.is_half() {
-            quick_check(runtime, &graph)?;
-        }
-        Ok(Self { graph, dynamic_batch: None, fixed_batch_reason: None, missing_cpu_kernel })
+        let doubt = match check_gradients && !precision.is_half() {
+            true => match quick_check(runtime, &graph)? {
+                Verdict::Doubtful(doubt) => Some(doubt),
+                Verdict::Right | Verdict::Unknown(_) => None,
+            },
+            false => None,
+        };
+        Ok(Self { graph, dynamic_batch: None, fixed_batch_reason: None, doubt, missing_cpu_kernel })
     }
 }
 

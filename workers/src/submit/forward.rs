@@ -93,6 +93,7 @@ fn derive_graph<'a>(
     if let Some(first) = first {
         first.check_complete(&derived.graph)?;
     }
+    said.extend(derived.doubt);
     let precision = options.precision;
     let missing_kernel = derived.missing_cpu_kernel.map(|op| MissingKernel { op, precision });
     said.extend(derived.graph.row_tables.whole.iter().map(|(table, why)| {

@@ -53,7 +53,9 @@ fn parts(e: &mut Emitter, node: &NodeProto, types: &Types) -> Option<NodeProto> 
     let count = usize::try_from(groups).ok().filter(|_| fits)?;
     let per_group = types.get(scale)?.dims.first().and_then(Dim::fixed)? == count;
 
-    let folded = e.ints(&[0, groups, -1]);
+    // Known, since a batch may be empty, of which no size could be left open.
+    let rest = sizes.iter().fold(1, |all: i64, size| all.saturating_mul(*size)) / groups;
+    let folded = e.ints(&[0, groups, rest]);
     let folded = e.op("Reshape", &[x, &folded], &[]);
     let mut all = |number: f32| e.constant(TensorProto::from_f32("", &[count], &vec![number; count]));
     let (ones, zeros) = (all(1.0), all(0.0));

@@ -49,7 +49,7 @@ pub use self::untie_weights::parse_forward;
 use std::collections::HashSet;
 
 use syncline_onnx::proto::{DimensionProto, DimensionValue, GraphProto, ModelProto, ValueInfoProto};
-use syncline_onnx::{Compiler, Dim, ElementType, TensorType, Types, infer_types};
+use syncline_onnx::{Compiler, Dim, ElementType, Graph, TensorType, Types, infer_types};
 
 use crate::error::AutodiffError;
 use crate::options::{DeriveOptions, EvalMode};
@@ -123,10 +123,14 @@ impl Forward {
 
     /// Gives a value another name, which no value has.
     pub(crate) fn rename(&mut self, from: &str, to: &str) {
-        let nodes = self.graph.node.iter_mut();
-        let names = nodes.flat_map(|node| node.input.iter_mut().chain(&mut node.output));
-        let names = names.chain(self.graph.output.iter_mut().map(|output| &mut output.name));
-        names.filter(|name| *name == from).for_each(|name| to.clone_into(name));
+        // Subgraphs read it as well.
+        let mut graph = Graph::from(std::mem::take(&mut self.graph));
+        if let Some(value) = graph.value(from) {
+            graph.rename(value, to);
+        }
+        self.graph = graph.into();
+        let outputs = self.graph.output.iter_mut().map(|output| &mut output.name);
+        outputs.filter(|name| *name == from).for_each(|name| to.clone_into(name));
         if let Some(found) = self.types.remove(from) {
             self.types.insert(to.to_owned(), found);
         }

@@ -8,10 +8,9 @@ use crate::broadcast::sum_keeping;
 
 pub(super) fn average(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     let x = n.input(0);
-    // Positions = elements of x / elements of y; the batch may be open.
-    let (all, kept) = (n.emitter.op("Size", &[x], &[]), n.emitter.op("Size", &[dy], &[]));
-    let positions = n.emitter.op("Div", &[&all, &kept], &[]);
+    let positions = n.positions(x);
     let positions = n.emitter.cast(&positions, n.element());
+    let positions = n.emitter.op("Squeeze", &[&positions], &[]);
     let share = n.emitter.op("Div", &[dy, &positions], &[]);
     let shape = n.emitter.op("Shape", &[x], &[]);
     Ok(vec![Some(n.emitter.op("Expand", &[&share, &shape], &[]))])

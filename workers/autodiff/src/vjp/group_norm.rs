@@ -35,8 +35,10 @@ fn rule(n: &mut NodeGrad<'_>, dy: &str, groups: i64) -> Result<InputGrads, Autod
     let per_group =
         n.dims(scale)?.first().and_then(|dim| dim.fixed()).is_some_and(|size| size as i64 == groups);
     // [batch, groups, channels of a group, positions]
-    let parted = [0, groups, channels / groups.max(1), -1];
-    let (x4, dy4) = (n.reshaped(x, &parted), n.reshaped(dy, &parted));
+    let positions = n.positions(x);
+    let parted = n.emitter.ints(&[0, groups, channels / groups.max(1)]);
+    let parted = n.emitter.op("Concat", &[&parted, &positions], &[attr_int("axis", 0)]);
+    let (x4, dy4) = (n.call("Reshape", &[x, &parted]), n.call("Reshape", &[dy, &parted]));
     let scale4 = match per_group {
         true => n.reshaped(scale, &[groups, 1, 1]),
         false => n.reshaped(scale, &[groups, channels / groups.max(1), 1]),

@@ -2,7 +2,7 @@
 //!
 //! Output o stands at `position(o)` of the input, by the coordinate transformation; its value is the nearest element, or
 //! the two beside it (linear), or four (cubic), weighted; with antialias, where the axis shrinks, as many more as it
-//! shrinks. Computed in float32, as ONNX Runtime does, so that ties round the same way. Source: the ONNX operator Resize;
+//! shrinks. Computed in float32. Source: the ONNX operator Resize;
 //! Keys, doi:10.1109/TASSP.1981.1163711, for the cubic weights.
 
 /// How one axis is resized.
@@ -30,6 +30,23 @@ impl Resized<'_> {
             }
         }
         Some(weights)
+    }
+
+    /// Whether an element is chosen by a position so close to where the choice changes that another order of operations in
+    /// float32 may choose its neighbor. Where the scale is a whole number, or a power of two, nothing is rounded.
+    pub(super) fn is_unsure(&self) -> bool {
+        if self.scale.fract() == 0.0 || (1.0 / self.scale).fract() == 0.0 && self.scale.log2().fract() == 0.0
+        {
+            return false;
+        }
+        let turns_at = if self.nearest.starts_with("round") { 0.5 } else { 0.0 };
+        let away = |position: f32| (position - turns_at - (position - turns_at).round()).abs();
+        // No float32 below this knows its fraction better.
+        let error = 4.0 * f32::EPSILON * self.input.max(self.output) as f32;
+        self.mode == "nearest"
+            && (0..self.output)
+                .filter_map(|output| self.position(output as f32))
+                .any(|position| (0.0..self.input as f32).contains(&position) && away(position) <= error)
     }
 
     fn position(&self, output: f32) -> Option<f32> {

@@ -1,7 +1,7 @@
 //! What a rule sees of a forward node, and the phrases that most rules are made of.
 
 use syncline_onnx::proto::{NodeProto, TensorProto};
-use syncline_onnx::{Dim, ElementType, TensorType, Types};
+use syncline_onnx::{Dim, ElementType, TensorType, Types, attr_int};
 
 use crate::AutodiffError;
 use crate::broadcast::unbroadcast;
@@ -92,6 +92,18 @@ impl<'a> NodeGrad<'a> {
         }
     }
 
+    /// How many positions an image has, as a list of one integer: a constant if its spatial sizes are known.
+    pub(super) fn positions(&mut self, image: &str) -> String {
+        let spatial = self.types.get(image).and_then(|ty| ty.dims.get(2..));
+        let known = spatial.and_then(|dims| dims.iter().map(Dim::fixed).collect::<Option<Vec<usize>>>());
+        if let Some(sizes) = known {
+            let positions = sizes.into_iter().fold(1, usize::saturating_mul);
+            return self.emitter.ints(&[i64::try_from(positions).unwrap_or(i64::MAX)]);
+        }
+        let sizes = self.emitter.op("Shape", &[image], &[attr_int("start", 2)]);
+        self.emitter.op("ReduceProd", &[&sizes], &[attr_int("keepdims", 1)])
+    }
+
     /// Zeros of the shape of a value, in the output's element type.
     pub(super) fn zeros_like(&mut self, value: &str) -> String {
         let shape = self.shape(value);
@@ -127,15 +139,19 @@ impl<'a> NodeGrad<'a> {
     pub(super) fn reshape_to_input(&mut self, grad: &str, index: usize) -> Result<String, AutodiffError> {
         let value = self.input(index);
         let dims = self.types.get(value).map(|ty| ty.dims.as_slice());
+        if dims.is_some_and(|dims| dims.contains(&Dim::Fixed(0))) {
+            return Ok(self.zeros_like(value));
+        }
         // One open dimension can be written as -1, which needs no computation in the graph.
         let few_open = |dims: &&[Dim]| dims.iter().filter(|dim| dim.fixed().is_none()).count() <= 1;
-        let shape = if let Some(dims) = dims.filter(few_open) {
+        if let Some(dims) = dims.filter(few_open) {
             let sizes =
                 dims.iter().map(|dim| dim.fixed().and_then(|size| i64::try_from(size).ok()).unwrap_or(-1));
-            self.emitter.ints(&sizes.collect::<Vec<i64>>())
-        } else {
-            self.emitter.op("Shape", &[value], &[])
-        };
-        Ok(self.emitter.op("Reshape", &[grad, &shape], &[]))
+            let shape = self.emitter.ints(&sizes.collect::<Vec<i64>>());
+            return Ok(self.call("Reshape", &[grad, &shape]));
+        }
+        let shape = self.call("Shape", &[value]);
+        // A selection may be empty.
+        Ok(self.emitter.op("Reshape", &[grad, &shape], &[attr_int("allowzero", 1)]))
     }
 }

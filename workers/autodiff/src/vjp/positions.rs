@@ -33,7 +33,9 @@ pub(super) fn scattered_with(
     let (zero, one, flat) = (n.emitter.int(0), n.emitter.int(1), n.emitter.ints(&[-1]));
     let size = n.call("Size", &[x]);
     let count = n.call("Range", &[&zero, &size, &one]);
-    let numbers = n.call("Reshape", &[&count, &shape]);
+    // A selection may be empty.
+    let empty = [attr_int("allowzero", 1)];
+    let numbers = n.emitter.op("Reshape", &[&count, &shape], &empty);
     let inputs = [&[numbers.as_str()], others].concat();
     let origins = n.emitter.op(&n.node.op_type, &inputs, attributes);
     let origins = n.call("Reshape", &[&origins, &flat]);
@@ -43,7 +45,7 @@ pub(super) fn scattered_with(
     let list = n.call("Reshape", &[&size, &total]);
     let zeros = n.zeros(&list);
     let sums = scatter_add(n, &zeros, &origins, &updates);
-    n.call("Reshape", &[&sums, &shape])
+    n.emitter.op("Reshape", &[&sums, &shape], &empty)
 }
 
 /// `data` with `updates` added at `indices`, each a row of leading coordinates. Indices may repeat.

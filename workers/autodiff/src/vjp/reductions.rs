@@ -154,6 +154,9 @@ fn count(n: &mut NodeGrad<'_>) -> Result<String, AutodiffError> {
     }
     let element = n.element();
     let (all, left) = (n.call("Size", &[x]), n.call("Size", &[n.output()]));
+    // A selection may be empty, and integers are not divided by zero.
+    let one = n.emitter.int(1);
+    let left = n.call("Max", &[&left, &one]);
     let count = n.call("Div", &[&all, &left]);
     Ok(n.emitter.cast(&count, element))
 }

@@ -1,8 +1,11 @@
-//! y = x resized along some axes. Each axis is a matrix of weights that is known when the graph is written (see
-//! `interpolation`), so dx is dy times each of them, transposed; where each element was repeated a whole number of times,
-//! a sum of the repetitions.
+//! y = x resized along some axes. Each axis is a matrix of weights, so dx is dy times each of them, transposed; where each
+//! element was repeated a whole number of times, a sum of the repetitions.
+//!
+//! The weights are known when the graph is written (see `interpolation`), except where an element is chosen by rounding a
+//! position that lies between two: then the operator itself says in the graph which one it chooses.
 
-use syncline_onnx::{Dim, attr_ints};
+use syncline_onnx::proto::{AttributeProto, TensorProto};
+use syncline_onnx::{Dim, ElementType, attr_ints};
 
 use super::interpolation::Resized;
 use super::{InputGrads, NodeGrad};
@@ -13,12 +16,22 @@ use crate::broadcast::sum;
 const MOST_WEIGHTS: usize = 1 << 24;
 
 pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
-    let (rank, mut sizes) = (n.dims(n.input(0))?.len(), n.dims(n.output())?.to_vec());
+    let mut sizes = n.dims(n.output())?.to_vec();
     let mut dx = dy.to_owned();
     for Matrix { axis, input, output, weights } in matrices(n)?.into_iter().rev() {
-        dx = match output.checked_div(input).filter(|times| repeats(&weights, input, *times)) {
-            Some(times) => shrunk(n, &dx, &sizes, axis, input, times)?,
-            None => product(n, &dx, axis, rank, [output, input], &weights),
+        let times = output.checked_div(input).unwrap_or(0);
+        dx = match weights {
+            Weights::Known(weights) if repeats(&weights, input, times) => {
+                shrunk(n, &dx, &sizes, axis, input, times)?
+            }
+            Weights::Known(weights) => {
+                let weights = n.tensor(&[output, input], &weights);
+                product(n, &dx, axis, &sizes, &weights)
+            }
+            Weights::Chosen { by_scale } => {
+                let weights = chosen(n, input, output, by_scale);
+                product(n, &dx, axis, &sizes, &weights)
+            }
         };
         sizes[axis] = Dim::Fixed(input);
     }
@@ -27,39 +40,58 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
 
 /// The node itself, as products.
 pub(super) fn forward(n: &mut NodeGrad<'_>) -> Result<String, AutodiffError> {
-    let rank = n.dims(n.input(0))?.len();
+    let sizes = n.dims(n.input(0))?;
     let mut y = n.input(0).to_owned();
     for Matrix { axis, input, output, weights } in matrices(n)? {
-        let transposed = (0..input).flat_map(|from| (0..output).map(move |to| (from, to)));
-        let transposed: Vec<f32> = transposed.map(|(from, to)| weights[to * input + from]).collect();
-        y = product(n, &y, axis, rank, [input, output], &transposed);
+        let transposed = match weights {
+            Weights::Known(weights) => {
+                let transposed = (0..input).flat_map(|from| (0..output).map(move |to| (from, to)));
+                let transposed: Vec<f32> = transposed.map(|(from, to)| weights[to * input + from]).collect();
+                n.tensor(&[input, output], &transposed)
+            }
+            Weights::Chosen { by_scale } => {
+                let weights = chosen(n, input, output, by_scale);
+                n.emitter.op("Transpose", &[&weights], &[attr_ints("perm", &[1, 0])])
+            }
+        };
+        y = product(n, &y, axis, sizes, &transposed);
     }
     Ok(y)
 }
 
-/// What happens along one axis: row o of the weights says what output o is made of.
+/// What happens along one axis: row o of the weights, `[output, input]`, says what output o is made of.
 struct Matrix {
     axis: usize,
     input: usize,
     output: usize,
-    weights: Vec<f32>,
+    weights: Weights,
+}
+
+enum Weights {
+    Known(Vec<f32>),
+    /// One element for each output, by a rounding of which only ONNX Runtime is sure; the size is given by this scale, or itself.
+    Chosen {
+        by_scale: Option<f32>,
+    },
 }
 
 /// One for each axis that changes, in ascending order.
 fn matrices(n: &NodeGrad<'_>) -> Result<Vec<Matrix>, AutodiffError> {
     let (from, to) = (n.dims(n.input(0))?, n.dims(n.output())?);
     let scales = scales(n, from.len())?;
+    let mut changed: Vec<usize> = (0..from.len().min(to.len())).collect();
+    changed.retain(|&axis| match &scales {
+        Some(scales) => scales[axis] != 1.0,
+        // A node that resizes to sizes states all of them; those of batch and channels are the old ones.
+        None => !(from[axis].same(&to[axis]) || (from[axis].fixed().is_none() && axis < 2)),
+    });
+    // ONNX Runtime copies then, whatever the scales are.
+    if changed.iter().all(|&axis| from[axis].same(&to[axis])) {
+        return Ok(Vec::new());
+    }
     let mut matrices = Vec::new();
-    for (axis, (from, to)) in from.iter().zip(to).enumerate() {
-        let open = from.fixed().is_none();
-        let untouched = match &scales {
-            Some(scales) => scales[axis] == 1.0,
-            // A node that resizes to sizes states all of them; those of batch and channels are the old ones.
-            None => from.same(to) || (open && axis < 2),
-        };
-        if untouched {
-            continue;
-        }
+    for axis in changed {
+        let (from, to) = (&from[axis], &to[axis]);
         let (input, output) = (n.fixed(n.input(0), from)?, n.fixed(n.output(), to)?);
         let (input, output) = (usize::try_from(input).unwrap_or(0), usize::try_from(output).unwrap_or(0));
         let scale = scales.as_ref().map_or(output as f32 / input as f32, |scales| scales[axis]);
@@ -67,10 +99,20 @@ fn matrices(n: &NodeGrad<'_>) -> Result<Vec<Matrix>, AutodiffError> {
             return Err(n.refuse(format!("it resizes {input} elements to {output}")));
         }
         let resized = resized(n, input, output, scale);
-        let weights = resized.weights().ok_or_else(|| {
-            let (mode, coordinates) = (resized.mode, resized.coordinates);
-            n.refuse(format!("mode {mode} with coordinates {coordinates}"))
-        })?;
+        let by_scale = scales.is_some().then_some(scale);
+        let weights = match resized.is_unsure() {
+            // In proportion to other axes a size is rounded that a scale cuts off.
+            true if by_scale.is_some_and(|scale| (input as f32 * scale) as usize != output) => {
+                return Err(
+                    n.refuse(format!("it resizes {input} elements to {output} by a scale of {scale}"))
+                );
+            }
+            true => Weights::Chosen { by_scale },
+            false => Weights::Known(resized.weights().ok_or_else(|| {
+                let (mode, coordinates) = (resized.mode, resized.coordinates);
+                n.refuse(format!("mode {mode} with coordinates {coordinates}"))
+            })?),
+        };
         matrices.push(Matrix { axis, input, output, weights });
     }
     Ok(matrices)
@@ -155,19 +197,47 @@ fn shrunk(
     Ok(sum(n.emitter, &parted, &[axis as i64 + 1]))
 }
 
-/// Multiplies one axis of `value` by the matrix `weights`.
-fn product(
-    n: &mut NodeGrad<'_>,
-    value: &str,
-    axis: usize,
-    rank: usize,
-    shape: [usize; 2],
-    weights: &[f32],
-) -> String {
-    let weights = n.tensor(&shape, weights);
+/// The weights `[output, input]` of an axis along which elements are chosen: the node itself says which, of the numbers of
+/// all elements. They are integers, of which it makes no others.
+fn chosen(n: &mut NodeGrad<'_>, input: usize, output: usize, by_scale: Option<f32>) -> String {
+    let numbers: Vec<i64> = (0..).take(input).collect();
+    let numbers = n.emitter.constant(TensorProto::from_i64("", &[1, 1, input], &numbers));
+    // Neither scaled nor cast to another float: 16 bits and the check in 64 write floats otherwise.
+    let numbers = n.emitter.cast(&numbers, ElementType::I32);
+    let ways = ["mode", "coordinate_transformation_mode", "nearest_mode"];
+    let attributes = n.node.attribute.iter().filter(|attribute| ways.contains(&attribute.name.as_str()));
+    let attributes: Vec<AttributeProto> = attributes.cloned().collect();
+    let found = match by_scale {
+        Some(scale) => {
+            let scales = n.emitter.constant(TensorProto::from_f32("", &[3], &[1.0, 1.0, scale]));
+            n.emitter.op("Resize", &[&numbers, "", &scales], &attributes)
+        }
+        None => {
+            let sizes = n.emitter.ints(&[1, 1, output as i64]);
+            n.emitter.op("Resize", &[&numbers, "", "", &sizes], &attributes)
+        }
+    };
+    let found = n.reshaped(&found, &[output as i64, 1]);
+    let numbers = n.reshaped(&numbers, &[1, input as i64]);
+    let same = n.emitter.op("Equal", &[&found, &numbers], &[]);
+    n.mask(&same)
+}
+
+/// Multiplies one axis of `value`, which has as many axes and the first of `sizes`, by the matrix `weights`, whose first axis it is.
+fn product(n: &mut NodeGrad<'_>, value: &str, axis: usize, sizes: &[Dim], weights: &str) -> String {
+    let rank = sizes.len();
     if axis + 2 == rank {
-        let turned = n.emitter.op("Transpose", &[&weights], &[attr_ints("perm", &[1, 0])]);
-        return n.emitter.op("MatMul", &[&turned, value], &[]);
+        let turned = n.emitter.op("Transpose", &[weights], &[attr_ints("perm", &[1, 0])]);
+        if sizes.first().is_none_or(|dim| dim.fixed().is_some() || dim.same(&"batch".into())) {
+            return n.emitter.op("MatMul", &[&turned, value], &[]);
+        }
+        // ONNX Runtime refuses to repeat the weights for no sample, which a selection may leave: there is one of zeros more.
+        let mut pads = vec![0; 2 * rank];
+        pads[rank] = 1;
+        let [pads, start, end] = [pads, vec![0], vec![-1]].map(|list| n.emitter.ints(&list));
+        let more = n.call("Pad", &[value, &pads]);
+        let result = n.call("MatMul", &[&turned, &more]);
+        return n.call("Slice", &[&result, &start, &end]);
     }
     let mut perm: Vec<i64> = (0..).take(rank).collect();
     perm.swap(axis, rank - 1);
@@ -176,6 +246,6 @@ fn product(
         false => n.emitter.op("Transpose", &[value], &[attr_ints("perm", &perm)]),
     };
     let turned = turn(n, value);
-    let result = n.emitter.op("MatMul", &[&turned, &weights], &[]);
+    let result = n.emitter.op("MatMul", &[&turned, weights], &[]);
     turn(n, &result)
 }

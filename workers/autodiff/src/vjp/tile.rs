@@ -13,7 +13,8 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
     let columns = [n.call("Unsqueeze", &[n.input(1), &one]), n.call("Unsqueeze", &[&sizes, &one])];
     let pairs = n.emitter.op("Concat", &[&columns[0], &columns[1]], &[attr_int("axis", 1)]);
     let shape = n.call("Reshape", &[&pairs, &flat]);
-    let parted = n.call("Reshape", &[dy, &shape]);
+    // A selection may be empty.
+    let parted = n.emitter.op("Reshape", &[dy, &shape], &[attr_int("allowzero", 1)]);
     let repeats: Vec<i64> = (0..rank as i64).map(|axis| 2 * axis).collect();
     Ok(vec![Some(sum(n.emitter, &parted, &repeats))])
 }

@@ -65,13 +65,9 @@ pub(crate) fn run(args: &TrainGraphArgs) -> Result<(), Failure> {
     let checks = ModelChecks { gradients: !args.no_check, batch_axis: false };
     let derived = models()?.derive(&args.file.display().to_string(), &forward, loss, &options, checks);
     let derived = derived?;
-    if let Some(reason) = derived.fixed_batch_reason {
-        let warning = format!("{reason}; no job takes this graph");
-        say(&format!("warning: {warning}"));
-        warnings.push(warning);
-    }
     let graph = derived.graph;
-    if let Some(warning) = untouched(&graph.unreached) {
+    let fixed = derived.fixed_batch_reason.map(|reason| format!("{reason}; no job takes this graph"));
+    for warning in [fixed, derived.doubt, untouched(&graph.unreached)].into_iter().flatten() {
         say(&format!("warning: {warning}"));
         warnings.push(warning);
     }
