@@ -81,6 +81,8 @@ struct Row {
     /// Parameters that were looked at together; the error is that of all of them.
     together: usize,
     passed: bool,
+    /// Whether it passed although float32 has another one.
+    is_rounded: bool,
 }
 
 impl Row {
@@ -144,6 +146,7 @@ impl Report {
             rounding: param.rounding,
             together: param.together,
             passed: checked.passes(param),
+            is_rounded: checked.is_rounded(param),
         });
         let parameters: Vec<Row> = rows.collect();
         let zero = parameters.iter().filter(|row| row.is_zero()).map(|row| row.name.clone());
@@ -167,6 +170,7 @@ impl Report {
         let row = |row: &Row| {
             let verdict = match (row.passed, row.together) {
                 (true, _) if row.is_zero() => "no gradient".to_owned(),
+                (true, _) if row.is_rounded => "ok, but rounded".to_owned(),
                 (true, _) => "ok".to_owned(),
                 (false, 1) => "WRONG".to_owned(),
                 (false, together) => format!("WRONG, or another of {together}"),
@@ -226,6 +230,7 @@ mod tests {
         };
         let checked = Checked {
             loss: 1.0,
+            exact_loss: 1.0,
             params: vec![param("first.weight", 0.0), param("last.weight", 1.0)],
             differences: ElementType::F64,
             gradients: ElementType::F64,
@@ -239,5 +244,33 @@ mod tests {
         assert!(text.contains("no gradient reaches first.weight on this batch"), "{text}");
         let verdict = |name| text.lines().find(|line| line.starts_with(name)).unwrap();
         assert!(verdict("first.weight").ends_with("no gradient") && verdict("last.weight").ends_with("ok"));
+    }
+
+    #[test]
+    fn what_float32_changes_is_wrong_only_where_it_changes_the_loss_or_nearly_everything() {
+        let verdict = |exact_loss, rounding| {
+            let name = "w".to_owned();
+            let checked = Checked {
+                loss: 1.0,
+                exact_loss,
+                params: vec![CheckedParam { name, norm: 1.0, error: 0.0, together: 1, rounding }],
+                differences: ElementType::F64,
+                gradients: ElementType::F64,
+                cost: Estimate::default(),
+                recomputed: None,
+                batch: 1,
+            };
+            Report::of(&checked, &ModelProto::default())
+                .text()
+                .trim_end()
+                .rsplit("  ")
+                .next()
+                .unwrap()
+                .to_owned()
+        };
+        assert_eq!(verdict(1.0, 0.01), "ok");
+        assert_eq!(verdict(1.000_001, 0.2), "ok, but rounded");
+        assert_eq!(verdict(1.001, 0.2), "WRONG", "an operator is computed otherwise");
+        assert_eq!(verdict(1.0, 0.9), "WRONG");
     }
 }
