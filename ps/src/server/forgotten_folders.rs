@@ -42,7 +42,7 @@ pub(super) fn collect(
         }
         let (bytes, newest) = measure(&path).map_err(|e| disk_fault("read", &path, &e))?;
         // A time in the future comes from another clock: it counts as now.
-        if newest.elapsed().is_ok_and(|since| since >= age) {
+        if newest.elapsed().unwrap_or_default() >= age {
             if remove {
                 if what == JobFolders::Checkpoints {
                     shared.fetching.give_up(|fetched| fetched.run.job == job);
@@ -110,6 +110,18 @@ mod tests {
             fs::read_dir(of("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
         assert_eq!(left, ["backup", "file-00000001", "known-00000001", "mine-2a", "young-00000001"]);
+    }
+
+    #[test]
+    fn a_folder_of_another_clock_counts_as_new_and_goes_where_no_age_is_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = Shared::for_test(dir.path());
+        let folder = dir.path().join("checkpoints/ahead-00000001");
+        fs::create_dir_all(&folder).unwrap();
+        File::open(&folder).unwrap().set_modified(SystemTime::now() + Duration::from_secs(3_600)).unwrap();
+        let found =
+            |age| collect(&shared, JobFolders::Checkpoints, &BTreeSet::new(), age, false).unwrap().folders;
+        assert_eq!([found(Duration::from_secs(1)), found(Duration::ZERO)], [0, 1]);
     }
 
     #[test]
