@@ -257,6 +257,11 @@ impl PsError {
         }
     }
 
+    /// Whether a process is away without which it is not known whether what was asked for is there.
+    pub fn is_away(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Refused { fault: ShardFault::SecondAway { .. } })
+    }
+
     /// Whether an announcement that failed so will never be taken.
     pub(crate) fn is_permanent(&self) -> bool {
         matches!(self, Self::EngineRefused { .. } | Self::WrongPosition { .. } | Self::PositionTaken { .. })
@@ -357,6 +362,7 @@ mod tests {
             ShardFault::Io { what: "x".into(), cause: "y".into() }.into(),
             ShardFault::NotPinned { job: job.clone(), wanted: 1 }.into(),
             ShardFault::MissingBlob { digest: "x".into() }.into(),
+            ShardFault::SecondAway { digest: "x".into(), cause: "y".into() }.into(),
             ShardFault::WrongGeneration { job, given: Generation(1), current: Generation(2) }.into(),
             ShardFault::Fenced { given: EngineEpoch(1), highest: EngineEpoch(2) }.into(),
             PsError::Unreachable { address: "a".into(), after_ms: 1, cause: "b".into() },

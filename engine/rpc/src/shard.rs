@@ -187,6 +187,14 @@ pub enum ShardFault {
         /// Why it could not be asked.
         cause: String,
     },
+    /// It is not on this process, and may be on the other one of the shard.
+    #[error("[E454] blob {digest} may be on the second process of its shard, which cannot be asked: {cause}")]
+    SecondAway {
+        /// Its BLAKE3, in hex.
+        digest: String,
+        /// Why it could not be asked.
+        cause: String,
+    },
     /// The connection is of no use any more; the same may be asked over another one.
     #[error("[E453] what came over the connection cannot be read: {what}")]
     Garbled {
@@ -216,6 +224,7 @@ impl ShardFault {
             Self::NotFollowing { .. } => "E452",
             Self::NoCheckpoint { .. } => "E439",
             Self::PeerAway { .. } => "E429",
+            Self::SecondAway { .. } => "E454",
             Self::Garbled { .. } => "E453",
         }
     }
@@ -224,6 +233,9 @@ impl ShardFault {
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::MissingBlob { .. } => "upload the blob again, then submit",
+            Self::SecondAway { .. } => {
+                "start or wake the second process of the shard (`syncline status` names it); if it is gone for good, submit the job again"
+            }
             Self::Io { .. } => "look at the disk of the shard's state directory, and at its machine's memory",
             _ => "this should not happen; please report it with the shard's log",
         };

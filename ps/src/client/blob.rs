@@ -92,7 +92,7 @@ impl BlobClient {
             (RetryBudget::new(limit), RetryBudget::new(limit.min(MISSING_PATIENCE)));
         loop {
             match self.get(&addresses.get(), digest) {
-                Err(error @ PsError::Unreachable { .. }) => {
+                Err(error) if error.is_away() => {
                     away.pause_unless_heard(addresses.are_heard()).map_err(|_| error)?;
                 }
                 Err(
@@ -121,7 +121,13 @@ impl BlobClient {
     fn get_from(&self, address: &str, digest: Digest) -> Result<Option<Vec<u8>>, LinkError> {
         let mut link = Link::open(address, &self.token, self.limit)?;
         self.cancel_token.register(BLOB_SOCKET, Some(link.socket()));
-        let Some(total) = link.stat_blob(digest)? else { return Ok(None) };
+        let Some(total) = link.stat_blob(digest)? else {
+            // Says whether the other process of the shard may have it.
+            return match link.ask_blob(digest, 0, 0) {
+                Ok(()) | Err(LinkError::Fault(ShardFault::MissingBlob { .. })) => Ok(None),
+                Err(error) => Err(error),
+            };
+        };
         let total = total.min(MAX_BLOB_BYTES);
         link.ask_blob(digest, 0, total)?;
         read_blob(&mut link, total).map(Some)

@@ -15,6 +15,7 @@ use tracing::{debug, warn};
 use super::{
     Shared,
     blobs::Durability,
+    checkpoint_copy::STANDBY_PATIENCE,
     mirroring::{self, PEER_LIMIT, in_pieces},
 };
 use crate::{
@@ -195,14 +196,28 @@ fn copy(shared: &Shared, link: &mut Link, digest: Digest) -> Result<bool, LinkEr
     Ok(true)
 }
 
-/// Looks for a blob that is not here on the process that follows this one. Whether it is here now.
-pub(super) fn fetch_from_standby(shared: &Shared, digest: Digest) -> bool {
-    let Some(standby) = shared.role.standby() else { return false };
-    let fetch = || copy(shared, &mut Link::open(&standby.address, &shared.token, PEER_LIMIT)?, digest);
-    fetch().unwrap_or_else(|error| {
-        debug!(error = %error.into_error(&standby.address), "cannot ask the standby for a blob");
-        false
-    })
+/// Looks for a blob that is not here on the other process of the shard, if this one serves beside such. Whether it is here now. That
+/// one may have served until a moment ago, with values that this one had not fetched yet: until it had the time to come back, none of
+/// them is lost.
+pub(super) fn fetch_from_standby(shared: &Shared, digest: Digest) -> Result<bool, ShardFault> {
+    let Some(served_for) = shared.role.serves_beside_another_for() else { return Ok(false) };
+    let cause = match shared.role.standby() {
+        None => "it has not come back".to_owned(),
+        Some(standby) => {
+            let fetch =
+                || copy(shared, &mut Link::open(&standby.address, &shared.token, PEER_LIMIT)?, digest);
+            match fetch() {
+                Ok(is_here) => return Ok(is_here),
+                Err(error) => error.into_error(&standby.address).to_string(),
+            }
+        }
+    };
+    let blob = blake3::Hash::from_bytes(digest).to_hex();
+    debug!(%blob, cause, "cannot ask the other process for a blob");
+    match served_for < STANDBY_PATIENCE {
+        true => Err(ShardFault::SecondAway { digest: blob.to_string(), cause }),
+        false => Ok(false),
+    }
 }
 
 /// Gives a blob to the process that follows this one before it is acknowledged to anybody. One that cannot take it now fetches

@@ -105,8 +105,10 @@ fn serve_get<D: Duplex>(
     offset: u64,
     length: u64,
 ) -> io::Result<()> {
-    if matches!(shared.blobs.stat(&digest), Ok(None)) {
-        blob_mirror::fetch_from_standby(shared, digest);
+    if matches!(shared.blobs.stat(&digest), Ok(None))
+        && let Err(away) = blob_mirror::fetch_from_standby(shared, digest)
+    {
+        return connection.answer(Err(away));
     }
     blobs::serve_get(&shared.blobs, connection, digest, offset, length)
 }
@@ -118,7 +120,8 @@ fn serve_stat<D: Duplex>(
     digest: Digest,
 ) -> io::Result<()> {
     let mut found = shared.blobs.stat_and_touch(&digest);
-    if matches!(found, Ok(None)) && blob_mirror::fetch_from_standby(shared, digest) {
+    // Whoever gives a blob is told that it is not here, and gives it; who wants it asks for its bytes then.
+    if matches!(found, Ok(None)) && blob_mirror::fetch_from_standby(shared, digest) == Ok(true) {
         found = shared.blobs.stat_and_touch(&digest);
     }
     connection.answer(found.map(|bytes| Reply::BlobStat { bytes }))
@@ -162,6 +165,28 @@ mod tests {
         transport::Socket,
         wire::SessionKey,
     };
+
+    #[test]
+    fn who_wants_a_blob_is_told_that_the_process_is_away_that_may_have_it_and_who_gives_it_may_give_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = Shared::for_test(dir.path());
+        let (role, epoch) = (ReplicaRole::Primary { term: 1 }, EngineEpoch(1));
+        role_change::follow_orders(&shared, &ShardOrders { epoch, role, peer: None, lead_expired: false });
+        let (socket, mut caller) = Socket::with_peer();
+        let served = thread::spawn(move || serve(&shared, Channel::Socket(socket)));
+        let (digest, mut scratch) = ([7; 32], Vec::new());
+        let mut ask = |request: Request| {
+            let mut bytes = Vec::new();
+            request.encode(0, &mut bytes);
+            caller.write_all(&bytes).unwrap();
+            Reply::read(&mut caller, &mut scratch).unwrap().0
+        };
+        assert_eq!(ask(Request::StatBlob { digest }), Reply::BlobStat { bytes: None });
+        let got = ask(Request::GetBlob { digest, offset: 0, length: 1 });
+        assert!(matches!(got, Reply::Fault(ShardFault::SecondAway { .. })), "{got:?}");
+        drop(caller);
+        let _ = served.join().unwrap();
+    }
 
     #[test]
     fn who_asks_for_a_cursor_is_told_that_the_shard_waits_for_its_standby() {

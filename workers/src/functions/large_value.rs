@@ -6,7 +6,7 @@ use syncline_ps::{
     PsError,
     client::{Addresses, BlobClient, ValueClient},
 };
-use syncline_rpc::Token;
+use syncline_rpc::{ShardFault, Token};
 use syncline_scheduler::tasks::{Arg, BlobValue, Bytes, MAX_INLINE_BYTES, NewTask};
 
 /// The first bytes of a blob: no other has the same.
@@ -61,13 +61,15 @@ impl ShardValues {
         self.with_shards(|shards| self.blobs.get_by_digest(shards, digest))
     }
 
-    /// Makes a call with the addresses of all shards, again while a shard cannot be reached.
+    /// Makes a call with the addresses of all shards, again while a shard cannot be reached. A shard says itself for how long its
+    /// second process is waited for.
     fn with_shards<T>(&self, call: impl Fn(&[String]) -> Result<T, PsError>) -> Result<T, PsError> {
         let give_up = Instant::now() + SHARDS_TIMEOUT;
         loop {
             let shards = self.shards.get();
             let is_last = Instant::now() >= give_up;
             match call(&shards) {
+                Err(PsError::Refused { fault: ShardFault::SecondAway { .. } }) => {}
                 Err(PsError::Unreachable { .. }) if !is_last => {}
                 Err(_) if shards.is_empty() && !is_last => {}
                 done => return done,
@@ -92,12 +94,22 @@ impl ValueStore for ShardValues {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, net::SocketAddr};
+    use std::{cell::RefCell, collections::BTreeMap, net::SocketAddr};
 
     use syncline_ps::server::{Options, Server};
     use syncline_scheduler::tasks::ClassIndex;
 
     use super::*;
+
+    #[test]
+    fn a_value_that_only_a_process_which_is_away_may_have_is_waited_for() {
+        let store = ShardValues::new(Token::generate(), Addresses::from(&["a:1".to_owned()][..]));
+        let (digest, cause) = ("d".to_owned(), "it has not come back".to_owned());
+        let away = PsError::from(ShardFault::SecondAway { digest, cause });
+        let answers = RefCell::new(vec![Ok(b"value".to_vec()), Err(away)]);
+        let got = store.with_shards(|_| answers.borrow_mut().pop().unwrap());
+        assert_eq!(got.unwrap(), b"value");
+    }
 
     #[test]
     fn large_values_spread_over_shards_and_come_back_without_their_salt() {

@@ -2,16 +2,18 @@
 
 use std::{fs, ops::Deref};
 
-use syncline_rpc::ShardHello;
-use syncline_scheduler::ids::ShardIndex;
+use syncline_rpc::{ReplicaRole, ShardHello, ShardOrders, ShardPeer};
+use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
 
 use super::{
     super::{
         blobs::UNFINISHED,
         mirroring::rig::{Pair, TERM},
+        role_change,
     },
     *,
 };
+use crate::shard::lock;
 
 /// A standby, and the process that serves, which has blobs of one byte each.
 struct Rig(Pair);
@@ -107,4 +109,23 @@ fn a_blob_at_which_the_connection_breaks_twice_comes_last_and_then_counts_as_dam
     assert!(!damaged.holds(&blob) && damaged.suspect == Some(blob));
     damaged.suspect(blob, broken(), "a:1");
     assert!(damaged.holds(&blob));
+}
+
+#[test]
+fn what_the_process_that_served_before_may_have_is_not_missing_until_that_one_had_the_time_to_come_back() {
+    let (rig, term) = (Rig::new(1), TERM + 1);
+    let (there, nowhere) = (Rig::digest(0), Rig::digest(1));
+    assert_eq!(fetch_from_standby(&rig.shared, there), Ok(false), "who follows asks nobody here");
+    role_change::promote(&rig.shared, EngineEpoch(1), term).unwrap();
+    let fault = fetch_from_standby(&rig.shared, there).unwrap_err();
+    assert_eq!(fault.code(), "E454", "{fault}");
+    let serves_since = |since| lock(&rig.shared.role.state).serves_since = since;
+    serves_since(Instant::now().checked_sub(STANDBY_PATIENCE));
+    assert_eq!(fetch_from_standby(&rig.shared, there), Ok(false), "it had the time to");
+    serves_since(Some(Instant::now()));
+    let peer = Some(ShardPeer { address: rig.primary(), term: term + 1 });
+    let role = ReplicaRole::Primary { term };
+    let orders = ShardOrders { epoch: EngineEpoch(1), role, peer, lead_expired: false };
+    role_change::follow_orders(&rig.shared, &orders);
+    assert_eq!([there, nowhere].map(|blob| fetch_from_standby(&rig.shared, blob)), [Ok(true), Ok(false)]);
 }
