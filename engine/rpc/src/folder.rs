@@ -1,11 +1,19 @@
 //! Folders that only their owner may enter: what a cluster keeps is nobody else's business on a shared machine.
 
 use std::{
+    ffi::CString,
     fs::{self, DirBuilder, Metadata, Permissions},
     io,
-    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+    mem::MaybeUninit,
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+    },
     path::{Path, PathBuf},
 };
+
+/// With less free room than this on the disk of a state directory people are told.
+pub const LITTLE_DISK_BYTES: u64 = 1 << 30;
 
 const PRIVATE: u32 = 0o700;
 const STICKY: u32 = 0o1000;
@@ -88,6 +96,21 @@ pub fn make_or_close(path: &Path) -> io::Result<()> {
 /// Whether its group, or everybody, has any right to it.
 pub fn others_may_enter(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|m| m.permissions().mode() & 0o077 != 0)
+}
+
+/// How much may still be written to the disk on which this is; `None`: the system does not tell.
+#[expect(unsafe_code, reason = "the standard library does not tell the free room of a disk")]
+pub fn free_bytes(path: &Path) -> Option<u64> {
+    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+    let mut stat = MaybeUninit::<libc::statvfs>::zeroed();
+    // SAFETY: `path` ends with a zero byte, and `stat` is of the type that the call fills in.
+    let stat = unsafe {
+        if libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) != 0 {
+            return None;
+        }
+        stat.assume_init()
+    };
+    Some(stat.f_bavail as u64 * stat.f_frsize as u64)
 }
 
 #[cfg(test)]

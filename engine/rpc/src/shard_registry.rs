@@ -28,6 +28,10 @@ pub struct ShardHello {
     pub served_term: u64,
     /// It follows, and has had every blob of the primary.
     pub mirrored: bool,
+    /// Checkpoints of the primary that it lacks, while it follows.
+    pub lacking_checkpoints: u64,
+    /// Free room on the disk of its state directory, as far as it is known.
+    pub free_bytes: Option<u64>,
     /// Jobs that it could serve now.
     pub jobs: u64,
     /// The term of a process that followed this one and cannot be reached any more.
@@ -50,6 +54,8 @@ impl ShardHello {
             followed_before: false,
             served_term: 0,
             mirrored: false,
+            lacking_checkpoints: 0,
+            free_bytes: None,
             jobs: 0,
             lost: None,
             follower: None,

@@ -303,6 +303,7 @@ impl ClientService for ClientHandler {
             ("epoch", lead.epoch.to_string()),
             ("shards_present", self.0.shards.all().len().to_string()),
             ("shard_problem", self.0.shard_notes().join("; ")),
+            ("disk_problem", self.0.disk_notes().join("; ")),
             ("store_problem", lead.store_outage.cause().unwrap_or_default()),
             ("workers", count_processes(&workers).to_string()),
             ("worker_pids", pids.join(" ")),

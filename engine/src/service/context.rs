@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use syncline_rpc::{EngineFault, InactiveReason, ShardHello};
+use syncline_rpc::{EngineFault, InactiveReason, ShardHello, folder};
 use syncline_scheduler::{
     core::{Core, Input},
     ids::{EngineEpoch, JobId},
@@ -114,8 +114,19 @@ impl ServiceContext {
                 "the standby of parameter shard {index}, at {}, has not all models and values of tasks; its log says why, if that stays so",
                 second.hello.address,
             )),
+            Some(second) if second.hello.lacking_checkpoints > 0 => Some(format!(
+                "the standby of parameter shard {index}, at {}, lacks {} checkpoints that the first process has; its log says why, if that stays so",
+                second.hello.address, second.hello.lacking_checkpoints,
+            )),
             Some(_) => None,
         }
+    }
+
+    /// Which processes of shards have little room on their disks, in words.
+    pub(super) fn disk_notes(&self) -> Vec<String> {
+        let standbys = self.shards.indices().filter_map(|index| self.shards.standby(index));
+        let processes = self.shards.all().into_iter().chain(standbys);
+        processes.filter_map(|process| disk_note(&process.hello)).collect()
     }
 
     /// Which shards are missing or silent, in words.
@@ -149,6 +160,12 @@ fn unanswered_note(hello: &ShardHello, silence: Duration) -> String {
         silence.as_secs_f64(),
         hello.address,
     )
+}
+
+fn disk_note(hello: &ShardHello) -> Option<String> {
+    let free_bytes = hello.free_bytes.filter(|free_bytes| *free_bytes < folder::LITTLE_DISK_BYTES)?;
+    let free_mb = free_bytes / 1_000_000;
+    Some(format!("the disk of parameter shard {} at {} has {free_mb} MB free", hello.index, hello.address))
 }
 
 /// Redis did not answer, or refused.

@@ -80,6 +80,22 @@ async fn a_missing_shard_is_named_and_one_that_counts_differently_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_shard_whose_disk_is_nearly_full_is_named() {
+    let rig = Rig::start(1).await;
+    let client = rig.client().await;
+    let shard = rig.start_shard().await;
+    for (free_bytes, told) in [
+        (None, ""),
+        (Some(2 << 30), ""),
+        (Some(5_000_000), "the disk of parameter shard s0 at ADDRESS has 5 MB free"),
+    ] {
+        rig.announce(ShardHello { free_bytes, ..shard.clone() }).await.unwrap();
+        let about = client.about(within(TEST_TIMEOUT)).await.unwrap().unwrap();
+        assert_eq!(about["disk_problem"], told.replace("ADDRESS", &shard.address), "{free_bytes:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_job_one_of_whose_blobs_is_nowhere_is_refused_and_leaves_nothing() {
     let rig = Rig::start(1).await;
     let client = rig.client().await;

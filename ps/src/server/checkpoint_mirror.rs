@@ -84,6 +84,12 @@ impl CheckpointMirror {
         let missing = listed.keys().filter(|kept| is_missing(kept)).cloned().collect();
         let before = std::mem::replace(&mut self.missing, missing);
         *looking += started.elapsed();
+        let lacks = |kept: &KeptCheckpoint| before.contains(kept) && is_missing(kept);
+        let note_lacking = || {
+            let lacking = listed.keys().filter(|kept| lacks(kept)).count();
+            shared.role.set_lacking_checkpoints(term, lacking as u64);
+        };
+        note_lacking();
         let mut fetched = 0;
         for (kept, written_at) in listed.iter().rev().filter(|(kept, _)| before.contains(kept)) {
             let follows = shared.role.standby_term() == Some(term) && shared.stopping().is_ok();
@@ -106,6 +112,7 @@ impl CheckpointMirror {
             }
         }
         if fetched > 0 {
+            note_lacking();
             info!(fetched, "checkpoints of the primary are kept here");
         }
         Ok(fetched)

@@ -19,6 +19,7 @@ mod checkpoints;
 mod connection;
 mod connections;
 mod control;
+mod disk;
 mod followed_jobs;
 mod follower;
 mod forgotten_folders;
@@ -197,13 +198,17 @@ fn announce_to_engine(
     refused
 }
 
-/// Brings values of tasks to disk, and gives memory back, for ever.
+/// Brings values of tasks to disk, looks how much room it has, and gives memory back, for ever.
 async fn every_second(shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(SYNC_INTERVAL).await;
         let held = shared.clone();
         // It ends early only with the runtime.
-        let _ = tokio::task::spawn_blocking(move || held.blobs.sync_values()).await;
+        let see_to_disk = move || {
+            held.blobs.sync_values();
+            held.disk.look();
+        };
+        let _ = tokio::task::spawn_blocking(see_to_disk).await;
         shared.freed.give_back_if_due().await;
     }
 }

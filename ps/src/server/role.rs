@@ -61,6 +61,8 @@ pub(super) struct State {
     unwritten: bool,
     /// Under this term it has every blob of the primary, as far as it could ask.
     mirrored: Option<Term>,
+    /// Under this term it lacks so many checkpoints of the primary.
+    lacking_checkpoints: Option<(Term, u64)>,
     /// The other process of the shard.
     pub peer: Option<ShardPeer>,
     /// Term of a standby that is lost, until the engine knows.
@@ -83,6 +85,7 @@ impl RoleKeeper {
             kept,
             unwritten: false,
             mirrored: None,
+            lacking_checkpoints: None,
             peer: None,
             lost: None,
             failures: 0,
@@ -146,6 +149,11 @@ impl RoleKeeper {
             followed_before: state.before.follows,
             served_term: state.before.served_term,
             mirrored: matches!(role, Some(ReplicaRole::Standby { term }) if state.mirrored == Some(term)),
+            lacking_checkpoints: match (role, state.lacking_checkpoints) {
+                (Some(ReplicaRole::Standby { term }), Some((of, lacking))) if of == term => lacking,
+                _ => 0,
+            },
+            free_bytes: shared.disk.free_bytes(),
             jobs: jobs as u64,
             lost: state.lost,
             follower: match state.role {
@@ -191,6 +199,11 @@ impl RoleKeeper {
     /// Whether every blob of the primary is here.
     pub(super) fn set_mirrored(&self, term: Term, mirrored: bool) {
         lock(&self.state).mirrored = Some(term).filter(|_| mirrored);
+    }
+
+    /// How many checkpoints of the primary are not here.
+    pub(super) fn set_lacking_checkpoints(&self, term: Term, lacking: u64) {
+        lock(&self.state).lacking_checkpoints = Some((term, lacking));
     }
 
     /// Notes the present role in the state directory.

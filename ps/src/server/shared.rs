@@ -13,7 +13,7 @@ use syncline_rpc::{Refusals, Token};
 use tracing::{error, info};
 
 use super::{
-    Options, blobs::BlobStore, checkpoint_copy::Fetching, connections::Connections,
+    Options, blobs::BlobStore, checkpoint_copy::Fetching, connections::Connections, disk::Disk,
     followed_jobs::FollowedJobs, memory::FreedMemory, role::RoleKeeper, saves, saves::Saves,
     standby_files::StandbyFiles, unclaimed::UnclaimedJobs,
 };
@@ -39,6 +39,7 @@ pub(super) struct Shared {
     pub(super) saves: Saves,
     pub(super) unclaimed: UnclaimedJobs,
     pub(super) freed: FreedMemory,
+    pub(super) disk: Disk,
     /// Held by whoever writes checkpoints or removes them.
     pub(super) checkpoint_files: Mutex<()>,
     /// Checkpoints of followed jobs that are to be written or removed.
@@ -75,6 +76,7 @@ impl Shared {
             saves,
             unclaimed: UnclaimedJobs::default(),
             freed: FreedMemory::default(),
+            disk: Disk::of(&options.state_dir),
             checkpoint_files: Mutex::new(()),
             standby_files: StandbyFiles::default(),
             begun: OnceLock::new(),

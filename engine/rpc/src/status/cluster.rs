@@ -115,6 +115,9 @@ pub struct EngineStatus {
     /// Which shards are missing, silent, or without the standby that they should have.
     #[serde(default)]
     pub shard_problem: Option<String>,
+    /// Which processes of shards have little room on their disks.
+    #[serde(default)]
+    pub disk_problem: Option<String>,
     /// Live workers, each with all its training slots.
     #[serde(default)]
     pub workers: u32,

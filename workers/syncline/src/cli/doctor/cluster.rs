@@ -69,6 +69,7 @@ async fn engines(connection: &ConnectionArgs, transport: TransportChoice) -> Vec
     if let Some(active) = active {
         findings.splice(0..0, store_problem(active));
         findings.push(shards(active));
+        findings.extend(shard_disks(active));
         if let Some(client) = leading.filter(|_| active.shards_present == active.shards) {
             findings.push(transports::check(&client, cluster.token, transport).await);
         }
@@ -145,6 +146,12 @@ fn shards(about: &EngineStatus) -> Finding {
             Finding::warn("shards", format!("{found}; {problem}"), hint)
         }
     }
+}
+
+fn shard_disks(about: &EngineStatus) -> Option<Finding> {
+    let problem = about.disk_problem.as_deref()?;
+    let hint = "make room there: checkpoints, snapshots and values of tasks wait for it; `syncline gc` removes what nobody needs";
+    Some(Finding::warn("shard disks", problem, hint))
 }
 
 fn workers(about: &EngineStatus) -> Finding {
@@ -317,6 +324,13 @@ mod tests {
         let finding = engine(&Ok(status(&STANDBY)), &"10.0.0.1:7461".parse().unwrap(), false);
         assert_eq!(finding.verdict, Verdict::Warn);
         assert!(finding.hint.ends_with(" --engine 10.0.0.1:7461,10.0.0.2:7461"), "{}", finding.hint);
+    }
+
+    #[test]
+    fn a_shard_with_a_full_disk_is_a_warning() {
+        assert!(shard_disks(&status(&[("disk_problem", "")])).is_none());
+        let finding = shard_disks(&status(&[("disk_problem", "s0 has 5 MB free")])).unwrap();
+        assert_eq!((finding.verdict, &*finding.found), (Verdict::Warn, "s0 has 5 MB free"));
     }
 
     #[test]

@@ -1,12 +1,6 @@
 //! What the machine offers: native parts, open files, disk.
 
-use std::{
-    ffi::CString,
-    fs,
-    os::unix::{ffi::OsStrExt, fs::PermissionsExt},
-    path::Path,
-    process::Command,
-};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use syncline_kit::{Device, Found, KitError};
 use syncline_rpc::folder;
@@ -17,7 +11,6 @@ use crate::cli::{ConnectionArgs, say};
 
 /// A worker needs a few descriptors, an engine one per connection.
 const FEW_OPEN_FILES: u64 = 1_024;
-const LITTLE_DISK_BYTES: u64 = 1 << 30;
 
 pub(crate) fn check(connection: &ConnectionArgs, device: Device) -> Vec<Finding> {
     let mut findings = device_parts(device);
@@ -127,11 +120,11 @@ fn disk(dir: &Path) -> Finding {
     let Some(there) = dir.ancestors().find(|p| p.exists()) else {
         return Finding::warn("state", format!("{} is nowhere", dir.display()), "name another --state-dir");
     };
-    let Some(free) = free_bytes(there) else {
+    let Some(free) = folder::free_bytes(there) else {
         return Finding::warn("state", format!("{}: free disk is not known", dir.display()), "`df` shows it");
     };
     let found = format!("{}, {:.1} GB free", dir.display(), free as f64 / 1e9);
-    if free < LITTLE_DISK_BYTES {
+    if free < folder::LITTLE_DISK_BYTES {
         return Finding::warn("state", found, "blobs, snapshots and the Redis log are kept there: make room");
     }
     match dir.exists() && folder::others_may_enter(dir) {
@@ -142,20 +135,6 @@ fn disk(dir: &Path) -> Finding {
         ),
         false => Finding::ok("state", found),
     }
-}
-
-#[expect(unsafe_code, reason = "the standard library does not tell the free room of a disk")]
-fn free_bytes(path: &Path) -> Option<u64> {
-    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
-    let mut stat = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
-    // SAFETY: `path` ends with a zero byte, and `stat` is of the type that the call fills in.
-    let stat = unsafe {
-        if libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) != 0 {
-            return None;
-        }
-        stat.assume_init()
-    };
-    Some(stat.f_bavail as u64 * stat.f_frsize as u64)
 }
 
 fn token(file: &Path, named: bool) -> Finding {
