@@ -1,5 +1,7 @@
 //! What callers of the parameter server see.
 
+use std::path::Path;
+
 use syncline_rpc::{ShardFault, hello::HelloError};
 use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId};
 
@@ -309,15 +311,25 @@ impl PsError {
             Self::EngineUnavailable { .. } => {
                 "nothing if the engine is about to start; otherwise see whether --engine names it, or all engines, and can be reached"
             }
-            Self::SavedByOtherShard { .. } => {
-                "start it with --shard and the engine with --shards as before; the job goes on then, and removing its file gives it up"
-            }
+            Self::SavedByOtherShard { here, path, saved } => return Some(folder_hint(*here, path, *saved)),
             Self::NoTransport { .. } => {
                 "start the worker with --transport auto, or on the shard's machine as the shard's user"
             }
             Self::Digest { .. } => "use a digest that `syncline submit` or `BlobClient::put` printed",
         };
         Some(hint.to_owned())
+    }
+}
+
+/// What to do with the state directory of another shard.
+fn folder_hint(here: ShardPosition, file: &str, saved: ShardPosition) -> String {
+    // The file lies in its folder `jobs`.
+    let dir = Path::new(file).ancestors().nth(2).unwrap_or(Path::new(".")).display();
+    match here.count == saved.count {
+        true => format!(
+            "{dir} is the state directory of shard {saved}, and that of shard {here} is elsewhere, perhaps where this one was: give each shard its own back, or start this process with --shard {saved}; removing the job's file gives the job up"
+        ),
+        false => "start it with --shard and the engine with --shards as before; the job goes on then, and removing its file gives it up".to_owned(),
     }
 }
 
@@ -349,6 +361,19 @@ mod tests {
         assert_eq!(FaultCode::new(error(0).code()), FaultCode::SHARD_UNREACHED);
         assert_eq!(error(0).to_string(), "[E410] shard a:1 could not be reached: refused");
         assert_eq!(error(1_200).to_string(), "[E410] shard a:1 could not be reached for 1200 ms: refused");
+    }
+
+    #[test]
+    fn whoever_starts_a_shard_in_the_folder_of_another_is_told_whose_it_is() {
+        let (here, path) = ("0/2".parse().unwrap(), "/state/shard-0/jobs/digits.job".to_owned());
+        let hint = |saved: &str| {
+            let (path, saved) = (path.clone(), saved.parse().unwrap());
+            PsError::SavedByOtherShard { here, path, saved }.hint().unwrap()
+        };
+        let swapped = hint("1/2");
+        assert!(swapped.starts_with("/state/shard-0 is the state directory of shard 1/2,"), "{swapped}");
+        assert!(swapped.contains("start this process with --shard 1/2"), "{swapped}");
+        assert!(hint("0/3").starts_with("start it with --shard and the engine with --shards as before"));
     }
 
     #[test]

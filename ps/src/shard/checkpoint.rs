@@ -177,14 +177,30 @@ impl JobShard {
             return Err(damaged("its model or its optimizer is another"));
         }
         if (head.start, head.end) != (range.start, range.end) {
-            return Err(damaged(
-                "its part of the parameters is another: it was written by another shard, or by another number of shards",
-            ));
+            return Err(damaged(&head.writer_of_other_part(order)));
         }
         check_chunks(&head.chunks, &head.layout, range, &head.optimizer)?;
         let chunks = head.chunks.iter().map(|chunk| Ok(Mutex::new(Chunk::read(chunk, from)?)));
         let chunks = chunks.collect::<io::Result<Vec<_>>>()?;
         Ok(Self::opened(order, range, chunks, JobState::new(epoch)))
+    }
+}
+
+impl CheckpointHead {
+    /// Why a shard that holds another part of the parameters cannot use it, in words.
+    fn writer_of_other_part(&self, order: &OpenJob) -> String {
+        let (count, here) = (order.shards.len() as u32, order.shard.0);
+        let elements = self.layout.elements().unwrap_or(0);
+        let wrote = |index: &u32| {
+            let part = ElementRange::of_shard(elements, *index, count);
+            (part.start, part.end) == (self.start, self.end)
+        };
+        match (0..count).find(wrote) {
+            Some(index) => format!(
+                "shard {index}/{count} wrote it, and this is shard {here}/{count}: give each shard the state directory back that it had"
+            ),
+            None => "its part of the parameters is another: it was written by another number of shards".to_owned(),
+        }
     }
 }
 

@@ -171,6 +171,17 @@ fn a_checkpoint_that_is_damaged_or_of_another_job_is_refused() {
 }
 
 #[test]
+fn of_a_checkpoint_in_the_folder_of_another_shard_it_is_said_whose_it_is() {
+    let mut rig = Rig::start(2);
+    let initial = opened(&rig);
+    keep_as(&rig, 1);
+    crash(&mut rig);
+    fs::copy(path_of(&rig, 1, 1), path_of(&rig, 0, 1)).unwrap();
+    let refused = restore(&rig, 0, 1, &initial).unwrap_err().to_string();
+    assert!(refused.contains("shard 1/2 wrote it, and this is shard 0/2"), "{refused}");
+}
+
+#[test]
 fn what_nobody_needs_is_removed_and_a_late_order_removes_nothing_newer() {
     let rig = Rig::start(2);
     opened(&rig);
