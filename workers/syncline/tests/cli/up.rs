@@ -253,7 +253,7 @@ fn it_is_ready_also_where_the_second_engine_led_before() {
 }
 
 #[test]
-fn it_says_that_the_lead_has_moved_to_the_other_engine() {
+fn it_says_that_an_engine_was_stopped_and_that_the_lead_has_moved_to_the_other_one() {
     let dir = folder();
     let up = Up::start(&dir, &["--workers", "0", "--shards", "1", "--engines", "2"]);
     let pid = |of: &str| processes(dir.path()).into_iter().find(|(name, _)| name == of).unwrap().1;
@@ -265,8 +265,14 @@ fn it_says_that_the_lead_has_moved_to_the_other_engine() {
     assert!(!up.said().contains("leads now"), "{}", up.said());
     let [leader, other] = leader_and_other(&up, dir.path());
     kill("STOP", pid(leader));
+    let says = |what: &str| {
+        let line = format!("{leader} (process {}) {what}", pid(leader));
+        wait_until(what, || up.said().contains(&line));
+    };
+    says("was stopped from outside");
     leads(other, leader);
     kill("CONT", pid(leader));
+    says("goes on");
     kill("STOP", pid(other));
     leads(leader, other);
     kill("CONT", pid(other));

@@ -40,7 +40,17 @@ pub(crate) fn kill_children() {
 
 /// Whether a process is there and has not ended.
 pub(crate) fn runs(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
+}
+
+/// Whether a process stands still because of a signal, or for a debugger.
+pub(crate) fn is_stopped(pid: u32) -> bool {
+    matches!(state(pid), Some('T' | 't'))
+}
+
+/// The letter for what a process does, as proc(5) lists them.
+fn state(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Behind the name, which may hold anything.
-    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
+    stat.rsplit_once(") ")?.1.chars().next()
 }

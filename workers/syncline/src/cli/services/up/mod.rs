@@ -15,6 +15,7 @@ mod readiness;
 mod saved_redis;
 mod startup;
 mod state_dir;
+mod stopped;
 
 use std::time::Duration;
 
@@ -33,18 +34,24 @@ use process::Process;
 use saved_redis::SavedRedis;
 use startup::Started;
 use state_dir::StateDir;
+use stopped::StoppedChildren;
 use syncline_rpc::EngineAddresses;
 use syncline_workers::{client::RunningCluster, process::INTERRUPTED};
 
 use crate::cli::{
     CliError, Failure, StopSignal, block_on, count, log_as_command, print, print_json, say,
-    support::connection::{redis_cli, shell_word},
+    support::{
+        connection::{redis_cli, shell_word},
+        processes::is_stopped,
+    },
 };
 
 /// A stop that takes longer is told why it is one.
 const QUICK_STOP: Duration = Duration::from_secs(2);
 /// Between two tries to write `up.json`, on a disk that was full.
 const PUBLISH_AGAIN: Duration = Duration::from_secs(2);
+/// Between two looks whether children stand still.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Where a cluster listens unless told otherwise.
 const DEFAULT_LISTEN: &str = super::engine::DEFAULT_LISTEN;
 
@@ -108,10 +115,13 @@ async fn serve(
     let mut unpublished = false;
     let mut publish_again = interval(PUBLISH_AGAIN);
     publish_again.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut stopped, mut look) = (StoppedChildren::default(), interval(LOOK_INTERVAL));
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = stop.requested() => return Ok(()),
             _ = publish_again.tick(), if unpublished => unpublished = state_dir.publish(&running).is_err(),
+            _ = look.tick() => stopped.look(&running.processes, is_stopped).iter().for_each(|line| say(line)),
             Some(event) = events.recv() => match event {
                 Event::Started { process, pid } => {
                     say(&format!("{process} runs again (process {pid})"));
