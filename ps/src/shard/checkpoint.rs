@@ -199,7 +199,9 @@ impl CheckpointHead {
             Some(index) => format!(
                 "shard {index}/{count} wrote it, and this is shard {here}/{count}: give each shard the state directory back that it had"
             ),
-            None => "its part of the parameters is another: it was written by another number of shards".to_owned(),
+            None => {
+                "its part of the parameters is another: it was written by another number of shards".to_owned()
+            }
         }
     }
 }

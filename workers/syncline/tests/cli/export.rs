@@ -78,6 +78,13 @@ fn a_training_is_read_from_its_file_as_the_engine_told_it() {
         "export",
         &syncline(&[&["export", "points", name, "--force", "--json"], &state_dir[..]].concat()),
     );
+    let piped = syncline(&[&["export", "points", "-"], &state_dir[..]].concat()).ok();
+    assert_eq!(piped.out.lines().count(), fs::read_to_string(&file).unwrap().lines().count());
+    assert!(piped.err.starts_with("points (") && !Path::new("-").exists(), "{}", piped.err);
+    let read = dir.path().join("piped.export");
+    fs::write(&read, &piped.out).unwrap();
+    assert_eq!(told(&commands, &["--from", read.to_str().unwrap()]), online);
+    syncline(&[&["export", "points", "-", "--json"], &state_dir[..]].concat()).refused(2, "E509");
     let nobodys = dir.path().join("nobody.export");
     syncline(&[&["export", "nobody", nobodys.to_str().unwrap()], &state_dir[..]].concat()).refused(1, "E131");
     let nowhere = dir.path().join("no-folder/points");

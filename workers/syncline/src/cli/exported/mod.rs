@@ -15,4 +15,4 @@ mod writer;
 pub(crate) use error::ExportError;
 pub(crate) use line::Line;
 pub(crate) use reader::Export;
-pub(crate) use writer::Writer;
+pub(crate) use writer::{STDOUT, Writer};

@@ -1,6 +1,12 @@
-//! Writes an export, which is there as a whole or not at all.
+//! Writes an export: a file, which is there as a whole or not at all, or lines on stdout as they come, whose last one says that
+//! nothing is missing.
 
-use std::{fs::Permissions, io, os::unix::fs::PermissionsExt, path::Path};
+use std::{
+    fs::Permissions,
+    io::{self, BufWriter, ErrorKind, Stdout, Write},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+};
 
 use serde::Serialize;
 use syncline_scheduler::ids::JobId;
@@ -9,12 +15,20 @@ use super::{
     ExportError,
     line::{End, Header, Line, MAX_LINE_BYTES, VERSION},
 };
-use crate::cli::whole_file::WholeFile;
+use crate::cli::{Failure, whole_file::WholeFile};
 
-/// A file on its way; gone again unless [`Writer::finish`] puts it in its place.
+/// The name of stdout.
+pub(crate) const STDOUT: &str = "-";
+
+/// An export on its way; a file is gone again unless [`Writer::finish`] puts it in its place.
 pub(crate) struct Writer {
-    to: WholeFile,
+    to: To,
     bytes: u64,
+}
+
+enum To {
+    File(WholeFile),
+    Stdout(BufWriter<Stdout>),
 }
 
 impl Writer {
@@ -24,11 +38,14 @@ impl Writer {
         replaces: bool,
         job: &JobId,
         exported_ms: u64,
-    ) -> Result<Self, ExportError> {
-        if !replaces && path.symlink_metadata().is_ok() {
-            return Err(ExportError::Exists { path: path.to_owned() });
-        }
-        let to = WholeFile::create(path, replaces, Permissions::from_mode(0o600))?;
+    ) -> Result<Self, Failure> {
+        let to = match path == Path::new(STDOUT) {
+            true => To::Stdout(BufWriter::new(io::stdout())),
+            false if !replaces && path.symlink_metadata().is_ok() => {
+                return Err(ExportError::Exists { path: path.to_owned() }.into());
+            }
+            false => To::File(WholeFile::create(path, replaces, Permissions::from_mode(0o600))?),
+        };
         let mut writer = Self { to, bytes: 0 };
         let release = env!("CARGO_PKG_VERSION").to_owned();
         writer.write(&Header { syncline_export: VERSION, job: job.clone(), exported_ms, release })?;
@@ -36,25 +53,46 @@ impl Writer {
     }
 
     /// Adds a line.
-    pub(crate) fn line(&mut self, line: &Line) -> Result<(), ExportError> {
+    pub(crate) fn line(&mut self, line: &Line) -> Result<(), Failure> {
         self.write(line)
     }
 
-    /// Ends the file and gives it its name; its size.
-    pub(crate) fn finish(mut self) -> Result<u64, ExportError> {
+    /// Ends it, and gives a file its name; its size.
+    pub(crate) fn finish(mut self) -> Result<u64, Failure> {
         self.write(&Line::End(End { bytes: self.bytes }))?;
-        self.to.finish()?;
+        match self.to {
+            To::File(file) => drop(file.finish()?),
+            To::Stdout(mut stdout) => stdout.flush().map_err(on_stdout)?,
+        }
         Ok(self.bytes)
     }
 
-    fn write(&mut self, line: &impl Serialize) -> Result<(), ExportError> {
-        let mut text = serde_json::to_vec(line).map_err(|cause| self.to.failed(cause.into()))?;
+    fn write(&mut self, line: &impl Serialize) -> Result<(), Failure> {
+        let mut text = serde_json::to_vec(line).map_err(|cause| self.failed(cause.into()))?;
         text.push(b'\n');
         if text.len() as u64 > MAX_LINE_BYTES {
-            return Err(self.to.failed(io::Error::other("a record of the job is larger than a line may be")));
+            return Err(self.failed(io::Error::other("a record of the job is larger than a line may be")));
         }
-        self.to.write(&text)?;
+        match &mut self.to {
+            To::File(file) => file.write(&text)?,
+            To::Stdout(stdout) => stdout.write_all(&text).map_err(on_stdout)?,
+        }
         self.bytes += text.len() as u64;
         Ok(())
+    }
+
+    fn failed(&self, source: io::Error) -> Failure {
+        match &self.to {
+            To::File(file) => file.failed(source).into(),
+            To::Stdout(_) => on_stdout(source),
+        }
+    }
+}
+
+/// Why stdout takes no more.
+fn on_stdout(source: io::Error) -> Failure {
+    match source.kind() {
+        ErrorKind::BrokenPipe => Failure::reader_gone(),
+        _ => ExportError::Write { path: STDOUT.into(), source }.into(),
     }
 }

@@ -1,6 +1,6 @@
 //! `syncline export`: one file of a job, to be read where there is no cluster.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use syncline_rpc::{
@@ -14,10 +14,10 @@ use syncline_scheduler::{
 use syncline_workers::client::{Client, ClientError};
 
 use crate::cli::{
-    ConnectionArgs, EngineClock, Exit, Failure, block_on_until_stopped,
+    CliError, ConnectionArgs, EngineClock, Exit, Failure, block_on_until_stopped,
     connection::shell_word,
-    exported::{Line, Writer},
-    log_as_command, print, print_json,
+    exported::{Line, STDOUT, Writer},
+    log_as_command, print, print_json, say,
 };
 
 /// Tasks that are fetched, and held, at a time.
@@ -30,7 +30,7 @@ const MODEL_EXTENSIONS: [&str; 2] = ["onnx", "safetensors"];
 pub struct ExportArgs {
     /// Id of the job, which may be running or over
     job: JobId,
-    /// Where to write it; `status`, `tasks`, `events`, `explain` and `metrics` read it with --from
+    /// Where to write it, - for stdout; `status`, `tasks`, `events`, `explain` and `metrics` read it with --from
     file: PathBuf,
     /// Replace a file that is there
     #[arg(long)]
@@ -66,6 +66,10 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
     if let Some(extension) = args.file.extension().filter(|e| MODEL_EXTENSIONS.iter().any(|of| e == of)) {
         return Err(name_of_a_model(args, &extension.to_string_lossy()));
     }
+    let on_stdout = args.file == Path::new(STDOUT);
+    if on_stdout && args.json {
+        return Err(CliError::Setting { what: "--json and - both take stdout".to_owned() }.into());
+    }
     let cluster = args.connection.find()?;
     let exported = block_on_until_stopped(async {
         let (client, about) = Client::connect(&cluster).await?;
@@ -83,7 +87,11 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
         }
         _ => format!("{tasks} tasks"),
     };
-    print(&format!("{job} ({state}), {events} events, {held} in {file}, {bytes} bytes"))
+    match on_stdout {
+        true => say(&format!("{job} ({state}), {events} events, {held}, {bytes} bytes")),
+        false => print(&format!("{job} ({state}), {events} events, {held} in {file}, {bytes} bytes"))?,
+    }
+    Ok(())
 }
 
 /// Somebody wants what a job has learned, and this command writes what it went through.

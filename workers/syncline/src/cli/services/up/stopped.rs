@@ -41,7 +41,8 @@ mod tests {
     #[test]
     fn it_is_said_once_that_a_child_was_stopped_and_that_it_goes_on() {
         let worker = |pid: u32| BTreeMap::from([("worker-0".to_owned(), pid)]);
-        let stopped = "worker-0 (process 7) was stopped from outside and does nothing; `kill -CONT 7` lets it go on";
+        let stopped =
+            "worker-0 (process 7) was stopped from outside and does nothing; `kill -CONT 7` lets it go on";
         #[rustfmt::skip]
         let looks: [(&str, u32, bool, &[&str]); 7] = [
             ("it runs",            7, false, &[]),
