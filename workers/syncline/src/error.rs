@@ -40,6 +40,7 @@ use syncline_workers::{
     error_chain,
     export::ExportError,
     functions::{ArgumentError, InvalidCall, TensorError},
+    printable,
     submit::SubmitError,
 };
 #[cfg(feature = "worker")]
@@ -131,9 +132,10 @@ fn about(error: &(dyn StdError + 'static)) -> Option<(FaultCode, Option<String>)
     None
 }
 
+/// Without what a terminal would obey: the text may be that of a user's function on another machine.
 impl Display for Error {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        Display::fmt(&self.inner, f)
+        f.write_str(&printable(&self.inner.to_string()))
     }
 }
 
@@ -141,7 +143,7 @@ impl Display for Error {
 impl Debug for Error {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let chain: Vec<String> = error_chain(&*self.inner).map(ToString::to_string).collect();
-        f.write_str(&chain.join("\n  caused by: "))?;
+        f.write_str(&printable(&chain.join("\n  caused by: ")))?;
         match &self.hint {
             Some(hint) => write!(f, "\nhint: {hint}"),
             None => Ok(()),
@@ -177,6 +179,16 @@ mod tests {
             (format!("{other:?}").as_str(), other.code(), other.hint()),
             ("a disk is gone", None, None)
         );
+    }
+
+    #[test]
+    fn what_a_function_said_moves_no_cursor_of_a_program_that_prints_it() {
+        let reason = "[E440] f failed: \x1b[2Jno\nluck\u{9b}2J".to_owned();
+        let (job, code) = ("a".parse().unwrap(), "E440".to_owned());
+        let error = Error::from(ClientError::JobFailed { job, code, reason });
+        let want = "[E506] job a failed: [E440] f failed:  [2Jno\nluck 2J";
+        assert_eq!(error.to_string(), want);
+        assert!(format!("{error:?}").starts_with(want), "{error:?}");
     }
 
     /// That each of them has a code shows in the list above, which would not compile otherwise.
