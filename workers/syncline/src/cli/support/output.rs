@@ -60,32 +60,57 @@ pub(crate) fn say_json(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Lines up columns, a line for each row. Columns whose name begins with `>` are aligned to the right.
+/// Between two columns.
+const GAP: usize = 2;
+
+/// Lines up columns, a line for each row. Columns whose name begins with `>` are aligned to the right. Where the terminal is narrower,
+/// those that find no room come in blocks below, each with the first column in front.
 pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
+    let terminal = terminal_size::terminal_size_of(io::stdout());
+    table_within(columns, rows, terminal.map_or(usize::MAX, |(width, _)| width.0.into()))
+}
+
+fn table_within(columns: &[&str], rows: &[Vec<String>], limit: usize) -> String {
     let one_line = |row: &Vec<String>| row.iter().map(|cell| one_line(cell).into_owned()).collect();
     let rows: Vec<Vec<String>> = rows.iter().map(one_line).collect();
-    let width = |i: usize, name: &str| {
+    let names: Vec<&str> = columns.iter().map(|column| column.trim_start_matches('>')).collect();
+    let width = |(i, name): (usize, &&str)| {
         let cells = rows.iter().filter_map(|r| r.get(i)).map(|c| c.chars().count());
         cells.max().unwrap_or(0).max(name.chars().count())
     };
-    let shape: Vec<(bool, &str, usize)> = columns
-        .iter()
-        .enumerate()
-        .map(|(i, column)| {
-            let name = column.trim_start_matches('>');
-            (column.starts_with('>'), name, width(i, name))
-        })
-        .collect();
-    let line = |cells: Vec<&str>| {
-        let padded = cells.iter().zip(&shape).map(|(cell, (right, _, width))| match right {
-            true => format!("{cell:>width$}"),
-            false => format!("{cell:<width$}"),
+    let widths: Vec<usize> = names.iter().enumerate().map(width).collect();
+    let line = |cells: &[&str], block: &[usize]| {
+        let padded = block.iter().filter_map(|i| {
+            let (cell, width) = (cells.get(*i)?, widths[*i]);
+            Some(if columns[*i].starts_with('>') {
+                format!("{cell:>width$}")
+            } else {
+                format!("{cell:<width$}")
+            })
         });
-        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        padded.collect::<Vec<_>>().join(&" ".repeat(GAP)).trim_end().to_owned()
     };
-    let head = line(shape.iter().map(|s| s.1).collect());
-    let body = rows.iter().map(|row| line(row.iter().map(String::as_str).collect()));
-    std::iter::once(head).chain(body).collect::<Vec<_>>().join("\n")
+    let in_lines = |block: Vec<usize>| {
+        let body = rows.iter().map(|row| line(&row.iter().map(String::as_str).collect::<Vec<_>>(), &block));
+        std::iter::once(line(&names, &block)).chain(body).collect::<Vec<_>>().join("\n")
+    };
+    blocks(&widths, limit).into_iter().map(in_lines).collect::<Vec<_>>().join("\n\n")
+}
+
+/// Which columns stand beside each other in lines of at most so many characters: the first one everywhere, each other once.
+fn blocks(widths: &[usize], limit: usize) -> Vec<Vec<usize>> {
+    let first = widths.first().copied().unwrap_or(0);
+    let (mut blocks, mut block, mut used) = (Vec::new(), vec![0], first);
+    for (i, width) in widths.iter().enumerate().skip(1) {
+        if block.len() > 1 && used + GAP + width > limit {
+            blocks.push(std::mem::replace(&mut block, vec![0]));
+            used = first;
+        }
+        block.push(i);
+        used += GAP + width;
+    }
+    blocks.push(block);
+    blocks
 }
 
 /// A text as a field of a CSV file, as RFC 4180 has it.
@@ -114,6 +139,20 @@ mod tests {
         }
         let rows = [vec!["it\npanicked".to_owned(), "b".to_owned()]];
         assert_eq!(table(&["because", "c"], &rows), "because        c\nit | panicked  b");
+    }
+
+    #[test]
+    fn columns_that_find_no_room_come_below_with_the_first_one_in_front() {
+        let rows = [["a", "10", "done", "12 s"], ["long", "7", "failed", "3 s"]]
+            .map(|row| row.map(str::to_owned).to_vec());
+        let columns = ["id", ">loss", "state", ">age"];
+        let wide = "id    loss  state    age\na       10  done    12 s\nlong     7  failed   3 s";
+        let narrow =
+            "id    loss  state\na       10  done\nlong     7  failed\n\nid     age\na     12 s\nlong   3 s";
+        let single = "id    loss\na       10\nlong     7\n\nid    state\na     done\nlong  failed\n\nid     age\na     12 s\nlong   3 s";
+        for (limit, shown) in [(usize::MAX, wide), (24, wide), (23, narrow), (10, single), (0, single)] {
+            assert_eq!(table_within(&columns, &rows, limit), shown, "{limit}");
+        }
     }
 
     #[test]
