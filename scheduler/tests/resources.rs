@@ -97,6 +97,28 @@ fn a_worker_is_given_no_more_than_its_memory_and_the_others_say_what_is_free() {
 }
 
 #[test]
+fn a_task_that_may_wait_for_the_slot_of_a_function_that_does_not_stop_says_so() {
+    let mut core = Core::new(1);
+    join(&mut core, 101, 1, of(4, 0));
+    submit(&mut core, vec![class(of(3, 0))], vec![task(0, &[]), task(0, &[])]);
+    let reasons = |count: u32| {
+        let (mut views, names) = (views(&core), ["slow".parse().unwrap()]);
+        core.add_stopping(&id(), &mut views, |worker| {
+            (worker == Incarnation(101)).then_some((count, &names[..]))
+        });
+        views.into_iter().map(|view| view.reason).collect::<Vec<_>>()
+    };
+    let alone = ["w101 has it", &reason(&core, 1)];
+    assert_eq!(reasons(0), alone);
+    let beside = "w101 has it; 1 function there (slow) that were told to stop have not returned, and may keep it from a slot";
+    assert_eq!(
+        reasons(1),
+        [&beside.replace("that were told to stop have", "that was told to stop has"), alone[1]]
+    );
+    assert_eq!(reasons(2), [&beside.replace("1 function", "2 functions"), alone[1]]);
+}
+
+#[test]
 fn a_label_that_nobody_carries_is_named_beside_the_memory_that_there_is() {
     let mut core = Core::new(1);
     join(&mut core, 101, 8, of(4, 0));

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use syncline_scheduler::{
     core::{Assignment, TaskKey, TaskReport},
-    ids::{EngineEpoch, Incarnation, JobId},
+    ids::{EngineEpoch, Incarnation, JobId, Name},
     spec::TrainSpec,
     tasks::{Attempts, Capacity, Order, ReportGroup},
 };
@@ -76,6 +76,8 @@ pub struct Activity {
     pub tasks: u32,
     /// Functions that were told to stop and have not returned.
     pub stopping: u32,
+    /// What some of these are called, each name once.
+    pub stopping_functions: Vec<Name>,
     /// What the worker waits for right now, if anything.
     pub blocked_on: Option<String>,
     /// How its bytes travel to the shards of the job that it trains, such as `shm`; to each of them, where they differ.

@@ -1,7 +1,7 @@
 //! Cuts names and texts of workers when they arrive: what is kept of them, written down, and shown must not be as long as somebody
 //! likes.
 
-use syncline_rpc::{Activity, MAX_NAME_CHARS, MAX_TEXT_CHARS, cut, shortened};
+use syncline_rpc::{Activity, MAX_NAME_CHARS, MAX_STOPPING_NAMED, MAX_TEXT_CHARS, cut, shortened};
 use syncline_scheduler::{
     core::{self, TaskReport, WorkerInfo},
     tasks::{self, Failure, ReportGroup},
@@ -41,6 +41,7 @@ impl Arrival for Activity {
         for text in self.blocked_on.iter_mut().chain(&mut self.transport) {
             cut(text, MAX_TEXT_CHARS);
         }
+        self.stopping_functions.truncate(MAX_STOPPING_NAMED);
     }
 }
 

@@ -8,7 +8,7 @@ use syncline_rpc::{
 };
 use syncline_scheduler::{
     core::{
-        BarrierExplanation, Cancellation, GraphSubmission, Input, KeptExplanations, Submission,
+        BarrierExplanation, Cancellation, Core, GraphSubmission, Input, KeptExplanations, Submission,
         TaskExplanation,
     },
     graph::TaskId,
@@ -138,8 +138,17 @@ impl ClientService for ClientHandler {
 
     async fn tasks(self, _: Context, job: JobId, query: TaskQuery) -> Result<Vec<TaskView>, EngineFault> {
         let query = TaskQuery { limit: query.limit.min(MAX_VIEWS), ..query };
-        let (what, now_us) = ("general tasks".to_owned(), self.0.lead()?.clock.now_us());
-        self.0.query_tasks(&job, what, move |core, job| core.task_views(job, &query, now_us)).await
+        let lead = self.0.lead()?;
+        let (what, now_us) = ("general tasks".to_owned(), lead.clock.now_us());
+        let stopping = lead.sessions.stopping();
+        let look = move |core: &Core, job: &JobId| {
+            let mut views = core.task_views(job, &query, now_us)?;
+            core.add_stopping(job, &mut views, |worker| {
+                stopping.get(&worker).map(|(count, names)| (*count, &names[..]))
+            });
+            Some(views)
+        };
+        self.0.query_tasks(&job, what, look).await
     }
 
     async fn delete(self, _: Context, job: JobId) -> Result<(), EngineFault> {

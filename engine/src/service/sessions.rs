@@ -1,6 +1,7 @@
 //! Live workers: their assignments, what they hold, and the time of their last sign of life.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -12,7 +13,7 @@ use dashmap::DashMap;
 use syncline_rpc::{Activity, WorkerKey};
 use syncline_scheduler::{
     core::{Assignment, TaskKey, WorkerInfo},
-    ids::{EngineEpoch, Incarnation},
+    ids::{EngineEpoch, Incarnation, Name},
     tasks::Order,
 };
 use tokio::sync::{Notify, OwnedMutexGuard};
@@ -158,6 +159,16 @@ impl Sessions {
         orders.into_iter().for_each(|order| log.push(order));
         drop(log);
         session.wake.notify_one();
+    }
+
+    /// How many functions that were told to stop have not returned, and what some are called, of each worker with such.
+    pub(super) fn stopping(&self) -> BTreeMap<Incarnation, (u32, Vec<Name>)> {
+        let of = |worker: Incarnation, session: &Session| {
+            let activity = lock(&session.activity);
+            (activity.stopping > 0)
+                .then(|| (worker, (activity.stopping, activity.stopping_functions.clone())))
+        };
+        self.0.iter().filter_map(|entry| of(*entry.key(), entry.value())).collect()
     }
 
     pub(super) fn all(&self) -> Vec<WorkerStatus> {

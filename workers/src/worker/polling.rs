@@ -159,6 +159,7 @@ impl Session {
             longest_ms,
             tasks: count(held.saturating_sub(carried.map_or(0, Batch::count))),
             stopping: count(self.calls.as_ref().map_or(0, Pool::stopping)),
+            stopping_functions: self.calls.as_ref().map(Pool::stopping_functions).unwrap_or_default(),
         }
     }
 

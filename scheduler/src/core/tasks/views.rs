@@ -5,7 +5,7 @@ use std::iter::successors;
 use super::TaskJob;
 use crate::{
     core::{Core, Phase},
-    ids::{Incarnation, JobId},
+    ids::{Incarnation, JobId, Name},
     tasks::{Failure, TaskClass, TaskIndex, TaskQuery, TaskState, TaskView, Value, Work},
 };
 
@@ -28,6 +28,23 @@ impl Core {
         let wanted = |task: &u32| query.state.is_none_or(|state| job.graph.state(*task) == state);
         let tasks = (query.first.0..job.graph.len()).filter(wanted).take(query.limit as usize);
         Some(tasks.map(|task| self.view(job, task, now_us)).collect())
+    }
+
+    /// Adds to views of tasks that workers have what else is still at work there: functions that were told to stop and have not returned,
+    /// whose slots no lease counts. `stopping`: how many, and what some are called, of a worker.
+    pub fn add_stopping<'a>(
+        &self,
+        job: &JobId,
+        views: &mut [TaskView],
+        stopping: impl Fn(Incarnation) -> Option<(u32, &'a [Name])>,
+    ) {
+        let Some(job) = self.task_jobs.get(job) else { return };
+        for view in views.iter_mut().filter(|view| view.state == TaskState::Leased) {
+            let of_holder = job.holder(view.task.0).and_then(&stopping);
+            if let Some((count, names)) = of_holder.filter(|(count, _)| *count > 0) {
+                view.reason += &still_at_work(count, names);
+            }
+        }
     }
 
     /// What a task gave, `None` within while it has not ended; `None` if there is no such job or task.
@@ -202,6 +219,15 @@ impl TaskJob {
         let failure = self.faults.get(&last).and_then(|faults| faults.last.as_ref());
         why + &failure.map(|failure| format!(": {}", in_words(failure))).unwrap_or_default()
     }
+}
+
+fn still_at_work(count: u32, names: &[Name]) -> String {
+    let names = names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ");
+    let what = match count {
+        1 => format!("1 function there ({names}) that was told to stop has"),
+        _ => format!("{count} functions there ({names}) that were told to stop have"),
+    };
+    format!("; {what} not returned, and may keep it from a slot")
 }
 
 fn in_words(Failure { code, reason, .. }: &Failure) -> String {

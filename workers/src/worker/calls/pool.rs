@@ -8,7 +8,10 @@ use std::{
     time::Instant,
 };
 
-use syncline_scheduler::tasks::{Attempts, Order, Outcome, TaskEnd};
+use syncline_scheduler::{
+    ids::Name,
+    tasks::{Attempts, Order, Outcome, TaskEnd},
+};
 use tokio::{sync::Notify, time::sleep_until};
 use tracing::warn;
 
@@ -145,6 +148,11 @@ impl Pool {
     /// Functions that were told to stop and have not returned.
     pub(in crate::worker) fn stopping(&self) -> usize {
         self.lock().running.stopping()
+    }
+
+    /// What some of these are called.
+    pub(in crate::worker) fn stopping_functions(&self) -> Vec<Name> {
+        self.lock().running.stopping_functions()
     }
 
     /// Tasks that were received and whose end is not acknowledged.

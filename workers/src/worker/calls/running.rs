@@ -1,12 +1,16 @@
 //! Attempts that run, and until when they may.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use syncline_scheduler::tasks::{Outcome, TaskEnd};
+use syncline_rpc::MAX_STOPPING_NAMED;
+use syncline_scheduler::{
+    ids::Name,
+    tasks::{Outcome, TaskEnd},
+};
 
 use super::held::{Attempt, EndedKey, Group, OrderId};
 use crate::functions::{CallFault, StopFlag};
@@ -115,6 +119,13 @@ impl RunningTasks {
     /// Functions that were told to stop and have not returned, those included whose place others have taken.
     pub(super) fn stopping(&self) -> usize {
         self.running.values().filter(|running| running.stop.is_asked()).count()
+    }
+
+    /// What some of these are called, each name once.
+    pub(super) fn stopping_functions(&self) -> Vec<Name> {
+        let asked = self.running.values().filter(|running| running.stop.is_asked());
+        let names: BTreeSet<Name> = asked.map(|running| running.group.id.name.clone()).collect();
+        names.into_iter().take(MAX_STOPPING_NAMED).collect()
     }
 
     /// Nobody wants it any more: it is told to stop. `true` if a deadline came up that is earlier than all others.

@@ -23,6 +23,7 @@ fn what_is_told_to_stop_is_reported_begun_or_not() {
     assert!(ends.iter().all(|end| end.outcome == Outcome::Stopped), "{ends:?}");
     assert_eq!(ends.iter().map(|end| end.task.0).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(rig.pool.stopping(), 1, "a function that does not look goes on");
+    assert_eq!(rig.pool.stopping_functions(), [WAIT.id().name]);
     go.send(()).unwrap();
     assert_eq!(rig.number(0), 0, "and what it gives is heard");
     assert_eq!(rig.pool.stopping(), 0);
