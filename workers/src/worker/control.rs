@@ -30,7 +30,7 @@ use tracing::{info, warn};
 
 use super::{
     WorkerOptions,
-    calls::{CallEnvironment, Pool},
+    calls::{CallEnvironment, GivenUp, Pool},
     cores,
     error::WorkerError,
     executor::{End, Shared, execute},
@@ -64,7 +64,7 @@ pub(super) async fn run_slot(
     let link = Link::new(options.engine.clone(), Role::Worker, options.token.clone(), open);
     let runtime = options.runtime.as_ref().filter(|_| slot.has_general_tasks());
     let models = runtime.map(|runtime| Models::new(runtime.clone(), options.exec.clone()));
-    let unfit = UnfitJobs::default();
+    let (unfit, given_up) = (UnfitJobs::default(), GivenUp::default());
     let mut was_served = false;
     while !*stop.borrow() {
         let registered = tokio::select! {
@@ -72,7 +72,8 @@ pub(super) async fn run_slot(
             () = stopped(&mut stop) => return Ok(()),
         };
         was_served = true;
-        run_session(&options, slot, &link, registered, models.as_ref(), &unfit, &mut stop).await?;
+        let before = Before { models: models.as_ref(), unfit: &unfit, given_up: &given_up };
+        run_session(&options, slot, &link, registered, before, &mut stop).await?;
     }
     Ok(())
 }
@@ -150,14 +151,21 @@ struct ExecutorChannels {
     ended: oneshot::Sender<End>,
 }
 
+/// What a worker has of its sessions before.
+#[derive(Clone, Copy)]
+struct Before<'a> {
+    models: Option<&'a Models>,
+    unfit: &'a UnfitJobs,
+    given_up: &'a GivenUp,
+}
+
 /// One session under one incarnation: ends when the worker is dropped or told to stop.
 async fn run_session(
     options: &WorkerOptions,
     slot: TrainingSlot,
     link: &Link,
     registered: RegisterReply,
-    models: Option<&Models>,
-    unfit: &UnfitJobs,
+    before: Before<'_>,
     stop: &mut watch::Receiver<bool>,
 ) -> Result<(), WorkerError> {
     let incarnation = registered.incarnation;
@@ -170,7 +178,7 @@ async fn run_session(
         }
     }
     let shared = Arc::<Shared>::default();
-    let pool = if slot.has_general_tasks() { start_pool(options, &shared, models)? } else { None };
+    let pool = if slot.has_general_tasks() { start_pool(options, &shared, before)? } else { None };
     let session = Arc::new(Session::new(link.clone(), &registered, shared, pool));
     let (assignments, tasks) = mpsc::channel();
     let (finish, finished) = async_mpsc::unbounded_channel();
@@ -179,7 +187,7 @@ async fn run_session(
     // A worker that does not train holds them itself: nothing comes, and nothing ends.
     let unused = match &options.runtime {
         Some(runtime) => {
-            start_executor(options, runtime, incarnation, session.clone(), unfit.clone(), ends)?;
+            start_executor(options, runtime, incarnation, session.clone(), before.unfit.clone(), ends)?;
             None
         }
         None => Some(ends),
@@ -210,7 +218,11 @@ async fn run_session(
         wait_for_executor(&session, incarnation, ended, end, stop).await?;
     }
     info!(worker = %incarnation, "this incarnation is over");
-    session.check_not_stuck()
+    session.check_not_stuck()?;
+    if let Some(pool) = session.calls.as_ref().filter(|_| !*stop.borrow()) {
+        pool.give_way().await;
+    }
+    Ok(())
 }
 
 /// Starts what a session talks about, each in a task of its own: in a runtime with one thread, waking the future that the
@@ -240,7 +252,7 @@ async fn stop_in_order(session: &Session, stop: &mut watch::Receiver<bool>) {
 fn start_pool(
     options: &WorkerOptions,
     shared: &Shared,
-    models: Option<&Models>,
+    Before { models, given_up, .. }: Before<'_>,
 ) -> Result<Option<Pool>, WorkerError> {
     let store = ShardValues::new(options.token.clone(), shared.shards.clone());
     let mut registry = options.registry.clone();
@@ -252,7 +264,7 @@ fn start_pool(
     }
     let client = Client::new(options.engine.clone(), options.token.clone());
     let around = CallEnvironment::new(store, client, Handle::current());
-    let pool = Pool::start(registry, options.slots.max(1), around);
+    let pool = Pool::start(registry, options.slots.max(1), around, given_up.clone());
     pool.map(Some).map_err(|e| WorkerError::Executor { cause: e.to_string() })
 }
 

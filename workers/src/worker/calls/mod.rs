@@ -19,4 +19,4 @@ pub(super) use attempt::CallEnvironment;
 pub(super) use pool::Pool;
 pub(super) use reports::Batch;
 pub(super) use retelling::Retelling;
-pub(super) use running::STUCK_AFTER;
+pub(super) use running::{GivenUp, STUCK_AFTER};

@@ -5,14 +5,17 @@
 use std::{
     io,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use syncline_scheduler::{
     ids::Name,
     tasks::{Attempts, Order, Outcome, TaskEnd},
 };
-use tokio::{sync::Notify, time::sleep_until};
+use tokio::{
+    sync::Notify,
+    time::{sleep, sleep_until, timeout},
+};
 use tracing::warn;
 
 use super::{
@@ -20,10 +23,13 @@ use super::{
     held::{Attempt, EndedKey, HeldTasks},
     reports::{Batch, Reports},
     retelling::Retelling,
-    running::{Returned, RunningTasks},
+    running::{GIVE_UP_AFTER, GivenUp, Returned, RunningTasks},
     threads,
 };
 use crate::functions::{Registry, StopFlag};
+
+/// How often a pool that has ended looks whether its functions have returned.
+const RETURN_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Tasks that are held, those that run, and ends that are to be reported. Clones share them.
 #[derive(Clone)]
@@ -68,7 +74,7 @@ pub(super) enum NextStep {
 }
 
 impl Pool {
-    /// A pool with a thread for each slot.
+    /// A pool with a thread for each slot. `given_up`: threads of the pools that this worker had before.
     ///
     /// # Errors
     /// If the system gives no threads.
@@ -76,8 +82,10 @@ impl Pool {
         registry: Registry,
         slots: u32,
         around: CallEnvironment,
+        given_up: GivenUp,
     ) -> io::Result<Self> {
-        let state = Mutex::new(State { free_slots: slots, ..State::default() });
+        let running = RunningTasks::beside(given_up);
+        let state = Mutex::new(State { free_slots: slots, running, ..State::default() });
         let (work, ended, sooner, closing) = Default::default();
         let pool = Self(Arc::new(Shared { registry, around, slots, state, work, ended, sooner, closing }));
         for _ in 0..slots {
@@ -334,6 +342,19 @@ impl Pool {
     pub(in crate::worker) fn is_done(&self) -> bool {
         let state = self.lock();
         state.running.is_empty() && state.reports.is_empty() && state.on_their_way == 0
+    }
+
+    /// Waits until what runs here has returned, after the end of this pool and before another one takes its place. What does not stop
+    /// is given up, as where a task is, and counts as such in the next pool.
+    pub(in crate::worker) async fn give_way(&self) {
+        let returned = async {
+            while !self.lock().running.have_returned() {
+                sleep(RETURN_POLL_INTERVAL).await;
+            }
+        };
+        if timeout(GIVE_UP_AFTER, returned).await.is_err() {
+            self.lock().running.give_up_all();
+        }
     }
 
     /// Begins nothing more, forgets everything, and tells what runs to stop.

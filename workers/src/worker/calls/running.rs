@@ -2,7 +2,10 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -16,7 +19,7 @@ use super::held::{Attempt, EndedKey, Group, OrderId};
 use crate::functions::{CallFault, StopFlag};
 
 /// A function that was told to stop gets this long before its thread is given up.
-const GIVE_UP_AFTER: Duration = Duration::from_secs(1);
+pub(super) const GIVE_UP_AFTER: Duration = Duration::from_secs(1);
 
 /// As often it gets as long again where the threads of as many others are given up as there may be.
 pub(super) const MORE_CHANCES: u32 = 10;
@@ -24,12 +27,30 @@ pub(super) const MORE_CHANCES: u32 = 10;
 pub(in crate::worker) const STUCK_AFTER: Duration =
     Duration::from_secs(GIVE_UP_AFTER.as_secs() * (1 + MORE_CHANCES as u64));
 
+/// How many threads there are whose place others have taken and whose function has not returned. Clones share it: a worker has a pool for
+/// each of its sessions, one after the other, and what runs of one may still run in the next.
+#[derive(Debug, Clone, Default)]
+pub(in crate::worker) struct GivenUp(Arc<AtomicU32>);
+
+impl GivenUp {
+    fn count(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn add_one(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn end_one(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Attempts that run, each on a thread.
 #[derive(Debug, Default)]
 pub(super) struct RunningTasks {
     running: HashMap<OrderId, Running>,
-    /// Threads whose place others have taken and whose function has not returned.
-    given_up: u32,
+    given_up: GivenUp,
     /// No deadline is earlier. It may be over, if what it belonged to has ended.
     earliest: Option<Instant>,
 }
@@ -86,6 +107,11 @@ pub(super) struct Expired {
 }
 
 impl RunningTasks {
+    /// None, of a worker of which these threads were given up.
+    pub(super) fn beside(given_up: GivenUp) -> Self {
+        Self { given_up, ..Self::default() }
+    }
+
     /// An attempt begins. `true` if its deadline is earlier than all others.
     pub(super) fn begin(&mut self, attempt: &Attempt, slots: u32, stop: &Arc<StopFlag>) -> bool {
         let (group, order, serial) = (attempt.group.clone(), &attempt.order, attempt.serial);
@@ -103,7 +129,7 @@ impl RunningTasks {
         match self.running.remove(&serial) {
             Some(Running { replaced: false, slots, .. }) => Returned::ToWork(slots),
             _ => {
-                self.given_up = self.given_up.saturating_sub(1);
+                self.given_up.end_one();
                 Returned::Replaced
             }
         }
@@ -145,6 +171,19 @@ impl RunningTasks {
         }
     }
 
+    /// Whether none runs on a thread that has its place.
+    pub(super) fn have_returned(&self) -> bool {
+        self.running.values().all(|running| running.replaced)
+    }
+
+    /// The places of all go to the threads of another pool.
+    pub(super) fn give_up_all(&mut self) {
+        for running in self.running.values_mut().filter(|running| !running.replaced) {
+            running.replaced = true;
+            self.given_up.add_one();
+        }
+    }
+
     /// Whether none runs that anybody waits for.
     pub(super) fn is_empty(&self) -> bool {
         self.running.values().all(|running| running.stop.is_asked())
@@ -175,8 +214,8 @@ impl RunningTasks {
                     expired.failed.push((running.end.clone(), running.too_long()));
                 }
                 Some(Limit::GiveUp(at)) if at <= now => {
-                    if self.given_up < most {
-                        self.given_up += 1;
+                    if self.given_up.count() < most {
+                        self.given_up.add_one();
                         running.replaced = true;
                         running.limit = None;
                         expired.given_up.push((*serial, running.slots));
@@ -201,7 +240,7 @@ impl RunningTasks {
         let Some(running) = self.running.get_mut(&serial).filter(|running| running.replaced) else { return };
         let at = now + GIVE_UP_AFTER;
         (running.replaced, running.limit) = (false, Some(Limit::GiveUp(at)));
-        self.given_up = self.given_up.saturating_sub(1);
+        self.given_up.end_one();
         self.expect(at);
     }
 }

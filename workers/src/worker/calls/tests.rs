@@ -23,7 +23,7 @@ use syncline_scheduler::{
 use tokio::runtime::Runtime;
 
 use super::{
-    CallEnvironment, Pool,
+    CallEnvironment, GivenUp, Pool,
     held::{EndedKey, OrderId},
     reports::Reports,
     retelling::Retelling,
@@ -108,10 +108,15 @@ fn rig(registry: Registry, slots: u32) -> Rig {
 
 /// Where nobody looks at deadlines but the test.
 fn rig_without_limits(registry: Registry, slots: u32) -> Rig {
+    rig_beside(registry, slots, GivenUp::default())
+}
+
+/// The same of a worker that had other pools before.
+fn rig_beside(registry: Registry, slots: u32, given_up: GivenUp) -> Rig {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let store = Memory::default();
     let around = CallEnvironment::new(store.clone(), nowhere(), runtime.handle().clone());
-    let pool = Pool::start(registry, slots, around).unwrap();
+    let pool = Pool::start(registry, slots, around, given_up).unwrap();
     Rig { pool, store, runtime }
 }
 

@@ -28,7 +28,12 @@ use super::*;
 use crate::{
     client::Client,
     functions::{Function, Registry, Salt, ValueStore},
-    worker::{calls::CallEnvironment, executor::Shared, lock::lock, session::Link},
+    worker::{
+        calls::{CallEnvironment, GivenUp},
+        executor::Shared,
+        lock::lock,
+        session::Link,
+    },
 };
 
 const SHORT: Function<(), u64> = Function::new("short");
@@ -193,8 +198,13 @@ impl Rig {
         registry.register(LONG, long).unwrap();
         let nowhere = "127.0.0.1:1".parse::<EngineAddresses>().unwrap();
         let client = Client::new(nowhere, Token::generate());
-        let pool =
-            Pool::start(registry, 2, CallEnvironment::new(NoStore, client, Handle::current())).unwrap();
+        let pool = Pool::start(
+            registry,
+            2,
+            CallEnvironment::new(NoStore, client, Handle::current()),
+            GivenUp::default(),
+        )
+        .unwrap();
         let registered = RegisterReply { epoch: EngineEpoch(1), incarnation: Incarnation(1), silence_ms: 1 };
         let session = Arc::new(Session::new(link, &registered, Arc::<Shared>::default(), Some(pool.clone())));
         let (assignments, _) = mpsc::channel();

@@ -110,3 +110,24 @@ fn a_slot_is_not_lost_where_no_thread_takes_the_place_of_one_that_hangs() {
         assert_eq!(rig.number(2), 3);
     }
 }
+
+#[test]
+fn what_runs_on_from_an_earlier_session_counts_beside_the_pool_of_the_next() {
+    let given_up = GivenUp::default();
+    let (before, next) = (gate(), gate());
+    let hung = |gate: Gate, given_up: GivenUp| {
+        let rig = rig_beside(gate.registry, 1, given_up);
+        rig.order(WAIT.id(), vec![task(0, vec![is(0)])]);
+        gate.begun.recv().unwrap();
+        (rig, gate.go)
+    };
+    let (ended, old_goes) = hung(before, given_up.clone());
+    ended.pool.abandon();
+    ended.runtime.block_on(ended.pool.give_way());
+    let (rig, new_goes) = hung(next, given_up);
+    rig.pool.take(vec![recall(&[(0, 1)])], None);
+    let later = Instant::now() + Duration::from_secs(10);
+    rig.pool.expire(later, |_| panic!("as many threads are given up as there are slots"));
+    old_goes.send(()).unwrap();
+    new_goes.send(()).unwrap();
+}
