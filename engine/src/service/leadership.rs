@@ -68,7 +68,7 @@ impl Leadership {
 
     /// Waits for the lease and leads until deposed, again and again; returns when the process stops.
     pub(super) async fn run(self) {
-        let mut outage = OutageLogger::default();
+        let (mut outage, mut loading) = (OutageLogger::default(), OutageLogger::default());
         let mut watched = WatchedLease::default();
         loop {
             let Some(epoch) = self.acquire(&mut outage, &mut watched).await else {
@@ -86,9 +86,13 @@ impl Leadership {
             });
             match self.lead(epoch).await {
                 Ok(LoopEnd::Stopped) => return,
-                Ok(LoopEnd::Deposed) => watched.name.was_deposed(epoch),
+                Ok(LoopEnd::Deposed) => {
+                    loading.resolve("jobs were loaded");
+                    watched.name.was_deposed(epoch);
+                }
                 Err(error) => {
-                    warn!(instance = self.lease.instance, %epoch, %error, "cannot load the jobs yet");
+                    // It is tried again several times a second.
+                    loading.report(&format!("cannot load the jobs: {error}"), REDIS_HINT);
                     self.set_inactive(InactiveReason::Store { cause: error.to_string() });
                     if matches!(error, StoreError::Fenced { .. }) {
                         watched.name.was_deposed(epoch);

@@ -147,7 +147,9 @@ impl DecisionLoop {
         };
         let mut found = Found::default();
         let jobs = decision_loop.listed_or_found().await?;
-        for (id, read) in decision_loop.read_jobs(jobs, &leads).await? {
+        let mut read = decision_loop.read_jobs(jobs, &leads).await?;
+        decision_loop.note_evictions(&mut read).await;
+        for (id, read) in read {
             decision_loop.take_in(id, read, &mut found).await?;
         }
         let Found { mut effects, newest, damaged } = found;
@@ -161,6 +163,26 @@ impl DecisionLoop {
         }
         effects.into_iter().for_each(|effect| decision_loop.lead.dispatch(effect));
         Ok(decision_loop)
+    }
+
+    /// Says of jobs whose records are not whole that the server throws keys away, where it has.
+    async fn note_evictions(&self, read: &mut [(JobId, LoadedJob)]) {
+        let mut reasons: Vec<&mut String> = read
+            .iter_mut()
+            .filter_map(|(_, job)| match job {
+                LoadedJob::Damaged(Damage::Records(reason)) => Some(reason),
+                _ => None,
+            })
+            .collect();
+        if reasons.is_empty() {
+            return;
+        }
+        if let Ok(evicted @ 1..) = self.store.evicted_keys().await {
+            let note = format!(
+                "; keys that Redis has evicted since its start: {evicted}, because its memory was full, perhaps some of this job: `CONFIG SET maxmemory-policy noeviction`"
+            );
+            reasons.iter_mut().for_each(|reason| reason.push_str(&note));
+        }
     }
 
     /// Takes in one job, or leaves it aside: one that is damaged must not keep the others from running, and its keys stay for

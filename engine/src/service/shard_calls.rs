@@ -17,6 +17,10 @@ use super::{
 
 /// Pause between two tries to reach a shard.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// A process that has said nothing for so long answers nobody who waits: it announces itself twice a second.
+const HUNG_SILENCE: Duration = Duration::from_secs(5);
+/// Between two looks whether it is silent.
+const SILENCE_INTERVAL: Duration = Duration::from_millis(500);
 
 impl ShardDirectory {
     async fn client(&self, index: ShardIndex) -> (u64, Reconnecting<ShardClient>) {
@@ -133,13 +137,37 @@ impl ShardDirectory {
         F: Future<Output = Result<Result<T, ShardFault>, tarpc::client::RpcError>>,
     {
         let failed = |cause| EngineFault::Shard { shard, cause };
-        let answer = self.call_if_present(shard, &call).await.ok_or_else(|| self.missing_fault())?;
+        let answer = tokio::select! {
+            answer = self.call_if_present(shard, &call) => answer.ok_or_else(|| self.missing_fault())?,
+            silence = self.silence_of(|slots| slots.primary(shard)) => return Err(failed(silence)),
+        };
         let done = answer.map_err(|e| failed(describe(&e)))?.map_err(|fault| failed(fault.to_string()))?;
-        match self.call_standby(shard, call).await {
-            None | Some(Ok(Ok(_))) => {}
-            failed => warn!(%shard, ?failed, "the standby of the shard keeps {what}"),
+        let kept_because = tokio::select! {
+            answer = self.call_standby(shard, call) => match answer {
+                None | Some(Ok(Ok(_))) => None,
+                failed => Some(format!("{failed:?}")),
+            },
+            silence = self.silence_of(|slots| slots.standby(shard)) => Some(silence),
+        };
+        if let Some(cause) = kept_because {
+            warn!(%shard, cause, "the standby of the shard keeps {what}");
         }
         Ok(done)
+    }
+
+    /// Returns once a process that is asked something has said nothing for so long that it hangs: whoever waits is not kept for as long as
+    /// an answer may take.
+    async fn silence_of(
+        &self,
+        find: impl Fn(&ShardSlots<Reconnecting<ShardClient>>) -> Option<&ShardEntry>,
+    ) -> String {
+        loop {
+            sleep(SILENCE_INTERVAL).await;
+            let silent_for = find(&self.lock()).map(|holder| holder.seen.elapsed());
+            if let Some(silent_for) = silent_for.filter(|silent_for| *silent_for > HUNG_SILENCE) {
+                return format!("it has been silent for {:.1} s", silent_for.as_secs_f64());
+            }
+        }
     }
 }
 
@@ -167,5 +195,30 @@ fn describe(error: &CallError) -> String {
     match error {
         CallError::Lost(cause) => format!("{error}: {cause}"),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use syncline_rpc::{ShardHello, within};
+    use syncline_scheduler::ids::EngineEpoch;
+
+    use super::{super::fake_shard::token, *};
+
+    #[tokio::test]
+    async fn who_asks_a_shard_that_hangs_is_told_so_and_not_kept_for_as_long_as_an_answer_may_take() {
+        // Connections are made, and nobody greets.
+        let hung = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let directory = ShardDirectory::new(1, token());
+        let hello = ShardHello::alone(ShardIndex(0), 1, hung.local_addr().unwrap().to_string(), 1);
+        let long_ago = Instant::now().checked_sub(Duration::from_secs(100)).unwrap();
+        directory.lock().announce(&hello, None, long_ago, || directory.reach(&hello.address));
+        let collect = |c: ShardClient| async move {
+            c.collect(within(Duration::from_secs(60)), EngineEpoch(1), Vec::new(), 0).await
+        };
+        let refused = directory.ask_both(ShardIndex(0), "blobs", collect).await.unwrap_err().to_string();
+        assert!(refused.contains("s0") && refused.contains("it has been silent for 100."), "{refused}");
     }
 }

@@ -193,7 +193,7 @@ impl ShardDirectory {
         self.lock().failovers_due(Instant::now(), silence)
     }
 
-    fn reach(&self, address: &str) -> Reconnecting<ShardClient> {
+    pub(super) fn reach(&self, address: &str) -> Reconnecting<ShardClient> {
         let (address, token) = (address.to_owned(), self.token.clone());
         Reconnecting::new(move || {
             let (address, token) = (address.clone(), token.clone());

@@ -109,6 +109,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn whoever_asks_for_tls_is_told_what_to_do_without() {
+        for (url, hint) in
+            [("rediss://host:6379/", "TLS is not spoken"), ("no-address", "see whether a Redis")]
+        {
+            let refused = RedisAddress::from(url).client().unwrap_err();
+            assert_eq!(refused.code(), "E200", "{url}");
+            assert!(refused.hint().unwrap().starts_with(hint), "{url}");
+        }
+    }
+
+    #[test]
     fn a_password_is_the_text_of_a_small_file_and_nothing_is_waited_for() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);

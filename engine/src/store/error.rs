@@ -87,6 +87,14 @@ pub enum StoreError {
         /// The format, as it is stored.
         schema: String,
     },
+    /// Before anything was asked: what belongs together lies under keys that a cluster keeps apart.
+    #[error(
+        "[E209] the redis server at {url} is a node of a Redis cluster, which keeps the keys of a commit apart"
+    )]
+    Cluster {
+        /// Address of the server, without user name and password.
+        url: String,
+    },
     /// Before anything was asked.
     #[error("[E208] cannot read the password of the redis server from {}", path.display())]
     PasswordFile {
@@ -112,6 +120,9 @@ const PASSING: [&str; 10] = [
     "EXECABORT",
 ];
 
+/// How addresses begin that ask for TLS.
+const TLS_SCHEMES: [&str; 2] = ["rediss://", "valkeys://"];
+
 impl StoreError {
     /// The stable code, as in the message.
     pub fn code(&self) -> &'static str {
@@ -125,6 +136,7 @@ impl StoreError {
             Self::Locked { .. } => "E206",
             Self::Newer { .. } => "E207",
             Self::PasswordFile { .. } => "E208",
+            Self::Cluster { .. } => "E209",
         }
     }
 
@@ -142,6 +154,12 @@ impl StoreError {
             }
             Self::PasswordFile { .. } => {
                 "name a file with the password of the Redis server, and nothing else in it"
+            }
+            Self::Cluster { .. } => {
+                "name a server with `cluster-enabled no`, of one node or with replicas; of a managed service one with cluster mode off"
+            }
+            Self::Address { url, .. } if TLS_SCHEMES.iter().any(|scheme| url.starts_with(scheme)) => {
+                "TLS is not spoken: name it as redis://HOST:PORT/ over a private network, or the near end of a tunnel, such as of stunnel or ssh"
             }
             _ => "see whether a Redis server runs there: `redis-cli -u URL ping`; --redis names another",
         };
@@ -162,6 +180,7 @@ impl StoreError {
                 | Self::Locked { .. }
                 | Self::Newer { .. }
                 | Self::PasswordFile { .. }
+                | Self::Cluster { .. }
         )
     }
 

@@ -115,6 +115,9 @@ impl RedisStore {
         if let Some(refusal) = refusal_without_password(connection.get().0).await {
             return Err(locked(refusal));
         }
+        if is_clustered(connection.get().0).await {
+            return Err(StoreError::Cluster { url: address.to_string() });
+        }
         let scripts = Scripts {
             commit: Script::new(include_str!("commit.lua")),
             lead: Script::new(include_str!("lead.lua")),
@@ -256,6 +259,12 @@ impl RedisStore {
         Ok(hashes.into_iter().map(as_text).collect())
     }
 
+    /// How many keys the server has evicted since it was started, because its memory was full.
+    pub async fn evicted_keys(&self) -> Result<u64, StoreError> {
+        let stats: String = self.query("info", &["INFO", "stats"]).await?;
+        Ok(info_number(&stats, "evicted_keys"))
+    }
+
     /// Any command, for `doctor`.
     pub async fn query<T: FromRedisValue>(&self, op: &'static str, words: &[&str]) -> Result<T, StoreError> {
         self.bounded(op, || {
@@ -286,9 +295,30 @@ async fn refusal_without_password(mut connection: ConnectionManager) -> Option<S
     asked.err().filter(is_locked_out).map(|error| error.to_string())
 }
 
+/// Whether it is a node of a cluster. One that does not tell is taken for none.
+async fn is_clustered(mut connection: ConnectionManager) -> bool {
+    let mut info = redis::cmd("INFO");
+    info.arg("cluster");
+    let asked = timeout(CALL_TIMEOUT, info.query_async::<String>(&mut connection)).await;
+    matches!(asked, Ok(Ok(info)) if info_number(&info, "cluster_enabled") == 1)
+}
+
+/// A number of what INFO says; 0 where it does not say it.
+fn info_number(info: &str, field: &str) -> u64 {
+    let number = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    number.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::time_for;
+    use super::{info_number, time_for};
+
+    #[test]
+    fn a_number_of_what_info_says_is_found_by_its_whole_name() {
+        let info = "# Cluster\r\ncluster_enabled:1\r\nevicted_keys_of:3\r\nevicted_keys:12\r\n";
+        assert_eq!((info_number(info, "cluster_enabled"), info_number(info, "evicted_keys")), (1, 12));
+        assert_eq!((info_number(info, "cluster"), info_number("", "evicted_keys")), (0, 0));
+    }
 
     #[test]
     fn what_is_large_has_more_time() {

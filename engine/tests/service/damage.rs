@@ -175,6 +175,31 @@ async fn an_engine_that_finds_the_key_of_a_job_that_runs_taken_parks_that_job_al
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_a_job_that_is_not_whole_it_is_said_that_the_server_has_evicted_keys() {
+    let mut rig = Rig::start(1).await;
+    rig.announce(rig.start_shard().await).await.unwrap();
+    let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
+    let job = begin(&rig.client().await, Kind::Graph, "cut").await;
+    let state = JobKeys::new(&job).state;
+    // A key of somebody else goes because of its expiry, and nothing of ours; what is missing of the job we remove.
+    let fill = "redis.call('SET', 'another', string.rep('x', 100000), 'EX', 1000)";
+    let _: () = store.query("fill", &["EVAL", fill, "0"]).await.unwrap();
+    let set = async |name, value| store.query::<()>("set", &["CONFIG", "SET", name, value]).await;
+    set("maxmemory-policy", "volatile-ttl").await.unwrap();
+    set("maxmemory", "1").await.unwrap();
+    // Any command that writes makes room first, and is refused.
+    assert!(store.query::<()>("write", &["SET", "more", "1"]).await.is_err());
+    set("maxmemory", "0").await.unwrap();
+    let _: () = store.query("cut", &["DEL", &state]).await.unwrap();
+    rig.crash().await;
+    let client = rig.client().await;
+    let told = async || client.job(within(TEST_TIMEOUT), job.clone()).await.unwrap();
+    let told = asked(told).await.unwrap().job;
+    assert_eq!((told["state"].as_str(), told["code"].as_str()), ("damaged", "E030"), "{told:?}");
+    assert!(told["reason"].contains("; keys that Redis has evicted since its start: 1,"), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_job_at_which_engine_after_engine_ends_is_set_aside_and_the_others_go_on() {
     let mut rig = Rig::start(1).await;
     let shard = rig.start_shard().await;

@@ -10,14 +10,17 @@ use tracing_subscriber::{
 
 /// Starts logging of a process that serves others, at level `info`.
 pub fn log_as_service() {
-    // tarpc opens a span for every call.
-    start(Targets::new().with_default(LevelFilter::INFO).with_target("tarpc", LevelFilter::WARN));
+    start_from(LevelFilter::INFO);
 }
 
 /// Starts logging of a command that a person typed: only what went wrong.
 pub fn log_as_command() {
-    // Calls that took too long are told in our own words.
-    start(Targets::new().with_default(LevelFilter::WARN).with_target("tarpc", LevelFilter::OFF));
+    start_from(LevelFilter::WARN);
+}
+
+/// From this level on, without tarpc: connections that break and calls that take too long are told in our own words.
+fn start_from(level: LevelFilter) {
+    start(Targets::new().with_default(level).with_target("tarpc", LevelFilter::OFF));
 }
 
 /// `SYNCLINE_LOG`, else `RUST_LOG`, else `levels`.
