@@ -21,6 +21,9 @@ const PEER_PAUSE: Duration = Duration::from_millis(500);
 /// So long a job is opened again that a shard cannot read: a file server that answers nothing for a moment, or a peer that ends while
 /// it sends, is no reason to give up parameters, or a checkpoint for the one before.
 const READ_PATIENCE: Duration = Duration::from_secs(60);
+/// The same where a checkpoint is read: what has been trained so far is worth waiting until somebody has brought the disk back, and the
+/// job says meanwhile what it waits for.
+const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(3_600);
 
 impl ShardControl {
     /// Opens a run of a job, with a checkpoint or anew. Nothing of earlier ones matters from here on.
@@ -46,7 +49,7 @@ impl ShardControl {
                         }
                         return control.queue.tell(Input::ShardsOpened { run });
                     }
-                    Err(fault) if may_pass(&fault, began.elapsed()) => {
+                    Err(fault) if may_pass(&fault, checkpoint, began.elapsed()) => {
                         let reason = fault.to_string();
                         // It is asked twice a second; once is enough to say so.
                         if reason != told {
@@ -181,12 +184,14 @@ impl ShardControl {
     }
 }
 
-/// Whether a job that could not be opened for so long is opened again.
-fn may_pass(fault: &ShardFault, tried: Duration) -> bool {
+/// Whether a job that could not be opened for so long, from this checkpoint if it has one, is opened again.
+fn may_pass(fault: &ShardFault, checkpoint: Option<u64>, tried: Duration) -> bool {
     match fault {
         // It is back soon, maybe at another address, or missed as a shard that is lost.
         ShardFault::PeerAway { .. } => true,
-        ShardFault::Io { .. } => tried < READ_PATIENCE,
+        ShardFault::Io { .. } => {
+            tried < if checkpoint.is_some() { CHECKPOINT_PATIENCE } else { READ_PATIENCE }
+        }
         _ => false,
     }
 }
@@ -287,6 +292,24 @@ mod tests {
         assert!(matches!(inbox.input().await, Input::Attached { .. }));
         assert!(matches!(inbox.input().await, Input::ShardsOpened { .. }));
         assert_eq!(asked.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn a_disk_that_cannot_be_read_is_waited_for_longer_where_a_checkpoint_is_on_it() {
+        let unreadable = || ShardFault::Io { what: "read".into(), cause: "input/output error".into() };
+        let lost = || ShardFault::UnknownJob { job: run().job };
+        #[rustfmt::skip]
+        let cases = [
+            (unreadable(), None,    59,    true),
+            (unreadable(), None,    60,    false),
+            (unreadable(), Some(3), 60,    true),
+            (unreadable(), Some(3), 3_600, false),
+            (lost(),       Some(3), 0,     false),
+        ];
+        for (fault, checkpoint, tried_s, again) in cases {
+            let tried = Duration::from_secs(tried_s);
+            assert_eq!(may_pass(&fault, checkpoint, tried), again, "{fault} {checkpoint:?} {tried_s} s");
+        }
     }
 
     #[tokio::test]
