@@ -6,6 +6,7 @@ use std::{
     fs::File,
     io::{self, Read, Write},
     sync::Arc,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -34,15 +35,17 @@ const MAX_LIST_BYTES: u64 = 32 << 20;
 const MAX_UNKEPT: usize = 4;
 /// From this size on a blob is brought to disk before it has its name. Values of tasks are smaller, mostly, and many.
 const SYNCED_BYTES: u64 = 64 << 10;
+/// A blob larger than this is copied beside the others: at 100 Mbit/s it takes more than five seconds.
+const LARGE_BYTES: u64 = 64 << 20;
 /// What to do about a standby that cannot have all blobs.
 const LACKING_HINT: &str = "make room on the disk of this process: if the one that serves ends now, values of tasks and models that are only there are lost";
 
 /// Starts to fetch what the primary has, unless that goes on already. Ends when this process follows no more.
 pub(super) fn run(shared: &Arc<Shared>) {
-    let (mut damaged, mut outage) = (Damaged::default(), OutageLogger::default());
+    let (mut lacking, mut outage) = (MissingBlobs::default(), OutageLogger::default());
     let kind = mirroring::Kind { what: "blobs", thread: "ps-mirror", is_running: |shared| &shared.mirroring };
     mirroring::run(shared, kind, move |shared, primary, term, looking| {
-        let fetched = fetch_missing(shared, primary, &mut damaged, looking);
+        let fetched = fetch_missing(shared, primary, &mut lacking, looking);
         note(shared, term, fetched, primary, &mut outage);
     });
 }
@@ -52,12 +55,13 @@ pub(super) fn run(shared: &Arc<Shared>) {
 fn note(
     shared: &Shared,
     term: Term,
-    fetched: Result<(), LinkError>,
+    fetched: Result<Look, LinkError>,
     primary: &str,
     outage: &mut OutageLogger,
 ) {
     match fetched {
-        Ok(()) => {
+        Ok(Look::Unfinished) => {}
+        Ok(Look::All) => {
             shared.role.set_mirrored(term, true);
             outage.resolve("blobs of the primary are kept here");
         }
@@ -71,21 +75,65 @@ fn note(
     }
 }
 
-/// Blobs that the primary could not give as they are named: after a power cut some may be torn. They hold up no others, and are
-/// asked for again after a while.
+/// Blobs that are not here for a reason of their own, and hold up no others.
 #[derive(Default)]
-struct Damaged {
+struct MissingBlobs {
+    /// Those that the primary could not give as they are named: after a power cut some may be torn. They are asked for again after a
+    /// while.
     since: HashMap<Digest, Instant>,
     /// At this one the connection broke last time.
     suspect: Option<Digest>,
     /// Those that this process could not keep last time: they come last.
     unkept: HashSet<Digest>,
+    /// One that is large, and the thread that copies it.
+    large: Option<(Digest, JoinHandle<Result<bool, LinkError>>)>,
 }
 
-impl Damaged {
+/// How a look has ended without a fault.
+#[derive(Debug, PartialEq, Eq)]
+enum Look {
+    /// All that was missing is here.
+    All,
+    /// A large one is still on its way.
+    Unfinished,
+}
+
+impl MissingBlobs {
     /// Whether it is too early to ask for it again.
     fn holds(&self, digest: &Digest) -> bool {
         self.since.get(digest).is_some_and(|since| since.elapsed() < DAMAGED_PAUSE)
+    }
+
+    /// What became of the large one, once its thread has ended.
+    fn end_of_large(&mut self) -> Option<(Digest, Result<bool, LinkError>)> {
+        let (digest, thread) = self.large.take_if(|(_, thread)| thread.is_finished())?;
+        let copied = thread.join().unwrap_or_else(|_| Err(io::Error::other("its thread panicked").into()));
+        Some((digest, copied))
+    }
+
+    fn is_copying(&self, digest: &Digest) -> bool {
+        self.large.as_ref().is_some_and(|(large, _)| large == digest)
+    }
+
+    /// Notes what became of one. Some: this process could not keep it, while a smaller one may find room here. An error ends the look.
+    fn judge(
+        &mut self,
+        digest: Digest,
+        copied: Result<bool, LinkError>,
+        primary: &str,
+    ) -> Result<Option<LinkError>, LinkError> {
+        match copied {
+            Ok(_) => drop(self.since.remove(&digest)),
+            // All of it was read: the connection goes on.
+            Err(error @ LinkError::Fault(ShardFault::Invalid { .. })) => self.note(digest, error, primary),
+            Err(LinkError::Broken(error)) => return Err(self.suspect(digest, error, primary)),
+            Err(error @ LinkError::Fault(_)) => {
+                self.unkept.insert(digest);
+                return Ok(Some(error));
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(None)
     }
 
     /// The connection broke at this one, maybe because its file cannot be read: it comes last from now on, and is damaged if
@@ -109,51 +157,78 @@ impl Damaged {
 /// What the primary lacks stays: only the engine says what nobody needs, to both. `looking`: how long it took to find out what
 /// is missing, without the copying.
 fn fetch_missing(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     primary: &str,
-    damaged: &mut Damaged,
+    lacking: &mut MissingBlobs,
     looking: &mut Duration,
-) -> Result<(), LinkError> {
+) -> Result<Look, LinkError> {
     let started = Instant::now();
     let mut link = Link::open(primary, &shared.token, PEER_LIMIT)?;
     let mut missing = Vec::new();
     let listed = list(&mut link)?;
     for digest in &listed {
-        if shared.blobs.stat(digest).map_err(LinkError::Fault)?.is_none() && !damaged.holds(digest) {
+        if shared.blobs.stat(digest).map_err(LinkError::Fault)?.is_none() && !lacking.holds(digest) {
             missing.push(*digest);
         }
     }
-    let comes_last = |digest: &Digest| damaged.suspect == Some(*digest) || damaged.unkept.contains(digest);
+    let comes_last = |digest: &Digest| lacking.suspect == Some(*digest) || lacking.unkept.contains(digest);
     missing.sort_by_key(comes_last);
-    damaged.unkept.clear();
+    lacking.unkept.clear();
     let mut first_fault = None;
-    if !damaged.since.is_empty() {
+    if !lacking.since.is_empty() {
         let listed: HashSet<Digest> = listed.into_iter().collect();
-        damaged.since.retain(|digest, _| listed.contains(digest));
+        lacking.since.retain(|digest, _| listed.contains(digest));
     }
     *looking = started.elapsed();
+    let ended = lacking.end_of_large();
+    if let Some((digest, copied)) = ended {
+        missing.retain(|other| *other != digest);
+        first_fault = lacking.judge(digest, copied, primary)?;
+    }
     for digest in missing {
         if shared.role.standby_term().is_none() || shared.stopping().is_err() {
             return Err(io::Error::from(io::ErrorKind::Interrupted).into());
         }
-        match copy(shared, &mut link, digest) {
-            Ok(_) => drop(damaged.since.remove(&digest)),
-            // All of it was read: the connection goes on.
-            Err(error @ LinkError::Fault(ShardFault::Invalid { .. })) => damaged.note(digest, error, primary),
-            Err(LinkError::Broken(error)) => return Err(damaged.suspect(digest, error, primary)),
-            // A smaller one may find room here. The rest of this one is on its way over the connection.
-            Err(error @ LinkError::Fault(_)) => {
-                damaged.unkept.insert(digest);
-                first_fault.get_or_insert(error);
-                if damaged.unkept.len() == MAX_UNKEPT {
-                    break;
+        if lacking.is_copying(&digest) {
+            continue;
+        }
+        let copied = match stat(&mut link, digest) {
+            // Others wait for none that takes minutes; of such there is one at a time.
+            Ok(Some(bytes)) if bytes > LARGE_BYTES => {
+                if lacking.large.is_none() {
+                    lacking.large = Some((digest, copy_beside(shared, primary, digest)?));
                 }
-                link = Link::open(primary, &shared.token, PEER_LIMIT)?;
+                continue;
             }
-            Err(error) => return Err(error),
+            Ok(Some(bytes)) => copy_of(shared, &mut link, digest, bytes),
+            Ok(None) => Ok(false),
+            Err(error) => Err(error),
+        };
+        if let Some(fault) = lacking.judge(digest, copied, primary)? {
+            first_fault.get_or_insert(fault);
+            if lacking.unkept.len() == MAX_UNKEPT {
+                break;
+            }
+            // The rest of this one is on its way over the connection.
+            link = Link::open(primary, &shared.token, PEER_LIMIT)?;
         }
     }
-    first_fault.map_or(Ok(()), Err)
+    match first_fault {
+        Some(fault) => Err(fault),
+        None if lacking.large.is_some() => Ok(Look::Unfinished),
+        None => Ok(Look::All),
+    }
+}
+
+/// Copies one in a thread of its own.
+fn copy_beside(
+    shared: &Arc<Shared>,
+    primary: &str,
+    digest: Digest,
+) -> io::Result<JoinHandle<Result<bool, LinkError>>> {
+    let (shared, primary) = (shared.clone(), primary.to_owned());
+    let work = move || copy(&shared, &mut Link::open(&primary, &shared.token, PEER_LIMIT)?, digest);
+    thread::Builder::new().name("ps-mirror-large".into()).spawn(work)
 }
 
 fn list(link: &mut Link) -> Result<Vec<Digest>, LinkError> {
@@ -172,14 +247,29 @@ fn list(link: &mut Link) -> Result<Vec<Digest>, LinkError> {
     Ok(body.as_chunks().0.to_vec())
 }
 
+/// A fault of the other process.
+fn of_peer(error: LinkError) -> LinkError {
+    match error {
+        LinkError::Fault(fault) => LinkError::Fault(ShardFault::Invalid { what: fault.to_string() }),
+        other => other,
+    }
+}
+
+/// How large a blob of the other process is; `None` if it is not there.
+fn stat(link: &mut Link, digest: Digest) -> Result<Option<u64>, LinkError> {
+    link.stat_blob(digest).map_err(of_peer)
+}
+
 /// Copies one blob from the other process; false if it is not there. It is invalid if that process cannot give it; another fault
 /// is one of this process.
 fn copy(shared: &Shared, link: &mut Link, digest: Digest) -> Result<bool, LinkError> {
-    let of_peer = |error| match error {
-        LinkError::Fault(fault) => LinkError::Fault(ShardFault::Invalid { what: fault.to_string() }),
-        other => other,
-    };
-    let Some(total) = link.stat_blob(digest).map_err(of_peer)? else { return Ok(false) };
+    match stat(link, digest)? {
+        Some(total) => copy_of(shared, link, digest, total),
+        None => Ok(false),
+    }
+}
+
+fn copy_of(shared: &Shared, link: &mut Link, digest: Digest, total: u64) -> Result<bool, LinkError> {
     match link.ask_blob(digest, 0, total) {
         // It went in the meantime.
         Err(LinkError::Fault(ShardFault::MissingBlob { .. })) => return Ok(false),

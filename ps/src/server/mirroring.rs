@@ -38,7 +38,7 @@ pub(super) struct Kind {
 pub(super) fn run(
     shared: &Arc<Shared>,
     kind: Kind,
-    mut look: impl FnMut(&Shared, &str, Term, &mut Duration) + Send + 'static,
+    mut look: impl FnMut(&Arc<Shared>, &str, Term, &mut Duration) + Send + 'static,
 ) {
     let Kind { what, thread, is_running } = kind;
     if is_running(shared).swap(true, Ordering::AcqRel) {

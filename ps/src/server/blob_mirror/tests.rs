@@ -1,6 +1,6 @@
 //! A standby that fetches blobs.
 
-use std::{fs, ops::Deref};
+use std::{fs, ops::Deref, sync::mpsc};
 
 use syncline_rpc::{ReplicaRole, ShardHello, ShardOrders, ShardPeer};
 use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
@@ -47,68 +47,68 @@ impl Rig {
         self.shared.blobs.stat(&Self::digest(n)).unwrap().is_some()
     }
 
-    fn fetch(&self, damaged: &mut Damaged) -> Result<(), LinkError> {
-        fetch_missing(&self.shared, &self.primary(), damaged, &mut Duration::default())
+    fn fetch(&self, lacking: &mut MissingBlobs) -> Result<Look, LinkError> {
+        fetch_missing(&self.shared, &self.primary(), lacking, &mut Duration::default())
     }
 }
 
 #[test]
 fn a_damaged_blob_of_the_primary_holds_up_no_others_and_is_not_asked_for_again_and_again() {
-    let (rig, mut damaged) = (Rig::new(12), Damaged::default());
+    let (rig, mut lacking) = (Rig::new(12), MissingBlobs::default());
     [3, 7, 11].into_iter().for_each(|n| rig.put(n, b"torn"));
-    rig.fetch(&mut damaged).unwrap();
+    rig.fetch(&mut lacking).unwrap();
     assert!((0..12).all(|n| rig.has(n) == (n % 4 != 3)));
     // Whole by now, but it is too early to look.
     rig.put(3, &[3]);
-    rig.fetch(&mut damaged).unwrap();
+    rig.fetch(&mut lacking).unwrap();
     assert!(!rig.has(3));
-    damaged.since.values_mut().for_each(|since| *since = since.checked_sub(DAMAGED_PAUSE).unwrap());
-    rig.fetch(&mut damaged).unwrap();
-    assert!(rig.has(3) && !damaged.since.contains_key(&Rig::digest(3)));
+    lacking.since.values_mut().for_each(|since| *since = since.checked_sub(DAMAGED_PAUSE).unwrap());
+    rig.fetch(&mut lacking).unwrap();
+    assert!(rig.has(3) && !lacking.since.contains_key(&Rig::digest(3)));
 }
 
 #[test]
 fn a_standby_that_cannot_keep_a_blob_keeps_the_others_and_is_not_called_mirrored_until_it_can() {
-    let (rig, mut damaged, mut outage) = (Rig::new(12), Damaged::default(), OutageLogger::default());
+    let (rig, mut lacking, mut outage) = (Rig::new(12), MissingBlobs::default(), OutageLogger::default());
     let blobs = rig.dirs[0].path().join("blobs");
     let mut is_mirrored_after = |fetched| {
         note(&rig.shared, TERM, fetched, "primary:1", &mut outage);
         let hello = ShardHello::alone(ShardIndex(0), 1, String::new(), 1);
         rig.shared.role.complete_hello(&rig.shared, &hello).mirrored
     };
-    assert!(is_mirrored_after(Ok(())));
+    assert!(is_mirrored_after(Ok(Look::All)));
     // In the place of the files that are written to first.
     let in_the_way = |number: usize| blobs.join(format!("{}-{number}.{UNFINISHED}", std::process::id()));
     (0..2).for_each(|number| fs::create_dir(in_the_way(number)).unwrap());
-    assert!(!is_mirrored_after(rig.fetch(&mut damaged)));
+    assert!(!is_mirrored_after(rig.fetch(&mut lacking)));
     assert_eq!((0..12).filter(|n| rig.has(*n)).count(), 10);
-    assert_eq!(damaged.unkept.len(), 2);
-    assert!(is_mirrored_after(rig.fetch(&mut damaged)) && (0..12).all(|n| rig.has(n)));
+    assert_eq!(lacking.unkept.len(), 2);
+    assert!(is_mirrored_after(rig.fetch(&mut lacking)) && (0..12).all(|n| rig.has(n)));
     let away = || LinkError::Broken(io::ErrorKind::ConnectionRefused.into());
     assert!(is_mirrored_after(Err(away())), "the primary may be gone, and this one is to serve");
 }
 
 #[test]
 fn a_look_at_which_nothing_can_be_kept_is_over_soon() {
-    let (rig, mut damaged) = (Rig::new(12), Damaged::default());
+    let (rig, mut lacking) = (Rig::new(12), MissingBlobs::default());
     let blobs = rig.dirs[0].path().join("blobs");
     for number in 0..12 {
         fs::create_dir(blobs.join(format!("{}-{number}.{UNFINISHED}", std::process::id()))).unwrap();
     }
-    assert!(rig.fetch(&mut damaged).is_err());
-    assert_eq!(damaged.unkept.len(), MAX_UNKEPT);
-    let first = damaged.unkept.clone();
-    assert!(rig.fetch(&mut damaged).is_err() && damaged.unkept.is_disjoint(&first), "others come first");
+    assert!(rig.fetch(&mut lacking).is_err());
+    assert_eq!(lacking.unkept.len(), MAX_UNKEPT);
+    let first = lacking.unkept.clone();
+    assert!(rig.fetch(&mut lacking).is_err() && lacking.unkept.is_disjoint(&first), "others come first");
 }
 
 #[test]
 fn a_blob_at_which_the_connection_breaks_twice_comes_last_and_then_counts_as_damaged() {
-    let (mut damaged, blob) = (Damaged::default(), [7; 32]);
+    let (mut lacking, blob) = (MissingBlobs::default(), [7; 32]);
     let broken = || io::Error::from(io::ErrorKind::UnexpectedEof);
-    damaged.suspect(blob, broken(), "a:1");
-    assert!(!damaged.holds(&blob) && damaged.suspect == Some(blob));
-    damaged.suspect(blob, broken(), "a:1");
-    assert!(damaged.holds(&blob));
+    lacking.suspect(blob, broken(), "a:1");
+    assert!(!lacking.holds(&blob) && lacking.suspect == Some(blob));
+    lacking.suspect(blob, broken(), "a:1");
+    assert!(lacking.holds(&blob));
 }
 
 #[test]
@@ -128,4 +128,31 @@ fn what_the_process_that_served_before_may_have_is_not_missing_until_that_one_ha
     let orders = ShardOrders { epoch: EngineEpoch(1), role, peer, lead_expired: false };
     role_change::follow_orders(&rig.shared, &orders);
     assert_eq!([there, nowhere].map(|blob| fetch_from_standby(&rig.shared, blob)), [Ok(true), Ok(false)]);
+}
+
+#[test]
+fn others_do_not_wait_for_a_large_blob() {
+    let (rig, mut lacking) = (Rig::new(1), MissingBlobs::default());
+    let large = vec![7; LARGE_BYTES as usize + 1];
+    let digest = *blake3::hash(&large).as_bytes();
+    let name = blake3::Hash::from_bytes(digest).to_hex();
+    fs::write(rig.dirs[1].path().join("blobs").join(name.as_str()), large).unwrap();
+    assert_eq!(rig.fetch(&mut lacking).unwrap(), Look::Unfinished);
+    assert!(rig.has(0) && lacking.is_copying(&digest));
+    // It takes as long as we like.
+    let (_, thread) = lacking.large.take().unwrap();
+    let (go, gone) = mpsc::channel::<()>();
+    let slow = move || {
+        let _ = gone.recv();
+        thread.join().unwrap()
+    };
+    lacking.large = Some((digest, thread::spawn(slow)));
+    rig.put(1, &[1]);
+    assert_eq!(rig.fetch(&mut lacking).unwrap(), Look::Unfinished);
+    assert!(rig.has(1));
+    drop(go);
+    while rig.fetch(&mut lacking).unwrap() == Look::Unfinished {
+        thread::yield_now();
+    }
+    assert!(rig.shared.blobs.stat(&digest).unwrap().is_some());
 }
