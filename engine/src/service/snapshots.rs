@@ -65,7 +65,12 @@ impl ShardControl {
                     let closed = control
                         .shards
                         .call_if_present(shard, |c| async move {
-                            c.close(within(LONG_CALL_TIMEOUT), epoch, run).await
+                            match weights {
+                                LastWeights::SetAside => {
+                                    c.set_aside(within(LONG_CALL_TIMEOUT), epoch, run).await
+                                }
+                                _ => c.close(within(LONG_CALL_TIMEOUT), epoch, run).await,
+                            }
                         })
                         .await;
                     // A shard that is away is asked what it holds when it comes back; one that is there and has not answered, now.

@@ -337,13 +337,26 @@ impl Shard for Control {
         self.order(move |s| {
             s.jobs.fence().check(epoch)?;
             let open = s.jobs.find(&run).ok();
-            open.iter().try_for_each(|shard| s.unclaimed.set_aside(&s.saves, shard))?;
+            open.iter().try_for_each(|shard| s.unclaimed.set_aside(&s.saves, shard).map(drop))?;
             s.jobs.close(epoch, &run)?;
             // An engine that begins says so of every job that is over.
             if open.is_some() {
                 s.freed.note();
             }
             Ok(())
+        })
+        .await
+    }
+
+    async fn set_aside(self, _: Context, epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault> {
+        self.order(move |s| {
+            s.jobs.fence().check(epoch)?;
+            let Ok(open) = s.jobs.find(&run) else { return s.jobs.close(epoch, &run) };
+            // What nobody has asked for since it was read has no pushes, and stays open until it is on disk.
+            let is_on_disk = s.unclaimed.set_aside(&s.saves, &open)?;
+            s.jobs.close(epoch, &run)?;
+            s.freed.note();
+            if is_on_disk { Ok(()) } else { s.unclaimed.set_aside_ended(&s.saves, &open) }
         })
         .await
     }

@@ -1,13 +1,14 @@
-//! Saved jobs that no engine has asked for yet.
+//! Jobs that no engine knows: saved ones that none has asked for yet, and those that one had and the next does not.
 //!
 //! An engine that does not know a job tells the shard to forget it. Where Redis stands on what it was before the job came, as after an
 //! old backup was put back, or with another Redis, that would be the end of a training which its owner finds again the next day.
-//! So what was saved and that nobody has asked for since is not forgotten but put back on disk, and read again at each start.
+//! So what was saved and that nobody has asked for since is not forgotten but put back on disk, and read again at each start. What was
+//! served until Redis went back is written there as well.
 
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Mutex,
 };
 
 use syncline_rpc::ShardFault;
@@ -49,25 +50,39 @@ impl UnclaimedJobs {
         Ok(())
     }
 
-    /// An engine does not know the job. It is written down if nobody has asked for it since it was read.
-    pub(super) fn set_aside(&self, saves: &Saves, shard: &Arc<JobShard>) -> Result<(), ShardFault> {
+    /// An engine does not know the job, or it is over. It is written down if nobody has asked for it since it was read; false: somebody
+    /// has.
+    pub(super) fn set_aside(&self, saves: &Saves, shard: &JobShard) -> Result<bool, ShardFault> {
         let _alone = lock(&self.writing);
         let aside = lock(&self.jobs)
             .get(shard.job())
             .filter(|unclaimed| unclaimed.run == *shard.run())
             .map(|unclaimed| unclaimed.aside.clone());
         let path = match aside {
-            None => return Ok(()),
+            None => return Ok(false),
             Some(Some(path)) => path,
             Some(None) => saves.set_aside(shard)?,
         };
-        warn!(
-            job = %shard.job(), path = %path.display(),
-            "no engine knows this saved job, or it is over: set aside, and read again at the next start if Redis knows it then"
-        );
+        say_set_aside(shard, &path);
         lock(&self.jobs).remove(shard.job());
+        Ok(true)
+    }
+
+    /// The same of a job that was served until now: an engine has used it, and the one that leads now does not know it. It must have
+    /// ended here, so that nobody changes it while it is written.
+    pub(super) fn set_aside_ended(&self, saves: &Saves, ended: &JobShard) -> Result<(), ShardFault> {
+        let _alone = lock(&self.writing);
+        let path = saves.set_aside(ended)?;
+        say_set_aside(ended, &path);
         Ok(())
     }
+}
+
+fn say_set_aside(shard: &JobShard, path: &Path) {
+    warn!(
+        job = %shard.job(), path = %path.display(),
+        "no engine knows this job, or it is over: set aside, and read again at the next start if Redis knows it then"
+    );
 }
 
 fn remove(saves: &Saves, path: &Path) -> Result<(), ShardFault> {

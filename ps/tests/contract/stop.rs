@@ -169,6 +169,25 @@ fn a_job_of_another_shard_or_number_of_shards_stays_until_its_own_shard_comes() 
 }
 
 #[test]
+fn a_job_that_was_served_and_that_the_next_engine_does_not_know_is_there_again_after_a_start() {
+    let mut rig = Rig::with_job(2, 1000);
+    let mut worker = rig.worker(1, 1000);
+    worker.push(1, UNIT, &[&[1.0; 1000]]).unwrap();
+    rig.set_aside();
+    assert_eq!(worker.push(2, UNIT, &[&[1.0; 1000]]).unwrap_err().code(), "E409");
+    // The order may come again.
+    rig.set_aside();
+    rig.restart();
+    assert_eq!(look(&rig, 1000), vec![-1.0; 1000]);
+    // One that is over is gone.
+    rig.attach(0, EPOCH).unwrap();
+    rig.attach(1, EPOCH).unwrap();
+    rig.close();
+    rig.restart();
+    assert!(rig.dir.path().join("0/jobs").read_dir().unwrap().next().is_none());
+}
+
+#[test]
 fn a_job_that_cannot_be_written_down_is_named_and_the_others_are_kept() {
     let mut rig = Rig::with_job(1, 100);
     let second = syncline_rpc::OpenJob {

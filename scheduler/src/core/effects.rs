@@ -139,4 +139,7 @@ pub enum LastWeights {
     Keep,
     /// Nobody needs them: there is a snapshot, or none was ever trained, or a part of them is lost.
     Drop,
+    /// The job is unknown here, perhaps because Redis has gone back to before it was submitted: each shard keeps on disk what it has, for
+    /// whoever brings back a Redis that knows it.
+    SetAside,
 }

@@ -34,7 +34,7 @@ impl Core {
         }
     }
 
-    /// A shard says what it holds: what nobody knows is dropped there, what it should hold and does not is lost, and of
+    /// A shard says what it holds: what nobody knows is set aside there, what is over is dropped, what it should hold and does not is lost, and of
     /// the rest it is asked how far it is.
     pub(super) fn shard_holds(
         &mut self,
@@ -47,9 +47,12 @@ impl Core {
         let is_ours = |held: &&HeldJob| !held.closed && !self.set_aside.contains(&held.run.job);
         for HeldJob { run, .. } in held.iter().filter(is_ours) {
             let wanted = |j: &Job| j.is_run(run) && (!j.state.phase.is_over() || j.state.keeping);
-            if !self.jobs.get(&run.job).is_some_and(wanted) {
-                effects.push(Effect::CloseShards { run: run.clone(), weights: LastWeights::Drop });
-            }
+            let weights = match self.jobs.get(&run.job) {
+                Some(job) if wanted(job) => continue,
+                Some(_) => LastWeights::Drop,
+                None => LastWeights::SetAside,
+            };
+            effects.push(Effect::CloseShards { run: run.clone(), weights });
         }
         for (id, job) in self.jobs.live_mut() {
             let _handling = Handling(id);

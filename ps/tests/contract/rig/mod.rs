@@ -277,6 +277,13 @@ impl Rig {
         }
     }
 
+    pub fn set_aside(&self) {
+        for control in &self.controls {
+            let call = control.set_aside(context::current(), EPOCH, run(FIRST));
+            self.runtime.block_on(call).unwrap().unwrap();
+        }
+    }
+
     pub fn collect(&self, shard: usize, keep: &[&str], older_than_s: u64) -> Result<Collected, ShardFault> {
         let keep = keep.iter().map(|&d| d.to_owned()).collect();
         self.runtime
