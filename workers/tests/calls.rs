@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    path::PathBuf,
     sync::atomic::{AtomicBool, AtomicU32, Ordering},
     thread,
     time::Duration,
@@ -33,6 +34,7 @@ const LATER: Function<(u64,), u64> = Function::new("later");
 const FOREVER: Function<(), u64> = Function::new("forever");
 const STUBBORN: Function<(), u64> = Function::new("stubborn");
 
+const WAITS: Function<(), u64> = Function::new("waits");
 const LOOKS: Function<(), u64> = Function::new("looks");
 const LOSES: Function<(), u64> = Function::new("loses");
 
@@ -55,6 +57,9 @@ fn looks(context: &Context) -> u64 {
     forever(context)
 }
 
+/// Set by a test that lets `waits` return.
+static MAY_END: AtomicBool = AtomicBool::new(false);
+
 /// Set once `loses` has begun.
 static RUNS: AtomicBool = AtomicBool::new(false);
 
@@ -62,6 +67,14 @@ static RUNS: AtomicBool = AtomicBool::new(false);
 fn loses(context: &Context) -> u64 {
     RUNS.store(true, Ordering::Relaxed);
     forever(context)
+}
+
+/// How many bytes `fill` makes behind it.
+fn waits() -> u64 {
+    while !MAY_END.load(Ordering::Relaxed) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    3
 }
 
 /// Does not.
@@ -105,6 +118,7 @@ fn registry(zone: &'static str) -> Registry {
     registry.register(LOOKS, looks).unwrap();
     registry.register(LOSES, loses).unwrap();
     registry.register(STUBBORN, stubborn).unwrap();
+    registry.register(WAITS, waits).unwrap();
     registry
 }
 
@@ -228,6 +242,37 @@ async fn values_come_as_tasks_end_and_who_has_enough_leaves() {
 
     let unknown = rig.client.as_completed(&job, &[sum, beyond]).next().await.unwrap_err();
     assert_eq!(unknown.code(), "E138");
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_value_that_is_lost_keeps_no_other_back() {
+    let rig = Rig::start().await;
+    let mut graph = TaskGraph::new("one-is-lost");
+    let large = graph.call(FILL, (7, 4 * MAX_INLINE_BYTES as u64));
+    let waits = graph.call(WAITS, ());
+    let small = graph.call(FILL, (1, waits));
+    let job = rig.submit(&graph).await;
+    rig.until(&job, 0, TaskState::Done).await;
+    let blobs = || {
+        let shards = (0..2).map(|index| rig.cluster.state_dir().join(format!("shard-{index}/blobs")));
+        let files = shards.flat_map(|dir| std::fs::read_dir(dir).into_iter().flatten());
+        let blobs = files.filter_map(|file| Some(file.ok()?.path()));
+        let large = |path: &PathBuf| path.metadata().is_ok_and(|m| m.len() > MAX_INLINE_BYTES as u64);
+        blobs.filter(large).collect::<Vec<_>>()
+    };
+    while blobs().is_empty() {
+        sleep(Duration::from_millis(10)).await;
+    }
+    blobs().iter().for_each(|path| std::fs::remove_file(path).unwrap());
+
+    let mut completed = rig.client.as_completed(&job, &[large, small]);
+    assert_eq!(completed.next().await.unwrap_err().code(), "E404");
+    MAY_END.store(true, Ordering::Relaxed);
+    let second = completed.next().await.unwrap().unwrap();
+    assert_eq!((second.place, second.value.unwrap()), (1, vec![1; 3]));
+    let again = completed.next().await.unwrap_err();
+    assert!(again.code() == "E404" && completed.remaining() == 1, "{again}");
     rig.stop().await;
 }
 

@@ -15,8 +15,6 @@ use super::hangup_is_ignored;
 
 /// A process whose parent has gone ends by itself within this time, however busy it is.
 const PARENT_GONE_LIMIT: Duration = Duration::from_secs(5);
-/// The same of a process that has others to end, which may have much to save: then it is asked a second time.
-const SAVING_LIMIT: Duration = Duration::from_secs(30);
 /// What a shell reports for a process that Ctrl-C ended.
 pub const INTERRUPTED: i32 = 130;
 
@@ -70,9 +68,8 @@ impl StopSignal {
             let watch = move || {
                 wait_for_end(&mut io::stdin().lock());
                 let _ = ask.send(());
+                // One that has others to end gives them as long as they need to save what they have: nobody is there to say otherwise.
                 if last > 2 {
-                    std::thread::sleep(SAVING_LIMIT);
-                    let _ = ask.send(());
                     return;
                 }
                 std::thread::sleep(PARENT_GONE_LIMIT);

@@ -180,8 +180,10 @@ impl Session {
         }
         polls.was_told_to_run = news.orders.orders.iter().any(|order| matches!(order, Order::Run(_)));
         if let (Some(pool), Some(number)) = (&self.calls, number) {
-            take_orders(pool, polls, news.epoch, news.orders);
-            pool.poll_answered(number);
+            // Orders that did not fit into this answer may refer to what has been acknowledged.
+            if take_orders(pool, polls, news.epoch, news.orders) {
+                pool.poll_answered(number);
+            }
             if news.ends_taken
                 && let Some(batch) = polls.carried.take()
             {
@@ -226,7 +228,7 @@ async fn end_of(call: &mut Option<ReportCall<'_>>) {
 }
 
 /// Takes what is new among the orders of a poll's answer.
-fn take_orders(pool: &Pool, polls: &mut Polls<'_>, epoch: EngineEpoch, told: Orders) {
+fn take_orders(pool: &Pool, polls: &mut Polls<'_>, epoch: EngineEpoch, told: Orders) -> bool {
     let Orders { first, count, mut orders } = told;
     if epoch != polls.cursor.epoch {
         polls.cursor = OrderCursor { epoch, next: first };
@@ -241,8 +243,10 @@ fn take_orders(pool: &Pool, polls: &mut Polls<'_>, epoch: EngineEpoch, told: Ord
     if let Some(retelling) = &mut polls.retelling {
         retelling.note(&orders);
     }
+    let is_all = cursor.next >= count;
     let whole = polls.retelling.take_if(|retelling| retelling.is_whole(cursor.next));
     pool.take(orders, whole);
+    is_all
 }
 
 #[cfg(test)]

@@ -38,6 +38,8 @@ pub struct AsCompleted<T> {
     /// Which have not ended as far as is known; the first of them are asked about next.
     open: Vec<(usize, TaskIndex)>,
     ended: VecDeque<(usize, TaskIndex)>,
+    /// Those that have ended and whose values could not be had: the others come before they are tried again.
+    failed: VecDeque<(usize, TaskIndex)>,
     /// When the last one ended, or the first look.
     since: Option<Instant>,
     gives: PhantomData<fn() -> T>,
@@ -56,6 +58,7 @@ impl Client {
             job: job.clone(),
             open: handles.iter().map(TaskHandle::index).enumerate().collect(),
             ended: VecDeque::new(),
+            failed: VecDeque::new(),
             since: None,
             gives: PhantomData,
         }
@@ -73,7 +76,7 @@ impl Client {
 impl<T> AsCompleted<T> {
     /// How many have not been given yet.
     pub fn remaining(&self) -> usize {
-        self.open.len() + self.ended.len()
+        self.open.len() + self.ended.len() + self.failed.len()
     }
 }
 
@@ -88,7 +91,12 @@ impl<T: DeserializeOwned> AsCompleted<T> {
     pub async fn next(&mut self) -> Result<Option<Completed<T>>, TaskError> {
         while self.ended.is_empty() {
             if self.open.is_empty() {
-                return Ok(None);
+                if self.failed.is_empty() {
+                    return Ok(None);
+                }
+                // A large value may be lost for good, and the shard that has it may come back.
+                self.ended.append(&mut self.failed);
+                break;
             }
             let since = *self.since.get_or_insert_with(Instant::now);
             let asked = Instant::now();
@@ -101,9 +109,8 @@ impl<T: DeserializeOwned> AsCompleted<T> {
         }
         let (place, task) = self.ended[0];
         let value = match self.client.value_of(&self.job, task).await {
-            // The others come before it is tried again: a large value may be lost for good.
             Err(error) if !tells_of_the_task(&error) => {
-                self.ended.rotate_left(1);
+                self.failed.extend(self.ended.pop_front());
                 return Err(error);
             }
             value => value,

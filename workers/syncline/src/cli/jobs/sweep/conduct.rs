@@ -32,6 +32,8 @@ struct Seen {
     job: Option<JobStatus>,
     /// Whether somebody has deleted it meanwhile: it is not submitted again.
     is_gone: bool,
+    /// Whether it is over and everything is known that it has come to.
+    is_measured: bool,
     contestant: Contestant,
     training_loss: Option<f64>,
 }
@@ -48,7 +50,7 @@ impl Seen {
     }
 
     fn is_over(&self) -> bool {
-        self.is_gone || self.job.as_ref().is_some_and(JobStatus::is_over)
+        self.is_gone || self.is_measured
     }
 }
 
@@ -229,6 +231,8 @@ impl<'a> Conduct<'a> {
         self.seen[number].job = Some(job);
         let before = self.seen[number].contestant.at_rungs.clone();
         self.measure(number).await?;
+        // A cluster that goes away before is asked again: what it had come to would be missing for good.
+        self.seen[number].is_measured = is_over;
         self.tell_rungs(number, &before);
         if is_over {
             self.display.end(number);

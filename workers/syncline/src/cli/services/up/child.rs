@@ -2,9 +2,10 @@
 
 use std::{
     ffi::OsString,
-    io,
+    fs, io,
     net::SocketAddr,
-    path::PathBuf,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     time::{Duration, Instant},
 };
@@ -40,6 +41,8 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 pub(crate) struct Program {
     pub process: Process,
     pub bin: PathBuf,
+    /// Whether that is this program, which may be replaced while it runs.
+    pub is_own: bool,
     pub args: Vec<OsString>,
     pub env: Vec<(&'static str, OsString)>,
     /// Where its stderr goes.
@@ -174,7 +177,11 @@ impl Program {
         let log = open_log(&self.log)?;
         *from = log.metadata()?.len();
         let stdout = if self.reports { Stdio::piped() } else { log.try_clone()?.into() };
-        let mut command = Command::new(&self.bin);
+        let mut command = Command::new(match self.is_own && is_replaced(&self.bin) {
+            // Another release would be turned away by the processes of this one.
+            true => Path::new(RUNNING_PROGRAM),
+            false => &self.bin,
+        });
         command.args(&self.args);
         if let Some(listen) = self.listen {
             command.arg("--listen").arg(listen.to_string());
@@ -280,9 +287,19 @@ async fn next(lines: &mut Option<Lines<BufReader<ChildStdout>>>) -> Option<Strin
     }
 }
 
+/// The file of the program that runs, wherever its name points by now.
+const RUNNING_PROGRAM: &str = "/proc/self/exe";
+
+/// Whether another file than that of this program is at its place, or none.
+fn is_replaced(bin: &Path) -> bool {
+    let id = |path: &Path| fs::metadata(path).map(|about| (about.dev(), about.ino()));
+    // Where the system does not say what runs, its place is all that is known.
+    id(Path::new(RUNNING_PROGRAM)).is_ok_and(|running| id(bin).ok() != Some(running))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::{fs::File, path::Path};
+    use std::fs::File;
 
     use super::{super::child_log::MAX_LOG_BYTES, *};
 
@@ -291,6 +308,7 @@ mod tests {
         Program {
             process: Process::Worker(0),
             bin: "sh".into(),
+            is_own: false,
             args: vec!["-c".into(), line.into()],
             env: Vec::new(),
             log: dir.join("worker-0.log"),
@@ -300,6 +318,17 @@ mod tests {
             saves_state: false,
             reports: false,
         }
+    }
+
+    #[test]
+    fn a_program_that_was_replaced_is_started_again_as_it_was() {
+        let own = std::env::current_exe().unwrap();
+        assert!(!is_replaced(&own));
+        let dir = tempfile::tempdir().unwrap();
+        let other = dir.path().join("syncline");
+        assert!(is_replaced(&other), "removed");
+        fs::copy("/bin/true", &other).unwrap();
+        assert!(is_replaced(&other));
     }
 
     /// What is heard of it until it has ended once, and how it ended.

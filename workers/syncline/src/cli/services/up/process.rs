@@ -1,6 +1,6 @@
 //! The processes of a cluster: what each is, and the name that follows from it.
 
-use std::fmt;
+use std::{fmt, num::ParseIntError, str::FromStr};
 
 /// One process that `up` starts. Other commands, logs and files know it by its name, as it is displayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,14 +24,16 @@ impl fmt::Display for Process {
             Self::Redis => f.write_str("redis"),
             Self::Engine { second: false } => f.write_str("engine"),
             Self::Engine { second: true } => f.write_str("engine-b"),
-            Self::Shard(shard) => write!(f, "ps-{shard}"),
+            Self::Shard(shard) => write!(f, "{SHARD}{shard}"),
             Self::Worker(index) => write!(f, "worker-{index}"),
         }
     }
 }
 
+/// Beginning of the name of a process that holds a shard.
+pub(super) const SHARD: &str = "ps-";
 /// Ending of the name of a second process.
-pub(super) const SECOND: &str = "b";
+const SECOND: &str = "b";
 
 /// One of the processes that hold a shard: `0`, `1`, and `0b`, `1b` for the second ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,6 +46,15 @@ impl ShardProcess {
     /// All of them, first ones first: those serve a new cluster.
     pub(crate) fn all(shards: u32, replicas: u32) -> impl Iterator<Item = Self> {
         (0..replicas).flat_map(move |n| (0..shards).map(move |index| Self { index, second: n > 0 }))
+    }
+}
+
+impl FromStr for ShardProcess {
+    type Err = ParseIntError;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let first = name.strip_suffix(SECOND);
+        Ok(Self { index: first.unwrap_or(name).parse()?, second: first.is_some() })
     }
 }
 
@@ -70,5 +81,9 @@ mod tests {
         ];
         let names = all.map(|process| process.to_string());
         assert_eq!(names, ["redis", "engine", "engine-b", "ps-0", "ps-1b", "worker-3"]);
+        for shard in ShardProcess::all(3, 2) {
+            assert_eq!(shard.to_string().parse(), Ok(shard));
+        }
+        assert!(["", "b", "x", "1c"].iter().all(|name| name.parse::<ShardProcess>().is_err()));
     }
 }

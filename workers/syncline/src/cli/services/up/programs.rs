@@ -35,6 +35,7 @@ impl ChildPrograms<'_> {
         Program {
             process,
             bin: bin.to_owned(),
+            is_own: bin == self.bin,
             args,
             env: Vec::new(),
             log,

@@ -1,6 +1,7 @@
 //! Starting everything in order, until every worker is registered.
 
 use std::{
+    collections::BTreeSet,
     net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -21,7 +22,7 @@ use super::{
     programs::{ChildPrograms, is_free},
     readiness::Progress,
     saved_redis::SavedRedis,
-    state_dir::{SavedAddresses, StateDir},
+    state_dir::{SavedAddresses, ShardLayout, StateDir},
 };
 use crate::cli::{CliError, Failure, check_open_bind};
 
@@ -87,7 +88,12 @@ pub(crate) async fn start(
     let cluster = Cluster { engines, token };
     let leader = progress.wait_until_ready(&cluster, plan, shards, state_dir, events).await?;
     let of_shards = progress.addresses.iter().filter(|(process, _)| matches!(process, Process::Shard(_)));
-    saved.shards = of_shards.map(|(process, address)| (process.to_string(), *address)).collect();
+    // One that is slow to start goes on being found where it was.
+    let names: BTreeSet<String> =
+        ShardProcess::all(shards, replicas).map(|shard| Process::Shard(shard).to_string()).collect();
+    saved.shards.retain(|name, _| names.contains(name));
+    saved.shards.extend(of_shards.map(|(process, address)| (process.to_string(), *address)));
+    saved.layout = Some(ShardLayout { shards, replicas });
     state_dir.save_addresses(&saved)?;
     let running = RunningCluster {
         pid: std::process::id(),

@@ -15,7 +15,7 @@ use syncline_rpc::folder;
 use syncline_workers::client::{RunningCluster, token_file};
 
 use super::{
-    process::{Process, SECOND, ShardProcess},
+    process::{Process, SHARD, ShardProcess},
     saved_redis::SavedRedis,
 };
 use crate::cli::CliError;
@@ -33,8 +33,18 @@ pub(crate) struct SavedAddresses {
     pub redis_port: Option<u16>,
     /// Where the jobs are whose parameters the shards save; `None` if an earlier release wrote this.
     pub redis: Option<SavedRedis>,
-    /// Addresses of the shards by name.
+    /// Addresses of the shards by name. One that was slow at its last start may be missing.
     pub shards: BTreeMap<String, SocketAddr>,
+    /// How many shards there are, of how many processes; `None` if an earlier release wrote this.
+    pub layout: Option<ShardLayout>,
+}
+
+/// How many shards a cluster has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ShardLayout {
+    pub shards: u32,
+    /// Processes of each.
+    pub replicas: u32,
 }
 
 /// Beginning of the name of a shard process's folder.
@@ -199,22 +209,22 @@ impl StateDir {
         Err(CliError::OtherRedis { dir: self.dir.clone(), jobs: jobs.join(", "), before, told })
     }
 
-    /// How many first, or second, processes of shards there were: those with an address, and where no address was saved those
-    /// that have saved something.
+    /// How many first, or second, processes of shards there were. Where an earlier release wrote no number: up to the last one with an
+    /// address, and where no address was saved up to the last that has saved something.
     fn saved_processes(&self, second: bool) -> Result<u32, CliError> {
-        let saved = self.saved_addresses()?.shards;
-        if !saved.is_empty() {
-            let is = |name: &&String| name.ends_with(SECOND) == second;
-            return Ok(u32::try_from(saved.keys().filter(is).count()).unwrap_or(u32::MAX));
+        let SavedAddresses { shards, layout, .. } = self.saved_addresses()?;
+        if let Some(ShardLayout { shards, replicas }) = layout {
+            return Ok(if second && replicas < 2 { 0 } else { shards });
         }
-        let process = |path: &Path| -> Option<ShardProcess> {
-            let name = path.file_name()?.to_str()?.strip_prefix(SHARD_DIR)?;
-            let index = name.strip_suffix(SECOND).unwrap_or(name).parse().ok()?;
-            Some(ShardProcess { index, second: name.ends_with(SECOND) })
+        let there: Vec<ShardProcess> = match shards.is_empty() {
+            false => shards.keys().filter_map(|name| name.strip_prefix(SHARD)?.parse().ok()).collect(),
+            true => entries(&self.dir)
+                .filter_map(|path| path.file_name()?.to_str()?.strip_prefix(SHARD_DIR)?.parse().ok())
+                .filter(|shard: &ShardProcess| !self.saved_jobs([*shard]).is_empty())
+                .collect(),
         };
-        let there = entries(&self.dir).filter_map(|path| process(&path));
-        let is_used = |shard: &ShardProcess| shard.second == second && !self.saved_jobs([*shard]).is_empty();
-        Ok(there.filter(is_used).map(|shard| shard.index.saturating_add(1)).max().unwrap_or(0))
+        let of_kind = there.into_iter().filter(|shard| shard.second == second);
+        Ok(of_kind.map(|shard| shard.index.saturating_add(1)).max().unwrap_or(0))
     }
 
     /// Jobs that these processes saved at the last stop, or keep checkpoints of.
@@ -310,6 +320,25 @@ mod tests {
         .unwrap();
         let [.., other] = counts();
         assert!(other.unwrap_err().contains("of 4 shards (my.mnist), and --shards says 3"));
+    }
+
+    #[test]
+    fn a_process_that_was_slow_at_the_last_start_is_one_of_the_cluster() {
+        let dir = tempfile::tempdir().unwrap();
+        let state_dir = StateDir::open(dir.path()).unwrap();
+        let mut saved = state_dir.saved_addresses().unwrap();
+        saved.shards =
+            ["ps-0b", "ps-1", "ps-1b"].map(|name| (name.to_owned(), ([127, 0, 0, 1], 1).into())).into();
+        let counts = |saved: &SavedAddresses| {
+            state_dir.save_addresses(saved).unwrap();
+            (state_dir.shard_count(None).unwrap(), state_dir.replica_count(None, 2).unwrap())
+        };
+        assert_eq!(counts(&saved), (2, 2), "as an earlier release wrote it");
+        saved.shards = [("ps-0".to_owned(), ([127, 0, 0, 1], 1).into())].into();
+        for (shards, replicas) in [(2, 2), (3, 1)] {
+            saved.layout = Some(ShardLayout { shards, replicas });
+            assert_eq!(counts(&saved), (shards, replicas));
+        }
     }
 
     #[test]
