@@ -84,7 +84,8 @@ fn a_training_is_read_from_its_file_as_the_engine_told_it() {
     let read = dir.path().join("piped.export");
     fs::write(&read, &piped.out).unwrap();
     assert_eq!(told(&commands, &["--from", read.to_str().unwrap()]), online);
-    syncline(&[&["export", "points", "-", "--json"], &state_dir[..]].concat()).refused(2, "E509");
+    let both = syncline(&[&["export", "points", "-", "--json"], &state_dir[..]].concat());
+    assert!(both.code == 2 && both.err.contains(r#""code":"E509""#), "{both:#?}");
     let nobodys = dir.path().join("nobody.export");
     syncline(&[&["export", "nobody", nobodys.to_str().unwrap()], &state_dir[..]].concat()).refused(1, "E131");
     let nowhere = dir.path().join("no-folder/points");
