@@ -494,8 +494,8 @@ fn a_shard_that_came_back_without_a_running_job_has_lost_it_and_keeps_nothing_el
     let stranger = run("job", 4);
     // Of a job whose name nobody knows, it may be Redis that has forgotten it.
     let unknown = run("forgotten", 4);
-    let others = [stranger.clone(), unknown.clone()];
-    let effects = world.give(held([&[mine.clone()], &others[..]].concat(), world.now_us));
+    let all = vec![mine.clone(), stranger.clone(), unknown.clone()];
+    let effects = world.give(held(all, world.now_us));
     let close = Effect::CloseShards { run: stranger, weights: LastWeights::Drop };
     let set_aside = Effect::CloseShards { run: unknown, weights: LastWeights::SetAside };
     let floor = ProgressFloor { closed: 0, pushes: [(Incarnation(1), 0)].into() };
