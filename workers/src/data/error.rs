@@ -297,7 +297,7 @@ pub enum DataError {
         classes: usize,
     },
     /// Something else than an integer where the model wants one; rows and columns count from 1.
-    #[error("[E484] {} row {row}, column {column}: {number} is not an integer that the model's input takes", path.display())]
+    #[error("[E484] {} row {row}, column {column}: {number} is not an integer, or out of the range that the model's input takes", path.display())]
     NotInteger {
         /// File as the job names it.
         path: PathBuf,

@@ -40,7 +40,16 @@ impl DataError {
             Self::Standardize { .. } => Some(
                 "leave `standardize` out, and write the numbers as the model is to get them, or give `mean` and `std` where one list of each is enough",
             ),
+            Self::ColumnCount { .. } => Some(
+                "every line has as many columns as the first one: look there for a separator or a quote that is missing or too many; a text with \
+                 a separator in it stands in double quotes",
+            ),
             Self::NotFinite { value, .. } if value.is_nan() => Some(csv::MISSING),
+            Self::LabelOutOfRange { found, .. } if found == "NaN" => Some(csv::MISSING),
+            Self::NotInteger { .. } => Some(
+                "round it, or export the model with a float input; a table holds its numbers as float32, which are whole up to 16777215: larger \
+                 ones come from arrays of int64, `npz` or `safetensors`",
+            ),
             Self::LabelOutOfRange { column: Some(_), .. } => Some(
                 "the label of a table is its last column, unless `label_names` or `label_columns` under `data` say otherwise; classes \
                  count from 0, and the loss option `ignore_index` names one label that counts nothing, such as -100",

@@ -128,7 +128,8 @@ fn check_count(path: &Path, names: &csv::TableNames, wanted: &ModelSignature) ->
     if found.len() <= classes {
         return Ok(());
     }
-    let names = csv::listed(found, SHOWN_CLASSES, |name| format!("`{name}`")).unwrap_or_default();
+    let names = csv::listed(found, SHOWN_CLASSES, |name| format!("`{}`", csv::shown(name.as_bytes())))
+        .unwrap_or_default();
     Err(DataError::TooManyTexts { path: path.to_owned(), found: found.len(), names, classes })
 }
 

@@ -17,4 +17,4 @@ pub use columns::LabelColumn;
 pub(super) use columns::LabelColumns;
 pub(super) use header::listed;
 pub(super) use table::{File, TableNames, Wanted, needs_names, read, read_names};
-pub(super) use text::{MISSING, hint};
+pub(super) use text::{MISSING, hint, shown};

@@ -233,32 +233,34 @@ impl<'a> Table<'a> {
         reserve(&mut self.labels, self.columns.label_count, path)?;
         self.features.resize(first_feature + self.columns.feature_count, 0.0);
         self.labels.resize(first_label + self.columns.label_count, 0.0);
-        let (mut record_line, mut no_number) = (None, None);
+        let (mut record_line, mut refusal) = (None, None);
         while let Some(field) = fields.next()? {
             let line = *record_line.get_or_insert(field.line);
             let is_blank_line = field.column == 1 && field.ends_record && field.text.is_empty();
             let found = if is_blank_line { 0 } else { field.column };
             let place = self.columns.places.get(field.column - 1);
             let value = match place {
-                Some(Place::Label(_)) if no_number.is_none() && !is_blank_line => {
-                    self.kind.number(path, &field, number(field.text))?
+                Some(Place::Label(_)) if refusal.is_none() && !is_blank_line => {
+                    self.kind.number(path, &field, number(field.text))
                 }
-                _ => number(field.text),
+                _ => Ok(number(field.text)),
             };
             match value {
                 _ if place == Some(&Place::Ignored) => {}
-                Some(value) => match place {
+                Err(error) => refusal = Some(error),
+                Ok(Some(value)) => match place {
                     Some(Place::Feature(number)) => self.features[first_feature + number] = value as f32,
                     Some(Place::Label(number)) => self.labels[first_label + number] = value,
                     Some(Place::Ignored) | None => {}
                 },
-                None => {
+                Ok(None) => {
                     let name = self.columns.names.get(field.column - 1);
-                    no_number = no_number.or_else(|| Some(not_a_number(path, &field, name)));
+                    refusal = refusal.or_else(|| Some(not_a_number(path, &field, name)));
                 }
             }
             if field.ends_record {
-                return match no_number {
+                // Where a separator is missing or too many, no field is what its column says.
+                return match refusal {
                     _ if found != expected => {
                         Err(DataError::ColumnCount { path: path.to_owned(), line, found, expected })
                     }

@@ -16,11 +16,18 @@ pub(super) fn has_comma(field: &[u8]) -> bool {
 /// Characters of a field that a message repeats.
 const SHOWN_CHARS: usize = 40;
 
-/// The beginning of a field, for a message.
-pub(super) fn shown(field: &[u8]) -> String {
+/// The beginning of a field, for a message: on one line, and without what a terminal would obey.
+pub(in crate::data) fn shown(field: &[u8]) -> String {
     let text = String::from_utf8_lossy(field);
-    let mut shown: String = text.chars().take(SHOWN_CHARS).collect();
-    if shown.len() < text.len() {
+    let mut chars = text.chars();
+    let mut shown = String::new();
+    for char in chars.by_ref().take(SHOWN_CHARS) {
+        match char.is_control() {
+            true => shown.extend(char.escape_default()),
+            false => shown.push(char),
+        }
+    }
+    if !chars.as_str().is_empty() {
         shown.push('…');
     }
     shown
@@ -32,11 +39,15 @@ pub(in crate::data) const MISSING: &str = "a value that is missing: fill it befo
 
 /// What to do about a field that is not a number; docs/data.md says the same.
 pub(in crate::data) fn hint(line: u64, field: &str) -> &'static str {
-    if field.trim().is_empty() {
+    if is_missing(field) {
         return MISSING;
     }
     if ["true", "false"].iter().any(|word| field.eq_ignore_ascii_case(word)) {
         return "write 1 for true and 0 for false: in pandas get_dummies(frame, dtype=int), or frame[column].astype(int)";
+    }
+    if has_points_between_thousands(field) {
+        return "points stand between its thousands, and a number has one point, in front of its decimals: write the file again so, in pandas \
+                read_csv(FILE, thousands=\".\", decimal=\",\").to_csv(NEW, index=False)";
     }
     if is_date(field) {
         return "a date or time is no number: write what of it counts before, such as the days since the first one, the month or the day of \
@@ -61,6 +72,21 @@ pub(in crate::data) fn hint(line: u64, field: &str) -> &'static str {
              or the first sample with `skip_lines`; only a label of one column may be a text, in every line, where the loss takes classes"
         }
     }
+}
+
+/// What tables write where there is no value.
+const MISSING_WORDS: [&str; 9] = ["", "-", "?", "na", "n/a", "<na>", "nan", "null", "none"];
+
+fn is_missing(field: &str) -> bool {
+    MISSING_WORDS.iter().any(|word| field.trim().eq_ignore_ascii_case(word))
+}
+
+/// Whether it is a number with a point between all of its groups of three digits, such as `1.234.567`.
+fn has_points_between_thousands(field: &str) -> bool {
+    let mut groups = field.trim_start_matches(['-', '+']).split('.');
+    let are_digits = |group: &str| group.bytes().all(|byte| byte.is_ascii_digit());
+    let first = groups.next().is_some_and(|group| (1..=3).contains(&group.len()) && are_digits(group));
+    first && groups.clone().count() > 1 && groups.all(|group| group.len() == 3 && are_digits(group))
 }
 
 /// Whether it begins as dates and times do: two or three groups of digits with `-`, `/`, `.` or `:` between.

@@ -87,6 +87,12 @@ fn the_hint_for_what_is_no_number_names_what_is_in_its_place() {
         ("time",            "1,2,0\n4.3.2021 12:30,2,0\n", "a date or time is no number"),
         ("empty",           "1,2,0\n1,,0\n",              "a value that is missing"),
         ("nan of pandas",   "1,2,0\n1,nan,0\n",           "a value that is missing"),
+        ("NA of R",         "1,2,0\n1,NA,0\n",            "a value that is missing"),
+        ("null of SQL",     "1,2,0\n1,NULL,0\n",          "a value that is missing"),
+        ("label nan",       "1,2,0\n1,2,nan\n",           "a value that is missing"),
+        ("thousands",       "1,2,0\n1.234.567,2,0\n",     "points stand between its thousands"),
+        ("date of points",  "1,2,0\n12.03.2024,2,0\n",    "a date or time is no number"),
+        ("ragged",          "1,2,0\n1,2\n",               "a separator or a quote that is missing or too many"),
     ];
     for (name, text, want) in cases {
         let hint = open_csv(text, CLASSES).unwrap_err().hint();
@@ -200,7 +206,7 @@ fn lines_and_columns_of_errors_are_those_of_the_file() {
         ("below a header",     "a,b,c\n1,2,0\n1,x,0\n",          "E335", "line 3, column 2 (`b`): `x`"),
         ("below CRLF",         "1,2,0\r\n1,2,0\r\n1,x,0\r\n",    "E335", "line 3, column 2: `x`"),
         ("below a long name",  "\"a\nb\nc\",b,c\n1,2,0\n1,x,0",  "E335", "line 5, column 2 (`b`): `x`"),
-        ("a number over two lines", "1,2,0\n1,\"2\n3\",0\n",     "E335", "line 2, column 2: `2\n3`"),
+        ("a number over two lines", "1,2,0\n1,\"2\n3\",0\n",     "E335", "line 2, column 2: `2\\n3`"),
         ("a comma in quotes",  "1,2,0\n\"1,5\",2,0\n",           "E589", "line 2, column 1: `1,5`"),
         ("ragged below CRLF",  "1,2,0\r\n1,2\r\n",              "E334", "line 2: 2 columns, expected 3"),
         ("ragged and a word",  "1,2,0\n1,two\n",                 "E334", "line 2: 2 columns, expected 3"),
