@@ -47,6 +47,8 @@ pub(super) struct Described<'a> {
     pub(super) name: &'a str,
     pub(super) sizes: &'a [usize],
     pub(super) element: Element,
+    /// Whether its first axis is the one whose neighbors lie side by side, and not its last.
+    pub(super) is_fortran_order: bool,
 }
 
 impl Described<'_> {
@@ -117,7 +119,7 @@ struct Reader<'a, 'b, R> {
 
 impl<R: Read> Reader<'_, '_, R> {
     /// All numbers, a piece of the file at a time: no more memory than what has come, whatever a header says.
-    fn all<const N: usize, T>(&mut self, number: impl Fn([u8; N]) -> T) -> Result<Vec<T>, DataError> {
+    fn all<const N: usize, T: Copy>(&mut self, number: impl Fn([u8; N]) -> T) -> Result<Vec<T>, DataError> {
         let mut all = Vec::new();
         reserve(&mut all, self.at_once, self.about.path)?;
         let mut piece = vec![0; (self.numbers * N).min(STEP_BYTES)];
@@ -130,7 +132,10 @@ impl<R: Read> Reader<'_, '_, R> {
             let path = self.about.path;
             (self.step)().map_err(|source| DataError::Io { path: path.to_owned(), source })?;
         }
-        Ok(all)
+        match self.about.is_fortran_order {
+            true => in_c_order(&all, self.about),
+            false => Ok(all),
+        }
     }
 
     fn unread(&self, error: io::Error) -> DataError {
@@ -143,4 +148,29 @@ impl<R: Read> Reader<'_, '_, R> {
         };
         DataError::Format { path: path.to_path_buf(), reason }
     }
+}
+
+/// The numbers of an array in Fortran order as they stand in C order: the last axis counts fastest.
+fn in_c_order<T: Copy>(
+    all: &[T],
+    Described { path, sizes, .. }: &Described<'_>,
+) -> Result<Vec<T>, DataError> {
+    let mut ordered = Vec::new();
+    reserve(&mut ordered, all.len(), path)?;
+    let strides: Vec<usize> =
+        sizes.iter().scan(1, |stride, size| Some(std::mem::replace(stride, *stride * size))).collect();
+    let (mut place, mut at) = (vec![0; sizes.len()], 0);
+    for _ in all {
+        ordered.push(all[at]);
+        for axis in (0..sizes.len()).rev() {
+            place[axis] += 1;
+            at += strides[axis];
+            if place[axis] < sizes[axis] {
+                break;
+            }
+            at -= strides[axis] * sizes[axis];
+            place[axis] = 0;
+        }
+    }
+    Ok(ordered)
 }

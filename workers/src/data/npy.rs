@@ -1,6 +1,6 @@
 //! An array as `numpy.save` writes it: a header, which is a dictionary as Python writes it, and the numbers.
 //!
-//! Read are little-endian numbers in C order, as numpy saves what was not made in another order. Nothing is ever unpickled.
+//! Read are little-endian numbers in C or Fortran order. Nothing is ever unpickled.
 //! Source: numpy.org/doc/stable/reference/generated/numpy.lib.format.html.
 
 mod header;
@@ -69,11 +69,8 @@ pub(super) fn read<R: Read>(
         Type::Simple(text) => element(text).ok_or_else(|| unsupported(text))?,
         Type::Structured => return Err(unsupported(STRUCTURED)),
     };
-    if header.is_fortran_order {
-        let what = "is in Fortran order: save numpy.ascontiguousarray of it";
-        return Err(format(format!("array `{name}` {what}")));
-    }
-    let described = Described { path, name, sizes: &header.shape, element };
+    let Header { shape: sizes, is_fortran_order, .. } = &header;
+    let described = Described { path, name, sizes, element, is_fortran_order: *is_fortran_order };
     let bytes = described.numbers()? as u64 * element.bytes();
     input.left = input.left.checked_sub(bytes).ok_or_else(|| too_large(path, MAX_FILE_BYTES, "bytes"))?;
     let sure = bytes.min(input.sure) / element.bytes();

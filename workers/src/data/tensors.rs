@@ -30,7 +30,7 @@ pub(super) fn read(
             found: format!("{:?}", view.dtype()),
             remedy: "save the array in another type, such as float32",
         })?;
-        let described = Described { path, name, sizes: view.shape(), element };
+        let described = Described { path, name, sizes: view.shape(), element, is_fortran_order: false };
         // Its bytes are there.
         described.read(view.data(), described.numbers()?, step)
     })

@@ -20,6 +20,14 @@ fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     [bytes, text.into_bytes(), data.to_vec()].concat()
 }
 
+/// The same in Fortran order, of float32.
+fn fortran(shape: &str, numbers: &[f32]) -> Vec<u8> {
+    let text = format!("{{'descr': '<f4', 'fortran_order': True, 'shape': {shape}, }}\n");
+    let start = [NPY_MARK, &[1, 0], &(text.len() as u16).to_le_bytes()].concat();
+    let data: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    [start, text.into_bytes(), data].concat()
+}
+
 /// An archive of these files.
 fn archive(files: &[(&str, &[u8])], method: CompressionMethod) -> Vec<u8> {
     let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
@@ -120,12 +128,33 @@ fn every_type_of_number_is_read_exactly_from_either_format() {
 }
 
 #[test]
+fn arrays_in_fortran_order_hold_what_the_same_ones_in_c_order_hold() {
+    let folder = TempDir::new().unwrap();
+    // numpy.asfortranarray of the array whose numbers are those of its place: 0, 1, 2 and so on in C order.
+    #[rustfmt::skip]
+    let cases: [(&str, &[Option<usize>], &[f32]); 4] = [
+        ("(3,)",      &[],                 &[0.0, 1.0, 2.0]),
+        ("(2, 3)",    &[Some(3)],          &[0.0, 3.0, 1.0, 4.0, 2.0, 5.0]),
+        ("(2, 2, 3)", &[Some(2), Some(3)], &[0.0, 6.0, 3.0, 9.0, 1.0, 7.0, 4.0, 10.0, 2.0, 8.0, 5.0, 11.0]),
+        ("(1, 2, 2)", &[Some(2), Some(2)], &[0.0, 2.0, 1.0, 3.0]),
+    ];
+    for (shape, sample, numbers) in cases {
+        let file = archive(&[("x.npy", &fortran(shape, numbers))], CompressionMethod::Stored);
+        let data = open_npz(&file, &wants_only("x", DataElement::F32, sample)).unwrap();
+        let want: Vec<f64> = (0..numbers.len()).map(|number| number as f64).collect();
+        assert_eq!(samples(&data), want, "{shape}");
+    }
+    let of_numpy = wants_only("fortran", DataElement::F32, &[Some(2)]);
+    let data = Dataset::open(&npz_spec(&folder, REFUSED), &of_numpy).unwrap();
+    assert_eq!(samples(&data), [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5]);
+}
+
+#[test]
 fn what_is_not_read_is_refused_with_what_to_do() {
     let folder = TempDir::new().unwrap();
     let spec = npz_spec(&folder, REFUSED);
     #[rustfmt::skip]
     let cases = [
-        ("fortran", "E333", "is in Fortran order: save numpy.ascontiguousarray of it", ""),
         ("objects", "E481", "`objects` holds |O",        "pickled, and never read"),
         ("big",     "E481", "`big` holds >f4",           "a.dtype.newbyteorder(\"<\")"),
         ("fields",  "E481", "holds a structured type",   "save each field as an array of its own"),
