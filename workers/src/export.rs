@@ -10,6 +10,8 @@ use syncline_onnx::{
 };
 use syncline_ps::checkpoint_file::is_moment;
 
+use crate::submit::name_list::list;
+
 /// Why a snapshot could not be put into a model.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -87,8 +89,8 @@ impl ExportError {
                 "`syncline model export JOB OUT.safetensors` (or Client::weights) fetches what was trained; `syncline model export --snapshot OUT.safetensors --model FILE OUT.onnx` puts that into the model that the graph was made from"
             }
             Self::Misfit { .. } => {
-                "`syncline model show` shows the names and shapes of both; a job takes what fits, and leaves the rest of the model as it is, with \
-                 weights = { path = FILE, partial = true }"
+                "`syncline model show` shows the names and shapes of both: name the model that was trained, or leave out what it does not have; a job \
+                 takes what fits, and leaves the rest of the model as it is, with weights = { path = FILE, partial = true }"
             }
             Self::NothingFits { .. } => {
                 "`syncline model show` shows the names and shapes of both; where the names of the file begin with more or fewer words, rename them \
@@ -136,8 +138,8 @@ pub fn fill(model: &[u8], source_name: &str, snapshot: &[u8]) -> Result<TrainedM
     }
     let filled = put_in(&mut model, source_name, snapshot)?;
     filled.refuse_misfits(source_name)?;
-    if let Some(name) = filled.unknown.first() {
-        let reason = format!("the model has no parameter `{name}`");
+    if !filled.unknown.is_empty() {
+        let reason = format!("the model has no parameter {}", list(&filled.unknown));
         return Err(ExportError::Misfit { source_name: source_name.to_owned(), reason });
     }
     let parameters = filled.names.len();
@@ -189,7 +191,9 @@ pub(crate) fn put_in(
     let mut constants: HashMap<String, &mut TensorProto> =
         constants.map(|tensor| (tensor.name.clone(), tensor)).collect();
     let mut filled = Filled { names: BTreeSet::new(), unknown: Vec::new(), misfits: Vec::new() };
-    for (name, view) in file.iter().filter(|(name, _)| !is_moment(name)) {
+    // The latter is what every BatchNormalization of PyTorch counts, and no model has.
+    let is_of_model = |name: &str| !is_moment(name) && !name.ends_with(".num_batches_tracked");
+    for (name, view) in file.iter().filter(|(name, _)| is_of_model(name)) {
         let Some(tensor) = constants.get_mut(name) else {
             filled.unknown.push(name.to_owned());
             continue;
@@ -248,6 +252,22 @@ mod tests {
         let checkpoint = safetensors::serialize(names.map(|name| (name, view())), None).unwrap();
         let filled = fill(&mlp(&[2, 3], 1).to_bytes(), "s", &checkpoint).unwrap();
         assert_eq!(filled.parameters, 1);
+    }
+
+    #[test]
+    fn a_file_of_pytorch_is_put_in_without_what_its_normalizations_count_and_refused_with_all_that_is_too_much()
+     {
+        let model = mlp(&[2, 3], 1).to_bytes();
+        let saved = |more: &[&str]| {
+            let numbers = [1.0f32; 6].map(f32::to_le_bytes).concat();
+            let weight = TensorView::new(Dtype::F32, vec![2, 3], &numbers).unwrap();
+            let count = || TensorView::new(Dtype::I64, vec![], &[0; 8]).unwrap();
+            let all = more.iter().map(|&name| (name, count()));
+            safetensors::serialize(all.chain([("fc1.weight", weight)]).collect::<Vec<_>>(), None).unwrap()
+        };
+        assert_eq!(fill(&model, "s", &saved(&["bn.num_batches_tracked"])).unwrap().parameters, 1);
+        let error = fill(&model, "s", &saved(&["head.b", "head.a"])).unwrap_err().to_string();
+        assert!(error.ends_with("the model has no parameter `head.a`, `head.b`"), "{error}");
     }
 
     #[test]

@@ -51,9 +51,7 @@ pub(super) fn put_in_weights(
         true => tensors_of(&model, &options)?,
         false => Vec::new(),
     };
-    let mut filled = put_in(&mut model, &file, &read(source)?)?;
-    // What every BatchNormalization of PyTorch counts, and no model has.
-    filled.unknown.retain(|name| !name.ends_with(".num_batches_tracked"));
+    let filled = put_in(&mut model, &file, &read(source)?)?;
     let warning = match partial {
         true => Some(said_of_parts(&file, &filled, &tensors)?),
         false => {

@@ -23,7 +23,7 @@ mod graph;
 mod groups;
 mod model;
 mod model_file;
-mod name_list;
+pub(crate) mod name_list;
 #[cfg(feature = "train")]
 mod open_sizes;
 mod optimizer;

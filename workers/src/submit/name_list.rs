@@ -4,7 +4,7 @@
 const MOST_NAMED: usize = 6;
 
 /// The first ones in quotes, and how many more there are.
-pub(super) fn list(names: &[impl AsRef<str>]) -> String {
+pub(crate) fn list(names: &[impl AsRef<str>]) -> String {
     cut(&names.iter().map(|name| format!("`{}`", name.as_ref())).collect::<Vec<_>>())
 }
 
