@@ -1,8 +1,11 @@
 //! Why a model cannot be trained as it is.
 
-use syncline_onnx::{CompileError, OnnxError};
+use syncline_onnx::{CompileError, ElementType, OnnxError};
 
-use crate::{catalogue::way_around, forward::HOLDS_NAN};
+use crate::{
+    catalogue::way_around,
+    forward::{HOLDS_NAN, OTHER_FLOAT},
+};
 
 /// Why no training graph could be made. Codes are stable.
 #[derive(Debug, thiserror::Error)]
@@ -127,6 +130,18 @@ pub enum AutodiffError {
         /// Unknown names, five at most, each with known ones that are near it.
         names: String,
     },
+    /// A list of parameters names some of another type.
+    #[error("[E260] {origin} names `{name}`{}, which is {element}: only float32 is trained", and_others(*others))]
+    NotFloat32 {
+        /// Which list it is: that of the settings, or that in the model's metadata.
+        origin: &'static str,
+        /// The first of them.
+        name: String,
+        /// Its element type.
+        element: ElementType,
+        /// How many more there are.
+        others: usize,
+    },
     /// A ready-made training graph lacks something.
     #[error("[E318] not a training graph: {reason}")]
     NotReady {
@@ -224,7 +239,7 @@ impl AutodiffError {
             Self::ReservedName { .. } => "E316",
             Self::NoSuchParameter { .. } | Self::NothingToEvaluate { .. } => "E317",
             Self::NotByRows { .. } => "E264",
-            Self::UnknownParameters { .. } => "E260",
+            Self::UnknownParameters { .. } | Self::NotFloat32 { .. } => "E260",
             Self::NotReady { .. } => "E318",
             Self::NoFirstValues { .. } => "E261",
             Self::FixedBatch { .. } => "E262",
@@ -265,10 +280,13 @@ impl AutodiffError {
             Self::AllLeftAlone { reason: HOLDS_NAN, .. } => {
                 Some("its training has diverged before it was exported: export it with other weights")
             }
+            Self::AllLeftAlone { reason: OTHER_FLOAT, .. } | Self::NotFloat32 { .. } => Some(
+                "export model.float(): weights are float32, and `precision` of a job computes in 16 bits where that is safe",
+            ),
             Self::AllLeftAlone { .. } => Some(
                 "`train` names weights that are to be trained all the same; `syncline model show` lists all",
             ),
-            Self::NoParameters => Some("export the model with its weights, and not as float16"),
+            Self::NoParameters => Some("export the model with its weights, as model.float()"),
             Self::AllFrozen { .. } => {
                 Some("let `freeze` name fewer of them, or `train` or the list of parameters more")
             }

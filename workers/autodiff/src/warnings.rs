@@ -1,14 +1,14 @@
 //! What a file does not say about a model, in sentences for people: who trains it should know before it is trained.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use syncline_onnx::ModelProto;
 use syncline_onnx::proto::{GraphProto, NodeProto, metadata};
 
 use crate::error::AutodiffError;
 use crate::forward::{
-    EvalParts, Exported, Exporter, Shared, TRAINABLE, evaluation_form, random_nodes, select, shared,
-    trained_padding,
+    EvalParts, Exported, Exporter, Selected, Shared, TRAINABLE, evaluation_form, random_nodes, select,
+    shared, trained_padding,
 };
 use crate::options::{DeriveOptions, EvalMode};
 
@@ -52,6 +52,7 @@ pub fn warnings(model: &ModelProto, options: &DeriveOptions) -> Result<Vec<Strin
             )
         }));
     }
+    said.extend(of_other_floats(model, &selected));
     let doubtful: Vec<_> = selected.iter().filter(|selected| selected.doubtful).collect();
     for selected in doubtful.iter().take(MOST_NAMED) {
         let (name, reason) = (&selected.name, selected.reason.unwrap_or_default());
@@ -75,6 +76,28 @@ pub fn warnings(model: &ModelProto, options: &DeriveOptions) -> Result<Vec<Strin
         said.push(format!("what settles it: {SETTLES}"));
     }
     Ok(said)
+}
+
+/// Weights that stay as they are because of their type, a sentence for each type.
+fn of_other_floats(model: &ModelProto, selected: &[Selected]) -> Vec<String> {
+    let tensors = model.graph.iter().flat_map(|graph| &graph.initializer);
+    let mut by_type: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (tensor, _) in tensors.zip(selected).filter(|(_, one)| one.lacks_float32()) {
+        by_type.entry(tensor.element().to_string()).or_default().push(&tensor.name);
+    }
+    let sentence = |(element, names): (String, Vec<&str>)| {
+        let first: Vec<String> = names.iter().take(MOST_NAMED).map(|name| format!("`{name}`")).collect();
+        let more = match names.len() - first.len() {
+            0 => String::new(),
+            count => format!(" and {count} more"),
+        };
+        let are = if names.len() == 1 { "is" } else { "are" };
+        format!(
+            "{}{more} {are} not trained, being {element}: only float32 is; export model.float()",
+            first.join(", ")
+        )
+    };
+    by_type.into_iter().map(sentence).collect()
 }
 
 /// Dropouts of which nobody knows whether `eval_mode` means them.
@@ -225,7 +248,7 @@ pub(super) fn export_line(by: Exporter) -> &'static str {
 #[cfg(test)]
 mod tests {
     use syncline_onnx::{
-        mlp,
+        ElementType, mlp,
         proto::{StringStringEntryProto, ValueInfoProto},
     };
 
@@ -255,6 +278,29 @@ mod tests {
         assert!(evaluates[0].starts_with("the model was exported as it evaluates"), "{evaluates:?}");
         let unknown = about_form("node_linear");
         assert!(unknown.len() == 1 && unknown[0].contains("unless its rate is 0"), "{unknown:?}");
+    }
+
+    #[test]
+    fn weights_that_only_their_type_keeps_from_training_are_named_unless_they_are_frozen() {
+        let mut model = mlp(&[4, 3, 2], 1);
+        let initializers = &mut model.graph.as_mut().unwrap().initializer;
+        for (at, element) in [(0, ElementType::F16), (1, ElementType::F16), (3, ElementType::F64)] {
+            let numbers = initializers[at].shape().iter().product::<usize>();
+            let bytes = numbers * element.bits().unwrap() as usize / 8;
+            initializers[at].data_type = element.code();
+            initializers[at].raw_data = Some(vec![1; bytes]);
+        }
+        let said = |freeze: &[&str]| {
+            let freeze = freeze.iter().map(|&pattern| pattern.to_owned()).collect();
+            let options = DeriveOptions { freeze, ..DeriveOptions::default() };
+            let all = warnings(&model, &options).unwrap();
+            all.into_iter().filter(|text| text.contains("not trained, being")).collect::<Vec<_>>()
+        };
+        let of_16_bits =
+            "`fc1.weight`, `fc1.bias` are not trained, being float16: only float32 is; export model.float()";
+        let of_64_bits = "`fc2.bias` is not trained, being float64: only float32 is; export model.float()";
+        assert_eq!(said(&[]), [of_16_bits, of_64_bits]);
+        assert_eq!(said(&["fc2.*"]), [of_16_bits]);
     }
 
     #[test]

@@ -54,6 +54,31 @@ fn patterns_freeze_and_choose_weights() {
 }
 
 #[test]
+fn weights_of_16_bits_that_are_to_train_are_refused_with_what_to_do() {
+    let mut model = mlp(&[2, 3, 2], 1);
+    for tensor in &mut model.graph.as_mut().unwrap().initializer {
+        let numbers = tensor.shape().iter().product::<usize>();
+        tensor.data_type = ElementType::Bf16.code();
+        tensor.raw_data = Some(vec![0; 2 * numbers]);
+    }
+    let listed = DeriveOptions {
+        params: Some(vec!["fc1.weight".to_owned(), "fc1.bias".to_owned()]),
+        ..DeriveOptions::default()
+    };
+    #[rustfmt::skip]
+    let cases = [
+        (DeriveOptions::default(), "E315", "left alone: `fc1.weight` (a weight that is not float32) and 3 more"),
+        (listed,                   "E260", "names `fc1.weight` and 1 more, which is bfloat16: only float32 is trained"),
+    ];
+    for (options, code, words) in cases {
+        let error = derived(&model, &options).unwrap_err();
+        assert_eq!(error.code(), code);
+        assert!(error.to_string().contains(words), "{error}");
+        assert!(error.hint().unwrap().starts_with("export model.float()"), "{:?}", error.hint());
+    }
+}
+
+#[test]
 fn constants_that_are_no_weights_are_left_alone() {
     let mut graph = GraphBuilder::new("constants");
     let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);

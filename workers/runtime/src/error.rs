@@ -213,6 +213,9 @@ impl BackendError {
             ),
             Self::AlreadyLoaded { .. } => Some("use one library for the whole process"),
             Self::Model(source) => return source.hint(),
+            Self::Compile { reason } if lacks_a_kernel(reason) => Some(
+                "for numbers of this type there is no such operator on this device; CPUs have few for bfloat16 and float16: export model.float()",
+            ),
             Self::UnreadableOutput { .. } => {
                 Some("cast the output inside the model, or export without it (skl2onnx: zipmap=False)")
             }
@@ -236,6 +239,11 @@ impl BackendError {
         };
         hint.map(str::to_owned)
     }
+}
+
+/// Whether ONNX Runtime, in its words, refuses a type of numbers and not the form of the model.
+fn lacks_a_kernel(reason: &str) -> bool {
+    ["Could not find an implementation", "tensor(bfloat16)"].iter().any(|words| reason.contains(words))
 }
 
 impl From<BackendError> for CompileError {

@@ -104,6 +104,18 @@ fn bad_models_are_refused() {
 }
 
 #[test]
+fn a_model_in_a_type_that_no_cpu_computes_is_refused_with_what_to_do() {
+    let mut graph = GraphBuilder::new("bfloat16");
+    let x = graph.input("x", ElementType::Bf16, &["batch".into(), 3.into()]);
+    let y = graph.op("Erf", &[&x], &[]);
+    graph.output(&y);
+    let bytes = graph.finish().to_bytes();
+    let error = Executable::new(&onnxruntime::runtime(), &bytes, &ExecOptions::default()).unwrap_err();
+    assert_eq!(error.code(), "E323");
+    assert!(error.hint().unwrap().ends_with("export model.float()"), "{error}");
+}
+
+#[test]
 fn the_library_is_loaded_once_per_process() {
     let runtime = onnxruntime::runtime();
     assert_eq!(Runtime::load(runtime.path()).unwrap().path(), runtime.path());

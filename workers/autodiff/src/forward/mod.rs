@@ -39,7 +39,7 @@ pub use self::inference_form::inference_form;
 pub use self::matvec::with_columns;
 pub(crate) use self::padding_idx::{hold_padding, looks_for_padding, trained_padding};
 pub(crate) use self::random_masks::random_nodes;
-pub(crate) use self::select::HOLDS_NAN;
+pub(crate) use self::select::{HOLDS_NAN, OTHER_FLOAT};
 pub use self::select::{Selected, select};
 pub(crate) use self::shared_weights::{Shared, shared};
 pub use self::training_form::{NEXT_SUFFIX, Statistic};

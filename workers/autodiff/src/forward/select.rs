@@ -48,6 +48,11 @@ impl Selected {
         self.reason == Some(STATISTIC)
     }
 
+    /// Whether nothing but its type, another float, keeps it from being trained.
+    pub fn lacks_float32(&self) -> bool {
+        self.reason == Some(OTHER_FLOAT)
+    }
+
     /// Whether the settings or a list leave it out, which would be trained otherwise.
     pub(super) fn by_settings(&self) -> bool {
         self.reason.is_some_and(|reason| [FROZEN, NOT_LISTED].contains(&reason))
@@ -56,6 +61,8 @@ impl Selected {
 
 /// What no weight and no mask holds unless something went wrong.
 pub const HOLDS_NAN: &str = "holds NaN";
+/// What keeps a weight from being trained that would be as float32.
+pub const OTHER_FLOAT: &str = "a weight that is not float32";
 const STATISTIC: &str = "a running statistic";
 const FROZEN: &str = "frozen";
 const NOT_LISTED: &str = "not among those to train";
@@ -123,6 +130,12 @@ fn listed(
             false => metadata.name_in_file(name).to_owned(),
         })
         .collect();
+    let others = graph.initializer.iter().filter(|tensor| tensor.element() != ElementType::F32);
+    let mut others = others.filter(|tensor| list.contains(&tensor.name));
+    if let Some(first) = others.next() {
+        let (name, element) = (first.name.clone(), first.element());
+        return Err(AutodiffError::NotFloat32 { origin, name, element, others: others.count() });
+    }
     match unknown(&list, &known) {
         Some(names) => Err(AutodiffError::UnknownParameters { origin, names }),
         None => Ok(Some(list.into_iter().collect())),
@@ -147,9 +160,14 @@ impl File<'_> {
         if self.statistics.contains(&tensor.name) {
             return sure(STATISTIC);
         }
-        if tensor.element() != ElementType::F32 {
-            return sure("not float32");
+        match tensor.element() {
+            ElementType::F32 => self.of_float(tensor),
+            other if other.is_float() && self.of_float(tensor) == TRAINED => sure(OTHER_FLOAT),
+            _ => sure("not float32"),
         }
+    }
+
+    fn of_float(&self, tensor: &TensorProto) -> Verdict {
         if self.freeze.matches(&tensor.name) {
             return sure(FROZEN);
         }
