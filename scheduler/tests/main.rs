@@ -31,6 +31,7 @@ mod task_model;
 mod training_slots;
 mod training_tasks;
 mod turns;
+mod untrained;
 mod unusual_ends;
 mod waiting;
 mod work_in_hand;

@@ -62,6 +62,7 @@ mod tasks;
 mod training_slots;
 mod trainings;
 mod worker_info;
+mod untrained;
 mod worker_protocol;
 
 pub use checkpoints::Checkpoints;

@@ -44,7 +44,11 @@ impl Job {
         self.end_when_exhausted(now_us, effects);
         self.take_checkpoint_at_rest(now_us, effects);
         self.evaluate_at_rest(now_us, effects);
-        let is_over = self.is_trained() && self.settle_parameters(now_us, effects);
+        let is_trained = self.is_trained();
+        if self.learns_nothing(is_trained) {
+            return self.end_untrained(now_us, effects);
+        }
+        let is_over = is_trained && self.settle_parameters(now_us, effects);
         if is_over && !self.tests_at_end(now_us, effects) {
             self.state.trained_us = Some(now_us);
             self.state.loss = self.loss();
