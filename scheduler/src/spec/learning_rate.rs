@@ -30,7 +30,7 @@ pub struct LearningRate {
     /// Source: Goyal et al., Accurate, Large Minibatch SGD, 2017, section 2.2, arXiv:1706.02677.
     #[serde(default)]
     pub warmup: f32,
-    /// The rate at which cosine and linear decay end, 0 to `base`. No bound of the warmup.
+    /// The rate at which a decay ends that is not of steps, 0 to `base`. No bound of the warmup.
     #[serde(default)]
     pub min: f32,
 }
@@ -52,6 +52,19 @@ pub enum Decay {
     /// `[(0.5, 0.1), (0.75, 0.1)]` is `base`, then a tenth of it, then a hundredth. The shares ascend, and lie behind the
     /// warmup; the factors are above 0, and 1 at most.
     Steps(Vec<(f32, f32)>),
+    /// By the same factor from each sample to the next, from `base` to `min`, which is above 0: `base * (min / base)^p`.
+    Exponential,
+    /// As [`Cosine`](Self::Cosine), behind a warmup that is half a cosine, too, from a 25th of `base`.
+    /// Source: Smith and Topin, Super-Convergence, 2018, arXiv:1708.07120, in the form of fast.ai and of PyTorch's OneCycleLR.
+    OneCycle,
+}
+
+/// What part of its highest rate a [`Decay::OneCycle`] begins with is 1 in so many, as in PyTorch.
+const ONE_CYCLE_RISE: f64 = 25.0;
+
+/// Half a cosine from `from` to `to` while `done` goes from 0 to 1.
+fn half_cosine(from: f64, to: f64, done: f64) -> f64 {
+    to + (from - to) * 0.5 * (1.0 + (std::f64::consts::PI * done).cos())
 }
 
 impl LearningRate {
@@ -70,13 +83,18 @@ impl LearningRate {
         let done = samples.min(total) as f64 / total.max(1) as f64;
         let (base, min, warmup) = (f64::from(self.base), f64::from(self.min), f64::from(self.warmup));
         if done < warmup {
-            return (base * done / warmup) as f32;
+            let rate = match &self.decay {
+                Decay::OneCycle => half_cosine(base / ONE_CYCLE_RISE, base, done / warmup),
+                _ => base * done / warmup,
+            };
+            return rate as f32;
         }
         let decayed = (done - warmup) / (1.0 - warmup);
         let rate = match &self.decay {
             Decay::Constant => return self.base,
-            Decay::Cosine => min + (base - min) * 0.5 * (1.0 + (std::f64::consts::PI * decayed).cos()),
+            Decay::Cosine | Decay::OneCycle => half_cosine(base, min, decayed),
             Decay::Linear => base - (base - min) * decayed,
+            Decay::Exponential => base * (min / base).powf(decayed),
             Decay::Steps(steps) => {
                 // With the digits that the share was given with: a tenth is reached with the sample number 100 of 1000.
                 let reached = steps.iter().take_while(|(share, _)| done as f32 >= *share);
@@ -102,9 +120,15 @@ impl LearningRate {
         }
         match decay {
             Decay::Constant | Decay::Steps(_) if *min > 0.0 => {
-                Some(format!("min_learning_rate {min} goes with a decay `cosine` or `linear` only"))
+                Some(format!("min_learning_rate {min} goes with a decay `cosine`, `linear`, `exponential` or `one-cycle` only"))
             }
-            Decay::Constant | Decay::Cosine | Decay::Linear => None,
+            Decay::Exponential if *min == 0.0 => Some(
+                "min_learning_rate 0, expected the rate above 0 at which the decay `exponential` ends".into(),
+            ),
+            Decay::OneCycle if *warmup == 0.0 => {
+                Some("warmup 0, expected the share of the training, such as 0.3, in which the decay `one-cycle` rises".into())
+            }
+            Decay::Constant | Decay::Cosine | Decay::Linear | Decay::Exponential | Decay::OneCycle => None,
             Decay::Steps(steps) => {
                 steps_fault(steps, *warmup).map(|what| format!("steps of the decay: {what}"))
             }
@@ -175,6 +199,28 @@ mod tests {
         }
     }
 
+    /// Values of PyTorch 2: `OneCycleLR(max_lr=0.4, div_factor=25)` of 1001 steps, and `ExponentialLR` behind a `LinearLR`, as rates
+    /// in front of these steps.
+    #[test]
+    fn the_rate_is_what_pytorch_computes() {
+        use Decay::{Exponential, OneCycle};
+        let samples = [0, 50, 100, 325, 499, 500, 550, 749, 750, 1000];
+        #[rustfmt::skip]
+        let cases = [
+            //                                      0      50        100       325       499       500       550       749       750       1000
+            (rate(0.4, 0.3, OneCycle,    0.04), [0.016, 0.041723, 0.112,    0.398868, 0.332859, 0.332228, 0.298099, 0.14263,  0.141901, 0.04]),
+            (rate(0.4, 0.1, OneCycle,    0.0),  [0.016, 0.208,    0.4,      0.341421, 0.235417, 0.23473,  0.2,      0.071978, 0.071442, 0.0]),
+            (rate(0.4, 0.0, Exponential, 0.04), [0.4,   0.3565,   0.317731, 0.189261, 0.126783, 0.126491, 0.112735, 0.071295, 0.071131, 0.04]),
+            (rate(0.4, 0.1, Exponential, 0.04), [0.0,   0.2,      0.4,      0.224937, 0.144121, 0.143753, 0.126491, 0.076024, 0.075829, 0.04]),
+        ];
+        for (rate, wanted) in cases {
+            for (samples, wanted) in samples.into_iter().zip(wanted) {
+                let found = rate.at(samples, TOTAL);
+                assert!((found - wanted).abs() < 2e-6, "{rate:?} at {samples}: {found}, expected {wanted}");
+            }
+        }
+    }
+
     #[test]
     fn cosine_starts_at_base_halves_in_the_middle_and_ends_at_zero() {
         let rate = rate(0.4, 0.0, Decay::Cosine, 0.0);
@@ -195,7 +241,7 @@ mod tests {
 
     #[test]
     fn out_of_range_settings_are_named() {
-        use Decay::{Constant, Cosine, Linear};
+        use Decay::{Constant, Cosine, Exponential, Linear, OneCycle};
         let steps = |steps: &[(f32, f32)]| Decay::Steps(steps.to_vec());
         #[rustfmt::skip]
         let cases = [
@@ -206,8 +252,10 @@ mod tests {
             (rate(0.1, f32::NAN, Linear, 0.0),                            "warmup NaN, expected a share"),
             (rate(0.1, 0.0, Linear, 0.2),                                 "min_learning_rate 0.2, expected a number from 0 to the learning rate 0.1"),
             (rate(0.1, 0.0, Linear, f32::NAN),                            "min_learning_rate NaN"),
-            (rate(0.1, 0.0, Constant, 0.01),                              "min_learning_rate 0.01 goes with a decay `cosine` or `linear` only"),
-            (rate(0.1, 0.0, steps(&[(0.5, 0.1)]), 0.01),                  "goes with a decay `cosine` or `linear` only"),
+            (rate(0.1, 0.0, Constant, 0.01),                              "min_learning_rate 0.01 goes with a decay `cosine`, `linear`, `exponential` or `one-cycle` only"),
+            (rate(0.1, 0.0, steps(&[(0.5, 0.1)]), 0.01),                  "goes with a decay `cosine`, "),
+            (rate(0.1, 0.0, Exponential, 0.0),                            "min_learning_rate 0, expected the rate above 0"),
+            (rate(0.1, 0.0, OneCycle, 0.0),                               "warmup 0, expected the share of the training, such as 0.3"),
             (rate(0.1, 0.0, steps(&[]), 0.0),                             "steps of the decay: there is none"),
             (rate(0.1, 0.0, steps(&[(30.0, 0.1)]), 0.0),                  "one at 30, expected a share of the training between 0 and 1"),
             (rate(0.1, 0.0, steps(&[(0.0, 0.1)]), 0.0),                   "one at 0, expected a share"),
@@ -224,6 +272,8 @@ mod tests {
         let good = [
             rate(0.1, 0.5, Linear, 0.1),
             rate(0.1, 0.0, Cosine, 0.0),
+            rate(0.1, 0.0, Exponential, 1e-30),
+            rate(0.1, 0.3, OneCycle, 0.0),
             rate(1e-30, 0.1, steps(&[(0.1, 0.1), (0.9, 1.0)]), 0.0),
         ];
         for rate in good {
@@ -250,6 +300,8 @@ mod tests {
             Just(Decay::Constant),
             Just(Decay::Cosine),
             Just(Decay::Linear),
+            Just(Decay::Exponential),
+            Just(Decay::OneCycle),
             steps.prop_map(Decay::Steps)
         ]
     }
@@ -261,7 +313,12 @@ mod tests {
             share in 0.0..=1.0_f32,
             decay in decays(),
         ) -> LearningRate {
-            let min = if matches!(decay, Decay::Cosine | Decay::Linear) { base * share } else { 0.0 };
+            let min = match decay {
+                Decay::Cosine | Decay::Linear | Decay::OneCycle => base * share,
+                Decay::Exponential => base * share.max(0.01),
+                Decay::Constant | Decay::Steps(_) => 0.0,
+            };
+            let warmup = if decay == Decay::OneCycle { warmup.max(0.01) } else { warmup };
             LearningRate { base, decay, warmup, min }
         }
     }
@@ -280,7 +337,7 @@ mod tests {
             }
             for (samples, pair) in rates.windows(2).enumerate() {
                 if !warm(samples + 1) {
-                    prop_assert!(pair[1] > pair[0], "it rises at {}", samples);
+                    prop_assert!(pair[1] >= pair[0], "it rises at {}", samples);
                 } else if warm(samples) {
                     prop_assert!(pair[1] <= pair[0] + slack, "it falls at {}", samples);
                 }
@@ -292,8 +349,9 @@ mod tests {
         fn but_for_steps_a_schedule_is_continuous(rate in schedules(), total in 1..5000_u64) {
             prop_assume!(!matches!(rate.decay, Decay::Steps(_)));
             let (base, warmup) = (f64::from(rate.base), f64::from(rate.warmup));
-            let rise = if warmup > 0.0 { base / warmup } else { 0.0 };
-            let fall = base * std::f64::consts::FRAC_PI_2 / (1.0 - warmup);
+            let rise = if warmup > 0.0 { base * std::f64::consts::FRAC_PI_2 / warmup } else { 0.0 };
+            // That of an exponential decay to a hundredth, the longest here, where it begins.
+            let fall = base * 100_f64.ln() / (1.0 - warmup);
             let most = rise.max(fall) / total as f64 + base * 1e-6;
             for samples in 0..total {
                 let (here, next) = (rate.at(samples, total), rate.at(samples + 1, total));

@@ -74,6 +74,8 @@ impl LearningRate {
             Decay::Constant => None,
             Decay::Cosine => Some(format!("cosine to {min}")),
             Decay::Linear => Some(format!("linear to {min}")),
+            Decay::Exponential => Some(format!("exponential to {min}")),
+            Decay::OneCycle => Some(format!("one-cycle to {min}")),
             Decay::Steps(steps) => {
                 let steps: Vec<String> =
                     steps.iter().map(|(share, factor)| format!("{factor} at {share}")).collect();
@@ -118,6 +120,8 @@ mod tests {
         let with = |decay, warmup, min| LearningRate { decay, warmup, min, ..constant.clone() }.schedule();
         assert_eq!(with(Decay::Constant, 0.25, 0.0).as_deref(), Some("warmup 0.25"));
         assert_eq!(with(Decay::Cosine, 0.5, 0.01).as_deref(), Some("cosine to 0.01, warmup 0.5"));
+        assert_eq!(with(Decay::Exponential, 0.0, 0.01).as_deref(), Some("exponential to 0.01"));
+        assert_eq!(with(Decay::OneCycle, 0.3, 0.0).as_deref(), Some("one-cycle to 0, warmup 0.3"));
         let steps = Decay::Steps(vec![(0.5, 0.1), (0.75, 0.2)]);
         assert_eq!(with(steps, 0.0, 0.0).as_deref(), Some("times 0.1 at 0.5, 0.2 at 0.75"));
     }

@@ -149,6 +149,8 @@ impl Decay {
             Self::Constant => None,
             Self::Cosine => Some("cosine".to_owned()),
             Self::Linear => Some("linear".to_owned()),
+            Self::Exponential => Some("exponential".to_owned()),
+            Self::OneCycle => Some("one-cycle".to_owned()),
             Self::Steps(steps) => {
                 let steps = steps.iter().map(|(share, factor)| value::numbers(&[*share, *factor]));
                 Some(value::table([("steps", value::list(steps))]))

@@ -17,6 +17,8 @@ fn by_name(name: &str) -> Option<Decay> {
         "constant" => Some(Decay::Constant),
         "cosine" => Some(Decay::Cosine),
         "linear" => Some(Decay::Linear),
+        "exponential" => Some(Decay::Exponential),
+        "one-cycle" => Some(Decay::OneCycle),
         _ => None,
     }
 }
@@ -32,7 +34,7 @@ impl<'de> Visitor<'de> for NameOrSteps {
     type Value = Decay;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "constant, cosine or linear, or steps such as {EXAMPLE}")
+        write!(f, "constant, cosine, linear, exponential or one-cycle, or steps such as {EXAMPLE}")
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<Decay, E> {
@@ -93,6 +95,8 @@ mod tests {
         assert_eq!(read("'constant'"), Ok(Decay::Constant));
         assert_eq!(read("'cosine'"), Ok(Decay::Cosine));
         assert_eq!(read("'linear'"), Ok(Decay::Linear));
+        assert_eq!(read("'exponential'"), Ok(Decay::Exponential));
+        assert_eq!(read("'one-cycle'"), Ok(Decay::OneCycle));
         let steps = Decay::Steps(vec![(0.5, 0.1), (0.75, 1.0)]);
         assert_eq!(read("{ steps = [[0.5, 0.1], [0.75, 1]] }"), Ok(steps));
     }
@@ -101,7 +105,7 @@ mod tests {
     fn what_is_none_is_answered_with_what_to_write() {
         #[rustfmt::skip]
         let cases = [
-            ("'step'",                        "invalid value: string \"step\", expected constant, cosine or linear, or steps such as { steps"),
+            ("'step'",                        "invalid value: string \"step\", expected constant, cosine, linear, exponential or one-cycle, or steps such as { steps"),
             ("'steps'",                       "`steps` needs shares of the training with factors: { steps = [[0.5, 0.1], "),
             ("{ steps = [[0.5]] }",           "each of `steps` is a share of the training and a factor"),
             ("{ steps = [[0.5, 0.1, 2.0]] }", "each of `steps` is a share of the training and a factor"),

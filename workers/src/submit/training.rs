@@ -41,7 +41,7 @@ pub struct Settings {
     /// How the learning rate falls over the samples behind the warmup; by default it does not.
     #[serde(deserialize_with = "decay")]
     pub decay: Decay,
-    /// The learning rate at which a cosine or linear decay ends, up to `learning_rate`; 0 by default.
+    /// The learning rate at which a decay ends that is not of steps, up to `learning_rate`; 0 by default, and above it for `Exponential`.
     pub min_learning_rate: f32,
     /// When workers meet; `elastic-bsp:15` by default.
     pub policy: PolicySpec,
