@@ -140,7 +140,7 @@ async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
         ("nan feature",         with(&nan),                                                            &["E33", "8"]),
         ("wrong width",         of(model(4)),                                                          &["E362", "4", "2"]),
         ("two inputs",          of(two_inputs(ElementType::F32)),                                      &["E363", "x, mask", "safetensors"]),
-        ("input of no numbers", of(two_inputs(ElementType::Bool)),                                     &["E485", "mask", "bool"]),
+        ("input of no numbers", of(two_inputs(ElementType::F16)),                                      &["E485", "mask", "float16"]),
         ("bad name",            graph("Bad Job", Training::new(model(2), good.clone())),               &["E001", "Bad Job"]),
         ("cycle",               cycle,                                                                 &["E025", "b -> a -> b"]),
         ("no training",         nodes(false, vec![evaluate("test", &[])]),                             &["E020"]),

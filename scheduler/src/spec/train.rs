@@ -62,6 +62,8 @@ pub enum DataElement {
     I32,
     /// 64-bit integers, never scaled.
     I64,
+    /// Truth values, which are 0 or 1 in the data.
+    Bool,
 }
 
 impl ModelSpec {

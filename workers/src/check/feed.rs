@@ -25,6 +25,7 @@ enum Data {
     Numbers(Vec<f64>),
     Integers(Vec<i64>),
     Short(Vec<i32>),
+    Truths(Vec<bool>),
 }
 
 impl Fed {
@@ -35,7 +36,7 @@ impl Fed {
     pub(super) fn numbers(&self) -> &[f64] {
         match &self.data {
             Data::Numbers(numbers) => numbers,
-            Data::Integers(_) | Data::Short(_) => &[],
+            Data::Integers(_) | Data::Short(_) | Data::Truths(_) => &[],
         }
     }
 
@@ -53,6 +54,7 @@ pub(super) fn views(fed: &[Fed]) -> Vec<(&str, TensorView<'_>)> {
                 Data::Numbers(data) => TensorView::F64 { shape, data },
                 Data::Integers(data) => TensorView::I64 { shape, data },
                 Data::Short(data) => TensorView::I32 { shape, data },
+                Data::Truths(data) => TensorView::Bool { shape, data },
             };
             (fed.name.as_str(), view)
         })
@@ -81,6 +83,7 @@ impl Narrow<'_> {
                     Data::Numbers(_) => TensorView::F32 { shape, data },
                     Data::Integers(data) => TensorView::I64 { shape, data },
                     Data::Short(data) => TensorView::I32 { shape, data },
+                    Data::Truths(data) => TensorView::Bool { shape, data },
                 };
                 (fed.name.as_str(), view)
             })
@@ -197,8 +200,11 @@ fn one(
             let bound = i32::try_from(bound.max(1)).unwrap_or(i32::MAX);
             Data::Short((0..count).map(|_| (random.next_u64() % bound as u64) as i32).collect())
         }
+        ElementType::Bool => Data::Truths((0..count).map(|_| random.next_u64().is_multiple_of(2)).collect()),
         other => {
-            return Err(refuse(&format!("{other} inputs cannot be drawn, only float32, int64 and int32")));
+            return Err(refuse(&format!(
+                "{other} inputs cannot be drawn, only float32, int64, int32 and bool"
+            )));
         }
     };
     Ok(Fed { name: io.name.clone(), shape, data })

@@ -50,6 +50,7 @@ enum Buffer {
     F32(Vec<f32>),
     I32(Vec<i32>),
     I64(Vec<i64>),
+    Bool(Vec<bool>),
 }
 
 impl Column {
@@ -89,6 +90,7 @@ impl Column {
             DataElement::F32 => Buffer::F32(Vec::new()),
             DataElement::I32 => Buffer::I32(Vec::new()),
             DataElement::I64 => Buffer::I64(Vec::new()),
+            DataElement::Bool => Buffer::Bool(Vec::new()),
         };
         BatchTensor { shape: [&[0], self.shape.as_slice()].concat(), data }
     }
@@ -101,6 +103,7 @@ impl Column {
             (ColumnData::Bytes(all, normalizations), Buffer::F32(batch)) => {
                 self.scale(rows, all, normalizations, batch)
             }
+            (ColumnData::U8(all), Buffer::Bool(batch)) => self.copy(rows, all, batch, |number| number != 0),
             (ColumnData::U8(all), Buffer::I32(batch)) => self.copy(rows, all, batch, i32::from),
             (ColumnData::I32(all), Buffer::I32(batch)) => self.copy(rows, all, batch, |number| number),
             (ColumnData::U8(all), Buffer::I64(batch)) => self.copy(rows, all, batch, i64::from),
@@ -198,6 +201,7 @@ impl BatchTensor {
             Buffer::F32(data) => TensorView::F32 { shape, data },
             Buffer::I32(data) => TensorView::I32 { shape, data },
             Buffer::I64(data) => TensorView::I64 { shape, data },
+            Buffer::Bool(data) => TensorView::Bool { shape, data },
         }
     }
 }

@@ -49,6 +49,7 @@ pub(super) fn input(mut array: Array, wanted: &InputSignature, spec: &DataSpec) 
                 _ => ColumnData::F32(normalized(&mut array, &normalizations)?),
             }
         }
+        DataElement::Bool => ColumnData::U8(truths(&array)?),
         element => {
             check_ids(&array, wanted)?;
             integers(&mut array, element)?
@@ -211,6 +212,19 @@ fn normalized(array: &mut Array, normalizations: &[Normalization]) -> Result<Vec
         }
     }
     Ok(numbers)
+}
+
+/// All numbers, which have to be 0 or 1.
+fn truths(array: &Array) -> Result<Vec<u8>, DataError> {
+    let truth = |index: usize| match array.numbers.whole(index) {
+        Ok(number @ 0..=1) => Ok(number as u8),
+        Ok(number) => Err((index, number.to_string())),
+        Err(number) => Err((index, number.to_string())),
+    };
+    (0..array.numbers.len()).map(truth).collect::<Result<_, _>>().map_err(|(index, number)| {
+        let Place { path, row, column } = array.place(index);
+        DataError::NotInteger { path, row, column, number }
+    })
 }
 
 /// All numbers as integers that fit `element`.

@@ -28,7 +28,7 @@ pub(super) fn signature(graph: &TrainingGraph, model: &Model) -> Result<ModelSig
     let inputs = graph.data_inputs.iter().map(|input| {
         let element = element(input)?;
         let rows = match element {
-            DataElement::F32 => None,
+            DataElement::F32 | DataElement::Bool => None,
             DataElement::I32 | DataElement::I64 => rows_of_table(&nodes, graph, &input.name),
         };
         Ok(InputSignature { name: input.name.clone(), element, shape: sample_shape(&input.dims), rows })
@@ -61,6 +61,7 @@ pub(super) fn data_element(element: ElementType) -> Option<DataElement> {
         ElementType::F32 => Some(DataElement::F32),
         ElementType::I32 => Some(DataElement::I32),
         ElementType::I64 => Some(DataElement::I64),
+        ElementType::Bool => Some(DataElement::Bool),
         _ => None,
     }
 }

@@ -160,7 +160,7 @@ pub enum SubmitError {
         why: &'static str,
     },
     /// No data set can feed the model.
-    #[error("[E485] the model's input {input} takes {element}; data is float32, int32 or int64")]
+    #[error("[E485] the model's input {input} takes {element}; data is float32, int32, int64 or bool")]
     InputType {
         /// Data input of the model.
         input: String,

@@ -92,6 +92,7 @@ fn images<'a>(
         let taken = named.map(|(column, name)| match column.element {
             DataElement::F32 => format!("`{name}` takes samples of shape {:?}", column.shape),
             DataElement::I32 | DataElement::I64 => format!("`{name}` takes integers"),
+            DataElement::Bool => format!("`{name}` takes truth values"),
         });
         let taken = taken.collect::<Vec<_>>().join(", ");
         return refused(format!("it is for images of channels, height and width, and {taken}"));

@@ -98,7 +98,8 @@ fn numbers(view: TensorView<'_>) -> (Vec<usize>, Vec<f64>) {
         TensorView::F64 { data, .. } => data.to_vec(),
         TensorView::I32 { data, .. } => data.iter().map(|&number| number.into()).collect(),
         TensorView::I64 { data, .. } => data.iter().map(|&number| number as f64).collect(),
-        TensorView::U8 { .. } | TensorView::Bool { .. } => panic!("no source gives {}", view.element()),
+        TensorView::Bool { data, .. } => data.iter().map(|&truth| f64::from(u8::from(truth))).collect(),
+        TensorView::U8 { .. } => panic!("no source gives {}", view.element()),
     };
     (view.shape().to_vec(), data)
 }

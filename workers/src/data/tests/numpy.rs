@@ -62,6 +62,13 @@ fn what_numpy_has_saved_packed_or_not_is_found_by_its_names() {
         assert_eq!(samples(&open_npz(bytes, &mask).unwrap()), [0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
     }
     let folder = TempDir::new().unwrap();
+    // The numbers of a mask are truth values where the model takes such ones, and others are not.
+    let truths = wants_only("mask", DataElement::Bool, &[Some(2)]);
+    assert_eq!(samples(&open_npz(PLAIN, &truths).unwrap()), [0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
+    let numbers = wants_only("x", DataElement::Bool, &[Some(2)]);
+    refused(&npz_spec(&folder, PLAIN), &numbers, "E484", "row 1, column 2: 0.5 is not an integer, or out of");
+    let classes = wants_only("label", DataElement::Bool, &[]);
+    refused(&npz_spec(&folder, PLAIN), &classes, "E484", "row 1, column 1: 2 is not an integer, or out of");
     let absent = wants_only("images", DataElement::F32, &[None]);
     refused(&npz_spec(&folder, PACKED), &absent, "E482", "no array `images`, it has label, mask, x");
 }
