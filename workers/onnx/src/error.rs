@@ -46,10 +46,12 @@ pub enum OnnxError {
         op: String,
     },
     /// The numbers are in another file.
-    #[error("[E307] tensor `{tensor}` keeps its data in another file, which is not read")]
+    #[error("[E307] tensor `{tensor}` keeps its data in another file, {reason}")]
     ExternalData {
         /// Name of the tensor; often empty for one in an attribute.
         tensor: String,
+        /// Which file that is, and why its data is not read, as the end of a sentence.
+        reason: String,
     },
     /// Shape and data of a tensor do not agree.
     #[error("[E308] tensor `{tensor}` is not well formed: {reason}")]
@@ -80,14 +82,14 @@ impl OnnxError {
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::ExternalData { .. } => Some(
-                "write the model as one file: torch.onnx.export(..., external_data=False), or onnx.save without \
-                     save_as_external_data",
+                "read are weights in a file of the folder in which the model lies, as exporters write them: copy both; or write the model as one file, \
+                 torch.onnx.export(..., external_data=False), or onnx.save without save_as_external_data",
             ),
             Self::Malformed { .. } | Self::NoGraph => {
                 Some("is this an .onnx file? a checkpoint of a framework has to be exported first")
             }
             Self::TooLarge { .. } => {
-                Some("keep large weights out of the model file or train a smaller model")
+                Some("train a smaller model: weights count, also those in a file beside it")
             }
             _ => None,
         };

@@ -1,7 +1,8 @@
 //! ONNX models as plain data: read them, check them, build them. Nothing here runs a model.
 //!
 //! A model file is untrusted input. [`parse`] is the only way in: it bounds sizes before anything is allocated for
-//! them, refuses external data (which would let a model read any file of the machine), checks that every value is
+//! them, refuses external data (which would let a model read any file of the machine: [`with_external_data`] leaves to its caller what
+//! is read), checks that every value is
 //! produced exactly once and before it is used, and leaves the nodes in topological order, so that every later pass
 //! may simply walk them. The protobuf structs in [`proto`] are written by hand: no protoc at build time.
 //!
@@ -18,6 +19,7 @@ mod counting;
 mod declared;
 mod element;
 mod error;
+mod external;
 mod graph;
 mod infer;
 mod inline;
@@ -36,6 +38,7 @@ pub use counting::counting;
 pub use declared::DeclaredTypes;
 pub use element::{Dim, ElementType, TensorType};
 pub use error::OnnxError;
+pub use external::{ExternalData, with_external_data};
 pub use graph::{Graph, NodeId, ValueId, captured};
 pub use infer::{check_loads, declare_every_value, folded_value_types, infer_types};
 pub use inline::inline_functions;

@@ -80,7 +80,8 @@ impl TensorProto {
     /// Checks that the data is here and is as long as the shape says.
     pub(super) fn check(&self) -> Result<(), OnnxError> {
         if self.data_location != 0 || !self.external_data.is_empty() {
-            return Err(OnnxError::ExternalData { tensor: self.name.clone() });
+            let reason = "which is not read".to_owned();
+            return Err(OnnxError::ExternalData { tensor: self.name.clone(), reason });
         }
         let elements = self.checked_elements()?;
         let Some(bits) = self.element().bits() else {
@@ -116,6 +117,15 @@ impl TensorProto {
             return Ok(());
         }
         Err(self.bad(format!("shape {:?} needs {elements} numbers, found {found}", self.dims)))
+    }
+
+    /// How many bytes its shape and type need.
+    pub(super) fn data_bytes(&self) -> Result<u64, OnnxError> {
+        let elements = self.checked_elements()?;
+        match self.element().bits() {
+            Some(bits) => Ok((elements * bits).div_ceil(8)),
+            None => Err(self.bad(format!("{} has no size", self.element()))),
+        }
     }
 
     fn checked_elements(&self) -> Result<u64, OnnxError> {

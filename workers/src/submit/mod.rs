@@ -48,7 +48,7 @@ pub use forward::{prepare, untouched};
 pub use graph::{GraphNode, JobGraph, NodeHandle, NodeWork};
 pub use groups::ParameterGroup;
 pub use model::{ByteSource, FirstValues, Model};
-pub use model_file::read_model;
+pub use model_file::{read_model, with_weights_beside};
 pub use prepare::{MissingKernel, PreparedJob, prepare_ready};
 pub(crate) use read::read;
 pub use training::{ParamList, Settings, Training};

@@ -2,7 +2,13 @@
 
 use std::borrow::Cow;
 
-use super::{SubmitError, model::ByteSource, model_file::read_model};
+use syncline_autodiff::AutodiffError;
+
+use super::{
+    SubmitError,
+    model::ByteSource,
+    model_file::{read_model, with_weights_beside},
+};
 use crate::data::{DataError, is_url};
 
 pub(crate) fn read(bytes: &ByteSource) -> Result<Cow<'_, [u8]>, SubmitError> {
@@ -11,9 +17,10 @@ pub(crate) fn read(bytes: &ByteSource) -> Result<Cow<'_, [u8]>, SubmitError> {
         ByteSource::File(path) if path.to_str().is_some_and(is_url) => {
             Err(DataError::Remote { url: path.display().to_string() }.into())
         }
-        ByteSource::File(path) => match read_model(path) {
-            Ok(bytes) => Ok(Cow::Owned(bytes)),
-            Err(source) => Err(SubmitError::Read { path: path.clone(), source }),
-        },
+        ByteSource::File(path) => {
+            let unread = |source| SubmitError::Read { path: path.clone(), source };
+            let bytes = read_model(path).map_err(unread)?;
+            Ok(Cow::Owned(with_weights_beside(path, bytes).map_err(AutodiffError::from)?))
+        }
     }
 }

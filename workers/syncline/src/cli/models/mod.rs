@@ -13,11 +13,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use syncline_autodiff::{DeriveOptions, parse_forward, warnings};
+use syncline_autodiff::{AutodiffError, DeriveOptions, parse_forward, warnings};
 use syncline_rpc::input;
 use syncline_workers::{
     place_file,
-    submit::{SubmitError, read_model},
+    submit::{SubmitError, read_model, with_weights_beside},
 };
 
 use crate::cli::{Exit, Failure, exported::ExportError, log_as_command, print, print_json, say};
@@ -76,7 +76,9 @@ fn warn(bytes: &[u8], options: &DeriveOptions) -> Result<Vec<String>, Failure> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    Ok(read_model(path).map_err(|source| SubmitError::Unreadable { path: path.to_owned(), source })?)
+    let bytes =
+        read_model(path).map_err(|source| SubmitError::Unreadable { path: path.to_owned(), source })?;
+    Ok(with_weights_beside(path, bytes).map_err(AutodiffError::from)?)
 }
 
 /// Writes a file, which is there as a whole or not at all; what stood there stays where that fails.
