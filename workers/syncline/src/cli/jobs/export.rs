@@ -24,7 +24,7 @@ use crate::cli::{
 const PAGE_TASKS: u32 = 5_000;
 
 /// Names that end so are those of what a job has learned.
-const MODEL_EXTENSIONS: [&str; 2] = ["onnx", "safetensors"];
+const MODEL_EXTENSIONS: [&str; 3] = ["onnx", "safetensors", "st"];
 
 #[derive(Debug, clap::Args)]
 pub struct ExportArgs {

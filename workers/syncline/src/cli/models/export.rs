@@ -1,6 +1,6 @@
 //! `syncline model export`: trained parameters back in the user's own forward model, in the form that predicts, or alone.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use syncline_rpc::status::{JobPhase, JobStatus};
@@ -19,7 +19,7 @@ pub struct ExportArgs {
     /// A job that wrote a snapshot, or that failed or was canceled and left its last weights; its model and its snapshot come from the parameter server
     #[arg(value_name = "JOB", required_unless_present = "snapshot", conflicts_with = "snapshot")]
     job: Option<JobId>,
-    /// Where to write the trained model; of a job, a name that ends with .safetensors gets what was trained alone
+    /// Where to write the trained model, a name that ends with .onnx; of a job, one that ends with .safetensors or .st gets what was trained alone
     #[arg(value_name = "OUT.onnx")]
     out: PathBuf,
     /// A file of a snapshot or a checkpoint, instead of a job
@@ -71,7 +71,24 @@ fn warn_if_cut_short(job: &JobStatus) {
     }
 }
 
+/// What a file is to hold, as its ending says.
+fn format(out: &Path, of_job: bool) -> Result<&'static str, Failure> {
+    match out.extension().and_then(|ending| ending.to_str()) {
+        Some("onnx") => Ok(ONNX),
+        Some("safetensors" | "st") if of_job => Ok(SAFETENSORS),
+        _ => {
+            let text = format!("[E597] the ending of {} does not say what to write", out.display());
+            let hint = match of_job {
+                true => "there are .onnx, the trained model, and .safetensors or .st, what was trained alone",
+                false => "--snapshot writes a model, a name that ends with .onnx",
+            };
+            Err(Failure::new(Exit::Usage, text, hint))
+        }
+    }
+}
+
 pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
+    let format = format(&args.out, args.job.is_some())?;
     if args.out.symlink_metadata().is_ok() && !args.force {
         return Err(Exists { path: args.out.clone() }.into());
     }
@@ -80,7 +97,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
             let cluster = args.connection.find()?;
             block_on_until_stopped(async {
                 let (client, _) = Client::connect(&cluster).await?;
-                let exported = export_job(&client, job, args).await?;
+                let exported = export_job(&client, job, format, args).await?;
                 warn_if_cut_short(&client.status(job).await?.job);
                 Ok::<_, Failure>(exported)
             })?
@@ -88,7 +105,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
         (None, Some(snapshot), Some(model)) => {
             let source = snapshot.display().to_string();
             let trained = fill(&read(model)?, &source, &read(snapshot)?)?;
-            put(args, source, ONNX, &trained.onnx, trained.parameters)?
+            put(args, source, format, &trained.onnx, trained.parameters)?
         }
         _ => {
             let hint = "`syncline jobs` lists the jobs";
@@ -99,14 +116,19 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
 }
 
 /// Writes what a job has trained.
-async fn export_job(client: &Client, job: &JobId, args: &ExportArgs) -> Result<Exported, Failure> {
+async fn export_job(
+    client: &Client,
+    job: &JobId,
+    format: &'static str,
+    args: &ExportArgs,
+) -> Result<Exported, Failure> {
     let of = format!("job {job}");
-    if args.out.extension().is_some_and(|extension| extension == SAFETENSORS) {
+    if format == SAFETENSORS {
         let weights = client.weights(job).await?;
-        return put(args, of, SAFETENSORS, weights.as_bytes(), weights.tensors()?.len());
+        return put(args, of, format, weights.as_bytes(), weights.tensors()?.len());
     }
     let trained = client.trained_model(job).await?;
-    put(args, of, ONNX, &trained.onnx, trained.parameters)
+    put(args, of, format, &trained.onnx, trained.parameters)
 }
 
 fn put(
@@ -118,4 +140,33 @@ fn put(
 ) -> Result<Exported, Failure> {
     write(&args.out, bytes, args.force)?;
     Ok(Exported { of, file: args.out.display().to_string(), bytes: bytes.len() as u64, parameters, format })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ending_says_what_is_written_and_another_one_is_refused_with_those_that_there_are() {
+        #[rustfmt::skip]
+        let cases = [
+            ("a.onnx",        true,  Ok(ONNX)),
+            ("a.onnx",        false, Ok(ONNX)),
+            ("a.safetensors", true,  Ok(SAFETENSORS)),
+            ("a.st",          true,  Ok(SAFETENSORS)),
+            ("a.st",          false, Err("a name that ends with .onnx")),
+            ("a.pt",          true,  Err(".onnx, the trained model, and .safetensors or .st")),
+            ("onnx",          true,  Err(".onnx, the trained model")),
+        ];
+        for (out, of_job, want) in cases {
+            match (format(Path::new(out), of_job), want) {
+                (Ok(found), Ok(want)) => assert_eq!(found, want, "{out} {of_job}"),
+                (Err(error), Err(words)) => {
+                    let text = format!("{error:?}");
+                    assert!(text.contains("[E597]") && text.contains(words), "{out} {of_job}: {text}");
+                }
+                (found, _) => panic!("{out} {of_job}: {found:?}"),
+            }
+        }
+    }
 }

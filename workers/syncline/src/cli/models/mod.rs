@@ -36,7 +36,7 @@ pub enum ModelCommand {
 
 #[derive(Debug, clap::Args)]
 pub struct ShowArgs {
-    /// An ONNX model, or a snapshot whose name ends with .safetensors
+    /// An ONNX model, or a snapshot whose name ends with .safetensors or .st
     file: PathBuf,
     #[command(flatten)]
     params: loss::ParamsArg,
@@ -57,7 +57,7 @@ pub(crate) fn run(command: &ModelCommand) -> Result<(), Failure> {
 
 fn show(args: &ShowArgs) -> Result<(), Failure> {
     let bytes = read(&args.file)?;
-    if args.file.extension().is_some_and(|e| e == "safetensors") {
+    if args.file.extension().is_some_and(|e| e == "safetensors" || e == "st") {
         let report = snapshot_report::of(&args.file, &bytes)?;
         return if args.json { print_json(&report) } else { print(&report.text()) };
     }
