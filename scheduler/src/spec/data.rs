@@ -25,10 +25,10 @@ pub struct DataSpec {
     pub scale: f32,
     /// Subtracted after scaling: a number for each channel (the first axis of a sample), or one for all; empty: 0.
     #[serde(default)]
-    pub mean: Vec<f32>,
+    pub mean: Vec<f64>,
     /// Divided by after that, in the same form; empty: 1.
     #[serde(default)]
-    pub std: Vec<f32>,
+    pub std: Vec<f64>,
     /// Whether [`mean`](Self::mean) and [`std`](Self::std) are those of the training part. The client fills them in.
     #[serde(default)]
     pub standardize: bool,

@@ -15,7 +15,7 @@ pub fn list<T: Display>(values: impl IntoIterator<Item = T>) -> String {
 }
 
 /// A list of numbers.
-pub fn numbers(values: &[f32]) -> String {
+pub fn numbers<T: Display + LowerExp + Into<f64> + Copy>(values: &[T]) -> String {
     list(values.iter().map(|&value| number(value)))
 }
 

@@ -232,14 +232,14 @@ impl Numbers {
         }
     }
 
-    /// All numbers as float32.
-    pub(super) fn into_f32(self) -> Vec<f32> {
+    /// All numbers as float64.
+    pub(super) fn into_f64(self) -> Vec<f64> {
         match self {
-            Self::U8(all) => all.into_iter().map(f32::from).collect(),
-            Self::I32(all) => all.into_iter().map(|number| number as f32).collect(),
-            Self::I64(all) => all.into_iter().map(|number| number as f32).collect(),
-            Self::F32(all) => all,
-            Self::F64(all) => all.into_iter().map(|number| number as f32).collect(),
+            Self::U8(all) => all.into_iter().map(f64::from).collect(),
+            Self::I32(all) => all.into_iter().map(f64::from).collect(),
+            Self::I64(all) => all.into_iter().map(|number| number as f64).collect(),
+            Self::F32(all) => all.into_iter().map(f64::from).collect(),
+            Self::F64(all) => all,
         }
     }
 }

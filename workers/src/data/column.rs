@@ -11,8 +11,8 @@ use super::augment::{Augmentation, Pass};
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Normalization {
     pub(super) factor: f32,
-    pub(super) mean: f32,
-    pub(super) deviation: f32,
+    pub(super) mean: f64,
+    pub(super) deviation: f64,
 }
 
 /// One input, or the label.
@@ -31,6 +31,9 @@ pub(super) struct Column {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ColumnData {
     F32(Vec<f32>),
+    /// Float64 or integers for a float input, as long as it is not known how they are to be standardized: float32 may round what tells
+    /// them apart.
+    F64(Vec<f64>),
     /// Bytes for a float input, and the normalization of each channel, or one for all.
     Bytes(Vec<u8>, Vec<Normalization>),
     U8(Vec<u8>),
@@ -63,6 +66,7 @@ impl Column {
     pub(super) fn kind(&self) -> String {
         let numbers = match &self.store {
             ColumnData::F32(_) => "float32",
+            ColumnData::F64(_) => "float64",
             ColumnData::Bytes(..) | ColumnData::U8(_) => "uint8",
             ColumnData::I32(_) => "int32",
             ColumnData::I64(_) => "int64",
@@ -75,6 +79,7 @@ impl Column {
         match (&mut self.store, other.store) {
             _ if self.shape != other.shape => return false,
             (ColumnData::F32(all), ColumnData::F32(more)) => all.extend(more),
+            (ColumnData::F64(all), ColumnData::F64(more)) => all.extend(more),
             (ColumnData::Bytes(all, _), ColumnData::Bytes(more, _))
             | (ColumnData::U8(all), ColumnData::U8(more)) => all.extend(more),
             (ColumnData::I32(all), ColumnData::I32(more)) => all.extend(more),
@@ -100,6 +105,7 @@ impl Column {
         batch.shape[0] = rows.len();
         match (&self.store, &mut batch.data) {
             (ColumnData::F32(all), Buffer::F32(batch)) => self.copy(rows, all, batch, |number| number),
+            (ColumnData::F64(all), Buffer::F32(batch)) => self.copy(rows, all, batch, |number| number as f32),
             (ColumnData::Bytes(all, normalizations), Buffer::F32(batch)) => {
                 self.scale(rows, all, normalizations, batch)
             }
@@ -154,7 +160,7 @@ impl Column {
             ColumnData::U8(all) => {
                 rows.all(|&row| self.sample(row, all).iter().all(|&found| i64::from(found) == number))
             }
-            ColumnData::F32(_) | ColumnData::Bytes(..) => false,
+            ColumnData::F32(_) | ColumnData::F64(_) | ColumnData::Bytes(..) => false,
         }
     }
 
@@ -189,7 +195,12 @@ impl Normalization {
     pub(super) const NONE: Self = Self { factor: 1.0, mean: 0.0, deviation: 1.0 };
 
     pub(super) fn apply(self, number: f32) -> f32 {
-        (number * self.factor - self.mean) / self.deviation
+        (number * self.factor - self.mean as f32) / self.deviation as f32
+    }
+
+    /// The same before anything is rounded to float32.
+    pub(super) fn apply_wide(self, number: f64) -> f32 {
+        ((number * f64::from(self.factor) - self.mean) / self.deviation) as f32
     }
 }
 

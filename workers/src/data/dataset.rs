@@ -299,12 +299,12 @@ fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), DataError> {
         return Err(DataError::TooManyInputs { count: wanted.inputs.len(), names });
     }
     let text = sources().any(|source| matches!(source, Source::Text { .. }));
-    let no_number = |list: &[f32]| list.iter().copied().find(|number| !number.is_finite());
-    let wrong_number = |name: &str, what: &str, found: Option<f32>| {
+    let no_number = |list: &[f64]| list.iter().copied().find(|number| !number.is_finite());
+    let wrong_number = |name: &str, what: &str, found: Option<f64>| {
         let what = format!("`{name}` must {what}, not {}", found?);
         Some(DataError::InvalidSetting { what })
     };
-    let wrong_number = wrong_number("scale", "be a finite number", no_number(&[spec.scale]))
+    let wrong_number = wrong_number("scale", "be a finite number", no_number(&[spec.scale.into()]))
         .or_else(|| wrong_number("mean", "hold finite numbers", no_number(&spec.mean)))
         .or_else(|| wrong_number("std", "hold finite numbers", no_number(&spec.std)))
         .or_else(|| {

@@ -46,6 +46,9 @@ pub(super) fn input(mut array: Array, wanted: &InputSignature, spec: &DataSpec) 
             let normalizations = normalizations(spec, &wanted.name, &shape)?;
             match array.numbers {
                 Numbers::U8(bytes) => ColumnData::Bytes(bytes, normalizations),
+                Numbers::I32(_) | Numbers::I64(_) | Numbers::F64(_) if is_to_be_standardized(spec) => {
+                    ColumnData::F64(scaled(&mut array, spec.scale)?)
+                }
                 _ => ColumnData::F32(normalized(&mut array, &normalizations)?),
             }
         }
@@ -172,7 +175,7 @@ pub(super) fn normalizations(
             return Err(DataError::InvalidSetting { what });
         }
     }
-    let at = |list: &[f32], channel: usize, default: f32| {
+    let at = |list: &[f64], channel: usize, default: f64| {
         list.get(channel).or(list.first()).copied().unwrap_or(default)
     };
     let normalization = |channel| Normalization {
@@ -195,6 +198,24 @@ pub(super) fn normalizations(
     }
 }
 
+/// Whether mean and deviation are still to be computed from the samples that train.
+fn is_to_be_standardized(spec: &DataSpec) -> bool {
+    spec.standardize && spec.mean.is_empty() && spec.std.is_empty()
+}
+
+/// All numbers as scaled float64, every one finite.
+fn scaled(array: &mut Array, scale: f32) -> Result<Vec<f64>, DataError> {
+    let mut numbers = std::mem::replace(&mut array.numbers, Numbers::U8(Vec::new())).into_f64();
+    for (index, number) in numbers.iter_mut().enumerate() {
+        *number *= f64::from(scale);
+        if !number.is_finite() {
+            let Place { path, row, column } = array.place(index);
+            return Err(DataError::NotFinite { path, row, column, value: *number as f32 });
+        }
+    }
+    Ok(numbers)
+}
+
 /// All numbers as scaled float32, every one finite.
 fn normalized(array: &mut Array, normalizations: &[Normalization]) -> Result<Vec<f32>, DataError> {
     if normalizations.len() > 1 && !array.is_side_by_side() {
@@ -202,16 +223,25 @@ fn normalized(array: &mut Array, normalizations: &[Normalization]) -> Result<Vec
         let what = "several numbers in `mean` or `std` do not go with samples that overlap, or have gaps between them (`stride`)";
         return Err(DataError::InvalidSetting { what: what.to_owned() });
     }
-    let mut numbers = std::mem::replace(&mut array.numbers, Numbers::U8(Vec::new())).into_f32();
     let plane = (array.width() / normalizations.len()).max(1);
-    for (index, number) in numbers.iter_mut().enumerate() {
-        *number = normalizations[index / plane % normalizations.len()].apply(*number);
-        if !number.is_finite() {
+    let at = |index: usize| normalizations[index / plane % normalizations.len()];
+    let numbers: Vec<f32> = match std::mem::replace(&mut array.numbers, Numbers::U8(Vec::new())) {
+        Numbers::F32(mut all) => {
+            all.iter_mut().enumerate().for_each(|(index, number)| *number = at(index).apply(*number));
+            all
+        }
+        others => {
+            let all = others.into_f64().into_iter().enumerate();
+            all.map(|(index, number)| at(index).apply_wide(number)).collect()
+        }
+    };
+    match numbers.iter().position(|number| !number.is_finite()) {
+        None => Ok(numbers),
+        Some(index) => {
             let Place { path, row, column } = array.place(index);
-            return Err(DataError::NotFinite { path, row, column, value: *number });
+            Err(DataError::NotFinite { path, row, column, value: numbers[index] })
         }
     }
-    Ok(numbers)
 }
 
 /// All numbers, which have to be 0 or 1.

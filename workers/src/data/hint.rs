@@ -47,8 +47,8 @@ impl DataError {
             Self::NotFinite { value, .. } if value.is_nan() => Some(csv::MISSING),
             Self::LabelOutOfRange { found, .. } if found == "NaN" => Some(csv::MISSING),
             Self::NotInteger { .. } => Some(
-                "round it, or export the model with a float input; a table holds its numbers as float32, which are whole up to 16777215: larger \
-                 ones come from arrays of int64, `npz` or `safetensors`",
+                "round it, or export the model with a float input; integers are read from tables and other floats up to 16777215: larger ones come from \
+                 arrays of integers, `npz` or `safetensors`",
             ),
             Self::LabelOutOfRange { column: Some(_), .. } => Some(
                 "the label of a table is its last column, unless `label_names` or `label_columns` under `data` say otherwise; classes \

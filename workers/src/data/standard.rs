@@ -11,27 +11,28 @@ use super::signature::ModelSignature;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Standard {
     /// A number for each channel, which is the first axis of a sample.
-    pub(crate) mean: Vec<f32>,
+    pub(crate) mean: Vec<f64>,
     /// The same: the root of the mean square of what is left, of all samples (not n - 1); 1 where a channel is constant.
-    pub(crate) std: Vec<f32>,
+    pub(crate) std: Vec<f64>,
     /// Channels, from 0, in which all samples that train have the same number: they become 0. Without those of `rounded`.
     pub(crate) constant: Vec<usize>,
-    /// Channels whose numbers are so large beside how far they lie apart that float32 has rounded that, to one number maybe.
+    /// Channels of a float32 file whose numbers are so large beside how far they lie apart that float32 has rounded that, to one number
+    /// maybe.
     pub(crate) rounded: Vec<usize>,
 }
 
 /// What float32 may round off the distances of samples, as a part of their deviation, without a word.
 const FAINT_ROUNDING: f64 = 1e-3;
 /// From here on float32 holds only every other integer.
-const SPARSE_INTEGERS: f32 = 16_777_216.0;
+const SPARSE_INTEGERS: f64 = 16_777_216.0;
 
 /// What is known of a channel.
 #[derive(Clone, Copy)]
 struct Channel {
     sum: f64,
     squares: f64,
-    least: f32,
-    most: f32,
+    least: f64,
+    most: f64,
     /// Whether all are integers.
     whole: bool,
 }
@@ -67,36 +68,34 @@ impl Dataset {
         let channels = column.channels(rows);
         let count = (rows.len() * column.width() / channels.len().max(1)).max(1) as f64;
         let is_constant = |channel: &Channel| channel.least == channel.most;
-        let mean: Vec<f32> = channels.iter().map(|channel| (channel.sum / count) as f32).collect();
         let deviation = |channel: &Channel| match is_constant(channel) {
             true => 1.0,
-            false => (channel.squares / count).sqrt() as f32,
+            false => (channel.squares / count).sqrt(),
         };
-        let std: Vec<f32> = channels.iter().map(deviation).collect();
+        let std: Vec<f64> = channels.iter().map(deviation).collect();
+        let is_float32 = matches!(column.store, ColumnData::F32(_));
         let is_rounded = |channel: &Channel| {
             let largest = channel.least.abs().max(channel.most.abs());
-            let spacing = f64::from(largest) * f64::from(f32::EPSILON);
+            let spacing = largest * f64::from(f32::EPSILON);
             let is_exact = channel.whole && largest < SPARSE_INTEGERS;
-            match is_constant(channel) {
-                true => largest >= SPARSE_INTEGERS,
-                false => !is_exact && spacing > FAINT_ROUNDING * f64::from(deviation(channel)),
-            }
+            is_float32
+                && match is_constant(channel) {
+                    true => largest >= SPARSE_INTEGERS,
+                    false => !is_exact && spacing > FAINT_ROUNDING * deviation(channel),
+                }
         };
         let (rounded, exact): (Vec<usize>, Vec<usize>) =
             (0..channels.len()).partition(|&index| is_rounded(&channels[index]));
         let constant = exact.into_iter().filter(|&index| is_constant(&channels[index])).collect();
         // Of a constant channel the mean of its numbers is that number, without what adding them up has rounded.
-        let mean: Vec<f32> = mean
-            .into_iter()
-            .zip(&channels)
-            .map(|(mean, channel)| if is_constant(channel) { channel.least } else { mean })
-            .collect();
+        let mean = |channel: &Channel| if is_constant(channel) { channel.least } else { channel.sum / count };
+        let mean: Vec<f64> = channels.iter().map(mean).collect();
         let all: Vec<u32> = (0..self.len() as u32).collect();
         for (index, channel) in column.channels(&all).iter().enumerate() {
             let normalization = Normalization { factor: 1.0, mean: mean[index], deviation: std[index] };
             if ![channel.least, channel.most]
                 .into_iter()
-                .all(|number| normalization.apply(number).is_finite())
+                .all(|number| normalization.apply_wide(number).is_finite())
             {
                 let (name, number) = (&input.name, index + 1);
                 let what = format!("channel {number} of `{name}` would become infinite");
@@ -112,11 +111,11 @@ impl Column {
     fn channels(&self, rows: &[u32]) -> Vec<Channel> {
         let count = self.shape.first().copied().unwrap_or(1).max(1);
         let empty =
-            Channel { sum: 0.0, squares: 0.0, least: f32::INFINITY, most: f32::NEG_INFINITY, whole: true };
+            Channel { sum: 0.0, squares: 0.0, least: f64::INFINITY, most: f64::NEG_INFINITY, whole: true };
         let mut channels = vec![empty; count];
         self.each_number(rows, count, |channel, number| {
             let channel = &mut channels[channel];
-            channel.sum += f64::from(number);
+            channel.sum += number;
             channel.whole &= number.fract() == 0.0;
             channel.least = channel.least.min(number);
             channel.most = channel.most.max(number);
@@ -124,18 +123,22 @@ impl Column {
         let numbers = (rows.len() * self.width() / count).max(1) as f64;
         self.each_number(rows, count, |channel, number| {
             let channel = &mut channels[channel];
-            let off = f64::from(number) - channel.sum / numbers;
+            let off = number - channel.sum / numbers;
             channel.squares += off * off;
         });
         channels
     }
 
     /// Hands out every number of these rows with its channel.
-    fn each_number(&self, rows: &[u32], channels: usize, mut each: impl FnMut(usize, f32)) {
+    fn each_number(&self, rows: &[u32], channels: usize, mut each: impl FnMut(usize, f64)) {
         let plane = (self.width() / channels).max(1);
         for &row in rows {
             match &self.store {
                 ColumnData::F32(all) => {
+                    let sample = self.sample(row, all).iter();
+                    sample.enumerate().for_each(|(at, number)| each(at / plane, f64::from(*number)));
+                }
+                ColumnData::F64(all) => {
                     let sample = self.sample(row, all).iter();
                     sample.enumerate().for_each(|(at, number)| each(at / plane, *number));
                 }
@@ -144,7 +147,7 @@ impl Column {
                     let sample = self.sample(row, all).iter();
                     sample
                         .enumerate()
-                        .for_each(|(at, byte)| each(at / plane, scaled.apply(f32::from(*byte))));
+                        .for_each(|(at, byte)| each(at / plane, scaled.apply(f32::from(*byte)).into()));
                 }
                 ColumnData::U8(_) | ColumnData::I32(_) | ColumnData::I64(_) => {}
             }

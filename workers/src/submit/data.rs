@@ -143,8 +143,8 @@ fn rounded_channels(channels: &[usize]) -> Option<String> {
         numbers => (format!("channels {} hold", name_list::cut(numbers)), "them"),
     };
     Some(format!(
-        "{which} numbers so large beside how far they lie apart that float32, as which data is kept, rounds the difference: subtract a number \
-         from {it} in the file, such as the first time from times"
+        "{which} numbers so large beside how far they lie apart that float32, as which the file has them, rounds the difference: write them as \
+         float64, or subtract a number from {it} before, such as the first time from times"
     ))
 }
 

@@ -49,7 +49,7 @@ pub(in crate::data) struct TableNames {
 struct Table<'a> {
     /// Those of the file that is read.
     columns: Columns,
-    features: Vec<f32>,
+    features: Vec<f64>,
     labels: Vec<f64>,
     kind: Labels,
     rows: usize,
@@ -249,7 +249,7 @@ impl<'a> Table<'a> {
                 _ if place == Some(&Place::Ignored) => {}
                 Err(error) => refusal = Some(error),
                 Ok(Some(value)) => match place {
-                    Some(Place::Feature(number)) => self.features[first_feature + number] = value as f32,
+                    Some(Place::Feature(number)) => self.features[first_feature + number] = value,
                     Some(Place::Label(number)) => self.labels[first_label + number] = value,
                     Some(Place::Ignored) | None => {}
                 },
@@ -281,7 +281,7 @@ impl<'a> Table<'a> {
         let Self { columns, features, mut labels, kind, rows, feature_origins, label_origins, first } = self;
         let classes = kind.into_classes(first, &mut labels);
         let Columns { feature_count, label_count, .. } = columns;
-        let features = Array::new(first, Numbers::F32(features), vec![feature_count], rows);
+        let features = Array::new(first, Numbers::F64(features), vec![feature_count], rows);
         let labels = Array::new(first, Numbers::F64(labels), vec![label_count], rows);
         (features.with_origins(feature_origins), labels.with_origins(label_origins), classes)
     }

@@ -11,7 +11,7 @@ fn a_setting_that_is_refused_is_said_with_what_it_must_be_and_what_was_given() {
     let cases = [
         (DataSpec { scale: 0.0, ..spec.clone() },              "`scale` must not be 0: every number of every sample would be"),
         (DataSpec { scale: f32::INFINITY, ..spec.clone() },    "`scale` must be a finite number, not inf"),
-        (DataSpec { mean: vec![0.0, f32::NAN], ..spec.clone() }, "`mean` must hold finite numbers, not NaN"),
+        (DataSpec { mean: vec![0.0, f64::NAN], ..spec.clone() }, "`mean` must hold finite numbers, not NaN"),
         (DataSpec { std: vec![1.0, -0.5], ..spec.clone() },    "`std` must be above 0, not -0.5"),
         (split(Split::TestEvery(0)),                           "`test_every` must be at least 1, not 0"),
         (DataSpec { validation_percent: Some(0), ..spec.clone() }, "`validation_percent` must be from 1 to 99, not 0"),
@@ -155,5 +155,5 @@ fn tables_of_integers_feed_integer_inputs_and_labels_per_position() {
     let broken = csv_spec(&write(&folder, "broken.csv", b"5,6,0,1\n7,8.5,2,0\n"), 2, 0);
     refused(&broken, &wanted, "E484", "broken.csv row 2, column 2: 8.5 is not an integer");
     let large = csv_spec(&write(&folder, "large.csv", b"5,16777217,0,1\n"), 2, 0);
-    refused(&large, &wanted, "E484", "row 1, column 2: 16777216 is not an integer");
+    refused(&large, &wanted, "E484", "row 1, column 2: 16777217 is not an integer");
 }
