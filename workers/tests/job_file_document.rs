@@ -73,6 +73,7 @@ const TABLES: &[Table] = &[
         ("digest",        "text", "", "digest = 'ab12'", "BLAKE3 of the files; filled in at submission"),
         ("file_digests",  "list of texts", "[]", "file_digests = ['ab12', 'cd34']", "The same of each file, where they are several; filled in at submission"),
         ("train_samples", "integer", "0", "train_samples = 100", "Filled in at submission"),
+        ("class_names",   "list of texts", "[]", "class_names = ['no', 'yes']", "What the classes are called, where labels are texts; filled in at submission"),
     ]},
     Table { title: "`[node.data.augment]`", about: "Of samples that train, never of those that are evaluated; more in [data.md](data.md#images-that-change-while-they-train).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.data.augment]\n@\n", fields: &[
         ("flip",   "boolean", "false", "flip = true", "Half of the images are mirrored, left to right"),

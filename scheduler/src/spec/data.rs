@@ -55,6 +55,9 @@ pub struct DataSpec {
     /// Samples in the training part. The client fills it in.
     #[serde(default)]
     pub train_samples: u64,
+    /// What the classes are called, from 0, where the labels of a CSV file are texts. The client fills it in.
+    #[serde(default)]
+    pub class_names: Vec<String>,
 }
 
 /// All of it, as [`DataSpec::new`].
@@ -83,6 +86,7 @@ impl DataSpec {
             digest: None,
             file_digests: Vec::new(),
             train_samples: 0,
+            class_names: Vec::new(),
         }
     }
 

@@ -22,6 +22,7 @@ impl DataSpec {
             digest,
             file_digests: _,
             train_samples: _,
+            class_names: _,
         } = self;
         let parts = [("source", Some(source)), ("test", test.as_ref()), ("validation", validation.as_ref())];
         for (part, source) in parts {

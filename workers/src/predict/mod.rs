@@ -168,6 +168,7 @@ pub struct Predictor {
     evaluation: Option<Executable>,
     parameters: Parameters,
     model: ModelSpec,
+    class_names: Vec<String>,
     set: Dataset,
     rows: Vec<u32>,
     batch_size: usize,
@@ -281,6 +282,7 @@ impl Predictor {
             label_scores,
             output_of_loss: job.settings.get("model.forward.output").map(str::to_owned),
             model,
+            class_names: job.train.data.class_names.clone(),
             set,
             rows,
             batch_size: fixed_batch.unwrap_or(question.batch.max(1)),
@@ -294,9 +296,9 @@ impl Predictor {
         self.rows.len()
     }
 
-    /// What the classes are called, from 0, where the labels of the job's CSV file are texts and that file was read; else none.
+    /// What the classes are called, from 0, where the labels of the job's CSV file are texts; else none.
     pub fn class_names(&self) -> &[String] {
-        self.set.class_names()
+        &self.class_names
     }
 
     /// Computes all samples, a batch at a time, and hands each out.

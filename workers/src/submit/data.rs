@@ -114,6 +114,7 @@ pub(super) fn inspect(
         return Err(DataError::AllIgnored { ignored }.into());
     }
     spec.train_samples = train_rows.len() as u64;
+    spec.class_names = set.class_names().to_vec();
     let parts = DataParts {
         train: spec.train_samples,
         validation: validation.len() as u64,

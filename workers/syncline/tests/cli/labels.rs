@@ -72,6 +72,13 @@ fn texts_are_classes_for_submission_training_and_prediction() {
     at(&["predict", "flowers", "--data", &file("new.csv"), "--unlabeled", "--out", &out]).ok();
     let rows = fs::read_to_string(&out).unwrap();
     assert!(rows.contains("\n0,setosa,") && rows.contains("\n1,versicolor,"), "{rows}");
+    // Nothing but the job says what its classes are called.
+    fs::rename(file("train.csv"), file("elsewhere.csv")).unwrap();
+    fs::write(file("new.csv"), "-2.2,0.3\n0.3,2.2\n").unwrap();
+    at(&["predict", "flowers", "--data", &file("new.csv"), "--unlabeled", "--out", &out, "--force"]).ok();
+    let rows = fs::read_to_string(&out).unwrap();
+    assert!(rows.contains("\n0,setosa,") && rows.contains("\n1,versicolor,"), "{rows}");
+    fs::rename(file("elsewhere.csv"), file("train.csv")).unwrap();
 
     // What is no class of the training file is refused, and leaves no job behind.
     fs::write(file("new.csv"), "b,a,species\n0.1,2.5,tulip\n").unwrap();
