@@ -117,6 +117,11 @@ impl ClassFigures {
         share(sum(|class| class.right), sum(|class| class.labels))
     }
 
+    /// Mean of the F1 scores of all classes that are there or were named, 0 to 1; `None` without labels.
+    pub fn macro_f1(&self) -> Option<f64> {
+        macro_f1(&self.classes).filter(|_| !self.is_empty())
+    }
+
     /// The most frequent mistakes: label, what was named instead, and how often.
     pub fn most_confused(&self, most: usize) -> Vec<(u32, u32, u64)> {
         let mut all: Vec<_> =
@@ -137,6 +142,13 @@ impl ClassCounts {
     pub fn precision(&self) -> Option<f64> {
         share(self.right, self.predicted)
     }
+}
+
+/// Mean of `2 right / (labels + predicted)`, the harmonic mean of precision and recall; without those of which there is neither.
+pub(super) fn macro_f1(classes: &[ClassCounts]) -> Option<f64> {
+    let scores: Vec<f64> =
+        classes.iter().filter_map(|class| share(2 * class.right, class.labels + class.predicted)).collect();
+    (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / scores.len() as f64)
 }
 
 fn share(of: u64, all: u64) -> Option<f64> {
@@ -190,6 +202,27 @@ mod tests {
         assert_eq!(figures.most_confused(2), [(2, 0, 2), (0, 1, 1)]);
         assert_eq!((figures.classes[0].recall(), figures.classes[2].precision()), (Some(0.5), None));
         assert_eq!(figures.accuracy(), Some(2.0 / 6.0));
+    }
+
+    #[test]
+    fn the_macro_f1_score_is_the_mean_of_the_classes_that_are_there_or_were_named() {
+        #[rustfmt::skip]
+        let cases: [(&str, &[(i64, u32)], Option<f64>); 5] = [
+            ("all right",            &[(0, 0), (1, 1)],                         Some(1.0)),
+            // 2 / 4, 2 / 3 and 0 / 1; the fourth class is neither there nor named.
+            ("one class never found",&[(0, 0), (0, 1), (1, 1), (2, 0)],         Some((0.5 + 2.0 / 3.0) / 3.0)),
+            // 2 / 3, and 0 / 1 for a class that is only named.
+            ("one only named",       &[(0, 0), (-100, 1), (0, 3)],              Some((2.0 / 3.0) / 2.0)),
+            ("none right",           &[(0, 1), (1, 0)],                         Some(0.0)),
+            ("no labels",            &[(-100, 1)],                              None),
+        ];
+        for (name, pairs, want) in cases {
+            let (labels, named): (Vec<i64>, Vec<Option<u32>>) =
+                pairs.iter().map(|&(label, named)| (label, Some(named))).unzip();
+            let mut figures = ClassFigures::new(4, Some(-100));
+            figures.add(TensorView::I64 { shape: &[labels.len()], data: &labels }, &named);
+            assert_eq!(figures.macro_f1(), want, "{name}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use syncline_onnx::{TensorView, proto::NodeProto};
 
-use super::{ClassCounts, Output};
+use super::{ClassCounts, Output, classes::macro_f1};
 use crate::client::TrainedJob;
 
 /// The loss of such models.
@@ -118,6 +118,11 @@ impl LabelFigures {
         (self.samples > 0).then(|| self.samples_right as f64 / self.samples as f64)
     }
 
+    /// Mean of the F1 scores of all labels that were there or were given, 0 to 1; `None` if none was.
+    pub fn macro_f1(&self) -> Option<f64> {
+        macro_f1(&self.labels)
+    }
+
     /// Share of all labels of all samples that were right; a score that is no number is not.
     pub fn accuracy(&self) -> Option<f64> {
         (self.answers > 0).then(|| self.answers_right as f64 / self.answers as f64)
@@ -156,6 +161,7 @@ mod tests {
         assert_eq!(counts(&figures), [(2, 2, 1), (2, 2, 2), (3, 2, 2)]);
         assert_eq!(figures.subset_accuracy(), Some(0.25), "the first alone");
         assert_eq!(figures.accuracy(), Some(8.0 / 12.0), "what is no number is not right");
+        assert_eq!(figures.macro_f1(), Some((2.0 / 4.0 + 4.0 / 4.0 + 4.0 / 5.0) / 3.0));
         assert_eq!(figures.labels[0].recall(), Some(0.5));
         assert_eq!(figures.labels[0].precision(), Some(0.5));
     }

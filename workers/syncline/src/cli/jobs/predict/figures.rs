@@ -26,6 +26,7 @@ pub(super) struct Report {
     samples: usize,
     loss: Option<f64>,
     accuracy: Option<f64>,
+    macro_f1: Option<f64>,
     subset_accuracy: Option<f64>,
     top_k_accuracy: Option<f64>,
     perplexity: Option<f64>,
@@ -104,6 +105,10 @@ impl Report {
             samples,
             loss: evaluation.map(|evaluation| evaluation.loss),
             accuracy: evaluation.and_then(|evaluation| evaluation.accuracy),
+            macro_f1: figures
+                .labels
+                .as_ref()
+                .map_or(classes.and_then(ClassFigures::macro_f1), LabelFigures::macro_f1),
             subset_accuracy: figures.labels.as_ref().and_then(LabelFigures::subset_accuracy),
             top_k_accuracy: evaluation.and_then(|evaluation| evaluation.top_k_accuracy),
             perplexity: evaluation.and_then(|evaluation| evaluation.perplexity),
@@ -127,6 +132,7 @@ impl Report {
         let figures = [
             ("loss", self.loss.map(significant)),
             ("accuracy", self.accuracy.map(percent)),
+            ("macro F1", self.macro_f1.map(|score| format!("{score:.4}"))),
             ("subset", self.subset_accuracy.filter(|_| self.labels.len() > 1).map(percent)),
             ("top-k", self.top_k_accuracy.map(percent)),
             ("perplexity", self.perplexity.map(significant)),
