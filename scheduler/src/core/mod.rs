@@ -17,6 +17,7 @@ mod differences;
 mod downtime;
 mod effects;
 mod ending;
+mod epoch_losses;
 mod evaluated;
 mod evaluating;
 mod evaluation;
@@ -61,8 +62,8 @@ mod superstep;
 mod tasks;
 mod training_slots;
 mod trainings;
-mod worker_info;
 mod untrained;
+mod worker_info;
 mod worker_protocol;
 
 pub use checkpoints::Checkpoints;

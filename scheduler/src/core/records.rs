@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     change_set::MetricsWindow,
     checkpoints::Checkpoints,
+    epoch_losses::EpochLosses,
     evaluating::Evaluations,
     evaluation::{Evaluation, EvaluationPart},
     exclusion::Exclusion,
@@ -193,6 +194,8 @@ impl JobState {
     pub(super) fn new(train: &TrainSpec, generation: Generation, shards: u32, now_us: u64) -> Self {
         let Progress { cursor, counters, counted, epochs_complete, loss, watch } = Progress::at_begin(train);
         let samples = counters.counted();
+    pub(super) epoch_losses: EpochLosses,
+    #[serde(default)]
         Self {
             phase: Phase::Queued,
             generation,
@@ -247,6 +250,7 @@ pub struct Retry {
     /// The same in words.
     pub reason: String,
 }
+            epoch_losses: EpochLosses::default(),
 
 /// What a task works on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -130,6 +130,7 @@ impl Job {
             return;
         }
         self.state.metrics.add(it, u64::from(range.len));
+        self.state.epoch_losses.add(range.epoch, it);
         self.iteration_done(worker, range);
         let before = self.clocks.lowest();
         self.state.policy.as_dyn_mut().pushed(worker, end_us, &mut self.clocks);
@@ -182,6 +183,7 @@ impl Job {
         if *counted == all {
             state.counted.remove(&range.epoch);
             state.epochs_complete += 1;
+            state.epoch_losses.complete(range.epoch);
         }
     }
 

@@ -10,6 +10,7 @@ use super::{
     best_parameters::HandedOn,
     checkpoints::{Checkpoint, Checkpoints},
     effects::Effect,
+    epoch_losses::EpochLosses,
     event::Happening,
     inputs::TaskFault,
     job::{GrantQueue, Job},
@@ -124,6 +125,8 @@ impl Job {
         state.counted = progress.counted;
         state.epochs_complete = progress.epochs_complete;
         state.loss = progress.loss;
+        // What the epochs had lost by then is not in a checkpoint: the first mean is of what follows.
+        state.epoch_losses = EpochLosses::default();
         state.counters = progress.counters;
         (state.next_superstep, state.closed) = (Superstep(0), 0);
         state.clock_revision += 1;

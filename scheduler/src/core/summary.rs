@@ -105,6 +105,7 @@ impl Job {
             ("iterations_skipped", state.counters.skipped.to_string()),
             ("iterations_rolled_back", state.counters.rolled_back.to_string()),
             ("samples_rolled_back", state.counters.samples_rolled_back.to_string()),
+            ("epoch_loss", state.epoch_losses.newest().map(significant).unwrap_or_default()),
             ("loss", self.loss().map(|loss| significant(f64::from(loss))).unwrap_or_default()),
         ]
     }

@@ -164,6 +164,9 @@ pub struct JobStatus {
     /// Of the newest report; not finite if it diverged.
     #[serde(default)]
     pub loss: Option<f64>,
+    /// Mean over all samples of the newest epoch that is complete.
+    #[serde(default)]
+    pub epoch_loss: Option<f64>,
     /// Closed so far.
     #[serde(default)]
     pub barriers: u64,

@@ -239,6 +239,7 @@ fn result_lines(job: &JobStatus) -> Vec<Line> {
     let lines = [
         ("next barrier", job.next_barrier.clone().filter(|_| running)),
         ("loss", loss(job)),
+        ("epoch loss", job.epoch_loss.map(significant)),
         ("validation", validation(job)),
         ("best", best(job)),
         ("best lost", job.best_lost.clone()),
