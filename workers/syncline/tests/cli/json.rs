@@ -141,8 +141,11 @@ fn commands_of_a_cluster_print_what_the_page_says() {
     fs::write(file, long).unwrap();
     at(&["submit", file, "--id", "long"]).ok();
     wait_until("it has a checkpoint", || !at(&["status", "long"]).ok().json()["job"]["checkpoint"].is_null());
-    let kept = dir.path().join("long.checkpoint");
+    let kept = dir.path().join("long.safetensors");
     page.holds("checkpoint", &at(&["checkpoint", "long", kept.to_str().unwrap()]).ok());
+    let shown = syncline(&["model", "show", kept.to_str().unwrap(), "--json"]).ok().json();
+    let about = shown["about"].as_object().unwrap();
+    assert!(about["job"] == "long" && about["optimizer"] == "sgd" && about.len() == 5, "{about:?}");
     page.holds("cancel", &at(&["cancel", "long"]).ok());
     page.holds("gc", &at(&["gc"]).ok());
     page.holds("doctor", &at(&["doctor"]));

@@ -5,12 +5,13 @@ use std::{collections::BTreeMap, path::Path};
 use crate::cli::{Failure, table};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde::Serialize;
+use syncline_ps::checkpoint_file::CheckpointAbout;
 use syncline_workers::export::ExportError;
 
 /// What is in a snapshot.
 #[derive(Debug, Serialize)]
 pub(crate) struct SnapshotReport {
-    /// Job, generation and version, if Syncline wrote it.
+    /// Job, generation and version, or of a checkpoint where the training was, if Syncline wrote it.
     about: BTreeMap<String, String>,
     tensors: Vec<Tensor>,
     count: usize,
@@ -44,9 +45,24 @@ pub(crate) fn of(path: &Path, bytes: &[u8]) -> Result<SnapshotReport, Failure> {
     };
     let file = SafeTensors::deserialize(bytes).map_err(damaged)?;
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(damaged)?;
-    let about = header.metadata().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
+    let about = match CheckpointAbout::read(bytes) {
+        Ok(checkpoint) => of_checkpoint(&checkpoint),
+        Err(_) => header.metadata().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect(),
+    };
     let tensors: Vec<Tensor> = file.iter().map(|(name, view)| describe(name, &view)).collect();
     Ok(SnapshotReport { about, count: tensors.iter().map(|t| t.count).sum(), tensors })
+}
+
+/// Where a training was, which the file has as JSON with all that it needs to go on.
+fn of_checkpoint(CheckpointAbout { optimizer, resume, .. }: &CheckpointAbout) -> BTreeMap<String, String> {
+    let said = [
+        ("job", resume.job.to_string()),
+        ("checkpoint", resume.checkpoint.to_string()),
+        ("epoch", resume.position.epoch.to_string()),
+        ("samples", resume.samples().to_string()),
+        ("optimizer", optimizer.to_string()),
+    ];
+    said.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 fn describe(name: &str, view: &TensorView<'_>) -> Tensor {
