@@ -45,8 +45,8 @@ impl Job {
         self.take_checkpoint_at_rest(now_us, effects);
         self.evaluate_at_rest(now_us, effects);
         let is_trained = self.is_trained();
-        if self.learns_nothing(is_trained) {
-            return self.end_untrained(now_us, effects);
+        if let Some(reason) = self.why_in_vain(is_trained) {
+            return self.end_in_vain(reason, now_us, effects);
         }
         let is_over = is_trained && self.settle_parameters(now_us, effects);
         if is_over && !self.tests_at_end(now_us, effects) {

@@ -16,6 +16,7 @@ use super::{
     series::SeriesSampling,
     shard_protocol::SnapshotFile,
     tasks::ParentTask,
+    worker_protocol::Iterated,
 };
 use crate::{
     fault_code::FaultCode,
@@ -89,6 +90,12 @@ pub struct Counters {
     pub torn: u64,
     /// Done iterations whose loss or gradient was not finite: they were pushed without weight.
     pub skipped: u64,
+    /// The newest of them, with no other iteration between but those whose scale of the loss was too large.
+    #[serde(default)]
+    pub skipped_in_a_row: u64,
+    /// Samples of those.
+    #[serde(default)]
+    pub samples_skipped_in_a_row: u64,
     /// Samples of done iterations.
     pub samples_done: u64,
     /// Samples of torn iterations.
@@ -109,6 +116,21 @@ pub struct Counters {
     /// Samples of those iterations.
     #[serde(default)]
     pub samples_rolled_back: u64,
+}
+
+impl Counters {
+    /// Counts an iteration that is done, of so many samples, if it was skipped, or ends a row of such ones.
+    pub(super) fn skip(&mut self, it: &Iterated, samples: u64) {
+        self.skipped += u64::from(it.skipped);
+        match (it.skipped, it.is_overflow) {
+            (false, _) => (self.skipped_in_a_row, self.samples_skipped_in_a_row) = (0, 0),
+            (true, true) => {}
+            (true, false) => {
+                self.skipped_in_a_row += 1;
+                self.samples_skipped_in_a_row += samples;
+            }
+        }
+    }
 }
 
 /// The part of a job that belongs to nobody in particular.
@@ -172,6 +194,8 @@ pub struct JobState {
     #[serde(default)]
     pub(super) metrics: MetricsWindow,
     #[serde(default)]
+    pub(super) epoch_losses: EpochLosses,
+    #[serde(default)]
     pub checkpoints: Checkpoints,
     #[serde(default)]
     pub evaluations: Evaluations,
@@ -194,8 +218,6 @@ impl JobState {
     pub(super) fn new(train: &TrainSpec, generation: Generation, shards: u32, now_us: u64) -> Self {
         let Progress { cursor, counters, counted, epochs_complete, loss, watch } = Progress::at_begin(train);
         let samples = counters.counted();
-    pub(super) epoch_losses: EpochLosses,
-    #[serde(default)]
         Self {
             phase: Phase::Queued,
             generation,
@@ -228,6 +250,7 @@ impl JobState {
             retries: BTreeMap::new(),
             curve: SeriesSampling::default(),
             metrics: MetricsWindow::default(),
+            epoch_losses: EpochLosses::default(),
             checkpoints: Checkpoints::going_on(epochs_complete),
             evaluations: Evaluations::going_on(train, epochs_complete, samples, watch),
             joined: 0,
@@ -250,7 +273,6 @@ pub struct Retry {
     /// The same in words.
     pub reason: String,
 }
-            epoch_losses: EpochLosses::default(),
 
 /// What a task works on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -136,7 +136,7 @@ impl Job {
         self.state.policy.as_dyn_mut().pushed(worker, end_us, &mut self.clocks);
         self.slowest_moved(before, now_us);
         self.state.counters.max_lead = self.state.counters.max_lead.max(it.lead);
-        self.state.counters.skipped += u64::from(it.skipped);
+        self.state.counters.skip(it, u64::from(range.len));
         if !it.skipped && !it.loss.is_nan() {
             self.state.loss = Some(it.loss);
         }

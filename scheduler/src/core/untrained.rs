@@ -1,29 +1,33 @@
-//! A training of which every iteration was skipped: its parameters are those that it began with.
+//! A training of which every iteration is skipped: its parameters stay what they are.
 
 use super::{effects::Effect, job::Job, records::Phase};
 use crate::fault_code::FaultCode;
 
 const NOTHING_TRAINED: FaultCode = FaultCode::new("E596");
 
-/// Iterations that may be skipped while the loss scales of all workers of a job in float16 are searched, which is at most 24 of
-/// each worker.
-const SEARCH_ITERATIONS: u64 = 1_000;
+/// So many iterations in a row are no accident, as of one batch that is the whole epoch.
+const LEAST_IN_A_ROW: u64 = 10;
 
 impl Job {
-    /// Whether no iteration has changed the parameters, and none will: training is over, or a whole epoch was in vain.
-    pub(super) fn learns_nothing(&self, is_trained: bool) -> bool {
+    /// Why it is in vain to go on, or was to train at all, in words; `None` if something was learned lately.
+    pub(super) fn why_in_vain(&self, is_trained: bool) -> Option<String> {
         let counters = &self.state.counters;
-        let all_skipped = counters.done > 0 && counters.skipped == counters.done;
-        let is_hopeless = self.state.epochs_complete > 0 && counters.done >= SEARCH_ITERATIONS;
-        all_skipped && (is_trained || is_hopeless)
+        let (done, row, epoch) = (counters.done, counters.skipped_in_a_row, self.train().epoch_samples());
+        let skipped = match row >= LEAST_IN_A_ROW && counters.samples_skipped_in_a_row >= epoch {
+            true => format!("the last {row} iterations, a whole epoch, were skipped"),
+            // Scales of the loss that are too large end by themselves, but not in time here.
+            false if is_trained && done > 0 && counters.skipped == done => {
+                format!("all {done} iterations were skipped")
+            }
+            false => return None,
+        };
+        Some(format!(
+            "nothing is trained: {skipped}, because their loss or gradient was no finite number; try a smaller learning rate, look for NaN \
+             in the data, or set on_nan = \"fail\", which says what became NaN first"
+        ))
     }
 
-    pub(super) fn end_untrained(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
-        let reason = format!(
-            "nothing was trained: all {} iterations were skipped, because their loss or gradient was no finite number; look for NaN in \
-             the data, and try on_nan = \"fail\", which says what became NaN",
-            self.state.counters.done
-        );
+    pub(super) fn end_in_vain(&mut self, reason: String, now_us: u64, effects: &mut Vec<Effect>) {
         self.end(Phase::Failed { code: NOTHING_TRAINED, reason }, now_us, effects);
     }
 }

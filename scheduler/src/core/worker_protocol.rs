@@ -153,6 +153,8 @@ pub struct Iterated {
     pub loss_weight: f32,
     /// The loss or a gradient was not finite and the push carried no weight.
     pub skipped: bool,
+    /// It was skipped because its loss was scaled by too much for float16; the next ones have a smaller scale.
+    pub is_overflow: bool,
     /// Execution of the training graph.
     pub compute_us: u64,
     /// Sleep that emulates a slower machine.

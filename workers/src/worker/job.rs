@@ -270,7 +270,11 @@ impl JobRun {
                 (StepHealth::of(&step, &values, self.params.trained), values)
             }
         };
-        let fails = is_fault(&self.train, self.scale.as_mut(), &health);
+        let is_overflow = self.scale.as_mut().is_some_and(|scale| {
+            scale.judge(health.loss_is_finite(), health.norm_is_finite()) == Verdict::Overflow
+        });
+        // The graph has only overflowed, and is to be scaled otherwise.
+        let fails = self.train.on_nan == OnNan::Fail && !is_overflow;
         if let Some(fault) = health.fault().filter(|_| fails) {
             return Err(not_finite(self.context.incarnation, it, fault));
         }
@@ -295,6 +299,7 @@ impl JobRun {
         let throttled = self.context.throttle.sleep(compute, batch_share);
         let load = self.load.read();
         let mut report = Iterated {
+            is_overflow,
             compute_us: compute.as_micros() as u64,
             throttle_us: throttled.as_micros() as u64,
             pull_us: pulled.transfer_us,
@@ -331,12 +336,6 @@ fn staleness(gradient: GradientUse, pulled: u64, pushed: u64) -> u64 {
         GradientUse::ApplyOnArrival { .. } => pushed.saturating_sub(pulled + 1),
         GradientUse::JoinRound | GradientUse::LocalStep { .. } => 0,
     }
-}
-
-/// Whether what is not finite here fails the task: the graph may only have overflowed, and is to be scaled otherwise.
-fn is_fault(train: &TrainSpec, scale: Option<&mut LossScale>, health: &StepHealth) -> bool {
-    let verdict = scale.map(|scale| scale.judge(health.loss_is_finite(), health.norm_is_finite()));
-    train.on_nan == OnNan::Fail && verdict != Some(Verdict::Overflow)
 }
 
 fn not_finite(worker: Incarnation, it: &Iteration, (what, value): (&'static str, f64)) -> WorkerError {
