@@ -562,6 +562,33 @@ fn an_evaluation_that_was_under_way_when_a_shard_was_lost_is_made_up_for() {
 }
 
 #[test]
+fn an_evaluation_that_was_under_way_is_not_made_up_for_where_a_job_goes_back_to_before_it_was_due() {
+    let checkpoints = |train: &mut TrainSpec| train.checkpoint = Some(CheckpointSpec::every_epochs(1));
+    for (evaluate, waits, evaluated) in [
+        (EvaluateSpec::every_epochs(2), "an evaluation: 2 workers still compute", 2),
+        (EvaluateSpec::every_s(60), "an evaluation: all come to rest", 1),
+    ] {
+        let mut world = World::of(change(spec("bsp", 4, evaluate.stop_after(1)), checkpoints), 2);
+        let mut findings = Findings::new(&[2.0, 1.0]);
+        findings.go_on(&mut world, |world| world.has_told("checkpoint_kept") == 1);
+        let samples_done = |world: &World| world.job("job").counters().samples_done;
+        let kept = samples_done(&world);
+        world.plane.shell.holds_files = true;
+        findings.go_on(&mut world, |world| samples_done(world) > kept);
+        world.now_us += 60_000_000;
+        world.give(Input::Tick);
+        let waiting_for = |world: &World| world.plane.shell.summaries[&id("job")]["waiting_for"].clone();
+        findings.go_on(&mut world, |world| waiting_for(world).starts_with(waits));
+        world.plane.shell.holds_files = false;
+        crash(&mut world);
+        assert_eq!(samples_done(&world), kept, "{waits}");
+        findings.run(&mut world);
+        let told = ["evaluated", "stopped_early"].map(|what| world.has_told(what));
+        assert_eq!(told, [evaluated, 0], "{waits}");
+    }
+}
+
+#[test]
 fn a_training_that_goes_on_knows_the_best_before_and_says_that_its_parameters_stay_behind() {
     let checkpoints = |train: &mut TrainSpec| train.checkpoint = Some(CheckpointSpec::every_epochs(1));
     let mut before = World::of(change(spec("bsp", 3, evaluates().keep_best().stop_after(3)), checkpoints), 2);

@@ -127,9 +127,13 @@ impl Evaluations {
 
     /// Whether the evaluation of what was there after so many samples was begun, or about to be, and has not come to its end.
     pub(super) fn owes(&self, samples: u64, watch: &EvaluationWatch) -> bool {
-        let is_under_way =
-            matches!(self.phase, Some(EvaluationPhase::Resting | EvaluationPhase::Computing { .. }));
-        is_under_way && samples > 0 && watch.after(samples).is_none()
+        let is_of_these = match self.phase {
+            // What is counted since belongs to the rest for which it waits.
+            Some(EvaluationPhase::Resting) => samples >= self.last_samples,
+            Some(EvaluationPhase::Computing { .. }) => samples == self.last_samples,
+            Some(EvaluationPhase::Keeping) | None => false,
+        };
+        is_of_these && watch.after(samples).is_none()
     }
 
     /// Begins with the one that is owed.
