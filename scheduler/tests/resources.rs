@@ -267,6 +267,16 @@ fn what_is_taken_is_known_after_a_restart() {
     assert_eq!(indices(&next), [1]);
 }
 
+#[test]
+fn each_ready_task_says_what_its_own_class_waits_for() {
+    let mut core = Core::new(1);
+    join(&mut core, 1, 1, of(2, 0));
+    submit(&mut core, vec![class(of(3, 0)), class(of(9, 0))], [0, 1, 0, 1].map(|n| task(n, &[])).into());
+    for (view, needs) in views(&core).iter().zip(["3 GiB", "9 GiB", "3 GiB", "9 GiB"]) {
+        assert!(view.reason.contains(&format!("it needs {needs} of memory")), "{}", view.reason);
+    }
+}
+
 /// A number that follows from the one before.
 fn draw(state: &mut u64, below: u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

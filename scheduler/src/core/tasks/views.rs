@@ -1,12 +1,12 @@
 //! Tasks as people look at them, each with the sentence why it is where it is.
 
-use std::iter::successors;
+use std::{collections::BTreeMap, iter::successors};
 
 use super::TaskJob;
 use crate::{
     core::{Core, Phase},
     ids::{Incarnation, JobId, Name},
-    tasks::{Failure, TaskClass, TaskIndex, TaskQuery, TaskState, TaskView, Value, Work},
+    tasks::{ClassIndex, Failure, TaskClass, TaskIndex, TaskQuery, TaskState, TaskView, Value, Work},
 };
 
 /// Inputs that a view lists.
@@ -16,18 +16,21 @@ pub(super) const NAMED_IN_A_SENTENCE: usize = 5;
 /// Skipped tasks that are gone through for the one that failed.
 const SKIPPED_FOLLOWED: usize = 256;
 
+/// Why nobody has begun a ready task, by class: all of a class wait for the same, and there may be many.
+type ReadyReasons = BTreeMap<ClassIndex, String>;
+
 impl Core {
     /// The tasks that a query asks for; `None` if there is no such job.
     pub fn task_views(&self, job: &JobId, query: &TaskQuery, now_us: u64) -> Option<Vec<TaskView>> {
         let job = self.task_jobs.get(job)?;
+        let mut reasons = ReadyReasons::default();
+        let mut view = |task| self.view(job, task, now_us, &mut reasons);
         if let Some(name) = &query.name {
-            return Some(
-                job.graph.task_named(name).map(|task| self.view(job, task, now_us)).into_iter().collect(),
-            );
+            return Some(job.graph.task_named(name).map(view).into_iter().collect());
         }
         let wanted = |task: &u32| query.state.is_none_or(|state| job.graph.state(*task) == state);
         let tasks = (query.first.0..job.graph.len()).filter(wanted).take(query.limit as usize);
-        Some(tasks.map(|task| self.view(job, task, now_us)).collect())
+        Some(tasks.map(&mut view).collect())
     }
 
     /// Adds to views of tasks that workers have what else is still at work there: functions that were told to stop and have not returned,
@@ -61,13 +64,14 @@ impl Core {
         there.then(|| tasks.iter().copied().filter(|task| graph.state(task.0).is_final()).collect())
     }
 
-    fn view(&self, job: &TaskJob, task: u32, now_us: u64) -> TaskView {
+    fn view(&self, job: &TaskJob, task: u32, now_us: u64, reasons: &mut ReadyReasons) -> TaskView {
         let slot = job.graph.slot(task);
         let record = job.graph.record(task);
         let work = &job.class(slot.class).class.work;
         let given = job.values.kept(task);
         let last_run = job.last_runs.of(task);
-        let worker = job.holder(task).or(last_run.map(|run| run.worker));
+        let holder = (slot.state == TaskState::Leased).then(|| job.holder(task)).flatten();
+        let worker = holder.or(last_run.map(|run| run.worker));
         let inputs = || record.values_of().chain(record.2.iter().copied()).map(TaskIndex);
         TaskView {
             task: TaskIndex(task),
@@ -82,7 +86,7 @@ impl Core {
             inputs_total: inputs().count() as u32,
             value: given.and_then(|given| given.preview.clone()),
             value_bytes: given.map(|given| given.value.bytes()),
-            reason: self.reason(job, task, now_us),
+            reason: self.reason(job, task, now_us, reasons),
         }
     }
 
@@ -93,7 +97,7 @@ impl Core {
         }
     }
 
-    fn reason(&self, job: &TaskJob, task: u32, now_us: u64) -> String {
+    fn reason(&self, job: &TaskJob, task: u32, now_us: u64, reasons: &mut ReadyReasons) -> String {
         let faults = job.faults.get(&task);
         let last = || {
             let failure = faults.and_then(|faults| faults.last.as_ref());
@@ -116,7 +120,14 @@ impl Core {
                 } else {
                     ""
                 };
-                self.why_not_held(job, task) + alone + &fails.unwrap_or_default()
+                let why = match job.graph.state(task) {
+                    TaskState::Ready => {
+                        let why = || self.why_not_held(job, task);
+                        reasons.entry(job.graph.slot(task).class).or_insert_with(why).clone()
+                    }
+                    _ => self.why_not_held(job, task),
+                };
+                why + alone + &fails.unwrap_or_default()
             }
             TaskState::Backoff => {
                 let until_us = faults.and_then(|faults| faults.backoff_until_us).unwrap_or_default();
