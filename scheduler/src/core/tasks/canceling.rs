@@ -66,7 +66,7 @@ impl TaskJob {
         for (worker, task) in leased.collect::<Vec<_>>() {
             if self.graph.slot(task).unmet > 0 {
                 // It waits there for one that will give nothing.
-                self.recall(task);
+                self.recall_from(worker, task);
                 self.cancel_task(task);
             } else {
                 let attempt = self.graph.slot(task).attempts;

@@ -148,7 +148,7 @@ impl TaskJob {
         held
     }
 
-    /// Who has a leased task.
+    /// Who has a leased task. Cost O(workers that have leases).
     pub(super) fn holder(&self, task: u32) -> Option<Incarnation> {
         self.leases.iter().find(|(_, tasks)| tasks.contains(&task)).map(|(worker, _)| *worker)
     }
@@ -161,11 +161,15 @@ impl TaskJob {
 
     /// Takes a leased task from whoever has it.
     pub(super) fn recall(&mut self, task: u32) {
-        let attempt = self.graph.slot(task).attempts;
         if let Some(worker) = self.holder(task) {
-            self.unlease(worker, task);
-            self.outbox.recalled.push((worker, TaskIndex(task), attempt));
+            self.recall_from(worker, task);
         }
+    }
+
+    /// Takes a task from the worker that it is leased to.
+    pub(super) fn recall_from(&mut self, worker: Incarnation, task: u32) {
+        self.unlease(worker, task);
+        self.outbox.recalled.push((worker, TaskIndex(task), self.graph.slot(task).attempts));
     }
 
     fn wait_again(&mut self, task: u32) {
