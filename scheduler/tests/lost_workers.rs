@@ -1,7 +1,7 @@
 //! Workers that are lost with several tasks: which of these pays for it.
 
 use syncline_scheduler::{
-    core::{Core, Input, Phase, WorkerInfo},
+    core::{Core, Input, Phase, StoredJob, TaskJob, WorkerInfo},
     fault_code::FaultCode,
     ids::{Incarnation, JobId},
     sim::{graph_submission, new_task, task_end, tasks_ended},
@@ -9,6 +9,8 @@ use syncline_scheduler::{
         Capacity, FunctionId, Needs, Outcome, Rules, TaskClass, TaskQuery, TaskState, TaskView, Value, Work,
     },
 };
+
+use crate::cluster::stored::apply;
 
 /// Longer than any pause between two attempts.
 const STEP_US: u64 = 60_000_000;
@@ -247,6 +249,22 @@ fn a_task_that_was_never_beside_others_fails_with_its_budget_and_one_without_a_b
     once.lose();
     assert!(matches!(once.phase("once"), Phase::Failed { .. }), "it may have been begun");
     assert_eq!(once.phase("other"), &Phase::Running);
+}
+
+#[test]
+fn another_engine_keeps_no_record_of_a_worker_that_has_nothing() {
+    let mut cluster = Cluster::new(&[]);
+    let workers = [cluster.come(), cluster.come()];
+    cluster.submit_of("graph", 2, 4);
+    assert_eq!(cluster.holders("graph"), workers);
+    cluster.finish_task("graph", 0);
+    let mut stored = StoredJob::default();
+    apply(&mut stored, cluster.core.take_commits(cluster.now_us).remove(&id("graph")).unwrap());
+    assert_eq!(stored.workers.keys().collect::<Vec<_>>(), ["w1", "w2"]);
+    let mut next = Core::new(1);
+    next.restore_tasks(TaskJob::load(&stored).unwrap());
+    apply(&mut stored, next.take_commits(cluster.now_us).remove(&id("graph")).unwrap());
+    assert_eq!(stored.workers.keys().collect::<Vec<_>>(), ["w2"]);
 }
 
 #[test]

@@ -253,6 +253,9 @@ impl Core {
             self.has_loaded_workers = true;
             self.note_if_idle(*worker);
         }
+        if job.forget_workers_without_leases() {
+            self.changed_tasks.insert(job.id.clone());
+        }
         self.fleet.take_note(&mut job);
         if job.has_trainings() {
             self.with_trainings.insert(job.id.clone());
@@ -268,6 +271,15 @@ impl Core {
 }
 
 impl TaskJob {
+    /// Drops the records of workers that have nothing: of one that is gone since, another engine is never told so. `true`: there
+    /// were some. Who is given something again is recorded again.
+    fn forget_workers_without_leases(&mut self) -> bool {
+        let Self { workers, leases, changes, .. } = self;
+        let idle = workers.extract_if(.., |worker, _| !leases.contains_key(worker));
+        changes.workers.extend(idle.map(|(worker, _)| worker));
+        !changes.workers.is_empty()
+    }
+
     /// Adds a part of the graph; `false` if it is there already.
     fn extend(&mut self, first: TaskIndex, tasks: &[NewTask]) -> Result<bool, InvalidGraph> {
         let there = self.graph.len();
