@@ -151,10 +151,21 @@ impl SampleCursor {
         self.samples * u64::from(self.epochs) - self.left(u32::MAX)
     }
 
-    /// Takes back a range that no shard has applied.
+    /// Takes back a range that no shard has applied. Those that lie side by side become one: batches are cut from it anew.
     pub fn put_back(&mut self, range: SampleRange) {
         let at = self.returned.partition_point(|r| *r < range);
         self.returned.insert(at, range);
+        self.join_with_next(at);
+        self.join_with_next(at.saturating_sub(1));
+    }
+
+    fn join_with_next(&mut self, at: usize) {
+        let Some([first, next]) = self.returned[at..].first_chunk_mut() else { return };
+        let is_adjacent = (first.epoch, first.start + u64::from(first.len)) == (next.epoch, next.start);
+        if let Some(len) = first.len.checked_add(next.len).filter(|_| is_adjacent) {
+            first.len = len;
+            self.returned.remove(at + 1);
+        }
     }
 
     /// Whether everything has been handed out and nothing has come back, or nothing more is to be.
@@ -240,6 +251,27 @@ mod tests {
         assert_eq!(cursor.take(3, u32::MAX), Some(SampleRange { epoch: 0, start: 0, len: 3 }));
         assert_eq!(cursor.take(3, u32::MAX), Some(SampleRange { epoch: 0, start: 3, len: 1 }));
         assert_eq!(cursor.take(3, u32::MAX), Some(SampleRange { epoch: 0, start: 4, len: 3 }));
+    }
+
+    #[test]
+    fn ranges_that_come_back_side_by_side_become_one_table() {
+        let range = |&(epoch, start, len): &(u32, u64, u32)| SampleRange { epoch, start, len };
+        type Ranges<'a> = &'a [(u32, u64, u32)];
+        #[rustfmt::skip]
+        let cases: &[(&str, Ranges<'_>, Ranges<'_>)] = &[
+            ("behind",             &[(0, 0, 4), (0, 4, 4)],                 &[(0, 0, 8)]),
+            ("in front",           &[(0, 4, 4), (0, 0, 4)],                 &[(0, 0, 8)]),
+            ("between two",        &[(0, 0, 4), (0, 8, 4), (0, 4, 4)],      &[(0, 0, 12)]),
+            ("apart",              &[(0, 0, 4), (0, 5, 4)],                 &[(0, 0, 4), (0, 5, 4)]),
+            ("of two epochs",      &[(0, 8, 4), (1, 12, 4)],                &[(0, 8, 4), (1, 12, 4)]),
+            ("longer than a range may be", &[(0, 0, u32::MAX), (0, u32::MAX.into(), 1)],
+                                           &[(0, 0, u32::MAX), (0, u32::MAX.into(), 1)]),
+        ];
+        for (name, back, want) in cases {
+            let mut cursor = SampleCursor::new(1 << 40, 2);
+            back.iter().map(range).for_each(|range| cursor.put_back(range));
+            assert_eq!(cursor.position().returned, want.iter().map(range).collect::<Vec<_>>(), "{name}");
+        }
     }
 
     #[test]
