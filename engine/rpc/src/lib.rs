@@ -38,8 +38,9 @@ pub use outage_logger::OutageLogger;
 pub use reconnecting::{CallError, Reconnecting, within};
 pub use refusals::Refusals;
 pub use shard::{
-    BarrierOrder, ClockRoster, ClosedBarrier, Collected, Forgotten, HeldJob, JobFolders, OpenJob,
-    PushProgress, Shard, ShardClient, ShardFault, ShardRequest, ShardResponse, ShardState, SnapshotFile,
+    BarrierOrder, ClockRoster, ClosedBarrier, Collected, DigestRange, Forgotten, HeldJob, JobFolders,
+    OpenJob, PushProgress, Shard, ShardClient, ShardFault, ShardRequest, ShardResponse, ShardState,
+    SnapshotFile,
 };
 pub use shard_registry::{
     ReplicaRole, ShardHello, ShardOrders, ShardPeer, ShardRegistry, ShardRegistryClient,

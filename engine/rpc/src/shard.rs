@@ -61,6 +61,22 @@ pub struct Collected {
     pub bytes: u64,
 }
 
+/// Digests that lie side by side in their order, in small hexadecimal digits: those of a million blobs travel in several calls.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DigestRange {
+    /// The first; empty: the lowest of all.
+    pub first: String,
+    /// The first behind it; `None`: it goes up to the highest of all.
+    pub end: Option<String>,
+}
+
+impl DigestRange {
+    /// Whether a digest in small hexadecimal digits lies in it.
+    pub fn contains(&self, hex: &str) -> bool {
+        self.first.as_str() <= hex && self.end.as_deref().is_none_or(|end| hex < end)
+    }
+}
+
 /// What shards keep of a job in a folder of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobFolders {
@@ -296,10 +312,11 @@ pub trait Shard {
     async fn close(epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault>;
     /// The same for a job that the engine does not know: it is kept on disk, and read again at the next start of this process.
     async fn set_aside(epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault>;
-    /// Removes blobs that are not among `keep` and came, or were asked for, longer ago than `older_than_s`. What was just
-    /// uploaded for a job that is about to be submitted survives by its age.
+    /// Removes blobs whose digests lie in `range`, are not among `keep`, and that came, or were asked for, longer ago than
+    /// `older_than_s`. What was just uploaded for a job that is about to be submitted survives by its age.
     async fn collect(
         epoch: EngineEpoch,
+        range: DigestRange,
         keep: Vec<String>,
         older_than_s: u64,
     ) -> Result<Collected, ShardFault>;

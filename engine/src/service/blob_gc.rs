@@ -1,8 +1,8 @@
 //! Removes blobs that no job names any more: now and then by itself, and when somebody asks.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, mem, time::Duration};
 
-use syncline_rpc::{Collected, EngineFault, ShardClient, within};
+use syncline_rpc::{Collected, DigestRange, EngineFault, ShardClient, within};
 use syncline_scheduler::{
     core::{Job, StoredJob},
     ids::JobId,
@@ -19,6 +19,8 @@ const INTERVAL: Duration = Duration::from_secs(6 * 3_600);
 /// A blob that was uploaded or asked for within this time is not collected unasked: two looks have not found it named.
 const MIN_AGE: Duration = INTERVAL;
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Most digests in one call: 13 MB of the 64 MiB of a frame. For each call a shard goes through all its blobs.
+const KEPT_PER_CALL: usize = 200_000;
 
 /// Collects at each [`INTERVAL`] what was named neither then nor at the look before, for ever: a name that moves within a large graph
 /// while that is read may be overlooked once.
@@ -63,18 +65,36 @@ async fn remove_others(
     named: BTreeSet<String>,
     older_than: Duration,
 ) -> Result<Collected, EngineFault> {
-    let (epoch, named): (_, Vec<String>) = (lead.epoch, named.into_iter().collect());
+    let (epoch, older_than_s) = (lead.epoch, older_than.as_secs());
+    let named = named.into_iter().map(|hex| hex.to_ascii_lowercase()).collect();
     let mut all = Collected::default();
-    for shard in lead.shards.indices() {
-        let collect = |c: ShardClient| {
-            let keep = named.clone();
-            async move { c.collect(within(CALL_TIMEOUT), epoch, keep, older_than.as_secs()).await }
-        };
-        let here = lead.shards.ask_both(shard, "blobs that no job names", collect).await?;
-        all.blobs += here.blobs;
-        all.bytes += here.bytes;
+    for (range, keep) in parts(named, KEPT_PER_CALL) {
+        for shard in lead.shards.indices() {
+            let collect = |c: ShardClient| {
+                let (range, keep) = (range.clone(), keep.clone());
+                async move { c.collect(within(CALL_TIMEOUT), epoch, range, keep, older_than_s).await }
+            };
+            let here = lead.shards.ask_both(shard, "blobs that no job names", collect).await?;
+            all.blobs += here.blobs;
+            all.bytes += here.bytes;
+        }
     }
     Ok(all)
+}
+
+/// All digests in ranges, each with those in it that are named: `most` at most.
+fn parts(named: BTreeSet<String>, most: usize) -> Vec<(DigestRange, Vec<String>)> {
+    let (mut parts, mut range, mut keep) = (Vec::new(), DigestRange::default(), Vec::new());
+    for hex in named {
+        if keep.len() == most {
+            let next = DigestRange { first: hex.clone(), end: None };
+            let full = DigestRange { end: Some(hex.clone()), ..mem::replace(&mut range, next) };
+            parts.push((full, mem::take(&mut keep)));
+        }
+        keep.push(hex);
+    }
+    parts.push((range, keep));
+    parts
 }
 
 /// Every blob that some job names. A job that cannot be read may name any, and so may one of those that are `known` to go on and that
@@ -144,7 +164,25 @@ fn digests(text: &[u8]) -> impl Iterator<Item = String> + '_ {
 
 #[cfg(test)]
 mod tests {
+    use syncline_rpc::MAX_FRAME_BYTES;
+
     use super::*;
+
+    #[test]
+    fn whatever_jobs_name_fits_into_frames_and_every_digest_is_asked_about_once() {
+        const { assert!(KEPT_PER_CALL * 2 * DIGEST_DIGITS < MAX_FRAME_BYTES) };
+        for (named, sizes) in [("", vec![0]), ("b", vec![1]), ("b d", vec![2]), ("b d f h j", vec![2, 2, 1])]
+        {
+            let named: BTreeSet<String> = named.split_whitespace().map(str::to_owned).collect();
+            let parts = parts(named.clone(), 2);
+            assert_eq!(parts.iter().map(|(_, keep)| keep.len()).collect::<Vec<_>>(), sizes, "{named:?}");
+            for hex in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"] {
+                let asked: Vec<_> = parts.iter().filter(|(range, _)| range.contains(hex)).collect();
+                let is_kept = asked.iter().any(|(_, keep)| keep.iter().any(|kept| kept == hex));
+                assert_eq!((asked.len(), is_kept), (1, named.contains(hex)), "{hex} of {named:?}");
+            }
+        }
+    }
 
     #[test]
     fn every_digest_that_a_graph_names_is_found() {

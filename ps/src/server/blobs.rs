@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use syncline_rpc::{Collected, ShardFault, folder};
+use syncline_rpc::{Collected, DigestRange, ShardFault, folder};
 
 use tracing::warn;
 
@@ -100,8 +100,13 @@ impl BlobStore {
         Ok(found)
     }
 
-    /// Removes what is older than `age` and not among `keep`.
-    pub(super) fn collect(&self, keep: &HashSet<Digest>, age: Duration) -> Result<Collected, ShardFault> {
+    /// Removes what lies in `range`, is older than `age` and not among `keep`.
+    pub(super) fn collect(
+        &self,
+        range: &DigestRange,
+        keep: &HashSet<Digest>,
+        age: Duration,
+    ) -> Result<Collected, ShardFault> {
         let mut collected = Collected::default();
         let entries = match fs::read_dir(&self.dir) {
             Ok(entries) => entries,
@@ -114,7 +119,7 @@ impl BlobStore {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             // What is being written has another name, and what somebody else put here is not ours.
             let Ok(digest) = blake3::Hash::from_hex(name) else { continue };
-            if keep.contains(digest.as_bytes()) {
+            if !range.contains(&digest.to_hex()) || keep.contains(digest.as_bytes()) {
                 continue;
             }
             let mut untouched = self.touch_or_remove.lock().unwrap_or_else(PoisonError::into_inner);
@@ -400,9 +405,10 @@ mod tests {
         age();
         assert!(matches!(store.stat_and_touch(&DIGEST), Ok(Some(_))));
         age();
-        let collected = store.collect(&HashSet::new(), HOUR);
+        let collect = |age| store.collect(&DigestRange::default(), &HashSet::new(), age);
+        let collected = collect(HOUR);
         assert_eq!(collected, Ok(Collected::default()));
         // Where nothing is too young, it is tried.
-        assert!(store.collect(&HashSet::new(), Duration::ZERO).is_err());
+        assert!(collect(Duration::ZERO).is_err());
     }
 }

@@ -7,8 +7,8 @@
 use std::{sync::Arc, time::Duration};
 
 use syncline_rpc::{
-    BarrierOrder, ClockRoster, ClosedBarrier, Collected, Forgotten, Guarded, HeldJob, JobFolders, OpenJob,
-    PushProgress, Shard, ShardFault, ShardState, SnapshotFile, answer_calls, channel,
+    BarrierOrder, ClockRoster, ClosedBarrier, Collected, DigestRange, Forgotten, Guarded, HeldJob,
+    JobFolders, OpenJob, PushProgress, Shard, ShardFault, ShardState, SnapshotFile, answer_calls, channel,
 };
 use syncline_scheduler::ids::{EngineEpoch, Incarnation, JobId, RunId};
 use tarpc::{context::Context, server::Channel};
@@ -365,6 +365,7 @@ impl Shard for Control {
         self,
         _: Context,
         epoch: EngineEpoch,
+        range: DigestRange,
         keep: Vec<String>,
         older_than_s: u64,
     ) -> Result<Collected, ShardFault> {
@@ -372,7 +373,8 @@ impl Shard for Control {
             s.jobs.fence().check(epoch)?;
             let invalid = |e: PsError| ShardFault::Invalid { what: e.to_string() };
             let keep = keep.iter().map(|hex| digest_from_hex(hex).map_err(invalid));
-            s.blobs.collect(&keep.collect::<Result<_, _>>()?, Duration::from_secs(older_than_s))
+            let (keep, age) = (keep.collect::<Result<_, _>>()?, Duration::from_secs(older_than_s));
+            s.blobs.collect(&range, &keep, age)
         })
         .await
     }

@@ -12,7 +12,7 @@ use syncline_ps::{
     PsError,
     wire::{Reply, Request},
 };
-use syncline_rpc::{Collected, ShardFault};
+use syncline_rpc::{Collected, DigestRange, ShardFault};
 use syncline_scheduler::ids::{EngineEpoch, Generation};
 
 #[test]
@@ -165,6 +165,18 @@ fn blobs_that_no_job_needs_are_collected_when_they_are_old() {
     assert!(rig.blob_path(0, "notes.txt").exists());
     assert_eq!(rig.collect(0, &[], hour), Ok(Collected::default()), "all of them were asked for just now");
     assert!(matches!(rig.collect(0, &["x"], hour), Err(ShardFault::Invalid { .. })));
+}
+
+#[test]
+fn only_blobs_of_the_range_that_is_asked_about_are_collected() {
+    let rig = Rig::start(1);
+    let mut blobs =
+        ["a", "b", "c"].map(|text| rig.blobs().put(&rig.addresses()[0], text.as_bytes()).unwrap());
+    blobs.sort();
+    let [low, middle, high] = blobs.each_ref().map(String::as_str);
+    let range = DigestRange { first: middle.to_owned(), end: Some(high.to_owned()) };
+    assert_eq!(rig.collect_in(range, 0, &[], 0), Ok(Collected { blobs: 1, bytes: 1 }));
+    assert_eq!(rig.has_blobs(0, &[low, middle, high]), [true, false, true]);
 }
 
 #[test]

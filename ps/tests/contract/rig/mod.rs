@@ -19,9 +19,9 @@ use syncline_ps::{
     wire::SessionKey,
 };
 use syncline_rpc::{
-    BarrierOrder, ClockRoster, ClosedBarrier, Collected, Forgotten, JobFolders, OpenJob, PushProgress,
-    ShardClient, ShardFault, ShardRequest, ShardResponse, ShardState, SnapshotFile, Token, connect,
-    hello::Role,
+    BarrierOrder, ClockRoster, ClosedBarrier, Collected, DigestRange, Forgotten, JobFolders, OpenJob,
+    PushProgress, ShardClient, ShardFault, ShardRequest, ShardResponse, ShardState, SnapshotFile, Token,
+    connect, hello::Role,
 };
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, JobId, RunId, ShardIndex, Superstep},
@@ -285,10 +285,19 @@ impl Rig {
     }
 
     pub fn collect(&self, shard: usize, keep: &[&str], older_than_s: u64) -> Result<Collected, ShardFault> {
+        self.collect_in(DigestRange::default(), shard, keep, older_than_s)
+    }
+
+    pub fn collect_in(
+        &self,
+        range: DigestRange,
+        shard: usize,
+        keep: &[&str],
+        older_than_s: u64,
+    ) -> Result<Collected, ShardFault> {
         let keep = keep.iter().map(|&d| d.to_owned()).collect();
-        self.runtime
-            .block_on(self.controls[shard].collect(context::current(), EPOCH, keep, older_than_s))
-            .unwrap()
+        let call = self.controls[shard].collect(context::current(), EPOCH, range, keep, older_than_s);
+        self.runtime.block_on(call).unwrap()
     }
 
     /// What checkpoints are forgotten where no job is known.
