@@ -4,8 +4,10 @@ use syncline_scheduler::ids::JobId;
 
 use super::{error::StoreError, keys::JobKeys, redis_store::RedisStore, stored_job::text};
 
-/// Parts of a graph, and values, that one call asks for: each may have some hundred KB. Redis serves nobody else meanwhile.
-const FIELDS_PER_CALL: usize = 4;
+/// Parts of a graph that one call asks for: each may have some hundred KB. Redis serves nobody else meanwhile.
+const PARTS_PER_CALL: usize = 4;
+/// Values that one call asks for, of which there are as many as tasks: each has at most some 16 KB, most a few bytes.
+const VALUES_PER_CALL: usize = 256;
 
 impl RedisStore {
     /// The same server over a connection of its own: answers that are large hold up none that others wait for.
@@ -25,9 +27,9 @@ impl RedisStore {
     /// argument of a new task, is seen in the one or in the other, unless it moves again and again.
     pub async fn scan_graph(&self, job: &JobId, mut look: impl FnMut(&[u8])) -> Result<(), StoreError> {
         let JobKeys { classes, graph, values, .. } = JobKeys::new(job);
-        let count = FIELDS_PER_CALL.to_string();
-        for key in [&values, &classes, &graph, &values] {
-            let mut cursor = "0".to_owned();
+        let values = (&values, VALUES_PER_CALL);
+        for (key, per_call) in [values, (&classes, PARTS_PER_CALL), (&graph, PARTS_PER_CALL), values] {
+            let (mut cursor, count) = ("0".to_owned(), per_call.to_string());
             loop {
                 let words = ["HSCAN", key, &cursor, "COUNT", &count];
                 let (next, fields): (String, Vec<Vec<u8>>) = self.query("scan graph", &words).await?;
