@@ -22,7 +22,7 @@ pub type JobFields = BTreeMap<String, String>;
 pub struct ListedJobs {
     /// Newest last.
     pub jobs: Vec<JobFields>,
-    /// Jobs that are over and that were not asked for.
+    /// Jobs that are over and that were not asked for, and the oldest of all where an answer cannot hold so many.
     pub left_out: u32,
 }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use syncline_rpc::{
     CheckpointParts, ClientService, Collected, EngineFault, Forgotten, InactiveReason, JobFolders, JobRecord,
-    JobStream, ListedJobs, StreamCursor, StreamEntry, WorkerFields,
+    JobStream, ListedJobs, MAX_FRAME_BYTES, StreamCursor, StreamEntry, WorkerFields,
 };
 use syncline_scheduler::{
     core::{
@@ -22,9 +22,8 @@ use tokio::time::Instant;
 use super::{
     blob_gc::collect_blobs,
     context::ServiceContext,
-    damaged_jobs::Damage,
     folder_gc::collect_folders,
-    job_reading::{damaged_fields, is_over, no_checkpoint, written_again},
+    job_reading::{JOBS_PER_READ, is_over, no_checkpoint},
     worker_status::{WorkerStatus, count_processes, transports},
 };
 use crate::store::keys::JobKeys;
@@ -33,6 +32,8 @@ use crate::store::keys::JobKeys;
 const MAX_JOB_WAIT: Duration = Duration::from_secs(60);
 /// Most characters of a reason that are kept.
 const MAX_REASON_CHARS: usize = 1_000;
+/// Size of the jobs that one call shows, some ten thousand: half of what a frame holds.
+const MAX_JOBS_BYTES: usize = MAX_FRAME_BYTES / 2;
 /// Most tasks that one call shows.
 const MAX_VIEWS: u32 = 10_000;
 
@@ -187,24 +188,25 @@ impl ClientService for ClientHandler {
     }
 
     async fn jobs(self, _: Context, most_over: Option<u32>) -> Result<ListedJobs, EngineFault> {
-        let (listed, left_out) = self.0.jobs_to_show(most_over).await?;
-        let mut jobs = Vec::with_capacity(listed.len());
-        for (job, fields) in listed.iter().zip(self.0.fields_of_all(&listed).await?) {
-            match fields {
-                Some(fields) => jobs.push(fields),
-                None => match self.0.is_live(job).await {
-                    Ok(true) => jobs.push(damaged_fields(job, &Damage::Records(written_again(job)))),
-                    Ok(false) => {}
-                    // It comes just now, or Redis has lost it: the others are shown in any case.
-                    Err(EngineFault::Store { cause }) => {
-                        let problem = format!("Redis has nothing of it, and takes no writes: {cause}");
-                        jobs.push(damaged_fields(job, &Damage::Records(problem)));
-                    }
-                    Err(fault) => return Err(fault),
-                },
+        let (listed, not_wanted) = self.0.jobs_to_show(most_over).await?;
+        let (mut jobs, mut bytes, mut open) = (Vec::new(), 0, listed.len());
+        'newest_first: for some in listed.rchunks(JOBS_PER_READ) {
+            let read = self.0.fields_of_some(some).await?;
+            for (job, fields) in some.iter().zip(read).rev() {
+                let shown = match fields {
+                    None => self.0.fields_of_lost(job).await?,
+                    fields => fields,
+                };
+                bytes += shown.iter().flatten().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+                if bytes > MAX_JOBS_BYTES {
+                    break 'newest_first;
+                }
+                open -= 1;
+                jobs.extend(shown);
             }
         }
-        Ok(ListedJobs { jobs, left_out })
+        jobs.reverse();
+        Ok(ListedJobs { jobs, left_out: not_wanted.saturating_add(open as u32) })
     }
 
     async fn job(self, _: Context, job: JobId) -> Result<JobRecord, EngineFault> {

@@ -12,7 +12,7 @@ use super::{context::ServiceContext, damaged_jobs::Damage};
 use crate::store::keys::JobKeys;
 
 /// Jobs that are read at a time: a few hundred kilobytes, between which others are served.
-const JOBS_PER_READ: usize = 200;
+pub(super) const JOBS_PER_READ: usize = 200;
 
 impl ServiceContext {
     /// The fields of a job for people, with what hinders it.
@@ -73,35 +73,45 @@ impl ServiceContext {
         Ok((listed, left_out as u32))
     }
 
-    /// What [`stored_fields`](Self::stored_fields) gives for each of these, read many at a time.
-    pub(super) async fn fields_of_all(&self, jobs: &[JobId]) -> Result<Vec<Option<JobFields>>, EngineFault> {
+    /// What [`stored_fields`](Self::stored_fields) gives for each of these, at most [`JOBS_PER_READ`], read at once.
+    pub(super) async fn fields_of_some(&self, jobs: &[JobId]) -> Result<Vec<Option<JobFields>>, EngineFault> {
         let mut all = Vec::with_capacity(jobs.len());
-        for jobs in jobs.chunks(JOBS_PER_READ) {
-            let keys: Vec<String> = jobs.iter().map(|job| JobKeys::new(job).job).collect();
-            let read = async {
-                match self.store.hashes("read jobs", &keys).await {
-                    Err(error) if error.is_of_keys() => Ok(None),
-                    read => read.map(Some),
+        let keys: Vec<String> = jobs.iter().map(|job| JobKeys::new(job).job).collect();
+        let read = async {
+            match self.store.hashes("read jobs", &keys).await {
+                Err(error) if error.is_of_keys() => Ok(None),
+                read => read.map(Some),
+            }
+        };
+        match self.read_store(read).await? {
+            Some(hashes) => {
+                for (job, fields) in jobs.iter().zip(hashes) {
+                    let damage = self.lead()?.jobs.damaged(job);
+                    all.push(self.shown(job, damage.map_or(fields, |damage| damaged_fields(job, &damage))));
                 }
-            };
-            match self.read_store(read).await? {
-                Some(hashes) => {
-                    for (job, fields) in jobs.iter().zip(hashes) {
-                        let damage = self.lead()?.jobs.damaged(job);
-                        all.push(
-                            self.shown(job, damage.map_or(fields, |damage| damaged_fields(job, &damage))),
-                        );
-                    }
-                }
-                // Something else lies in the place of one of them: which one shows when each is read by itself.
-                None => {
-                    for job in jobs {
-                        all.push(self.stored_fields(job).await?);
-                    }
+            }
+            // Something else lies in the place of one of them: which one shows when each is read by itself.
+            None => {
+                for job in jobs {
+                    all.push(self.stored_fields(job).await?);
                 }
             }
         }
         Ok(all)
+    }
+
+    /// What is shown of a job that is listed and of which Redis has nothing; `None`: it is over.
+    pub(super) async fn fields_of_lost(&self, job: &JobId) -> Result<Option<JobFields>, EngineFault> {
+        let problem = match self.is_live(job).await {
+            Ok(true) => written_again(job),
+            Ok(false) => return Ok(None),
+            // It comes just now, or Redis has lost it: the others are shown in any case.
+            Err(EngineFault::Store { cause }) => {
+                format!("Redis has nothing of it, and takes no writes: {cause}")
+            }
+            Err(fault) => return Err(fault),
+        };
+        Ok(Some(damaged_fields(job, &Damage::Records(problem))))
     }
 
     /// The same, as far as Redis has any.
@@ -184,12 +194,12 @@ impl ServiceContext {
 }
 
 /// What is wrong with a job that goes on and that Redis does not have.
-pub(super) fn written_again(job: &JobId) -> String {
+fn written_again(job: &JobId) -> String {
     format!("it has lost job {job}, which is written again")
 }
 
 /// What is shown of a job that cannot be read.
-pub(super) fn damaged_fields(job: &JobId, damage: &Damage) -> JobFields {
+fn damaged_fields(job: &JobId, damage: &Damage) -> JobFields {
     let (id, reason) = (job.to_string(), damage.to_string());
     let fields = [("id", &*id), ("state", "damaged"), ("code", damage.code()), ("reason", &*reason)];
     fields.map(|(name, value)| (name.to_owned(), value.to_owned())).into()

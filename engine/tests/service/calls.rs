@@ -246,6 +246,24 @@ async fn of_jobs_that_are_over_as_many_are_read_and_listed_as_somebody_wants_to_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_more_jobs_than_one_answer_holds_the_newest_are_listed_and_the_others_are_counted() {
+    const MIB: usize = 1 << 20;
+    let rig = Rig::start(1).await;
+    rig.announce(rig.start_shard().await).await.unwrap();
+    let client = rig.client().await;
+    let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
+    for n in 0..6 {
+        let name: JobId = format!("job-{n}").parse().unwrap();
+        client.submit(within(TEST_TIMEOUT), spec(&name), 1, false).await.unwrap().unwrap();
+        let wide = ["HSET", &JobKeys::new(&name).job, "wide", &"x".repeat(12 * MIB)];
+        let _: u64 = store.query("widen", &wide).await.unwrap();
+    }
+    let listed = client.jobs(within(TEST_TIMEOUT), None).await.unwrap().unwrap();
+    let ids: Vec<&str> = listed.jobs.iter().map(|job| job["id"].as_str()).collect();
+    assert_eq!((ids.as_slice(), listed.left_out), (&["job-4", "job-5"][..], 4));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn after_a_crash_a_worker_must_register_again_and_gets_a_higher_number() {
     let mut rig = Rig::start(1).await;
     let before = rig.worker().await.register(within(TEST_TIMEOUT), hello()).await.unwrap().unwrap();

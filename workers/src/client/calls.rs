@@ -129,7 +129,8 @@ impl Client {
         self.retry(call).await
     }
 
-    /// Every job known, oldest first.
+    /// Every job known, oldest first; of more than some ten thousand the newest. [`list_jobs`](Self::list_jobs) says how many are left
+    /// out.
     ///
     /// # Errors
     /// E300 if no engine is reached, E136 if none leads, E143 if it is of another release.
@@ -137,7 +138,8 @@ impl Client {
         Ok(self.list_jobs(None).await?.jobs)
     }
 
-    /// Every job that goes on, and the newest `most_over` of those that are over; without it all of them.
+    /// Every job that goes on, and the newest `most_over` of those that are over; without it all of them, as far as one answer holds
+    /// them.
     ///
     /// # Errors
     /// As [`jobs`](Self::jobs).

@@ -120,7 +120,16 @@ impl Client {
     /// # Errors
     /// E300 if no engine is reached, E136 if none leads.
     pub async fn free_id(&self, wanted: &JobId) -> Result<JobId, ClientError> {
-        Ok(first_free(wanted, &self.ids().await?))
+        let mut taken = self.ids().await?;
+        loop {
+            let free = first_free(wanted, &taken);
+            // Of very many jobs only the newest are listed.
+            match self.record(&free).await {
+                Ok(_) => taken.insert(free),
+                Err(ClientError::Refused(EngineFault::UnknownJob { .. })) => return Ok(free),
+                Err(error) => return Err(error),
+            };
+        }
     }
 
     async fn ids(&self) -> Result<BTreeSet<JobId>, ClientError> {

@@ -284,7 +284,7 @@ pub struct JobStatus {
 pub struct JobList {
     /// All that go on, and of those that are over as many as were asked for, the newest.
     pub jobs: Vec<JobStatus>,
-    /// Jobs that are over and that were not asked for.
+    /// Jobs that are over and that were not asked for, and the oldest of all where there are more than some ten thousand.
     pub left_out: u32,
 }
 

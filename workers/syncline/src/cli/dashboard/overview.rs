@@ -36,7 +36,7 @@ pub(super) struct Whole<'o> {
     engine: &'o EngineStatus,
     /// Oldest first: all that are not over, and the newest that are.
     jobs: &'o [JobStatus],
-    /// Jobs that are over and left out.
+    /// Older jobs that are left out.
     left_out: u32,
     workers: &'o [LiveWorker],
 }

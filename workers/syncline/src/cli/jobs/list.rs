@@ -29,7 +29,7 @@ pub(crate) fn run(args: &JobsArgs) -> Result<(), Failure> {
         Ok((client.list_jobs(args.over).await?, clock.now_ms()))
     })?;
     if left_out > 0 {
-        say(&format!("{left_out} older ones that are over are left out"));
+        say(&format!("{left_out} older ones are left out"));
     }
     if args.json {
         return print_json(&jobs);

@@ -86,7 +86,7 @@ function showJobs({ jobs, left_out, engine }) {
   ];
   const none = "No jobs yet: syncline submit JOB.toml";
   fill(byId("jobs"), columns, [...jobs].reverse(), none, (job) => job.id === chosen());
-  if (left_out) byId("jobs").append(element("tr", element("td", `and ${whole(left_out)} older ones that are over`, "faint")));
+  if (left_out) byId("jobs").append(element("tr", element("td", `and ${whole(left_out)} older ones`, "faint")));
 }
 
 function showWorkers({ workers, engine }) {

@@ -127,12 +127,14 @@ impl<'a> Conduct<'a> {
 
     /// Takes up those that are there already, which have to be the same jobs. Returns how many are over and how many go on.
     pub(super) async fn take_up(&mut self) -> Result<(usize, usize), Failure> {
-        let there = self.client.jobs().await?;
         for number in 0..self.plan.trials.len() {
-            let id = self.plan.trials[number].id();
-            let Some(job) = there.iter().find(|job| job.id == *id) else { continue };
+            let job = match self.client.status_once(self.plan.trials[number].id()).await {
+                Ok(view) => view.job,
+                Err(ClientError::Refused(EngineFault::UnknownJob { .. })) => continue,
+                Err(error) => return Err(error.into()),
+            };
             self.submit(number).await.map_err(Trouble::into_failure)?;
-            self.seen[number].job = Some(job.clone());
+            self.seen[number].job = Some(job);
             self.measure(number).await?;
         }
         let over = self.seen.iter().filter(|seen| seen.is_over()).count();

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use syncline_rpc::status::JobStatus;
+use syncline_rpc::status::{JobList, JobStatus};
 use syncline_workers::client::{Client, ClientError};
 
 use super::{
     measure::{Figure, newest_training_loss},
     outcome::Outcome,
 };
-use crate::cli::{EngineClock, Failure};
+use crate::cli::{EngineClock, Failure, say};
 
 /// Those whose ids are `prefix` and a number, with what they have measured.
 pub(super) async fn load(
@@ -18,12 +18,12 @@ pub(super) async fn load(
     prefix: &str,
     figure: Figure,
 ) -> Result<Vec<Outcome>, Failure> {
-    let mut jobs: Vec<(u64, JobStatus)> = client
-        .jobs()
-        .await?
-        .into_iter()
-        .filter_map(|job| Some((number(job.id.as_str(), prefix)?, job)))
-        .collect();
+    let JobList { jobs, left_out, .. } = client.list_jobs(None).await?;
+    if left_out > 0 {
+        say(&format!("{left_out} older jobs are not looked at; trials among them are missing here"));
+    }
+    let numbered = |job: JobStatus| Some((number(job.id.as_str(), prefix)?, job));
+    let mut jobs: Vec<(u64, JobStatus)> = jobs.into_iter().filter_map(numbered).collect();
     jobs.sort_by_key(|(number, _)| *number);
     let jobs: Vec<JobStatus> = jobs.into_iter().map(|(_, job)| job).collect();
     let mut outcomes = Vec::with_capacity(jobs.len());
