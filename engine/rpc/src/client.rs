@@ -231,6 +231,14 @@ pub enum EngineFault {
         /// What it said, or how long it was silent.
         cause: String,
     },
+    /// A shard that is there does not say which blobs it keeps; it may be asked again.
+    #[error("[E149] shard {shard} does not answer: {cause}")]
+    SilentShard {
+        /// Position of that shard.
+        shard: ShardIndex,
+        /// What became of the call, in words.
+        cause: String,
+    },
     /// To a process that announces itself: all places of the shard are held by others that answer.
     #[error("[E141] shard {shard} is served by another process, at {address}")]
     ShardTaken {
@@ -260,6 +268,7 @@ impl EngineFault {
             Self::ShardTaken { .. } => "E141",
             Self::Shard { .. } => "E142",
             Self::NoCheckpoint { .. } => "E146",
+            Self::SilentShard { .. } => "E149",
         })
     }
 
@@ -299,6 +308,9 @@ impl EngineFault {
                  of one without, `syncline model export JOB FILE.safetensors` writes what it has learned, with which another begins (`weights` of its model)"
             }
             Self::Shard { .. } => "see the log of that shard",
+            Self::SilentShard { .. } => {
+                "see whether the machine, the disk and the connection of that shard are well, and its log; then submit again"
+            }
             Self::Unreadable { .. } => {
                 "another release wrote it, then use that one; or something else wrote into its keys, then `syncline delete` removes it"
             }

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use syncline_rpc::{EngineFault, within};
 use syncline_scheduler::tasks::{Arg, NewTask, TaskClass, Work};
 
-use super::context::ServiceContext;
+use super::{context::ServiceContext, shard_calls::describe};
 
 /// Limit of asking one shard which blobs it keeps.
 const BLOB_CALL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -13,15 +13,14 @@ const BLOB_CALL_TIMEOUT: Duration = Duration::from_secs(5);
 impl ServiceContext {
     /// Refuses a job that names a blob which no shard keeps.
     pub(super) async fn check_blobs(&self, digests: Vec<String>) -> Result<(), EngineFault> {
-        let expected = self.shards.count();
         let mut found = vec![false; digests.len()];
         for shard in self.shards.indices() {
             let digests = digests.clone();
-            let call = self
-                .shards
-                .call_once(shard, |c| async move { c.has_blobs(within(BLOB_CALL_TIMEOUT), digests).await });
-            let here =
-                call.await.map_err(|_| EngineFault::MissingShards { present: expected - 1, expected })?;
+            let call = self.shards.call_if_present(shard, |c| async move {
+                c.has_blobs(within(BLOB_CALL_TIMEOUT), digests).await
+            });
+            let answer = call.await.ok_or_else(|| self.shards.missing_fault())?;
+            let here = answer.map_err(|e| EngineFault::SilentShard { shard, cause: describe(&e) })?;
             found.iter_mut().zip(here).for_each(|(f, h)| *f |= h);
         }
         match found.iter().position(|f| !f) {
@@ -63,9 +62,40 @@ fn large_values(tasks: &[NewTask]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use syncline_scheduler::tasks::{BlobValue, ClassIndex, TaskIndex, TaskRef};
+    use syncline_kit::{RedisOptions, RedisServer};
+    use syncline_rpc::ShardResponse;
+    use syncline_scheduler::{
+        ids::ShardIndex,
+        tasks::{BlobValue, ClassIndex, TaskIndex, TaskRef},
+    };
+    use tokio::sync::watch;
 
     use super::*;
+    use crate::{
+        service::{
+            fake_shard::{EPOCH, lead, noted, start},
+            options::Limits,
+        },
+        store::RedisStore,
+    };
+
+    #[tokio::test]
+    async fn a_shard_whose_connection_breaks_is_not_said_to_be_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = syncline_kit::redis_server(&|_| {}).unwrap().path;
+        let redis = RedisServer::start(&program, RedisOptions::new(dir.path())).unwrap();
+        let store = RedisStore::connect(&redis.url()).await.unwrap();
+        let (lead, _inbox) = lead();
+        let (_leads, active) = watch::channel(Ok(lead.clone()));
+        let (shards, about) = (lead.shards, Default::default());
+        let context = ServiceContext { active, store, shards, limits: Limits::default(), about };
+        let check = || context.check_blobs(vec!["a".to_owned()]);
+        assert_eq!(check().await, Err(EngineFault::MissingShards { present: 0, expected: 1 }));
+        let shard = start(u32::MAX, |_| ShardResponse::HasBlobs(vec![true])).await;
+        context.shards.announce(shard, EPOCH, noted).await;
+        let silent = check().await.unwrap_err();
+        assert!(matches!(silent, EngineFault::SilentShard { shard: ShardIndex(0), .. }), "{silent}");
+    }
 
     #[test]
     fn a_blob_that_many_tasks_name_is_asked_for_once() {

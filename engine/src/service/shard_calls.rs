@@ -113,18 +113,6 @@ impl ShardDirectory {
         Some(client.call(call).await)
     }
 
-    /// Calls one shard once, as soon as it is there.
-    pub(super) async fn call_once<T, F>(
-        &self,
-        index: ShardIndex,
-        call: impl FnOnce(ShardClient) -> F,
-    ) -> Result<T, CallError>
-    where
-        F: Future<Output = Result<T, tarpc::client::RpcError>>,
-    {
-        self.client(index).await.1.call(call).await
-    }
-
     /// Lets a shard do once what somebody waits for, and then the process that follows it, if there is one: what that has is there twice, and
     /// `what` it keeps, if it does not do it, is told in the log. Fails if the shard is not there, or does not do it.
     pub(super) async fn ask_both<T: fmt::Debug, F>(
@@ -191,7 +179,8 @@ impl Drop for UnansweredOrder<'_> {
     }
 }
 
-fn describe(error: &CallError) -> String {
+/// Why a call did not come through, in words.
+pub(super) fn describe(error: &CallError) -> String {
     match error {
         CallError::Lost(cause) => format!("{error}: {cause}"),
         other => other.to_string(),

@@ -74,14 +74,17 @@ impl ClientError {
         }
     }
 
-    /// Whether the engine is away for a while: nobody answers, or nobody leads.
+    /// Whether the engine, or a shard that it needs, is away for a while: nobody answers, or nobody leads.
     pub(super) fn is_away(&self) -> bool {
         match self {
             Self::Unreachable { source, .. } => source.is_passing(),
             Self::Refused(EngineFault::NotActive { why: InactiveReason::Store { .. } }) => false,
-            Self::Refused(fault) => {
-                matches!(fault, EngineFault::NotActive { .. } | EngineFault::MissingShards { .. })
-            }
+            Self::Refused(fault) => matches!(
+                fault,
+                EngineFault::NotActive { .. }
+                    | EngineFault::MissingShards { .. }
+                    | EngineFault::SilentShard { .. }
+            ),
             _ => false,
         }
     }

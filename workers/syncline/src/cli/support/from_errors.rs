@@ -121,7 +121,9 @@ fn exit_of(fault: &EngineFault) -> Exit {
         EngineFault::Store { .. } | EngineFault::NotActive { why: InactiveReason::Store { .. } } => {
             Exit::Redis
         }
-        EngineFault::MissingShards { .. } | EngineFault::NotActive { .. } => Exit::Unreachable,
+        EngineFault::MissingShards { .. }
+        | EngineFault::SilentShard { .. }
+        | EngineFault::NotActive { .. } => Exit::Unreachable,
         _ => Exit::JobFailed,
     }
 }
