@@ -32,7 +32,8 @@ impl DecisionLoop {
         }
     }
 
-    /// Lists all jobs again, now and then, and lets their summaries be written whole.
+    /// Lists all jobs again, now and then, and lets their summaries be written whole; and notes again which standbys were let go: a
+    /// Redis that went back to an older state has lost it.
     pub(super) async fn relist_jobs(&mut self) -> Result<(), LoopEnd> {
         if self.listed_at.elapsed() <= RELIST_INTERVAL {
             return Ok(());
@@ -43,6 +44,9 @@ impl DecisionLoop {
         let count = self.retry_write("count jobs", first, || store.count_listed()).await?;
         if count != Some(listed.len()) {
             self.retry_write("list jobs", first, || store.relist_jobs(&listed, epoch, now_ms)).await?;
+        }
+        for (shard, term) in self.lead.shards.all_let_go() {
+            self.retry_write("let a standby go", first, || store.note_let_go(shard, term, epoch)).await?;
         }
         self.listed_at = Instant::now();
         self.written.values_mut().for_each(LastCommit::forget_summary);
@@ -123,8 +127,10 @@ mod tests {
     use std::collections::{BTreeMap, VecDeque};
 
     use syncline_kit::{RedisOptions, RedisServer};
+    use syncline_rpc::{ReplicaRole, ShardHello, ShardResponse};
     use syncline_scheduler::{
         core::{Cancellation, Core, Input, Submission},
+        ids::ShardIndex,
         sim::{training, training_job},
         spec::{JobSpec, NodeKind},
     };
@@ -132,7 +138,7 @@ mod tests {
     use super::*;
     use crate::{
         service::{
-            fake_shard::{EPOCH, Inbox, lead},
+            fake_shard::{EPOCH, Inbox, lead, noted, start},
             message::Message,
         },
         store::{RedisStore, keys::JobKeys},
@@ -249,6 +255,21 @@ mod tests {
             let job = rig.decisions.core.job(&"waits".parse().unwrap()).unwrap();
             assert_eq!(job.phase().shown().to_string(), phase);
         }
+    }
+
+    #[tokio::test]
+    async fn which_standby_was_let_go_is_noted_again_where_redis_has_lost_it() {
+        let mut rig = rig().await;
+        rig.turn([submission("digits")]).await;
+        let hello = start(0, |_| ShardResponse::Held(Ok(Vec::new()))).await;
+        let role = Some(ReplicaRole::Primary { term: 7 });
+        let alone = ShardHello { replicas: 2, role, lost: Some(8), follower: Some(8), ..hello };
+        let shards = rig.decisions.lead.shards.clone();
+        shards.announce(alone, EPOCH, noted).await;
+        rig.decisions.listed_at -= 2 * RELIST_INTERVAL;
+        rig.decisions.relist_jobs().await.unwrap();
+        let noted = rig.decisions.store.let_go(shards.indices()).await.unwrap();
+        assert_eq!(noted, [(ShardIndex(0), 8)].into());
     }
 
     #[tokio::test]

@@ -214,6 +214,11 @@ impl ShardDirectory {
         self.lock().forget(index, Instant::now());
     }
 
+    /// Of each shard that has gone on without a standby, the term of the last one.
+    pub(super) fn all_let_go(&self) -> BTreeMap<ShardIndex, u64> {
+        self.lock().all_let_go()
+    }
+
     /// Forgets all: they announced themselves in an earlier epoch. Standbys of the terms in `let_go`, or earlier ones, have
     /// nothing of what their shard has.
     pub(super) fn forget_all(&self, epoch: EngineEpoch, let_go: BTreeMap<ShardIndex, u64>) {

@@ -200,6 +200,12 @@ impl<C: Clone> ShardSlots<C> {
         }
     }
 
+    /// Of each shard that has gone on without a standby, the term of the last one.
+    pub(super) fn all_let_go(&self) -> BTreeMap<ShardIndex, u64> {
+        let now = self.slots.iter().filter_map(|(index, slot)| Some((*index, slot.let_go?)));
+        self.let_go.clone().into_iter().chain(now).collect()
+    }
+
     /// Takes note that a process lives, and decides nothing.
     pub(super) fn note_alive(&mut self, hello: &ShardHello, now: Instant) {
         let Some(slot) = self.slots.get_mut(&hello.index) else { return };
