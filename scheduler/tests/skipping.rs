@@ -7,7 +7,7 @@ use syncline_scheduler::{
     sim::{graph_submission, new_task, task_end, tasks_ended},
     tasks::{
         Arg, Capacity, Failure, FailureCause, FunctionId, NewTask, OnFailure, Outcome, Rules, Spawned,
-        TaskClass, TaskIndex, TaskQuery, TaskRef, Work,
+        TaskClass, TaskIndex, TaskQuery, TaskRef, TaskView, Work,
     },
 };
 
@@ -36,9 +36,13 @@ fn core_of(on_failure: OnFailure, tasks: Vec<NewTask>) -> Core {
     core
 }
 
-fn reason(core: &Core, task: u32) -> String {
+fn view(core: &Core, task: u32) -> TaskView {
     let query = TaskQuery { first: TaskIndex(task), limit: 1, ..TaskQuery::default() };
-    core.task_views(&id(), &query, 9).unwrap().remove(0).reason
+    core.task_views(&id(), &query, 9).unwrap().remove(0)
+}
+
+fn reason(core: &Core, task: u32) -> String {
+    view(core, task).reason
 }
 
 #[test]
@@ -73,6 +77,7 @@ fn whoever_was_skipped_far_behind_a_failure_is_told_with_the_failure() {
         reason(&core, 3),
         "it needs task 2, which is skipped, because task 0 is failed: [E440] no disk"
     );
+    assert_eq!([0, 3].map(|task| view(&core, task).code), [Some(FaultCode::new("E440")); 2]);
 }
 
 #[test]
@@ -82,4 +87,5 @@ fn whoever_is_canceled_because_another_failed_the_job_is_told_with_the_failure()
         Failure { cause: FailureCause::Function, code: FaultCode::new("E440"), reason: "no disk".into() };
     core.handle(3, tasks_ended(WORKER, &id(), 1, vec![task_end(0, 1, Outcome::Failed(failure))])).unwrap();
     assert_eq!(reason(&core, 1), "the job failed before it could end: [E440] task 0: no disk");
+    assert_eq!(view(&core, 1).code, Some(FaultCode::new("E440")));
 }

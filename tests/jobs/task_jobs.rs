@@ -146,7 +146,7 @@ async fn a_task_without_a_value_says_why() {
     let failed = client.wait(&id, |_| {}).await.unwrap_err().to_string();
     assert!(failed.starts_with("[E506]") && failed.contains("it always does"), "{failed}");
     let told = client.get(&id, &failing).await.unwrap_err();
-    assert!(matches!(&told, TaskError::NoValue { state: TaskState::Failed, .. }), "{told}");
+    assert!(matches!(&told, TaskError::NoValue { state: TaskState::Failed, code: Some(_), .. }), "{told}");
     assert!(told.to_string().contains("it always does"), "{told}");
     cluster.stop().await;
 }

@@ -239,7 +239,8 @@ async fn whoever_submits_a_graph_again_gets_the_job_that_is_there_and_what_it_la
     client.start_graph(within(TEST_TIMEOUT), job.clone(), 1, 2).await.unwrap().unwrap();
     assert_eq!(submit(&rig, &first, 4, false).await, there(1, 2, true));
     let other = GraphSpec { digest: digest(2), ..first.clone() };
-    let taken = Err(EngineFault::DuplicateJob { job: job.clone(), differs: ", with another graph".into() });
+    let differs = ", and differs behind its first tasks".to_owned();
+    let taken = Err(EngineFault::DuplicateJob { job: job.clone(), differs });
     assert_eq!(submit(&rig, &other, 1, false).await, taken, "another graph, whatever its nonce");
 
     // Over, it is the same job until somebody deletes it or wants it done once more.

@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Preview, TaskIndex, TaskState};
-use crate::ids::{Name, NodeName};
+use crate::{
+    fault_code::FaultCode,
+    ids::{Name, NodeName},
+};
 
 /// Which tasks of a job to look at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +59,9 @@ pub struct TaskView {
     pub value: Option<Preview>,
     /// Size of what it gave, as it travels, if that is kept.
     pub value_bytes: Option<u64>,
+    /// Code of the failure that the reason tells of: its own, that of a task for want of which it was skipped, or that of its job.
+    #[serde(default)]
+    pub code: Option<FaultCode>,
     /// Why it is in that state, in a sentence without a full stop.
     pub reason: String,
 }

@@ -56,15 +56,15 @@ impl Core {
         if known.is_some_and(|job| is_same_job(job.phase(), job.state.nonce == nonce, replace)) {
             return Ok(());
         }
-        self.check_name(&spec.id, replace, || match self.task_jobs.contains_key(&spec.id) {
-            true => ", with another graph".to_owned(),
-            false => ", as a training".to_owned(),
-        })?;
         let mut job = TaskJob::new(spec.id.clone(), spec.digest, nonce, now_us);
         let classes: Vec<ClassIndex> =
             spec.classes.iter().map(|class| job.add_class(class)).collect::<Result<_, _>>()?;
         let records = job.check(&spec.tasks, &classes, ReferenceScope::Anywhere, None)?;
         job.add(&records);
+        self.check_name(&spec.id, replace, || match self.task_jobs.get(&spec.id) {
+            Some(there) => there.differences(&job),
+            None => ", as a training".to_owned(),
+        })?;
         if spec.complete {
             job.begin(spec.tasks.len() as u32, now_us)?;
         }

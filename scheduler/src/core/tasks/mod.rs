@@ -11,6 +11,7 @@ mod backoff;
 mod canceling;
 mod changes;
 mod commit;
+mod differences;
 mod ending;
 mod giving_back;
 mod graph;

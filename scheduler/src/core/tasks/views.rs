@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, iter::successors};
 use super::TaskJob;
 use crate::{
     core::{Core, Phase},
+    fault_code::FaultCode,
     ids::{Incarnation, JobId, Name},
     tasks::{ClassIndex, Failure, TaskClass, TaskIndex, TaskQuery, TaskState, TaskView, Value, Work},
 };
@@ -86,6 +87,7 @@ impl Core {
             inputs_total: inputs().count() as u32,
             value: given.and_then(|given| given.preview.clone()),
             value_bytes: given.map(|given| given.value.bytes()),
+            code: job.why_no_value(task),
             reason: self.reason(job, task, now_us, reasons),
         }
     }
@@ -99,10 +101,7 @@ impl Core {
 
     fn reason(&self, job: &TaskJob, task: u32, now_us: u64, reasons: &mut ReadyReasons) -> String {
         let faults = job.faults.get(&task);
-        let last = || {
-            let failure = faults.and_then(|faults| faults.last.as_ref());
-            failure.map(in_words).unwrap_or_default()
-        };
+        let last = || job.failure(task).map(in_words).unwrap_or_default();
         match job.graph.state(task) {
             TaskState::Waiting if job.state.phase == Phase::Queued => {
                 "the rest of the graph has not come".into()
@@ -208,13 +207,31 @@ impl TaskJob {
             |input: &u32| matches!(self.graph.state(*input), TaskState::Failed | TaskState::Skipped);
         record.values_of().find(gives_nothing)
     }
-}
 
-impl TaskJob {
     /// What a skipped task lacks, and if that was skipped as well, what that lacks, and so on for some tasks.
-    fn why_skipped(&self, task: u32) -> String {
+    fn lacking(&self, task: u32) -> Vec<u32> {
         let lacks = |task: &u32| self.nothing_given(*task);
-        let chain: Vec<u32> = successors(lacks(&task), lacks).take(SKIPPED_FOLLOWED).collect();
+        successors(lacks(&task), lacks).take(SKIPPED_FOLLOWED).collect()
+    }
+
+    /// The last failure of a task.
+    fn failure(&self, task: u32) -> Option<&Failure> {
+        self.faults.get(&task)?.last.as_ref()
+    }
+
+    /// Code of what keeps a task from giving a value, if that is a failure.
+    fn why_no_value(&self, task: u32) -> Option<FaultCode> {
+        match self.graph.state(task) {
+            TaskState::Backoff | TaskState::Failed => Some(self.failure(task)?.code),
+            TaskState::Skipped => Some(self.failure(*self.lacking(task).last()?)?.code),
+            TaskState::Canceled => self.state.phase.why_ended("").0,
+            _ => None,
+        }
+    }
+
+    /// What a skipped task lacks, in words.
+    fn why_skipped(&self, task: u32) -> String {
+        let chain = self.lacking(task);
         let (Some(&first), Some(&last)) = (chain.first(), chain.last()) else {
             return "it had nothing to give".into();
         };
@@ -227,8 +244,7 @@ impl TaskJob {
         if last != first {
             why += &format!(", because task {} is {}", self.display(last), self.graph.state(last));
         }
-        let failure = self.faults.get(&last).and_then(|faults| faults.last.as_ref());
-        why + &failure.map(|failure| format!(": {}", in_words(failure))).unwrap_or_default()
+        why + &self.failure(last).map(|failure| format!(": {}", in_words(failure))).unwrap_or_default()
     }
 }
 

@@ -34,6 +34,8 @@ pub enum TaskError {
         task: TaskIndex,
         /// How it ended: failed, skipped or canceled.
         state: TaskState,
+        /// Code of the failure that the reason tells of, such as that of a task for want of which this one was skipped.
+        code: Option<FaultCode>,
         /// Why, in a sentence without a full stop.
         reason: String,
     },
@@ -89,7 +91,9 @@ impl TaskError {
             Self::Shard(error) => return error.hint(),
             Self::Id(_) => "give another name, of a job or a task".to_owned(),
             Self::Call(error) => return error.hint(),
-            Self::NoValue { job, task, .. } => format!("`syncline tasks {job} {task}` explains it"),
+            Self::NoValue { job, task, .. } => format!(
+                "`syncline tasks {job} {task}` explains it; `replace_tasks` of the same graph runs it once more, `submit_tasks` gives the job that is there"
+            ),
             Self::NotKept { .. } => {
                 "give the task a name: values of tasks with a name, and of those that no other task takes, are kept"
                     .to_owned()

@@ -36,7 +36,8 @@ impl Client {
     /// Uploads large constants and submits. Returns when the whole graph is committed in Redis and the job has begun.
     ///
     /// The same graph under the same id is the same job: whoever did not hear the answer asks again, as the same client or as
-    /// another one, and gets the job that is there, also when it is over. What a client that died has not sent is sent then:
+    /// another one, and gets the job that is there, also when it is over: one that has failed is run once more by
+    /// [`replace_tasks`](Self::replace_tasks). What a client that died has not sent is sent then:
     /// a large graph goes in parts. While the engine is away each part is sent again, as long as the client is
     /// [patient](crate::client::Patience).
     ///

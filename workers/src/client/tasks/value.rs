@@ -117,7 +117,8 @@ impl Client {
             if view.state.is_final() {
                 // The state is said already.
                 let reason = view.reason.strip_prefix("it failed: ").unwrap_or(&view.reason).to_owned();
-                return Err(TaskError::NoValue { job: job.clone(), task, state: view.state, reason });
+                let (state, code) = (view.state, view.code);
+                return Err(TaskError::NoValue { job: job.clone(), task, state, code, reason });
             }
             self.until_over(job, pause(since.elapsed())).await;
         }

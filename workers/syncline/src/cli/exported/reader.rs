@@ -306,6 +306,7 @@ mod tests {
             inputs_total: 0,
             value: Some("7".to_owned().into()),
             value_bytes: Some(1),
+            code: None,
             reason: "no worker is free".into(),
         }
     }

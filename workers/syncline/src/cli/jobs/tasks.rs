@@ -192,6 +192,7 @@ mod tests {
             inputs_total: task,
             value: None,
             value_bytes: None,
+            code: None,
             reason: "it waits".into(),
         }
     }
