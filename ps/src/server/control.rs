@@ -19,7 +19,7 @@ use tokio::{
     time,
 };
 
-use super::{Shared, checkpoints, forgotten_folders, open, role_change, snapshot};
+use super::{Shared, checkpoints, forgotten_folders, open, replication, role_change, snapshot};
 use crate::{
     PsError,
     client::digest_from_hex,
@@ -121,6 +121,14 @@ fn not_yet_confirmed(waiting: Option<Unconfirmed>) -> Result<Option<Unconfirmed>
     Ok(Some(waiting).filter(|_| !is_confirmed))
 }
 
+/// An engine asks for a job. One that was set aside has had no standby until now.
+fn claim(shared: &Arc<Shared>, run: &RunId) -> Result<(), ShardFault> {
+    if shared.unclaimed.claim(&shared.saves, run)? {
+        replication::start_if_followed(shared, &shared.jobs.find(run)?);
+    }
+    Ok(())
+}
+
 /// What a finished order answers. One that was cancelled, as the shard stops, answers nothing: it was never begun, the
 /// connection ends with the runtime, and the caller asks whoever serves next.
 async fn answer_of<T>(order: JoinHandle<Result<T, ShardFault>>) -> Result<T, ShardFault> {
@@ -145,7 +153,7 @@ impl Shard for Control {
         self.order_with_standby(move |s| {
             let state = s.jobs.attach(epoch, &job)?;
             let job = state.is_some().then(|| s.jobs.current(&job)).transpose()?;
-            job.iter().try_for_each(|shard| s.unclaimed.claim(&s.saves, shard.run()))?;
+            job.iter().try_for_each(|shard| claim(s, shard.run()))?;
             Ok((state, job))
         })
         .await
@@ -154,7 +162,7 @@ impl Shard for Control {
     async fn open(self, _: Context, epoch: EngineEpoch, job: OpenJob) -> Result<ShardState, ShardFault> {
         self.order_with_standby(move |s| {
             let opened = open::open(s, epoch, &job)?;
-            s.unclaimed.claim(&s.saves, &job.run)?;
+            claim(s, &job.run)?;
             Ok(opened)
         })
         .await
@@ -418,12 +426,14 @@ impl Shard for Control {
 
 #[cfg(test)]
 mod tests {
-    use std::{future::Future as _, pin::pin, task::Waker};
+    use std::{future::Future as _, pin::pin, sync::atomic::Ordering, task::Waker};
 
-    use syncline_scheduler::ids::Generation;
+    use syncline_rpc::{ReplicaRole, ShardHello, ShardOrders, ShardPeer};
+    use syncline_scheduler::ids::{Generation, ShardIndex};
     use tokio::runtime::{Builder, Runtime};
 
     use super::{super::pull::tests::shard, *};
+    use crate::shard::ShardPosition;
 
     const TERM: u64 = 7;
 
@@ -468,6 +478,38 @@ mod tests {
             [first.unwrap(), again.unwrap()]
         });
         assert_eq!(sealed[0], sealed[1]);
+    }
+
+    #[test]
+    fn what_was_set_aside_counts_for_nothing_and_has_no_standby_before_an_engine_asks_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let saved = shard(&[0.0; 3]);
+        Shared::for_test(dir.path()).saves.set_aside(&saved).unwrap();
+        let shared = Shared::for_test(dir.path());
+        shared.begin(ShardPosition { index: 0, count: 1 }, || Ok(())).unwrap();
+        let orders = ShardOrders {
+            epoch: EngineEpoch(1),
+            role: ReplicaRole::Primary { term: 1 },
+            peer: Some(ShardPeer { term: TERM, address: "127.0.0.1:1".into() }),
+            lead_expired: false,
+        };
+        role_change::follow_orders(&shared, &orders);
+        let job = shared.jobs.find(saved.run()).unwrap();
+        let hello = ShardHello::alone(ShardIndex(0), 1, String::new(), 1);
+        let jobs = || shared.role.complete_hello(&shared, &hello).jobs;
+        let is_copied = || {
+            let nobody_did = job.claim_standby(TERM);
+            if nobody_did {
+                job.release_standby(TERM);
+            }
+            !nobody_did
+        };
+        assert_eq!((jobs(), is_copied()), (0, false));
+        let control = Control { shared: shared.clone(), hang_up: Arc::default() };
+        let attach = control.attach(tarpc::context::current(), EngineEpoch(1), job.job().clone());
+        Runtime::new().unwrap().block_on(attach).unwrap();
+        assert_eq!((jobs(), is_copied()), (1, true));
+        shared.stopping.store(true, Ordering::SeqCst);
     }
 
     #[test]

@@ -139,7 +139,10 @@ impl RoleKeeper {
         // Counted without the lock: a job that is just being opened or closed is waited for.
         let jobs = match role {
             Some(ReplicaRole::Standby { .. }) => shared.followed.in_step(),
-            _ => shared.jobs.open_jobs().len(),
+            _ => {
+                let open = shared.jobs.open_jobs();
+                open.iter().filter(|job| !shared.unclaimed.is_set_aside(job.run())).count()
+            }
         };
         let state = lock(&self.state);
         ShardHello {

@@ -96,7 +96,9 @@ fn follow_with_standby(shared: &Arc<Shared>, peer: Option<ShardPeer>) {
     }
     if let Some(peer) = peer {
         info!(address = peer.address, "a standby follows");
-        shared.jobs.open_jobs().iter().for_each(|job| replication::start(shared, job, &peer));
+        let open = shared.jobs.open_jobs();
+        let claimed = open.iter().filter(|job| !shared.unclaimed.is_set_aside(job.run()));
+        claimed.for_each(|job| replication::start(shared, job, &peer));
     }
 }
 

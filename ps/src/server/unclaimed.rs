@@ -38,16 +38,27 @@ impl UnclaimedJobs {
         lock(&self.jobs).insert(job.job().clone(), Unclaimed { run: job.run().clone(), aside });
     }
 
-    /// An engine asks for the job, which goes on from here: what lies on disk of it must not be read again.
-    pub(super) fn claim(&self, saves: &Saves, run: &RunId) -> Result<(), ShardFault> {
+    /// Whether this run was set aside before the process began, and no engine has asked for it since. Most such jobs are over: none
+    /// makes a process worth more than the other one, or is copied.
+    pub(super) fn is_set_aside(&self, run: &RunId) -> bool {
+        let unclaimed = lock(&self.jobs);
+        unclaimed.get(&run.job).is_some_and(|of_job| of_job.run == *run && of_job.aside.is_some())
+    }
+
+    /// An engine asks for the job, which goes on from here: what lies on disk of it must not be read again. Whether it was set aside
+    /// until now.
+    pub(super) fn claim(&self, saves: &Saves, run: &RunId) -> Result<bool, ShardFault> {
         // Held until the file is gone: who asks a second time must not be served before.
         let mut unclaimed = lock(&self.jobs);
-        let Some(of_run) = unclaimed.get(&run.job).filter(|of_job| of_job.run == *run) else { return Ok(()) };
+        let Some(of_run) = unclaimed.get(&run.job).filter(|of_job| of_job.run == *run) else {
+            return Ok(false);
+        };
+        let was_aside = of_run.aside.is_some();
         if let Some(path) = &of_run.aside {
             remove(saves, path)?;
         }
         unclaimed.remove(&run.job);
-        Ok(())
+        Ok(was_aside)
     }
 
     /// An engine does not know the job, or it is over. It is written down if nobody has asked for it since it was read; false: somebody

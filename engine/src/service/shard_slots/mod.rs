@@ -64,6 +64,12 @@ impl<C> ReplicaProcess<C> {
         (self.hello, self.seen) = (ShardHello { jobs, mirrored, ..hello.clone() }, now);
     }
 
+    /// Another process serves, of which this standby has nothing: it is told to drop what it has.
+    fn begin_anew(&mut self, term: u64) {
+        self.term = term;
+        (self.hello.jobs, self.hello.mirrored) = (0, false);
+    }
+
     /// Whether it has said nothing for so long that people are told.
     pub(super) fn is_silent(&self) -> bool {
         self.seen.elapsed() > SILENCE_SHOWN_AFTER
@@ -151,32 +157,36 @@ impl<C: Clone> ShardSlots<C> {
         if let Some(known) = slot.refresh(hello, now) {
             return known;
         }
-        let enter = |claimed: Option<u64>| {
-            let term = claimed.unwrap_or_else(|| {
-                *next_term += 1;
-                *next_term
-            });
-            ReplicaProcess { hello: hello.clone(), term, seen: now, unanswered: None, client: client() }
+        let mut new_term = || {
+            *next_term += 1;
+            *next_term
+        };
+        let enter = |term| ReplicaProcess {
+            hello: hello.clone(),
+            term,
+            seen: now,
+            unanswered: None,
+            client: client(),
         };
         match slot.judge(hello, primary_answers, now) {
             RoleDecision::Serve => {
                 if let Some(follower) = slot.lets_go(hello) {
                     return Decision::LetGo(follower);
                 }
-                let claimed = match hello.role {
-                    Some(ReplicaRole::Primary { term }) => Some(term),
-                    _ => None,
-                };
-                slot.primary = Some(enter(claimed));
+                slot.primary = Some(enter(match hello.role {
+                    Some(ReplicaRole::Primary { term }) => term,
+                    _ => new_term(),
+                }));
+                let of_another = slot.standby.iter_mut().filter(|s| Some(s.term) != hello.follower);
+                of_another.for_each(|standby| standby.begin_anew(new_term()));
                 slot.undecided.clear();
                 slot.role_of_primary(true)
             }
             RoleDecision::Follow => {
-                let claimed = match hello.role {
-                    Some(ReplicaRole::Standby { term }) if slot.may_follow_on(term) => Some(term),
-                    _ => None,
-                };
-                let mut standby = enter(claimed);
+                let mut standby = enter(match hello.role {
+                    Some(ReplicaRole::Standby { term }) if slot.may_follow_on(term) => term,
+                    _ => new_term(),
+                });
                 standby.update(hello, now);
                 slot.standby = Some(standby);
                 slot.undecided.clear();

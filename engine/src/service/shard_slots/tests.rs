@@ -173,7 +173,8 @@ fn one_that_wakes_after_another_took_its_place_follows_that_one() {
 
 #[test]
 fn a_new_engine_changes_nothing_about_a_pair_of_which_the_standby_comes_first() {
-    let (primary, standby) = (with_jobs(1, as_primary(7, fresh(1))), with_jobs(1, as_standby(8, fresh(2))));
+    let primary = ShardHello { follower: Some(8), ..with_jobs(1, as_primary(7, fresh(1))) };
+    let standby = with_jobs(1, as_standby(8, fresh(2)));
     let mut shard = Shard::new();
     for hello in [&standby, &primary] {
         shard.announce(hello, true);
@@ -202,6 +203,21 @@ fn a_standby_of_which_a_new_engine_hears_after_the_primary_has_nothing_until_it_
     };
     assert!(!is_ready(&standby), "it says what it had under its earlier term");
     assert!(is_ready(&as_standby(again, standby)));
+}
+
+#[test]
+fn a_standby_drops_what_it_has_where_a_process_serves_that_never_had_it() {
+    let mut shard = pair(1);
+    let old = shard.slots.standby(ShardIndex(0)).unwrap().term;
+    // It was restarted with more jobs than the standby has.
+    let again = with_jobs(2, ShardHello { boot: 11, ..fresh(1) });
+    assert_eq!(shard.role(&again), "primary");
+    assert!(!shard.slots.standby(ShardIndex(0)).unwrap().is_ready());
+    match shard.announce(&as_standby(old, with_jobs(1, fresh(2))), true) {
+        Decision::Role { role: ReplicaRole::Standby { term }, .. } => assert!(term > old),
+        other => panic!("{other:?}"),
+    }
+    assert!(!shard.slots.standby(ShardIndex(0)).unwrap().is_ready());
 }
 
 #[test]
