@@ -106,6 +106,11 @@ impl ServiceContext {
         match self.shards.standby(*index) {
             _ if *replicas == 1 => None,
             None => Some(format!("parameter shard {index} at {address} has no standby to take over")),
+            Some(second) if second.is_silent() => Some(format!(
+                "the standby of parameter shard {index}, at {}, has been silent for {:.1} s and cannot take over",
+                second.hello.address,
+                second.seen.elapsed().as_secs_f64(),
+            )),
             Some(second) if second.hello.jobs < *jobs => Some(format!(
                 "the standby of parameter shard {index}, at {}, has {} of its {jobs} jobs",
                 second.hello.address, second.hello.jobs,

@@ -191,7 +191,7 @@ pub(super) fn describe(error: &CallError) -> String {
 mod tests {
     use std::net::TcpListener;
 
-    use syncline_rpc::{ShardHello, within};
+    use syncline_rpc::{DigestRange, ShardHello, within};
     use syncline_scheduler::ids::EngineEpoch;
 
     use super::{super::fake_shard::token, *};
@@ -205,7 +205,8 @@ mod tests {
         let long_ago = Instant::now().checked_sub(Duration::from_secs(100)).unwrap();
         directory.lock().announce(&hello, None, long_ago, || directory.reach(&hello.address));
         let collect = |c: ShardClient| async move {
-            c.collect(within(Duration::from_secs(60)), EngineEpoch(1), Vec::new(), 0).await
+            c.collect(within(Duration::from_secs(60)), EngineEpoch(1), DigestRange::default(), Vec::new(), 0)
+                .await
         };
         let refused = directory.ask_both(ShardIndex(0), "blobs", collect).await.unwrap_err().to_string();
         assert!(refused.contains("s0") && refused.contains("it has been silent for 100."), "{refused}");

@@ -29,6 +29,9 @@ const FAILOVER_SILENCE: Duration = Duration::from_secs(2);
 const UNHEARD_SILENCE: Duration = Duration::from_secs(6);
 /// A standby that is silent for longer takes nobody's role.
 const STANDBY_SILENCE: Duration = Duration::from_secs(1);
+/// A standby that is silent for longer is let go: until then the primary waits for it with each blob that it is given, or asked for. One
+/// that lives comes sooner, 3 s for an answer and 2 s before it asks again.
+const STANDBY_GONE_AFTER: Duration = Duration::from_secs(6);
 /// How long a new engine waits for the other process of a shard before the one that is there serves: it may have less, or a new
 /// disk and nothing.
 const PARTNER_SILENCE: Duration = Duration::from_secs(10);
@@ -78,6 +81,11 @@ impl<C> ReplicaProcess<C> {
     /// For how long it has answered no order, where that is so long that people are told.
     pub(super) fn unanswered_for(&self) -> Option<Duration> {
         self.unanswered.map(|since| since.elapsed()).filter(|elapsed| *elapsed > SILENCE_SHOWN_AFTER)
+    }
+
+    /// Whether a primary is to go on without this standby.
+    fn is_gone(&self, now: Instant) -> bool {
+        now.duration_since(self.seen) > STANDBY_GONE_AFTER
     }
 
     /// Whether it could serve.
@@ -170,7 +178,7 @@ impl<C: Clone> ShardSlots<C> {
         };
         match slot.judge(hello, primary_answers, now) {
             RoleDecision::Serve => {
-                if let Some(follower) = slot.lets_go(hello) {
+                if let Some(follower) = slot.lets_go(hello, now) {
                     return Decision::LetGo(follower);
                 }
                 slot.primary = Some(enter(match hello.role {
@@ -332,10 +340,10 @@ impl<C> Slot<C> {
         let same = |holder: &&mut ReplicaProcess<C>| holder.is(hello);
         if let Some(primary) = self.primary.as_mut().filter(same) {
             (primary.hello, primary.seen) = (hello.clone(), now);
-            if let Some(follower) = self.lets_go(hello) {
+            if let Some(follower) = self.lets_go(hello, now) {
                 return Some(Decision::LetGo(follower));
             }
-            self.standby.take_if(|standby| Some(standby.term) == hello.lost);
+            self.standby.take_if(|standby| Some(standby.term) == hello.lost || standby.is_gone(now));
             return Some(self.role_of_primary(false));
         }
         if let Some(ReplicaRole::Primary { term }) = hello.role
@@ -364,8 +372,9 @@ impl<C> Slot<C> {
     }
 
     /// The standby that this primary has, where it is told to go on without it and Redis does not know that yet.
-    fn lets_go(&self, hello: &ShardHello) -> Option<u64> {
-        let has = self.standby.as_ref().map(|standby| standby.term).filter(|term| hello.lost != Some(*term));
+    fn lets_go(&self, hello: &ShardHello, now: Instant) -> Option<u64> {
+        let present = self.standby.as_ref().filter(|standby| !standby.is_gone(now));
+        let has = present.map(|standby| standby.term).filter(|term| hello.lost != Some(*term));
         hello
             .lost
             .or(hello.follower)

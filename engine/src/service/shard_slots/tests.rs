@@ -442,6 +442,25 @@ fn a_primary_goes_on_without_its_standby_only_once_redis_knows() {
     assert_eq!(shard.announce(&lost, true), shard.announce(&lost, true), "it is not asked for again");
 }
 
+/// With no job in step the primary itself does not find out.
+#[test]
+fn a_standby_that_hangs_is_let_go_and_begins_again_when_it_wakes() {
+    let mut shard = pair(1);
+    let term = shard.slots.standby(ShardIndex(0)).unwrap().term;
+    let primary = ShardHello { follower: Some(term), ..with_jobs(1, fresh(1)) };
+    shard.wait(STANDBY_GONE_AFTER);
+    assert_eq!(shard.role(&primary), "primary", "with its standby");
+    shard.wait(Duration::from_millis(1));
+    assert_eq!(shard.announce(&primary, true), Decision::LetGo(term));
+    assert!(shard.slots.standby(ShardIndex(0)).is_some(), "Redis does not know yet");
+    shard.slots.let_go(ShardIndex(0), term);
+    assert!(matches!(shard.announce(&primary, true), Decision::Role { peer: None, .. }));
+    match shard.announce(&following(with_jobs(1, fresh(2))), true) {
+        Decision::Role { role: ReplicaRole::Standby { term: again }, .. } => assert!(again > term),
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn a_new_engine_lets_the_standby_of_a_primary_go_no_sooner_than_redis_knows() {
     let primary = ShardHello { follower: Some(8), ..with_jobs(1, as_primary(7, fresh(1))) };
