@@ -121,8 +121,9 @@ fn not_yet_confirmed(waiting: Option<Unconfirmed>) -> Result<Option<Unconfirmed>
     Ok(Some(waiting).filter(|_| !is_confirmed))
 }
 
-/// An engine asks for a job. One that was set aside has had no standby until now.
+/// An engine asks for a job. One that could not be set aside goes on; one that was set aside has had no standby until now.
 fn claim(shared: &Arc<Shared>, run: &RunId) -> Result<(), ShardFault> {
+    shared.jobs.find(run)?.thaw();
     if shared.unclaimed.claim(&shared.saves, run)? {
         replication::start_if_followed(shared, &shared.jobs.find(run)?);
     }
@@ -360,11 +361,15 @@ impl Shard for Control {
         self.order(move |s| {
             s.jobs.fence().check(epoch)?;
             let Ok(open) = s.jobs.find(&run) else { return s.jobs.close(epoch, &run) };
-            // What nobody has asked for since it was read has no pushes, and stays open until it is on disk.
-            let is_on_disk = s.unclaimed.set_aside(&s.saves, &open)?;
+            // What nobody has asked for since it was read has no pushes.
+            if !s.unclaimed.set_aside(&s.saves, &open)? {
+                open.freeze();
+                s.unclaimed.set_aside_frozen(&s.saves, &open)?;
+            }
+            // Only now: until it is on disk it is held, here, where a stop saves it, and by the standby.
             s.jobs.close(epoch, &run)?;
             s.freed.note();
-            if is_on_disk { Ok(()) } else { s.unclaimed.set_aside_ended(&s.saves, &open) }
+            Ok(())
         })
         .await
     }
@@ -433,20 +438,19 @@ mod tests {
     use tokio::runtime::{Builder, Runtime};
 
     use super::{super::pull::tests::shard, *};
-    use crate::shard::ShardPosition;
+    use crate::shard::{Batch, ShardPosition};
 
     const TERM: u64 = 7;
+
+    fn serve_beside(shared: &Arc<Shared>, peer: Option<ShardPeer>) {
+        let (epoch, role) = (EngineEpoch(1), ReplicaRole::Primary { term: 1 });
+        role_change::follow_orders(shared, &ShardOrders { epoch, role, peer, lead_expired: false });
+    }
 
     /// A shard on whose only thread for orders an order waits for a standby of a job that is lost, and the job.
     fn with_lost_standby(dir: &std::path::Path) -> (Control, Arc<JobShard>) {
         let shared = Shared::for_test(dir);
-        let orders = syncline_rpc::ShardOrders {
-            epoch: EngineEpoch(1),
-            role: syncline_rpc::ReplicaRole::Primary { term: 1 },
-            peer: None,
-            lead_expired: false,
-        };
-        role_change::follow_orders(&shared, &orders);
+        serve_beside(&shared, None);
         let job = Arc::new(shard(&[0.0; 3]));
         shared.jobs.restore(job.clone());
         assert!(job.copy_for_standby(TERM, |_| std::io::Result::Ok(())).unwrap());
@@ -487,13 +491,7 @@ mod tests {
         Shared::for_test(dir.path()).saves.set_aside(&saved).unwrap();
         let shared = Shared::for_test(dir.path());
         shared.begin(ShardPosition { index: 0, count: 1 }, || Ok(())).unwrap();
-        let orders = ShardOrders {
-            epoch: EngineEpoch(1),
-            role: ReplicaRole::Primary { term: 1 },
-            peer: Some(ShardPeer { term: TERM, address: "127.0.0.1:1".into() }),
-            lead_expired: false,
-        };
-        role_change::follow_orders(&shared, &orders);
+        serve_beside(&shared, Some(ShardPeer { term: TERM, address: "127.0.0.1:1".into() }));
         let job = shared.jobs.find(saved.run()).unwrap();
         let hello = ShardHello::alone(ShardIndex(0), 1, String::new(), 1);
         let jobs = || shared.role.complete_hello(&shared, &hello).jobs;
@@ -510,6 +508,43 @@ mod tests {
         Runtime::new().unwrap().block_on(attach).unwrap();
         assert_eq!((jobs(), is_copied()), (1, true));
         shared.stopping.store(true, Ordering::SeqCst);
+    }
+
+    #[test]
+    fn a_job_that_is_set_aside_is_held_here_and_by_the_standby_until_it_is_on_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let (shared, job) = (Shared::for_test(dir.path()), Arc::new(shard(&[1.0, 2.0, 3.0])));
+        serve_beside(&shared, None);
+        shared.jobs.restore(job.clone());
+        assert!(job.copy_for_standby(TERM, |_| std::io::Result::Ok(())).unwrap());
+        assert!(job.set_standby_in_step(TERM));
+        let runtime = Runtime::new().unwrap();
+        let control = || Control { shared: shared.clone(), hang_up: Arc::default() };
+        let set_aside = || {
+            let order = control().set_aside(tarpc::context::current(), EngineEpoch(1), job.run().clone());
+            runtime.block_on(order)
+        };
+        let is_closed = || {
+            let held = runtime.block_on(control().held(tarpc::context::current(), EngineEpoch(1)));
+            held.unwrap()[0].closed
+        };
+        let is_told = || matches!(job.next_for_standby(TERM, Duration::ZERO), Batch::Entries(_));
+        // How its copy ends.
+        is_told();
+        // A folder in the place of the file: no rename succeeds, as on a disk that is full.
+        let path = dir.path().join("jobs/digits.forgotten");
+        std::fs::create_dir(&path).unwrap();
+        for _ in 0..2 {
+            assert_eq!(set_aside().unwrap_err().code(), "E406");
+            assert_eq!((is_closed(), is_told()), (false, false));
+        }
+        let seal = || job.seal(EngineEpoch(1), Incarnation(1));
+        assert_eq!(seal().unwrap_err().code(), "E409");
+        claim(&shared, job.run()).unwrap();
+        assert!(seal().is_ok() && is_told(), "an engine asks for it after all");
+        std::fs::remove_dir(&path).unwrap();
+        set_aside().unwrap();
+        assert_eq!((is_closed(), is_told(), path.is_file()), (true, true, true));
     }
 
     #[test]

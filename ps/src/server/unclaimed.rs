@@ -79,12 +79,12 @@ impl UnclaimedJobs {
         Ok(true)
     }
 
-    /// The same of a job that was served until now: an engine has used it, and the one that leads now does not know it. It must have
-    /// ended here, so that nobody changes it while it is written.
-    pub(super) fn set_aside_ended(&self, saves: &Saves, ended: &JobShard) -> Result<(), ShardFault> {
+    /// The same of a job that was served until now: an engine has used it, and the one that leads now does not know it. It must be
+    /// frozen, so that nobody changes it while it is written.
+    pub(super) fn set_aside_frozen(&self, saves: &Saves, frozen: &JobShard) -> Result<(), ShardFault> {
         let _alone = lock(&self.writing);
-        let path = saves.set_aside(ended)?;
-        say_set_aside(ended, &path);
+        let path = saves.set_aside(frozen)?;
+        say_set_aside(frozen, &path);
         Ok(())
     }
 }

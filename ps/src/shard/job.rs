@@ -235,6 +235,18 @@ impl JobShard {
         self.end(JobEnd::Closed);
     }
 
+    /// Nobody changes or reads it from here on, and whoever waits is told that it is over. A standby keeps its copy until
+    /// [`JobShard::close`].
+    pub(crate) fn freeze(&self) {
+        lock(&self.state).ended.get_or_insert(JobEnd::Frozen);
+        self.notify();
+    }
+
+    /// An engine asks for it after all.
+    pub(crate) fn thaw(&self) {
+        lock(&self.state).ended.take_if(|end| *end == JobEnd::Frozen);
+    }
+
     /// Ends this value here. A standby keeps its copy.
     pub(super) fn give_up(&self) {
         self.end(JobEnd::Closed);

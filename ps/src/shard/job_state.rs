@@ -55,6 +55,8 @@ pub(super) type PinnedValues = (u64, Arc<Vec<f32>>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JobEnd {
     Closed,
+    /// Until it is written down and closed, or an engine asks for it.
+    Frozen,
     Replaced(Generation),
 }
 
@@ -69,7 +71,7 @@ impl JobEnd {
     pub(super) fn fault(self, run: &RunId) -> ShardFault {
         let (job, given) = (run.job.clone(), run.generation);
         match self {
-            Self::Closed => ShardFault::Closed { job },
+            Self::Closed | Self::Frozen => ShardFault::Closed { job },
             Self::Replaced(current) => ShardFault::WrongGeneration { job, given, current },
         }
     }
