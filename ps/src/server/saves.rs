@@ -7,7 +7,10 @@ use std::{
     fs::{self, File},
     io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -36,6 +39,8 @@ const ASIDE_KEPT: Duration = Duration::from_secs(7 * 86_400);
 /// The directory of saved jobs.
 pub(super) struct Saves {
     dir: PathBuf,
+    /// How many files were begun: a job that is set aside may be saved by a stop meanwhile, and each needs a file of its own.
+    begun: AtomicU64,
 }
 
 /// A job that could not be read, and its file under its new name.
@@ -79,7 +84,7 @@ pub(super) struct Loaded {
 impl Saves {
     pub(super) fn open(dir: PathBuf) -> Result<Self, PsError> {
         folder::make_or_close(&dir).map_err(|source| fault("make", &dir, source))?;
-        Ok(Self { dir })
+        Ok(Self { dir, begun: AtomicU64::new(0) })
     }
 
     /// Reads every saved job of the shard `here`. One that is damaged is set aside.
@@ -201,9 +206,13 @@ impl Saves {
         }
     }
 
+    fn begin(&self, job: &JobShard) -> Result<PendingFile, ShardFault> {
+        let number = self.begun.fetch_add(1, Ordering::Relaxed);
+        PendingFile::create(self.dir.join(format!("{}-{number}.{UNFINISHED}", job.job())))
+    }
+
     fn write(&self, job: &JobShard, path: &Path) -> Result<(), ShardFault> {
-        let file = PendingFile::create(self.dir.join(format!("{}.{UNFINISHED}", job.job())))?;
-        write_checked(file, path, |out| job.save(out)).map(|_| ())
+        write_checked(self.begin(job)?, path, |out| job.save(out)).map(|_| ())
     }
 
     /// Saves a job. Nobody may push to it meanwhile.
@@ -230,4 +239,22 @@ fn load(path: &Path) -> io::Result<JobShard> {
 
 fn fault(verb: &str, path: &Path, source: io::Error) -> PsError {
     PsError::Io { what: format!("cannot {verb} {}", path.display()), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::pull::tests::shard, *};
+
+    #[test]
+    fn a_job_that_is_written_twice_at_a_time_is_whole_both_times() {
+        let dir = tempfile::tempdir().unwrap();
+        let saves = Saves::open(dir.path().to_owned()).ok().unwrap();
+        let (first, second) = (shard(&[1.0; 3]), shard(&[2.0; 3]));
+        let aside = saves.begin(&first).unwrap();
+        assert!(saves.save(&second).is_ok());
+        let path = dir.path().join("digits.forgotten");
+        write_checked(aside, &path, |out| first.save(out)).unwrap();
+        let values = |path: &Path| load(path).unwrap().copy_values();
+        assert_eq!((values(&path), values(&saves.path(&second))), (vec![1.0; 3], vec![2.0; 3]));
+    }
 }

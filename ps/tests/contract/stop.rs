@@ -196,7 +196,7 @@ fn a_job_that_cannot_be_written_down_is_named_and_the_others_are_kept() {
     };
     rig.open_one(EPOCH, second).unwrap();
     // A directory stands where the file should be written.
-    fs::create_dir(rig.dir.path().join("0/jobs/digits.part")).unwrap();
+    fs::create_dir(rig.dir.path().join("0/jobs/digits.job")).unwrap();
     let error = rig.shards.remove(0).stop_and_save(|_| false).unwrap_err();
     assert_eq!(error.code(), "E419");
     assert!(error.to_string().contains("digits") && error.to_string().contains("jobs"), "{error}");
@@ -208,7 +208,7 @@ fn a_job_is_tried_until_it_can_be_kept_and_leaves_nothing_unfinished() {
     let mut rig = Rig::with_job(1, 100);
     let places: Vec<_> = rig.shards.iter().map(|s| s.address()).collect();
     rig.worker(1, 100).push(1, UNIT, &[&[1.0; 100]]).unwrap();
-    let in_the_way = rig.dir.path().join("0/jobs/digits.part");
+    let in_the_way = rig.dir.path().join("0/jobs/digits.job");
     fs::create_dir(&in_the_way).unwrap();
     let mut said = Vec::new();
     let kept = rig.shards.remove(0).stop_and_save(|error| {
@@ -219,7 +219,7 @@ fn a_job_is_tried_until_it_can_be_kept_and_leaves_nothing_unfinished() {
         true
     });
     assert_eq!((kept.unwrap(), said), (vec![job()], vec!["E428"; 3]));
-    assert!(!in_the_way.exists());
+    assert_eq!(fs::read_dir(rig.dir.path().join("0/jobs")).unwrap().count(), 1);
     rig.start_again(&places);
     assert_eq!(look(&rig, 100), vec![-1.0; 100]);
 }
