@@ -294,8 +294,14 @@ pub(super) fn fetch_from_standby(shared: &Shared, digest: Digest) -> Result<bool
     let cause = match shared.role.standby() {
         None => "it has not come back".to_owned(),
         Some(standby) => {
-            let fetch =
-                || copy(shared, &mut Link::open(&standby.address, &shared.token, PEER_LIMIT)?, digest);
+            let _alone = shared.blob_fetches.begin(digest);
+            let fetch = || {
+                // Who came first may have fetched it.
+                if shared.blobs.stat(&digest).map_err(LinkError::Fault)?.is_some() {
+                    return Ok(true);
+                }
+                copy(shared, &mut Link::open(&standby.address, &shared.token, PEER_LIMIT)?, digest)
+            };
             match fetch() {
                 Ok(is_here) => return Ok(is_here),
                 Err(error) => error.into_error(&standby.address).to_string(),

@@ -13,9 +13,9 @@ use syncline_rpc::{Refusals, Token};
 use tracing::{error, info};
 
 use super::{
-    Options, blobs::BlobStore, checkpoint_copy::Fetching, connections::Connections, disk::Disk,
-    followed_jobs::FollowedJobs, memory::FreedMemory, role::RoleKeeper, saves, saves::Saves,
-    standby_files::StandbyFiles, unclaimed::UnclaimedJobs,
+    Options, blob_fetches::BlobFetches, blobs::BlobStore, checkpoint_copy::Fetching,
+    connections::Connections, disk::Disk, followed_jobs::FollowedJobs, memory::FreedMemory, role::RoleKeeper,
+    saves, saves::Saves, standby_files::StandbyFiles, unclaimed::UnclaimedJobs,
 };
 use crate::{
     PsError,
@@ -31,6 +31,8 @@ pub(super) struct Shared {
     pub(super) blobs: BlobStore,
     /// Whether blobs are being fetched from the process that serves.
     pub(super) mirroring: AtomicBool,
+    /// Blobs that are being fetched from the process that follows.
+    pub(super) blob_fetches: BlobFetches,
     /// The checkpoint that is being fetched from there.
     pub(super) fetching: Fetching,
     pub(super) token: Token,
@@ -69,6 +71,7 @@ impl Shared {
             role: RoleKeeper::open(&options.state_dir, replicas),
             blobs,
             mirroring: AtomicBool::new(false),
+            blob_fetches: BlobFetches::default(),
             fetching: Fetching::default(),
             token: options.token.clone(),
             state_dir: options.state_dir.clone(),

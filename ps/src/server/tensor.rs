@@ -5,8 +5,12 @@ use std::{io, sync::Arc, time::Duration};
 use syncline_rpc::{GREETING_TIMEOUT, ShardFault};
 
 use super::{
-    Shared, blob_mirror, blobs, blobs::Durability, checkpoint_mirror, connection::Connection, follower,
-    lending, local, norms, pull, push, rows,
+    Shared, blob_mirror, blobs,
+    blobs::Durability,
+    checkpoint_mirror,
+    connection::Connection,
+    follower, lending, local, norms, pull, push, rows,
+    signs::{SIGN_INTERVAL, with_signs},
 };
 use crate::{
     transport::{Channel, Duplex},
@@ -106,7 +110,7 @@ fn serve_get<D: Duplex>(
     length: u64,
 ) -> io::Result<()> {
     if matches!(shared.blobs.stat(&digest), Ok(None))
-        && let Err(away) = blob_mirror::fetch_from_standby(shared, digest)
+        && let Err(away) = fetch_from_standby(shared, connection, digest)?
     {
         return connection.answer(Err(away));
     }
@@ -121,10 +125,23 @@ fn serve_stat<D: Duplex>(
 ) -> io::Result<()> {
     let mut found = shared.blobs.stat_and_touch(&digest);
     // Whoever gives a blob is told that it is not here, and gives it; who wants it asks for its bytes then.
-    if matches!(found, Ok(None)) && blob_mirror::fetch_from_standby(shared, digest) == Ok(true) {
+    if matches!(found, Ok(None)) && fetch_from_standby(shared, connection, digest)? == Ok(true) {
         found = shared.blobs.stat_and_touch(&digest);
     }
     connection.answer(found.map(|bytes| Reply::BlobStat { bytes }))
+}
+
+/// Looks for a blob on the standby, and tells the caller meanwhile that this goes on: a large one takes minutes.
+fn fetch_from_standby<D: Duplex>(
+    shared: &Shared,
+    connection: &mut Connection<'_, D>,
+    digest: Digest,
+) -> io::Result<Result<bool, ShardFault>> {
+    // Each new blob is looked for: no thread is begun where there is nobody to ask.
+    if shared.role.serves_beside_another_for().is_none() {
+        return Ok(Ok(false));
+    }
+    with_signs(connection, SIGN_INTERVAL, || blob_mirror::fetch_from_standby(shared, digest))
 }
 
 /// Reads the next request and the length of its body; `None` if the caller has hung up.
@@ -150,7 +167,7 @@ fn next_request<D: Duplex>(
 mod tests {
     use std::{io::Write, sync::atomic::Ordering, thread};
 
-    use syncline_rpc::{ReplicaRole, ShardOrders};
+    use syncline_rpc::{ReplicaRole, ShardOrders, ShardPeer};
     use syncline_scheduler::{
         ids::{EngineEpoch, Incarnation},
         sync::PushMode,
@@ -184,6 +201,37 @@ mod tests {
         assert_eq!(ask(Request::StatBlob { digest }), Reply::BlobStat { bytes: None });
         let got = ask(Request::GetBlob { digest, offset: 0, length: 1 });
         assert!(matches!(got, Reply::Fault(ShardFault::SecondAway { .. })), "{got:?}");
+        drop(caller);
+        let _ = served.join().unwrap();
+    }
+
+    #[test]
+    fn who_asks_for_a_blob_that_is_being_fetched_from_the_standby_waits_for_it_and_is_told_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = Shared::for_test(dir.path());
+        let (role, epoch) = (ReplicaRole::Primary { term: 1 }, EngineEpoch(1));
+        // Nobody listens there: a second fetch would fail.
+        let peer = Some(ShardPeer { term: 2, address: "127.0.0.1:1".into() });
+        role_change::follow_orders(&shared, &ShardOrders { epoch, role, peer, lead_expired: false });
+        let (socket, mut caller) = Socket::with_peer();
+        let digest = *blake3::hash(b"blob").as_bytes();
+        let fetched = shared.blob_fetches.begin(digest);
+        let held = shared.clone();
+        let served = thread::spawn(move || serve(&held, Channel::Socket(socket)));
+        let (mut bytes, mut scratch) = (Vec::new(), Vec::new());
+        Request::StatBlob { digest }.encode(0, &mut bytes);
+        caller.write_all(&bytes).unwrap();
+        let mut hear = || Reply::read(&mut caller, &mut scratch).unwrap().0;
+        assert_eq!(hear(), Reply::Waiting);
+        std::fs::write(shared.blobs.path(&digest), b"blob").unwrap();
+        drop(fetched);
+        let answer = loop {
+            match hear() {
+                Reply::Waiting => {}
+                answer => break answer,
+            }
+        };
+        assert_eq!(answer, Reply::BlobStat { bytes: Some(4) });
         drop(caller);
         let _ = served.join().unwrap();
     }
