@@ -1,7 +1,7 @@
 //! Copying a checkpoint from the other process of a shard.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap},
     io::{self, Read},
     sync::{Mutex, atomic::AtomicBool},
     time::{Duration, SystemTime},
@@ -46,25 +46,36 @@ pub(super) type KeptCheckpoints = BTreeMap<KeptCheckpoint, SystemTime>;
 pub(super) struct Fetching {
     /// Whether there is a thread that fetches what a standby lacks.
     pub is_mirroring: AtomicBool,
-    /// What is being fetched.
-    current: Mutex<HashSet<KeptCheckpoint>>,
+    /// What is being fetched, and how often at a time.
+    current: Mutex<HashMap<KeptCheckpoint, usize>>,
 }
 
 impl Fetching {
     /// This one is to be fetched.
     pub(super) fn want(&self, kept: &KeptCheckpoint) {
-        lock(&self.current).insert(kept.clone());
+        *lock(&self.current).entry(kept.clone()).or_default() += 1;
+    }
+
+    /// Who wanted it has it, or not. Others may still fetch it.
+    fn end(&self, kept: &KeptCheckpoint) {
+        let mut current = lock(&self.current);
+        if let Some(wanted) = current.get_mut(kept) {
+            *wanted -= 1;
+            if *wanted == 0 {
+                current.remove(kept);
+            }
+        }
     }
 
     /// Whoever removes checkpoints says so: what of them is being fetched is not kept. The engine tells the process that serves
     /// first, so that nothing is asked for afterwards that is still there.
     pub(super) fn give_up(&self, is_removed: impl Fn(&KeptCheckpoint) -> bool) {
-        lock(&self.current).retain(|kept| !is_removed(kept));
+        lock(&self.current).retain(|kept, _| !is_removed(kept));
     }
 
     /// Whether it is still to be kept.
     pub(super) fn is_wanted(&self, kept: &KeptCheckpoint) -> bool {
-        lock(&self.current).contains(kept)
+        lock(&self.current).contains_key(kept)
     }
 }
 
@@ -91,7 +102,7 @@ pub(super) fn copy(
 ) -> Result<bool, LinkError> {
     shared.fetching.want(kept);
     let copied = copy_wanted(shared, peer, kept, written_at, goes_on);
-    lock(&shared.fetching.current).remove(kept);
+    shared.fetching.end(kept);
     checkpoints::remove_folder_if_empty(shared, kept);
     copied
 }
@@ -141,14 +152,18 @@ pub(super) fn or_from_standby<T>(
     read: impl Fn() -> Result<T, ShardFault>,
 ) -> Result<T, ShardFault> {
     match read() {
-        Err(ShardFault::NoCheckpoint { .. }) if is_fetched(shared, run, number)? => read(),
+        // Also where nothing was fetched: somebody else may have fetched it meanwhile.
+        Err(ShardFault::NoCheckpoint { .. }) => {
+            fetch_from_standby(shared, run, number)?;
+            read()
+        }
         done => done,
     }
 }
 
-/// Whether the process that follows had it, so that it is here now.
-fn is_fetched(shared: &Shared, run: &RunId, number: u64) -> Result<bool, ShardFault> {
-    let Some(serves_for) = shared.role.serves_beside_another_for() else { return Ok(false) };
+/// Fetches it if the process that follows has it. An error: that one may have it and cannot be asked.
+fn fetch_from_standby(shared: &Shared, run: &RunId, number: u64) -> Result<(), ShardFault> {
+    let Some(serves_for) = shared.role.serves_beside_another_for() else { return Ok(()) };
     let away = |cause: String| match serves_for < STANDBY_PATIENCE {
         true => {
             let what = format!(
@@ -157,7 +172,7 @@ fn is_fetched(shared: &Shared, run: &RunId, number: u64) -> Result<bool, ShardFa
             );
             Err(ShardFault::Io { what, cause })
         }
-        false => Ok(false),
+        false => Ok(()),
     };
     let Some(standby) = shared.role.standby() else { return away("it has not come yet".into()) };
     match fetch(shared, &standby.address, run, number) {
@@ -165,12 +180,12 @@ fn is_fetched(shared: &Shared, run: &RunId, number: u64) -> Result<bool, ShardFa
             if is_kept {
                 info!(job = %run.job, number, from = standby.address, "a checkpoint that was not here came from the standby");
             }
-            Ok(is_kept)
+            Ok(())
         }
         Err(LinkError::Fault(fault @ ShardFault::Io { .. })) => Err(fault),
         Err(LinkError::Fault(fault)) => {
             warn!(job = %run.job, number, error = %fault, "the standby cannot give a checkpoint that is not here");
-            Ok(false)
+            Ok(())
         }
         Err(error) => away(error.into_error(&standby.address).to_string()),
     }

@@ -1,6 +1,7 @@
 //! A standby that fetches checkpoints.
 
 use std::{
+    cell::Cell,
     fs,
     io::{Read as _, Write as _},
     path::PathBuf,
@@ -118,6 +119,23 @@ fn one_that_goes_before_it_is_fetched_is_no_fault() {
     let (shared, primary) = (&rig.pair.shared, rig.pair.primary());
     let kept = copy(shared, &primary, &digits(1), SystemTime::now(), || true).unwrap();
     assert!(!kept && !rig.path(0, name).parent().unwrap().exists());
+}
+
+#[test]
+fn one_that_is_fetched_twice_at_a_time_is_kept_by_both() {
+    let rig = Rig::new();
+    rig.put("digits-0000002a/1.checkpoint", b"parameters");
+    let (shared, primary, begun) = (&rig.pair.shared, rig.pair.primary(), Cell::new(false));
+    let fetch = |goes_on: &dyn Fn() -> bool| {
+        copy(shared, &primary, &digits(1), SystemTime::now(), goes_on).map_err(|_| "broken off")
+    };
+    let in_the_middle = || {
+        if !begun.replace(true) {
+            assert_eq!(fetch(&|| true), Ok(true));
+        }
+        true
+    };
+    assert_eq!(fetch(&in_the_middle), Ok(true));
 }
 
 #[test]
