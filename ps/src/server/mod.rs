@@ -247,8 +247,11 @@ impl Handle {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(STOP_TIMEOUT);
         }
-        // Nor changes an answer of the engine, which may just be followed, what is kept; its role is on disk as well.
-        drop(lock(&self.shared.role.following));
+        // Nor changes an answer of the engine, which may just be followed, what is kept. The role is noted first: a promotion leaves that to
+        // the next answer, and the process that served before must not come back as the one that served last.
+        let following = lock(&self.shared.role.following);
+        self.shared.role.keep_role();
+        drop(following);
         drop(self.shared.norm_intake.write().unwrap_or_else(PoisonError::into_inner));
         let mut jobs = self.shared.jobs.open_jobs();
         if self.shared.role.primary_is_gone() {
@@ -264,6 +267,8 @@ impl Handle {
             wait_for_connections(&self.shared, STOP_TIMEOUT, &mut retry)?;
         }
         let outcome = self.shared.saves.save_all(jobs, retry);
+        // There may have been no room for it before.
+        self.shared.role.keep_role();
         self.stop_now();
         outcome
     }
@@ -349,8 +354,35 @@ fn lock_state_dir(dir: &Path) -> Result<File, PsError> {
 
 #[cfg(test)]
 mod tests {
-    use super::{connections::ConnectionGuard, *};
+    use syncline_rpc::{ReplicaRole, ShardOrders};
+    use syncline_scheduler::ids::EngineEpoch;
+
+    use super::{connections::ConnectionGuard, role_file::ROLE_FILE, *};
     use crate::transport::Socket;
+
+    #[test]
+    fn a_stop_right_after_a_promotion_notes_that_this_process_served_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
+        let started = Server::start(Options {
+            listen: ([127, 0, 0, 1], 0).into(),
+            token: Token::generate(),
+            state_dir: dir.path().to_owned(),
+            index: 0,
+            count: 1,
+            replicas: 2,
+            engine: Some(nowhere.into()),
+            advertise: None,
+        });
+        let handle = started.ok().unwrap();
+        let (epoch, role) = (EngineEpoch(1), ReplicaRole::Standby { term: 5 });
+        let orders = ShardOrders { epoch, role, peer: None, lead_expired: false };
+        role_change::follow_orders(&handle.shared, &orders);
+        role_change::promote(&handle.shared, epoch, 6).unwrap();
+        handle.stop_and_save(|_| false).unwrap();
+        let noted = fs::read_to_string(dir.path().join(ROLE_FILE)).unwrap();
+        assert!(noted.starts_with("primary ") && noted.ends_with(" 6\n"), "{noted}");
+    }
 
     #[test]
     fn a_stop_waits_for_who_cannot_be_hurried_as_long_as_it_may() {
