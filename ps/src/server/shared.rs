@@ -223,6 +223,18 @@ mod tests {
     }
 
     #[test]
+    fn a_job_that_was_set_aside_and_cannot_be_read_keeps_no_shard_from_its_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let saves = Saves::open(dir.path().join("jobs")).unwrap();
+        assert!(saves.save(&shard(&[1.0, 2.0, 3.0])).is_ok());
+        // Whoever reads a folder is told of an error of the disk.
+        let aside = dir.path().join("jobs/letters.forgotten");
+        std::fs::create_dir(&aside).unwrap();
+        assert_eq!(saves.load_all(HERE).ok().unwrap().jobs.len(), 1);
+        assert!(aside.exists());
+    }
+
+    #[test]
     fn a_saved_job_whose_file_went_before_another_ones_could_not_is_saved_again() {
         let dir = tempfile::tempdir().unwrap();
         let shared = Shared::for_test(dir.path());
