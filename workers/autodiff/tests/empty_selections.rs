@@ -24,12 +24,12 @@ fn model(part: Part) -> Vec<u8> {
     let images = graph.op("Add", &[&x, &w], &[]);
     let space = graph.ints("space", &[1, 2, 3]);
     let keep = attr_int("keepdims", 0);
-    let highest = graph.op("ReduceMax", &[&x, &space], &[keep.clone()]);
+    let highest = graph.op("ReduceMax", &[&x, &space], std::slice::from_ref(&keep));
     let bound = graph.constant(TensorProto::from_f32("bound", &[], &[100.0]));
     let wanted = graph.op("Greater", &[&highest, &bound], &[]);
     let selected = graph.op("Compress", &[&images, &wanted], &[attr_int("axis", 0)]);
     let made = part(&mut graph, &selected);
-    let total = graph.op("ReduceSum", &[&made], &[keep.clone()]);
+    let total = graph.op("ReduceSum", &[&made], std::slice::from_ref(&keep));
     let mean = graph.op("ReduceMean", &[&images, &space], &[keep]);
     let y = graph.named("y", "Add", &[&mean, &total], &[]);
     graph.output(&y);

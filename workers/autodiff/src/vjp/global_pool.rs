@@ -8,9 +8,11 @@ use crate::broadcast::sum_keeping;
 
 pub(super) fn average(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     let x = n.input(0);
-    let positions = n.positions(x);
+    // Positions = elements of x / elements of y; the batch may be open, and a selection empty.
+    let (all, kept, one) = (n.call("Size", &[x]), n.call("Size", &[dy]), n.emitter.int(1));
+    let kept = n.call("Max", &[&kept, &one]);
+    let positions = n.call("Div", &[&all, &kept]);
     let positions = n.emitter.cast(&positions, n.element());
-    let positions = n.emitter.op("Squeeze", &[&positions], &[]);
     let share = n.emitter.op("Div", &[dy, &positions], &[]);
     let shape = n.emitter.op("Shape", &[x], &[]);
     Ok(vec![Some(n.emitter.op("Expand", &[&share, &shape], &[]))])

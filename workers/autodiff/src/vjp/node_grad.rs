@@ -92,18 +92,6 @@ impl<'a> NodeGrad<'a> {
         }
     }
 
-    /// How many positions an image has, as a list of one integer: a constant if its spatial sizes are known.
-    pub(super) fn positions(&mut self, image: &str) -> String {
-        let spatial = self.types.get(image).and_then(|ty| ty.dims.get(2..));
-        let known = spatial.and_then(|dims| dims.iter().map(Dim::fixed).collect::<Option<Vec<usize>>>());
-        if let Some(sizes) = known {
-            let positions = sizes.into_iter().fold(1, usize::saturating_mul);
-            return self.emitter.ints(&[i64::try_from(positions).unwrap_or(i64::MAX)]);
-        }
-        let sizes = self.emitter.op("Shape", &[image], &[attr_int("start", 2)]);
-        self.emitter.op("ReduceProd", &[&sizes], &[attr_int("keepdims", 1)])
-    }
-
     /// Zeros of the shape of a value, in the output's element type.
     pub(super) fn zeros_like(&mut self, value: &str) -> String {
         let shape = self.shape(value);

@@ -134,8 +134,7 @@ impl<'a> Conduct<'a> {
                 Err(error) => return Err(error.into()),
             };
             self.submit(number).await.map_err(Trouble::into_failure)?;
-            self.seen[number].job = Some(job);
-            self.measure(number).await?;
+            self.see(number, job).await?;
         }
         let over = self.seen.iter().filter(|seen| seen.is_over()).count();
         let going = self.seen.iter().filter(|seen| !seen.is_over() && !seen.is_waiting()).count();
@@ -230,11 +229,8 @@ impl<'a> Conduct<'a> {
             );
             return Err(Trouble::Final(CliError::Setting { what }.into()));
         }
-        self.seen[number].job = Some(job);
         let before = self.seen[number].contestant.at_rungs.clone();
-        self.measure(number).await?;
-        // A cluster that goes away before is asked again: what it had come to would be missing for good.
-        self.seen[number].is_measured = is_over;
+        self.see(number, job).await?;
         self.tell_rungs(number, &before);
         if is_over {
             self.display.end(number);
@@ -243,6 +239,16 @@ impl<'a> Conduct<'a> {
             let line = self.line(number);
             self.display.show(number, line);
         }
+        Ok(())
+    }
+
+    /// Notes how a trial stands, and what it has measured. Where the cluster goes away meanwhile, a trial that is over is looked at again:
+    /// what it had come to would be missing for good.
+    async fn see(&mut self, number: usize, job: JobStatus) -> Result<(), ClientError> {
+        let is_over = job.is_over();
+        self.seen[number].job = Some(job);
+        self.measure(number).await?;
+        self.seen[number].is_measured = is_over;
         Ok(())
     }
 
