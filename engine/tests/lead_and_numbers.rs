@@ -78,7 +78,8 @@ async fn a_store_that_has_gone_back_gives_no_lease_to_whom_has_seen_a_later_one(
         assert!(!read().await.is_before(&seen), "{loss:?}");
     }
     query(&store, &["FLUSHALL"]).await;
-    assert!(watch(SeenLease::default()).await > Some(first), "whoever does not wait for it any more leads");
+    // All of this may have taken less than a millisecond.
+    assert!(watch(SeenLease::default()).await >= Some(first), "whoever does not wait for it any more leads");
 }
 
 #[tokio::test]
