@@ -32,8 +32,10 @@ pub struct ShardHello {
     pub lacking_checkpoints: u64,
     /// Free room on the disk of its state directory, as far as it is known.
     pub free_bytes: Option<u64>,
-    /// Jobs that it could serve now.
+    /// Jobs that it could serve now, without those that were set aside.
     pub jobs: u64,
+    /// Jobs that no engine knew and that it has read from its disk. Most are over: they are worth more than nothing, and less than any other.
+    pub set_aside: u64,
     /// The term of a process that followed this one and cannot be reached any more.
     pub lost: Option<u64>,
     /// The term of the process that follows this one, lost or not: it may serve instead until the engine has let it go.
@@ -57,6 +59,7 @@ impl ShardHello {
             lacking_checkpoints: 0,
             free_bytes: None,
             jobs: 0,
+            set_aside: 0,
             lost: None,
             follower: None,
         }

@@ -290,18 +290,20 @@ fn copy_of(shared: &Shared, link: &mut Link, digest: Digest, total: u64) -> Resu
 /// one may have served until a moment ago, with values that this one had not fetched yet: until it had the time to come back, none of
 /// them is lost.
 pub(super) fn fetch_from_standby(shared: &Shared, digest: Digest) -> Result<bool, ShardFault> {
+    if shared.role.serves_beside_another_for().is_none() {
+        return Ok(false);
+    }
+    let _alone = shared.blob_fetches.begin(digest);
+    // Who came first may have fetched it, or have waited until the other process was let go.
+    if shared.blobs.stat(&digest)?.is_some() {
+        return Ok(true);
+    }
     let Some(served_for) = shared.role.serves_beside_another_for() else { return Ok(false) };
     let cause = match shared.role.standby() {
         None => "it has not come back".to_owned(),
         Some(standby) => {
-            let _alone = shared.blob_fetches.begin(digest);
-            let fetch = || {
-                // Who came first may have fetched it.
-                if shared.blobs.stat(&digest).map_err(LinkError::Fault)?.is_some() {
-                    return Ok(true);
-                }
-                copy(shared, &mut Link::open(&standby.address, &shared.token, PEER_LIMIT)?, digest)
-            };
+            let fetch =
+                || copy(shared, &mut Link::open(&standby.address, &shared.token, PEER_LIMIT)?, digest);
             match fetch() {
                 Ok(is_here) => return Ok(is_here),
                 Err(error) => error.into_error(&standby.address).to_string(),

@@ -363,11 +363,12 @@ impl Shard for Control {
             let Ok(open) = s.jobs.find(&run) else { return s.jobs.close(epoch, &run) };
             // What nobody has asked for since it was read has no pushes.
             if !s.unclaimed.set_aside(&s.saves, &open)? {
-                open.freeze();
+                open.freeze(epoch)?;
                 s.unclaimed.set_aside_frozen(&s.saves, &open)?;
             }
             // Only now: until it is on disk it is held, here, where a stop saves it, and by the standby.
             s.jobs.close(epoch, &run)?;
+            s.unclaimed.forget(&run);
             s.freed.note();
             Ok(())
         })
@@ -545,6 +546,25 @@ mod tests {
         std::fs::remove_dir(&path).unwrap();
         set_aside().unwrap();
         assert_eq!((is_closed(), is_told(), path.is_file()), (true, true, true));
+    }
+
+    #[test]
+    fn an_order_of_an_earlier_engine_freezes_nothing_that_a_later_one_has_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let (shared, job) = (Shared::for_test(dir.path()), Arc::new(shard(&[1.0, 2.0, 3.0])));
+        serve_beside(&shared, None);
+        shared.jobs.restore(job.clone());
+        job.freeze(EngineEpoch(1)).unwrap();
+        assert!(job.has_ended() && !job.is_over(), "who copies it goes on");
+        let control = Control { shared: shared.clone(), hang_up: Arc::default() };
+        let attach = control.attach(tarpc::context::current(), EngineEpoch(2), job.job().clone());
+        Runtime::new().unwrap().block_on(attach).unwrap();
+        assert_eq!(job.freeze(EngineEpoch(1)).unwrap_err().code(), "E401");
+        assert!(!job.has_ended());
+        // It was being written when that engine asked.
+        shared.unclaimed.set_aside_frozen(&shared.saves, &job).unwrap();
+        assert!(!dir.path().join("jobs/digits.forgotten").exists());
+        assert!(!shared.unclaimed.is_set_aside(job.run()));
     }
 
     #[test]

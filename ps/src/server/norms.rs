@@ -46,7 +46,7 @@ fn follow_peer(shared: &Shared, job: &JobShard, shard: u32) {
     shared.begun.wait();
     let mut round = job.version();
     let mut pause = FIRST_PAUSE;
-    while shared.stopping().is_ok() && !job.has_ended() {
+    while shared.stopping().is_ok() && !job.is_over() {
         // Looked up anew: a shard may have moved.
         let Some(address) = job.shards().get(shard as usize).cloned() else { return };
         let before = round;

@@ -207,7 +207,7 @@ impl Write for Told<'_> {
 /// Whether the standby of this term is still to be told about the job.
 fn is_wanted(shared: &Shared, job: &JobShard, term: Term) -> bool {
     let follows = shared.role.standby().is_some_and(|standby| standby.term == term);
-    follows && !job.has_ended() && shared.stopping().is_ok()
+    follows && !job.is_over() && shared.stopping().is_ok()
 }
 
 /// Waits as long as standbys that failed before ask for, at least until `not_before`. False: this one is not wanted any more.

@@ -137,11 +137,12 @@ impl RoleKeeper {
     pub(super) fn complete_hello(&self, shared: &Shared, hello: &ShardHello) -> ShardHello {
         let role = lock(&self.state).role;
         // Counted without the lock: a job that is just being opened or closed is waited for.
-        let jobs = match role {
-            Some(ReplicaRole::Standby { .. }) => shared.followed.in_step(),
+        let (jobs, set_aside) = match role {
+            Some(ReplicaRole::Standby { .. }) => (shared.followed.in_step(), 0),
             _ => {
                 let open = shared.jobs.open_jobs();
-                open.iter().filter(|job| !shared.unclaimed.is_set_aside(job.run())).count()
+                let set_aside = open.iter().filter(|job| shared.unclaimed.is_set_aside(job.run())).count();
+                (open.len() - set_aside, set_aside)
             }
         };
         let state = lock(&self.state);
@@ -158,6 +159,7 @@ impl RoleKeeper {
             },
             free_bytes: shared.disk.free_bytes(),
             jobs: jobs as u64,
+            set_aside: set_aside as u64,
             lost: state.lost,
             follower: match state.role {
                 Some(ReplicaRole::Primary { .. }) => state.peer.as_ref().map(|peer| peer.term),

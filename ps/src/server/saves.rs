@@ -121,7 +121,10 @@ impl Saves {
             }
         }
         for path in aside {
-            self.load_aside(path, here, &mut loaded)?;
+            // Nobody waits for it, as for the others: the next start tries again.
+            if let Err(error) = self.load_aside(path, here, &mut loaded) {
+                warn!(%error, "cannot read a job that was set aside");
+            }
         }
         Ok(loaded)
     }

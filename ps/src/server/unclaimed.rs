@@ -84,8 +84,23 @@ impl UnclaimedJobs {
     pub(super) fn set_aside_frozen(&self, saves: &Saves, frozen: &JobShard) -> Result<(), ShardFault> {
         let _alone = lock(&self.writing);
         let path = saves.set_aside(frozen)?;
+        let mut unclaimed = lock(&self.jobs);
+        // An engine has asked for it meanwhile, and it goes on: what was written is old from then on.
+        if !frozen.is_frozen() {
+            return remove(saves, &path);
+        }
         say_set_aside(frozen, &path);
+        // Until it is closed, an engine that asks for it has to remove the file.
+        unclaimed.insert(frozen.job().clone(), Unclaimed { run: frozen.run().clone(), aside: Some(path) });
         Ok(())
+    }
+
+    /// The run is closed: its file stays for the next start.
+    pub(super) fn forget(&self, run: &RunId) {
+        let mut unclaimed = lock(&self.jobs);
+        if unclaimed.get(&run.job).is_some_and(|of_job| of_job.run == *run) {
+            unclaimed.remove(&run.job);
+        }
     }
 }
 

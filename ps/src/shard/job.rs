@@ -237,9 +237,21 @@ impl JobShard {
 
     /// Nobody changes or reads it from here on, and whoever waits is told that it is over. A standby keeps its copy until
     /// [`JobShard::close`].
-    pub(crate) fn freeze(&self) {
-        lock(&self.state).ended.get_or_insert(JobEnd::Frozen);
+    ///
+    /// # Errors
+    /// [`ShardFault::Fenced`] if a later engine has asked for it.
+    pub(crate) fn freeze(&self, epoch: EngineEpoch) -> Result<(), ShardFault> {
+        let mut state = lock(&self.state);
+        state.fence(epoch)?;
+        state.ended.get_or_insert(JobEnd::Frozen);
+        drop(state);
         self.notify();
+        Ok(())
+    }
+
+    /// Whether it is frozen.
+    pub(crate) fn is_frozen(&self) -> bool {
+        lock(&self.state).ended == Some(JobEnd::Frozen)
     }
 
     /// An engine asks for it after all.
@@ -264,9 +276,14 @@ impl JobShard {
         self.standby_log.record(|| StandbyOp::Close.entry());
     }
 
-    /// Whether the job was closed or replaced.
+    /// Whether nobody changes it any more here: it was closed or replaced, or is frozen.
     pub fn has_ended(&self) -> bool {
         lock(&self.state).ended.is_some()
+    }
+
+    /// Whether the job was closed or replaced. One that is frozen may go on.
+    pub(crate) fn is_over(&self) -> bool {
+        lock(&self.state).ended.is_some_and(|end| end != JobEnd::Frozen)
     }
 
     fn end(&self, end: JobEnd) {

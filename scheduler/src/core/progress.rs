@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    epoch_losses::EpochLosses,
     evaluation_watch::EvaluationWatch,
     job::Job,
     records::{Counters, JobState},
@@ -26,6 +27,9 @@ pub(super) struct Progress {
     /// What its evaluations had shown.
     #[serde(default)]
     pub watch: EvaluationWatch,
+    /// Of a checkpoint of an earlier release there are none.
+    #[serde(default)]
+    pub epoch_losses: EpochLosses,
 }
 
 impl Progress {
@@ -38,6 +42,7 @@ impl Progress {
             epochs_complete: state.epochs_complete,
             loss: state.loss,
             watch: state.evaluations.watch.clone(),
+            epoch_losses: state.epoch_losses.clone(),
         }
     }
 
@@ -52,6 +57,7 @@ impl Progress {
                 epochs_complete: 0,
                 loss: None,
                 watch: EvaluationWatch::default(),
+                epoch_losses: EpochLosses::default(),
             };
         };
         let before = resume.evaluations.as_ref().filter(|before| before.is_of(train));
@@ -65,7 +71,8 @@ impl Progress {
             ..Counters::default()
         };
         let cursor = SampleCursor::at(samples, train.epochs, resume.position.clone());
-        Self { cursor, counters, counted, epochs_complete, loss: None, watch }
+        let epoch_losses = EpochLosses::default();
+        Self { cursor, counters, counted, epochs_complete, loss: None, watch, epoch_losses }
     }
 }
 

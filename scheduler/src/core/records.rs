@@ -216,7 +216,8 @@ pub struct JobState {
 impl JobState {
     /// That of a job that was just submitted.
     pub(super) fn new(train: &TrainSpec, generation: Generation, shards: u32, now_us: u64) -> Self {
-        let Progress { cursor, counters, counted, epochs_complete, loss, watch } = Progress::at_begin(train);
+        let Progress { cursor, counters, counted, epochs_complete, loss, watch, epoch_losses } =
+            Progress::at_begin(train);
         let samples = counters.counted();
         Self {
             phase: Phase::Queued,
@@ -250,7 +251,7 @@ impl JobState {
             retries: BTreeMap::new(),
             curve: SeriesSampling::default(),
             metrics: MetricsWindow::default(),
-            epoch_losses: EpochLosses::default(),
+            epoch_losses,
             checkpoints: Checkpoints::going_on(epochs_complete),
             evaluations: Evaluations::going_on(train, epochs_complete, samples, watch),
             joined: 0,

@@ -10,7 +10,6 @@ use super::{
     best_parameters::HandedOn,
     checkpoints::{Checkpoint, Checkpoints},
     effects::Effect,
-    epoch_losses::EpochLosses,
     event::Happening,
     inputs::TaskFault,
     job::{GrantQueue, Job},
@@ -125,8 +124,7 @@ impl Job {
         state.counted = progress.counted;
         state.epochs_complete = progress.epochs_complete;
         state.loss = progress.loss;
-        // What the epochs had lost by then is not in a checkpoint: the first mean is of what follows.
-        state.epoch_losses = EpochLosses::default();
+        state.epoch_losses = progress.epoch_losses;
         state.counters = progress.counters;
         (state.next_superstep, state.closed) = (Superstep(0), 0);
         state.clock_revision += 1;

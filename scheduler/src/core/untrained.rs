@@ -16,6 +16,12 @@ impl Job {
         let skipped = match row >= LEAST_IN_A_ROW && counters.samples_skipped_in_a_row >= epoch {
             true => format!("the last {row} iterations, a whole epoch, were skipped"),
             // Scales of the loss that are too large end by themselves, but not in time here.
+            false if is_trained && done > 0 && counters.skipped == done && row == 0 => {
+                return Some(format!(
+                    "nothing is trained: in all {done} iterations the loss was scaled by too much for float16, and each halves the scale; \
+                     train for more iterations, or in bfloat16 or float32"
+                ));
+            }
             false if is_trained && done > 0 && counters.skipped == done => {
                 format!("all {done} iterations were skipped")
             }

@@ -282,7 +282,11 @@ impl Predictor {
             label_scores,
             output_of_loss: job.settings.get("model.forward.output").map(str::to_owned),
             model,
-            class_names: job.train.data.class_names.clone(),
+            class_names: match job.train.data.class_names.as_slice() {
+                // Of a release that did not store them.
+                [] => set.class_names().to_vec(),
+                stored => stored.to_vec(),
+            },
             set,
             rows,
             batch_size: fixed_batch.unwrap_or(question.batch.max(1)),

@@ -95,7 +95,7 @@ impl<C> ReplicaProcess<C> {
 
     /// Whether this standby has at least what a process has that has just come.
     fn has_what(&self, fresh: &ShardHello) -> bool {
-        self.is_ready() && self.hello.jobs >= fresh.jobs
+        self.is_ready() && self.hello.jobs >= fresh.jobs && (self.hello.jobs > 0 || fresh.set_aside == 0)
     }
 }
 
@@ -108,6 +108,8 @@ struct Slot<C> {
     let_go: Option<u64>,
     /// The standby, by its term, or none, of which the primary was told last; `None` if this engine has told nobody.
     told: Option<Option<u64>>,
+    /// Term of the last standby of which Redis was to know that a primary goes on without it: that is not taken back, also if it wakes.
+    letting_go: Option<u64>,
     /// Since when nobody serves.
     vacant_since: Instant,
     /// Processes without a role, in the order in which they came, and since when: others may have more, or be gone.
@@ -159,6 +161,7 @@ impl<C: Clone> ShardSlots<C> {
             standby: None,
             let_go: let_go.get(&hello.index).copied(),
             told: None,
+            letting_go: None,
             vacant_since: now,
             undecided: Vec::new(),
         });
@@ -179,6 +182,7 @@ impl<C: Clone> ShardSlots<C> {
         match slot.judge(hello, primary_answers, now) {
             RoleDecision::Serve => {
                 if let Some(follower) = slot.lets_go(hello, now) {
+                    slot.letting_go = Some(follower);
                     return Decision::LetGo(follower);
                 }
                 slot.primary = Some(enter(match hello.role {
@@ -341,9 +345,11 @@ impl<C> Slot<C> {
         if let Some(primary) = self.primary.as_mut().filter(same) {
             (primary.hello, primary.seen) = (hello.clone(), now);
             if let Some(follower) = self.lets_go(hello, now) {
+                self.letting_go = Some(follower);
                 return Some(Decision::LetGo(follower));
             }
-            self.standby.take_if(|standby| Some(standby.term) == hello.lost || standby.is_gone(now));
+            let is_let_go = |term| hello.lost == Some(term) || self.let_go >= Some(term);
+            self.standby.take_if(|standby| is_let_go(standby.term) || standby.is_gone(now));
             return Some(self.role_of_primary(false));
         }
         if let Some(ReplicaRole::Primary { term }) = hello.role
@@ -373,7 +379,9 @@ impl<C> Slot<C> {
 
     /// The standby that this primary has, where it is told to go on without it and Redis does not know that yet.
     fn lets_go(&self, hello: &ShardHello, now: Instant) -> Option<u64> {
-        let present = self.standby.as_ref().filter(|standby| !standby.is_gone(now));
+        let stays =
+            |standby: &&ReplicaProcess<C>| !standby.is_gone(now) && self.letting_go != Some(standby.term);
+        let present = self.standby.as_ref().filter(stays);
         let has = present.map(|standby| standby.term).filter(|term| hello.lost != Some(*term));
         hello
             .lost
@@ -470,7 +478,9 @@ impl<C> Slot<C> {
         let mut others =
             self.undecided.iter().map(|(other, _)| other).filter(|other| other.boot != hello.boot);
         let came_first = self.undecided.first().is_none_or(|(first, _)| first.boot == hello.boot);
-        let rank = |hello: &ShardHello, first: bool| (hello.jobs > 0, hello.served_term, hello.jobs, first);
+        let rank = |hello: &ShardHello, first: bool| {
+            (hello.jobs > 0, hello.set_aside > 0, hello.served_term, hello.jobs, first)
+        };
         match others.next() {
             Some(other) if rank(hello, came_first) > rank(other, !came_first) => RoleDecision::Serve,
             _ => RoleDecision::Wait,

@@ -462,6 +462,41 @@ fn a_standby_that_hangs_is_let_go_and_begins_again_when_it_wakes() {
 }
 
 #[test]
+fn a_standby_that_wakes_while_redis_is_told_that_it_was_let_go_begins_again_all_the_same() {
+    let mut shard = pair(1);
+    let term = shard.slots.standby(ShardIndex(0)).unwrap().term;
+    let primary = ShardHello { follower: Some(term), ..with_jobs(1, fresh(1)) };
+    shard.wait(STANDBY_GONE_AFTER + Duration::from_millis(1));
+    assert_eq!(shard.announce(&primary, true), Decision::LetGo(term));
+    let awake = following(with_jobs(1, fresh(2)));
+    assert_eq!(shard.role(&awake), "standby");
+    assert_eq!(shard.announce(&primary, true), Decision::LetGo(term), "until Redis knows");
+    shard.slots.let_go(ShardIndex(0), term);
+    assert!(matches!(shard.announce(&primary, true), Decision::Role { peer: None, .. }));
+    match shard.announce(&awake, true) {
+        Decision::Role { role: ReplicaRole::Standby { term: again }, .. } => assert!(again > term),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_was_set_aside_is_worth_more_than_nothing_and_less_than_a_training() {
+    let aside = |hello| ShardHello { set_aside: 2, ..hello };
+    let has_all = |hello| ShardHello { mirrored: true, ..following(hello) };
+    for (jobs, serves) in [(0, true), (1, false)] {
+        let mut shard = Shard::new();
+        shard.announce(&has_all(with_jobs(jobs, fresh(2))), true);
+        let role = shard.announce(&aside(fresh(1)), true);
+        assert_eq!(role != Decision::PromoteStandby, serves, "beside a standby of {jobs} jobs: {role:?}");
+    }
+    for (jobs, serves) in [(0, "primary"), (1, "undecided")] {
+        let mut shard = Shard::new();
+        assert_eq!(shard.role(&with_jobs(jobs, ShardHello { served_term: 9, ..fresh(2) })), "undecided");
+        assert_eq!(shard.role(&aside(fresh(1))), serves, "beside one of {jobs} jobs that comes as well");
+    }
+}
+
+#[test]
 fn a_new_engine_lets_the_standby_of_a_primary_go_no_sooner_than_redis_knows() {
     let primary = ShardHello { follower: Some(8), ..with_jobs(1, as_primary(7, fresh(1))) };
     let mut shard = Shard::new();

@@ -94,7 +94,6 @@ impl<T: DeserializeOwned> AsCompleted<T> {
                 if self.failed.is_empty() {
                     return Ok(None);
                 }
-                // A large value may be lost for good, and the shard that has it may come back.
                 self.ended.append(&mut self.failed);
                 break;
             }
@@ -105,6 +104,8 @@ impl<T: DeserializeOwned> AsCompleted<T> {
                 // Through a time without an engine it was not busy.
                 let longest_look = (MOST_BUSY * asked.elapsed()).min(LONGEST_PAUSE);
                 self.client.until_over(&self.job, pause(since.elapsed()).max(longest_look)).await;
+                // No other has ended, and the shard that has it may have come back.
+                self.ended.append(&mut self.failed);
             }
         }
         let (place, task) = self.ended[0];
