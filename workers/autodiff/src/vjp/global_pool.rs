@@ -8,10 +8,9 @@ use crate::broadcast::sum_keeping;
 
 pub(super) fn average(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, AutodiffError> {
     let x = n.input(0);
-    // Positions = elements of x / elements of y; the batch may be open, and a selection empty.
-    let (all, kept, one) = (n.call("Size", &[x]), n.call("Size", &[dy]), n.emitter.int(1));
-    let kept = n.call("Max", &[&kept, &one]);
-    let positions = n.call("Div", &[&all, &kept]);
+    // Positions = elements of x / elements of y; the batch may be open.
+    let (all, kept) = (n.emitter.op("Size", &[x], &[]), n.emitter.op("Size", &[dy], &[]));
+    let positions = n.emitter.op("Div", &[&all, &kept], &[]);
     let positions = n.emitter.cast(&positions, n.element());
     let share = n.emitter.op("Div", &[dy, &positions], &[]);
     let shape = n.emitter.op("Shape", &[x], &[]);

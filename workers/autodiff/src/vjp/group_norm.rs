@@ -29,29 +29,14 @@ fn channels(n: &NodeGrad<'_>) -> Result<i64, AutodiffError> {
     }
 }
 
-/// The shape of x with its channels in these parts, as the run finds it: of an empty selection no size could be left open, and what is
-/// inferred behind pools of old operator sets may be wrong.
-fn parted(n: &mut NodeGrad<'_>, x: &str, channels: [i64; 2]) -> String {
-    let batch = n.emitter.op("Shape", &[x], &[attr_int("start", 0), attr_int("end", 1)]);
-    let (all, count, one) =
-        (n.call("Size", &[x]), n.emitter.int(channels[0] * channels[1]), n.emitter.int(1));
-    let kept = n.call("Mul", &[&batch, &count]);
-    let kept = n.call("Max", &[&kept, &one]);
-    let positions = n.call("Div", &[&all, &kept]);
-    let channels = n.emitter.ints(&channels);
-    n.emitter.op("Concat", &[&batch, &channels, &positions], &[attr_int("axis", 0)])
-}
-
 fn rule(n: &mut NodeGrad<'_>, dy: &str, groups: i64) -> Result<InputGrads, AutodiffError> {
     let (x, scale) = (n.input(0), n.input(1));
     let channels = channels(n)?;
     let per_group =
         n.dims(scale)?.first().and_then(|dim| dim.fixed()).is_some_and(|size| size as i64 == groups);
     // [batch, groups, channels of a group, positions]
-    let parted = parted(n, x, [groups, channels / groups.max(1)]);
-    // A selection may be empty.
-    let [x4, dy4] =
-        [x, dy].map(|value| n.emitter.op("Reshape", &[value, &parted], &[attr_int("allowzero", 1)]));
+    let parted = [0, groups, channels / groups.max(1), -1];
+    let (x4, dy4) = (n.reshaped(x, &parted), n.reshaped(dy, &parted));
     let scale4 = match per_group {
         true => n.reshaped(scale, &[groups, 1, 1]),
         false => n.reshaped(scale, &[groups, channels / groups.max(1), 1]),
