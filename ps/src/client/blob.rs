@@ -121,13 +121,7 @@ impl BlobClient {
     fn get_from(&self, address: &str, digest: Digest) -> Result<Option<Vec<u8>>, LinkError> {
         let mut link = Link::open(address, &self.token, self.limit)?;
         self.cancel_token.register(BLOB_SOCKET, Some(link.socket()));
-        let Some(total) = link.stat_blob(digest)? else {
-            // Says whether the other process of the shard may have it.
-            return match link.ask_blob(digest, 0, 0) {
-                Ok(()) | Err(LinkError::Fault(ShardFault::MissingBlob { .. })) => Ok(None),
-                Err(error) => Err(error),
-            };
-        };
+        let Some(total) = link.find_blob(digest)? else { return Ok(None) };
         let total = total.min(MAX_BLOB_BYTES);
         link.ask_blob(digest, 0, total)?;
         read_blob(&mut link, total).map(Some)

@@ -190,6 +190,17 @@ impl Link {
         }
     }
 
+    /// The same; an error where the other process of the shard may have it. A stat does not tell, so that it is asked for the blob itself.
+    pub(crate) fn find_blob(&mut self, digest: Digest) -> Result<Option<u64>, LinkError> {
+        if let Some(bytes) = self.stat_blob(digest)? {
+            return Ok(Some(bytes));
+        }
+        match self.ask_blob(digest, 0, 0) {
+            Ok(()) | Err(LinkError::Fault(ShardFault::MissingBlob { .. })) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Stores a blob of so many bytes, which `send` writes, unless it is there already. The shard brings it to disk before it
     /// answers, which takes `limit` at most; `None`: as long as it may.
     pub(crate) fn put_blob(

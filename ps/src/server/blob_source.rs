@@ -74,13 +74,7 @@ impl BlobSource {
 
     fn ask_peer(shared: &Shared, address: &str, digest: Digest) -> Result<Option<Self>, LinkError> {
         let mut link = Link::open(address, &shared.token, PEER_LIMIT)?;
-        let Some(bytes) = link.stat_blob(digest)? else {
-            // Asked for the blob itself, the shard says whether its second process may have it.
-            return match link.ask_blob(digest, 0, 0) {
-                Ok(_) | Err(LinkError::Fault(ShardFault::MissingBlob { .. })) => Ok(None),
-                Err(error) => Err(error),
-            };
-        };
+        let Some(bytes) = link.find_blob(digest)? else { return Ok(None) };
         let origin = Origin::Peer { link: Box::new(link), digest, address: address.to_owned() };
         Ok(Some(Self::new(origin, bytes)?))
     }

@@ -448,12 +448,17 @@ mod tests {
         role_change::follow_orders(shared, &ShardOrders { epoch, role, peer, lead_expired: false });
     }
 
+    /// A shard that serves alone, and its job.
+    fn serving(dir: &std::path::Path) -> (Arc<Shared>, Arc<JobShard>) {
+        let (shared, job) = (Shared::for_test(dir), Arc::new(shard(&[1.0, 2.0, 3.0])));
+        serve_beside(&shared, None);
+        shared.jobs.restore(job.clone());
+        (shared, job)
+    }
+
     /// A shard on whose only thread for orders an order waits for a standby of a job that is lost, and the job.
     fn with_lost_standby(dir: &std::path::Path) -> (Control, Arc<JobShard>) {
-        let shared = Shared::for_test(dir);
-        serve_beside(&shared, None);
-        let job = Arc::new(shard(&[0.0; 3]));
-        shared.jobs.restore(job.clone());
+        let (shared, job) = serving(dir);
         assert!(job.copy_for_standby(TERM, |_| std::io::Result::Ok(())).unwrap());
         assert!(job.set_standby_in_step(TERM) && job.lose_standby(TERM));
         (Control { shared, hang_up: Arc::default() }, job)
@@ -514,9 +519,7 @@ mod tests {
     #[test]
     fn a_job_that_is_set_aside_is_held_here_and_by_the_standby_until_it_is_on_disk() {
         let dir = tempfile::tempdir().unwrap();
-        let (shared, job) = (Shared::for_test(dir.path()), Arc::new(shard(&[1.0, 2.0, 3.0])));
-        serve_beside(&shared, None);
-        shared.jobs.restore(job.clone());
+        let (shared, job) = serving(dir.path());
         assert!(job.copy_for_standby(TERM, |_| std::io::Result::Ok(())).unwrap());
         assert!(job.set_standby_in_step(TERM));
         let runtime = Runtime::new().unwrap();
@@ -551,9 +554,7 @@ mod tests {
     #[test]
     fn an_order_of_an_earlier_engine_freezes_nothing_that_a_later_one_has_asked_for() {
         let dir = tempfile::tempdir().unwrap();
-        let (shared, job) = (Shared::for_test(dir.path()), Arc::new(shard(&[1.0, 2.0, 3.0])));
-        serve_beside(&shared, None);
-        shared.jobs.restore(job.clone());
+        let (shared, job) = serving(dir.path());
         job.freeze(EngineEpoch(1)).unwrap();
         assert!(job.has_ended() && !job.is_over(), "who copies it goes on");
         let control = Control { shared: shared.clone(), hang_up: Arc::default() };

@@ -24,12 +24,8 @@ pub(super) fn rule(n: &mut NodeGrad<'_>, dy: &str) -> Result<InputGrads, Autodif
             Weights::Known(weights) if repeats(&weights, input, times) => {
                 shrunk(n, &dx, &sizes, axis, input, times)?
             }
-            Weights::Known(weights) => {
-                let weights = n.tensor(&[output, input], &weights);
-                product(n, &dx, axis, &sizes, &weights)
-            }
-            Weights::Chosen { by_scale } => {
-                let weights = chosen(n, input, output, by_scale);
+            weights => {
+                let weights = weights.written(n, input, output);
                 product(n, &dx, axis, &sizes, &weights)
             }
         };
@@ -43,17 +39,8 @@ pub(super) fn forward(n: &mut NodeGrad<'_>) -> Result<String, AutodiffError> {
     let sizes = n.dims(n.input(0))?;
     let mut y = n.input(0).to_owned();
     for Matrix { axis, input, output, weights } in matrices(n)? {
-        let transposed = match weights {
-            Weights::Known(weights) => {
-                let transposed = (0..input).flat_map(|from| (0..output).map(move |to| (from, to)));
-                let transposed: Vec<f32> = transposed.map(|(from, to)| weights[to * input + from]).collect();
-                n.tensor(&[input, output], &transposed)
-            }
-            Weights::Chosen { by_scale } => {
-                let weights = chosen(n, input, output, by_scale);
-                n.emitter.op("Transpose", &[&weights], &[attr_ints("perm", &[1, 0])])
-            }
-        };
+        let weights = weights.written(n, input, output);
+        let transposed = n.emitter.op("Transpose", &[&weights], &[attr_ints("perm", &[1, 0])]);
         y = product(n, &y, axis, sizes, &transposed);
     }
     Ok(y)
@@ -73,6 +60,16 @@ enum Weights {
     Chosen {
         by_scale: Option<f32>,
     },
+}
+
+impl Weights {
+    /// As a value `[output, input]` of the graph.
+    fn written(self, n: &mut NodeGrad<'_>, input: usize, output: usize) -> String {
+        match self {
+            Self::Known(weights) => n.tensor(&[output, input], &weights),
+            Self::Chosen { by_scale } => chosen(n, input, output, by_scale),
+        }
+    }
 }
 
 /// One for each axis that changes, in ascending order.
