@@ -88,11 +88,26 @@ impl OnnxError {
             Self::Malformed { .. } | Self::NoGraph => {
                 Some("is this an .onnx file? a checkpoint of a framework has to be exported first")
             }
-            Self::TooLarge { .. } => {
-                Some("train a smaller model: weights count, also those in a file beside it")
-            }
+            Self::TooLarge { .. } => Some(
+                "models of more than 1 GiB, about 268 million float32 parameters, are not supported; external data counts",
+            ),
             _ => None,
         };
         hint.map(str::to_owned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OnnxError;
+    use crate::MAX_MODEL_BYTES;
+
+    #[test]
+    fn the_hint_at_a_model_that_is_too_large_says_the_limit_in_parameters() {
+        let million_parameters = MAX_MODEL_BYTES / size_of::<f32>() / 1_000_000;
+        let error = OnnxError::TooLarge { bytes: MAX_MODEL_BYTES + 1, limit: MAX_MODEL_BYTES };
+        let hint = error.hint().unwrap();
+        assert!(hint.contains(&format!("about {million_parameters} million float32 parameters")), "{hint}");
+        assert!(hint.contains(&format!("{} GiB", MAX_MODEL_BYTES >> 30)), "{hint}");
     }
 }

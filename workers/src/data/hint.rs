@@ -10,8 +10,8 @@ impl DataError {
             Self::Io { .. } => Some("every worker reads the data itself: the path must exist on its machine"),
             Self::Remote { url } => Some(how_to_fetch(url)),
             Self::TooLarge { .. } => Some(
-                "leave out what need not be there, or keep its numbers in fewer bytes, as uint8 in a .npz or safetensors file; every worker holds all of it in \
-                 memory",
+                "leave out what need not be there, keep its numbers in fewer bytes, as uint8 in a .npz or safetensors file, or split the file into \
+                 several; every worker holds all of it in memory",
             ),
             Self::Digest { .. } => Some(
                 "copy the same file to every machine, or submit the job again, which looks at the data anew",
