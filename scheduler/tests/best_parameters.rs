@@ -537,7 +537,7 @@ fn a_validation_part_that_nothing_evaluates_on_is_refused() {
         train.evaluate = None;
     });
     let refused = spec.validate().unwrap_err().to_string();
-    assert!(refused.starts_with("[E027] job job: the data has a validation part"), "{refused}");
+    assert!(refused.starts_with("[E027] job job: the data has a validation set"), "{refused}");
 }
 
 #[test]

@@ -117,7 +117,7 @@ fn write_images(path: &Path, sides: [usize; 3], classes: usize) {
     fs::write(path, safetensors::serialize(tensors, None).unwrap()).unwrap();
 }
 
-/// Mean cross-entropy and accuracy of an exported model over the test part, a sample at a time.
+/// Mean cross-entropy and accuracy of an exported model over the test set, a sample at a time.
 fn measured(model: &[u8], train: &TrainSpec) -> (f64, f64) {
     let set = Dataset::open(&train.data, &ModelSignature::of(&train.model)).unwrap();
     let mut session = Executable::new(&onnxruntime::runtime(), model, &ExecOptions::default()).unwrap();

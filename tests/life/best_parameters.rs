@@ -1,4 +1,4 @@
-//! Trainings that evaluate on a validation part, stop early, and hand on their best parameters, with real processes.
+//! Trainings that evaluate on a validation set, stop early, and hand on their best parameters, with real processes.
 
 use std::{collections::BTreeMap, fs, path::Path};
 

@@ -187,7 +187,7 @@ impl Job {
                     let name = self.display_name(worker);
                     match seq - self.members.get(&worker).map_or(0, |m| m.finished) - 1 {
                         0 => format!("{name} has it in hand"),
-                        n => format!("{name} has it in hand, behind {n} earlier iterations"),
+                        n => format!("{name} has it in hand, after {n} earlier iterations"),
                     }
                 };
                 reasons.push(self.describe_sealing(worker).unwrap_or_else(in_hand));
@@ -300,7 +300,7 @@ impl Job {
             return "all samples are handed out".into();
         }
         if self.has_no_samples() && member.reserved.is_empty() {
-            return "the epoch is handed out; an evaluation comes behind it".into();
+            return "the epoch is handed out; an evaluation follows".into();
         }
         if seq == member.granted + 1 && self.is_gated(worker) {
             let lead = self.clocks.lead(worker);

@@ -8,15 +8,15 @@ use super::{Augment, Source};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataSpec {
-    /// The training part; where `split` divides it, the test part as well.
+    /// The training set; where `split` divides it, the test set as well.
     pub source: Source,
-    /// The test part, where it lies in files of its own; `split` is `all` then.
+    /// The test set, where it lies in files of its own; `split` is `all` then.
     #[serde(default)]
     pub test: Option<Source>,
-    /// The validation part, where it lies in files of its own.
+    /// The validation set, where it lies in files of its own.
     #[serde(default)]
     pub validation: Option<Source>,
-    /// So many in a hundred of the training samples, rounded up, are held out as the validation part: chosen by the seed, or the
+    /// So many in a hundred of the training samples, rounded up, are held out as the validation set: chosen by the seed, or the
     /// last ones where samples of a text overlap.
     #[serde(default)]
     pub validation_percent: Option<u32>,
@@ -29,7 +29,7 @@ pub struct DataSpec {
     /// Divided by after that, in the same form; empty: 1.
     #[serde(default)]
     pub std: Vec<f64>,
-    /// Whether [`mean`](Self::mean) and [`std`](Self::std) are those of the training part. The client fills them in.
+    /// Whether [`mean`](Self::mean) and [`std`](Self::std) are those of the training set. The client fills them in.
     #[serde(default)]
     pub standardize: bool,
     /// Which samples of `source` test.
@@ -52,7 +52,7 @@ pub struct DataSpec {
     /// BLAKE3 of each of them, where they are several: they say which one is another one. The client fills it in.
     #[serde(default)]
     pub file_digests: Vec<String>,
-    /// Samples in the training part. The client fills it in.
+    /// Samples in the training set. The client fills it in.
     #[serde(default)]
     pub train_samples: u64,
     /// What the classes are called, from 0, where the labels of a CSV file are texts. The client fills it in.
@@ -68,7 +68,7 @@ impl From<Source> for DataSpec {
 }
 
 impl DataSpec {
-    /// All of `source` as it is: no scaling, no test part, samples of the files' shape.
+    /// All of `source` as it is: no scaling, no test set, samples of the files' shape.
     pub fn new(source: Source) -> Self {
         Self {
             source,
@@ -107,7 +107,7 @@ impl DataSpec {
         self.validation.is_some() || self.validation_percent.is_some()
     }
 
-    /// All sources: that of the training part, of the test part, of the validation part.
+    /// All sources: that of the training set, of the test set, of the validation set.
     pub fn sources(&self) -> impl Iterator<Item = &Source> {
         [Some(&self.source), self.test.as_ref(), self.validation.as_ref()].into_iter().flatten()
     }
@@ -141,20 +141,20 @@ pub enum AxisOrder {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Split {
-    /// All train; there is no test part, unless it lies in files of its own.
+    /// All train; there is no test set, unless it lies in files of its own.
     #[default]
     All,
     /// Samples whose 0-based index is divisible by this test, the others train.
     #[serde(alias = "test_every")]
     TestEvery(u32),
-    /// The last samples test, this many in a hundred, rounded up. Samples of a text that reach into the test part are
+    /// The last samples test, this many in a hundred, rounded up. Samples of a text that reach into the test set are
     /// left out.
     #[serde(alias = "test_last_percent")]
     TestLastPercent(u32),
 }
 
 impl Split {
-    /// Whether sample `index` of `count` belongs to the test part.
+    /// Whether sample `index` of `count` belongs to the test set.
     pub fn is_test(self, index: u64, count: u64) -> bool {
         match self {
             Self::All => false,

@@ -47,7 +47,7 @@ fn default_retries() -> u32 {
 pub enum NodeKind {
     /// Trains a model: a rolling graph of iterations and barriers.
     Train(Box<TrainSpec>),
-    /// Runs the evaluation graph over the test part of the training data, on one worker.
+    /// Runs the evaluation graph over the test set of the training data, on one worker.
     Evaluate,
     /// Writes the parameters as safetensors on the parameter server.
     Snapshot,
@@ -130,7 +130,7 @@ pub enum InvalidJob {
         job: JobId,
         /// Samples per iteration and worker that it asks for.
         batch: u32,
-        /// Samples of the training part.
+        /// Samples of the training set.
         samples: u64,
     },
     /// The checkpoint was taken under settings that this training does not share, or is no possible one.
@@ -253,7 +253,7 @@ impl JobSpec {
             )));
         }
         if train.queue_limit_ms == Some(0) {
-            return Err(fault("queue_limit_s is 0, expected at least 1; left out, it waits for ever".into()));
+            return Err(fault("queue_limit_s is 0, expected at least 1; left out, it waits forever".into()));
         }
         if let Some(ahead) = train.ahead.filter(|ahead| !(1..=64).contains(ahead)) {
             return Err(fault(format!("ahead {ahead}, expected 1 to 64")));
@@ -265,7 +265,7 @@ impl JobSpec {
             return Err(fault(format!("evaluate: {what}")));
         }
         if train.data.has_validation() && train.evaluate.is_none() {
-            let what = "the data has a validation part, and nothing evaluates on it: set `evaluate`";
+            let what = "the data has a validation set, and nothing evaluates on it: set `evaluate`";
             return Err(fault(what.into()));
         }
         if let Some(what) = train.compression.fault() {

@@ -147,7 +147,7 @@ fn steps_fault(steps: &[(f32, f32)], warmup: f32) -> Option<String> {
         }
         if before.is_some_and(|before| *share <= before) {
             return Some(format!(
-                "one at {share} behind a later one, expected ascending shares of the training"
+                "one at {share} after a later one, expected ascending shares of the training"
             ));
         }
         if *share < warmup {
@@ -260,7 +260,7 @@ mod tests {
             (rate(0.1, 0.0, steps(&[(30.0, 0.1)]), 0.0),                  "one at 30, expected a share of the training between 0 and 1"),
             (rate(0.1, 0.0, steps(&[(0.0, 0.1)]), 0.0),                   "one at 0, expected a share"),
             (rate(0.1, 0.0, steps(&[(f32::NAN, 0.1)]), 0.0),              "one at NaN, expected a share"),
-            (rate(0.1, 0.0, steps(&[(0.5, 0.1), (0.5, 0.1)]), 0.0),       "one at 0.5 behind a later one"),
+            (rate(0.1, 0.0, steps(&[(0.5, 0.1), (0.5, 0.1)]), 0.0),       "one at 0.5 after a later one"),
             (rate(0.1, 0.2, steps(&[(0.1, 0.5)]), 0.0),                   "one at 0.1, before the end of the warmup at 0.2"),
             (rate(0.1, 0.0, steps(&[(0.5, 0.0)]), 0.0),                   "a factor 0, expected one above 0 and up to 1"),
             (rate(0.1, 0.0, steps(&[(0.5, 10.0)]), 0.0),                  "a factor 10, expected"),

@@ -102,7 +102,7 @@ pub struct TrainSpec {
     /// Most samples that a worker computes on at once: it takes a larger batch in pieces, one after the other.
     #[serde(default)]
     pub micro_batch: Option<u32>,
-    /// Passes over the training part, at least 1.
+    /// Passes over the training set, at least 1.
     pub epochs: u32,
     /// Leaves out the samples of an epoch that do not fill a batch; other ones each time.
     #[serde(default)]
@@ -240,13 +240,13 @@ impl TrainSpec {
         self.micro_batch.map(|most| most.min(max_batch.unwrap_or(most)).max(1))
     }
 
-    /// Samples of one epoch: all of the training part, or as many as fill batches.
+    /// Samples of one epoch: all of the training set, or as many as fill batches.
     pub fn epoch_samples(&self) -> u64 {
         let samples = self.data.train_samples;
         if self.drop_last { samples - samples % u64::from(self.batch.max(1)) } else { samples }
     }
 
-    /// The order in which an epoch visits the samples of the training part. Cost O(samples).
+    /// The order in which an epoch visits the samples of the training set. Cost O(samples).
     pub fn sample_order(&self, epoch: u32) -> Vec<u32> {
         let samples = u32::try_from(self.data.train_samples).unwrap_or(u32::MAX);
         if self.shuffle { permutation(self.seed, epoch, samples) } else { (0..samples).collect() }

@@ -44,7 +44,7 @@ pub(super) fn fault(
     Ok(match (names.is_empty(), more) {
         (true, _) => String::new(),
         (false, 0) => format!("; the fault lies at {}", names.join(", ")),
-        (false, _) => format!("; the fault lies at {} or {more} nodes behind them", names.join(", ")),
+        (false, _) => format!("; the fault lies at {} or {more} nodes after them", names.join(", ")),
     })
 }
 

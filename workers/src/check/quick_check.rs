@@ -67,7 +67,7 @@ pub fn quick_check(runtime: &Runtime, graph: &TrainingGraph) -> Result<Verdict, 
             Ok(GradientComparison::NoNumbers(params)) => return no_gradients(runtime, graph, axis, &params),
             Ok(GradientComparison::Right(doubt)) => return Ok(Verdict::passed(doubt)),
             Ok(GradientComparison::Unknown) => {
-                let reason = "its loss is no number, or a step of it takes too long for a quick check";
+                let reason = "its loss is NaN or infinite, or a step of it takes too long for a quick check";
                 return Ok(Verdict::Unknown(reason.to_owned()));
             }
             // Inputs of other sizes may do.

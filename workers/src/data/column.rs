@@ -74,7 +74,7 @@ impl Column {
         format!("{numbers} {:?}", self.shape)
     }
 
-    /// Puts the samples of a test part behind these; `false` if they are of another shape or kept in another type.
+    /// Puts the samples of a test set after these; `false` if they are of another shape or kept in another type.
     pub(super) fn append(&mut self, other: Self) -> bool {
         match (&mut self.store, other.store) {
             _ if self.shape != other.shape => return false,

@@ -23,24 +23,24 @@ pub struct Dataset {
     inputs: Vec<Column>,
     label: Option<Column>,
     rows: usize,
-    /// The first sample that comes from files of the test part.
+    /// The first sample that comes from files of the test set.
     test_from: usize,
-    /// The first sample that comes from files of the validation part.
+    /// The first sample that comes from files of the validation set.
     validation_from: usize,
-    /// What happens to samples that train.
+    /// What happens to training samples.
     augmentation: Option<Augmentation>,
-    /// Columns of the training part's table that are the label.
+    /// Columns of the training set's table that are the label.
     label_columns: Vec<LabelColumn>,
     /// What the classes are called, where the labels of that table are texts.
     class_names: Vec<String>,
-    /// What separates the columns of the training part's first table.
+    /// What separates the columns of the training set's first table.
     separator: Option<Separator>,
 }
 
 /// Which samples are for what: rows, each ascending, of which none is in two parts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Parts {
-    /// Samples that train.
+    /// Training samples.
     pub train: Vec<u32>,
     /// Samples that say how the training goes.
     pub validation: Vec<u32>,
@@ -230,7 +230,7 @@ impl Dataset {
         (rows_of(rest), rows_of(held_out))
     }
 
-    /// Rows that train or are held out, and rows that test, each ascending. Rows from files of the test part test, whatever
+    /// Rows that train or are held out, and rows that test, each ascending. Rows from files of the test set test, whatever
     /// `split`.
     pub(super) fn split(&self, split: Split) -> (Vec<u32>, Vec<u32>) {
         let count = self.test_from as u64;
@@ -260,7 +260,7 @@ impl Dataset {
         self.fill(rows, None, batch)
     }
 
-    /// The same for samples that train in this pass: images change as the spec says in `augment`.
+    /// The same for training samples in this pass: images change as the spec says in `augment`.
     pub fn gather_to_train(&self, rows: &[u32], pass: Pass, batch: &mut Batch) -> Result<(), DataError> {
         self.fill(rows, self.augmentation.as_ref().map(|augmentation| (augmentation, pass)), batch)
     }
@@ -345,7 +345,7 @@ fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), DataError> {
             format!("`test_last_percent` must be from 1 to 99, not {percent}")
         }
         Split::TestEvery(_) | Split::TestLastPercent(_) if spec.test.is_some() => {
-            "the test part must come from `test` or from `split`, not from both".to_owned()
+            "the test set must come from `test` or from `split`, not from both".to_owned()
         }
         _ if text && spec.test.is_some() => {
             "a text must be one file; set `split = { test_last_percent = 10 }` in place of `test`".to_owned()
@@ -354,7 +354,7 @@ fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), DataError> {
             "a text must be one file; set `validation_percent = 10` in place of `validation`".to_owned()
         }
         _ if spec.validation.is_some() && spec.validation_percent.is_some() => {
-            "the validation part must come from `validation` or from `validation_percent`, not from both"
+            "the validation set must come from `validation` or from `validation_percent`, not from both"
                 .to_owned()
         }
         _ if spec.validation_percent.is_some_and(|percent| !(1..=99).contains(&percent)) => {

@@ -198,7 +198,7 @@ pub(super) fn normalizations(
     }
 }
 
-/// Whether mean and deviation are still to be computed from the samples that train.
+/// Whether mean and deviation are still to be computed from the training samples.
 fn is_to_be_standardized(spec: &DataSpec) -> bool {
     spec.standardize && spec.mean.is_empty() && spec.std.is_empty()
 }

@@ -18,7 +18,7 @@ const SHOWN_CLASSES: usize = 10;
 /// How files differ in form from those of the job.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Form<'a> {
-    /// The data whose training part names the columns of a table, if it has names, and the classes, if its labels are texts: they are
+    /// The data whose training set names the columns of a table, if it has names, and the classes, if its labels are texts: they are
     /// found here by them, as those of its `test`. `None`: they are taken as they stand.
     pub(crate) like: Option<&'a DataSpec>,
     /// Whether columns of the label may be there or not, and are not read.
@@ -133,7 +133,7 @@ fn check_count(path: &Path, names: &csv::TableNames, wanted: &ModelSignature) ->
     Err(DataError::TooManyTexts { path: path.to_owned(), found: found.len(), names, classes })
 }
 
-/// Reads one source: `contents` are its files, in order. `like`: the names of the columns and classes of the training part.
+/// Reads one source: `contents` are its files, in order. `like`: the names of the columns and classes of the training set.
 pub(super) fn parse(
     source: &Source,
     contents: &[Vec<u8>],

@@ -1,4 +1,4 @@
-//! Mean and standard deviation of each channel of the samples that train, by which all samples are normalized.
+//! Mean and standard deviation of each channel of the training samples, by which all samples are normalized.
 
 use syncline_scheduler::spec::DataElement;
 
@@ -7,14 +7,14 @@ use super::dataset::Dataset;
 use super::error::DataError;
 use super::signature::ModelSignature;
 
-/// What the samples that train are like: `mean` and `std` of a data set, and what is doubtful about them.
+/// What the training samples are like: `mean` and `std` of a data set, and what is doubtful about them.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Standard {
     /// A number for each channel, which is the first axis of a sample.
     pub(crate) mean: Vec<f64>,
     /// The same: the root of the mean square of what is left, of all samples (not n - 1); 1 where a channel is constant.
     pub(crate) std: Vec<f64>,
-    /// Channels, from 0, in which all samples that train have the same number: they become 0. Without those of `rounded`.
+    /// Channels, from 0, in which all training samples have the same number: they become 0. Without those of `rounded`.
     pub(crate) constant: Vec<usize>,
     /// Channels of a float32 file whose numbers are so large beside how far they lie apart that float32 has rounded that, to one number
     /// maybe.

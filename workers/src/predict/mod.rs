@@ -72,7 +72,7 @@ impl Samples {
 pub struct Question {
     /// Where the samples are.
     pub data: DataSpec,
-    /// The data whose training part says what the columns of a CSV file are called: where both have a header, columns of
+    /// The data whose training set says what the columns of a CSV file are called: where both have a header, columns of
     /// `data` are found by their names, as those of a job's `test`. `None`: they are taken in their order.
     pub columns_of: Option<DataSpec>,
     /// What the only file of [`data`](Self::data) holds, where it came in another way than from a disk, such as the standard input; its path

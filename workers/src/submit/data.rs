@@ -163,6 +163,6 @@ fn constant_channels(channels: &[usize]) -> Option<String> {
         _ => (format!("channels {} are", name_list::cut(&numbers)), "become"),
     };
     Some(format!(
-        "{which} the same in all samples that train, and {what} 0 by `standardize`; channels of a table are its columns without those of the label"
+        "{which} the same in all training samples, and {what} 0 by `standardize`; channels of a table are its columns without those of the label"
     ))
 }

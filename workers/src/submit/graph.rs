@@ -47,7 +47,7 @@ pub struct GraphNode {
 pub enum NodeWork {
     /// Trains a model; a graph needs exactly one such node.
     Train(Box<Training>),
-    /// Measures loss and metrics on the test part of the data.
+    /// Measures loss and metrics on the test set of the data.
     Evaluate,
     /// Writes the parameters as safetensors.
     Snapshot,
@@ -75,7 +75,7 @@ impl JobGraph {
         self.add(name, None, NodeWork::Train(Box::new(training)))
     }
 
-    /// Adds a node that measures loss and metrics on the test part of the data, when `after` is done.
+    /// Adds a node that measures loss and metrics on the test set of the data, when `after` is done.
     ///
     /// # Panics
     /// If `after` is of another graph.

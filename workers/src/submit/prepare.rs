@@ -31,7 +31,7 @@ pub struct PreparedJob {
     pub missing_cpu_kernel: Option<MissingKernel>,
     /// What is doubtful about the model, and what settles it, a sentence each.
     pub warnings: Vec<String>,
-    /// Samples that train, validate and test, and what their label is.
+    /// Training samples, validate and test, and what their label is.
     pub data: DataParts,
 }
 
@@ -127,7 +127,7 @@ fn check_test_split(spec: &JobSpec) -> Result<(), SubmitError> {
         return Ok(());
     }
     let lacks = match evaluates {
-        Some(_) => "test part; set `split`, or `test`",
+        Some(_) => "test set; set `split`, or `test`",
         None => "part for that; set `validation_percent`, `validation`, `split`, or `test`",
     };
     Err(SubmitError::NoTest { node: node.to_string(), lacks })

@@ -73,8 +73,8 @@ pub struct Settings {
     pub queue_limit_s: Option<u64>,
     /// What a lost shard brings the training back to: how often it is kept, and how many of them stay.
     pub checkpoint: Option<CheckpointSpec>,
-    /// How often the model is evaluated while it trains, and what that decides. It is evaluated on the validation part of the data,
-    /// and on the test part once at the end; or on the test part all the time where there is no other. At the end a node may do it.
+    /// How often the model is evaluated while it trains, and what that decides. It is evaluated on the validation set of the data,
+    /// and on the test set once at the end; or on the test set all the time where there is no other. At the end a node may do it.
     pub evaluate: Option<EvaluateSpec>,
     /// A checkpoint file of another training of this model on this data: this one goes on from there, with its parameters, the
     /// optimizer's state and its place among the samples. See [`Client::save_checkpoint`](crate::client::Client::save_checkpoint).

@@ -25,7 +25,7 @@ const MAX_SLACK: f64 = 1000.0;
 
 /// Why a number is no [`Slack`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("[E561] `{0}` is no number from 0 to {MAX_SLACK}")]
+#[error("[E561] `{0}` is not a number from 0 to {MAX_SLACK}")]
 pub struct InvalidSlack(String);
 
 impl InvalidSlack {

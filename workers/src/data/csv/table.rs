@@ -34,7 +34,7 @@ pub(in crate::data) struct Wanted<'a> {
     pub(in crate::data) has_classes: bool,
 }
 
-/// What a training part is read with and others are read by.
+/// What a training set is read with and others are read by.
 #[derive(Debug, Default)]
 pub(in crate::data) struct TableNames {
     /// The names of its columns, if its first file has a header.
@@ -72,7 +72,7 @@ fn records<'a>((path, bytes): File<'a>, wanted: &Wanted<'_>) -> Result<Fields<'a
     Ok(fields)
 }
 
-/// Whether files other than those of the training part are read by the names of these: if one has a header, or texts as labels.
+/// Whether files other than those of the training set are read by the names of these: if one has a header, or texts as labels.
 pub(in crate::data) fn needs_names(files: &[File<'_>], wanted: &Wanted<'_>) -> Result<bool, DataError> {
     for file in files {
         let mut fields = records(*file, wanted)?;
@@ -95,7 +95,7 @@ pub(in crate::data) fn needs_names(files: &[File<'_>], wanted: &Wanted<'_>) -> R
     Ok(false)
 }
 
-/// The names of the files of a training part. Their samples are read only if their labels are texts.
+/// The names of the files of a training set. Their samples are read only if their labels are texts.
 pub(in crate::data) fn read_names(
     files: &[File<'_>],
     wanted: &Wanted<'_>,
@@ -114,7 +114,7 @@ pub(in crate::data) fn read_names(
 }
 
 /// Reads files as one table: samples and labels, and the names of its columns and classes; `None` if there is no file. Empty lines at
-/// the end of a file are allowed. `like`: the names of the training part, by which the columns of these, and the classes, are found.
+/// the end of a file are allowed. `like`: the names of the training set, by which the columns of these, and the classes, are found.
 /// Without it the first file names the columns of all.
 pub(in crate::data) fn read(
     files: &[File<'_>],

@@ -251,7 +251,7 @@ fn a_validation_part_of_its_own_comes_behind_the_test_part() {
     let whole = [train, test, validation].concat();
     assert_eq!(digest(&spec).unwrap(), blake3::hash(&whole).to_hex().to_string());
     let both = DataSpec { validation_percent: Some(10), ..spec };
-    refused(&both, &wanted, "E480", "the validation part must come from");
+    refused(&both, &wanted, "E480", "the validation set must come from");
 }
 
 /// A safetensors file.

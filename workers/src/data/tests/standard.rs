@@ -1,4 +1,4 @@
-//! Mean and deviation of the samples that train.
+//! Mean and deviation of the training samples.
 
 use super::*;
 

@@ -64,9 +64,9 @@ impl Page {
             return all.iter().for_each(|(name, one)| self.check(&format!("{at}.{name}"), one, inner));
         }
         match what {
-            "text" => assert!(value.is_string(), "{at} is no text: {value}"),
+            "string" => assert!(value.is_string(), "{at} is no string: {value}"),
             "number" => assert!(value.is_number(), "{at} is no number: {value}"),
-            "number or text" => assert!(value.is_number() || value.is_string(), "{at}: {value}"),
+            "number or string" => assert!(value.is_number() || value.is_string(), "{at}: {value}"),
             "true or false" => assert!(value.is_boolean(), "{at} is neither true nor false: {value}"),
             shape => {
                 let fields = self.shapes.get(shape).unwrap_or_else(|| panic!("{at}: no table {shape}"));

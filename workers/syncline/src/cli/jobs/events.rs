@@ -25,7 +25,7 @@ pub struct EventsArgs {
     /// Go on with what happens from now on, until the job is over
     #[arg(long, conflicts_with = "from")]
     follow: bool,
-    /// Only what came behind this position: `cursor` of an entry that was printed with --json
+    /// Only what came after this position: `cursor` of an entry that was printed with --json
     #[arg(long, value_name = "CURSOR")]
     after: Option<StreamCursor>,
     #[command(flatten)]

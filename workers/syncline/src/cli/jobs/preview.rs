@@ -40,7 +40,7 @@ pub(super) struct Preview {
     schedule: Option<String>,
     /// All that differs from the default, as it is written in a job file.
     settings: SettingList,
-    /// Samples of the training part.
+    /// Samples of the training set.
     samples: u64,
     /// Those of an epoch: all, or as many as fill batches.
     epoch_samples: u64,

@@ -118,7 +118,7 @@ impl CliError {
             Self::ChildEnded { log, .. } => format!("correct what it says, then start again; {} holds everything", log.display()),
             Self::Find(error) => error.hint().unwrap_or_default(),
             Self::NotReady { .. } => "look into the folder `logs` of the state directory; the machine may be overloaded".into(),
-            Self::Setting { .. } => "`--help` behind the command shows what is accepted".into(),
+            Self::Setting { .. } => "`--help` after the command shows what is accepted".into(),
             Self::Output { .. } => "see where the output goes: the disk may be full".into(),
             Self::Runtime { .. } => "the machine may be out of threads or open files".into(),
             Self::SavedJobs { before, told, .. } => {

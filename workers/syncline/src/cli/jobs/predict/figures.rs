@@ -33,7 +33,7 @@ pub(super) struct Report {
     mean_absolute_error: Option<f64>,
     root_mean_square_error: Option<f64>,
     r_squared: Option<f64>,
-    /// Samples with a score that is no number.
+    /// Samples with a NaN score.
     nan_samples: u64,
     classes: Vec<Class>,
     mistakes: Vec<Mistake>,
@@ -162,7 +162,7 @@ impl Report {
         lines.join("\n")
     }
 
-    /// What is said of scores that are no numbers, if there are some.
+    /// What is said of NaN scores, if there are some.
     fn nan_line(&self) -> Option<String> {
         let count = match self.nan_samples {
             0 => return None,
@@ -174,7 +174,7 @@ impl Report {
             (_, Some(_)) => "MAE, RMSE and R² are of the others",
             _ => "nothing is predicted there, and their labels count as not found",
         };
-        Some(format!("{count} scores that are no numbers: {so}"))
+        Some(format!("{count} NaN scores: {so}"))
     }
 }
 

@@ -54,7 +54,7 @@ pub struct SweepArgs {
     /// Compare the trials after these epochs, and stop those that are not among the best (--keep): successive halving
     #[arg(long, value_name = "EPOCH,..", value_parser = rungs)]
     pub(super) rungs: Option<Rungs>,
-    /// Share of the trials that goes on behind each of --rungs
+    /// Share of the trials that goes on after each of --rungs
     #[arg(long, value_name = "SHARE", default_value = "1/3", requires = "rungs")]
     pub(super) keep: Share,
     /// Show what the cluster knows of the trials of this name, and submit nothing; --set and the like are not needed

@@ -62,7 +62,7 @@ pub(super) struct Halving {
 /// A trial as it stands among the others.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Contestant {
-    /// What it measured at each rung that it has reached, the lower the better; what is no number is the worst.
+    /// What it measured at each rung that it has reached, the lower the better; NaN is the worst.
     pub at_rungs: Vec<Option<f64>>,
     /// Whether there is nothing to stop: it is over, or it has not begun.
     pub is_settled: bool,
@@ -119,7 +119,7 @@ pub(super) fn rank_at(trials: &[Contestant], trial: usize, rung: usize) -> Optio
     Some((better + 1, among))
 }
 
-/// The lower is first; what is no number is last.
+/// The lower is first; NaN is last.
 pub(super) fn order(a: f64, b: f64) -> Ordering {
     a.is_nan().cmp(&b.is_nan()).then(a.total_cmp(&b))
 }
@@ -206,7 +206,7 @@ mod tests {
             ("there is room for two",                "0.5 -\n0.9 -\n- -\n- -",         &[]),
             ("the third is one too many",            "0.5 -\n0.9 -\n0.7 -\n- -",       &[(1, 1, 3, 3)]),
             ("one that is over counts and stays",    "0.5 -\n!0.9 -\n0.7 -\n0.6 -",    &[(2, 1, 3, 4)]),
-            ("what is no number is the worst",       "NaN -\n0.9 -\n0.7 -\n- -",       &[(0, 1, 3, 3)]),
+            ("NaN is the worst",       "NaN -\n0.9 -\n0.7 -\n- -",       &[(0, 1, 3, 3)]),
             ("of equal ones the first goes on",      "0.5 -\n0.5 -\n0.5 -\n- -",       &[(2, 1, 3, 3)]),
             ("at the second there is room for one",  "0.5 0.4\n0.6 0.3\n- -\n- -",     &[(0, 3, 2, 2)]),
             ("the newest rung alone counts",         "0.9 0.1\n0.5 -\n0.6 -\n- -",     &[]),

@@ -28,7 +28,7 @@ pub(super) enum Standing {
     Canceled,
     /// There is no such job: it was not submitted yet, or was deleted.
     Missing,
-    /// Trained to its end, and what it measured is no number.
+    /// Trained to its end, and what it measured is NaN or infinite.
     Diverged,
     /// Failed, or its records are damaged.
     Failed,

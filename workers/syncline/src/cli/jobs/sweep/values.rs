@@ -100,7 +100,7 @@ impl Range {
         let is_log = match kind.map(str::trim) {
             None => false,
             Some("log") => true,
-            Some(other) => return Err(format!("`{other}` behind a range is not known; there is `:log`")),
+            Some(other) => return Err(format!("`{other}` after a range is not known; there is `:log`")),
         };
         if !(low.is_finite() && high.is_finite() && low < high) {
             return Err("a range goes up, from one number to another".to_owned());
@@ -199,7 +199,7 @@ mod tests {
             ("settings.batch=16,32,16",        "`16` is there twice"),
             ("settings.learning_rate=1..0.1",  "a range goes up"),
             ("settings.learning_rate=0..1:log", "begins above 0"),
-            ("settings.learning_rate=1..2:lin", "`lin` behind a range is not known"),
+            ("settings.learning_rate=1..2:lin", "`lin` after a range is not known"),
             ("settings.learning_rate=1..2,3",  "a range stands alone"),
         ];
         for (text, want) in cases {
