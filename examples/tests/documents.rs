@@ -32,11 +32,24 @@ fn named(text: &str) -> Vec<String> {
     text.split('`').skip(1).step_by(2).filter(from_root).filter(plain).map(str::to_owned).collect()
 }
 
-/// The target of every relative link, without its anchor.
-fn linked(text: &str) -> Vec<String> {
+/// File and anchor of every relative link; the file is empty where it is the same one.
+fn linked(text: &str) -> Vec<(String, String)> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
-    let files = targets.map(|target| target.split('#').next().unwrap());
-    files.filter(|file| !file.is_empty() && !file.contains("://")).map(str::to_owned).collect()
+    let relative = targets.filter(|target| !target.contains("://"));
+    relative
+        .map(|target| target.split_once('#').unwrap_or((target, "")))
+        .map(|(f, a)| (f.into(), a.into()))
+        .collect()
+}
+
+/// What links may name on a page: its headings, as GitHub makes anchors of them. Lines of code begin with `#` as well.
+fn anchors(text: &str) -> Vec<String> {
+    let prose = text.split("\n```").step_by(2).flat_map(str::lines);
+    let headings = prose.filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    let letters = |c: &char| c.is_alphanumeric() || [' ', '-', '_'].contains(c);
+    headings
+        .map(|text| text.to_lowercase().chars().filter(letters).collect::<String>().replace(' ', "-"))
+        .collect()
 }
 
 #[test]
@@ -46,13 +59,28 @@ fn every_file_that_a_document_names_or_links_to_is_there() {
         let text = fs::read_to_string(&document).unwrap();
         let named = named(&text).into_iter().map(|path| root().join(path));
         let beside = document.parent().unwrap();
-        let linked = linked(&text).into_iter().map(|path| beside.join(path));
+        let linked = linked(&text).into_iter().map(|(file, _)| beside.join(file));
         missing.extend(
             named
                 .chain(linked)
                 .filter(|path| !path.exists())
                 .map(|path| format!("{}: {}", document.display(), path.display())),
         );
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+#[test]
+fn every_anchor_that_a_document_links_to_is_a_heading_there() {
+    let mut missing = Vec::new();
+    for document in documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        for (file, anchor) in linked(&text).into_iter().filter(|(_, anchor)| !anchor.is_empty()) {
+            let page = if file.is_empty() { document.clone() } else { document.parent().unwrap().join(file) };
+            if !anchors(&fs::read_to_string(&page).unwrap_or_default()).contains(&anchor) {
+                missing.push(format!("{}: {}#{anchor}", document.display(), page.display()));
+            }
+        }
     }
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }

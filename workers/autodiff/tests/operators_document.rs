@@ -17,7 +17,7 @@ fn lists() -> String {
         text.push('\n');
     };
     list("With a gradient", &supported_operators());
-    list("Without need of one", NONE_NEEDED);
+    list("Without need of a gradient", NONE_NEEDED);
     text.push_str("\n## Refused\n\n| operator | reason |\n|---|---|\n");
     for (op, reason) in REFUSED {
         writeln!(text, "| {op} | {reason} |").unwrap();
