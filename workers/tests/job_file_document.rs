@@ -150,7 +150,7 @@ const TABLES: &[Table] = &[
         ("weight_decay", "float", "", "weight_decay = 0.0", "Replaces the weight decay of the optimizer"),
         ("learning_rate_factor", "float", "", "learning_rate_factor = 0.1", "Factor of the current learning rate, above 0 and up to 1000"),
     ]},
-    Table { title: "`[node.settings.checkpoint]`", about: "At least one of the first two; more in [operations.md](operations.md#a-shard-is-killed).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings.checkpoint]\n@\n", fields: &[
+    Table { title: "`[node.settings.checkpoint]`", about: "At least one of the first two; more in [failures.md](failures.md#checkpoints).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings.checkpoint]\n@\n", fields: &[
         ("every_s",      "integer", "", "every_s = 60", "Seconds from one checkpoint to the next"),
         ("every_epochs", "integer", "", "every_epochs = 1", "Complete epochs from one checkpoint to the next, at least: one is taken when the one before is written and no push is under way, so that of very short epochs some have none"),
         ("keep",         "integer", "2", "keep = 3", "How many of the newest are kept, up to 100, until the job is done; then the last one"),
