@@ -58,7 +58,9 @@ pub struct MemorySize(pub u64);
 
 /// Why a text is no [`MemorySize`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("[E061] `{0}` is no amount of memory: a number with B, KiB, MiB, GiB or TiB behind it, such as 4GiB")]
+#[error(
+    "[E061] `{0}` is not an amount of memory: expected a number and a unit (B, KB, MB, GB, TB, KiB, MiB, GiB or TiB), such as 4GiB"
+)]
 pub struct InvalidMemorySize(String);
 
 const UNITS: [(&str, u64); 9] = [
@@ -118,6 +120,17 @@ mod tests {
         for bad in ["", "4", "GiB", "4 gigs", "-1GiB", "1..2GiB", "1e3GiB", "99999999TiB", "4GiB/s"] {
             assert!(bad.parse::<MemorySize>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_refused_amount_of_memory_names_every_unit() {
+        let error = "4".parse::<MemorySize>().unwrap_err().to_string();
+        let units = error.split(['(', ')']).nth(1).unwrap();
+        let mut named: Vec<_> = units.split([' ', ',']).filter(|word| !["", "or"].contains(word)).collect();
+        let mut known = UNITS.map(|(unit, _)| unit);
+        named.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(named, known);
     }
 
     #[test]

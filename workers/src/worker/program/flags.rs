@@ -250,7 +250,7 @@ mod tests {
             ("--device gpu", "[E490] `gpu` is no device: expected cpu, or cuda:N with N from 0 to 255"),
             (
                 "--memory 4",
-                "[E061] `4` is no amount of memory: a number with B, KiB, MiB, GiB or TiB behind it, such as 4GiB",
+                "[E061] `4` is not an amount of memory: expected a number and a unit (B, KB, MB, GB, TB, KiB, MiB, GiB or TiB), such as 4GiB",
             ),
             (
                 "--memory 0B",

@@ -16,7 +16,7 @@ use crate::cli::{
 #[derive(Debug, clap::Args)]
 #[command(allow_missing_positional = true)]
 pub struct ExportArgs {
-    /// A job that wrote a snapshot, or that failed or was canceled and left its last weights; its model and its snapshot come from the parameter server
+    /// A training that is over, however it ended, or that has written a snapshot; its model and its weights come from the parameter server
     #[arg(value_name = "JOB", required_unless_present = "snapshot", conflicts_with = "snapshot")]
     job: Option<JobId>,
     /// Where to write the trained model, a name that ends with .onnx; of a job, one that ends with .safetensors or .st gets what was trained alone
