@@ -60,7 +60,7 @@ pub struct DeriveOptions {
     pub eval_mode: EvalMode,
     /// Seed of the Dropout nodes.
     pub seed: i64,
-    /// Element type of products and what stands between them; everything that goes in and out stays float32.
+    /// Compute type of matrix products and convolutions, and of what is between them (mixed precision); everything that goes in and out stays float32.
     pub precision: Precision,
     /// Makes cheap values again in the backward pass instead of keeping them: less memory, a little more time.
     pub recompute: bool,

@@ -52,13 +52,13 @@ pub struct Settings {
     pub micro_batch: Option<u32>,
     /// Passes over the training samples, 1 by default.
     pub epochs: u32,
-    /// Leave out the samples of an epoch that do not fill a batch; other ones each time.
+    /// Leave out the samples of an epoch that do not fill a batch; different ones each time.
     pub drop_last: bool,
-    /// Whether each epoch has the samples in an order of its own, by default; else all have them in that of the files.
+    /// Take the samples of each epoch in an order of its own, the default; otherwise in the order of the files.
     pub shuffle: bool,
-    /// Seed of the order of the samples, of how images change while they train, and of Dropout where the graph is derived.
+    /// Seed of the order of the samples, of augmentation, and of Dropout where the graph is derived.
     pub seed: u64,
-    /// What becomes of an iteration whose loss or gradient is not finite; by default the job fails.
+    /// What to do when loss or gradient is NaN or infinite; by default the job fails.
     pub on_nan: OnNan,
     /// Gradients with a larger norm over all parameters are scaled down to it; `None`: none is.
     pub clip_norm: Option<f32>,
@@ -69,9 +69,9 @@ pub struct Settings {
     /// Iterations granted beyond the last finished one while no plan says how many, 1 to 64; `None`: 1 or 2,
     /// and more where steps are short and the policy allows it.
     pub ahead: Option<u32>,
-    /// Longest time for which the job may wait for its first worker; without it, it waits for ever.
+    /// Longest time for which the job may wait for its first worker; without it, it waits forever.
     pub queue_limit_s: Option<u64>,
-    /// What a lost shard brings the training back to: how often it is kept, and how many of them stay.
+    /// How often a checkpoint is taken, to which the job goes back when a shard is lost, and how many are kept.
     pub checkpoint: Option<CheckpointSpec>,
     /// How often the model is evaluated while it trains, and what that decides. It is evaluated on the validation set of the data,
     /// and on the test set once at the end; or on the test set all the time where there is no other. At the end a node may do it.
@@ -89,21 +89,21 @@ pub struct Settings {
     /// The parameters to train, as names or patterns such as `head.*`; empty: all of them, as `model show` lists them. Not beside
     /// `params`, which decides alone.
     pub train: Vec<String>,
-    /// Parameters that stay as they are, as names or patterns such as `features.*`.
+    /// Parameters that are not trained, as names or patterns such as `features.*`.
     pub freeze: Vec<String>,
-    /// Tables of which only the rows travel that a batch reads, as names or patterns such as `*.embedding.weight`. One that is
-    /// named has to be such a table; of those that a pattern means, others train as ever, which is said.
+    /// Embedding tables of which only the rows travel that a batch reads, as names or patterns such as `*.embedding.weight`. A
+    /// named one has to be such a table; others that a pattern matches travel as a whole, with a warning.
     pub sparse: Vec<String>,
     /// Parameters that train with another weight decay or learning rate than the rest, such as biases without decay.
     pub groups: Vec<ParameterGroup>,
-    /// What trains as it evaluates, with the statistics that BatchNormalizations remember and without Dropout: nothing, the whole
+    /// What trains in evaluation mode, where BatchNormalization uses its running statistics and Dropout is off: nothing, the whole
     /// model, or a part of it by names or patterns such as `body.*`. In a file `true`, `false` or a list.
     #[serde(deserialize_with = "eval_mode")]
     pub eval_mode: EvalMode,
-    /// Element type of products and what stands between them; parameters and gradients stay float32. With
+    /// Compute type of matrix products and convolutions (mixed precision); parameters and gradients stay float32. With
     /// [`Precision::Tf32`] all of it does, and GPUs may round the factors of products, of a ready training graph as well.
     pub precision: Precision,
-    /// Make cheap values again in the backward pass instead of keeping them: less memory, a little more time.
+    /// Recompute cheap activations in the backward pass (activation checkpointing): less memory, a little more time.
     pub recompute: bool,
     /// Compare the gradients with a difference of the loss along one random direction first, and refuse wrong ones.
     pub check: bool,

@@ -16,10 +16,10 @@ pub(crate) struct LossArgs {
     /// Output, or another value of the model, that the loss looks at, if not the first float output
     #[arg(long, value_name = "NAME")]
     output: Option<String>,
-    /// Parameters that stay as they are; `*` stands for any characters. May be given several times
+    /// Parameters that are not trained; `*` stands for any characters. May be given several times
     #[arg(long, value_name = "PATTERN")]
     freeze: Vec<String>,
-    /// Parameters to train, all others stay as they are; `*` stands for any characters. May be given several times
+    /// Parameters to train, all others are frozen; `*` stands for any characters. May be given several times
     #[arg(long, value_name = "PATTERN", conflicts_with = "params")]
     train: Vec<String>,
     #[command(flatten)]

@@ -21,11 +21,11 @@ pub struct TrainGraphArgs {
     loss: String,
     #[command(flatten)]
     how: LossArgs,
-    /// f32, bf16 or fp16: the type of products and what stands between them; all inputs and outputs stay float32. tf32 is the
+    /// f32, bf16 or fp16: the compute type of matrix products and convolutions (mixed precision); all inputs and outputs stay float32. tf32 is the
     /// graph of f32
     #[arg(long, value_name = "NAME", default_value = "f32")]
     precision: String,
-    /// Make cheap values again in the backward pass instead of keeping them: less memory, a little more time
+    /// Recompute cheap activations in the backward pass (activation checkpointing): less memory, a little more time
     #[arg(long)]
     recompute: bool,
     /// Do not compare the gradients with a difference of the loss first
