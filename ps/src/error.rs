@@ -220,6 +220,14 @@ pub enum PsError {
         /// Where it was to listen.
         listen: std::net::SocketAddr,
     },
+    /// What listens on all addresses cannot say by which one others reach it.
+    #[error("[E614] shard {shard} would announce {listen}, which means another machine to everybody else")]
+    NoAddress {
+        /// The shard that was to listen.
+        shard: ShardPosition,
+        /// Where it was to listen.
+        listen: std::net::SocketAddr,
+    },
 }
 
 /// ` for 1200 ms`, or nothing where there was a single try.
@@ -245,6 +253,7 @@ impl PsError {
             Self::Io { .. } => "E416",
             Self::Digest { .. } => "E417",
             Self::BindWithoutToken { .. } => "E418",
+            Self::NoAddress { .. } => "E614",
             Self::NotSaved { .. } => "E419",
             Self::SaveDamaged { .. } => "E420",
             Self::StateDirInUse { .. } => "E421",
@@ -284,6 +293,9 @@ impl PsError {
             Self::Length { .. } => "the model and the job's layout differ; submit the job again",
             Self::Damaged { .. } => "upload the blob again, and check the disk of that shard",
             Self::Io { .. } => "correct what the system names, then try again",
+            Self::NoAddress { .. } => {
+                "name the address of this machine that the others reach: --listen IP:PORT, or --advertise HOST:PORT beside --listen"
+            }
             Self::BindWithoutToken { .. } => {
                 "give --token-file with the cluster's token, or listen on 127.0.0.1"
             }

@@ -323,6 +323,21 @@ impl Cluster {
         self.shards[slot] = self.spawn_shard(index);
     }
 
+    /// Stops two shards in order and starts each again at the address of the other.
+    pub async fn exchange_shards(&mut self) {
+        let mut addresses = self.client().shards().await.unwrap();
+        addresses.reverse();
+        for shard in &mut self.shards {
+            shard.signal("TERM");
+        }
+        for (index, address) in (0..).zip(addresses) {
+            self.shards[index as usize].wait();
+            let mut args = self.shard_args(&self.shard_folder(index), index, 1);
+            args.extend(["--listen".to_owned(), address]);
+            self.shards[index as usize] = Process::spawn(&args, true).0;
+        }
+    }
+
     /// What starts a shard that is stopped, and stops it in order so long after its process has begun.
     pub fn shard_stopper(&self, index: u32) -> impl Fn(Duration) + use<> {
         let args = self.shard_args(&self.shard_folder(index), index, 1);

@@ -41,6 +41,16 @@ async fn shards_that_clip_rounds_together_find_each_other_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn shards_that_come_back_at_each_others_address_go_on_with_their_own_parameters() {
+    let mut cluster = Cluster::start_with(2, 2, WORKER, "").await;
+    let job = submit(&cluster, counting("exchanged", "asp", SAMPLES, |_| {})).await;
+    cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 4).await;
+    cluster.exchange_shards().await;
+    check_exact(&cluster.until_over(&job).await, SAMPLES);
+    check_next_job_runs(&cluster, "next").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_shard_that_is_stopped_while_it_starts_keeps_its_jobs() {
     let mut cluster = Cluster::start_with(1, 1, WORKER, "").await;
     let job = submit(&cluster, counting("kept", "asp", SAMPLES, |_| {})).await;

@@ -22,6 +22,7 @@ use super::{
     greeters::Greeters,
     hello::{self, HelloError, Role},
     refusals::Refusals,
+    shard_position::ShardPosition,
     token::Token,
 };
 
@@ -50,16 +51,34 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
     SockRef::from(stream).set_tcp_keepalive(&probes)
 }
 
-/// Connects and greets.
+/// Connects to an engine and greets.
 pub async fn connect<Req: Serialize, Resp: DeserializeOwned>(
     address: &str,
     role: Role,
     token: &Token,
 ) -> Result<ClientTransport<Req, Resp>, HelloError> {
+    open(address, role, None, token).await
+}
+
+/// Connects to a process of one shard, to give it orders, and greets; E613 if another shard has the address by now.
+pub async fn connect_to_shard<Req: Serialize, Resp: DeserializeOwned>(
+    address: &str,
+    shard: ShardPosition,
+    token: &Token,
+) -> Result<ClientTransport<Req, Resp>, HelloError> {
+    open(address, Role::Control, Some(shard), token).await
+}
+
+async fn open<Req: Serialize, Resp: DeserializeOwned>(
+    address: &str,
+    role: Role,
+    shard: Option<ShardPosition>,
+    token: &Token,
+) -> Result<ClientTransport<Req, Resp>, HelloError> {
     let open = async {
         let mut stream = TcpStream::connect(address).await?;
         tune(&stream)?;
-        hello::greet(&mut stream, role, token).await?;
+        hello::greet(&mut stream, role, shard, token).await?;
         Ok::<_, HelloError>(stream)
     };
     let stream = timeout(GREETING_TIMEOUT, open).await.map_err(|_| {

@@ -3,18 +3,18 @@
 //! ```text
 //! caller   "SYNC" | version u16 le | role u8    | 0 | nonce [32]
 //! listener "SYNC" | version u16 le | verdict u8 | 0               and, if the verdict is OK, | nonce [32] | proof [32]
-//! caller   proof [32]
+//! caller   proof [32] | shard u32 le | of so many u32 le, 0 for any process
 //! listener "SYNC" | version u16 le | verdict u8 | 0
 //! ```
 //!
-//! A proof is a hash keyed with the token, over who makes it, the role, the version and both nonces. The token itself never
-//! travels, so that a stranger who took somebody's address learns nothing from those who call there. The listener proves first.
+//! A proof is a hash keyed with the token, over who makes it, the role, the version, both nonces, and the caller's over the shard that it
+//! means: an address may be another shard's by now. The token itself never travels, so that a stranger who took somebody's address learns nothing from those who call there. The listener proves first.
 //! The frames up to the first verdict have the layout of all releases, which tell each other their versions by them.
 
 use rand::Rng;
 
 use super::{
-    Token,
+    ShardPosition, Token,
     hello::{HelloError, PROTOCOL_VERSION, Role},
 };
 
@@ -22,22 +22,27 @@ const MAGIC: [u8; 4] = *b"SYNC";
 pub(super) const CALL_BYTES: usize = 8 + NONCE_BYTES;
 pub(super) const ANSWER_BYTES: usize = 8;
 pub(super) const CHALLENGE_BYTES: usize = NONCE_BYTES + PROOF_BYTES;
-pub(super) const PROOF_BYTES: usize = blake3::OUT_LEN;
+/// What a caller answers to a challenge: its proof, and the shard that it means.
+pub(super) const RESPONSE_BYTES: usize = PROOF_BYTES + SHARD_BYTES;
+const PROOF_BYTES: usize = blake3::OUT_LEN;
+const SHARD_BYTES: usize = 8;
 const NONCE_BYTES: usize = 32;
 
 const OK: u8 = 0;
 const BAD_VERSION: u8 = 1;
 const BAD_TOKEN: u8 = 2;
 const BAD_ROLE: u8 = 3;
+const BAD_SHARD: u8 = 4;
 
 /// What a caller sends in place of a proof to a listener that does not know the token. It is told as if the caller did not.
-pub(super) const NO_PROOF: [u8; PROOF_BYTES] = [0; PROOF_BYTES];
+pub(super) const NO_PROOF: [u8; RESPONSE_BYTES] = [0; RESPONSE_BYTES];
 
 /// Who makes a proof: neither end can answer with what the other one sent.
 #[derive(Clone, Copy)]
 enum Prover {
     Listener,
-    Caller,
+    /// With the shard that it means.
+    Caller([u8; SHARD_BYTES]),
 }
 
 /// What both ends know once each has sent its nonce.
@@ -52,17 +57,18 @@ struct Exchange<'a> {
 impl Exchange<'_> {
     /// Two of them compare in constant time.
     fn proof(&self, by: Prover) -> blake3::Hash {
-        let label: &[u8] = match by {
-            Prover::Listener => b"syncline greeting, listener",
-            Prover::Caller => b"syncline greeting, caller",
+        let (label, shard): (&[u8], &[u8]) = match &by {
+            Prover::Listener => (b"syncline greeting, listener", &[]),
+            Prover::Caller(shard) => (b"syncline greeting, caller", shard),
         };
-        // All but the label have a fixed size, and no label begins with another.
+        // For each label all that follows has a fixed size, and no label begins with another.
         blake3::Hasher::new_keyed(self.token.as_bytes())
             .update(label)
             .update(&[self.role])
             .update(&PROTOCOL_VERSION.to_le_bytes())
             .update(&self.caller_nonce)
             .update(&self.listener_nonce)
+            .update(shard)
             .finalize()
     }
 }
@@ -71,12 +77,14 @@ impl Exchange<'_> {
 pub(super) struct Caller<'a> {
     token: &'a Token,
     role: Role,
+    /// Which shard is meant, if it matters.
+    shard: Option<ShardPosition>,
     nonce: [u8; NONCE_BYTES],
 }
 
 impl<'a> Caller<'a> {
-    pub(super) fn new(role: Role, token: &'a Token) -> Self {
-        Self { token, role, nonce: new_nonce() }
+    pub(super) fn new(role: Role, shard: Option<ShardPosition>, token: &'a Token) -> Self {
+        Self { token, role, shard, nonce: new_nonce() }
     }
 
     pub(super) fn call(&self) -> [u8; CALL_BYTES] {
@@ -89,16 +97,20 @@ impl<'a> Caller<'a> {
             return Err(HelloError::NotSyncline);
         }
         let theirs = u16::from_le_bytes([answer[4], answer[5]]);
-        match answer[6] {
-            OK if theirs == PROTOCOL_VERSION => Ok(()),
-            BAD_TOKEN => Err(HelloError::Token),
-            BAD_ROLE => Err(HelloError::Role(self.role as u8)),
+        match (answer[6], self.shard) {
+            (OK, _) if theirs == PROTOCOL_VERSION => Ok(()),
+            (BAD_TOKEN, _) => Err(HelloError::Token),
+            (BAD_ROLE, _) => Err(HelloError::Role(self.role as u8)),
+            (BAD_SHARD, Some(shard)) => Err(HelloError::OtherShard(shard)),
             _ => Err(HelloError::Version { theirs }),
         }
     }
 
     /// The proof for a listener that has proved that it knows the token.
-    pub(super) fn prove(&self, challenge: &[u8; CHALLENGE_BYTES]) -> Result<[u8; PROOF_BYTES], HelloError> {
+    pub(super) fn prove(
+        &self,
+        challenge: &[u8; CHALLENGE_BYTES],
+    ) -> Result<[u8; RESPONSE_BYTES], HelloError> {
         let (nonce, proof) = challenge.split_at(NONCE_BYTES);
         let mut exchange = Exchange {
             token: self.token,
@@ -107,10 +119,14 @@ impl<'a> Caller<'a> {
             listener_nonce: [0; NONCE_BYTES],
         };
         exchange.listener_nonce.copy_from_slice(nonce);
-        match exchange.proof(Prover::Listener) == *proof {
-            true => Ok(exchange.proof(Prover::Caller).into()),
-            false => Err(HelloError::Token),
+        if exchange.proof(Prover::Listener) != *proof {
+            return Err(HelloError::Token);
         }
+        let shard = shard_bytes(self.shard);
+        let mut response = [0; RESPONSE_BYTES];
+        response[..PROOF_BYTES].copy_from_slice(exchange.proof(Prover::Caller(shard)).as_bytes());
+        response[PROOF_BYTES..].copy_from_slice(&shard);
+        Ok(response)
     }
 }
 
@@ -136,13 +152,25 @@ impl<'a> Listener<'a> {
         frame(OK, &[&self.0.listener_nonce, self.0.proof(Prover::Listener).as_bytes()])
     }
 
-    /// Which role is welcome. What is served is no stranger's business: the token comes first.
-    pub(super) fn admit(&self, proof: [u8; PROOF_BYTES], served: &[Role]) -> Result<Role, HelloError> {
-        if self.0.proof(Prover::Caller) != proof {
+    /// Which role is welcome. What is served is no stranger's business: the token comes first. `here`: the shard whose process this is.
+    pub(super) fn admit(
+        &self,
+        response: [u8; RESPONSE_BYTES],
+        served: &[Role],
+        here: Option<ShardPosition>,
+    ) -> Result<Role, HelloError> {
+        let (proof, shard) = response.split_at(PROOF_BYTES);
+        let mut meant = [0; SHARD_BYTES];
+        meant.copy_from_slice(shard);
+        if self.0.proof(Prover::Caller(meant)) != *proof {
             return Err(HelloError::Token);
         }
         let role = served.iter().find(|served| **served as u8 == self.0.role);
-        role.copied().ok_or(HelloError::Role(self.0.role))
+        let role = *role.ok_or(HelloError::Role(self.0.role))?;
+        match (shard_of(meant), here) {
+            (Some(meant), Some(here)) if meant != here => Err(HelloError::OtherShard(meant)),
+            _ => Ok(role),
+        }
     }
 }
 
@@ -152,9 +180,24 @@ pub(super) fn answer<T>(outcome: &Result<T, HelloError>) -> [u8; ANSWER_BYTES] {
         Ok(_) => OK,
         Err(HelloError::Token) => BAD_TOKEN,
         Err(HelloError::Role(_)) => BAD_ROLE,
+        Err(HelloError::OtherShard(_)) => BAD_SHARD,
         Err(_) => BAD_VERSION,
     };
     frame(verdict, &[])
+}
+
+fn shard_bytes(shard: Option<ShardPosition>) -> [u8; SHARD_BYTES] {
+    let (index, count) = shard.map_or((0, 0), |shard| (shard.index, shard.count));
+    let mut bytes = [0; SHARD_BYTES];
+    bytes[..4].copy_from_slice(&index.to_le_bytes());
+    bytes[4..].copy_from_slice(&count.to_le_bytes());
+    bytes
+}
+
+fn shard_of(bytes: [u8; SHARD_BYTES]) -> Option<ShardPosition> {
+    let [a, b, c, d, e, f, g, h] = bytes;
+    let (index, count) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
+    (count > 0).then_some(ShardPosition { index, count })
 }
 
 /// The head that all releases know, with a role or a verdict, and what follows it.
@@ -190,10 +233,10 @@ mod tests {
     fn the_token_is_in_no_frame_and_no_frame_comes_twice() {
         let token = Token::generate();
         let greeting = || {
-            let caller = Caller::new(Role::Client, &token);
+            let caller = Caller::new(Role::Client, None, &token);
             let listener = Listener::new(&caller.call(), &token).unwrap();
             let proof = caller.prove(&challenge(&listener)).unwrap();
-            assert_eq!(listener.admit(proof, &[Role::Client]).unwrap(), Role::Client);
+            assert_eq!(listener.admit(proof, &[Role::Client], None).unwrap(), Role::Client);
             [&caller.call()[8..], &challenge(&listener)[..32], &challenge(&listener)[32..], &proof]
                 .map(<[u8]>::to_vec)
         };
@@ -207,7 +250,7 @@ mod tests {
     #[test]
     fn a_listener_that_does_not_know_the_token_gets_no_proof() {
         let (token, other) = (Token::generate(), Token::generate());
-        let caller = Caller::new(Role::Client, &token);
+        let caller = Caller::new(Role::Client, None, &token);
         let stranger = Listener::new(&caller.call(), &other).unwrap();
         assert!(matches!(caller.prove(&challenge(&stranger)), Err(HelloError::Token)));
         // Neither does one that sends back what it was sent, as its nonce and as its proof.
@@ -215,18 +258,18 @@ mod tests {
         echo[..NONCE_BYTES].copy_from_slice(&caller.nonce);
         echo[NONCE_BYTES..].copy_from_slice(&caller.nonce);
         assert!(matches!(caller.prove(&echo), Err(HelloError::Token)));
-        assert!(matches!(stranger.admit(NO_PROOF, &[Role::Client]), Err(HelloError::Token)));
+        assert!(matches!(stranger.admit(NO_PROOF, &[Role::Client], None), Err(HelloError::Token)));
     }
 
     #[test]
     fn a_proof_is_good_for_one_greeting_one_role_and_one_end() {
         let token = Token::generate();
-        let caller = Caller::new(Role::Client, &token);
+        let caller = Caller::new(Role::Client, None, &token);
         let [first, second] = [(); 2].map(|()| Listener::new(&caller.call(), &token).unwrap());
         let proof = caller.prove(&challenge(&first)).unwrap();
-        assert!(matches!(second.admit(proof, &[Role::Client]), Err(HelloError::Token)));
+        assert!(matches!(second.admit(proof, &[Role::Client], None), Err(HelloError::Token)));
         let listeners: [u8; PROOF_BYTES] = *challenge(&first).last_chunk().unwrap();
-        assert!(matches!(first.admit(listeners, &[Role::Client]), Err(HelloError::Token)));
+        assert!(matches!(first.admit(listeners, &[Role::Client], None), Err(HelloError::Token)));
         let mut as_worker = caller.call();
         as_worker[6] = Role::Worker as u8;
         let misled = Listener::new(&as_worker, &token).unwrap();

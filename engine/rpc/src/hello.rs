@@ -7,12 +7,14 @@ use std::io::{self, Read, Write};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::{
-    Token,
-    handshake::{ANSWER_BYTES, CALL_BYTES, CHALLENGE_BYTES, Caller, Listener, NO_PROOF, PROOF_BYTES, answer},
+    ShardPosition, Token,
+    handshake::{
+        ANSWER_BYTES, CALL_BYTES, CHALLENGE_BYTES, Caller, Listener, NO_PROOF, RESPONSE_BYTES, answer,
+    },
 };
 
 /// Raised with every change of any message. postcard is not self-describing, so both ends must agree.
-pub const PROTOCOL_VERSION: u16 = 41;
+pub const PROTOCOL_VERSION: u16 = 42;
 
 /// What the caller wants to speak on this connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +54,9 @@ pub enum HelloError {
     /// The listener does not serve this [`Role`], given as its number. Both ends are told.
     #[error("[E124] this address does not serve the role {}", role_name(*.0))]
     Role(u8),
+    /// The listener is a process of another shard than the one that was called. Both ends are told.
+    #[error("[E613] this address is not that of shard {0}, but of another one")]
+    OtherShard(ShardPosition),
     /// Nobody could be reached, or the connection broke or timed out before the answer was in.
     #[error("[E125] there is no connection, or it broke during the greeting")]
     Io(#[from] io::Error),
@@ -65,6 +70,7 @@ impl HelloError {
             Self::Version { .. } => "E122",
             Self::Token => "E123",
             Self::Role(_) => "E124",
+            Self::OtherShard(_) => "E613",
             Self::Io(_) => "E125",
         }
     }
@@ -77,6 +83,10 @@ impl HelloError {
             Self::Token => "name the token file of this cluster",
             Self::Role(_) => {
                 "name the engine's address where an engine is asked for, a shard's where it is a shard"
+            }
+            Self::OtherShard(_) => {
+                "shards may have exchanged their addresses, which is passing; if it stays, two of them announce the same address: see \
+                 --listen and --advertise of `syncline ps`"
             }
             Self::Io(_) => "see whether it runs there and its port can be reached",
         };
@@ -97,13 +107,14 @@ fn role_name(role: u8) -> String {
     name.unwrap_or_else(|| role.to_string())
 }
 
-/// Greets as the caller, on a tokio stream. Bound its time.
+/// Greets as the caller, on a tokio stream; `shard`: which shard's process it must be. Bound its time.
 pub async fn greet(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     role: Role,
+    shard: Option<ShardPosition>,
     token: &Token,
 ) -> Result<(), HelloError> {
-    let caller = Caller::new(role, token);
+    let caller = Caller::new(role, shard, token);
     stream.write_all(&caller.call()).await?;
     let mut verdict = [0; ANSWER_BYTES];
     stream.read_exact(&mut verdict).await?;
@@ -128,9 +139,10 @@ pub async fn receive(
     let outcome = match Listener::new(&call, token) {
         Ok(listener) => {
             stream.write_all(&listener.challenge()).await?;
-            let mut proof = [0; PROOF_BYTES];
-            stream.read_exact(&mut proof).await?;
-            listener.admit(proof, served)
+            let mut response = [0; RESPONSE_BYTES];
+            stream.read_exact(&mut response).await?;
+            // No shard listens by tokio: calls that mean one are for it whichever it is.
+            listener.admit(response, served, None)
         }
         Err(refused) => Err(refused),
     };
@@ -138,9 +150,14 @@ pub async fn receive(
     outcome
 }
 
-/// Greets as the caller, on a blocking stream (the tensor path). Set a read timeout first.
-pub fn greet_blocking(stream: &mut (impl Read + Write), role: Role, token: &Token) -> Result<(), HelloError> {
-    let caller = Caller::new(role, token);
+/// Greets as the caller, on a blocking stream (the tensor path); `shard`: which shard's process it must be. Set a read timeout first.
+pub fn greet_blocking(
+    stream: &mut (impl Read + Write),
+    role: Role,
+    shard: Option<ShardPosition>,
+    token: &Token,
+) -> Result<(), HelloError> {
+    let caller = Caller::new(role, shard, token);
     stream.write_all(&caller.call())?;
     let mut verdict = [0; ANSWER_BYTES];
     stream.read_exact(&mut verdict)?;
@@ -154,20 +171,21 @@ pub fn greet_blocking(stream: &mut (impl Read + Write), role: Role, token: &Toke
     caller.read_answer(verdict)
 }
 
-/// Answers a caller, on a blocking stream. Set a read timeout first.
+/// Answers a caller, on a blocking stream; `here`: the shard whose process this is. Set a read timeout first.
 pub fn receive_blocking(
     stream: &mut (impl Read + Write),
     token: &Token,
     served: &[Role],
+    here: Option<ShardPosition>,
 ) -> Result<Role, HelloError> {
     let mut call = [0; CALL_BYTES];
     stream.read_exact(&mut call)?;
     let outcome = match Listener::new(&call, token) {
         Ok(listener) => {
             stream.write_all(&listener.challenge())?;
-            let mut proof = [0; PROOF_BYTES];
-            stream.read_exact(&mut proof)?;
-            listener.admit(proof, served)
+            let mut response = [0; RESPONSE_BYTES];
+            stream.read_exact(&mut response)?;
+            listener.admit(response, served, here)
         }
         Err(refused) => Err(refused),
     };
@@ -183,7 +201,8 @@ mod tests {
 
     async fn meet(token: &Token, expected: &Token, role: Role, served: &[Role]) -> [Option<String>; 2] {
         let (mut a, mut b) = tokio::io::duplex(256);
-        let (caller, server) = tokio::join!(greet(&mut a, role, token), receive(&mut b, expected, served));
+        let (caller, server) =
+            tokio::join!(greet(&mut a, role, None, token), receive(&mut b, expected, served));
         [caller.err().map(|e| e.to_string()), server.err().map(|e| e.to_string())]
     }
 
@@ -204,7 +223,7 @@ mod tests {
         // A release that sent its token where the nonce is now, and read eight bytes.
         let token = Token::generate();
         let (mut a, mut b) = tokio::io::duplex(256);
-        let mut earlier = Caller::new(Role::Client, &token).call();
+        let mut earlier = Caller::new(Role::Client, None, &token).call();
         earlier[4..6].copy_from_slice(&29_u16.to_le_bytes());
         earlier[8..].copy_from_slice(Token::generate().as_bytes());
         a.write_all(&earlier).await.unwrap();
@@ -222,7 +241,7 @@ mod tests {
             b.read_exact(&mut [0; 40]).await.unwrap();
             b.write_all(&[b'S', b'Y', b'N', b'C', 29, 0, 1, 0]).await.unwrap();
         };
-        let (told, ()) = tokio::join!(greet(&mut a, Role::Client, &token), earlier);
+        let (told, ()) = tokio::join!(greet(&mut a, Role::Client, None, &token), earlier);
         let wanted = format!(
             "[E122] protocol version 29 met version {PROTOCOL_VERSION}; use the same release everywhere"
         );
@@ -240,11 +259,11 @@ mod tests {
             let mut challenge = answer(&Ok(())).to_vec();
             challenge.extend([7; CHALLENGE_BYTES]);
             b.write_all(&challenge).await.unwrap();
-            let mut proof = [0; PROOF_BYTES];
+            let mut proof = [0; RESPONSE_BYTES];
             b.read_exact(&mut proof).await.unwrap();
             (call, proof)
         };
-        let (refused, (call, proof)) = tokio::join!(greet(&mut a, Role::Client, &token), squatter);
+        let (refused, (call, proof)) = tokio::join!(greet(&mut a, Role::Client, None, &token), squatter);
         assert!(matches!(refused, Err(HelloError::Token)));
         assert_ne!(call[8..], token.as_bytes()[..]);
         assert_eq!(proof, NO_PROOF);
@@ -256,8 +275,8 @@ mod tests {
         for (token, fine) in [(&good, true), (&bad, false)] {
             let (mut a, mut b) = UnixStream::pair().unwrap();
             let (caller, listener) = thread::scope(|threads| {
-                let caller = threads.spawn(|| greet_blocking(&mut a, Role::Tensor, token));
-                let listener = receive_blocking(&mut b, &good, &[Role::Control, Role::Tensor]);
+                let caller = threads.spawn(|| greet_blocking(&mut a, Role::Tensor, None, token));
+                let listener = receive_blocking(&mut b, &good, &[Role::Control, Role::Tensor], None);
                 (caller.join().unwrap(), listener)
             });
             match fine {
@@ -265,6 +284,32 @@ mod tests {
                 false => {
                     assert!(matches!((caller, listener), (Err(HelloError::Token), Err(HelloError::Token))));
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_calls_a_shard_by_its_number_is_told_where_another_one_listens() {
+        let token = Token::generate();
+        let of = |index, count| Some(ShardPosition { index, count });
+        let cases = [
+            (of(1, 2), of(1, 2), true),
+            (None, of(1, 2), true),
+            (of(1, 2), None, true),
+            (of(0, 2), of(1, 2), false),
+            (of(1, 3), of(1, 2), false),
+        ];
+        for (called, here, fine) in cases {
+            let (mut a, mut b) = UnixStream::pair().unwrap();
+            let ends = thread::scope(|threads| {
+                let caller = threads.spawn(|| greet_blocking(&mut a, Role::Tensor, called, &token));
+                let listener = receive_blocking(&mut b, &token, &[Role::Tensor], here);
+                [caller.join().unwrap().err(), listener.err()]
+            });
+            for end in ends {
+                let told =
+                    end.map(|error| matches!(error, HelloError::OtherShard(shard) if Some(shard) == called));
+                assert_eq!(told, (!fine).then_some(true), "{called:?} {here:?}");
             }
         }
     }

@@ -18,6 +18,7 @@ mod outage_logger;
 mod reconnecting;
 mod refusals;
 mod shard;
+mod shard_position;
 mod shard_registry;
 pub mod status;
 mod text_limits;
@@ -31,7 +32,7 @@ pub use client::{
     StreamEntry, WorkerFields,
 };
 pub use codec::{MAX_FRAME_BYTES, Postcard};
-pub use connection::{GREETING_TIMEOUT, Transport, accept, answer_calls, channel, connect};
+pub use connection::{GREETING_TIMEOUT, Transport, accept, answer_calls, channel, connect, connect_to_shard};
 pub use engine_link::EngineLink;
 pub use guarded::{Guarded, describe};
 pub use outage_logger::OutageLogger;
@@ -42,6 +43,7 @@ pub use shard::{
     OpenJob, PushProgress, Shard, ShardClient, ShardFault, ShardRequest, ShardResponse, ShardState,
     SnapshotFile,
 };
+pub use shard_position::ShardPosition;
 pub use shard_registry::{
     ReplicaRole, ShardHello, ShardOrders, ShardPeer, ShardRegistry, ShardRegistryClient,
     ShardRegistryRequest, ShardRegistryResponse,

@@ -1,7 +1,7 @@
 //! What all connections to the engine share: reading the store, sending inputs to the decision loop, and notes about
 //! what hinders every job.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use syncline_rpc::{EngineFault, InactiveReason, ShardHello, folder};
 use syncline_scheduler::{
@@ -159,12 +159,13 @@ impl ServiceContext {
 
 /// What hinders a shard that reaches the engine and is not reached.
 fn unanswered_note(hello: &ShardHello, silence: Duration) -> String {
-    format!(
-        "parameter shard {} announces itself and has answered no order for {:.0} s: connections to {} may not get through, a firewall perhaps",
-        hello.index,
-        silence.as_secs_f64(),
-        hello.address,
-    )
+    let (index, address, silence_s) = (hello.index, &hello.address, silence.as_secs_f64());
+    let is_loopback = address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback());
+    let why = match is_loopback {
+        true => format!("{address} is reached on its own machine alone; start it with --listen IP:PORT"),
+        false => format!("connections to {address} may not get through, a firewall perhaps"),
+    };
+    format!("parameter shard {index} announces itself and has answered no order for {silence_s:.0} s: {why}")
 }
 
 fn disk_note(hello: &ShardHello) -> Option<String> {

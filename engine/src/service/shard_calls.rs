@@ -203,7 +203,7 @@ mod tests {
         let directory = ShardDirectory::new(1, token());
         let hello = ShardHello::alone(ShardIndex(0), 1, hung.local_addr().unwrap().to_string(), 1);
         let long_ago = Instant::now().checked_sub(Duration::from_secs(100)).unwrap();
-        directory.lock().announce(&hello, None, long_ago, || directory.reach(&hello.address));
+        directory.lock().announce(&hello, None, long_ago, || directory.reach(&hello));
         let collect = |c: ShardClient| async move {
             c.collect(within(Duration::from_secs(60)), EngineEpoch(1), DigestRange::default(), Vec::new(), 0)
                 .await

@@ -10,8 +10,8 @@ use std::{
 };
 
 use syncline_rpc::{
-    EngineFault, Reconnecting, ReplicaRole, ShardClient, ShardFault, ShardHello, ShardPeer, Token, connect,
-    hello::Role, within,
+    EngineFault, Reconnecting, ReplicaRole, ShardClient, ShardFault, ShardHello, ShardPeer, ShardPosition,
+    Token, connect_to_shard, within,
 };
 use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
 use tokio::{sync::watch, time::timeout};
@@ -106,8 +106,7 @@ impl ShardDirectory {
         note_let_go: impl Fn(u64) -> F,
     ) -> Announcement {
         let index = hello.index;
-        let decide =
-            |answers| self.lock().announce(&hello, answers, Instant::now(), || self.reach(&hello.address));
+        let decide = |answers| self.lock().announce(&hello, answers, Instant::now(), || self.reach(&hello));
         let known = { self.lock().knows(&hello) };
         let mut alone = if known { None } else { Some(self.deciding(index).lock().await) };
         let (mut primary_answers, mut taken_over) = (None, None);
@@ -193,12 +192,14 @@ impl ShardDirectory {
         self.lock().failovers_due(Instant::now(), silence)
     }
 
-    pub(super) fn reach(&self, address: &str) -> Reconnecting<ShardClient> {
-        let (address, token) = (address.to_owned(), self.token.clone());
+    /// Calls the process that announced itself so. Where another shard has its address by now, calls fail.
+    pub(super) fn reach(&self, hello: &ShardHello) -> Reconnecting<ShardClient> {
+        let (address, token) = (hello.address.clone(), self.token.clone());
+        let shard = ShardPosition { index: hello.index.0, count: hello.count };
         Reconnecting::new(move || {
             let (address, token) = (address.clone(), token.clone());
             async move {
-                let transport = connect(&address, Role::Control, &token).await?;
+                let transport = connect_to_shard(&address, shard, &token).await?;
                 Ok(ShardClient::new(tarpc::client::Config::default(), transport).spawn())
             }
         })

@@ -7,7 +7,7 @@ use std::{
 };
 
 use syncline_rpc::{
-    GREETING_TIMEOUT, ShardFault, Token,
+    GREETING_TIMEOUT, ShardFault, ShardPosition, Token,
     hello::{self, HelloError, Role},
 };
 
@@ -78,17 +78,33 @@ impl LinkError {
 }
 
 impl Link {
-    /// Connects over TCP and greets. `limit` bounds each of connecting, sending, and reading what must come at once.
+    /// Connects over TCP to whichever shard is there, and greets: enough for what is known by its digest. `limit` bounds each of
+    /// connecting, sending, and reading what must come at once.
     pub(crate) fn open(address: &str, token: &Token, limit: Duration) -> Result<Self, LinkError> {
-        Self::greet(connect_tcp(address, limit)?, token, limit)
+        Self::greet(connect_tcp(address, limit)?, None, token, limit)
+    }
+
+    /// The same, to a process of this shard: where another one has the address by now, the connection counts as broken.
+    pub(crate) fn open_shard(
+        address: &str,
+        shard: ShardPosition,
+        token: &Token,
+        limit: Duration,
+    ) -> Result<Self, LinkError> {
+        Self::greet(connect_tcp(address, limit)?, Some(shard), token, limit)
     }
 
     /// Greets on a connected socket.
-    pub(super) fn greet(mut socket: Socket, token: &Token, limit: Duration) -> Result<Self, LinkError> {
+    pub(super) fn greet(
+        mut socket: Socket,
+        shard: Option<ShardPosition>,
+        token: &Token,
+        limit: Duration,
+    ) -> Result<Self, LinkError> {
         socket.set_write_timeout(Some(limit))?;
         let read_limit = Some(limit.min(GREETING_TIMEOUT));
         socket.set_read_timeout(read_limit)?;
-        match hello::greet_blocking(&mut socket, Role::Tensor, token) {
+        match hello::greet_blocking(&mut socket, Role::Tensor, shard, token) {
             Ok(()) => Ok(Self {
                 channel: Channel::Socket(socket),
                 scratch: Vec::new(),
@@ -97,6 +113,8 @@ impl Link {
                 takes_gradients: false,
             }),
             Err(HelloError::Io(error)) => Err(LinkError::Broken(error)),
+            // The shard that is meant announces where it is now.
+            Err(moved @ HelloError::OtherShard(_)) => Err(LinkError::Broken(io::Error::other(moved))),
             Err(refused) => Err(LinkError::Greeting(refused)),
         }
     }

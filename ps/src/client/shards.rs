@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_rpc::Token;
+use syncline_rpc::{ShardPosition, Token};
 use syncline_scheduler::{
     ids::{Incarnation, RunId},
     spec::ElementRange,
@@ -228,6 +228,7 @@ impl ShardSet {
 
     /// The connection to shard `index`, opened if need be; the flag says whether it is new.
     pub(super) fn link(&mut self, index: usize) -> Result<(&mut Link, bool), LinkError> {
+        let shard = ShardPosition { index: index as u32, count: self.conns.len() as u32 };
         let conn = &mut self.conns[index];
         let fresh = conn.link.is_none();
         let link = match conn.link.take() {
@@ -245,7 +246,8 @@ impl ShardSet {
                     area,
                 });
                 let bytes = conn.range.len() * 4;
-                let options = ConnectOptions { token: &self.token, limit, choice, bytes, lending };
+                let options =
+                    ConnectOptions { shard: Some(shard), token: &self.token, limit, choice, bytes, lending };
                 let link = transport_upgrade::open(&conn.address, options)?;
                 self.cancel_token.register(index, Some(link.socket()));
                 self.addresses.register(index, Some((&conn.address, &link)));

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use syncline_rpc::Token;
+use syncline_rpc::{ShardPosition, Token};
 use tracing::{debug, warn};
 
 use super::{Link, LinkError, lending::LendRequest, unexpected_reply};
@@ -19,6 +19,8 @@ use crate::{
 /// How a caller wants to be connected.
 #[derive(Clone, Copy)]
 pub(super) struct ConnectOptions<'a> {
+    /// Whose process it must be, if that matters.
+    pub shard: Option<ShardPosition>,
     pub token: &'a Token,
     pub limit: Duration,
     pub choice: TransportChoice,
@@ -46,13 +48,16 @@ pub fn connect(
     choice: TransportChoice,
     bytes: u64,
 ) -> Result<Channel, PsError> {
-    let link = open(address, ConnectOptions { token, limit, choice, bytes, lending: None });
+    let link = open(address, ConnectOptions { shard: None, token, limit, choice, bytes, lending: None });
     link.map(Link::into_body).map_err(|error| error.into_error(address))
 }
 
 /// Opens a connection to the shard at `address`.
 pub(super) fn open(address: &str, options: ConnectOptions<'_>) -> Result<Link, LinkError> {
-    let mut tcp = Link::open(address, options.token, options.limit)?;
+    let mut tcp = match options.shard {
+        Some(shard) => Link::open_shard(address, shard, options.token, options.limit)?,
+        None => Link::open(address, options.token, options.limit)?,
+    };
     if options.choice == TransportChoice::Only(Transport::Tcp) {
         return Ok(tcp);
     }
@@ -90,7 +95,7 @@ fn open_unix(tcp: &mut Link, options: ConnectOptions<'_>) -> Result<Result<Link,
         Ok(socket) => socket,
         Err(error) => return Ok(Err(obstacle_to(&path, error))),
     };
-    Ok(Link::greet(socket, options.token, options.limit).map_err(UpgradeError::Failed))
+    Ok(Link::greet(socket, options.shard, options.token, options.limit).map_err(UpgradeError::Failed))
 }
 
 fn obstacle_to(path: &str, error: io::Error) -> UpgradeError {

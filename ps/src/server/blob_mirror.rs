@@ -163,7 +163,7 @@ fn fetch_missing(
     looking: &mut Duration,
 ) -> Result<Look, LinkError> {
     let started = Instant::now();
-    let mut link = Link::open(primary, &shared.token, PEER_LIMIT)?;
+    let mut link = Link::open_shard(primary, shared.here, &shared.token, PEER_LIMIT)?;
     let mut missing = Vec::new();
     let listed = list(&mut link)?;
     for digest in &listed {
@@ -210,7 +210,7 @@ fn fetch_missing(
                 break;
             }
             // The rest of this one is on its way over the connection.
-            link = Link::open(primary, &shared.token, PEER_LIMIT)?;
+            link = Link::open_shard(primary, shared.here, &shared.token, PEER_LIMIT)?;
         }
     }
     match first_fault {
@@ -227,7 +227,9 @@ fn copy_beside(
     digest: Digest,
 ) -> io::Result<JoinHandle<Result<bool, LinkError>>> {
     let (shared, primary) = (shared.clone(), primary.to_owned());
-    let work = move || copy(&shared, &mut Link::open(&primary, &shared.token, PEER_LIMIT)?, digest);
+    let work = move || {
+        copy(&shared, &mut Link::open_shard(&primary, shared.here, &shared.token, PEER_LIMIT)?, digest)
+    };
     thread::Builder::new().name("ps-mirror-large".into()).spawn(work)
 }
 
@@ -302,8 +304,13 @@ pub(super) fn fetch_from_standby(shared: &Shared, digest: Digest) -> Result<bool
     let cause = match shared.role.standby() {
         None => "it has not come back".to_owned(),
         Some(standby) => {
-            let fetch =
-                || copy(shared, &mut Link::open(&standby.address, &shared.token, PEER_LIMIT)?, digest);
+            let fetch = || {
+                copy(
+                    shared,
+                    &mut Link::open_shard(&standby.address, shared.here, &shared.token, PEER_LIMIT)?,
+                    digest,
+                )
+            };
             match fetch() {
                 Ok(is_here) => return Ok(is_here),
                 Err(error) => error.into_error(&standby.address).to_string(),
@@ -330,7 +337,7 @@ pub(super) fn send_to_standby(shared: &Shared, digest: Digest) {
 fn send(shared: &Shared, address: &str, digest: Digest) -> Result<(), LinkError> {
     let mut file = File::open(shared.blobs.path(&digest))?;
     let bytes = file.metadata()?.len();
-    let mut link = Link::open(address, &shared.token, PEER_LIMIT)?;
+    let mut link = Link::open_shard(address, shared.here, &shared.token, PEER_LIMIT)?;
     link.put_blob(digest, bytes, Some(STORE_LIMIT), |channel| {
         in_pieces(shared, bytes, |piece| {
             file.read_exact(piece)?;

@@ -114,7 +114,7 @@ fn copy_wanted(
     written_at: SystemTime,
     goes_on: impl Fn() -> bool,
 ) -> Result<bool, LinkError> {
-    let mut link = Link::open(peer, &shared.token, PEER_LIMIT)?;
+    let mut link = Link::open_shard(peer, shared.here, &shared.token, PEER_LIMIT)?;
     let session = SessionKey { run: kept.run.clone(), incarnation: SHARD_ITSELF };
     link.ask(&Request::GetCheckpoint { session, number: kept.number })?;
     let bytes = match link.answer() {
@@ -192,7 +192,7 @@ fn fetch_from_standby(shared: &Shared, run: &RunId, number: u64) -> Result<(), S
 }
 
 fn fetch(shared: &Shared, standby: &str, run: &RunId, number: u64) -> Result<bool, LinkError> {
-    let listed = list(&mut Link::open(standby, &shared.token, PEER_LIMIT)?)?;
+    let listed = list(&mut Link::open_shard(standby, shared.here, &shared.token, PEER_LIMIT)?)?;
     let is_it = |kept: &KeptCheckpoint| kept.number == number && kept.run.is_of_same_job(run);
     let Some((kept, written_at)) = listed.iter().find(|(kept, _)| is_it(kept)) else { return Ok(false) };
     copy(shared, standby, kept, *written_at, || shared.role.serves())

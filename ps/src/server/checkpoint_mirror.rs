@@ -75,7 +75,8 @@ impl CheckpointMirror {
         looking: &mut Duration,
     ) -> Result<usize, LinkError> {
         let started = Instant::now();
-        let listed = checkpoint_copy::list(&mut Link::open(primary, &shared.token, PEER_LIMIT)?)?;
+        let listed =
+            checkpoint_copy::list(&mut Link::open_shard(primary, shared.here, &shared.token, PEER_LIMIT)?)?;
         self.failed.retain(|kept, since| listed.contains_key(kept) && since.elapsed() < FAILED_PAUSE);
         self.full_since.take_if(|since| since.elapsed() >= FAILED_PAUSE);
         let is_missing = |kept: &KeptCheckpoint| {

@@ -439,7 +439,7 @@ mod tests {
     use tokio::runtime::{Builder, Runtime};
 
     use super::{super::pull::tests::shard, *};
-    use crate::shard::{Batch, ShardPosition};
+    use crate::shard::Batch;
 
     const TERM: u64 = 7;
 
@@ -496,7 +496,7 @@ mod tests {
         let saved = shard(&[0.0; 3]);
         Shared::for_test(dir.path()).saves.set_aside(&saved).unwrap();
         let shared = Shared::for_test(dir.path());
-        shared.begin(ShardPosition { index: 0, count: 1 }, || Ok(())).unwrap();
+        shared.begin(|| Ok(())).unwrap();
         serve_beside(&shared, Some(ShardPeer { term: TERM, address: "127.0.0.1:1".into() }));
         let job = shared.jobs.find(saved.run()).unwrap();
         let hello = ShardHello::alone(ShardIndex(0), 1, String::new(), 1);

@@ -113,10 +113,12 @@ fn serve(
         Transport::Tcp => &[Role::Tensor, Role::Control],
         Transport::Unix | Transport::Shm => &[Role::Tensor],
     };
-    let role = hello::receive_blocking(&mut socket, &shared.token, served).map_err(|refused| {
-        shared.refusals.log(peer, &refused);
-        io::Error::other(refused)
-    })?;
+    let role = hello::receive_blocking(&mut socket, &shared.token, served, Some(shared.here)).map_err(
+        |refused| {
+            shared.refusals.log(peer, &refused);
+            io::Error::other(refused)
+        },
+    )?;
     registered.mark_greeted();
     if role == Role::Tensor {
         return tensor::serve(&shared, Channel::Socket(socket));

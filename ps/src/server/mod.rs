@@ -68,11 +68,7 @@ use self::{
     saves::Saves,
     shared::Shared,
 };
-use crate::{
-    PsError,
-    shard::{ShardPosition, lock},
-    transport::Transport,
-};
+use crate::{PsError, shard::lock, transport::Transport};
 
 /// How long a predecessor on the same state directory, whose parent was killed, may take to save its jobs and end.
 const PREDECESSOR_LIMIT: Duration = Duration::from_secs(3);
@@ -147,8 +143,7 @@ impl Server {
         let control = runtime.handle();
         let listener = Arc::new(listener);
         let start_threads = || start_threads(&shared, control, listener.clone(), local);
-        let here = ShardPosition { index: options.index, count: options.count };
-        let (accepting, local) = shared.begin(here, start_threads)?;
+        let (accepting, local) = shared.begin(start_threads)?;
         runtime.spawn(every_second(shared.clone()));
         let refused = announce_to_engine(&runtime, &options, &shared, address);
         Ok(Handle {

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use syncline_rpc::ShardFault;
+use syncline_rpc::{ShardFault, ShardPosition};
 use tracing::{debug, warn};
 
 use super::{Shared, connection::Connection, pull::PresenceCheck, snapshot::SHARD_ITSELF};
@@ -71,7 +71,8 @@ fn follow_peer(shared: &Shared, job: &JobShard, shard: u32) {
 fn fetch_rounds(shared: &Shared, job: &JobShard, shard: u32, address: &str, round: &mut u64) -> LinkError {
     let session = SessionKey { run: job.run().clone(), incarnation: SHARD_ITSELF };
     let mut fetch = || -> Result<(), LinkError> {
-        let mut link = Link::open(address, &shared.token, PEER_LIMIT)?;
+        let position = ShardPosition { index: shard, count: shared.here.count };
+        let mut link = Link::open_shard(address, position, &shared.token, PEER_LIMIT)?;
         link.set_read_timeout(Some(PEER_LIMIT))?;
         loop {
             link.ask(&Request::Norm { session: session.clone(), round: *round })?;

@@ -107,7 +107,7 @@ fn run(shared: &Shared, job: &JobShard, peer: &ShardPeer) -> Result<(), LinkErro
 /// Follows the job to its end, or until another standby follows, or its copy is given up.
 fn follow(shared: &Shared, job: &JobShard, peer: &ShardPeer) -> Result<(), LinkError> {
     let term = peer.term;
-    let mut link = Link::open(&peer.address, &shared.token, SILENCE_LIMIT)?;
+    let mut link = Link::open_shard(&peer.address, shared.here, &shared.token, SILENCE_LIMIT)?;
     link.set_read_timeout(Some(SILENCE_LIMIT))?;
     let session = SessionKey { run: job.run().clone(), incarnation: SHARD_ITSELF };
     link.ask(&Request::Replicate { session, term })?;

@@ -24,6 +24,8 @@ use crate::{
 
 /// What all threads of a shard see.
 pub(super) struct Shared {
+    /// Which shard this is a process of.
+    pub(super) here: ShardPosition,
     pub(super) jobs: JobTable,
     /// Jobs of the process that serves this shard, while this one follows it.
     pub(super) followed: FollowedJobs,
@@ -66,6 +68,7 @@ impl Shared {
         // Without an engine nobody could give it a role.
         let replicas = if options.engine.is_some() { options.replicas } else { 1 };
         Self {
+            here: ShardPosition { index: options.index, count: options.count },
             jobs: JobTable::default(),
             followed: FollowedJobs::default(),
             role: RoleKeeper::open(&options.state_dir, replicas),
@@ -114,12 +117,8 @@ impl Shared {
     /// Restores the jobs that were saved at the last stop, and lets the threads that `start` gives serve them. Their files go last of
     /// all, and before anybody is served: one that stays would be read again, and one that goes too early is lost where a
     /// thread cannot be started.
-    pub(super) fn begin<T>(
-        &self,
-        here: ShardPosition,
-        start: impl FnOnce() -> Result<T, PsError>,
-    ) -> Result<T, PsError> {
-        let files = self.restore_saved(here)?;
+    pub(super) fn begin<T>(&self, start: impl FnOnce() -> Result<T, PsError>) -> Result<T, PsError> {
+        let files = self.restore_saved()?;
         let started = start().and_then(|threads| self.saves.delete(&files).map(|()| threads));
         if started.is_err() {
             self.saves.save_deleted(&self.jobs.open_jobs());
@@ -130,8 +129,8 @@ impl Shared {
     }
 
     /// Returns the files of the jobs that it restores.
-    fn restore_saved(&self, here: ShardPosition) -> Result<Vec<PathBuf>, PsError> {
-        let mut loaded = self.saves.load_all(here)?;
+    fn restore_saved(&self) -> Result<Vec<PathBuf>, PsError> {
+        let mut loaded = self.saves.load_all(self.here)?;
         for saves::Damaged { path, cause } in std::mem::take(&mut loaded.damaged) {
             let error = PsError::SaveDamaged { path: path.display().to_string(), cause: cause.to_string() };
             error!(%error, hint = error.hint(), "job lost");
@@ -171,10 +170,10 @@ mod tests {
         assert!(Shared::for_test(dir.path()).saves.save(&job).is_ok());
         let files = || std::fs::read_dir(dir.path().join("jobs")).unwrap().count();
         let fails = Shared::for_test(dir.path());
-        assert!(fails.begin(HERE, || Err::<(), _>(out_of_threads())).is_err());
+        assert!(fails.begin(|| Err::<(), _>(out_of_threads())).is_err());
         assert!(files() == 1 && fails.stopping().is_err(), "what waits to serve ends");
         let begins = Shared::for_test(dir.path());
-        let there = begins.begin(HERE, || Ok((files(), begins.jobs.open_jobs().len())));
+        let there = begins.begin(|| Ok((files(), begins.jobs.open_jobs().len())));
         assert_eq!((there.unwrap(), files()), ((1, 1), 0));
     }
 
@@ -189,14 +188,14 @@ mod tests {
         };
         for _ in 0..2 {
             let shared = Shared::for_test(dir.path());
-            shared.begin(HERE, || Ok(())).unwrap();
+            shared.begin(|| Ok(())).unwrap();
             let open = shared.jobs.open_jobs();
             assert_eq!(open[0].copy_values(), [1.0, 2.0, 3.0]);
             shared.unclaimed.set_aside(&shared.saves, &open[0]).unwrap();
             assert_eq!(files(), ["digits.forgotten"]);
         }
         let known = Shared::for_test(dir.path());
-        known.begin(HERE, || Ok(())).unwrap();
+        known.begin(|| Ok(())).unwrap();
         for _ in 0..2 {
             known.unclaimed.claim(&known.saves, job.run()).unwrap();
         }
@@ -241,13 +240,13 @@ mod tests {
         assert!(shared.saves.save(&shard(&[1.0, 2.0, 3.0])).is_ok());
         let path = dir.path().join("jobs/digits.job");
         // Gone before its turn, so that the start fails.
-        let begun = shared.begin(HERE, || {
+        let begun = shared.begin(|| {
             std::fs::remove_file(&path).unwrap();
             Ok(())
         });
         assert!(begun.is_err() && path.exists());
         let again = Shared::for_test(dir.path());
-        again.begin(HERE, || Ok(())).unwrap();
+        again.begin(|| Ok(())).unwrap();
         assert_eq!(again.jobs.open_jobs()[0].copy_values(), [1.0, 2.0, 3.0]);
     }
 }

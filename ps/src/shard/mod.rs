@@ -33,7 +33,6 @@ mod job_state;
 mod job_table;
 mod lent;
 mod moves;
-mod position;
 mod pull;
 mod push;
 mod push_filter;
@@ -57,13 +56,14 @@ pub use fence::EpochFence;
 pub use job::JobShard;
 pub use job_table::{JobTable, Opened};
 pub use lent::SlotShape;
-pub use position::ShardPosition;
 pub use pull::{ReadCondition, ReadGrant};
 pub use push::{Admission, PushAck, PushCursor, PushHeader};
 pub(crate) use rows::copy_pieces;
 pub(crate) use settings::check_settings;
 pub use standby_op::{StandbyOp, read_op};
 pub use standby_record::{Batch, Entry, StandbyMark, Term};
+
+pub use syncline_rpc::ShardPosition;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

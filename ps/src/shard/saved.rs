@@ -16,7 +16,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use syncline_rpc::{BarrierOrder, ClockRoster};
+use syncline_rpc::{BarrierOrder, ClockRoster, ShardPosition};
 use syncline_scheduler::{
     ids::{EngineEpoch, Incarnation, JobId, RunId},
     spec::{ElementRange, Layout, Optimizer},
@@ -30,7 +30,6 @@ use super::{
     framed::{Magic, damaged, read_head, read_numbers, write_head},
     job_state::{ClosedRecord, JobState, PinnedValues},
     lock,
-    position::ShardPosition,
     push_filter::PushFilter,
     sealed::SealedSet,
     settings::{JobSettings, check_settings, chunk_sizes},

@@ -37,7 +37,7 @@ fn a_wrong_token_and_a_wrong_role_are_turned_away() {
     let rig = Rig::with_job(1, 100);
     for (role, token) in [(Role::Tensor, Token::generate()), (Role::Worker, rig.token.clone())] {
         let mut stream = TcpStream::connect(rig.shards[0].address()).unwrap();
-        assert!(hello::greet_blocking(&mut stream, role, &token).is_err());
+        assert!(hello::greet_blocking(&mut stream, role, None, &token).is_err());
     }
     let mut silent = TcpStream::connect(rig.shards[0].address()).unwrap();
     silent.write_all(b"GET /").unwrap();

@@ -99,6 +99,22 @@ fn a_shard_that_stays_away_is_an_error_within_the_callers_patience() {
 }
 
 #[test]
+fn whoever_calls_a_shard_where_another_one_is_reaches_nobody() {
+    let rig = Rig::with_job(2, 100);
+    let mut exchanged = rig.addresses();
+    exchanged.reverse();
+    let options = ClientOptions { retry_limit: Duration::from_millis(50), ..client_options() };
+    let session = SessionKey { run: run(FIRST), incarnation: Incarnation(1) };
+    let (addresses, token) = (exchanged.as_slice().into(), rig.token.clone());
+    let refused = ShardSet::connect_with(&addresses, token, session, 100, options, CancelToken::default());
+    match refused.err().unwrap() {
+        PsError::Unreachable { cause, .. } => assert!(cause.contains("[E613]"), "{cause}"),
+        other => panic!("{other}"),
+    }
+    assert_eq!([0, 1].map(|shard| rig.state(shard).pushes), [0, 0]);
+}
+
+#[test]
 fn a_stop_ends_blocked_pulls() {
     let mut rig = Rig::with_job(1, 100);
     let mut worker = impatient(&rig);

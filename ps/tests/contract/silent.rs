@@ -38,7 +38,7 @@ fn a_shard_that_greets_and_then_hangs_is_given_up_within_seconds() {
         let mut held = Vec::new();
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
-            let _ = hello::receive_blocking(&mut stream, &greets, &[Role::Tensor]);
+            let _ = hello::receive_blocking(&mut stream, &greets, &[Role::Tensor], None);
             held.push(stream);
         }
     });
@@ -110,7 +110,7 @@ fn one_more_stranger_than_there_are_places_costs_the_slowest_its_own() {
         (0..65).map(|_| std::net::TcpStream::connect(rig.shards[0].address()).unwrap()).collect();
     strangers[0].set_read_timeout(Some(Duration::from_secs(4))).unwrap();
     assert_eq!(strangers[0].read(&mut [0; 1]).unwrap(), 0);
-    hello::greet_blocking(&mut strangers[64], Role::Tensor, &rig.token).unwrap();
+    hello::greet_blocking(&mut strangers[64], Role::Tensor, None, &rig.token).unwrap();
     strangers[64].write_all(b"SL").unwrap();
     rig.worker(7, 100).push(1, UNIT, &[&[1.0; 100]]).unwrap();
 }

@@ -66,7 +66,7 @@ impl Cutter {
 fn name_the_socket(tcp: &TcpListener, token: &Token, path: &Path) {
     for stream in tcp.incoming() {
         let (mut stream, mut scratch) = (stream.unwrap(), Vec::new());
-        if hello::receive_blocking(&mut stream, token, &[Role::Tensor]).is_err() {
+        if hello::receive_blocking(&mut stream, token, &[Role::Tensor], None).is_err() {
             continue;
         }
         if let Ok(Some((Request::LocalSocket, 0))) = Request::read(&mut stream, &mut scratch) {
@@ -103,7 +103,7 @@ fn connect_both(mut client: Socket, target: &str, token: &Token) -> Option<(Chan
         let server = connect_tcp(target, limit).ok()?;
         return Some((Channel::Socket(client), Channel::Socket(server)));
     }
-    hello::receive_blocking(&mut client, token, &[Role::Tensor]).ok()?;
+    hello::receive_blocking(&mut client, token, &[Role::Tensor], None).ok()?;
     let (mut client, mut scratch) = (Channel::Socket(client), Vec::new());
     let bytes = loop {
         match Request::read(&mut client, &mut scratch) {

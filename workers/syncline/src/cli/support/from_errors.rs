@@ -170,6 +170,7 @@ impl From<PsError> for Failure {
     fn from(error: PsError) -> Self {
         let exit = match &error {
             PsError::BindWithoutToken { .. }
+            | PsError::NoAddress { .. }
             | PsError::StateDirInUse { .. }
             | PsError::SavedByOtherShard { .. }
             | PsError::WrongPosition { .. }
