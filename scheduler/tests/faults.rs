@@ -370,7 +370,7 @@ fn ends_after_three_times_of_each(code: FaultCode) {
 }
 
 #[test]
-fn a_fault_of_the_job_ends_it_and_keeps_its_last_weights() {
+fn a_fault_of_the_job_ends_it_and_its_shards_hold_it_until_its_last_weights_are_kept() {
     let mut world = World::new();
     let worker = world.join(1, "worker");
     world.join(2, "other");
@@ -388,8 +388,11 @@ fn a_fault_of_the_job_ends_it_and_keeps_its_last_weights() {
     );
     assert_eq!(world.plane.shell.summaries[&id("job")]["weights_pending"], "true");
     let file = SnapshotFile { path: "/last".into(), bytes: 1, digest: "d".into() };
+    let close = Effect::CloseShards { run: run.clone(), weights: LastWeights::Drop };
+    assert!(!effects.contains(&close), "{effects:?}");
     let kept = Input::WeightsKept { run, outcome: Ok(file.clone()) };
-    world.plane.core.handle(world.now_us, kept).unwrap();
+    let effects = world.plane.core.handle(world.now_us, kept).unwrap();
+    assert!(effects.contains(&close), "{effects:?}");
     let summary = world.plane.core.take_commits(world.now_us).remove(&id("job")).unwrap().summary;
     assert!(summary.contains(&("snapshot", file.path)), "{summary:?}");
     assert!(summary.contains(&("weights_pending", "false".to_owned())), "{summary:?}");

@@ -48,15 +48,15 @@ impl ShardControl {
         });
     }
 
-    /// Stops everything that was started for one run of a job, and lets the shards forget it; before that the shards
-    /// write its last parameters if they are to be kept.
+    /// Stops everything that was started for one run of a job, and lets the shards forget it. Last parameters that are to be
+    /// kept are only written: until that is committed, the next engine may have to write them again.
     pub(super) fn close_shards(&self, run: &RunId, weights: LastWeights) {
         self.work.end(run);
         let (control, run) = (self.clone(), run.clone());
         self.work.spawn(&run.clone(), async move {
             if weights == LastWeights::Keep {
                 let outcome = control.save_last_weights(&run).await;
-                control.queue.tell(Input::WeightsKept { run: run.clone(), outcome });
+                return control.queue.tell(Input::WeightsKept { run, outcome });
             }
             for shard in control.shards.indices() {
                 let (control, run) = (control.clone(), run.clone());
@@ -177,17 +177,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_job_that_closes_ends_what_runs_for_it_keeps_its_last_weights_and_then_leaves_the_shards() {
+    async fn last_weights_are_written_once_nothing_runs_for_the_job_and_its_shards_hold_it_until_it_is_to_be_dropped()
+     {
         let (requests, mut asked) = tokio::sync::mpsc::unbounded_channel();
         let answer = move |request: ShardRequest| match request {
             ShardRequest::Snapshot { version, name, .. } => {
                 let _ = requests.send(format!("snapshot {version:?} {name}"));
                 ShardResponse::Snapshot(Ok(SnapshotFile { path: "p".into(), bytes: 8, digest: "d".into() }))
             }
-            _ => {
-                let _ = requests.send("close".into());
+            ShardRequest::Close { run, .. } => {
+                let _ = requests.send(format!("close {}", run.job));
                 ShardResponse::Close(Ok(()))
             }
+            other => panic!("{other:?}"),
         };
         let (control, mut inbox) = control_with(0, answer).await;
         let (running, ended) = oneshot::channel::<()>();
@@ -202,6 +204,10 @@ mod tests {
             other => panic!("{other:?}"),
         }
         assert_eq!(asked.recv().await.as_deref(), Some("snapshot None last"));
-        assert_eq!(asked.recv().await.as_deref(), Some("close"));
+        // Whatever else had been asked for the first job would come before this.
+        control.close_shards(&RunId { job: "other".parse().unwrap(), ..run() }, LastWeights::Drop);
+        assert_eq!(asked.recv().await.as_deref(), Some("close other"));
+        control.close_shards(&run(), LastWeights::Drop);
+        assert_eq!(asked.recv().await.as_deref(), Some("close digits"));
     }
 }

@@ -109,7 +109,7 @@ pub enum Effect {
         /// Version to write, which the shards have pinned: that of the newest closed barrier.
         version: u64,
     },
-    /// The shards forget a job, and before that write its last parameters if they are to be kept.
+    /// The shards forget a job, or write its last parameters if they are to be kept.
     CloseShards {
         /// Run of a job that is over, was deleted, or is unknown here and held by a shard; another one of the job stays.
         run: RunId,
@@ -135,7 +135,8 @@ pub enum Effect {
 /// What becomes of the last parameters of a job that is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastWeights {
-    /// They are written to a file, and the effect is answered with [`Input::WeightsKept`](super::Input::WeightsKept).
+    /// They are written to a file, and the effect is answered with [`Input::WeightsKept`](super::Input::WeightsKept). The shards hold
+    /// the job until what came of that is committed, and they are told to drop it.
     Keep,
     /// Nobody needs them: there is a snapshot, or none was ever trained, or a part of them is lost.
     Drop,

@@ -102,7 +102,8 @@ impl Job {
         self.end(Phase::Canceled, now_us, effects);
     }
 
-    /// The last parameters of a job that is over are written, or cannot be: then its checkpoints stay.
+    /// The last parameters of a job that is over are written, or cannot be: then its checkpoints stay. The shards may forget it
+    /// only now: an engine that does not know of the file asks them once more.
     pub(super) fn weights_kept(
         &mut self,
         outcome: Result<SnapshotFile, TaskFault>,
@@ -113,6 +114,7 @@ impl Job {
             return;
         }
         self.changes.job_state = true;
+        effects.push(Effect::CloseShards { run: self.run(), weights: self.last_weights() });
         match outcome {
             Ok(file) => {
                 self.tell(Happening::WeightsKept { path: file.path.clone() }, now_us);
