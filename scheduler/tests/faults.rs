@@ -610,12 +610,23 @@ fn whoever_still_prepares_itself_keeps_nobody_from_the_evaluation() {
 #[test]
 fn whoever_knows_of_more_than_the_store_proves_that_it_went_back() {
     type Happens<'a> = &'a dyn Fn(&mut World, Incarnation);
-    let cases: [(&str, Happens<'_>); 7] = [
+    let cases: [(&str, Happens<'_>); 9] = [
         ("a push of a grant that is not known", &|w, worker| {
             w.give(attached(0, &[(worker, 99)]));
         }),
         ("a worker that is not known", &|w, _| {
             w.give(attached(0, &[(Incarnation(50), 1)]));
+        }),
+        ("a worker that is not known, since whose loss others have come", &|w, _| {
+            w.join(60, "newer");
+            w.give(attached(0, &[(Incarnation(50), 1)]));
+        }),
+        ("an iteration of a worker that is not known", &|w, worker| {
+            w.join(60, "newer");
+            let mut key = w.hands[&worker][0].key.clone();
+            key.task = "it/w50/1".parse().unwrap();
+            let report = TaskReport { key, ended_ago_us: 0, outcome: Outcome::Iterated(Iterated::default()) };
+            w.give(Input::Report { worker: Incarnation(50), report });
         }),
         ("an end that is not known, of a shard that comes", &|w, _| {
             let held = HeldJob { run: run("job", 5), closed: true };
@@ -725,6 +736,40 @@ fn pushes_of_a_worker_that_shards_may_have_forgotten_are_asked_of_none() {
     }
     assert_eq!(world.job("job").floor().pushes.get(last), None);
     assert_eq!(world.code("job"), "running");
+}
+
+/// The last 64 that have left are known.
+#[test]
+fn pushes_of_a_worker_that_left_long_ago_prove_nothing_and_those_of_one_among_the_known_a_loss() {
+    for (pushed, code) in [(Incarnation(2), "running"), (Incarnation(11), "E226")] {
+        let mut world = World::new();
+        let workers: Vec<Incarnation> = (1..=66).map(|n| world.join(2 * n, "worker")).collect();
+        world.submit(spec("job", "asp", 10_000), 5);
+        for worker in &workers[..65] {
+            world.report(*worker, done);
+            leave(&mut world, *worker);
+        }
+        assert!(
+            world.job("job").member(Incarnation(2)).is_none()
+                && world.job("job").member(Incarnation(4)).is_some()
+        );
+        world.give(attached(0, &[(pushed, 1)]));
+        assert_eq!(world.code("job"), code, "{pushed}");
+    }
+}
+
+#[test]
+fn shards_that_have_pushes_of_a_job_that_opens_prove_that_redis_has_lost_its_begin() {
+    let mut core = Core::new(1);
+    let submission = Submission { spec: Box::new(spec("job", "asp", 100)), nonce: 5, replace: false };
+    core.handle(1, Input::Submit(submission)).unwrap();
+    // It was stored as it waited, and its worker registers again under another number.
+    core.handle(2, Input::WorkerJoined { worker: Incarnation(102), about: WorkerInfo::default() }).unwrap();
+    assert_eq!(core.job(&id("job")).unwrap().phase(), &Phase::Opening);
+    core.handle(3, attached(0, &[(Incarnation(1), 500)])).unwrap();
+    assert!(
+        matches!(core.job(&id("job")).unwrap().phase(), Phase::Failed { code, .. } if code.to_string() == "E226")
+    );
 }
 
 #[test]

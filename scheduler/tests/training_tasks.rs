@@ -333,6 +333,18 @@ fn trainings_of_a_graph_that_is_set_aside_go_on_until_it_is_given_up() {
     assert_eq!(phase(&core, "graph~0"), Some(Phase::Canceled));
 }
 
+/// Shards may hold what the lost one had pushed: it is another run's.
+#[test]
+fn a_training_that_the_store_lost_begins_again_in_another_run() {
+    let before = core(vec![task(0, vec![])]);
+    let run = |core: &Core| core.job(&id("graph~0")).unwrap().run();
+    let mut core = Core::new(1);
+    core.restore_tasks(before.task_job(&id("graph")).unwrap().clone());
+    core.handle(NOW_US + 1, Input::Tick).unwrap();
+    assert_eq!(phase(&core, "graph~0"), Some(Phase::Queued));
+    assert!(!run(&core).is_of_same_job(&run(&before)));
+}
+
 #[test]
 fn a_graph_of_which_only_trainings_are_left_says_what_they_wait_for() {
     let mut core = core(vec![task(0, vec![])]);

@@ -3,7 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{effects::Effect, job::Job, member::Membership, records::Phase, shard_protocol::ProgressFloor};
+use super::{
+    commit::GONE_WORKERS_KEPT, effects::Effect, job::Job, member::Membership, records::Phase,
+    shard_protocol::ProgressFloor,
+};
 use crate::{
     fault_code::FaultCode,
     ids::{Incarnation, ShardIndex},
@@ -86,16 +89,11 @@ impl Job {
         now_us: u64,
         effects: &mut Vec<Effect>,
     ) {
-        let newest = self.members.keys().next_back().copied().unwrap_or_default();
-        let granted = |worker: &Incarnation| match self.members.get(worker) {
-            Some(member) => Some(member.granted),
-            // Who left long ago is forgotten; who came later than everybody we know was never granted anything.
-            None if *worker > newest => Some(0),
-            None => None,
-        };
-        let ahead = watermarks.iter().find(|(w, applied)| granted(w).is_some_and(|g| **applied > g));
-        if let Some((worker, applied)) = ahead {
-            let known = granted(worker).unwrap_or_default();
+        let ahead = watermarks.iter().find_map(|(worker, applied)| {
+            let known = self.granted_to(*worker)?;
+            (*applied > known).then_some((worker, applied, known))
+        });
+        if let Some((worker, applied, known)) = ahead {
             let what = format!(
                 "shard {shard} has applied push {applied} of {worker}, of whom {known} are known there"
             );
@@ -111,6 +109,16 @@ impl Job {
             let why = format!("it came back with an older state, {what}");
             self.parameters_missing(shard, &why, now_us, effects);
         }
+    }
+
+    /// Iterations that a worker has been given; `None` if it may have taken part and is forgotten. Those that are forgotten were gone,
+    /// and came before all that are kept as gone; anybody else who is not known was never given anything. Cost O(members).
+    pub(super) fn granted_to(&self, worker: Incarnation) -> Option<u64> {
+        if let Some(member) = self.members.get(&worker) {
+            return Some(member.granted);
+        }
+        let gone_later = self.members.range(worker..).filter(|(_, member)| member.is_gone()).count();
+        (gone_later < GONE_WORKERS_KEPT).then_some(0)
     }
 
     /// A shard has closed the parameters of this job, which is ordered once it has ended and that is committed.

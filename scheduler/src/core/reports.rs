@@ -27,7 +27,6 @@ impl Job {
         effects: &mut Vec<Effect>,
     ) -> Option<TaskFault> {
         let TaskReport { key, ended_ago_us, outcome } = report;
-        let granted = self.members.get(&worker)?.granted;
         if let TaskId::Prepare(owner) | TaskId::Iteration { worker: owner, .. } = key.task
             && owner != worker
         {
@@ -37,6 +36,7 @@ impl Job {
             return None;
         }
         if let TaskId::Iteration { seq, .. } = key.task
+            && let Some(granted) = self.granted_to(worker)
             && seq > granted
         {
             let what = format!("{worker} has done iteration {seq}, {granted} are known there");

@@ -152,7 +152,7 @@ impl Core {
                 let begun =
                     Happening::TrainingBegun { task: graph.display(task), training: training.clone() };
                 graph.tell(begun, now_us);
-                let mut job = Job::new(spec, of.draw(), self.shards, now_us);
+                let mut job = Job::new(spec, of.draw(now_us), self.shards, now_us);
                 job.state.trains_for = Some(of);
                 self.make_room_for(&training, effects);
                 self.jobs.insert(job);
@@ -196,9 +196,10 @@ impl fmt::Display for ParentTask {
 }
 
 impl ParentTask {
-    /// The nonce of the job: another for each attempt of each submission, and the same when it is drawn again.
-    fn draw(&self) -> u32 {
-        super::backoff::seed(self.nonce, self.task, self.attempt) as u32
+    /// The nonce of the job that begins now: another for each attempt of each submission, and also where the same attempt begins once
+    /// more because Redis lost the job. Shards may hold what it had pushed.
+    fn draw(&self, now_us: u64) -> u32 {
+        (super::backoff::seed(self.nonce, self.task, self.attempt) ^ now_us) as u32
     }
 }
 
