@@ -263,9 +263,10 @@ impl Job {
         self.state.shards
     }
 
-    /// Whether it needs more of its shards, and they are not as many as there are here.
+    /// Whether it needs more of its shards, if only its last weights, and they are not as many as there are here.
     pub fn lies_on_others(&self, here: u32) -> bool {
-        !self.state.phase.is_over() && self.state.shards != here
+        let needs_shards = !self.state.phase.is_over() || self.state.keeping;
+        needs_shards && self.state.shards != here
     }
 
     /// Where the job stands.
