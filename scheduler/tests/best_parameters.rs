@@ -382,6 +382,22 @@ fn a_shard_that_is_lost_before_the_end_brings_the_training_back_to_its_best_and_
     assert_eq!(summary(&mut world)("best_samples"), "24");
 }
 
+/// The evaluation stops the training behind the checkpoint of the same samples.
+#[test]
+fn a_shard_that_is_lost_after_an_early_stop_does_not_make_the_training_go_on() {
+    for policy in POLICIES {
+        let checkpoint = Some(CheckpointSpec::every_epochs(1).keep(2));
+        let spec = change(spec(policy, 9, evaluates().stop_after(2)), |train| train.checkpoint = checkpoint);
+        let mut world = World::of(with_node(spec, "test", NodeKind::Evaluate), 2);
+        let mut findings = Findings::new(&[1.0, 2.0, 3.0]);
+        findings.go_on(&mut world, |world| world.has_told("trained") == 1);
+        assert_eq!(opened(&crash(&mut world)), Some(2), "{policy}");
+        findings.run(&mut world);
+        assert_eq!(world.job("job").counters().samples_done, 3 * SAMPLES, "{policy}");
+        assert_eq!(world.has_told("stopped_early"), 1, "{policy}");
+    }
+}
+
 /// Two workers, three epochs of which the first is evaluated best, and a snapshot of what is handed on.
 fn best_at_first(policy: &str) -> (World, Findings<'static>) {
     let spec = with_node(spec(policy, 3, evaluates().keep_best()), "save", NodeKind::Snapshot);

@@ -58,6 +58,10 @@ impl Job {
         let is_over = self.state.cursor.is_exhausted();
         if stops && !is_over {
             self.state.cursor.stop();
+            // A job that goes back to one of these is where it stopped.
+            for checkpoint in self.state.checkpoints.of_samples_mut(samples) {
+                checkpoint.progress.cursor.stop();
+            }
             self.tell(Happening::StoppedEarly { samples, reason: self.why_stopped() }, now_us);
         } else if spec.keep_best && !is_over && self.is_best_of_kept(evaluation, samples) {
             self.state.evaluations.phase = Some(EvaluationPhase::Keeping);
