@@ -378,3 +378,39 @@ fn a_graph_that_is_deleted_while_its_training_keeps_its_weights_takes_both_with_
     assert_eq!(core.handle(NOW_US, late).unwrap(), []);
     assert!(core.job(&run.job).is_none() && core.take_commits(NOW_US).is_empty());
 }
+
+/// What a training that is done has come to, its weights aside, which no disk has taken yet.
+fn done_without_weights() -> (Core, Job) {
+    let mut core = core(vec![task(0, vec![])]);
+    core.handle(NOW_US, Input::WorkerJoined { worker: WORKER, about: one_slot() }).unwrap();
+    let run = core.job(&id("graph~0")).unwrap().run();
+    core.handle(NOW_US, Input::ShardsOpened { run }).unwrap();
+    let mut stored: BTreeMap<JobId, StoredJob> = BTreeMap::new();
+    for (job, commit) in core.take_commits(NOW_US) {
+        apply(stored.entry(job).or_default(), commit);
+    }
+    let stored = stored.get_mut(&id("graph~0")).unwrap();
+    let mut state: serde_json::Value = serde_json::from_str(&stored.job_state).unwrap();
+    (state["phase"], state["ended_us"], state["keeping"]) =
+        (serde_json::json!("done"), NOW_US.into(), true.into());
+    stored.job_state = state.to_string();
+    let mut next = Core::new(1);
+    let training = Job::load(stored).unwrap();
+    next.restore_tasks(core.task_job(&id("graph")).unwrap().clone());
+    next.restore(training.clone());
+    (next, training)
+}
+
+#[test]
+fn a_training_that_is_deleted_before_its_weights_are_written_has_failed_and_is_not_begun_again_as_it_was() {
+    let (mut core, training) = done_without_weights();
+    core.handle(NOW_US, Input::Tick).unwrap();
+    assert_eq!((view(&core, 0).state, training.phase()), (TaskState::Training, &Phase::Done));
+    core.handle(NOW_US, Input::Delete(id("graph~0"))).unwrap();
+    core.handle(NOW_US, Input::Tick).unwrap();
+    assert_eq!(phase(&core, "graph~0"), None);
+    assert_eq!(phase(&core, "graph~0-2"), Some(Phase::Queued), "a task may be tried again once");
+    let commits = core.take_commits(NOW_US);
+    let told = commits[&id("graph")].events.iter().map(|event| format!("{event:?}")).collect::<String>();
+    assert!(told.contains("job graph~0 was deleted before its parameters were kept"), "{told}");
+}

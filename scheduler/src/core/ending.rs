@@ -52,11 +52,17 @@ impl Core {
     }
 
     /// Forgets a job that is over.
-    pub(super) fn delete(&mut self, id: &JobId, effects: &mut Vec<Effect>) -> Result<(), Refused> {
+    pub(super) fn delete(
+        &mut self,
+        id: &JobId,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refused> {
         let state = self.phase_of(id).ok_or(Refused::Unknown { job: id.clone() })?;
         if !state.is_over() {
             return Err(Refused::NotOver { job: id.clone(), state });
         }
+        self.training_deleted(id, now_us, effects);
         self.make_room_for(id, effects);
         self.deleted.push(id.clone());
         Ok(())

@@ -127,7 +127,7 @@ impl Core {
             | Input::Pause { .. }
             | Input::TasksEnded { .. } => return self.handle_tasks(now_us, input, effects),
             Input::Cancel(cancellation) => return self.cancel(cancellation, now_us, effects),
-            Input::Delete(id) => return self.delete(&id, effects),
+            Input::Delete(id) => return self.delete(&id, now_us, effects),
             Input::WorkerJoined { worker, about } => self.worker_registered(worker, about),
             Input::WorkerGone { worker, reason } => {
                 self.count_deaths(worker, now_us);

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Code of a training that brought nothing, because its parameters could not be kept.
-const NOT_KEPT: FaultCode = FaultCode::new("E058");
+pub(super) const NOT_KEPT: FaultCode = FaultCode::new("E058");
 /// Code of a training that somebody has canceled.
 const CANCELED: FaultCode = FaultCode::new("E059");
 /// Code of an attempt that took too long.

@@ -8,7 +8,12 @@ use std::{
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{TaskJob, record::Argument, trained::Trained, values::ValueWithPreview};
+use super::{
+    TaskJob,
+    record::Argument,
+    trained::{NOT_KEPT, Trained},
+    values::ValueWithPreview,
+};
 use crate::{
     core::{Assignee, Core, Effect, Happening, Job, Phase, panics::Handling},
     fault_code::FaultCode,
@@ -164,6 +169,27 @@ impl Core {
     /// The records of a training that was begun for a task cannot be used: that attempt has failed.
     pub fn training_damaged(&mut self, training: &JobId, reason: &str, now_us: u64) -> Vec<Effect> {
         let mut effects = Vec::new();
+        let reason = format!("the records of job {training} cannot be used: {reason}");
+        let failure = Failure { cause: FailureCause::Worker, code: RECORDS_UNUSABLE, reason };
+        self.fail_training(training, failure, now_us, &mut effects);
+        effects
+    }
+
+    /// A training that was begun for a task is about to be deleted. Where the task waits for its weights, that attempt has failed; it
+    /// would else begin the same one once more.
+    pub(in crate::core) fn training_deleted(
+        &mut self,
+        training: &JobId,
+        now_us: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let reason = format!("job {training} was deleted before its parameters were kept");
+        let failure = Failure { cause: FailureCause::Function, code: NOT_KEPT, reason };
+        self.fail_training(training, failure, now_us, effects);
+    }
+
+    /// Ends the attempt for which a job trains, if a task waits for it.
+    fn fail_training(&mut self, training: &JobId, failure: Failure, now_us: u64, effects: &mut Vec<Effect>) {
         let task_of = |graph: &TaskJob| {
             let mut open = graph.trainings.open.iter();
             open.find_map(|(task, of)| (of == training).then_some(*task))
@@ -172,12 +198,9 @@ impl Core {
         if let Some((id, task)) = found
             && let Some(graph) = self.task_jobs.get_mut(&id)
         {
-            let reason = format!("the records of job {training} cannot be used: {reason}");
-            let failure = Failure { cause: FailureCause::Worker, code: RECORDS_UNUSABLE, reason };
             graph.training_ended(task, Err(failure), now_us);
-            self.note(&id, now_us, &mut effects);
+            self.note(&id, now_us, effects);
         }
-        effects
     }
 
     /// How a task trains, in words.
