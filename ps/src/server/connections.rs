@@ -88,6 +88,12 @@ impl Connections {
         (before + bytes <= MAX_SHARED_BYTES).then_some(counted)
     }
 
+    /// Connections that came so far.
+    #[cfg(test)]
+    pub(super) fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
     /// Bytes that are counted now.
     #[cfg(test)]
     pub(super) fn shared_bytes(&self) -> usize {

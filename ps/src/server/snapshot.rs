@@ -4,7 +4,7 @@
 //! it is streamed through, no machine holds the model twice, and it can be read by range like an initial blob. The
 //! file is kept as a blob too: a new generation opens with the snapshot's digest as its initial parameters.
 
-use std::{collections::BTreeMap, io, time::Duration};
+use std::{collections::BTreeMap, io, path::Path, thread, time::Duration};
 
 use safetensors::tensor::{Dtype, TensorInfo};
 use syncline_rpc::{JobFolders, ShardFault, SnapshotFile};
@@ -12,6 +12,7 @@ use syncline_scheduler::{
     ids::{Incarnation, Name, RunId},
     spec::ElementRange,
 };
+use tracing::warn;
 
 use super::{
     Shared, blob_mirror,
@@ -32,8 +33,21 @@ pub(super) const SHARD_ITSELF: Incarnation = Incarnation(u64::MAX);
 const PEER_LIMIT: Duration = Duration::from_secs(30);
 const PIECE_BYTES: usize = 1 << 20;
 
+/// Where parts of the latest values are of two versions they are read so many times more: what is on its way comes, but where
+/// workers have gone in the middle of a push some shards never close its round.
+const MORE_READINGS: u32 = 6;
+const READING_PAUSE: Duration = Duration::from_millis(500);
+
+/// How far a part was before and behind the reading of its values.
+#[derive(Clone, Copy)]
+struct PartVersions {
+    before: u64,
+    /// Newest version that a round went into; 0 for a pinned copy, which does not change.
+    round_behind: u64,
+}
+
 /// Writes pinned version `version` of the whole job as `snapshots/<job>-<nonce>/<name>.safetensors`; without a version the
-/// latest values, each chunk as it is when its turn comes.
+/// latest values: no round lies between any two of them, unless some shards never close the last one.
 pub(super) fn write(
     shared: &Shared,
     run: &RunId,
@@ -53,20 +67,16 @@ pub(super) fn write(
     let dir = shared.state_dir.join(JobFolders::Snapshots.dir_name()).join(folder_name(run));
     make_durably(&dir).map_err(|e| disk_fault("make", &dir, &e))?;
     let path = dir.join(format!("{name}.safetensors"));
-    let mut file = shared.blobs.begin_in(&dir)?;
-    file.write(&header(&shard, version.unwrap_or_else(|| shard.version()))?)?;
-    let count = shard.shards().len() as u32;
-    let elements = shard.layout().elements().unwrap_or(0);
-    for (index, address) in (0..).zip(&shard.shards()) {
-        let range = ElementRange::of_shard(elements, index, count);
-        if range == shard.range() {
-            match shard.wait_readable(SHARD_ITSELF, condition, || true)?.pinned {
-                Some(values) => file.write(bytemuck::cast_slice(&values))?,
-                None => file.write(bytemuck::cast_slice(&shard.copy_values()))?,
-            }
-        } else {
-            append_part(shared, &shard, address, range, condition, &mut file)?;
+    let (mut file, mut is_mixed) = write_parts(shared, &shard, condition, &dir)?;
+    for _ in 0..MORE_READINGS {
+        if !is_mixed {
+            break;
         }
+        thread::sleep(READING_PAUSE);
+        (file, is_mixed) = write_parts(shared, &shard, condition, &dir)?;
+    }
+    if is_mixed {
+        warn!(job = %run.job, "the last round is in the values of some shards only, and in a snapshot of the latest ones");
     }
     let (digest, bytes) = file.digest();
     file.finish(&path)?;
@@ -77,6 +87,48 @@ pub(super) fn write(
         bytes,
         digest: blake3::Hash::from_bytes(digest).to_hex().to_string(),
     })
+}
+
+/// Writes the parts of all shards. Whether the newest round is in some of the values only.
+fn write_parts(
+    shared: &Shared,
+    shard: &JobShard,
+    condition: ReadCondition,
+    dir: &Path,
+) -> Result<(PendingFile, bool), ShardFault> {
+    let mut file = shared.blobs.begin_in(dir)?;
+    let mut parts = Vec::new();
+    let version = match condition {
+        ReadCondition::Pinned(version) => version,
+        ReadCondition::Version { .. } => shard.version(),
+    };
+    file.write(&header(shard, version)?)?;
+    let count = shard.shards().len() as u32;
+    let elements = shard.layout().elements().unwrap_or(0);
+    for (index, address) in (0..).zip(&shard.shards()) {
+        let range = ElementRange::of_shard(elements, index, count);
+        parts.push(match range == shard.range() {
+            true => append_own(shard, condition, &mut file)?,
+            false => append_part(shared, shard, address, range, condition, &mut file)?,
+        });
+    }
+    let oldest = parts.iter().map(|part| part.before).min().unwrap_or(0);
+    let newest = parts.iter().map(|part| part.round_behind).max().unwrap_or(0);
+    Ok((file, newest > oldest))
+}
+
+fn append_own(
+    shard: &JobShard,
+    condition: ReadCondition,
+    file: &mut PendingFile,
+) -> Result<PartVersions, ShardFault> {
+    let grant = shard.wait_readable(SHARD_ITSELF, condition, || true)?;
+    match &grant.pinned {
+        Some(values) => file.write(bytemuck::cast_slice(values))?,
+        None => file.write(bytemuck::cast_slice(&shard.copy_values()))?,
+    }
+    let round_behind = if grant.pinned.is_some() { 0 } else { shard.round_version() };
+    Ok(PartVersions { before: grant.version, round_behind })
 }
 
 /// The file's first bytes: names, shapes and offsets in layout order, padded to eight bytes.
@@ -109,14 +161,14 @@ fn append_part(
     range: ElementRange,
     condition: ReadCondition,
     file: &mut PendingFile,
-) -> Result<(), ShardFault> {
+) -> Result<PartVersions, ShardFault> {
     let session = SessionKey { run: shard.run().clone(), incarnation: SHARD_ITSELF };
-    let copy = || -> Result<(), LinkError> {
+    let copy = || -> Result<PartVersions, LinkError> {
         let mut link = Link::open(address, &shared.token, PEER_LIMIT)?;
         link.set_read_timeout(Some(PEER_LIMIT))?;
         link.ask(&Request::Pull { session, condition, codec: Codec::Plain })?;
-        let mut left = match link.answer()? {
-            (Reply::Pulled { .. }, body) if body == range.len() * 4 => body as usize,
+        let (before, mut left) = match link.answer()? {
+            (Reply::Pulled { version, .. }, body) if body == range.len() * 4 => (version, body as usize),
             (reply, _) => return Err(unexpected_reply(&reply)),
         };
         let mut piece = vec![0; PIECE_BYTES.min(left)];
@@ -126,7 +178,10 @@ fn append_part(
             file.write(&piece[..part]).map_err(LinkError::Fault)?;
             left -= part;
         }
-        Ok(())
+        match link.answer()? {
+            (Reply::PullEnd { round_version }, 0) => Ok(PartVersions { before, round_behind: round_version }),
+            (reply, _) => Err(unexpected_reply(&reply)),
+        }
     };
     copy().map_err(|error| match error {
         LinkError::Fault(fault) => fault,
@@ -135,4 +190,87 @@ fn append_part(
             cause: io::Error::other(other.into_error(address)).to_string(),
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, sync::Arc, sync::atomic::Ordering};
+
+    use syncline_rpc::{BarrierOrder, OpenJob, ReplicaRole, ShardOrders};
+    use syncline_scheduler::{
+        ids::{EngineEpoch, Generation, ShardIndex, Superstep},
+        spec::{Layout, Optimizer, Parameter},
+        sync::{PushMode, RoundRule},
+    };
+
+    use super::{
+        super::{listen, role_change},
+        *,
+    };
+    use crate::{shard::PushHeader, transport::Transport};
+
+    const EPOCH: EngineEpoch = EngineEpoch(1);
+    const ELEMENTS: usize = 32;
+
+    /// One of two shards of a job whose parameters are zeros.
+    fn part(index: u32, shards: &[String]) -> Arc<JobShard> {
+        let range = ElementRange::of_shard(ELEMENTS as u64, index, 2);
+        let order = OpenJob {
+            run: RunId { job: "digits".parse().unwrap(), generation: Generation(1) },
+            shard: ShardIndex(index),
+            shards: shards.to_vec(),
+            layout: Layout(vec![Parameter::trained("w", vec![ELEMENTS as u64])]),
+            optimizer: Optimizer::sgd(),
+            clip_norm: None,
+            initial: String::new(),
+            resumed: None,
+            checkpoint: None,
+        };
+        let zeros = [0.0f32; ELEMENTS];
+        Arc::new(JobShard::read(&order, range, EPOCH, &mut bytemuck::cast_slice(&zeros)).unwrap())
+    }
+
+    /// A round of one push closes, which makes each value -1.
+    fn close_round(shard: &JobShard) {
+        let (worker, mode) = (Incarnation(1), PushMode::Accumulate);
+        let header = PushHeader { learning_rate: 1.0, weight: 1.0, scale: 1.0, skip: false, mode, covers: 1 };
+        let ones = vec![1.0; shard.range().len() as usize];
+        shard.apply(worker, 1, 0, &header, &ones).unwrap();
+        shard.complete(worker, 1, &header).unwrap();
+        let (superstep, roster, rule) = (Superstep(0), [(worker, 1)].into(), RoundRule::Optimizer);
+        let order = BarrierOrder { superstep, revision: 0, roster, rule, learning_rate: 1.0, pin: false };
+        shard.add_barrier(EPOCH, order).unwrap();
+    }
+
+    #[test]
+    fn the_latest_values_of_two_shards_are_of_one_version_where_a_round_closes_on_one_of_them_first() {
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let [mut own, peer] = [&dirs[0], &dirs[1]].map(|dir| Shared::for_test(dir.path()));
+        Arc::get_mut(&mut own).unwrap().token = peer.token.clone();
+        let control = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let (listener, address) = listen::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        listen::spawn(Arc::new(listener), Transport::Tcp, peer.clone(), control.handle().clone()).unwrap();
+        let role = ReplicaRole::Primary { term: 1 };
+        let alone = ShardOrders { epoch: EPOCH, role, peer: None, lead_expired: false };
+        role_change::follow_orders(&peer, &alone);
+        let shards = [String::new(), address.to_string()];
+        let [first, second] = [0, 1].map(|index| part(index, &shards));
+        own.jobs.restore(first.clone());
+        peer.jobs.restore(second.clone());
+        close_round(&second);
+        let file = thread::scope(|scope| {
+            let written = scope.spawn(|| write(&own, first.run(), None, "last").unwrap());
+            // The own part is read before the other is asked for.
+            while peer.connections.accepted() == 0 {
+                thread::yield_now();
+            }
+            close_round(&first);
+            written.join().unwrap()
+        });
+        let bytes = fs::read(file.path).unwrap();
+        let values = &bytes[bytes.len() - ELEMENTS * 4..];
+        assert!(values == bytemuck::cast_slice::<f32, u8>(&[-1.0; ELEMENTS]), "{values:?}");
+        peer.stopping.store(true, Ordering::SeqCst);
+        peer.connections.shut_down();
+    }
 }
