@@ -5,6 +5,7 @@ use std::{
     os::fd::OwnedFd,
     ptr,
     sync::{Arc, Weak},
+    time::Duration,
 };
 
 use syncline_rpc::ShardFault;
@@ -18,7 +19,7 @@ use super::{
 };
 use crate::{
     shard::{Admission, CHUNK_ELEMENTS, JobShard, JobTable},
-    transport::{Access, Channel, Mapping, PAGE_BYTES, Pages, Transport, sealed_bytes},
+    transport::{Access, Channel, Duplex, Mapping, PAGE_BYTES, Pages, Transport, sealed_bytes},
     wire::{Reply, SessionKey},
 };
 
@@ -52,17 +53,16 @@ impl Lending<'_> {
             loan.give_back();
         }
     }
-
-    /// Lends a slot with the latest values, if the caller maps them and one is free.
-    pub(super) fn lend(&mut self, job: &Arc<JobShard>) -> Option<u32> {
-        let loan = self.loan.as_mut().filter(|loan| is(&loan.job, job))?;
-        loan.give_back();
-        loan.slot = job.lend();
-        loan.slot
-    }
 }
 
 impl Loan {
+    /// Lends a slot with the latest values, if one is free.
+    fn lend(&mut self, job: &JobShard) -> Option<u32> {
+        self.give_back();
+        self.slot = job.lend();
+        self.slot
+    }
+
     fn give_back(&mut self) {
         if let Some(slot) = self.slot.take()
             && let Some(job) = self.job.upgrade()
@@ -109,6 +109,31 @@ impl<'c> Gradients<'c> {
 
 fn is(weak: &Weak<JobShard>, job: &Arc<JobShard>) -> bool {
     ptr::eq(weak.as_ptr(), Arc::as_ptr(job))
+}
+
+/// Lends a slot with the latest values, if the caller maps them and one is free. To copy a large part, or to wait for another caller's
+/// copy, may take longer than the caller listens for.
+pub(super) fn lend<D: Duplex>(
+    job: &Arc<JobShard>,
+    connection: &mut Connection<'_, D>,
+) -> io::Result<Option<u32>> {
+    match connection.lending.loan.as_mut().filter(|loan| is(&loan.job, job)) {
+        None => Ok(None),
+        Some(loan) if job.bytes() < LARGE_BYTES => Ok(loan.lend(job)),
+        Some(_) => lend_with_signs(job, connection, SIGN_INTERVAL),
+    }
+}
+
+fn lend_with_signs<D: Duplex>(
+    job: &JobShard,
+    connection: &mut Connection<'_, D>,
+    interval: Duration,
+) -> io::Result<Option<u32>> {
+    // The thread that works has it meanwhile.
+    let mut loan = connection.lending.loan.take();
+    let lent = with_signs(connection, interval, || loan.as_mut().and_then(|loan| loan.lend(job)));
+    connection.lending.loan = loan;
+    lent
 }
 
 /// Hands out the memory in which parameters of a job are lent.
@@ -219,15 +244,39 @@ fn apply(
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
+    use std::{fs::File, os::unix::fs::MetadataExt, thread};
 
     use super::*;
-    use crate::transport::{sealed_memory, take_pages};
+    use crate::{
+        server::pull::tests::shard,
+        transport::{Socket, sealed_memory, take_pages},
+    };
+
+    #[test]
+    fn who_is_lent_parameters_that_somebody_holds_hears_that_it_goes_on() {
+        let job = Arc::new(shard(&[1.0, 2.0]));
+        job.lent_memory().unwrap().unwrap();
+        let (mut socket, mut caller) = Socket::with_peer();
+        let end = socket.clone();
+        let mut connection = Connection::new(&mut socket);
+        connection.lending.loan = Some(Loan { job: Arc::downgrade(&job), slot: None });
+        thread::scope(|scope| {
+            let lent = job.read_chunks(0, 1, |_| {
+                let lent = scope.spawn(|| lend_with_signs(&job, &mut connection, Duration::ZERO).unwrap());
+                caller.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+                assert_eq!(Reply::read(&mut caller, &mut Vec::new()).unwrap(), (Reply::Waiting, 0));
+                lent
+            });
+            // Whoever says that it goes on may be full of it.
+            scope.spawn(move || while Reply::read(&mut caller, &mut Vec::new()).is_ok() {});
+            assert_eq!(lent.join().unwrap(), Some(0));
+            end.shut_down();
+        });
+    }
 
     #[test]
     fn only_memory_that_holds_the_range_and_cannot_shrink_is_taken_and_counted() {
-        let (connections, job) =
-            (Connections::default(), Arc::new(crate::server::pull::tests::shard(&[0.0; 100_000])));
+        let (connections, job) = (Connections::default(), Arc::new(shard(&[0.0; 100_000])));
         let bytes = 100_000 * size_of::<f32>();
         let map = |memory| Gradients::map(&job, memory, &connections);
         let dir = tempfile::tempdir().unwrap();

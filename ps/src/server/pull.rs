@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{connection::Connection, signs::Signs};
+use super::{connection::Connection, lending::lend, signs::Signs};
 use crate::{
     codec::Codec,
     shard::{CHUNK_ELEMENTS, JobShard, JobTable, ReadCondition, ReadGrant},
@@ -76,7 +76,7 @@ fn send<D: Duplex>(
 ) -> io::Result<()> {
     let ReadGrant { version, pushes, waited_us, .. } = *grant;
     if grant.pinned.is_none()
-        && let Some(slot) = connection.lending.lend(job)
+        && let Some(slot) = lend(job, connection)?
     {
         let round_version = job.round_version();
         return connection.reply(&Reply::Lent { version, pushes, waited_us, round_version, slot }, 0);
