@@ -83,7 +83,8 @@ fn run(shared: &Shared, job: &JobShard, peer: &ShardPeer) -> Result<(), LinkErro
     while wait_to_begin(shared, job, peer.term, not_before) {
         let outcome = follow(shared, job, peer);
         if let Err(error) = outcome {
-            if job.has_standby_in_step(peer.term) {
+            // One that is over may have made room at the standby for the run that follows it.
+            if job.has_standby_in_step(peer.term) && !job.is_over() {
                 return Err(error);
             }
             job.lose_standby(peer.term);
@@ -242,7 +243,7 @@ mod tests {
     };
 
     use super::{
-        super::{listen, pull::tests::shard, role_change},
+        super::{followed_jobs::FollowedJob, listen, pull::tests::shard, role_change},
         *,
     };
     use crate::{
@@ -329,22 +330,70 @@ mod tests {
         shared.stopping.store(true, Ordering::SeqCst);
     }
 
+    /// A primary that tells another process of its jobs, which has its own thread and port.
+    struct Pair {
+        primary: Arc<Shared>,
+        standby: Arc<Shared>,
+        peer: ShardPeer,
+        _control: tokio::runtime::Runtime,
+        _dirs: [tempfile::TempDir; 2],
+    }
+
+    impl Pair {
+        fn new() -> Self {
+            let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+            let [mut primary, standby] = [&dirs[0], &dirs[1]].map(|dir| Shared::for_test(dir.path()));
+            Arc::get_mut(&mut primary).unwrap().token = standby.token.clone();
+            let control = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+            let (listener, address) = listen::bind(([127, 0, 0, 1], 0).into()).unwrap();
+            let handle = control.handle().clone();
+            listen::spawn(Arc::new(listener), Transport::Tcp, standby.clone(), handle).unwrap();
+            let orders = |role, peer| ShardOrders { epoch: EngineEpoch(1), role, peer, lead_expired: false };
+            role_change::follow_orders(&standby, &orders(ReplicaRole::Standby { term: TERM }, None));
+            let peer = ShardPeer { term: TERM, address: address.to_string() };
+            role_change::follow_orders(
+                &primary,
+                &orders(ReplicaRole::Primary { term: 1 }, Some(peer.clone())),
+            );
+            Self { primary, standby, peer, _control: control, _dirs: dirs }
+        }
+    }
+
+    impl Drop for Pair {
+        fn drop(&mut self) {
+            for shared in [&self.primary, &self.standby] {
+                shared.stopping.store(true, Ordering::SeqCst);
+                shared.connections.shut_down();
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_that_is_over_and_has_made_room_at_the_standby_for_the_next_one_costs_nobody_the_standby() {
+        let pair = Pair::new();
+        let job = Arc::new(shard(&[0.0; 3]));
+        pair.primary.jobs.restore(job.clone());
+        thread::scope(|scope| {
+            let told = scope.spawn(|| run(&pair.primary, &job, &pair.peer));
+            while pair.standby.followed.in_step() == 0 {
+                thread::yield_now();
+            }
+            // The next run comes over another connection, and sooner than the end of this one.
+            assert!(pair.standby.followed.insert(&Arc::new(FollowedJob::new(shard(&[0.0; 3]))), TERM));
+            pair.primary.jobs.close(EngineEpoch(1), job.run()).unwrap();
+            let outcome = told.join().unwrap();
+            assert!(outcome.is_ok(), "{outcome:?}");
+        });
+    }
+
     /// Two processes of a shard; the second one follows the first.
     #[test]
     fn a_job_that_is_pushed_to_all_the_time_gets_a_standby_that_goes_on_as_it_would_have() {
-        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        let [mut primary, standby] = [&dirs[0], &dirs[1]].map(|dir| Shared::for_test(dir.path()));
-        Arc::get_mut(&mut primary).unwrap().token = standby.token.clone();
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
-        let (listener, address) = listen::bind(([127, 0, 0, 1], 0).into()).unwrap();
-        let control = runtime.handle().clone();
-        let _accepting = listen::spawn(Arc::new(listener), Transport::Tcp, standby.clone(), control).unwrap();
-        let orders = |role, peer| ShardOrders { epoch: EngineEpoch(1), role, peer, lead_expired: false };
-        role_change::follow_orders(&standby, &orders(ReplicaRole::Standby { term: TERM }, None));
+        let pair = Pair::new();
+        let Pair { primary, standby, .. } = &pair;
         let job = Arc::new(shard(&vec![0.0; 5 * CHUNK_ELEMENTS + 3]));
         primary.jobs.restore(job.clone());
-        let peer = Some(ShardPeer { term: TERM, address: address.to_string() });
-        role_change::follow_orders(&primary, &orders(ReplicaRole::Primary { term: 1 }, peer));
+        start_if_followed(primary, &job);
         let (worker, header) = (Incarnation(1), PushHeader { skip: false, ..skipped() });
         let push = |seq: u64| {
             for index in 0..job.chunk_count() {
@@ -360,13 +409,9 @@ mod tests {
         }
         push(pushes + 1);
         assert!(job.confirm(|| true));
-        assert_eq!(role_change::promote(&standby, EngineEpoch(1), TERM + 1), Ok(1));
+        assert_eq!(role_change::promote(standby, EngineEpoch(1), TERM + 1), Ok(1));
         let served = standby.jobs.current(job.job()).unwrap();
         assert_eq!(served.push_cursor(worker), job.push_cursor(worker));
         assert!(served.copy_values() == job.copy_values());
-        [primary, standby].iter().for_each(|shared| {
-            shared.stopping.store(true, Ordering::SeqCst);
-            shared.connections.shut_down();
-        });
     }
 }
