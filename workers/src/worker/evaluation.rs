@@ -15,16 +15,27 @@ use super::{
 
 impl JobRun {
     /// Loss and metrics of a pinned version over a part of the test or validation samples. A round that is open goes on behind it.
-    pub(super) fn evaluate(&mut self, version: u64, part: EvaluationPart) -> Result<Outcome, WorkerError> {
+    /// `is_revoked` is asked between batches.
+    pub(super) fn evaluate(
+        &mut self,
+        version: u64,
+        part: EvaluationPart,
+        is_revoked: impl Fn() -> bool,
+    ) -> Result<Outcome, WorkerError> {
         let own = self.local.is_open().then(|| self.params.values.clone());
-        let evaluated = self.evaluate_pinned(version, part);
+        let evaluated = self.evaluate_pinned(version, part, is_revoked);
         if let Some(values) = own {
             self.params.values = values;
         }
         evaluated
     }
 
-    fn evaluate_pinned(&mut self, version: u64, part: EvaluationPart) -> Result<Outcome, WorkerError> {
+    fn evaluate_pinned(
+        &mut self,
+        version: u64,
+        part: EvaluationPart,
+        is_revoked: impl Fn() -> bool,
+    ) -> Result<Outcome, WorkerError> {
         let mut session = match self.evaluation.take() {
             Some(session) => session,
             None => self.open_evaluation()?,
@@ -37,7 +48,7 @@ impl JobRun {
         let own: HashSet<&str> = params.tensors.iter().map(|(name, ..)| name.as_str()).collect();
         let mut metrics = RunningMetrics::of(session.output_names());
         for n in 0.. {
-            if self.shards.cancel_token().is_canceled() {
+            if is_revoked() || self.shards.cancel_token().is_canceled() {
                 return Err(PsError::Canceled.into());
             }
             let samples = self.data.as_mut().map_or(Ok(0), |loader| loader.load_evaluation_batch(part, n))?;

@@ -60,6 +60,8 @@ struct Running {
     key: TaskKey,
     /// Its job may not have begun to open, and has no token of its own then.
     revoked: bool,
+    /// It evaluates, and its job is open: it can be given up alone.
+    evaluates: bool,
 }
 
 impl Shared {
@@ -76,7 +78,9 @@ impl Shared {
             let mut running = lock(&self.running);
             if let Some(running) = running.as_mut().filter(|running| running.key == *key) {
                 running.revoked = true;
-                lock(&self.cancel_token).cancel();
+                if !running.evaluates {
+                    lock(&self.cancel_token).cancel();
+                }
             }
         }
     }
@@ -91,8 +95,21 @@ impl Shared {
         let mut queued = lock(&self.queued);
         let revoked = queued.remove(key).unwrap_or(false);
         // Under the lock of the queue, so that a revocation finds it in one place or the other.
-        *lock(&self.running) = (!revoked).then(|| Running { key: key.clone(), revoked: false });
+        *lock(&self.running) =
+            (!revoked).then(|| Running { key: key.clone(), revoked: false, evaluates: false });
         (revoked, queued.len() as u32)
+    }
+
+    /// The task in hand evaluates from here on. What its job has learned locally outlives a revocation: it looks for one itself.
+    fn begin_evaluation(&self) {
+        if let Some(running) = lock(&self.running).as_mut() {
+            running.evaluates = true;
+        }
+    }
+
+    /// Whether the task in hand was revoked.
+    fn is_revoked(&self) -> bool {
+        lock(&self.running).as_ref().is_some_and(|running| running.revoked)
     }
 
     /// The executor has done with the task in hand. Whether it was revoked meanwhile: what its job calls by then is ended for good.
@@ -215,10 +232,8 @@ pub(super) fn execute(
         if run_of(&mut open, &key).is_some_and(|run| run.local.device_failed()) {
             context.unfit.note(&key.run);
         }
-        // An evaluation gives nothing to the shards, and what its job has learned is still whole.
         let evaluates = matches!(assignment.work, Work::Evaluate { .. });
-        let stays = evaluates && !matches!(ran, Err(WorkerError::Ps(_) | WorkerError::Engine(_)));
-        if ran.is_err() && !stays {
+        if ran.as_ref().is_err_and(|error| revoked || !evaluates || ends_job(error)) {
             // A shard may still read a gradient where it lies: the next step writes somewhere else.
             open.take_if(|job| job.is_of(&key));
         }
@@ -270,6 +285,16 @@ fn next_task(
 /// Whether the engine knows no such job, or none that goes on.
 fn is_over(setup: Result<JobSetup, WorkerError>) -> bool {
     matches!(setup, Err(WorkerError::Engine(EngineFault::UnknownJob { .. })))
+}
+
+/// Whether an evaluation that fails like that ends its job here. It gives nothing to the shards, and else what the job has learned
+/// locally is still whole.
+fn ends_job(error: &WorkerError) -> bool {
+    matches!(
+        error,
+        WorkerError::Ps(PsError::Sealed { .. } | PsError::Closed { .. } | PsError::WrongGeneration { .. })
+            | WorkerError::Engine(_)
+    )
 }
 
 /// What is reported of a task: nothing if its job is over. An error ends the executor.
@@ -358,7 +383,10 @@ fn run_one(
             pulled.and_then(|pulled| job.iterate(&it, pulled, next_pull)).inspect_err(|_| job.abandon_round())
         }
         Work::Prepare { range } => job.rehearse(&key.task, range),
-        Work::Evaluate { version, part } => job.evaluate(version, part),
+        Work::Evaluate { version, part } => {
+            shared.begin_evaluation();
+            job.evaluate(version, part, || shared.is_revoked())
+        }
     }
 }
 
@@ -440,6 +468,36 @@ mod tests {
         assert!(!shared.begin_job().is_canceled());
         shared.cancel();
         assert!(shared.begin_job().is_canceled(), "a job that opens behind a stop");
+    }
+
+    /// Workers keep the state of their own optimizers with an open job.
+    #[test]
+    fn an_evaluation_that_is_revoked_is_given_up_alone() {
+        let shared = Shared::default();
+        let (job, task) = (shared.begin_job(), key(1));
+        shared.queue(&task);
+        shared.begin(&task);
+        shared.begin_evaluation();
+        shared.revoke(&[task]);
+        assert!(shared.is_revoked() && !job.is_canceled());
+        assert!(!shared.end(), "the job goes on with the calls that it has");
+        shared.queue(&key(2));
+        shared.begin(&key(2));
+        assert!(!shared.is_revoked());
+    }
+
+    #[test]
+    fn an_evaluation_ends_its_job_only_where_the_shards_say_that_it_is_over() {
+        let job: JobId = "digits".parse().unwrap();
+        let cases = [
+            (PsError::Canceled, false),
+            (PsError::Length { what: "buffer", got: 1, expected: 2 }, false),
+            (PsError::Closed { job: job.clone() }, true),
+        ];
+        for (error, ends) in cases {
+            assert_eq!(ends_job(&WorkerError::Ps(error)), ends);
+        }
+        assert!(ends_job(&WorkerError::Engine(EngineFault::UnknownJob { job })));
     }
 
     #[test]
