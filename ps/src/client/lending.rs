@@ -31,14 +31,19 @@ pub struct GradientArea {
 }
 
 impl GradientArea {
+    /// Without any page: no shard may take it.
     fn create(elements: u64) -> io::Result<Self> {
         let elements = usize::try_from(elements).map_err(io::Error::other)?;
         let bytes = elements.checked_mul(size_of::<f32>()).ok_or(ErrorKind::OutOfMemory)?;
         let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
         let memory = sealed_memory(bytes)?;
-        take_pages(&memory, 0..bytes)?;
-        let mapping = Mapping::new(&memory, 0..bytes, Access::Write, Pages::Now)?;
+        let mapping = Mapping::new(&memory, 0..bytes, Access::Write, Pages::WhenTouched)?;
         Ok(Self { memory, mapping, elements })
+    }
+
+    /// Takes the pages: neither who writes there nor a shard that reads may find later that there are none.
+    fn take_pages(&self) -> io::Result<()> {
+        take_pages(&self.memory, 0..self.mapping.bytes())
     }
 
     /// The first of [`GradientArea::elements`] floats, which are there as long as `self` is.
@@ -189,11 +194,16 @@ impl Link {
 }
 
 impl ShardSet {
-    /// Where gradients lie that shards on this machine need not be sent; `None` if no shard takes them so.
+    /// Where gradients lie that shards on this machine need not be sent; `None` if no shard takes them so. Only who asks has the memory
+    /// for them taken, all of it at once.
     pub fn gradient_area(&self) -> Option<Arc<GradientArea>> {
         let takes = |link: &Link| link.takes_gradients;
         let any = self.conns.iter().any(|conn| conn.link.as_ref().is_some_and(takes));
-        self.area.get().cloned().flatten().filter(|_| any)
+        let area = self.area.get().cloned().flatten().filter(|_| any)?;
+        let taken = area
+            .take_pages()
+            .inspect_err(|error| warn!(%error, "no memory to share for gradients: they are sent"));
+        taken.is_ok().then_some(area)
     }
 
     /// The memory of each connected shard that lends parameters: another one after it was connected again.
@@ -270,5 +280,22 @@ fn copy_common(lent: &LentValues, tensor: ElementRange, into: &mut [f32]) {
         && let Some(values) = lent.part(common)
     {
         into[common.start as usize..common.end as usize].copy_from_slice(values);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, os::unix::fs::MetadataExt};
+
+    use super::*;
+
+    #[test]
+    fn memory_for_gradients_has_no_pages_until_somebody_is_to_write_there() {
+        let area = GradientArea::create(100_000).unwrap();
+        let pages = File::from(area.memory.try_clone().unwrap());
+        let allocated = || pages.metadata().unwrap().blocks() * 512;
+        assert_eq!(allocated(), 0);
+        area.take_pages().unwrap();
+        assert!(allocated() >= 400_000);
     }
 }

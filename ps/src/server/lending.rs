@@ -91,7 +91,8 @@ impl<'c> Gradients<'c> {
         let _counted = connections
             .count_shared(end - first_page)
             .ok_or_else(|| refuse("too many connections share memory".into()))?;
-        let mapping = Mapping::new(&memory, first_page..end, Access::Read, Pages::Now)
+        // The caller takes the pages once it knows that it is heard, and before it pushes from there.
+        let mapping = Mapping::new(&memory, first_page..end, Access::Read, Pages::WhenTouched)
             .map_err(|error| refuse(error.to_string()))?;
         let (job, elements) = (Arc::downgrade(job), range.len() as usize);
         Ok(Self { job, mapping, elements, offset: start - first_page, _counted })
@@ -290,8 +291,11 @@ mod tests {
         }
         assert_eq!(connections.shared_bytes(), 0);
         let memory = sealed_memory(bytes).unwrap();
-        take_pages(&memory, 0..bytes).unwrap();
+        let pages = memory.try_clone().unwrap();
         let taken = map(memory).unwrap();
+        let allocated = File::from(pages.try_clone().unwrap()).metadata().unwrap().blocks();
+        assert_eq!(allocated, 0, "they are the caller's to take");
+        take_pages(&pages, 0..bytes).unwrap();
         assert_eq!((taken.values(), connections.shared_bytes()), (&[0.0; 100_000][..], bytes));
         let ended = Arc::downgrade(&job);
         drop(job);

@@ -130,7 +130,8 @@ impl JobRun {
         shards.compress_pulls(Codec::of_pulls(train.pull_compression), trained);
         shards.set_tables(&train.model.layout);
         let mut pages = SharedPages::new(&context.runtime, context.exec.device);
-        if let Some(area) = shards.gradient_area()
+        if replicas.is_one()
+            && let Some(area) = shards.gradient_area()
             && pages.take_gradients(&area)
         {
             replicas.write_into(area, &params)?;

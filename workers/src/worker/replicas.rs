@@ -117,6 +117,11 @@ impl Replicas {
         Self { watch, ..self }
     }
 
+    /// Whether every batch is computed as a whole, by one session.
+    pub(super) fn is_one(&self) -> bool {
+        self.replicas.len() == 1
+    }
+
     /// Has what is pushed written to memory that shards read, one behind the other: nothing of it is copied then. Batches in
     /// parts stay where they are, and so does what has no shape of its own.
     pub(super) fn write_into(
