@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, io, path::Path, thread, time::Duration};
 
 use safetensors::tensor::{Dtype, TensorInfo};
-use syncline_rpc::{JobFolders, ShardFault, SnapshotFile};
+use syncline_rpc::{JobFolders, ShardFault, ShardPosition, SnapshotFile};
 use syncline_scheduler::{
     ids::{Incarnation, Name, RunId},
     spec::ElementRange,
@@ -109,7 +109,10 @@ fn write_parts(
         let range = ElementRange::of_shard(elements, index, count);
         parts.push(match range == shard.range() {
             true => append_own(shard, condition, &mut file)?,
-            false => append_part(shared, shard, address, range, condition, &mut file)?,
+            false => {
+                let peer = (ShardPosition { index, count }, address.as_str());
+                append_part(shared, shard, peer, range, condition, &mut file)?
+            }
         });
     }
     let oldest = parts.iter().map(|part| part.before).min().unwrap_or(0);
@@ -157,14 +160,14 @@ fn header(shard: &JobShard, version: u64) -> Result<Vec<u8>, ShardFault> {
 fn append_part(
     shared: &Shared,
     shard: &JobShard,
-    address: &str,
+    (position, address): (ShardPosition, &str),
     range: ElementRange,
     condition: ReadCondition,
     file: &mut PendingFile,
 ) -> Result<PartVersions, ShardFault> {
     let session = SessionKey { run: shard.run().clone(), incarnation: SHARD_ITSELF };
     let copy = || -> Result<PartVersions, LinkError> {
-        let mut link = Link::open(address, &shared.token, PEER_LIMIT)?;
+        let mut link = Link::open_shard(address, position, &shared.token, PEER_LIMIT)?;
         link.set_read_timeout(Some(PEER_LIMIT))?;
         link.ask(&Request::Pull { session, condition, codec: Codec::Plain })?;
         let (before, mut left) = match link.answer()? {
