@@ -62,7 +62,7 @@ pub enum AutodiffError {
     Probabilities {
         /// Name of the loss, as a job asks for it.
         loss: &'static str,
-        /// The `Concat` that joins p and 1 - p, by its name or its first output.
+        /// The Softmax, or the `Concat` that joins p and 1 - p, by its name or its first output.
         node: String,
         /// Output that the loss was asked for.
         output: String,
@@ -267,9 +267,9 @@ impl AutodiffError {
                 "`syncline model show` lists the outputs; where the model computes the loss itself, name the value that the loss is \
                  taken of with --output, or `output` beside the loss",
             ),
-            Self::Probabilities { .. } => {
-                Some("name the value before its Sigmoid as the output, and bce-with-logits as the loss")
-            }
+            Self::Probabilities { .. } => Some(
+                "name the value before its Softmax as the output, or that before its Sigmoid, and bce-with-logits as the loss",
+            ),
             Self::ReservedName { .. } => Some(
                 "rename the value in the model: docs/exporters.md has the lines; --label of `model check` and `model train-graph` \
                  calls the label otherwise, in graphs that no job trains",

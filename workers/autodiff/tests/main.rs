@@ -33,6 +33,7 @@ mod nchwc_kernels;
 mod operators_document;
 mod own_loss;
 mod precision;
+mod probabilities;
 mod random;
 mod recompute;
 mod refusals;

@@ -1,8 +1,8 @@
 //! Which labels a model with several yes-or-no answers gives a sample, and how often each is right.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
-use syncline_onnx::{TensorView, proto::NodeProto};
+use syncline_onnx::TensorView;
 
 use super::{ClassCounts, Output, classes::macro_f1};
 use crate::client::TrainedJob;
@@ -26,7 +26,9 @@ impl LabelScores {
             return None;
         }
         let output = job.settings.get("model.forward.output").map(str::to_owned);
-        Some(Self { output, probabilities: probabilities(&job.model.onnx) })
+        let graph = syncline_onnx::parse(&job.model.onnx).ok().and_then(|model| model.graph);
+        let probabilities = graph.as_ref().map(syncline_autodiff::sigmoid_outputs).unwrap_or_default();
+        Some(Self { output, probabilities })
     }
 
     /// For each number of each sample whether the label is given: 1 where it is, 0 where it is not, as the accuracy counts it; `None`
@@ -45,27 +47,6 @@ impl LabelScores {
         let axis = if shape.len() < 3 { shape.len().checked_sub(1) } else { Some(0) };
         Some(axis.map_or((1, 1), |axis| (shape[axis], shape[axis + 1..].iter().product())))
     }
-}
-
-/// Outputs that a Sigmoid makes.
-fn probabilities(model: &[u8]) -> HashSet<String> {
-    let graph = syncline_onnx::parse(model).ok().and_then(|model| model.graph).unwrap_or_default();
-    let made = |node: &'_ NodeProto| node.output.first().cloned();
-    let makers: HashMap<String, &NodeProto> =
-        graph.node.iter().filter_map(|node| Some((made(node)?, node))).collect();
-    let is_probability = |output: &String| {
-        let mut value = output;
-        // No longer than the graph, whatever it is.
-        for _ in 0..=makers.len() {
-            match makers.get(value).map(|node| (node.op_type.as_str(), node.input.first())) {
-                Some(("Sigmoid", _)) => return true,
-                Some(("Identity", Some(source))) => value = source,
-                _ => break,
-            }
-        }
-        false
-    };
-    graph.output.iter().map(|output| output.name.clone()).filter(is_probability).collect()
 }
 
 /// How often each label was there, was given, and was given where it was there.
@@ -175,21 +156,6 @@ mod tests {
         assert_eq!(counts(&image), [(4, 2, 2), (4, 2, 2)]);
         let single = counted(&[], &LabelScores::default(), &scores, &labels);
         assert_eq!(counts(&single), [(8, 4, 4)]);
-    }
-
-    #[test]
-    fn outputs_of_a_sigmoid_are_probabilities() {
-        let mut model = syncline_onnx::mlp(&[2, 3], 1);
-        assert_eq!(probabilities(&model.to_bytes()), HashSet::new());
-        let graph = model.graph.as_mut().unwrap();
-        for (op, from, to) in
-            [("Sigmoid", graph.output[0].name.clone(), "p"), ("Identity", "p".to_owned(), "q")]
-        {
-            let (op_type, input, output) = (op.to_owned(), vec![from], vec![to.to_owned()]);
-            graph.node.push(NodeProto { op_type, input, output, ..NodeProto::default() });
-        }
-        "q".clone_into(&mut graph.output[0].name);
-        assert_eq!(probabilities(&model.to_bytes()), HashSet::from(["q".to_owned()]));
     }
 
     #[test]

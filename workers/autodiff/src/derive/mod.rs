@@ -38,7 +38,7 @@ pub fn derive(
         MODEL_LOSS.clone_into(&mut output);
         forward.rename(LOSS, MODEL_LOSS);
     }
-    let output = scores(&forward.graph, &forward.types, &output, loss, &options.loss)?;
+    let output = scores(&mut forward, &output, loss, &options.loss)?;
     let output_type = forward.type_of(&output);
     let first_input = forward.data_inputs.first().map(String::as_str);
     let at = LossAt { loss, options: &options.loss, output: &output, ty: &output_type, first_input };

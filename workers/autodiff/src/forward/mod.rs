@@ -48,7 +48,9 @@ pub use self::untie_weights::parse_forward;
 
 use std::collections::HashSet;
 
-use syncline_onnx::proto::{DimensionProto, DimensionValue, GraphProto, ModelProto, ValueInfoProto};
+use syncline_onnx::proto::{
+    DimensionProto, DimensionValue, GraphProto, ModelProto, NodeProto, ValueInfoProto,
+};
 use syncline_onnx::{Compiler, Dim, ElementType, Graph, TensorType, Types, infer_types};
 
 use crate::error::AutodiffError;
@@ -134,6 +136,22 @@ impl Forward {
         if let Some(found) = self.types.remove(from) {
             self.types.insert(to.to_owned(), found);
         }
+    }
+
+    /// Applies what some nodes do, one behind the other, to a value of the type that the first of them reads; returns the last result.
+    pub(crate) fn apply(&mut self, nodes: &[NodeProto], mut value: String) -> String {
+        let mut graph = Graph::from(std::mem::take(&mut self.graph));
+        for node in nodes {
+            let other = node.input.iter().skip(1).map(String::as_str);
+            let inputs: Vec<_> =
+                std::iter::once(value.as_str()).chain(other).map(|input| graph.intern(input)).collect();
+            let made = graph.op(&node.op_type, &inputs, &node.attribute);
+            graph.name(made).clone_into(&mut value);
+            let found = node.output.first().and_then(|output| self.types.get(output)).cloned();
+            self.types.extend(found.map(|ty| (value.clone(), ty)));
+        }
+        self.graph = graph.into();
+        value
     }
 
     /// The type of a graph input.

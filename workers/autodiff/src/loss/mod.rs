@@ -29,6 +29,7 @@ use super::error::AutodiffError;
 
 pub use options::LossOptions;
 pub(super) use scores::scores;
+pub use scores::sigmoid_outputs;
 
 /// What training makes small. Each is a weighted mean over the labels of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

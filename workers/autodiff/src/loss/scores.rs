@@ -3,61 +3,160 @@
 //! Exporters for prediction (scikit-learn, Keras) put a Softmax or a Sigmoid behind the scores, and scikit-learn a ZipMap
 //! behind that. Cross-entropy of the probabilities is what is meant there; computed from the scores it is the same
 //! number, and stays finite. So softmax cross-entropy looks through a Softmax over the axis of the classes, and binary
-//! cross-entropy through a Sigmoid. Two classes that are p and 1 - p, with p from a Sigmoid, are refused. A model that takes the softmax of a softmax on purpose names another loss.
+//! cross-entropy through a Sigmoid. What only moves elements behind them (`torch.sigmoid(x).squeeze(1)`) is applied to the scores
+//! instead. Probabilities of which no scores can be had so, such as p and 1 - p, are refused. A model that takes the softmax of a
+//! softmax on purpose names another loss.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use syncline_onnx::Types;
 use syncline_onnx::proto::{GraphProto, NodeProto};
+use syncline_onnx::{Dim, Types};
 
 use super::{Loss, LossOptions};
 use crate::error::AutodiffError;
+use crate::forward::Forward;
 
-/// The value that the loss looks at when it was asked for `output`.
+/// Operators that move, pick or repeat elements of their first input and change none: a Sigmoid before one is the same as behind it.
+const MOVES: [&str; 8] =
+    ["Expand", "Flatten", "Gather", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"];
+
+/// The value that the loss looks at when it was asked for `output`; it may be one that this has added to the model.
 pub(crate) fn scores(
-    graph: &GraphProto,
-    types: &Types,
+    forward: &mut Forward,
     output: &str,
     loss: Loss,
     options: &LossOptions,
 ) -> Result<String, AutodiffError> {
-    let made =
-        graph.node.iter().flat_map(|node| node.output.iter().map(move |output| (output.as_str(), node)));
-    let producers: HashMap<&str, &NodeProto> = made.collect();
-    let producer = |value: &str| producers.get(value).map(|node| (*node, &node.input));
-    let mut value = output;
-    let mut squashed = false;
-    while let Some((node, [source, ..])) = producer(value).map(|(node, inputs)| (node, inputs.as_slice())) {
-        let passes = match (node.domain.as_str(), node.op_type.as_str()) {
-            ("", "Identity") => true,
-            ("ai.onnx.ml", "ZipMap") => value == output,
-            ("", "Softmax") if loss == Loss::SoftmaxCrossEntropy => {
-                !squashed && over_classes(node, types, options)
-            }
-            ("", "Sigmoid") if loss == Loss::BinaryCrossEntropy => !squashed,
-            _ => false,
-        };
-        if !passes {
-            break;
+    let makers = makers(&forward.graph);
+    let trail = Trail::of(&makers, output);
+    let Some(maker) = trail.maker else { return Ok(trail.unmoved.to_owned()) };
+    let is_squashed = match (loss, maker.op_type.as_str()) {
+        (Loss::SoftmaxCrossEntropy, "Softmax") => match trail.class_axis(&forward.types, options) {
+            Some((axis, rank)) => from_front(maker.int("axis", -1), rank) == axis as i64,
+            None if trail.moves.is_empty() => false,
+            None => return Err(refusal(loss, maker, output)),
+        },
+        (Loss::SoftmaxCrossEntropy, "Concat")
+            if maker.input.iter().any(|part| Trail::of(&makers, part).is_of("Sigmoid")) =>
+        {
+            return Err(refusal(loss, maker, output));
         }
-        squashed |= node.op_type == "Softmax" || node.op_type == "Sigmoid";
-        value = source;
-    }
-    let made_by = |value: &str, op: &str| producer(value).filter(|(node, _)| node.op_type == op);
-    if let (Some((node, parts)), Loss::SoftmaxCrossEntropy) = (made_by(value, "Concat"), loss)
-        && parts.iter().any(|part| made_by(part, "Sigmoid").is_some())
-    {
-        let (node, output) = (node.label().to_owned(), output.to_owned());
-        return Err(AutodiffError::Probabilities { loss: loss.name(), node, output });
-    }
-    Ok(value.to_owned())
+        (Loss::BinaryCrossEntropy, "Softmax") => return Err(refusal(loss, maker, output)),
+        (Loss::BinaryCrossEntropy, "Sigmoid") => true,
+        _ => false,
+    };
+    let Some(source) = maker.input.first().filter(|_| is_squashed) else {
+        return Ok(trail.unmoved.to_owned());
+    };
+    let source = Trail::of(&makers, source).unmoved.to_owned();
+    let moves: Vec<NodeProto> = trail.moves.into_iter().rev().cloned().collect();
+    Ok(forward.apply(&moves, source))
 }
 
-fn over_classes(node: &NodeProto, types: &Types, options: &LossOptions) -> bool {
-    let Some(rank) = node.input.first().and_then(|input| types.get(input)).map(|ty| ty.dims.len() as i64)
-    else {
-        return false;
-    };
-    let front = |axis: i64| if axis < 0 { axis.saturating_add(rank) } else { axis };
-    front(node.int("axis", -1)) == front(options.class_axis(rank))
+/// Outputs of a model that are probabilities: a Sigmoid makes their elements.
+pub fn sigmoid_outputs(graph: &GraphProto) -> HashSet<String> {
+    let makers = makers(graph);
+    let names = graph.output.iter().map(|output| &output.name);
+    names.filter(|name| Trail::of(&makers, name).is_of("Sigmoid")).cloned().collect()
+}
+
+fn refusal(loss: Loss, node: &NodeProto, output: &str) -> AutodiffError {
+    let (node, output) = (node.label().to_owned(), output.to_owned());
+    AutodiffError::Probabilities { loss: loss.name(), node, output }
+}
+
+type Makers<'g> = HashMap<&'g str, &'g NodeProto>;
+
+fn makers(graph: &GraphProto) -> Makers<'_> {
+    let made =
+        graph.node.iter().flat_map(|node| node.output.iter().map(move |output| (output.as_str(), node)));
+    made.collect()
+}
+
+/// The way back from a value to where its elements are made.
+struct Trail<'g> {
+    /// Nodes that move the elements, the last one first.
+    moves: Vec<&'g NodeProto>,
+    /// The value behind all of them.
+    unmoved: &'g str,
+    /// The node of the standard that makes the elements; `None` where they are an input or a constant, or another domain makes them.
+    maker: Option<&'g NodeProto>,
+}
+
+impl<'g> Trail<'g> {
+    fn of(makers: &Makers<'g>, output: &'g str) -> Self {
+        let (mut value, mut moves, mut unmoved) = (output, Vec::new(), output);
+        // No longer than the graph, whatever it is.
+        for _ in 0..=makers.len() {
+            let Some(node) = makers.get(value) else { break };
+            let Some(source) = node.input.first() else { break };
+            match (node.domain.as_str(), node.op_type.as_str()) {
+                ("", "Identity") => {}
+                ("ai.onnx.ml", "ZipMap") if value == output => {}
+                ("", op) if MOVES.contains(&op) => moves.push(*node),
+                _ => break,
+            }
+            value = source;
+            if moves.is_empty() {
+                unmoved = value;
+            }
+        }
+        let maker = makers.get(value).copied().filter(|node| node.domain.is_empty());
+        Self { moves, unmoved, maker }
+    }
+
+    fn is_of(&self, op: &str) -> bool {
+        self.maker.is_some_and(|node| node.op_type == op)
+    }
+
+    /// The axis of the classes in what the maker gives, and how many axes that has; `None` where the moves do not keep the classes
+    /// together, or where sizes are not known.
+    fn class_axis(&self, types: &Types, options: &LossOptions) -> Option<(usize, i64)> {
+        let dims = |value: &str| types.get(value).map(|ty| ty.dims.as_slice());
+        let mut moved = dims(self.unmoved)?;
+        let mut axis =
+            usize::try_from(from_front(options.class_axis(moved.len() as i64), moved.len() as i64))
+                .ok()
+                .filter(|&axis| axis < moved.len())?;
+        for node in &self.moves {
+            let before = dims(node.input.first()?)?;
+            axis = match node.op_type.as_str() {
+                "Transpose" => match node.ints("perm") {
+                    Some(perm) => usize::try_from(*perm.get(axis)?).ok()?,
+                    None => before.len().checked_sub(axis + 1)?,
+                },
+                // The elements stay in their order: the classes lie where as many elements are behind each of them.
+                "Flatten" | "Reshape" | "Squeeze" | "Unsqueeze" => {
+                    let behind = elements(&moved[axis + 1..])?;
+                    let is_same = |at: &usize| {
+                        before[*at].same(&moved[axis])
+                            && elements(&before[*at + 1..]).as_ref() == Some(&behind)
+                    };
+                    (0..before.len()).find(is_same)?
+                }
+                _ => return None,
+            };
+            moved = before;
+            moved.get(axis)?;
+        }
+        Some((axis, moved.len() as i64))
+    }
+}
+
+/// How many elements axes have: a number, times sizes that are open. `None` if one is not known.
+fn elements(dims: &[Dim]) -> Option<(usize, Vec<&str>)> {
+    let (mut fixed, mut open) = (1usize, Vec::new());
+    for dim in dims {
+        match dim {
+            Dim::Fixed(size) => fixed = fixed.saturating_mul(*size),
+            Dim::Symbol(symbol) => open.push(symbol.as_str()),
+            Dim::Unknown => return None,
+        }
+    }
+    open.sort_unstable();
+    Some((fixed, open))
+}
+
+fn from_front(axis: i64, rank: i64) -> i64 {
+    if axis < 0 { axis.saturating_add(rank) } else { axis }
 }
