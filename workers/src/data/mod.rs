@@ -49,7 +49,7 @@ pub use error::{DataError, Remedy};
 pub use file::{MAX_ELEMENTS, MAX_FILE_BYTES};
 pub(crate) use pattern::expand;
 #[cfg(feature = "worker")]
-pub(crate) use pattern::expand_list;
+pub(crate) use pattern::expand_source;
 pub(crate) use remote::is_url;
 pub use signature::{InputSignature, LabelSignature, ModelSignature, Target};
 #[cfg(feature = "worker")]

@@ -1,28 +1,108 @@
 //! Names of files with `*`, which stands for any characters.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use syncline_scheduler::spec::{DataSpec, Files, Source};
+use syncline_scheduler::spec::{DataSpec, Source};
 
 use super::error::DataError;
 use super::remote;
 
-/// Puts the files that are there in the place of the patterns of a data set.
-pub(crate) fn expand(spec: &mut DataSpec) -> Result<(), DataError> {
-    spec.sources_mut().flat_map(Source::files_mut).try_for_each(expand_list)
+/// A file of a source.
+#[derive(Debug, Clone)]
+struct Named {
+    path: String,
+    /// The pattern that means it, where it was not named itself.
+    pattern: Option<String>,
+    /// What `*` stands for, where it stands once in the pattern.
+    star: Option<String>,
 }
 
-/// The same of one list.
-pub(crate) fn expand_list(files: &mut Files) -> Result<(), DataError> {
-    let mut found = Vec::with_capacity(files.0.len());
-    for path in std::mem::take(&mut files.0) {
-        match is_pattern(&path) {
-            true => found.extend(matching(&path)?),
-            false => found.push(path),
+/// Puts the files that are there in the place of the patterns of a data set; returns what is doubtful about them.
+pub(crate) fn expand(spec: &mut DataSpec) -> Result<Vec<String>, DataError> {
+    let parts = [
+        ("source", Some(&mut spec.source)),
+        ("test", spec.test.as_mut()),
+        ("validation", spec.validation.as_mut()),
+    ];
+    let (mut part_of, mut doubts) = (HashMap::new(), Vec::new());
+    for (part, source) in parts.into_iter().filter_map(|(part, source)| Some((part, source?))) {
+        for Named { path, pattern, .. } in samples_of(source)? {
+            // One that is missing is refused when it is read.
+            let file = fs::canonicalize(&path).unwrap_or_else(|_| path.clone().into());
+            let (other, by) = part_of.entry(file).or_insert((part, pattern.clone()));
+            if *other == part {
+                continue;
+            }
+            let both = format!("`{path}` is in `{other}` and in `{part}`");
+            match by.as_ref().or(pattern.as_ref()) {
+                Some(pattern) => {
+                    let what = format!(
+                        "{both}, of which one means it by `{pattern}`: write a pattern that leaves it out, or list the files"
+                    );
+                    return Err(DataError::InvalidSetting { what });
+                }
+                None => doubts.push(format!(
+                    "{both}: figures of samples that also train, or decide, flatter the model"
+                )),
+            }
         }
     }
-    files.0 = found;
+    Ok(doubts)
+}
+
+/// The same of one source.
+pub(crate) fn expand_source(source: &mut Source) -> Result<(), DataError> {
+    samples_of(source).map(drop)
+}
+
+/// Puts files in the place of the patterns of a source, and returns those that have samples.
+fn samples_of(source: &mut Source) -> Result<Vec<Named>, DataError> {
+    let lists = source.files_mut();
+    let mut named =
+        lists.iter().map(|files| files.iter().map(meant).collect()).collect::<Result<Vec<Vec<_>>, _>>()?;
+    if let [samples, labels] = named.as_mut_slice() {
+        samples.iter().zip(labels).try_for_each(|(samples, labels)| pair(samples, labels))?;
+    }
+    for (files, named) in lists.into_iter().zip(&named) {
+        files.0 = named.iter().flatten().map(|file| file.path.clone()).collect();
+    }
+    Ok(named.into_iter().next().unwrap_or_default().concat())
+}
+
+/// The files that an entry of a list means.
+fn meant(entry: &str) -> Result<Vec<Named>, DataError> {
+    match is_pattern(entry) {
+        true => matching(entry),
+        false => Ok(vec![Named { path: entry.to_owned(), pattern: None, star: None }]),
+    }
+}
+
+/// Puts files of labels into the order of those of the samples, by what `*` stands for in both, if both are of such a pattern.
+fn pair(samples: &[Named], labels: &mut Vec<Named>) -> Result<(), DataError> {
+    let is_by_star = |files: &[Named]| files.iter().all(|file| file.star.is_some());
+    if !is_by_star(samples) || !is_by_star(labels) {
+        return Ok(());
+    }
+    let alone = |file: &Named, others: &[Named]| {
+        let (path, star) = (&file.path, file.star.as_deref().unwrap_or_default());
+        let pattern = others.first().and_then(|other| other.pattern.as_deref()).unwrap_or_default();
+        let what = format!(
+            "no file that `{pattern}` means belongs to `{path}`: `*` stands for `{star}` in none of them"
+        );
+        DataError::InvalidSetting { what }
+    };
+    let sorted = |sample: &Named| {
+        let label = labels.iter().find(|label| label.star == sample.star);
+        label.cloned().ok_or_else(|| alone(sample, labels))
+    };
+    let paired = samples.iter().map(sorted).collect::<Result<Vec<_>, _>>()?;
+    let left_over = labels.iter().find(|label| samples.iter().all(|sample| sample.star != label.star));
+    if let Some(label) = left_over {
+        return Err(alone(label, samples));
+    }
+    *labels = paired;
     Ok(())
 }
 
@@ -33,7 +113,7 @@ fn is_pattern(path: &str) -> bool {
 
 /// The files of a folder whose names a pattern means, in the order of the bytes of these, at least one. As for a shell, files whose name
 /// begins with a dot are only meant by a pattern that does.
-fn matching(path: &str) -> Result<Vec<String>, DataError> {
+fn matching(path: &str) -> Result<Vec<Named>, DataError> {
     let nothing = |reason: &str| DataError::NoFile { pattern: path.to_owned(), reason: reason.to_owned() };
     let (folder, pattern) = path.rsplit_once('/').map_or(("", path), |(folder, name)| (folder, name));
     if folder.contains('*') {
@@ -54,7 +134,18 @@ fn matching(path: &str) -> Result<Vec<String>, DataError> {
         return Err(nothing("no file of that folder is called so"));
     }
     names.sort_unstable();
-    Ok(names.into_iter().map(|name| format!("{begin}{name}")).collect())
+    let named = |name: String| Named {
+        path: format!("{begin}{name}"),
+        pattern: Some(path.to_owned()),
+        star: star(pattern, &name).map(str::to_owned),
+    };
+    Ok(names.into_iter().map(named).collect())
+}
+
+/// What `*` stands for in a name that a pattern means, if it stands there once.
+fn star<'n>(pattern: &str, name: &'n str) -> Option<&'n str> {
+    let (first, last) = pattern.split_once('*').filter(|(_, last)| !last.contains('*'))?;
+    name.strip_prefix(first)?.strip_suffix(last)
 }
 
 /// Whether a pattern means a name: the parts between its stars follow each other there, the first one at the begin, the last one at
@@ -81,6 +172,8 @@ fn means(pattern: &[u8], name: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use syncline_scheduler::spec::Files;
+
     use super::*;
 
     #[test]
@@ -107,8 +200,9 @@ mod tests {
             fs::write(at(name), "1").unwrap();
         }
         let expanded = |path: &str| {
-            let mut files = Files::one(path);
-            expand_list(&mut files).map(|()| files.0)
+            let mut source = Source::csv(path);
+            expand_source(&mut source)
+                .map(|()| source.paths().into_iter().map(str::to_owned).collect::<Vec<_>>())
         };
         assert_eq!(expanded(&at("p-*.csv")).unwrap(), ["p-1.csv", "p-10.csv", "p-2.csv"].map(at));
         assert_eq!(expanded(&at("*.csv")).unwrap().len(), 5, "hidden files are not meant");
@@ -119,5 +213,82 @@ mod tests {
         assert!(error.to_string().contains("not of a folder"), "{error}");
         let error = expanded(&at("none/p-*.csv")).unwrap_err();
         assert!(error.code() == "E330" && error.to_string().contains("none/"), "{error}");
+    }
+
+    /// What becomes of a data set of files in a folder with these names.
+    fn expanded(there: &[&str], spec: impl Fn(&dyn Fn(&str) -> String) -> DataSpec) -> (Vec<String>, String) {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = format!("{}/", dir.path().display());
+        there.iter().for_each(|name| fs::write(dir.path().join(name), "1").unwrap());
+        let mut spec = spec(&|name| format!("{folder}{name}"));
+        let said = match expand(&mut spec) {
+            Ok(doubts) => doubts.join(" "),
+            Err(error) => error.to_string(),
+        };
+        (spec.paths().into_iter().map(|path| path.replace(&folder, "")).collect(), said.replace(&folder, ""))
+    }
+
+    #[test]
+    fn a_file_in_two_parts_is_refused_where_a_pattern_means_it_and_doubtful_where_both_name_it_table() {
+        let there = ["part-1.csv", "part-2.csv", "test.csv"];
+        #[rustfmt::skip]
+        let cases = [
+            (["part-*.csv", "test.csv"],     ""),
+            (["*.csv", "test.csv"],          "[E480] data: `test.csv` is in `source` and in `test`, of which one means it by `*.csv`"),
+            (["part-1.csv", "part-*.csv"],   "[E480] data: `part-1.csv` is in `source` and in `test`, of which one means it by `part-*.csv`"),
+            (["part-*.csv", "./part-2.csv"], "[E480] data: `./part-2.csv` is in `source` and in `test`"),
+            (["part-1.csv", "part-1.csv"],   "`part-1.csv` is in `source` and in `test`: figures"),
+        ];
+        for (names, want) in cases {
+            let [source, test] = names;
+            let (_, said) = expanded(&there, |at| DataSpec {
+                test: Some(Source::csv(at(test))),
+                ..DataSpec::new(Source::csv(at(source)))
+            });
+            assert!(said.starts_with(want) && said.is_empty() == want.is_empty(), "{names:?}: {said}");
+        }
+        let (_, said) = expanded(&there, |at| DataSpec {
+            validation: Some(Source::csv(at("part-*.csv"))),
+            test: Some(Source::csv(at("part-1.csv"))),
+            ..DataSpec::new(Source::csv(at("test.csv")))
+        });
+        assert!(said.contains("`part-1.csv` is in `test` and in `validation`"), "{said}");
+    }
+
+    #[test]
+    fn files_of_labels_belong_to_samples_by_what_the_star_stands_for_table() {
+        let none = |path, pattern, star| {
+            format!(
+                "[E480] data: no file that `{pattern}` means belongs to `{path}`: `*` stands for `{star}` in none of them"
+            )
+        };
+        #[rustfmt::skip]
+        #[allow(clippy::type_complexity, reason = "a table")]
+        let cases: [(&[&str], [&str; 2], Result<&[&str], String>); 6] = [
+            (&["x-1", "x-2", "y-1", "y-2"],   ["x-*", "y-*"],  Ok(&["x-1", "x-2", "y-1", "y-2"])),
+            // As names these are in another order.
+            (&["x-1", "x-10", "1y", "10y"],   ["x-*", "*y"],   Ok(&["x-1", "x-10", "1y", "10y"])),
+            (&["x-1", "x-2", "y-1", "y-3"],   ["x-*", "y-*"],  Err(none("x-2", "y-*", "2"))),
+            (&["x-1", "y-1", "y-3"],          ["x-*", "y-*"],  Err(none("y-3", "x-*", "3"))),
+            // By their places where a star may stand for anything, or a list says it.
+            (&["a-x-1", "a-y-2"],             ["*x*", "*y*"],  Ok(&["a-x-1", "a-y-2"])),
+            (&["x-1", "y-2"],                 ["x-1", "y-*"],  Ok(&["x-1", "y-2"])),
+        ];
+        for (there, names, want) in cases {
+            let [samples, labels] = names;
+            let (paths, said) = expanded(there, |at| {
+                DataSpec::new(Source::Npy {
+                    samples: Files::one(at(samples)),
+                    labels: Files::one(at(labels)),
+                })
+            });
+            match want {
+                Ok(want) => assert_eq!(
+                    (paths, said),
+                    (want.iter().map(|&path| path.to_owned()).collect(), String::new())
+                ),
+                Err(want) => assert_eq!(said, want),
+            }
+        }
     }
 }

@@ -21,7 +21,7 @@ use syncline_scheduler::{
 
 use crate::{
     client::TrainedJob,
-    data::{Batch, Dataset, Form, ModelSignature, expand_list},
+    data::{Batch, Dataset, Form, ModelSignature, expand_source},
     worker::{RunningMetrics, threads_each},
 };
 
@@ -132,7 +132,7 @@ impl Question {
             }
             _ => {}
         }
-        source.files_mut().into_iter().try_for_each(expand_list)?;
+        expand_source(&mut source)?;
         let DataSpec { scale, mean, std, sample_shape, layout, .. } = job.train.data.clone();
         let data = DataSpec { scale, mean, std, sample_shape, layout, ..DataSpec::new(source) };
         let columns_of = Some(job.train.data.clone());

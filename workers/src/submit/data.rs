@@ -79,7 +79,7 @@ pub(super) fn inspect(
     seed: u64,
 ) -> Result<InspectedData, SubmitError> {
     let mut spec = data.clone();
-    expand(&mut spec)?;
+    let mut warnings = expand(&mut spec)?;
     if spec.standardize && !(spec.mean.is_empty() && spec.std.is_empty()) {
         let what = "`standardize` computes `mean` and `std`: leave these out, or `standardize`".to_owned();
         return Err(DataError::InvalidSetting { what }.into());
@@ -90,20 +90,13 @@ pub(super) fn inspect(
     }
     if wanted.is_empty() {
         let parts = DataParts::default();
-        return Ok(InspectedData {
-            spec,
-            inputs: Vec::new(),
-            label_shape: Vec::new(),
-            parts,
-            warnings: Vec::new(),
-        });
+        return Ok(InspectedData { spec, inputs: Vec::new(), label_shape: Vec::new(), parts, warnings });
     }
     // Of the files as they are now, whatever was noted before.
     (spec.digest, spec.file_digests) = (None, Vec::new());
     let (set, FileDigests { all, each }) = Dataset::open_hashed(&spec, wanted)?;
     (spec.digest, spec.file_digests) = (Some(all), each);
     let Parts { train: train_rows, validation, test } = set.parts(&spec, seed);
-    let mut warnings = Vec::new();
     if spec.standardize {
         let Standard { mean, std, constant, rounded } = set.standard(&train_rows, wanted)?;
         (spec.mean, spec.std) = (mean, std);
