@@ -62,6 +62,7 @@ const TABLES: &[Table] = &[
         ("test",          "table", "", "test = { csv = { path = 'b.csv' } }", "The test set, if it is in files of its own; as `source`"),
         ("validation",    "table", "", "validation = { csv = { path = 'c.csv' } }", "The validation set, if it is in files of its own; as `source`"),
         ("validation_percent", "integer", "", "validation_percent = 10", "Percentage of the training samples that is held out as the validation set, chosen by the seed; 1 to 99, not together with `validation`"),
+        ("hold_out_seed", "integer", "", "hold_out_seed = 7", "Seed that chooses them, if it is not the `seed` of the training"),
         ("scale",         "float", "1.0", "scale = 0.0625", "Floats are multiplied by this"),
         ("mean",          "list of floats", "[]", "mean = [0.5]", "Subtracted after that: one number for each channel, or one for all"),
         ("std",           "list of floats", "[]", "std = [0.25]", "Divisor after that, likewise"),

@@ -16,10 +16,13 @@ pub struct DataSpec {
     /// The validation set, where it lies in files of its own.
     #[serde(default)]
     pub validation: Option<Source>,
-    /// So many in a hundred of the training samples, rounded up, are held out as the validation set: chosen by the seed, or the
+    /// So many in a hundred of the training samples, rounded up, are held out as the validation set: chosen by a seed, or the
     /// last ones where samples of a text overlap.
     #[serde(default)]
     pub validation_percent: Option<u32>,
+    /// What chooses them; `None`: the seed of the training.
+    #[serde(default)]
+    pub hold_out_seed: Option<u64>,
     /// Each number of a float input is multiplied by this after reading (1/16 for the digits, 1/255 for bytes).
     #[serde(default = "one")]
     pub scale: f32,
@@ -75,6 +78,7 @@ impl DataSpec {
             test: None,
             validation: None,
             validation_percent: None,
+            hold_out_seed: None,
             scale: 1.0,
             mean: Vec::new(),
             std: Vec::new(),

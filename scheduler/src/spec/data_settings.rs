@@ -11,6 +11,7 @@ impl DataSpec {
             test,
             validation,
             validation_percent,
+            hold_out_seed,
             scale,
             mean,
             std,
@@ -35,6 +36,7 @@ impl DataSpec {
         };
         let all = [
             ("data.validation_percent", validation_percent.map(|percent| percent.to_string())),
+            ("data.hold_out_seed", hold_out_seed.map(|seed| seed.to_string())),
             ("data.scale", (*scale != 1.0).then(|| value::number(*scale))),
             ("data.mean", (!mean.is_empty()).then(|| value::numbers(mean))),
             ("data.std", (!std.is_empty()).then(|| value::numbers(std))),

@@ -142,7 +142,8 @@ impl TrainingChanges {
         self
     }
 
-    /// Another order of the samples.
+    /// Another order of the samples. Those that were held out for validation stay so, as `mean` and `std` of the others do; so do the masks
+    /// of Dropout, which are in the training graph.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
@@ -172,6 +173,9 @@ impl TrainingChanges {
         set(&mut train.learning_rate.base, self.learning_rate);
         set(&mut train.batch, self.batch);
         set(&mut train.epochs, self.epochs);
+        if train.data.validation_percent.is_some() && self.seed.is_some() {
+            train.data.hold_out_seed.get_or_insert(train.seed);
+        }
         set(&mut train.seed, self.seed);
         set(&mut train.min_workers, self.min_workers);
         set(&mut train.max_workers, self.max_workers);
@@ -201,7 +205,10 @@ pub struct TrainedWeights {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::{training, training_job};
+    use crate::{
+        sim::{training, training_job},
+        spec::EvaluateSpec,
+    };
 
     fn example_job() -> JobSpec {
         training_job(training("bsp".parse().unwrap(), 64, 8))
@@ -225,6 +232,29 @@ mod tests {
         assert_eq!(train.model.initial, weights.digest);
         assert_eq!((train.policy, &train.data), (before.policy, &before.data));
         assert!(prepared.blobs().unwrap().contains(&before.model.initial));
+    }
+
+    #[test]
+    fn another_seed_leaves_the_samples_that_are_held_out_as_they_were_table() {
+        #[rustfmt::skip]
+        let cases = [
+            // Held out, seed of the data, changed to; which then chooses what is held out.
+            (Some(10), None,    Some(11), Some(5)),
+            (Some(10), Some(3), Some(11), Some(3)),
+            (Some(10), None,    None,     None),
+            (None,     None,    Some(11), None),
+        ];
+        for (validation_percent, hold_out_seed, seed, want) in cases {
+            let mut train = training("bsp".parse().unwrap(), 64, 8);
+            train.seed = 5;
+            train.evaluate = validation_percent.map(|_| EvaluateSpec::every_epochs(1));
+            (train.data.validation_percent, train.data.hold_out_seed) = (validation_percent, hold_out_seed);
+            let prepared = PreparedTraining::new(&training_job(train)).unwrap();
+            let changes = TrainingChanges { seed, ..TrainingChanges::new() };
+            let changed = prepared.job("other".parse().unwrap(), &changes).unwrap();
+            let train = changed.train();
+            assert_eq!((train.seed, train.data.hold_out_seed), (seed.unwrap_or(5), want));
+        }
     }
 
     #[test]

@@ -199,11 +199,12 @@ impl Dataset {
         self.label.as_ref().is_some_and(|label| !rows.is_empty() && label.is_only(ignored, rows))
     }
 
-    /// Which samples train, validate and test. `seed` chooses those that are held out.
+    /// Which samples train, validate and test. `seed`: that of the training, which chooses those that are held out, unless the spec has
+    /// one for that.
     pub fn parts(&self, spec: &DataSpec, seed: u64) -> Parts {
         let (train, test) = self.split(spec.split);
         let (train, mut validation) = match spec.validation_percent {
-            Some(percent) => self.hold_out(train, percent, seed),
+            Some(percent) => self.hold_out(train, percent, spec.hold_out_seed.unwrap_or(seed)),
             None => (train, Vec::new()),
         };
         validation.extend(self.validation_from as u32..self.rows as u32);

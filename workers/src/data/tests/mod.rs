@@ -230,6 +230,8 @@ fn samples_that_are_held_out_are_drawn_by_the_seed_and_train_nothing() {
     let held = |seed| data.parts(&spec(10), seed).validation;
     assert_eq!(held(7), held(7));
     assert_ne!(held(7), held(8));
+    let by_its_own = DataSpec { hold_out_seed: Some(7), ..spec(10) };
+    assert_eq!(data.parts(&by_its_own, 8).validation, held(7));
     assert!(held(7).is_sorted() && held(7).windows(2).any(|pair| pair[1] - pair[0] > 2), "{:?}", held(7));
 }
 
