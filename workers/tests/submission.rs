@@ -300,7 +300,7 @@ fn what_torch_save_has_written_is_called_so_and_what_normalizations_count_is_not
 fn convolutions_of_open_size_are_trained_for_the_size_of_the_data_and_the_model_stays_open() {
     let folder = Folder::new();
     let model = crate::check::images_of_open_size().to_bytes();
-    let submit = |shape: &[usize]| {
+    let submit = |shape: &[usize], named: &str| {
         let count: usize = shape.iter().product();
         let (images, labels) = (vec![0u8; 16 * count], [0u8, 1, 2, 0]);
         let all = [&[4], shape].concat();
@@ -311,16 +311,18 @@ fn convolutions_of_open_size_are_trained_for_the_size_of_the_data_and_the_model_
         let images = folder.path().join("images.safetensors");
         fs::write(&images, safetensors::serialize(views, None).unwrap()).unwrap();
         let mut job = JobGraph::new("job");
-        let data = DataSpec::new(Source::safetensors(images.to_str().unwrap()));
+        let data = DataSpec::new(Source::safetensors(folder.path().join(named)));
         let model = Model::forward(model.clone(), syncline_autodiff::Loss::SoftmaxCrossEntropy);
         job.train("train", Training::new(model, data).with(|s| s.batch = 2));
         prepare(&onnxruntime::runtime(), &job)
     };
-    let job = submit(&[2, 8, 6]).unwrap();
+    let job = submit(&[2, 8, 6], "images.safetensors").unwrap();
     assert_eq!(train(&job).model.inputs[0].shape, [2, 8, 6]);
+    let by_pattern = submit(&[2, 8, 6], "image*.safetensors").unwrap();
+    assert_eq!(train(&by_pattern).model, train(&job).model);
     let forward = parse_forward(&job.blobs[&train(&job).model.forward]).unwrap();
     assert_eq!(forward.to_bytes(), parse_forward(&model).unwrap().to_bytes(), "as it was exported");
-    assert!(refused(submit(&[3, 8, 6])).starts_with("[E362]"), "samples that do not fit");
+    assert!(refused(submit(&[3, 8, 6], "images.safetensors")).starts_with("[E362]"), "samples that do not fit");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use syncline_scheduler::spec::{DataElement, DataInput, DataSpec};
 use super::{DataParts, SubmitError, model::Model, name_list, paths::absolute};
 use crate::data::{
     DataError, Dataset, FileDigests, InputSignature, LabelSignature, ModelSignature, Parts, Standard, Target,
-    expand, is_url,
+    is_url,
 };
 
 /// The data as workers are told of it, and the shapes that model and data agree on.
@@ -71,15 +71,13 @@ fn sample_shape(dims: &[Dim]) -> Vec<Option<usize>> {
     dims.iter().skip(1).map(Dim::fixed).collect()
 }
 
-/// Opens the data once: wrong shapes, ids and labels show here, and the workers get its digest.
+/// Opens the data, which names files and no patterns, once: wrong shapes, ids and labels show here, and the workers get its digest.
 /// `seed`: that of the training.
 pub(super) fn inspect(
-    data: &DataSpec,
+    mut spec: DataSpec,
     wanted: &ModelSignature,
     seed: u64,
 ) -> Result<InspectedData, SubmitError> {
-    let mut spec = data.clone();
-    let mut warnings = expand(&mut spec)?;
     if spec.standardize && !(spec.mean.is_empty() && spec.std.is_empty()) {
         let what = "`standardize` computes `mean` and `std`: leave these out, or `standardize`".to_owned();
         return Err(DataError::InvalidSetting { what }.into());
@@ -90,13 +88,20 @@ pub(super) fn inspect(
     }
     if wanted.is_empty() {
         let parts = DataParts::default();
-        return Ok(InspectedData { spec, inputs: Vec::new(), label_shape: Vec::new(), parts, warnings });
+        return Ok(InspectedData {
+            spec,
+            inputs: Vec::new(),
+            label_shape: Vec::new(),
+            parts,
+            warnings: Vec::new(),
+        });
     }
     // Of the files as they are now, whatever was noted before.
     (spec.digest, spec.file_digests) = (None, Vec::new());
     let (set, FileDigests { all, each }) = Dataset::open_hashed(&spec, wanted)?;
     (spec.digest, spec.file_digests) = (Some(all), each);
     let Parts { train: train_rows, validation, test } = set.parts(&spec, seed);
+    let mut warnings = Vec::new();
     if spec.standardize {
         let Standard { mean, std, constant, rounded } = set.standard(&train_rows, wanted)?;
         (spec.mean, spec.std) = (mean, std);

@@ -29,13 +29,14 @@ use crate::isolation::{DynamicBatch, ModelChecks, ModelHost};
 /// the data, E360 for a file that cannot be read, E364 to E368.
 pub fn prepare(models: impl Into<ModelHost>, graph: &JobGraph) -> Result<PreparedJob, SubmitError> {
     let host = models.into();
-    assemble(graph, |training, said| prepare_model(&host, training, said))
+    assemble(graph, |training, data, said| prepare_model(&host, training, data, said))
 }
 
-/// The training graph of a node, derived or as it was given.
+/// The training graph of a node, derived or as it was given. `data` names files and no patterns.
 pub(super) fn prepare_model<'a>(
     host: &ModelHost,
     training: &'a Training,
+    data: &DataSpec,
     said: &mut Vec<String>,
 ) -> Result<PreparedModel<'a>, SubmitError> {
     let settings = &training.settings;
@@ -43,7 +44,7 @@ pub(super) fn prepare_model<'a>(
         Model::Forward { onnx, loss, options, output, weights } => {
             let options = derive_options(settings, options, output)?;
             let model = (onnx, weights.as_ref());
-            derive_graph(host, model, *loss, options, (settings.check, &training.data), said)
+            derive_graph(host, model, *loss, options, (settings.check, data), said)
         }
         Model::Ready { onnx, .. } => ready::take(&training.model, settings, |bytes, weights| {
             Ok(host.accept_ready(&onnx.name(), bytes, weights, settings.check)?.graph)

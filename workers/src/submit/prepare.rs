@@ -18,6 +18,7 @@ use super::{
     submitted::submitted,
     training::{Settings, Training},
 };
+use crate::data::expand;
 
 /// A job that is ready to be uploaded.
 #[derive(Debug, Clone)]
@@ -51,7 +52,7 @@ pub struct MissingKernel {
 /// # Errors
 /// E367 for a forward model, and all that [`SubmitError`] lists of settings and data.
 pub fn prepare_ready(graph: &JobGraph) -> Result<PreparedJob, SubmitError> {
-    assemble(graph, |training, _| ready::by_declared_types(&training.model, &training.settings))
+    assemble(graph, |training, _, _| ready::by_declared_types(&training.model, &training.settings))
 }
 
 /// A training graph, and what it was made from.
@@ -76,10 +77,10 @@ pub(super) struct DescribedTraining {
     pub has_accuracy: bool,
 }
 
-/// Describes a graph; `prepare_model` says what becomes of the model of a training node, and what is doubtful about it.
+/// Describes a graph; `prepare_model` says what becomes of the model of a training node on this data, and what is doubtful about it.
 pub(super) fn assemble<'a>(
     graph: &'a JobGraph,
-    prepare_model: impl Fn(&'a Training, &mut Vec<String>) -> Result<PreparedModel<'a>, SubmitError>,
+    prepare_model: impl Fn(&'a Training, &DataSpec, &mut Vec<String>) -> Result<PreparedModel<'a>, SubmitError>,
 ) -> Result<PreparedJob, SubmitError> {
     assemble_of(graph, |node, training| {
         let mut described = describe(node, training, &prepare_model)?;
@@ -169,14 +170,15 @@ fn idle_micro_batch(settings: &Settings) -> Option<String> {
 pub(super) fn describe<'a>(
     node: &str,
     training: &'a Training,
-    prepare_model: impl Fn(&'a Training, &mut Vec<String>) -> Result<PreparedModel<'a>, SubmitError>,
+    prepare_model: impl Fn(&'a Training, &DataSpec, &mut Vec<String>) -> Result<PreparedModel<'a>, SubmitError>,
 ) -> Result<DescribedTraining, SubmitError> {
-    let (mut blobs, mut warnings) = (BTreeMap::new(), Vec::new());
-    let PreparedModel { onnx, graph, missing_kernel } = prepare_model(training, &mut warnings)?;
+    let (mut blobs, mut data) = (BTreeMap::new(), training.data.clone());
+    let mut warnings = expand(&mut data)?;
+    let PreparedModel { onnx, graph, missing_kernel } = prepare_model(training, &data, &mut warnings)?;
     let has_accuracy = graph.has_correct;
     check_monitor(node, training, has_accuracy)?;
     let signature = signature(&graph, &training.model)?;
-    let mut data = inspect(&training.data, &signature, training.settings.seed)?;
+    let mut data = inspect(data, &signature, training.settings.seed)?;
     warnings.append(&mut data.warnings);
     for input in &mut data.inputs {
         input.row_group = group_of(&graph.row_tables.inputs, &input.name);

@@ -47,7 +47,9 @@ impl JobVariants {
     pub fn prepare(&mut self, graph: &JobGraph) -> Result<PreparedJob, SubmitError> {
         let Self { models, described } = self;
         assemble_of(graph, |node, training| {
-            let fresh = || describe(node, training, |training, said| prepare_model(models, training, said));
+            let fresh = || {
+                describe(node, training, |training, data, said| prepare_model(models, training, data, said))
+            };
             let origin = origin(training);
             let known = described.iter().find(|(known, _)| Some(known) == origin.as_ref());
             let mut own = match (known, origin) {
