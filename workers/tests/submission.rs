@@ -322,7 +322,10 @@ fn convolutions_of_open_size_are_trained_for_the_size_of_the_data_and_the_model_
     assert_eq!(train(&by_pattern).model, train(&job).model);
     let forward = parse_forward(&job.blobs[&train(&job).model.forward]).unwrap();
     assert_eq!(forward.to_bytes(), parse_forward(&model).unwrap().to_bytes(), "as it was exported");
-    assert!(refused(submit(&[3, 8, 6], "images.safetensors")).starts_with("[E362]"), "samples that do not fit");
+    assert!(
+        refused(submit(&[3, 8, 6], "images.safetensors")).starts_with("[E362]"),
+        "samples that do not fit"
+    );
 }
 
 #[test]

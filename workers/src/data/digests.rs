@@ -43,12 +43,11 @@ impl Hashes {
         }
     }
 
-    /// The digests, which must be those of the job, if it has some. Where it has one of each file, those that differ are named.
+    /// The digests, which must be those of the job, if it has some. Where it has one of each file, those that differ are named: that of all
+    /// does not see where one ends and the next begins.
     pub(super) fn checked(self, spec: &DataSpec) -> Result<FileDigests, DataError> {
         let found = FileDigests { all: self.all.finalize().to_hex().to_string(), each: self.each };
-        let Some(expected) = spec.digest.as_ref().filter(|expected| **expected != found.all) else {
-            return Ok(found);
-        };
+        let Some(expected) = spec.digest.as_ref() else { return Ok(found) };
         let (paths, known) = (spec.paths(), &spec.file_digests);
         let pairs = known.iter().zip(&found.each);
         let mut other = paths.iter().zip(pairs).filter(|(_, (known, found))| known != found);
@@ -59,6 +58,13 @@ impl Hashes {
             let (files, expected, found) = (files.join(", "), expected.clone(), found.clone());
             return Err(DataError::Digest { files, expected, found });
         }
-        Err(DataError::Digest { files: paths.join(", "), expected: expected.clone(), found: found.all })
+        match *expected == found.all {
+            true => Ok(found),
+            false => Err(DataError::Digest {
+                files: paths.join(", "),
+                expected: expected.clone(),
+                found: found.all,
+            }),
+        }
     }
 }

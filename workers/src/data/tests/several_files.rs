@@ -116,6 +116,18 @@ fn a_file_that_is_another_one_now_is_named_among_several() {
 }
 
 #[test]
+fn bytes_that_moved_from_one_file_to_the_next_are_others() {
+    let folder = TempDir::new().unwrap();
+    let two =
+        |first: &[u8], second: &[u8]| tables(files(&folder, &[("1.csv", first), ("2.csv", second)]), &[]);
+    let mut spec = two(b"1,2,0\n3,4,1\n", b"5,6,2\n");
+    let (_, FileDigests { all, each }) = Dataset::open_hashed(&spec, &wants(CLASSES)).unwrap();
+    (spec.digest, spec.file_digests) = (Some(all), each);
+    two(b"1,2,0\n", b"3,4,1\n5,6,2\n");
+    refused(&spec, &wants(CLASSES), "E331", "1.csv");
+}
+
+#[test]
 fn one_file_has_one_digest() {
     let folder = TempDir::new().unwrap();
     let spec = csv_spec(&write(&folder, "1.csv", b"1,2,0\n"), 1, 0);
