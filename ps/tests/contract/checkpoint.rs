@@ -303,6 +303,7 @@ fn file_of(parts: &[Vec<u8>], number: u64) -> std::io::Result<Vec<u8>> {
         job: "digits".parse().unwrap(),
         checkpoint: number,
         epoch_samples: 10,
+        train_samples: 10,
         seed: 0,
         shuffle: true,
         position: SamplePosition { epoch: 0, next: 2, returned: Vec::new() },

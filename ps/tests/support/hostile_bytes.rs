@@ -118,6 +118,7 @@ fn resume() -> ResumeSpec {
         job: "digits".parse().unwrap(),
         checkpoint: 7,
         epoch_samples: 10,
+        train_samples: 10,
         seed: 0,
         shuffle: true,
         position: SamplePosition::default(),

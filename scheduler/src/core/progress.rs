@@ -103,6 +103,7 @@ impl Job {
             job: self.id().clone(),
             checkpoint: checkpoint.number,
             epoch_samples: train.epoch_samples(),
+            train_samples: train.data.train_samples,
             seed: train.seed,
             shuffle: train.shuffle,
             position: cursor.position(),

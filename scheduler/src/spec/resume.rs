@@ -22,6 +22,9 @@ pub struct ResumeSpec {
     pub checkpoint: u64,
     /// Samples of one epoch there.
     pub epoch_samples: u64,
+    /// Samples that trained there, of which `drop_last` leaves some out of an epoch; 0: of a release that did not note it.
+    #[serde(default)]
+    pub train_samples: u64,
     /// Seed of their order there; this training must have the same.
     pub seed: u64,
     /// Whether they were shuffled there; else they came in the order of the files.
@@ -100,6 +103,10 @@ impl ResumeSpec {
             let (there, here) = (self.epoch_samples, train.epoch_samples());
             return Some(format!("an epoch had {there} samples there and has {here} here"));
         }
+        if self.train_samples != 0 && self.train_samples != train.data.train_samples {
+            let (there, here) = (self.train_samples, train.data.train_samples);
+            return Some(format!("the data had {there} samples that train there and has {here} here"));
+        }
         if self.shuffle != train.shuffle {
             let (there, here) = (self.shuffle, train.shuffle);
             return Some(format!(
@@ -175,6 +182,7 @@ mod tests {
             job: "before".parse().unwrap(),
             checkpoint: 4,
             epoch_samples: samples,
+            train_samples: train.data.train_samples,
             seed: train.seed,
             shuffle: train.shuffle,
             position: SamplePosition { epoch: 1, next: 8, returned: Vec::new() },
@@ -195,8 +203,10 @@ mod tests {
         };
         assert_eq!((resume.fault(&train), resume.samples()), (None, samples + 8));
         type Change = fn(&mut ResumeSpec);
-        let cases: [(Change, &str); 16] = [
+        let cases: [(Change, &str); 17] = [
             (|r| r.epoch_samples += 1, "an epoch had"),
+            // As with `drop_last`: an epoch has as many.
+            (|r| r.train_samples += 1, "samples that train there"),
             (|r| r.seed += 1, "seed"),
             (|r| r.shuffle = false, "shuffle = false there, true here"),
             (|r| r.position.next = u64::MAX, "beyond the epoch"),
@@ -216,6 +226,8 @@ mod tests {
                 "3 epochs are done",
             ),
         ];
+        let unknown = ResumeSpec { train_samples: 0, ..resume.clone() };
+        assert_eq!(unknown.fault(&train), None);
         for (policy, steps_by_round, expected) in [
             ("diloco:8", true, None),
             ("diloco:8", false, Some("diloco steps with")),

@@ -134,6 +134,7 @@ mod tests {
             job: "digits".parse().unwrap(),
             checkpoint: 1,
             epoch_samples: 10,
+            train_samples: 10,
             seed: 0,
             shuffle: true,
             position: SamplePosition::default(),
