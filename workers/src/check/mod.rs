@@ -25,6 +25,7 @@ mod quick_check;
 mod search;
 
 pub use error::{CheckError, NO_GRADIENTS};
+pub(crate) use quick_check::AXES;
 pub use quick_check::{Verdict, quick_check, scatters};
 
 use std::{collections::HashMap, panic::resume_unwind, thread};

@@ -38,7 +38,7 @@ impl Verdict {
 /// Samples in the random batch.
 const BATCH: usize = 2;
 /// Sizes that open axes are tried with: small ones are quick, but no window may be larger than its image.
-const AXES: [usize; 3] = [4, 16, 64];
+pub(crate) const AXES: [usize; 3] = [4, 16, 64];
 /// When a large graph is left alone.
 const PATIENCE: Duration = Duration::from_millis(700);
 /// Most that the difference may be off, in units of one gradient, before everything is looked at closely.
