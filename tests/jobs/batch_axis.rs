@@ -95,19 +95,6 @@ fn a_loss_beside_the_scores_of_a_fixed_batch_is_in_nobodys_way_and_one_that_trai
     assert!(refused.to_string().contains("output `loss` is one number for the whole batch"), "{refused}");
 }
 
-#[test]
-fn a_fixed_batch_of_images_of_open_size_is_opened_also_where_small_ones_do_not_pass() {
-    let mut graph = GraphBuilder::new("windows");
-    let x = graph.input("x", ElementType::F32, &[2.into(), 1.into(), "height".into(), "width".into()]);
-    let w = graph.weight("w", &[1, 1, 7, 7], &[0.1; 49]);
-    let windows = graph.op("Conv", &[&x, &w], &[]);
-    let y = graph.op("GlobalAveragePool", &[&windows], &[]);
-    graph.output(&y);
-    let opened =
-        open_batch(&onnxruntime::runtime(), &graph.finish().to_bytes(), &DeriveOptions::default()).unwrap();
-    assert!(matches!(opened, BatchAxis::Opened { from: 2, .. }), "{opened:?}");
-}
-
 /// Images of 6x6 whose brightness tells their class.
 fn write(path: &Path) -> DataSpec {
     let mut random = SplitMix64::new(5);

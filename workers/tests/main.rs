@@ -6,6 +6,7 @@
 #[path = "support/onnxruntime.rs"]
 mod onnxruntime;
 
+mod batch_axis;
 mod calls;
 mod check;
 mod eval_form;

@@ -77,6 +77,7 @@ enum Numbers {
     F32(Vec<f32>),
     I32(Vec<i32>),
     I64(Vec<i64>),
+    Bool(Vec<bool>),
 }
 
 /// What came out.
@@ -132,6 +133,7 @@ fn draw(model: &ModelProto, rows: usize, axis: usize) -> Result<Vec<Input>, Stri
         let numbers = match ty.element {
             ElementType::I32 => Numbers::I32((0..count).map(|_| whole() as i32).collect()),
             ElementType::I64 => Numbers::I64((0..count).map(|_| whole() as i64).collect()),
+            ElementType::Bool => Numbers::Bool((0..count).map(|_| whole() == 1).collect()),
             ElementType::F32 => Numbers::F32((0..count).map(|_| random.normal() as f32).collect()),
             other => return Err(format!("input `{name}` takes {other}")),
         };
@@ -155,6 +157,7 @@ fn run(session: &mut Executable, inputs: &[Input], rows: usize) -> Result<Vec<Ou
                 Numbers::F32(data) => TensorView::F32 { shape, data: &data[..count] },
                 Numbers::I32(data) => TensorView::I32 { shape, data: &data[..count] },
                 Numbers::I64(data) => TensorView::I64 { shape, data: &data[..count] },
+                Numbers::Bool(data) => TensorView::Bool { shape, data: &data[..count] },
             };
             (input.name.as_str(), view)
         })
