@@ -165,6 +165,10 @@ impl Dataset {
         self.rows == 0
     }
 
+    pub(super) fn is_augmented(&self) -> bool {
+        self.augmentation.is_some()
+    }
+
     pub(super) fn inputs(&self) -> &[Column] {
         &self.inputs
     }

@@ -45,7 +45,17 @@ pub(super) fn input(mut array: Array, wanted: &InputSignature, spec: &DataSpec) 
         DataElement::F32 => {
             let normalizations = normalizations(spec, &wanted.name, &shape)?;
             match array.numbers {
-                Numbers::U8(bytes) => ColumnData::Bytes(bytes, normalizations),
+                Numbers::U8(bytes) => {
+                    // What lies between them becomes something between them.
+                    if !are_finite(&normalizations, &[0.0, 255.0]) {
+                        let what = format!(
+                            "`scale`, `mean` and `std` must leave every byte of `{}` finite, from 0 to 255",
+                            wanted.name
+                        );
+                        return Err(DataError::InvalidSetting { what });
+                    }
+                    ColumnData::Bytes(bytes, normalizations)
+                }
                 Numbers::I32(_) | Numbers::I64(_) | Numbers::F64(_) if is_to_be_standardized(spec) => {
                     ColumnData::F64(scaled(&mut array, spec.scale)?)
                 }
@@ -161,7 +171,7 @@ fn display_shape(shape: &[Option<usize>]) -> String {
     format!("[{}]", sizes.collect::<Vec<_>>().join(", "))
 }
 
-/// How the floats of each channel are scaled, or of all channels. No byte becomes infinite.
+/// How the floats of each channel are scaled, or of all channels.
 pub(super) fn normalizations(
     spec: &DataSpec,
     input: &str,
@@ -183,19 +193,13 @@ pub(super) fn normalizations(
         mean: at(&spec.mean, channel, 0.0),
         deviation: at(&spec.std, channel, 1.0),
     };
-    let normalizations: Vec<Normalization> = (0..count).map(normalization).collect();
-    // What lies between them becomes something between them.
-    match normalizations
-        .iter()
-        .all(|normalization| normalization.apply(0.0).is_finite() && normalization.apply(255.0).is_finite())
-    {
-        true => Ok(normalizations),
-        false => Err(DataError::InvalidSetting {
-            what: format!(
-                "`scale`, `mean` and `std` must leave every byte of `{input}` finite, from 0 to 255"
-            ),
-        }),
-    }
+    Ok((0..count).map(normalization).collect())
+}
+
+/// Whether these numbers stay finite in every channel.
+pub(super) fn are_finite(normalizations: &[Normalization], numbers: &[f32]) -> bool {
+    let mut scaled = normalizations.iter().flat_map(|by| numbers.iter().map(|&number| by.apply(number)));
+    scaled.all(f32::is_finite)
 }
 
 /// Whether mean and deviation are still to be computed from the training samples.

@@ -92,17 +92,34 @@ impl Dataset {
         let mean: Vec<f64> = channels.iter().map(mean).collect();
         let all: Vec<u32> = (0..self.len() as u32).collect();
         for (index, channel) in column.channels(&all).iter().enumerate() {
-            let normalization = Normalization { factor: 1.0, mean: mean[index], deviation: std[index] };
-            if ![channel.least, channel.most]
-                .into_iter()
-                .all(|number| normalization.apply_wide(number).is_finite())
-            {
+            if !self.stays_finite(column, channel, mean[index], std[index]) {
                 let (name, number) = (&input.name, index + 1);
                 let what = format!("channel {number} of `{name}` would become infinite");
                 return Err(refused(what));
             }
         }
         Ok(Standard { mean, std, constant, rounded })
+    }
+
+    /// Whether workers, which read it with this mean and this deviation, find all numbers of a channel finite.
+    fn stays_finite(&self, column: &Column, channel: &Channel, mean: f64, deviation: f64) -> bool {
+        let by = Normalization { factor: 1.0, mean, deviation };
+        let ends = [channel.least, channel.most];
+        let border = self.is_augmented().then_some(0.0);
+        let mut narrow = match &column.store {
+            // Any byte may come.
+            ColumnData::Bytes(_, scaled) => {
+                let scale = scaled.first().map_or(1.0, |scaled| scaled.factor);
+                vec![0.0, 255.0 * scale]
+            }
+            ColumnData::F64(_) if !ends.iter().all(|&number| by.apply_wide(number).is_finite()) => {
+                return false;
+            }
+            ColumnData::F64(_) => Vec::new(),
+            _ => ends.map(|number| number as f32).to_vec(),
+        };
+        narrow.extend(border);
+        super::fit::are_finite(&[by], &narrow)
     }
 }
 

@@ -56,7 +56,13 @@ impl Augmentation {
         }
         let (padding, square) = (spec.augment.crop as usize, spec.augment.cutout as usize);
         let rule = Rule { height, width, flip: spec.augment.flip, padding, square };
-        let normalizations = fit::normalizations(spec, &wanted.inputs[input].name, &inputs[input].shape)?;
+        let name = &wanted.inputs[input].name;
+        let normalizations = fit::normalizations(spec, name, &inputs[input].shape)?;
+        if !fit::are_finite(&normalizations, &[0.0]) {
+            let what =
+                format!("`scale`, `mean` and `std` must leave 0 finite, which is the border of `{name}`");
+            return Err(DataError::InvalidSetting { what });
+        }
         let channel = |channel| {
             let normalization = normalizations[if normalizations.len() == 1 { 0 } else { channel }];
             let border = normalization.apply(0.0);

@@ -118,6 +118,36 @@ fn a_constant_column_that_does_not_add_up_exactly_is_constant() {
     assert_eq!((found.constant, found.std[0], found.mean[0]), (vec![0], 1.0, 0.1));
 }
 
+/// A worker reads the data with the mean and the deviation that the client has computed.
+#[test]
+fn what_is_standardized_is_read_by_workers_or_refused_before_table() {
+    let folder = TempDir::new().unwrap();
+    let tiny = f32::from_bits(1);
+    #[rustfmt::skip]
+    let cases: [(&str, [f32; 4], bool); 4] = [
+        ("plain",                             [1.0, 2.0, 3.0, 4.0],        true),
+        // 255 would become infinite, and is not there.
+        ("numbers of less than 1e-37",        [1e-38, 2e-38, 3e-38, 4e-38], true),
+        // Their deviation is no float32 above 0.
+        ("numbers that float32 hardly tells", [tiny, 0.0, 0.0, 0.0],       false),
+        ("large ones",                        [3e38, 0.0, 0.0, 3e38],      true),
+    ];
+    for (name, numbers, is_read) in cases {
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let arrays = [("x", Dtype::F32, &[4, 1][..], &bytes[..]), ("label", Dtype::U8, &[4], &[0; 4])];
+        let path = write(&folder, "data.safetensors", &tensors(&arrays));
+        let mut spec = DataSpec { standardize: true, ..DataSpec::new(Source::safetensors(path)) };
+        let data = Dataset::open(&spec, &wants(CLASSES)).unwrap();
+        match data.standard(&[0, 1, 2, 3], &wants(CLASSES)) {
+            Ok(found) => {
+                (spec.mean, spec.std) = (found.mean, found.std);
+                assert!(is_read && Dataset::open(&spec, &wants(CLASSES)).is_ok(), "{name}");
+            }
+            Err(error) => assert!(!is_read && error.code() == "E593", "{name}: {error}"),
+        }
+    }
+}
+
 #[test]
 fn what_cannot_be_standardized_is_refused() {
     let error = standard("1,2,0\n3,4,0\n", |_| (), &wants_input(DataElement::I64, &[None])).unwrap_err();
