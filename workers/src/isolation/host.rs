@@ -10,7 +10,7 @@ use syncline_runtime::Runtime;
 
 use super::error::ModelError;
 use super::message::{Answer, Derived, ModelChecks, Work};
-use super::parent::{not_started, run_in_child};
+use super::parent::{not_started, run_in_child, run_in_child_until};
 use crate::check::{CheckOptions, Checked, check, check_graph, step_cost};
 
 static SERVES: AtomicBool = AtomicBool::new(false);
@@ -95,15 +95,20 @@ impl ModelHost {
     }
 
     /// Whether ONNX Runtime can load a model without ending the process. Says nothing in this process, where the model is
-    /// loaded anyway.
+    /// loaded anyway. The child is ended once `is_stopped` says so.
     ///
     /// # Errors
-    /// E254 if the model ends ONNX Runtime, E255 if it takes too long, E323 if it is refused.
-    pub fn try_load(&self, name: &str, model: &[u8]) -> Result<(), ModelError> {
+    /// E254 if the model ends ONNX Runtime, E255 if it takes too long, E257 if it was stopped, E323 if it is refused.
+    pub fn try_load(
+        &self,
+        name: &str,
+        model: &[u8],
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<(), ModelError> {
         match self {
             Self::InProcess(_) => Ok(()),
             Self::ChildProcess(library) => {
-                match run_in_child(library, Work::LoadWhole, (name, model), &|_| {})? {
+                match run_in_child_until(library, Work::LoadWhole, (name, model), &|_| {}, is_stopped)? {
                     Answer::Loaded => Ok(()),
                     _ => Err(unexpected_answer()),
                 }

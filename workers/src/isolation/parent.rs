@@ -13,6 +13,11 @@ use super::message::{Answer, Event, PARENT_PID_VARIABLE, Request, Work, receive,
 
 /// Longest time that a child may spend at one stage.
 const STAGE_TIMEOUT: Duration = Duration::from_secs(600);
+/// How often a parent that waits looks whether it is to stop.
+const SLICE: Duration = Duration::from_secs(1);
+/// Most that one wait of a slice counts: if it took longer, this process was stopped (Ctrl-Z, SIGSTOP) or slept with the machine, and so
+/// was the child.
+const MOST_A_SLICE_COUNTS: Duration = Duration::from_secs(2);
 /// Longest time that is spent on finding the node.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most of what a child wrote to stderr that is kept.
@@ -29,16 +34,29 @@ pub(super) fn run_in_child(
     (name, model): (&str, &[u8]),
     stage: &dyn Fn(&str),
 ) -> Result<Answer, ModelError> {
+    run_in_child_until(library, work, (name, model), stage, &|| false)
+}
+
+/// The same, which ends the child once `is_stopped` says so.
+pub(super) fn run_in_child_until(
+    library: &Path,
+    work: Work,
+    (name, model): (&str, &[u8]),
+    stage: &dyn Fn(&str),
+    is_stopped: &dyn Fn() -> bool,
+) -> Result<Answer, ModelError> {
     let mut request = Request { library: library.to_owned(), work, model: model.to_vec() };
-    match run_child(this_program()?, &request, STAGE_TIMEOUT, stage) {
+    match run_child(this_program()?, &request, STAGE_TIMEOUT, stage, is_stopped) {
         Err(ChildFailure::Crashed { how, stage, words }) => {
             request.work = Work::Load { nodes: 0 };
-            let node = locate(&mut request).map(|node| format!(", at {node}")).unwrap_or_default();
+            let node =
+                locate(&mut request, is_stopped).map(|node| format!(", at {node}")).unwrap_or_default();
             Err(ModelError::Crashed { model: name.to_owned(), how, stage, node, words })
         }
         Err(ChildFailure::TimedOut { stage, seconds }) => {
             Err(ModelError::Silent { model: name.to_owned(), stage, seconds })
         }
+        Err(failure @ ChildFailure::Stopped) => Err(not_started(failure.to_string())),
         Err(ChildFailure::NotStarted(reason)) => Err(not_started(reason)),
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(ModelError::Child(error)),
@@ -46,14 +64,14 @@ pub(super) fn run_in_child(
 }
 
 /// The node at which the model as it came ends the process, as `node` (operator).
-fn locate(request: &mut Request) -> Option<String> {
+fn locate(request: &mut Request, is_stopped: &dyn Fn() -> bool) -> Option<String> {
     let model = syncline_onnx::parse(&request.model).ok()?;
     let nodes = model.graph.as_ref()?.node.clone();
     let until = Instant::now() + SEARCH_TIMEOUT;
     let count = smallest_crashing(nodes.len(), |count| {
         let left = until.checked_duration_since(Instant::now())?;
         request.work = Work::Load { nodes: count };
-        match run_child(this_program().ok()?, request, left, &|_| {}) {
+        match run_child(this_program().ok()?, request, left, &|_| {}, is_stopped) {
             Err(ChildFailure::Crashed { .. }) => Some(true),
             Ok(_) => Some(false),
             Err(_) => None,
@@ -70,6 +88,8 @@ enum ChildFailure {
     Crashed { how: String, stage: String, words: String },
     #[error("it said nothing for {seconds} s at {stage}")]
     TimedOut { stage: String, seconds: u64 },
+    #[error("nobody wants it any more")]
+    Stopped,
     #[error("{0}")]
     NotStarted(String),
 }
@@ -83,12 +103,41 @@ fn this_program() -> Result<Command, ModelError> {
     Ok(Command::new(program))
 }
 
-/// Starts a child and listens until its answer. It is ended if it says nothing for `silence`.
+/// How long a child may still say nothing.
+struct Patience {
+    whole: Duration,
+    left: Duration,
+}
+
+impl Patience {
+    fn of(whole: Duration) -> Self {
+        Self { whole, left: whole }
+    }
+
+    /// How long to wait for its next word before looking around.
+    fn slice(&self) -> Duration {
+        self.left.min(SLICE)
+    }
+
+    /// It said something.
+    fn renew(&mut self) {
+        self.left = self.whole;
+    }
+
+    /// It said nothing for a slice, which took so long. Whether none is left.
+    fn is_over_after(&mut self, took: Duration) -> bool {
+        self.left = self.left.saturating_sub(took.min(MOST_A_SLICE_COUNTS));
+        self.left.is_zero()
+    }
+}
+
+/// Starts a child and listens until its answer. It is ended if it says nothing for `silence`, and once `is_stopped` says so.
 fn run_child(
     mut program: Command,
     request: &Request,
     silence: Duration,
     stage: &dyn Fn(&str),
+    is_stopped: &dyn Fn() -> bool,
 ) -> Result<Result<Answer, super::ChildError>, ChildFailure> {
     let failed = |error: io::Error| ChildFailure::NotStarted(error.to_string());
     program.env(PARENT_PID_VARIABLE, std::process::id().to_string());
@@ -110,9 +159,16 @@ fn run_child(
         });
         // A child that has ended reads no more; what became of it says more than a broken pipe.
         scope.spawn(move || stdin.map(|mut stdin| send(&mut stdin, request)));
+        let mut patience = Patience::of(silence);
         loop {
-            match events.recv_timeout(silence) {
+            if is_stopped() {
+                heard = Err(ChildFailure::Stopped);
+                break;
+            }
+            let began = Instant::now();
+            match events.recv_timeout(patience.slice()) {
                 Ok(Event::Stage(next)) => {
+                    patience.renew();
                     stage(&next);
                     last = next;
                 }
@@ -120,6 +176,7 @@ fn run_child(
                     done = Some(answer);
                     break;
                 }
+                Err(RecvTimeoutError::Timeout) if !patience.is_over_after(began.elapsed()) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     heard = Err(ChildFailure::TimedOut { stage: last.clone(), seconds: silence.as_secs() });
                     break;
@@ -194,7 +251,7 @@ mod tests {
         shell.arg("-c").arg(script);
         let request =
             Request { library: PathBuf::new(), work: Work::Load { nodes: 0 }, model: vec![7; 1 << 20] };
-        run_child(shell, &request, silence, &|_| {}).unwrap_err()
+        run_child(shell, &request, silence, &|_| {}, &|| false).unwrap_err()
     }
 
     #[test]
@@ -221,7 +278,29 @@ mod tests {
             &Request { library: PathBuf::new(), work: Work::Load { nodes: 0 }, model: Vec::new() },
             Duration::from_secs(1),
             &|_| {},
+            &|| false,
         );
         assert!(matches!(missing, Err(ChildFailure::NotStarted(_))));
+    }
+
+    #[test]
+    fn a_child_that_nobody_wants_any_more_is_ended() {
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg("exec sleep 600");
+        let request = Request { library: PathBuf::new(), work: Work::LoadWhole, model: Vec::new() };
+        let ended = run_child(shell, &request, Duration::from_secs(600), &|_| {}, &|| true);
+        assert_eq!(ended.unwrap_err(), ChildFailure::Stopped);
+    }
+
+    #[test]
+    fn time_in_which_this_process_was_stopped_is_no_silence_of_the_child() {
+        let [second, hour] = [1, 3600].map(Duration::from_secs);
+        let mut patience = Patience::of(Duration::from_secs(4));
+        assert_eq!(patience.slice(), second);
+        assert_eq!([second, hour].map(|took| patience.is_over_after(took)), [false, false]);
+        assert!(patience.is_over_after(second), "of the hour two seconds count");
+        patience.renew();
+        assert_eq!([hour, hour].map(|took| patience.is_over_after(took)), [false, true]);
+        assert_eq!(Patience::of(Duration::from_millis(50)).slice(), Duration::from_millis(50));
     }
 }

@@ -2,7 +2,9 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, Mutex, OnceLock, TryLockError},
+    thread,
+    time::Duration,
 };
 
 use syncline_scheduler::tasks::Bytes;
@@ -14,6 +16,9 @@ const MAX_MODELS: usize = 32;
 /// Most bytes of their files, and of what is loaded of them and not in use: each about as many as its file. The model that was used last
 /// is kept whatever its size, loaded once.
 const MAX_BYTES: usize = 1 << 30;
+
+/// How often who waits for another one's fetching looks whether it is to stop.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// The models that were used last, each with its file and what was loaded of it. `L` is a loaded model.
 pub(super) struct ModelCache<L> {
@@ -49,13 +54,23 @@ impl<L> ModelCache<L> {
         entry
     }
 
-    /// The model's file, fetched if it is not here.
+    /// The model's file, fetched if it is not here. Who waits for another one's fetching asks `go_on` now and then.
     pub(super) fn file<E>(
         &self,
         entry: &CacheEntry<L>,
+        go_on: impl Fn() -> Result<(), E>,
         fetch: impl FnOnce(&str) -> Result<Vec<u8>, E>,
     ) -> Result<Bytes, E> {
-        let _fetching = lock(&entry.fetching);
+        let _fetching = loop {
+            match entry.fetching.try_lock() {
+                Ok(fetching) => break fetching,
+                Err(TryLockError::Poisoned(fetching)) => break fetching.into_inner(),
+                Err(TryLockError::WouldBlock) => {
+                    go_on()?;
+                    thread::sleep(LOOK);
+                }
+            }
+        };
         if let Some(file) = entry.file.get() {
             return Ok(file.clone());
         }
@@ -133,7 +148,7 @@ mod tests {
             fetched = true;
             Ok::<_, ()>(vec![name; 10])
         };
-        assert_eq!(kept.file(&entry, fetch).unwrap()[..], [name; 10]);
+        assert_eq!(kept.file(&entry, || Ok(()), fetch).unwrap()[..], [name; 10]);
         fetched
     }
 
@@ -143,7 +158,7 @@ mod tests {
         assert_eq!([1, 2, 3, 1, 4].map(|name| fetches(&kept, name)), [true, true, true, false, true]);
         assert_eq!([1, 3, 4, 2].map(|name| fetches(&kept, name)), [false, false, false, true]);
         let large = kept.entry(&model(9));
-        kept.file(&large, |_| Ok::<_, ()>(vec![0; 31])).unwrap();
+        kept.file(&large, || Ok(()), |_| Ok::<_, ()>(vec![0; 31])).unwrap();
         assert_eq!(lock(&kept.entries).len(), 1, "the newest stays, whatever its size");
     }
 
@@ -187,10 +202,22 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_for_the_fetching_of_another_can_be_stopped() {
+        let kept = kept();
+        let entry = kept.entry(&model(1));
+        let fetch = |_: &str| {
+            let stopped = kept.file(&entry, || Err("stopped"), |_| Ok(vec![2]));
+            assert_eq!(stopped, Err("stopped"));
+            Ok::<_, &str>(vec![1])
+        };
+        assert_eq!(kept.file(&entry, || Ok(()), fetch).unwrap()[..], [1]);
+    }
+
+    #[test]
     fn a_file_is_fetched_once_for_all_who_want_it_and_again_after_it_failed() {
         let (kept, fetched) = (kept(), AtomicU32::new(0));
         let entry = kept.entry(&model(1));
-        assert!(kept.file(&entry, |_| Err(())).is_err());
+        assert!(kept.file(&entry, || Ok(()), |_| Err(())).is_err());
         thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
@@ -199,7 +226,7 @@ mod tests {
                         thread::yield_now();
                         Ok::<_, ()>(vec![1])
                     };
-                    kept.file(&kept.entry(&model(1)), fetch).unwrap();
+                    kept.file(&kept.entry(&model(1)), || Ok(()), fetch).unwrap();
                 });
             }
         });

@@ -16,6 +16,8 @@ pub(super) enum ModelFault {
     Count { names: Vec<String>, given: usize },
     #[error("[E451] input `{name}` of the model is {wanted}, it is given {given}")]
     Input { name: String, wanted: TensorType, given: TensorType },
+    #[error("[E609] the task was told to stop while its model was fetched")]
+    Stopped,
     #[error(transparent)]
     Backend(#[from] BackendError),
     /// It was tried in another process.
@@ -32,6 +34,7 @@ impl ModelFault {
         FaultCode::new(match self {
             Self::Count { .. } => "E450",
             Self::Input { .. } => "E451",
+            Self::Stopped => "E609",
             Self::Backend(error) => error.code(),
             #[cfg(feature = "train")]
             Self::Tried(error) => return error.code(),

@@ -60,7 +60,7 @@ impl Models {
         let entry = self.0.kept.entry(model);
         let mut loaded = match entry.take() {
             Some(loaded) => loaded,
-            None => self.load(&entry, fetch)?,
+            None => self.load(&entry, stop, fetch)?,
         };
         let outputs = loaded.run(inputs, stop);
         // What a device that is full or broken has left of a session serves nobody, and holds memory.
@@ -73,26 +73,28 @@ impl Models {
     fn load(
         &self,
         entry: &CacheEntry<LoadedModel>,
+        stop: &StopFlag,
         fetch: impl FnOnce(&str) -> Result<Vec<u8>, PsError>,
     ) -> Result<LoadedModel, ModelFault> {
         let Shared { runtime, exec, kept } = &*self.0;
-        let file = kept.file(entry, |digest| -> Result<Vec<u8>, ModelFault> {
+        let go_on = || if stop.is_asked() { Err(ModelFault::Stopped) } else { Ok(()) };
+        let file = kept.file(entry, go_on, |digest| -> Result<Vec<u8>, ModelFault> {
             let file = fetch(digest)?;
-            try_load(runtime, digest, &file)?;
+            try_load(runtime, digest, &file, stop)?;
             Ok(file)
         })?;
         LoadedModel::load(runtime, &file, exec)
     }
 }
 
-/// Whether ONNX Runtime survives the model, where this program can tell: in a process of its own.
+/// Whether ONNX Runtime survives the model, where this program can tell: in a process of its own, which ends once it is to stop.
 #[cfg(feature = "train")]
-fn try_load(runtime: &Runtime, digest: &str, file: &[u8]) -> Result<(), ModelFault> {
-    Ok(ModelHost::of(runtime).try_load(&format!("model {digest}"), file)?)
+fn try_load(runtime: &Runtime, digest: &str, file: &[u8], stop: &StopFlag) -> Result<(), ModelFault> {
+    Ok(ModelHost::of(runtime).try_load(&format!("model {digest}"), file, &|| stop.is_asked())?)
 }
 
 #[cfg(not(feature = "train"))]
-fn try_load(_: &Runtime, _: &str, _: &[u8]) -> Result<(), ModelFault> {
+fn try_load(_: &Runtime, _: &str, _: &[u8], _: &StopFlag) -> Result<(), ModelFault> {
     Ok(())
 }
 
