@@ -107,7 +107,7 @@ pub struct Weights(Vec<u8>);
 
 impl Weights {
     /// Those in the bytes of a safetensors file.
-    pub(super) fn of_file(bytes: Vec<u8>) -> Self {
+    pub(crate) fn of_file(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
 

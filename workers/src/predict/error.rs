@@ -23,6 +23,14 @@ pub enum PredictError {
         /// What it reads instead, in words.
         reason: String,
     },
+    /// An output had a row for each sample of other batches.
+    #[error("[E610] output `{output}` has no row for each sample of a batch of {samples}, and has of others")]
+    NoRows {
+        /// Name of the output.
+        output: String,
+        /// Samples of the batch.
+        samples: usize,
+    },
     /// The part that was asked about is empty.
     #[error("[E578] the data has no {samples} samples")]
     NoSamples {
@@ -39,6 +47,7 @@ impl PredictError {
             Self::Backend(error) => error.code(),
             Self::Weights(error) => error.code(),
             Self::OtherFiles { .. } => "E577",
+            Self::NoRows { .. } => "E610",
             Self::NoSamples { .. } => "E578",
         }
     }
@@ -60,6 +69,11 @@ impl PredictError {
             Self::OtherFiles { .. } => {
                 Some("name files of the form that the job was trained with (`syncline status JOB`, the line `data`)".to_owned())
             }
+            Self::NoRows { .. } => Some(
+                "the model drops the axis of the batch, as Squeeze without axes does of one sample: export it so that it keeps it, or choose a \
+                 `--batch` that leaves no such rest"
+                    .to_owned(),
+            ),
             Self::NoSamples { .. } => Some("`--samples all` takes all of them, `--data FILE` those of another file".to_owned()),
         }
     }

@@ -8,6 +8,8 @@ mod classes;
 mod error;
 mod labels;
 mod outputs;
+#[cfg(test)]
+mod tests;
 mod values;
 
 use std::sync::Arc;
@@ -172,8 +174,8 @@ pub struct Predictor {
     set: Dataset,
     rows: Vec<u32>,
     batch_size: usize,
-    /// Outputs that belong to samples, as the first batch shows.
-    kept: Option<Vec<String>>,
+    /// Outputs that belong to samples.
+    kept: Vec<String>,
     scores: ClassScores,
     label_scores: Option<LabelScores>,
     /// The output that the loss looks at; `None`: the first.
@@ -273,7 +275,7 @@ impl Predictor {
             labels: label_scores.as_ref().filter(|_| is_labeled).map(|_| LabelFigures::default()),
             nan_samples: 0,
         };
-        Ok(Self {
+        let mut opened = Self {
             forward,
             fixed_batch,
             evaluation,
@@ -290,9 +292,11 @@ impl Predictor {
             set,
             rows,
             batch_size: fixed_batch.unwrap_or(question.batch.max(1)),
-            kept: None,
+            kept: Vec::new(),
             figures,
-        })
+        };
+        opened.kept = opened.outputs_of_samples()?;
+        Ok(opened)
     }
 
     /// How many samples are asked about; there is at least one.
@@ -355,12 +359,33 @@ impl Predictor {
         let inputs: Vec<_> = batch.named_inputs(&self.model).collect();
         let names = self.forward.output_names().to_vec();
         let found = self.forward.run(&inputs)?;
-        let is_kept = |name: &String| self.kept.as_ref().is_none_or(|kept| kept.contains(name));
-        let outputs = names.iter().enumerate().filter(|(_, name)| is_kept(name));
-        let outputs = outputs.filter_map(|(at, name)| Output::of(&found, at, name, padded.len(), rows.len()));
-        let outputs: Vec<Output> = outputs.collect();
-        self.kept.get_or_insert_with(|| outputs.iter().map(|output| output.name.clone()).collect());
-        Ok(outputs)
+        let kept = names.iter().enumerate().filter(|(_, name)| self.kept.contains(name));
+        let rows_of = |(at, name): (usize, &String)| {
+            let output = Output::of(&found, at, name, padded.len(), rows.len());
+            output.ok_or_else(|| PredictError::NoRows { output: name.clone(), samples: padded.len() })
+        };
+        kept.map(rows_of).collect()
+    }
+
+    /// The outputs that have a row for each sample of batches of two and of three, or of the only size that the model takes: another
+    /// one may have as many rows by chance, and what a file says of its types is not always so.
+    fn outputs_of_samples(&mut self) -> Result<Vec<String>, PredictError> {
+        let mut kept = self.forward.output_names().to_vec();
+        let mut batch = self.set.batch();
+        let sizes = self.fixed_batch.map_or(vec![2, 3], |size| vec![size]);
+        for size in sizes {
+            let first = self.rows.first().copied().unwrap_or_default();
+            self.set.gather(&vec![first; size], &mut batch)?;
+            let inputs: Vec<_> = batch.named_inputs(&self.model).collect();
+            let names = self.forward.output_names().to_vec();
+            let found = self.forward.run(&inputs)?;
+            let has_rows = |name: &String| {
+                let at = names.iter().position(|other| other == name);
+                at.is_some_and(|at| Output::of(&found, at, name, size, size).is_some())
+            };
+            kept.retain(has_rows);
+        }
+        Ok(kept)
     }
 }
 

@@ -1,0 +1,104 @@
+//! Predictions of models that are not trained, on a real ONNX Runtime.
+
+use std::{fs, sync::OnceLock};
+
+use syncline_autodiff::Loss;
+use syncline_onnx::{ElementType, GraphBuilder, ModelProto};
+use syncline_scheduler::spec::SettingList;
+use tempfile::TempDir;
+
+use super::*;
+use crate::{
+    client::Weights,
+    export::fill,
+    submit::{JobGraph, Model, Training, prepare},
+};
+
+fn runtime() -> Runtime {
+    static LOADED: OnceLock<Runtime> = OnceLock::new();
+    let load =
+        || Runtime::load(&syncline_kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap();
+    LOADED.get_or_init(load).clone()
+}
+
+/// Scores `a` of two classes, and what comes behind them.
+fn model(behind: impl FnOnce(&mut GraphBuilder, &str)) -> ModelProto {
+    let mut graph = GraphBuilder::new("scores");
+    let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);
+    let w = graph.weight("w", &[2, 2], &[1.0, 0.0, 0.0, 1.0]);
+    let a = graph.named("a", "MatMul", &[&x, &w], &[]);
+    behind(&mut graph, &a);
+    graph.finish()
+}
+
+/// A job that trains the scores on four samples of classes 0, 1, 1 and 0, and predicts with another model.
+fn job(folder: &TempDir, predicts: &ModelProto, settings: &[(&str, &str)]) -> TrainedJob {
+    let rows = folder.path().join("rows.csv");
+    fs::write(&rows, "2,1,0\n3,4,1\n5,6,1\n8,7,0\n").unwrap();
+    let mut graph = JobGraph::new("job");
+    let trains = model(|graph, a| graph.output(a)).to_bytes();
+    let model = Model::forward(trains, Loss::SoftmaxCrossEntropy);
+    graph.train("train", Training::new(model, DataSpec::new(Source::csv(&rows))));
+    let prepared = prepare(&runtime(), &graph).unwrap();
+    let train = prepared.spec.train().unwrap().1.clone();
+    let none: [(&str, safetensors::tensor::TensorView<'_>); 0] = [];
+    let weights = Weights::of_file(safetensors::serialize(none, None).unwrap());
+    let mut list = SettingList::default();
+    settings.iter().for_each(|(name, value)| list.push(name, value));
+    let evaluation_graph = prepared.blobs[&train.model.evaluation_graph].to_vec();
+    let model = fill(&predicts.to_bytes(), "test", weights.as_bytes()).unwrap();
+    TrainedJob { train, settings: list, model, weights, evaluation_graph }
+}
+
+/// The classes of all samples, and the names and rows of the outputs of each batch.
+fn asked(job: &TrainedJob, batch: usize) -> Result<(Vec<Option<u32>>, Vec<(String, usize)>), PredictError> {
+    let question = Question { is_labeled: false, ..Question::of_job(job, Samples::All, batch) };
+    let (mut classes, mut shown) = (Vec::new(), Vec::new());
+    Predictor::open(&runtime(), job, &question)?.run(|predicted| {
+        classes.extend_from_slice(predicted.predicted);
+        let rows = predicted
+            .outputs
+            .iter()
+            .map(|output| (output.name.clone(), output.values.len() / output.width()));
+        shown.extend(rows);
+        Ok::<_, PredictError>(())
+    })?;
+    Ok((classes, shown))
+}
+
+#[test]
+fn an_output_with_as_many_rows_as_the_first_batch_by_chance_is_none_of_samples() {
+    let folder = TempDir::new().unwrap();
+    let job = job(
+        &folder,
+        &model(|graph, a| {
+            let table = graph.weight("table", &[3, 1], &[1.0, 2.0, 3.0]);
+            let table = graph.named("constant", "Neg", &[&table], &[]);
+            graph.output(a);
+            graph.output(&table);
+        }),
+        &[],
+    );
+    let (classes, shown) = asked(&job, 3).unwrap();
+    assert_eq!(classes, [0, 1, 1, 0].map(Some));
+    assert_eq!(shown, [("a".to_owned(), 3), ("a".to_owned(), 1)]);
+}
+
+#[test]
+fn an_output_that_loses_the_rows_of_a_batch_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let job = job(
+        &folder,
+        &model(|graph, a| {
+            let axis = graph.ints("axis", &[1]);
+            let sum = graph.op("ReduceSum", &[a, &axis], &[]);
+            let squeezed = graph.named("squeezed", "Squeeze", &[&sum], &[]);
+            graph.output(&squeezed);
+        }),
+        &[],
+    );
+    assert!(asked(&job, 2).is_ok());
+    let error = asked(&job, 3).unwrap_err();
+    let text = "[E610] output `squeezed` has no row for each sample of a batch of 1, and has of others";
+    assert_eq!(error.to_string(), text);
+}
