@@ -33,6 +33,7 @@ pub use error::PredictError;
 pub use labels::LabelFigures;
 use labels::LabelScores;
 pub use outputs::Output;
+use outputs::with_inner_value;
 pub use values::{TargetFigures, ValueFigures};
 
 /// Which samples of the data are looked at.
@@ -180,6 +181,8 @@ pub struct Predictor {
     label_scores: Option<LabelScores>,
     /// The output that the loss looks at; `None`: the first.
     output_of_loss: Option<String>,
+    /// Whether the last output is an inner value of the model, which only the loss looks at.
+    hides_last_output: bool,
     figures: Figures,
 }
 
@@ -257,7 +260,9 @@ impl Predictor {
             return Err(PredictError::NoSamples { samples: question.samples.name() });
         }
         let options = ExecOptions { intra_threads: threads_each(1), ..ExecOptions::default() };
-        let forward = Executable::new(runtime, &job.model.onnx, &options)?;
+        let output_of_loss = job.settings.get("model.forward.output");
+        let with_scores = output_of_loss.and_then(|name| with_inner_value(&job.model.onnx, name));
+        let forward = Executable::new(runtime, with_scores.as_deref().unwrap_or(&job.model.onnx), &options)?;
         let types = forward.types();
         let first = model.inputs.first().and_then(|input| types.get(&input.name));
         let fixed_batch = first.and_then(|ty| ty.dims.first()?.fixed()).filter(|&size| size > 0);
@@ -282,7 +287,8 @@ impl Predictor {
             parameters: parameters(job)?,
             scores: ClassScores::of(job),
             label_scores,
-            output_of_loss: job.settings.get("model.forward.output").map(str::to_owned),
+            output_of_loss: output_of_loss.map(str::to_owned),
+            hides_last_output: with_scores.is_some(),
             model,
             class_names: match job.train.data.class_names.as_slice() {
                 // Of a release that did not store them.
@@ -342,7 +348,10 @@ impl Predictor {
                     labels.add(label, &predicted, scores, &outputs, rows.len());
                 }
             }
-            each(&Predicted { rows, outputs: &outputs, label: batch.label(), predicted: &predicted })?;
+            let hidden = self.hides_last_output.then(|| self.forward.output_names().last()).flatten();
+            let shown = outputs.iter().take_while(|output| Some(&output.name) != hidden).count();
+            let outputs = &outputs[..shown];
+            each(&Predicted { rows, outputs, label: batch.label(), predicted: &predicted })?;
         }
         self.figures.evaluation = metrics.map(|metrics| metrics.finish().mean());
         self.figures.correct_accuracy();

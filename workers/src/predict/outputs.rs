@@ -1,6 +1,6 @@
 //! What a forward model gives for each sample of a batch.
 
-use syncline_onnx::TensorView;
+use syncline_onnx::{TensorView, proto::ValueInfoProto};
 use syncline_runtime::Outputs;
 
 /// One output, for some samples.
@@ -14,6 +14,19 @@ pub struct Output {
     pub is_float32: bool,
     /// All numbers, sample by sample; integers and float64 as float32.
     pub values: Vec<f32>,
+}
+
+/// A model with one of its inner values as one more output, behind the others; `None` if it has no such value, or gives it already.
+pub(super) fn with_inner_value(onnx: &[u8], name: &str) -> Option<Vec<u8>> {
+    let mut model = syncline_onnx::parse(onnx).ok()?;
+    let graph = model.graph.as_mut()?;
+    let is_made = graph.node.iter().any(|node| node.output.iter().any(|output| output == name));
+    let is_given = graph.output.iter().any(|output| output.name == name);
+    if !is_made || is_given {
+        return None;
+    }
+    graph.output.push(ValueInfoProto::untyped(name.to_owned()));
+    Some(model.to_bytes())
 }
 
 impl Output {

@@ -102,3 +102,20 @@ fn an_output_that_loses_the_rows_of_a_batch_is_refused() {
     let text = "[E610] output `squeezed` has no row for each sample of a batch of 1, and has of others";
     assert_eq!(error.to_string(), text);
 }
+
+#[test]
+fn scores_that_the_loss_was_told_of_say_the_class_and_are_no_output_table() {
+    let behind = |op: &'static str| {
+        move |graph: &mut GraphBuilder, a: &str| {
+            let y = graph.named("y", op, &[a], &[]);
+            graph.output(&y);
+        }
+    };
+    let folder = TempDir::new().unwrap();
+    let shown = [("y".to_owned(), 3), ("y".to_owned(), 1)];
+    let of_classes = job(&folder, &model(behind("Softmax")), &[("model.forward.output", "a")]);
+    assert_eq!(asked(&of_classes, 3).unwrap(), ([0, 1, 1, 0].map(Some).to_vec(), shown.to_vec()));
+    let settings = [("model.forward.output", "a"), ("model.forward.loss", "bce-with-logits")];
+    let of_labels = job(&folder, &model(behind("Sigmoid")), &settings);
+    assert_eq!(asked(&of_labels, 3).unwrap(), ([1; 8].map(Some).to_vec(), shown.to_vec()));
+}
