@@ -4,10 +4,31 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::spec::{JobSpec, ModelSpec, TrainSpec};
+use crate::spec::{JobSpec, ModelSpec, NodeKind, TrainSpec};
 
 /// What settings are called in a job file, where they are stored under another name.
 const IN_JOB_FILES: [(&str, &str); 2] = [("queue_limit_ms", "queue_limit_s"), ("tf32", "precision")];
+
+/// Whether a job that is there has the content of one that is submitted. What an earlier release did not note of its data, or noted
+/// rounded to float32, follows from the rest of it.
+pub(super) fn have_same_content(there: &JobSpec, submitted: &JobSpec) -> bool {
+    let mut there = there.clone();
+    let train = there.nodes.iter_mut().find_map(|node| match &mut node.kind {
+        NodeKind::Train(train) => Some(train),
+        NodeKind::Evaluate | NodeKind::Snapshot => None,
+    });
+    if let Some((there, (_, submitted))) = train.zip(submitted.train()) {
+        let (there, submitted) = (&mut there.data, &submitted.data);
+        if there.class_names.is_empty() {
+            there.class_names.clone_from(&submitted.class_names);
+        }
+        if there.standardize && submitted.standardize {
+            there.mean.clone_from(&submitted.mean);
+            there.std.clone_from(&submitted.std);
+        }
+    }
+    there == *submitted
+}
 
 /// What differs, in words that begin with a comma.
 pub(super) fn differences(there: &JobSpec, submitted: &JobSpec) -> String {
@@ -73,8 +94,32 @@ mod tests {
     use super::*;
     use crate::{
         sim::{training, training_job},
-        spec::{NodeKind, StepSettings},
+        spec::{DataSpec, StepSettings},
     };
+
+    #[test]
+    fn what_an_earlier_release_did_not_note_of_the_data_makes_no_other_job_table() {
+        let job = |change: fn(&mut DataSpec)| {
+            let mut train = training("bsp".parse().unwrap(), 64, 32);
+            change(&mut train.data);
+            training_job(train)
+        };
+        let named = |data: &mut DataSpec| data.class_names = vec!["aster".into(), "rose".into()];
+        let standard = |data: &mut DataSpec| (data.standardize, data.mean) = (true, vec![0.1]);
+        #[rustfmt::skip]
+        #[allow(clippy::type_complexity, reason = "a table")]
+        let cases: [(fn(&mut DataSpec), fn(&mut DataSpec), bool); 6] = [
+            (|_| (),                                            named,                              true),
+            (named,                                             |_| (),                             false),
+            (|data| data.class_names = vec!["tulip".into()],    named,                              false),
+            (|data| (data.standardize, data.mean) = (true, vec![f64::from(0.1_f32)]), standard,     true),
+            (|data| data.mean = vec![f64::from(0.1_f32)],       |data| data.mean = vec![0.1],       false),
+            (|data| data.scale = 0.5,                           named,                              false),
+        ];
+        for (row, (there, submitted, same)) in cases.into_iter().enumerate() {
+            assert_eq!(have_same_content(&job(there), &job(submitted)), same, "row {row}");
+        }
+    }
 
     #[test]
     fn a_taken_name_says_which_settings_differ_table() {

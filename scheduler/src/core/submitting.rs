@@ -1,7 +1,12 @@
 //! Whether a submission is a new job, one that is there already, or one whose name is taken.
 
 use super::{
-    Core, differences::differences, effects::Effect, inputs::Submission, job::Job, records::Phase,
+    Core,
+    differences::{differences, have_same_content},
+    effects::Effect,
+    inputs::Submission,
+    job::Job,
+    records::Phase,
     refused::Refused,
 };
 use crate::ids::JobId;
@@ -28,7 +33,10 @@ impl Core {
     ) -> Result<(), Refused> {
         let Submission { spec, nonce, replace } = submission;
         let spec = spec.validated()?;
-        let known = self.jobs.get(&spec.id).filter(|job| job.spec == spec && !spec.id.is_made_by_engine());
+        let known = self
+            .jobs
+            .get(&spec.id)
+            .filter(|job| !spec.id.is_made_by_engine() && have_same_content(&job.spec, &spec));
         if known.is_some_and(|job| is_same_job(job.phase(), job.generation().nonce() == nonce, replace)) {
             return Ok(());
         }
