@@ -62,7 +62,7 @@ async fn learns(policy: &str) -> u64 {
     assert_eq!(view.job.samples_applied, TRAINING_SAMPLES * u64::from(digits::EPOCHS), "{policy}");
     assert_eq!(view.job.test_samples, Some(360), "{policy}");
     check_spans(&store, &view, policy).await;
-    cluster.stop().await;
+    cluster.stop().await.unwrap();
     view.job.barriers
 }
 
@@ -115,7 +115,7 @@ async fn the_job_file_describes_the_same_job() {
     let events = client.events(&id, None).await.unwrap();
     let kinds: Vec<EventKind> = events.iter().map(|event| event.value.what).collect();
     assert_eq!((kinds[0], kinds.contains(&EventKind::WorkerJoined)), (EventKind::JobSubmitted, true));
-    cluster.stop().await;
+    cluster.stop().await.unwrap();
 }
 
 #[test]

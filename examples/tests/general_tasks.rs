@@ -83,7 +83,7 @@ async fn words_of_many_files_are_counted_as_one_would_by_hand() {
     ranking.sort_unstable();
     let expected = ranking.iter().take(10).map(|(n, word)| format!("{:>8} {word}\n", n.0));
     assert_eq!(printed, expected.collect::<String>());
-    cluster.stop().await;
+    cluster.stop().await.unwrap();
 }
 
 #[test]
@@ -115,7 +115,7 @@ async fn an_integral_grows_tasks_until_it_is_exact_enough() {
     // A task either gives a value, or adds three: the number of tasks tells that the graph grew, and by whole steps.
     let tasks: u64 = tasks.trim_end_matches(" tasks").parse().unwrap();
     assert!(tasks > 100 && (tasks - 1).is_multiple_of(3), "{printed}");
-    cluster.stop().await;
+    cluster.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -143,7 +143,7 @@ async fn a_sweep_trains_with_every_rate_and_goes_on_with_the_better_half() {
     // They go with the graph.
     client.delete(&"sweep".parse().unwrap()).await.unwrap();
     assert!(client.jobs().await.unwrap().is_empty());
-    cluster.stop().await;
+    cluster.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -157,7 +157,7 @@ async fn a_model_that_was_trained_here_classifies_as_well_as_its_test_said() {
     let right: f64 = printed.split(' ').next().unwrap().parse().unwrap();
     assert!(tested > 0.9 && (right - tested * 360.0).abs() < 1.5, "{tested}, {printed}");
     assert_eq!(printed, format!("{right} of 360 images are classified right, by 8 tasks\n"));
-    cluster.stop().await;
+    cluster.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -187,5 +187,5 @@ async fn workers_that_are_killed_cost_no_result() {
         assert!((client.get(&id, &integral).await.unwrap() - 2.0 / 3.0).abs() < 1e-12);
         client.wait(&id, |_| {}).await.unwrap();
     }
-    cluster.stop().await;
+    cluster.stop().await.unwrap();
 }

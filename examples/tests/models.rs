@@ -30,7 +30,7 @@ async fn train(graph: &JobGraph) -> JobView {
     let id = client.submit(graph).await.unwrap().id;
     let view = client.wait(&id, |_| {}).await.unwrap();
     assert_eq!(view.job.state, JobPhase::Done, "{:?}", view.job);
-    cluster.stop().await;
+    cluster.stop().await.unwrap();
     view
 }
 

@@ -29,5 +29,5 @@ async fn what_two_workers_learn_of_some_ratings_predicts_the_others() {
     // Who predicts the mean is off by 1, squared.
     let loss = view.job.test_loss.unwrap();
     assert!(loss < 0.3, "{loss}");
-    cluster.stop().await;
+    cluster.stop().await.unwrap();
 }

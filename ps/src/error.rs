@@ -146,9 +146,9 @@ pub enum PsError {
         /// The directory, whose lock another process holds.
         dir: String,
     },
-    /// Where nobody waits any longer, the shard stops all the same, and its jobs are lost.
+    /// Where nobody waits any longer, the shard keeps its jobs as they are.
     #[error(
-        "[E422] no job can be kept as long as connections are served, and some still were after {after_ms} ms"
+        "[E422] connections are still served {after_ms} ms after the stop, and jobs are kept once they end"
     )]
     StillServing {
         /// How long it was waited for connections to end.
@@ -308,7 +308,7 @@ impl PsError {
             Self::SaveDamaged { .. } => "look at the disk of the state directory; submit the job again",
             Self::StateDirInUse { .. } => "stop the other process, or give this one a --state-dir of its own",
             Self::StillServing { .. } => {
-                "a large file on a slow disk takes its time, and the shard goes on waiting; stopping once more gives its jobs up"
+                "a large file on a slow disk takes its time, and the shard goes on waiting; stopping once more keeps its jobs as they are"
             }
             Self::EngineRefused { source: HelloError::Token, .. } => {
                 "give --token-file with the file that the engine was started with"

@@ -50,6 +50,6 @@ async fn every_policy_and_any_number_of_workers_train_on_the_same_images() {
         }
         let job = summing::job("plain", plain.clone(), "asp", EPOCHS);
         assert_eq!(trained(&cluster, &job).await, expected(&plain, EPOCHS), "a job beside it is left alone");
-        cluster.stop().await;
+        cluster.stop().await.unwrap();
     }
 }

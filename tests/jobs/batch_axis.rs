@@ -151,7 +151,7 @@ async fn a_job_with_a_model_of_fixed_batch_ends_with_every_sample_or_without_the
         assert_eq!((view.job.samples_applied, view.job.samples_total), (samples, samples), "{name}");
         assert_eq!((view.job.epochs_complete, view.job.test_samples), (2, Some(9)), "{name}");
     }
-    cluster.stop().await;
+    cluster.stop().await.unwrap();
 }
 
 #[test]

@@ -64,5 +64,5 @@ async fn workers_drop_different_values_and_the_same_again_when_the_job_is_run_ag
     assert_eq!(first.iter().copied().collect::<BTreeSet<_>>(), BTreeSet::from([0, 1, 2]), "{first:?}");
     assert_eq!(kept(&cluster, "again", 3).await, first);
     assert_ne!(kept(&cluster, "other", 4).await, first);
-    cluster.stop().await;
+    cluster.stop().await.unwrap();
 }

@@ -187,5 +187,5 @@ async fn an_exported_model_predicts_at_batch_one_what_the_job_measured() {
         );
         assert!((accuracy - wanted_accuracy).abs() < TOLERANCE, "{name}: {accuracy}, {wanted_accuracy}");
     }
-    cluster.stop().await;
+    cluster.stop().await.unwrap();
 }

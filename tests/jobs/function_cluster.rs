@@ -29,6 +29,6 @@ impl FunctionCluster {
     pub async fn stop(self) {
         self.stop.send_replace(true);
         self.worker.await.unwrap();
-        self.cluster.stop().await;
+        self.cluster.stop().await.unwrap();
     }
 }

@@ -127,7 +127,7 @@ async fn groups_train_as_those_of_pytorch() {
             assert_eq!(groups.as_deref(), Some(words), "{id}");
         }
     }
-    cluster.stop().await;
+    cluster.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -163,5 +163,5 @@ async fn every_policy_steps_by_groups() {
         ["usual", "flat", "slow"].map(|name| values(&snapshot, &format!("still.{name}")));
     assert!(usual == flat && usual == slow && usual[0] < 0.99, "{usual:?} {flat:?} {slow:?}");
     assert_eq!(groups, None);
-    cluster.stop().await;
+    cluster.stop().await.unwrap();
 }

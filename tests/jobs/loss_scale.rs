@@ -80,5 +80,5 @@ async fn a_scale_that_is_too_large_costs_steps_and_not_the_job() {
     assert_eq!(run("touchy", touchy(), Precision::F32).await, 10, "from 65536 to 64");
     let mlp = Model::forward(onnx::mlp(&[2, 16, 2], 1).to_bytes(), Loss::SoftmaxCrossEntropy);
     assert_eq!(run("half", mlp, Precision::Fp16).await, 0);
-    cluster.stop().await;
+    cluster.stop().await.unwrap();
 }

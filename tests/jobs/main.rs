@@ -14,6 +14,7 @@ mod dropout;
 mod exported_models;
 mod function_cluster;
 mod groups;
+mod kept_jobs;
 mod loss_scale;
 mod micro_batches;
 mod model_tasks;

@@ -118,7 +118,7 @@ async fn pieces_learn_what_whole_batches_learn() {
         let far = whole.iter().zip(pieces).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(far < 2e-5 && whole.len() == pieces.len(), "{policy}, {table}: {far}");
         assert!((loss - of_pieces).abs() < 1e-5, "{policy}, {table}: {loss}, {of_pieces}");
-        cluster.stop().await;
+        cluster.stop().await.unwrap();
     }
 }
 
@@ -146,5 +146,5 @@ async fn every_policy_takes_pieces_and_those_without_effect_are_said() {
         let said = prepared.warnings.iter().any(|said| said.contains("has no effect"));
         assert_eq!(said, is_idle, "{policy}, {micro_batch}: {:?}", prepared.warnings);
     }
-    cluster.stop().await;
+    cluster.stop().await.unwrap();
 }

@@ -94,5 +94,5 @@ async fn accuracy_is_that_of_the_positions_that_count() {
     assert_eq!(view.job.test_samples, Some(25));
     // Ignored positions are no wrong answers, and there is one prediction a position.
     assert_eq!(view.job.test_accuracy, Some(1.0), "{:?}", view.job);
-    cluster.stop().await;
+    cluster.stop().await.unwrap();
 }

@@ -198,7 +198,7 @@ async fn every_bad_job_is_refused_with_a_code_and_leaves_nothing() {
     }
     let over = cluster.client().cancel(&"twice".parse().unwrap()).await.unwrap_err().to_string();
     assert!(over.contains("E137") && over.contains("done"), "{over}");
-    cluster.stop().await;
+    cluster.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -228,7 +228,7 @@ async fn a_loss_that_is_not_a_number_fails_the_job_by_name_or_is_skipped_for_an_
     let failed = cluster.client().wait(&"skips".parse().unwrap(), |_| {}).await.unwrap_err();
     let ClientError::JobFailed { code, reason, .. } = &failed else { panic!("{failed}") };
     assert!(code == "E596" && reason.contains("iterations, a whole epoch, were skipped"), "{failed}");
-    cluster.stop().await;
+    cluster.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -256,5 +256,5 @@ async fn a_damaged_job_is_left_aside_and_keeps_its_name() {
     try_job(&cluster, &named("sound")).await.unwrap();
     let view = cluster.client().wait(&"sound".parse().unwrap(), |_| {}).await.unwrap();
     assert_eq!(view.job.state, JobPhase::Done);
-    cluster.stop().await;
+    cluster.stop().await.unwrap();
 }

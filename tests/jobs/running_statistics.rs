@@ -111,5 +111,5 @@ async fn the_shards_end_with_the_statistics_that_the_workers_saw_under_every_pol
         let way = way_gone(&fs::read(view.job.snapshot.unwrap()).unwrap(), policy);
         assert!((least - 1e-5..=most + 1e-5).contains(&way), "{policy}: {way}, expected {least} to {most}");
     }
-    cluster.stop().await;
+    cluster.stop().await.unwrap();
 }

@@ -125,7 +125,7 @@ async fn under_sgd_rows_learn_what_whole_tables_learn_bit_for_bit_over_any_numbe
             }
             assert_eq!(ends[0].1, ends[1].1, "{policy}: evaluated on the same parameters");
         }
-        cluster.stop().await;
+        cluster.stop().await.unwrap();
     }
 }
 
@@ -149,7 +149,7 @@ async fn every_policy_learns_by_rows_with_lazy_moments() {
         let (_, loss) = train(&cluster, &graph).await;
         assert!(loss.is_finite() && loss < 20.0, "{policy}: {loss}");
     }
-    cluster.stop().await;
+    cluster.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -197,5 +197,5 @@ async fn a_table_that_all_of_is_read_trains_as_a_whole_and_is_refused_by_name() 
     let frozen = job("frozen", &data, false, |s| (s.sparse, s.freeze) = (all(), vec!["users.*".into()]));
     let said = submit::prepare(cluster.runtime(), &frozen).unwrap().warnings.join("\n");
     assert!(said.contains("`users.weight`, which `sparse` means, is not trained ("), "{said}");
-    cluster.stop().await;
+    cluster.stop().await.unwrap();
 }

@@ -57,5 +57,5 @@ async fn a_job_with_tf32_trains_on_a_cpu_to_the_weights_of_float32() {
     for (id, model) in [("forward", forward()), ("ready", ready)] {
         assert_eq!(run(id, model, Precision::Tf32).await, (true, weights.clone(), loss), "{id}");
     }
-    cluster.stop().await;
+    cluster.stop().await.unwrap();
 }

@@ -184,7 +184,7 @@ impl Rig {
             stop.send_replace(true);
             worker.await.unwrap().unwrap();
         }
-        self.cluster.stop().await;
+        self.cluster.stop().await.unwrap();
     }
 }
 

@@ -79,7 +79,7 @@ async fn train(
     } else {
         print!("{}", report.text(extent.step_ms, flags.redis.is_some()));
     }
-    cluster.stop().await;
+    cluster.stop().await?;
     outcome?;
     Ok(())
 }

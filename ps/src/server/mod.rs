@@ -68,7 +68,11 @@ use self::{
     saves::Saves,
     shared::Shared,
 };
-use crate::{PsError, shard::lock, transport::Transport};
+use crate::{
+    PsError,
+    shard::{JobShard, lock},
+    transport::Transport,
+};
 
 /// How long a predecessor on the same state directory, whose parent was killed, may take to save its jobs and end.
 const PREDECESSOR_LIMIT: Duration = Duration::from_secs(3);
@@ -235,8 +239,8 @@ impl Handle {
 
     /// Stops the shard and keeps its jobs in the state directory: the next start on it goes on with them. A process that follows
     /// another keeps its copies where that one cannot be reached: nobody else may have them. Returns their names. While some cannot be kept, or somebody is still served, `retry` is called with the reason; it waits and returns whether to try once more;
-    /// if not, they are lost, and the first reason is returned.
-    pub fn stop_and_save(mut self, mut retry: impl FnMut(&PsError) -> bool) -> Result<Vec<JobId>, PsError> {
+    /// if not, each is tried a last time as it is. What cannot be kept then is lost, and the first reason is returned.
+    pub fn stop_and_save(mut self, retry: impl FnMut(&PsError) -> bool) -> Result<Vec<JobId>, PsError> {
         self.close_connections();
         // What the engine was answered must be in what is kept, so nothing may answer it any more.
         if let Some(runtime) = self.runtime.take() {
@@ -256,12 +260,7 @@ impl Handle {
             job.stop_standby();
             job.notify();
         });
-        if jobs.is_empty() {
-            self.shared.connections.wait_until_closed(STOP_TIMEOUT);
-        } else {
-            wait_for_connections(&self.shared, STOP_TIMEOUT, &mut retry)?;
-        }
-        let outcome = self.shared.saves.save_all(jobs, retry);
+        let outcome = save_unserved(&self.shared, jobs, STOP_TIMEOUT, retry);
         // There may have been no room for it before.
         self.shared.role.keep_role();
         self.stop_now();
@@ -302,21 +301,32 @@ impl Drop for Handle {
     }
 }
 
-/// Waits until nobody is served. Some cannot be hurried, such as who brings a large blob to disk: `retry` is told of them each
-/// time that `limit` has passed, and says whether to wait on.
-fn wait_for_connections(
+/// Saves jobs once nobody is served, or nobody is waited for any more.
+fn save_unserved(
     shared: &Shared,
+    jobs: Vec<Arc<JobShard>>,
     limit: Duration,
     mut retry: impl FnMut(&PsError) -> bool,
-) -> Result<(), PsError> {
+) -> Result<Vec<JobId>, PsError> {
+    let all_ended = if jobs.is_empty() {
+        shared.connections.wait_until_closed(limit)
+    } else {
+        wait_for_connections(shared, limit, &mut retry)
+    };
+    // Who no longer waits for connections does not wait for a disk either.
+    shared.saves.save_all(jobs, |error| all_ended && retry(error))
+}
+
+/// Waits until nobody is served; whether it came to that. Some cannot be hurried, such as who brings a large blob to disk: `retry`
+/// is told of them each time that `limit` has passed, and says whether to wait on.
+fn wait_for_connections(shared: &Shared, limit: Duration, mut retry: impl FnMut(&PsError) -> bool) -> bool {
     let started = Instant::now();
     while !shared.connections.wait_until_closed(limit) {
-        let still = PsError::StillServing { after_ms: started.elapsed().as_millis() as u64 };
-        if !retry(&still) {
-            return Err(still);
+        if !retry(&PsError::StillServing { after_ms: started.elapsed().as_millis() as u64 }) {
+            return false;
         }
     }
-    Ok(())
+    true
 }
 
 /// Locks the state directory until the file is dropped; the lock file itself stays.
@@ -352,7 +362,7 @@ mod tests {
     use syncline_rpc::{ReplicaRole, ShardOrders};
     use syncline_scheduler::ids::EngineEpoch;
 
-    use super::{connections::ConnectionGuard, role_file::ROLE_FILE, *};
+    use super::{connections::ConnectionGuard, pull::tests::shard, role_file::ROLE_FILE, *};
     use crate::transport::Socket;
 
     #[test]
@@ -385,14 +395,29 @@ mod tests {
         let shared = Shared::for_test(dir.path());
         let (socket, _client) = Socket::with_peer();
         let mut slow = Some(ConnectionGuard::new(shared.clone(), &socket));
-        let given_up = wait_for_connections(&shared, Duration::from_millis(1), |_| false);
-        assert_eq!(given_up.unwrap_err().code(), "E422");
         let mut asked = 0;
         let waited = wait_for_connections(&shared, Duration::from_millis(1), |_| {
             asked += 1;
             slow.take_if(|_| asked == 3);
             true
         });
-        assert!(waited.is_ok() && asked == 3);
+        assert!(waited && asked == 3);
+    }
+
+    #[test]
+    fn jobs_are_kept_although_somebody_who_is_not_waited_for_any_more_is_served() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = Shared::for_test(dir.path());
+        let (socket, _client) = Socket::with_peer();
+        let _slow = ConnectionGuard::new(shared.clone(), &socket);
+        let job = Arc::new(shard(&[1.0, 2.0, 3.0]));
+        let mut said = Vec::new();
+        let give_up = |error: &PsError| {
+            said.push(error.code());
+            false
+        };
+        let kept = save_unserved(&shared, vec![job.clone()], Duration::from_millis(1), give_up);
+        assert_eq!((kept.unwrap(), said), (vec![job.job().clone()], vec!["E422"]));
+        assert!(dir.path().join("jobs/digits.job").exists());
     }
 }

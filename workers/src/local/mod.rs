@@ -3,6 +3,8 @@
 //! Only the processes are folded into threads: Redis is a real server, and everything still travels over tarpc and tensor
 //! connections, as between processes of one machine.
 
+mod saving;
+
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
@@ -54,7 +56,7 @@ impl Default for LocalOptions {
     }
 }
 
-/// Why a local cluster did not start.
+/// Why a local cluster did not start, or not keep its jobs.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocalError {
@@ -67,7 +69,7 @@ pub enum LocalError {
     /// The engine cannot listen, or cannot use the Redis server.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// A shard cannot listen, or cannot use its folder.
+    /// A shard cannot listen, or cannot use its folder, also to keep jobs at a stop.
     #[error(transparent)]
     Ps(#[from] PsError),
     /// The lead was not free within 8 seconds.
@@ -233,8 +235,12 @@ impl LocalCluster {
     }
 
     /// Stops everything in order: workers leave, then engine, shards and Redis end. Where the state folder stays,
-    /// shards keep the jobs they hold in it, and a cluster that starts on it goes on with them.
-    pub async fn stop(self) {
+    /// shards keep the jobs they hold in it, and a cluster that starts on it goes on with them. A disk that takes none is tried every
+    /// second, for ten minutes, which the log says.
+    ///
+    /// # Errors
+    /// E419 for a job that could not be kept and is lost; the log names all of them.
+    pub async fn stop(self) -> Result<(), LocalError> {
         for worker in &self.workers {
             worker.stop.send_replace(true);
         }
@@ -247,17 +253,16 @@ impl LocalCluster {
         blocking(move || {
             // Before the shards: it would take them for lost.
             drop(engine);
-            for shard in shards {
-                if stays {
-                    // What could not be kept has been said in the log.
-                    let _ = shard.stop_and_save(|_| false);
-                } else {
-                    shard.stop();
-                }
-            }
+            let kept = if stays {
+                saving::stop_and_save(shards)
+            } else {
+                shards.into_iter().for_each(server::Handle::stop);
+                Ok(())
+            };
             drop(redis);
+            Ok(kept?)
         })
-        .await;
+        .await
     }
 }
 
