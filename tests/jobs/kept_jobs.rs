@@ -78,9 +78,30 @@ async fn a_disk_that_takes_no_job_for_a_moment_loses_none_at_a_stop() {
     fs::remove_dir(&in_the_way).unwrap();
     stopping.await.unwrap().unwrap();
     assert!(in_the_way.is_file() && state_dir.join(format!("shard-1/jobs/{id}.job")).is_file());
-    let again = start(&state_dir).await.unwrap();
-    let before = iterations(&again, &id).await;
-    while iterations(&again, &id).await == before {
+    goes_on(&state_dir, &id).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_that_does_not_start_costs_the_others_no_job() {
+    let dir = tempfile::tempdir().unwrap();
+    let state_dir = dir.path().join("state");
+    let cluster = start(&state_dir).await.unwrap();
+    let id = begin_endless(&cluster, dir.path()).await;
+    cluster.stop().await.unwrap();
+    let of_first = state_dir.join(format!("shard-0/jobs/{id}.job"));
+    let misplaced = state_dir.join("shard-1/jobs/other.job");
+    fs::copy(&of_first, &misplaced).unwrap();
+    assert_eq!(start(&state_dir).await.err().unwrap().code(), "E427");
+    assert!(of_first.is_file());
+    fs::remove_file(misplaced).unwrap();
+    goes_on(&state_dir, &id).await;
+}
+
+/// A cluster that starts there trains the job.
+async fn goes_on(state_dir: &Path, id: &JobId) {
+    let again = start(state_dir).await.unwrap();
+    let before = iterations(&again, id).await;
+    while iterations(&again, id).await == before {
         tokio::task::yield_now().await;
     }
     again.stop().await.unwrap();

@@ -161,7 +161,7 @@ impl LocalCluster {
             start_native_parts(device, redis.is_none().then(|| state_dir.join("redis")), say).await?;
         let redis_url = own_redis.as_ref().map(RedisServer::url).or(redis).unwrap_or_default();
         let engine = start_engine(&token, &redis_url, count).await?;
-        let shards = start_shards(&token, &state_dir, count, engine.address())?;
+        let (engine, shards) = start_shards(&token, &state_dir, count, engine).await?;
         let mut cluster = Self {
             workers: Vec::new(),
             shards,
@@ -321,23 +321,39 @@ async fn start_engine(token: &Token, redis_url: &str, shards: u32) -> Result<Eng
     Ok(engine)
 }
 
-fn start_shards(
+/// Starts all shards of an engine. Where one does not start, those before it keep their jobs, which they have taken off the disk.
+async fn start_shards(
     token: &Token,
     state_dir: &Path,
     count: u32,
-    engine: SocketAddr,
-) -> Result<Vec<server::Handle>, PsError> {
-    let start = |index| {
-        server::Server::start(server::Options {
-            listen: LOOPBACK,
-            token: token.clone(),
-            state_dir: state_dir.join(format!("shard-{index}")),
-            index,
-            count,
-            engine: Some(engine.into()),
-            advertise: None,
-            replicas: 1,
-        })
-    };
-    (0..count).map(start).collect()
+    engine: EngineHandle,
+) -> Result<(EngineHandle, Vec<server::Handle>), PsError> {
+    let (token, state_dir) = (token.clone(), state_dir.to_owned());
+    blocking(move || {
+        let mut shards = Vec::new();
+        for index in 0..count {
+            let started = server::Server::start(server::Options {
+                listen: LOOPBACK,
+                token: token.clone(),
+                state_dir: state_dir.join(format!("shard-{index}")),
+                index,
+                count,
+                engine: Some(engine.address().into()),
+                advertise: None,
+                replicas: 1,
+            });
+            match started {
+                Ok(shard) => shards.push(shard),
+                Err(error) => {
+                    // Before the shards: it would take them for lost.
+                    drop(engine);
+                    // The log names what cannot be kept.
+                    let _ = saving::stop_and_save(shards);
+                    return Err(error);
+                }
+            }
+        }
+        Ok((engine, shards))
+    })
+    .await
 }
