@@ -99,6 +99,10 @@ impl MayPass for SubmitError {
     }
 }
 
+fn values<T>(entries: Vec<Entry<T>>) -> Vec<T> {
+    entries.into_iter().map(|entry| entry.value).collect()
+}
+
 /// A sweep under way.
 pub(super) struct Conduct<'a> {
     /// Repeats nothing: the next round does.
@@ -267,8 +271,6 @@ impl<'a> Conduct<'a> {
         }
         let yardstick = trial.yardstick;
         let wants_curve = is_over || yardstick.on.is_none();
-        let values =
-            |entries: Vec<Entry<_>>| entries.into_iter().map(|entry| entry.value).collect::<Vec<_>>();
         let curve = match wants_curve {
             true => values(self.client.metrics(trial.id(), None).await?),
             false => Vec::new(),
@@ -280,14 +282,14 @@ impl<'a> Conduct<'a> {
             return Ok(());
         }
         let points = match yardstick.on {
-            Some(_) => self.client.evaluations(trial.id(), None).await?,
+            Some(_) => values(self.client.evaluations(trial.id(), None).await?),
             None => Vec::new(),
         };
         for (rung, at) in rungs.iter().zip(&mut seen.contestant.at_rungs).filter(|(_, at)| at.is_none()) {
             let samples = yardstick.epoch_samples.saturating_mul((*rung).into());
             let figure = self.plan.figure;
             let value = match yardstick.on {
-                Some(on) => evaluated(points.iter().map(|entry| entry.value.clone()), figure, on, samples),
+                Some(on) => evaluated(&points, figure, on, yardstick.epoch_samples, samples),
                 None => training_loss(&curve, yardstick.epoch_samples, samples),
             };
             *at = value.map(|value| figure.cost(value));

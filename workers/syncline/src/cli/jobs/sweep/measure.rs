@@ -1,7 +1,7 @@
 //! By what trials are compared: a figure of an evaluation, or the loss of training. Pure.
 
 use syncline_rpc::status::{EvaluationPoint, JobStatus, MetricsPoint};
-use syncline_scheduler::core::EvaluationSet;
+use syncline_scheduler::core::{EvaluationSet, SERIES_POINTS};
 
 /// The figure by which trials are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -73,34 +73,57 @@ impl Figure {
     }
 }
 
-/// What the first evaluation measured that saw so many samples, as many as of complete epochs. `points`: oldest first.
+/// What the first evaluation measured that saw so many samples, as many as of complete epochs; `None` where that one is gone from the
+/// series. `points`: oldest first.
 pub(super) fn evaluated(
-    points: impl IntoIterator<Item = EvaluationPoint>,
+    points: &[EvaluationPoint],
     figure: Figure,
     on: EvaluationSet,
+    epoch_samples: u64,
     samples: u64,
 ) -> Option<f64> {
-    let mut seen = points.into_iter().filter(|point| point.samples >= samples);
-    seen.find_map(|point| figure.of_point(&point, on))
+    let reach = reach(points.len(), epoch_samples, samples);
+    let mut seen = points.iter().filter(|point| point.samples >= samples);
+    let (first, value) = seen.find_map(|point| Some((point, figure.of_point(point, on)?)))?;
+    (first.samples - samples < reach).then_some(value)
 }
 
-/// The loss of the epoch that ends behind so many samples, `None` while it has not ended: the mean over its samples. `points` of the
-/// loss curve, oldest first; where each stands for more than an epoch, the one that holds its end.
+/// The loss of the epoch that ends behind so many samples: the mean over its samples. `None` while it has not ended, and where it has
+/// become a part of points for much more than an epoch. `points` of the loss curve, oldest first.
 pub(super) fn training_loss(points: &[MetricsPoint], epoch_samples: u64, samples: u64) -> Option<f64> {
+    let reach = reach(points.len(), epoch_samples, samples);
     let end = points.iter().position(|point| point.samples >= samples)?;
     let begin = samples.saturating_sub(epoch_samples);
-    let (mut sum, mut weight) = (0.0, 0.0);
-    for point in points[..=end].iter().filter(|point| point.samples > begin && point.loss_samples > 0) {
-        let weighs = point.loss_weight.unwrap_or(point.loss_samples as f64);
-        sum += point.loss * weighs;
-        weight += weighs;
-    }
-    Some(if weight == 0.0 { f64::NAN } else { sum / weight })
+    let before = points.iter().map(|point| point.samples).take_while(|samples| *samples <= begin).last();
+    let belongs = points[end].samples - samples < reach && begin - before.unwrap_or(0) < reach;
+    belongs.then(|| mean_behind(&points[..=end], begin))
 }
 
 /// The loss of the newest epoch, complete or not; `None` before the first point.
 pub(super) fn newest_training_loss(points: &[MetricsPoint], epoch_samples: u64) -> Option<f64> {
-    training_loss(points, epoch_samples, points.last()?.samples)
+    let begin = points.last()?.samples.saturating_sub(epoch_samples);
+    Some(mean_behind(points, begin))
+}
+
+/// The mean over what was trained behind so many samples, each point by what its labels weigh.
+fn mean_behind(points: &[MetricsPoint], begin: u64) -> f64 {
+    let (mut sum, mut weight) = (0.0, 0.0);
+    for point in points.iter().filter(|point| point.samples > begin && point.loss_samples > 0) {
+        let weighs = point.loss_weight.unwrap_or(point.loss_samples as f64);
+        sum += point.loss * weighs;
+        weight += weighs;
+    }
+    if weight == 0.0 { f64::NAN } else { sum / weight }
+}
+
+/// How far a point may reach beyond the epoch that it is to tell of. Once a series was full its points become rarer as the job goes on:
+/// one that reaches further than those did when the job came there is no measure beside those of other trials.
+fn reach(points: usize, epoch_samples: u64, samples: u64) -> u64 {
+    const FEWEST_ONCE_FULL: u64 = SERIES_POINTS / 2;
+    match (points as u64) < FEWEST_ONCE_FULL {
+        true => u64::MAX,
+        false => epoch_samples.max(samples / FEWEST_ONCE_FULL),
+    }
 }
 
 #[cfg(test)]
@@ -172,7 +195,7 @@ mod tests {
             validation(20, "2"),
             validation(20, "1"),
         ];
-        let at = |figure, on, samples| evaluated(points.clone(), figure, on, samples);
+        let at = |figure, on, samples| evaluated(&points, figure, on, 10, samples);
         use EvaluationSet::{Test, Validation};
         #[rustfmt::skip]
         let cases = [
@@ -186,6 +209,35 @@ mod tests {
         for (figure, on, samples, want) in cases {
             assert_eq!(at(figure, on, samples), want, "{figure:?} {on:?} {samples}");
         }
+    }
+
+    /// As many points as a series has once it was full, each `samples` behind the one before it.
+    fn thinned<T>(samples: u64, point: impl Fn(u64) -> T) -> Vec<T> {
+        (1..=SERIES_POINTS / 2).map(|number| point(number * samples)).collect()
+    }
+
+    #[test]
+    fn of_a_series_with_rare_points_those_that_belong_to_a_rung_count_table() {
+        let evaluations: Vec<EvaluationPoint> =
+            thinned(30, |samples| point(samples, &[("test_loss", &samples.to_string())]));
+        let curve: Vec<MetricsPoint> = thinned(30, |samples| trained(samples, &samples.to_string(), "1"));
+        // Epochs of 10 samples.
+        #[rustfmt::skip]
+        let cases = [
+            (10,    None,          None),
+            (20,    None,          None),
+            (30,    Some(30.0),    None),
+            (40,    None,          None),
+            (5_970, Some(5_970.0), Some(5_970.0)),
+            (5_980, Some(6_000.0), Some(6_000.0)),
+        ];
+        for (samples, evaluation, training) in cases {
+            let evaluation_there = evaluated(&evaluations, Figure::Loss, EvaluationSet::Test, 10, samples);
+            let there = (evaluation_there, training_loss(&curve, 10, samples));
+            assert_eq!(there, (evaluation, training), "{samples}");
+        }
+        assert_eq!(training_loss(&curve, 30, 60), Some(60.0), "as long as an epoch");
+        assert_eq!(newest_training_loss(&curve, 10), Some(6_000.0));
     }
 
     #[test]
