@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{
     job::write_job,
     json::Page,
-    rig::{Ended, Up, command, folder, kill, syncline, wait_until},
+    rig::{Ended, Up, command, folder, kill, processes, syncline, wait_until},
 };
 
 /// Each of the trials by the end of its id, with how it stands.
@@ -105,6 +105,34 @@ fn a_bad_rate_is_stopped_early_and_the_same_command_goes_on_and_trains_nothing_t
         "{other:#?}"
     );
     at(&["sweep", file, "--show", "--name", "other"]).refused(1, "E588");
+}
+
+#[test]
+fn a_damaged_trial_keeps_a_sweep_from_none_of_the_others() {
+    let dir = folder();
+    let up = Up::start(&dir, &["--workers", "1", "--shards", "1", "--slowdown", "1", "--step-ms", "5"]);
+    write_job(dir.path(), 50);
+    let file = dir.path().join("points.toml");
+    let (file, state_dir) = (file.to_str().unwrap(), dir.path().to_str().unwrap());
+    let words =
+        ["sweep", file, "--set", "settings.epochs=100000,1", "--at-once", "1", "--state-dir", state_dir];
+    let state = || {
+        let said = syncline(&["status", "points-sweep-1", "--state-dir", state_dir, "--json"]);
+        if said.code == 0 { said.json()["job"]["state"].as_str().unwrap().to_owned() } else { String::new() }
+    };
+    let mut begun = command(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_until("a trial runs", || state() == "running");
+    kill("INT", begun.id());
+    begun.wait().unwrap();
+    let engine = processes(dir.path()).into_iter().find(|(name, _)| name == "engine").unwrap().1;
+    // A living engine would write again what it knows.
+    kill("STOP", engine);
+    assert!(up.redis("DEL syncline:{points-sweep-1}:state").contains(":1"));
+    kill("KILL", engine);
+    wait_until("its successor knows", || state() == "damaged");
+    let answer = syncline(&[&words[..], &["--json"]].concat()).ok().json();
+    let want = [("points-sweep-1", "failed"), ("points-sweep-2", "done")];
+    assert_eq!(standings(&answer), want.map(|(id, how)| (id.to_owned(), how.to_owned())));
 }
 
 #[test]

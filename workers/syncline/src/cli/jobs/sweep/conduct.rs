@@ -137,7 +137,10 @@ impl<'a> Conduct<'a> {
                 Err(ClientError::Refused(EngineFault::UnknownJob { .. })) => continue,
                 Err(error) => return Err(error.into()),
             };
-            self.submit(number).await.map_err(Trouble::into_failure)?;
+            // Nobody can say what a damaged one was; it counts as failed.
+            if job.state != JobPhase::Damaged {
+                self.submit(number).await.map_err(Trouble::into_failure)?;
+            }
             self.see(number, job).await?;
         }
         let over = self.seen.iter().filter(|seen| seen.is_over()).count();
@@ -262,6 +265,9 @@ impl<'a> Conduct<'a> {
         let Some(job) = &seen.job else { return Ok(()) };
         seen.contestant.is_settled = job.is_over() || job.state == JobPhase::Canceling;
         seen.contestant.is_out = job.is_over() && job.state != JobPhase::Done && stop_reason(job).is_none();
+        if job.state == JobPhase::Damaged {
+            return Ok(());
+        }
         let is_over = job.is_over();
         let rungs = self.plan.halving.as_ref().map_or(&[][..], |halving| &halving.rungs);
         let is_open = |(rung, at): (&u32, &Option<f64>)| at.is_none() && *rung <= job.epochs_complete;
