@@ -2,7 +2,7 @@
 
 use syncline_rpc::status::{Entry, EvaluationPoint};
 
-use crate::cli::jobs::metrics::Training;
+use crate::cli::jobs::metrics::{Training, that_count};
 
 /// What the picture goes over from left to right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -26,18 +26,6 @@ pub(super) struct Curve {
     /// On samples that it is not trained on: those of `set`.
     pub(super) evaluations: Losses,
     pub(super) set: Option<&'static str>,
-}
-
-/// The points of a training without those that were undone: it went back to a checkpoint, from where it came past them again.
-fn that_count<T>(points: impl Iterator<Item = T>, samples: impl Fn(&T) -> u64) -> Vec<T> {
-    let mut kept: Vec<T> = Vec::new();
-    for point in points {
-        while kept.last().is_some_and(|last| samples(last) > samples(&point)) {
-            kept.pop();
-        }
-        kept.push(point);
-    }
-    kept
 }
 
 impl Curve {

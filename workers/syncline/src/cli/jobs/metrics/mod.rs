@@ -11,7 +11,7 @@ mod tensorboard;
 mod training;
 
 pub(crate) use command::{MetricsArgs, run};
-pub(crate) use training::Training;
+pub(crate) use training::{Training, that_count};
 
 #[cfg(test)]
 pub(crate) use training::tests;

@@ -51,6 +51,18 @@ impl Training {
     }
 }
 
+/// The points of a training without those that were undone: it went back to a checkpoint, from where it came past them again.
+pub(crate) fn that_count<T>(points: impl Iterator<Item = T>, samples: impl Fn(&T) -> u64) -> Vec<T> {
+    let mut kept: Vec<T> = Vec::new();
+    for point in points {
+        while kept.last().is_some_and(|last| samples(last) > samples(&point)) {
+            kept.pop();
+        }
+        kept.push(point);
+    }
+    kept
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use syncline_rpc::{StreamCursor, StreamEntry};

@@ -3,6 +3,8 @@
 use syncline_rpc::status::{EvaluationPoint, JobStatus, MetricsPoint};
 use syncline_scheduler::core::{EvaluationSet, SERIES_POINTS};
 
+use crate::cli::jobs::metrics::that_count;
+
 /// The figure by which trials are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub(super) enum Figure {
@@ -92,6 +94,7 @@ pub(super) fn evaluated(
 /// become a part of points for much more than an epoch. `points` of the loss curve, oldest first.
 pub(super) fn training_loss(points: &[MetricsPoint], epoch_samples: u64, samples: u64) -> Option<f64> {
     let reach = reach(points.len(), epoch_samples, samples);
+    let points = that_count(points.iter(), |point| point.samples);
     let end = points.iter().position(|point| point.samples >= samples)?;
     let begin = samples.saturating_sub(epoch_samples);
     let before = points.iter().map(|point| point.samples).take_while(|samples| *samples <= begin).last();
@@ -101,12 +104,13 @@ pub(super) fn training_loss(points: &[MetricsPoint], epoch_samples: u64, samples
 
 /// The loss of the newest epoch, complete or not; `None` before the first point.
 pub(super) fn newest_training_loss(points: &[MetricsPoint], epoch_samples: u64) -> Option<f64> {
+    let points = that_count(points.iter(), |point| point.samples);
     let begin = points.last()?.samples.saturating_sub(epoch_samples);
-    Some(mean_behind(points, begin))
+    Some(mean_behind(&points, begin))
 }
 
 /// The mean over what was trained behind so many samples, each point by what its labels weigh.
-fn mean_behind(points: &[MetricsPoint], begin: u64) -> f64 {
+fn mean_behind(points: &[&MetricsPoint], begin: u64) -> f64 {
     let (mut sum, mut weight) = (0.0, 0.0);
     for point in points.iter().filter(|point| point.samples > begin && point.loss_samples > 0) {
         let weighs = point.loss_weight.unwrap_or(point.loss_samples as f64);
@@ -182,6 +186,15 @@ mod tests {
         }
         assert_eq!(newest_training_loss(&curve[..3], 10), Some((2.0 * 5.0 + 6.0) / 11.0));
         assert_eq!(newest_training_loss(&[], 10), None);
+    }
+
+    #[test]
+    fn what_was_undone_when_a_trial_went_back_is_no_part_of_its_loss() {
+        let [first, undone, again, last] =
+            [trained(10, "4", "10"), trained(20, "9", "10"), trained(12, "2", "2"), trained(20, "1", "8")];
+        let curve = [first, undone, again, last];
+        assert_eq!(training_loss(&curve, 10, 20), Some(1.2));
+        assert_eq!(newest_training_loss(&curve, 10), Some(1.2));
     }
 
     #[test]
