@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use syncline_ps::PsError;
 use syncline_rpc::{
-    EngineFault,
+    EngineFault, ShardFault,
     status::{Entry, JobPhase, JobStatus},
 };
 use syncline_workers::{
@@ -93,7 +93,9 @@ impl MayPass for SubmitError {
     fn may_pass(&self) -> bool {
         match self {
             Self::Engine(error) => error.is_passing(),
-            Self::Upload(error) => matches!(error, PsError::Unreachable { .. }),
+            Self::Upload(error) => {
+                error.is_away() || matches!(error, PsError::Refused { fault: ShardFault::Io { .. } })
+            }
             _ => false,
         }
     }
@@ -385,5 +387,19 @@ impl<'a> Conduct<'a> {
             )
         };
         self.plan.trials.iter().zip(&self.seen).map(outcome).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upload_is_tried_again_where_a_shard_is_away_or_its_disk_full() {
+        let (what, digest, cause) = ("cannot write".to_owned(), "d".to_owned(), "no space left".to_owned());
+        let may_pass = |fault| SubmitError::Upload(PsError::Refused { fault }).may_pass();
+        assert!(may_pass(ShardFault::Io { what: what.clone(), cause: cause.clone() }));
+        assert!(may_pass(ShardFault::SecondAway { digest, cause }));
+        assert!(!may_pass(ShardFault::Invalid { what }));
     }
 }
