@@ -7,9 +7,10 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use syncline_ps::{PsError, checkpoint_file::write_checkpoint_file, client::BlobClient};
+use syncline_ps::checkpoint_file::write_checkpoint_file;
 use syncline_rpc::input;
 use syncline_scheduler::{ids::JobId, spec::ResumeSpec};
+use tokio::runtime::Handle;
 
 use super::{Client, FetchError};
 use crate::blocking;
@@ -46,12 +47,12 @@ impl Client {
     ) -> Result<SavedCheckpoint, FetchError> {
         let path = path.into();
         let kept = self.checkpoint_parts(job, number).await?;
-        let (shards, blobs) = (self.shards().await?, BlobClient::new(self.token.clone()));
+        let (client, runtime) = (self.clone(), Handle::current());
         // Ours, not of the thread that writes: who gives this call up leaves nothing behind.
         let unfinished = Unfinished::new(&path);
         let partial = unfinished.0.clone();
         let saved = blocking(move || {
-            let get = |digest: String| blobs.get(&shards, &digest);
+            let get = |digest: String| runtime.block_on(client.blob(digest));
             write(&path, &partial, kept.resume, kept.parts.into_iter().map(get))
         })
         .await;
@@ -92,7 +93,7 @@ fn write(
     path: &Path,
     unfinished: &Path,
     resume: ResumeSpec,
-    parts: impl ExactSizeIterator<Item = Result<Vec<u8>, PsError>>,
+    parts: impl ExactSizeIterator<Item = Result<Vec<u8>, FetchError>>,
 ) -> Result<SavedCheckpoint, FetchError> {
     let saved = SavedCheckpoint {
         number: resume.checkpoint,
@@ -117,7 +118,7 @@ fn write(
         Ok(file.metadata()?.len())
     };
     finish().map(|bytes| SavedCheckpoint { bytes, ..saved }).map_err(|source| match refused {
-        Some(error) => FetchError::Shard(error),
+        Some(error) => error,
         None => FetchError::Write { path: path.to_owned(), source },
     })
 }

@@ -163,8 +163,8 @@ impl Client {
     /// The parameters of a job that has written a snapshot, or is over.
     ///
     /// # Errors
-    /// E246 if the job has no snapshot, E131 if there is no such job, E404 and E410 if no shard gives it; E300 if no engine is reached, E136
-    /// if none leads.
+    /// E246 if the job has no snapshot, E131 if there is no such job, E404 and E410 if no shard gives it as long as this client is
+    /// patient; E300 if no engine is reached, E136 if none leads.
     pub async fn weights(&self, job: &JobId) -> Result<Weights, FetchError> {
         Ok(Weights(self.blob(self.kept(job).await?.1).await?))
     }
@@ -192,9 +192,32 @@ impl Client {
         }
     }
 
+    /// Fetches a blob, from wherever its shards are by then.
     pub(super) async fn blob(&self, digest: String) -> Result<Vec<u8>, FetchError> {
-        let (shards, blobs) = (self.shards().await?, BlobClient::new(self.token.clone()));
-        Ok(blocking(move || blobs.get(&shards, &digest)).await?)
+        let fetch = || {
+            let digest = digest.clone();
+            async move {
+                let (shards, blobs) = (self.shards().await?, BlobClient::new(self.token.clone()));
+                Ok(blocking(move || blobs.get(&shards, &digest)).await?)
+            }
+        };
+        retry_while_away(self.patience.engine, fetch).await
+    }
+}
+
+/// Fetches again while a shard is away, for so long: one that is started anew, or taken over, is back in seconds.
+async fn retry_while_away<T, F>(limit: Duration, fetch: impl Fn() -> F) -> Result<T, FetchError>
+where
+    F: Future<Output = Result<T, FetchError>>,
+{
+    let since = Instant::now();
+    loop {
+        match fetch().await {
+            Err(FetchError::Shard(error)) if error.is_away() && since.elapsed() < limit => {
+                sleep(POLL_INTERVAL).await;
+            }
+            fetched => return fetched,
+        }
     }
 }
 
@@ -209,7 +232,9 @@ fn no_snapshot(job: &JobId, status: &JobStatus) -> FetchError {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{cell::Cell, fs};
+
+    use syncline_rpc::ShardFault;
 
     use super::*;
 
@@ -229,6 +254,32 @@ mod tests {
             assert_eq!(error.code(), "E246");
             assert!(error.hint().unwrap().starts_with(want), "{state} {pending}: {error}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_a_shard_that_is_away_may_have_is_fetched_again_and_what_it_has_not_is_not() {
+        let unreachable =
+            || PsError::Unreachable { address: "a:1".into(), after_ms: 0, cause: "it is cut".into() };
+        let second_away = || ShardFault::SecondAway { digest: "d".into(), cause: "it is away".into() };
+        let missing = || ShardFault::MissingBlob { digest: "d".into() };
+        let fetch = async |limit, failures: [PsError; 2]| {
+            let left = Cell::new(Vec::from(failures));
+            let tries = Cell::new(0);
+            let fetched = retry_while_away(limit, || {
+                tries.set(tries.get() + 1);
+                let mut failures = left.take();
+                let failure = failures.pop();
+                left.set(failures);
+                async { failure.map_or(Ok(()), |error| Err(FetchError::Shard(error))) }
+            });
+            (fetched.await.map_err(|error| error.code().to_string()), tries.get())
+        };
+        let minute = Duration::from_secs(60);
+        let both = [unreachable(), second_away().into()];
+        assert_eq!(fetch(minute, both).await, (Ok(()), 3));
+        assert_eq!(fetch(minute, [unreachable(), missing().into()]).await, (Err("E404".to_owned()), 1));
+        let impatient = fetch(Duration::ZERO, [missing().into(), unreachable()]).await;
+        assert_eq!(impatient, (Err("E410".to_owned()), 1));
     }
 
     #[test]
