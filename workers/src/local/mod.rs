@@ -4,6 +4,7 @@
 //! connections, as between processes of one machine.
 
 mod saving;
+mod worker;
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -22,9 +23,10 @@ use syncline_runtime::{BackendError, Device, ExecOptions, Runtime};
 
 use crate::blocking;
 use crate::client::{Client, Cluster, token_file};
-use crate::worker::{self, Throttle, WorkerError, WorkerOptions, threads_each};
+use crate::worker::{Throttle, WorkerOptions, threads_each};
 use tempfile::TempDir;
-use tokio::{sync::watch, task::JoinHandle};
+
+use self::worker::LocalWorker;
 
 /// How long the lead may take: an engine that died a moment ago holds it until its lease ends.
 const LEADERSHIP_TIMEOUT: Duration = Duration::from_secs(8);
@@ -136,11 +138,6 @@ pub struct LocalCluster {
     _temporary: Option<TempDir>,
 }
 
-struct LocalWorker {
-    stop: watch::Sender<bool>,
-    task: JoinHandle<Result<(), WorkerError>>,
-}
-
 impl LocalCluster {
     /// Finds the native parts and starts everything; `say` gets a line for whatever takes time.
     ///
@@ -181,7 +178,7 @@ impl LocalCluster {
         Ok(cluster)
     }
 
-    /// Starts one more worker and returns its index in the order of start.
+    /// Starts one more worker and returns its index in the order of start. One that fails says so in the log and runs again.
     pub fn add_worker(&mut self, throttle: Throttle) -> usize {
         let index = self.workers.len();
         let options = WorkerOptions {
@@ -191,8 +188,7 @@ impl LocalCluster {
             trainings: self.trainings,
             ..WorkerOptions::new(self.cluster(), self.runtime.clone())
         };
-        let (stop, stopped) = watch::channel(false);
-        self.workers.push(LocalWorker { stop, task: tokio::spawn(worker::run(options, stopped)) });
+        self.workers.push(LocalWorker::start(options));
         index
     }
 
@@ -241,12 +237,9 @@ impl LocalCluster {
     /// # Errors
     /// E419 for a job that could not be kept and is lost; the log names all of them.
     pub async fn stop(self) -> Result<(), LocalError> {
-        for worker in &self.workers {
-            worker.stop.send_replace(true);
-        }
+        self.workers.iter().for_each(LocalWorker::request_stop);
         for worker in self.workers {
-            // A worker that failed has said so in its log.
-            let _ = worker.task.await;
+            worker.ended().await;
         }
         let (shards, engine, redis) = (self.shards, self.engine, self.redis);
         let stays = self._temporary.is_none();
