@@ -46,6 +46,10 @@ pub enum CliError {
     Unhealthy { failed: usize, checks: usize, exit: Exit },
     #[error("[E516] {dir} holds saved jobs of {before} shards ({jobs}), and --shards says {told}")]
     SavedJobs { dir: PathBuf, jobs: String, before: u32, told: u32 },
+    #[error(
+        "[E601] {blobs} holds models, weights or values of jobs, and --shards {told} leaves that shard out"
+    )]
+    LeftOutBlobs { blobs: PathBuf, before: u32, told: u32 },
     #[error("[E518] {path} cannot be understood")]
     DamagedAddresses {
         path: PathBuf,
@@ -92,7 +96,7 @@ impl CliError {
             Self::Find(FindError::NoCluster { .. }) => Exit::Unreachable,
             Self::Find(FindError::Path { .. }) => Exit::Internal,
             Self::Find(_) => Exit::Usage,
-            Self::Running { .. } | Self::SavedJobs { .. } => Exit::Usage,
+            Self::Running { .. } | Self::SavedJobs { .. } | Self::LeftOutBlobs { .. } => Exit::Usage,
             Self::OtherRedis { .. } | Self::RedisGone { .. } => Exit::Usage,
             Self::Torch { .. } | Self::NoTraining { .. } => Exit::Usage,
             Self::Written { .. } | Self::FolderTaken { .. } => Exit::Usage,
@@ -123,6 +127,9 @@ impl CliError {
             Self::Runtime { .. } => "the machine may be out of threads or open files".into(),
             Self::SavedJobs { before, told, .. } => {
                 format!("start it with --shards {before}, or without, and those of them that are not over go on; to go on with {told}, write a checkpoint then, `syncline checkpoint JOB FILE`, cancel and delete the job, and use `submit --resume FILE` here")
+            }
+            Self::LeftOutBlobs { before, told, .. } => {
+                format!("start it with --shards {before}, or without; to go on with {told}, delete the jobs that are over there, `syncline delete JOB`, and then what belongs to none any more, `syncline gc`")
             }
             Self::OtherRedis { dir, before, .. } => {
                 format!("what the jobs are stands in {before}: start it with the same --redis or SYNCLINE_REDIS, or without both where it had its own; to go on without these jobs, move `shard-*/jobs` and `shard-*/checkpoints` in {} away", dir.display())

@@ -154,7 +154,7 @@ impl StateDir {
     }
 
     /// Number of shards: the given one, the saved one, or the default. Refuses another number than before while shards have
-    /// saved jobs, which only as many shards can restore.
+    /// saved jobs, which only as many shards can restore, and fewer while one that is left out has blobs, which it has alone.
     pub(crate) fn shard_count(&self, told: Option<u32>) -> Result<u32, CliError> {
         let before = self.saved_processes(false)?;
         let told = match (told, before) {
@@ -163,9 +163,14 @@ impl StateDir {
             (Some(told), _) => told,
         };
         let saved = self.saved_jobs(ShardProcess::all(before, 2));
-        match told == before || saved.is_empty() {
-            true => Ok(told),
-            false => Err(CliError::SavedJobs { dir: self.dir.clone(), jobs: saved.join(", "), before, told }),
+        if told != before && !saved.is_empty() {
+            return Err(CliError::SavedJobs { dir: self.dir.clone(), jobs: saved.join(", "), before, told });
+        }
+        let left_out = ShardProcess::all(before, 2).filter(|shard| shard.index >= told);
+        let mut blobs = left_out.map(|shard| self.shard_dir(shard).join("blobs"));
+        match blobs.find(|blobs| entries(blobs).next().is_some()) {
+            Some(blobs) => Err(CliError::LeftOutBlobs { blobs, before, told }),
+            None => Ok(told),
         }
     }
 
@@ -320,6 +325,25 @@ mod tests {
         .unwrap();
         let [.., other] = counts();
         assert!(other.unwrap_err().contains("of 4 shards (my.mnist), and --shards says 3"));
+    }
+
+    #[test]
+    fn a_shard_is_left_out_only_once_it_has_no_blob() {
+        let dir = tempfile::tempdir().unwrap();
+        let state_dir = StateDir::open(dir.path()).unwrap();
+        let mut saved = state_dir.saved_addresses().unwrap();
+        saved.layout = Some(ShardLayout { shards: 3, replicas: 1 });
+        state_dir.save_addresses(&saved).unwrap();
+        let blobs = |index| state_dir.shard_dir(ShardProcess { index, second: false }).join("blobs");
+        for index in 0..3 {
+            fs::create_dir_all(blobs(index)).unwrap();
+        }
+        fs::write(blobs(1).join("c0ffee"), "").unwrap();
+        let count = |told| state_dir.shard_count(Some(told)).map_err(|error| error.hint());
+        assert_eq!([2, 3, 4].map(count), [Ok(2), Ok(3), Ok(4)]);
+        assert!(count(1).unwrap_err().starts_with("start it with --shards 3, or without"));
+        fs::remove_file(blobs(1).join("c0ffee")).unwrap();
+        assert_eq!(count(1), Ok(1));
     }
 
     #[test]
