@@ -13,8 +13,6 @@ use crate::{KitError, password::Password};
 
 /// How long a predecessor on the same directory may take to end.
 const PREDECESSOR_LIMIT: Duration = Duration::from_secs(3);
-/// A log longer than this is begun anew at the next start.
-const LOG_BYTES: u64 = 8 << 20;
 /// More than a server says before it listens.
 const STARTING_BYTES: u64 = 1 << 20;
 
@@ -78,16 +76,6 @@ pub(crate) fn lock(dir: &Path) -> Result<File, KitError> {
             Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(20)),
         }
     }
-}
-
-/// The log, to be appended to, and where this run's part of it begins.
-pub(crate) fn open_log(path: &Path) -> io::Result<(File, u64)> {
-    let file = OpenOptions::new().create(true).append(true).open(path)?;
-    if file.metadata()?.len() > LOG_BYTES {
-        file.set_len(0)?;
-    }
-    let start = file.metadata()?.len();
-    Ok((file, start))
 }
 
 /// Whether the server that logs since `start` has its port, and nobody else can have it. Every server that we take says so before it

@@ -9,10 +9,8 @@
 //! says that it has the port.
 
 use crate::password::Password;
-use crate::redis_dir::{
-    config_path, configure, has_port, lock, log_path, make_private, open_log, password_path, tail,
-};
-use crate::{KitError, program};
+use crate::redis_dir::{config_path, configure, has_port, lock, log_path, make_private, password_path, tail};
+use crate::{KitError, log_file::open_log, program};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -86,7 +84,8 @@ impl RedisServer {
         let password = Password::generate();
         configure(&options.dir, &password)?;
         let log = log_path(&options.dir);
-        let (log_file, log_start) = open_log(&log).map_err(KitError::io("write", &log))?;
+        let log_file = open_log(&log).map_err(KitError::io("write", &log))?;
+        let log_start = log_file.metadata().map_err(KitError::io("read", &log))?.len();
         let stderr = log_file.try_clone().map_err(KitError::io("write", &log))?;
         let mut command = Command::new(program);
         command.args(arguments(port, options)).stdin(Stdio::null()).stdout(log_file).stderr(stderr);

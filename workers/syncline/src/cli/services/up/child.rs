@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use super::{
-    child_log::{cut_log, open_log, tail},
+    child_log::{open_log, tail},
     process::Process,
     say,
 };
@@ -256,7 +256,7 @@ impl Program {
         loop {
             tokio::select! {
                 // A log that cannot be cut is no reason to end what writes it.
-                _ = log_check.tick() => drop(cut_log(&self.log)),
+                _ = log_check.tick() => drop(syncline_kit::cut_log(&self.log)),
                 line = next(lines) => match line {
                     Some(line) => self.handle_line(&line, events),
                     None => *lines = None,
@@ -299,9 +299,7 @@ fn is_replaced(bin: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-
-    use super::{super::child_log::MAX_LOG_BYTES, *};
+    use super::*;
 
     /// A program of a shell line, whose log is in a folder.
     fn program(dir: &Path, line: &str) -> Program {
@@ -357,11 +355,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_of_a_log_that_was_begun_anew_is_shown() {
+    async fn the_end_of_a_log_that_was_cut_is_shown_and_what_was_said_before_stays() {
         let dir = tempfile::tempdir().unwrap();
         let program = program(dir.path(), "echo that is why >&2");
-        File::create(&program.log).unwrap().set_len(MAX_LOG_BYTES + 1).unwrap();
+        let log = program.log.clone();
+        fs::write(&log, "the run before\n".repeat(1 << 20)).unwrap();
         let (_, how) = first_run(program).await;
         assert_eq!(how.tail, "that is why");
+        assert!(fs::read_to_string(log).unwrap().starts_with("the run before\n"));
     }
 }

@@ -1,42 +1,16 @@
-//! The log of a child: begun anew or cut where it is long, and its last lines for whoever asks why the child ended.
+//! The log of a child, and its last lines for whoever asks why the child ended.
 
 use std::{
-    fs::{File, OpenOptions},
-    io::{self, Read, Seek, SeekFrom, Write},
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
     path::Path,
 };
 
-/// A log longer than this is begun anew at the next start, and cut while the child runs.
-pub(super) const MAX_LOG_BYTES: u64 = 8 << 20;
-/// What is left of a log that is cut.
-const KEPT_LOG_BYTES: u64 = 1 << 20;
-
-/// Opens a log to append to it.
+/// Opens a log to append to it, cut where it is long.
 pub(super) fn open_log(path: &Path) -> io::Result<File> {
-    let unwritable = |error: io::Error| {
+    syncline_kit::open_log(path).map_err(|error| {
         io::Error::new(error.kind(), format!("its log {} cannot be written: {error}", path.display()))
-    };
-    let file = OpenOptions::new().create(true).append(true).open(path).map_err(unwritable)?;
-    if file.metadata()?.len() > MAX_LOG_BYTES {
-        file.set_len(0)?;
-    }
-    Ok(file)
-}
-
-/// Removes all but the end of a log that has become long. Who writes it appends, and goes on behind that; what it writes in
-/// this moment may be lost.
-pub(super) fn cut_log(path: &Path) -> io::Result<()> {
-    let mut file = OpenOptions::new().read(true).append(true).open(path)?;
-    let bytes = file.metadata()?.len();
-    if bytes <= MAX_LOG_BYTES {
-        return Ok(());
-    }
-    file.seek(SeekFrom::Start(bytes - KEPT_LOG_BYTES))?;
-    let mut end = Vec::new();
-    file.read_to_end(&mut end)?;
-    file.set_len(0)?;
-    let first_line = end.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    file.write_all(&end[first_line..])
+    })
 }
 
 /// The last line of a log; a long one is cut.
@@ -96,21 +70,5 @@ mod tests {
         assert_eq!(last_line(&log).as_deref(), Some("second"));
         std::fs::write(&log, "long ".repeat(1000)).unwrap();
         assert_eq!(last_line(&log).unwrap().len(), 400);
-    }
-
-    #[test]
-    fn a_log_that_grows_keeps_its_end_and_is_written_on() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("worker-0.log");
-        let mut writer = open_log(&path).unwrap();
-        writer.write_all("a line\n".repeat(10).as_bytes()).unwrap();
-        cut_log(&path).unwrap();
-        assert_eq!(writer.metadata().unwrap().len(), 70, "a short one is left alone");
-        writer.write_all("a line\n".repeat(MAX_LOG_BYTES as usize / 7).as_bytes()).unwrap();
-        cut_log(&path).unwrap();
-        writer.write_all(b"the last\n").unwrap();
-        let text = std::fs::read_to_string(&path).unwrap();
-        assert!(text.len() as u64 <= KEPT_LOG_BYTES + 9 && text.starts_with("a line\n"), "{}", text.len());
-        assert!(text.ends_with("a line\nthe last\n"));
     }
 }
