@@ -59,7 +59,7 @@ pub struct UpArgs {
     #[arg(long, value_name = "DIR", env = "SYNCLINE_STATE_DIR")]
     state_dir: Option<PathBuf>,
     /// IP address and port on which the engine listens, and the shards beside it; port 0 takes a free one and keeps it
-    /// [default: as before, else 127.0.0.1:7461]
+    /// [default: as before, else 127.0.0.1:7461; a free port of this machine where that is taken]
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
     /// File with the secret of the cluster, instead of the one that is made in the state directory

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    io,
     net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -24,7 +25,7 @@ use super::{
     saved_redis::SavedRedis,
     state_dir::{SavedAddresses, ShardLayout, StateDir},
 };
-use crate::cli::{CliError, Failure, check_open_bind};
+use crate::cli::{CliError, Failure, check_open_bind, say};
 
 /// A shard writes down the jobs that it holds before it ends, and reads them at the next start; large ones on a slow disk take
 /// a while.
@@ -136,7 +137,8 @@ fn token(named: Option<&Path>, state_dir: &StateDir) -> Result<(PathBuf, Token),
     }
 }
 
-/// Where the engine listens: the given address, the saved one, or the default.
+/// Where the engine listens: the given address, the saved one, or the default. Where none was given and another program has that
+/// port, which no other machine knows, a free one: other commands find it in `up.json`.
 async fn engine_address(plan: &Plan, saved: &SavedAddresses) -> Result<SocketAddr, Failure> {
     let address = match (plan.listen, saved.engine) {
         (Some(told), Some(before)) if told.port() == 0 && told.ip() == before.ip() && is_free(before) => {
@@ -151,6 +153,14 @@ async fn engine_address(plan: &Plan, saved: &SavedAddresses) -> Result<SocketAdd
         match TcpListener::bind(address) {
             Ok(_) => return Ok(address),
             Err(_) if since.elapsed() < PORT_FREE_TIMEOUT => sleep(POLL_INTERVAL).await,
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse
+                    && plan.listen.is_none()
+                    && address.ip().is_loopback() =>
+            {
+                say(&format!("{address} is taken, by another cluster perhaps: this one takes a free port"));
+                return Ok(SocketAddr::new(address.ip(), 0));
+            }
             Err(source) => return Err(EngineError::Listen { address, source }.into()),
         }
     }
@@ -158,16 +168,38 @@ async fn engine_address(plan: &Plan, saved: &SavedAddresses) -> Result<SocketAdd
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        up: super::super::args::UpArgs,
+    }
+
+    fn plan(flags: &str) -> Plan {
+        let words = format!("up --state-dir d {flags}");
+        Line::try_parse_from(words.split_whitespace()).unwrap().up.plan().unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_address_that_is_taken_is_refused_where_it_was_given_and_else_another_port_is_taken() {
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let taken = other.local_addr().unwrap();
+        let saved = SavedAddresses { engine: Some(taken), ..SavedAddresses::default() };
+        let given = plan(&format!("--listen {taken}"));
+        let not_given = plan("");
+        let (refused, free) =
+            tokio::join!(engine_address(&given, &saved), engine_address(&not_given, &saved));
+        assert!(refused.unwrap_err().to_string().contains("[E240]"));
+        assert_eq!(free.unwrap(), SocketAddr::new(taken.ip(), 0));
+        drop(other);
+        assert_eq!(engine_address(&not_given, &saved).await.unwrap(), taken, "it stays where it was");
+    }
 
     #[test]
     fn an_address_that_is_kept_keeps_its_token_file() {
-        use clap::Parser;
-        #[derive(Parser)]
-        struct Line {
-            #[command(flatten)]
-            up: super::super::args::UpArgs,
-        }
         for (before, line, want) in [
             ("10.0.0.2:1", "", Some("/kept")),
             ("10.0.0.2:1", "--token-file /new", Some("/new")),
@@ -179,9 +211,7 @@ mod tests {
                 token_file: Some("/kept".into()),
                 ..SavedAddresses::default()
             };
-            let words = format!("up --state-dir d {line}");
-            let plan = Line::try_parse_from(words.split_whitespace()).unwrap().up.plan().unwrap();
-            assert_eq!(named_token_file(&plan, &saved), want.map(PathBuf::from), "{before} {line}");
+            assert_eq!(named_token_file(&plan(line), &saved), want.map(PathBuf::from), "{before} {line}");
         }
     }
 }
