@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Augment, Source};
+use super::{Augment, CsvSource, Source};
 
 /// A data set on paths that every worker can read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -70,11 +70,18 @@ impl From<Source> for DataSpec {
     }
 }
 
+/// All of it, as [`DataSpec::new`].
+impl From<CsvSource> for DataSpec {
+    fn from(source: CsvSource) -> Self {
+        Self::new(source)
+    }
+}
+
 impl DataSpec {
     /// All of `source` as it is: no scaling, no test set, samples of the files' shape.
-    pub fn new(source: Source) -> Self {
+    pub fn new(source: impl Into<Source>) -> Self {
         Self {
-            source,
+            source: source.into(),
             test: None,
             validation: None,
             validation_percent: None,

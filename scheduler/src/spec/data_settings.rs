@@ -1,6 +1,8 @@
 //! The settings of the data by their names.
 
-use super::{Augment, AxisOrder, DataSpec, Files, SettingList, Source, Split, setting_value as value};
+use super::{
+    Augment, AxisOrder, CsvSource, DataSpec, Files, SettingList, Source, Split, setting_value as value,
+};
 
 impl DataSpec {
     /// Adds what differs from the default to a list, and the digest, in the order of docs/job-file.md.
@@ -58,7 +60,7 @@ impl Source {
     fn list_settings(&self, part: &str, to: &mut SettingList) {
         let texts = |list: &[String]| (!list.is_empty()).then(|| value::texts(list));
         let (format, fields) = match self {
-            Self::Csv { path, label_columns, label_names, skip_lines, separator } => (
+            Self::Csv(CsvSource { path, label_columns, label_names, skip_lines, separator }) => (
                 "csv",
                 vec![
                     ("path", Some(files(path))),

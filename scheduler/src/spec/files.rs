@@ -1,6 +1,9 @@
 //! Files that are read one after the other as one.
 
-use std::{fmt, path::Path};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
@@ -33,6 +36,36 @@ impl Files {
     /// Their paths.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
+    }
+}
+
+/// A blanket implementation over what is a path would leave no room for lists of paths.
+macro_rules! one_file {
+    ($($path:ty),+) => {$(
+        impl From<$path> for Files {
+            fn from(path: $path) -> Self {
+                Self::one(path)
+            }
+        }
+    )+};
+}
+one_file!(&str, String, &String, &Path, PathBuf, &PathBuf);
+
+impl<P: AsRef<Path>> From<Vec<P>> for Files {
+    fn from(paths: Vec<P>) -> Self {
+        Self::of(paths)
+    }
+}
+
+impl<P: AsRef<Path>> From<&[P]> for Files {
+    fn from(paths: &[P]) -> Self {
+        Self::of(paths)
+    }
+}
+
+impl<P: AsRef<Path>, const N: usize> From<[P; N]> for Files {
+    fn from(paths: [P; N]) -> Self {
+        Self::of(paths)
     }
 }
 

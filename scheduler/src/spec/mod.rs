@@ -5,6 +5,7 @@
 mod augment;
 mod checkpoint;
 mod compression;
+mod csv_source;
 mod data;
 mod data_settings;
 mod evaluate;
@@ -32,6 +33,7 @@ mod valid_job;
 pub use augment::Augment;
 pub use checkpoint::CheckpointSpec;
 pub use compression::{Compression, PullCompression};
+pub use csv_source::CsvSource;
 pub use data::{AxisOrder, DataSpec, Split};
 pub use evaluate::{EarlyStopping, EvaluateSpec, Monitor};
 pub use files::Files;

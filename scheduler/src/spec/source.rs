@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Files, Separator};
+use super::{CsvSource, Files};
 
 /// File format and path. `.gz` files are unpacked while reading. A path is one that every worker can read: an address such as
 /// `s3://bucket/file` is refused (E487), fetch the file first.
@@ -12,22 +12,7 @@ use super::{Files, Separator};
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Source {
     /// Numbers between separators, one sample a record; a header is skipped.
-    Csv {
-        /// The files; each may have a header, and its columns are found by the names of the first one then.
-        path: Files,
-        /// How many of the last columns are the label, where `label_names` is empty.
-        #[serde(default = "one_column")]
-        label_columns: u32,
-        /// The columns that are the label, by their names in the header.
-        #[serde(default)]
-        label_names: Vec<String>,
-        /// Lines to skip at the top of each.
-        #[serde(default)]
-        skip_lines: u32,
-        /// What separates columns; `None`: what the first lines of a file show.
-        #[serde(default)]
-        separator: Option<Separator>,
-    },
+    Csv(CsvSource),
     /// The MNIST format: files of images, and as many of labels.
     Idx {
         /// The files of inputs, images or arrays of any other shape.
@@ -71,23 +56,15 @@ pub enum Source {
 }
 
 impl Source {
-    /// A CSV file whose last column is the label. Here and below `part-*.csv` stands for all files of such a name.
-    pub fn csv(path: impl AsRef<Path>) -> Self {
-        Self::csv_with_labels(path, [] as [&str; 0])
+    /// CSV files whose last column is the label; [`CsvSource`] reads others. Here and below one path is given or a list of them, and
+    /// `part-*.csv` stands for all files of such a name.
+    pub fn csv(files: impl Into<Files>) -> Self {
+        CsvSource::new(files).into()
     }
 
-    /// A CSV file with a header, in which the columns of these names are the label.
-    pub fn csv_with_labels<N: Into<String>>(
-        path: impl AsRef<Path>,
-        names: impl IntoIterator<Item = N>,
-    ) -> Self {
-        let label_names = names.into_iter().map(Into::into).collect();
-        Self::Csv { path: Files::one(path), label_columns: 1, label_names, skip_lines: 0, separator: None }
-    }
-
-    /// Two files of the MNIST format.
-    pub fn idx(images: impl AsRef<Path>, labels: impl AsRef<Path>) -> Self {
-        Self::Idx { images: Files::one(images), labels: Files::one(labels) }
+    /// Files of the MNIST format: of images, and as many of labels.
+    pub fn idx(images: impl Into<Files>, labels: impl Into<Files>) -> Self {
+        Self::Idx { images: images.into(), labels: labels.into() }
     }
 
     /// Files of CIFAR-10, one after the other.
@@ -100,19 +77,19 @@ impl Source {
         Self::Text { path: path.as_ref().to_string_lossy().into_owned(), context, stride: 0 }
     }
 
-    /// A safetensors file with an array for each input of the model, and one for the label.
-    pub fn safetensors(path: impl AsRef<Path>) -> Self {
-        Self::Safetensors { path: Files::one(path) }
+    /// Safetensors files with an array for each input of the model, and one for the label.
+    pub fn safetensors(files: impl Into<Files>) -> Self {
+        Self::Safetensors { path: files.into() }
     }
 
-    /// A file of `numpy.savez` with an array for each input of the model, and one for the label.
-    pub fn npz(path: impl AsRef<Path>) -> Self {
-        Self::Npz { path: Files::one(path) }
+    /// Files of `numpy.savez` with an array for each input of the model, and one for the label.
+    pub fn npz(files: impl Into<Files>) -> Self {
+        Self::Npz { path: files.into() }
     }
 
-    /// Two files of `numpy.save`.
-    pub fn npy(samples: impl AsRef<Path>, labels: impl AsRef<Path>) -> Self {
-        Self::Npy { samples: Files::one(samples), labels: Files::one(labels) }
+    /// Files of `numpy.save`: of samples, and as many of labels.
+    pub fn npy(samples: impl Into<Files>, labels: impl Into<Files>) -> Self {
+        Self::Npy { samples: samples.into(), labels: labels.into() }
     }
 
     /// Whether its arrays have names, by which several inputs of a model find theirs.
@@ -124,7 +101,7 @@ impl Source {
     pub fn paths(&self) -> Vec<&str> {
         match self {
             Self::Text { path, .. } => vec![path],
-            Self::Csv { path: files, .. }
+            Self::Csv(CsvSource { path: files, .. })
             | Self::Safetensors { path: files }
             | Self::Npz { path: files }
             | Self::Cifar10 { paths: files } => files.iter().collect(),
@@ -146,17 +123,13 @@ impl Source {
     pub fn files_mut(&mut self) -> Vec<&mut Files> {
         match self {
             Self::Text { .. } => Vec::new(),
-            Self::Csv { path: files, .. }
+            Self::Csv(CsvSource { path: files, .. })
             | Self::Safetensors { path: files }
             | Self::Npz { path: files }
             | Self::Cifar10 { paths: files } => vec![files],
             Self::Idx { images: samples, labels } | Self::Npy { samples, labels } => vec![samples, labels],
         }
     }
-}
-
-fn one_column() -> u32 {
-    1
 }
 
 #[cfg(test)]
@@ -170,7 +143,9 @@ mod tests {
     fn sources_are_made_of_paths_of_any_type() {
         let sources = [
             (Source::csv("a.csv"), vec!["a.csv"]),
-            (Source::csv_with_labels(Path::new("a.csv"), ["species"]), vec!["a.csv"]),
+            (Source::csv(vec![PathBuf::from("a.csv"), PathBuf::from("b.csv")]), vec!["a.csv", "b.csv"]),
+            (CsvSource::new(Path::new("a.csv")).label_names(["species"]).into(), vec!["a.csv"]),
+            (Source::idx(["i1", "i2"], &["l1", "l2"][..]), vec!["i1", "i2", "l1", "l2"]),
             (Source::idx(String::from("i.gz"), "l.gz"), vec!["i.gz", "l.gz"]),
             (Source::cifar10(["1.bin", "2.bin"]), vec!["1.bin", "2.bin"]),
             (Source::text(PathBuf::from("t.txt"), 8), vec!["t.txt"]),

@@ -70,6 +70,7 @@ impl Runtime {
     /// # Errors
     /// E497 where CUDA refuses, or there is no GPU: inputs go the longer way.
     #[expect(unsafe_code, reason = "CUDA is called through pointers")]
+    #[doc(hidden)]
     pub fn lock_pages(&self, memory: Arc<dyn HostMemory>) -> Result<PageLock, BackendError> {
         let refused = |reason: String| BackendError::PagesNotLocked { bytes: memory.bytes(), reason };
         let Some(locks) = self.page_locks() else {

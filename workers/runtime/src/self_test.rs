@@ -15,6 +15,7 @@ use syncline_onnx::TensorView;
 
 impl Runtime {
     /// Loads all that `device` needs and proves that models are computed there, not elsewhere. Takes seconds for a GPU.
+    #[doc(hidden)]
     pub fn load_for(device: Device, parts: &DeviceParts) -> Result<Self, BackendError> {
         driver::check(device, &parts.preload)?;
         for path in &parts.preload {

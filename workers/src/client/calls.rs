@@ -64,6 +64,7 @@ impl Client {
     /// # Errors
     /// E020 to E029 for a spec that makes no sense, E130 if the id is another job's, E140 if the job to be replaced goes on, E132 if a
     /// blob was not uploaded; E135 if Redis does not do its part; E300 if no engine is reached, E136 if none leads.
+    #[doc(hidden)]
     pub async fn submit_spec(&self, spec: JobSpec, replace: bool) -> Result<bool, ClientError> {
         let nonce: u32 = rand::random();
         let there = self
@@ -105,6 +106,7 @@ impl Client {
     ///
     /// # Errors
     /// E142 if a shard does not do it; E300 if no engine is reached, E136 if none leads.
+    #[doc(hidden)]
     pub async fn gc_folders(
         &self,
         what: JobFolders,
@@ -161,6 +163,7 @@ impl Client {
     ///
     /// # Errors
     /// E131 if there is no such job; E300 if no engine is reached, E136 if none leads, E143 if it is of another release.
+    #[doc(hidden)]
     pub async fn status_once(&self, job: &JobId) -> Result<JobView, ClientError> {
         let record = self
             .once(|c| {
@@ -183,6 +186,7 @@ impl Client {
     ///
     /// # Errors
     /// E131 if there is no such job; E300 if no engine is reached, E136 if none leads.
+    #[doc(hidden)]
     pub async fn record(&self, job: &JobId) -> Result<JobRecord, ClientError> {
         self.poll(job, self.patience).await
     }
@@ -254,6 +258,7 @@ impl Client {
     ///
     /// # Errors
     /// E131 if there is no such job; E300 if no engine is reached, E136 if none leads.
+    #[doc(hidden)]
     pub async fn stream_entries(
         &self,
         job: &JobId,
@@ -299,6 +304,7 @@ impl Client {
     ///
     /// # Errors
     /// E131 if there is no such job; E300 if no engine is reached, E136 if none leads.
+    #[doc(hidden)]
     pub async fn explain_kept(&self, job: &JobId) -> Result<KeptExplanations, ClientError> {
         self.retry(|c| {
             let job = job.clone();

@@ -119,6 +119,7 @@ impl Client {
     ///
     /// # Errors
     /// E300 if no engine is reached, E136 if none leads.
+    #[doc(hidden)]
     pub async fn free_id(&self, wanted: &JobId) -> Result<JobId, ClientError> {
         let mut taken = self.ids().await?;
         loop {

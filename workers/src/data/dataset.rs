@@ -2,7 +2,7 @@
 
 use syncline_scheduler::{
     samples::permutation,
-    spec::{DataSpec, Separator, Source, Split},
+    spec::{CsvSource, DataSpec, Separator, Source, Split},
 };
 
 use super::array::{Array, SourceArrays};
@@ -319,7 +319,7 @@ fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), DataError> {
         return Err(error);
     }
     let label_twice = |source: &Source| {
-        matches!(source, Source::Csv { label_columns, label_names, .. }
+        matches!(source, Source::Csv(CsvSource { label_columns, label_names, .. })
             if *label_columns != 1 && !label_names.is_empty() && label_names.len() != *label_columns as usize)
     };
     let unpaired = |source: &Source| {

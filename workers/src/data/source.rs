@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use syncline_scheduler::spec::{DataSpec, Source};
+use syncline_scheduler::spec::{CsvSource, DataSpec, Source};
 
 use super::array::{Array, SourceArrays};
 use super::csv::{self, LabelColumns};
@@ -41,8 +41,10 @@ impl Form<'_> {
         step: &mut Step<'_>,
     ) -> Result<Option<csv::TableNames>, DataError> {
         let nothing = self.is_other.then(csv::TableNames::default);
-        let (Some(like), Source::Csv { path, .. }) = (self.like, source) else { return Ok(nothing) };
-        let Source::Csv { path: training, .. } = &like.source else { return Ok(nothing) };
+        let (Some(like), Source::Csv(CsvSource { path, .. })) = (self.like, source) else {
+            return Ok(nothing);
+        };
+        let Source::Csv(CsvSource { path: training, .. }) = &like.source else { return Ok(nothing) };
         let here = table_of(source, wanted, self.passes_over_label);
         if !csv::needs_names(&named(path.iter(), contents), &here)? {
             return Ok(nothing);
@@ -98,7 +100,7 @@ pub(super) fn read(
 
 /// How a table is read.
 fn table_of<'a>(source: &'a Source, wanted: &ModelSignature, passes_over: bool) -> csv::Wanted<'a> {
-    let Source::Csv { label_columns, label_names, skip_lines, separator, .. } = source else {
+    let Source::Csv(CsvSource { label_columns, label_names, skip_lines, separator, .. }) = source else {
         let label = LabelColumns::Last(0);
         return csv::Wanted { label, skip_lines: 0, separator: None, has_classes: false };
     };
@@ -154,7 +156,7 @@ pub(super) fn parse(
     let pairs = || paired().0.iter().zip(paired().1);
     let single = |(samples, labels): (Array, Array)| single_input(samples, labels, wanted);
     let found = match source {
-        Source::Csv { .. } => {
+        Source::Csv(_) => {
             let table = table_of(source, wanted, passes_over_label);
             let Some((samples, labels, names)) = csv::read(&files, &table, like, step)? else {
                 return Err(no_file());

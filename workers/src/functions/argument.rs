@@ -83,6 +83,7 @@ pub trait IntoArgument<T> {
     ///
     /// # Errors
     /// E040 for a value that serde cannot encode, E041 for a task of another graph.
+    #[doc(hidden)]
     fn into_argument(self, position: usize, graph: GraphNumber) -> Result<Arg, ArgumentError>;
 }
 

@@ -42,6 +42,7 @@ impl ModelHost {
     ///
     /// # Errors
     /// E320 to E322 if ONNX Runtime cannot be loaded here, where no process of its own can be had.
+    #[doc(hidden)]
     pub fn with(parts: &DeviceParts) -> Result<Self, ModelError> {
         match SERVES.load(Ordering::Relaxed) {
             true => Ok(Self::ChildProcess(parts.onnxruntime.path.clone())),
@@ -55,6 +56,7 @@ impl ModelHost {
     /// # Errors
     /// E301 to E323 for a model that is none or cannot be trained, E247 to E265 for what a look at it finds, E254 and E255 if it ends ONNX
     /// Runtime or takes too long.
+    #[doc(hidden)]
     pub fn derive(
         &self,
         name: &str,
@@ -76,6 +78,7 @@ impl ModelHost {
     ///
     /// # Errors
     /// E318 if it is no training graph, E261 without first values, E256 and E263 for wrong gradients, E254 and E255 as of any model.
+    #[doc(hidden)]
     pub fn accept_ready(
         &self,
         name: &str,
@@ -120,6 +123,7 @@ impl ModelHost {
     ///
     /// # Errors
     /// E254 if the graph ends ONNX Runtime, E255 if it takes too long, E323 if it is refused.
+    #[doc(hidden)]
     pub fn step_cost(&self, name: &str, graph: &[u8], batch: usize) -> Result<Estimate, ModelError> {
         match self {
             Self::InProcess(runtime) => Ok(step_cost(runtime, graph, batch)?),
@@ -137,6 +141,7 @@ impl ModelHost {
     ///
     /// # Errors
     /// E243 and E253 if it cannot be checked with random numbers, and what is refused of any model.
+    #[doc(hidden)]
     pub fn check(
         &self,
         name: &str,

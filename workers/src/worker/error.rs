@@ -103,6 +103,7 @@ pub enum WorkerError {
 
 impl WorkerError {
     /// Whether another worker may succeed where this one failed.
+    #[doc(hidden)]
     pub fn blame(&self) -> Blame {
         match self {
             Self::NotFinite { .. } => Blame::Job,

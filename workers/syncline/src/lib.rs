@@ -43,9 +43,9 @@ pub use syncline_autodiff::{AutodiffError, EvalMode, Loss, LossOptions, Precisio
 #[cfg(feature = "local")]
 pub use syncline_engine::{service::EngineError, store::StoreError};
 #[cfg(any(feature = "train", feature = "worker"))]
-pub use syncline_kit::{Device, InvalidDevice, KitError};
+pub use syncline_kit::{Device, Digest, InvalidDevice, KitError, Part};
 pub use syncline_onnx::{CompileError, ElementType, OnnxError};
-pub use syncline_ps::PsError;
+pub use syncline_ps::{PsError, shard::ShardPosition, wire::WireError};
 pub use syncline_rpc::{
     CallError, Collected, EngineAddresses, EngineFault, Forgotten, InactiveReason, InvalidAddress,
     InvalidCursor, InvalidToken, JobFolders, ShardFault, StreamCursor, Token,
@@ -58,20 +58,27 @@ pub use syncline_rpc::{
 #[cfg(any(feature = "train", feature = "worker"))]
 pub use syncline_runtime::BackendError;
 pub use syncline_scheduler::{
-    core::{BarrierExplanation, Evaluation, TaskExplanation, Trained},
-    fault_code::FaultCode,
+    core::{
+        BarrierExplanation, Evaluation, EvaluationSet, StragglerExplanation, TaskExplanation, TaskFault,
+        Trained, WorkerExplanation,
+    },
+    fault_code::{FaultCode, InvalidFaultCode},
     graph::{InvalidTaskId, TaskId},
-    ids::{Incarnation, InvalidName, JobId, Name, NodeName, Superstep},
+    ids::{EngineEpoch, Generation, Incarnation, InvalidName, JobId, Name, NodeName, ShardIndex, Superstep},
     predict::{InvalidPredictor, PredictorSpec},
     spec::{
-        Augment, AxisOrder, BalanceOptions, BalanceRule, CheckpointSpec, Compression, DataSpec, Decay,
-        DsspReading, EarlyStopping, ElasticOptions, EvaluateSpec, InvalidJob, InvalidPolicy, JobSpec,
-        LearningRate, Monitor, OnNan, Optimizer, PolicyRule, PolicySpec, PullCompression, Source, Split,
+        Augment, AxisOrder, BalanceOptions, BalanceRule, CheckpointSpec, Compression, CsvSource, DataSpec,
+        Decay, DsspReading, EarlyStopping, ElasticOptions, EvaluateSpec, Files, InvalidJob, InvalidPolicy,
+        JobSpec, LearningRate, Monitor, OnNan, Optimizer, PolicyRule, PolicySpec, PullCompression, Separator,
+        SettingList, Source, Split, TrainSpec, ValidJob,
     },
-    sync::search::{Algorithm, InvalidAlgorithm, InvalidSlack, Slack},
+    sync::{
+        Why,
+        search::{Algorithm, Alternative, InvalidAlgorithm, InvalidSlack, Slack},
+    },
     tasks::{
-        InvalidState, InvalidTraining, PreparedTraining, TaskIndex, TaskQuery, TaskState, TaskView,
-        TrainedWeights, TrainingChanges,
+        FunctionId, InvalidState, InvalidTraining, PreparedTraining, Preview, TaskIndex, TaskQuery,
+        TaskState, TaskView, TrainedWeights, TrainingChanges,
     },
 };
 #[cfg(feature = "local")]
@@ -89,17 +96,26 @@ pub use syncline_workers::{
         AsCompleted, Cancellation, Client, ClientError, Cluster, Completed, EventStream, FetchError,
         FindError, JobNews, Parameter, Patience, SavedCheckpoint, Submitted, TaskError, TrainedJob, Weights,
     },
-    data::DataError,
+    data::{DataError, LabelColumn, Remedy},
     export::{ExportError, TrainedModel},
     functions::{
-        ArgumentError, CallOptions, Element, Function, InvalidCall, OnnxModel, RUN_MODEL, TaskGraph,
-        TaskHandle, Tensor, TensorError,
+        ArgumentError, CallArguments, CallOptions, Element, Function, IntoArgument, InvalidCall, OnnxModel,
+        RUN_MODEL, TaskGraph, TaskHandle, Tensor, TensorError,
     },
     submit::{
-        ByteSource, FirstValues, GraphNode, JobGraph, Model, NodeHandle, NodeWork, ParamList, ParameterGroup,
-        PreparedJob, Settings, SubmitError, Training, prepare_ready,
+        ByteSource, DataParts, FirstValues, GraphNode, JobGraph, MissingKernel, Model, NodeHandle, NodeWork,
+        ParamList, ParameterGroup, PreparedJob, Settings, SubmitError, Training, prepare_ready,
     },
 };
+
+/// What a [`JobSpec`] is made of, as the engine has it: what a job graph has become.
+pub mod spec {
+    pub use syncline_scheduler::samples::SamplePosition;
+    pub use syncline_scheduler::spec::{
+        DataElement, DataInput, ElementRange, EvaluationsBefore, Layout, ModelSpec, Node, NodeKind,
+        Parameter, ParameterKind, ResumeSpec, Setting, StepGroup, StepRun, StepSettings, SubmittedSettings,
+    };
+}
 
 /// A trained model on samples, in this process:
 ///
@@ -143,7 +159,7 @@ pub mod predict {
 #[cfg(feature = "worker")]
 pub mod worker {
     pub use syncline_ps::transport::{Transport, TransportChoice, UnknownTransport};
-    pub use syncline_runtime::{ExecOptions, Runtime};
+    pub use syncline_runtime::{ExecOptions, Optimize, Runtime};
     pub use syncline_workers::{
         functions::{
             AsyncTaskFunction, Context, IntoNext, Next, RegisteredTwice, Registry, TaskFunction, with_causes,
@@ -166,7 +182,8 @@ pub mod worker {
 /// ```
 pub mod onnx {
     pub use syncline_onnx::{
-        Dim, GraphBuilder, ModelProto, SplitMix64, attr_float, attr_int, attr_ints, attr_string, mlp,
+        Dim, GraphBuilder, ModelProto, SplitMix64, TensorView, attr_float, attr_int, attr_ints, attr_string,
+        mlp, proto,
     };
 }
 
@@ -197,5 +214,24 @@ mod tests {
         let mut settings = Settings::default();
         change(&mut settings);
         assert_ne!(settings, Settings::default());
+    }
+
+    #[test]
+    fn what_a_client_gives_and_takes_can_be_named_with_what_this_crate_exports() {
+        fn learned(job: TrainedJob) -> (TrainSpec, SettingList) {
+            (job.train, job.settings)
+        }
+        fn nodes(job: JobSpec) -> (Vec<spec::Node>, Result<ValidJob, InvalidJob>) {
+            (job.nodes.clone(), job.validated())
+        }
+        fn add<I, O, A: CallArguments<I>>(graph: &mut TaskGraph, of: Function<I, O>, args: A) -> FunctionId {
+            graph.call(of, args);
+            of.id()
+        }
+        let explained = |it: BarrierExplanation| -> (Why, Vec<WorkerExplanation>) { (it.why, it.workers) };
+        let _ = (learned, nodes, add::<(u64,), u64, (u64,)>, explained);
+        let data: DataSpec =
+            CsvSource::new(Files::of(["a.csv", "b.csv"])).separator(Separator::Semicolon).into();
+        assert_eq!(data.source.paths(), ["a.csv", "b.csv"]);
     }
 }

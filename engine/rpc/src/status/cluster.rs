@@ -74,6 +74,7 @@ impl LiveWorker {
     ///
     /// # Errors
     /// E143 if this release cannot read them.
+    #[doc(hidden)]
     pub fn read(fields: &WorkerFields) -> Result<Self, UnknownFields> {
         text::read("a worker", fields)
     }
@@ -148,6 +149,7 @@ impl EngineStatus {
     ///
     /// # Errors
     /// E143 if this release cannot read them.
+    #[doc(hidden)]
     pub fn read(fields: &BTreeMap<String, String>) -> Result<Self, UnknownFields> {
         text::read("itself", fields)
     }

@@ -266,6 +266,7 @@ impl<T: serde::de::DeserializeOwned> Entry<T> {
     ///
     /// # Errors
     /// E143 if this release cannot read it.
+    #[doc(hidden)]
     pub fn read(entry: &StreamEntry) -> Result<Self, UnknownFields> {
         let value = text::read(&format!("entry {}", entry.at), &entry.fields)?;
         Ok(Self { cursor: entry.at, value })

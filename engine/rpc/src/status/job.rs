@@ -293,6 +293,7 @@ impl JobList {
     ///
     /// # Errors
     /// E143 if this release cannot read them.
+    #[doc(hidden)]
     pub fn read(listed: &ListedJobs) -> Result<Self, UnknownFields> {
         let jobs = listed.jobs.iter().map(JobStatus::read_or_damaged).collect::<Result<_, _>>()?;
         Ok(Self { jobs, left_out: listed.left_out })
@@ -317,6 +318,7 @@ impl JobStatus {
     ///
     /// # Errors
     /// E143 if this release cannot read them.
+    #[doc(hidden)]
     pub fn read(fields: &JobFields) -> Result<Self, UnknownFields> {
         let what = format!("job {}", fields.get("id").map_or("?", String::as_str));
         Ok(Self { tasks: TaskCounts::read(&what, fields)?, ..text::read(&what, fields)? })
@@ -326,6 +328,7 @@ impl JobStatus {
     ///
     /// # Errors
     /// E143 if this release cannot read them.
+    #[doc(hidden)]
     pub fn read_or_damaged(fields: &JobFields) -> Result<Self, UnknownFields> {
         Self::read(fields).or_else(|error| Self::damaged(fields, &error))
     }

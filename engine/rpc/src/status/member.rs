@@ -114,6 +114,7 @@ impl JobView {
     ///
     /// # Errors
     /// E143 if this release cannot read it.
+    #[doc(hidden)]
     pub fn read(record: &JobRecord) -> Result<Self, UnknownFields> {
         Self::of(JobStatus::read(&record.job)?, record)
     }
@@ -122,6 +123,7 @@ impl JobView {
     ///
     /// # Errors
     /// E143 if this release cannot read it.
+    #[doc(hidden)]
     pub fn read_or_damaged(record: &JobRecord) -> Result<Self, UnknownFields> {
         Self::of(JobStatus::read_or_damaged(&record.job)?, record).or_else(|error| {
             let job = JobStatus::damaged(&record.job, &error)?;

@@ -4,11 +4,7 @@ use super::*;
 
 /// A table with a header, whose separator is said.
 fn separated(path: &Path, label_names: &[&str], by: Separator) -> DataSpec {
-    let mut spec = named_csv_spec(path, label_names);
-    if let Source::Csv { separator, .. } = &mut spec.source {
-        *separator = Some(by);
-    }
-    spec
+    DataSpec::new(CsvSource::new(path).label_names(label_names.iter().copied()).separator(by))
 }
 
 #[test]
@@ -174,10 +170,7 @@ fn a_named_label_that_is_not_there_once_is_refused() {
         write(&folder, "semicolons.csv", b"width;height;sugar;weight;acid;color;fruit\n1;2;3;4;5;6;0\n");
     let said = "names `width;height;sugar;weight;acid;color;fru…` in line 1, and no `fruit`; it looks as if semicolons separate its columns";
     refused(&separated(&semicolons, &["fruit"], Separator::Comma), &wants(CLASSES), "E480", said);
-    let mut both = named_csv_spec(&path, &["c"]);
-    if let Source::Csv { label_columns, .. } = &mut both.source {
-        *label_columns = 2;
-    }
+    let both = DataSpec::new(CsvSource::new(&path).label_names(["c"]).label_columns(2));
     refused(&both, &wants(CLASSES), "E480", "`label_columns` must be left out");
 }
 

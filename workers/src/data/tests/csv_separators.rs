@@ -10,8 +10,8 @@ fn opened(text: &[u8], change: impl FnOnce(&mut Source)) -> Result<Dataset, Data
 }
 
 fn said(source: &mut Source, by: Separator) {
-    let Source::Csv { separator, .. } = source else { unreachable!("it is a table") };
-    *separator = Some(by);
+    let Source::Csv(table) = source else { unreachable!("it is a table") };
+    table.separator = Some(by);
 }
 
 #[test]

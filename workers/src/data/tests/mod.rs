@@ -19,7 +19,9 @@ use flate2::{Compression, write::GzEncoder};
 use safetensors::Dtype;
 use syncline_onnx::ElementType;
 use syncline_onnx::TensorView;
-use syncline_scheduler::spec::{AxisOrder, DataElement, DataSpec, Files, Separator, Source, Split};
+use syncline_scheduler::spec::{
+    AxisOrder, CsvSource, DataElement, DataSpec, Files, Separator, Source, Split,
+};
 
 use super::{file::NPY_MARK, *};
 use tempfile::TempDir;
@@ -43,13 +45,12 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn csv_spec(path: &Path, label_columns: u32, skip_lines: u32) -> DataSpec {
-    let (path, label_names, separator) = (Files::one(path), Vec::new(), None);
-    DataSpec::new(Source::Csv { path, label_columns, label_names, skip_lines, separator })
+    DataSpec::new(CsvSource::new(path).label_columns(label_columns).skip_lines(skip_lines))
 }
 
 /// A CSV file with a header that names the label.
 fn named_csv_spec(path: &Path, label_names: &[&str]) -> DataSpec {
-    DataSpec::new(Source::csv_with_labels(path, label_names.iter().copied()))
+    DataSpec::new(CsvSource::new(path).label_names(label_names.iter().copied()))
 }
 
 fn idx_source(images: &Path, labels: &Path) -> Source {

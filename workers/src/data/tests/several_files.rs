@@ -8,9 +8,7 @@ fn files(folder: &TempDir, contents: &[(&str, &[u8])]) -> Files {
 }
 
 fn tables(path: Files, label_names: &[&str]) -> DataSpec {
-    let label_names = label_names.iter().copied().map(str::to_owned).collect();
-    let (label_columns, skip_lines, separator) = (1, 0, None);
-    DataSpec::new(Source::Csv { path, label_columns, label_names, skip_lines, separator })
+    DataSpec::new(CsvSource::new(path).label_names(label_names.iter().copied()))
 }
 
 #[test]
@@ -163,8 +161,7 @@ fn arrays_of_several_files_are_joined_if_they_are_alike() {
     };
     let first = file("1.safetensors", Dtype::U8, &[1, 2], &[1, 2]);
     let second = file("2.safetensors", Dtype::U8, &[2, 2], &[3, 4, 5, 6]);
-    let spec =
-        |second: &Path| DataSpec::new(Source::Safetensors { path: Files::of([first.as_path(), second]) });
+    let spec = |second: &Path| DataSpec::new(Source::safetensors([first.as_path(), second]));
     let data = Dataset::open(&spec(&second), &wants(CLASSES)).unwrap();
     assert_eq!((samples(&data), labels(&data)), (vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0], vec![1.0; 3]));
     let wide = file("wide.safetensors", Dtype::U8, &[1, 3], &[1, 2, 3]);

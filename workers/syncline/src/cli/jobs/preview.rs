@@ -305,7 +305,7 @@ pub(super) fn classes_in_words(names: &[String]) -> Option<String> {
 
 /// Whether the label is the last column, or so many of them, of a table because no name says otherwise.
 fn is_label_by_default(source: &Source) -> bool {
-    matches!(source, Source::Csv { label_names, .. } if label_names.is_empty())
+    matches!(source, Source::Csv(table) if table.label_names.is_empty())
 }
 
 /// Iterations of an epoch: what is left over makes a smaller one, unless it is dropped.
