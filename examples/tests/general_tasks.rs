@@ -183,9 +183,9 @@ async fn workers_that_are_killed_cost_no_result() {
         drop(workers.pop_front());
         workers.push_back(Worker::start(&cluster));
     }
-    for (id, integral) in jobs {
-        assert!((client.get(&id, &integral).await.unwrap() - 2.0 / 3.0).abs() < 1e-12);
-        client.wait(&id, |_| {}).await.unwrap();
+    for (run, integral) in jobs {
+        assert!((run.get(&integral).await.unwrap() - 2.0 / 3.0).abs() < 1e-12);
+        run.wait(|_| {}).await.unwrap();
     }
     cluster.stop().await.unwrap();
 }

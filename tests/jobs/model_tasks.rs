@@ -97,17 +97,17 @@ async fn models_take_what_functions_give_and_the_other_way_round() {
     let large = graph.call(RUN_MODEL, (model, vec![large.clone(), large]));
     let rows = |n: usize| vec![Tensor::new([n, 3], vec![0.5f32; n * 3]).unwrap()];
     let scores = graph.map(RUN_MODEL, (1..=40).map(|n| (classifier, rows(n))));
-    let id = cluster.client.submit_tasks(&graph).await.unwrap();
+    let run = cluster.client.submit_tasks(&graph).await.unwrap();
     // 1 + 1 and 1 - 1, then 2 + 0 and 2 - 0, three of each.
-    assert_eq!(cluster.client.get(&id, &sum).await.unwrap(), 12.0);
-    assert_eq!(cluster.client.get(&id, &also_sum).await.unwrap(), 6.0);
-    let large = cluster.client.get(&id, &large).await.unwrap();
+    assert_eq!(run.get(&sum).await.unwrap(), 12.0);
+    assert_eq!(run.get(&also_sum).await.unwrap(), 6.0);
+    let large = run.get(&large).await.unwrap();
     assert_eq!(large[0].values::<f32>().unwrap(), vec![4.0; 10_000]);
     assert_eq!(large[1].values::<f32>().unwrap(), vec![0.0; 10_000]);
     for (n, scores) in (1..).zip(&scores) {
-        assert_eq!(cluster.client.get(&id, scores).await.unwrap()[0].shape(), [n, 2]);
+        assert_eq!(run.get(scores).await.unwrap()[0].shape(), [n, 2]);
     }
-    cluster.client.wait(&id, |_| {}).await.unwrap();
+    run.wait(|_| {}).await.unwrap();
     cluster.stop().await;
 }
 
@@ -121,12 +121,12 @@ async fn without_onnx_runtime_a_task_waits_and_says_for_what() {
     let mut graph = TaskGraph::new("waits");
     let one = Tensor::new([1, 1], vec![1.0f32]).unwrap();
     let both = graph.call(RUN_MODEL, (model, vec![one.clone(), one]));
-    let id = cluster.client.submit_tasks(&graph).await.unwrap();
-    let view = cluster.client.tasks(&id, &TaskQuery { limit: 1, ..TaskQuery::default() }).await.unwrap();
+    let run = cluster.client.submit_tasks(&graph).await.unwrap();
+    let view = cluster.client.tasks(run.id(), &TaskQuery { limit: 1, ..TaskQuery::default() }).await.unwrap();
     let reason = &view[0].reason;
     assert_eq!(reason, "none of the 1 workers that run tasks has the function `syncline.run-model`");
     cluster.cluster.add_worker(Throttle::default());
-    assert_eq!(cluster.client.get(&id, &both).await.unwrap()[0].values::<f32>().unwrap(), [2.0]);
+    assert_eq!(run.get(&both).await.unwrap()[0].values::<f32>().unwrap(), [2.0]);
     cluster.stop().await;
 }
 
@@ -157,14 +157,14 @@ async fn what_is_wrong_with_a_model_or_its_inputs_is_told_and_costs_no_worker() 
     for (place_in_table, (model, inputs, reason)) in cases.into_iter().enumerate() {
         let mut graph = TaskGraph::new(format!("wrong-{place_in_table}"));
         let output = graph.call(RUN_MODEL, (model, inputs));
-        let id = cluster.client.submit_tasks(&graph).await.unwrap();
-        let told = cluster.client.get(&id, &output).await.unwrap_err().to_string();
+        let run = cluster.client.submit_tasks(&graph).await.unwrap();
+        let told = run.get(&output).await.unwrap_err().to_string();
         assert!(told.contains(reason), "{told}");
     }
     let mut graph = TaskGraph::new("right");
     let output = graph.call(RUN_MODEL, (model, vec![row(2), row(2)]));
-    let id = cluster.client.submit_tasks(&graph).await.unwrap();
-    assert_eq!(cluster.client.get(&id, &output).await.unwrap()[1].values::<f32>().unwrap(), [0.0, 0.0]);
+    let run = cluster.client.submit_tasks(&graph).await.unwrap();
+    assert_eq!(run.get(&output).await.unwrap()[1].values::<f32>().unwrap(), [0.0, 0.0]);
     while cluster.client.workers().await.unwrap().len() != 2 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -181,16 +181,16 @@ async fn a_model_that_computes_for_ever_ends_when_its_job_is_canceled() {
     graph.call(RUN_MODEL, (endless, vec![number]));
     let job = cluster.client.submit_tasks(&graph).await.unwrap();
     // The only slot is the other model's now, or will be in a moment.
-    cluster.client.get(&job, &sums).await.unwrap();
+    job.get(&sums).await.unwrap();
     let how = Cancellation::new().reason("it never ends").grace(Duration::from_secs(3_600));
-    cluster.client.cancel_with(&job, &how).await.unwrap();
-    let ended = cluster.client.wait(&job, |_| ()).await.unwrap_err();
+    cluster.client.cancel_with(job.id(), &how).await.unwrap();
+    let ended = job.wait(|_| ()).await.unwrap_err();
     assert!(matches!(&ended, ClientError::JobCanceled { .. }), "{ended}");
     assert_eq!(ended.to_string(), "[E507] job endless was canceled: it never ends");
 
     let mut graph = TaskGraph::new("next");
     let sums = graph.call(RUN_MODEL, (quick, vec![Tensor::new([1, 1], vec![2.0f32]).unwrap(); 2]));
     let job = cluster.client.submit_tasks(&graph).await.unwrap();
-    assert_eq!(cluster.client.get(&job, &sums).await.unwrap()[0].values::<f32>().unwrap(), [4.0]);
+    assert_eq!(job.get(&sums).await.unwrap()[0].values::<f32>().unwrap(), [4.0]);
     cluster.stop().await;
 }

@@ -48,18 +48,18 @@ async fn a_graph_of_several_parts_with_large_values_gives_what_it_should() {
     let reversed = graph.call(REVERSE, (bytes.clone(),));
     let again = graph.call_with(&CallOptions::new().name("again"), REVERSE, (reversed,));
 
-    let id = client.submit_tasks(&graph).await.unwrap();
-    assert_eq!(client.get(&id, &total).await.unwrap(), 45_000 * 45_001 / 2);
-    assert_eq!(client.get(&id, &again).await.unwrap(), bytes);
-    let done = client.wait(&id, |_| {}).await.unwrap().job.tasks.unwrap();
+    let run = client.submit_tasks(&graph).await.unwrap();
+    assert_eq!(run.get(&total).await.unwrap(), 45_000 * 45_001 / 2);
+    assert_eq!(run.get(&again).await.unwrap(), bytes);
+    let done = run.wait(|_| {}).await.unwrap().job.tasks.unwrap();
     assert_eq!((done.total, done.done), (45_048, 45_048));
-    assert_eq!(code(&client.get(&id, &numbers[7]).await.unwrap_err()), "E342");
+    assert_eq!(code(&run.get(&numbers[7]).await.unwrap_err()), "E342");
     let named = TaskQuery { name: Some("again".parse().unwrap()), ..TaskQuery::default() };
-    assert_eq!(client.tasks(&id, &named).await.unwrap()[0].task.0, 45_047);
+    assert_eq!(client.tasks(run.id(), &named).await.unwrap()[0].task.0, 45_047);
     // Somebody without handles.
-    assert_eq!(client.get_named::<Vec<u8>>(&id, "again").await.unwrap(), bytes);
-    assert_eq!(code(&client.get_named::<String>(&id, "total").await.unwrap_err()), "E344");
-    assert_eq!(code(&client.get_named::<u64>(&id, "again").await.unwrap_err()), "E343");
+    assert_eq!(client.get_named::<Vec<u8>>(run.id(), "again").await.unwrap(), bytes);
+    assert_eq!(code(&client.get_named::<String>(run.id(), "total").await.unwrap_err()), "E344");
+    assert_eq!(code(&client.get_named::<u64>(run.id(), "again").await.unwrap_err()), "E343");
     cluster.stop().await;
 }
 
@@ -82,13 +82,13 @@ async fn a_graph_that_is_refused_leaves_its_name_free() {
 
     let mut good = TaskGraph::new("a");
     let two = good.call(NEXT, (1,));
-    let id = client.submit_tasks(&good).await.unwrap();
-    client.wait(&id, |_| {}).await.unwrap();
+    let run = client.submit_tasks(&good).await.unwrap();
+    run.wait(|_| {}).await.unwrap();
     let mut other = TaskGraph::new("a");
     other.call(NEXT, (2,));
     assert_eq!(code(&client.submit_tasks(&other).await.unwrap_err()), "E130");
-    let id = client.replace_tasks(&good).await.unwrap();
-    assert_eq!(client.get(&id, &two).await.unwrap(), 2);
+    let run = client.replace_tasks(&good).await.unwrap();
+    assert_eq!(run.get(&two).await.unwrap(), 2);
     cluster.stop().await;
 }
 
@@ -105,15 +105,17 @@ async fn clients_that_submit_the_same_graph_share_one_job_also_when_it_is_over()
         let client = cluster.client.clone();
         async move {
             let (graph, total) = build();
-            let id = client.submit_tasks(&graph).await.unwrap();
-            assert_eq!(client.get(&id, &total).await.unwrap(), 45_000 * 45_001 / 2, "client {n}");
+            let run = client.submit_tasks(&graph).await.unwrap();
+            assert_eq!(run.get(&total).await.unwrap(), 45_000 * 45_001 / 2, "client {n}");
+            run.is_new()
         }
     };
     // Each finds what the others have sent so far.
-    tokio::join!(submit(0), submit(1), submit(2));
+    let (zero, one, two) = tokio::join!(submit(0), submit(1), submit(2));
+    assert_eq!([zero, one, two].iter().filter(|is_new| **is_new).count(), 1, "one of them has begun it");
     let submitted = async || cluster.client.jobs().await.unwrap()[0].submitted_ms;
     let first = submitted().await;
-    submit(3).await;
+    assert!(!submit(3).await);
     assert_eq!(submitted().await, first, "nothing was done once more");
     cluster.client.replace_tasks(&build().0).await.unwrap();
     assert!(submitted().await > first);
@@ -128,24 +130,24 @@ async fn a_task_without_a_value_says_why() {
     let skipped = graph.call(SKIP, ());
     let needs_it = graph.call(NEXT, (skipped,));
     let two = graph.call(NEXT, (1,));
-    let id = client.submit_tasks(&graph).await.unwrap();
-    let done = client.wait(&id, |_| {}).await.unwrap().job.tasks.unwrap();
+    let run = client.submit_tasks(&graph).await.unwrap();
+    let done = run.wait(|_| {}).await.unwrap().job.tasks.unwrap();
     assert_eq!((done.skipped, done.done), (2, 1));
-    assert_eq!(code(&client.get(&id, &needs_it).await.unwrap_err()), "E341");
-    assert_eq!(client.get(&id, &two).await.unwrap(), 2);
+    assert_eq!(code(&run.get(&needs_it).await.unwrap_err()), "E341");
+    assert_eq!(run.get(&two).await.unwrap(), 2);
     // The same place in a graph of other types.
     let mut other = TaskGraph::new("skips");
     let text = (0..3).map(|_| other.call(Function::<(), String>::new("text"), ())).last().unwrap();
-    assert_eq!(code(&client.get(&id, &text).await.unwrap_err()), "E343");
-    let beyond = (0..3).map(|_| other.call(NEXT, (1,))).last().unwrap();
-    assert_eq!(code(&client.get(&id, &beyond).await.unwrap_err()), "E138");
+    assert_eq!(code(&run.get(&text).await.unwrap_err()), "E598");
+    let beyond = graph.call(NEXT, (1,));
+    assert_eq!(code(&run.get(&beyond).await.unwrap_err()), "E138");
 
     let mut graph = TaskGraph::new("fails");
     let failing = graph.call(FAIL, ());
-    let id = client.submit_tasks(&graph).await.unwrap();
-    let failed = client.wait(&id, |_| {}).await.unwrap_err().to_string();
+    let run = client.submit_tasks(&graph).await.unwrap();
+    let failed = run.wait(|_| {}).await.unwrap_err().to_string();
     assert!(failed.starts_with("[E506]") && failed.contains("it always does"), "{failed}");
-    let told = client.get(&id, &failing).await.unwrap_err();
+    let told = run.get(&failing).await.unwrap_err();
     assert!(matches!(&told, TaskError::NoValue { state: TaskState::Failed, code: Some(_), .. }), "{told}");
     assert!(told.to_string().contains("it always does"), "{told}");
     cluster.stop().await;
@@ -167,15 +169,15 @@ async fn tasks_that_need_memory_run_together_only_as_far_as_the_worker_offers_it
     let cluster = FunctionCluster::start(0, functions).await;
     let mut graph = TaskGraph::new("memory");
     graph.map_with(&CallOptions::new().memory(2 * GIB), NEXT, (0..500).map(|n| (n,)));
-    let id = cluster.client.submit_tasks(&graph).await.unwrap();
-    cluster.client.wait(&id, |_| {}).await.unwrap();
+    let run = cluster.client.submit_tasks(&graph).await.unwrap();
+    run.wait(|_| {}).await.unwrap();
     assert!(MOST.load(Ordering::SeqCst) <= 2, "{MOST:?}");
 
     let mut never = TaskGraph::new("never");
     let soon = Duration::from_millis(1);
     never.call_with(&CallOptions::new().gpu(1).queue_limit(soon), NEXT, (1,));
-    let id = cluster.client.submit_tasks(&never).await.unwrap();
-    let error = cluster.client.wait(&id, |_| {}).await.unwrap_err().to_string();
+    let run = cluster.client.submit_tasks(&never).await.unwrap();
+    let error = run.wait(|_| {}).await.unwrap_err().to_string();
     assert!(error.contains("can ever hold it: it needs 1 GPU") && error.contains("0 GPUs"), "{error}");
     cluster.stop().await;
 }
@@ -186,9 +188,9 @@ async fn the_events_of_a_job_tell_each_attempt_that_failed_and_who_had_it() {
     let mut graph = TaskGraph::new("fails");
     let soon = Duration::from_millis(1);
     graph.call_with(&CallOptions::new().retries(2).backoff(soon, soon), FAIL, ());
-    let id = cluster.client.submit_tasks(&graph).await.unwrap();
-    cluster.client.wait(&id, |_| {}).await.unwrap_err();
-    let events = cluster.client.events(&id, None).await.unwrap();
+    let run = cluster.client.submit_tasks(&graph).await.unwrap();
+    run.wait(|_| {}).await.unwrap_err();
+    let events = cluster.client.events(run.id(), None).await.unwrap();
     let failed: Vec<_> = events
         .iter()
         .map(|entry| &entry.value)

@@ -23,8 +23,8 @@ async fn every_call(client: Client, training: JobId) {
         let one = graph.call(STEP, (1,));
         let two = graph.call(STEP, (one,));
         let steps = client.submit_tasks(&graph).await.unwrap();
-        assert_eq!(client.get(&steps, &two).await.unwrap(), 3);
-        assert_eq!(client.tasks(&steps, &TaskQuery::default()).await.unwrap().len(), 2);
+        assert_eq!(steps.get(&two).await.unwrap(), 3);
+        assert_eq!(client.tasks(steps.id(), &TaskQuery::default()).await.unwrap().len(), 2);
     };
     let asked = async {
         let train = "train".parse().unwrap();

@@ -7,7 +7,7 @@ use syncline::{CallOptions, EventKind, TaskGraph};
 use crate::{
     cluster::Cluster,
     graph_faults::until_written,
-    graphs::{DETACH, detached, function_worker},
+    graphs::{DETACH, function_worker},
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -39,13 +39,12 @@ async fn a_task_whose_worker_dies_after_it_has_started_a_job_starts_no_second_on
     assert_eq!(since_of().await, since, "it is the same job");
 
     fs::write(folder.join("end-2"), "").unwrap();
-    let job = client.get(&starter, &started).await.unwrap();
-    cluster.until_over(&starter).await;
-    client.delete(&starter).await.unwrap();
+    let job = starter.get(&started).await.unwrap();
+    cluster.until_over(starter.id()).await;
+    client.delete(starter.id()).await.unwrap();
     fs::write(Path::new(&place).join("go"), "").unwrap();
-    let (_, last) = detached(&place);
     let job = job.parse().unwrap();
-    assert_eq!(client.get(&job, &last).await.unwrap(), 8);
+    assert_eq!(client.get_named::<u64>(&job, "last").await.unwrap(), 8);
     let events = client.events(&job, None).await.unwrap();
     let submissions = events.iter().filter(|event| event.value.what == EventKind::JobSubmitted).count();
     assert_eq!(submissions, 1, "{events:?}");

@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf};
 
-use syncline::{CallOptions, EventKind, JobId, TaskGraph};
+use syncline::{CallOptions, EventKind, GraphRun, TaskGraph};
 
 use crate::{
     cluster::{Cluster, number},
@@ -15,7 +15,7 @@ const SHORT: u64 = 20;
 
 /// Two tasks that fill the worker of a cluster, and short ones that it has taken ahead behind them.
 struct Crowd {
-    job: JobId,
+    job: GraphRun,
     folder: PathBuf,
 }
 
@@ -46,13 +46,13 @@ impl Crowd {
             until_written(&long.join(format!("began-{number}"))).await;
         }
         // All of them, unless this machine was so busy that the first one took long.
-        cluster.until(&job, |summary| number(summary, "tasks_leased") > 2).await;
+        cluster.until(job.id(), |summary| number(summary, "tasks_leased") > 2).await;
         Self { job, folder: long }
     }
 
     async fn end(&self, cluster: &Cluster) {
         fs::write(self.folder.join("go"), "").unwrap();
-        assert_eq!(cluster.until_over(&self.job).await["state"], "done");
+        assert_eq!(cluster.until_over(self.job.id()).await["state"], "done");
     }
 }
 
@@ -63,10 +63,10 @@ async fn a_worker_that_comes_begins_what_waits_elsewhere_behind_long_tasks() {
     let crowd = Crowd::submit(&cluster).await;
     let _idle = function_worker(&cluster);
     let all_short = |summary: &_| number(summary, "tasks_done") == 1 + SHORT;
-    let summary = cluster.until(&crowd.job, all_short).await;
+    let summary = cluster.until(crowd.job.id(), all_short).await;
     assert_eq!(number(&summary, "tasks_leased"), 2, "the long ones run where they ran");
     crowd.end(&cluster).await;
-    let events = cluster.client().events(&crowd.job, None).await.unwrap();
+    let events = cluster.client().events(crowd.job.id(), None).await.unwrap();
     let failed = events.iter().filter(|event| event.value.what == EventKind::AttemptFailed).count();
     assert_eq!(failed, 0, "{events:?}");
 }
@@ -81,7 +81,7 @@ async fn a_worker_that_is_told_to_end_costs_what_it_has_not_begun_no_attempt() {
     cluster.until_there(<[String]>::is_empty).await;
     let _next = function_worker(&cluster);
     crowd.end(&cluster).await;
-    let events = client.events(&crowd.job, None).await.unwrap();
+    let events = client.events(crowd.job.id(), None).await.unwrap();
     let failed: Vec<_> = events.iter().filter(|event| event.value.what == EventKind::AttemptFailed).collect();
     assert_eq!(failed.len(), 2, "the long ones alone had begun: {failed:?}");
 }

@@ -3,15 +3,12 @@
 
 use std::{fs, path::Path, time::Instant};
 
-use syncline::{CallOptions, TaskGraph, TaskHandle};
+use syncline::{CallOptions, GraphRun, TaskGraph, TaskHandle};
 use syncline_engine::store::keys::JobKeys;
 use syncline_rpc::{
     ClientServiceClient, ClientServiceRequest, ClientServiceResponse, connect, hello::Role, within,
 };
-use syncline_scheduler::{
-    ids::JobId,
-    tasks::{ClassIndex, GraphDigest, GraphSpec, NewTask, TaskClass},
-};
+use syncline_scheduler::tasks::{ClassIndex, GraphDigest, GraphSpec, NewTask, TaskClass};
 
 use crate::{
     cluster::{Cluster, PATIENCE, number},
@@ -34,7 +31,7 @@ const NEXT_ATTEMPTS: u64 = 9;
 
 /// A task that tells which attempt counts, with a folder of its own, and one that takes this and waits for the end of the test.
 struct Attempted {
-    job: JobId,
+    job: GraphRun,
     folder: std::path::PathBuf,
     sum: TaskHandle<u64>,
 }
@@ -65,9 +62,9 @@ impl Attempted {
     /// An attempt that began elsewhere counts, whatever the first has said since.
     async fn check(&self, cluster: &Cluster) {
         fs::write(self.folder.join("go"), "").unwrap();
-        let sum = cluster.client().get(&self.job, &self.sum).await.unwrap();
+        let sum = self.job.get(&self.sum).await.unwrap();
         assert!((2 + 7..=NEXT_ATTEMPTS + 7).contains(&sum), "{sum}");
-        assert_eq!(cluster.until_over(&self.job).await["state"], "done");
+        assert_eq!(cluster.until_over(self.job.id()).await["state"], "done");
     }
 }
 
@@ -92,7 +89,7 @@ async fn what_a_worker_had_that_hangs_or_is_cut_off_runs_elsewhere_and_its_late_
         (1..=NEXT_ATTEMPTS as u16).for_each(|attempt| task.end(attempt));
     }
     for task in [&of_hung, &of_cut] {
-        cluster.until(&task.job, |summary| number(summary, "tasks_done") == 1).await;
+        cluster.until(task.job.id(), |summary| number(summary, "tasks_done") == 1).await;
     }
     hung.signal("CONT");
     drop(cut);
@@ -116,7 +113,7 @@ async fn a_redis_that_is_full_forgets_scripts_closes_connections_or_lost_its_las
     let graph = Expected::submit(&cluster, "full", None).await;
     let until_done = async |cluster: &Cluster, part: u64| {
         let enough = STEPS * part / 6;
-        cluster.until(&graph.job, |summary| number(summary, "tasks_done") >= enough).await;
+        cluster.until(graph.job.id(), |summary| number(summary, "tasks_done") >= enough).await;
     };
     until_done(&cluster, 1).await;
     ask(&cluster, &["SCRIPT", "FLUSH"]).await;
@@ -128,7 +125,7 @@ async fn a_redis_that_is_full_forgets_scripts_closes_connections_or_lost_its_las
     let client = cluster.client();
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let notes = client.status(&graph.job).await.unwrap().notes;
+        let notes = client.status(graph.job.id()).await.unwrap().notes;
         if notes.iter().any(|note| note.contains("OOM")) {
             break;
         }
@@ -182,5 +179,5 @@ async fn a_leader_that_slept_while_another_led_stores_no_job_and_no_end() {
     assert!(cluster.store.hash("look", &stale.state).await.unwrap().is_empty(), "it stored a job");
     assert!(cluster.client().jobs().await.unwrap().iter().all(|job| job.id.as_str() != "stale"));
     fs::write(task.folder.join("go"), "").unwrap();
-    assert_eq!(cluster.client().get(&task.job, &task.sum).await.unwrap(), 1 + 7);
+    assert_eq!(task.job.get(&task.sum).await.unwrap(), 1 + 7);
 }

@@ -4,7 +4,7 @@
 use std::{env, fs, path::Path, process::Command, thread, time::Duration};
 
 use syncline::{
-    ArgumentError, CallOptions, Cancellation, Cluster as ClusterAddress, EngineAddresses, Function, JobId,
+    ArgumentError, CallOptions, Cancellation, Cluster as ClusterAddress, EngineAddresses, Function, GraphRun,
     PreparedTraining, RUN_MODEL, TaskError, TaskGraph, TaskHandle, Tensor, Token, Trained, TrainingChanges,
     worker::{Context, Next, Worker, WorkerBuilder, run},
 };
@@ -68,18 +68,18 @@ fn attempt(context: &Context, folder: String) -> u64 {
 }
 
 /// The graph that [`DETACH`] submits: a task that waits for the end of the test, and one behind it.
-pub fn detached(folder: &str) -> (TaskGraph, TaskHandle<u64>) {
+fn detached(folder: &str) -> TaskGraph {
     let mut graph = TaskGraph::new("detached");
     let held = graph.call(HOLD, (folder.to_owned(), 0));
-    let last = graph.call(STEP, (held,));
-    (graph, last)
+    graph.call_with(&CallOptions::new().name("last"), STEP, (held,));
+    graph
 }
 
 /// Submits a job that outlives it, and goes on as [`attempt`] does.
 fn detach(context: &Context, folder: String) -> Result<String, TaskError> {
-    let job = context.submit_tasks(&detached(&folder).0)?;
+    let job = context.submit_tasks(&detached(&folder))?;
     attempt(context, folder);
-    Ok(job.to_string())
+    Ok(job.id().to_string())
 }
 
 /// Where the processes of [`function_worker`] find their engines and their token.
@@ -142,7 +142,7 @@ fn the_workers_of_this_file_have_its_functions() {
 
 /// What a graph of this file must give.
 pub struct Expected {
-    pub job: JobId,
+    pub job: GraphRun,
     total: TaskHandle<u64>,
     trained: Vec<TaskHandle<Trained>>,
 }
@@ -168,13 +168,12 @@ impl Expected {
     }
 
     pub async fn check(&self, cluster: &Cluster) {
-        let summary = cluster.until_over(&self.job).await;
+        let summary = cluster.until_over(self.job.id()).await;
         assert_eq!(summary["state"], "done", "{summary:?}");
-        let client = cluster.client();
         let total = (1..=STEPS).sum::<u64>() + CHAIN + (1 << DEPTH);
-        assert_eq!(client.get(&self.job, &self.total).await.unwrap(), total);
+        assert_eq!(self.job.get(&self.total).await.unwrap(), total);
         for task in &self.trained {
-            let trained = client.get(&self.job, task).await.unwrap();
+            let trained = self.job.get(task).await.unwrap();
             assert_eq!(trained.samples, SAMPLES);
             check_exact(&cluster.summary(&trained.job).await, SAMPLES);
         }
@@ -202,10 +201,10 @@ async fn twenty_kills_of_engine_and_workers_change_no_value_of_a_graph_that_call
     let ended = |summary: &std::collections::BTreeMap<String, String>| number(summary, "tasks_done");
     for kill in 0..KILLS {
         // By progress: at first of the calls, and when those are done of the trainings.
-        let before = ended(&cluster.summary(&second.job).await);
+        let before = ended(&cluster.summary(second.job.id()).await);
         if before < STEPS {
             let enough = (before + draw(STEPS / KILLS)).min(STEPS);
-            cluster.until(&second.job, |summary| ended(summary) >= enough).await;
+            cluster.until(second.job.id(), |summary| ended(summary) >= enough).await;
         } else {
             tokio::time::sleep(Duration::from_millis(draw(300))).await;
         }
@@ -225,7 +224,7 @@ async fn twenty_kills_of_engine_and_workers_change_no_value_of_a_graph_that_call
     first.check(&cluster).await;
     second.check(&cluster).await;
     // The day after: the same name again, with what it trained before gone.
-    cluster.client().delete(&first.job).await.unwrap();
+    cluster.client().delete(first.job.id()).await.unwrap();
     Expected::submit(&cluster, "first", Some((&training, 1))).await.check(&cluster).await;
 }
 
@@ -236,10 +235,10 @@ async fn check_models_run(cluster: &Cluster, id: &str) {
     let mut graph = TaskGraph::new(id);
     let batch = Tensor::new([1, 3], vec![0.0f32; 3]).unwrap();
     let scores: Vec<_> = (0..4).map(|_| graph.call(RUN_MODEL, (model, vec![batch.clone()]))).collect();
-    let id = client.submit_tasks(&graph).await.unwrap();
-    let summary = cluster.until_over(&id).await;
+    let run = client.submit_tasks(&graph).await.unwrap();
+    let summary = cluster.until_over(run.id()).await;
     assert_eq!(summary["state"], "done", "{summary:?}");
-    assert_eq!(client.get(&id, &scores[3]).await.unwrap()[0].shape(), [1, 2]);
+    assert_eq!(run.get(&scores[3]).await.unwrap()[0].shape(), [1, 2]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -250,16 +249,20 @@ async fn a_worker_runs_models_again_when_its_training_has_ended_and_its_engine_w
     let mut graph = TaskGraph::new("quiet");
     graph.train(&training, TrainingChanges::new());
     let graph = client.submit_tasks(&graph).await.unwrap();
-    cluster.until(&graph.of_training(0, 1), |summary| number(summary, "samples_applied") > SAMPLES / 3).await;
+    cluster
+        .until(&graph.id().of_training(0, 1), |summary| number(summary, "samples_applied") > SAMPLES / 3)
+        .await;
     // It waits for the only slot of the worker.
     check_models_run(&cluster, "models").await;
     let mut graph = TaskGraph::new("restarted");
     graph.train(&training, TrainingChanges::new());
     let graph = client.submit_tasks(&graph).await.unwrap();
-    cluster.until(&graph.of_training(0, 1), |summary| number(summary, "samples_applied") > SAMPLES / 3).await;
+    cluster
+        .until(&graph.id().of_training(0, 1), |summary| number(summary, "samples_applied") > SAMPLES / 3)
+        .await;
     cluster.kill_engine();
     cluster.start_engine();
-    assert_eq!(cluster.until_over(&graph).await["state"], "done");
+    assert_eq!(cluster.until_over(graph.id()).await["state"], "done");
     check_models_run(&cluster, "models-restarted").await;
 }
 
@@ -269,7 +272,7 @@ async fn a_graph_goes_on_under_the_other_engine_with_its_trainings() {
     let _functions = [function_worker(&cluster), function_worker(&cluster)];
     let training = prepared(&cluster, "bsp").await;
     let graph = Expected::submit(&cluster, "led", Some((&training, 2))).await;
-    cluster.until(&graph.job, |summary| number(summary, "tasks_done") > STEPS / 3).await;
+    cluster.until(graph.job.id(), |summary| number(summary, "tasks_done") > STEPS / 3).await;
     cluster.engine.as_ref().unwrap().signal("STOP");
     graph.check(&cluster).await;
     cluster.engine.as_ref().unwrap().signal("CONT");
@@ -282,12 +285,12 @@ async fn a_redis_that_stands_still_or_forgets_all_costs_a_graph_nothing() {
     let _functions = [function_worker(&cluster), function_worker(&cluster)];
     let training = prepared(&cluster, "asp").await;
     let graph = Expected::submit(&cluster, "stalled", Some((&training, 1))).await;
-    cluster.until(&graph.job, |summary| number(summary, "tasks_done") > STEPS / 4).await;
+    cluster.until(graph.job.id(), |summary| number(summary, "tasks_done") > STEPS / 4).await;
     crate::cluster::send_signal(cluster.redis.pid(), "STOP");
     tokio::time::sleep(Duration::from_secs(6)).await;
     crate::cluster::send_signal(cluster.redis.pid(), "CONT");
-    let before = number(&cluster.summary(&graph.job).await, "tasks_done");
-    cluster.until(&graph.job, |summary| number(summary, "tasks_done") > before).await;
+    let before = number(&cluster.summary(graph.job.id()).await, "tasks_done");
+    cluster.until(graph.job.id(), |summary| number(summary, "tasks_done") > before).await;
     let _: String = cluster.store.query("lose", &["FLUSHALL"]).await.unwrap();
     graph.check(&cluster).await;
     Expected::submit(&cluster, "next", Some((&training, 1))).await.check(&cluster).await;
@@ -306,19 +309,19 @@ async fn a_job_whose_engine_dies_while_it_is_canceled_ends_under_the_next_when_w
     graph.call(SUM, (&held.to_vec(),));
     let (client, job) = (cluster.client(), cluster.client().submit_tasks(&graph).await.unwrap());
     // What has a lease and has not begun would be told to stop before it begins.
-    cluster.until(&job, |_| [0, 1].iter().all(|n| folder.join(format!("began-{n}")).exists())).await;
+    cluster.until(job.id(), |_| [0, 1].iter().all(|n| folder.join(format!("began-{n}")).exists())).await;
     let patient = Cancellation::new().reason("enough").grace(Duration::from_secs(3_600));
-    client.cancel_with(&job, &patient).await.unwrap();
+    client.cancel_with(job.id(), &patient).await.unwrap();
     cluster.kill_engine();
     cluster.start_engine();
-    let summary = cluster.summary(&job).await;
+    let summary = cluster.summary(job.id()).await;
     assert_eq!((&*summary["state"], &*summary["reason"]), ("canceling", "enough"));
     assert_eq!(number(&summary, "tasks_canceled"), 1, "what waited for the other two");
     fs::write(folder.join("go"), "").unwrap();
-    let summary = cluster.until_over(&job).await;
+    let summary = cluster.until_over(job.id()).await;
     assert_eq!((&*summary["state"], &*summary["reason"]), ("canceled", "enough"));
     assert_eq!(number(&summary, "tasks_done"), 2);
-    assert_eq!(client.get(&job, &held[1]).await.unwrap(), 7, "what came in time counts");
-    let ended = client.wait(&job, |_| ()).await.unwrap_err().to_string();
+    assert_eq!(job.get(&held[1]).await.unwrap(), 7, "what came in time counts");
+    let ended = job.wait(|_| ()).await.unwrap_err().to_string();
     assert_eq!(ended, "[E507] job held was canceled: enough");
 }

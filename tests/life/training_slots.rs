@@ -62,13 +62,13 @@ async fn a_sweep_of_four_trainings_on_one_worker_is_exact_though_the_worker_is_k
     let sweep = client.submit_tasks(&graph).await.unwrap();
     for task in 0..4 {
         let begun = |summary: &_| number(summary, "samples_applied") > SAMPLES / 10;
-        cluster.until(&sweep.of_training(task, 1), begun).await;
+        cluster.until(&sweep.id().of_training(task, 1), begun).await;
     }
     cluster.workers[0].kill();
     cluster.workers[0] = cluster.spawn_worker(flags);
-    assert_eq!(cluster.until_over(&sweep).await["state"], "done");
+    assert_eq!(cluster.until_over(sweep.id()).await["state"], "done");
     for task in &trained {
-        let trained = client.get(&sweep, task).await.unwrap();
+        let trained = sweep.get(task).await.unwrap();
         assert!(!trained.job.as_str().ends_with("-2"), "its first attempt has outlived the worker");
         check_exact(&cluster.summary(&trained.job).await, SAMPLES);
     }

@@ -160,5 +160,5 @@ async fn run_steps(client: &Client, id: &str) {
     let one = graph.call(STEP, (1,));
     let two = graph.call(STEP, (one,));
     let job = client.submit_tasks(&graph).await.unwrap();
-    assert_eq!(client.get(&job, &two).await.unwrap(), 3);
+    assert_eq!(job.get(&two).await.unwrap(), 3);
 }

@@ -24,14 +24,14 @@ async fn whoever_follows_a_job_gets_every_event_or_is_told_that_some_are_missing
     let mut graph = TaskGraph::new("waits");
     graph.call(STEP, (1,));
     let job = client.submit_tasks(&graph).await.unwrap();
-    let mut events = client.watch(&job, None);
+    let mut events = client.watch(job.id(), None);
     for first in ["job_submitted", "started"] {
         assert_eq!(next(&mut events).await.unwrap(), first);
     }
     let mut told = vec![];
     for _ in 0..3 {
-        client.pause(&job).await.unwrap();
-        client.resume(&job).await.unwrap();
+        client.pause(job.id()).await.unwrap();
+        client.resume(job.id()).await.unwrap();
     }
     while told.len() < 6 {
         told.push(next(&mut events).await.unwrap());
@@ -40,11 +40,11 @@ async fn whoever_follows_a_job_gets_every_event_or_is_told_that_some_are_missing
 
     let cursor = events.cursor();
     for _ in 0..=KEPT / 2 {
-        client.pause(&job).await.unwrap();
-        client.resume(&job).await.unwrap();
+        client.pause(job.id()).await.unwrap();
+        client.resume(job.id()).await.unwrap();
     }
-    client.cancel(&job).await.unwrap();
-    let mut events = client.watch(&job, cursor);
+    job.cancel().await.unwrap();
+    let mut events = client.watch(job.id(), cursor);
     assert_eq!(next(&mut events).await.unwrap(), "missed");
     let mut told = vec![];
     while let Some(what) = next(&mut events).await {

@@ -14,7 +14,7 @@ use syncline_scheduler::{
     tasks::{MAX_INLINE_BYTES, TaskIndex, TaskState},
 };
 use syncline_workers::{
-    client::{Cancellation, Client, TaskError},
+    client::{Cancellation, Client, GraphRun, TaskError},
     functions::{ArgumentError, CallOptions, Context, Function, Next, Registry, TaskGraph},
     local::{LocalCluster, LocalOptions},
     worker::{WorkerError, WorkerOptions, run},
@@ -152,7 +152,7 @@ impl Rig {
         self.workers.push((stop, tokio::spawn(run(options, stopped))));
     }
 
-    async fn submit(&self, graph: &TaskGraph) -> JobId {
+    async fn submit(&self, graph: &TaskGraph) -> GraphRun {
         self.client.submit_tasks(graph).await.unwrap()
     }
 
@@ -196,13 +196,13 @@ async fn many_values_come_in_the_order_of_their_tasks_and_one_that_fails_is_wait
     let mut graph = TaskGraph::new("many");
     let sums = graph.map(ADD, (0..100).map(|n| (n, 1)));
     let job = rig.submit(&graph).await;
-    assert_eq!(rig.client.get_all(&job, &sums).await.unwrap(), (1..=100).collect::<Vec<u64>>());
-    assert!(rig.client.get_all::<u64>(&job, &[]).await.unwrap().is_empty());
+    assert_eq!(job.get_all(&sums).await.unwrap(), (1..=100).collect::<Vec<u64>>());
+    assert!(job.get_all::<u64>(&[]).await.unwrap().is_empty());
 
     let mut graph = TaskGraph::new("one-fails");
     let calls = [graph.call(FOREVER, ()), graph.call(PANIC, ())];
     let job = rig.submit(&graph).await;
-    let failed = rig.client.get_all(&job, &calls).await.unwrap_err();
+    let failed = job.get_all(&calls).await.unwrap_err();
     assert_eq!(failed.code(), "E341");
     // Whether that one is found first, or the one that was canceled with it: both say what went wrong.
     assert!(failed.to_string().contains("panic panicked"), "{failed}");
@@ -221,7 +221,7 @@ async fn values_come_as_tasks_end_and_who_has_enough_leaves() {
     let job = rig.submit(&graph).await;
     let code = |gave: Result<u64, TaskError>| gave.map_err(|error| error.code().to_string());
 
-    let mut completed = rig.client.as_completed(&job, &[loses, sum, fails, sum]);
+    let mut completed = job.as_completed(&[loses, sum, fails, sum]).unwrap();
     assert_eq!(completed.remaining(), 4);
     let mut early = Vec::new();
     for _ in 0..3 {
@@ -235,12 +235,15 @@ async fn values_come_as_tasks_end_and_who_has_enough_leaves() {
     while !RUNS.load(Ordering::Relaxed) {
         sleep(Duration::from_millis(10)).await;
     }
-    rig.client.cancel(&job).await.unwrap();
+    job.cancel().await.unwrap();
     let last = completed.next().await.unwrap().unwrap();
     assert_eq!((last.place, code(last.value)), (0, Ok(0)), "what it gives once it is told to stop");
     assert!(completed.next().await.unwrap().is_none());
 
-    let unknown = rig.client.as_completed(&job, &[sum, beyond]).next().await.unwrap_err();
+    assert_eq!(job.as_completed(&[sum, beyond]).err().unwrap().code(), "E598");
+    // Of the same graph, and added when it was submitted.
+    let late = graph.map(ADD, [(0, 0); 4]).pop().unwrap();
+    let unknown = job.as_completed(&[sum, late]).unwrap().next().await.unwrap_err();
     assert_eq!(unknown.code(), "E138");
     rig.stop().await;
 }
@@ -253,7 +256,7 @@ async fn a_value_that_is_lost_keeps_no_other_back() {
     let waits = graph.call(WAITS, ());
     let small = graph.call(FILL, (1, waits));
     let job = rig.submit(&graph).await;
-    rig.until(&job, 0, TaskState::Done).await;
+    rig.until(job.id(), 0, TaskState::Done).await;
     let blobs = || {
         let shards = (0..2).map(|index| rig.cluster.state_dir().join(format!("shard-{index}/blobs")));
         let files = shards.flat_map(|dir| std::fs::read_dir(dir).into_iter().flatten());
@@ -266,7 +269,7 @@ async fn a_value_that_is_lost_keeps_no_other_back() {
     }
     blobs().iter().for_each(|path| std::fs::remove_file(path).unwrap());
 
-    let mut completed = rig.client.as_completed(&job, &[large, small]);
+    let mut completed = job.as_completed(&[large, small]).unwrap();
     assert_eq!(completed.next().await.unwrap_err().code(), "E404");
     MAY_END.store(true, Ordering::Relaxed);
     // It may be tried again before the other one has ended.
@@ -313,14 +316,14 @@ async fn graphs_give_what_their_functions_give() {
         last = graph.call(ADD, (last, 1));
     }
     let job = rig.submit(&graph).await;
-    assert_eq!(rig.client.get(&job, &last).await.unwrap(), 500 * 499 / 2 + 500 + 200);
-    assert_eq!(rig.end(&job).await, DONE);
+    assert_eq!(job.get(&last).await.unwrap(), 500 * 499 / 2 + 500 + 200);
+    assert_eq!(rig.end(job.id()).await, DONE);
 
     let mut graph = TaskGraph::new("fibonacci");
     let fifteenth = graph.call(FIBONACCI, (15,));
     let job = rig.submit(&graph).await;
-    assert_eq!(rig.client.get(&job, &fifteenth).await.unwrap(), 610);
-    assert_eq!(rig.end(&job).await, DONE);
+    assert_eq!(job.get(&fifteenth).await.unwrap(), 610);
+    assert_eq!(rig.end(job.id()).await, DONE);
 
     let mut graph = TaskGraph::new("large");
     let bytes = MAX_INLINE_BYTES as u64 * 3;
@@ -328,10 +331,10 @@ async fn graphs_give_what_their_functions_give() {
     let lengths = [graph.call(LENGTH, (filled,)), graph.call(LENGTH, (vec![1u8; 100_000],))];
     let kept = graph.call(FILL, (8, bytes));
     let job = rig.submit(&graph).await;
-    assert_eq!(rig.client.get(&job, &lengths[0]).await.unwrap(), bytes);
-    assert_eq!(rig.client.get(&job, &lengths[1]).await.unwrap(), 100_000);
-    assert_eq!(rig.client.get(&job, &kept).await.unwrap(), vec![8; bytes as usize]);
-    assert_eq!(rig.end(&job).await, DONE);
+    assert_eq!(job.get(&lengths[0]).await.unwrap(), bytes);
+    assert_eq!(job.get(&lengths[1]).await.unwrap(), 100_000);
+    assert_eq!(job.get(&kept).await.unwrap(), vec![8; bytes as usize]);
+    assert_eq!(rig.end(job.id()).await, DONE);
 
     let mut graph = TaskGraph::new("places");
     let zone = |zone| CallOptions::new().label("zone", zone);
@@ -339,10 +342,10 @@ async fn graphs_give_what_their_functions_give() {
     let later = graph.map(LATER, [(20,), (10,), (0,)]);
     let job = rig.submit(&graph).await;
     for (name, task) in &zones {
-        assert_eq!(rig.client.get(&job, task).await.unwrap(), *name);
+        assert_eq!(job.get(task).await.unwrap(), *name);
     }
-    assert_eq!(rig.client.get(&job, &later[0]).await.unwrap(), 20);
-    assert_eq!(rig.end(&job).await, DONE);
+    assert_eq!(job.get(&later[0]).await.unwrap(), 20);
+    assert_eq!(rig.end(job.id()).await, DONE);
     rig.stop().await;
 }
 
@@ -357,8 +360,8 @@ async fn what_goes_wrong_is_tried_again_skipped_or_told() {
     // It is leased ahead to the worker that fails, and comes back.
     let next = graph.call(ADD, (third, 10));
     let job = rig.submit(&graph).await;
-    assert_eq!(rig.client.get(&job, &next).await.unwrap(), 13);
-    assert_eq!(rig.end(&job).await, DONE);
+    assert_eq!(job.get(&next).await.unwrap(), 13);
+    assert_eq!(rig.end(job.id()).await, DONE);
 
     let mut graph = TaskGraph::new("skips");
     let skipped = graph.call(SKIP, ());
@@ -369,23 +372,23 @@ async fn what_goes_wrong_is_tried_again_skipped_or_told() {
     let failed = graph.call_with(&gives_up, PANIC, ());
     let after_failed = graph.call_with(&CallOptions::new().after(&failed), ADD, (3, 4));
     let job = rig.submit(&graph).await;
-    assert_eq!(rig.client.get(&job, &after).await.unwrap(), 3);
-    assert_eq!(rig.client.get(&job, &after_failed).await.unwrap(), 7);
-    assert!(rig.client.get(&job, &needs).await.unwrap_err().to_string().starts_with("[E341]"));
-    assert_eq!(rig.end(&job).await, DONE);
-    let reason = rig.until(&job, 4, TaskState::Failed).await;
+    assert_eq!(job.get(&after).await.unwrap(), 3);
+    assert_eq!(job.get(&after_failed).await.unwrap(), 7);
+    assert!(job.get(&needs).await.unwrap_err().to_string().starts_with("[E341]"));
+    assert_eq!(rig.end(job.id()).await, DONE);
+    let reason = rig.until(job.id(), 4, TaskState::Failed).await;
     assert!(reason.contains("[E441] panic panicked at ") && reason.ends_with("on purpose"), "{reason}");
 
     let mut graph = TaskGraph::new("fails");
     graph.call(FLAKY, (9,));
     let job = rig.submit(&graph).await;
-    assert_eq!(rig.end(&job).await, (JobPhase::Failed, Some("E440".into())));
+    assert_eq!(rig.end(job.id()).await, (JobPhase::Failed, Some("E440".into())));
 
     let mut graph = TaskGraph::new("too-long");
     graph.call_with(&CallOptions::new().run_limit(Duration::from_millis(30)), FOREVER, ());
     graph.call_with(&CallOptions::new().run_limit(Duration::from_millis(30)), LATER, (1_000_000,));
     let job = rig.submit(&graph).await;
-    assert_eq!(rig.end(&job).await, (JobPhase::Failed, Some("E443".into())));
+    assert_eq!(rig.end(job.id()).await, (JobPhase::Failed, Some("E443".into())));
     rig.stop().await;
 }
 
@@ -396,14 +399,14 @@ async fn a_job_that_is_canceled_gives_its_slots_back() {
     graph.map(FOREVER, [(); 8].map(|()| ()));
     let job = rig.submit(&graph).await;
     for task in 0..4 {
-        rig.until(&job, task, TaskState::Leased).await;
+        rig.until(job.id(), task, TaskState::Leased).await;
     }
-    rig.client.cancel(&job).await.unwrap();
+    job.cancel().await.unwrap();
     let mut graph = TaskGraph::new("next");
     let sums = graph.map(ADD, [(1, 1); 16]);
     let job = rig.submit(&graph).await;
     for sum in &sums {
-        assert_eq!(rig.client.get(&job, sum).await.unwrap(), 2);
+        assert_eq!(job.get(sum).await.unwrap(), 2);
     }
     rig.stop().await;
 }
@@ -419,12 +422,12 @@ async fn a_canceled_job_waits_for_what_runs_as_long_as_it_is_told_to() {
         sleep(Duration::from_millis(10)).await;
     }
     let patient = Cancellation::new().reason("too dear").grace(Duration::from_secs(3_600));
-    rig.client.cancel_with(&job, &patient).await.unwrap();
-    assert_eq!(rig.client.get(&job, &named).await.unwrap(), 0, "it looked, and what it gave counts");
-    let view = rig.client.status(&job).await.unwrap().job;
+    rig.client.cancel_with(job.id(), &patient).await.unwrap();
+    assert_eq!(job.get(&named).await.unwrap(), 0, "it looked, and what it gave counts");
+    let view = rig.client.status(job.id()).await.unwrap().job;
     assert_eq!((view.state, view.reason.as_deref()), (JobPhase::Canceling, Some("too dear")));
     assert_eq!(view.waiting_for.as_deref(), Some("1 tasks that were told to stop"));
-    let reason = rig.until(&job, 1, TaskState::Leased).await;
+    let reason = rig.until(job.id(), 1, TaskState::Leased).await;
     assert!(reason.contains("was told to stop it, because the job is canceled"), "{reason}");
     let stopping =
         async || rig.client.workers().await.unwrap().iter().map(|worker| worker.stopping).sum::<u32>();
@@ -432,10 +435,10 @@ async fn a_canceled_job_waits_for_what_runs_as_long_as_it_is_told_to() {
         sleep(Duration::from_millis(10)).await;
     }
 
-    rig.client.cancel_with(&job, &Cancellation::new().grace(Duration::ZERO)).await.unwrap();
-    let ended = rig.client.wait(&job, |_| ()).await.unwrap_err();
+    rig.client.cancel_with(job.id(), &Cancellation::new().grace(Duration::ZERO)).await.unwrap();
+    let ended = job.wait(|_| ()).await.unwrap_err();
     assert_eq!(ended.to_string(), "[E507] job stubborn was canceled: too dear");
-    let reason = rig.until(&job, 1, TaskState::Canceled).await;
+    let reason = rig.until(job.id(), 1, TaskState::Canceled).await;
     assert_eq!(reason, "the job was canceled before it could end: too dear");
     assert_eq!(stopping().await, 1, "its worker still says so");
     LET_GO.store(true, Ordering::Relaxed);
@@ -463,12 +466,12 @@ async fn a_task_that_no_worker_can_begin_in_time_fails_and_the_rest_goes_on() {
     let runs_longer = CallOptions::new().queue_limit(Duration::from_millis(100)).label("zone", "a");
     let later = graph.call_with(&runs_longer, LATER, (300,));
     let job = rig.submit(&graph).await;
-    assert_eq!(rig.client.get(&job, &later).await.unwrap(), 300);
-    assert_eq!(rig.end(&job).await, DONE);
-    let reason = rig.until(&job, 0, TaskState::Failed).await;
+    assert_eq!(job.get(&later).await.unwrap(), 300);
+    assert_eq!(rig.end(job.id()).await, DONE);
+    let reason = rig.until(job.id(), 0, TaskState::Failed).await;
     let why = "it failed: [E060] nobody has begun it within 0.1 s: no worker that has `add` has 1 slot and label zone=c";
     assert_eq!(reason, why);
-    rig.until(&job, 1, TaskState::Skipped).await;
+    rig.until(job.id(), 1, TaskState::Skipped).await;
     rig.stop().await;
 }
 
@@ -478,13 +481,13 @@ async fn a_worker_that_is_told_to_stop_ends_what_it_runs_and_others_do_the_rest(
     let mut graph = TaskGraph::new("slow");
     let slow = graph.map(LATER, (0..40).map(|_| (25,)));
     let job = rig.submit(&graph).await;
-    rig.until(&job, 3, TaskState::Done).await;
+    rig.until(job.id(), 3, TaskState::Done).await;
     let (stop, worker) = rig.workers.remove(0);
     stop.send_replace(true);
     worker.await.unwrap().unwrap();
     for task in &slow {
-        assert_eq!(rig.client.get(&job, task).await.unwrap(), 25);
+        assert_eq!(job.get(task).await.unwrap(), 25);
     }
-    assert_eq!(rig.end(&job).await, DONE);
+    assert_eq!(rig.end(job.id()).await, DONE);
     rig.stop().await;
 }

@@ -28,10 +28,10 @@ async fn main() -> anyhow::Result<()> {
 
     let images = classify::test_images()?;
     let (graph, batches) = classify::graph("classify", model, &images)?;
-    let id = client.replace_tasks(&graph).await?;
+    let run = client.replace_tasks(&graph).await?;
     let mut classes = Vec::new();
     for batch in &batches {
-        let outputs = client.get(&id, batch).await?;
+        let outputs = run.get(batch).await?;
         let scores = outputs.first().context("the model gives nothing")?;
         classes.extend(classify::classes(scores)?);
     }

@@ -24,9 +24,9 @@ async fn main() -> anyhow::Result<()> {
     let (graph, integral) = integral::graph("integral", from, to, tolerance);
 
     let client = Client::find()?;
-    let id = client.replace_tasks(&graph).await?;
-    let value = client.get(&id, &integral).await?;
-    let tasks = client.wait(&id, |_| {}).await?.job.tasks.unwrap_or_default().total;
+    let run = client.replace_tasks(&graph).await?;
+    let value = run.get(&integral).await?;
+    let tasks = run.wait(|_| {}).await?.job.tasks.unwrap_or_default().total;
     println!("{value:.9} by {tasks} tasks");
     Ok(())
 }

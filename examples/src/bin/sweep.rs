@@ -32,22 +32,20 @@ async fn main() -> anyhow::Result<()> {
     let training = client.prepare_training(&job).await?;
 
     let (graph, best) = sweep::graph("sweep", &training, &rates);
-    let id = client.replace_tasks(&graph).await?;
+    let run = client.replace_tasks(&graph).await?;
     let mut told = String::new();
-    client
-        .wait(&id, |view| {
-            let tasks = view.job.tasks.unwrap_or_default();
-            let waits =
-                view.job.waiting_for.iter().map(|what| format!(", waits for {what}")).collect::<String>();
-            let training = tasks.of(TaskState::Training);
-            let line = format!("{} of {} tasks, {training} train{waits}", tasks.ended(), tasks.total);
-            if line != told {
-                eprintln!("{line}");
-                told = line;
-            }
-        })
-        .await?;
-    let (rate, trained) = client.get(&id, &best).await?;
+    run.wait(|view| {
+        let tasks = view.job.tasks.unwrap_or_default();
+        let waits = view.job.waiting_for.iter().map(|what| format!(", waits for {what}")).collect::<String>();
+        let training = tasks.of(TaskState::Training);
+        let line = format!("{} of {} tasks, {training} train{waits}", tasks.ended(), tasks.total);
+        if line != told {
+            eprintln!("{line}");
+            told = line;
+        }
+    })
+    .await?;
+    let (rate, trained) = run.get(&best).await?;
     let accuracy = trained.evaluation.and_then(|evaluation| evaluation.accuracy).unwrap_or_default();
     println!("{rate}: accuracy {accuracy:.4}, weights of job {}", trained.job);
     Ok(())

@@ -29,14 +29,13 @@ async fn main() -> anyhow::Result<()> {
     let (graph, all) = words::graph("words", &files);
 
     let client = Client::find()?;
-    let id = client.replace_tasks(&graph).await?;
-    client
-        .wait(&id, |view| {
-            let tasks = view.job.tasks.unwrap_or_default();
-            eprintln!("{} of {} tasks", tasks.ended(), tasks.total);
-        })
-        .await?;
-    let counts = client.get(&id, &all).await?;
+    let run = client.replace_tasks(&graph).await?;
+    run.wait(|view| {
+        let tasks = view.job.tasks.unwrap_or_default();
+        eprintln!("{} of {} tasks", tasks.ended(), tasks.total);
+    })
+    .await?;
+    let counts = run.get(&all).await?;
 
     let mut ranking: Vec<_> = counts.iter().collect();
     ranking.sort_by_key(|(word, n)| (std::cmp::Reverse(*n), *word));

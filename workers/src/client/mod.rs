@@ -39,7 +39,7 @@ pub use event_stream::{EventStream, JobNews};
 pub use find::{Cluster, FindError, RunningCluster, is_hidden, load_token, state_dir, token_file};
 pub use patience::Patience;
 pub use submit::Submitted;
-pub use tasks::{AsCompleted, Completed, TaskError};
+pub use tasks::{AsCompleted, Completed, GraphRun, TaskError};
 pub use trained_job::TrainedJob;
 pub use weights::{FetchError, Parameter, Weights};
 

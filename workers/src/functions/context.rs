@@ -9,7 +9,7 @@ use super::{
     ArgumentError, CallArguments, CallOptions, Function, GraphParts, IntoArgument, OwnCluster, StopFlag,
     TaskGraph, TaskHandle,
 };
-use crate::client::{Client, TaskError};
+use crate::client::{Client, GraphRun, TaskError};
 use syncline_scheduler::{
     core::Trained,
     ids::JobId,
@@ -105,13 +105,13 @@ impl Context {
     /// fn archive(context: &Context, day: String) -> Result<String, TaskError> {
     ///     let mut cleaning = TaskGraph::new(format!("clean-{day}"));
     ///     cleaning.call(CLEAN, (day,));
-    ///     Ok(context.submit_tasks(&cleaning)?.to_string())
+    ///     Ok(context.submit_tasks(&cleaning)?.id().to_string())
     /// }
     /// ```
     ///
     /// # Errors
     /// As [`Client::submit_tasks`].
-    pub fn submit_tasks(&self, graph: &TaskGraph) -> Result<JobId, TaskError> {
+    pub fn submit_tasks(&self, graph: &TaskGraph) -> Result<GraphRun, TaskError> {
         self.cluster.submit_tasks(graph)
     }
 

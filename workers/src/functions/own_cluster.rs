@@ -2,11 +2,10 @@
 
 use std::{panic::resume_unwind, thread};
 
-use syncline_scheduler::ids::JobId;
 use tokio::runtime::Handle;
 
 use super::TaskGraph;
-use crate::client::{Client, TaskError};
+use crate::client::{Client, GraphRun, TaskError};
 
 /// A client with the engines and the token of the worker, and the runtime in which its calls run.
 pub(crate) struct OwnCluster {
@@ -28,7 +27,7 @@ impl OwnCluster {
     }
 
     /// Submits a graph, and waits for the answer. On a thread of its own, because an async function is in the runtime already.
-    pub(crate) fn submit_tasks(&self, graph: &TaskGraph) -> Result<JobId, TaskError> {
+    pub(crate) fn submit_tasks(&self, graph: &TaskGraph) -> Result<GraphRun, TaskError> {
         let submit = || self.runtime.block_on(self.client.submit_tasks(graph));
         thread::scope(|threads| threads.spawn(submit).join().unwrap_or_else(|panic| resume_unwind(panic)))
     }

@@ -6,10 +6,11 @@ use syncline_scheduler::{
 };
 
 use super::{
-    ArgumentError, CallArguments, CallOptions, Function, GraphParts, IntoArgument, handle::TaskHandle,
+    ArgumentError, CallArguments, CallOptions, Function, GraphNumber, GraphParts, IntoArgument, TaskHandle,
 };
 
-/// A graph of calls. Built call by call, then given to [`Client::submit_tasks`](crate::client::Client::submit_tasks).
+/// A graph of calls. Built call by call, then given to [`Client::submit_tasks`](crate::client::Client::submit_tasks), which gives the
+/// [`GraphRun`](crate::client::GraphRun) that takes its handles.
 ///
 /// A call that cannot be made, for example one that takes a task of another graph, is told when the graph is submitted: the
 /// first one, with its index.
@@ -152,6 +153,11 @@ impl TaskGraph {
     /// The name of the job.
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// Which graph of this process it is.
+    pub(crate) fn number(&self) -> GraphNumber {
+        self.parts.graph
     }
 
     /// Classes and tasks; the tasks refer to each other by [`TaskRef::New`].

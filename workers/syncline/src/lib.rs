@@ -94,7 +94,8 @@ pub use syncline_workers::{
 pub use syncline_workers::{
     client::{
         AsCompleted, Cancellation, Client, ClientError, Cluster, Completed, EventStream, FetchError,
-        FindError, JobNews, Parameter, Patience, SavedCheckpoint, Submitted, TaskError, TrainedJob, Weights,
+        FindError, GraphRun, JobNews, Parameter, Patience, SavedCheckpoint, Submitted, TaskError, TrainedJob,
+        Weights,
     },
     data::{DataError, LabelColumn, Remedy},
     export::{ExportError, TrainedModel},

@@ -7,7 +7,7 @@ use syncline_rpc::within;
 use syncline_scheduler::{ids::JobId, tasks::TaskIndex};
 use tokio::time::Instant;
 
-use super::{TaskError, value::pause};
+use super::{GraphRun, TaskError, value::pause};
 use crate::{
     client::{Client, ClientError, calls::CALL_TIMEOUT, waiting::WAIT},
     functions::TaskHandle,
@@ -31,7 +31,7 @@ pub struct Completed<T> {
     pub value: Result<T, TaskError>,
 }
 
-/// Tasks as they end, see [`Client::as_completed`]. It has a client of its own, so that a task may have it.
+/// Tasks as they end, see [`GraphRun::as_completed`]. It has a client of its own, so that a task may have it.
 pub struct AsCompleted<T> {
     client: Client,
     job: JobId,
@@ -45,25 +45,30 @@ pub struct AsCompleted<T> {
     gives: PhantomData<fn() -> T>,
 }
 
-impl Client {
+impl GraphRun {
     /// What these tasks give, one after the other, each as soon as it has ended: a program goes on with the first results while the
     /// others are still computed, and leaves whenever it has enough. Those that have ended between two looks come in any
     /// order.
     ///
     /// A look costs one call for 10,000 tasks that are open, until one of these has ended. It comes after a tenth of the time since one
     /// has ended last, 2 to 200 milliseconds, and after ten times what the look before has taken.
-    pub fn as_completed<T>(&self, job: &JobId, handles: &[TaskHandle<T>]) -> AsCompleted<T> {
-        AsCompleted {
-            client: self.clone(),
-            job: job.clone(),
-            open: handles.iter().map(TaskHandle::index).enumerate().collect(),
+    ///
+    /// # Errors
+    /// E598 for a handle of another graph.
+    pub fn as_completed<T>(&self, handles: &[TaskHandle<T>]) -> Result<AsCompleted<T>, TaskError> {
+        Ok(AsCompleted {
+            client: self.client.clone(),
+            job: self.id().clone(),
+            open: self.tasks_of(handles)?.into_iter().enumerate().collect(),
             ended: VecDeque::new(),
             failed: VecDeque::new(),
             since: None,
             gives: PhantomData,
-        }
+        })
     }
+}
 
+impl Client {
     async fn ended_tasks(&self, job: &JobId, asked: &[TaskIndex]) -> Result<Vec<TaskIndex>, ClientError> {
         self.retry_for(WAIT, |c| {
             let (job, asked) = (job.clone(), asked.to_vec());

@@ -47,7 +47,7 @@ pub enum TaskError {
         /// Index of the task in the job, from 0.
         task: TaskIndex,
     },
-    /// The handle belongs to another graph, or to a function of another type.
+    /// Its bytes are those of another type.
     #[error("[E343] the value of task {task} of job {job} is no {wanted}: {cause}")]
     Decode {
         /// Job of the task.
@@ -58,6 +58,16 @@ pub enum TaskError {
         wanted: &'static str,
         /// What postcard says.
         cause: String,
+    },
+    /// The handle is that of another graph than the one that was submitted, whose values may be of other types.
+    #[error(
+        "[E598] the handle of task {task} is of another graph than the one that was submitted as job {job}"
+    )]
+    OtherGraph {
+        /// Job that was asked about.
+        job: JobId,
+        /// Index of the task in the other graph, from 0.
+        task: TaskIndex,
     },
     /// The job has fewer tasks, or none of that name.
     #[error("[E344] job {job} has no task {task}")]
@@ -81,6 +91,7 @@ impl TaskError {
             Self::NotKept { .. } => "E342",
             Self::Decode { .. } => "E343",
             Self::Unknown { .. } => "E344",
+            Self::OtherGraph { .. } => "E598",
         })
     }
 
@@ -100,6 +111,10 @@ impl TaskError {
             }
             Self::Decode { .. } => {
                 "build the graph in the same way as it was submitted, with the same functions, of types that postcard can read: no untagged or flattened ones"
+                    .to_owned()
+            }
+            Self::OtherGraph { .. } => {
+                "use the handles that this graph gave while it was built; a program that has built it anew submits it once more, which gives the job that is there"
                     .to_owned()
             }
             Self::Unknown { job, .. } => format!("`syncline tasks {job}` lists them"),

@@ -2,6 +2,7 @@
 
 mod as_completed;
 mod error;
+mod graph_run;
 mod parts;
 mod submit;
 mod value;
@@ -9,3 +10,4 @@ mod view;
 
 pub use as_completed::{AsCompleted, Completed};
 pub use error::TaskError;
+pub use graph_run::GraphRun;

@@ -9,7 +9,7 @@ use syncline_scheduler::{
 };
 
 use super::{
-    TaskError,
+    GraphRun, TaskError,
     parts::{part, parts},
 };
 use crate::{
@@ -45,7 +45,7 @@ impl Client {
     /// E340 for a call that cannot be made, E001 for an id that is no name, E042 to E056 for a graph that makes no sense, E130 if the id
     /// is that of another job: nothing is stored of a graph that is refused. E410 if a shard is away; E300 if no engine is reached, E136
     /// if none leads.
-    pub async fn submit_tasks(&self, graph: &TaskGraph) -> Result<JobId, TaskError> {
+    pub async fn submit_tasks(&self, graph: &TaskGraph) -> Result<GraphRun, TaskError> {
         self.send_graph(graph, false).await
     }
 
@@ -53,11 +53,11 @@ impl Client {
     ///
     /// # Errors
     /// As [`submit_tasks`](Self::submit_tasks); E140 if the job of that id goes on.
-    pub async fn replace_tasks(&self, graph: &TaskGraph) -> Result<JobId, TaskError> {
+    pub async fn replace_tasks(&self, graph: &TaskGraph) -> Result<GraphRun, TaskError> {
         self.send_graph(graph, true).await
     }
 
-    async fn send_graph(&self, graph: &TaskGraph, replace: bool) -> Result<JobId, TaskError> {
+    async fn send_graph(&self, graph: &TaskGraph, replace: bool) -> Result<GraphRun, TaskError> {
         let (classes, tasks) = graph.tasks()?;
         let id: JobId = graph.id().parse()?;
         let parts = parts(tasks, 0);
@@ -87,7 +87,7 @@ impl Client {
                 }
             }
         }
-        Ok(id)
+        Ok(GraphRun::new(self.clone(), id, there.nonce == nonce, graph.number()))
     }
 
     async fn send_first(

@@ -10,7 +10,7 @@ use syncline_scheduler::{
 };
 use tokio::{task::JoinSet, time::Instant};
 
-use super::TaskError;
+use super::{GraphRun, TaskError};
 use crate::{
     blocking,
     client::{Client, ClientError, calls::CALL_TIMEOUT, waiting::WAIT},
@@ -29,19 +29,15 @@ pub(super) fn pause(waited: Duration) -> Duration {
     (waited / 10).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
 }
 
-impl Client {
-    /// What a task gives, once it is done. The handle is that of the graph that was submitted, or of one that was built
-    /// in the same way. Waits as [`wait`](Self::wait) does: for as long as it takes, and through five minutes without an engine
-    /// or Redis.
+impl GraphRun {
+    /// What a task gives, once it is done. Waits as [`wait`](Self::wait) does: for as long as it takes, and through five minutes without
+    /// an engine or Redis.
     ///
     /// # Errors
-    /// E341 if the task failed, was skipped or canceled; E342 if only other tasks took its value, which is then not kept.
-    pub async fn get<T: DeserializeOwned>(
-        &self,
-        job: &JobId,
-        handle: &TaskHandle<T>,
-    ) -> Result<T, TaskError> {
-        self.value_of(job, handle.index()).await
+    /// E341 if the task failed, was skipped or canceled; E342 if only other tasks took its value, which is then not kept; E598 for a
+    /// handle of another graph.
+    pub async fn get<T: DeserializeOwned>(&self, handle: &TaskHandle<T>) -> Result<T, TaskError> {
+        self.client.value_of(self.id(), self.task_of(handle)?).await
     }
 
     /// What each of these tasks gives, in their order, once all are done. Several are waited for and fetched side by side: the first
@@ -51,17 +47,16 @@ impl Client {
     /// As [`get`](Self::get), of one of the tasks.
     pub async fn get_all<T: DeserializeOwned + Send + 'static>(
         &self,
-        job: &JobId,
         handles: &[TaskHandle<T>],
     ) -> Result<Vec<T>, TaskError> {
         let mut values: Vec<Option<T>> = handles.iter().map(|_| None).collect();
-        let mut waiting = handles.iter().map(TaskHandle::index).enumerate();
+        let mut waiting = self.tasks_of(handles)?.into_iter().enumerate();
         let mut fetching = JoinSet::new();
         loop {
             while fetching.len() < MAX_AT_ONCE
                 && let Some((place, task)) = waiting.next()
             {
-                let (client, job) = (self.clone(), job.clone());
+                let (client, job) = (self.client.clone(), self.id().clone());
                 fetching.spawn(async move { (place, client.value_of(&job, task).await) });
             }
             let Some(fetched) = fetching.join_next().await else { break };
@@ -71,12 +66,14 @@ impl Client {
         }
         Ok(values.into_iter().flatten().collect())
     }
+}
 
-    /// What [`get`](Self::get) gives, of the task of that name, for a program that has no handle: which type it gives is up to the
+impl Client {
+    /// What [`GraphRun::get`] gives, of the task of that name, for a program that has no handle: which type it gives is up to the
     /// caller. The bytes of a value say nothing of its type, and may well be read as another: a text is also a list of small numbers.
     ///
     /// # Errors
-    /// As [`get`](Self::get); E344 if the job has no task of that name, E343 if its bytes cannot be read as that type.
+    /// As [`GraphRun::get`]; E344 if the job has no task of that name, E343 if its bytes cannot be read as that type.
     pub async fn get_named<T: DeserializeOwned>(&self, job: &JobId, name: &str) -> Result<T, TaskError> {
         let query = TaskQuery { name: Some(name.parse()?), limit: 1, ..TaskQuery::default() };
         let found = self.tasks(job, &query).await?.pop();

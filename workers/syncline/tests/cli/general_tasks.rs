@@ -3,7 +3,7 @@
 use std::process::{Child, Stdio};
 
 use serde_json::Value;
-use syncline::{CallOptions, Client, Cluster, Function, JobId, TaskGraph};
+use syncline::{CallOptions, Client, Cluster, Function, GraphRun, TaskGraph};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -41,7 +41,7 @@ impl RunningCluster {
         syncline(&[args, &["--state-dir", self.dir.path().to_str().unwrap()]].concat())
     }
 
-    fn submit(&self, graph: &TaskGraph) -> JobId {
+    fn submit(&self, graph: &TaskGraph) -> GraphRun {
         self.runtime.block_on(self.client.submit_tasks(graph)).unwrap()
     }
 }
@@ -140,8 +140,8 @@ fn a_client_that_ends_while_it_sends_a_graph_goes_on_when_it_is_run_again() {
     eprintln!("when the client ended: {}, {} tasks", status["state"], status["tasks"]["total"]);
 
     let (graph, last) = build();
-    let id = cluster.submit(&graph);
-    assert_eq!(cluster.runtime.block_on(cluster.client.get(&id, &last)).unwrap(), 100_000);
+    let run = cluster.submit(&graph);
+    assert_eq!(cluster.runtime.block_on(run.get(&last)).unwrap(), 100_000);
     let counts = cluster.run(&["status", "large", "--json"]).ok().json()["job"]["tasks"].clone();
     assert_eq!(counts["total"].as_u64(), Some(100_000), "{counts}");
 }
@@ -164,8 +164,8 @@ fn a_graph_whose_first_parts_redis_has_lost_is_sent_once_more() {
             let lost: Vec<String> = keys.iter().map(|key| format!("syncline:{{{name}}}:{key}")).collect();
             cluster.up.redis(&format!("DEL {}", lost.join(" ")));
         }
-        let id = cluster.runtime.block_on(submitting).unwrap().unwrap();
-        assert_eq!(cluster.runtime.block_on(cluster.client.get(&id, &last)).unwrap(), 200_000);
+        let run = cluster.runtime.block_on(submitting).unwrap().unwrap();
+        assert_eq!(cluster.runtime.block_on(run.get(&last)).unwrap(), 200_000);
         if is_half {
             return;
         }

@@ -57,9 +57,9 @@ impl RunningCluster {
         let input = || vec![Tensor::new([1, 3], vec![1.0f32, 2.0, 3.0]).unwrap()];
         let outputs = graph.map(RUN_MODEL, (0..tasks).map(|_| (model, input())));
         self.runtime.block_on(async {
-            let id = self.client().submit_tasks(&graph).await?;
+            let run = self.client().submit_tasks(&graph).await?;
             for output in &outputs {
-                assert_eq!(self.client().get(&id, output).await?[0].shape(), [1, 2]);
+                assert_eq!(run.get(output).await?[0].shape(), [1, 2]);
             }
             Ok(())
         })

@@ -125,35 +125,36 @@ impl Rounds<'_> {
 
     async fn round(&self, known: &KnownGraph, last: &std::sync::Mutex<String>) -> Result<(), String> {
         let client = self.client;
-        let id: JobId = until_answered(last, async || Ok(client.submit_tasks(&known.graph).await?)).await?;
+        let run = until_answered(last, async || Ok(client.submit_tasks(&known.graph).await?)).await?;
+        let id = run.id();
         // From here on the job was acknowledged.
         until_answered(last, async || {
             if !self.is_strict {
                 // The same job, unless Redis has lost it and the engine that knew it was killed, too.
                 client.submit_tasks(&known.graph).await?;
             }
-            until_over(client, &id, self.is_strict).await
+            until_over(client, id, self.is_strict).await
         })
         .await?;
         for (number, (handle, expected)) in known.expected.iter().enumerate() {
-            let value = until_answered(last, async || Ok(client.get(&id, handle).await?)).await?;
+            let value = until_answered(last, async || Ok(run.get(handle).await?)).await?;
             if value != *expected {
                 return Err(format!("task t{number} gave {value}, and has to give {expected}"));
             }
         }
         for (task, handle) in &known.attempts {
-            let by = until_answered(last, async || Ok(client.get(&id, handle).await?)).await?;
-            let view = until_answered(last, async || Ok(client.task(&id, *task).await?)).await?;
+            let by = until_answered(last, async || Ok(run.get(handle).await?)).await?;
+            let view = until_answered(last, async || Ok(client.task(id, *task).await?)).await?;
             if by != u64::from(view.attempts) {
                 let attempts = view.attempts;
                 return Err(format!("task {task} has the value of attempt {by}, and {attempts} were made"));
             }
         }
         if let Some(training) = &known.training {
-            let trained = until_answered(last, async || Ok(client.get(&id, training).await?)).await?;
+            let trained = until_answered(last, async || Ok(run.get(training).await?)).await?;
             until_answered(last, async || training::check(client, &trained).await).await?;
         }
-        until_answered(last, async || match client.delete(&id).await {
+        until_answered(last, async || match client.delete(id).await {
             // The answer to the first try was lost.
             Err(ClientError::Refused(EngineFault::UnknownJob { .. })) => Ok(()),
             other => Ok(other?),

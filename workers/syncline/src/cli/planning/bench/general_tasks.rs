@@ -4,7 +4,10 @@ use std::time::Instant;
 
 use serde::Serialize;
 use syncline_rpc::status::JobStatus;
-use syncline_workers::functions::{CallOptions, TaskGraph};
+use syncline_workers::{
+    client::GraphRun,
+    functions::{CallOptions, TaskGraph},
+};
 
 use super::{
     cluster::{BenchCluster, LANES},
@@ -80,12 +83,12 @@ struct FanMeasured {
 pub(super) fn tasks(args: &TasksArgs) -> Result<(), Failure> {
     let measured = block_on(async {
         let cluster = BenchCluster::start().await?;
-        run(&cluster, &nothings("warm-up", WARM_UP)).await?;
+        finish(&cluster, &nothings("warm-up", WARM_UP)).await?;
         let graph = nothings("tasks", args.count as usize);
         let since = Instant::now();
-        let id = cluster.client.submit_tasks(&graph).await?;
+        let run = cluster.client.submit_tasks(&graph).await?;
         let load_s = since.elapsed().as_secs_f64();
-        let done = cluster.client.wait(&id, |_| {}).await?.job;
+        let done = run.wait(|_| {}).await?.job;
         let ended_well = done.tasks.unwrap_or_default().done;
         expect(ended_well == u64::from(args.count), "a job is done and some of its tasks are not")?;
         let count = f64::from(args.count);
@@ -142,8 +145,8 @@ pub(super) fn fan(args: &FanArgs) -> Result<(), Failure> {
             let many = graph.map(NEXT, (0..args.width).map(|_| (first,)));
             let last = graph.call(SUM, (&many,));
             let since = Instant::now();
-            let id = cluster.client.submit_tasks(&graph).await?;
-            let sum = cluster.client.get(&id, &last).await?;
+            let run = cluster.client.submit_tasks(&graph).await?;
+            let sum = run.get(&last).await?;
             let took_ms = since.elapsed().as_secs_f64() * 1e3;
             expect(sum == 2 * u64::from(args.width), "a fan gave a wrong sum")?;
             if number > 0 {
@@ -176,9 +179,14 @@ fn nothings(id: &str, count: usize) -> TaskGraph {
     graph
 }
 
-pub(super) async fn run(cluster: &BenchCluster, graph: &TaskGraph) -> Result<JobStatus, Failure> {
-    let id = cluster.client.submit_tasks(graph).await?;
-    Ok(cluster.client.wait(&id, |_| {}).await?.job)
+/// Runs a graph to its end.
+pub(super) async fn finish(
+    cluster: &BenchCluster,
+    graph: &TaskGraph,
+) -> Result<(GraphRun, JobStatus), Failure> {
+    let run = cluster.client.submit_tasks(graph).await?;
+    let done = run.wait(|_| {}).await?.job;
+    Ok((run, done))
 }
 
 /// Time from one task to the next, in a chain whose tasks have these options in turn.
@@ -193,8 +201,8 @@ async fn chain_hop_us(
     for options in options.iter().cycle().take(length as usize - 1) {
         last = graph.call_with(options, NEXT, (last,));
     }
-    let done = run(cluster, &graph).await?;
-    let value = cluster.client.get(&done.id, &last).await?;
+    let (run, done) = finish(cluster, &graph).await?;
+    let value = run.get(&last).await?;
     expect(value == u64::from(length), "a chain gave a wrong value")?;
     Ok(lasted_s(&done) * 1e6 / f64::from(length))
 }

@@ -74,7 +74,7 @@ async fn measure(count: u32, inputs: u64) -> Result<GraphMeasured, Failure> {
     let engine_before = resident_bytes(engine, "VmRSS").map_err(cannot_use)?;
     let redis_before = probe(&cluster, RedisProbe::used_memory)?;
     let since = Instant::now();
-    let id = cluster.client.submit_tasks(&graph).await?;
+    let run = cluster.client.submit_tasks(&graph).await?;
     let load_s = since.elapsed().as_secs_f64();
     let tasks = f64::from(count);
     let grown = |now: u64, before: u64| now.saturating_sub(before) as f64 / tasks;
@@ -82,7 +82,7 @@ async fn measure(count: u32, inputs: u64) -> Result<GraphMeasured, Failure> {
     let redis_bytes_per_task = grown(probe(&cluster, RedisProbe::used_memory)?, redis_before);
     let status_ms = async || -> Result<f64, Failure> {
         let since = Instant::now();
-        cluster.client.status(&id).await?;
+        cluster.client.status(run.id()).await?;
         Ok(since.elapsed().as_secs_f64() * 1e3)
     };
     let mut waiting_ms = Vec::new();
@@ -93,7 +93,7 @@ async fn measure(count: u32, inputs: u64) -> Result<GraphMeasured, Failure> {
     fs::write(&gate_file, "").map_err(cannot_use)?;
     let since = Instant::now();
     let mut running_ms = Vec::new();
-    let done = cluster.client.wait(&id, |_| {});
+    let done = run.wait(|_| {});
     let mut done = std::pin::pin!(done);
     let done = loop {
         tokio::select! {
@@ -107,7 +107,7 @@ async fn measure(count: u32, inputs: u64) -> Result<GraphMeasured, Failure> {
     }
     let run_s = since.elapsed().as_secs_f64().min(lasted_s(&done));
     let _ = fs::remove_file(&gate_file);
-    expect(cluster.client.get(&id, &last).await? == depth, "a graph gave a wrong value")?;
+    expect(run.get(&last).await? == depth, "a graph gave a wrong value")?;
     Ok(GraphMeasured {
         tasks: count,
         edges: u64::from(count) * inputs,

@@ -7,7 +7,7 @@ use syncline_workers::functions::{CallOptions, TaskGraph};
 use super::{
     cluster::{BenchCluster, LANES},
     functions::{LENGTH, MAKE, SUM},
-    general_tasks::{expect, lasted_s, run},
+    general_tasks::{expect, finish, lasted_s},
 };
 use crate::cli::{Failure, block_on, print, print_json};
 
@@ -83,8 +83,8 @@ async fn pass(
         lengths.push(graph.call_with(take, LENGTH, (value,)));
     }
     let sum = graph.call(SUM, (&lengths,));
-    let done = run(cluster, &graph).await?;
-    let sum = cluster.client.get(&done.id, &sum).await?;
+    let (run, done) = finish(cluster, &graph).await?;
+    let sum = run.get(&sum).await?;
     expect(sum == u64::from(count) * bytes, "values of a wrong length")?;
     Ok(f64::from(count) / lasted_s(&done))
 }
