@@ -40,5 +40,5 @@ pub fn job(run: &Run<'_>, data: DataSpec) -> io::Result<JobGraph> {
         s.batch = BATCH;
         s.clip_norm = Some(1.0);
     });
-    Ok(run.graph(training))
+    Ok(JobGraph::of_training(run.id, training))
 }

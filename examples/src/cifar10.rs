@@ -44,5 +44,5 @@ pub fn job(run: &Run<'_>, data: DataSpec) -> io::Result<JobGraph> {
         s.decay = Decay::Cosine;
         s.batch = BATCH;
     });
-    Ok(run.graph(training))
+    Ok(JobGraph::of_training(run.id, training))
 }

@@ -24,5 +24,5 @@ pub fn job(run: &Run<'_>) -> JobGraph {
         s.decay = Decay::Cosine;
         s.batch = BATCH;
     });
-    run.graph(training)
+    JobGraph::of_training(run.id, training)
 }

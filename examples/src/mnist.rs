@@ -60,5 +60,5 @@ pub fn job(run: &Run<'_>, net: Net, data: DataSpec) -> io::Result<JobGraph> {
         // Whoever watches sees the accuracy on test images after each epoch.
         s.evaluate = Some(EvaluateSpec::every_epochs(1));
     });
-    Ok(run.graph(training))
+    Ok(JobGraph::of_training(run.id, training))
 }

@@ -78,5 +78,5 @@ pub fn job(run: &Run<'_>, data: DataSpec) -> JobGraph {
         s.batch = BATCH;
         s.sparse = vec!["*.weight".to_owned()];
     });
-    run.graph(training)
+    JobGraph::of_training(run.id, training)
 }

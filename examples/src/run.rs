@@ -1,6 +1,6 @@
 //! What is chosen anew for every run of an example.
 
-use syncline::{JobGraph, PolicyRule, PolicySpec, Settings, Training};
+use syncline::{PolicyRule, PolicySpec, Settings};
 
 /// One run of an example.
 #[derive(Debug, Clone, Copy)]
@@ -25,15 +25,6 @@ impl Run<'_> {
         settings.epochs = self.epochs;
         settings.seed = self.seed;
         settings.min_workers = self.workers;
-    }
-
-    /// Train, then test and save.
-    pub fn graph(&self, training: Training) -> JobGraph {
-        let mut job = JobGraph::new(self.id);
-        let train = job.train("train", training);
-        job.evaluate("test", &train);
-        job.snapshot("weights", &train);
-        job
     }
 }
 

@@ -19,8 +19,14 @@ struct Table {
 
 #[rustfmt::skip]
 const TABLES: &[Table] = &[
-    Table { title: "The file", about: "At the top of the file.", frame: "@\n", fields: &[
-        ("id",   "string", "", "id = 'digits'", "Name of the job: 1 to 64 of a-z, 0-9, `.`, `_`, `-`, beginning with a letter or digit"),
+    Table { title: "A file of one training", about: "At the top of the file. It is the job with a node `train`, and where the data has a test set with a node `test` that evaluates what came of it. Below `[node.data]` is `[data]` here, and so on.", frame: "@\n", fields: &[
+        ("id",       "string", "", "id = 'digits'", "Name of the job: 1 to 64 of a-z, 0-9, `.`, `_`, `-`, beginning with a letter or digit"),
+        ("model",    "table", "", "model.ready = { onnx = 'train.onnx' }", "What is trained: `forward` or `ready`, see below"),
+        ("data",     "table", "", "data = { source = { safetensors = { path = 'a.safetensors' } } }", "What it is trained on, see below"),
+        ("settings", "table", "{}", "settings = { epochs = 3 }", "How it is trained, see below"),
+    ]},
+    Table { title: "A file of nodes", about: "At the top of the file, for other names, other nodes, or a snapshot as a file.", frame: "@\n", fields: &[
+        ("id",   "string", "", "id = 'digits'", "Name of the job, as above"),
         ("node", "tables", "", "node = [{ name = 'n', do = 'snapshot' }]", "The nodes of the graph, usually written as `[[node]]`; exactly one trains"),
     ]},
     Table { title: "`[[node]]`", about: "One for each step of the job.", frame: "id = 'a'\n[[node]]\n@\n", fields: &[
@@ -257,10 +263,14 @@ fn the_page_is_what_the_tables_say() {
 
 #[test]
 fn every_field_that_the_reader_knows_is_listed_and_no_other() {
-    for (frame, fields) in places() {
-        let mut listed: Vec<String> = fields.iter().map(|field| field.0.to_owned()).collect();
+    for Table { title, frame, .. } in TABLES {
+        // What is one of two forms has a table for each.
+        let here = TABLES.iter().filter(|table| table.frame == *frame);
+        let mut listed: Vec<String> =
+            here.flat_map(|table| table.fields).map(|field| field.0.to_owned()).collect();
         listed.sort_unstable();
-        assert_eq!(known(frame), listed, "{frame}");
+        listed.dedup();
+        assert_eq!(known(frame), listed, "{title}");
     }
 }
 

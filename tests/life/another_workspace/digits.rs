@@ -7,10 +7,7 @@ async fn main() -> Result<(), syncline::Error> {
     let model = Model::forward("digits.onnx", Loss::SoftmaxCrossEntropy);
     let training = Training::new(model, data).with(|s| s.epochs = 10);
 
-    let mut job = JobGraph::new("mine");
-    let train = job.train("train", training);
-    job.evaluate("test", &train);
-    job.snapshot("weights", &train);
+    let job = JobGraph::of_training("mine", training);
 
     let client = Client::find()?;
     let submitted = client.submit(&job).await?;

@@ -8,6 +8,8 @@ use super::SubmitError;
 
 /// Fields of the training node that may be named without it.
 const TRAINING_FIELDS: [&str; 5] = ["model", "data", "settings", "after", "retries"];
+/// Those that stand at the top of a file without nodes.
+const TOP_FIELDS: [&str; 3] = ["model", "data", "settings"];
 
 /// A field of a job file and the value that it is given: `settings.batch=64`, `data.split={test_every=4}`, `test.retries=5`.
 ///
@@ -69,6 +71,9 @@ impl FieldChange {
             file.insert("id".to_owned(), self.value.clone());
             return Ok(());
         }
+        if !file.contains_key("node") {
+            return self.apply_to_training(file);
+        }
         let mut nodes: Vec<&mut Table> = file
             .get_mut("node")
             .and_then(Value::as_array_mut)
@@ -95,6 +100,22 @@ impl FieldChange {
         };
         put(nodes.swap_remove(node), way, last, self.value.clone());
         Ok(())
+    }
+
+    /// The same where the file itself is the training node.
+    fn apply_to_training(&self, file: &mut Table) -> Result<(), SubmitError> {
+        let keys = self.keys.strip_prefix(&["train".to_owned()]).unwrap_or(&self.keys);
+        match keys.split_last() {
+            Some((last, way)) if TOP_FIELDS.contains(&keys[0].as_str()) => {
+                put(file, way, last, self.value.clone());
+                Ok(())
+            }
+            _ => Err(self.refused(format!(
+                "`{}` is none of {} and id, which a file without `[[node]]` has",
+                self.keys[0],
+                TOP_FIELDS.join(", ")
+            ))),
+        }
     }
 
     /// The same change to a text, where TOML reads something else: `id=2024`.
@@ -137,7 +158,11 @@ mod tests {
                         data.split = { test_every = 5 }\n[[node]]\nname = 'test'\ndo = 'evaluate'\nafter = ['fit']";
 
     fn changed(change: &str) -> Result<Table, String> {
-        let mut file: Table = toml::from_str(FILE).unwrap();
+        changed_in(FILE, change)
+    }
+
+    fn changed_in(file: &str, change: &str) -> Result<Table, String> {
+        let mut file: Table = toml::from_str(file).unwrap();
         let change: FieldChange = change.parse().map_err(|error: SubmitError| error.to_string())?;
         change.apply(&mut file).map_err(|error| error.to_string())?;
         Ok(file)
@@ -163,6 +188,27 @@ mod tests {
             assert!(want.iter().all(|(name, value)| node.get(name) == Some(value)), "{change}: {node:?}");
         }
         assert_eq!(changed("id=b").unwrap()["id"].as_str(), Some("b"));
+    }
+
+    #[test]
+    fn a_field_of_a_file_that_is_one_training_stands_at_its_top() {
+        let short = "id = 'a'\nsettings = { batch = 8 }";
+        for change in ["settings.batch=64", "train.settings.batch=64"] {
+            assert_eq!(
+                changed_in(short, change).unwrap()["settings"]["batch"].as_integer(),
+                Some(64),
+                "{change}"
+            );
+        }
+        for change in ["batch=64", "train=64", "test.retries=5"] {
+            let error = changed_in(short, change).unwrap_err();
+            assert!(
+                error.ends_with(
+                    "is none of model, data, settings and id, which a file without `[[node]]` has"
+                ),
+                "{error}"
+            );
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A job graph as a user writes it in a TOML file. Paths in it are relative to the file.
+//! A job graph as a user writes it in a TOML file: a training at the top, or a list of nodes. Paths in it are relative to the file.
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,11 @@ const MAX_BYTES: u64 = 4 << 20;
 #[serde(deny_unknown_fields)]
 pub struct JobFile {
     id: String,
+    #[serde(default)]
     node: Vec<FileNode>,
+    model: Option<FileModel>,
+    data: Option<DataSpec>,
+    settings: Option<Settings>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -123,8 +127,20 @@ impl JobFile {
             let most = f32::MAX;
             return Err(format!("{path} = {number:e} is too large, numbers go up to {most:.1e}"));
         }
-        let nodes = self.node.into_iter().map(|node| node.resolve(folder)).collect::<Result<_, _>>()?;
-        Ok(JobGraph::of_nodes(self.id, nodes))
+        let Self { id, node: nodes, model, data, settings } = self;
+        match (model, data, settings) {
+            (None, None, None) if !nodes.is_empty() => {
+                let nodes = nodes.into_iter().map(|node| node.resolve(folder)).collect::<Result<_, _>>()?;
+                Ok(JobGraph::of_nodes(id, nodes))
+            }
+            _ if !nodes.is_empty() => Err(
+                "`model`, `data` and `settings` belong to the `[[node]]` that trains, or the file has no `[[node]]`".to_owned()
+            ),
+            (Some(model), Some(data), settings) => {
+                Ok(JobGraph::of_training(id, training(model, data, settings, folder)?))
+            }
+            _ => Err("a job without `[[node]]` is one training: it needs `model` and `data`".to_owned()),
+        }
     }
 }
 
@@ -169,11 +185,9 @@ impl FileNode {
     fn resolve(self, folder: &Path) -> Result<GraphNode, String> {
         let Self { name, after, r#do, model, data, settings, retries } = self;
         let work = match (r#do, model, data, settings) {
-            (NodeAction::Train, Some(model), Some(data), settings) => NodeWork::Train(Box::new(Training {
-                model: model.resolve(folder),
-                data: resolve_data(data, folder)?,
-                settings: resolve_settings(settings.unwrap_or_default(), folder),
-            })),
+            (NodeAction::Train, Some(model), Some(data), settings) => {
+                NodeWork::Train(Box::new(training(model, data, settings, folder)?))
+            }
             (NodeAction::Train, ..) => {
                 return Err(format!("node `{name}` trains: it needs `model` and `data`"));
             }
@@ -183,6 +197,19 @@ impl FileNode {
         };
         Ok(GraphNode { name, after, retries, work })
     }
+}
+
+fn training(
+    model: FileModel,
+    data: DataSpec,
+    settings: Option<Settings>,
+    folder: &Path,
+) -> Result<Training, String> {
+    Ok(Training {
+        model: model.resolve(folder),
+        data: resolve_data(data, folder)?,
+        settings: resolve_settings(settings.unwrap_or_default(), folder),
+    })
 }
 
 impl FileModel {
@@ -254,6 +281,9 @@ mod tests {
         #[rustfmt::skip]
         let cases = [
             ("no id",            "node = []",                                                        "missing field `id`"),
+            ("nothing to do",    "id = 'a'",                                                         "it needs `model` and `data`"),
+            ("no data",          "id = 'a'\nmodel.ready.onnx = 'm'",                                 "it needs `model` and `data`"),
+            ("both forms",       "id = 'a'\nsettings = {}\n[[node]]\nname = 'n'\ndo = 'evaluate'",   "belong to the `[[node]]` that trains"),
             ("unknown verb",     "id = 'a'\n[[node]]\nname = 'n'\ndo = 'fly'",                       "unknown variant `fly`"),
             ("train needs data", "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'",                     "needs `model` and `data`"),
             ("misspelt field",   "id = 'a'\n[[node]]\nname = 'n'\ndo = 'evaluate'\naftr = []",       "unknown field `aftr`"),
@@ -264,6 +294,26 @@ mod tests {
         for (name, text, want) in cases {
             let error = parse(text, Path::new("/")).unwrap_err();
             assert!(error.contains(want), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_training_at_the_top_of_the_file_is_that_job_with_its_nodes_written_down() {
+        let training = "model.ready.onnx = 'm'\ndata.source.csv.path = 'a.csv'\nsettings.epochs = 3\n";
+        let node = format!("[[node]]\nname = 'train'\ndo = 'train'\n{training}");
+        let split = "data.split = { test_every = 5 }\n";
+        let test = "[[node]]\nname = 'test'\ndo = 'evaluate'\nafter = ['train']\n";
+        let cases = [
+            (training.to_owned(), node.clone()),
+            (format!("{training}{split}"), format!("{node}{split}{test}")),
+        ];
+        for (short, long) in cases {
+            let [short, long] =
+                [short, long].map(|text| parse(&format!("id = 'a'\n{text}"), Path::new("/")).unwrap());
+            assert_eq!(
+                format!("{:?} {:?}", short.id, short.nodes),
+                format!("{:?} {:?}", long.id, long.nodes)
+            );
         }
     }
 

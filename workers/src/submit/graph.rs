@@ -6,7 +6,8 @@ use crate::functions::GraphNumber;
 /// Attempts after the first that a node without training gets.
 pub(super) const NODE_RETRIES: u32 = 2;
 
-/// A graph of named nodes. Built node by node, then given to [`Client::submit`](crate::client::Client::submit).
+/// A graph of named nodes, given to [`Client::submit`](crate::client::Client::submit). Most jobs are
+/// [of one training](Self::of_training); others are built node by node:
 ///
 /// ```
 /// # use syncline_workers::submit::{JobGraph, Model, Training};
@@ -66,6 +67,18 @@ impl JobGraph {
         Self::of_nodes(id.into(), Vec::new())
     }
 
+    /// Trains, and tests what came of it where the data has a test part: the nodes are `train` and `test`. What was learned is kept in any
+    /// case, for [`Client::weights`](crate::client::Client::weights); a [snapshot](Self::snapshot) is a file of its own.
+    pub fn of_training(id: impl Into<String>, training: Training) -> Self {
+        let mut graph = Self::new(id);
+        let has_test = training.data.has_test();
+        let train = graph.train("train", training);
+        if has_test {
+            graph.evaluate("test", &train);
+        }
+        graph
+    }
+
     pub(super) fn of_nodes(id: String, nodes: Vec<GraphNode>) -> Self {
         Self { id, nodes, number: GraphNumber::next() }
     }
@@ -119,13 +132,27 @@ impl JobGraph {
 mod tests {
     use super::*;
     use crate::submit::Model;
-    use syncline_scheduler::spec::{DataSpec, Source};
+    use syncline_scheduler::spec::{DataSpec, Source, Split};
 
     fn graph(id: &str) -> (JobGraph, NodeHandle) {
         let data = DataSpec::new(Source::csv("rows.csv"));
         let mut job = JobGraph::new(id);
         let train = job.train("train", Training::new(Model::ready(Vec::new()), data));
         (job, train)
+    }
+
+    #[test]
+    fn a_job_of_one_training_tests_where_there_is_something_to_test_on() {
+        let nodes = |data: DataSpec| -> Vec<(String, Vec<String>)> {
+            let job = JobGraph::of_training("one", Training::new(Model::ready(Vec::new()), data));
+            job.nodes.into_iter().map(|node| (node.name, node.after)).collect()
+        };
+        let data = DataSpec::new(Source::csv("rows.csv"));
+        let train = ("train".to_owned(), Vec::new());
+        let test = ("test".to_owned(), vec!["train".to_owned()]);
+        let with_test = data.clone().with(|d| d.split = Split::TestEvery(5));
+        assert_eq!(nodes(with_test), [train.clone(), test]);
+        assert_eq!(nodes(data), [train]);
     }
 
     #[test]

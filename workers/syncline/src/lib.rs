@@ -22,10 +22,7 @@
 //! let model = Model::forward("digits.onnx", Loss::SoftmaxCrossEntropy);
 //! let training = Training::new(model, data).with(|s| s.epochs = 40);
 //!
-//! let mut job = JobGraph::new("digits");
-//! let train = job.train("train", training);
-//! job.evaluate("test", &train);
-//! job.snapshot("weights", &train);
+//! let job = JobGraph::of_training("digits", training);
 //!
 //! let client = Client::find()?;
 //! let id = client.submit(&job).await?.id;
