@@ -31,7 +31,7 @@ pub fn data(folder: Option<&Path>) -> Result<DataSpec, MissingData> {
 /// Train, then test and save.
 pub fn job(run: &Run<'_>, data: DataSpec) -> io::Result<JobGraph> {
     let loss = LossOptions { perplexity: true, ..LossOptions::default() };
-    let model = Model::forward(files::model("chargpt")?, Loss::SoftmaxCrossEntropy).with_loss(loss);
+    let model = Model::forward(files::model("chargpt")?, Loss::SoftmaxCrossEntropy).with_loss_options(loss);
     let training = Training::new(model, data).with(|s| {
         run.set(s, 4e-3);
         s.optimizer =

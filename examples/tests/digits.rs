@@ -19,7 +19,7 @@ const TRAINING_SAMPLES: u64 = 1_437;
 async fn cluster(step_ms: u64) -> LocalCluster {
     let step = Duration::from_millis(step_ms);
     let workers = [1.0, 1.0, 1.0, 2.5].map(|slowdown| Throttle { step, slowdown }).to_vec();
-    LocalCluster::start(LocalOptions { workers, ..LocalOptions::default() }, |line| eprintln!("{line}"))
+    LocalCluster::start_with(LocalOptions { workers, ..LocalOptions::default() }, |line| eprintln!("{line}"))
         .await
         .unwrap()
 }

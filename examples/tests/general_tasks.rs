@@ -49,7 +49,7 @@ async fn cluster() -> (LocalCluster, [Worker; 2]) {
 async fn cluster_that_trains(workers: usize) -> LocalCluster {
     let workers = vec![Throttle::default(); workers];
     let options = LocalOptions { workers, shards: 2, ..LocalOptions::default() };
-    LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap()
+    LocalCluster::start_with(options, |line| eprintln!("{line}")).await.unwrap()
 }
 
 /// Runs a client to its end and gives what it printed.

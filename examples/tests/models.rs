@@ -16,7 +16,6 @@ use syncline_scheduler::spec::Source;
 use syncline_workers::{
     local::{LocalCluster, LocalOptions},
     submit::{self, JobFile, JobGraph},
-    worker::Throttle,
 };
 
 fn run(id: &str, epochs: u32) -> Run<'_> {
@@ -24,8 +23,8 @@ fn run(id: &str, epochs: u32) -> Run<'_> {
 }
 
 async fn train(graph: &JobGraph) -> JobView {
-    let options = LocalOptions { workers: vec![Throttle::default(); 2], ..LocalOptions::default() };
-    let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
+    let options = LocalOptions::workers(2);
+    let cluster = LocalCluster::start_with(options, |line| eprintln!("{line}")).await.unwrap();
     let client = cluster.client();
     let id = client.submit(graph).await.unwrap().id;
     let view = client.wait(&id, |_| {}).await.unwrap();

@@ -8,13 +8,12 @@ use syncline_scheduler::spec::ParameterKind;
 use syncline_workers::{
     local::{LocalCluster, LocalOptions},
     submit,
-    worker::Throttle,
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_two_workers_learn_of_some_ratings_predicts_the_others() {
-    let options = LocalOptions { workers: vec![Throttle::default(); 2], ..LocalOptions::default() };
-    let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
+    let options = LocalOptions::workers(2);
+    let cluster = LocalCluster::start_with(options, |line| eprintln!("{line}")).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     let data = recommender::data(&dir.path().join("ratings.safetensors")).unwrap();
     let policy = "asp".parse().unwrap();

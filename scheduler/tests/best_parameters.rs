@@ -11,8 +11,8 @@ use syncline_scheduler::{
     ids::{Incarnation, ShardIndex},
     sim::{training, training_job},
     spec::{
-        CheckpointSpec, DataSpec, EvaluateSpec, JobSpec, Monitor, Node, NodeKind, ResumeSpec, Split, StepRun,
-        TrainSpec,
+        CheckpointSpec, DataSpec, EarlyStopping, EvaluateSpec, JobSpec, Monitor, Node, NodeKind, ResumeSpec,
+        Split, StepRun, TrainSpec,
     },
 };
 
@@ -206,7 +206,7 @@ fn the_shards_keep_the_best_and_as_many_of_the_newest_as_the_job_asks_for() {
 #[test]
 fn training_stops_when_it_has_not_become_better_for_as_long_as_it_may() {
     for policy in POLICIES {
-        let mut world = World::of(spec(policy, 9, evaluates().stop_after(2)), 2);
+        let mut world = World::of(spec(policy, 9, evaluates().early_stopping(EarlyStopping::patience(2))), 2);
         let mut findings = Findings::new(&[3.0, 1.0, 1.0, 2.0, 0.0]);
         findings.run(&mut world);
         assert_eq!(world.job("job").counters().samples_done, 4 * SAMPLES, "{policy}");
@@ -220,7 +220,10 @@ fn training_stops_when_it_has_not_become_better_for_as_long_as_it_may() {
 
 #[test]
 fn a_training_that_stops_early_hands_on_its_best_parameters_where_it_is_asked_to() {
-    let mut world = World::of(spec("elastic-bsp:4", 9, evaluates().stop_after(2).keep_best()), 2);
+    let mut world = World::of(
+        spec("elastic-bsp:4", 9, evaluates().early_stopping(EarlyStopping::patience(2)).keep_best()),
+        2,
+    );
     let mut findings = Findings::new(&[3.0, 1.0, 1.5, 2.0, 0.0]);
     findings.run(&mut world);
     assert_eq!(findings.restored(), [Some(1)]);
@@ -372,7 +375,8 @@ fn crash(world: &mut World) -> Vec<Effect> {
 
 #[test]
 fn a_shard_that_is_lost_before_the_end_brings_the_training_back_to_its_best_and_to_what_it_knew_then() {
-    let mut world = World::of(spec("bsp", 6, evaluates().keep_best().stop_after(3)), 2);
+    let mut world =
+        World::of(spec("bsp", 6, evaluates().keep_best().early_stopping(EarlyStopping::patience(3))), 2);
     let mut findings = Findings::new(&[2.0, 1.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
     findings.go_on(&mut world, |world| world.has_told("evaluated") == 4);
     crash(&mut world);
@@ -522,7 +526,10 @@ fn the_best_are_handed_on_also_where_the_disk_has_no_room_for_the_last_ones_besi
 
 #[test]
 fn another_engine_knows_what_was_best_and_how_long_nothing_was_better() {
-    let mut world = World::of(spec("elastic-bsp:4", 9, evaluates().keep_best().stop_after(3)), 2);
+    let mut world = World::of(
+        spec("elastic-bsp:4", 9, evaluates().keep_best().early_stopping(EarlyStopping::patience(3))),
+        2,
+    );
     let mut findings = Findings::new(&[2.0, 1.0, 3.0, 4.0]);
     findings.go_on(&mut world, |world| world.has_told("evaluated") == 4);
     let mut stored = StoredJob::default();
@@ -584,7 +591,10 @@ fn an_evaluation_that_was_under_way_is_not_made_up_for_where_a_job_goes_back_to_
         (EvaluateSpec::every_epochs(2), "an evaluation: 2 workers still compute", 2),
         (EvaluateSpec::every_s(60), "an evaluation: all come to rest", 1),
     ] {
-        let mut world = World::of(change(spec("bsp", 4, evaluate.stop_after(1)), checkpoints), 2);
+        let mut world = World::of(
+            change(spec("bsp", 4, evaluate.early_stopping(EarlyStopping::patience(1))), checkpoints),
+            2,
+        );
         let mut findings = Findings::new(&[2.0, 1.0]);
         findings.go_on(&mut world, |world| world.has_told("checkpoint_kept") == 1);
         let samples_done = |world: &World| world.job("job").counters().samples_done;
@@ -607,7 +617,13 @@ fn an_evaluation_that_was_under_way_is_not_made_up_for_where_a_job_goes_back_to_
 #[test]
 fn a_training_that_goes_on_knows_the_best_before_and_says_that_its_parameters_stay_behind() {
     let checkpoints = |train: &mut TrainSpec| train.checkpoint = Some(CheckpointSpec::every_epochs(1));
-    let mut before = World::of(change(spec("bsp", 3, evaluates().keep_best().stop_after(3)), checkpoints), 2);
+    let mut before = World::of(
+        change(
+            spec("bsp", 3, evaluates().keep_best().early_stopping(EarlyStopping::patience(3))),
+            checkpoints,
+        ),
+        2,
+    );
     Findings::new(&[1.0, 2.0]).go_on(&mut before, |world| world.has_told("evaluated") == 2);
     let kept = before.job("job").kept_checkpoint(None).unwrap();
     let told = kept.resume.evaluations.unwrap();
@@ -617,7 +633,10 @@ fn a_training_that_goes_on_knows_the_best_before_and_says_that_its_parameters_st
         let (elements, steps) = (train.model.layout.trained_elements(), kept.resume.iterations);
         train.resume = Some(ResumeSpec { steps: vec![StepRun { elements, steps }], ..kept.resume.clone() });
     };
-    let mut world = World::of(change(spec("bsp", 9, evaluates().keep_best().stop_after(3)), longer), 2);
+    let mut world = World::of(
+        change(spec("bsp", 9, evaluates().keep_best().early_stopping(EarlyStopping::patience(3))), longer),
+        2,
+    );
     let mut findings = Findings::new(&[3.0, 4.0]);
     findings.run(&mut world);
     assert_eq!(world.has_told("evaluated"), 2, "one of the three that it may wait had been waited");

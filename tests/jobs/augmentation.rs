@@ -33,7 +33,7 @@ async fn every_policy_and_any_number_of_workers_train_on_the_same_images() {
             threads: Some(threads),
             ..LocalOptions::default()
         };
-        let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
+        let cluster = LocalCluster::start_with(options, |line| eprintln!("{line}")).await.unwrap();
         for policy in ["asp", "elastic-bsp:15", "ssp:3"] {
             let id = policy.split(':').next().unwrap();
             let mut job = summing::job(id, data.clone(), policy, EPOCHS);

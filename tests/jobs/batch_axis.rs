@@ -16,7 +16,6 @@ use syncline_workers::{
     batch_axis::{BatchAxis, open_batch},
     local::{LocalCluster, LocalOptions},
     submit::{self, JobGraph, Model, Training},
-    worker::Throttle,
 };
 
 use crate::onnxruntime;
@@ -114,8 +113,8 @@ fn write(path: &Path) -> DataSpec {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_with_a_model_of_fixed_batch_ends_with_every_sample_or_without_the_last_batch() {
-    let options = LocalOptions { workers: vec![Throttle::default(); 1], ..LocalOptions::default() };
-    let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
+    let options = LocalOptions::workers(1);
+    let cluster = LocalCluster::start_with(options, |line| eprintln!("{line}")).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     let data = write(&dir.path().join("images.safetensors"));
     // 36 samples train, 9 test; a batch of 8 leaves 4 over.

@@ -9,7 +9,6 @@ use syncline_scheduler::spec::{DataSpec, Source};
 use syncline_workers::{
     local::{LocalCluster, LocalOptions},
     submit::{self, JobGraph, Model, Training},
-    worker::Throttle,
 };
 
 const WIDTH: usize = 64;
@@ -57,8 +56,8 @@ async fn kept(cluster: &LocalCluster, id: &str, seed: u64) -> Vec<u32> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_drop_different_values_and_the_same_again_when_the_job_is_run_again() {
-    let options = LocalOptions { workers: vec![Throttle::default(); 2], ..LocalOptions::default() };
-    let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
+    let options = LocalOptions::workers(2);
+    let cluster = LocalCluster::start_with(options, |line| eprintln!("{line}")).await.unwrap();
     let first = kept(&cluster, "first", 3).await;
     // By none, by one of the two, and by both.
     assert_eq!(first.iter().copied().collect::<BTreeSet<_>>(), BTreeSet::from([0, 1, 2]), "{first:?}");

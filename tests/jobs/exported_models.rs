@@ -16,7 +16,6 @@ use syncline_workers::{
     data::{Dataset, ModelSignature},
     local::{LocalCluster, LocalOptions},
     submit::{self, JobGraph, Model, Training},
-    worker::Throttle,
 };
 
 use crate::onnxruntime;
@@ -143,8 +142,8 @@ fn measured(model: &[u8], train: &TrainSpec) -> (f64, f64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_exported_model_predicts_at_batch_one_what_the_job_measured() {
-    let options = LocalOptions { workers: vec![Throttle::default(); 1], ..LocalOptions::default() };
-    let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
+    let options = LocalOptions::workers(1);
+    let cluster = LocalCluster::start_with(options, |line| eprintln!("{line}")).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     for case in examples().into_iter().chain(exported(dir.path())) {
         let name = &case.name;

@@ -19,7 +19,7 @@ impl FunctionCluster {
     pub async fn start(workers: usize, functions: WorkerBuilder) -> Self {
         let workers = vec![Throttle::default(); workers];
         let options = LocalOptions { workers, shards: 2, ..LocalOptions::default() };
-        let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
+        let cluster = LocalCluster::start_with(options, |line| eprintln!("{line}")).await.unwrap();
         let options = functions.options(cluster.cluster()).unwrap();
         let (stop, stopped) = watch::channel(false);
         let worker = tokio::spawn(async move { run(options, stopped).await.unwrap() });

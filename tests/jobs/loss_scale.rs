@@ -9,7 +9,6 @@ use syncline_scheduler::spec::{DataSpec, OnNan, Source, Split};
 use syncline_workers::{
     local::{LocalCluster, LocalOptions},
     submit::{self, JobGraph, Model, Training},
-    worker::Throttle,
 };
 
 /// The class is whether the first of two features is larger.
@@ -52,8 +51,8 @@ fn touchy() -> Model {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scale_that_is_too_large_costs_steps_and_not_the_job() {
-    let options = LocalOptions { workers: vec![Throttle::default()], ..LocalOptions::default() };
-    let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
+    let options = LocalOptions::workers(1);
+    let cluster = LocalCluster::start_with(options, |line| eprintln!("{line}")).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     let data = write_data(&dir.path().join("data.csv"));
     let run = async |id: &str, model: Model, precision| {

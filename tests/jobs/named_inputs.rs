@@ -10,7 +10,6 @@ use syncline_scheduler::spec::{DataSpec, Source, Split};
 use syncline_workers::{
     local::{LocalCluster, LocalOptions},
     submit::{self, JobGraph, Model, Training},
-    worker::Throttle,
 };
 
 const SAMPLES: usize = 100;
@@ -58,8 +57,8 @@ fn write(path: &Path) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn accuracy_is_that_of_the_positions_that_count() {
-    let options = LocalOptions { workers: vec![Throttle::default(); 2], ..LocalOptions::default() };
-    let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
+    let options = LocalOptions::workers(2);
+    let cluster = LocalCluster::start_with(options, |line| eprintln!("{line}")).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tags.safetensors");
     write(&path);
@@ -67,7 +66,7 @@ async fn accuracy_is_that_of_the_positions_that_count() {
     let data = DataSpec { split: Split::TestEvery(4), ..DataSpec::new(source) };
     let model = |ignore_index| {
         let options = LossOptions { ignore_index, ..LossOptions::default() };
-        Model::forward(model(), Loss::SoftmaxCrossEntropy).with_loss(options)
+        Model::forward(model(), Loss::SoftmaxCrossEntropy).with_loss_options(options)
     };
     let job = |model| {
         let training = Training::new(model, data.clone()).with(|settings| {

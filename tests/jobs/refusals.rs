@@ -14,7 +14,6 @@ use syncline_scheduler::spec::{Compression, DataSpec, OnNan, Source, Split};
 use syncline_workers::{
     local::{LocalCluster, LocalOptions},
     submit::{self, GraphNode, JobGraph, Model, NodeWork, SubmitError, Training},
-    worker::Throttle,
 };
 
 const SAMPLES: usize = 60;
@@ -44,8 +43,8 @@ fn graph(id: &str, training: Training) -> JobGraph {
 }
 
 async fn cluster() -> LocalCluster {
-    let options = LocalOptions { workers: vec![Throttle::default(); 2], ..LocalOptions::default() };
-    LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap()
+    let options = LocalOptions::workers(2);
+    LocalCluster::start_with(options, |line| eprintln!("{line}")).await.unwrap()
 }
 
 async fn try_job(cluster: &LocalCluster, graph: &JobGraph) -> Result<(), SubmitError> {
@@ -248,7 +247,7 @@ async fn a_damaged_job_is_left_aside_and_keeps_its_name() {
         store.query("damage", &["HSET", &state, "epoch", "0", "seq", "3", "spec", "nonsense"]).await.unwrap();
 
     let options = LocalOptions { redis: Some(redis.url()), ..LocalOptions::default() };
-    let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
+    let cluster = LocalCluster::start_with(options, |line| eprintln!("{line}")).await.unwrap();
     let data = write_data(&dir.path().join("data.csv"), |_, _| {});
     let named = |id: &str| graph(id, Training::new(model(2), data.clone()).with(|s| s.batch = 8));
     let error = try_job(&cluster, &named("damaged")).await.unwrap_err().to_string();

@@ -13,7 +13,6 @@ use syncline_scheduler::spec::{DataSpec, Optimizer, Source, Split};
 use syncline_workers::{
     local::{LocalCluster, LocalOptions},
     submit::{self, JobGraph, Model, Training},
-    worker::Throttle,
 };
 
 const FEATURES: [f32; 2] = [3.0, -2.0];
@@ -66,8 +65,8 @@ fn way_gone(snapshot: &[u8], policy: &str) -> f64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_shards_end_with_the_statistics_that_the_workers_saw_under_every_policy() {
-    let options = LocalOptions { workers: vec![Throttle::default(); 2], ..LocalOptions::default() };
-    let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
+    let options = LocalOptions::workers(2);
+    let cluster = LocalCluster::start_with(options, |line| eprintln!("{line}")).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     let data = data(dir.path());
     let gone = |steps: i32| 1.0 - KEPT.powi(steps);

@@ -10,13 +10,12 @@ use syncline_scheduler::spec::{DataSpec, Source, Split};
 use syncline_workers::{
     local::{LocalCluster, LocalOptions},
     submit::{JobGraph, Model, Training, prepare},
-    worker::Throttle,
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_with_tf32_trains_on_a_cpu_to_the_weights_of_float32() {
-    let options = LocalOptions { workers: vec![Throttle::default()], ..LocalOptions::default() };
-    let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
+    let options = LocalOptions::workers(1);
+    let cluster = LocalCluster::start_with(options, |line| eprintln!("{line}")).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("data.csv");
     let rows = (0..120).map(|i| (i % 7, (i * 3) % 5)).fold(String::new(), |mut text, (a, b)| {

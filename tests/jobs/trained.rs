@@ -11,7 +11,7 @@ use syncline_workers::{
 pub async fn cluster(shards: u32, workers: usize) -> LocalCluster {
     let options =
         LocalOptions { workers: vec![Throttle::default(); workers], shards, ..LocalOptions::default() };
-    LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap()
+    LocalCluster::start_with(options, |line| eprintln!("{line}")).await.unwrap()
 }
 
 /// Trains, and returns what the status says in the end.

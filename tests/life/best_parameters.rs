@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 use safetensors::SafeTensors;
 use syncline::{JobId, Loss};
 use syncline_onnx as onnx;
-use syncline_scheduler::spec::{DataSpec, EvaluateSpec, Source};
+use syncline_scheduler::spec::{DataSpec, EarlyStopping, EvaluateSpec, Source};
 use syncline_workers::submit::{self, JobGraph, Model, Settings, Training};
 
 use crate::{
@@ -83,7 +83,7 @@ async fn a_training_stops_early_and_hands_on_its_best_parameters_under_every_pol
         ("e", "diloco:3"),
         ("f", "lb-bsp"),
     ] {
-        let evaluate = EvaluateSpec::every_epochs(1).keep_best().stop_after(3);
+        let evaluate = EvaluateSpec::every_epochs(1).keep_best().early_stopping(EarlyStopping::patience(3));
         let job = start(&cluster, (id, policy), |s| s.evaluate = Some(evaluate)).await;
         let summary = cluster.until_over(&job).await;
         check_best(&summary);
@@ -140,7 +140,7 @@ async fn parameters_that_are_best_in_the_end_and_those_of_the_best_evaluation_ar
 #[tokio::test(flavor = "multi_thread")]
 async fn the_best_parameters_outlive_engine_shard_worker_and_a_pause() {
     let mut cluster = Cluster::start(2, 2, "--slowdown 4").await;
-    let evaluate = EvaluateSpec::every_epochs(1).keep_best().stop_after(60);
+    let evaluate = EvaluateSpec::every_epochs(1).keep_best().early_stopping(EarlyStopping::patience(60));
     let job = start(&cluster, ("deaths", "elastic-bsp:4"), |s| s.evaluate = Some(evaluate)).await;
     let is_kept = |summary: &BTreeMap<String, String>| !summary["best_checkpoint"].is_empty();
     let begun =
@@ -170,7 +170,7 @@ async fn the_best_parameters_outlive_engine_shard_worker_and_a_pause() {
 #[tokio::test(flavor = "multi_thread")]
 async fn damaged_best_parameters_cost_no_weights_the_last_ones_are_handed_on() {
     let cluster = Cluster::start(2, 2, "--slowdown 4").await;
-    let evaluate = EvaluateSpec::every_epochs(1).keep_best().stop_after(60);
+    let evaluate = EvaluateSpec::every_epochs(1).keep_best().early_stopping(EarlyStopping::patience(60));
     let job = start(&cluster, ("flipped", "bsp"), |s| s.evaluate = Some(evaluate)).await;
     let is_kept =
         |summary: &BTreeMap<String, String>| summary.get("best_checkpoint").is_some_and(|n| !n.is_empty());

@@ -144,7 +144,7 @@ async fn who_looks_on_is_answered_by_the_standby_soon_after_the_leader_hangs() {
     let cluster = Cluster::start_with_standby(1, 0, "").await;
     let limit = Duration::from_secs(2);
     let onlooker = Client::new(cluster.engines.parse::<EngineAddresses>().unwrap(), cluster.token.clone());
-    let onlooker = onlooker.for_onlookers(limit);
+    let onlooker = onlooker.read_only(limit);
     onlooker.engine().await.unwrap();
     cluster.engine.as_ref().unwrap().signal("STOP");
     cluster.until_led_by("standby").await;

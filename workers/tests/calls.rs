@@ -134,8 +134,8 @@ type Running = JoinHandle<Result<(), WorkerError>>;
 
 impl Rig {
     async fn start() -> Self {
-        let options = LocalOptions { workers: Vec::new(), ..LocalOptions::default() };
-        let cluster = LocalCluster::start(options, |line| eprintln!("{line}")).await.unwrap();
+        let options = LocalOptions::workers(0);
+        let cluster = LocalCluster::start_with(options, |line| eprintln!("{line}")).await.unwrap();
         let client = cluster.client();
         let mut rig = Self { cluster, client, workers: Vec::new() };
         rig.add_worker("a");
@@ -226,7 +226,7 @@ async fn values_come_as_tasks_end_and_who_has_enough_leaves() {
     let mut early = Vec::new();
     for _ in 0..3 {
         let next = completed.next().await.unwrap().unwrap();
-        early.push((next.place, code(next.value)));
+        early.push((next.index, code(next.value)));
     }
     early.sort();
     assert_eq!(early, [(1, Ok(3)), (2, Err("E341".to_owned())), (3, Ok(3))]);
@@ -237,7 +237,7 @@ async fn values_come_as_tasks_end_and_who_has_enough_leaves() {
     }
     job.cancel().await.unwrap();
     let last = completed.next().await.unwrap().unwrap();
-    assert_eq!((last.place, code(last.value)), (0, Ok(0)), "what it gives once it is told to stop");
+    assert_eq!((last.index, code(last.value)), (0, Ok(0)), "what it gives once it is told to stop");
     assert!(completed.next().await.unwrap().is_none());
 
     assert_eq!(job.as_completed(&[sum, beyond]).err().unwrap().code(), "E598");
@@ -279,7 +279,7 @@ async fn a_value_that_is_lost_keeps_no_other_back() {
             Err(again) => assert_eq!(again.code(), "E404"),
         }
     };
-    assert_eq!((second.place, second.value.unwrap()), (1, vec![1; 3]));
+    assert_eq!((second.index, second.value.unwrap()), (1, vec![1; 3]));
     let again = completed.next().await.unwrap_err();
     assert!(again.code() == "E404" && completed.remaining() == 1, "{again}");
     rig.stop().await;

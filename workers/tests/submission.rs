@@ -353,9 +353,9 @@ fn what_a_ready_graph_has_no_use_for_is_refused() {
     let forward = ByteSource::from(folder.path().join("model.onnx"));
     let ready = || Model::ready(forward.clone());
     for (model, words) in [
-        (ready().with_loss(Default::default()), "loss_options"),
+        (ready().with_loss_options(Default::default()), "loss_options"),
         (ready().with_output("logits"), "output"),
-        (ready().with_loss(Default::default()).with_output("logits"), "loss_options, output"),
+        (ready().with_loss_options(Default::default()).with_output("logits"), "loss_options, output"),
     ] {
         let refused = refused(folder.submit_model(model));
         let words = format!("[E366] a ready-made training graph trains as it is: {words} would mean nothing");

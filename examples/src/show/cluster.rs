@@ -58,7 +58,7 @@ async fn train(
         seed: flags.seed,
         workers: flags.workers,
     })?;
-    let cluster = LocalCluster::start(options(flags, extent), |line| eprintln!("{line}")).await?;
+    let cluster = LocalCluster::start_with(options(flags, extent), |line| eprintln!("{line}")).await?;
     let client = cluster.client();
     let id = client.submit(&graph).await?.id;
 

@@ -74,9 +74,10 @@ impl EvaluateSpec {
     /// One whenever so many epochs are complete, 1 or more.
     ///
     /// ```
-    /// use syncline_scheduler::spec::{EvaluateSpec, Monitor};
-    /// let spec = EvaluateSpec::every_epochs(1).monitor(Monitor::Accuracy).keep_best().stop_after(5);
-    /// assert_eq!((spec.keep_best, spec.early_stopping.map(|stop| stop.patience)), (true, Some(5)));
+    /// use syncline_scheduler::spec::{EarlyStopping, EvaluateSpec, Monitor};
+    /// let stops = EarlyStopping::patience(5).min_delta(1e-3);
+    /// let spec = EvaluateSpec::every_epochs(1).monitor(Monitor::Accuracy).keep_best().early_stopping(stops);
+    /// assert_eq!(spec.early_stopping, Some(EarlyStopping { patience: 5, min_delta: 1e-3 }));
     /// ```
     pub fn every_epochs(epochs: u32) -> Self {
         Self { every_epochs: Some(epochs), ..Self::default() }
@@ -96,11 +97,10 @@ impl EvaluateSpec {
         self
     }
 
-    /// The same, where training ends after so many evaluations in a row that brought nothing better, 1 or more.
+    /// The same, where training ends once it does not become better any more.
     #[must_use]
-    pub fn stop_after(mut self, evaluations: u32) -> Self {
-        let min_delta = self.early_stopping.map_or(0.0, |stop| stop.min_delta);
-        self.early_stopping = Some(EarlyStopping { patience: evaluations, min_delta });
+    pub fn early_stopping(mut self, when: EarlyStopping) -> Self {
+        self.early_stopping = Some(when);
         self
     }
 
@@ -121,6 +121,17 @@ impl EvaluateSpec {
 }
 
 impl EarlyStopping {
+    /// After so many evaluations in a row that brought nothing better, 1 or more.
+    pub fn patience(evaluations: u32) -> Self {
+        Self { patience: evaluations, min_delta: 0.0 }
+    }
+
+    /// The same, where what is better by no more than this counts as no better.
+    #[must_use]
+    pub fn min_delta(self, min_delta: f64) -> Self {
+        Self { min_delta, ..self }
+    }
+
     fn fault(&self) -> Option<String> {
         interval::below_one("patience", Some(self.patience)).or_else(|| {
             let is_fine = self.min_delta.is_finite() && self.min_delta >= 0.0;

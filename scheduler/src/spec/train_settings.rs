@@ -246,7 +246,7 @@ mod tests {
             (|t| t.clip_norm = Some(1.0),                                     &["settings.clip_norm = 1"]),
             (|t| t.queue_limit_ms = Some(600_000),                            &["settings.queue_limit_s = 600"]),
             (|t| t.checkpoint = Some(CheckpointSpec::every_s(60)),            &["settings.checkpoint.every_s = 60"]),
-            (|t| t.evaluate = Some(EvaluateSpec::every_epochs(1).stop_after(5)), &["settings.evaluate.every_epochs = 1", "settings.evaluate.early_stopping.patience = 5"]),
+            (|t| t.evaluate = Some(EvaluateSpec::every_epochs(1).early_stopping(EarlyStopping::patience(5))), &["settings.evaluate.every_epochs = 1", "settings.evaluate.early_stopping.patience = 5"]),
             (|t| t.compression = Compression::TopK(0.01),                     &["settings.compression = { top_k = 0.01 }"]),
             (|t| t.on_nan = OnNan::Skip,                                      &["settings.on_nan = skip"]),
             (|t| t.drop_last = true,                                          &["settings.drop_last = true"]),

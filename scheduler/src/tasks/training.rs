@@ -150,10 +150,17 @@ impl TrainingChanges {
         self
     }
 
-    /// It begins with `least` workers, and takes `most` of them.
+    /// Workers without which it does not begin.
     #[must_use]
-    pub fn workers(mut self, least: u32, most: u32) -> Self {
-        (self.min_workers, self.max_workers) = (Some(least), Some(most));
+    pub fn min_workers(mut self, workers: u32) -> Self {
+        self.min_workers = Some(workers);
+        self
+    }
+
+    /// Most workers that it takes.
+    #[must_use]
+    pub fn max_workers(mut self, workers: u32) -> Self {
+        self.max_workers = Some(workers);
         self
     }
 
@@ -224,7 +231,7 @@ mod tests {
         );
         let weights = TrainedWeights { bytes: 9, digest: "ab".repeat(32) };
         let changes = TrainingChanges::new().learning_rate(0.5).batch(3).epochs(7).seed(11);
-        let changes = changes.workers(2, 4).start_from(&weights);
+        let changes = changes.min_workers(2).max_workers(4).start_from(&weights);
         let changed = prepared.job("other".parse().unwrap(), &changes).unwrap();
         let (train, before) = (changed.train(), spec.train().unwrap().1);
         assert_eq!((train.learning_rate.base, train.batch, train.epochs, train.seed), (0.5, 3, 7, 11));
@@ -263,7 +270,7 @@ mod tests {
         for (changes, code) in [
             (TrainingChanges::new().epochs(0), "[E027]"),
             (TrainingChanges::new().learning_rate(f32::NAN), "[E027]"),
-            (TrainingChanges::new().workers(3, 2), "[E027]"),
+            (TrainingChanges::new().min_workers(3).max_workers(2), "[E027]"),
             (TrainingChanges::new().batch(u32::MAX), "[E028]"),
         ] {
             let refused = prepared.job("a".parse().unwrap(), &changes).unwrap_err();

@@ -4,7 +4,9 @@ use syncline_scheduler::{
     core::{GraphSubmission, Input, Submission, WorkerInfo},
     ids::{Incarnation, JobId, ProcessId},
     sim,
-    spec::{CheckpointSpec, DataSpec, EvaluateSpec, JobSpec, Node, NodeKind, Split, TrainSpec},
+    spec::{
+        CheckpointSpec, DataSpec, EarlyStopping, EvaluateSpec, JobSpec, Node, NodeKind, Split, TrainSpec,
+    },
     tasks::{
         Arg, Backoff, ClassIndex, GraphDigest, GraphSpec, NewTask, PreparedTraining, Rules, TaskClass,
         TaskIndex, TaskRef, Work,
@@ -142,7 +144,7 @@ pub fn jobs(s: &Settings) -> Vec<JobId> {
 
 /// The job that these settings mean: training, then an evaluation and a snapshot.
 pub fn spec(s: &Settings) -> JobSpec {
-    let stops = EvaluateSpec::every_epochs(1).stop_after(s.patience.max(1));
+    let stops = EvaluateSpec::every_epochs(1).early_stopping(EarlyStopping::patience(s.patience.max(1)));
     let early_stopping = stops.early_stopping.filter(|_| s.patience > 0);
     let evaluate = EvaluateSpec { keep_best: s.keep_best, early_stopping, ..stops };
     let train = sim::training(s.policy.parse().unwrap(), s.samples, s.batch.min(s.samples as u32));

@@ -251,14 +251,14 @@ impl Client {
         Ok(Self::new(engines, token))
     }
 
-    /// A client for somebody who looks on ([`Patience::AT_A_KEYBOARD`]), whose engine has answered once, and what it said. An
+    /// A client for somebody who looks on ([`Patience::INTERACTIVE`]), whose engine has answered once, and what it said. An
     /// engine that cannot be reached at all is an error at once.
     ///
     /// # Errors
     /// E300 if no engine is reached, with E123 as its cause where the token is another one, and E122 where the release is.
     pub async fn connect(cluster: &Cluster) -> Result<(Self, EngineStatus), ClientError> {
         let client = Self::new(cluster.engines.clone(), cluster.token.clone());
-        let client = client.with_patience(Patience::AT_A_KEYBOARD);
+        let client = client.with_patience(Patience::INTERACTIVE);
         let engine = client.engine().await?;
         Ok((client, engine))
     }

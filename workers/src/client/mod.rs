@@ -85,7 +85,7 @@ impl Client {
     /// A client for a program that only looks on, and asks again by itself: no engine is waited for longer than `limit`, and what fails
     /// is not repeated, but for an answer that did not come, once, at another engine. What such a client changes may be changed twice.
     #[must_use]
-    pub fn for_onlookers(self, limit: Duration) -> Self {
+    pub fn read_only(self, limit: Duration) -> Self {
         let (engines, token) = (self.link.addresses().clone(), self.token.clone());
         let link = EngineLink::limited(Some(limit), engines, Role::Client, token, open);
         Self { link, ..self }.with_patience(Patience::all(Duration::ZERO))

@@ -25,7 +25,7 @@ impl Default for Patience {
 
 impl Patience {
     /// For somebody who looks on: what is wrong with Redis is said at once, that seldom passes by itself.
-    pub const AT_A_KEYBOARD: Self = Self { engine: FIRST_CONTACT, redis: Duration::ZERO };
+    pub const INTERACTIVE: Self = Self { engine: FIRST_CONTACT, redis: Duration::ZERO };
 
     /// As long for either.
     pub const fn all(limit: Duration) -> Self {
@@ -74,7 +74,7 @@ mod tests {
         for (name, error, has_met, program, person) in cases {
             let limit_s = |patience: Patience| patience.limit(&error, has_met).map(|limit| limit.as_secs());
             assert_eq!(limit_s(Patience::default()), program, "{name}");
-            assert_eq!(limit_s(Patience::AT_A_KEYBOARD), person, "{name}");
+            assert_eq!(limit_s(Patience::INTERACTIVE), person, "{name}");
         }
     }
 }

@@ -50,6 +50,14 @@ pub struct LocalOptions {
     pub trainings: u32,
 }
 
+impl LocalOptions {
+    /// So many workers at full speed.
+    pub fn workers(workers: usize) -> Self {
+        Self { workers: vec![Throttle::default(); workers], ..Self::default() }
+    }
+}
+
+/// Four workers and two shards, on what this machine has.
 impl Default for LocalOptions {
     fn default() -> Self {
         let (redis, state_dir, device) = (None, None, Device::Cpu);
@@ -123,6 +131,18 @@ impl LocalError {
 }
 
 /// A running cluster. Dropping it stops everything.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), syncline_workers::local::LocalError> {
+/// use syncline_workers::local::{LocalCluster, LocalOptions};
+///
+/// let cluster = LocalCluster::start(LocalOptions::workers(4)).await?;
+/// let client = cluster.client();
+/// // Whatever a program does with a cluster: client.submit(&job).await?
+/// cluster.stop().await;
+/// # Ok(())
+/// # }
+/// ```
 pub struct LocalCluster {
     workers: Vec<LocalWorker>,
     shards: Vec<server::Handle>,
@@ -139,13 +159,21 @@ pub struct LocalCluster {
 }
 
 impl LocalCluster {
-    /// Finds the native parts and starts everything; `say` gets a line for whatever takes time.
+    /// Finds the native parts, or fetches them, and starts everything.
+    ///
+    /// # Errors
+    /// As [`start_with`](Self::start_with).
+    pub async fn start(options: LocalOptions) -> Result<Self, LocalError> {
+        Self::start_with(options, |_| {}).await
+    }
+
+    /// The same; `say` gets a line for whatever takes time.
     ///
     /// # Errors
     /// E101 to E113 if ONNX Runtime or Redis is neither found nor fetched, or Redis does not start; E320, E321 and E490 to E494 if ONNX
     /// Runtime cannot be loaded for the device; E200 to E206 for a Redis server that cannot be used; E370 for a folder that cannot; E371 if
     /// another engine leads on that server.
-    pub async fn start(
+    pub async fn start_with(
         options: LocalOptions,
         say: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<Self, LocalError> {

@@ -70,9 +70,9 @@ impl Samples {
     }
 }
 
-/// What is asked.
+/// On which samples a model predicts, and how.
 #[derive(Debug, Clone)]
-pub struct Question {
+pub struct PredictOptions {
     /// Where the samples are.
     pub data: DataSpec,
     /// The data whose training set says what the columns of a CSV file are called: where both have a header, columns of
@@ -90,19 +90,19 @@ pub struct Question {
     pub batch: usize,
 }
 
-impl Question {
-    /// About samples of the job itself.
-    pub fn of_job(job: &TrainedJob, samples: Samples, batch: usize) -> Self {
+impl PredictOptions {
+    /// On samples of the job itself.
+    pub fn for_job(job: &TrainedJob, samples: Samples, batch: usize) -> Self {
         Self { data: job.train.data.clone(), columns_of: None, given: None, samples, is_labeled: true, batch }
     }
 
-    /// About all samples of other files, which are written as those of the job: columns of a CSV file are found by their names, where
+    /// On all samples of other files, which are written as those of the job: columns of a CSV file are found by their names, where
     /// that of the job has names, too. It is read for them; with [`columns_of`](Self::columns_of) as `None` it is not, and columns
     /// are taken in their order.
     ///
     /// # Errors
     /// E577 if the job reads labels from files of their own and these are no pairs, or its samples are of a text, in which characters have other numbers.
-    pub fn of_files(
+    pub fn for_files(
         job: &TrainedJob,
         files: &[String],
         is_labeled: bool,
@@ -146,8 +146,8 @@ impl Question {
     /// unpacked.
     ///
     /// # Errors
-    /// E577 as [`of_files`](Self::of_files), and if the job reads samples and labels from two files.
-    pub fn of_bytes(
+    /// E577 as [`for_files`](Self::for_files), and if the job reads samples and labels from two files.
+    pub fn for_bytes(
         job: &TrainedJob,
         (name, bytes): (&str, Vec<u8>),
         is_labeled: bool,
@@ -157,8 +157,8 @@ impl Question {
             let reason = format!("its samples and labels are in two files, and {name} is one");
             return Err(PredictError::OtherFiles { reason });
         }
-        let question = Self::of_files(job, &[name.to_owned()], is_labeled, batch)?;
-        Ok(Self { given: Some(bytes.into()), ..question })
+        let options = Self::for_files(job, &[name.to_owned()], is_labeled, batch)?;
+        Ok(Self { given: Some(bytes.into()), ..options })
     }
 }
 
@@ -234,42 +234,42 @@ impl Predictor {
     ///
     /// # Errors
     /// Those of data sets (E330 to E345, E477, E487; E581 if the names of the job's columns are needed and not known) and of ONNX Runtime, E380 if the weights are damaged, E578 if there are no such samples.
-    pub fn open(runtime: &Runtime, job: &TrainedJob, question: &Question) -> Result<Self, PredictError> {
+    pub fn open(runtime: &Runtime, job: &TrainedJob, options: &PredictOptions) -> Result<Self, PredictError> {
         let model = job.train.model.clone();
         let mut wanted = ModelSignature::of(&model);
         if wanted.is_empty() {
             return Err(PredictError::OtherFiles { reason: "its model takes no data".to_owned() });
         }
-        wanted.label = wanted.label.filter(|_| question.is_labeled);
+        wanted.label = wanted.label.filter(|_| options.is_labeled);
         let form = Form {
-            like: question.columns_of.as_ref(),
-            passes_over_label: !question.is_labeled,
-            is_other: question.data.source != job.train.data.source,
-            given: question.given.as_deref(),
+            like: options.columns_of.as_ref(),
+            passes_over_label: !options.is_labeled,
+            is_other: options.data.source != job.train.data.source,
+            given: options.given.as_deref(),
             has_classes: model.classes.is_some(),
         };
-        let (set, _) = Dataset::open_as(&question.data, &wanted, form, &mut || Ok(()))?;
-        let parts = set.parts(&question.data, job.train.seed);
-        let rows = match question.samples {
+        let (set, _) = Dataset::open_as(&options.data, &wanted, form, &mut || Ok(()))?;
+        let parts = set.parts(&options.data, job.train.seed);
+        let rows = match options.samples {
             Samples::Train => parts.train,
             Samples::Validation => parts.validation,
             Samples::Test => parts.test,
             Samples::All => (0..set.len() as u32).collect(),
         };
         if rows.is_empty() {
-            return Err(PredictError::NoSamples { samples: question.samples.name() });
+            return Err(PredictError::NoSamples { samples: options.samples.name() });
         }
-        let options = ExecOptions { intra_threads: threads_each(1), ..ExecOptions::default() };
+        let exec = ExecOptions { intra_threads: threads_each(1), ..ExecOptions::default() };
         let output_of_loss = job.settings.get("model.forward.output");
         let with_scores = output_of_loss.and_then(|name| with_inner_value(&job.model.onnx, name));
-        let forward = Executable::new(runtime, with_scores.as_deref().unwrap_or(&job.model.onnx), &options)?;
+        let forward = Executable::new(runtime, with_scores.as_deref().unwrap_or(&job.model.onnx), &exec)?;
         let types = forward.types();
         let first = model.inputs.first().and_then(|input| types.get(&input.name));
         let fixed_batch = first.and_then(|ty| ty.dims.first()?.fixed()).filter(|&size| size > 0);
         let is_labeled = wanted.label.is_some();
         // A model that computes its loss itself wants no label.
         let evaluation = match is_labeled || model.label.is_none() {
-            true => Some(Executable::new(runtime, &job.evaluation_graph, &options)?),
+            true => Some(Executable::new(runtime, &job.evaluation_graph, &exec)?),
             false => None,
         };
         let label_scores = LabelScores::of(job);
@@ -297,7 +297,7 @@ impl Predictor {
             },
             set,
             rows,
-            batch_size: fixed_batch.unwrap_or(question.batch.max(1)),
+            batch_size: fixed_batch.unwrap_or(options.batch.max(1)),
             kept: Vec::new(),
             figures,
         };

@@ -125,7 +125,7 @@ impl Model {
 
     /// The same with settings of the loss. Submission refuses those of a ready-made graph (E366).
     #[must_use]
-    pub fn with_loss(mut self, settings: LossOptions) -> Self {
+    pub fn with_loss_options(mut self, settings: LossOptions) -> Self {
         match &mut self {
             Self::Forward { options, .. } => *options = settings,
             Self::Ready { misplaced, .. } => misplaced.push("loss_options"),

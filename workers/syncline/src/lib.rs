@@ -119,12 +119,12 @@ pub mod spec {
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), syncline::Error> {
-/// use syncline::{Client, Device, worker, predict::{PredictError, Predictor, Question, Samples}};
+/// use syncline::{Client, Device, worker, predict::{PredictError, Predictor, PredictOptions, Samples}};
 ///
 /// let job = Client::find()?.trained_job(&"digits".parse()?).await?;
 /// let runtime = worker::load_runtime(Device::Cpu, &|line| eprintln!("{line}"))?;
-/// let question = Question::of_job(&job, Samples::Test, 256);
-/// let figures = Predictor::open(&runtime, &job, &question)?.run(|batch| {
+/// let options = PredictOptions::for_job(&job, Samples::Test, 256);
+/// let figures = Predictor::open(&runtime, &job, &options)?.run(|batch| {
 ///     println!("{:?}", batch.predicted);
 ///     Ok::<_, PredictError>(())
 /// })?;

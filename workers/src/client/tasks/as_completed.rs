@@ -26,7 +26,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 #[non_exhaustive]
 pub struct Completed<T> {
     /// Which of the handles that were given, from 0.
-    pub place: usize,
+    pub index: usize,
     /// What it gives, or why it gives nothing: E341, E342 or E343.
     pub value: Result<T, TaskError>,
 }
@@ -113,7 +113,7 @@ impl<T: DeserializeOwned> AsCompleted<T> {
                 self.ended.append(&mut self.failed);
             }
         }
-        let (place, task) = self.ended[0];
+        let (index, task) = self.ended[0];
         let value = match self.client.value_of(&self.job, task).await {
             Err(error) if !tells_of_the_task(&error) => {
                 self.failed.extend(self.ended.pop_front());
@@ -123,7 +123,7 @@ impl<T: DeserializeOwned> AsCompleted<T> {
         };
         self.ended.pop_front();
         self.since = Some(Instant::now());
-        Ok(Some(Completed { place, value }))
+        Ok(Some(Completed { index, value }))
     }
 
     /// Asks about the open tasks, some at a time, until some of these have ended; the next look begins behind them.

@@ -34,7 +34,7 @@ pub(super) struct Site {
 impl Site {
     pub(super) fn new(client: Client, address: SocketAddr) -> Self {
         // Who looks on is told soon that no engine answers, and asks again by himself.
-        let client = client.for_onlookers(ENGINE_LIMIT);
+        let client = client.read_only(ENGINE_LIMIT);
         Self { client, address, overviews: Overviews::default() }
     }
 

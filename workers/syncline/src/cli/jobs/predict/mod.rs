@@ -16,7 +16,7 @@ use syncline_workers::{
     blocking,
     client::{Client, TrainedJob},
     data::{DataError, MAX_FILE_BYTES},
-    predict::{PredictError, Predictor, Question, Samples},
+    predict::{PredictError, PredictOptions, Predictor, Samples},
     process::INTERRUPTED,
     worker::load_runtime,
 };
@@ -118,10 +118,10 @@ pub(crate) fn run(args: &PredictArgs) -> Result<(), Failure> {
             input = blocking(move || reads_input.then(read_stdin).transpose()) => input?,
             () = stop.requested() => end_at_once(INTERRUPTED),
         };
-        let question = question(args, &job, input)?;
+        let options = options_of(args, &job, input)?;
         let opened = {
-            let (question, out) = (question.clone(), args.out.clone());
-            blocking(move || open(&job, &question, out))
+            let (options, out) = (options.clone(), args.out.clone());
+            blocking(move || open(&job, &options, out))
         };
         let (predictor, stream) = tokio::select! {
             opened = opened => opened?,
@@ -130,7 +130,7 @@ pub(crate) fn run(args: &PredictArgs) -> Result<(), Failure> {
         };
         // What is unfinished goes before the process does.
         let is_stopped = || *stop.flag().borrow();
-        let answer = tokio::task::block_in_place(|| predict(args, &question, predictor, stream, is_stopped));
+        let answer = tokio::task::block_in_place(|| predict(args, &options, predictor, stream, is_stopped));
         match answer {
             Err(Ending::Stopped) => end_at_once(INTERRUPTED),
             Err(Ending::Failed(failure)) => Err(failure),
@@ -148,10 +148,10 @@ pub(crate) fn run(args: &PredictArgs) -> Result<(), Failure> {
 /// Reads the data, loads the model, and opens what rows are streamed to.
 fn open(
     job: &TrainedJob,
-    question: &Question,
+    options: &PredictOptions,
     out: Option<PathBuf>,
 ) -> Result<(Predictor, Option<TableFile>), Failure> {
-    let predictor = Predictor::open(&load_runtime(Device::Cpu, &say)?, job, question)?;
+    let predictor = Predictor::open(&load_runtime(Device::Cpu, &say)?, job, options)?;
     let stream = out.as_deref().map(TableFile::open).transpose()?.flatten();
     Ok((predictor, stream))
 }
@@ -190,31 +190,35 @@ fn read_stdin() -> Result<Vec<u8>, Failure> {
 }
 
 /// `input`: what the standard input has given, where it is asked for.
-fn question(args: &PredictArgs, job: &TrainedJob, input: Option<Vec<u8>>) -> Result<Question, Failure> {
+fn options_of(
+    args: &PredictArgs,
+    job: &TrainedJob,
+    input: Option<Vec<u8>>,
+) -> Result<PredictOptions, Failure> {
     let as_trained = job.train.samples_at_once(None).unwrap_or(job.train.batch).min(MOST_AT_ONCE);
     let batch = args.batch.unwrap_or(as_trained) as usize;
     if args.data.is_empty() {
         let samples = args.samples.map_or_else(|| Samples::most_telling(&job.train.data), Samples::from);
-        return Ok(Question::of_job(job, samples, batch));
+        return Ok(PredictOptions::for_job(job, samples, batch));
     }
     let is_labeled = !args.unlabeled;
-    let mut question = match input {
-        Some(bytes) => Question::of_bytes(job, (STDIN, bytes), is_labeled, batch)?,
+    let mut options = match input {
+        Some(bytes) => PredictOptions::for_bytes(job, (STDIN, bytes), is_labeled, batch)?,
         None => {
             let files: Vec<String> = args.data.iter().map(|file| file.display().to_string()).collect();
-            Question::of_files(job, &files, is_labeled, batch)?
+            PredictOptions::for_files(job, &files, is_labeled, batch)?
         }
     };
     if args.by_place {
-        question.columns_of = None;
+        options.columns_of = None;
     }
-    Ok(question)
+    Ok(options)
 }
 
 /// Computes everything, with a row of the file for each sample.
 fn predict(
     args: &PredictArgs,
-    question: &Question,
+    options: &PredictOptions,
     predictor: Predictor,
     stream: Option<TableFile>,
     is_stopped: impl Fn() -> bool,
@@ -238,8 +242,8 @@ fn predict(
     progress.clear();
     let figures = figures?;
     let written = file.map(TableFile::finish).transpose()?;
-    let data = question.data.paths().join(", ");
-    let part = args.data.is_empty().then(|| question.samples.name());
+    let data = options.data.paths().join(", ");
+    let part = args.data.is_empty().then(|| options.samples.name());
     Ok(Report::new(args.job.clone(), part, data, samples, &figures, &names, written))
 }
 
