@@ -40,7 +40,7 @@ const TABLES: &[Table] = &[
     ]},
     Table { title: "`model.forward`", about: "A model as a framework exports it ([models.md](models.md)).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\n[node.model.forward]\n@\n", fields: &[
         ("onnx",         "path", "", "onnx = 'model.onnx'", "The file, relative to the job file; it may end in `.gz`"),
-        ("loss",         "string", "", "loss = 'softmax-cross-entropy'", "`softmax-cross-entropy`, `bce-with-logits`, `mse`, `l1` or `huber`; or `output`, which the model has computed itself"),
+        ("loss",         "string", "", "loss = 'softmax-cross-entropy'", "`softmax-cross-entropy` (or `cross-entropy`), `bce-with-logits`, `mse`, `l1` or `huber`; or `output`, which the model has computed itself"),
         ("loss_options", "table", "{}", "loss_options = { label_smoothing = 0.1 }", "Settings of the loss, see below"),
         ("output",       "string", "", "output = 'logits'", "Output, or another value, that the loss looks at; the first float output if left out"),
         ("weights",      "path or table", "", "weights = 'digits.safetensors'", "First values of all that trains, such as the snapshot of another job, in place of those in the model; or a table, see below"),

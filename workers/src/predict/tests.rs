@@ -52,9 +52,9 @@ fn job(folder: &TempDir, predicts: &ModelProto, settings: &[(&str, &str)]) -> Tr
 
 /// The classes of all samples, and the names and rows of the outputs of each batch.
 fn asked(job: &TrainedJob, batch: usize) -> Result<(Vec<Option<u32>>, Vec<(String, usize)>), PredictError> {
-    let question = Question { is_labeled: false, ..Question::of_job(job, Samples::All, batch) };
+    let options = PredictOptions { is_labeled: false, ..PredictOptions::for_job(job, Samples::All, batch) };
     let (mut classes, mut shown) = (Vec::new(), Vec::new());
-    Predictor::open(&runtime(), job, &question)?.run(|predicted| {
+    Predictor::open(&runtime(), job, &options)?.run(|predicted| {
         classes.extend_from_slice(predicted.predicted);
         let rows = predicted
             .outputs

@@ -82,7 +82,11 @@ impl fmt::Display for Loss {
 impl FromStr for Loss {
     type Err = AutodiffError;
 
+    /// Its name; `cross-entropy`, as many call it, is `softmax-cross-entropy`.
     fn from_str(name: &str) -> Result<Self, AutodiffError> {
+        if name == "cross-entropy" {
+            return Ok(Self::SoftmaxCrossEntropy);
+        }
         Self::ALL.into_iter().find(|loss| loss.name() == name).ok_or_else(|| AutodiffError::UnknownLoss {
             name: name.to_owned(),
             known: Self::ALL.map(Self::name).join(", "),
@@ -204,4 +208,17 @@ fn rows(e: &mut Emitter, value: &str) -> String {
 fn total(e: &mut Emitter, value: &str, rank: usize) -> String {
     let axes: Vec<i64> = (0..).take(rank).collect();
     super::broadcast::sum(e, value, &axes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_loss_is_read_by_its_name_and_cross_entropy_as_many_call_it() {
+        for loss in Loss::ALL {
+            assert_eq!(loss.name().parse::<Loss>().unwrap(), loss);
+        }
+        assert_eq!("cross-entropy".parse::<Loss>().unwrap(), Loss::SoftmaxCrossEntropy);
+    }
 }

@@ -19,40 +19,47 @@ pub(crate) use support::*;
 pub(crate) enum Command {
     /// Start a whole cluster on this machine and keep it running until Ctrl-C
     Up(services::up::UpArgs),
-    /// Run one engine: it decides, remembers in Redis, and answers workers and clients
-    Engine(services::engine::EngineArgs),
+    /// Submit a job from a file
+    Submit(jobs::submit::SubmitArgs),
+    /// Train a job file with many settings, stop the bad ones early, and say which is best
+    Sweep(Box<jobs::sweep::SweepArgs>),
     /// List the jobs
     Jobs(jobs::list::JobsArgs),
-    /// List the live workers, and what each computes on
-    Workers(jobs::workers::WorkersArgs),
     /// Show one job with its workers
     Status(jobs::status::StatusArgs),
     /// Follow a job until it is over
     Watch(jobs::watch::WatchArgs),
-    /// List what happened to a job, or follow it
-    Events(jobs::events::EventsArgs),
     /// Show the loss curve of a training, or compare several; as a table, picture, CSV or for TensorBoard
     Metrics(jobs::metrics::MetricsArgs),
-    /// List the general tasks of a job, and say why each is where it is
-    Tasks(jobs::tasks::TasksArgs),
+    /// Try a trained model on samples: loss, accuracy, figures of each class, and a CSV file of predictions
+    Predict(jobs::predict::PredictArgs),
+    /// Inspect, check, derive and export models
+    #[command(subcommand)]
+    Model(models::ModelCommand),
     /// Say why a task waits, or why there is a barrier
     Explain(jobs::explain::ExplainArgs),
+    /// List what happened to a job, or follow it
+    Events(jobs::events::EventsArgs),
+    /// List the general tasks of a job, and say why each is where it is
+    Tasks(jobs::tasks::TasksArgs),
     /// Show the cluster as a page in the browser, and as metrics for Prometheus
     Dashboard(dashboard::DashboardArgs),
+    /// Give out nothing more of jobs until they are resumed; others have their workers meanwhile
+    Pause(jobs::pause::PauseArgs),
+    /// Go on with jobs that were paused
+    Resume(jobs::pause::PauseArgs),
+    /// Cancel jobs
+    Cancel(jobs::cancel::CancelArgs),
+    /// Forget jobs that are over or damaged, so that their ids are free again
+    Delete(jobs::delete::DeleteArgs),
     /// Write one file of a job, which `status`, `tasks`, `events`, `explain` and `metrics` read with --from, without a cluster
     Export(jobs::export::ExportArgs),
     /// Write a checkpoint of a training to a file, from which `submit --resume` goes on
     Checkpoint(jobs::checkpoint::CheckpointArgs),
-    /// Try a trained model on samples: loss, accuracy, figures of each class, and a CSV file of predictions
-    Predict(jobs::predict::PredictArgs),
-    /// Give out nothing more of a job until it is resumed; others have its workers meanwhile
-    Pause(jobs::pause::PauseArgs),
-    /// Go on with a job that was paused
-    Resume(jobs::pause::PauseArgs),
-    /// Cancel a job
-    Cancel(jobs::cancel::CancelArgs),
-    /// Forget a job that is over or damaged, so that its id is free again
-    Delete(jobs::delete::DeleteArgs),
+    /// List the live workers, and what each computes on
+    Workers(jobs::workers::WorkersArgs),
+    /// Check this machine and the cluster
+    Doctor(doctor::DoctorArgs),
     /// Remove uploaded models that no job names any more from the shards' disks
     Gc(jobs::gc::GcArgs),
     /// Try policies on a virtual clock; needs no cluster
@@ -69,19 +76,12 @@ pub(crate) enum Command {
     /// A worker for `chaos`
     #[command(hide = true)]
     ChaosWorker(chaos::ChaosWorkerArgs),
-    /// Check this machine and the cluster
-    Doctor(doctor::DoctorArgs),
+    /// Run one engine: it decides, remembers in Redis, and answers workers and clients
+    Engine(services::engine::EngineArgs),
     /// Run one shard of the parameter server
     Ps(services::ps::PsArgs),
     /// Run one worker: it computes iterations on ONNX Runtime
     Worker(services::worker::WorkerArgs),
-    /// Submit a job from a file
-    Submit(jobs::submit::SubmitArgs),
-    /// Train a job file with many settings, stop the bad ones early, and say which is best
-    Sweep(Box<jobs::sweep::SweepArgs>),
-    /// Look into model files
-    #[command(subcommand)]
-    Model(models::ModelCommand),
 }
 
 impl Command {
@@ -89,23 +89,26 @@ impl Command {
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self {
             Self::Up(args) => services::up::run(args),
-            Self::Engine(args) => services::engine::run(args),
+            Self::Submit(args) => jobs::submit::run(&args),
+            Self::Sweep(args) => jobs::sweep::run(&args),
             Self::Jobs(args) => jobs::list::run(&args),
-            Self::Workers(args) => jobs::workers::run(&args),
             Self::Status(args) => jobs::status::run(&args),
             Self::Watch(args) => jobs::watch::run(&args),
-            Self::Events(args) => jobs::events::run(&args),
             Self::Metrics(args) => jobs::metrics::run(&args),
-            Self::Tasks(args) => jobs::tasks::run(&args),
-            Self::Explain(args) => jobs::explain::run(&args),
-            Self::Dashboard(args) => dashboard::run(&args),
-            Self::Export(args) => jobs::export::run(&args),
-            Self::Checkpoint(args) => jobs::checkpoint::run(&args),
             Self::Predict(args) => jobs::predict::run(&args),
+            Self::Model(command) => models::run(&command),
+            Self::Explain(args) => jobs::explain::run(&args),
+            Self::Events(args) => jobs::events::run(&args),
+            Self::Tasks(args) => jobs::tasks::run(&args),
+            Self::Dashboard(args) => dashboard::run(&args),
             Self::Pause(args) => jobs::pause::pause(&args),
             Self::Resume(args) => jobs::pause::resume(&args),
             Self::Cancel(args) => jobs::cancel::run(&args),
             Self::Delete(args) => jobs::delete::run(&args),
+            Self::Export(args) => jobs::export::run(&args),
+            Self::Checkpoint(args) => jobs::checkpoint::run(&args),
+            Self::Workers(args) => jobs::workers::run(&args),
+            Self::Doctor(args) => doctor::run(&args),
             Self::Gc(args) => jobs::gc::run(&args),
             Self::Simulate(args) => planning::simulate::run(&args),
             Self::Plan(args) => planning::plan::run(&args),
@@ -113,12 +116,9 @@ impl Command {
             Self::BenchWorker(args) => planning::bench::run_worker(args),
             Self::Chaos(args) => chaos::run(&args),
             Self::ChaosWorker(args) => chaos::run_worker(args),
-            Self::Doctor(args) => doctor::run(&args),
+            Self::Engine(args) => services::engine::run(args),
             Self::Ps(args) => services::ps::run(&args),
             Self::Worker(args) => services::worker::run(args),
-            Self::Submit(args) => jobs::submit::run(&args),
-            Self::Sweep(args) => jobs::sweep::run(&args),
-            Self::Model(command) => models::run(&command),
         }
     }
 }

@@ -194,6 +194,26 @@ fn a_worker_says_what_memory_it_has_and_a_task_that_needs_more_says_so() {
 }
 
 #[test]
+fn several_jobs_are_paused_resumed_and_canceled_and_one_that_is_not_there_keeps_no_other_back() {
+    let cluster = RunningCluster::start();
+    for id in ["first", "second"] {
+        cluster.submit(&chain(id, NOBODYS));
+    }
+    let page = Page::read();
+    for (command, row) in
+        [("pause", "pause JOB JOB ..."), ("resume", "resume JOB JOB ..."), ("cancel", "cancel JOB JOB ...")]
+    {
+        let done = cluster.run(&[command, "first", "nobody", "second", "--json"]);
+        let lines: Vec<&str> = done.out.lines().collect();
+        assert!(done.code == 1 && lines.len() == 2 && done.err.contains("E131"), "{done:#?}");
+        lines.iter().for_each(|line| page.holds_line(row, line));
+    }
+    for id in ["first", "second"] {
+        assert_eq!(cluster.run(&["status", id, "--json"]).ok().json()["job"]["state"], "canceled");
+    }
+}
+
+#[test]
 fn a_task_that_nobody_can_run_says_so() {
     let cluster = RunningCluster::start();
     // The reason counts the workers: wait until there is one.

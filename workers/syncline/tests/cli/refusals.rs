@@ -19,18 +19,23 @@ fn nobody() -> String {
 }
 
 #[test]
-fn help_lists_every_command() {
+fn help_lists_every_command_in_the_order_in_which_a_person_meets_them() {
     let help = syncline(&["--help"]).ok().out;
-    for name in [
-        "up", "engine", "ps", "worker", "submit", "jobs", "workers", "status", "watch", "cancel", "model",
-        "doctor",
-    ] {
-        assert!(
-            help.lines().any(|l| l.trim_start().starts_with(&format!("{name} "))),
-            "{name} is not in {help}"
-        );
-        syncline(&[name, "--help"]).ok();
-    }
+    let (_, commands) = help.split_once("Commands:\n").unwrap();
+    let commands = commands.split("\n\n").next().unwrap().lines();
+    let names: Vec<&str> = commands
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .map(|line| line.split_whitespace().next().unwrap())
+        .filter(|name| *name != "help")
+        .collect();
+    #[rustfmt::skip]
+    let met = [
+        "up", "submit", "sweep", "jobs", "status", "watch", "metrics", "predict", "model", "explain", "events", "tasks",
+        "dashboard", "pause", "resume", "cancel", "delete", "export", "checkpoint", "workers", "doctor", "gc",
+        "simulate", "plan", "bench", "chaos", "engine", "ps", "worker",
+    ];
+    assert_eq!(names, met, "{help}");
+    met.iter().for_each(|name| drop(syncline(&[name, "--help"]).ok()));
 }
 
 #[test]

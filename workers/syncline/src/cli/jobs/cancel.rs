@@ -1,4 +1,4 @@
-//! `syncline cancel`: ends a job, and waits until it is over.
+//! `syncline cancel`: ends jobs, and waits until they are over.
 
 use std::time::Duration;
 
@@ -6,12 +6,13 @@ use syncline_rpc::status::JobPhase;
 use syncline_scheduler::ids::JobId;
 use syncline_workers::client::{Cancellation, Client, ClientError};
 
-use crate::cli::{ConnectionArgs, Failure, TimeUnit, block_on, log_as_command, print_json, say, time};
+use super::several::SeveralJobs;
+use crate::cli::{ConnectionArgs, Failure, TimeUnit, block_on, log_as_command, time};
 
 #[derive(Debug, clap::Args)]
 pub struct CancelArgs {
-    /// Id of the job
-    job: JobId,
+    #[command(flatten)]
+    jobs: SeveralJobs,
     /// Why, for people: `status`, `events` and whoever waits for the job show it
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
@@ -21,9 +22,6 @@ pub struct CancelArgs {
     grace: Duration,
     #[command(flatten)]
     connection: ConnectionArgs,
-    /// One JSON object on stdout
-    #[arg(long)]
-    json: bool,
 }
 
 /// The longest `--grace`: the moment until then stays one that can be written down.
@@ -40,26 +38,31 @@ fn grace(text: &str) -> Result<Duration, String> {
 pub(crate) fn run(args: &CancelArgs) -> Result<(), Failure> {
     log_as_command();
     let cluster = args.connection.find()?;
-    let damaged = block_on(async {
+    block_on(async {
         let (client, _) = Client::connect(&cluster).await?;
-        // Nothing of it can be kept: canceling removes it.
-        let damaged = client.status(&args.job).await.is_ok_and(|view| view.job.state == JobPhase::Damaged);
         let how = Cancellation::new().reason(&args.reason).grace(args.grace);
-        client.cancel_with(&args.job, &how).await?;
-        match client.wait(&args.job, |_| ()).await {
-            Ok(_) | Err(ClientError::JobCanceled { .. } | ClientError::JobFailed { .. }) => Ok(damaged),
-            Err(error) => Err(error.into()),
+        // All of them end side by side.
+        let mut ending = Vec::new();
+        let cancel = async |job: &JobId| {
+            // Nothing of it can be kept: canceling removes it.
+            let damaged = client.status(job).await.is_ok_and(|view| view.job.state == JobPhase::Damaged);
+            client.cancel_with(job, &how).await?;
+            ending.push((job.clone(), damaged));
+            Ok(())
+        };
+        let canceled = args.jobs.each(cancel).await;
+        for (job, damaged) in ending {
+            match client.wait(&job, |_| ()).await {
+                Ok(_) | Err(ClientError::JobCanceled { .. } | ClientError::JobFailed { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+            match damaged {
+                true => args.jobs.tell(&job, "deleted", "was damaged and is removed")?,
+                false => args.jobs.tell(&job, "canceled", "is canceled")?,
+            }
         }
-    })?;
-    let (state, words) = match damaged {
-        true => ("deleted", "was damaged and is removed"),
-        false => ("canceled", "is canceled"),
-    };
-    if args.json {
-        return print_json(&serde_json::json!({ "id": args.job, "state": state }));
-    }
-    say(&format!("job {} {words}", args.job));
-    Ok(())
+        canceled
+    })
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ pub(crate) mod pause;
 pub(crate) mod predict;
 mod preview;
 mod problem;
+mod several;
 mod source;
 pub(crate) mod status;
 pub(crate) mod submit;
