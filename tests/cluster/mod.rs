@@ -362,8 +362,10 @@ impl Cluster {
 
     /// A worker that is started by a command which ends in executing what follows.
     pub fn spawn_worker_by(&self, starter: &[&str], flags: &str) -> Process {
+        // Each computes on one thread, unless a test says otherwise.
+        let threads = if flags.contains("--threads") { "" } else { "--threads 1" };
         let args = words(&format!(
-            "worker --engine {} --token-file {} {flags}",
+            "worker --engine {} --token-file {} {threads} {flags}",
             self.engines,
             self.token_file().display(),
         ));

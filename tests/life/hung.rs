@@ -24,7 +24,15 @@ struct Worker(Child);
 impl Worker {
     fn start(cluster: &Cluster, flags: &[&str]) -> Self {
         let token = cluster.dir.path().join("token");
-        let args = ["worker", "--engine", &cluster.engine_address, "--token-file", token.to_str().unwrap()];
+        let args = [
+            "worker",
+            "--threads",
+            "1",
+            "--engine",
+            &cluster.engine_address,
+            "--token-file",
+            token.to_str().unwrap(),
+        ];
         Self(command(&args).args(flags).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 

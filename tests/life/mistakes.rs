@@ -71,6 +71,12 @@ async fn a_worker_says_soon_that_its_engine_is_away_and_when_it_is_back() {
     let mut worker = command(&args).stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
     let text = || fs::read_to_string(&said).unwrap();
     wait_until("it says what is wrong", || text().contains("[E355]"));
+    let cores = std::thread::available_parallelism().unwrap();
+    assert!(
+        text().contains(&format!("computes on {cores} threads, the cores of this machine")),
+        "{}",
+        text()
+    );
     let line = text().lines().find(|line| line.contains("[E355]")).unwrap().to_owned();
     assert!(line.contains(&cluster.engine_address) && line.contains("hint="), "{line}");
     cluster.start_engine();

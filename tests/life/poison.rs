@@ -49,7 +49,7 @@ fn engines_that_end_at_a_job_one_after_the_other_leave_it_aside_and_go_on_with_t
             kill("KILL", pid);
         }
     }
-    let mut worker = command(&["worker", "--state-dir", dir.path().to_str().unwrap()]);
+    let mut worker = command(&["worker", "--threads", "1", "--state-dir", dir.path().to_str().unwrap()]);
     let _worker = Process::of(&mut worker);
 
     let mut said = None;

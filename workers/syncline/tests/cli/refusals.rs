@@ -89,7 +89,7 @@ fn mistakes_at_the_keyboard_are_usage_errors() {
     }
     let named = command(&["jobs", "--state-dir", state_dir]).env("SYNCLINE_ENGINE", "nonsense").output();
     Ended::from(named.unwrap()).refused(2, "E127");
-    for few in [&[][..], &["--threads", "1"], &["--threads", "2", "--device", "cuda:0"]] {
+    for few in [["--threads", "1"].as_slice(), &["--threads", "2", "--device", "cuda:0"]] {
         let args = ["worker", "--state-dir", state_dir, "--split-batch"];
         syncline(&[&args, few].concat()).refused(2, "E509");
     }
@@ -322,7 +322,7 @@ fn what_the_engine_refuses_comes_with_its_code() {
     fs::write(&wrong, "f".repeat(64)).unwrap();
     let (engine, wrong) = (up.about["engine"].as_str().unwrap(), wrong.to_str().unwrap());
     syncline(&["jobs", "--engine", engine, "--token-file", wrong]).refused(3, "E123");
-    syncline(&["worker", "--engine", engine, "--token-file", wrong]).refused(3, "E123");
+    syncline(&["worker", "--threads", "1", "--engine", engine, "--token-file", wrong]).refused(3, "E123");
 
     let taken = syncline(&[
         "engine",

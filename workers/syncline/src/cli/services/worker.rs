@@ -7,7 +7,7 @@ use syncline_runtime::{Device, ExecOptions};
 use syncline_scheduler::tasks::MemorySize;
 use syncline_workers::blocking;
 use syncline_workers::worker::{
-    Throttle, WorkerOptions, gpu_memory, label, load_runtime, offered_memory, run as work,
+    Throttle, WorkerOptions, gpu_memory, label, load_runtime, offered_memory, run as work, threads_each,
 };
 
 use crate::cli::{
@@ -39,7 +39,7 @@ pub struct WorkerArgs {
     /// evaluation and the ONNX models of general tasks each [default: all there is]
     #[arg(long, value_name = "SIZE", value_parser = gpu_memory)]
     gpu_memory: Option<MemorySize>,
-    /// Threads on which it computes, inside one operator [default: 1]
+    /// Threads on which it computes, inside one operator [default: the cores of this machine]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     threads: Option<u32>,
     /// ONNX models that general tasks run at the same time, each on --threads of its own
@@ -79,7 +79,7 @@ pub(crate) fn run(args: WorkerArgs) -> Result<(), Failure> {
         let text = format!("[E509] a worker cannot be {} times slower", args.slowdown);
         return Err(Failure::new(Exit::Usage, text, "--slowdown takes a positive number up to 1000000"));
     }
-    let threads = args.threads.unwrap_or(1);
+    let threads = args.threads.map_or_else(|| threads_each(1), |threads| threads as usize);
     if args.split_batch && (threads < 2 || args.device != Device::Cpu) {
         let text = format!("[E509] {threads} thread(s) on {} cannot split a batch", args.device);
         return Err(Failure::new(
@@ -93,6 +93,9 @@ pub(crate) fn run(args: WorkerArgs) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Usage, text, "--gpu-memory needs --device cuda:N"));
     }
     let cluster = args.connection.find()?;
+    if args.threads.is_none() {
+        say(&format!("computes on {threads} threads, the cores of this machine; --threads says on how many"));
+    }
     block_on_one_thread(async move {
         let mut stop = listen_for_stop(args.exit_with_parent)?;
         let runtime = tokio::select! {
@@ -101,7 +104,7 @@ pub(crate) fn run(args: WorkerArgs) -> Result<(), Failure> {
         };
         let mut options = WorkerOptions::new(cluster, runtime);
         options.exec = ExecOptions {
-            intra_threads: threads as usize,
+            intra_threads: threads,
             spin: args.spin,
             device: args.device,
             device_memory: args.gpu_memory.map(|memory| memory.0),

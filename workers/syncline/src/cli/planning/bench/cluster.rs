@@ -72,16 +72,25 @@ impl BenchCluster {
         shards: Shards,
     ) -> Result<Self, Failure> {
         let worker = |slowdown: &f64| {
-            ["worker", "--slowdown", &slowdown.to_string(), "--transport", &transport.to_string()]
-                .map(str::to_owned)
-                .to_vec()
+            [
+                "worker",
+                "--threads",
+                "1",
+                "--slowdown",
+                &slowdown.to_string(),
+                "--transport",
+                &transport.to_string(),
+            ]
+            .map(str::to_owned)
+            .to_vec()
         };
         Self::start_all(shards, &slowdowns.iter().map(worker).collect::<Vec<_>>()).await
     }
 
     /// One parameter shard, and one worker that trains on this device.
     pub(super) async fn start_training_on(device: Device) -> Result<Self, Failure> {
-        let worker = ["worker", "--device", &device.to_string()].map(str::to_owned).to_vec();
+        let worker =
+            ["worker", "--threads", "1", "--device", &device.to_string()].map(str::to_owned).to_vec();
         Self::start_all(Shards { count: 1, replicas: 1 }, &[worker]).await
     }
 
