@@ -3,6 +3,7 @@
 //! Data goes to stdout, talk to stderr. Exit codes are a contract, see [`Exit`]; every error has a code and a hint.
 
 mod chaos;
+mod completions;
 mod dashboard;
 mod doctor;
 mod exported;
@@ -82,6 +83,8 @@ pub(crate) enum Command {
     Ps(services::ps::PsArgs),
     /// Run one worker: it computes iterations on ONNX Runtime
     Worker(services::worker::WorkerArgs),
+    /// Print what completes commands in a shell: source <(syncline completions bash)
+    Completions(completions::CompletionsArgs),
 }
 
 impl Command {
@@ -119,6 +122,7 @@ impl Command {
             Self::Engine(args) => services::engine::run(args),
             Self::Ps(args) => services::ps::run(&args),
             Self::Worker(args) => services::worker::run(args),
+            Self::Completions(args) => completions::run(&args),
         }
     }
 }

@@ -32,10 +32,18 @@ fn help_lists_every_command_in_the_order_in_which_a_person_meets_them() {
     let met = [
         "up", "submit", "sweep", "jobs", "status", "watch", "metrics", "predict", "model", "explain", "events", "tasks",
         "dashboard", "pause", "resume", "cancel", "delete", "export", "checkpoint", "workers", "doctor", "gc",
-        "simulate", "plan", "bench", "chaos", "engine", "ps", "worker",
+        "simulate", "plan", "bench", "chaos", "engine", "ps", "worker", "completions",
     ];
     assert_eq!(names, met, "{help}");
     met.iter().for_each(|name| drop(syncline(&[name, "--help"]).ok()));
+}
+
+#[test]
+fn a_shell_is_told_the_commands_and_their_options() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = syncline(&["completions", shell]).ok().out;
+        assert!(script.contains("checkpoint") && script.contains("dry-run"), "{script}");
+    }
 }
 
 #[test]
