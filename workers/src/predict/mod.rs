@@ -379,22 +379,19 @@ impl Predictor {
     /// The outputs that have a row for each sample of batches of two and of three, or of the only size that the model takes: another
     /// one may have as many rows by chance, and what a file says of its types is not always so.
     fn outputs_of_samples(&mut self) -> Result<Vec<String>, PredictError> {
-        let mut kept = self.forward.output_names().to_vec();
+        let names = self.forward.output_names().to_vec();
+        let mut is_kept = vec![true; names.len()];
         let mut batch = self.set.batch();
-        let sizes = self.fixed_batch.map_or(vec![2, 3], |size| vec![size]);
-        for size in sizes {
-            let first = self.rows.first().copied().unwrap_or_default();
+        let first = self.rows.first().copied().unwrap_or_default();
+        for size in self.fixed_batch.map_or(vec![2, 3], |size| vec![size]) {
             self.set.gather(&vec![first; size], &mut batch)?;
             let inputs: Vec<_> = batch.named_inputs(&self.model).collect();
-            let names = self.forward.output_names().to_vec();
             let found = self.forward.run(&inputs)?;
-            let has_rows = |name: &String| {
-                let at = names.iter().position(|other| other == name);
-                at.is_some_and(|at| Output::of(&found, at, name, size, size).is_some())
-            };
-            kept.retain(has_rows);
+            for (at, name) in names.iter().enumerate() {
+                is_kept[at] &= Output::of(&found, at, name, size, size).is_some();
+            }
         }
-        Ok(kept)
+        Ok(names.into_iter().zip(is_kept).filter_map(|(name, is_kept)| is_kept.then_some(name)).collect())
     }
 }
 

@@ -25,7 +25,7 @@ fn runtime() -> Runtime {
 fn model(behind: impl FnOnce(&mut GraphBuilder, &str)) -> ModelProto {
     let mut graph = GraphBuilder::new("scores");
     let x = graph.input("x", ElementType::F32, &["batch".into(), 2.into()]);
-    let w = graph.weight("w", &[2, 2], &[1.0, 0.0, 0.0, 1.0]);
+    let w = graph.weight("w", &[2, 2], &[2.0, 0.0, 0.0, 2.0]);
     let a = graph.named("a", "MatMul", &[&x, &w], &[]);
     behind(&mut graph, &a);
     graph.finish()
@@ -38,7 +38,7 @@ fn job(folder: &TempDir, predicts: &ModelProto, settings: &[(&str, &str)]) -> Tr
     let mut graph = JobGraph::new("job");
     let trains = model(|graph, a| graph.output(a)).to_bytes();
     let model = Model::forward(trains, Loss::SoftmaxCrossEntropy);
-    graph.train("train", Training::new(model, DataSpec::new(Source::csv(&rows))));
+    graph.train("train", Training::new(model, DataSpec::new(Source::csv(&rows))).with(|s| s.batch = 2));
     let prepared = prepare(&runtime(), &graph).unwrap();
     let train = prepared.spec.train().unwrap().1.clone();
     let none: [(&str, safetensors::tensor::TensorView<'_>); 0] = [];
