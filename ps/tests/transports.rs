@@ -36,7 +36,7 @@ impl Shard {
 
     fn channel(&self, choice: TransportChoice) -> Result<Channel, PsError> {
         let address = self.server.address().to_string();
-        connect(&address, &self.token, Duration::from_secs(5), choice, 1 << 20)
+        connect(&address, None, &self.token, Duration::from_secs(5), choice, 1 << 20)
     }
 
     /// The file of its unix socket.
@@ -129,7 +129,8 @@ fn another_token_is_refused_on_every_transport() {
     for choice in ["auto", "shm", "unix", "tcp"] {
         let address = shard.server.address().to_string();
         let limit = Duration::from_secs(5);
-        let error = connect(&address, &stranger.token, limit, choice.parse().unwrap(), 0).err().unwrap();
+        let error =
+            connect(&address, None, &stranger.token, limit, choice.parse().unwrap(), 0).err().unwrap();
         assert_eq!(error.code(), "E411", "{choice}: {error}");
     }
 }

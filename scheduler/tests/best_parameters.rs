@@ -391,7 +391,9 @@ fn a_shard_that_is_lost_before_the_end_brings_the_training_back_to_its_best_and_
 fn a_shard_that_is_lost_after_an_early_stop_does_not_make_the_training_go_on() {
     for policy in POLICIES {
         let checkpoint = Some(CheckpointSpec::every_epochs(1).keep(2));
-        let spec = change(spec(policy, 9, evaluates().stop_after(2)), |train| train.checkpoint = checkpoint);
+        let spec = change(spec(policy, 9, evaluates().early_stopping(EarlyStopping::patience(2))), |train| {
+            train.checkpoint = checkpoint
+        });
         let mut world = World::of(with_node(spec, "test", NodeKind::Evaluate), 2);
         let mut findings = Findings::new(&[1.0, 2.0, 3.0]);
         findings.go_on(&mut world, |world| world.has_told("trained") == 1);

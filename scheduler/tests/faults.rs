@@ -391,6 +391,10 @@ fn a_fault_of_the_job_ends_it_and_its_shards_hold_it_until_its_last_weights_are_
     let close = Effect::CloseShards { run: run.clone(), weights: LastWeights::Drop };
     assert!(!effects.contains(&close), "{effects:?}");
     assert!(world.job("job").lies_on_others(2), "its shards have its weights");
+    let again = Submission { spec: Box::new(spec("job", "asp", 100)), nonce: 10, replace: true };
+    let replaced = world.plane.core.clone().handle(world.now_us, Input::Submit(again)).unwrap();
+    assert!(replaced.contains(&close), "nobody asks for them any more: {replaced:?}");
+    assert!(world.plane.core.clone().forget(&id("job")).contains(&close));
     let kept = Input::WeightsKept { run, outcome: Ok(file.clone()) };
     let effects = world.plane.core.handle(world.now_us, kept).unwrap();
     assert!(effects.contains(&close), "{effects:?}");

@@ -174,6 +174,15 @@ fn a_training_that_is_canceled_by_hand_fails_its_attempt_and_the_next_has_anothe
 }
 
 #[test]
+fn a_training_that_is_given_up_while_it_is_set_aside_is_not_begun_once_more() {
+    let mut core = core(vec![task(0, vec![])]);
+    core.training_given_up(&id("graph~0"), NOW_US);
+    core.handle(NOW_US + 1, Input::Tick).unwrap();
+    let failed = core.task_job(&id("graph")).unwrap().phase().clone();
+    assert!(matches!(&failed, Phase::Failed { code, .. } if *code == FaultCode::new("E058")), "{failed:?}");
+}
+
+#[test]
 fn records_of_a_training_that_cannot_be_used_cost_one_attempt() {
     let mut core = core(vec![task(0, vec![])]);
     core.training_damaged(&id("graph~0"), "torn", NOW_US);

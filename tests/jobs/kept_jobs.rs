@@ -22,7 +22,7 @@ async fn start(state_dir: &Path) -> Result<LocalCluster, LocalError> {
         state_dir: Some(state_dir.to_owned()),
         ..LocalOptions::default()
     };
-    LocalCluster::start(options, |line| eprintln!("{line}")).await
+    LocalCluster::start(options).await
 }
 
 /// Begins a job that no test sees the end of.

@@ -92,7 +92,7 @@ async fn a_reader_that_stops_reading_costs_a_shard_its_thread_for_seconds_only()
     let count = || threads(pid).matches("ps-tensor").count();
     wait_until("the upload's connections have ended", || count() == 0);
     let mut stalled = TcpStream::connect(&shard).unwrap();
-    hello::greet_blocking(&mut stalled, Role::Tensor, &cluster.token).unwrap();
+    hello::greet_blocking(&mut stalled, Role::Tensor, None, &cluster.token).unwrap();
     // Asks again and again for megabytes, and takes none of them.
     let digest = syncline_ps::client::digest_from_hex(&digest).unwrap();
     let mut ask = Vec::new();

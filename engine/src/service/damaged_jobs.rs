@@ -2,7 +2,7 @@
 
 use syncline_rpc::EngineFault;
 use syncline_scheduler::{
-    core::{Cancellation, Commit, Input, Unreadable},
+    core::{Cancellation, Commit, Effect, Input, Unreadable},
     ids::JobId,
 };
 
@@ -52,6 +52,7 @@ impl DecisionLoop {
     pub(super) async fn handle_if_damaged(
         &mut self,
         input: &Input,
+        effects: &mut Vec<Effect>,
     ) -> Result<Option<Result<(), EngineFault>>, LoopEnd> {
         if let Input::Pause { job, .. } = input
             && let Some(damage) = self.lead.jobs.damaged(job)
@@ -91,6 +92,7 @@ impl DecisionLoop {
         if submitted.is_some() {
             return Ok(None);
         }
+        effects.extend(self.core.training_given_up(id, self.clock.now_us()));
         let (store, epoch) = (&self.store, self.epoch);
         self.retry_write("unlist job", id, || store.unlist_job(id, epoch)).await?;
         self.lead.jobs.unlist(id);

@@ -109,7 +109,7 @@ impl DecisionLoop {
                 Message::Deposed => return Err(LoopEnd::Deposed),
             };
             taken += places(&input);
-            let answer = match self.handle_if_damaged(&input).await? {
+            let answer = match self.handle_if_damaged(&input, &mut effects).await? {
                 Some(answer) => answer,
                 None => self.handle(input, &mut effects).await,
             };

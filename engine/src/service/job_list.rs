@@ -108,8 +108,8 @@ impl DecisionLoop {
                     continue;
                 }
                 Expiry::Gone => {
-                    let checkpoints = self.core.forget(job);
-                    checkpoints.into_iter().for_each(|effect| self.lead.dispatch(effect));
+                    let effects = self.core.forget(job);
+                    effects.into_iter().for_each(|effect| self.lead.dispatch(effect));
                     self.forget_job(job).await?;
                     continue;
                 }

@@ -10,14 +10,16 @@ use std::{
 
 use crate::{PsError, transport::Socket};
 
-/// Ends the calls of the [`ShardSet`](super::ShardSet) and [`BlobClient`](super::BlobClient) that were given it, now and for
-/// good.
+/// Ends the calls of the [`ShardSet`](super::ShardSet) and [`BlobClient`](super::BlobClient) that were given it: for good, or those
+/// of a while.
 #[derive(Debug, Clone, Default)]
 pub struct CancelToken(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
     canceled: AtomicBool,
+    /// Until [`CancelToken::resume`].
+    interrupted: AtomicBool,
     /// By shard, and one for blobs.
     sockets: Mutex<BTreeMap<usize, Socket>>,
 }
@@ -32,9 +34,20 @@ impl CancelToken {
         self.sockets().values().for_each(Socket::shut_down);
     }
 
-    /// Whether somebody has canceled.
+    /// The same for the calls until [`resume`](Self::resume); later ones connect anew.
+    pub fn interrupt(&self) {
+        self.0.interrupted.store(true, Ordering::SeqCst);
+        self.sockets().values().for_each(Socket::shut_down);
+    }
+
+    /// Ends an interruption. Nobody may be in a call.
+    pub fn resume(&self) {
+        self.0.interrupted.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether somebody has canceled, or interrupted.
     pub fn is_canceled(&self) -> bool {
-        self.0.canceled.load(Ordering::SeqCst)
+        self.0.canceled.load(Ordering::SeqCst) || self.0.interrupted.load(Ordering::SeqCst)
     }
 
     pub(crate) fn check(&self) -> Result<(), PsError> {

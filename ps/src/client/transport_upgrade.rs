@@ -40,15 +40,16 @@ enum UpgradeError {
 }
 
 /// Connects by the transport that `choice` allows, for messages of about `bytes`, and gives the connection to who speaks
-/// the protocol itself.
+/// the protocol itself. `shard`: whose process it must be (E613).
 pub fn connect(
     address: &str,
+    shard: Option<ShardPosition>,
     token: &Token,
     limit: Duration,
     choice: TransportChoice,
     bytes: u64,
 ) -> Result<Channel, PsError> {
-    let link = open(address, ConnectOptions { shard: None, token, limit, choice, bytes, lending: None });
+    let link = open(address, ConnectOptions { shard, token, limit, choice, bytes, lending: None });
     link.map(Link::into_body).map_err(|error| error.into_error(address))
 }
 

@@ -114,7 +114,7 @@ impl BlobSource {
     }
 }
 
-fn hash_of(path: &Path) -> io::Result<Digest> {
+pub(super) fn hash_of(path: &Path) -> io::Result<Digest> {
     let mut hasher = blake3::Hasher::new();
     io::copy(&mut File::open(path)?, &mut hasher)?;
     Ok(*hasher.finalize().as_bytes())

@@ -4,7 +4,7 @@
 //! it is streamed through, no machine holds the model twice, and it can be read by range like an initial blob. The
 //! file is kept as a blob too: a new generation opens with the snapshot's digest as its initial parameters.
 
-use std::{collections::BTreeMap, io, path::Path, thread, time::Duration};
+use std::{collections::BTreeMap, fs, io, path::Path, thread, time::Duration};
 
 use safetensors::tensor::{Dtype, TensorInfo};
 use syncline_rpc::{JobFolders, ShardFault, ShardPosition, SnapshotFile};
@@ -16,6 +16,7 @@ use tracing::warn;
 
 use super::{
     Shared, blob_mirror,
+    blob_source::hash_of,
     blobs::{PendingFile, disk_fault},
     checkpoints::{folder_name, make_durably},
 };
@@ -24,7 +25,7 @@ use crate::{
     codec::Codec,
     shard::{JobShard, ReadCondition},
     tensor_header::tensor_header,
-    wire::{Reply, Request, SessionKey},
+    wire::{Digest, Reply, Request, SessionKey},
 };
 
 /// Shards pull from each other under this name; no worker ever has it.
@@ -39,7 +40,7 @@ const MORE_READINGS: u32 = 6;
 const READING_PAUSE: Duration = Duration::from_millis(500);
 
 /// How far a part was before and behind the reading of its values.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 struct PartVersions {
     before: u64,
     /// Newest version that a round went into; 0 for a pinned copy, which does not change.
@@ -55,7 +56,18 @@ pub(super) fn write(
     name: &str,
 ) -> Result<SnapshotFile, ShardFault> {
     let name: Name = name.parse().map_err(|e| ShardFault::Invalid { what: format!("snapshot name: {e}") })?;
-    let shard = shared.jobs.find(run)?;
+    // A later job of the same name writes elsewhere.
+    let dir = shared.state_dir.join(JobFolders::Snapshots.dir_name()).join(folder_name(run));
+    let path = dir.join(format!("{name}.safetensors"));
+    let shard = match shared.jobs.find(run) {
+        // An engine that does not know any more that it was written asks once more.
+        Err(ShardFault::Closed { .. } | ShardFault::UnknownJob { .. })
+            if version.is_none() && path.exists() =>
+        {
+            return written_before(shared, &path);
+        }
+        found => found?,
+    };
     let condition = match version {
         Some(version) if shard.version() < version => {
             return Err(ShardFault::NotPinned { job: run.job.clone(), wanted: version });
@@ -63,24 +75,37 @@ pub(super) fn write(
         Some(version) => ReadCondition::Pinned(version),
         None => ReadCondition::version(0),
     };
-    // A later job of the same name writes elsewhere.
-    let dir = shared.state_dir.join(JobFolders::Snapshots.dir_name()).join(folder_name(run));
     make_durably(&dir).map_err(|e| disk_fault("make", &dir, &e))?;
-    let path = dir.join(format!("{name}.safetensors"));
-    let (mut file, mut is_mixed) = write_parts(shared, &shard, condition, &dir)?;
+    let (mut file, mut parts) = write_parts(shared, &shard, condition, &dir)?;
+    let mut unchanged = 0;
     for _ in 0..MORE_READINGS {
-        if !is_mixed {
+        // A round that nobody closes any more is not waited for.
+        if !is_mixed(&parts) || unchanged == 2 {
             break;
         }
+        // The disk may have room for one.
+        drop(file);
         thread::sleep(READING_PAUSE);
-        (file, is_mixed) = write_parts(shared, &shard, condition, &dir)?;
+        let before = parts;
+        (file, parts) = write_parts(shared, &shard, condition, &dir)?;
+        unchanged = if parts == before { unchanged + 1 } else { 0 };
     }
-    if is_mixed {
+    if is_mixed(&parts) {
         warn!(job = %run.job, "the last round is in the values of some shards only, and in a snapshot of the latest ones");
     }
     let (digest, bytes) = file.digest();
     file.finish(&path)?;
-    shared.blobs.link(&digest, &path).map_err(|e| disk_fault("link", &path, &e))?;
+    as_blob(shared, &path, digest, bytes)
+}
+
+fn written_before(shared: &Shared, path: &Path) -> Result<SnapshotFile, ShardFault> {
+    let fault = |e| disk_fault("read", path, &e);
+    let bytes = fs::metadata(path).map_err(fault)?.len();
+    as_blob(shared, path, hash_of(path).map_err(fault)?, bytes)
+}
+
+fn as_blob(shared: &Shared, path: &Path, digest: Digest, bytes: u64) -> Result<SnapshotFile, ShardFault> {
+    shared.blobs.link(&digest, path).map_err(|e| disk_fault("link", path, &e))?;
     blob_mirror::send_to_standby(shared, digest);
     Ok(SnapshotFile {
         path: path.display().to_string(),
@@ -89,13 +114,20 @@ pub(super) fn write(
     })
 }
 
-/// Writes the parts of all shards. Whether the newest round is in some of the values only.
+/// Whether the newest round is in some of the values only.
+fn is_mixed(parts: &[PartVersions]) -> bool {
+    let oldest = parts.iter().map(|part| part.before).min().unwrap_or(0);
+    let newest = parts.iter().map(|part| part.round_behind).max().unwrap_or(0);
+    newest > oldest
+}
+
+/// Writes the parts of all shards.
 fn write_parts(
     shared: &Shared,
     shard: &JobShard,
     condition: ReadCondition,
     dir: &Path,
-) -> Result<(PendingFile, bool), ShardFault> {
+) -> Result<(PendingFile, Vec<PartVersions>), ShardFault> {
     let mut file = shared.blobs.begin_in(dir)?;
     let mut parts = Vec::new();
     let version = match condition {
@@ -115,9 +147,7 @@ fn write_parts(
             }
         });
     }
-    let oldest = parts.iter().map(|part| part.before).min().unwrap_or(0);
-    let newest = parts.iter().map(|part| part.round_behind).max().unwrap_or(0);
-    Ok((file, newest > oldest))
+    Ok((file, parts))
 }
 
 fn append_own(
@@ -248,8 +278,9 @@ mod tests {
     #[test]
     fn the_latest_values_of_two_shards_are_of_one_version_where_a_round_closes_on_one_of_them_first() {
         let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        let [mut own, peer] = [&dirs[0], &dirs[1]].map(|dir| Shared::for_test(dir.path()));
+        let [mut own, mut peer] = [&dirs[0], &dirs[1]].map(|dir| Shared::for_test(dir.path()));
         Arc::get_mut(&mut own).unwrap().token = peer.token.clone();
+        Arc::get_mut(&mut peer).unwrap().here = ShardPosition { index: 1, count: 2 };
         let control = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let (listener, address) = listen::bind(([127, 0, 0, 1], 0).into()).unwrap();
         listen::spawn(Arc::new(listener), Transport::Tcp, peer.clone(), control.handle().clone()).unwrap();
@@ -270,6 +301,10 @@ mod tests {
             close_round(&first);
             written.join().unwrap()
         });
+        own.jobs.close(EPOCH, first.run()).unwrap();
+        let again = write(&own, first.run(), None, "last").unwrap();
+        assert_eq!(again, file, "of an engine that forgot that it was written");
+        assert!(write(&own, first.run(), None, "other").is_err());
         let bytes = fs::read(file.path).unwrap();
         let values = &bytes[bytes.len() - ELEMENTS * 4..];
         assert!(values == bytemuck::cast_slice::<f32, u8>(&[-1.0; ELEMENTS]), "{values:?}");

@@ -224,7 +224,7 @@ proptest! {
 /// A connection that has lent and taken nothing.
 fn over(transport: Transport, rig: &Rig) -> Channel {
     let (address, limit) = (rig.shards[0].address().to_string(), Duration::from_secs(5));
-    connect(&address, &rig.token, limit, TransportChoice::Only(transport), 0).unwrap()
+    connect(&address, None, &rig.token, limit, TransportChoice::Only(transport), 0).unwrap()
 }
 
 fn ask(channel: &mut Channel, request: &Request) -> Reply {

@@ -10,8 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    downtime::Shift, effects::Effect, evaluation::Evaluation, event::Happening, inputs::TaskFault, job::Job,
-    member::Membership, progress::Progress, records::Counters,
+    downtime::Shift,
+    effects::{Effect, LastWeights},
+    evaluation::Evaluation,
+    event::Happening,
+    inputs::TaskFault,
+    job::Job,
+    member::Membership,
+    progress::Progress,
+    records::Counters,
 };
 use crate::ids::ShardIndex;
 
@@ -339,6 +346,12 @@ impl Job {
         self.changes.job_state = true;
         // What the others wrote of it would lie there until the next one is complete.
         effects.push(self.keep_checkpoints(number));
+    }
+
+    /// What the shards are told of a job that is over and known no more: nobody asks for its last weights, nor for its checkpoints.
+    pub(super) fn forgotten(self) -> impl Iterator<Item = Effect> {
+        let close = Effect::CloseShards { run: self.run(), weights: LastWeights::Drop };
+        self.state.keeping.then_some(close).into_iter().chain(self.remove_checkpoints())
     }
 
     /// The order to remove all checkpoints, if there may be some.

@@ -323,17 +323,17 @@ impl Core {
         effects
     }
 
-    /// Forgets a job that is over, whose keys expire. Its checkpoints go as well: without its record nobody can use them.
-    pub fn forget(&mut self, id: &JobId) -> Option<Effect> {
-        let mut checkpoints = None;
+    /// Forgets a job that is over, whose keys expire. What shards have of it goes as well: without its record nobody can use that.
+    pub fn forget(&mut self, id: &JobId) -> Vec<Effect> {
+        let mut effects = Vec::new();
         if self.jobs.get(id).is_some_and(|j| j.state.phase.is_over()) {
-            checkpoints = self.jobs.remove(id).and_then(|job| job.remove_checkpoints());
+            effects.extend(self.jobs.remove(id).into_iter().flat_map(Job::forgotten));
         }
         if self.task_jobs.get(id).is_some_and(|job| job.phase().is_over()) {
             self.task_jobs.remove(id);
             self.fleet.job_gone(id);
         }
-        checkpoints
+        effects
     }
 
     /// Workers that take part in some job or wait for one.

@@ -46,7 +46,7 @@ impl Core {
         })?;
         self.remove_task_job(&spec.id, effects);
         let old = self.jobs.insert(Job::new(spec, nonce, self.shards, now_us));
-        effects.extend(old.and_then(|old| old.remove_checkpoints()));
+        effects.extend(old.into_iter().flat_map(Job::forgotten));
         Ok(())
     }
 

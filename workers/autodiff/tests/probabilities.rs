@@ -88,6 +88,8 @@ fn probabilities_that_were_moved_train_as_their_scores() {
         (BinaryCrossEntropy,  sigmoid.clone(), &[1],       vec![with("Reshape", &[-1])],                           None),
         (BinaryCrossEntropy,  sigmoid.clone(), &[3, 2],    vec![swap()],                                           None),
         (BinaryCrossEntropy,  sigmoid.clone(), &[3],       vec![("Gather", Some(&[0, 2]), vec![attr_int("axis", 1)])], None),
+        (BinaryCrossEntropy,  sigmoid.clone(), &[3],       vec![plain("Cast", attr_int("to", 1)), with("Tile", &[1, 2])],   None),
+        (SoftmaxCrossEntropy, softmax(1),      &[3],       vec![plain("Cast", attr_int("to", 1))],                 None),
         (BinaryCrossEntropy,  sigmoid.clone(), &[1],       vec![("Identity", None, vec![]), with("Squeeze", &[1]), with("Unsqueeze", &[1])], None),
         (SoftmaxCrossEntropy, softmax(2),      &[1, 3],    vec![with("Squeeze", &[1])],                            None),
         (SoftmaxCrossEntropy, softmax(1),      &[3],       vec![with("Unsqueeze", &[1])],                          None),
@@ -117,8 +119,9 @@ fn probabilities_without_scores_are_refused() {
     let softmax = [attr_int("axis", 1)];
     #[rustfmt::skip]
     #[allow(clippy::type_complexity, reason = "a table")]
-    let cases: [(&str, Loss, &[usize], Vec<Move>); 4] = [
+    let cases: [(&str, Loss, &[usize], Vec<Move>); 5] = [
         ("classes of several places",  SoftmaxCrossEntropy, &[3, 2], vec![("Flatten", None, vec![attr_int("axis", 1)])]),
+        ("limited",                    SoftmaxCrossEntropy, &[3],    vec![("Clip", None, vec![])]),
         ("classes split",              SoftmaxCrossEntropy, &[4],    vec![("Reshape", Some(&[0, 2, 2]), vec![])]),
         ("some classes alone",         SoftmaxCrossEntropy, &[3],    vec![("Gather", Some(&[0, 1]), vec![attr_int("axis", 1)])]),
         ("one of two for yes or no",   BinaryCrossEntropy,  &[2],    vec![("Gather", Some(&[1]), vec![attr_int("axis", 1)])]),

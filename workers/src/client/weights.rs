@@ -9,6 +9,7 @@ use std::{
 
 use safetensors::{Dtype, SafeTensors};
 use syncline_ps::{PsError, client::BlobClient};
+use syncline_rpc::ShardFault;
 use syncline_rpc::status::JobStatus;
 use syncline_scheduler::{fault_code::FaultCode, ids::JobId};
 use tokio::time::sleep;
@@ -205,19 +206,32 @@ impl Client {
     }
 }
 
+/// For how long what no shard has is asked for again: a process that has just taken over may not know yet where it is.
+const MISSING_PATIENCE: Duration = Duration::from_secs(3);
+
 /// Fetches again while a shard is away, for so long: one that is started anew, or taken over, is back in seconds.
 async fn retry_while_away<T, F>(limit: Duration, fetch: impl Fn() -> F) -> Result<T, FetchError>
 where
     F: Future<Output = Result<T, FetchError>>,
 {
     let since = Instant::now();
+    let mut missing_since = None::<Instant>;
     loop {
-        match fetch().await {
-            Err(FetchError::Shard(error)) if error.is_away() && since.elapsed() < limit => {
-                sleep(POLL_INTERVAL).await;
+        let fetched = fetch().await;
+        let is_late = match &fetched {
+            Err(FetchError::Shard(error)) if error.is_away() => since.elapsed() >= limit,
+            Err(FetchError::Shard(PsError::Refused {
+                fault: ShardFault::MissingBlob { .. } | ShardFault::Io { .. },
+            })) => {
+                let missing_since = *missing_since.get_or_insert_with(Instant::now);
+                missing_since.elapsed() >= limit.min(MISSING_PATIENCE)
             }
-            fetched => return fetched,
+            _ => true,
+        };
+        if is_late {
+            return fetched;
         }
+        sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -257,11 +271,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_shard_that_is_away_may_have_is_fetched_again_and_what_it_has_not_is_not() {
+    async fn what_a_shard_that_is_away_or_has_just_taken_over_may_have_is_fetched_again() {
         let unreachable =
             || PsError::Unreachable { address: "a:1".into(), after_ms: 0, cause: "it is cut".into() };
         let second_away = || ShardFault::SecondAway { digest: "d".into(), cause: "it is away".into() };
         let missing = || ShardFault::MissingBlob { digest: "d".into() };
+        let other = || ShardFault::Invalid { what: "w".into() };
         let fetch = async |limit, failures: [PsError; 2]| {
             let left = Cell::new(Vec::from(failures));
             let tries = Cell::new(0);
@@ -277,7 +292,8 @@ mod tests {
         let minute = Duration::from_secs(60);
         let both = [unreachable(), second_away().into()];
         assert_eq!(fetch(minute, both).await, (Ok(()), 3));
-        assert_eq!(fetch(minute, [unreachable(), missing().into()]).await, (Err("E404".to_owned()), 1));
+        assert_eq!(fetch(minute, [missing().into(), unreachable()]).await, (Ok(()), 3));
+        assert_eq!(fetch(minute, [unreachable(), other().into()]).await.1, 1);
         let impatient = fetch(Duration::ZERO, [missing().into(), unreachable()]).await;
         assert_eq!(impatient, (Err("E410".to_owned()), 1));
     }

@@ -33,7 +33,14 @@ pub(crate) fn expand(spec: &mut DataSpec) -> Result<Vec<String>, DataError> {
             let file = fs::canonicalize(&path).unwrap_or_else(|_| path.clone().into());
             let (other, by) = part_of.entry(file).or_insert((part, pattern.clone()));
             if *other == part {
-                continue;
+                match by.as_ref().zip(pattern.as_ref()) {
+                    Some((by, pattern)) if by != pattern => {
+                        let what =
+                            format!("`{path}` is twice in `{part}`: `{by}` and `{pattern}` both mean it");
+                        return Err(DataError::InvalidSetting { what });
+                    }
+                    _ => continue,
+                }
             }
             let both = format!("`{path}` is in `{other}` and in `{part}`");
             match by.as_ref().or(pattern.as_ref()) {
@@ -62,8 +69,11 @@ fn samples_of(source: &mut Source) -> Result<Vec<Named>, DataError> {
     let lists = source.files_mut();
     let mut named =
         lists.iter().map(|files| files.iter().map(meant).collect()).collect::<Result<Vec<Vec<_>>, _>>()?;
-    if let [samples, labels] = named.as_mut_slice() {
-        samples.iter().zip(labels).try_for_each(|(samples, labels)| pair(samples, labels))?;
+    // Of lists the places count.
+    if let [samples, labels] = named.as_mut_slice()
+        && let ([samples], [labels]) = (samples.as_slice(), labels.as_mut_slice())
+    {
+        pair(samples, labels)?;
     }
     for (files, named) in lists.into_iter().zip(&named) {
         files.0 = named.iter().flatten().map(|file| file.path.clone()).collect();
@@ -79,10 +89,14 @@ fn meant(entry: &str) -> Result<Vec<Named>, DataError> {
     }
 }
 
-/// Puts files of labels into the order of those of the samples, by what `*` stands for in both, if both are of such a pattern.
+/// Puts files of labels into the order of those of the samples, by what `*` stands for in both, if both are of such a pattern. Where it
+/// stands for nothing alike (`train-images-*` and `train-labels-*`, whose names end in another way), their places count.
 fn pair(samples: &[Named], labels: &mut Vec<Named>) -> Result<(), DataError> {
     let is_by_star = |files: &[Named]| files.iter().all(|file| file.star.is_some());
     if !is_by_star(samples) || !is_by_star(labels) {
+        return Ok(());
+    }
+    if !samples.iter().any(|sample| labels.iter().any(|label| label.star == sample.star)) {
         return Ok(());
     }
     let alone = |file: &Named, others: &[Named]| {
@@ -238,12 +252,13 @@ mod tests {
             (["part-1.csv", "part-*.csv"],   "[E480] data: `part-1.csv` is in `source` and in `test`, of which one means it by `part-*.csv`"),
             (["part-*.csv", "./part-2.csv"], "[E480] data: `./part-2.csv` is in `source` and in `test`"),
             (["part-1.csv", "part-1.csv"],   "`part-1.csv` is in `source` and in `test`: figures"),
+            (["part-*.csv+*-1.csv", "test.csv"], "[E480] data: `part-1.csv` is twice in `source`: `part-*.csv` and `*-1.csv` both mean it"),
         ];
         for (names, want) in cases {
             let [source, test] = names;
             let (_, said) = expanded(&there, |at| DataSpec {
-                test: Some(Source::csv(at(test))),
-                ..DataSpec::new(Source::csv(at(source)))
+                test: Some(Source::csv(at(test)).into()),
+                ..DataSpec::new(Source::csv(source.split('+').map(at).collect::<Vec<_>>()))
             });
             assert!(said.starts_with(want) && said.is_empty() == want.is_empty(), "{names:?}: {said}");
         }

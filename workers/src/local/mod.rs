@@ -139,7 +139,7 @@ impl LocalError {
 /// let cluster = LocalCluster::start(LocalOptions::workers(4)).await?;
 /// let client = cluster.client();
 /// // Whatever a program does with a cluster: client.submit(&job).await?
-/// cluster.stop().await;
+/// cluster.stop().await?;
 /// # Ok(())
 /// # }
 /// ```

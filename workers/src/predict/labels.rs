@@ -20,13 +20,13 @@ pub(super) struct LabelScores {
 }
 
 impl LabelScores {
-    /// None of a job with another loss.
-    pub(super) fn of(job: &TrainedJob) -> Option<Self> {
+    /// Of the scores that this model gives; none of a job with another loss.
+    pub(super) fn of(job: &TrainedJob, onnx: &[u8]) -> Option<Self> {
         if job.settings.get("model.forward.loss") != Some(LOSS) {
             return None;
         }
         let output = job.settings.get("model.forward.output").map(str::to_owned);
-        let graph = syncline_onnx::parse(&job.model.onnx).ok().and_then(|model| model.graph);
+        let graph = syncline_onnx::parse(onnx).ok().and_then(|model| model.graph);
         let probabilities = graph.as_ref().map(syncline_autodiff::sigmoid_outputs).unwrap_or_default();
         Some(Self { output, probabilities })
     }

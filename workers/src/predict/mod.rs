@@ -262,7 +262,8 @@ impl Predictor {
         let exec = ExecOptions { intra_threads: threads_each(1), ..ExecOptions::default() };
         let output_of_loss = job.settings.get("model.forward.output");
         let with_scores = output_of_loss.and_then(|name| with_inner_value(&job.model.onnx, name));
-        let forward = Executable::new(runtime, with_scores.as_deref().unwrap_or(&job.model.onnx), &exec)?;
+        let model_run = with_scores.as_deref().unwrap_or(&job.model.onnx);
+        let forward = Executable::new(runtime, model_run, &exec)?;
         let types = forward.types();
         let first = model.inputs.first().and_then(|input| types.get(&input.name));
         let fixed_batch = first.and_then(|ty| ty.dims.first()?.fixed()).filter(|&size| size > 0);
@@ -272,7 +273,7 @@ impl Predictor {
             true => Some(Executable::new(runtime, &job.evaluation_graph, &exec)?),
             false => None,
         };
-        let label_scores = LabelScores::of(job);
+        let label_scores = LabelScores::of(job, model_run);
         let figures = Figures {
             evaluation: None,
             classes: wanted.classes().map(|count| ClassFigures::new(count, wanted.ignored_label())),
@@ -382,9 +383,9 @@ impl Predictor {
         let names = self.forward.output_names().to_vec();
         let mut is_kept = vec![true; names.len()];
         let mut batch = self.set.batch();
-        let first = self.rows.first().copied().unwrap_or_default();
         for size in self.fixed_batch.map_or(vec![2, 3], |size| vec![size]) {
-            self.set.gather(&vec![first; size], &mut batch)?;
+            let rows: Vec<u32> = self.rows.iter().copied().cycle().take(size).collect();
+            self.set.gather(&rows, &mut batch)?;
             let inputs: Vec<_> = batch.named_inputs(&self.model).collect();
             let found = self.forward.run(&inputs)?;
             for (at, name) in names.iter().enumerate() {

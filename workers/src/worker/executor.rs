@@ -78,8 +78,10 @@ impl Shared {
             let mut running = lock(&self.running);
             if let Some(running) = running.as_mut().filter(|running| running.key == *key) {
                 running.revoked = true;
-                if !running.evaluates {
-                    lock(&self.cancel_token).cancel();
+                let token = lock(&self.cancel_token);
+                match running.evaluates {
+                    true => token.interrupt(),
+                    false => token.cancel(),
                 }
             }
         }
@@ -100,7 +102,8 @@ impl Shared {
         (revoked, queued.len() as u32)
     }
 
-    /// The task in hand evaluates from here on. What its job has learned locally outlives a revocation: it looks for one itself.
+    /// The task in hand evaluates from here on. What its job has learned locally outlives a revocation: its calls are interrupted then,
+    /// not ended for good, and between batches it looks for one itself.
     fn begin_evaluation(&self) {
         if let Some(running) = lock(&self.running).as_mut() {
             running.evaluates = true;
@@ -115,7 +118,9 @@ impl Shared {
     /// The executor has done with the task in hand. Whether it was revoked meanwhile: what its job calls by then is ended for good.
     fn end(&self) -> bool {
         *lock(&self.running) = None;
-        lock(&self.cancel_token).is_canceled()
+        let token = lock(&self.cancel_token);
+        token.resume();
+        token.is_canceled()
     }
 
     /// Waits until a report is there that must not wait for others.

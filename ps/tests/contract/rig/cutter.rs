@@ -121,7 +121,7 @@ fn connect_both(mut client: Socket, target: &str, token: &Token) -> Option<(Chan
     client.write_all(&scratch).ok()?;
     let (memory, descriptor) = Memory::create(bytes).unwrap();
     client.upgrade_server(memory, &descriptor).ok()?;
-    let server = connect(target, token, limit, TransportChoice::Only(Transport::Tcp), 0).ok()?;
+    let server = connect(target, None, token, limit, TransportChoice::Only(Transport::Tcp), 0).ok()?;
     Some((client, server))
 }
 

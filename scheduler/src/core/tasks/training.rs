@@ -188,6 +188,13 @@ impl Core {
         self.fail_training(training, failure, now_us, effects);
     }
 
+    /// The same of a training that was set aside and that somebody has given up.
+    pub fn training_given_up(&mut self, training: &JobId, now_us: u64) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.training_deleted(training, now_us, &mut effects);
+        effects
+    }
+
     /// Ends the attempt for which a job trains, if a task waits for it.
     fn fail_training(&mut self, training: &JobId, failure: Failure, now_us: u64, effects: &mut Vec<Effect>) {
         let task_of = |graph: &TaskJob| {

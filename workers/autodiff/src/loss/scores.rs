@@ -16,9 +16,11 @@ use super::{Loss, LossOptions};
 use crate::error::AutodiffError;
 use crate::forward::Forward;
 
-/// Operators that move, pick or repeat elements of their first input and change none: a Sigmoid before one is the same as behind it.
-const MOVES: [&str; 8] =
-    ["Expand", "Flatten", "Gather", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"];
+/// Operators that move, pick, repeat or convert elements of their first input and change none: a Sigmoid before one is the same as behind it.
+const MOVES: [&str; 10] =
+    ["Cast", "Expand", "Flatten", "Gather", "Reshape", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze"];
+/// Operators after which probabilities still are some, and that cannot be applied to scores instead.
+const OPAQUE: [&str; 2] = ["Clip", "Split"];
 
 /// The value that the loss looks at when it was asked for `output`; it may be one that this has added to the model.
 pub(crate) fn scores(
@@ -38,6 +40,15 @@ pub(crate) fn scores(
         },
         (Loss::SoftmaxCrossEntropy, "Concat")
             if maker.input.iter().any(|part| Trail::of(&makers, part).is_of("Sigmoid")) =>
+        {
+            return Err(refusal(loss, maker, output));
+        }
+        (Loss::SoftmaxCrossEntropy | Loss::BinaryCrossEntropy, op)
+            if OPAQUE.contains(&op)
+                && maker.input.first().is_some_and(|of| {
+                    let trail = Trail::of(&makers, of);
+                    trail.is_of("Sigmoid") || trail.is_of("Softmax")
+                }) =>
         {
             return Err(refusal(loss, maker, output));
         }
@@ -125,6 +136,7 @@ impl<'g> Trail<'g> {
                     Some(perm) => usize::try_from(*perm.get(axis)?).ok()?,
                     None => before.len().checked_sub(axis + 1)?,
                 },
+                "Cast" => axis,
                 // The elements stay in their order: the classes lie where as many elements are behind each of them.
                 "Flatten" | "Reshape" | "Squeeze" | "Unsqueeze" => {
                     let behind = elements(&moved[axis + 1..])?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use syncline_ps::{client, transport::TransportChoice};
-use syncline_rpc::Token;
+use syncline_rpc::{ShardPosition, Token};
 use syncline_workers::{blocking, client::Client};
 
 use super::{Exit, Finding};
@@ -23,8 +23,10 @@ pub(super) async fn check(client: &Client, token: Token, wanted: TransportChoice
 
 fn try_all(addresses: &[String], token: &Token, wanted: TransportChoice) -> Finding {
     let mut found = Vec::new();
-    for (index, address) in addresses.iter().enumerate() {
-        match client::connect(address, token, LIMIT, wanted, 0) {
+    let count = addresses.len() as u32;
+    for (index, address) in (0..).zip(addresses) {
+        let shard = Some(ShardPosition { index, count });
+        match client::connect(address, shard, token, LIMIT, wanted, 0) {
             Ok(channel) => found.push(format!("{} to s{index}", channel.transport())),
             Err(error) => {
                 return Finding::fail(

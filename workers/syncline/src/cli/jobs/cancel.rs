@@ -7,7 +7,7 @@ use syncline_scheduler::ids::JobId;
 use syncline_workers::client::{Cancellation, Client, ClientError};
 
 use super::several::SeveralJobs;
-use crate::cli::{ConnectionArgs, Failure, TimeUnit, block_on, log_as_command, time};
+use crate::cli::{ConnectionArgs, Failure, TimeUnit, block_on, log_as_command, say, time};
 
 #[derive(Debug, clap::Args)]
 pub struct CancelArgs {
@@ -51,17 +51,23 @@ pub(crate) fn run(args: &CancelArgs) -> Result<(), Failure> {
             Ok(())
         };
         let canceled = args.jobs.each(cancel).await;
-        for (job, damaged) in ending {
-            match client.wait(&job, |_| ()).await {
+        let wait = async |(job, damaged): &(JobId, bool)| {
+            match client.wait(job, |_| ()).await {
                 Ok(_) | Err(ClientError::JobCanceled { .. } | ClientError::JobFailed { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
             match damaged {
-                true => args.jobs.tell(&job, "deleted", "was damaged and is removed")?,
-                false => args.jobs.tell(&job, "canceled", "is canceled")?,
+                true => args.jobs.tell(job, "deleted", "was damaged and is removed"),
+                false => args.jobs.tell(job, "canceled", "is canceled"),
             }
+        };
+        match (canceled, SeveralJobs::each_of(&ending, wait).await) {
+            (Err(refused), Err(failure)) => {
+                say(&refused.to_string());
+                Err(failure)
+            }
+            (canceled, waited) => canceled.and(waited),
         }
-        canceled
     })
 }
 

@@ -23,8 +23,16 @@ impl SeveralJobs {
         &self,
         mut act: impl AsyncFnMut(&JobId) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
+        Self::each_of(&self.jobs, async |job| act(job).await).await
+    }
+
+    /// The same for each of other things that belong to jobs.
+    pub(super) async fn each_of<T>(
+        jobs: &[T],
+        mut act: impl AsyncFnMut(&T) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let mut refused = None::<Failure>;
-        for job in &self.jobs {
+        for job in jobs {
             match act(job).await {
                 Ok(()) => {}
                 Err(failure) if failure.exit() == Exit::JobFailed => {

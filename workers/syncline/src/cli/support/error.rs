@@ -126,10 +126,10 @@ impl CliError {
             Self::Output { .. } => "see where the output goes: the disk may be full".into(),
             Self::Runtime { .. } => "the machine may be out of threads or open files".into(),
             Self::SavedJobs { before, told, .. } => {
-                format!("start it with --shards {before}, or without, and those of them that are not over go on; to go on with {told}, write a checkpoint then, `syncline checkpoint JOB FILE`, cancel and delete the job, and use `submit --resume FILE` here")
+                format!("start it with --shards {before}, or without, and those of them that are not over go on; to go on with {told}, write a checkpoint then, `syncline checkpoint JOB FILE`, cancel and delete the job, remove its models with `syncline gc --older-than 0`, and use `submit --resume FILE` here")
             }
             Self::LeftOutBlobs { before, told, .. } => {
-                format!("start it with --shards {before}, or without; to go on with {told}, delete the jobs that are over there, `syncline delete JOB`, and then what belongs to none any more, `syncline gc`")
+                format!("start it with --shards {before}, or without; to go on with {told}, delete the jobs that are over there, `syncline delete JOB`, and then what belongs to none any more, `syncline gc --older-than 0`")
             }
             Self::OtherRedis { dir, before, .. } => {
                 format!("what the jobs are stands in {before}: start it with the same --redis or SYNCLINE_REDIS, or without both where it had its own; to go on without these jobs, move `shard-*/jobs` and `shard-*/checkpoints` in {} away", dir.display())
