@@ -174,10 +174,13 @@ fn a_training_that_is_canceled_by_hand_fails_its_attempt_and_the_next_has_anothe
 }
 
 #[test]
-fn a_training_that_is_given_up_while_it_is_set_aside_is_not_begun_once_more() {
+fn a_training_that_is_given_up_while_it_is_set_aside_costs_its_task_an_attempt() {
     let mut core = core(vec![task(0, vec![])]);
     core.training_given_up(&id("graph~0"), NOW_US);
-    core.handle(NOW_US + 1, Input::Tick).unwrap();
+    assert_eq!(view(&core, 0).state, TaskState::Backoff);
+    core.handle(NOW_US, Input::Tick).unwrap();
+    assert_eq!(phase(&core, "graph~0-2"), Some(Phase::Queued), "under another name");
+    core.training_given_up(&id("graph~0-2"), NOW_US);
     let failed = core.task_job(&id("graph")).unwrap().phase().clone();
     assert!(matches!(&failed, Phase::Failed { code, .. } if *code == FaultCode::new("E058")), "{failed:?}");
 }

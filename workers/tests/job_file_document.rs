@@ -2,7 +2,7 @@
 //! `SYNCLINE_WRITE_DOCS=1` writes it anew. That no field is missing is asked of the reader itself: it answers a field that
 //! it does not know with those that it does.
 
-use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
+use std::{fmt::Write as _, fs, path::Path};
 
 use syncline_workers::submit::JobFile;
 
@@ -210,13 +210,19 @@ fn read(text: &str) -> Result<String, String> {
 }
 
 /// The fields of each place in the file, by its frame: several tables may be of one.
-fn places() -> BTreeMap<&'static str, Vec<Field>> {
-    let mut places: BTreeMap<_, Vec<Field>> = BTreeMap::new();
+fn places() -> Vec<(&'static str, Vec<Field>)> {
+    let mut places: Vec<(&str, Vec<Field>)> = Vec::new();
     for table in TABLES {
-        places.entry(table.frame).or_default().extend(table.fields);
+        match places.iter_mut().find(|(frame, _)| *frame == table.frame && *frame != WHOLE_FILE) {
+            Some((_, fields)) => fields.extend(table.fields),
+            None => places.push((table.frame, table.fields.to_vec())),
+        }
     }
     places
 }
+
+/// The frame of what stands at the top, of which there are two forms.
+const WHOLE_FILE: &str = "@\n";
 
 /// The fields that the reader knows at this place.
 fn known(frame: &str) -> Vec<String> {

@@ -484,8 +484,8 @@ mod tests {
         shared.begin(&task);
         shared.begin_evaluation();
         shared.revoke(&[task]);
-        assert!(shared.is_revoked() && !job.is_canceled());
-        assert!(!shared.end(), "the job goes on with the calls that it has");
+        assert!(shared.is_revoked() && job.is_canceled(), "a call that waits for a shard ends");
+        assert!(!shared.end() && !job.is_canceled(), "the job goes on");
         shared.queue(&key(2));
         shared.begin(&key(2));
         assert!(!shared.is_revoked());

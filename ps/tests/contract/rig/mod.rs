@@ -194,8 +194,15 @@ impl Rig {
     /// A connection to a shard for bytes that no client of ours sends.
     pub fn channel(&self, shard: usize) -> Channel {
         let (address, limit) = (self.addresses()[shard].clone(), Duration::from_secs(5));
-        connect_channel(&address, None, &self.token, limit, TransportChoice::Only(super::super::TRANSPORT), 1 << 20)
-            .unwrap()
+        connect_channel(
+            &address,
+            None,
+            &self.token,
+            limit,
+            TransportChoice::Only(super::super::TRANSPORT),
+            1 << 20,
+        )
+        .unwrap()
     }
 
     /// Orders a barrier on every shard.
