@@ -774,7 +774,7 @@ fn shards_that_have_pushes_of_a_job_that_opens_prove_that_redis_has_lost_its_beg
     assert_eq!(core.job(&id("job")).unwrap().phase(), &Phase::Opening);
     core.handle(3, attached(0, &[(Incarnation(1), 500)])).unwrap();
     assert!(
-        matches!(core.job(&id("job")).unwrap().phase(), Phase::Failed { code, .. } if code.to_string() == "E226")
+        matches!(core.job(&id("job")).unwrap().phase(), Phase::Failed { code, .. } if *code == FaultCode::new("E226"))
     );
 }
 

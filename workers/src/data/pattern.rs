@@ -257,7 +257,7 @@ mod tests {
         for (names, want) in cases {
             let [source, test] = names;
             let (_, said) = expanded(&there, |at| DataSpec {
-                test: Some(Source::csv(at(test)).into()),
+                test: Some(Source::csv(at(test))),
                 ..DataSpec::new(Source::csv(source.split('+').map(at).collect::<Vec<_>>()))
             });
             assert!(said.starts_with(want) && said.is_empty() == want.is_empty(), "{names:?}: {said}");

@@ -51,7 +51,9 @@ fn job(folder: &TempDir, predicts: &ModelProto, settings: &[(&str, &str)]) -> Tr
 }
 
 /// The classes of all samples, and the names and rows of the outputs of each batch.
-fn asked(job: &TrainedJob, batch: usize) -> Result<(Vec<Option<u32>>, Vec<(String, usize)>), PredictError> {
+type Answer = (Vec<Option<u32>>, Vec<(String, usize)>);
+
+fn asked(job: &TrainedJob, batch: usize) -> Result<Answer, PredictError> {
     let options = PredictOptions { is_labeled: false, ..PredictOptions::for_job(job, Samples::All, batch) };
     let (mut classes, mut shown) = (Vec::new(), Vec::new());
     Predictor::open(&runtime(), job, &options)?.run(|predicted| {
@@ -118,4 +120,13 @@ fn scores_that_the_loss_was_told_of_say_the_class_and_are_no_output_table() {
     let settings = [("model.forward.output", "a"), ("model.forward.loss", "bce-with-logits")];
     let of_labels = job(&folder, &model(behind("Sigmoid")), &settings);
     assert_eq!(asked(&of_labels, 3).unwrap(), ([1; 8].map(Some).to_vec(), shown.to_vec()));
+    let below_a_half = model(|graph, a| {
+        let negative = graph.op("Neg", &[a], &[]);
+        let p = graph.named("p", "Sigmoid", &[&negative], &[]);
+        let y = graph.named("y", "Neg", &[&p], &[]);
+        graph.output(&y);
+    });
+    let settings = [("model.forward.output", "p"), ("model.forward.loss", "bce-with-logits")];
+    let of_probabilities = job(&folder, &below_a_half, &settings);
+    assert_eq!(asked(&of_probabilities, 3).unwrap(), ([0; 8].map(Some).to_vec(), shown.to_vec()));
 }
