@@ -60,6 +60,7 @@ pub(crate) fn expand(spec: &mut DataSpec) -> Result<Vec<String>, DataError> {
 }
 
 /// The same of one source.
+#[cfg(any(feature = "worker", test))]
 pub(crate) fn expand_source(source: &mut Source) -> Result<(), DataError> {
     samples_of(source).map(drop)
 }
