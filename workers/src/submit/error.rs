@@ -237,7 +237,7 @@ impl SubmitError {
             }
             #[cfg(feature = "job-file")]
             Self::Change { .. } => {
-                "write it as `settings.batch=64` or `test.retries=5`; docs/job-file.md lists every field".to_owned()
+                "write it as `settings.batch=64`, in a file with nodes also as `test.retries=5`; docs/job-file.md lists every field".to_owned()
             }
             Self::MissingKernel { .. } => "use `precision = \"f32\"`, or workers with a GPU only".to_owned(),
             Self::ReadySettings { .. } => {

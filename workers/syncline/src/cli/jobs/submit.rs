@@ -34,8 +34,8 @@ pub struct SubmitArgs {
     /// Id of the job, instead of the one in the file
     #[arg(long, value_name = "NAME")]
     id: Option<String>,
-    /// Give a field of the file another value: `settings.batch=64`, `data.split={test_every=4}`, `test.retries=5`. The key begins
-    /// with a node, or with a field of the training node; the value is one of TOML. May be given several times
+    /// Give a field of the file another value: `settings.batch=64`, `data.split={test_every=4}`, in a file with nodes also
+    /// `test.retries=5`. The key begins with a field of the training node, or with a node; the value is one of TOML. May be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Replace a job of the same id that is over; one that runs is not touched
