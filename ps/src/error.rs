@@ -273,6 +273,12 @@ impl PsError {
         matches!(self, Self::Unreachable { .. } | Self::Refused { fault: ShardFault::SecondAway { .. } })
     }
 
+    /// Whether what no shard gave may be there in a moment: a process that has just taken over may not know yet where it is, and a disk
+    /// may give it the next time. It is asked for again for [`MISSING_PATIENCE`](crate::client::MISSING_PATIENCE).
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Refused { fault: ShardFault::MissingBlob { .. } | ShardFault::Io { .. } })
+    }
+
     /// Whether an announcement that failed so will never be taken.
     pub(crate) fn is_permanent(&self) -> bool {
         matches!(self, Self::EngineRefused { .. } | Self::WrongPosition { .. } | Self::PositionTaken { .. })

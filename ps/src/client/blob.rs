@@ -17,7 +17,7 @@ use crate::{
 const STEP_BYTES: u64 = 64 << 20;
 
 /// How long a blob that no shard has is asked for again.
-const MISSING_PATIENCE: Duration = Duration::from_secs(3);
+pub const MISSING_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Stores and fetches blobs. Each call opens a connection of its own.
 #[derive(Debug, Clone)]
@@ -95,10 +95,7 @@ impl BlobClient {
                 Err(error) if error.is_away() => {
                     away.pause_unless_heard(addresses.are_heard()).map_err(|_| error)?;
                 }
-                Err(
-                    error
-                    @ PsError::Refused { fault: ShardFault::MissingBlob { .. } | ShardFault::Io { .. } },
-                ) => {
+                Err(error) if error.is_missing() => {
                     missing.pause().map_err(|_| error)?;
                 }
                 got => return got,

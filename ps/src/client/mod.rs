@@ -38,7 +38,7 @@ mod transport_upgrade;
 mod values;
 
 pub use addresses::Addresses;
-pub use blob::{BlobClient, digest_from_hex};
+pub use blob::{BlobClient, MISSING_PATIENCE, digest_from_hex};
 pub use cancel::CancelToken;
 pub use lending::{GradientArea, LentMemory};
 pub(crate) use link::{Link, LinkError, unexpected_reply};

@@ -8,8 +8,10 @@ use std::{
 };
 
 use safetensors::{Dtype, SafeTensors};
-use syncline_ps::{PsError, client::BlobClient};
-use syncline_rpc::ShardFault;
+use syncline_ps::{
+    PsError,
+    client::{BlobClient, MISSING_PATIENCE},
+};
 use syncline_rpc::status::JobStatus;
 use syncline_scheduler::{fault_code::FaultCode, ids::JobId};
 use tokio::time::sleep;
@@ -206,10 +208,8 @@ impl Client {
     }
 }
 
-/// For how long what no shard has is asked for again: a process that has just taken over may not know yet where it is.
-const MISSING_PATIENCE: Duration = Duration::from_secs(3);
-
-/// Fetches again while a shard is away, for so long: one that is started anew, or taken over, is back in seconds.
+/// Fetches again while a shard is away, for so long: one that is started anew, or taken over, is back in seconds. As
+/// [`BlobClient::get_within`], of shards that the engine names anew each time.
 async fn retry_while_away<T, F>(limit: Duration, fetch: impl Fn() -> F) -> Result<T, FetchError>
 where
     F: Future<Output = Result<T, FetchError>>,
@@ -220,9 +220,7 @@ where
         let fetched = fetch().await;
         let is_late = match &fetched {
             Err(FetchError::Shard(error)) if error.is_away() => since.elapsed() >= limit,
-            Err(FetchError::Shard(PsError::Refused {
-                fault: ShardFault::MissingBlob { .. } | ShardFault::Io { .. },
-            })) => {
+            Err(FetchError::Shard(error)) if error.is_missing() => {
                 let missing_since = *missing_since.get_or_insert_with(Instant::now);
                 missing_since.elapsed() >= limit.min(MISSING_PATIENCE)
             }

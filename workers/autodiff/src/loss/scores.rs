@@ -32,6 +32,10 @@ pub(crate) fn scores(
     let makers = makers(&forward.graph);
     let trail = Trail::of(&makers, output);
     let Some(maker) = trail.maker else { return Ok(trail.unmoved.to_owned()) };
+    let is_made_by = |value: &String, ops: &[&str]| {
+        let trail = Trail::of(&makers, value);
+        ops.iter().any(|op| trail.is_of(op))
+    };
     let is_squashed = match (loss, maker.op_type.as_str()) {
         (Loss::SoftmaxCrossEntropy, "Softmax") => match trail.class_axis(&forward.types, options) {
             Some((axis, rank)) => from_front(maker.int("axis", -1), rank) == axis as i64,
@@ -39,16 +43,13 @@ pub(crate) fn scores(
             None => return Err(refusal(loss, maker, output)),
         },
         (Loss::SoftmaxCrossEntropy, "Concat")
-            if maker.input.iter().any(|part| Trail::of(&makers, part).is_of("Sigmoid")) =>
+            if maker.input.iter().any(|part| is_made_by(part, &["Sigmoid"])) =>
         {
             return Err(refusal(loss, maker, output));
         }
         (Loss::SoftmaxCrossEntropy | Loss::BinaryCrossEntropy, op)
             if OPAQUE.contains(&op)
-                && maker.input.first().is_some_and(|of| {
-                    let trail = Trail::of(&makers, of);
-                    trail.is_of("Sigmoid") || trail.is_of("Softmax")
-                }) =>
+                && maker.input.first().is_some_and(|of| is_made_by(of, &["Sigmoid", "Softmax"])) =>
         {
             return Err(refusal(loss, maker, output));
         }

@@ -21,9 +21,9 @@ impl SeveralJobs {
     /// end.
     pub(super) async fn each(
         &self,
-        mut act: impl AsyncFnMut(&JobId) -> Result<(), Failure>,
+        act: impl AsyncFnMut(&JobId) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        Self::each_of(&self.jobs, async |job| act(job).await).await
+        Self::each_of(&self.jobs, act).await
     }
 
     /// The same for each of other things that belong to jobs.
