@@ -8,6 +8,7 @@ use super::{
     records::{Task, TaskBody},
     shard_protocol::BarrierOrder,
     superstep::{RosterEntry, SuperstepPhase},
+    turn::Turn,
 };
 use crate::{
     graph::{Holder, TaskEvent, TaskId},
@@ -17,7 +18,7 @@ use crate::{
 
 impl Job {
     /// Leases the barrier of a superstep to every shard. Every entry of its roster has its last iteration by now.
-    pub(super) fn order_barrier(&mut self, superstep: Superstep, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn order_barrier(&mut self, superstep: Superstep, turn: &mut Turn<'_>) {
         let pin = self.state.cursor.is_exhausted();
         let record = self.superstep_mut(superstep);
         record.phase = SuperstepPhase::Ordered;
@@ -26,12 +27,12 @@ impl Job {
         record.revision += 1;
         record.pin |= pin;
         let id = TaskId::Barrier(superstep);
-        let mut task = Task::new(TaskBody::Barrier, 0, now_us);
+        let mut task = Task::new(TaskBody::Barrier, 0, turn.now_us);
         task.version = record.iterations();
         self.tasks.insert(id.clone(), task);
-        self.apply(&id, &TaskEvent::Leased { holder: Holder::Shards }, now_us);
+        self.apply(&id, &TaskEvent::Leased { holder: Holder::Shards }, turn.now_us);
         self.note_arrivals(superstep);
-        effects.push(self.barrier_order(superstep));
+        turn.effects.push(self.barrier_order(superstep));
     }
 
     /// Takes a worker that left out of every roster that is not closed.
@@ -87,8 +88,7 @@ impl Job {
         &mut self,
         worker: Incarnation,
         superstep: Superstep,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         let Some(record) = self.supersteps.get_mut(&superstep) else { return };
         let (SuperstepPhase::Open(EndRule::Monitor { pushes }), Some(entry)) =
@@ -105,17 +105,17 @@ impl Job {
         // A single worker has nobody to meet. Where only a barrier steps, there is one all the same.
         if record.roster.len() < 2 {
             if record.aggregation == Aggregation::PerBarrier {
-                self.end_open_superstep(now_us, effects);
+                self.end_open_superstep(turn);
             }
             return;
         }
         let seen = self.worker_progress(superstep);
-        let rows = self.state.policy.as_dyn().rows(now_us, &seen);
+        let rows = self.state.policy.as_dyn().rows(turn.now_us, &seen);
         if !rows.is_empty() {
             let record = self.superstep_mut(superstep);
             record.phase = SuperstepPhase::Planning(rows);
             record.progress.clear();
-            effects.extend(self.plan_request(superstep));
+            turn.effects.extend(self.plan_request(superstep));
         }
     }
 
@@ -163,16 +163,13 @@ impl Job {
         superstep: Superstep,
         revision: u32,
         plan: Option<Plan>,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         match self.supersteps.get(&superstep).map(|s| (s.phase.clone(), s.revision)) {
-            Some((SuperstepPhase::Planning(rows), _)) => {
-                self.apply_first_plan(superstep, rows, plan, now_us, effects)
-            }
+            Some((SuperstepPhase::Planning(rows), _)) => self.apply_first_plan(superstep, rows, plan, turn),
             Some((SuperstepPhase::Ordered, current)) if current == revision => {
                 if let Some(plan) = plan {
-                    self.apply_replan(superstep, plan, now_us, effects);
+                    self.apply_replan(superstep, plan, turn);
                 }
             }
             _ => {}
@@ -185,8 +182,7 @@ impl Job {
         superstep: Superstep,
         rows: Vec<PlanRow>,
         plan: Option<Plan>,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         let fallback: BTreeMap<Incarnation, u64> = rows.iter().map(|r| (r.worker, r.first_seq)).collect();
         let last = plan.as_ref().map_or(&fallback, |p| &p.last);
@@ -201,6 +197,6 @@ impl Job {
         if let Some(plan) = plan {
             record.follow(plan);
         }
-        self.order_barrier(superstep, now_us, effects);
+        self.order_barrier(superstep, turn);
     }
 }

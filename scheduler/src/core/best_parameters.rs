@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     checkpoints::{Checkpoint, Checkpoints},
-    effects::Effect,
     evaluation::Evaluation,
     evaluation_watch::SeenEvaluation,
     event::Happening,
     inputs::TaskFault,
     job::Job,
     progress::Progress,
+    turn::Turn,
 };
 use crate::spec::Monitor;
 
@@ -89,7 +89,7 @@ impl Job {
     }
 
     /// Has the shards copy what was evaluated, as soon as they have written what they copied before.
-    pub(super) fn keep_best_at_rest(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn keep_best_at_rest(&mut self, turn: &mut Turn<'_>) {
         let is_held = self.state.checkpoints.holds(self.counted());
         if !is_held && (self.state.checkpoints.making.is_some() || !self.is_at_rest()) {
             return;
@@ -98,7 +98,7 @@ impl Job {
         self.grant_queue.everybody = true;
         self.changes.job_state = true;
         if !is_held {
-            self.pin_checkpoint(now_us, effects);
+            self.pin_checkpoint(turn);
         }
     }
 
@@ -124,47 +124,41 @@ impl Job {
     }
 
     /// Opens a new generation of the parameters with those of the best evaluation. What was done stays counted.
-    pub(super) fn open_best(&mut self, best: KeptBest, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn open_best(&mut self, best: KeptBest, reason: &str, turn: &mut Turn<'_>) {
         let KeptBest { checkpoint, seen: SeenEvaluation { samples, evaluation, .. } } = best.clone();
         self.state.evaluations.handed_on = HandedOn::Best(best);
         let reason = reason.to_owned();
-        self.tell(Happening::BestRestored { checkpoint, samples, reason }, now_us);
+        self.tell(Happening::BestRestored { checkpoint, samples, reason }, turn.now_us);
         let tested = self.state.evaluation.take();
-        self.reopen(Some(checkpoint), Progress::of(&self.state), now_us, effects);
+        self.reopen(Some(checkpoint), Progress::of(&self.state), turn);
         self.state.evaluation = tested;
         self.show_evaluation(self.monitored_set(), evaluation);
     }
 
     /// Where the checkpoint that a training hands on cannot be read, the best of those that are left is handed on, or the last
     /// parameters. `false`: none was handed on, or the shards keep neither.
-    pub(super) fn hand_on_others(
-        &mut self,
-        unreadable: u64,
-        fault: &TaskFault,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) -> bool {
+    pub(super) fn hand_on_others(&mut self, unreadable: u64, fault: &TaskFault, turn: &mut Turn<'_>) -> bool {
         match &self.state.evaluations.handed_on {
             HandedOn::Best(best) if best.checkpoint == unreadable => {}
             _ => return false,
         }
-        self.tell(Happening::BestUnreadable { checkpoint: unreadable, fault: fault.clone() }, now_us);
+        self.tell(Happening::BestUnreadable { checkpoint: unreadable, fault: fault.clone() }, turn.now_us);
         (self.state.evaluations.tested, self.state.evaluation) = (false, None);
         if let Some(best) = self.better_than_last() {
-            self.open_best(best, &fault.reason, now_us, effects);
+            self.open_best(best, &fault.reason, turn);
             return true;
         }
         let last = self.state.checkpoints.complete_after(self.counted()).map(|last| last.number);
         if let Some(last) = last {
-            self.open_last(last, now_us, effects);
+            self.open_last(last, turn);
         }
         last.is_some()
     }
 
     /// Opens a new generation with the last parameters, which the shards kept before they opened the best.
-    fn open_last(&mut self, checkpoint: u64, now_us: u64, effects: &mut Vec<Effect>) {
+    fn open_last(&mut self, checkpoint: u64, turn: &mut Turn<'_>) {
         self.state.evaluations.handed_on = HandedOn::Last;
-        self.reopen(Some(checkpoint), Progress::of(&self.state), now_us, effects);
+        self.reopen(Some(checkpoint), Progress::of(&self.state), turn);
         self.show_what_is_known_of_these();
     }
 

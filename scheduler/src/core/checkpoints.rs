@@ -19,6 +19,7 @@ use super::{
     member::Membership,
     progress::Progress,
     records::Counters,
+    turn::Turn,
 };
 use crate::ids::ShardIndex;
 
@@ -177,7 +178,7 @@ impl Job {
     }
 
     /// Ends what is open while the job comes to rest, and has the checkpoint taken once it has.
-    pub(super) fn take_checkpoint_at_rest(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn take_checkpoint_at_rest(&mut self, turn: &mut Turn<'_>) {
         if self.state.checkpoints.making != Some(CheckpointPhase::Resting) {
             return;
         }
@@ -187,24 +188,25 @@ impl Job {
             self.changes.job_state = true;
             return;
         }
-        self.end_open_superstep(now_us, effects);
+        self.end_open_superstep(turn);
         if self.is_at_rest() {
-            self.pin_checkpoint(now_us, effects);
+            self.pin_checkpoint(turn);
         }
     }
 
     /// Has the shards copy what they hold. The job is at rest.
-    pub(super) fn pin_checkpoint(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn pin_checkpoint(&mut self, turn: &mut Turn<'_>) {
         let evaluation = self.state.evaluations.watch.after(self.counted()).cloned();
         let state = &mut self.state;
         let progress = Progress::of(state);
         let number = state.checkpoints.next;
         state.checkpoints.next += 1;
-        let checkpoint = Checkpoint { number, at_us: now_us, rest_us: 0, bytes: 0, progress, evaluation };
+        let checkpoint =
+            Checkpoint { number, at_us: turn.now_us, rest_us: 0, bytes: 0, progress, evaluation };
         let (checkpoint, by) = (Box::new(checkpoint), BTreeSet::new());
         state.checkpoints.making = Some(CheckpointPhase::Pinning { checkpoint, by });
         self.changes.job_state = true;
-        effects.extend(self.checkpoint_order());
+        turn.effects.extend(self.checkpoint_order());
     }
 
     /// Whether the parameters hold exactly what is counted, and nothing is on its way to them.
@@ -238,10 +240,9 @@ impl Job {
         number: u64,
         shard: ShardIndex,
         outcome: Result<(), TaskFault>,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
-        let (shards, rest_us) = (self.state.shards as usize, self.mean_rest_us(now_us));
+        let (shards, rest_us) = (self.state.shards as usize, self.mean_rest_us(turn.now_us));
         let Some(CheckpointPhase::Pinning { checkpoint, by }) = &mut self.state.checkpoints.making else {
             return;
         };
@@ -249,7 +250,7 @@ impl Job {
             return;
         }
         if let Err(fault) = outcome {
-            return self.give_checkpoint_up(number, fault, now_us, effects);
+            return self.give_checkpoint_up(number, fault, turn);
         }
         by.insert(shard);
         if by.len() == shards {
@@ -258,7 +259,7 @@ impl Job {
             self.state.checkpoints.making =
                 Some(CheckpointPhase::Writing { checkpoint, by: BTreeMap::new() });
             self.grant_queue.everybody = true;
-            effects.extend(self.checkpoint_order());
+            turn.effects.extend(self.checkpoint_order());
         }
         self.changes.job_state = true;
     }
@@ -276,8 +277,7 @@ impl Job {
         number: u64,
         shard: ShardIndex,
         outcome: Result<u64, TaskFault>,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         let shards = self.state.shards as usize;
         let Some(CheckpointPhase::Writing { checkpoint, by }) = &mut self.state.checkpoints.making else {
@@ -288,7 +288,7 @@ impl Job {
         }
         let bytes = match outcome {
             Ok(bytes) => bytes,
-            Err(fault) => return self.give_checkpoint_up(number, fault, now_us, effects),
+            Err(fault) => return self.give_checkpoint_up(number, fault, turn),
         };
         by.insert(shard, bytes);
         self.changes.job_state = true;
@@ -302,13 +302,13 @@ impl Job {
             bytes: complete.bytes,
             rest_ms: complete.rest_us / 1000,
         };
-        self.tell(kept, now_us);
+        self.tell(kept, turn.now_us);
         self.state.checkpoints.making = None;
         self.state.checkpoints.failing = None;
         self.state.checkpoints.complete.push(complete);
         self.state.checkpoints.unread.clear();
         self.thin_out_checkpoints();
-        effects.push(self.keep_checkpoints(number));
+        turn.effects.push(self.keep_checkpoints(number));
     }
 
     /// The newest ones stay, as many as are asked for, the one of the best evaluation, and that of the last parameters where these
@@ -335,17 +335,17 @@ impl Job {
     }
 
     /// A shard could not do its part: training goes on, and the next one comes when it is due.
-    fn give_checkpoint_up(&mut self, number: u64, fault: TaskFault, now_us: u64, effects: &mut Vec<Effect>) {
+    fn give_checkpoint_up(&mut self, number: u64, fault: TaskFault, turn: &mut Turn<'_>) {
         let given_up = self.state.checkpoints.making.take();
         if let Some(checkpoint) = given_up.as_ref().and_then(CheckpointPhase::checkpoint) {
             self.note_lost(checkpoint.samples(), format!("could not be kept: {}", fault.reason));
         }
         self.state.checkpoints.failing = Some(fault.clone());
-        self.tell(Happening::CheckpointFailed { checkpoint: number, fault }, now_us);
+        self.tell(Happening::CheckpointFailed { checkpoint: number, fault }, turn.now_us);
         self.grant_queue.everybody = true;
         self.changes.job_state = true;
         // What the others wrote of it would lie there until the next one is complete.
-        effects.push(self.keep_checkpoints(number));
+        turn.effects.push(self.keep_checkpoints(number));
     }
 
     /// What the shards are told of a job that is over and known no more: nobody asks for its last weights, nor for its checkpoints.

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    commit::GONE_WORKERS_KEPT, effects::Effect, job::Job, member::Membership, records::Phase,
-    shard_protocol::ProgressFloor,
+    commit::GONE_WORKERS_KEPT, job::Job, member::Membership, records::Phase, shard_protocol::ProgressFloor,
+    turn::Turn,
 };
 use crate::{
     fault_code::FaultCode,
@@ -20,41 +20,23 @@ const STORE_LOST: FaultCode = FaultCode::new("E226");
 
 impl Job {
     /// A shard does not come back: nobody else has its part.
-    pub(super) fn shard_gone(
-        &mut self,
-        shard: ShardIndex,
-        why: &str,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn shard_gone(&mut self, shard: ShardIndex, why: &str, turn: &mut Turn<'_>) {
         let reason = lost_parameters(shard, why);
-        self.end(Phase::Failed { code: FaultCode::PARAMETERS_LOST, reason }, now_us, effects);
+        self.end(Phase::Failed { code: FaultCode::PARAMETERS_LOST, reason }, turn);
     }
 
     /// A shard is there without the job's parameters.
-    pub(super) fn parameters_missing(
-        &mut self,
-        shard: ShardIndex,
-        why: &str,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) {
-        self.parameters_lost(&lost_parameters(shard, why), now_us, effects);
+    pub(super) fn parameters_missing(&mut self, shard: ShardIndex, why: &str, turn: &mut Turn<'_>) {
+        self.parameters_lost(&lost_parameters(shard, why), turn);
     }
 
     /// A shard could not do what the job needs.
-    pub(super) fn shard_failed(
-        &mut self,
-        code: FaultCode,
-        reason: String,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn shard_failed(&mut self, code: FaultCode, reason: String, turn: &mut Turn<'_>) {
         match code {
-            FaultCode::PARAMETERS_LOST => self.parameters_lost(&reason, now_us, effects),
-            FaultCode::CLOSED => self.closed_unknown("a shard", now_us, effects),
-            FaultCode::CHECKPOINT_UNUSABLE => self.checkpoint_unusable(code, reason, now_us, effects),
-            _ => self.end(Phase::Failed { code, reason }, now_us, effects),
+            FaultCode::PARAMETERS_LOST => self.parameters_lost(&reason, turn),
+            FaultCode::CLOSED => self.closed_unknown("a shard", turn),
+            FaultCode::CHECKPOINT_UNUSABLE => self.checkpoint_unusable(code, reason, turn),
+            _ => self.end(Phase::Failed { code, reason }, turn),
         }
     }
 
@@ -86,8 +68,7 @@ impl Job {
         closed: u64,
         watermarks: &BTreeMap<Incarnation, u64>,
         floor: &ProgressFloor,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         let ahead = watermarks.iter().find_map(|(worker, applied)| {
             let known = self.granted_to(*worker)?;
@@ -97,17 +78,16 @@ impl Job {
             let what = format!(
                 "shard {shard} has applied push {applied} of {worker}, of whom {known} are known there"
             );
-            self.store_lost(&what, now_us, effects);
+            self.store_lost(&what, turn);
         } else if closed > self.state.next_superstep.0 {
             let known = self.state.next_superstep;
             self.store_lost(
                 &format!("shard {shard} has closed {closed} barriers, {known} are known there"),
-                now_us,
-                effects,
+                turn,
             );
         } else if let Some(what) = behind(floor, closed, watermarks) {
             let why = format!("it came back with an older state, {what}");
-            self.parameters_missing(shard, &why, now_us, effects);
+            self.parameters_missing(shard, &why, turn);
         }
     }
 
@@ -122,14 +102,14 @@ impl Job {
     }
 
     /// A shard has closed the parameters of this job, which is ordered once it has ended and that is committed.
-    pub(super) fn closed_unknown(&mut self, who: &str, now_us: u64, effects: &mut Vec<Effect>) {
-        self.store_lost(&format!("{who} has closed the job, which had ended before"), now_us, effects);
+    pub(super) fn closed_unknown(&mut self, who: &str, turn: &mut Turn<'_>) {
+        self.store_lost(&format!("{who} has closed the job, which had ended before"), turn);
     }
 
     /// Ends the job: the store does not know what somebody else proves to have happened.
-    pub(super) fn store_lost(&mut self, what: &str, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn store_lost(&mut self, what: &str, turn: &mut Turn<'_>) {
         let reason = format!("Redis has lost what it had acknowledged: {what}");
-        self.end(Phase::Failed { code: STORE_LOST, reason }, now_us, effects);
+        self.end(Phase::Failed { code: STORE_LOST, reason }, turn);
     }
 }
 

@@ -8,6 +8,7 @@ use super::{
     member::{Membership, Seal},
     records::{Phase, TaskBody},
     shard_protocol::PushProgress,
+    turn::Turn,
 };
 use crate::{
     fault_code::FaultCode,
@@ -26,23 +27,20 @@ pub(super) enum Departure {
 
 impl Job {
     /// A worker is gone: the shards are asked how far its pushes came before anything else is decided about them.
-    pub(super) fn worker_gone(
-        &mut self,
-        worker: Incarnation,
-        reason: &str,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn worker_gone(&mut self, worker: Incarnation, reason: &str, turn: &mut Turn<'_>) {
         let Some(member) = self.members.get(&worker).filter(|m| m.is_present()) else { return };
         let took_part = member.membership == Membership::Active;
         let complete_before = self.state.seals;
         let member = self.member_mut(worker);
         member.membership = Membership::Sealing { answers: Default::default() };
         member.seal = Some(Seal { complete_before, applied: 0 });
-        self.stop_clock(worker, now_us);
+        self.stop_clock(worker, turn.now_us);
         self.expect_no_report_of(worker);
-        self.apply(&TaskId::Prepare(worker), &TaskEvent::HolderGone { again: false }, now_us);
-        self.tell(Happening::WorkerLost { worker: self.named(worker), reason: reason.to_owned() }, now_us);
+        self.apply(&TaskId::Prepare(worker), &TaskEvent::HolderGone { again: false }, turn.now_us);
+        self.tell(
+            Happening::WorkerLost { worker: self.named(worker), reason: reason.to_owned() },
+            turn.now_us,
+        );
         for id in self.leased_to(worker) {
             let Some(task) = self.tasks.get(&id) else { continue };
             if !task.body.is_node() && !matches!(id, TaskId::Evaluation { .. }) {
@@ -51,11 +49,11 @@ impl Job {
             let key = self.key(id, task.attempts);
             let reason = format!("worker {} left: {reason}", self.display_name(worker));
             let fault = TaskFault { code: FaultCode::WORKER_LOST, reason };
-            self.failed_by(worker, &key, fault, now_us, effects);
+            self.failed_by(worker, &key, fault, turn);
         }
         if took_part && matches!(self.state.phase, Phase::Running) {
             let run = self.run();
-            effects.push(Effect::Seal { run, worker });
+            turn.effects.push(Effect::Seal { run, worker });
         } else {
             // Nothing was ever pushed.
             self.member_mut(worker).membership = Membership::Gone;
@@ -69,8 +67,7 @@ impl Job {
         worker: Incarnation,
         shard: ShardIndex,
         progress: PushProgress,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         let shards = u64::from(self.state.shards);
         if !matches!(self.members.get(&worker).map(|m| &m.membership), Some(Membership::Sealing { .. })) {
@@ -85,7 +82,7 @@ impl Job {
         let begun = answers.values().any(|s| s.watermark > applied || s.watermark == applied && s.partial);
         for id in self.leased_to(worker) {
             let TaskId::Iteration { seq, .. } = id else { continue };
-            self.settle_iteration(worker, &id, seq, applied, begun, now_us);
+            self.settle_iteration(worker, &id, seq, applied, begun, turn.now_us);
         }
         let reserved = std::mem::take(&mut self.member_mut(worker).reserved);
         for range in reserved {
@@ -100,8 +97,8 @@ impl Job {
         member.finished = member.granted;
         member.planned = member.granted;
         member.arrivals_us.clear();
-        self.remove_from_rosters(worker, effects);
-        self.tell(Happening::WorkerSealed { worker: self.named(worker), applied }, now_us);
+        self.remove_from_rosters(worker, turn.effects);
+        self.tell(Happening::WorkerSealed { worker: self.named(worker), applied }, turn.now_us);
     }
 
     fn settle_iteration(

@@ -12,6 +12,7 @@ use super::{
     refused::Refused,
     shard_protocol::SnapshotFile,
     tasks::TaskJob,
+    turn::Turn,
 };
 use crate::{
     fault_code::FaultCode,
@@ -21,18 +22,13 @@ use crate::{
 
 impl Core {
     /// Cancels a job of either kind.
-    pub(super) fn cancel(
-        &mut self,
-        cancellation: Cancellation,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Refused> {
+    pub(super) fn cancel(&mut self, cancellation: Cancellation, turn: &mut Turn<'_>) -> Result<(), Refused> {
         let id = &cancellation.job.clone();
         let _handling = Handling(id);
         self.check_goes_on(id)?;
         match self.jobs.get_mut(id) {
-            Some(job) => job.cancel(cancellation.reason, now_us, effects),
-            None => self.cancel_tasks(cancellation, now_us, effects),
+            Some(job) => job.cancel(cancellation.reason, turn),
+            None => self.cancel_tasks(cancellation, turn),
         }
         Ok(())
     }
@@ -52,18 +48,13 @@ impl Core {
     }
 
     /// Forgets a job that is over.
-    pub(super) fn delete(
-        &mut self,
-        id: &JobId,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Refused> {
+    pub(super) fn delete(&mut self, id: &JobId, turn: &mut Turn<'_>) -> Result<(), Refused> {
         let state = self.phase_of(id).ok_or(Refused::Unknown { job: id.clone() })?;
         if !state.is_over() {
             return Err(Refused::NotOver { job: id.clone(), state });
         }
-        self.training_deleted(id, now_us, effects);
-        self.make_room_for(id, effects);
+        self.training_deleted(id, turn);
+        self.make_room_for(id, turn.effects);
         self.deleted.push(id.clone());
         Ok(())
     }
@@ -72,29 +63,29 @@ impl Core {
 impl Job {
     /// Ends the job: everything open is canceled, every worker is told, the shards forget it. Parameters of which there is
     /// no snapshot are written first, unless a part of them is lost.
-    pub(super) fn end(&mut self, phase: Phase, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn end(&mut self, phase: Phase, turn: &mut Turn<'_>) {
         self.state.loss = self.loss();
-        self.dismiss_preparing(effects);
-        self.revoke_all(effects);
+        self.dismiss_preparing(turn.effects);
+        self.revoke_all(turn.effects);
         self.record_all_barriers();
         let open: Vec<TaskId> =
             self.tasks.iter().filter(|(_, t)| !t.state.is_final()).map(|(id, _)| id.clone()).collect();
         for id in open {
-            self.apply(&id, &TaskEvent::Canceled, now_us);
+            self.apply(&id, &TaskEvent::Canceled, turn.now_us);
         }
         let cancel_reason = self.state.cancel_reason.clone();
-        self.tell(Happening::JobEnded { phase: phase.clone(), cancel_reason }, now_us);
+        self.tell(Happening::JobEnded { phase: phase.clone(), cancel_reason }, turn.now_us);
         let whole = !matches!(&phase, Phase::Failed { code: FaultCode::PARAMETERS_LOST, .. });
         let keeping = self.state.phase == Phase::Running && self.state.snapshot.is_none() && whole;
         self.state.phase = phase;
-        self.state.ended_us = Some(now_us);
+        self.state.ended_us = Some(turn.now_us);
         self.state.keeping = keeping;
         self.state.checkpoints.end();
-        self.thin_out_at_end(effects);
+        self.thin_out_at_end(turn.effects);
         self.state.evaluations.end();
         self.wait_for(None);
         self.changes.job_state = true;
-        effects.push(Effect::CloseShards { run: self.run(), weights: self.last_weights() });
+        turn.effects.push(Effect::CloseShards { run: self.run(), weights: self.last_weights() });
     }
 
     /// What is to become of the last parameters, now that it is over.
@@ -103,31 +94,26 @@ impl Job {
     }
 
     /// Ends the job because somebody, or its graph, wants it to end.
-    pub(super) fn cancel(&mut self, reason: String, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn cancel(&mut self, reason: String, turn: &mut Turn<'_>) {
         self.state.cancel_reason = reason;
-        self.end(Phase::Canceled, now_us, effects);
+        self.end(Phase::Canceled, turn);
     }
 
     /// The last parameters of a job that is over are written, or cannot be: then its checkpoints stay. The shards may forget it
     /// only now: an engine that does not know of the file asks them once more.
-    pub(super) fn weights_kept(
-        &mut self,
-        outcome: Result<SnapshotFile, TaskFault>,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn weights_kept(&mut self, outcome: Result<SnapshotFile, TaskFault>, turn: &mut Turn<'_>) {
         if !std::mem::take(&mut self.state.keeping) {
             return;
         }
         self.changes.job_state = true;
-        effects.push(Effect::CloseShards { run: self.run(), weights: self.last_weights() });
+        turn.effects.push(Effect::CloseShards { run: self.run(), weights: self.last_weights() });
         match outcome {
             Ok(file) => {
-                self.tell(Happening::WeightsKept { path: file.path.clone() }, now_us);
+                self.tell(Happening::WeightsKept { path: file.path.clone() }, turn.now_us);
                 self.state.snapshot = Some(file);
-                self.thin_out_at_end(effects);
+                self.thin_out_at_end(turn.effects);
             }
-            Err(fault) => self.tell(Happening::WeightsLost(fault), now_us),
+            Err(fault) => self.tell(Happening::WeightsLost(fault), turn.now_us),
         }
     }
 }

@@ -9,6 +9,7 @@ use super::{
     event::Happening,
     inputs::TaskFault,
     job::Job,
+    turn::Turn,
     worker_protocol::TaskKey,
 };
 use crate::{
@@ -108,36 +109,35 @@ impl Job {
         worker: Incarnation,
         key: &TaskKey,
         fault: TaskFault,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         let Some(task) = self.tasks.get_mut(&key.task) else { return };
         task.failures += 1;
         if task.failures >= MOST_PART_FAILURES {
-            return self.evaluation_failed(key, fault, now_us, effects);
+            return self.evaluation_failed(key, fault, turn);
         }
         if let Some(EvaluationPhase::Computing { failed_at, .. }) = &mut self.state.evaluations.phase {
             failed_at.insert(worker);
         }
-        self.apply(&key.task, &TaskEvent::HolderGone { again: true }, now_us);
+        self.apply(&key.task, &TaskEvent::HolderGone { again: true }, turn.now_us);
         self.changes.job_state = true;
         let (task, attempt) = (key.task.clone(), key.attempt);
-        self.tell(Happening::NodeFailed { task, attempt, fault }, now_us);
+        self.tell(Happening::NodeFailed { task, attempt, fault }, turn.now_us);
     }
 
-    fn evaluation_failed(&mut self, key: &TaskKey, fault: TaskFault, now_us: u64, effects: &mut Vec<Effect>) {
+    fn evaluation_failed(&mut self, key: &TaskKey, fault: TaskFault, turn: &mut Turn<'_>) {
         let (code, reason) = (fault.code, fault.reason.clone());
         let failed = TaskEvent::Failed { attempt: key.attempt, code, reason };
-        self.apply(&key.task, &failed, now_us);
+        self.apply(&key.task, &failed, turn.now_us);
         for id in self.parts(|state| !state.is_final()) {
             if let Some(TrainingTaskState::Leased { holder: Holder::Worker(worker), attempt }) =
                 self.task_state(&id)
             {
-                effects.push(Effect::Revoke { worker: *worker, key: self.key(id.clone(), *attempt) });
+                turn.effects.push(Effect::Revoke { worker: *worker, key: self.key(id.clone(), *attempt) });
             }
-            self.apply(&id, &TaskEvent::Canceled, now_us);
+            self.apply(&id, &TaskEvent::Canceled, turn.now_us);
         }
-        self.tell(Happening::EvaluationFailed { task: key.task.clone(), fault }, now_us);
+        self.tell(Happening::EvaluationFailed { task: key.task.clone(), fault }, turn.now_us);
         self.end_evaluation();
     }
 

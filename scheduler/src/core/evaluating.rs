@@ -18,6 +18,7 @@ use super::{
     lost_best::LostBest,
     records::{Task, TaskBody},
     series::SeriesSampling,
+    turn::Turn,
 };
 use crate::{
     graph::{Holder, TaskEvent, TaskId, TrainingTaskState},
@@ -215,7 +216,7 @@ impl Job {
 
     /// Evaluates what the training hands on, once, on the test samples that nothing was decided by. `false`: there is nothing
     /// more to evaluate.
-    pub(super) fn tests_at_end(&mut self, now_us: u64, effects: &mut Vec<Effect>) -> bool {
+    pub(super) fn tests_at_end(&mut self, turn: &mut Turn<'_>) -> bool {
         let data = &self.train().data;
         let is_asked_for = self.train().evaluate.is_some() && data.has_validation() && data.has_test();
         if !is_asked_for || self.is_evaluated_by_node() || self.state.evaluations.tested {
@@ -223,24 +224,24 @@ impl Job {
         }
         self.state.evaluations.phase = Some(EvaluationPhase::Resting);
         self.changes.job_state = true;
-        self.evaluate_at_rest(now_us, effects);
+        self.evaluate_at_rest(turn);
         true
     }
 
     /// Ends what is open while the job comes to rest, and gives the workers their parts once it has.
-    pub(super) fn evaluate_at_rest(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn evaluate_at_rest(&mut self, turn: &mut Turn<'_>) {
         match self.state.evaluations.phase {
             None => return,
-            Some(EvaluationPhase::Resting) => self.begin_evaluation(now_us, effects),
+            Some(EvaluationPhase::Resting) => self.begin_evaluation(turn),
             Some(EvaluationPhase::Computing { .. }) => {}
-            Some(EvaluationPhase::Keeping) => return self.keep_best_at_rest(now_us, effects),
+            Some(EvaluationPhase::Keeping) => return self.keep_best_at_rest(turn),
         }
         if !self.state.paused {
-            self.give_out_parts(now_us, effects);
+            self.give_out_parts(turn);
         }
     }
 
-    fn begin_evaluation(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+    fn begin_evaluation(&mut self, turn: &mut Turn<'_>) {
         let set = match self.state.evaluations.handed_on {
             HandedOn::Undecided => self.monitored_set(),
             HandedOn::Last | HandedOn::Best(_) => EvaluationSet::Test,
@@ -250,7 +251,7 @@ impl Job {
             self.changes.job_state = true;
             return;
         }
-        self.end_open_superstep(now_us, effects);
+        self.end_open_superstep(turn);
         let workers = u32::try_from(self.active().count()).unwrap_or(u32::MAX);
         if workers == 0 || self.state.paused || !self.is_at_rest() {
             return;
@@ -265,7 +266,7 @@ impl Job {
         for index in 0..workers {
             let body = TaskBody::EvaluatePart { part: EvaluationPart { index, of: workers, set } };
             let id = TaskId::Evaluation { number, part: index };
-            self.tasks.insert(id.clone(), Task::new(body, 0, now_us));
+            self.tasks.insert(id.clone(), Task::new(body, 0, turn.now_us));
             self.changes.tasks.insert(id);
         }
         self.changes.job_state = true;
@@ -273,7 +274,7 @@ impl Job {
 
     /// Gives parts that nobody has, or whose worker left, to whom has the least in hand, of those that have not failed at one if
     /// there are any.
-    fn give_out_parts(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+    fn give_out_parts(&mut self, turn: &mut Turn<'_>) {
         let ready = self.parts(|state| *state == TrainingTaskState::Ready);
         if ready.is_empty() {
             return;
@@ -285,9 +286,9 @@ impl Job {
             };
             *parts += 1;
             let worker = *worker;
-            self.apply(&id, &TaskEvent::Leased { holder: Holder::Worker(worker) }, now_us);
+            self.apply(&id, &TaskEvent::Leased { holder: Holder::Worker(worker) }, turn.now_us);
             let assignment = self.assignment(&id);
-            effects.extend(assignment.map(|assignment| Effect::Assign { worker, assignment }));
+            turn.effects.extend(assignment.map(|assignment| Effect::Assign { worker, assignment }));
         }
     }
 

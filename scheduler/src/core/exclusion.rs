@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     effects::Effect, event::Happening, inputs::TaskFault, job::Job, member::Member, panics::Handling,
-    records::Phase, state_machine::Core, worker_info::WorkerInfo, worker_protocol::TaskKey,
+    records::Phase, state_machine::Core, turn::Turn, worker_info::WorkerInfo, worker_protocol::TaskKey,
 };
 use crate::{
     fault_code::FaultCode,
@@ -88,12 +88,11 @@ impl Core {
         worker: Incarnation,
         key: &TaskKey,
         fault: TaskFault,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         let Some(job) = self.jobs.get_mut(&key.run.job) else { return };
-        if let Some(left) = job.exclude(worker, &fault, now_us, effects) {
-            self.release_worker(worker, left, now_us, effects);
+        if let Some(left) = job.exclude(worker, &fault, turn) {
+            self.release_worker(worker, left, turn);
         }
         let Some(job) = self.jobs.get_mut(&key.run.job) else { return };
         // One that died at its begin is offered it again soon.
@@ -107,7 +106,7 @@ impl Core {
         if !able && (!waits || job.is_beyond_everybody()) {
             let TaskFault { code, reason } = fault;
             let reason = format!("task {}: {reason}", key.task);
-            job.end(Phase::Failed { code, reason }, now_us, effects);
+            job.end(Phase::Failed { code, reason }, turn);
         }
     }
 
@@ -189,13 +188,7 @@ impl Job {
     }
 
     /// Returns why it has to go; `None` if it is going already.
-    fn exclude(
-        &mut self,
-        worker: Incarnation,
-        fault: &TaskFault,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) -> Option<String> {
+    fn exclude(&mut self, worker: Incarnation, fault: &TaskFault, turn: &mut Turn<'_>) -> Option<String> {
         // Of one that is on its way out already, another task has failed with the first: that is no further time.
         let member = self.members.get(&worker).filter(|member| member.is_present())?;
         let (identity, about) = (member.about.identity(), member.about.clone());
@@ -212,21 +205,21 @@ impl Job {
             fault: fault.clone(),
             again_in_ms: pause_us / 1000,
         };
-        self.tell(excluded, now_us);
+        self.tell(excluded, turn.now_us);
         for id in self.leased_to(worker) {
             let attempt = self.tasks.get(&id).map_or(0, |t| t.attempts);
-            effects.push(Effect::Revoke { worker, key: self.key(id.clone(), attempt) });
+            turn.effects.push(Effect::Revoke { worker, key: self.key(id.clone(), attempt) });
             if self.tasks.get(&id).is_some_and(|t| t.body.is_node()) {
                 // It was this worker that failed, not the node: another one may take it.
-                self.apply(&id, &TaskEvent::HolderGone { again: true }, now_us);
+                self.apply(&id, &TaskEvent::HolderGone { again: true }, turn.now_us);
             }
         }
         let code = fault.code;
         let reason: String = fault.reason.chars().take(REASON_CHARS).collect();
         let (name, host) = (about.name, about.host);
-        let until_us = now_us + pause_us;
+        let until_us = turn.now_us + pause_us;
         let left = format!("it cannot run this job: {reason}");
-        let (since_us, over) = (now_us, false);
+        let (since_us, over) = (turn.now_us, false);
         let exclusion =
             Exclusion { name, host, code, reason, since_us, until_us, times, over, in_vain, iterations_done };
         self.state.excluded.insert(identity, exclusion);

@@ -10,6 +10,7 @@ use super::{
     member::{Member, Membership},
     records::{Task, TaskBody},
     superstep::{RosterEntry, SuperstepPhase, SuperstepState},
+    turn::Turn,
 };
 use crate::{
     graph::{Holder, TaskEvent, TaskId},
@@ -42,30 +43,30 @@ enum Slot {
 
 impl Job {
     /// Grants whatever may be granted to the workers for whom something has changed.
-    pub(super) fn grant(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn grant(&mut self, turn: &mut Turn<'_>) {
         loop {
             if std::mem::take(&mut self.grant_queue.everybody) {
                 self.grant_queue.workers = self.active().collect();
             }
             let Some(worker) = self.grant_queue.workers.pop_first() else { return };
             if self.members.get(&worker).is_some_and(|m| m.membership == Membership::Active) {
-                self.grant_to(worker, now_us, effects);
+                self.grant_to(worker, turn);
             }
         }
     }
 
-    fn grant_to(&mut self, worker: Incarnation, now_us: u64, effects: &mut Vec<Effect>) {
+    fn grant_to(&mut self, worker: Incarnation, turn: &mut Turn<'_>) {
         loop {
             let outstanding = self.members[&worker].outstanding();
             match self.slot(worker) {
                 Slot::In { superstep, ahead } if outstanding < ahead && !self.is_gated(worker) => {
-                    if !self.grant_one(worker, superstep, now_us, effects) {
+                    if !self.grant_one(worker, superstep, turn) {
                         return;
                     }
                 }
-                Slot::New if outstanding < self.opened_ahead(worker) => self.open_superstep(now_us, effects),
-                Slot::In { ahead, .. } if outstanding < ahead => return self.hold_back(worker, now_us),
-                Slot::HeldBack => return self.hold_back(worker, now_us),
+                Slot::New if outstanding < self.opened_ahead(worker) => self.open_superstep(turn),
+                Slot::In { ahead, .. } if outstanding < ahead => return self.hold_back(worker, turn.now_us),
+                Slot::HeldBack => return self.hold_back(worker, turn.now_us),
                 _ => return,
             }
         }
@@ -177,20 +178,15 @@ impl Job {
     }
 
     /// Leases one iteration; `false` if no samples are left for it.
-    fn grant_one(
-        &mut self,
-        worker: Incarnation,
-        superstep: Superstep,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) -> bool {
+    fn grant_one(&mut self, worker: Incarnation, superstep: Superstep, turn: &mut Turn<'_>) -> bool {
         let usual = self.members[&worker].fitting(self.train());
         let batch = self.supersteps[&superstep].roster.get(&worker).map_or(usual, |s| s.batch);
         let reserved = self.member_mut(worker).take_reserved(batch);
         let Some(range) = reserved.or_else(|| self.take_samples(batch)) else { return false };
         let learning_rate = self.iteration_rate(superstep, range);
         let member = self.member_mut(worker);
-        let held_back_us = member.held_back_us.take().map_or(0, |since_us| now_us.saturating_sub(since_us));
+        let held_back_us =
+            member.held_back_us.take().map_or(0, |since_us| turn.now_us.saturating_sub(since_us));
         member.spent.wait_us += held_back_us;
         let base = member.granted;
         member.granted += 1;
@@ -216,19 +212,19 @@ impl Job {
         }
 
         let id = TaskId::Iteration { worker, seq };
-        let mut task = Task::new(TaskBody::Iteration { superstep, range, learning_rate }, 0, now_us);
+        let mut task = Task::new(TaskBody::Iteration { superstep, range, learning_rate }, 0, turn.now_us);
         if superstep.0 > 0 {
             task.version.push(TaskId::Barrier(Superstep(superstep.0 - 1)));
         }
         let min_clock = self.min_clock(worker, seq);
         if min_clock > 0 {
             task.version.push(TaskId::Clock(min_clock));
-            self.await_clock(min_clock, now_us);
+            self.await_clock(min_clock, turn.now_us);
         }
         self.tasks.insert(id.clone(), task);
-        self.apply(&id, &TaskEvent::Leased { holder: Holder::Worker(worker) }, now_us);
+        self.apply(&id, &TaskEvent::Leased { holder: Holder::Worker(worker) }, turn.now_us);
         if let Some(assignment) = self.assignment(&id) {
-            effects.push(Effect::Assign { worker, assignment });
+            turn.effects.push(Effect::Assign { worker, assignment });
         }
         true
     }
@@ -301,19 +297,19 @@ impl Job {
     }
 
     /// Ends an open superstep once no samples are left to grant, or none for now.
-    pub(super) fn end_when_exhausted(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn end_when_exhausted(&mut self, turn: &mut Turn<'_>) {
         if self.has_no_samples() || self.state.paused {
-            self.end_open_superstep(now_us, effects);
+            self.end_open_superstep(turn);
         }
     }
 
     /// Ends an open superstep at what is granted.
-    pub(super) fn end_open_superstep(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn end_open_superstep(&mut self, turn: &mut Turn<'_>) {
         let open = self.supersteps.iter().find(|(_, s)| s.is_open()).map(|(n, _)| *n);
         if let Some(superstep) = open {
             let granted: Vec<_> = self.supersteps[&superstep].roster.keys().map(|w| (*w, 0)).collect();
             self.reserve(superstep, &granted);
-            self.order_barrier(superstep, now_us, effects);
+            self.order_barrier(superstep, turn);
         }
     }
 }

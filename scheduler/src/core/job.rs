@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     change_set::ChangeSet,
-    effects::Effect,
     evaluation::EvaluationPart,
     event::{Begun, Event, Happening, NamedWorker, Submitted},
     member::{Member, Membership},
     records::{JobState, Phase, Task, TaskBody},
     superstep::{RosterEntry, SuperstepPhase, SuperstepState},
+    turn::Turn,
     worker_protocol::{Assignment, GradientUse, TaskKey, Work},
 };
 use crate::{
@@ -92,25 +92,25 @@ impl Job {
     }
 
     /// The shards hold the parameters: training may begin, or go on.
-    pub(super) fn opened(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn opened(&mut self, turn: &mut Turn<'_>) {
         if self.state.phase != Phase::Opening {
             return;
         }
         self.state.phase = Phase::Running;
         self.opening_problem = None;
         self.grant_queue.everybody = true;
-        self.state.opened_us = Some(now_us);
+        self.state.opened_us = Some(turn.now_us);
         let counted = self.counted();
-        self.state.recent_rate.begin_anew(now_us, counted);
+        self.state.recent_rate.begin_anew(turn.now_us, counted);
         self.changes.job_state = true;
         if self.state.started_us.is_none() {
-            self.state.started_us = Some(now_us);
+            self.state.started_us = Some(turn.now_us);
             self.forget_downtime();
             self.state.trained_before_pause_us = self.state.paused.then_some(0);
             let workers = self.active().count();
-            self.tell(Happening::Started(Begun::Workers(workers)), now_us);
+            self.tell(Happening::Started(Begun::Workers(workers)), turn.now_us);
         }
-        effects.extend(self.clock_roster());
+        turn.effects.extend(self.clock_roster());
     }
 
     /// The shards could not open it so far, and are asked again.

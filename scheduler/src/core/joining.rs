@@ -13,6 +13,7 @@ use super::{
     member::{Member, Membership, StepTimes, TimeTotals},
     records::{Phase, Task, TaskBody},
     stragglers::StragglerNotice,
+    turn::Turn,
     worker_info::WorkerInfo,
     worker_protocol::{TaskKey, Work},
 };
@@ -45,16 +46,9 @@ impl Job {
     }
 
     /// Takes in a worker that was idle.
-    pub(super) fn join(
-        &mut self,
-        worker: Incarnation,
-        about: WorkerInfo,
-        entry: Entry,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn join(&mut self, worker: Incarnation, about: WorkerInfo, entry: Entry, turn: &mut Turn<'_>) {
         let named = NamedWorker { id: worker, name: about.name.clone() };
-        self.tell(Happening::WorkerJoined(named), now_us);
+        self.tell(Happening::WorkerJoined(named), turn.now_us);
         let number = self.state.joined;
         self.state.joined = number.saturating_add(1);
         let train = self.train();
@@ -69,7 +63,7 @@ impl Job {
             reserved: Default::default(),
             clock_base: 0,
             batch: train.batch,
-            last_end_us: now_us,
+            last_end_us: turn.now_us,
             interval_us: 0,
             interval_samples: 0,
             speed: IntervalEstimator::new(train.policy.predictor),
@@ -85,39 +79,33 @@ impl Job {
         let batch = member.fitting(train);
         self.members.insert(worker, Member { batch, ..member });
         if matches!(entry, Entry::AtOnce) {
-            return self.take_part(worker, now_us, effects);
+            return self.take_part(worker, turn);
         }
         let id = TaskId::Prepare(worker);
-        self.tasks.insert(id.clone(), Task::new(TaskBody::Prepare, 0, now_us));
-        self.apply(&id, &TaskEvent::Leased { holder: Holder::Worker(worker) }, now_us);
+        self.tasks.insert(id.clone(), Task::new(TaskBody::Prepare, 0, turn.now_us));
+        self.apply(&id, &TaskEvent::Leased { holder: Holder::Worker(worker) }, turn.now_us);
         let assignment = self.assignment(&id);
-        effects.extend(assignment.map(|assignment| Effect::Assign { worker, assignment }));
+        turn.effects.extend(assignment.map(|assignment| Effect::Assign { worker, assignment }));
         self.member_mut(worker);
     }
 
     /// A worker has shown that it can run the job.
-    pub(super) fn prepared(
-        &mut self,
-        worker: Incarnation,
-        key: &TaskKey,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) {
-        if self.apply(&key.task, &TaskEvent::Finished { attempt: key.attempt }, now_us) {
-            self.tell(Happening::WorkerPrepared(self.named(worker)), now_us);
-            self.take_part(worker, now_us, effects);
+    pub(super) fn prepared(&mut self, worker: Incarnation, key: &TaskKey, turn: &mut Turn<'_>) {
+        if self.apply(&key.task, &TaskEvent::Finished { attempt: key.attempt }, turn.now_us) {
+            self.tell(Happening::WorkerPrepared(self.named(worker)), turn.now_us);
+            self.take_part(worker, turn);
         }
     }
 
     /// From now on a worker is given iterations, and its clock counts.
-    fn take_part(&mut self, worker: Incarnation, now_us: u64, effects: &mut Vec<Effect>) {
+    fn take_part(&mut self, worker: Incarnation, turn: &mut Turn<'_>) {
         self.clocks.join(worker, None);
         let clock_base = self.clocks.get(worker).map_or(0, |clock| clock.pushes);
         let member = self.member_mut(worker);
         member.membership = Membership::Active;
         member.clock_base = clock_base;
-        member.last_end_us = now_us;
-        self.clocks_changed(effects);
+        member.last_end_us = turn.now_us;
+        self.clocks_changed(turn.effects);
     }
 
     /// A batch as an iteration would have it, with the first samples there are.

@@ -62,6 +62,7 @@ mod superstep;
 mod tasks;
 mod training_slots;
 mod trainings;
+mod turn;
 mod untrained;
 mod worker_info;
 mod worker_protocol;

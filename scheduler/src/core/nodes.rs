@@ -8,6 +8,7 @@ use super::{
     member::Membership,
     records::{Phase, Retry, TaskBody},
     tasks::waits_to_be_resumed,
+    turn::Turn,
     worker_protocol::TaskKey,
 };
 use crate::{
@@ -24,39 +25,39 @@ const LONGEST_PAUSE_US: u64 = 60_000_000;
 
 impl Job {
     /// Everything that follows from the present state; called after every input.
-    pub(super) fn advance(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn advance(&mut self, turn: &mut Turn<'_>) {
         if !matches!(self.state.phase, Phase::Running) {
             return;
         }
-        let waits = self.describe_wait(now_us);
+        let waits = self.describe_wait(turn.now_us);
         self.wait_for(waits);
         let train = TaskId::Node(self.train_node().clone());
         match self.tasks.get(&train).map(|t| &t.state) {
             Some(TrainingTaskState::Ready) => {
-                self.apply(&train, &TaskEvent::Leased { holder: Holder::Planner }, now_us);
+                self.apply(&train, &TaskEvent::Leased { holder: Holder::Planner }, turn.now_us);
             }
             Some(TrainingTaskState::Leased { .. }) => {}
-            _ => return self.run_nodes(now_us, effects),
+            _ => return self.run_nodes(turn),
         }
-        self.rest_when_due(now_us);
-        self.rest_for_evaluation(now_us);
-        self.grant(now_us, effects);
-        self.end_when_exhausted(now_us, effects);
-        self.take_checkpoint_at_rest(now_us, effects);
-        self.evaluate_at_rest(now_us, effects);
+        self.rest_when_due(turn.now_us);
+        self.rest_for_evaluation(turn.now_us);
+        self.grant(turn);
+        self.end_when_exhausted(turn);
+        self.take_checkpoint_at_rest(turn);
+        self.evaluate_at_rest(turn);
         let is_trained = self.is_trained();
         if let Some(reason) = self.why_in_vain(is_trained) {
-            return self.end_in_vain(reason, now_us, effects);
+            return self.end_in_vain(reason, turn);
         }
-        let is_over = is_trained && self.settle_parameters(now_us, effects);
-        if is_over && !self.tests_at_end(now_us, effects) {
-            self.state.trained_us = Some(now_us);
+        let is_over = is_trained && self.settle_parameters(turn);
+        if is_over && !self.tests_at_end(turn) {
+            self.state.trained_us = Some(turn.now_us);
             self.state.loss = self.loss();
-            self.apply(&train, &TaskEvent::Finished { attempt: 1 }, now_us);
+            self.apply(&train, &TaskEvent::Finished { attempt: 1 }, turn.now_us);
             let barriers = self.state.counters.barriers;
-            self.tell(Happening::Trained { barriers }, now_us);
-            self.node_done(&train, now_us);
-            self.run_nodes(now_us, effects);
+            self.tell(Happening::Trained { barriers }, turn.now_us);
+            self.node_done(&train, turn.now_us);
+            self.run_nodes(turn);
         }
     }
 
@@ -84,11 +85,11 @@ impl Job {
         }
     }
 
-    fn run_nodes(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+    fn run_nodes(&mut self, turn: &mut Turn<'_>) {
         let ready: Vec<(TaskId, TaskBody)> = self
             .tasks
             .iter()
-            .filter(|(id, t)| t.state == TrainingTaskState::Ready && !self.is_postponed(id, now_us))
+            .filter(|(id, t)| t.state == TrainingTaskState::Ready && !self.is_postponed(id, turn.now_us))
             .map(|(id, t)| (id.clone(), t.body.clone()))
             .collect();
         for (id, body) in ready {
@@ -96,14 +97,14 @@ impl Job {
                 TaskBody::Evaluate if self.state.paused => {}
                 TaskBody::Evaluate => {
                     let Some(worker) = self.least_loaded_worker() else { continue };
-                    self.apply(&id, &TaskEvent::Leased { holder: Holder::Worker(worker) }, now_us);
+                    self.apply(&id, &TaskEvent::Leased { holder: Holder::Worker(worker) }, turn.now_us);
                     if let Some(assignment) = self.assignment(&id) {
-                        effects.push(Effect::Assign { worker, assignment });
+                        turn.effects.push(Effect::Assign { worker, assignment });
                     }
                 }
                 TaskBody::Snapshot => {
-                    self.apply(&id, &TaskEvent::Leased { holder: Holder::Shards }, now_us);
-                    effects.extend(self.snapshot_order(&id));
+                    self.apply(&id, &TaskEvent::Leased { holder: Holder::Shards }, turn.now_us);
+                    turn.effects.extend(self.snapshot_order(&id));
                 }
                 TaskBody::Train
                 | TaskBody::Barrier
@@ -114,7 +115,7 @@ impl Job {
             }
         }
         if self.tasks.values().filter(|t| t.body.is_node()).all(|t| t.state == TrainingTaskState::Done) {
-            self.end(Phase::Done, now_us, effects);
+            self.end(Phase::Done, turn);
         }
     }
 

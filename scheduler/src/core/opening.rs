@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{
-    effects::Effect,
     job::Job,
     member::Member,
     superstep::{RosterEntry, SuperstepState},
+    turn::Turn,
 };
 use crate::{
     balance::Cost,
@@ -25,11 +25,11 @@ enum SpeedBasis {
 
 impl Job {
     /// Opens the next superstep for everybody who takes part.
-    pub(super) fn open_superstep(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn open_superstep(&mut self, turn: &mut Turn<'_>) {
         let superstep = self.state.next_superstep;
         self.state.next_superstep = Superstep(superstep.0 + 1);
         let workers: Vec<Incarnation> = self.active().collect();
-        let begins_us = self.begins_unwatched_us(superstep, now_us);
+        let begins_us = self.begins_unwatched_us(superstep, turn.now_us);
         let basis = if begins_us.is_some() { SpeedBasis::Means } else { SpeedBasis::Predicted };
         let estimates = self.speed_estimates(&workers, basis);
         let batch = self.train().batch;
@@ -54,16 +54,16 @@ impl Job {
             Aggregation::LocalOuter { learning_rate } => learning_rate,
             _ => self.learning_rate() * rules.rate_factor,
         };
-        let mut record = SuperstepState::open(rules, roster, now_us);
+        let mut record = SuperstepState::open(rules, roster, turn.now_us);
         (record.balanced, record.learning_rate) = (balanced, learning_rate);
         self.supersteps.insert(superstep, record);
         workers.iter().for_each(|worker| self.begin_progress(*worker, superstep));
         self.changes.job_state = true;
         self.changes.supersteps.insert(superstep);
         match (ending, begins_us) {
-            (EndRule::Quota(quota), _) => self.order_quota(superstep, &workers, quota, now_us, effects),
+            (EndRule::Quota(quota), _) => self.order_quota(superstep, &workers, quota, turn),
             (EndRule::Monitor { .. }, Some(begins_us)) => {
-                self.plan_unwatched(superstep, begins_us, now_us, effects);
+                self.plan_unwatched(superstep, begins_us, turn);
             }
             (EndRule::Monitor { .. } | EndRule::Free, _) => {}
         }
@@ -88,8 +88,7 @@ impl Job {
         superstep: Superstep,
         workers: &[Incarnation],
         quota: u32,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         let wanted: Vec<_> = workers.iter().map(|w| (*w, u64::from(quota))).collect();
         let predicted_wait_us = self.quota_wait(superstep, quota);
@@ -98,7 +97,7 @@ impl Job {
         let before = self.state.cursor.handed_out();
         self.reserve(superstep, &wanted);
         self.scale_step(superstep, self.state.cursor.handed_out() - before, full * u64::from(quota));
-        self.order_barrier(superstep, now_us, effects);
+        self.order_barrier(superstep, turn);
     }
 }
 

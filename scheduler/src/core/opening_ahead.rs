@@ -4,7 +4,7 @@
 //! their barriers ordered before those in front of them are over: rounds that follow from nothing measured, and
 //! supersteps for which the speeds that were measured before stand for watching.
 
-use super::{effects::Effect, job::Job, superstep::SuperstepPhase};
+use super::{job::Job, superstep::SuperstepPhase, turn::Turn};
 use crate::{
     ids::{Incarnation, Superstep},
     sync::{PlanningBasis, WorkerProgress, plan},
@@ -64,13 +64,7 @@ impl Job {
 
     /// Plans a superstep that has just opened from the mean speeds of its workers and orders its barrier. Changes
     /// nothing where the search may take longer than the engine's loop can wait.
-    pub(super) fn plan_unwatched(
-        &mut self,
-        superstep: Superstep,
-        begins_us: u64,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn plan_unwatched(&mut self, superstep: Superstep, begins_us: u64, turn: &mut Turn<'_>) {
         let seen: Vec<WorkerProgress> = self.supersteps[&superstep]
             .roster
             .iter()
@@ -94,6 +88,6 @@ impl Job {
         let Some(plan) = plan(&rows, policy.search_options()) else { return };
         let why = &mut self.superstep_mut(superstep).why;
         why.reason.push_str("; opened ahead, as steps are short: their mean speeds stand for watching");
-        self.apply_first_plan(superstep, rows, Some(plan), now_us, effects);
+        self.apply_first_plan(superstep, rows, Some(plan), turn);
     }
 }

@@ -3,48 +3,36 @@
 
 use super::{
     departures::Departure, effects::Effect, event::Happening, job::Job, records::Phase, refused::Refused,
-    state_machine::Core,
+    state_machine::Core, turn::Turn,
 };
 use crate::ids::{Incarnation, JobId};
 
 impl Core {
     /// Pauses a job of either kind, or lets it go on.
-    pub(super) fn pause(
-        &mut self,
-        id: &JobId,
-        paused: bool,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Refused> {
+    pub(super) fn pause(&mut self, id: &JobId, paused: bool, turn: &mut Turn<'_>) -> Result<(), Refused> {
         self.check_goes_on(id)?;
         if let Some(job) = self.jobs.get_mut(id).filter(|job| job.state.paused != paused) {
-            job.pause(paused, now_us);
+            job.pause(paused, turn.now_us);
         }
         if let Some(job) = self.task_jobs.get_mut(id).filter(|job| job.is_paused() != paused) {
-            job.pause(paused, now_us);
-            self.note(id, now_us, effects);
+            job.pause(paused, turn.now_us);
+            self.note(id, turn);
         }
         Ok(())
     }
 
     /// Ends the session of a worker that goes on with nothing that it has. It registers again, and may serve other jobs then.
-    pub(super) fn release_worker(
-        &mut self,
-        worker: Incarnation,
-        reason: String,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) {
-        self.worker_gone(worker, Departure::Dismissed, &reason, now_us, effects);
-        effects.push(Effect::DismissWorker { worker, reason });
+    pub(super) fn release_worker(&mut self, worker: Incarnation, reason: String, turn: &mut Turn<'_>) {
+        self.worker_gone(worker, Departure::Dismissed, &reason, turn);
+        turn.effects.push(Effect::DismissWorker { worker, reason });
     }
 
     /// Lets the workers of paused trainings go that have done what they were given: the seal of the shards holds for what they
     /// did before.
-    pub(super) fn release_paused(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn release_paused(&mut self, turn: &mut Turn<'_>) {
         let released: Vec<Incarnation> = self.jobs.live().flat_map(Job::released).collect();
         for worker in released {
-            self.release_worker(worker, "its job is paused".to_owned(), now_us, effects);
+            self.release_worker(worker, "its job is paused".to_owned(), turn);
         }
     }
 }

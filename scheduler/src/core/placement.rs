@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    effects::Effect,
     job::Job,
     member::Member,
     panics::Handling,
@@ -11,6 +10,7 @@ use super::{
     state_machine::Core,
     tasks::{TaskJob, waits_to_be_resumed},
     training_slots::TrainingSlots,
+    turn::Turn,
     worker_info::WorkerInfo,
 };
 use crate::ids::{Incarnation, JobId, ProcessId};
@@ -70,7 +70,7 @@ impl Core {
 
     /// Gives idle workers to the jobs that want more, oldest job first, all of its `min_workers` or none to one at which nobody is at
     /// work, and notes what each queued job waits for. Cost O(n log n) in the idle workers for each job that wants some.
-    pub(super) fn assign_workers(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn assign_workers(&mut self, turn: &mut Turn<'_>) {
         let place = |j: &Job| {
             // Trainings of one graph in the order of its tasks, many of which are ready in the same moment.
             let task = j.state.trains_for.as_ref().map_or(0, |of| of.task);
@@ -99,7 +99,7 @@ impl Core {
             let mut able = job.idle_workers(&self.workers, &free, &self.training_slots);
             able.truncate(wanted);
             if job.begins() && present + able.len() < least {
-                if !able.is_empty() && job.may_be_kept_for(&self.workers, now_us) {
+                if !able.is_empty() && job.may_be_kept_for(&self.workers, turn.now_us) {
                     for worker in &able {
                         free.remove(worker);
                     }
@@ -112,12 +112,12 @@ impl Core {
                 free.remove(&worker);
                 self.idle.remove(&worker);
                 let about = self.workers.get(&worker).cloned().unwrap_or_default();
-                job.join(worker, about, entry, now_us, effects);
+                job.join(worker, about, entry, turn);
             }
             // A job that may run without workers still needs one to begin.
             if queued && !job.clocks.is_empty() {
                 job.state.phase = Phase::Opening;
-                effects.push(job.open_order());
+                turn.effects.push(job.open_order());
             }
         }
         let there = self.describe_workers();

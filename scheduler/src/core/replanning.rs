@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{effects::Effect, event::Happening, job::Job, member::Member, superstep::SuperstepPhase};
+use super::{event::Happening, job::Job, member::Member, superstep::SuperstepPhase, turn::Turn};
 use crate::{
     graph::TaskId,
     ids::{Incarnation, Superstep},
@@ -21,18 +21,18 @@ const GATHERING_US: f64 = 100_000.0;
 
 impl Job {
     /// Looks for workers that overran their predictions. Cost O(workers) while a planned superstep runs.
-    pub(super) fn tick(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn tick(&mut self, turn: &mut Turn<'_>) {
         let Some(factor) = self.state.policy.as_dyn().overrun_factor() else { return };
         let Some(superstep) = self.planned_superstep() else { return };
-        let late = self.overrunning(superstep, factor, now_us);
+        let late = self.overrunning(superstep, factor, turn.now_us);
         if late.is_empty() {
             return;
         }
         let roster = &self.supersteps[&superstep].roster;
         let last = |w| roster.get(&w).and_then(|entry| entry.last);
         let mut seen = self.worker_progress(superstep);
-        let rows = remaining_rows(self.state.policy.as_dyn(), now_us, &mut seen, &late, last);
-        effects.push(self.plan_request_for(superstep, rows, self.supersteps[&superstep].revision));
+        let rows = remaining_rows(self.state.policy.as_dyn(), turn.now_us, &mut seen, &late, last);
+        turn.effects.push(self.plan_request_for(superstep, rows, self.supersteps[&superstep].revision));
     }
 
     /// The planned superstep that runs, if nothing behind it depends on where it ends.
@@ -66,13 +66,7 @@ impl Job {
     }
 
     /// Takes over a plan made for late workers.
-    pub(super) fn apply_replan(
-        &mut self,
-        superstep: Superstep,
-        plan: Plan,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn apply_replan(&mut self, superstep: Superstep, plan: Plan, turn: &mut Turn<'_>) {
         // A worker may have been granted more since, or the next superstep may have gone on.
         if self.planned_superstep() != Some(superstep) {
             return;
@@ -108,9 +102,9 @@ impl Job {
         let names: Vec<String> =
             cut.iter().map(|(w, last, _)| format!("{} ends at {last}", self.display_name(*w))).collect();
         let replanned = Happening::SuperstepReplanned { barrier: superstep, shortened: names.join(", ") };
-        self.tell(replanned, now_us);
+        self.tell(replanned, turn.now_us);
         self.superstep_mut(superstep).follow(plan);
-        self.reissue_barrier(superstep, effects);
+        self.reissue_barrier(superstep, turn.effects);
     }
 }
 

@@ -1,12 +1,12 @@
 //! What workers and shards report about tasks, and when a failed one is tried again.
 
 use super::{
-    effects::Effect,
     event::Happening,
     inputs::TaskFault,
     job::Job,
     records::{Phase, TaskBody},
     shard_protocol::SnapshotFile,
+    turn::Turn,
     worker_protocol::{Blame, Iterated, Outcome, TaskKey, TaskReport},
 };
 use crate::{
@@ -23,8 +23,7 @@ impl Job {
         &mut self,
         worker: Incarnation,
         report: TaskReport,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) -> Option<TaskFault> {
         let TaskReport { key, ended_ago_us, outcome } = report;
         if let TaskId::Prepare(owner) | TaskId::Iteration { worker: owner, .. } = key.task
@@ -40,7 +39,7 @@ impl Job {
             && seq > granted
         {
             let what = format!("{worker} has done iteration {seq}, {granted} are known there");
-            self.store_lost(&what, now_us, effects);
+            self.store_lost(&what, turn);
             return None;
         }
         if !self.is_attempt_of(worker, &key) {
@@ -48,17 +47,17 @@ impl Job {
         }
         match outcome {
             Outcome::Iterated(iterated) => {
-                let end_us = now_us.saturating_sub(ended_ago_us);
-                self.iterated(worker, &key, &iterated, end_us, now_us, effects);
+                let end_us = turn.now_us.saturating_sub(ended_ago_us);
+                self.iterated(worker, &key, &iterated, end_us, turn);
             }
-            Outcome::Prepared => self.prepared(worker, &key, now_us, effects),
+            Outcome::Prepared => self.prepared(worker, &key, turn),
             Outcome::Evaluated(evaluation) => {
-                if self.apply(&key.task, &TaskEvent::Finished { attempt: key.attempt }, now_us) {
+                if self.apply(&key.task, &TaskEvent::Finished { attempt: key.attempt }, turn.now_us) {
                     if let TaskId::Evaluation { .. } = key.task {
-                        self.part_evaluated(&evaluation, now_us);
+                        self.part_evaluated(&evaluation, turn.now_us);
                     } else {
-                        self.node_evaluated(&evaluation, now_us);
-                        self.node_done(&key.task, now_us);
+                        self.node_evaluated(&evaluation, turn.now_us);
+                        self.node_done(&key.task, turn.now_us);
                     }
                 }
             }
@@ -74,7 +73,7 @@ impl Job {
                 if own {
                     return Some(fault);
                 }
-                self.failed_by(worker, &key, fault, now_us, effects);
+                self.failed_by(worker, &key, fault, turn);
             }
         }
         None
@@ -86,12 +85,11 @@ impl Job {
         worker: Incarnation,
         key: &TaskKey,
         fault: TaskFault,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         match key.task {
-            TaskId::Evaluation { .. } => self.part_failed(worker, key, fault, now_us, effects),
-            _ => self.attempt_failed(key, fault, now_us, effects),
+            TaskId::Evaluation { .. } => self.part_failed(worker, key, fault, turn),
+            _ => self.attempt_failed(key, fault, turn),
         }
     }
 
@@ -114,8 +112,7 @@ impl Job {
         key: &TaskKey,
         it: &Iterated,
         end_us: u64,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         let Some(TaskBody::Iteration { superstep, range, .. }) =
             self.tasks.get(&key.task).map(|t| t.body.clone())
@@ -124,9 +121,9 @@ impl Job {
         };
         if it.range != range {
             let what = format!("{} was given to {worker} with other samples", key.task);
-            return self.store_lost(&what, now_us, effects);
+            return self.store_lost(&what, turn);
         }
-        if !self.apply(&key.task, &TaskEvent::Finished { attempt: key.attempt }, now_us) {
+        if !self.apply(&key.task, &TaskEvent::Finished { attempt: key.attempt }, turn.now_us) {
             return;
         }
         self.state.metrics.add(it, u64::from(range.len));
@@ -134,7 +131,7 @@ impl Job {
         self.iteration_done(worker, range);
         let before = self.clocks.lowest();
         self.state.policy.as_dyn_mut().pushed(worker, end_us, &mut self.clocks);
-        self.slowest_moved(before, now_us);
+        self.slowest_moved(before, turn.now_us);
         self.state.counters.max_lead = self.state.counters.max_lead.max(it.lead);
         self.state.counters.skip(it, u64::from(range.len));
         if !it.skipped && !it.loss.is_nan() {
@@ -146,8 +143,8 @@ impl Job {
         if let TaskId::Iteration { seq, .. } = key.task {
             self.arrived(worker, superstep, seq, end_us);
         }
-        self.detect_stragglers(now_us);
-        self.plan_if_all_observed(worker, superstep, now_us, effects);
+        self.detect_stragglers(turn.now_us);
+        self.plan_if_all_observed(worker, superstep, turn);
     }
 
     /// The mean loss of the newest iterations of those that take part, each by its weight: under `bsp` that of a round. Of the
@@ -205,13 +202,7 @@ impl Job {
     }
 
     /// An attempt failed. A node is tried again as often as it may be; an iteration ends the job.
-    pub(super) fn attempt_failed(
-        &mut self,
-        key: &TaskKey,
-        fault: TaskFault,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn attempt_failed(&mut self, key: &TaskKey, fault: TaskFault, turn: &mut Turn<'_>) {
         if !self.is_attempt(key) {
             return;
         }
@@ -223,37 +214,36 @@ impl Job {
             _ => 0,
         };
         if failures <= retries {
-            self.apply(&key.task, &TaskEvent::HolderGone { again: true }, now_us);
+            self.apply(&key.task, &TaskEvent::HolderGone { again: true }, turn.now_us);
             let (task, attempt) = (key.task.clone(), key.attempt);
-            return self.tell(Happening::NodeFailed { task, attempt, fault }, now_us);
+            return self.tell(Happening::NodeFailed { task, attempt, fault }, turn.now_us);
         }
         let (code, reason) = (fault.code, fault.reason.clone());
-        self.apply(&key.task, &TaskEvent::Failed { attempt: key.attempt, code, reason }, now_us);
+        self.apply(&key.task, &TaskEvent::Failed { attempt: key.attempt, code, reason }, turn.now_us);
         let reason = format!("task {}: {}", key.task, fault.reason);
-        self.end(Phase::Failed { code: fault.code, reason }, now_us, effects);
+        self.end(Phase::Failed { code: fault.code, reason }, turn);
     }
 
     pub(super) fn snapshot_written(
         &mut self,
         key: &TaskKey,
         outcome: Result<SnapshotFile, TaskFault>,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         match outcome {
             Ok(file) => {
-                if self.apply(&key.task, &TaskEvent::Finished { attempt: key.attempt }, now_us) {
+                if self.apply(&key.task, &TaskEvent::Finished { attempt: key.attempt }, turn.now_us) {
                     self.state.snapshot = Some(file);
-                    self.node_done(&key.task, now_us);
+                    self.node_done(&key.task, turn.now_us);
                 }
             }
             // A full disk can be emptied; what was trained must not be thrown away meanwhile.
             Err(fault) if fault.code == FaultCode::SHARD_IO && self.is_attempt(key) => {
-                self.postpone(key, &fault, now_us);
+                self.postpone(key, &fault, turn.now_us);
                 let (task, attempt) = (key.task.clone(), key.attempt);
-                self.tell(Happening::SnapshotPutOff { task, attempt, fault }, now_us);
+                self.tell(Happening::SnapshotPutOff { task, attempt, fault }, turn.now_us);
             }
-            Err(fault) => self.attempt_failed(key, fault, now_us, effects),
+            Err(fault) => self.attempt_failed(key, fault, turn),
         }
     }
 }

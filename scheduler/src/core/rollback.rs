@@ -16,6 +16,7 @@ use super::{
     member::{Member, Membership},
     progress::Progress,
     records::{Counters, Phase, Task},
+    turn::Turn,
 };
 use crate::{
     fault_code::FaultCode,
@@ -27,36 +28,30 @@ use crate::{
 
 impl Job {
     /// A part of the parameters is lost: the job goes back to its newest checkpoint, or to its begin. One that keeps none fails.
-    pub(super) fn parameters_lost(&mut self, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn parameters_lost(&mut self, reason: &str, turn: &mut Turn<'_>) {
         if self.train().checkpoint.is_none() && !self.keeps_best() {
             let reason = format!("{reason}; a job goes on after that only with `checkpoint` in its settings");
-            return self.end(Phase::Failed { code: FaultCode::PARAMETERS_LOST, reason }, now_us, effects);
+            return self.end(Phase::Failed { code: FaultCode::PARAMETERS_LOST, reason }, turn);
         }
         match self.to_hand_on() {
-            Some(best) => self.open_best(best, reason, now_us, effects),
-            None => self.roll_back_to_newest(reason, now_us, effects),
+            Some(best) => self.open_best(best, reason, turn),
+            None => self.roll_back_to_newest(reason, turn),
         }
     }
 
-    fn roll_back_to_newest(&mut self, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
+    fn roll_back_to_newest(&mut self, reason: &str, turn: &mut Turn<'_>) {
         let target = match self.state.checkpoints.newest().cloned() {
             Some(Checkpoint { number, progress, .. }) => {
                 RollBackTarget { checkpoint: Some(number), progress }
             }
             None => RollBackTarget { checkpoint: None, progress: Progress::at_begin(self.train()) },
         };
-        self.roll_back(target, reason, now_us, effects);
+        self.roll_back(target, reason, turn);
     }
 
     /// The checkpoint that is being restored cannot be used: the one before it is, and where it was to be handed on, what is best
     /// of the rest. Where there is none, hours of work would be thrown away unasked by a job that began anew: it fails instead.
-    pub(super) fn checkpoint_unusable(
-        &mut self,
-        code: FaultCode,
-        reason: String,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn checkpoint_unusable(&mut self, code: FaultCode, reason: String, turn: &mut Turn<'_>) {
         let Some(number) = self.state.checkpoints.restored else { return };
         let complete = &mut self.state.checkpoints.complete;
         if let Some(index) = complete.iter().position(|checkpoint| checkpoint.number == number) {
@@ -66,22 +61,22 @@ impl Job {
             self.note_lost(samples, format!("could not be read: {reason}"));
         }
         let fault = TaskFault { code, reason };
-        if self.hand_on_others(number, &fault, now_us, effects) {
+        if self.hand_on_others(number, &fault, turn) {
             return;
         }
         let TaskFault { code, reason } = fault;
         match self.state.checkpoints.newest() {
-            Some(_) => self.roll_back_to_newest(&reason, now_us, effects),
+            Some(_) => self.roll_back_to_newest(&reason, turn),
             None => {
                 let Checkpoints { complete, unread, .. } = &mut self.state.checkpoints;
                 *complete = std::mem::take(unread);
                 complete.sort_by_key(|checkpoint| checkpoint.number);
-                self.end(Phase::Failed { code, reason }, now_us, effects);
+                self.end(Phase::Failed { code, reason }, turn);
             }
         }
     }
 
-    fn roll_back(&mut self, to: RollBackTarget, reason: &str, now_us: u64, effects: &mut Vec<Effect>) {
+    fn roll_back(&mut self, to: RollBackTarget, reason: &str, turn: &mut Turn<'_>) {
         let RollBackTarget { checkpoint, progress } = to;
         let undone = self.undone_since(&progress.counters);
         let rolled_back = self.state.counters.rolled_back + undone.iterations;
@@ -90,24 +85,18 @@ impl Job {
         self.state.evaluations.go_back(progress.watch.clone());
         let Undone { iterations, samples } = undone;
         let reason = reason.to_owned();
-        self.tell(Happening::RolledBack { iterations, samples, reason, checkpoint }, now_us);
-        self.reopen(checkpoint, Progress { counters, ..progress }, now_us, effects);
+        self.tell(Happening::RolledBack { iterations, samples, reason, checkpoint }, turn.now_us);
+        self.reopen(checkpoint, Progress { counters, ..progress }, turn);
         self.show_what_is_known_of_these();
     }
 
     /// Has the shards open a new generation of the parameters, with those of a checkpoint or anew, in which the job is as far as
     /// `progress` says.
-    pub(super) fn reopen(
-        &mut self,
-        checkpoint: Option<u64>,
-        progress: Progress,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) {
-        self.revoke_all(effects);
-        self.forget_graph(now_us);
+    pub(super) fn reopen(&mut self, checkpoint: Option<u64>, progress: Progress, turn: &mut Turn<'_>) {
+        self.revoke_all(turn.effects);
+        self.forget_graph(turn.now_us);
         for (&worker, member) in &mut self.members {
-            member.begin_anew(self.spec.train(), now_us);
+            member.begin_anew(self.spec.train(), turn.now_us);
             self.changes.members.insert(worker);
         }
         self.clocks = Clocks::default();
@@ -131,9 +120,9 @@ impl Job {
         (state.trained_us, state.snapshot) = (None, None);
         (state.evaluation, state.validation) = (None, None);
         state.retries.clear();
-        state.recent_rate.begin_anew(now_us, state.counters.counted());
-        state.checkpoints.put_off(now_us, state.epochs_complete);
-        state.evaluations.put_off(evaluate, now_us, state.epochs_complete, state.counters.counted());
+        state.recent_rate.begin_anew(turn.now_us, state.counters.counted());
+        state.checkpoints.put_off(turn.now_us, state.epochs_complete);
+        state.evaluations.put_off(evaluate, turn.now_us, state.epochs_complete, state.counters.counted());
         if owes_evaluation {
             state.evaluations.make_up();
         }
@@ -141,7 +130,7 @@ impl Job {
         self.changes.job_state = true;
         self.opening_problem = None;
         self.wait_for(Some(self.waits_for_shards()));
-        effects.push(self.open_order());
+        turn.effects.push(self.open_order());
     }
 
     /// What a job waits for whose shards open the present generation of the parameters, in words.

@@ -8,11 +8,12 @@ use super::{
     effects::Effect,
     job::Job,
     records::{JobState, Phase},
+    turn::Turn,
 };
 
 impl Job {
     /// Decides with which parameters a training ends that is over. `false`: the shards have still to write them, or to open them.
-    pub(super) fn settle_parameters(&mut self, now_us: u64, effects: &mut Vec<Effect>) -> bool {
+    pub(super) fn settle_parameters(&mut self, turn: &mut Turn<'_>) -> bool {
         if self.state.evaluations.handed_on != HandedOn::Undecided {
             return true;
         }
@@ -21,16 +22,11 @@ impl Job {
             return false;
         }
         let best = self.better_than_last();
-        if (best.is_some() || self.keeps_end()) && self.keep_last(now_us, effects) {
+        if (best.is_some() || self.keeps_end()) && self.keep_last(turn) {
             return false;
         }
         if let Some(best) = best {
-            self.open_best(
-                best,
-                "training is over, and its last parameters are not the best",
-                now_us,
-                effects,
-            );
+            self.open_best(best, "training is over, and its last parameters are not the best", turn);
             return false;
         }
         if self.train().evaluate.is_some() {
@@ -87,11 +83,11 @@ impl Job {
 
     /// Has the shards keep what a training has come to. Once: a disk that is full now is no reason to hand on worse parameters, or to
     /// go on for ever. `false`: there is nothing to wait for.
-    fn keep_last(&mut self, now_us: u64, effects: &mut Vec<Effect>) -> bool {
+    fn keep_last(&mut self, turn: &mut Turn<'_>) -> bool {
         let is_first = !std::mem::replace(&mut self.state.evaluations.keeps_last, true);
         let pins = is_first && !self.state.checkpoints.holds(self.counted());
         if pins {
-            self.pin_checkpoint(now_us, effects);
+            self.pin_checkpoint(turn);
         }
         pins
     }

@@ -9,21 +9,16 @@ use super::{
     records::Phase,
     shard_protocol::{HeldJob, PushProgress, SnapshotFile},
     state_machine::Core,
+    turn::Turn,
 };
 use crate::ids::{Incarnation, RunId, ShardIndex};
 
 impl Core {
-    pub(super) fn shard_gone(
-        &mut self,
-        shard: ShardIndex,
-        reason: &str,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn shard_gone(&mut self, shard: ShardIndex, reason: &str, turn: &mut Turn<'_>) {
         let opened = |j: &Job| matches!(j.state.phase, Phase::Opening | Phase::Running);
         for (id, job) in self.jobs.live_mut().filter(|(_, job)| opened(job)) {
             let _handling = Handling(id);
-            job.shard_gone(shard, reason, now_us, effects);
+            job.shard_gone(shard, reason, turn);
         }
     }
 
@@ -41,8 +36,7 @@ impl Core {
         shard: ShardIndex,
         asked_us: u64,
         held: &[HeldJob],
-        now_us: u64,
-        effects: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         let is_ours = |held: &&HeldJob| !held.closed && !self.set_aside.contains(&held.run.job);
         for HeldJob { run, .. } in held.iter().filter(is_ours) {
@@ -52,7 +46,7 @@ impl Core {
                 Some(_) => LastWeights::Drop,
                 None => LastWeights::SetAside,
             };
-            effects.push(Effect::CloseShards { run: run.clone(), weights });
+            turn.effects.push(Effect::CloseShards { run: run.clone(), weights });
         }
         for (id, job) in self.jobs.live_mut() {
             let _handling = Handling(id);
@@ -65,16 +59,11 @@ impl Core {
             match holds {
                 Some(HeldJob { closed: false, .. }) => {
                     let (run, floor) = (job.run(), job.floor());
-                    effects.push(Effect::Attach { run, shard, floor });
+                    turn.effects.push(Effect::Attach { run, shard, floor });
                 }
-                Some(_) => job.closed_unknown(&format!("shard {shard}"), now_us, effects),
+                Some(_) => job.closed_unknown(&format!("shard {shard}"), turn),
                 None if opened_before => {
-                    job.parameters_missing(
-                        shard,
-                        "its process was started again without them",
-                        now_us,
-                        effects,
-                    );
+                    job.parameters_missing(shard, "its process was started again without them", turn);
                 }
                 None => {}
             }
@@ -86,11 +75,10 @@ impl Core {
         &mut self,
         run: &RunId,
         outcome: Result<SnapshotFile, TaskFault>,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         if let Some(job) = self.jobs.get_mut(&run.job).filter(|job| job.is_run(run)) {
-            job.weights_kept(outcome, now_us, effects);
+            job.weights_kept(outcome, turn);
         }
     }
 
@@ -101,10 +89,9 @@ impl Core {
         worker: Incarnation,
         shard: ShardIndex,
         progress: PushProgress,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
-        self.with_open_job(run, |job| job.sealed(worker, shard, progress, now_us, effects));
+        self.with_open_job(run, |job| job.sealed(worker, shard, progress, turn));
         // It may have registered again meanwhile.
         self.note_if_idle(worker);
     }

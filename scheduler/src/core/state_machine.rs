@@ -17,6 +17,7 @@ use super::{
     tasks::{TaskAssigner, TaskJob},
     training_slots::TrainingSlots,
     trainings::Trainings,
+    turn::Turn,
     worker_info::WorkerInfo,
     worker_protocol::TaskReport,
 };
@@ -69,6 +70,7 @@ impl Core {
     /// what [`Core::take_commits`] returns is committed.
     pub fn handle(&mut self, now_us: u64, input: Input) -> Result<Vec<Effect>, Refused> {
         let mut effects = Vec::new();
+        let turn = &mut Turn { now_us, effects: &mut effects };
         // Workers are placed when one or a job came or went, or an exclusion ended; reports alone never free anybody.
         let mut place = match &input {
             Input::Submit(_)
@@ -83,103 +85,103 @@ impl Core {
         };
         place |= self.has_loaded_workers;
         let places_tasks = place || matches!(input, Input::Tick);
-        self.dispatch(now_us, input, &mut effects)?;
+        self.dispatch(input, turn)?;
         self.has_loaded_workers = false;
         if places_tasks {
-            self.lease_tasks(now_us, &mut effects);
-            self.ask_back_waiting(now_us, &mut effects);
+            self.lease_tasks(turn);
+            self.ask_back_waiting(turn);
         }
         let mut seen = 0;
         loop {
             // A training that ends may let others begin, and with new jobs workers are placed.
-            place |= self.advance_trainings(now_us, &mut effects);
-            self.forget_dismissed(seen, now_us, &mut effects);
-            if frees_workers(&effects[seen..]) {
+            place |= self.advance_trainings(turn);
+            self.forget_dismissed(seen, turn);
+            if frees_workers(&turn.effects[seen..]) {
                 self.find_idle_workers();
                 place = true;
                 // The slot that a training had is a task's again.
-                self.lease_tasks(now_us, &mut effects);
+                self.lease_tasks(turn);
             }
             if place {
-                self.assign_workers(now_us, &mut effects);
+                self.assign_workers(turn);
             }
-            seen = effects.len();
+            seen = turn.effects.len();
             for (id, job) in self.jobs.live_mut() {
                 let _handling = Handling(id);
-                job.advance(now_us, &mut effects);
+                job.advance(turn);
             }
-            self.release_paused(now_us, &mut effects);
+            self.release_paused(turn);
             // A job that ended just now leaves its workers to the next one.
             place = false;
-            if !frees_workers(&effects[seen..]) {
+            if !frees_workers(&turn.effects[seen..]) {
                 return Ok(effects);
             }
         }
     }
 
-    fn dispatch(&mut self, now_us: u64, input: Input, effects: &mut Vec<Effect>) -> Result<(), Refused> {
+    fn dispatch(&mut self, input: Input, turn: &mut Turn<'_>) -> Result<(), Refused> {
         match input {
-            Input::Submit(submission) => return self.submit(submission, now_us, effects),
+            Input::Submit(submission) => return self.submit(submission, turn),
             Input::SubmitGraph(_)
             | Input::ExtendGraph { .. }
             | Input::StartGraph { .. }
             | Input::AbandonGraph { .. }
             | Input::Pause { .. }
-            | Input::TasksEnded { .. } => return self.handle_tasks(now_us, input, effects),
-            Input::Cancel(cancellation) => return self.cancel(cancellation, now_us, effects),
-            Input::Delete(id) => return self.delete(&id, now_us, effects),
+            | Input::TasksEnded { .. } => return self.handle_tasks(input, turn),
+            Input::Cancel(cancellation) => return self.cancel(cancellation, turn),
+            Input::Delete(id) => return self.delete(&id, turn),
             Input::WorkerJoined { worker, about } => self.worker_registered(worker, about),
             Input::WorkerGone { worker, reason } => {
-                self.count_deaths(worker, now_us);
-                self.worker_gone(worker, Departure::Lost, &reason, now_us, effects);
+                self.count_deaths(worker, turn.now_us);
+                self.worker_gone(worker, Departure::Lost, &reason, turn);
             }
-            Input::WorkerLeft { worker, begun } => self.worker_left(worker, begun, now_us, effects),
-            Input::Report { worker, report } => self.take_report(worker, report, now_us, effects),
-            Input::ShardGone { shard, reason } => self.shard_gone(shard, &reason, now_us, effects),
-            Input::ShardTakenOver { shard, address } => self.shard_taken_over(shard, &address, now_us),
+            Input::WorkerLeft { worker, begun } => self.worker_left(worker, begun, turn),
+            Input::Report { worker, report } => self.take_report(worker, report, turn),
+            Input::ShardGone { shard, reason } => self.shard_gone(shard, &reason, turn),
+            Input::ShardTakenOver { shard, address } => self.shard_taken_over(shard, &address, turn.now_us),
             Input::ShardHolds { shard, asked_us, held } => {
-                self.shard_holds(shard, asked_us, &held, now_us, effects);
+                self.shard_holds(shard, asked_us, &held, turn);
             }
-            Input::Tick => self.tick(now_us, effects),
-            Input::WeightsKept { run, outcome } => self.weights_kept(&run, outcome, now_us, effects),
+            Input::Tick => self.tick(turn),
+            Input::WeightsKept { run, outcome } => self.weights_kept(&run, outcome, turn),
             Input::ShardsOpened { run } => {
-                self.with_open_job(&run, |job| job.opened(now_us, effects));
+                self.with_open_job(&run, |job| job.opened(turn));
             }
             Input::OpeningDelayed { run, reason } => {
                 self.with_open_job(&run, |job| job.opening_delayed(reason));
             }
             Input::Attached { run, shard, closed, watermarks, floor } => {
                 self.with_open_job(&run, |job| {
-                    job.attached(shard, closed, &watermarks, &floor, now_us, effects);
+                    job.attached(shard, closed, &watermarks, &floor, turn);
                 });
             }
             Input::ShardFailed { run, code, reason } => {
-                self.with_open_job(&run, |job| job.shard_failed(code, reason, now_us, effects));
+                self.with_open_job(&run, |job| job.shard_failed(code, reason, turn));
             }
             Input::BarrierClosed { run, shard, barrier } => {
-                self.with_open_job(&run, |job| job.shard_closed(shard, barrier, now_us));
+                self.with_open_job(&run, |job| job.shard_closed(shard, barrier, turn.now_us));
             }
             Input::Sealed { run, worker, shard, progress } => {
-                self.sealed(&run, worker, shard, progress, now_us, effects);
+                self.sealed(&run, worker, shard, progress, turn);
             }
             Input::CheckpointPinned { run, number, shard, outcome } => {
                 self.with_open_job(&run, |job| {
-                    job.checkpoint_pinned(number, shard, outcome, now_us, effects);
+                    job.checkpoint_pinned(number, shard, outcome, turn);
                 });
             }
             Input::CheckpointWritten { run, number, shard, outcome } => {
                 self.with_open_job(&run, |job| {
-                    job.checkpoint_written(number, shard, outcome, now_us, effects);
+                    job.checkpoint_written(number, shard, outcome, turn);
                 });
             }
             Input::Planned { run, superstep, revision, plan } => {
                 self.with_open_job(&run, |job| {
-                    job.take_plan(superstep, revision, plan, now_us, effects);
+                    job.take_plan(superstep, revision, plan, turn);
                 });
             }
             Input::SnapshotWritten { key, outcome } => {
                 self.with_open_job(&key.run, |job| {
-                    job.snapshot_written(&key, outcome, now_us, effects);
+                    job.snapshot_written(&key, outcome, turn);
                 });
             }
         }
@@ -196,20 +198,19 @@ impl Core {
         worker: Incarnation,
         departure: Departure,
         reason: &str,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         self.forget_worker(worker);
         for (id, job) in self.jobs.live_mut().filter(|(_, j)| !j.state.phase.is_over()) {
             let _handling = Handling(id);
-            job.worker_gone(worker, reason, now_us, effects);
+            job.worker_gone(worker, reason, turn);
         }
-        self.tasks_worker_gone(worker, departure, now_us, effects);
+        self.tasks_worker_gone(worker, departure, turn);
     }
 
     /// Workers that a job has dismissed when it ended are gone until they register again.
-    fn forget_dismissed(&mut self, from: usize, now_us: u64, effects: &mut Vec<Effect>) {
-        let dismissed: Vec<(Incarnation, String)> = effects[from..]
+    fn forget_dismissed(&mut self, from: usize, turn: &mut Turn<'_>) {
+        let dismissed: Vec<(Incarnation, String)> = turn.effects[from..]
             .iter()
             .filter_map(|effect| match effect {
                 Effect::DismissWorker { worker, reason } => Some((*worker, reason.clone())),
@@ -218,33 +219,27 @@ impl Core {
             .filter(|(worker, _)| self.workers.contains_key(worker))
             .collect();
         for (worker, reason) in dismissed {
-            self.worker_gone(worker, Departure::Dismissed, &reason, now_us, effects);
+            self.worker_gone(worker, Departure::Dismissed, &reason, turn);
         }
     }
 
-    fn take_report(
-        &mut self,
-        worker: Incarnation,
-        report: TaskReport,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) {
+    fn take_report(&mut self, worker: Incarnation, report: TaskReport, turn: &mut Turn<'_>) {
         let key = report.key.clone();
         let _handling = Handling(&key.run.job);
-        effects.push(Effect::AckReport { worker, key: key.clone() });
-        let fault = self.open_job(&key.run).and_then(|job| job.report(worker, report, now_us, effects));
+        turn.effects.push(Effect::AckReport { worker, key: key.clone() });
+        let fault = self.open_job(&key.run).and_then(|job| job.report(worker, report, turn));
         if let Some(fault) = fault {
-            self.exclude(worker, &key, fault, now_us, effects);
+            self.exclude(worker, &key, fault, turn);
         }
     }
 
-    fn tick(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+    fn tick(&mut self, turn: &mut Turn<'_>) {
         for (id, job) in self.jobs.live_mut().filter(|(_, j)| j.state.phase == Phase::Running) {
             let _handling = Handling(id);
-            job.tick(now_us, effects);
+            job.tick(turn);
         }
-        self.end_queued(now_us, effects);
-        self.tasks_tick(now_us, effects);
+        self.end_queued(turn);
+        self.tasks_tick(turn);
     }
 
     fn open_job(&mut self, run: &RunId) -> Option<&mut Job> {

@@ -3,11 +3,11 @@
 use super::{
     Core,
     differences::{differences, have_same_content},
-    effects::Effect,
     inputs::Submission,
     job::Job,
     records::Phase,
     refused::Refused,
+    turn::Turn,
 };
 use crate::ids::JobId;
 
@@ -25,12 +25,7 @@ impl Core {
     }
 
     /// Takes a job in. The same one again changes nothing.
-    pub(super) fn submit(
-        &mut self,
-        submission: Submission,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Refused> {
+    pub(super) fn submit(&mut self, submission: Submission, turn: &mut Turn<'_>) -> Result<(), Refused> {
         let Submission { spec, nonce, replace } = submission;
         let spec = spec.validated()?;
         let known = self
@@ -44,9 +39,9 @@ impl Core {
             Some(there) => differences(&there.spec, &spec),
             None => ", as a graph of tasks".to_owned(),
         })?;
-        self.remove_task_job(&spec.id, effects);
-        let old = self.jobs.insert(Job::new(spec, nonce, self.shards, now_us));
-        effects.extend(old.into_iter().flat_map(Job::forgotten));
+        self.remove_task_job(&spec.id, turn.effects);
+        let old = self.jobs.insert(Job::new(spec, nonce, self.shards, turn.now_us));
+        turn.effects.extend(old.into_iter().flat_map(Job::forgotten));
         Ok(())
     }
 

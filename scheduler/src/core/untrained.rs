@@ -1,6 +1,6 @@
 //! A training of which every iteration is skipped: its parameters stay what they are.
 
-use super::{effects::Effect, job::Job, records::Phase};
+use super::{job::Job, records::Phase, turn::Turn};
 use crate::fault_code::FaultCode;
 
 const NOTHING_TRAINED: FaultCode = FaultCode::new("E596");
@@ -33,7 +33,7 @@ impl Job {
         ))
     }
 
-    pub(super) fn end_in_vain(&mut self, reason: String, now_us: u64, effects: &mut Vec<Effect>) {
-        self.end(Phase::Failed { code: NOTHING_TRAINED, reason }, now_us, effects);
+    pub(super) fn end_in_vain(&mut self, reason: String, turn: &mut Turn<'_>) {
+        self.end(Phase::Failed { code: NOTHING_TRAINED, reason }, turn);
     }
 }

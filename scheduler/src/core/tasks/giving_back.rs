@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{TaskJob, leasing::offered};
 use crate::{
-    core::{Core, Effect, departures::Departure},
+    core::{Core, Effect, departures::Departure, turn::Turn},
     ids::{Incarnation, JobId},
     tasks::{Attempts, ClassIndex, Order, TaskIndex},
 };
@@ -23,29 +23,28 @@ impl Core {
         &mut self,
         worker: Incarnation,
         begun: Vec<Attempts>,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         let mut begun_of: BTreeMap<(JobId, u32), BTreeSet<(TaskIndex, u16)>> = BTreeMap::new();
         for Attempts { job, nonce, tasks } in begun {
             begun_of.entry((job, nonce)).or_default().extend(tasks);
         }
         let had = |job: &TaskJob| job.leases.contains_key(&worker);
-        self.for_each_graph(had, now_us, effects, |job| {
+        self.for_each_graph(had, turn, |job| {
             let begun = begun_of.remove(&(job.id.clone(), job.state.nonce)).unwrap_or_default();
             job.give_back_all_but(worker, &begun);
         });
         self.withhold_process(worker);
-        self.worker_gone(worker, Departure::Lost, "the worker left", now_us, effects);
+        self.worker_gone(worker, Departure::Lost, "the worker left", turn);
     }
 
     /// Asks workers for what waits there behind something long, where another worker could begin it now. What they have begun
     /// they keep, and say nothing. Cost O(workers), and O(tasks that they have) of those that keep some waiting.
-    pub(in crate::core) fn ask_back_waiting(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(in crate::core) fn ask_back_waiting(&mut self, turn: &mut Turn<'_>) {
         let slots = |worker| self.task_slots(worker);
-        let asked_before_us = now_us.saturating_sub(ASK_AGAIN_US);
+        let asked_before_us = turn.now_us.saturating_sub(ASK_AGAIN_US);
         let keeping: Vec<Incarnation> =
-            self.fleet.keep_waiting(now_us, KEEPS_WAITING_US, asked_before_us, slots).collect();
+            self.fleet.keep_waiting(turn.now_us, KEEPS_WAITING_US, asked_before_us, slots).collect();
         if keeping.is_empty() {
             return;
         }
@@ -56,8 +55,8 @@ impl Core {
         for worker in keeping {
             let waiting = self.waiting_at(worker, &idle);
             if !waiting.is_empty() {
-                self.fleet.asked_back(worker, now_us);
-                effects.push(Effect::Orders { worker, orders: waiting });
+                self.fleet.asked_back(worker, turn.now_us);
+                turn.effects.push(Effect::Orders { worker, orders: waiting });
             }
         }
     }

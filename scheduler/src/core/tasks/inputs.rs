@@ -6,7 +6,7 @@ use super::{InvalidGraph, TaskJob, adding::ReferenceScope, ending::Loss, leasing
 use crate::{
     core::{
         Core, Effect, GraphSubmission, Input, Job, LastWeights, Phase, Refused, WorkerInfo,
-        departures::Departure, panics::Handling, submitting::is_same_job,
+        departures::Departure, panics::Handling, submitting::is_same_job, turn::Turn,
     },
     ids::{Incarnation, JobId},
     tasks::{ClassIndex, NewTask, Outcome, ReportGroup, TaskEnd, TaskIndex},
@@ -14,14 +14,9 @@ use crate::{
 
 impl Core {
     /// Handles an input that is about general tasks alone.
-    pub(in crate::core) fn handle_tasks(
-        &mut self,
-        now_us: u64,
-        input: Input,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Refused> {
+    pub(in crate::core) fn handle_tasks(&mut self, input: Input, turn: &mut Turn<'_>) -> Result<(), Refused> {
         match input {
-            Input::SubmitGraph(submission) => self.submit_graph(submission, now_us, effects)?,
+            Input::SubmitGraph(submission) => self.submit_graph(submission, turn)?,
             Input::ExtendGraph { job, nonce, first, tasks } => {
                 let handling = Handling(&job);
                 let extended = self.submitted(&job, nonce)?.extend(first, &tasks)?;
@@ -32,31 +27,26 @@ impl Core {
             }
             Input::StartGraph { job, nonce, count } => {
                 let _handling = Handling(&job);
-                if self.submitted(&job, nonce)?.begin(count, now_us)? {
-                    self.note(&job, now_us, effects);
+                if self.submitted(&job, nonce)?.begin(count, turn.now_us)? {
+                    self.note(&job, turn);
                 }
             }
-            Input::AbandonGraph { job, nonce } => self.abandon_graph(job, nonce, effects),
-            Input::Pause { job, paused } => self.pause(&job, paused, now_us, effects)?,
-            Input::TasksEnded { worker, groups } => self.tasks_ended(worker, groups, now_us, effects),
+            Input::AbandonGraph { job, nonce } => self.abandon_graph(job, nonce, turn.effects),
+            Input::Pause { job, paused } => self.pause(&job, paused, turn)?,
+            Input::TasksEnded { worker, groups } => self.tasks_ended(worker, groups, turn),
             _ => return Ok(()),
         }
-        self.lease_tasks(now_us, effects);
+        self.lease_tasks(turn);
         Ok(())
     }
 
-    fn submit_graph(
-        &mut self,
-        submission: GraphSubmission,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), Refused> {
+    fn submit_graph(&mut self, submission: GraphSubmission, turn: &mut Turn<'_>) -> Result<(), Refused> {
         let GraphSubmission { spec, nonce, replace } = submission;
         let known = self.task_jobs.get(&spec.id).filter(|job| job.receipt(spec.digest).is_some());
         if known.is_some_and(|job| is_same_job(job.phase(), job.state.nonce == nonce, replace)) {
             return Ok(());
         }
-        let mut job = TaskJob::new(spec.id.clone(), spec.digest, nonce, now_us);
+        let mut job = TaskJob::new(spec.id.clone(), spec.digest, nonce, turn.now_us);
         let classes: Vec<ClassIndex> =
             spec.classes.iter().map(|class| job.add_class(class)).collect::<Result<_, _>>()?;
         let records = job.check(&spec.tasks, &classes, ReferenceScope::Anywhere, None)?;
@@ -66,11 +56,11 @@ impl Core {
             None => ", as a training".to_owned(),
         })?;
         if spec.complete {
-            job.begin(spec.tasks.len() as u32, now_us)?;
+            job.begin(spec.tasks.len() as u32, turn.now_us)?;
         }
-        self.make_room_for(&spec.id, effects);
+        self.make_room_for(&spec.id, turn.effects);
         self.task_jobs.insert(spec.id.clone(), job);
-        self.note(&spec.id, now_us, effects);
+        self.note(&spec.id, turn);
         Ok(())
     }
 
@@ -115,16 +105,10 @@ impl Core {
         job.ok_or_else(|| Refused::Unknown { job: id.clone() })
     }
 
-    fn tasks_ended(
-        &mut self,
-        worker: Incarnation,
-        groups: Vec<ReportGroup>,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) {
+    fn tasks_ended(&mut self, worker: Incarnation, groups: Vec<ReportGroup>, turn: &mut Turn<'_>) {
         let has_ended = |end: &TaskEnd| end.outcome != Outcome::NotBegun;
         if groups.iter().flat_map(|group| &group.ended).any(has_ended) {
-            self.fleet.progress(worker, now_us);
+            self.fleet.progress(worker, turn.now_us);
         }
         for ReportGroup { job: id, nonce, ended } in groups {
             let _handling = Handling(&id);
@@ -132,9 +116,9 @@ impl Core {
                 continue;
             };
             for end in ended {
-                job.attempt_ended(worker, end, now_us);
+                job.attempt_ended(worker, end, turn.now_us);
             }
-            self.note(&id, now_us, effects);
+            self.note(&id, turn);
         }
     }
 
@@ -150,8 +134,7 @@ impl Core {
         &mut self,
         worker: Incarnation,
         departure: Departure,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
     ) {
         self.fleet.worker_gone(worker);
         let begun = self.task_jobs.values().map(|job| job.could_have_begun(worker)).sum::<usize>();
@@ -161,27 +144,28 @@ impl Core {
             Departure::Lost => Loss::Alone,
         };
         let had = |job: &TaskJob| !job.state.phase.is_over() && job.workers.contains_key(&worker);
-        self.for_each_graph(had, now_us, effects, |job| job.worker_gone(worker, loss, now_us));
+        let now_us = turn.now_us;
+        self.for_each_graph(had, turn, |job| job.worker_gone(worker, loss, now_us));
     }
 
     /// Time has passed: pauses end, and the time of what was told to stop, or waits.
-    pub(in crate::core) fn tasks_tick(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(in crate::core) fn tasks_tick(&mut self, turn: &mut Turn<'_>) {
+        let now_us = turn.now_us;
         let due = |job: &TaskJob| {
             let paused = job.postponed.first().is_some_and(|(until_us, _)| *until_us <= now_us);
             paused || job.is_grace_over(now_us)
         };
-        self.for_each_graph(due, now_us, effects, |job| {
+        self.for_each_graph(due, turn, |job| {
             job.end_backoffs(now_us);
             job.end_grace(now_us);
         });
-        self.expire_queue_deadlines(now_us, effects);
+        self.expire_queue_deadlines(turn);
     }
 
     pub(super) fn for_each_graph(
         &mut self,
         wanted: impl Fn(&TaskJob) -> bool,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
+        turn: &mut Turn<'_>,
         mut change: impl FnMut(&mut TaskJob),
     ) {
         let wanted = self.task_jobs.iter().filter(|(_, job)| wanted(job));
@@ -190,20 +174,20 @@ impl Core {
             if let Some(job) = self.task_jobs.get_mut(&id) {
                 change(job);
             }
-            self.note(&id, now_us, effects);
+            self.note(&id, turn);
         }
     }
 
     /// Sees to what happened to a job.
-    pub(in crate::core) fn note(&mut self, id: &JobId, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(in crate::core) fn note(&mut self, id: &JobId, turn: &mut Turn<'_>) {
         let _handling = Handling(id);
         let Some(job) = self.task_jobs.get_mut(id) else { return };
-        job.limit_queued(now_us);
+        job.limit_queued(turn.now_us);
         self.fleet.take_note(job);
-        job.take_recalls(effects);
+        job.take_recalls(turn.effects);
         for training in std::mem::take(&mut job.outbox.trainings_ended) {
             if let Some(training) = self.jobs.get_mut(&training).filter(|job| !job.phase().is_over()) {
-                training.cancel(format!("job {id} does not need it any more"), now_us, effects);
+                training.cancel(format!("job {id} does not need it any more"), turn);
             }
         }
         if !self.changed_tasks.contains(id) {
@@ -215,12 +199,17 @@ impl Core {
     }
 
     /// Gives ready tasks to workers that have room.
-    pub(in crate::core) fn lease_tasks(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(in crate::core) fn lease_tasks(&mut self, turn: &mut Turn<'_>) {
         let Self { fleet, task_jobs, workers, training_slots, idle, changed_tasks, .. } = self;
         let training = |worker: Incarnation, about: &WorkerInfo| training_slots.training(worker, about, idle);
-        let mut matching =
-            Matching { jobs: task_jobs, workers, training: &training, now_us, touched: BTreeSet::new() };
-        fleet.place(&mut matching, effects);
+        let mut matching = Matching {
+            jobs: task_jobs,
+            workers,
+            training: &training,
+            now_us: turn.now_us,
+            touched: BTreeSet::new(),
+        };
+        fleet.place(&mut matching, turn.effects);
         let mut touched = matching.touched;
         let too_large_to_send =
             |id: &&JobId| task_jobs.get(*id).is_some_and(|job| !job.outbox.too_large_to_send.is_empty());
@@ -231,11 +220,11 @@ impl Core {
             if let Some(job) = self.task_jobs.get_mut(&id) {
                 for (worker, task, bytes) in std::mem::take(&mut job.outbox.too_large_to_send) {
                     if job.is_running() {
-                        job.arguments_too_large(worker, task, bytes, now_us);
+                        job.arguments_too_large(worker, task, bytes, turn.now_us);
                     }
                 }
             }
-            self.note(&id, now_us, effects);
+            self.note(&id, turn);
         }
     }
 

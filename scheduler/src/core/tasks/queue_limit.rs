@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{TaskJob, job::RetryState};
 use crate::{
-    core::{Core, Effect, Job, Phase, downtime::Shift, panics::Handling},
+    core::{Core, Job, Phase, downtime::Shift, panics::Handling, turn::Turn},
     fault_code::FaultCode,
     ids::JobId,
     tasks::{ClassIndex, Failure, FailureCause, TaskState},
@@ -25,38 +25,38 @@ fn not_begun_within(limit_ms: u64, reason: &str) -> String {
 
 impl Core {
     /// Fails tasks that have waited for a worker for too long.
-    pub(in crate::core) fn expire_queue_deadlines(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(in crate::core) fn expire_queue_deadlines(&mut self, turn: &mut Turn<'_>) {
         let is_due =
-            |job: &TaskJob| job.gives_out() && job.queue.first().is_some_and(|(at, _)| *at <= now_us);
+            |job: &TaskJob| job.gives_out() && job.queue.first().is_some_and(|(at, _)| *at <= turn.now_us);
         let due = self.task_jobs.iter().filter(|(_, job)| is_due(job)).map(|(id, _)| id.clone());
         for id in due.collect::<Vec<JobId>>() {
             let _handling = Handling(&id);
-            for (task, reason) in self.overdue(&id, now_us) {
+            for (task, reason) in self.overdue(&id, turn.now_us) {
                 if let Some(job) = self.task_jobs.get_mut(&id) {
-                    job.waited_too_long(task, reason, now_us);
+                    job.waited_too_long(task, reason, turn.now_us);
                 }
             }
             if let Some(job) = self.task_jobs.get_mut(&id) {
-                job.forget_begun(now_us);
+                job.forget_begun(turn.now_us);
             }
-            self.note(&id, now_us, effects);
+            self.note(&id, turn);
         }
     }
 
     /// Fails trainings that were submitted on their own and have waited for their first worker for too long.
-    pub(in crate::core) fn end_queued(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+    pub(in crate::core) fn end_queued(&mut self, turn: &mut Turn<'_>) {
         let on_their_own =
             |job: &Job| *job.phase() == Phase::Queued && job.state.trains_for.is_none() && !job.state.paused;
         for (id, job) in self.jobs.live_mut().filter(|(_, job)| on_their_own(job)) {
             let _handling = Handling(id);
             let Some(limit_ms) = job.train().queue_limit_ms else { continue };
-            if job.led_since_us(job.queued_since_us(), now_us) < limit_ms.saturating_mul(1_000) {
+            if job.led_since_us(job.queued_since_us(), turn.now_us) < limit_ms.saturating_mul(1_000) {
                 continue;
             }
             let waits_for = job.state.waiting_for.clone().unwrap_or_else(|| "the workers".to_owned());
             let reason = not_begun_within(limit_ms, &format!("it waits for {waits_for}"));
             let failed = Phase::Failed { code: WAITED_TOO_LONG, reason };
-            job.end(failed, now_us, effects);
+            job.end(failed, turn);
         }
     }
 

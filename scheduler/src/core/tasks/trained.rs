@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    core::{Effect, Evaluation, Job, Phase},
+    core::{Evaluation, Job, Phase, turn::Turn},
     fault_code::FaultCode,
     ids::JobId,
     tasks::{Failure, FailureCause, TrainedWeights},
@@ -74,12 +74,12 @@ impl Job {
         })
     }
 
-    pub(super) fn end_after(&mut self, limit_ms: u64, now_us: u64, effects: &mut Vec<Effect>) {
-        let is_over = |since_us| self.led_since_us(since_us, now_us) / 1000 > limit_ms;
+    pub(super) fn end_after(&mut self, limit_ms: u64, turn: &mut Turn<'_>) {
+        let is_over = |since_us| self.led_since_us(since_us, turn.now_us) / 1000 > limit_ms;
         let over = self.state.started_us.is_some_and(is_over);
         if over && !self.state.paused && !self.state.phase.is_over() {
             let reason = format!("it trained longer than {limit_ms} ms");
-            self.end(Phase::Failed { code: TOO_LONG, reason }, now_us, effects);
+            self.end(Phase::Failed { code: TOO_LONG, reason }, turn);
         }
     }
 }

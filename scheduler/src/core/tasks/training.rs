@@ -15,7 +15,7 @@ use super::{
     values::ValueWithPreview,
 };
 use crate::{
-    core::{Assignee, Core, Effect, Happening, Job, Phase, panics::Handling},
+    core::{Assignee, Core, Effect, Happening, Job, Phase, panics::Handling, turn::Turn},
     fault_code::FaultCode,
     ids::JobId,
     spec::ValidJob,
@@ -49,15 +49,15 @@ pub(in crate::core) struct ParentTask {
 
 impl Core {
     /// Ends the tasks whose trainings are over, and begins those that are ready. Tells whether there are new jobs.
-    pub(in crate::core) fn advance_trainings(&mut self, now_us: u64, effects: &mut Vec<Effect>) -> bool {
+    pub(in crate::core) fn advance_trainings(&mut self, turn: &mut Turn<'_>) -> bool {
         if std::mem::take(&mut self.has_loaded_trainings) {
-            self.cancel_unwanted(now_us, effects);
+            self.cancel_unwanted(turn);
         }
         let mut begun = false;
         for id in self.with_trainings.clone() {
             let _handling = Handling(&id);
-            self.take_trained(&id, now_us, effects);
-            begun |= self.begin_trainings(&id, now_us, effects);
+            self.take_trained(&id, turn);
+            begun |= self.begin_trainings(&id, turn);
             if !self.task_jobs.get(&id).is_some_and(TaskJob::has_trainings) {
                 self.with_trainings.remove(&id);
             }
@@ -67,7 +67,7 @@ impl Core {
 
     /// Cancels trainings that were loaded and that no task waits for: their graph has ended or gone on without them. One that is set
     /// aside may be taken in again.
-    fn cancel_unwanted(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+    fn cancel_unwanted(&mut self, turn: &mut Turn<'_>) {
         let Self { jobs, task_jobs, set_aside, .. } = self;
         for (_, job) in jobs.live_mut().filter(|(_, job)| !job.state.phase.is_over()) {
             let unwanted = job.state.trains_for.as_ref().is_some_and(|of| {
@@ -76,7 +76,7 @@ impl Core {
                 !waits && !set_aside.contains(&of.job)
             });
             if unwanted {
-                job.cancel("no task waits for it".to_owned(), now_us, effects);
+                job.cancel("no task waits for it".to_owned(), turn);
             }
         }
     }
@@ -102,14 +102,14 @@ impl Core {
         }
     }
 
-    fn take_trained(&mut self, id: &JobId, now_us: u64, effects: &mut Vec<Effect>) {
+    fn take_trained(&mut self, id: &JobId, turn: &mut Turn<'_>) {
         let Self { jobs, task_jobs, .. } = self;
         let Some(graph) = task_jobs.get_mut(id) else { return };
         let mut ended = Vec::new();
         for (&task, training) in &graph.trainings.open {
             let Some(job) = jobs.get_mut(training) else { continue };
             if let Some(limit_ms) = graph.class_of(task).class.rules.run_limit_ms {
-                job.end_after(limit_ms, now_us, effects);
+                job.end_after(limit_ms, turn);
             }
             ended.extend(job.trained().map(|trained| (task, trained)));
         }
@@ -117,13 +117,13 @@ impl Core {
             return;
         }
         for (task, trained) in ended {
-            graph.training_ended(task, trained, now_us);
+            graph.training_ended(task, trained, turn.now_us);
         }
-        self.note(id, now_us, effects);
-        self.lease_tasks(now_us, effects);
+        self.note(id, turn);
+        self.lease_tasks(turn);
     }
 
-    fn begin_trainings(&mut self, id: &JobId, now_us: u64, effects: &mut Vec<Effect>) -> bool {
+    fn begin_trainings(&mut self, id: &JobId, turn: &mut Turn<'_>) -> bool {
         let Self { jobs, task_jobs, set_aside, .. } = self;
         let Some(graph) = task_jobs.get_mut(id) else { return false };
         // One that is set aside may be taken in again.
@@ -140,15 +140,15 @@ impl Core {
         let room = MAX_QUEUED.saturating_sub(queued);
         to_begin.extend(graph.take_ready_trainings(room));
         for task in &to_begin {
-            self.begin_training(id, *task, now_us, effects);
+            self.begin_training(id, *task, turn);
         }
         if !to_begin.is_empty() {
-            self.note(id, now_us, effects);
+            self.note(id, turn);
         }
         !to_begin.is_empty()
     }
 
-    fn begin_training(&mut self, id: &JobId, task: u32, now_us: u64, effects: &mut Vec<Effect>) {
+    fn begin_training(&mut self, id: &JobId, task: u32, turn: &mut Turn<'_>) {
         let Some(graph) = self.task_jobs.get_mut(id) else { return };
         let of = graph.attempt(task);
         let training = graph.training_of(task);
@@ -156,13 +156,13 @@ impl Core {
             Ok(spec) => {
                 let begun =
                     Happening::TrainingBegun { task: graph.display(task), training: training.clone() };
-                graph.tell(begun, now_us);
-                let mut job = Job::new(spec, of.draw(now_us), self.shards, now_us);
+                graph.tell(begun, turn.now_us);
+                let mut job = Job::new(spec, of.draw(turn.now_us), self.shards, turn.now_us);
                 job.state.trains_for = Some(of);
-                self.make_room_for(&training, effects);
+                self.make_room_for(&training, turn.effects);
                 self.jobs.insert(job);
             }
-            Err(failure) => graph.training_ended(task, Err(failure), now_us),
+            Err(failure) => graph.training_ended(task, Err(failure), turn.now_us),
         }
     }
 
@@ -171,32 +171,27 @@ impl Core {
         let mut effects = Vec::new();
         let reason = format!("the records of job {training} cannot be used: {reason}");
         let failure = Failure { cause: FailureCause::Worker, code: RECORDS_UNUSABLE, reason };
-        self.fail_training(training, failure, now_us, &mut effects);
+        self.fail_training(training, failure, &mut Turn { now_us, effects: &mut effects });
         effects
     }
 
     /// A training that was begun for a task is about to be deleted. Where the task waits for its weights, that attempt has failed; it
     /// would else begin the same one once more.
-    pub(in crate::core) fn training_deleted(
-        &mut self,
-        training: &JobId,
-        now_us: u64,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(in crate::core) fn training_deleted(&mut self, training: &JobId, turn: &mut Turn<'_>) {
         let reason = format!("job {training} was deleted before its parameters were kept");
         let failure = Failure { cause: FailureCause::Function, code: NOT_KEPT, reason };
-        self.fail_training(training, failure, now_us, effects);
+        self.fail_training(training, failure, turn);
     }
 
     /// The same of a training that was set aside and that somebody has given up.
     pub fn training_given_up(&mut self, training: &JobId, now_us: u64) -> Vec<Effect> {
         let mut effects = Vec::new();
-        self.training_deleted(training, now_us, &mut effects);
+        self.training_deleted(training, &mut Turn { now_us, effects: &mut effects });
         effects
     }
 
     /// Ends the attempt for which a job trains, if a task waits for it.
-    fn fail_training(&mut self, training: &JobId, failure: Failure, now_us: u64, effects: &mut Vec<Effect>) {
+    fn fail_training(&mut self, training: &JobId, failure: Failure, turn: &mut Turn<'_>) {
         let task_of = |graph: &TaskJob| {
             let mut open = graph.trainings.open.iter();
             open.find_map(|(task, of)| (of == training).then_some(*task))
@@ -205,8 +200,8 @@ impl Core {
         if let Some((id, task)) = found
             && let Some(graph) = self.task_jobs.get_mut(&id)
         {
-            graph.training_ended(task, Err(failure), now_us);
-            self.note(&id, now_us, effects);
+            graph.training_ended(task, Err(failure), turn.now_us);
+            self.note(&id, turn);
         }
     }
 
