@@ -103,6 +103,18 @@ async fn a_commit_that_comes_a_second_time_long_after_the_first_changes_nothing(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_fence_names_an_epoch_of_16_digits_as_it_is_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = server(dir.path());
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let job: JobId = "fenced".parse().unwrap();
+    let far = ["HSET", &JobKeys::new(&job).state, "epoch", "9007199254740991", "seq", "3"];
+    let _: u64 = store.query("spoil", &far).await.unwrap();
+    let late = store.commit(&job, FIRST, 1, CommitMode::Next, &commit("late")).await;
+    assert!(matches!(late, Err(StoreError::Fenced { epoch: 9_007_199_254_740_991, seq: 3 })), "{late:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_was_sent_before_a_job_was_deleted_brings_it_back_for_no_engine() {
     let dir = tempfile::tempdir().unwrap();
     let redis = server(dir.path());

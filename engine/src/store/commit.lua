@@ -58,16 +58,18 @@ local my_epoch, my_seq = tonumber(ARGV[1]), tonumber(ARGV[2])
 local stored = {}
 if goes_on or call('TYPE', KEYS[1]).ok == 'hash' then stored = call('HMGET', KEYS[1], 'epoch', 'seq', 'gone') end
 local epoch, seq = tonumber(stored[1] or '0') or 0, tonumber(stored[2] or stored[3] or '0') or 0
-if epoch > my_epoch then return {'fenced', tostring(epoch), tostring(seq)} end
+-- `tostring` would write large ones as 9e+15.
+local function whole(number) return string.format('%.0f', number) end
+if epoch > my_epoch then return {'fenced', whole(epoch), whole(seq)} end
 if epoch == my_epoch and my_seq == seq then return {'again'} end
 if mode == 'next' then
   -- An older epoch, or none: the claim of this engine is gone, and with it more.
-  if epoch < my_epoch or seq < my_seq - 1 then return {'lost', tostring(seq)} end
-  if seq >= my_seq then return {'fenced', tostring(epoch), tostring(seq)} end
+  if epoch < my_epoch or seq < my_seq - 1 then return {'lost', whole(seq)} end
+  if seq >= my_seq then return {'fenced', whole(epoch), whole(seq)} end
   -- Somebody removed what people see of it.
-  if not has_summary then return {'lost', tostring(seq)} end
+  if not has_summary then return {'lost', whole(seq)} end
 elseif epoch == my_epoch and seq > my_seq then
-  return {'fenced', tostring(epoch), tostring(seq)}
+  return {'fenced', whole(epoch), whole(seq)}
 end
 
 if mode == 'new' or mode == 'gone' then call('UNLINK', unpack(KEYS)) end

@@ -215,18 +215,7 @@ impl RedisStore {
                 }
             })
             .await?;
-        let text = |i: usize| answer.get(i).cloned().unwrap_or_default();
-        match answer.first().map(String::as_str) {
-            Some("ok") => Ok(Committed::Applied),
-            Some("again") => Ok(Committed::AlreadyApplied),
-            Some("lost") => Ok(Committed::StoreBehind { seq: text(1).parse().unwrap_or_default() }),
-            Some("fenced") => Err(StoreError::Fenced {
-                epoch: text(1).parse().unwrap_or_default(),
-                seq: text(2).parse().unwrap_or_default(),
-            }),
-            Some("type") => Err(StoreError::WrongType { key: text(1), found: text(2) }),
-            _ => Err(StoreError::Refused { op: "commit", cause: format!("unexpected answer {answer:?}") }),
-        }
+        committed(&answer)
     }
 
     /// All fields of one of our bounded hashes, for people: bytes that are no text are replaced.
@@ -281,6 +270,21 @@ impl RedisStore {
     }
 }
 
+/// What an answer of the commit script means. A number that cannot be read is never taken for 0: the whole job would be written
+/// again for it.
+fn committed(answer: &[String]) -> Result<Committed, StoreError> {
+    let unexpected = || StoreError::Refused { op: "commit", cause: format!("unexpected answer {answer:?}") };
+    let number = |text: &str| text.parse::<u64>().map_err(|_| unexpected());
+    match answer.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["ok"] => Ok(Committed::Applied),
+        ["again"] => Ok(Committed::AlreadyApplied),
+        ["lost", seq] => Ok(Committed::StoreBehind { seq: number(seq)? }),
+        ["fenced", epoch, seq] => Err(StoreError::Fenced { epoch: number(epoch)?, seq: number(seq)? }),
+        ["type", key, found] => Err(StoreError::WrongType { key: key.to_owned(), found: found.to_owned() }),
+        _ => Err(unexpected()),
+    }
+}
+
 /// A hash as Redis gives it.
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -311,13 +315,31 @@ fn info_number(info: &str, field: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{info_number, time_for};
+    use super::{Committed, StoreError, committed, info_number, time_for};
 
     #[test]
     fn a_number_of_what_info_says_is_found_by_its_whole_name() {
         let info = "# Cluster\r\ncluster_enabled:1\r\nevicted_keys_of:3\r\nevicted_keys:12\r\n";
         assert_eq!((info_number(info, "cluster_enabled"), info_number(info, "evicted_keys")), (1, 12));
         assert_eq!((info_number(info, "cluster"), info_number("", "evicted_keys")), (0, 0));
+    }
+
+    #[test]
+    fn an_answer_of_the_commit_script_whose_numbers_cannot_be_read_is_refused() {
+        let answered =
+            |words: &[&str]| committed(&words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>());
+        assert_eq!(answered(&["lost", "7"]).unwrap(), Committed::StoreBehind { seq: 7 });
+        let fenced = answered(&["fenced", "3", "7"]);
+        assert!(matches!(fenced, Err(StoreError::Fenced { epoch: 3, seq: 7 })), "{fenced:?}");
+        let unreadable: [&[&str]; 6] =
+            [&["lost"], &["lost", "1.5"], &["lost", "-1"], &["fenced", "1e+17", "7"], &["type", "key"], &[]];
+        for words in unreadable {
+            let refused = answered(words);
+            assert!(
+                matches!(refused, Err(StoreError::Refused { op: "commit", .. })),
+                "{words:?}: {refused:?}"
+            );
+        }
     }
 
     #[test]
