@@ -190,11 +190,12 @@ impl DecisionLoop {
 
 fn fault(refused: Refused) -> EngineFault {
     match refused {
-        Refused::Invalid(invalid) => EngineFault::InvalidJob(invalid.to_string()),
+        Refused::Invalid(_) | Refused::InvalidGraph(_) | Refused::Reserved { .. } => {
+            EngineFault::InvalidJob(refused.to_string())
+        }
         Refused::Duplicate { job, differs } => EngineFault::DuplicateJob { job, differs },
         Refused::Unknown { job } => EngineFault::UnknownJob { job },
         Refused::Over { job, state } => EngineFault::Over { job, state: state.to_string() },
         Refused::NotOver { job, state } => EngineFault::NotOver { job, state: state.to_string() },
-        _ => EngineFault::InvalidJob(refused.to_string()),
     }
 }

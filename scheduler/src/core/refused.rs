@@ -5,7 +5,6 @@ use crate::{ids::JobId, spec::InvalidJob};
 
 /// Why an input of a user was refused. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum Refused {
     /// The spec of a training is not valid.
     #[error(transparent)]

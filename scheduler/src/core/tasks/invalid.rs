@@ -8,7 +8,6 @@ use crate::{
 
 /// Why a graph of general tasks, or a part of one, was refused. Nothing of that part has been stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum InvalidGraph {
     /// It was started without any task.
     #[error("[E042] a graph without tasks")]
