@@ -36,7 +36,7 @@ impl Job {
         member.seal = Some(Seal { complete_before, applied: 0 });
         self.stop_clock(worker, turn.now_us);
         self.expect_no_report_of(worker);
-        self.apply(&TaskId::Prepare(worker), &TaskEvent::HolderGone { again: false }, turn.now_us);
+        self.apply(&TaskId::Prepare(worker), &TaskEvent::Lost, turn.now_us);
         self.tell(
             Happening::WorkerLost { worker: self.named(worker), reason: reason.to_owned() },
             turn.now_us,
@@ -124,7 +124,7 @@ impl Job {
             self.count(range);
             self.tell(Happening::IterationTorn { task: id.clone() }, now_us);
         } else {
-            self.apply(id, &TaskEvent::HolderGone { again: false }, now_us);
+            self.apply(id, &TaskEvent::Lost, now_us);
             self.state.counters.lost += 1;
             self.put_back(range);
         }

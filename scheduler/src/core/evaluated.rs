@@ -119,7 +119,7 @@ impl Job {
         if let Some(EvaluationPhase::Computing { failed_at, .. }) = &mut self.state.evaluations.phase {
             failed_at.insert(worker);
         }
-        self.apply(&key.task, &TaskEvent::HolderGone { again: true }, turn.now_us);
+        self.apply(&key.task, &TaskEvent::Retried, turn.now_us);
         self.changes.job_state = true;
         let (task, attempt) = (key.task.clone(), key.attempt);
         self.tell(Happening::NodeFailed { task, attempt, fault }, turn.now_us);

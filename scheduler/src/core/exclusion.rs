@@ -211,7 +211,7 @@ impl Job {
             turn.effects.push(Effect::Revoke { worker, key: self.key(id.clone(), attempt) });
             if self.tasks.get(&id).is_some_and(|t| t.body.is_node()) {
                 // It was this worker that failed, not the node: another one may take it.
-                self.apply(&id, &TaskEvent::HolderGone { again: true }, turn.now_us);
+                self.apply(&id, &TaskEvent::Retried, turn.now_us);
             }
         }
         let code = fault.code;

@@ -169,7 +169,7 @@ impl Job {
         let (at_us, code, reason) = (now_us + pause_us(failures), fault.code, fault.reason.clone());
         self.state.retries.insert(name.clone(), Retry { failures, at_us, code, reason });
         self.changes.job_state = true;
-        self.apply(&key.task, &TaskEvent::HolderGone { again: true }, now_us);
+        self.apply(&key.task, &TaskEvent::Retried, now_us);
     }
 
     /// The order behind a snapshot that is leased.

@@ -214,7 +214,7 @@ impl Job {
             _ => 0,
         };
         if failures <= retries {
-            self.apply(&key.task, &TaskEvent::HolderGone { again: true }, turn.now_us);
+            self.apply(&key.task, &TaskEvent::Retried, turn.now_us);
             let (task, attempt) = (key.task.clone(), key.attempt);
             return self.tell(Happening::NodeFailed { task, attempt, fault }, turn.now_us);
         }

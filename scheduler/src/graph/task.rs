@@ -1,6 +1,6 @@
 //! One task: what it is called, what it does, and the only way its state may change.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, num::NonZeroU32, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
@@ -143,8 +143,8 @@ pub enum Holder {
 pub enum TrainingTaskState {
     /// Some control edges are unmet.
     Waiting {
-        /// Tasks that it comes after and that are not done; never 0.
-        unmet: u32,
+        /// Tasks that it comes after and that are not done.
+        unmet: NonZeroU32,
     },
     /// Every control edge is met and nobody holds it: also in the pause after a failed attempt.
     Ready,
@@ -196,11 +196,10 @@ pub enum TaskEvent {
         /// What went wrong, for people.
         reason: String,
     },
-    /// The holder is gone. A node task becomes ready again; an iteration ends as [`TrainingTaskState::Lost`].
-    HolderGone {
-        /// Whether it becomes ready again; otherwise it is lost.
-        again: bool,
-    },
+    /// The attempt came to nothing, and another one is to follow.
+    Retried,
+    /// The holder is gone before any shard has applied anything, and what it did is not repeated.
+    Lost,
     /// The holder is gone, and its push has reached some shards and not all.
     TornApart,
     /// The job ends.
@@ -220,21 +219,21 @@ pub struct IllegalTransition {
 impl TrainingTaskState {
     /// Where a task with this many unmet control edges starts.
     pub fn initial(unmet: u32) -> Self {
-        if unmet == 0 { Self::Ready } else { Self::Waiting { unmet } }
+        NonZeroU32::new(unmet).map_or(Self::Ready, |unmet| Self::Waiting { unmet })
     }
 
     /// The state after `event`, given how many times the task was leased before (`attempts`).
     pub fn apply(&self, event: &TaskEvent, attempts: u32) -> Result<Self, IllegalTransition> {
         use {TaskEvent as E, TrainingTaskState as S};
         Ok(match (self, event) {
-            (S::Waiting { unmet }, E::InputDone) => S::initial(unmet.saturating_sub(1)),
+            (S::Waiting { unmet }, E::InputDone) => S::initial(unmet.get() - 1),
             (S::Ready, E::Leased { holder }) => S::Leased { holder: *holder, attempt: attempts + 1 },
             (S::Leased { attempt, .. }, E::Finished { attempt: by }) if attempt == by => S::Done,
             (S::Leased { attempt, .. }, E::Failed { attempt: by, code, reason }) if attempt == by => {
                 S::Failed { code: *code, reason: reason.clone() }
             }
-            (S::Leased { .. }, E::HolderGone { again: true }) => S::Ready,
-            (S::Leased { .. }, E::HolderGone { again: false }) => S::Lost,
+            (S::Leased { .. }, E::Retried) => S::Ready,
+            (S::Leased { .. }, E::Lost) => S::Lost,
             (S::Leased { .. }, E::TornApart) => S::Torn,
             (S::Waiting { .. } | S::Ready | S::Leased { .. }, E::Canceled) => S::Canceled,
             (from, event) => return Err(IllegalTransition { from: from.clone(), event: event.clone() }),
@@ -285,17 +284,17 @@ mod tests {
         let leased = |attempt| S::Leased { holder: W, attempt };
         #[rustfmt::skip]
         let cases: &[(&str, S, E, u32, Option<S>)] = &[
-            ("last input makes ready",      S::Waiting { unmet: 1 }, E::InputDone,                     0, Some(S::Ready)),
-            ("two inputs, one left",        S::Waiting { unmet: 2 }, E::InputDone,                     0, Some(S::Waiting { unmet: 1 })),
+            ("last input makes ready",      S::initial(1),           E::InputDone,                     0, Some(S::Ready)),
+            ("two inputs, one left",        S::initial(2),           E::InputDone,                     0, Some(S::initial(1))),
             ("first lease is attempt 1",    S::Ready,                E::Leased { holder: W },          0, Some(leased(1))),
             ("third lease is attempt 3",    S::Ready,                E::Leased { holder: W },          2, Some(leased(3))),
             ("current attempt finishes",    leased(2),               E::Finished { attempt: 2 },       2, Some(S::Done)),
             ("late attempt cannot finish",  leased(2),               E::Finished { attempt: 1 },       2, None),
-            ("node is tried again",         leased(1),               E::HolderGone { again: true },    1, Some(S::Ready)),
-            ("iteration is never repeated", leased(1),               E::HolderGone { again: false },   1, Some(S::Lost)),
+            ("node is tried again",         leased(1),               E::Retried,                       1, Some(S::Ready)),
+            ("iteration is never repeated", leased(1),               E::Lost,                          1, Some(S::Lost)),
             ("half applied push is torn",   leased(1),               E::TornApart,                     1, Some(S::Torn)),
             ("done is final",               S::Done,                 E::Canceled,                      1, None),
-            ("waiting cannot be leased",    S::Waiting { unmet: 1 }, E::Leased { holder: W },          0, None),
+            ("waiting cannot be leased",    S::initial(1),           E::Leased { holder: W },          0, None),
             ("lost is final",               S::Lost,                 E::Finished { attempt: 1 },       1, None),
         ];
         for (name, from, event, attempts, want) in cases {
