@@ -18,6 +18,16 @@ pub struct SampleRange {
     pub len: u32,
 }
 
+impl SampleRange {
+    /// Takes its first `most` samples out of it, or all where it has fewer: it is empty then.
+    pub(crate) fn split_front(&mut self, most: u32) -> Self {
+        let taken = Self { len: self.len.min(most), ..*self };
+        self.start += u64::from(taken.len);
+        self.len -= taken.len;
+        taken
+    }
+}
+
 /// How far a cursor has come, whatever the number of epochs: everything before it is handed out, but for what came back.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SamplePosition {
@@ -113,10 +123,7 @@ impl SampleCursor {
             return None;
         }
         if let Some(range) = self.returned.first_mut() {
-            let len = range.len.min(batch);
-            let taken = SampleRange { len, ..*range };
-            range.start += u64::from(len);
-            range.len -= len;
+            let taken = range.split_front(batch);
             if range.len == 0 {
                 self.returned.remove(0);
             }

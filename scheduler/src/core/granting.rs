@@ -19,8 +19,8 @@ use crate::{
     sync::{Aggregation, EndRule},
 };
 
-/// A step shorter than this is shorter than a control round trip with some noise.
-const SHORT_STEP_US: u64 = 5_000;
+/// A step shorter than this is shorter than a control round trip with some noise: its worker is granted two at a time.
+const DOUBLE_GRANT_BELOW_US: u64 = 5_000;
 /// Work that a worker has in hand when nothing forbids it: it then reports many short steps at once, and nobody waits for that.
 const PIPELINE_US: u64 = 250_000;
 const PIPELINE_MAX: u64 = 256;
@@ -164,7 +164,7 @@ impl Job {
     /// Iterations granted beyond the last finished one while no plan exists.
     pub(super) fn ahead(&self, worker: Incarnation) -> u64 {
         let interval_us = self.members[&worker].interval_us;
-        let default = if (1..SHORT_STEP_US).contains(&interval_us) { 2 } else { 1 };
+        let default = if (1..DOUBLE_GRANT_BELOW_US).contains(&interval_us) { 2 } else { 1 };
         self.train().ahead.map_or(default, u64::from)
     }
 
@@ -317,9 +317,7 @@ impl Job {
 impl Member {
     fn take_reserved(&mut self, batch: u32) -> Option<SampleRange> {
         let front = self.reserved.front_mut()?;
-        let taken = SampleRange { len: front.len.min(batch), ..*front };
-        front.start += u64::from(taken.len);
-        front.len -= taken.len;
+        let taken = front.split_front(batch);
         if front.len == 0 {
             self.reserved.pop_front();
         }

@@ -10,8 +10,8 @@ use crate::{
     sync::{PlanningBasis, WorkerProgress, plan},
 };
 
-/// Steps that are short enough: several of them fit into the time for which what is decided stays decided.
-const SHORT_STEP_US: u64 = 40_000;
+/// Supersteps are opened ahead where steps are shorter: several of them fit into the time for which what is decided stays decided.
+const OPEN_AHEAD_BELOW_US: u64 = 40_000;
 /// Work of a worker in supersteps that have not begun. Who joins comes in behind them, and who changes its speed has
 /// done them before that tells.
 const AHEAD_US: u64 = 160_000;
@@ -35,7 +35,7 @@ impl Job {
         }
         let interval_us = self.members[&worker].interval_us;
         let are_short =
-            self.active().all(|worker| (1..SHORT_STEP_US).contains(&self.members[&worker].interval_us));
+            self.active().all(|worker| (1..OPEN_AHEAD_BELOW_US).contains(&self.members[&worker].interval_us));
         if !are_short {
             return ahead;
         }
@@ -57,7 +57,7 @@ impl Job {
         let is_short = |worker| {
             let member = &self.members[&worker];
             let mean_us = member.speed.mean_us_per_sample().unwrap_or(0.0) * f64::from(member.batch);
-            (1.0..SHORT_STEP_US as f64).contains(&mean_us)
+            (1.0..OPEN_AHEAD_BELOW_US as f64).contains(&mean_us)
         };
         (self.active().count() > 1 && self.active().all(is_short)).then_some(begins_us)
     }
