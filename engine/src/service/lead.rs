@@ -37,9 +37,18 @@ impl Lead {
         clock: Clock,
     ) -> Self {
         let jobs = JobDirectory::default();
-        let control = ShardControl::new(epoch, clock, shards.clone(), queue.clone(), jobs.clone());
-        let (store_outage, pulse, job_ends) = Default::default();
-        Self { epoch, clock, sessions, shards, control, jobs, queue, store_outage, pulse, job_ends }
+        Self {
+            epoch,
+            clock,
+            control: ShardControl::new(epoch, clock, shards.clone(), queue.clone(), jobs.clone()),
+            sessions,
+            shards,
+            jobs,
+            queue,
+            store_outage: StoreOutage::default(),
+            pulse: LoopPulse::default(),
+            job_ends: JobEnds::default(),
+        }
     }
 
     /// The jobs that go on, as the loop that decides knows them; Redis may have lost some. The keys of one that is over may have expired.

@@ -54,9 +54,17 @@ impl ShardControl {
         queue: DecisionQueue,
         jobs: JobDirectory,
     ) -> Self {
-        let snapshot_slots = Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE));
-        let (work, released, shared_parts) = Default::default();
-        Self { epoch, clock, shards, queue, jobs, work, snapshot_slots, released, shared_parts }
+        Self {
+            epoch,
+            clock,
+            shards,
+            queue,
+            jobs,
+            work: RunWork::default(),
+            snapshot_slots: Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE)),
+            released: Arc::default(),
+            shared_parts: SharedParts::default(),
+        }
     }
 
     /// A shard follows an engine of a higher epoch.

@@ -35,11 +35,10 @@ pub struct WorkerInfo {
 
 impl Default for WorkerInfo {
     fn default() -> Self {
-        let (name, host, device) = Default::default();
         Self {
-            name,
-            host,
-            device,
+            name: String::new(),
+            host: String::new(),
+            device: String::new(),
             pid: 0,
             process: None,
             training_slot: 1,

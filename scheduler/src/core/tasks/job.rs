@@ -157,25 +157,23 @@ impl TaskJob {
     }
 
     pub(super) fn empty(id: JobId, state: JobState) -> Self {
-        let (classes, graph, values, faults, continued) = Default::default();
-        let (postponed, queue, leases, trainings, workers, changes, outbox) = Default::default();
         Self {
             id,
             state,
-            classes,
-            graph,
-            values,
-            faults,
-            postponed,
-            queue,
-            continued,
-            leases,
-            trainings,
+            classes: Vec::new(),
+            graph: Graph::default(),
+            values: Values::default(),
+            faults: BTreeMap::new(),
+            postponed: BTreeSet::new(),
+            queue: BTreeSet::new(),
+            continued: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            trainings: Trainings::default(),
             trainings_wait_for: None,
             last_runs: LastRuns::default(),
-            workers,
-            changes,
-            outbox,
+            workers: BTreeMap::new(),
+            changes: Changes::default(),
+            outbox: PendingActions::default(),
         }
     }
 
