@@ -51,6 +51,7 @@ mod shards;
 mod shared_parts;
 mod snapshots;
 mod store_outage;
+mod watched_lease;
 mod worker_handler;
 mod worker_status;
 
