@@ -3,7 +3,7 @@
 use std::{net::Ipv4Addr, time::Duration};
 
 use syncline_engine::{
-    service::{Engine, EngineHandle, EngineOptions, Limits},
+    service::{EngineHandle, EngineOptions, Limits},
     store::{RedisStore, keys},
 };
 use syncline_kit::{RedisOptions, RedisServer};
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn engine(redis: &RedisServer, instance: &str) -> EngineHandle {
-    Engine::start(EngineOptions {
+    syncline_engine::service::start(EngineOptions {
         listen: (Ipv4Addr::LOCALHOST, 0).into(),
         token: Token::generate(),
         redis: redis.url().into(),

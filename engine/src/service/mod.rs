@@ -56,4 +56,4 @@ mod worker_handler;
 mod worker_status;
 
 pub use options::{EngineOptions, Limits};
-pub use run::{BugWatch, Engine, EngineError, EngineHandle, LeadWatch};
+pub use run::{BugWatch, EngineError, EngineHandle, LeadWatch, start};

@@ -85,9 +85,6 @@ impl EngineError {
     }
 }
 
-/// A running engine.
-pub struct Engine;
-
 /// Tells each time that an engine takes the lead.
 #[derive(Clone)]
 pub struct LeadWatch {
@@ -167,42 +164,39 @@ impl Drop for EngineHandle {
     }
 }
 
-impl Engine {
-    /// Listens and connects to Redis; both fail at once. Must be called inside a tokio runtime.
-    pub async fn start(options: EngineOptions) -> Result<EngineHandle, EngineError> {
-        let listener = TcpListener::bind(options.listen)
-            .await
-            .map_err(|source| EngineError::Listen { address: options.listen, source })?;
-        let address = listener
-            .local_addr()
-            .map_err(|source| EngineError::Listen { address: options.listen, source })?;
-        let store = RedisStore::connect(options.redis.clone()).await?;
-        let shards = ShardDirectory::new(options.shards, options.token.clone());
-        let (activate, active) = watch::channel(Err(InactiveReason::Changing));
-        let (tell, panicked) = watch::channel(None);
-        let context = ServiceContext {
-            active: active.clone(),
-            store: store.clone(),
-            shards: shards.clone(),
-            limits: options.limits,
-            about: Arc::new(about(&options, address)),
-        };
-        let serve = {
-            let context = context.clone();
-            move |role, stream| serve(context.clone(), role, stream)
-        };
-        const SERVED: &[Role] = &[Role::Client, Role::Worker, Role::Shard];
-        let tasks = vec![
-            tokio::spawn(accept(listener, options.token.clone(), SERVED, serve)),
-            tokio::spawn(monitor_liveness(context)),
-            tokio::spawn(async move {
-                let leading =
-                    Leadership::new(options, store, shards, activate.clone(), tell.clone(), address).run();
-                report_panic(leading, &activate, &tell).await;
-            }),
-        ];
-        Ok(EngineHandle { address, tasks, active, panicked })
-    }
+/// Starts an engine: listens and connects to Redis; both fail at once. Must be called inside a tokio runtime.
+pub async fn start(options: EngineOptions) -> Result<EngineHandle, EngineError> {
+    let listener = TcpListener::bind(options.listen)
+        .await
+        .map_err(|source| EngineError::Listen { address: options.listen, source })?;
+    let address =
+        listener.local_addr().map_err(|source| EngineError::Listen { address: options.listen, source })?;
+    let store = RedisStore::connect(options.redis.clone()).await?;
+    let shards = ShardDirectory::new(options.shards, options.token.clone());
+    let (activate, active) = watch::channel(Err(InactiveReason::Changing));
+    let (tell, panicked) = watch::channel(None);
+    let context = ServiceContext {
+        active: active.clone(),
+        store: store.clone(),
+        shards: shards.clone(),
+        limits: options.limits,
+        about: Arc::new(about(&options, address)),
+    };
+    let serve = {
+        let context = context.clone();
+        move |role, stream| serve(context.clone(), role, stream)
+    };
+    const SERVED: &[Role] = &[Role::Client, Role::Worker, Role::Shard];
+    let tasks = vec![
+        tokio::spawn(accept(listener, options.token.clone(), SERVED, serve)),
+        tokio::spawn(monitor_liveness(context)),
+        tokio::spawn(async move {
+            let leading =
+                Leadership::new(options, store, shards, activate.clone(), tell.clone(), address).run();
+            report_panic(leading, &activate, &tell).await;
+        }),
+    ];
+    Ok(EngineHandle { address, tasks, active, panicked })
 }
 
 /// Runs `leading` to its end; a panic makes the engine inactive and is reported to the holder of the handle.

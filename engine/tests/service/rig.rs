@@ -2,7 +2,7 @@
 
 use std::{net::Ipv4Addr, time::Duration};
 
-use syncline_engine::service::{Engine, EngineHandle, EngineOptions, Limits};
+use syncline_engine::service::{EngineHandle, EngineOptions, Limits};
 use syncline_kit::{RedisOptions, RedisServer};
 use syncline_rpc::{
     ClientServiceClient, ClientServiceRequest, ClientServiceResponse, Collected, EngineFault, ShardFault,
@@ -36,7 +36,7 @@ async fn start_engine(redis: &RedisServer, token: &Token, shards: u32) -> Engine
 }
 
 async fn start_inactive_engine(redis: &RedisServer, token: &Token, shards: u32) -> EngineHandle {
-    Engine::start(EngineOptions {
+    syncline_engine::service::start(EngineOptions {
         listen: (Ipv4Addr::LOCALHOST, 0).into(),
         token: token.clone(),
         redis: redis.url().into(),

@@ -13,7 +13,7 @@ use std::{
 };
 
 use syncline_engine::{
-    service::{Engine, EngineError, EngineHandle, EngineOptions, Limits},
+    service::{EngineError, EngineHandle, EngineOptions, Limits},
     store::redacted,
 };
 use syncline_kit::{KitError, RedisOptions, RedisServer};
@@ -326,7 +326,7 @@ async fn start_native_parts(
 
 /// Starts the engine and waits until it leads.
 async fn start_engine(token: &Token, redis_url: &str, shards: u32) -> Result<EngineHandle, LocalError> {
-    let mut engine = Engine::start(EngineOptions {
+    let mut engine = syncline_engine::service::start(EngineOptions {
         listen: LOOPBACK,
         token: token.clone(),
         redis: redis_url.into(),

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, thread, time::Duration};
 
-use syncline_engine::service::{BugWatch, Engine, EngineError, EngineHandle, EngineOptions, Limits};
+use syncline_engine::service::{BugWatch, EngineError, EngineHandle, EngineOptions, Limits};
 use syncline_engine::store::RedisAddress;
 use syncline_rpc::hostname;
 use tokio::time::{Instant, sleep};
@@ -133,7 +133,7 @@ async fn start(options: &EngineOptions, redis_wait: Duration) -> Result<EngineHa
     let give_up = Instant::now().checked_add(redis_wait);
     let mut is_told = false;
     loop {
-        match Engine::start(options.clone()).await {
+        match syncline_engine::service::start(options.clone()).await {
             Err(EngineError::Store(error))
                 if error.is_passing() && give_up.is_none_or(|end| Instant::now() < end) =>
             {
