@@ -19,6 +19,7 @@ pub(crate) mod processes;
 mod quantity;
 mod slow_work;
 pub(crate) mod state_files;
+pub(crate) mod svg;
 pub(crate) mod whole_file;
 
 pub(crate) use block_on::{

@@ -1,8 +1,7 @@
 //! What each line of a picture is, in rows above it.
 
-use syncline_scheduler::sim::svg::{FAINT, INK, line, text};
-
 use super::picture::Stroke;
+use crate::cli::support::svg::{FAINT, INK, line, text};
 
 const ROW: f64 = 20.0;
 /// Of the piece of line in front of the words, and of the gap behind an entry.

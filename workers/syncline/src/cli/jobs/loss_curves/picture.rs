@@ -1,13 +1,14 @@
 //! Draws losses over samples or over time, with a line for each training.
 
-use syncline_scheduler::sim::svg::{BLUE, CURVES, FAINT, INK, ORANGE, background, line, opening, text};
-
 use super::{
     axis::Axis,
     curve::{Curve, Losses, Over},
     legend::{Entry, Legend, Mark},
 };
-use crate::cli::jobs::metrics::Training;
+use crate::cli::{
+    jobs::metrics::Training,
+    support::svg::{BLUE, CURVES, FAINT, INK, ORANGE, background, line, opening, text},
+};
 
 const WIDTH: f64 = 860.0;
 const LEFT: f64 = 78.0;

@@ -1,5 +1,6 @@
 //! `syncline simulate`: what a policy would do with these machines, on a virtual clock and without a cluster.
 
+mod plot;
 mod report;
 mod scenario;
 
@@ -144,7 +145,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
         runs.push(sim::simulate(&scenario, plot_us.min(*duration_us)).map_err(SimulateError::from)?);
     }
     if let Some(path) = &args.plot {
-        let svg = sim::plot(&setup.caption(), &runs);
+        let svg = plot::plot(&setup.caption(), &runs);
         whole_file::replace(path, svg.as_bytes())?;
         say(&format!("drew {}", path.display()));
     }

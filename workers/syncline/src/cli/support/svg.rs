@@ -2,36 +2,44 @@
 
 // Okabe and Ito's palette, which color-blind people can tell apart.
 /// Of what the picture is about.
-pub const BLUE: &str = "#0072B2";
+pub(crate) const BLUE: &str = "#0072B2";
 /// Of what it is compared with.
-pub const ORANGE: &str = "#D55E00";
+pub(crate) const ORANGE: &str = "#D55E00";
 /// Of lines that are compared with each other, in this order: yellow, which nobody sees on white, is left out.
-pub const CURVES: [&str; 7] = [BLUE, ORANGE, "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9"];
+pub(crate) const CURVES: [&str; 7] = [BLUE, ORANGE, "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9"];
 /// Of what is read first.
-pub const INK: &str = "#222222";
+pub(crate) const INK: &str = "#222222";
 /// Of what is read second.
-pub const FAINT: &str = "#767676";
+pub(crate) const FAINT: &str = "#767676";
 
 /// The opening tag of a picture of this size; `</svg>` ends it.
-pub fn opening(width: f64, height: f64) -> String {
+pub(crate) fn opening(width: f64, height: f64) -> String {
     format!(
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" font-family="Helvetica, Arial, 'Liberation Sans', sans-serif">"#
     )
 }
 
 /// What everything else is drawn on.
-pub fn background(width: f64, height: f64) -> String {
+pub(crate) fn background(width: f64, height: f64) -> String {
     format!(r##"<rect width="{width}" height="{height}" fill="#FFFFFF"/>"##)
 }
 
 /// Adds one element, in a line of its own.
-pub fn line(svg: &mut String, element: &str) {
+pub(crate) fn line(svg: &mut String, element: &str) {
     svg.push_str(element);
     svg.push('\n');
 }
 
 /// Words at a place; `anchor`: `start`, `middle` or `end`.
-pub fn text(x: f64, y: f64, size: f64, color: &str, anchor: &str, bold: bool, content: &str) -> String {
+pub(crate) fn text(
+    x: f64,
+    y: f64,
+    size: f64,
+    color: &str,
+    anchor: &str,
+    bold: bool,
+    content: &str,
+) -> String {
     let weight = if bold { r#" font-weight="bold""# } else { "" };
     let content = content.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     format!(

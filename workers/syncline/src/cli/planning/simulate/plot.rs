@@ -3,10 +3,9 @@
 
 use std::fmt::Write;
 
-use super::{
-    outcome::Outcome,
-    svg::{BLUE, FAINT, INK, background, line, opening, text},
-};
+use syncline_scheduler::sim::Outcome;
+
+use crate::cli::support::svg::{BLUE, FAINT, INK, background, line, opening, text};
 
 const WIDTH: f64 = 1200.0;
 const LEFT: f64 = 110.0;
@@ -25,7 +24,7 @@ const ORANGE: &str = "#E69F00";
 const RED: &str = "#D55E00";
 
 /// Draws runs of the same length below each other, each with the timeline it kept. `caption` heads the picture.
-pub fn plot(caption: &str, runs: &[Outcome]) -> String {
+pub(super) fn plot(caption: &str, runs: &[Outcome]) -> String {
     let until_us = runs.iter().map(|r| r.timeline.until_us).max().unwrap_or(1).max(1);
     let height = HEAD + runs.iter().map(panel_height).sum::<f64>() + AXIS;
     let x = |us: u64| LEFT + (WIDTH - LEFT - RIGHT) * us as f64 / until_us as f64;
@@ -171,11 +170,12 @@ fn axis(svg: &mut String, top: f64, until_us: u64, x: &impl Fn(u64) -> f64) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::{
+    use syncline_scheduler::{
         sim::{Scenario, WorkerModel, simulate},
         spec::PolicySpec,
     };
+
+    use super::*;
 
     #[test]
     fn every_iteration_wait_and_barrier_of_the_window_is_drawn() {
