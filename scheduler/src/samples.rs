@@ -63,7 +63,7 @@ impl SamplePosition {
         begun.saturating_sub(self.returned.iter().map(|range| u64::from(range.len)).sum())
     }
 
-    /// The same for each epoch of which some are, and some are not, and how many epochs are handed out whole.
+    /// Samples handed out of each epoch of which some are, and some are not, and how many epochs are handed out whole.
     pub fn handed_out_by_epoch(&self, samples: u64) -> (BTreeMap<u32, u64>, u32) {
         let mut partial = BTreeMap::from([(self.epoch, self.next)]);
         for range in &self.returned {

@@ -118,7 +118,7 @@ impl Search {
         }
     }
 
-    /// The same with the CUDA execution provider beside it.
+    /// Finds ONNX Runtime with the CUDA execution provider beside it.
     pub(super) fn onnxruntime_cuda(&self, say: &dyn Fn(&str)) -> Result<Found, KitError> {
         if let Some(named) = &self.ort_dylib_path {
             let path = named_library(named)?;

@@ -19,7 +19,7 @@ use super::{EngineAddresses, hello::HelloError, leader_hint::LeaderHint};
 /// So long one engine is waited for alone, before the next is greeted beside it.
 const HEAD_START: Duration = Duration::from_millis(300);
 
-/// The same for those that were slower than one that does not lead: long enough for a leader, and no longer, where one of them is gone.
+/// So long those are waited for that were slower than one that does not lead: long enough for a leader, and no longer, where one of them is gone.
 const OUTRUN_HEAD_START: Duration = Duration::from_secs(1);
 
 type Opening<C> = Pin<Box<dyn Future<Output = Result<C, HelloError>> + Send>>;

@@ -54,7 +54,7 @@ impl<C: Clone> EngineLink<C> {
         Self::limited(None, addresses, role, token, open)
     }
 
-    /// The same; no engine is waited for longer than `limit`, neither for its greeting nor for an answer.
+    /// A link for which no engine is waited for longer than `limit`, neither for its greeting nor for an answer.
     pub fn limited<Req, Resp>(
         limit: Option<Duration>,
         addresses: EngineAddresses,
@@ -133,7 +133,7 @@ impl<C: Clone> EngineLink<C> {
         self.call_judged(call, |_| None).await
     }
 
-    /// The same for a call that an engine answers that stands by, too: `stands_by` says so of the answer, with the address of who
+    /// Makes a call that an engine answers that stands by, too: `stands_by` says so of the answer, with the address of who
     /// leads, which may be empty. Where others are known, the next call goes to one of them.
     pub async fn call_judged<T, F>(
         &self,

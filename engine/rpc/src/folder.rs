@@ -35,7 +35,7 @@ pub fn make(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(PRIVATE).create(path)
 }
 
-/// The same for a folder of a cluster's secrets. Nobody but us and root may own it, or anything in it, and nobody else may have the
+/// Makes a folder for a cluster's secrets. Nobody but us and root may own it, or anything in it, and nobody else may have the
 /// right to write there: a folder that stands where everybody may make one, such as /tmp, may have been made for us to use. An empty
 /// one of ours, which many a umask lets the group write into, is closed.
 pub fn make_ours(path: &Path) -> io::Result<()> {
@@ -84,7 +84,7 @@ fn effective_user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// The same for a folder that is ours alone: one that is there, from an earlier release perhaps, is closed to others.
+/// Makes a folder that is ours alone: one that is there, from an earlier release perhaps, is closed to others.
 pub fn make_or_close(path: &Path) -> io::Result<()> {
     make(path)?;
     match others_may_enter(path) {

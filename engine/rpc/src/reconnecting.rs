@@ -101,7 +101,7 @@ impl<C: Clone> Reconnecting<C> {
         Self::numbered(move |_| dial())
     }
 
-    /// The same; `dial` is told how many connections were lost, or could not be opened, before.
+    /// Connects by `dial` at the first call; it is told how many connections were lost, or could not be opened, before.
     pub(super) fn numbered<F>(dial: impl Fn(usize) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<C, HelloError>> + Send + 'static,
@@ -129,7 +129,7 @@ impl<C: Clone> Reconnecting<C> {
         self.call_numbered(call).await.1
     }
 
-    /// The same, with the number of the connection on which the call was made.
+    /// Makes a call, and says on which connection, by its number.
     pub(super) async fn call_numbered<T, F>(&self, call: impl FnOnce(C) -> F) -> (usize, Result<T, CallError>)
     where
         F: Future<Output = Result<T, RpcError>>,

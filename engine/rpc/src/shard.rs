@@ -220,7 +220,7 @@ pub enum ShardFault {
 }
 
 impl ShardFault {
-    /// The same as what failed a task, or a part of a checkpoint.
+    /// This fault as what failed a task, or a part of a checkpoint.
     pub fn as_task_fault(&self) -> TaskFault {
         TaskFault { code: FaultCode::new(self.code()), reason: self.to_string() }
     }
@@ -310,7 +310,7 @@ pub trait Shard {
     async fn held(epoch: EngineEpoch) -> Result<Vec<HeldJob>, ShardFault>;
     /// Forgets the job and wakes everybody who waits for it with [`ShardFault::Closed`]. Another generation stays.
     async fn close(epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault>;
-    /// The same for a job that the engine does not know: it is kept on disk, and read again at the next start of this process.
+    /// Closes a job that the engine does not know: it is kept on disk, and read again at the next start of this process.
     async fn set_aside(epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault>;
     /// Removes blobs whose digests lie in `range`, are not among `keep`, and that came, or were asked for, longer ago than
     /// `older_than_s`. What was just uploaded for a job that is about to be submitted survives by its age.

@@ -19,7 +19,7 @@ pub fn cut(text: &mut String, chars: usize) {
     text.push('…');
 }
 
-/// The same of a text that is given and taken back.
+/// This text, cut to so many characters.
 #[must_use]
 pub fn shortened(mut text: String, chars: usize) -> String {
     cut(&mut text, chars);

@@ -58,7 +58,7 @@ impl Token {
     /// One that somebody else may have put there is refused, [`folder::NotOurs`].
     ///
     /// # Errors
-    /// The same; E129 as its cause if somebody else may have put the file there.
+    /// What reading and writing the file meet; E129 as its cause if somebody else may have put it there.
     pub fn load_or_create(path: &Path) -> io::Result<Self> {
         if path.exists() {
             folder::check_ours(path)?;

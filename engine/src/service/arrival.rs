@@ -12,7 +12,7 @@ pub(super) trait Arrival: Sized {
     /// Cuts each of them.
     fn cut(&mut self);
 
-    /// The same as it is kept.
+    /// What it says, as it is kept.
     fn arrived(mut self) -> Self {
         self.cut();
         self

@@ -29,7 +29,7 @@ impl ServiceContext {
         }
     }
 
-    /// The same for what trainings need, and for the large values among the arguments of general tasks. Without any, no
+    /// Looks for the blobs that trainings need, and for the large values among the arguments of general tasks. Without any, no
     /// shard needs to be there.
     pub(super) async fn check_graph(
         &self,

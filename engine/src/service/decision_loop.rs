@@ -52,11 +52,11 @@ pub(super) struct DecisionLoop {
     pub(super) clock: Clock,
     /// The last commit of each job.
     pub(super) written: BTreeMap<JobId, LastCommit>,
-    /// When they were made sure to be.
+    /// When Redis was last made to list all live jobs.
     pub(super) listed_at: Instant,
     /// Jobs that are over, oldest first, with the time when they may be forgotten.
     pub(super) forget_at: BTreeMap<JobId, Instant>,
-    /// When they were looked through.
+    /// When `forget_at` was last scanned.
     pub(super) looked_through_at: Instant,
     /// Jobs that have ended and whose end Redis may still lose, each with the time of its end.
     pub(super) just_ended: BTreeMap<JobId, Instant>,

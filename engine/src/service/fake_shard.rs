@@ -98,7 +98,7 @@ pub(super) fn shard_control() -> (ShardControl, Inbox) {
     (lead.control, inbox)
 }
 
-/// The same with one shard, which answers so.
+/// What gives orders to one shard, which answers so.
 pub(super) async fn control_with(
     lost: u32,
     answer: impl Fn(ShardRequest) -> ShardResponse + Clone + Send + 'static,

@@ -114,7 +114,7 @@ impl ServiceContext {
         Ok(Some(damaged_fields(job, &Damage::Records(problem))))
     }
 
-    /// The same, as far as Redis has any.
+    /// What people see of a job, as far as Redis has any.
     pub(super) async fn stored_fields(&self, job: &JobId) -> Result<Option<JobFields>, EngineFault> {
         // On standby nobody knows what is wrong with a job, and whether anything is.
         let fields = match self.lead()?.jobs.damaged(job) {

@@ -33,7 +33,7 @@ const STALL_LIMIT: Duration = Duration::from_secs(300);
 /// Pause between two tries to take the lease.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
 const REDIS_HINT: &str = "this engine cannot lead until Redis lets it: `syncline doctor` checks it";
-/// The same after jobs of a later release were found: longer than a lease, so that an engine of that release gets it.
+/// Pause after jobs of a later release were found: longer than a lease, so that an engine of that release gets it.
 const NEWER_PAUSE: Duration = Duration::from_secs(5);
 
 /// What one engine needs to lead.
@@ -198,7 +198,7 @@ async fn current_leader(store: &RedisStore, own: &Lease, watched: &mut WatchedLe
     }
 }
 
-/// The same of the record of the lead.
+/// Who leads by this record of the lead.
 fn leader_of(
     mut leader: BTreeMap<String, String>,
     own: &Lease,

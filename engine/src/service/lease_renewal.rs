@@ -31,7 +31,7 @@ pub(super) struct Lease {
     pub instance: String,
     /// Where it listens.
     pub address: String,
-    /// The same for all engines of its cluster.
+    /// Text that all engines of its cluster have in common.
     pub cluster: String,
     /// Length; renewed three times in it.
     pub duration: Duration,

@@ -17,7 +17,7 @@ use crate::store::{Claimed, RedisStore, StoreError};
 
 /// Claims that are on their way at a time, over one connection.
 const CLAIMS_AT_ONCE: usize = 128;
-/// The same for jobs that are read: each may have some hundred megabytes.
+/// Jobs that are read at a time: each may have some hundred megabytes.
 const READS_AT_ONCE: usize = 8;
 
 /// A job that was read, or why it could not be.

@@ -66,7 +66,7 @@ impl DecisionQueue {
         Ok(outcome)
     }
 
-    /// The same, and waits until it is committed, or refused.
+    /// Hands over an input, and waits until it is committed, or refused.
     pub(super) async fn commit(&self, input: Input) -> Result<(), EngineFault> {
         self.request(input).await?.await.map_err(|_| loop_ended())?
     }

@@ -21,7 +21,7 @@ const PEER_PAUSE: Duration = Duration::from_millis(500);
 /// So long a job is opened again that a shard cannot read: a file server that answers nothing for a moment, or a peer that ends while
 /// it sends, is no reason to give up parameters, or a checkpoint for the one before.
 const READ_PATIENCE: Duration = Duration::from_secs(60);
-/// The same where a checkpoint is read: what has been trained so far is worth waiting until somebody has brought the disk back, and the
+/// So long a job is opened again that reads a checkpoint: what has been trained so far is worth waiting until somebody has brought the disk back, and the
 /// job says meanwhile what it waits for.
 const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(3_600);
 

@@ -254,7 +254,7 @@ impl ShardDirectory {
         self.indices().all(|i| known.primary(i).is_some_and(|shard| !shard.is_silent()))
     }
 
-    /// The same, waiting until all are there.
+    /// The addresses of all shards, once all are there.
     pub(super) async fn all_addresses(&self) -> Vec<String> {
         let mut changed = self.changed.subscribe();
         loop {

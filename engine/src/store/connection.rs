@@ -56,7 +56,7 @@ impl SharedConnection {
         current.number == number && self.renew(&mut current)
     }
 
-    /// The same for one whose password was refused. Whether there is another one by now.
+    /// Leaves the connection of this number, whose password was refused. Whether there is another one by now.
     pub(super) fn replace_refused(&self, number: u64) -> bool {
         let mut current = self.current();
         if current.number != number {

@@ -10,7 +10,7 @@ const PARTS_PER_CALL: usize = 4;
 const VALUES_PER_CALL: usize = 256;
 
 impl RedisStore {
-    /// The same server over a connection of its own: answers that are large hold up none that others wait for.
+    /// This server over a connection of its own: answers that are large hold up none that others wait for.
     pub async fn connect_apart(&self) -> Result<Self, StoreError> {
         Self::connect(self.address()).await
     }

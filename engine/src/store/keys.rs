@@ -120,7 +120,7 @@ impl JobKey {
         }
     }
 
-    /// The same of all keys of a job.
+    /// The letters of all keys of a job, in their order.
     pub(super) fn letters() -> String {
         Self::ALL.map(Self::letter).iter().collect()
     }

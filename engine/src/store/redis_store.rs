@@ -229,7 +229,7 @@ impl RedisStore {
         Ok(as_text(fields))
     }
 
-    /// The same of several hashes in one round trip, in their order. Fails if one of them is no hash.
+    /// All fields of several of our bounded hashes in one round trip, in their order. Fails if one of them is no hash.
     pub async fn hashes(
         &self,
         op: &'static str,

@@ -18,7 +18,7 @@ use crate::ids::{Incarnation, JobId};
 pub const FINISHED_TASKS_KEPT: usize = 128;
 /// Closed supersteps that stay.
 pub const CLOSED_SUPERSTEPS_KEPT: usize = 16;
-/// The same, where it is not yet known how long everybody waited: as many as are opened ahead, twice.
+/// Closed supersteps that stay where it is not yet known how long everybody waited: as many as are opened ahead, twice.
 const UNTOLD_SUPERSTEPS_KEPT: usize = 64;
 /// Workers that left and stay listed.
 pub const GONE_WORKERS_KEPT: usize = 64;

@@ -45,7 +45,7 @@ pub struct Exclusion {
     pub host: String,
     /// Stable code of what it lacked, see docs/errors.md.
     pub code: FaultCode,
-    /// The same in words; it may begin with the code.
+    /// What it lacked, in words; they may begin with the code.
     pub reason: String,
     /// When it was excluded last, in epoch µs.
     pub since_us: u64,

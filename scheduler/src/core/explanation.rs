@@ -28,7 +28,7 @@ pub struct BarrierExplanation {
     pub span_us: Option<u64>,
     /// Predicted waits of all workers together; `None`: nothing was predicted.
     pub predicted_wait_us: Option<u64>,
-    /// The same as they were; `None`: open. 0 as long as some worker's arrival is not reported.
+    /// Actual waits of all workers together; `None`: it is open. 0 as long as some worker's arrival is not reported.
     pub actual_wait_us: Option<u64>,
     /// Windows that were weighed besides the chosen one.
     pub alternatives: Vec<Alternative>,

@@ -168,7 +168,7 @@ impl Job {
         self.train().ahead.map_or(default, u64::from)
     }
 
-    /// The same where the end is known, or known never to come.
+    /// Iterations granted beyond the last finished one where the end is known, or known never to come.
     pub(super) fn pipeline(&self, worker: Incarnation) -> u64 {
         let ahead = self.ahead(worker);
         let Some(run) = PIPELINE_US.checked_div(self.members[&worker].interval_us) else { return ahead };

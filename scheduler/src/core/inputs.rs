@@ -152,7 +152,7 @@ pub enum Input {
         run: RunId,
         /// Stable, see docs/errors.md. After E220 and E439 it may go back to a checkpoint; all others end it.
         code: FaultCode,
-        /// The same in words.
+        /// What it could not do, in words.
         reason: String,
     },
     /// This barrier is closed on this shard, and all before it.
@@ -266,7 +266,7 @@ pub struct GraphSubmission {
 pub struct TaskFault {
     /// Stable, see docs/errors.md.
     pub code: FaultCode,
-    /// The same in words.
+    /// What went wrong, in words.
     pub reason: String,
 }
 

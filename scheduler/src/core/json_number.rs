@@ -40,7 +40,7 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::
     if from.is_human_readable() { Stored::deserialize(from)?.value() } else { f64::deserialize(from) }
 }
 
-/// The same for what may not be there.
+/// Numbers that may not be there.
 pub(super) mod option {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

@@ -89,7 +89,7 @@ pub struct Member {
     pub interval_samples: u32,
     /// What is predicted of its speed, and how well.
     pub speed: IntervalEstimator,
-    /// The same as a function of the batch, where the policy needs it.
+    /// Its predicted time as a function of the batch, where the policy needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub curve: Option<CurveFit>,
     /// Where its newest iterations spent their time.

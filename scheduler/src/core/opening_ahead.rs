@@ -16,7 +16,7 @@ const OPEN_AHEAD_BELOW_US: u64 = 40_000;
 /// done them before that tells.
 const AHEAD_US: u64 = 160_000;
 const ITERATIONS_AHEAD: u64 = 32;
-/// The same, summed over the workers: each has an entry in each round.
+/// Iterations ahead, summed over the workers: each has an entry in each round.
 const ENTRIES_AHEAD: u64 = 1_024;
 /// Speeds of a superstep that was over this long ago no longer stand for watching.
 const FRESH_US: u64 = 1_000_000;

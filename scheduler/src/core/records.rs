@@ -43,7 +43,7 @@ pub enum Phase {
     Failed {
         /// Stable, see docs/errors.md.
         code: FaultCode,
-        /// The same in words.
+        /// What went wrong, in words.
         reason: String,
     },
     /// Somebody ended it, or it trained for a task that nobody wants any more.
@@ -104,7 +104,7 @@ pub struct Counters {
     pub barriers: u64,
     /// Predicted waits at them, all workers together; 0 where nothing was predicted.
     pub predicted_wait_us: u64,
-    /// The same as they were, of barriers where all arrivals are known.
+    /// Actual waits at those barriers of which all arrivals are known, all workers together.
     pub actual_wait_us: u64,
     /// Supersteps that were planned again because a worker overran its prediction.
     pub replanned: u64,
@@ -133,7 +133,7 @@ impl Counters {
     }
 }
 
-/// The part of a job that belongs to nobody in particular.
+/// Job-wide state: everything that is not per worker, superstep or task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobState {
     pub phase: Phase,
@@ -271,7 +271,7 @@ pub struct Retry {
     pub at_us: u64,
     /// Of the newest failure; stable, see docs/errors.md.
     pub code: FaultCode,
-    /// The same in words.
+    /// What went wrong, in words.
     pub reason: String,
 }
 

@@ -39,7 +39,7 @@ impl Trainings {
         self.live.values()
     }
 
-    /// The same, to change them.
+    /// Those that are not over, in the order of their ids, to change them.
     pub(super) fn live_mut(&mut self) -> impl Iterator<Item = (&JobId, &mut Job)> {
         self.live.iter_mut()
     }

@@ -110,7 +110,7 @@ pub enum Outcome {
     Failed {
         /// Stable, see docs/errors.md.
         code: FaultCode,
-        /// The same in words.
+        /// What went wrong, in words.
         reason: String,
         /// Whether the worker is excluded from the job, or the attempt counts against the task.
         blame: Blame,

@@ -43,7 +43,7 @@ impl CheckpointSpec {
         Self { every_s: None, every_epochs: Some(epochs), keep: two() }
     }
 
-    /// The same, of which the newest so many stay, 1 or more.
+    /// So many of the newest checkpoints stay, 1 or more.
     #[must_use]
     pub fn keep(mut self, newest: u32) -> Self {
         self.keep = newest;

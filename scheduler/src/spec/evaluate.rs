@@ -83,21 +83,21 @@ impl EvaluateSpec {
         Self { every_epochs: Some(epochs), ..Self::default() }
     }
 
-    /// The same, where this figure says what is better.
+    /// This figure says which evaluation is better.
     #[must_use]
     pub fn monitor(mut self, figure: Monitor) -> Self {
         self.monitor = figure;
         self
     }
 
-    /// The same, where the training hands on the parameters of its best evaluation.
+    /// The training hands on the parameters of its best evaluation.
     #[must_use]
     pub fn keep_best(mut self) -> Self {
         self.keep_best = true;
         self
     }
 
-    /// The same, where training ends once it does not become better any more.
+    /// Training ends once it does not become better any more.
     #[must_use]
     pub fn early_stopping(mut self, when: EarlyStopping) -> Self {
         self.early_stopping = Some(when);
@@ -126,7 +126,7 @@ impl EarlyStopping {
         Self { patience: evaluations, min_delta: 0.0 }
     }
 
-    /// The same, where what is better by no more than this counts as no better.
+    /// What is better by no more than this counts as no better.
     #[must_use]
     pub fn min_delta(self, min_delta: f64) -> Self {
         Self { min_delta, ..self }

@@ -160,7 +160,7 @@ impl Layout {
         groups
     }
 
-    /// The same parameters, all of which train as the optimizer has it.
+    /// These parameters, all of which train as the optimizer has it.
     pub fn without_settings(&self) -> Self {
         let usual = |p: &Parameter| Parameter { settings: StepSettings::default(), ..p.clone() };
         Self(self.0.iter().map(usual).collect())

@@ -28,7 +28,7 @@ pub enum Optimizer {
         /// Share of the mean gradient that stays from step to step, 0 to below 1; left out: 0.9.
         #[serde(default = "beta1")]
         beta1: f32,
-        /// The same of the mean squared gradient; left out: 0.999.
+        /// Share of the mean squared gradient that stays from step to step, 0 to below 1; left out: 0.999.
         #[serde(default = "beta2")]
         beta2: f32,
         /// Added to the root of the mean square that a step divides by, above 0; left out: 1e-8.
@@ -87,7 +87,7 @@ impl Optimizer {
         Self::Adam { beta1, beta2, epsilon, weight_decay: 0.0, decoupled: false }
     }
 
-    /// The same with PyTorch's weight decay.
+    /// AdamW: Adam with decoupled weight decay, PyTorch's 0.01.
     pub fn adamw() -> Self {
         let (beta1, beta2, epsilon) = (beta1(), beta2(), epsilon());
         Self::Adam { beta1, beta2, epsilon, weight_decay: 0.01, decoupled: true }
@@ -128,7 +128,7 @@ impl Optimizer {
         }
     }
 
-    /// The same rule with another weight decay.
+    /// This rule with another weight decay.
     #[must_use]
     pub fn with_weight_decay(self, decay: f32) -> Self {
         let mut rule = self;

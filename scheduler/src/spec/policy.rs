@@ -33,7 +33,7 @@ pub enum PolicyRule {
         /// Largest lead in iterations at the start of one: s in the paper. A push may lead by one more.
         staleness: u32,
     },
-    /// The same with a threshold between `lower` and `upper`, chosen at run time.
+    /// SSP with a threshold between `lower` and `upper`, chosen at run time.
     Dssp {
         /// Lead up to which nobody waits: s_L in the paper.
         lower: u32,

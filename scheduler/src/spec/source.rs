@@ -41,7 +41,7 @@ pub enum Source {
         /// The files.
         path: Files,
     },
-    /// The same in files of `numpy.savez` or `numpy.savez_compressed`.
+    /// Named arrays in files of `numpy.savez` or `numpy.savez_compressed`; the first axis of each counts the samples.
     Npz {
         /// The files.
         path: Files,
@@ -111,7 +111,7 @@ impl Source {
         }
     }
 
-    /// The same, to be changed.
+    /// The paths of its files, to be changed.
     pub fn paths_mut(&mut self) -> Vec<&mut String> {
         match self {
             Self::Text { path, .. } => vec![path],

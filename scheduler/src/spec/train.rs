@@ -15,7 +15,7 @@ use crate::samples::permutation;
 pub struct ModelSpec {
     /// ONNX graph that maps parameters and a batch to `loss`, `loss_weight` and `<parameter>.grad`.
     pub training_graph: String,
-    /// The same without gradients.
+    /// ONNX graph that evaluates: the training graph without gradients.
     pub evaluation_graph: String,
     /// The user's own model.
     pub forward: String,

@@ -26,7 +26,7 @@ impl PartialEq for ValidJob {
 }
 
 impl JobSpec {
-    /// The same job, checked.
+    /// This job, checked.
     ///
     /// # Errors
     /// What [`JobSpec::validate`] finds.

@@ -16,7 +16,7 @@ pub enum Aggregation {
     PerBarrier,
     /// Workers step on their own copies; the weighted mean of their changes is subtracted.
     LocalAverage,
-    /// The same, but the mean change is the gradient of an outer optimizer with this learning rate.
+    /// Workers step on their own copies; the weighted mean of their changes is the gradient of an outer optimizer.
     LocalOuter {
         /// Rate of the outer step; the job's own rate is that of the local steps.
         learning_rate: f32,

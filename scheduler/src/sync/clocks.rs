@@ -13,7 +13,7 @@ use crate::ids::Incarnation;
 pub struct Clock {
     /// Pushes received, plus the clock at which the worker joined: t in the papers.
     pub pushes: u64,
-    /// The same for iterations that were granted; never below `pushes`.
+    /// Iterations granted, plus the clock at which the worker joined; never below `pushes`.
     pub granted: u64,
     /// Iterations that DSSP still allows beyond its lower threshold: r in the paper.
     pub extra: u64,

@@ -142,7 +142,7 @@ pub struct SpeedEstimate {
     pub communication: Option<f64>,
     /// Predicted time as a function of the batch, taken as proportional.
     pub proportional: Option<Cost>,
-    /// The same as fitted to all batches seen; where nothing is fitted, the proportional one.
+    /// Predicted time as a function of the batch, fitted to all batches seen; where nothing is fitted, the proportional one.
     pub fitted: Option<Cost>,
     /// Most samples that fit into its memory.
     pub max_batch: Option<u32>,

@@ -63,7 +63,7 @@ impl Policy {
         }
     }
 
-    /// The same, to be changed.
+    /// The rule behind the variant, to be changed.
     pub fn as_dyn_mut(&mut self) -> &mut dyn SyncPolicy {
         match self {
             Self::Bsp(p) => p,

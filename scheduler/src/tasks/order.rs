@@ -94,7 +94,7 @@ impl OrderArg {
         }
     }
 
-    /// The same, to be filled in.
+    /// Its parts, to be filled in.
     pub fn parts_mut(&mut self) -> &mut [OneArg] {
         match self {
             Self::One(value) => slice::from_mut(value),

@@ -136,7 +136,7 @@ pub struct JobEvent {
     /// Of what went wrong.
     #[serde(default)]
     pub code: Option<String>,
-    /// The same in words; also why a job was canceled, went back, or stopped early.
+    /// What went wrong, in words; also why a job was canceled, went back, or stopped early.
     #[serde(default)]
     pub reason: Option<String>,
     /// How many times as long a slow worker takes per sample.
@@ -222,7 +222,7 @@ impl EvaluationPoint {
         self.validation_loss.is_some()
     }
 
-    /// The same as a set.
+    /// The set on which it was measured.
     pub fn set(&self) -> EvaluationSet {
         if self.is_validation() { EvaluationSet::Validation } else { EvaluationSet::Test }
     }

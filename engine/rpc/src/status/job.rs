@@ -24,10 +24,10 @@ pub struct JobStatus {
     pub id: JobId,
     /// Where it stood at that commit, or that it is damaged.
     pub state: JobPhase,
-    /// Why it failed.
+    /// Stable code of why it failed.
     #[serde(default)]
     pub code: Option<String>,
-    /// The same in words, or why it was canceled.
+    /// Why it failed or was canceled, in words.
     #[serde(default)]
     pub reason: Option<String>,
     /// What the job as a whole waits for, in words.
@@ -173,10 +173,10 @@ pub struct JobStatus {
     /// In words.
     #[serde(default)]
     pub next_barrier: Option<String>,
-    /// Waiting at barriers, all workers together.
+    /// Predicted waiting at barriers, all workers together.
     #[serde(default)]
     pub predicted_wait_ms: u64,
-    /// The same as it was; a barrier counts once it is known when each worker came to it.
+    /// Actual waiting at barriers, all workers together; a barrier counts once it is known when each worker came to it.
     #[serde(default)]
     pub actual_wait_ms: u64,
     /// Supersteps that were planned again because a worker overran its prediction.
@@ -324,7 +324,7 @@ impl JobStatus {
         Ok(Self { tasks: TaskCounts::read(&what, fields)?, ..text::read(&what, fields)? })
     }
 
-    /// The same; one that cannot be read is damaged, so that it hides no other.
+    /// Reads a job; one that cannot be read is damaged, so that it hides no other.
     ///
     /// # Errors
     /// E143 if this release cannot read them.

@@ -119,7 +119,7 @@ impl JobView {
         Self::of(JobStatus::read(&record.job)?, record)
     }
 
-    /// The same; a job of which something cannot be read is damaged, as in the list of jobs.
+    /// Reads a job with its workers; one of which something cannot be read is damaged, as in the list of jobs.
     ///
     /// # Errors
     /// E143 if this release cannot read it.

@@ -53,7 +53,7 @@ pub(super) struct ClassState {
     pub mean_run_us: Option<f32>,
     /// Tasks that are ready, the oldest first, and some that are not any more.
     pub ready: BinaryHeap<Reverse<u32>>,
-    /// The same of those that are to be the only task of a worker.
+    /// Ready tasks that are to be the only task of a worker.
     pub alone: BTreeSet<u32>,
 }
 

@@ -49,7 +49,7 @@ impl Argument {
     }
 }
 
-/// The same with tags, for formats that do not say what comes.
+/// An argument with a tag, for formats that do not say what comes.
 #[derive(Serialize, Deserialize)]
 enum Tagged {
     Value(Bytes),

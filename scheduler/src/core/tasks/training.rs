@@ -183,7 +183,7 @@ impl Core {
         self.fail_training(training, failure, turn);
     }
 
-    /// The same of a training that was set aside and that somebody has given up.
+    /// Somebody has given up a training that was set aside: where a task waits for its weights, that attempt has failed.
     pub fn training_given_up(&mut self, training: &JobId, now_us: u64) -> Vec<Effect> {
         let mut effects = Vec::new();
         self.training_deleted(training, &mut Turn { now_us, effects: &mut effects });

@@ -19,7 +19,7 @@ pub enum Algorithm {
     ZipLine,
     /// ZipLine with a shortcut for the earliest point (2021): exact, O(Rn²) with a smaller constant.
     ZipLineOpt,
-    /// The same with a binary search for the others (2021).
+    /// ZipLine with that shortcut, and a binary search for the other points (2021).
     ZipLineOptBs,
     /// Merge with a binary heap: exact, O(nR log n).
     HeapMerge,

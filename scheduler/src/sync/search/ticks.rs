@@ -39,7 +39,7 @@ impl Ticks {
         Self::reaching(times, 0.0)
     }
 
-    /// The same with room for times as large as `reach`, which will be computed from these.
+    /// Ticks that fit these times, with room for some as large as `reach`, which will be computed from these.
     pub fn reaching(times: impl Iterator<Item = f64> + Clone, reach: f64) -> Option<Self> {
         let size = |t: f64| t.is_finite().then(|| t.abs());
         let largest = times.clone().try_fold(size(reach)?, |largest: f64, t| Some(largest.max(size(t)?)))?;
