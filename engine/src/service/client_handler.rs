@@ -8,8 +8,8 @@ use syncline_rpc::{
 };
 use syncline_scheduler::{
     core::{
-        BarrierExplanation, Cancellation, Core, GraphSubmission, Input, KeptExplanations, Submission,
-        TaskExplanation,
+        BarrierExplanation, Cancellation, Core, GraphSubmission, Input, JobPhase, KeptExplanations,
+        Submission, TaskExplanation,
     },
     graph::TaskId,
     ids::{JobId, Superstep},
@@ -23,7 +23,7 @@ use super::{
     blob_gc::collect_blobs,
     context::ServiceContext,
     folder_gc::collect_folders,
-    job_reading::{JOBS_PER_READ, is_over, no_checkpoint},
+    job_reading::{JOBS_PER_READ, no_checkpoint, phase_of},
     worker_status::{WorkerStatus, count_processes, transports},
 };
 use crate::store::keys::JobKeys;
@@ -39,25 +39,28 @@ const MAX_VIEWS: u32 = 10_000;
 
 /// Serves one client's connection.
 #[derive(Clone)]
-pub(super) struct ClientHandler(pub ServiceContext);
+pub(super) struct ClientHandler {
+    pub context: ServiceContext,
+}
 
 impl ClientService for ClientHandler {
     async fn shards(self, _: Context) -> Result<Vec<String>, EngineFault> {
-        self.0.lead()?;
-        self.0.all_shards()
+        self.context.lead()?;
+        self.context.all_shards()
     }
 
     async fn submit(self, _: Context, spec: JobSpec, nonce: u32, replace: bool) -> Result<u32, EngineFault> {
         spec.validate().map_err(|e| EngineFault::InvalidJob(e.to_string()))?;
-        self.0.lead()?;
-        self.0.all_shards()?;
+        self.context.lead()?;
+        self.context.all_shards()?;
         if let Some((_, train)) = spec.train() {
-            self.0.check_blobs(train.model.blobs().map(|d| (*d).to_owned()).into()).await?;
+            self.context.check_blobs(train.model.blobs().map(|d| (*d).to_owned()).into()).await?;
         }
         let job = spec.id.clone();
-        self.0.commit_input(Input::Submit(Submission { spec: Box::new(spec), nonce, replace })).await?;
+        self.context.commit_input(Input::Submit(Submission { spec: Box::new(spec), nonce, replace })).await?;
         let name = job.clone();
-        let nonce = self.0.query(move |core| core.job(&name).map(|job| job.generation().nonce())).await?;
+        let nonce =
+            self.context.query(move |core| core.job(&name).map(|job| job.generation().nonce())).await?;
         // Somebody may have deleted it meanwhile.
         nonce.ok_or(EngineFault::UnknownJob { job })
     }
@@ -69,13 +72,13 @@ impl ClientService for ClientHandler {
         nonce: u32,
         replace: bool,
     ) -> Result<GraphReceipt, EngineFault> {
-        self.0.lead()?;
-        self.0.check_graph(&spec.classes, &spec.tasks).await?;
+        self.context.lead()?;
+        self.context.check_graph(&spec.classes, &spec.tasks).await?;
         let (job, digest) = (spec.id.clone(), spec.digest);
         let submission = GraphSubmission { spec: Box::new(spec), nonce, replace };
-        self.0.commit_input(Input::SubmitGraph(submission)).await?;
+        self.context.commit_input(Input::SubmitGraph(submission)).await?;
         let name = job.clone();
-        let receipt = self.0.query(move |core| core.task_job(&name)?.receipt(digest)).await?;
+        let receipt = self.context.query(move |core| core.task_job(&name)?.receipt(digest)).await?;
         receipt.ok_or(EngineFault::UnknownJob { job })
     }
 
@@ -87,30 +90,31 @@ impl ClientService for ClientHandler {
         first: TaskIndex,
         tasks: Vec<NewTask>,
     ) -> Result<(), EngineFault> {
-        self.0.lead()?;
-        self.0.check_graph(&[], &tasks).await?;
-        self.0.commit_input(Input::ExtendGraph { job, nonce, first, tasks }).await.map(drop)
+        self.context.lead()?;
+        self.context.check_graph(&[], &tasks).await?;
+        self.context.commit_input(Input::ExtendGraph { job, nonce, first, tasks }).await.map(drop)
     }
 
     async fn start_graph(self, _: Context, job: JobId, nonce: u32, count: u32) -> Result<(), EngineFault> {
-        self.0.commit_input(Input::StartGraph { job, nonce, count }).await.map(drop)
+        self.context.commit_input(Input::StartGraph { job, nonce, count }).await.map(drop)
     }
 
     async fn abandon_graph(self, _: Context, job: JobId, nonce: u32) -> Result<(), EngineFault> {
-        self.0.commit_input(Input::AbandonGraph { job, nonce }).await.map(drop)
+        self.context.commit_input(Input::AbandonGraph { job, nonce }).await.map(drop)
     }
 
     async fn pause(self, _: Context, job: JobId, paused: bool) -> Result<(), EngineFault> {
-        self.0.commit_input(Input::Pause { job, paused }).await.map(drop)
+        self.context.commit_input(Input::Pause { job, paused }).await.map(drop)
     }
 
     async fn wait_job(self, _: Context, job: JobId, wait_ms: u64) -> Result<bool, EngineFault> {
         let deadline = Instant::now() + Duration::from_millis(wait_ms).min(MAX_JOB_WAIT);
-        let mut active = self.0.active.clone();
+        let mut active = self.context.active.clone();
         loop {
             active.mark_unchanged();
-            let mut ends = self.0.lead()?.job_ends.watch();
-            let is_over = self.0.job_fields(&job).await?.get("state").is_some_and(|state| is_over(state));
+            let mut ends = self.context.lead()?.job_ends.watch();
+            let phase = phase_of(&self.context.job_fields(&job).await?);
+            let is_over = phase.is_some_and(JobPhase::is_over);
             if is_over || Instant::now() >= deadline {
                 return Ok(is_over);
             }
@@ -124,7 +128,7 @@ impl ClientService for ClientHandler {
 
     async fn value(self, _: Context, job: JobId, task: TaskIndex) -> Result<Option<Value>, EngineFault> {
         let what = format!("task {task}");
-        self.0.query_tasks(&job, what, move |core, job| core.task_value(job, task)).await
+        self.context.query_tasks(&job, what, move |core, job| core.task_value(job, task)).await
     }
 
     async fn ended_tasks(
@@ -134,12 +138,12 @@ impl ClientService for ClientHandler {
         tasks: Vec<TaskIndex>,
     ) -> Result<Vec<TaskIndex>, EngineFault> {
         let what = "all of these tasks".to_owned();
-        self.0.query_tasks(&job, what, move |core, job| core.ended_tasks(job, &tasks)).await
+        self.context.query_tasks(&job, what, move |core, job| core.ended_tasks(job, &tasks)).await
     }
 
     async fn tasks(self, _: Context, job: JobId, query: TaskQuery) -> Result<Vec<TaskView>, EngineFault> {
         let query = TaskQuery { limit: query.limit.min(MAX_VIEWS), ..query };
-        let lead = self.0.lead()?;
+        let lead = self.context.lead()?;
         let (what, now_us) = ("general tasks".to_owned(), lead.clock.now_us());
         let stopping = lead.sessions.stopping();
         let look = move |core: &Core, job: &JobId| {
@@ -149,16 +153,16 @@ impl ClientService for ClientHandler {
             });
             Some(views)
         };
-        self.0.query_tasks(&job, what, look).await
+        self.context.query_tasks(&job, what, look).await
     }
 
     async fn delete(self, _: Context, job: JobId) -> Result<(), EngineFault> {
-        self.0.commit_input(Input::Delete(job)).await.map(drop)
+        self.context.commit_input(Input::Delete(job)).await.map(drop)
     }
 
     async fn gc(self, _: Context, older_than_s: u64) -> Result<Collected, EngineFault> {
-        let lead = self.0.lead()?;
-        collect_blobs(&self.0.store, &lead, Duration::from_secs(older_than_s)).await
+        let lead = self.context.lead()?;
+        collect_blobs(&self.context.store, &lead, Duration::from_secs(older_than_s)).await
     }
 
     async fn gc_folders(
@@ -168,8 +172,8 @@ impl ClientService for ClientHandler {
         older_than_s: u64,
         remove: bool,
     ) -> Result<Forgotten, EngineFault> {
-        let lead = self.0.lead()?;
-        collect_folders(&self.0.store, &lead, what, Duration::from_secs(older_than_s), remove).await
+        let lead = self.context.lead()?;
+        collect_folders(&self.context.store, &lead, what, Duration::from_secs(older_than_s), remove).await
     }
 
     async fn checkpoint(
@@ -178,8 +182,8 @@ impl ClientService for ClientHandler {
         job: JobId,
         number: Option<u64>,
     ) -> Result<CheckpointParts, EngineFault> {
-        let lead = self.0.lead()?;
-        let read = self.0.read_training(&job, "checkpoints").await?;
+        let lead = self.context.lead()?;
+        let read = self.context.read_training(&job, "checkpoints").await?;
         let Some(kept) = read.kept_checkpoint(number) else {
             return Err(no_checkpoint(&read, number));
         };
@@ -188,13 +192,13 @@ impl ClientService for ClientHandler {
     }
 
     async fn jobs(self, _: Context, most_over: Option<u32>) -> Result<ListedJobs, EngineFault> {
-        let (listed, not_wanted) = self.0.jobs_to_show(most_over).await?;
+        let (listed, not_wanted) = self.context.jobs_to_show(most_over).await?;
         let (mut jobs, mut bytes, mut open) = (Vec::new(), 0, listed.len());
         'newest_first: for some in listed.rchunks(JOBS_PER_READ) {
-            let read = self.0.fields_of_some(some).await?;
+            let read = self.context.fields_of_some(some).await?;
             for (job, fields) in some.iter().zip(read).rev() {
                 let shown = match fields {
-                    None => self.0.fields_of_lost(job).await?,
+                    None => self.context.fields_of_lost(job).await?,
                     fields => fields,
                 };
                 bytes += shown.iter().flatten().map(|(name, value)| name.len() + value.len()).sum::<usize>();
@@ -210,29 +214,28 @@ impl ClientService for ClientHandler {
     }
 
     async fn job(self, _: Context, job: JobId) -> Result<JobRecord, EngineFault> {
-        let mut fields = self.0.job_fields(&job).await?;
-        let damaged = fields.get("state").is_some_and(|state| state == "damaged");
-        let workers: BTreeMap<String, String> = match damaged {
-            true => BTreeMap::new(),
-            false => {
-                self.0
-                    .read_of_job(&job, self.0.store.hash("read workers", &JobKeys::new(&job).workers))
+        let mut fields = self.context.job_fields(&job).await?;
+        let workers: BTreeMap<String, String> = match phase_of(&fields) {
+            Some(JobPhase::Damaged) => BTreeMap::new(),
+            _ => {
+                self.context
+                    .read_of_job(&job, self.context.store.hash("read workers", &JobKeys::new(&job).workers))
                     .await?
             }
         };
         // A job of general tasks has none, and may be asked for while thousands of workers serve it.
-        let live = if workers.is_empty() { Vec::new() } else { self.0.lead()?.sessions.all() };
+        let live = if workers.is_empty() { Vec::new() } else { self.context.lead()?.sessions.all() };
         let members = || live.iter().filter(|seen| workers.contains_key(&seen.worker.to_string()));
         if let Some(transport) = transports(members()) {
             fields.insert("transport".to_owned(), transport);
         }
         let silent = members().filter_map(WorkerStatus::silence);
-        let notes = self.0.notes().into_iter().chain(silent).collect();
+        let notes = self.context.notes().into_iter().chain(silent).collect();
         Ok(JobRecord { job: fields, workers, notes })
     }
 
     async fn training(self, _: Context, job: JobId) -> Result<TrainSpec, EngineFault> {
-        Ok(self.0.read_training(&job, "training").await?.spec().train().clone())
+        Ok(self.context.read_training(&job, "training").await?.spec().train().clone())
     }
 
     async fn stream(
@@ -243,19 +246,19 @@ impl ClientService for ClientHandler {
         after: Option<StreamCursor>,
     ) -> Result<Vec<StreamEntry>, EngineFault> {
         // An unknown job has no streams either, and says so.
-        self.0.job_fields(&job).await?;
+        self.context.job_fields(&job).await?;
         let keys = JobKeys::new(&job);
         let key = match stream {
             JobStream::Events => keys.events,
             JobStream::Metrics => keys.metrics,
             JobStream::Evaluations => keys.evaluations,
         };
-        self.0.read_of_job(&job, self.0.store.stream("read stream", &key, after)).await
+        self.context.read_of_job(&job, self.context.store.stream("read stream", &key, after)).await
     }
 
     async fn cancel(self, _: Context, job: JobId, reason: String, grace_ms: u64) -> Result<(), EngineFault> {
         let reason = reason.chars().take(MAX_REASON_CHARS).collect();
-        self.0.commit_input(Input::Cancel(Cancellation { job, reason, grace_ms })).await.map(drop)
+        self.context.commit_input(Input::Cancel(Cancellation { job, reason, grace_ms })).await.map(drop)
     }
 
     async fn explain_barrier(
@@ -265,7 +268,7 @@ impl ClientService for ClientHandler {
         barrier: Superstep,
     ) -> Result<BarrierExplanation, EngineFault> {
         let what = format!("barrier {barrier}");
-        let read = self.0.read_training(&job, &what).await?;
+        let read = self.context.read_training(&job, &what).await?;
         read.explain_barrier(barrier).ok_or_else(|| {
             let kept = read.which_barriers_are_kept();
             EngineFault::NothingKnown { job, what, kept }
@@ -279,8 +282,8 @@ impl ClientService for ClientHandler {
         task: TaskId,
     ) -> Result<TaskExplanation, EngineFault> {
         let what = format!("task {task}");
-        let now_us = self.0.lead()?.clock.now_us();
-        let read = self.0.read_training(&job, &what).await?;
+        let now_us = self.context.lead()?.clock.now_us();
+        let read = self.context.read_training(&job, &what).await?;
         read.explain_task(&task, now_us).ok_or_else(|| {
             let kept = read.why_absent(&task);
             EngineFault::NothingKnown { job, what, kept }
@@ -288,13 +291,13 @@ impl ClientService for ClientHandler {
     }
 
     async fn explain_kept(self, _: Context, job: JobId) -> Result<KeptExplanations, EngineFault> {
-        let now_us = self.0.lead()?.clock.now_us();
-        Ok(self.0.read_training(&job, "iterations and barriers").await?.explain_kept(now_us))
+        let now_us = self.context.lead()?.clock.now_us();
+        Ok(self.context.read_training(&job, "iterations and barriers").await?.explain_kept(now_us))
     }
 
     async fn about(self, _: Context) -> Result<BTreeMap<String, String>, EngineFault> {
-        let mut about = (*self.0.about).clone();
-        let lead = match self.0.active.borrow().clone() {
+        let mut about = (*self.context.about).clone();
+        let lead = match self.context.active.borrow().clone() {
             Ok(lead) => lead,
             Err(why) => {
                 about.insert("idle".into(), why.to_string());
@@ -312,9 +315,9 @@ impl ClientService for ClientHandler {
         let told = [
             ("now_ms", (lead.clock.now_us() / 1000).to_string()),
             ("epoch", lead.epoch.to_string()),
-            ("shards_present", self.0.shards.all().len().to_string()),
-            ("shard_problem", self.0.shard_notes().join("; ")),
-            ("disk_problem", self.0.disk_notes().join("; ")),
+            ("shards_present", self.context.shards.all().len().to_string()),
+            ("shard_problem", self.context.shard_notes().join("; ")),
+            ("disk_problem", self.context.disk_notes().join("; ")),
             ("store_problem", lead.store_outage.cause().unwrap_or_default()),
             ("workers", count_processes(&workers).to_string()),
             ("worker_pids", pids.join(" ")),
@@ -324,7 +327,7 @@ impl ClientService for ClientHandler {
     }
 
     async fn workers(self, _: Context) -> Result<Vec<WorkerFields>, EngineFault> {
-        let mut seen = self.0.lead()?.sessions.all();
+        let mut seen = self.context.lead()?.sessions.all();
         seen.sort_by_key(|seen| seen.worker);
         let fields = |seen: WorkerStatus| {
             let id = ("id".to_owned(), seen.worker.to_string());

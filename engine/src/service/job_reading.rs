@@ -2,9 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use serde::{
+    Deserialize,
+    de::{IntoDeserializer, value::StrDeserializer},
+};
 use syncline_rpc::{EngineFault, JobFields};
 use syncline_scheduler::{
-    core::{Core, Job},
+    core::{Core, Job, JobPhase},
     ids::JobId,
 };
 
@@ -138,7 +142,7 @@ impl ServiceContext {
         if fields.is_empty() {
             return None;
         }
-        let problem = match fields.get("state").is_some_and(|state| is_over(state)) {
+        let problem = match phase_of(&fields).is_some_and(JobPhase::is_over) {
             true => String::new(),
             false => self.notes().join("; "),
         };
@@ -201,13 +205,16 @@ fn written_again(job: &JobId) -> String {
 /// What is shown of a job that cannot be read.
 fn damaged_fields(job: &JobId, damage: &Damage) -> JobFields {
     let (id, reason) = (job.to_string(), damage.to_string());
-    let fields = [("id", &*id), ("state", "damaged"), ("code", damage.code()), ("reason", &*reason)];
+    let state = JobPhase::Damaged.word();
+    let fields = [("id", &*id), ("state", state), ("code", damage.code()), ("reason", &*reason)];
     fields.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
 
-/// Whether nothing can follow in a job of this state.
-pub(super) fn is_over(state: &str) -> bool {
-    ["done", "failed", "canceled", "damaged"].contains(&state)
+/// Where a job stands, as people are told; `None` where that is no word of this release.
+pub(super) fn phase_of(fields: &JobFields) -> Option<JobPhase> {
+    let word: StrDeserializer<'_, serde::de::value::Error> =
+        fields.get("state")?.as_str().into_deserializer();
+    JobPhase::deserialize(word).ok()
 }
 
 /// A training has no such checkpoint, or none; and what it has instead.
@@ -229,4 +236,17 @@ pub(super) fn no_checkpoint(training: &Job, wanted: Option<u64>) -> EngineFault 
     };
     let wanted = wanted.map(|number| format!(" {number}")).unwrap_or_default();
     EngineFault::NoCheckpoint { job: training.name().clone(), wanted, kept }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_read_by_its_word_and_one_of_another_release_is_none() {
+        let stored = |state: &str| phase_of(&JobFields::from([("state".to_owned(), state.to_owned())]));
+        assert_eq!(stored("canceled"), Some(JobPhase::Canceled));
+        assert_eq!(stored("damaged"), Some(JobPhase::Damaged));
+        assert_eq!((stored("asleep"), stored(""), phase_of(&JobFields::new())), (None, None, None));
+    }
 }

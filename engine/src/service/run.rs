@@ -227,8 +227,10 @@ fn about(options: &EngineOptions, address: SocketAddr) -> BTreeMap<String, Strin
 
 async fn serve(context: ServiceContext, role: Role, stream: TcpStream) {
     match role {
-        Role::Client => answer_calls(channel(stream).execute(Guarded(ClientHandler(context).serve()))).await,
-        Role::Shard => answer_calls(channel(stream).execute(Guarded(ShardHandler(context).serve()))).await,
+        Role::Client => {
+            answer_calls(channel(stream).execute(Guarded(ClientHandler { context }.serve()))).await
+        }
+        Role::Shard => answer_calls(channel(stream).execute(Guarded(ShardHandler { context }.serve()))).await,
         Role::Worker => {
             let last_worker = Arc::default();
             let connection = NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed);

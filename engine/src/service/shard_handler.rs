@@ -21,19 +21,21 @@ fn stays(epoch: EngineEpoch, present: Option<ReplicaRole>) -> ShardOrders {
 
 /// Serves one shard's connection.
 #[derive(Clone)]
-pub(super) struct ShardHandler(pub ServiceContext);
+pub(super) struct ShardHandler {
+    pub context: ServiceContext,
+}
 
 impl ShardRegistry for ShardHandler {
     async fn announce(self, _: Context, hello: ShardHello) -> Result<ShardOrders, EngineFault> {
-        let expected = self.0.shards.count();
+        let expected = self.context.shards.count();
         if hello.count != expected || hello.index.0 >= expected {
             return Err(EngineFault::MissingShards { present: hello.count, expected });
         }
         // Only the active engine keeps track of shards, and this one may be on standby.
-        let lead = self.0.lead()?;
+        let lead = self.context.lead()?;
         // Another engine may lead, and decide otherwise.
         if lead.store_outage.lead_expired() {
-            self.0.shards.note_alive(&hello);
+            self.context.shards.note_alive(&hello);
             return Ok(stays(lead.epoch, hello.role));
         }
         // To its end, also where the caller has given up: what follows from a takeover is done nowhere else.
@@ -46,7 +48,7 @@ impl ShardHandler {
     /// What a process is to do that announces itself.
     async fn decide(&self, lead: &Lead, hello: ShardHello) -> Result<ShardOrders, EngineFault> {
         let (index, address, present, epoch) = (hello.index, hello.address.clone(), hello.role, lead.epoch);
-        match self.0.shards.announce(hello, epoch, |term| self.note_let_go(lead, index, term)).await {
+        match self.context.shards.announce(hello, epoch, |term| self.note_let_go(lead, index, term)).await {
             Announcement::Accepted { role, peer, new, taken_over } => {
                 if let Some(by) = taken_over {
                     lead.control.shard_taken_over(index, by);
@@ -77,7 +79,7 @@ impl ShardHandler {
         if lead.store_outage.cause().is_some() {
             return false;
         }
-        let noted = timeout(NOTE_TIMEOUT, self.0.store.note_let_go(shard, term, lead.epoch)).await;
+        let noted = timeout(NOTE_TIMEOUT, self.context.store.note_let_go(shard, term, lead.epoch)).await;
         let done = matches!(noted, Ok(Ok(true)));
         if !done {
             warn!(%shard, term, ?noted, "a shard cannot go on without its standby yet");
@@ -112,7 +114,7 @@ mod tests {
         let (_, active) = watch::channel(Ok(lead.clone()));
         let (shards, about) = (lead.shards.clone(), Default::default());
         let context = ServiceContext { active, store, shards, limits: Limits::default(), about };
-        (ShardHandler(context), lead, redis)
+        (ShardHandler { context }, lead, redis)
     }
 
     /// A primary that was followed under term 8, which it has lost.
@@ -140,7 +142,7 @@ mod tests {
     async fn who_leads_next_knows_which_standby_was_let_go_and_who_led_before_lets_none_go() {
         let dir = tempfile::tempdir().unwrap();
         let (handler, lead, _redis) = handler(&dir).await;
-        let store = handler.0.store.clone();
+        let store = handler.context.store.clone();
         let let_go = || store.let_go(lead.shards.indices());
         let hello = alone().await;
         handler.clone().announce(Context::current(), hello.clone()).await.unwrap();
