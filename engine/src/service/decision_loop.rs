@@ -57,7 +57,7 @@ pub(super) struct DecisionLoop {
     /// Jobs that are over, oldest first, with the time when they may be forgotten.
     pub(super) forget_at: BTreeMap<JobId, Instant>,
     /// When `forget_at` was last scanned.
-    pub(super) looked_through_at: Instant,
+    pub(super) forget_scanned_at: Instant,
     /// Jobs that have ended and whose end Redis may still lose, each with the time of its end.
     pub(super) just_ended: BTreeMap<JobId, Instant>,
     /// The highest number that any commit of this engine had, or followed on. New jobs count on from there: a commit of a job
@@ -147,8 +147,8 @@ impl DecisionLoop {
             }
         }
         // There may be thousands, as there may be turns in a second.
-        if self.looked_through_at.elapsed() > FORGET_INTERVAL {
-            self.looked_through_at = Instant::now();
+        if self.forget_scanned_at.elapsed() > FORGET_INTERVAL {
+            self.forget_scanned_at = Instant::now();
             self.forget_expired().await?;
         }
         self.relist_jobs().await

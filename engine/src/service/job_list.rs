@@ -174,7 +174,7 @@ mod tests {
             written: BTreeMap::new(),
             listed_at: Instant::now(),
             forget_at: BTreeMap::new(),
-            looked_through_at: Instant::now(),
+            forget_scanned_at: Instant::now(),
             just_ended: BTreeMap::new(),
             highest_seq: 0,
             turned_us: None,

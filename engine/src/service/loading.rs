@@ -141,7 +141,7 @@ impl DecisionLoop {
             highest_seq: 0,
             listed_at: Instant::now(),
             forget_at: BTreeMap::new(),
-            looked_through_at: Instant::now(),
+            forget_scanned_at: Instant::now(),
             just_ended: BTreeMap::new(),
             turned_us: None,
         };
