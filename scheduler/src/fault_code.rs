@@ -70,6 +70,13 @@ impl PartialEq<&str> for FaultCode {
     }
 }
 
+/// So that it is made alike of all errors of ours: `error.code().into()`. As [`FaultCode::new`].
+impl From<&'static str> for FaultCode {
+    fn from(code: &'static str) -> Self {
+        Self::new(code)
+    }
+}
+
 /// The number in `E220`.
 const fn parse(code: &[u8]) -> Option<u16> {
     let [b'E', a @ b'0'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'] = code else { return None };

@@ -89,48 +89,107 @@ impl Error {
 
 impl<E: StdError + Send + Sync + 'static> From<E> for Error {
     fn from(error: E) -> Self {
-        let (code, hint) = about(&error).unzip();
+        let (code, hint) = coded(&error).map(|error| (error.code(), error.hint())).unzip();
         Self { inner: error.into(), code, hint: hint.flatten() }
     }
 }
 
-/// The code and the hint of the first type in the list that `error` is of.
-macro_rules! first_of {
-    ($error:ident: $($(#[$only:meta])? $ours:ty),* $(,)?) => {
+/// What every error of this crate says about itself beside its text.
+pub trait Coded: StdError {
+    /// The stable code, such as `E131`, see docs/errors.md.
+    fn code(&self) -> FaultCode;
+
+    /// What to do about it; `None` where the text says all there is.
+    fn hint(&self) -> Option<String>;
+}
+
+/// Makes each type in the list [`Coded`], by its own `code` and `hint`, and `coded`, which knows them all.
+macro_rules! list_coded {
+    ($($(#[$only:meta])? $ours:ty),* $(,)?) => {
         $(
             $(#[$only])?
-            if let Some(error) = $error.downcast_ref::<$ours>() {
-                return Some((error.code().to_string().parse().ok()?, error.hint()));
+            impl Coded for $ours {
+                fn code(&self) -> FaultCode {
+                    <$ours>::code(self).into()
+                }
+
+                fn hint(&self) -> Option<String> {
+                    <$ours>::hint(self)
+                }
             }
         )*
+
+        /// The error, if it is one of ours.
+        fn coded<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a dyn Coded> {
+            $(
+                $(#[$only])?
+                if let Some(error) = error.downcast_ref::<$ours>() {
+                    return Some(error);
+                }
+            )*
+            None
+        }
     };
 }
 
-/// What an error of ours says about itself.
-fn about(error: &(dyn StdError + 'static)) -> Option<(FaultCode, Option<String>)> {
-    first_of!(error:
-        TaskError, ClientError, SubmitError, FetchError, FindError, ExportError, DataError, PsError,
-        ArgumentError, InvalidCall, TensorError,
-        AutodiffError, CompileError, OnnxError,
-        CallError, EngineFault, HelloError, InvalidAddress, InvalidCursor, InvalidToken, ShardFault, UnknownFields,
-        UnknownTransport,
-        InvalidAlgorithm, InvalidJob, InvalidName, InvalidPolicy, InvalidPredictor, InvalidSlack, InvalidState,
-        InvalidTaskId, InvalidTraining,
-        #[cfg(any(feature = "train", feature = "worker"))] BackendError,
-        #[cfg(feature = "train")] CheckError,
-        #[cfg(feature = "train")] ChildError,
-        #[cfg(any(feature = "train", feature = "worker"))] InvalidDevice,
-        #[cfg(any(feature = "train", feature = "worker"))] KitError,
-        #[cfg(feature = "train")] ModelError,
-        #[cfg(feature = "worker")] PredictError,
-        #[cfg(feature = "worker")] RegisteredTwice,
-        #[cfg(feature = "worker")] WorkerError,
-        #[cfg(feature = "local")] EngineError,
-        #[cfg(feature = "local")] LocalError,
-        #[cfg(feature = "local")] StoreError,
-    );
-    None
-}
+list_coded!(
+    TaskError,
+    ClientError,
+    SubmitError,
+    FetchError,
+    FindError,
+    ExportError,
+    DataError,
+    PsError,
+    ArgumentError,
+    InvalidCall,
+    TensorError,
+    AutodiffError,
+    CompileError,
+    OnnxError,
+    CallError,
+    EngineFault,
+    HelloError,
+    InvalidAddress,
+    InvalidCursor,
+    InvalidToken,
+    ShardFault,
+    UnknownFields,
+    UnknownTransport,
+    InvalidAlgorithm,
+    InvalidJob,
+    InvalidName,
+    InvalidPolicy,
+    InvalidPredictor,
+    InvalidSlack,
+    InvalidState,
+    InvalidTaskId,
+    InvalidTraining,
+    #[cfg(any(feature = "train", feature = "worker"))]
+    BackendError,
+    #[cfg(feature = "train")]
+    CheckError,
+    #[cfg(feature = "train")]
+    ChildError,
+    #[cfg(any(feature = "train", feature = "worker"))]
+    InvalidDevice,
+    #[cfg(any(feature = "train", feature = "worker"))]
+    KitError,
+    #[cfg(feature = "train")]
+    ModelError,
+    #[cfg(feature = "worker")]
+    PredictError,
+    #[cfg(feature = "worker")]
+    RegisteredTwice,
+    #[cfg(feature = "worker")]
+    WorkerError,
+    #[cfg(feature = "local")]
+    EngineError,
+    #[cfg(feature = "local")]
+    LocalError,
+    #[cfg(feature = "local")]
+    StoreError,
+);
 
 /// Without what a terminal would obey: the text may be that of a user's function on another machine.
 impl Display for Error {

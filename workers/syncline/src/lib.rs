@@ -35,7 +35,7 @@
 
 mod error;
 
-pub use error::Error;
+pub use error::{Coded, Error};
 pub use syncline_autodiff::{AutodiffError, EvalMode, Loss, LossOptions, Precision};
 #[cfg(feature = "local")]
 pub use syncline_engine::{service::EngineError, store::StoreError};

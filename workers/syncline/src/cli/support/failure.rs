@@ -14,11 +14,15 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 
+use syncline::Coded;
+use syncline_scheduler::fault_code::FaultCode;
 use syncline_workers::error_chain;
 
 use crate::cli::{say, say_json};
 
 const USAGE_HINT: &str = "`syncline --help` lists the commands, `syncline COMMAND --help` their options";
+
+const REPORT: &str = "this should not happen; please report it with the log";
 
 /// Exit codes of every command; a contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +65,12 @@ impl Failure {
         Self { exit, error: Some(error.into()), hint: hint.into() }
     }
 
+    /// An error of a library, with its own hint. One that has none is not expected here.
+    pub(crate) fn of(exit: Exit, error: impl Coded + Send + Sync + 'static) -> Self {
+        let hint = error.hint().unwrap_or_else(|| REPORT.to_owned());
+        Self::new(exit, error, hint)
+    }
+
     pub(crate) fn reader_gone() -> Self {
         Self { exit: Exit::Ok, error: None, hint: String::new() }
     }
@@ -100,8 +110,10 @@ impl Failure {
 
 /// `[E131] there is no job nope` and a hint as JSON.
 fn report(line: &str, hint: &str) -> String {
-    let coded = line.strip_prefix('[').and_then(|rest| rest.split_once("] "));
-    let (code, message) = coded.unwrap_or(("", line));
+    let (code, message) = match FaultCode::leading(line) {
+        Some(code) => (code.to_string(), code.stripped_from(line)),
+        None => (String::new(), line),
+    };
     serde_json::json!({ "code": code, "message": message, "hint": hint }).to_string()
 }
 

@@ -18,13 +18,6 @@ use syncline_workers::{
 
 use super::{CliError, Exit, Failure, errors_page::what_to_do};
 
-const REPORT: &str = "this should not happen; please report it with the log";
-
-/// What there is to do, where the error says nothing of it.
-fn or_report(hint: Option<String>) -> String {
-    hint.unwrap_or_else(|| REPORT.to_owned())
-}
-
 impl From<CliError> for Failure {
     fn from(error: CliError) -> Self {
         let (exit, hint) = (error.exit(), error.hint());
@@ -34,9 +27,8 @@ impl From<CliError> for Failure {
 
 impl From<KitError> for Failure {
     fn from(error: KitError) -> Self {
-        let hint = or_report(error.hint());
         let exit = if matches!(error, KitError::Named { .. }) { Exit::Usage } else { Exit::Internal };
-        Self::new(exit, error, hint)
+        Self::of(exit, error)
     }
 }
 
@@ -54,34 +46,29 @@ impl From<ClientError> for Failure {
             ClientError::JobFailed { .. } | ClientError::JobCanceled { .. } => Exit::JobFailed,
             _ => Exit::Internal,
         };
-        let hint = or_report(error.hint());
-        let hint = match &error {
-            // Whoever let it fail is elsewhere, and said no more than the code.
-            ClientError::JobFailed { code, .. } => match what_to_do(code) {
-                Some(advice) => format!("{advice}; {hint}"),
-                None => hint,
-            },
-            _ => hint,
-        };
-        Self::new(exit, error, hint)
+        // Whoever let it fail is elsewhere, and said no more than the code.
+        if let ClientError::JobFailed { code, .. } = &error
+            && let (Some(advice), Some(hint)) = (what_to_do(code), error.hint())
+        {
+            return Self::new(exit, error, format!("{advice}; {hint}"));
+        }
+        Self::of(exit, error)
     }
 }
 
 impl From<PredictError> for Failure {
     fn from(error: PredictError) -> Self {
-        let hint = or_report(error.hint());
         let exit = match &error {
             PredictError::Backend(_) => Exit::Internal,
             _ => Exit::Usage,
         };
-        Self::new(exit, error, hint)
+        Self::of(exit, error)
     }
 }
 
 impl From<ExportError> for Failure {
     fn from(error: ExportError) -> Self {
-        let hint = or_report(error.hint());
-        Self::new(Exit::Usage, error, hint)
+        Self::of(Exit::Usage, error)
     }
 }
 
@@ -95,8 +82,7 @@ impl From<FetchError> for Failure {
                 let is_refusal =
                     matches!(error, FetchError::NoSnapshot { .. } | FetchError::WeightsPending { .. });
                 let exit = if is_refusal { Exit::JobFailed } else { Exit::Usage };
-                let hint = or_report(error.hint());
-                Self::new(exit, error, hint)
+                Self::of(exit, error)
             }
         }
     }
@@ -110,8 +96,7 @@ impl From<TaskError> for Failure {
             TaskError::Id(_) | TaskError::Call(_) => Exit::Usage,
             _ => Exit::JobFailed,
         };
-        let hint = or_report(error.hint());
-        Self::new(exit, error, hint)
+        Self::of(exit, error)
     }
 }
 
@@ -135,8 +120,7 @@ impl From<StoreError> for Failure {
         } else {
             Exit::Redis
         };
-        let hint = or_report(error.hint());
-        Self::new(exit, error, hint)
+        Self::of(exit, error)
     }
 }
 
@@ -144,18 +128,14 @@ impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
         match error {
             EngineError::Store(error) => error.into(),
-            listen => {
-                let hint = or_report(listen.hint());
-                Self::new(Exit::Usage, listen, hint)
-            }
+            listen => Self::of(Exit::Usage, listen),
         }
     }
 }
 
 impl From<BackendError> for Failure {
     fn from(error: BackendError) -> Self {
-        let hint = or_report(error.hint());
-        Self::new(Exit::Internal, error, hint)
+        Self::of(Exit::Internal, error)
     }
 }
 
@@ -180,8 +160,7 @@ impl From<PsError> for Failure {
             }
             _ => Exit::Internal,
         };
-        let hint = or_report(error.hint());
-        Self::new(exit, error, hint)
+        Self::of(exit, error)
     }
 }
 
@@ -191,10 +170,7 @@ impl From<SubmitError> for Failure {
             SubmitError::Engine(error) => error.into(),
             SubmitError::Upload(error) => error.into(),
             // Nothing has left this machine yet: something that was written down is wrong.
-            error => {
-                let hint = or_report(error.hint());
-                Self::new(Exit::Usage, error, hint)
-            }
+            error => Self::of(Exit::Usage, error),
         }
     }
 }
@@ -219,7 +195,6 @@ impl From<WorkerError> for Failure {
         };
         let exit =
             if matches!(error, WorkerError::Unreachable { .. }) { Exit::Unreachable } else { Exit::Internal };
-        let hint = or_report(error.hint());
-        Self::new(exit, error, hint)
+        Self::of(exit, error)
     }
 }
