@@ -1,14 +1,9 @@
 //! Folders that only their owner may enter: what a cluster keeps is nobody else's business on a shared machine.
 
 use std::{
-    ffi::CString,
     fs::{self, DirBuilder, Metadata, Permissions},
     io,
-    mem::MaybeUninit,
-    os::unix::{
-        ffi::OsStrExt,
-        fs::{DirBuilderExt, MetadataExt, PermissionsExt},
-    },
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -78,10 +73,8 @@ fn foreign_writer(mode: u32) -> Option<String> {
     (mode & 0o022 != 0).then(|| format!("others may write there, mode {:o}", mode & 0o7777))
 }
 
-#[expect(unsafe_code, reason = "the standard library does not tell who we are")]
 fn effective_user() -> u32 {
-    // SAFETY: it touches no memory and cannot fail.
-    unsafe { libc::geteuid() }
+    rustix::process::geteuid().as_raw()
 }
 
 /// Makes a folder that is ours alone: one that is there, from an earlier release perhaps, is closed to others.
@@ -99,18 +92,9 @@ pub fn others_may_enter(path: &Path) -> bool {
 }
 
 /// How much may still be written to the disk on which this is; `None`: the system does not tell.
-#[expect(unsafe_code, reason = "the standard library does not tell the free room of a disk")]
 pub fn free_bytes(path: &Path) -> Option<u64> {
-    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
-    let mut stat = MaybeUninit::<libc::statvfs>::zeroed();
-    // SAFETY: `path` ends with a zero byte, and `stat` is of the type that the call fills in.
-    let stat = unsafe {
-        if libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) != 0 {
-            return None;
-        }
-        stat.assume_init()
-    };
-    Some(stat.f_bavail as u64 * stat.f_frsize as u64)
+    let disk = rustix::fs::statvfs(path).ok()?;
+    Some(disk.f_bavail * disk.f_frsize)
 }
 
 #[cfg(test)]

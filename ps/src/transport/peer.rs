@@ -3,10 +3,8 @@
 use std::io;
 
 /// The user this process acts as.
-#[expect(unsafe_code, reason = "the standard library does not tell the own user")]
 pub(super) fn own_user() -> u32 {
-    // SAFETY: it reads a number that every process has, and cannot fail.
-    unsafe { libc::geteuid() }
+    rustix::process::geteuid().as_raw()
 }
 
 /// Whether the peer runs as our user, or as root, who could read our memory anyway.
@@ -20,6 +18,8 @@ pub(crate) fn is_same_user_or_root(socket: &socket2::Socket) -> io::Result<bool>
 fn peer_user(socket: &socket2::Socket) -> io::Result<u32> {
     use std::os::fd::AsRawFd;
 
+    // `rustix` asks for it, too, and takes the process id for one that is not zero. It is zero for a peer that lives in a
+    // namespace of processes which we do not see.
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: the descriptor is open as long as `socket` lives, and the kernel writes at most `bytes` bytes into `peer`,

@@ -4,10 +4,17 @@ use std::{
     fs::File,
     io::{self, ErrorKind},
     ops::Range,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    os::fd::OwnedFd,
     ptr::{self, NonNull},
     slice,
 };
+
+#[cfg(target_os = "linux")]
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, ftruncate,
+    memfd_create,
+};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// What the kernel maps at once; offsets of a mapping are multiples of it. No system that we run on has larger ones.
 pub(crate) const PAGE_BYTES: usize = 64 << 10;
@@ -51,20 +58,14 @@ impl Mapping {
         pages: Pages,
     ) -> io::Result<Self> {
         let protection = match access {
-            Access::Read => libc::PROT_READ,
-            Access::Write => libc::PROT_READ | libc::PROT_WRITE,
+            Access::Read => ProtFlags::READ,
+            Access::Write => ProtFlags::READ | ProtFlags::WRITE,
         };
-        let populate = if pages == Pages::Now { POPULATE } else { 0 };
-        let offset = libc::off_t::try_from(part.start).map_err(io::Error::other)?;
-        let bytes = part.len();
+        let populate = if pages == Pages::Now { POPULATE } else { MapFlags::empty() };
+        let (offset, bytes) = (part.start as u64, part.len());
         // SAFETY: a new mapping at an address that the kernel picks touches nothing that is there.
-        let base = unsafe {
-            let flags = libc::MAP_SHARED | populate;
-            libc::mmap(ptr::null_mut(), bytes, protection, flags, memory.as_raw_fd(), offset)
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        let base =
+            unsafe { mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED | populate, memory, offset)? };
         let base = NonNull::new(base.cast()).ok_or(ErrorKind::OutOfMemory)?;
         Ok(Self { base, bytes })
     }
@@ -102,7 +103,7 @@ impl Drop for Mapping {
     #[expect(unsafe_code, reason = "the standard library maps no memory")]
     fn drop(&mut self) {
         // SAFETY: this is what `new` got, of the same length, and nothing borrows from it any more.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 
@@ -115,19 +116,19 @@ pub(crate) fn sealed_bytes(memory: OwnedFd) -> io::Result<(OwnedFd, usize)> {
 }
 
 #[cfg(target_os = "linux")]
-const POPULATE: libc::c_int = libc::MAP_POPULATE;
+const POPULATE: MapFlags = MapFlags::POPULATE;
 #[cfg(not(target_os = "linux"))]
-const POPULATE: libc::c_int = 0;
+const POPULATE: MapFlags = MapFlags::empty();
 
 /// Nobody may make it smaller, which would kill who reads it, or larger, or take a seal off.
 #[cfg(target_os = "linux")]
-const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// Makes memory of a size that stays. It has no pages yet, see [`take_pages`].
 #[cfg(target_os = "linux")]
 pub(crate) fn sealed_memory(bytes: usize) -> io::Result<OwnedFd> {
     let memory = unsealed_memory(bytes)?;
-    add_seals(&memory, SEALS)?;
+    fcntl_add_seals(&memory, SEALS)?;
     Ok(memory)
 }
 
@@ -136,59 +137,31 @@ pub(crate) fn sealed_memory(bytes: usize) -> io::Result<OwnedFd> {
 pub(crate) fn readable_memory(bytes: usize) -> io::Result<(OwnedFd, Mapping)> {
     let memory = unsealed_memory(bytes)?;
     let mapping = Mapping::new(&memory, 0..bytes, Access::Write, Pages::WhenTouched)?;
-    if add_seals(&memory, SEALS | libc::F_SEAL_FUTURE_WRITE).is_err() {
-        add_seals(&memory, SEALS)?;
+    if fcntl_add_seals(&memory, SEALS | SealFlags::FUTURE_WRITE).is_err() {
+        fcntl_add_seals(&memory, SEALS)?;
     }
     Ok((memory, mapping))
 }
 
 #[cfg(target_os = "linux")]
-#[expect(unsafe_code, reason = "the standard library knows no seals")]
-fn add_seals(memory: &OwnedFd, seals: libc::c_int) -> io::Result<()> {
-    // SAFETY: a plain call on an open descriptor.
-    check(unsafe { libc::fcntl(memory.as_raw_fd(), libc::F_ADD_SEALS, seals) })
-}
-
-#[cfg(target_os = "linux")]
-#[expect(unsafe_code, reason = "the standard library makes no memory that can be shared")]
 fn unsealed_memory(bytes: usize) -> io::Result<OwnedFd> {
-    // SAFETY: the name is a C string that lives as long as the program.
-    let memory =
-        unsafe { libc::memfd_create(c"syncline".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
-    check(memory)?;
-    // SAFETY: the descriptor is new, and nobody else has it.
-    let memory = unsafe { OwnedFd::from_raw_fd(memory) };
-    let length = libc::off_t::try_from(bytes).map_err(io::Error::other)?;
-    // SAFETY: a plain call on an open descriptor.
-    check(unsafe { libc::ftruncate(memory.as_raw_fd(), length) })?;
+    let memory = memfd_create(c"syncline", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&memory, bytes as u64)?;
     Ok(memory)
 }
 
 /// Takes the pages of a part: memory that is short is an error here, and not a signal when they are touched.
 #[cfg(target_os = "linux")]
-#[expect(unsafe_code, reason = "the standard library takes no pages")]
 pub(crate) fn take_pages(memory: &OwnedFd, part: Range<usize>) -> io::Result<()> {
-    let number = |bytes: usize| libc::off_t::try_from(bytes).map_err(io::Error::other);
-    let (start, length) = (number(part.start)?, number(part.len())?);
-    // SAFETY: a plain call on an open descriptor.
-    check(unsafe { libc::fallocate(memory.as_raw_fd(), 0, start, length) })
+    Ok(fallocate(memory, FallocateFlags::empty(), part.start as u64, part.len() as u64)?)
 }
 
 #[cfg(target_os = "linux")]
-#[expect(unsafe_code, reason = "the standard library knows no seals")]
 fn require_seals(memory: &OwnedFd) -> io::Result<()> {
-    // SAFETY: a plain call on an open descriptor.
-    let seals = unsafe { libc::fcntl(memory.as_raw_fd(), libc::F_GET_SEALS) };
-    check(seals)?;
-    if seals & SEALS == SEALS {
+    if fcntl_get_seals(memory)?.contains(SEALS) {
         return Ok(());
     }
     Err(io::Error::new(ErrorKind::InvalidData, "the memory that was handed over can change its size"))
-}
-
-#[cfg(target_os = "linux")]
-fn check(outcome: libc::c_int) -> io::Result<()> {
-    if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 #[cfg(not(target_os = "linux"))]
