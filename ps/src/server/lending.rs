@@ -18,7 +18,7 @@ use super::{
     signs::{LARGE_BYTES, SIGN_INTERVAL, with_signs},
 };
 use crate::{
-    shard::{Admission, CHUNK_ELEMENTS, JobShard, JobTable},
+    shard::{Admission, CHUNK_ELEMENTS, JobShard, JobTable, PushedChunk},
     transport::{Access, Channel, Duplex, Mapping, PAGE_BYTES, Pages, Transport, sealed_bytes},
     wire::{Reply, SessionKey},
 };
@@ -238,7 +238,8 @@ fn apply(
     let chunks = gradients.values().chunks(CHUNK_ELEMENTS);
     let mut scratch = Vec::new();
     for (index, gradient) in (0..).zip(chunks).skip(first_chunk as usize) {
-        job.apply_shared(session.incarnation, seq, index, header, gradient, &mut scratch)?;
+        let chunk = PushedChunk { worker: session.incarnation, seq, index, header, share: None };
+        job.apply_shared(chunk, gradient, &mut scratch)?;
     }
     Ok(())
 }

@@ -160,7 +160,7 @@ pub(super) mod tests {
     };
 
     use super::*;
-    use crate::shard::PushHeader;
+    use crate::shard::{PushHeader, PushedChunk};
 
     const EPOCH: EngineEpoch = EngineEpoch(1);
 
@@ -275,7 +275,8 @@ pub(super) mod tests {
             let header =
                 PushHeader { learning_rate: 1.0, weight: 1.0, scale: 1.0, skip: false, mode, covers: 1 };
             let happens = || {
-                job.apply(worker, 1, 0, &header, &[1.0; 3]).unwrap();
+                let chunk = PushedChunk { worker, seq: 1, index: 0, header: &header, share: None };
+                job.apply(chunk, &[1.0; 3]).unwrap();
                 job.complete(worker, 1, &header).unwrap();
                 let order = BarrierOrder {
                     superstep: Superstep(0),

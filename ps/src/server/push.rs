@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     codec::Codec,
-    shard::{Admission, CHUNK_ELEMENTS, JobShard, JobTable, PushAck, PushHeader},
+    shard::{Admission, CHUNK_ELEMENTS, JobShard, JobTable, PushAck, PushHeader, PushedChunk},
     transport::Duplex,
     wire::{Reply, SessionKey},
 };
@@ -120,7 +120,10 @@ fn receive<D: Duplex>(
         let pushed = connection.read_chunk(codec, trained, trained + buffers, bytes)?;
         left -= bytes as u64;
         let applied = match pushed {
-            Ok(pushed) => job.apply(session.incarnation, seq, index, header, pushed),
+            Ok(pushed) => {
+                let worker = session.incarnation;
+                job.apply(PushedChunk { worker, seq, index, header, share: None }, pushed)
+            }
             Err(fault) => Err(ShardFault::Invalid { what: format!("chunk {index} of push {seq}: {fault}") }),
         };
         if let Err(fault) = applied {

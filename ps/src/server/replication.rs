@@ -247,7 +247,7 @@ mod tests {
         *,
     };
     use crate::{
-        shard::{CHUNK_ELEMENTS, PushHeader, read_op},
+        shard::{CHUNK_ELEMENTS, PushHeader, PushedChunk, read_op},
         transport::{Socket, Transport},
     };
 
@@ -398,7 +398,8 @@ mod tests {
         let push = |seq: u64| {
             for index in 0..job.chunk_count() {
                 let (trained, _) = job.chunked_range().chunk(index);
-                job.apply(worker, seq, index, &header, &vec![seq as f32; trained]).unwrap();
+                let chunk = PushedChunk { worker, seq, index, header: &header, share: None };
+                job.apply(chunk, &vec![seq as f32; trained]).unwrap();
             }
             job.complete(worker, seq, &header).unwrap();
         };

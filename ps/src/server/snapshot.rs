@@ -240,7 +240,10 @@ mod tests {
         super::{listen, role_change},
         *,
     };
-    use crate::{shard::PushHeader, transport::Transport};
+    use crate::{
+        shard::{PushHeader, PushedChunk},
+        transport::Transport,
+    };
 
     const EPOCH: EngineEpoch = EngineEpoch(1);
     const ELEMENTS: usize = 32;
@@ -268,7 +271,8 @@ mod tests {
         let (worker, mode) = (Incarnation(1), PushMode::Accumulate);
         let header = PushHeader { learning_rate: 1.0, weight: 1.0, scale: 1.0, skip: false, mode, covers: 1 };
         let ones = vec![1.0; shard.range().len() as usize];
-        shard.apply(worker, 1, 0, &header, &ones).unwrap();
+        let chunk = PushedChunk { worker, seq: 1, index: 0, header: &header, share: None };
+        shard.apply(chunk, &ones).unwrap();
         shard.complete(worker, 1, &header).unwrap();
         let (superstep, roster, rule) = (Superstep(0), [(worker, 1)].into(), RoundRule::Optimizer);
         let order = BarrierOrder { superstep, revision: 0, roster, rule, learning_rate: 1.0, pin: false };

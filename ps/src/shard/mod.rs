@@ -57,7 +57,7 @@ pub use job::JobShard;
 pub use job_table::{JobTable, Opened};
 pub use lent::SlotShape;
 pub use pull::{ReadCondition, ReadGrant};
-pub use push::{Admission, PushAck, PushCursor, PushHeader};
+pub use push::{Admission, PushAck, PushCursor, PushHeader, PushedChunk};
 pub(crate) use rows::copy_pieces;
 pub(crate) use settings::check_settings;
 pub use standby_op::{StandbyOp, read_op};

@@ -176,7 +176,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::shard::PushHeader;
+    use crate::shard::{PushHeader, PushedChunk};
 
     #[test]
     fn who_waits_while_a_round_closes_is_still_asked_whether_it_does() {
@@ -187,7 +187,8 @@ mod tests {
         let (superstep, roster) = (Superstep(0), [(pushes, 1)].into());
         let order = BarrierOrder { superstep, revision: 0, roster, rule, learning_rate: 1.0, pin: false };
         job.add_barrier(EngineEpoch(1), order).unwrap();
-        job.apply(pushes, 1, 0, &header, &[0.5, 0.5]).unwrap();
+        let chunk = PushedChunk { worker: pushes, seq: 1, index: 0, header: &header, share: None };
+        job.apply(chunk, &[0.5, 0.5]).unwrap();
         thread::scope(|scope| {
             let (asked, asks) = mpsc::channel();
             let present = move || asked.send(()).is_ok();

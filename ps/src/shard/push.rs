@@ -77,13 +77,18 @@ pub struct PushAck {
 }
 
 /// Which part of which push comes in.
-struct PushedChunk<'a> {
-    worker: Incarnation,
-    seq: u64,
-    index: u32,
-    header: &'a PushHeader,
-    /// Its weight in a buffer, where the primary has told it.
-    share: Option<f32>,
+#[derive(Debug, Clone, Copy)]
+pub struct PushedChunk<'a> {
+    /// Who pushes.
+    pub worker: Incarnation,
+    /// The number of the push.
+    pub seq: u64,
+    /// The number of the chunk.
+    pub index: u32,
+    /// What came in front of the push.
+    pub header: &'a PushHeader,
+    /// Its weight in a buffer, where the primary has told it to a standby.
+    pub share: Option<f32>,
 }
 
 impl JobShard {
@@ -115,44 +120,19 @@ impl JobShard {
         filter.admit(seq, header.covers, first_chunk)
     }
 
-    /// Applies chunk `index` of push `seq`, unless it is in already. `pushed` has the chunk's length: gradients, and
-    /// what the worker computed for buffers.
-    pub fn apply(
-        &self,
-        worker: Incarnation,
-        seq: u64,
-        index: u32,
-        header: &PushHeader,
-        pushed: &[f32],
-    ) -> Result<(), ShardFault> {
-        self.apply_chunk(PushedChunk { worker, seq, index, header, share: None }, pushed, None)
+    /// Applies a chunk, unless it is in already. `pushed` has its length: gradients, and what the worker computed for buffers.
+    pub fn apply(&self, chunk: PushedChunk<'_>, pushed: &[f32]) -> Result<(), ShardFault> {
+        self.apply_chunk(chunk, pushed, None)
     }
 
-    /// The same for a standby, which takes the weight in a buffer from the record.
-    pub(super) fn apply_followed(
-        &self,
-        worker: Incarnation,
-        seq: u64,
-        index: u32,
-        header: &PushHeader,
-        pushed: &[f32],
-        share: f32,
-    ) -> Result<(), ShardFault> {
-        self.apply_chunk(PushedChunk { worker, seq, index, header, share: Some(share) }, pushed, None)
-    }
-
-    /// The same with numbers in memory that the worker could change meanwhile. Where a standby is told of them they are copied to
-    /// `scratch` first: both apply what was read once.
+    /// As [`apply`](Self::apply), with numbers in memory that the worker could change meanwhile. Where a standby is told of them
+    /// they are copied to `scratch` first: both apply what was read once.
     pub fn apply_shared(
         &self,
-        worker: Incarnation,
-        seq: u64,
-        index: u32,
-        header: &PushHeader,
+        chunk: PushedChunk<'_>,
         pushed: &[f32],
         scratch: &mut Vec<f32>,
     ) -> Result<(), ShardFault> {
-        let chunk = PushedChunk { worker, seq, index, header, share: None };
         self.apply_chunk(chunk, pushed, Some(scratch))
     }
 
@@ -294,6 +274,10 @@ mod tests {
         covers: 1,
     };
 
+    fn chunk(worker: Incarnation, seq: u64, index: u32) -> PushedChunk<'static> {
+        PushedChunk { worker, seq, index, header: &HEADER, share: None }
+    }
+
     fn shard() -> JobShard {
         JobShard::of_values(Generation(1), &[1.0, 2.0])
     }
@@ -303,11 +287,11 @@ mod tests {
         let shard = shard();
         assert_eq!(shard.admit(Incarnation(1), 1, 0, &HEADER), Ok(Admission::Fresh));
         assert!(shard.admit(Incarnation(2), 7, 0, &HEADER).is_err());
-        assert!(shard.apply(Incarnation(3), 7, 0, &HEADER, &[0.0; 2]).is_err(), "pushes are missing");
-        assert!(shard.apply(Incarnation(4), 1, 1, &HEADER, &[0.0; 2]).is_err(), "a chunk is missing");
+        assert!(shard.apply(chunk(Incarnation(3), 7, 0), &[0.0; 2]).is_err(), "pushes are missing");
+        assert!(shard.apply(chunk(Incarnation(4), 1, 1), &[0.0; 2]).is_err(), "a chunk is missing");
         assert!(shard.complete(Incarnation(5), 7, &HEADER).is_err());
         assert!(shard.filters.is_empty());
-        shard.apply(Incarnation(1), 1, 0, &HEADER, &[0.0; 2]).unwrap();
+        shard.apply(chunk(Incarnation(1), 1, 0), &[0.0; 2]).unwrap();
         assert_eq!(shard.filters.len(), 1);
     }
 
@@ -318,7 +302,7 @@ mod tests {
             shard.filters.insert(Incarnation(n), Arc::new(Mutex::new(PushFilter::default())));
         }
         let newcomer = Incarnation(1 << 40);
-        let push = |worker| shard.apply(worker, 1, 0, &HEADER, &[0.0; 2]);
+        let push = |worker| shard.apply(chunk(worker, 1, 0), &[0.0; 2]);
         assert!(matches!(push(newcomer), Err(ShardFault::Invalid { .. })));
         push(Incarnation(9)).unwrap();
         shard.seal(EngineEpoch(1), Incarnation(7)).unwrap();
@@ -329,7 +313,7 @@ mod tests {
     fn shared_numbers_are_read_once_where_a_standby_is_told_of_them_and_where_they_lie_otherwise() {
         let (shard, mut scratch) = (shard(), Vec::new());
         let mut push = |seq| {
-            shard.apply_shared(Incarnation(1), seq, 0, &HEADER, &[0.25, 0.5], &mut scratch).unwrap();
+            shard.apply_shared(chunk(Incarnation(1), seq, 0), &[0.25, 0.5], &mut scratch).unwrap();
             shard.complete(Incarnation(1), seq, &HEADER).unwrap();
             std::mem::take(&mut scratch)
         };

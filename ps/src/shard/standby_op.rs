@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use syncline_rpc::{BarrierOrder, ClockRoster, ShardFault};
 use syncline_scheduler::ids::{EngineEpoch, Incarnation};
 
-use super::{CHUNK_ELEMENTS, JobShard, PushHeader, framed::damaged, rows::Followed, standby_record::Entry};
+use super::{
+    CHUNK_ELEMENTS, JobShard, PushHeader, PushedChunk, framed::damaged, rows::Followed, standby_record::Entry,
+};
 use crate::rows::Piece;
 
 /// Longest change without its numbers: a barrier with a roster of a million workers stays below.
@@ -198,7 +200,8 @@ impl JobShard {
                     let what = format!("chunk {index} of a push with {} numbers", numbers.len());
                     return Err(ShardFault::Invalid { what });
                 }
-                self.apply_followed(worker, seq, index, &header, numbers, share)
+                let chunk = PushedChunk { worker, seq, index, header: &header, share: Some(share) };
+                self.apply(chunk, numbers)
             }
             StandbyOp::Rows { worker, seq, header, steps, pieces, share, .. } => {
                 self.apply_pieces(worker, seq, &header, &pieces, numbers, Some(Followed { steps, share }))

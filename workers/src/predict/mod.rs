@@ -169,7 +169,7 @@ pub struct Predictor {
     fixed_batch: Option<usize>,
     /// The graph that computes the loss, where there are labels.
     evaluation: Option<Executable>,
-    parameters: Parameters,
+    parameters: Vec<Parameter>,
     model: ModelSpec,
     class_names: Vec<String>,
     set: Dataset,
@@ -186,8 +186,12 @@ pub struct Predictor {
     figures: Figures,
 }
 
-/// Parameters by name: shape and values.
-type Parameters = Vec<(String, Vec<usize>, Vec<f32>)>;
+/// What training has made of a parameter or buffer.
+struct Parameter {
+    name: String,
+    shape: Vec<usize>,
+    values: Vec<f32>,
+}
 
 /// What comes of all samples together.
 #[derive(Debug, Default)]
@@ -396,15 +400,17 @@ impl Predictor {
     }
 }
 
-fn evaluate(
+fn evaluate<'a>(
     graph: &mut Executable,
-    parameters: &Parameters,
-    model: &ModelSpec,
-    batch: &Batch,
+    parameters: &'a [Parameter],
+    model: &'a ModelSpec,
+    batch: &'a Batch,
     metrics: &mut RunningMetrics,
 ) -> Result<(), PredictError> {
-    let parameters = parameters.iter();
-    let parameters = parameters.map(|(name, shape, data)| (name.as_str(), TensorView::F32 { shape, data }));
+    let input = |parameter: &'a Parameter| {
+        (&*parameter.name, TensorView::F32 { shape: &parameter.shape, data: &parameter.values })
+    };
+    let parameters = parameters.iter().map(input);
     let inputs: Vec<_> = parameters.chain(batch.named(model)).collect();
     let outputs = graph.run(&inputs)?;
     metrics.add(batch.len() as u64, |name| outputs.scalar(name))?;
@@ -412,7 +418,7 @@ fn evaluate(
 }
 
 /// The trained parameters as inputs of the evaluation graph.
-fn parameters(job: &TrainedJob) -> Result<Parameters, PredictError> {
-    let tensors = job.weights.tensors()?;
-    Ok(tensors.into_iter().map(|(name, parameter)| (name, parameter.shape, parameter.values)).collect())
+fn parameters(job: &TrainedJob) -> Result<Vec<Parameter>, PredictError> {
+    let named = job.weights.tensors()?.into_iter();
+    Ok(named.map(|(name, array)| Parameter { name, shape: array.shape, values: array.values }).collect())
 }

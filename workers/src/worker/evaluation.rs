@@ -45,7 +45,7 @@ impl JobRun {
         let params = whole.as_mut().unwrap_or(&mut self.params);
         self.timer.waiting(|| self.shards.pull(ReadCondition::Pinned(version), &mut params.values))?;
         let params = &*params;
-        let own: HashSet<&str> = params.tensors.iter().map(|(name, ..)| name.as_str()).collect();
+        let own: HashSet<&str> = params.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
         let mut metrics = RunningMetrics::of(session.output_names());
         for n in 0.. {
             if is_revoked() || self.shards.cancel_token().is_canceled() {

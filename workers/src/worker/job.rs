@@ -203,7 +203,7 @@ impl JobRun {
             Some(_) => shards.pull(want, &mut params.values),
             None => {
                 let Parameters { values, tensors, .. } = params;
-                shards.pull_in_place(want, values, tensors.iter().map(|(.., range)| *range))
+                shards.pull_in_place(want, values, tensors.iter().map(|tensor| tensor.range))
             }
         })?;
         match opens {

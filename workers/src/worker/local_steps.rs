@@ -198,17 +198,19 @@ impl LocalSteps {
         let (gradients, buffers) = pushed.split_at(*trained);
         let (moved, kept) = tensors.split_at(*trained);
         if self.slots.is_empty() {
-            let new = |(.., range): &Tensor| OptimizerState::new(&self.optimizer, range.len() as usize);
+            let new = |tensor: &Tensor| OptimizerState::new(&self.optimizer, tensor.range.len() as usize);
             self.slots = moved.iter().map(new).collect();
         }
         let moved = moved.iter().zip(settings);
-        for ((gradient, slots), ((.., range), settings)) in gradients.iter().zip(&mut self.slots).zip(moved) {
+        for ((gradient, slots), (Tensor { range, .. }, settings)) in
+            gradients.iter().zip(&mut self.slots).zip(moved)
+        {
             let values = &mut values[range.start as usize..range.end as usize];
             let (rule, rate) =
                 (settings.optimizer(&self.optimizer), settings.learning_rate(header.learning_rate));
             step(&rule, values, slots, gradient, rate, header.scale);
         }
-        for (buffer, (.., range)) in buffers.iter().zip(kept) {
+        for (buffer, Tensor { range, .. }) in buffers.iter().zip(kept) {
             values[range.start as usize..range.end as usize].copy_from_slice(buffer);
         }
     }
@@ -301,7 +303,10 @@ mod tests {
 
     /// Two tensors: (8, 8) and (8).
     fn params() -> Parameters {
-        let tensor = |name: &str, start, end| (name.to_owned(), vec![], ElementRange { start, end });
+        let tensor = |name: &str, start, end| {
+            let range = ElementRange { start, end };
+            Tensor { name: name.to_owned(), shape: vec![], range }
+        };
         let tensors = vec![tensor("w", 0, 2), tensor("b", 2, 3)];
         Parameters { values: vec![8.0; 3], tensors, trained: 2, settings: vec![StepSettings::default(); 2] }
     }
@@ -388,7 +393,7 @@ mod tests {
     fn an_iteration_begins_a_round_or_is_the_next_of_the_open_one() {
         let (mut local, mut params) = (LocalSteps::new(SGD, None), params());
         assert!(local.begins(5, 5, 8).unwrap());
-        assert_eq!(local.begins(6, 5, 8).unwrap_err().code().to_string(), "E460");
+        assert_eq!(local.begins(6, 5, 8).unwrap_err().code(), "E460");
         local.begin(5, &params).unwrap();
         local.step(&mut params, &[&[0.0; 2], &[0.0]], &STEP);
         #[rustfmt::skip]

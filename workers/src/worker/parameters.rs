@@ -2,12 +2,18 @@
 
 use syncline_onnx::TensorView;
 use syncline_ps::client::ShardSet;
-use syncline_scheduler::spec::{ElementRange, Layout, StepSettings};
+use syncline_scheduler::spec::{ElementRange, Layout, Parameter, StepSettings};
 
 use super::batch_rows::BatchRows;
 
-/// Name, shape, and where it lies among all values.
-pub(super) type Tensor = (String, Vec<usize>, ElementRange);
+/// A parameter or buffer.
+#[derive(Clone)]
+pub(super) struct Tensor {
+    pub name: String,
+    pub shape: Vec<usize>,
+    /// Where its values lie among all.
+    pub range: ElementRange,
+}
 
 /// The parameters to compute on: one flat array and the tensors in it.
 pub(super) struct Parameters {
@@ -24,8 +30,9 @@ impl Parameters {
     /// All zero, as the job's layout has them; of a table without rows nothing, until [`Parameters::resize`] is told of some.
     pub(super) fn new(layout: &Layout, rows: Option<&BatchRows>) -> Self {
         let shape = |dims: &[u64]| dims.iter().map(|&d| d as usize).collect();
-        let tensors: Vec<Tensor> =
-            layout.ranges().map(|(p, range)| (p.name.clone(), shape(&p.shape), range)).collect();
+        let tensor =
+            |(p, range): (&Parameter, _)| Tensor { name: p.name.clone(), shape: shape(&p.shape), range };
+        let tensors: Vec<Tensor> = layout.ranges().map(tensor).collect();
         let settings: Vec<StepSettings> =
             layout.0.iter().filter(|p| p.is_trained()).map(|p| p.settings).collect();
         let mut params = Self { values: Vec::new(), tensors, trained: settings.len(), settings };
@@ -40,7 +47,7 @@ impl Parameters {
     /// Makes room for the rows of a batch. What the values are then is to be pulled.
     pub(super) fn resize(&mut self, layout: &Layout, rows: &BatchRows) {
         let mut at = 0;
-        for (parameter, (_, shape, range)) in layout.0.iter().zip(&mut self.tensors) {
+        for (parameter, Tensor { shape, range, .. }) in layout.0.iter().zip(&mut self.tensors) {
             if let (Some(group), Some(height)) = (parameter.row_group(), shape.first_mut()) {
                 *height = rows.count(group);
             }
@@ -52,12 +59,12 @@ impl Parameters {
     }
 
     fn elements(&self) -> usize {
-        self.tensors.last().map_or(0, |(.., range)| range.end as usize)
+        self.tensors.last().map_or(0, |tensor| tensor.range.end as usize)
     }
 
     /// Elements in front of the buffers.
     pub(super) fn trained_elements(&self) -> usize {
-        self.tensors[..self.trained].last().map_or(0, |(.., range)| range.end as usize)
+        self.tensors[..self.trained].last().map_or(0, |tensor| tensor.range.end as usize)
     }
 
     /// All of them as inputs of a graph. Nothing is copied.
@@ -77,9 +84,8 @@ impl Parameters {
         &'a self,
         values: impl Fn(ElementRange) -> &'a [f32],
     ) -> impl Iterator<Item = (&'a str, TensorView<'a>)> {
-        let input = move |(name, shape, range): &'a Tensor| {
+        self.tensors.iter().map(move |Tensor { name, shape, range }| {
             (name.as_str(), TensorView::F32 { shape, data: values(*range) })
-        };
-        self.tensors.iter().map(input)
+        })
     }
 }

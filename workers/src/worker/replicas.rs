@@ -25,11 +25,13 @@ use syncline_ps::client::GradientArea;
 use syncline_runtime::{
     Device, ExecOptions, Executable, OutputMemory, OutputPlace, Outputs, Runtime, TensorView,
 };
-use syncline_scheduler::spec::ElementRange;
 
 use super::{
-    batch_mean::batch_mean, batch_pieces::BatchPieces, draws::DrawStream, error::WorkerError,
-    parameters::Parameters,
+    batch_mean::batch_mean,
+    batch_pieces::BatchPieces,
+    draws::DrawStream,
+    error::WorkerError,
+    parameters::{Parameters, Tensor},
 };
 use replica::{Batch, Pushed, PushedOutputs, Replica};
 
@@ -132,20 +134,21 @@ impl Replicas {
         let ([replica], false) = (&mut self.replicas[..], self.pushed.all.is_empty()) else { return Ok(()) };
         let session = &mut replica.session;
         let (names, types) = (session.output_names().to_vec(), session.types());
-        let fixed = self.pushed.all.iter().zip(&params.tensors).map(|(pushed, (_, shape, range))| {
-            let name = &names[pushed.output];
-            let ty = types.get(name).filter(|ty| ty.element == ElementType::F32)?;
-            let place = OutputPlace { name, shape, start: range.start as usize };
-            (ty.fixed_shape()? == *shape).then_some(place)
-        });
+        let fixed =
+            self.pushed.all.iter().zip(&params.tensors).map(|(pushed, Tensor { shape, range, .. })| {
+                let name = &names[pushed.output];
+                let ty = types.get(name).filter(|ty| ty.element == ElementType::F32)?;
+                let place = OutputPlace { name, shape, start: range.start as usize };
+                (ty.fixed_shape()? == *shape).then_some(place)
+            });
         let Some(places) = fixed.collect::<Option<Vec<_>>>() else { return Ok(()) };
         Ok(session.place_outputs(Arc::new(SharedGradients(area)), &places)?)
     }
 
     /// The parameters have other sizes from here on: other rows of tables.
     pub(super) fn resize(&mut self, params: &Parameters) {
-        for (pushed, (.., range)) in self.pushed.all.iter_mut().zip(&params.tensors) {
-            pushed.elements = range.len() as usize;
+        for (pushed, tensor) in self.pushed.all.iter_mut().zip(&params.tensors) {
+            pushed.elements = tensor.range.len() as usize;
         }
     }
 
@@ -199,7 +202,7 @@ impl Step<'_> {
 
 /// Where the session's outputs have what is pushed.
 fn pushed(outputs: &[String], params: &Parameters) -> Result<PushedOutputs, WorkerError> {
-    let slot = |(index, (name, _, range)): (usize, &(String, _, ElementRange))| {
+    let slot = |(index, Tensor { name, range, .. }): (usize, &Tensor)| {
         let suffix = if index < params.trained { GRAD_SUFFIX } else { NEXT_SUFFIX };
         let output = format!("{name}{suffix}");
         let found = outputs.iter().position(|known| *known == output);

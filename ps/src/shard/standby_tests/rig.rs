@@ -13,7 +13,8 @@ use syncline_scheduler::{
 use crate::{
     rows::{Piece, RowSelection},
     shard::{
-        Batch, CHUNK_BYTES, CHUNK_ELEMENTS, JobShard, PushHeader, ReadCondition, StandbyOp, Term, read_op,
+        Batch, CHUNK_BYTES, CHUNK_ELEMENTS, JobShard, PushHeader, PushedChunk, ReadCondition, StandbyOp,
+        Term, read_op,
     },
 };
 
@@ -116,8 +117,14 @@ pub fn take(job: &JobShard, step: Step) {
             } else if elements > 0 {
                 let gradient: Vec<f32> =
                     (0..elements).map(|n| ((n as u64 + worker) % 5) as f32 - 2.0).collect();
-                let seq = at.watermark + 1;
-                let _ = job.apply(Incarnation(worker), seq, at.next_chunk, &header(mode(round)), &gradient);
+                let chunk = PushedChunk {
+                    worker: Incarnation(worker),
+                    seq: at.watermark + 1,
+                    index: at.next_chunk,
+                    header: &header(mode(round)),
+                    share: None,
+                };
+                let _ = job.apply(chunk, &gradient);
             }
         }
         Step::Complete { worker, round } => {

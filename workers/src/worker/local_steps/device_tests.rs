@@ -93,8 +93,9 @@ impl Given {
 
 /// w (2, 3), b without axes, and the buffer m (2). The gradient of w comes as six numbers in a row.
 fn params() -> Parameters {
-    let tensor = |name: &str, shape: &[usize], start, end| -> Tensor {
-        (name.to_owned(), shape.to_vec(), ElementRange { start, end })
+    let tensor = |name: &str, shape: &[usize], start, end| {
+        let range = ElementRange { start, end };
+        Tensor { name: name.to_owned(), shape: shape.to_vec(), range }
     };
     let tensors = vec![tensor("w", &[2, 3], 0, 6), tensor("b", &[], 6, 7), tensor("m", &[2], 7, 9)];
     Parameters { values: vec![0.5; 9], tensors, trained: 2, settings: vec![StepSettings::default(); 2] }
@@ -287,7 +288,7 @@ fn a_step_that_fails_leaves_the_one_before() {
     let mut samples = wide.samples();
     samples[2].1 = TensorView::F32 { shape: &[5], data: &wide.gradients[0] };
     let failed = both.device.compute(&iteration(2, 1, 2, 0.1), &samples);
-    assert_eq!(failed.unwrap_err().code().to_string(), "E327");
+    assert_eq!(failed.unwrap_err().code(), "E327");
     assert!(both.device.device_failed());
     both.step(&iteration(2, 1, 2, 0.1), &Given::random(random), "behind");
 }
@@ -392,7 +393,8 @@ fn models_train_in_rounds_on_a_device_as_in_this_process() {
             let start = params.values.len() as u64;
             params.values.extend(&param.initial);
             let range = ElementRange { start, end: params.values.len() as u64 };
-            params.tensors.push((param.name.clone(), param.shape.clone(), range));
+            let (name, shape) = (param.name.clone(), param.shape.clone());
+            params.tensors.push(Tensor { name, shape, range });
         }
         let first_values = params.values.clone();
         let exec = ExecOptions::default();
@@ -464,7 +466,7 @@ fn a_device_without_the_memory_leaves_local_steps_to_this_process() {
     let (exec, train) = (ExecOptions::default(), training("local-sgd:4"));
     let run = RunId { job: "digits".parse().unwrap(), generation: Generation(1) };
     let mut huge = params();
-    huge.tensors[0].1 = vec![1 << 62];
+    huge.tensors[0].shape = vec![1 << 62];
     for (params, want) in [(params(), true), (huge, false)] {
         let opened = StepsOnDevice::open(&runtime(), &exec, &run, &train, &as_given(), &params, DRAWS);
         assert_eq!(opened.unwrap().is_some(), want);
@@ -474,7 +476,7 @@ fn a_device_without_the_memory_leaves_local_steps_to_this_process() {
 #[test]
 fn a_graph_without_a_gradient_is_refused() {
     let mut params = params();
-    params.tensors[0].0 = "unknown".to_owned();
+    params.tensors[0].name = "unknown".to_owned();
     let exec = ExecOptions::default();
     let loaded = StepsOnDevice::load(&runtime(), &as_given(), &exec, &params, Optimizer::sgd(), None);
     let error = loaded.err().unwrap();

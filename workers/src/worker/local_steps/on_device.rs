@@ -18,8 +18,13 @@ use tracing::info;
 
 use super::{
     super::{
-        draws::DrawStream, error::WorkerError, job::WorkerContext, lock::lock, parameters::Parameters,
-        replicas::Inputs, step_health::StepHealth,
+        draws::DrawStream,
+        error::WorkerError,
+        job::WorkerContext,
+        lock::lock,
+        parameters::{Parameters, Tensor},
+        replicas::Inputs,
+        step_health::StepHealth,
     },
     step_graph::{FIGURE_COUNT, FIGURES, ROOT, StepKind, step_graph},
 };
@@ -190,7 +195,7 @@ impl StepsOnDevice {
 
     /// Writes the parameters and buffers that the last step has fetched.
     pub(super) fn read(&self, params: &mut Parameters) -> Result<(), WorkerError> {
-        for (index, (.., range)) in params.tensors.iter().enumerate() {
+        for (index, Tensor { range, .. }) in params.tensors.iter().enumerate() {
             let place = &mut params.values[range.start as usize..range.end as usize];
             place.copy_from_slice(self.resident.fetched(index)?);
         }

@@ -115,9 +115,9 @@ pub(super) fn step_graph(
     let scale = clip_norm.map(|clip| writer.clip_scale(clip, squares));
 
     let mut kept: Vec<KeptValue> =
-        params.tensors.iter().map(|(name, shape, _)| kept_value(name, name, shape)).collect();
+        params.tensors.iter().map(|Tensor { name, shape, .. }| kept_value(name, name, shape)).collect();
     for moment in 1..=optimizer.moments() {
-        for (name, shape, _) in trained {
+        for Tensor { name, shape, .. } in trained {
             let slot = format!("slot{moment}/{name}");
             kept.push(kept_value(&format!("{PREFIX}{slot}"), &slot, shape));
         }
@@ -179,7 +179,8 @@ impl Writer {
 
     /// What the training graph gives for each of these tensors.
     fn all_given(&mut self, tensors: &[Tensor], suffix: &str) -> Result<Vec<ValueId>, WorkerError> {
-        tensors.iter().map(|(name, shape, _)| self.given(&format!("{name}{suffix}"), shape)).collect()
+        let given = |Tensor { name, shape, .. }: &Tensor| self.given(&format!("{name}{suffix}"), shape);
+        tensors.iter().map(given).collect()
     }
 
     /// An output of the training graph, in the shape of its parameter: broadcasting would make more of another one.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use syncline_autodiff::LossOptions;
 use syncline_onnx::{ElementType, GraphBuilder, ModelProto, mlp, proto::TensorProto};
 use syncline_ps::PsError;
-use syncline_scheduler::spec::StepSettings;
+use syncline_scheduler::spec::{ElementRange, StepSettings};
 
 use super::{
     tests::{DRAWS, FEATURES, Got, IGNORED, Rig, assert_close, features, normalized, runtime},
@@ -103,7 +103,7 @@ fn running_statistics_go_from_piece_to_piece_and_gradients_are_weighted() {
             let (keep, share) = if n < trained { (1.0, weight / 6.0) } else { (0.0, 1.0) };
             sum.iter_mut().zip(values).for_each(|(sum, value)| *sum = *sum * keep + value * share);
         }
-        for ((.., range), values) in rig.params.tensors.iter().zip(&piece.pushed).skip(trained) {
+        for (Tensor { range, .. }, values) in rig.params.tensors.iter().zip(&piece.pushed).skip(trained) {
             rig.params.values[range.start as usize..range.end as usize].copy_from_slice(values);
         }
     }
@@ -183,7 +183,7 @@ fn a_gradient_that_is_an_input_is_not_written_there() {
     let range = ElementRange { start: 0, end: 2 };
     let params = Parameters {
         values: vec![0.1, 0.7],
-        tensors: vec![("w".to_owned(), vec![2], range)],
+        tensors: vec![Tensor { name: "w".to_owned(), shape: vec![2], range }],
         trained: 1,
         settings: vec![StepSettings::default()],
     };
@@ -219,6 +219,6 @@ fn a_gradient_of_another_size_is_refused_in_every_piece() {
         let mut short = rig.cutting(threads, at_once(1, true));
         short.pushed.all[0].elements -= 1;
         let refused = rig.try_run(&mut short, &x, &[0, 1, 1]).err().unwrap();
-        assert_eq!(refused.code().to_string(), "E352");
+        assert_eq!(refused.code(), "E352");
     }
 }

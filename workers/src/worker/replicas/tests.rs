@@ -2,7 +2,7 @@ use std::sync::OnceLock;
 
 use syncline_autodiff::{DeriveOptions, Loss, LossOptions, TrainingGraph, derive};
 use syncline_onnx::{ElementType, GraphBuilder, ModelProto, SplitMix64, mlp};
-use syncline_scheduler::spec::StepSettings;
+use syncline_scheduler::spec::{ElementRange, StepSettings};
 
 use super::*;
 
@@ -49,7 +49,8 @@ impl Rig {
             let start = params.values.len() as u64;
             params.values.extend(&param.initial);
             let range = ElementRange { start, end: params.values.len() as u64 };
-            params.tensors.push((param.name.clone(), param.shape.clone(), range));
+            let (name, shape) = (param.name.clone(), param.shape.clone());
+            params.tensors.push(Tensor { name, shape, range });
         }
         Self { graph, params }
     }
@@ -201,13 +202,13 @@ fn a_graph_that_does_not_give_what_the_parameters_need_is_refused() {
         ("label", TensorView::I64 { shape: &shape[..1], data: &[0, 1] }),
     ];
     let rest = rig.params.inputs().collect();
-    assert_eq!(short.run(&samples, &rest).err().unwrap().code().to_string(), "E352");
+    assert_eq!(short.run(&samples, &rest).err().unwrap().code(), "E352");
     short.replicas.truncate(1);
     let step = short.run(&samples, &rest).unwrap();
-    assert_eq!(step.pushed().unwrap_err().code().to_string(), "E352");
-    rig.params.tensors[0].0 = "unknown".to_owned();
+    assert_eq!(step.pushed().unwrap_err().code(), "E352");
+    rig.params.tensors[0].name = "unknown".to_owned();
     let exec = ExecOptions::default();
     let replicas =
         Replicas::new(&runtime(), &rig.graph.train_onnx, &exec, BatchCut::default(), &rig.params, DRAWS);
-    assert_eq!(replicas.err().unwrap().code().to_string(), "E352");
+    assert_eq!(replicas.err().unwrap().code(), "E352");
 }
