@@ -42,6 +42,7 @@ mod emitter;
 mod error;
 mod estimate;
 mod forward;
+pub mod glob;
 mod loss;
 mod options;
 mod param_list;

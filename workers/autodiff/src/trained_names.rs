@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use syncline_onnx::ModelProto;
 
-use crate::forward::{aliases, matches};
 use crate::param_list::unknown;
+use crate::{forward::aliases, glob::matches};
 
 /// The parameters of a training graph under all names that they are known by.
 #[derive(Debug)]

@@ -8,10 +8,10 @@ use std::collections::{HashMap, HashSet};
 
 use syncline_onnx::proto::{GraphProto, NodeProto};
 
-use super::glob::matches;
 use super::module_path::module_paths;
 use super::training_form::{evaluate, is, statistics};
 use crate::error::AutodiffError;
+use crate::glob::matches;
 use crate::param_list::unknown_pattern;
 
 /// What patterns of `eval_mode` mean in a model.

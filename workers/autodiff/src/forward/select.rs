@@ -21,10 +21,10 @@ use syncline_onnx::{ElementType, ModelProto, captured};
 use super::constant_names::{is_buffer, is_parameter};
 use super::exporter_metadata::{ExporterMetadata, Kind};
 use super::formula::{SINES, formula, holds_sines};
-use super::glob::{Patterns, matches};
 use super::training_form::statistics;
 use super::unnamed_biases::{is_made_up, unnamed_biases};
 use crate::error::AutodiffError;
+use crate::glob::{Patterns, matches};
 use crate::options::DeriveOptions;
 use crate::param_list::{unknown, unknown_pattern};
 

@@ -19,7 +19,8 @@ use syncline_onnx::proto::{GraphProto, TensorProto};
 use syncline_onnx::{Dim, ModelProto, TensorType, Types};
 
 use crate::error::AutodiffError;
-use crate::forward::{Patterns, hold_padding, matches, select};
+use crate::forward::{hold_padding, select};
+use crate::glob::{Patterns, matches};
 use crate::options::DeriveOptions;
 use crate::param_list::unknown_pattern;
 use crate::training_graph::Param;

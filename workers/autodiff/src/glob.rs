@@ -1,4 +1,4 @@
-//! Names of weights with a wildcard: `*` stands for any characters, none included.
+//! Names with a wildcard: `*` stands for any characters, none included.
 
 use std::collections::HashSet;
 
@@ -22,7 +22,7 @@ impl<'a> Patterns<'a> {
 }
 
 /// Whether the whole of `name` is what `pattern` says. O(pattern * name) at worst, without recursion.
-pub(crate) fn matches(pattern: &str, name: &str) -> bool {
+pub fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
     let (mut p, mut n) = (0, 0);
     // Where the last star stands, and how much of the name it has matched so far.
@@ -63,6 +63,10 @@ mod tests {
             ("",           "",            true),
             ("",           "a",           false),
             ("l*.w*t",     "layer.1.wt",  true),
+            ("a*b*c",      "a1b2bc",      true),
+            ("a*b*c",      "acb",         false),
+            ("ab*ba",      "aba",         false),
+            ("*aab",       "aaab",        true),
         ];
         for (pattern, name, want) in cases {
             assert_eq!(matches(pattern, name), want, "{pattern} on {name}");
