@@ -6,7 +6,7 @@
 
 use syncline_scheduler::spec::{Optimizer, StepSettings};
 
-use super::{OptimizerState, StepKernel};
+use super::{OptimizerState, step::StepKernel};
 
 /// How the elements of a slice step.
 #[derive(Debug, Clone)]
@@ -120,7 +120,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{
-        super::tests::{Reference, rules},
+        super::step::tests::{Reference, rules},
         *,
     };
 

@@ -4,12 +4,13 @@ use std::{fs, sync::OnceLock};
 
 use syncline_autodiff::Loss;
 use syncline_onnx::{ElementType, GraphBuilder, ModelProto};
-use syncline_scheduler::spec::SettingList;
+use syncline_runtime::Runtime;
+use syncline_scheduler::spec::{DataSpec, SettingList, Source};
 use tempfile::TempDir;
 
 use super::*;
 use crate::{
-    client::Weights,
+    client::{TrainedJob, Weights},
     export::fill,
     submit::{JobGraph, Model, Training, prepare},
 };
