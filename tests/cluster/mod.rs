@@ -142,6 +142,15 @@ fn stands_still(pid: u32) -> bool {
     })
 }
 
+/// Waits until something is so, as it must become.
+pub async fn eventually(what: &str, is_so: impl AsyncFn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so().await {
+        assert!(Instant::now() < deadline, "waited for too long: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }

@@ -11,7 +11,7 @@ use syncline_rpc::{
 use syncline_scheduler::tasks::{ClassIndex, GraphDigest, GraphSpec, NewTask, TaskClass};
 
 use crate::{
-    cluster::{Cluster, PATIENCE, number},
+    cluster::{Cluster, PATIENCE, eventually, number},
     graphs::{ATTEMPT, Expected, HOLD, STEP, STEPS, SUM, function_worker, function_worker_of},
     network::Network,
     store::cut_tail,
@@ -19,11 +19,7 @@ use crate::{
 
 /// Returns when there is this file.
 pub async fn until_written(file: &Path) {
-    let deadline = Instant::now() + PATIENCE;
-    while !file.exists() {
-        assert!(Instant::now() < deadline, "{} is not there", file.display());
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+    eventually(&format!("{} is there", file.display()), async || file.exists()).await;
 }
 
 /// One that waits behind something else is given back, and has another number where it begins.

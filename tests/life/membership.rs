@@ -11,7 +11,7 @@ use syncline_scheduler::{
 use syncline_workers::submit;
 
 use crate::{
-    cluster::{Cluster, PATIENCE, number, runtime},
+    cluster::{Cluster, eventually, number, runtime},
     counting,
 };
 
@@ -105,18 +105,11 @@ async fn a_cancel_frees_workers_that_are_blocked_at_a_barrier() {
     cluster.until(&job, |s| number(s, "iterations_done") >= 1).await;
     let fast = members(&cluster, &job).await.into_iter().find(|(_, m)| m.spent.iterations > 0).unwrap().0;
     let record = keys::worker(fast.parse().unwrap());
-    let deadline = std::time::Instant::now() + PATIENCE;
-    while cluster
-        .store
-        .hash("read worker", &record)
-        .await
-        .unwrap()
-        .get("blocked_on")
-        .is_none_or(|b| b != "barrier/0")
-    {
-        assert!(std::time::Instant::now() < deadline, "nobody says what {fast} is blocked on");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+    eventually("the fast worker says that it waits for the barrier", async || {
+        let fields = cluster.store.hash("read worker", &record).await.unwrap();
+        fields.get("blocked_on").is_some_and(|blocked_on| blocked_on == "barrier/0")
+    })
+    .await;
     cluster.client().cancel(&job).await.unwrap();
     assert_eq!(cluster.until_over(&job).await["state"], "canceled");
     cluster.workers[1].kill();

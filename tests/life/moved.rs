@@ -1,13 +1,9 @@
 //! A shard that is stopped in order and comes back: at another address, or with the state of an earlier day.
 
-use std::{
-    fs,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{fs, path::Path, time::Duration};
 
 use crate::{
-    cluster::{Cluster, PATIENCE, number},
+    cluster::{Cluster, eventually, number},
     jobs::{check_exact, check_next_job_runs, counting, submit},
 };
 
@@ -116,11 +112,10 @@ async fn goes_back(policy: &str, stopped: Stopped) {
             worker.signal("TERM");
             worker.wait();
         }
-        let deadline = Instant::now() + PATIENCE;
-        while cluster.print("events back").matches("worker_sealed").count() < 2 {
-            assert!(Instant::now() < deadline, "nobody seals those who have left");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        eventually("both that have left are sealed", async || {
+            cluster.print("events back").matches("worker_sealed").count() >= 2
+        })
+        .await;
     }
     if stopped != Stopped::Nobody {
         cluster.kill_engine();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    cluster::{Cluster, Process, number},
+    cluster::{Cluster, Process, eventually, number},
     jobs::{check_exact, check_next_job_runs, counting, notes, submit},
 };
 
@@ -46,12 +46,11 @@ async fn a_silent_shard_is_shown_before_it_is_lost_and_may_come_back() {
     cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES / 4).await;
     cluster.shards[1].signal("STOP");
     let client = cluster.client();
-    let deadline = std::time::Instant::now() + crate::cluster::PATIENCE;
-    while !notes(&client, &job).await.unwrap().iter().any(|n| n.contains("shard s1") && n.contains("silent"))
-    {
-        assert!(std::time::Instant::now() < deadline, "nobody says that the shard is silent");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    eventually("the notes say that the shard is silent", async || {
+        let notes = notes(&client, &job).await.unwrap();
+        notes.iter().any(|note| note.contains("shard s1") && note.contains("silent"))
+    })
+    .await;
     for command in ["doctor", "jobs", "jobs --json", "status silent", "status silent --json"] {
         let asked = cluster.ask(&cluster.engines, command);
         let said = String::from_utf8_lossy(&asked.stdout);

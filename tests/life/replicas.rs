@@ -17,7 +17,7 @@ use syncline_scheduler::{
 
 use crate::{
     checkpoints::every_epoch,
-    cluster::{Cluster, PATIENCE, number},
+    cluster::{Cluster, PATIENCE, eventually, number},
     jobs::{check_exact, check_next_job_runs, counting, submit},
 };
 
@@ -127,11 +127,7 @@ async fn a_process_that_hangs_makes_way_and_follows_when_it_wakes() {
     let (primary, standby) = followed(&cluster, &job, 0).await.unwrap();
     cluster.signal_shard(&primary, "STOP");
     // The other one serves, and the job goes on meanwhile.
-    let deadline = Instant::now() + PATIENCE;
-    while shard(&cluster, 0).await["address"] != standby {
-        assert!(Instant::now() < deadline, "waited too long for {standby} to serve");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    eventually("the standby serves", async || shard(&cluster, 0).await["address"] == standby).await;
     let before = number(&cluster.summary(&job).await, "samples_applied");
     cluster.until(&job, |s| number(s, "samples_applied") > before + 100).await;
     cluster.signal_shard(&primary, "CONT");
@@ -176,11 +172,8 @@ async fn a_new_machine_in_place_of_a_dead_one_costs_nothing_that_was_done() {
     let (primary, standby) = followed(&cluster, &next, 0).await.unwrap();
     cluster.until_over(&next).await;
     cluster.replace_machine(&primary);
-    let deadline = Instant::now() + PATIENCE;
-    while shard(&cluster, 0).await.get("address") != Some(&standby) {
-        assert!(Instant::now() < deadline, "waited for too long");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let serves = async || shard(&cluster, 0).await.get("address") == Some(&standby);
+    eventually("the standby serves", serves).await;
     cluster.client().weights(&job).await.unwrap();
     check_next_job_runs(&cluster, "after").await;
 }
@@ -192,24 +185,19 @@ async fn the_checkpoints_of_before_outlive_both_machines_one_after_the_other() {
     cluster.until_over(&kept).await;
     for name in ["once", "twice"] {
         // What is told of the second process is told of the job before until both have closed that.
-        let deadline = Instant::now() + PATIENCE;
-        while shard(&cluster, 0).await.get("standby_jobs").is_some_and(|jobs| jobs != "0") {
-            assert!(Instant::now() < deadline, "waited for too long");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        eventually("the job of before is closed", async || {
+            shard(&cluster, 0).await.get("standby_jobs").is_none_or(|jobs| jobs == "0")
+        })
+        .await;
         // The one that serves has the checkpoint, whichever of the machines that is, and the other one gets it.
         let job = submit(&cluster, counting(name, "asp", SAMPLES, |_| {})).await;
         let (primary, standby) = followed(&cluster, &job, 0).await.unwrap();
         let dirs = [&primary, &standby].map(|address| cluster.shard_dir(address).join("checkpoints"));
-        let deadline = Instant::now() + PATIENCE;
-        while files_in(&dirs[0]).is_empty() || files_in(&dirs[0]) != files_in(&dirs[1]) {
-            assert!(
-                Instant::now() < deadline,
-                "waited for too long: {:?}",
-                dirs.each_ref().map(|dir| files_in(dir))
-            );
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        eventually("both machines have the same checkpoints", async || {
+            let [first, second] = dirs.each_ref().map(|dir| files_in(dir));
+            !first.is_empty() && first == second
+        })
+        .await;
         cluster.replace_machine(&primary);
         check_exact(&cluster.until_over(&job).await, SAMPLES);
     }
@@ -232,11 +220,7 @@ async fn a_job_goes_back_to_a_checkpoint_that_only_the_machine_which_follows_has
     let (primary, standby) = followed(&cluster, &job, 0).await.unwrap();
     let kept = cluster.shard_dir(&standby).join("checkpoints");
     cluster.until(&job, |s| number(s, "samples_applied") > SAMPLES + 100).await;
-    let deadline = Instant::now() + PATIENCE;
-    while files_in(&kept).is_empty() {
-        assert!(Instant::now() < deadline, "waited for too long");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    eventually("the second process has a checkpoint", async || !files_in(&kept).is_empty()).await;
     cluster.kill_engine();
     let (first, second) = (cluster.kill_shard(&primary), cluster.kill_shard(&standby));
     cluster.start_engine();

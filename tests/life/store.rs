@@ -7,7 +7,7 @@ use syncline_engine::store::keys::{self, JobKeys};
 use syncline_scheduler::{ids::JobId, spec::CheckpointSpec};
 
 use crate::{
-    cluster::{Cluster, number},
+    cluster::{Cluster, eventually, number},
     jobs::{check_exact, check_next_job_runs, counting, submit},
 };
 
@@ -224,9 +224,8 @@ async fn a_list_of_jobs_that_was_removed_or_overwritten_is_made_whole_by_the_eng
 }
 
 async fn until_listed(cluster: &Cluster, job: &JobId) {
-    let deadline = std::time::Instant::now() + crate::cluster::PATIENCE;
-    while !cluster.client().jobs().await.is_ok_and(|jobs| jobs.iter().any(|j| j.id == *job)) {
-        assert!(std::time::Instant::now() < deadline, "{job} is not listed again");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    eventually("the job is listed again", async || {
+        cluster.client().jobs().await.is_ok_and(|jobs| jobs.iter().any(|j| j.id == *job))
+    })
+    .await;
 }
