@@ -13,7 +13,7 @@ use super::{
     Shared,
     connection::Connection,
     followed_jobs::FollowedJob,
-    signs::{LARGE_BYTES, SIGN_INTERVAL, with_signs},
+    keep_alive::{KEEP_ALIVE_INTERVAL, LARGE_BYTES, with_keep_alive},
     standby_files,
 };
 use crate::{
@@ -33,7 +33,7 @@ pub(super) fn serve(
     term: Term,
 ) -> io::Result<()> {
     connection.duplex.set_read_timeout(Some(READ_LIMIT))?;
-    Follower { shared, term, large_bytes: LARGE_BYTES, sign_interval: SIGN_INTERVAL }
+    Follower { shared, term, large_bytes: LARGE_BYTES, keep_alive_interval: KEEP_ALIVE_INTERVAL }
         .serve(connection, session)
 }
 
@@ -41,7 +41,7 @@ struct Follower<'a> {
     shared: &'a Arc<Shared>,
     term: Term,
     large_bytes: u64,
-    sign_interval: Duration,
+    keep_alive_interval: Duration,
 }
 
 impl Follower<'_> {
@@ -87,7 +87,9 @@ impl Follower<'_> {
             number += u64::from(op != StandbyOp::Ping);
             let (is_awaited, is_last) = (op.is_awaited(), op == StandbyOp::Close);
             let made = if job.shard.bytes() >= self.large_bytes && op.may_take_long() {
-                with_signs(connection, self.sign_interval, || change(shared, job, number, op, &[]))?
+                with_keep_alive(connection, self.keep_alive_interval, || {
+                    change(shared, job, number, op, &[])
+                })?
             } else {
                 change(shared, job, number, op, &connection.chunk[..elements])
             };
@@ -189,7 +191,7 @@ mod tests {
     }
 
     fn follower(shared: &Arc<Shared>) -> Follower<'_> {
-        Follower { shared, term: TERM, large_bytes: 0, sign_interval: Duration::from_millis(1) }
+        Follower { shared, term: TERM, large_bytes: 0, keep_alive_interval: Duration::from_millis(1) }
     }
 
     /// Follows a job until the primary, which sends this, hangs up; what it answers.

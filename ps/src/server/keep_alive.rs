@@ -11,25 +11,25 @@ use super::connection::Connection;
 use crate::{transport::Duplex, wire::Reply};
 
 /// Who works for somebody says so this often: it would be hung up on.
-pub(super) const SIGN_INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// What is done with all parameters of a shard of fewer bytes is done within a moment.
 pub(super) const LARGE_BYTES: u64 = 64 << 20;
 
-/// Signs between the steps of what the thread of the connection does itself, work or waiting.
-pub(super) struct Signs {
+/// Signs of life between the steps of what the thread of the connection does itself, work or waiting.
+pub(super) struct KeepAlive {
     last: Instant,
 }
 
-impl Default for Signs {
+impl Default for KeepAlive {
     fn default() -> Self {
         Self { last: Instant::now() }
     }
 }
 
-impl Signs {
+impl KeepAlive {
     /// Tells the caller that the work goes on, if it has not heard of it for a while. Whether it was told.
-    pub(super) fn give<D: Duplex>(&mut self, connection: &mut Connection<'_, D>) -> io::Result<bool> {
-        if self.last.elapsed() < SIGN_INTERVAL {
+    pub(super) fn send_if_due<D: Duplex>(&mut self, connection: &mut Connection<'_, D>) -> io::Result<bool> {
+        if self.last.elapsed() < KEEP_ALIVE_INTERVAL {
             return Ok(false);
         }
         self.last = Instant::now();
@@ -39,7 +39,7 @@ impl Signs {
 }
 
 /// Does the work in a thread of its own, and tells the caller every `interval` that it goes on.
-pub(super) fn with_signs<D: Duplex, T: Send>(
+pub(super) fn with_keep_alive<D: Duplex, T: Send>(
     connection: &mut Connection<'_, D>,
     interval: Duration,
     work: impl FnOnce() -> T + Send,

@@ -13,9 +13,9 @@ use syncline_rpc::ShardFault;
 use super::{
     connection::Connection,
     connections::{Connections, CountedMemory},
+    keep_alive::{KEEP_ALIVE_INTERVAL, LARGE_BYTES, with_keep_alive},
     push::{answer_push, complete},
     rows::PushRequest,
-    signs::{LARGE_BYTES, SIGN_INTERVAL, with_signs},
 };
 use crate::{
     shard::{Admission, CHUNK_ELEMENTS, JobShard, JobTable, PushedChunk},
@@ -121,18 +121,18 @@ pub(super) fn lend<D: Duplex>(
     match connection.lending.loan.as_mut().filter(|loan| is(&loan.job, job)) {
         None => Ok(None),
         Some(loan) if job.bytes() < LARGE_BYTES => Ok(loan.lend(job)),
-        Some(_) => lend_with_signs(job, connection, SIGN_INTERVAL),
+        Some(_) => lend_with_keep_alive(job, connection, KEEP_ALIVE_INTERVAL),
     }
 }
 
-fn lend_with_signs<D: Duplex>(
+fn lend_with_keep_alive<D: Duplex>(
     job: &JobShard,
     connection: &mut Connection<'_, D>,
     interval: Duration,
 ) -> io::Result<Option<u32>> {
     // The thread that works has it meanwhile.
     let mut loan = connection.lending.loan.take();
-    let lent = with_signs(connection, interval, || loan.as_mut().and_then(|loan| loan.lend(job)));
+    let lent = with_keep_alive(connection, interval, || loan.as_mut().and_then(|loan| loan.lend(job)));
     connection.lending.loan = loan;
     lent
 }
@@ -199,7 +199,7 @@ pub(super) fn serve_push(
         Err(fault) => return connection.answer(Err(fault)),
     };
     let ack = match job.admit(session.incarnation, seq, first_chunk, header) {
-        Ok(Admission::Fresh) => match apply_with_signs(&job, connection, order)? {
+        Ok(Admission::Fresh) => match apply_with_keep_alive(&job, connection, order)? {
             Ok(()) => complete(&job, connection, session, seq, header)?,
             Err(fault) => Err(fault),
         },
@@ -210,7 +210,7 @@ pub(super) fn serve_push(
 }
 
 /// The same as [`apply`]. A standby may take what is applied more slowly than the caller listens for.
-fn apply_with_signs(
+fn apply_with_keep_alive(
     job: &Arc<JobShard>,
     connection: &mut Connection<'_, Channel>,
     order: PushRequest<'_>,
@@ -220,7 +220,7 @@ fn apply_with_signs(
     }
     // The thread that works has them meanwhile.
     let gradients = connection.lending.gradients.take();
-    let applied = with_signs(connection, SIGN_INTERVAL, || apply(job, gradients.as_ref(), order));
+    let applied = with_keep_alive(connection, KEEP_ALIVE_INTERVAL, || apply(job, gradients.as_ref(), order));
     connection.lending.gradients = gradients;
     applied
 }
@@ -264,7 +264,8 @@ mod tests {
         connection.lending.loan = Some(Loan { job: Arc::downgrade(&job), slot: None });
         thread::scope(|scope| {
             let lent = job.read_chunks(0, 1, |_| {
-                let lent = scope.spawn(|| lend_with_signs(&job, &mut connection, Duration::ZERO).unwrap());
+                let lent =
+                    scope.spawn(|| lend_with_keep_alive(&job, &mut connection, Duration::ZERO).unwrap());
                 caller.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
                 assert_eq!(Reply::read(&mut caller, &mut Vec::new()).unwrap(), (Reply::Waiting, 0));
                 lent

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{connection::Connection, lending::lend, signs::Signs};
+use super::{connection::Connection, keep_alive::KeepAlive, lending::lend};
 use crate::{
     codec::Codec,
     shard::{CHUNK_ELEMENTS, JobShard, JobTable, ReadCondition, ReadGrant},
@@ -18,12 +18,12 @@ const CHUNKS_PER_SEND: usize = 16;
 
 /// Checks that a caller which waits is still connected, and tells it now and then that it waits.
 #[derive(Default)]
-pub(super) struct PresenceCheck(Signs);
+pub(super) struct PresenceCheck(KeepAlive);
 
 impl PresenceCheck {
     /// Whether the caller is still there. It is told now and then that it waits.
     pub(super) fn is_there<D: Duplex>(&mut self, connection: &mut Connection<'_, D>) -> bool {
-        match self.0.give(connection) {
+        match self.0.send_if_due(connection) {
             Ok(false) => !connection.duplex.is_closed_by_peer(),
             told => told.is_ok(),
         }

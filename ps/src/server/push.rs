@@ -6,8 +6,8 @@ use syncline_rpc::ShardFault;
 
 use super::{
     connection::Connection,
+    keep_alive::{KEEP_ALIVE_INTERVAL, KeepAlive, LARGE_BYTES, with_keep_alive},
     pull::PresenceCheck,
-    signs::{LARGE_BYTES, SIGN_INTERVAL, Signs, with_signs},
 };
 use crate::{
     codec::Codec,
@@ -113,7 +113,7 @@ fn receive<D: Duplex>(
     let PushRequest { session, seq, first_chunk, header, codec } = order;
     let mut left = body;
     let mut index = first_chunk;
-    let mut signs = Signs::default();
+    let mut keep_alive = KeepAlive::default();
     while left > 0 {
         let (trained, buffers) = job.chunked_range().chunk(index);
         let bytes = codec.chunk_bytes(trained, buffers);
@@ -131,7 +131,7 @@ fn receive<D: Duplex>(
             return Ok(Err(fault));
         }
         index += 1;
-        signs.give(connection)?;
+        keep_alive.send_if_due(connection)?;
     }
     complete(job, connection, session, seq, header)
 }
@@ -148,5 +148,5 @@ pub(super) fn complete<D: Duplex>(
     if job.bytes() < LARGE_BYTES {
         return Ok(complete());
     }
-    with_signs(connection, SIGN_INTERVAL, complete)
+    with_keep_alive(connection, KEEP_ALIVE_INTERVAL, complete)
 }

@@ -6,9 +6,9 @@ use syncline_rpc::ShardFault;
 
 use super::{
     connection::Connection,
+    keep_alive::KeepAlive,
     pull::PresenceCheck,
     push::{answer_push, complete},
-    signs::Signs,
 };
 use crate::{
     rows::{Piece, RowFault, RowSelection, RowTables},
@@ -70,7 +70,7 @@ fn receive<D: Duplex>(
 ) -> io::Result<Result<PushAck, ShardFault>> {
     let PushRequest { session, seq, header, .. } = order;
     let (mut pieces, mut of_chunk) = (pieces.peekable(), Vec::new());
-    let mut signs = Signs::default();
+    let mut keep_alive = KeepAlive::default();
     while let Some(elements) = next_chunk(&mut pieces, &mut of_chunk) {
         let pushed = &mut connection.chunk[..elements];
         connection.duplex.read_exact(bytemuck::cast_slice_mut(pushed))?;
@@ -78,7 +78,7 @@ fn receive<D: Duplex>(
         if let Err(fault) = job.apply_rows(session.incarnation, seq, header, &of_chunk, pushed) {
             return Ok(Err(fault));
         }
-        signs.give(connection)?;
+        keep_alive.send_if_due(connection)?;
     }
     complete(job, connection, session, seq, header)
 }

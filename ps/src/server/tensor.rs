@@ -9,8 +9,9 @@ use super::{
     blobs::Durability,
     checkpoint_mirror,
     connection::Connection,
-    follower, lending, local, norms, pull, push, rows,
-    signs::{SIGN_INTERVAL, with_signs},
+    follower,
+    keep_alive::{KEEP_ALIVE_INTERVAL, with_keep_alive},
+    lending, local, norms, pull, push, rows,
 };
 use crate::{
     transport::{Channel, Duplex},
@@ -141,7 +142,7 @@ fn fetch_from_standby<D: Duplex>(
     if shared.role.serves_beside_another_for().is_none() {
         return Ok(Ok(false));
     }
-    with_signs(connection, SIGN_INTERVAL, || blob_mirror::fetch_from_standby(shared, digest))
+    with_keep_alive(connection, KEEP_ALIVE_INTERVAL, || blob_mirror::fetch_from_standby(shared, digest))
 }
 
 /// Reads the next request and the length of its body; `None` if the caller has hung up.

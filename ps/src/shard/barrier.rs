@@ -57,7 +57,7 @@ impl JobShard {
     pub(super) fn close_barriers(&self, state: &mut JobState) {
         let before = state.closed;
         while let Some(order) = state.next_to_close() {
-            let _busy = self.moves.begin_long();
+            let _busy = self.events.mark_busy();
             // Without the other shards' sums it closes when the last of them comes in.
             let Some(clip) = self.clip(state, &order) else { break };
             if self.accumulated.swap(false, Ordering::Acquire) {

@@ -74,7 +74,7 @@ impl JobShard {
         drop(state);
         self.check_rest()?;
         let state = self.lock_running()?;
-        let busy = self.moves.begin_long();
+        let busy = self.events.mark_busy();
         self.settle_steps();
         let chunks = self.map_chunks(|_, chunk| lock(chunk).copy());
         drop((state, busy));

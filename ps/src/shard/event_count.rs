@@ -10,7 +10,7 @@ use super::lock;
 
 /// What has happened to one job, as a count.
 #[derive(Default)]
-pub(super) struct Moves {
+pub(super) struct EventCount {
     seen: Mutex<Seen>,
     moved: Condvar,
 }
@@ -23,22 +23,22 @@ pub(super) struct Seen {
 }
 
 /// The state is locked for long as long as this lives.
-pub(super) struct Busy<'a>(&'a Moves);
+pub(super) struct Busy<'a>(&'a EventCount);
 
-impl Moves {
+impl EventCount {
     /// Where it stands; look at the state behind that.
     pub(super) fn seen(&self) -> Seen {
         *lock(&self.seen)
     }
 
     /// Wakes everybody who waits.
-    pub(super) fn tell(&self) {
+    pub(super) fn notify(&self) {
         lock(&self.seen).count += 1;
         self.moved.notify_all();
     }
 
     /// Called by who has locked the state and is to work on all parameters.
-    pub(super) fn begin_long(&self) -> Busy<'_> {
+    pub(super) fn mark_busy(&self) -> Busy<'_> {
         lock(&self.seen).is_busy = true;
         Busy(self)
     }
@@ -57,6 +57,6 @@ impl Moves {
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
         lock(&self.0.seen).is_busy = false;
-        self.0.tell();
+        self.0.notify();
     }
 }

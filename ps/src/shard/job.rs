@@ -17,11 +17,11 @@ use tokio::sync::watch;
 use super::{
     chunk::{CHUNK_ELEMENTS, Chunk},
     chunk_rules::ChunkRules,
+    event_count::EventCount,
     framed::read_numbers,
     job_state::{JobEnd, JobState},
     lent::LentSlots,
     lock,
-    moves::Moves,
     push_filter::PushFilter,
     rows::RowCounts,
     settings::{JobSettings, chunk_sizes, trained_in},
@@ -49,7 +49,7 @@ pub struct JobShard {
     /// Something has joined the round since the last barrier closed. Set behind the chunk, so that no close misses it.
     pub(super) accumulated: AtomicBool,
     /// Wakes blocked pulls: a barrier closed, a clock was reached, the job is over, an incarnation was sealed.
-    pub(super) moves: Moves,
+    pub(super) events: EventCount,
     /// The same, clocks left out, for tasks on the tokio runtime; carries nothing.
     pub(super) changed_async: watch::Sender<()>,
     /// What a standby is told.
@@ -138,7 +138,7 @@ impl JobShard {
             filters: DashMap::new(),
             state: Mutex::new(state),
             accumulated: AtomicBool::new(false),
-            moves: Moves::default(),
+            events: EventCount::default(),
             changed_async: watch::Sender::new(()),
             standby_log: StandbyLog::default(),
             catch_up: CatchUp::default(),
@@ -293,14 +293,14 @@ impl JobShard {
     }
 
     pub(crate) fn notify(&self) {
-        self.moves.tell();
+        self.events.notify();
         self.changed_async.send_replace(());
     }
 
     /// Wakes blocked pulls if the clock that one of them waits for is reached.
     pub(super) fn notify_if_clock_reached(&self, state: &mut JobState) {
         if state.take_reached_clock() {
-            self.moves.tell();
+            self.events.notify();
         }
     }
 

@@ -90,14 +90,14 @@ impl JobShard {
     ) -> Result<T, ShardFault> {
         let mut looked = Instant::now();
         loop {
-            let seen = self.moves.seen();
+            let seen = self.events.seen();
             // Whoever has it for long tells when it is over.
             if !seen.is_busy
                 && let Some(answer) = answer(&mut *self.lock_running()?)?
             {
                 return Ok(answer);
             }
-            self.moves.wait(seen, PRESENCE_INTERVAL);
+            self.events.wait(seen, PRESENCE_INTERVAL);
             if looked.elapsed() >= PRESENCE_INTERVAL {
                 if !present() {
                     return Err(ShardFault::Invalid { what: "the caller hung up".into() });
@@ -111,11 +111,11 @@ impl JobShard {
     #[must_use]
     pub fn wait_while_busy(&self, mut present: impl FnMut() -> bool) -> bool {
         loop {
-            let seen = self.moves.seen();
+            let seen = self.events.seen();
             if !seen.is_busy {
                 return true;
             }
-            self.moves.wait(seen, PRESENCE_INTERVAL);
+            self.events.wait(seen, PRESENCE_INTERVAL);
             if !present() {
                 return false;
             }
@@ -194,7 +194,7 @@ mod tests {
             let present = move || asked.send(()).is_ok();
             let waits = job.read_chunks(0, 1, |_| {
                 scope.spawn(|| job.complete(pushes, 1, &header).unwrap());
-                while !job.moves.seen().is_busy {
+                while !job.events.seen().is_busy {
                     thread::yield_now();
                 }
                 let (pulling, resuming) = (present.clone(), present);

@@ -33,12 +33,13 @@ use super::{
     calls::{CallEnvironment, GivenUp, Pool},
     cores,
     error::WorkerError,
-    executor::{End, Shared, execute},
+    executor::{End, execute},
     job::WorkerContext,
     local_steps::UnfitJobs,
     models::Models,
     report::Finished,
     session::{CALL_TIMEOUT, ENGINE_AWAY_HINT, ErrorChain, Link, RETRY_DELAY, Session, away, may_pass},
+    task_tracker::TaskTracker,
     training_slots::TrainingSlot,
 };
 use crate::{
@@ -177,9 +178,9 @@ async fn run_session(
             info!(worker = %incarnation, name, slot = number, %device, threads, cores = cores(), "registered");
         }
     }
-    let shared = Arc::<Shared>::default();
-    let pool = if slot.has_general_tasks() { start_pool(options, &shared, before)? } else { None };
-    let session = Arc::new(Session::new(link.clone(), &registered, shared, pool));
+    let tracker = Arc::<TaskTracker>::default();
+    let pool = if slot.has_general_tasks() { start_pool(options, &tracker, before)? } else { None };
+    let session = Arc::new(Session::new(link.clone(), &registered, tracker, pool));
     let (assignments, tasks) = mpsc::channel();
     let (finish, finished) = async_mpsc::unbounded_channel();
     let (ended, mut end) = oneshot::channel();
@@ -209,7 +210,7 @@ async fn run_session(
         () = stop_in_order(&session, stop) => session.leave().await,
     };
     loops.shutdown().await;
-    session.shared.cancel();
+    session.tracker.cancel();
     if let Some(pool) = &session.calls {
         pool.abandon();
     }
@@ -251,10 +252,10 @@ async fn stop_in_order(session: &Session, stop: &mut watch::Receiver<bool>) {
 /// The threads for general tasks, if this worker has functions.
 fn start_pool(
     options: &WorkerOptions,
-    shared: &Shared,
+    tracker: &TaskTracker,
     Before { models, given_up, .. }: Before<'_>,
 ) -> Result<Option<Pool>, WorkerError> {
-    let store = ShardValues::new(options.token.clone(), shared.shards.clone());
+    let store = ShardValues::new(options.token.clone(), tracker.shards.clone());
     let mut registry = options.registry.clone();
     if let Some(models) = models {
         models.register(store.clone(), &mut registry)?;
@@ -291,13 +292,13 @@ fn start_executor(
         unfit,
     };
     let handle = Handle::current();
-    let shared = session.shared.clone();
+    let tracker = session.tracker.clone();
     std::thread::Builder::new()
         .name(format!("executor-{incarnation}"))
         .spawn(move || {
             let ExecutorChannels { tasks, finish, ended } = ends;
             let setup = |job: &JobId| handle.block_on(session.setup_unless_canceled(job));
-            let _ = ended.send(execute(&context, &tasks, &finish, &shared, setup));
+            let _ = ended.send(execute(&context, &tasks, &finish, &tracker, setup));
         })
         .map(drop)
         .map_err(|e| WorkerError::Executor { cause: e.to_string() })
@@ -317,7 +318,7 @@ async fn wait_for_executor(
         None => match end_of_step(end, stop, limits).await {
             Ok(ended) => ended,
             Err((limit, stops)) => {
-                let task = session.shared.running().unwrap_or_else(|| "no task".into());
+                let task = session.tracker.running().unwrap_or_else(|| "no task".into());
                 let stuck =
                     WorkerError::Stuck { worker: incarnation.to_string(), task, after_s: limit.as_secs() };
                 if !stops {

@@ -1,177 +1,28 @@
 //! The thread that computes.
 
 use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-        mpsc::{self, RecvTimeoutError},
-    },
+    sync::mpsc::{self, RecvTimeoutError},
     time::{Duration, Instant},
 };
 
-use syncline_ps::{
-    PsError,
-    client::{Addresses, CancelToken, ReadCondition},
-};
+use syncline_ps::{PsError, client::ReadCondition};
 use syncline_rpc::{EngineFault, JobSetup, MAX_TEXT_CHARS, ShardFault, cut};
 use syncline_scheduler::{
     core::{Assignment, GradientUse, Outcome, TaskKey, Work},
     ids::{JobId, RunId, Superstep},
 };
-use tokio::{sync::Notify, time::sleep};
 use tracing::{debug, warn};
 
 use super::{
     error::WorkerError,
     iteration::{Iteration, NextPull},
     job::{JobRun, WorkerContext},
-    lock::lock,
     report::{Finished, is_urgent},
-    task_timer::TaskTimer,
+    task_tracker::TaskTracker,
 };
 
 /// How often an idle worker asks whether the job that it has open goes on.
 const IDLE: Duration = Duration::from_secs(10);
-/// How often a question to the engine looks whether its answer is still wanted.
-const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
-
-/// What both sides of a worker see of each other.
-#[derive(Default)]
-pub(super) struct Shared {
-    /// Tasks that were given and not begun, and whether they were revoked since.
-    queued: Mutex<HashMap<TaskKey, bool>>,
-    /// The task that is being executed.
-    running: Mutex<Option<Running>>,
-    pub timer: TaskTimer,
-    /// A report is there that must not wait for others.
-    urgent: Notify,
-    blocked_on: Mutex<Option<String>>,
-    /// Where the shards are, as the engine said last.
-    pub shards: Addresses,
-    /// Ends the calls of the job that is open, or that opens.
-    cancel_token: Mutex<CancelToken>,
-    /// This session is over.
-    stopped: AtomicBool,
-}
-
-/// A task that is being executed.
-struct Running {
-    key: TaskKey,
-    /// Its job may not have begun to open, and has no token of its own then.
-    revoked: bool,
-    /// It evaluates, and its job is open: it can be given up alone.
-    evaluates: bool,
-}
-
-impl Shared {
-    /// Takes note of tasks that are over: one that has not begun never will, one that runs is given up. What is neither
-    /// has been reported and is forgotten.
-    pub(super) fn revoke(&self, keys: &[TaskKey]) {
-        let mut queued = lock(&self.queued);
-        for key in keys {
-            if let Some(revoked) = queued.get_mut(key) {
-                *revoked = true;
-                continue;
-            }
-            // Under the lock, so that whoever ends the task sees it.
-            let mut running = lock(&self.running);
-            if let Some(running) = running.as_mut().filter(|running| running.key == *key) {
-                running.revoked = true;
-                let token = lock(&self.cancel_token);
-                match running.evaluates {
-                    true => token.interrupt(),
-                    false => token.cancel(),
-                }
-            }
-        }
-    }
-
-    /// Notes a task that is given to the executor.
-    pub(super) fn queue(&self, key: &TaskKey) {
-        lock(&self.queued).insert(key.clone(), false);
-    }
-
-    /// The executor has this task in hand. Whether it was revoked, and how many are still to do.
-    fn begin(&self, key: &TaskKey) -> (bool, u32) {
-        let mut queued = lock(&self.queued);
-        let revoked = queued.remove(key).unwrap_or(false);
-        // Under the lock of the queue, so that a revocation finds it in one place or the other.
-        *lock(&self.running) =
-            (!revoked).then(|| Running { key: key.clone(), revoked: false, evaluates: false });
-        (revoked, queued.len() as u32)
-    }
-
-    /// The task in hand evaluates from here on. What its job has learned locally outlives a revocation: its calls are interrupted then,
-    /// not ended for good, and between batches it looks for one itself.
-    fn begin_evaluation(&self) {
-        if let Some(running) = lock(&self.running).as_mut() {
-            running.evaluates = true;
-        }
-    }
-
-    /// Whether the task in hand was revoked.
-    fn is_revoked(&self) -> bool {
-        lock(&self.running).as_ref().is_some_and(|running| running.revoked)
-    }
-
-    /// The executor has done with the task in hand. Whether it was revoked meanwhile: what its job calls by then is ended for good.
-    fn end(&self) -> bool {
-        *lock(&self.running) = None;
-        let token = lock(&self.cancel_token);
-        token.resume();
-        token.is_canceled()
-    }
-
-    /// Waits until a report is there that must not wait for others.
-    pub(super) async fn urgent(&self) {
-        self.urgent.notified().await;
-    }
-
-    pub(super) fn blocked_on(&self) -> Option<String> {
-        // What was tried last says nothing about a worker that tries nothing.
-        if lock(&self.running).is_none() {
-            return None;
-        }
-        self.shards.unreachable().or_else(|| lock(&self.blocked_on).clone())
-    }
-
-    /// What the executor has in hand, for people.
-    pub(super) fn running(&self) -> Option<String> {
-        let running = lock(&self.running);
-        running.as_ref().map(|Running { key, .. }| format!("{} of job {}", key.task, key.run.job))
-    }
-
-    /// Ends whatever the executor is blocked in, for good.
-    pub(super) fn cancel(&self) {
-        self.stopped.store(true, Ordering::SeqCst);
-        lock(&self.cancel_token).cancel();
-    }
-
-    /// Gives a job that opens what its calls can be ended with.
-    fn begin_job(&self) -> CancelToken {
-        let fresh = CancelToken::default();
-        // A revocation that came since the task was begun has ended the token of the job before.
-        let running = lock(&self.running);
-        *lock(&self.cancel_token) = fresh.clone();
-        if self.is_stopped() || running.as_ref().is_some_and(|running| running.revoked) {
-            fresh.cancel();
-        }
-        fresh
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::SeqCst)
-    }
-
-    /// Returns when the job that opens is given up.
-    pub(super) async fn canceled(&self) {
-        while !lock(&self.cancel_token).is_canceled() {
-            sleep(CANCEL_POLL_INTERVAL).await;
-        }
-    }
-}
-
 /// Why the executor ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum End {
@@ -205,14 +56,14 @@ pub(super) fn execute(
     context: &WorkerContext,
     tasks: &mpsc::Receiver<Assignment>,
     finished: &tokio::sync::mpsc::UnboundedSender<Finished>,
-    shared: &Arc<Shared>,
+    tracker: &TaskTracker,
     setup: impl Fn(&JobId) -> Result<JobSetup, WorkerError>,
 ) -> End {
     let mut open: Option<OpenJob> = None;
     let mut next = None;
     while let Some(assignment) = next.take().or_else(|| next_task(tasks, &mut open, &setup)) {
         let key = assignment.key.clone();
-        let (revoked, queued) = shared.begin(&key);
+        let (revoked, queued) = tracker.begin(&key);
         if revoked {
             if let Some(job) = &mut open {
                 job.run.drop_requested();
@@ -229,11 +80,11 @@ pub(super) fn execute(
         let next_pull = next.as_ref().and_then(|next| next_pull(&assignment, next));
         // Who prepares itself may read its data as long as it takes: nobody waits for it.
         if !matches!(assignment.work, Work::Prepare { .. }) {
-            shared.timer.begin();
+            tracker.timer.begin();
         }
-        let ran = run_one(context, &mut open, &assignment, next_pull, shared, &setup);
-        shared.timer.end();
-        let revoked = shared.end();
+        let ran = run_one(context, &mut open, &assignment, next_pull, tracker, &setup);
+        tracker.timer.end();
+        let revoked = tracker.end();
         if run_of(&mut open, &key).is_some_and(|run| run.local.device_failed()) {
             context.unfit.note(&key.run);
         }
@@ -242,7 +93,7 @@ pub(super) fn execute(
             // A shard may still read a gradient where it lies: the next step writes somewhere else.
             open.take_if(|job| job.is_of(&key));
         }
-        let outcome = match outcome(context, &key, ran, shared) {
+        let outcome = match outcome(context, &key, ran, tracker) {
             Ok(Some(outcome)) => outcome,
             Ok(None) => continue,
             Err(end) => return end,
@@ -264,7 +115,7 @@ pub(super) fn execute(
             }
         }
         if urgent {
-            shared.urgent.notify_one();
+            tracker.notify_urgent();
         }
     }
     End::Stopped
@@ -307,12 +158,12 @@ fn outcome(
     context: &WorkerContext,
     key: &TaskKey,
     ran: Result<Outcome, WorkerError>,
-    shared: &Shared,
+    tracker: &TaskTracker,
 ) -> Result<Option<Outcome>, End> {
     match ran {
         Ok(outcome) => Ok(Some(outcome)),
         Err(WorkerError::Ps(PsError::Sealed { .. })) => Err(End::Dropped),
-        Err(WorkerError::Ps(PsError::Canceled)) if shared.is_stopped() => Err(End::Stopped),
+        Err(WorkerError::Ps(PsError::Canceled)) if tracker.is_stopped() => Err(End::Stopped),
         // The job is over or was restored: the engine knows, and revokes the task, or has done so. Or a shard was started
         // again without it: the engine finds out, and decides.
         Err(
@@ -361,7 +212,7 @@ fn run_one(
     open: &mut Option<OpenJob>,
     assignment: &Assignment,
     next_pull: Option<NextPull>,
-    shared: &Shared,
+    tracker: &TaskTracker,
     setup: &impl Fn(&JobId) -> Result<JobSetup, WorkerError>,
 ) -> Result<Outcome, WorkerError> {
     let key = &assignment.key;
@@ -370,27 +221,27 @@ fn run_one(
         _ => {
             // What was open before is over, and gives back what it holds before the next one takes it.
             *open = None;
-            let cancel_token = shared.begin_job();
-            let JobSetup { train, shards, .. } = shared.timer.waiting(|| setup(&key.run.job))?;
-            shared.shards.set(shards);
-            let shards = shared.shards.clone();
-            let run = JobRun::open(context, assignment, train, shards, cancel_token, &shared.timer)?;
-            shared.timer.progressed();
+            let cancel_token = tracker.begin_job();
+            let JobSetup { train, shards, .. } = tracker.timer.waiting(|| setup(&key.run.job))?;
+            tracker.shards.set(shards);
+            let shards = tracker.shards.clone();
+            let run = JobRun::open(context, assignment, train, shards, cancel_token, &tracker.timer)?;
+            tracker.timer.progressed();
             &mut open.insert(OpenJob { id: key.run.clone(), run }).run
         }
     };
     match assignment.work {
         Work::Iterate { superstep, seq, range, learning_rate, min_clock, gradient } => {
             let it = Iteration { task: key.task.to_string(), seq, range, learning_rate, gradient };
-            *lock(&shared.blocked_on) = blocked_on(superstep, min_clock);
-            let pulled = job.prepare(&it, ReadCondition::Version { closed: superstep.0, min_clock });
-            *lock(&shared.blocked_on) = None;
+            tracker.set_blocked_on(blocked_on(superstep, min_clock));
+            let pulled = job.pull_for(&it, ReadCondition::Version { closed: superstep.0, min_clock });
+            tracker.set_blocked_on(None);
             pulled.and_then(|pulled| job.iterate(&it, pulled, next_pull)).inspect_err(|_| job.abandon_round())
         }
-        Work::Prepare { range } => job.rehearse(&key.task, range),
+        Work::Prepare { range } => job.warm_up(&key.task, range),
         Work::Evaluate { version, part } => {
-            shared.begin_evaluation();
-            job.evaluate(version, part, || shared.is_revoked())
+            tracker.begin_evaluation();
+            job.evaluate(version, part, || tracker.is_revoked())
         }
     }
 }
@@ -436,59 +287,6 @@ mod tests {
         let mut other = assignment(5, GradientUse::JoinRound);
         other.key.run.generation = Generation(2);
         assert_eq!(next_pull(&this, &other), None);
-    }
-
-    #[test]
-    fn a_revocation_is_remembered_only_until_its_task_is_in_hand() {
-        let shared = Shared::default();
-        let cancel_token = shared.begin_job();
-        let keys: Vec<TaskKey> = (1..=1000).map(key).collect();
-        for begun in &keys {
-            shared.queue(begun);
-            assert_eq!(shared.begin(begun), (false, 0));
-            *lock(&shared.running) = None;
-            // The engine says so of every task that was reported meanwhile.
-            shared.revoke(&keys);
-        }
-        assert!(lock(&shared.queued).is_empty() && !cancel_token.is_canceled());
-        shared.queue(&keys[0]);
-        shared.queue(&keys[1]);
-        shared.revoke(&keys[1..]);
-        assert_eq!((shared.begin(&keys[0]), shared.begin(&keys[1])), ((false, 1), (true, 0)));
-        assert!(!cancel_token.is_canceled(), "one that never began interrupts nobody");
-    }
-
-    #[test]
-    fn a_task_that_runs_is_given_up_when_it_is_revoked_and_the_next_job_is_not() {
-        let shared = Shared::default();
-        let (first, task) = (shared.begin_job(), key(1));
-        shared.queue(&task);
-        shared.begin(&task);
-        shared.revoke(&[task]);
-        assert!(first.is_canceled() && !shared.is_stopped());
-        assert!(shared.begin_job().is_canceled(), "its job had not begun to open");
-        shared.end();
-        shared.queue(&key(2));
-        shared.begin(&key(2));
-        assert!(!shared.begin_job().is_canceled());
-        shared.cancel();
-        assert!(shared.begin_job().is_canceled(), "a job that opens behind a stop");
-    }
-
-    /// Workers keep the state of their own optimizers with an open job.
-    #[test]
-    fn an_evaluation_that_is_revoked_is_given_up_alone() {
-        let shared = Shared::default();
-        let (job, task) = (shared.begin_job(), key(1));
-        shared.queue(&task);
-        shared.begin(&task);
-        shared.begin_evaluation();
-        shared.revoke(&[task]);
-        assert!(shared.is_revoked() && job.is_canceled(), "a call that waits for a shard ends");
-        assert!(!shared.end() && !job.is_canceled(), "the job goes on");
-        shared.queue(&key(2));
-        shared.begin(&key(2));
-        assert!(!shared.is_revoked());
     }
 
     #[test]

@@ -183,7 +183,7 @@ impl JobRun {
 
     /// Sees to the parameters for an iteration: pulls `want`, which may block, or goes on with the worker's own if the
     /// iteration's round is open.
-    pub(super) fn prepare(&mut self, it: &Iteration, want: ReadCondition) -> Result<PullStats, WorkerError> {
+    pub(super) fn pull_for(&mut self, it: &Iteration, want: ReadCondition) -> Result<PullStats, WorkerError> {
         let mut opens = None;
         if let GradientUse::LocalStep { first, last } = it.gradient {
             if !self.local.begins(it.seq, first, last)? {
@@ -226,14 +226,14 @@ impl JobRun {
 
     /// An iteration that counts nowhere: it pulls the newest parameters, computes on `range`, and pushes nothing. What a first
     /// iteration takes longer than others, and what stops it, is over before anybody waits for this worker.
-    pub(super) fn rehearse(&mut self, task: &TaskId, range: SampleRange) -> Result<Outcome, WorkerError> {
+    pub(super) fn warm_up(&mut self, task: &TaskId, range: SampleRange) -> Result<Outcome, WorkerError> {
         let gradient = GradientUse::JoinRound;
         let it = Iteration { task: task.to_string(), seq: 0, range, learning_rate: 0.0, gradient };
-        self.prepare(&it, ReadCondition::Version { closed: 0, min_clock: 0 })?;
+        self.pull_for(&it, ReadCondition::Version { closed: 0, min_clock: 0 })?;
         self.load_batch(range)?;
         let samples = selected_samples(self.data.as_ref(), self.rows.as_ref(), &self.train);
         let began = Instant::now();
-        if !self.local.rehearse(self.params.inputs_lent(&self.shards), &samples)? {
+        if !self.local.warm_up(self.params.inputs_lent(&self.shards), &samples)? {
             let params = self.params.inputs_lent(&self.shards);
             let rest = params.chain(self.scale.iter().map(LossScale::input)).collect();
             self.replicas.run(&samples, &rest)?;

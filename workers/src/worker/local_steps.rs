@@ -120,14 +120,14 @@ impl LocalSteps {
 
     /// Tries a step from `values` where a device takes them, the way back included, so that memory is there for both. It counts
     /// nowhere. A device that cannot do it takes no steps from here on. Returns whether one has done it.
-    pub(super) fn rehearse<'a>(
+    pub(super) fn warm_up<'a>(
         &mut self,
         values: impl Iterator<Item = (&'a str, TensorView<'a>)>,
         samples: &Inputs<'_>,
     ) -> Result<bool, WorkerError> {
         let Some(device) = &mut self.device else { return Ok(false) };
-        let rehearsed = device.begin(values).and_then(|()| device.compute(samples, 0.0, true));
-        Ok(self.unless_device_failed(rehearsed)?.is_some())
+        let warmed_up = device.begin(values).and_then(|()| device.compute(samples, 0.0, true));
+        Ok(self.unless_device_failed(warmed_up)?.is_some())
     }
 
     pub(super) fn is_open(&self) -> bool {

@@ -36,6 +36,7 @@ mod shared_pages;
 mod step_health;
 mod step_push;
 mod task_timer;
+mod task_tracker;
 #[cfg(test)]
 mod tests;
 mod throttle;

@@ -148,13 +148,13 @@ impl Session {
     /// What the worker does, as a poll tells it that carries these ends.
     async fn activity(&self, carried: Option<&Batch>) -> Activity {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let (running_ms, longest_ms) = self.shared.timer.running_and_longest_ms();
+        let (running_ms, longest_ms) = self.tracker.timer.running_and_longest_ms();
         let held = self.calls.as_ref().map_or(0, Pool::count);
         let short = |text| shortened(text, MAX_TEXT_CHARS);
         Activity {
             holding: lock(&self.holding).clone(),
-            blocked_on: self.shared.blocked_on().map(short),
-            transport: self.shared.shards.transport_words().map(short),
+            blocked_on: self.tracker.blocked_on().map(short),
+            transport: self.tracker.shards.transport_words().map(short),
             running_ms,
             longest_ms,
             tasks: count(held.saturating_sub(carried.map_or(0, Batch::count))),
@@ -172,9 +172,9 @@ impl Session {
         assignments: &mpsc::Sender<Assignment>,
     ) -> Result<(), Hangup> {
         if !news.shards.is_empty() {
-            self.shared.shards.set(news.shards);
+            self.tracker.shards.set(news.shards);
         }
-        self.shared.shards.set_heard(news.shards_heard);
+        self.tracker.shards.set_heard(news.shards_heard);
         if news.lead_expired {
             self.link.try_another().await;
         }
@@ -192,10 +192,10 @@ impl Session {
         }
         let mut holding = lock(&self.holding);
         holding.retain(|k| !news.revoked.contains(k));
-        self.shared.revoke(&news.revoked);
+        self.tracker.revoke(&news.revoked);
         for assignment in news.assignments {
             holding.push(assignment.key.clone());
-            self.shared.queue(&assignment.key);
+            self.tracker.queue(&assignment.key);
             assignments.send(assignment).map_err(|_| Hangup)?;
         }
         Ok(())

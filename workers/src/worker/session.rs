@@ -27,9 +27,9 @@ use tracing::debug;
 use super::{
     calls::{Pool, STUCK_AFTER},
     error::WorkerError,
-    executor::Shared,
     lock::lock,
     report::{Finished, REPORT_BATCH_WINDOW},
+    task_tracker::TaskTracker,
 };
 use crate::error_chain;
 
@@ -73,7 +73,7 @@ pub(super) struct Session {
     pub(super) who: WorkerKey,
     /// Iterations and evaluations that were received and whose report is not acknowledged.
     pub(super) holding: Mutex<Vec<TaskKey>>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) tracker: Arc<TaskTracker>,
     /// `None`: this worker has no functions.
     pub(super) calls: Option<Pool>,
     /// It has asked to be dropped.
@@ -89,14 +89,14 @@ impl Session {
     pub(super) fn new(
         link: Link,
         registered: &RegisterReply,
-        shared: Arc<Shared>,
+        tracker: Arc<TaskTracker>,
         calls: Option<Pool>,
     ) -> Self {
         let (who, epoch) = (registered.key(), AtomicU64::new(registered.epoch.0));
         let is_leaving = AtomicBool::default();
         let silence = Duration::from_millis(registered.silence_ms);
         let poll_timeout = silence.clamp(SHORTEST_POLL_TIMEOUT, CALL_TIMEOUT);
-        Self { link, who, holding: Mutex::default(), shared, calls, is_leaving, epoch, poll_timeout }
+        Self { link, who, holding: Mutex::default(), tracker, calls, is_leaving, epoch, poll_timeout }
     }
 
     /// Sends every report until it is acknowledged, in order.
@@ -110,7 +110,7 @@ impl Session {
                     None => std::future::pending().await,
                 }
                 // Not looking at the queue meanwhile: nobody needs to be woken for what comes in.
-                let _ = timeout(REPORT_BATCH_WINDOW, self.shared.urgent()).await;
+                let _ = timeout(REPORT_BATCH_WINDOW, self.tracker.urgent()).await;
             }
             while let Ok(more) = finished.try_recv() {
                 waiting.push(more);
@@ -186,7 +186,7 @@ impl Session {
     pub(super) async fn setup_unless_canceled(&self, job: &JobId) -> Result<JobSetup, WorkerError> {
         tokio::select! {
             setup = self.setup(job) => setup,
-            () = self.shared.canceled() => Err(PsError::Canceled.into()),
+            () = self.tracker.canceled() => Err(PsError::Canceled.into()),
         }
     }
 

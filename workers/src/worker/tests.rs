@@ -33,11 +33,12 @@ use syncline_scheduler::{
 
 use super::{
     Throttle,
-    executor::{End, Shared, execute},
+    executor::{End, execute},
     job::WorkerContext,
     local_steps::UnfitJobs,
     report::Finished,
     shared_pages::SharedPages,
+    task_tracker::TaskTracker,
 };
 use crate::submit::{JobGraph, Model, Training, prepare};
 use tarpc::{client, context};
@@ -228,16 +229,16 @@ impl Rig {
     }
 
     fn execute_all(&self, worker: u64, given: Vec<Assignment>, revoked: &[TaskKey]) -> Vec<Finished> {
-        let (context, shared) = (self.context(worker), Arc::new(Shared::default()));
+        let (context, tracker) = (self.context(worker), Arc::new(TaskTracker::default()));
         let (give, tasks) = mpsc::channel();
         let (finish, mut finished) = async_mpsc::unbounded_channel();
-        given.iter().for_each(|assignment| shared.queue(&assignment.key));
-        shared.revoke(revoked);
+        given.iter().for_each(|assignment| tracker.queue(&assignment.key));
+        tracker.revoke(revoked);
         given.into_iter().for_each(|assignment| give.send(assignment).unwrap());
         drop(give);
         let setup =
             |_: &JobId| Ok(JobSetup { epoch: EPOCH, train: self.train.clone(), shards: self.addresses() });
-        assert_eq!(execute(&context, &tasks, &finish, &shared, setup), End::Stopped);
+        assert_eq!(execute(&context, &tasks, &finish, &tracker, setup), End::Stopped);
         drop(finish);
         std::iter::from_fn(|| finished.blocking_recv()).collect()
     }
@@ -399,28 +400,28 @@ fn a_revoked_iteration_takes_its_round_with_it() {
 #[test]
 fn a_revocation_that_comes_when_its_task_is_about_to_end_leaves_the_next_one_alone() {
     let rig = Rig::start();
-    let (mut context, shared) = (rig.context(1), Arc::new(Shared::default()));
+    let (mut context, tracker) = (rig.context(1), Arc::new(TaskTracker::default()));
     // Behind a step in the middle of a round nothing looks whether it is still wanted.
     context.throttle.step = Duration::from_millis(500);
     let (give, tasks) = mpsc::channel();
     let (finish, mut finished) = async_mpsc::unbounded_channel();
     let setup = |_: &JobId| Ok(JobSetup { epoch: EPOCH, train: rig.train.clone(), shards: rig.addresses() });
     thread::scope(|scope| {
-        let (context, shared) = (&context, &shared);
-        let executor = scope.spawn(move || execute(context, &tasks, &finish, shared, setup));
+        let (context, tracker) = (&context, &tracker);
+        let executor = scope.spawn(move || execute(context, &tasks, &finish, tracker, setup));
         let give_steps = |round, seqs| {
             for it in local(0, round, seqs, 4) {
                 let assignment = rig.iteration(1, it);
-                shared.queue(&assignment.key);
+                tracker.queue(&assignment.key);
                 give.send(assignment).unwrap();
             }
         };
         give_steps((1, 4), 1..=2);
         let second = |running: String| running.starts_with("it/w1/2 ");
-        while !shared.running().is_some_and(second) || shared.timer.running_and_longest_ms().0 < 20 {
+        while !tracker.running().is_some_and(second) || tracker.timer.running_and_longest_ms().0 < 20 {
             thread::yield_now();
         }
-        shared.revoke(&[rig.key(1, 2)]);
+        tracker.revoke(&[rig.key(1, 2)]);
         give_steps((1, 2), 1..=2);
         drop(give);
         assert_eq!(executor.join().unwrap(), End::Stopped);

@@ -294,19 +294,19 @@ fn a_step_that_fails_leaves_the_one_before() {
 }
 
 #[test]
-fn a_device_that_cannot_rehearse_a_step_leaves_them_to_this_process() {
+fn a_device_that_cannot_warm_up_leaves_them_to_this_process() {
     let random = &mut SplitMix64::new(10);
     let mut both = Both::new(Optimizer::adam(), None);
     let given = Given::random(random);
-    assert!(both.device.rehearse(both.params[0].inputs(), &given.samples()).unwrap());
+    assert!(both.device.warm_up(both.params[0].inputs(), &given.samples()).unwrap());
     // It counted nowhere.
     both.begin(1);
-    both.step(&iteration(1, 1, 1, 0.1), &Given::random(random), "rehearsed");
+    both.step(&iteration(1, 1, 1, 0.1), &Given::random(random), "warmed up");
     let mut samples = given.samples();
     samples[2].1 = TensorView::F32 { shape: &[5], data: &given.gradients[0][..5] };
-    assert!(!both.device.rehearse(both.params[0].inputs(), &samples).unwrap());
+    assert!(!both.device.warm_up(both.params[0].inputs(), &samples).unwrap());
     assert!(both.device.device.is_none() && both.device.device_failed());
-    assert!(!both.device.rehearse(both.params[0].inputs(), &given.samples()).unwrap());
+    assert!(!both.device.warm_up(both.params[0].inputs(), &given.samples()).unwrap());
 }
 
 #[test]

@@ -30,9 +30,9 @@ use crate::{
     functions::{Function, Registry, Salt, ValueStore},
     worker::{
         calls::{CallEnvironment, GivenUp},
-        executor::Shared,
         lock::lock,
         session::Link,
+        task_tracker::TaskTracker,
     },
 };
 
@@ -206,7 +206,8 @@ impl Rig {
         )
         .unwrap();
         let registered = RegisterReply { epoch: EngineEpoch(1), incarnation: Incarnation(1), silence_ms: 1 };
-        let session = Arc::new(Session::new(link, &registered, Arc::<Shared>::default(), Some(pool.clone())));
+        let session =
+            Arc::new(Session::new(link, &registered, Arc::<TaskTracker>::default(), Some(pool.clone())));
         let (assignments, _) = mpsc::channel();
         let polling = session.clone();
         let polls = tokio::spawn(async move { polling.poll(&assignments).await });
