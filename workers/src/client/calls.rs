@@ -182,7 +182,7 @@ impl Client {
         Ok(JobView::read_or_damaged(&self.record(job).await?)?)
     }
 
-    /// The same as the engine answers it, with every number as text: this is what loses nothing when it is kept.
+    /// The status of a job as the engine answers it, with every number as text: this is what loses nothing when it is kept.
     ///
     /// # Errors
     /// E131 if there is no such job; E300 if no engine is reached, E136 if none leads.
@@ -322,7 +322,7 @@ impl Client {
         self.cancel_with(job, &Cancellation::default()).await
     }
 
-    /// The same, with a reason or another grace.
+    /// Cancels a job as [`cancel`](Self::cancel), with a reason or another grace.
     ///
     /// # Errors
     /// E131 if there is no such job, E137 if it is over; E300 if no engine is reached, E136 if none leads.

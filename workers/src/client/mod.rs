@@ -76,7 +76,7 @@ impl Client {
         }
     }
 
-    /// The same client, whose calls are repeated for so long.
+    /// Sets for how long calls that fail are repeated.
     #[must_use]
     pub fn with_patience(self, patience: Patience) -> Self {
         Self { patience, ..self }
@@ -91,7 +91,7 @@ impl Client {
         Self { link, ..self }.with_patience(Patience::all(Duration::ZERO))
     }
 
-    /// The same client, which loads models here.
+    /// Sets where this client loads models.
     #[cfg(feature = "train")]
     #[must_use]
     pub fn with_models(self, models: impl Into<ModelHost>) -> Self {

@@ -59,7 +59,8 @@ impl Client {
         self.submit_prepared(self.prepare(graph).await?).await
     }
 
-    /// The same; a job of the same id that is over makes room, with all that is stored of it but its snapshot files.
+    /// Submits a job as [`submit`](Self::submit); one of the same id that is over makes room, with all that is stored of it but its
+    /// snapshot files.
     ///
     /// # Errors
     /// As [`submit`](Self::submit); E140 if the job of that id goes on.
@@ -77,7 +78,7 @@ impl Client {
         self.upload_and_submit(job, false).await
     }
 
-    /// The same; a job of the same id that is over makes room.
+    /// Submits a job as [`submit_prepared`](Self::submit_prepared); one of the same id that is over makes room.
     ///
     /// # Errors
     /// As [`submit_prepared`](Self::submit_prepared); E140 if the job of that id goes on.
@@ -94,7 +95,8 @@ impl Client {
         self.submit_new_prepared(self.prepare(graph).await?).await
     }
 
-    /// The same for a job that [`prepare`](crate::submit::prepare) has made.
+    /// Submits a job that [`prepare`](crate::submit::prepare) has made, as a new one in any case, see
+    /// [`submit_new`](Self::submit_new).
     ///
     /// # Errors
     /// As [`submit_prepared`](Self::submit_prepared), but for E130.
@@ -162,7 +164,8 @@ impl Client {
         self.upload_training(self.prepare(graph).await?).await
     }
 
-    /// The same for a job that [`prepare`](crate::submit::prepare) has made.
+    /// Uploads what tasks of a graph need to train a job that [`prepare`](crate::submit::prepare) has made, see
+    /// [`prepare_training`](Self::prepare_training).
     ///
     /// # Errors
     /// E470 if a worker could not compute it, E410 if a shard is away, E300 if no engine is reached, E136 if none leads.

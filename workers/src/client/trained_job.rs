@@ -15,7 +15,7 @@ use crate::export::{TrainedModel, fill};
 pub struct TrainedJob {
     /// Its settings, as the engine has them.
     pub train: TrainSpec,
-    /// The same as a job file has them.
+    /// Its settings, as a job file has them.
     pub settings: SettingList,
     /// The forward model with the trained parameters in it, in the form that predicts.
     pub model: TrainedModel,

@@ -54,7 +54,7 @@ impl Dataset {
         Self::open_hashed(spec, wanted).map(|(set, _)| set)
     }
 
-    /// The same, with the digests of what was read.
+    /// Opens a data set as [`open`](Self::open), and returns the digests of what was read, too.
     pub fn open_hashed(spec: &DataSpec, wanted: &ModelSignature) -> Result<(Self, FileDigests), DataError> {
         Self::open_in_steps(spec, wanted, &mut || Ok(()))
     }
@@ -265,7 +265,7 @@ impl Dataset {
         self.fill(rows, None, batch)
     }
 
-    /// The same for training samples in this pass: images change as the spec says in `augment`.
+    /// Copies rows into `batch` as [`gather`](Self::gather), for training in this pass: images change as the spec says in `augment`.
     pub fn gather_to_train(&self, rows: &[u32], pass: Pass, batch: &mut Batch) -> Result<(), DataError> {
         self.fill(rows, self.augmentation.as_ref().map(|augmentation| (augmentation, pass)), batch)
     }

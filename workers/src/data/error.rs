@@ -349,7 +349,7 @@ pub enum Remedy {
     NoTranspose,
     /// They are rows of a table, as the model wants them, but of another length.
     LabelColumns,
-    /// The same, and the first column of the table has no name: it may only count the rows.
+    /// They are rows of a table of another length, and its first column has no name: it may only count the rows.
     IndexColumn,
     /// They are flat.
     SampleShape,

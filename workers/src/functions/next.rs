@@ -24,7 +24,7 @@ pub enum Next<O> {
     note = "it may return `{O}`, `Next<{O}>`, `Result<{O}, E>` or `Result<Next<{O}>, E>`, where `E: Display`"
 )]
 pub trait IntoNext<O, Shape> {
-    /// The same in one form; the error in words.
+    /// What was returned, in one form; the error in words.
     ///
     /// # Errors
     /// If the function returned one.

@@ -130,7 +130,7 @@ impl TaskGraph {
         self.map_with(&CallOptions::new(), function, each)
     }
 
-    /// The same with calls that are treated in another way than usual.
+    /// Adds one call for each tuple of arguments as [`map`](Self::map), treated as `options` say.
     pub fn map_with<I, O, A: CallArguments<I>>(
         &mut self,
         options: &CallOptions,

@@ -167,7 +167,7 @@ impl LocalCluster {
         Self::start_with(options, |_| {}).await
     }
 
-    /// The same; `say` gets a line for whatever takes time.
+    /// Starts everything as [`start`](Self::start); `say` gets a line for whatever takes time.
     ///
     /// # Errors
     /// E101 to E113 if ONNX Runtime or Redis is neither found nor fetched, or Redis does not start; E320, E321 and E490 to E494 if ONNX

@@ -113,8 +113,8 @@ impl PredictOptions {
         Ok(Self { data, columns_of, given: None, samples: Samples::All, is_labeled, batch })
     }
 
-    /// The same of a file that came in another way than from a disk, and is called `name` in errors. One that is packed by gzip is
-    /// unpacked.
+    /// On all samples of a file that came in another way than from a disk, written as those of the job, and called `name` in errors.
+    /// One that is packed by gzip is unpacked.
     ///
     /// # Errors
     /// E577 as [`for_files`](Self::for_files), and if the job reads samples and labels from two files.

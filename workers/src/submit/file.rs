@@ -81,7 +81,7 @@ impl JobFile {
         Self::load_with(path, &[])
     }
 
-    /// The same, with other values in some of its fields. Paths among them are relative to the file, too.
+    /// Reads a job file, with other values in some of its fields. Paths among them are relative to the file, too.
     ///
     /// # Errors
     /// E360 if the file cannot be read, E361 if it is no job file, E369 if there is no such field, or if it does not take the value.

@@ -123,7 +123,7 @@ impl Model {
         }
     }
 
-    /// The same with settings of the loss. Submission refuses those of a ready-made graph (E366).
+    /// Sets what the loss takes into account. Submission refuses those of a ready-made graph (E366).
     #[must_use]
     pub fn with_loss_options(mut self, settings: LossOptions) -> Self {
         match &mut self {
@@ -133,7 +133,7 @@ impl Model {
         self
     }
 
-    /// The same with the output that the loss looks at. Submission refuses that of a ready-made graph (E366).
+    /// Names the output that the loss looks at. Submission refuses that of a ready-made graph (E366).
     #[must_use]
     pub fn with_output(mut self, name: &str) -> Self {
         match &mut self {
@@ -161,8 +161,8 @@ impl Model {
         Self::Ready { onnx: onnx.into(), weights: None, misplaced: Vec::new() }
     }
 
-    /// The same with other first values, a safetensors file such as a snapshot of another job. It has to hold all that trains,
-    /// in the shapes that the model has (E247; of a ready-made graph E261 and E318, and of that nothing else). Of a forward
+    /// Sets other first values, from a safetensors file such as a snapshot of another job. It has to hold all that trains, in the
+    /// shapes that the model has (E247; of a ready-made graph E261 and E318, and of that nothing else). Of a forward
     /// model, what it holds of the rest is taken as well, and what the model does not have is left out, with a warning.
     #[must_use]
     pub fn with_weights(mut self, safetensors: impl Into<ByteSource>) -> Self {
@@ -175,7 +175,7 @@ impl Model {
         self
     }
 
-    /// The same with other first values for a part of it, such as a body under a new head: tensors of the file that fit by name
+    /// Sets other first values for a part of the model, such as a body under a new head: tensors of the file that fit by name
     /// and shape are taken, all others keep the values of the model, and submission says which. A file of which nothing fits is
     /// refused (E247), and so is one for a ready-made graph (E366).
     #[must_use]

@@ -51,7 +51,7 @@ impl WorkerOptions {
         Self { slots: 1, ..Self::for_calls(cluster, Registry::new()) }.with_runtime(runtime)
     }
 
-    /// The same worker, which trains and runs ONNX models as well, on the device that the runtime was loaded for.
+    /// Lets this worker train and run ONNX models as well, on the device that the runtime was loaded for.
     #[must_use]
     pub fn with_runtime(self, runtime: Runtime) -> Self {
         let exec = ExecOptions { device: runtime.device(), ..self.exec };

@@ -49,7 +49,8 @@ impl Client {
         self.send_graph(graph, false).await
     }
 
-    /// The same; a job of the same id that is over makes room, with all that it gave, also one of the same graph.
+    /// Submits a graph as [`submit_tasks`](Self::submit_tasks); a job of the same id that is over makes room, with all that it gave,
+    /// also one of the same graph.
     ///
     /// # Errors
     /// As [`submit_tasks`](Self::submit_tasks); E140 if the job of that id goes on.
