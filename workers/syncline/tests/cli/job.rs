@@ -101,13 +101,24 @@ fn a_job_runs_from_its_file_to_its_snapshot() {
     assert_eq!(view["job"]["samples_applied"], view["job"]["samples_total"]);
     assert_eq!(view["workers"].as_array().unwrap().len(), 2);
 
+    the_same_job_again_is_the_one_that_is_there(file, &at);
+    jobs_and_workers_are_listed(&at);
+    barriers_and_tasks_are_explained(&at);
+    its_status_says_how_it_went(&at);
+    let snapshot = files_are_shown(dir.path(), &view);
+    what_is_exported_has_the_numbers_of_the_snapshot(dir.path(), &view, &snapshot, &at);
+}
+
+fn the_same_job_again_is_the_one_that_is_there(file: &str, at: &dyn Fn(&[&str]) -> Ended) {
     let same = at(&["submit", file]).ok();
     assert!(same.out == "points\n" && same.err.contains("was submitted before"), "{same:#?}");
     assert_eq!(at(&["submit", file, "--json"]).ok().json()["is_new"], false);
     assert_eq!(at(&["submit", file, "--id", "again"]).ok().out, "again\n");
     let watched = at(&["watch", "again"]).ok();
     assert!(watched.out.contains("done  epoch 5/5"), "{}", watched.out);
+}
 
+fn jobs_and_workers_are_listed(at: &dyn Fn(&[&str]) -> Ended) {
     let jobs = at(&["jobs", "--json"]).ok().json();
     let ids: Vec<&str> = jobs.as_array().unwrap().iter().map(|j| j["id"].as_str().unwrap()).collect();
     assert_eq!(ids, ["points", "again"]);
@@ -118,7 +129,9 @@ fn a_job_runs_from_its_file_to_its_snapshot() {
         workers.as_array().unwrap().iter().map(|w| w["device"].as_str().unwrap()).collect();
     assert_eq!(devices, ["cpu", "cpu"]);
     assert!(at(&["workers"]).ok().out.starts_with("worker "));
+}
 
+fn barriers_and_tasks_are_explained(at: &dyn Fn(&[&str]) -> Ended) {
     let story = at(&["explain", "points", "--barrier", "39", "--json"]).ok().json();
     assert_eq!((&story["state"], &story["why"]["rule"]), (&"closed".into(), &"bsp".into()), "{story:#}");
     assert_eq!(story["workers"].as_array().unwrap().len(), 2);
@@ -132,7 +145,9 @@ fn a_job_runs_from_its_file_to_its_snapshot() {
     assert_eq!(at(&["explain", "points", "barrier/39"]).ok().out, words);
     let whole = at(&["explain", "points"]).ok().out;
     assert!(whole.starts_with("points: done  epoch 5/5") && !whole.contains("barrier/"), "{whole}");
+}
 
+fn its_status_says_how_it_went(at: &dyn Fn(&[&str]) -> Ended) {
     let status = at(&["status", "points"]).ok().out;
     for part in
         ["points (done)", "compute ms", "worker-1", "accuracy", "redis-cli -p ", "'syncline:{points}:job'"]
@@ -140,19 +155,30 @@ fn a_job_runs_from_its_file_to_its_snapshot() {
         assert!(status.contains(part), "{part} is not in {status}");
     }
     at(&["cancel", "points"]).refused(1, "E137");
+}
 
-    let snapshot = at_nowhere(&["model", "show", field(&view, "snapshot"), "--json"]).ok().json();
+/// Its snapshot, as it is shown.
+fn files_are_shown(dir: &Path, view: &Value) -> Value {
+    let snapshot = at_nowhere(&["model", "show", field(view, "snapshot"), "--json"]).ok().json();
     assert_eq!(snapshot["about"]["job"], "points");
     assert_eq!(snapshot["count"], 2 * 8 + 8 + 8 * 2 + 2);
     assert_eq!(snapshot["tensors"][0]["values"]["not_finite"], 0);
-    let model = dir.path().join("points.onnx");
+    let model = dir.join("points.onnx");
     let model = at_nowhere(&["model", "show", model.to_str().unwrap(), "--json"]).ok().json();
     assert_eq!((&model["parameter_count"], &model["operators"]["Gemm"]), (&snapshot["count"], &2.into()));
+    snapshot
+}
 
-    let out = dir.path().join("trained.onnx");
+fn what_is_exported_has_the_numbers_of_the_snapshot(
+    dir: &Path,
+    view: &Value,
+    snapshot: &Value,
+    at: &dyn Fn(&[&str]) -> Ended,
+) {
+    let out = dir.join("trained.onnx");
     let out = out.to_str().unwrap();
-    fs::remove_file(dir.path().join("points.onnx")).unwrap();
-    fs::remove_file(field(&view, "snapshot")).unwrap();
+    fs::remove_file(dir.join("points.onnx")).unwrap();
+    fs::remove_file(field(view, "snapshot")).unwrap();
     at(&["model", "export", "points", out]).ok();
     let trained = at_nowhere(&["model", "show", out, "--json"]).ok().json();
     assert_eq!(trained["parameter_count"], snapshot["count"]);

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use crate::{
     job::write_job,
     json::Page,
-    rig::{Up, folder, syncline},
+    rig::{Ended, Up, folder, syncline},
 };
 
 /// Names of the files of events in the folder of a job.
@@ -26,6 +26,22 @@ fn trainings_are_compared_and_written_for_other_programs() {
     at(&["submit", &file, "--watch"]).ok();
     at(&["submit", &file, "--id", "free", "--set", "settings.policy=asp", "--watch"]).ok();
 
+    they_stand_side_by_side(&at);
+    their_points_are_rows_for_other_programs(&path, &at);
+    they_are_followed_as_events_and_as_a_picture(&path, &at);
+    one_of_a_file_stands_beside_those_of_the_cluster(&path, &at);
+    let exported = path("free.export");
+    drop(up);
+    let alone = syncline(&["metrics", "free", "--from", &exported]).ok().out;
+    assert!(alone.contains("480"), "{alone}");
+    assert_eq!(
+        syncline(&["metrics", "--from", &exported]).ok().out,
+        alone,
+        "the file says which job it is of"
+    );
+}
+
+fn they_stand_side_by_side(at: &dyn Fn(&[&str]) -> Ended) {
     let table = at(&["metrics", "free", "points"]).ok().out;
     let words: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(
@@ -55,7 +71,10 @@ fn trainings_are_compared_and_written_for_other_programs() {
         assert!(said.contains("--follow goes with --plot, with --tensorboard, or with both"), "{said}");
     }
     at(&["metrics"]).refused(2, "E500");
+}
 
+fn their_points_are_rows_for_other_programs(path: &dyn Fn(&str) -> String, at: &dyn Fn(&[&str]) -> Ended) {
+    let points = at(&["metrics", "points", "--json"]).ok().json();
     let rows = at(&["metrics", "points", "free", "--csv", "-"]).ok().out;
     let of = |job: &str| rows.lines().filter(|row| row.starts_with(&format!("{job},"))).count();
     assert_eq!((of("job"), of("points")), (1, points.as_array().unwrap().len()), "{rows}");
@@ -64,7 +83,12 @@ fn trainings_are_compared_and_written_for_other_programs() {
     assert_eq!(fs::read_to_string(path("points.csv.out")).unwrap(), rows);
     let evaluations = at(&["metrics", "points", "--evaluations", "--csv", "-"]).ok().out;
     assert_eq!(evaluations.lines().count(), 2, "{evaluations}");
+}
 
+fn they_are_followed_as_events_and_as_a_picture(
+    path: &dyn Fn(&str) -> String,
+    at: &dyn Fn(&[&str]) -> Ended,
+) {
     let (runs, drawn) = (path("runs"), path("both.svg"));
     let write =
         ["metrics", "points", "free", "--tensorboard", &runs, "--plot", &drawn, "--over", "time", "--follow"];
@@ -76,7 +100,13 @@ fn trainings_are_compared_and_written_for_other_programs() {
     let drawn = fs::read_to_string(drawn).unwrap();
     assert!(drawn.contains(">points (bsp)<") && drawn.contains(">free (asp)<"), "{drawn}");
     at(&["metrics", "points", "--tensorboard", "/dev/null"]).refused(2, "E574");
+}
 
+fn one_of_a_file_stands_beside_those_of_the_cluster(
+    path: &dyn Fn(&str) -> String,
+    at: &dyn Fn(&[&str]) -> Ended,
+) {
+    let (file, rows) = (path("points.toml"), fs::read_to_string(path("points.csv.out")).unwrap());
     let exported = path("free.export");
     at(&["export", "free", &exported]).ok();
     let beside = at(&["metrics", "free", "free", "--from", &exported]).ok().out;
@@ -94,14 +124,6 @@ fn trainings_are_compared_and_written_for_other_programs() {
     let mixed = at(&["metrics", "points", "free", "--from", &exported, "--csv", "-"]).ok().out;
     assert_eq!(mixed, rows, "one of the cluster, one of a file");
     at(&["metrics", "points", "--from", &exported]).refused(2, "E534");
-    drop(up);
-    let alone = syncline(&["metrics", "free", "--from", &exported]).ok().out;
-    assert!(alone.contains("480"), "{alone}");
-    assert_eq!(
-        syncline(&["metrics", "--from", &exported]).ok().out,
-        alone,
-        "the file says which job it is of"
-    );
 }
 
 #[test]

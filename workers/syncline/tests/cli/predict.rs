@@ -39,12 +39,23 @@ fn a_trained_model_is_tried_on_its_test_samples_and_on_other_files() {
     write_job(dir.path(), 5);
     let file = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     at(&["submit", &file("points.toml"), "--watch"]).ok();
-    let view = at(&["status", "points", "--json"]).ok().json();
-
+    on_its_test_samples(&file, &at);
+    on_other_files(&file, &at);
+    what_cannot_be_predicted_is_refused(&file, &at);
+    numbers_are_compared_with_numbers(&file, &at);
+    scores_that_are_no_numbers_name_no_class(&file, &at);
+    rows_go_to_whoever_reads_them_as_they_come(&file, &at);
     let page = Page::read();
+    several_targets(&page, dir.path(), &at);
+    several_labels(&page, dir.path(), &at);
+}
+
+/// The figures are those of the evaluation, and what the file says can be counted.
+fn on_its_test_samples(file: &dyn Fn(&str) -> String, at: &dyn Fn(&[&str]) -> Ended) {
     let out = file("out.csv");
+    let view = at(&["status", "points", "--json"]).ok().json();
     let answer = at(&["predict", "points", "--out", &out, "--json"]).ok();
-    page.holds("predict", &answer);
+    Page::read().holds("predict", &answer);
     let answer = answer.json();
     assert_eq!((&answer["part"], &answer["samples"]), (&"test".into(), &40.into()));
     for figure in ["loss", "accuracy"] {
@@ -63,8 +74,11 @@ fn a_trained_model_is_tried_on_its_test_samples_and_on_other_files() {
     assert_eq!(counted, 40);
     let words = at(&["predict", "points"]).ok().out;
     assert!(words.contains("40, test samples of ") && words.contains("class  labels"), "{words}");
+}
 
-    // The same numbers in another file, with labels and without.
+/// The same numbers in another file, with labels and without.
+fn on_other_files(file: &dyn Fn(&str) -> String, at: &dyn Fn(&[&str]) -> Ended) {
+    let (_, rows) = table(&fs::read_to_string(file("out.csv")).unwrap());
     let points = fs::read_to_string(file("points.csv")).unwrap();
     let bare: String =
         points.lines().map(|line| line.rsplit_once(',').unwrap().0.to_owned() + "\n").collect();
@@ -84,7 +98,10 @@ fn a_trained_model_is_tried_on_its_test_samples_and_on_other_files() {
         rows.iter().all(|row| bare[row[0] as usize][1..] == row[2..]),
         "the same scores for the same numbers"
     );
+}
 
+fn what_cannot_be_predicted_is_refused(file: &dyn Fn(&str) -> String, at: &dyn Fn(&[&str]) -> Ended) {
+    let (out, unlabeled) = (file("out.csv"), file("unlabeled.csv"));
     at(&["predict", "points", "--out", &out]).refused(2, "E536");
     at(&["predict", "points", "--samples", "validation"]).refused(2, "E578");
     at(&["predict", "points", "--data", &file("bare.csv")]).refused(2, "E362");
@@ -93,8 +110,10 @@ fn a_trained_model_is_tried_on_its_test_samples_and_on_other_files() {
     let away = at(&["predict", "points", "--data", "nowhere.csv"]).refused(2, "E330");
     assert!(away.err.contains("read on this machine"), "{away:#?}");
     at(&["predict", "nobody"]).refused(1, "E131");
+}
 
-    // Numbers are compared with numbers.
+fn numbers_are_compared_with_numbers(file: &dyn Fn(&str) -> String, at: &dyn Fn(&[&str]) -> Ended) {
+    let out = file("out.csv");
     fs::write(file("points.onnx"), mlp(&[2, 8, 1], 1).to_bytes()).unwrap();
     let job = fs::read_to_string(file("points.toml")).unwrap().replace("softmax-cross-entropy", "mse");
     fs::write(file("points.toml"), job).unwrap();
@@ -114,8 +133,10 @@ fn a_trained_model_is_tried_on_its_test_samples_and_on_other_files() {
     near("r_squared", 1.0 - squares / rows.iter().map(|row| (row[1] - mean).powi(2)).sum::<f64>());
     near("loss", squares / 40.0);
     assert_eq!(answer["classes"].as_array().map(Vec::len), Some(0));
+}
 
-    // Scores that are no numbers name no class: so large numbers become infinite on their way, of both signs.
+/// So large numbers become infinite on their way, of both signs.
+fn scores_that_are_no_numbers_name_no_class(file: &dyn Fn(&str) -> String, at: &dyn Fn(&[&str]) -> Ended) {
     fs::write(file("large.csv"), "1,1,1\n3e38,-3e38,0\n-3e38,3e38,1\n").unwrap();
     let large = at(&["predict", "points", "--data", &file("large.csv"), "--out", "-"]).ok();
     let nan: Vec<&str> = large.out.lines().filter(|line| line.contains("NaN")).collect();
@@ -124,9 +145,10 @@ fn a_trained_model_is_tried_on_its_test_samples_and_on_other_files() {
     let answer = at(&["predict", "points", "--data", &file("large.csv"), "--json"]).ok().json();
     assert_eq!(answer["nan_samples"].as_u64(), Some(nan.len() as u64), "{answer:#}");
     assert!(answer["accuracy"].as_f64().unwrap() <= (3 - nan.len()) as f64 / 3.0, "{answer:#}");
+}
 
-    // Rows go to whoever reads them as they come.
-    let rows = fs::read_to_string(&out).unwrap();
+fn rows_go_to_whoever_reads_them_as_they_come(file: &dyn Fn(&str) -> String, at: &dyn Fn(&[&str]) -> Ended) {
+    let rows = fs::read_to_string(file("out.csv")).unwrap();
     for to in ["-", "/dev/stdout"] {
         let piped = at(&["predict", "numbers", "--out", to]).ok();
         assert!(piped.out == rows && piped.err.contains("RMSE"), "{piped:#?}");
@@ -141,9 +163,6 @@ fn a_trained_model_is_tried_on_its_test_samples_and_on_other_files() {
     assert_eq!((reader.join().unwrap(), answer["file"].as_str()), (rows, Some(pipe.as_str())));
     at(&["predict", "numbers", "--out", "/dev/full"]).refused(2, "E537");
     at(&["predict", "numbers", "--out", "-", "--json"]).refused_as_json(2, "E509");
-
-    several_targets(&page, dir.path(), &at);
-    several_labels(&page, dir.path(), &at);
 }
 
 /// The points with a header, and with what `columns` of `x` and `y` say beside them; `order`: how the columns stand.
