@@ -49,19 +49,21 @@ mod standby_record;
 #[cfg(test)]
 mod standby_tests;
 
-pub use checkpoint::CheckpointCopy;
-pub(crate) use checkpoint::CheckpointPart;
-pub use chunk::{CHUNK_BYTES, CHUNK_ELEMENTS};
-pub use fence::EpochFence;
-pub use job::JobShard;
-pub use job_table::{JobTable, Opened};
+pub use chunk::CHUNK_ELEMENTS;
 pub use lent::SlotShape;
-pub use pull::{ReadCondition, ReadGrant};
-pub use push::{Admission, PushAck, PushCursor, PushHeader, PushedChunk};
+pub use pull::ReadCondition;
+pub use push::{PushAck, PushCursor, PushHeader};
+pub use standby_op::{StandbyOp, read_op};
+
+pub(crate) use checkpoint::CheckpointPart;
+pub(crate) use fence::EpochFence;
+pub(crate) use job::JobShard;
+pub(crate) use job_table::JobTable;
+pub(crate) use pull::ReadGrant;
+pub(crate) use push::{Admission, PushedChunk};
 pub(crate) use rows::copy_pieces;
 pub(crate) use settings::check_settings;
-pub use standby_op::{StandbyOp, read_op};
-pub use standby_record::{Batch, Entry, StandbyMark, Term};
+pub(crate) use standby_record::{Batch, Entry, StandbyMark, Term};
 
 pub use syncline_rpc::ShardPosition;
 

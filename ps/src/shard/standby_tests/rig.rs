@@ -13,8 +13,8 @@ use syncline_scheduler::{
 use crate::{
     rows::{Piece, RowSelection},
     shard::{
-        Batch, CHUNK_BYTES, CHUNK_ELEMENTS, JobShard, PushHeader, PushedChunk, ReadCondition, StandbyOp,
-        Term, read_op,
+        Batch, CHUNK_ELEMENTS, JobShard, PushHeader, PushedChunk, ReadCondition, StandbyOp, Term,
+        chunk::CHUNK_BYTES, read_op,
     },
 };
 
