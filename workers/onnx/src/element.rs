@@ -171,7 +171,7 @@ impl TensorType {
         let dim = self.dims.iter().map(to_dimension).collect();
         let tensor =
             TensorTypeProto { elem_type: self.element.code(), shape: Some(TensorShapeProto { dim }) };
-        let r#type = Some(TypeProto { tensor_type: Some(tensor) });
+        let r#type = Some(TypeProto { tensor_type: Some(tensor), ..TypeProto::default() });
         ValueInfoProto { r#type, ..ValueInfoProto::untyped(name) }
     }
 

@@ -61,6 +61,12 @@ pub enum OnnxError {
         /// What shape, type and data say against each other.
         reason: String,
     },
+    /// A tensor that lists where it is not zero.
+    #[error("[E615] the model holds a sparse tensor as {place}")]
+    SparseTensor {
+        /// Which part of the file holds it.
+        place: &'static str,
+    },
 }
 
 impl OnnxError {
@@ -75,6 +81,7 @@ impl OnnxError {
             Self::Cycle { .. } => "E306",
             Self::ExternalData { .. } => "E307",
             Self::BadTensor { .. } => "E308",
+            Self::SparseTensor { .. } => "E615",
         }
     }
 
@@ -91,6 +98,7 @@ impl OnnxError {
             Self::TooLarge { .. } => Some(
                 "models of more than 1 GiB, about 268 million float32 parameters, are not supported; external data counts",
             ),
+            Self::SparseTensor { .. } => Some("export it with that tensor dense, in PyTorch by `to_dense()`"),
             _ => None,
         };
         hint.map(str::to_owned)

@@ -1,6 +1,7 @@
 //! The part of `onnx.proto` that Syncline reads and writes, with the field numbers of the standard.
 //!
-//! Fields that are not listed (documentation, quantization hints, sparse tensors) are dropped when a model is read.
+//! Fields that are not listed (documentation, quantization hints, how the file says to train) are dropped when a model is read; a
+//! sparse tensor is refused by [`super::parse`]. ONNX Runtime is given what was read and checked, never the file itself.
 //! Sub-messages nest at most 100 deep: prost's own limit, which keeps hostile nesting from overflowing the stack.
 
 use prost::Message;
@@ -130,6 +131,9 @@ pub struct AttributeProto {
     /// A list of subgraphs.
     #[prost(message, repeated, tag = "11")]
     pub graphs: Vec<GraphProto>,
+    /// A type, as of an `Optional`.
+    #[prost(message, optional, tag = "14")]
+    pub tp: Option<TypeProto>,
     /// One of the `ATTRIBUTE_*` constants.
     #[prost(int32, tag = "20")]
     pub kind: i32,
@@ -170,12 +174,21 @@ impl ValueInfoProto {
     }
 }
 
-/// The type of a value. Only tensors are known here; other kinds read as `tensor_type: None`.
+/// The type of a value. Only tensors are known here; other kinds read as `tensor_type: None`, and are written as they were.
 #[derive(Clone, PartialEq, Message)]
 pub struct TypeProto {
     /// `None` for a sequence, a map, and whatever else is no tensor.
     #[prost(message, optional, tag = "1")]
     pub tensor_type: Option<TensorTypeProto>,
+    /// The message of a sequence's type.
+    #[prost(bytes = "vec", optional, tag = "4")]
+    pub sequence_type: Option<Vec<u8>>,
+    /// The message of a map's type.
+    #[prost(bytes = "vec", optional, tag = "5")]
+    pub map_type: Option<Vec<u8>>,
+    /// The message of an optional value's type.
+    #[prost(bytes = "vec", optional, tag = "9")]
+    pub optional_type: Option<Vec<u8>>,
 }
 
 /// Element type and shape of a tensor value; no shape means an unknown rank.

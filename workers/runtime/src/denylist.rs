@@ -75,8 +75,7 @@ fn reason_to_refuse(node: &NodeProto, known: &Known<'_>) -> Option<String> {
     if let Some(name) = DIVISORS.iter().find(|name| node.int(name, 1) < 1) {
         return Some(format!("its {name} is {}", node.int(name, 1)));
     }
-    let valued =
-        |attribute: &AttributeProto| attribute.name.starts_with("value") || attribute.name == "sparse_value";
+    let valued = |attribute: &AttributeProto| attribute.name.starts_with("value");
     if node.op_type == "Constant" && !node.attribute.iter().all(valued) {
         return Some("it has an attribute that is no value".to_owned());
     }

@@ -46,10 +46,7 @@ impl Executable {
         let parsed = syncline_onnx::parse(onnx_bytes)?;
         let mut options = options.clone();
         let rewritten = rewrite_for(runtime, &parsed, &mut options);
-        let session = match &rewritten {
-            Some(model) => compile(runtime, model, &model.to_bytes(), &options, Placement::record)?,
-            None => compile(runtime, &parsed, onnx_bytes, &options, Placement::record)?,
-        };
+        let session = compile(runtime, rewritten.unwrap_or(parsed), &options, Placement::record)?;
         let refused = |source: ort::Error| load_failed(options.device, source.to_string());
         let placement = Placement::of(&session).map_err(refused)?;
         let pinned = match options.device {

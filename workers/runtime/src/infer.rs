@@ -29,7 +29,7 @@ impl Compiler for Runtime {
 fn outlets(runtime: &Runtime, onnx_bytes: &[u8], optimize: Optimize) -> Result<Types, BackendError> {
     let model = syncline_onnx::parse(onnx_bytes)?;
     let options = ExecOptions { optimize, ..ExecOptions::default() };
-    let session = compile(runtime, &model, onnx_bytes, &options, Ok)?;
+    let session = compile(runtime, model, &options, Ok)?;
     Ok(outlet_types(session.inputs().iter().chain(session.outputs())))
 }
 
@@ -46,9 +46,7 @@ fn simplify(runtime: &Runtime, onnx_bytes: &[u8]) -> Result<Vec<u8>, BackendErro
     let folder = tempfile::tempdir().map_err(failed)?;
     let path = folder.path().join("simplified.onnx");
     let options = ExecOptions { optimize: Optimize::Basic, ..ExecOptions::default() };
-    let compiled = compile(runtime, &model, onnx_bytes, &options, |builder| {
-        Ok(builder.with_optimized_model_path(&path)?)
-    });
+    let compiled = compile(runtime, model, &options, |builder| Ok(builder.with_optimized_model_path(&path)?));
     if let Err(refused) = compiled {
         // ONNX Runtime does not say why it could not write: a file of the same size tells.
         return Err(std::fs::write(&path, onnx_bytes).map_or_else(failed, |()| refused));

@@ -62,11 +62,11 @@ impl Default for ExecOptions {
 /// Largest tensor that constant folding may make, in bytes: a node of a few bytes can ask for gigabytes.
 const MOST_FOLDED_BYTES: u32 = 1 << 28;
 
-/// Loads a model with the settings that every session of Syncline shares. `onnx_bytes` are those of `model`.
+/// Loads a model that [`syncline_onnx::parse`] has checked, with the settings that every session of Syncline shares. The library
+/// sees what was checked and nothing else of the file: a part that is not read could name a file of this machine.
 pub(super) fn compile(
     runtime: &Runtime,
-    model: &ModelProto,
-    onnx_bytes: &[u8],
+    model: ModelProto,
     options: &ExecOptions,
     adjust: impl FnOnce(SessionBuilder) -> ort::Result<SessionBuilder>,
 ) -> Result<Session, BackendError> {
@@ -75,7 +75,9 @@ pub(super) fn compile(
         Optimize::Basic => GraphOptimizationLevel::Level1,
         Optimize::All => GraphOptimizationLevel::All,
     };
-    denylist::check(model)?;
+    denylist::check(&model)?;
+    let onnx_bytes = model.to_bytes();
+    drop(model);
     let failed = |reason: String| load_failed(options.device, reason);
     let refused = |source: ort::Error| failed(source.to_string());
     let builder = || -> ort::Result<SessionBuilder> {
@@ -93,7 +95,7 @@ pub(super) fn compile(
     };
     let build = || {
         let mut builder = register(builder().map_err(refused)?, options)?;
-        builder.commit_from_memory(onnx_bytes).map_err(refused)
+        builder.commit_from_memory(&onnx_bytes).map_err(refused)
     };
     // `ort` panics at outputs of negative size, as an image smaller than the kernel over it has.
     catch_unwind(AssertUnwindSafe(build))

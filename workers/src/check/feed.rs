@@ -95,7 +95,7 @@ impl Narrow<'_> {
 pub(super) fn fix_dims(model: &mut ModelProto, options: &CheckOptions, axis: usize) {
     let Some(graph) = &mut model.graph else { return };
     for input in &mut graph.input {
-        let Some(TypeProto { tensor_type: Some(tensor) }) = &mut input.r#type else { continue };
+        let Some(TypeProto { tensor_type: Some(tensor), .. }) = &mut input.r#type else { continue };
         let dims = tensor.shape.iter_mut().flat_map(|shape| &mut shape.dim);
         for (position, dim) in dims.enumerate() {
             let open = if position == 0 { options.batch } else { axis };

@@ -15,7 +15,7 @@ impl Client {
     /// knows, as an operator that it lacks, fails the tasks.
     ///
     /// # Errors
-    /// E301 to E308 for what is no such model, E360 for a file that cannot be read.
+    /// E301 to E308 and E615 for what is no such model, E360 for a file that cannot be read.
     pub async fn upload_model(&self, onnx: impl Into<ByteSource>) -> Result<OnnxModel, SubmitError> {
         let (source, store) = (onnx.into(), self.values().await?);
         blocking(move || {

@@ -36,7 +36,7 @@ pub(super) fn close_sizes(graph: &mut GraphProto, sample_shapes: &BTreeMap<Strin
 /// The axes of a tensor, as the file declares them; none where it does not.
 pub(super) fn axes(value: &mut ValueInfoProto) -> impl Iterator<Item = &mut DimensionProto> {
     let tensor = match &mut value.r#type {
-        Some(TypeProto { tensor_type }) => tensor_type.as_mut(),
+        Some(TypeProto { tensor_type, .. }) => tensor_type.as_mut(),
         None => None,
     };
     tensor.and_then(|tensor| tensor.shape.as_mut()).into_iter().flat_map(|shape| &mut shape.dim)

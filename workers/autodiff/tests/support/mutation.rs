@@ -342,7 +342,7 @@ fn renumber(tensor: &mut TensorProto, random: &mut SplitMix64) {
 }
 
 fn retype(input: &mut ValueInfoProto, random: &mut SplitMix64) {
-    let Some(TypeProto { tensor_type: Some(TensorTypeProto { elem_type, shape }) }) = &mut input.r#type
+    let Some(TypeProto { tensor_type: Some(TensorTypeProto { elem_type, shape }), .. }) = &mut input.r#type
     else {
         input.r#type = None;
         return;

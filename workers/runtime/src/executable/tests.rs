@@ -224,3 +224,58 @@ fn inputs_are_found_in_whatever_order_they_come_and_were_found_before() {
     }
     assert!(executable.run(&[b, a]).is_ok());
 }
+
+/// A field of a protobuf message that is a message or a text, of fewer than 128 bytes.
+fn field(number: u8, content: impl AsRef<[u8]>) -> Vec<u8> {
+    let content = content.as_ref();
+    assert!(number < 32 && content.len() < 128);
+    let key = u16::from(number) << 3 | 2;
+    let key = if key < 128 { vec![key as u8] } else { vec![key as u8 | 128, (key >> 7) as u8] };
+    [key, vec![content.len() as u8], content.to_vec()].concat()
+}
+
+#[test]
+fn a_sparse_tensor_that_names_a_file_is_refused_wherever_it_lies() {
+    let place = [field(1, "location"), field(2, "etc/passwd")].concat();
+    let (bytes_of_4, uint8, external) = ([0x08, 4], [0x10, 2], [0x70, 1]);
+    let values = [&bytes_of_4[..], &uint8, &field(13, place), &external].concat();
+    let sparse = field(1, values);
+    let attribute = |of: u8| [field(1, "sparse_value"), field(of, &sparse)].concat();
+    let constant = |of: u8| [field(2, "leak"), field(4, "Constant"), field(5, attribute(of))].concat();
+    let in_graph = |part: Vec<u8>| field(7, part);
+    let cases = [
+        ("a constant", in_graph(field(1, constant(22)))),
+        ("a list", in_graph(field(1, constant(23)))),
+        ("an initializer", in_graph(field(15, &sparse))),
+        ("a function", field(25, field(7, constant(22)))),
+    ];
+    for (name, part) in cases {
+        // Two halves of one message are read as one.
+        let onnx = [adder(), part].concat();
+        let error = Executable::new(&runtime(), &onnx, &ExecOptions::default()).unwrap_err();
+        assert_eq!(error.code(), "E615", "{name}: {error}");
+    }
+}
+
+#[test]
+fn onnx_runtime_sees_only_what_was_read() {
+    let onnx = [adder(), field(6, "documentation, which nobody reads")].concat();
+    let executable = Executable::new(&runtime(), &onnx, &ExecOptions::default()).unwrap();
+    assert_eq!(executable.session.metadata().unwrap().description().unwrap_or_default(), "");
+}
+
+#[test]
+fn sequences_that_a_model_declares_are_loaded() {
+    let mut graph = GraphBuilder::new("sequence");
+    let x = graph.input("x", ElementType::F32, &[2.into()]);
+    let both = graph.op("SequenceConstruct", &[&x, &x], &[]);
+    let joined = graph.op("ConcatFromSequence", &[&both], &[syncline_onnx::attr_int("axis", 0)]);
+    graph.output(&joined);
+    let tensor = field(1, [0x08, 1]);
+    let ty = field(4, field(1, tensor));
+    let info = [field(1, &both), field(2, ty)].concat();
+    let onnx = [graph.finish().to_bytes(), field(7, field(13, info))].concat();
+    let mut executable = Executable::new(&runtime(), &onnx, &ExecOptions::default()).unwrap();
+    let x = TensorView::F32 { shape: &[2], data: &[1.0, 2.0] };
+    assert_eq!(executable.run(&[("x", x)]).unwrap().f32(&joined).unwrap(), [1.0, 2.0, 1.0, 2.0]);
+}

@@ -35,7 +35,7 @@ fn measure(runtime: &Runtime) -> Result<i64, BackendError> {
         DOMAIN.clone_into(&mut node.domain);
     }
     let options = ExecOptions { optimize: Optimize::Off, ..ExecOptions::default() };
-    let mut session = compile(runtime, &model, &model.to_bytes(), &options, Ok)?;
+    let mut session = compile(runtime, model, &options, Ok)?;
     let data = [0.0; CHANNELS];
     let x = bind(TensorView::F32 { shape: &[1, CHANNELS, 1, 1], data: &data }, "x")?;
     let outputs = session.run([x]).map_err(|source| BackendError::Run { reason: source.to_string() })?;
