@@ -48,8 +48,10 @@ impl Token {
     /// Reads the token kept at `path`.
     ///
     /// # Errors
-    /// What the system says; E120 as its cause if the file holds no token.
+    /// What the system says; E120 as its cause if the file holds no token, E129 if somebody else may have put it there: the
+    /// cluster would be theirs.
     pub fn load(path: &Path) -> io::Result<Self> {
+        folder::check_ours(path)?;
         fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)
     }
 

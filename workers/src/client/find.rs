@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use syncline_rpc::{EngineAddresses, InvalidAddress, Token, status::EngineStatus};
+use syncline_rpc::{EngineAddresses, InvalidAddress, Token, folder, status::EngineStatus};
 
 use super::{Client, ClientError, Patience};
 
@@ -70,10 +70,11 @@ impl FindError {
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Path { .. } => {
-                "see whether it exists, belongs to you, and the disk has room; --state-dir names another folder"
+                "see whether it exists, it and its folder belong to you alone, and the disk has room; --state-dir names another folder"
             }
             Self::TokenFile { .. } => {
-                "name the file that `syncline up` printed, with --token-file or SYNCLINE_TOKEN_FILE; it holds 64 hexadecimal digits"
+                "name the file that `syncline up` printed, with --token-file or SYNCLINE_TOKEN_FILE; it holds 64 hexadecimal digits, and belongs to you or \
+                 root alone (`chmod 600`)"
             }
             Self::NoCluster { .. } => {
                 "start one with `syncline up`, or name one: with --engine and --token-file, or with --state-dir, or with SYNCLINE_ENGINE, \
@@ -151,9 +152,14 @@ impl RunningCluster {
     /// `None` if nothing runs on this directory, or what is written there makes no sense.
     ///
     /// # Errors
-    /// If the file is there and cannot be read.
+    /// If the file is there and cannot be read; E129 as the cause if somebody else may have put it there, who would have made us
+    /// part of a cluster of theirs.
     pub fn load(state_dir: &Path) -> io::Result<Option<Self>> {
-        match fs::read(Self::path(state_dir)) {
+        let path = Self::path(state_dir);
+        let read = folder::check_ours(state_dir)
+            .and_then(|()| folder::check_ours(&path))
+            .and_then(|()| fs::read(&path));
+        match read {
             Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(e),
@@ -261,5 +267,53 @@ impl Client {
         let client = client.with_patience(Patience::INTERACTIVE);
         let engine = client.engine().await?;
         Ok((client, engine))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{error::Error, fs::Permissions, os::unix::fs::PermissionsExt};
+
+    use super::*;
+
+    /// The code of the error, and its cause.
+    fn refusal(dir: &Path, engines: Option<&str>) -> (&'static str, String) {
+        let engines = engines.map(|address| address.parse().unwrap());
+        let error = Cluster::of(engines, None, Some(dir)).unwrap_err();
+        (error.code(), error.source().unwrap().to_string())
+    }
+
+    #[test]
+    fn a_cluster_that_somebody_else_may_have_put_there_is_not_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let running = RunningCluster {
+            pid: 1,
+            engine: ([127, 0, 0, 1], 1).into(),
+            second_engine: None,
+            token_file: token_file(dir.path()),
+            redis: String::new(),
+            redis_password_file: None,
+            state_dir: dir.path().to_owned(),
+            shards: 1,
+            replicas: 1,
+            workers: 0,
+            processes: BTreeMap::new(),
+        };
+        let up = RunningCluster::path(dir.path());
+        fs::write(&up, serde_json::to_vec(&running).unwrap()).unwrap();
+        Token::load_or_create(&running.token_file).unwrap();
+        Cluster::of(None, None, Some(dir.path())).unwrap();
+        for (open, engines, code) in [
+            (dir.path(), None, "E502"),
+            (&up, None, "E502"),
+            (&running.token_file, None, "E505"),
+            (&running.token_file, Some("127.0.0.1:1"), "E505"),
+        ] {
+            let before = fs::metadata(open).unwrap().permissions();
+            fs::set_permissions(open, Permissions::from_mode(0o777)).unwrap();
+            let (found, cause) = refusal(dir.path(), engines);
+            assert!(found == code && cause.starts_with("[E129]"), "{}: {found}: {cause}", open.display());
+            fs::set_permissions(open, before).unwrap();
+        }
     }
 }
