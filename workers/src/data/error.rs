@@ -34,6 +34,12 @@ pub enum DataError {
         /// BLAKE3 of the files on this machine.
         found: String,
     },
+    /// A job that does not say what is in its files.
+    #[error("[E616] the job has no digest of {files}")]
+    NoDigest {
+        /// All files of the data set, with commas between.
+        files: String,
+    },
     /// More than the reader accepts.
     #[error("[E332] {} holds more than {limit} {unit}", path.display())]
     TooLarge {
@@ -379,6 +385,7 @@ impl DataError {
             Self::Digest { .. } => "E331",
             Self::TooLarge { .. } => "E332",
             Self::Format { .. } => "E333",
+            Self::NoDigest { .. } => "E616",
             Self::ColumnCount { .. } => "E334",
             Self::ColumnNames { .. } => "E477",
             Self::UnknownColumns { .. } => "E581",

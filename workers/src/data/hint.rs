@@ -16,6 +16,9 @@ impl DataError {
             Self::Digest { .. } => Some(
                 "copy the same file to every machine, or submit the job again, which looks at the data anew",
             ),
+            Self::NoDigest { .. } => Some(
+                "submit it with `syncline submit` or `Client::submit`, which look at the data: a worker reads no file that a job does not know",
+            ),
             Self::ColumnNames { .. } => Some(
                 "where both files have a header, columns are found by their names, in any order: rename them; or leave out the header of this file \
                  with `skip_lines`, and its columns are taken in their order",

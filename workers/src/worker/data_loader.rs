@@ -11,7 +11,7 @@ use syncline_scheduler::{
 use tracing::info;
 
 use super::{WorkerError, replicas::PieceWatch};
-use crate::data::{Batch, Dataset, ModelSignature, Parts, Pass};
+use crate::data::{Batch, DataError, Dataset, ModelSignature, Parts, Pass};
 
 /// Most samples that are evaluated at once.
 const MAX_EVALUATION_BATCH: usize = 256;
@@ -37,7 +37,9 @@ fn share(samples: usize, part: EvaluationPart) -> Range<usize> {
 }
 
 impl DataLoader {
-    /// Opens the data, if the model takes any. `max_batch`: samples that fit on this worker at once, if it says so. `watch`: who
+    /// Opens the data, if the model takes any. A job without its digest is refused: whoever submits one knows what is in its files, and
+    /// errors repeat some of it; nobody else shall read files of this machine by a job.
+    /// `max_batch`: samples that fit on this worker at once, if it says so. `watch`: who
     /// follows it, which takes minutes for some gigabytes, and may end it.
     pub(super) fn open(
         train: &TrainSpec,
@@ -47,6 +49,10 @@ impl DataLoader {
         let wanted = ModelSignature::of(&train.model);
         if wanted.is_empty() {
             return Ok(None);
+        }
+        if train.data.digest.is_none() {
+            let files = train.data.paths().join(", ");
+            return Err(DataError::NoDigest { files }.into());
         }
         info!(files = train.data.paths().join(", "), "reading the data");
         let mut step = || watch.goes_on().map_err(io::Error::other);
@@ -156,6 +162,7 @@ mod tests {
         let (name, element, shape) = ("x".to_owned(), DataElement::F32, vec![3, 4, 4]);
         train.model.inputs = vec![DataInput { name, element, shape, rows: None, row_group: None }];
         train.model.label = None;
+        train.data.digest = Some(blake3::hash(&fs::read(&path).unwrap()).to_hex().to_string());
         train
     }
 
@@ -224,6 +231,24 @@ mod tests {
         let mut loader = DataLoader::open(&shuffled, None, &PieceWatch::default()).unwrap().unwrap();
         loader.load_batch(&shuffled, SampleRange { epoch: 0, start: 0, len: 16 }).unwrap();
         assert_ne!(loader.rows, want);
+    }
+
+    #[test]
+    fn a_file_whose_digest_the_job_does_not_know_is_refused_without_a_word_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let secret = dir.path().join("id_ed25519");
+        fs::write(&secret, "secret,key\n").unwrap();
+        let job = job(dir.path(), Augment::default());
+        let of_secret = |digest| TrainSpec {
+            data: DataSpec::new(Source::csv(&secret)).with(|d| d.digest = digest),
+            ..job.clone()
+        };
+        for (digest, code) in [(None, "E616"), (Some("0".repeat(64)), "E331")] {
+            let refused = DataLoader::open(&of_secret(digest), None, &PieceWatch::default());
+            let refused = refused.map(|_| ()).unwrap_err();
+            let text = refused.to_string();
+            assert!(refused.code().to_string() == code && !text.contains("key"), "{text}");
+        }
     }
 
     #[test]

@@ -72,7 +72,10 @@ mod tests {
         let view = TensorView::new(Dtype::I64, vec![4], &ids).unwrap();
         fs::write(&path, safetensors::serialize([("user", view)], None).unwrap()).unwrap();
         let mut train = sim::training("bsp".parse().unwrap(), 4, 1);
-        train.data = DataSpec::new(Source::safetensors(&path)).with(|data| data.train_samples = 4);
+        train.data = DataSpec::new(Source::safetensors(&path)).with(|data| {
+            data.digest = Some(blake3::hash(&fs::read(&path).unwrap()).to_hex().to_string());
+            data.train_samples = 4;
+        });
         let (name, element) = ("user".to_owned(), DataElement::I64);
         train.model.inputs =
             vec![DataInput { name, element, shape: vec![], rows: Some(4), row_group: Some(0) }];
