@@ -38,6 +38,14 @@ impl Refusals {
         }
     }
 
+    /// Logs that a caller was dropped because too many said nothing at the same time, who keep others out.
+    pub(super) fn log_crowd(&self, peer: impl fmt::Display) {
+        let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = recent.due(Instant::now()) {
+            warn!(%peer, dropped_before = before, "caller dropped: too many say nothing at the same time; is somebody scanning this port?");
+        }
+    }
+
     /// Logs that nobody could be let in, as where the limit on open files is reached.
     pub fn log_accept(&self, error: &io::Error) {
         let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
