@@ -22,7 +22,7 @@ pub(crate) async fn check(args: &DoctorArgs) -> Vec<Finding> {
         (None, Some(running)) => vec![Finding::warn(
             "redis",
             running.redis,
-            "its address holds a password, which is not written down: name it with --redis",
+            "its address holds a password, which is not written down: set SYNCLINE_REDIS to it, or name it without its password with --redis, and a file that holds the password with --redis-password-file",
         )],
         (None, None) => {
             vec![Finding::warn("redis", "no address is known", "name one with --redis to have it checked")]

@@ -177,6 +177,17 @@ impl Program {
         let log = open_log(&self.log)?;
         *from = log.metadata()?.len();
         let stdout = if self.reports { Stdio::piped() } else { log.try_clone()?.into() };
+        self.command()
+            .stdin(Stdio::piped())
+            .stdout(stdout)
+            .stderr(log)
+            // Ctrl-C goes to the whole group: we stop the children ourselves, in order.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+    }
+
+    fn command(&self) -> Command {
         let mut command = Command::new(match self.is_own && is_replaced(&self.bin) {
             // Another release would be turned away by the processes of this one.
             true => Path::new(RUNNING_PROGRAM),
@@ -186,16 +197,11 @@ impl Program {
         if let Some(listen) = self.listen {
             command.arg("--listen").arg(listen.to_string());
         }
+        command.arg("--exit-with-parent");
+        // Functions of users run in a worker: the password of Redis is for those alone that are given it.
+        command.env_remove("SYNCLINE_REDIS").env_remove("SYNCLINE_REDIS_PASSWORD_FILE");
+        command.envs(self.env.iter().cloned());
         command
-            .arg("--exit-with-parent")
-            .envs(self.env.iter().cloned())
-            .stdin(Stdio::piped())
-            .stdout(stdout)
-            .stderr(log)
-            // Ctrl-C goes to the whole group: we stop the children ourselves, in order.
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
     }
 
     /// Waits until a child ends; `None` if it was asked to stop.
@@ -299,6 +305,8 @@ fn is_replaced(bin: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::{collections::HashMap, ffi::OsStr};
+
     use super::*;
 
     /// A program of a shell line, whose log is in a folder.
@@ -327,6 +335,18 @@ mod tests {
         assert!(is_replaced(&other), "removed");
         fs::copy("/bin/true", &other).unwrap();
         assert!(is_replaced(&other));
+    }
+
+    #[test]
+    fn only_who_is_given_the_address_of_redis_has_it() {
+        let worker = program(Path::new("/"), "");
+        let engine = Program { env: vec![("SYNCLINE_REDIS", "redis://:secret@h/".into())], ..worker.clone() };
+        for (program, address) in [(worker, None), (engine, Some("redis://:secret@h/"))] {
+            let command = program.command();
+            let env: HashMap<_, _> = command.as_std().get_envs().collect();
+            assert_eq!(env[OsStr::new("SYNCLINE_REDIS")], address.map(OsStr::new));
+            assert_eq!(env[OsStr::new("SYNCLINE_REDIS_PASSWORD_FILE")], None);
+        }
     }
 
     /// What is heard of it until it has ended once, and how it ended.
