@@ -1,6 +1,6 @@
 //! Unix sockets: a shard's second listener, for callers on the same machine and of the same user.
 //!
-//! The socket is a file with a random name in a folder that nobody else may enter. Only the shard tells the name, to who
+//! The socket is a file with a random name in a folder that nobody else may enter, of all shards of a user where they can. Only the shard tells the name, to who
 //! has greeted it over TCP; a file of that name is therefore this shard's, or there is none.
 
 use std::{
@@ -11,6 +11,7 @@ use std::{
 };
 
 use socket2::{Domain, SockAddr, Type};
+use tracing::warn;
 
 use super::{
     Socket, Transport,
@@ -23,55 +24,81 @@ const ENDING: &str = "sock";
 
 /// The file of a listening socket, removed when dropped.
 #[derive(Debug)]
-pub(crate) struct SocketFile(PathBuf);
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    /// Whether its folder goes with it.
+    is_alone: bool,
+}
 
 impl SocketFile {
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
         // Somebody who cleans the folder may have been faster.
-        let _ = fs::remove_file(&self.0);
+        let _ = fs::remove_file(&self.path);
+        if let (true, Some(folder)) = (self.is_alone, self.path.parent()) {
+            let _ = fs::remove_dir(folder);
+        }
     }
 }
 
 /// Listens on a new file in the user's own folder, from which files of shards that were killed are removed.
 pub(crate) fn bind() -> io::Result<(socket2::Socket, SocketFile)> {
-    let folder = private_folder()?;
-    remove_stale(&folder)?;
-    bind_in(&folder)
+    bind_below(&named_folder())
+}
+
+/// Where somebody else has made that folder, they keep nobody from a folder of another name.
+fn bind_below(named: &Path) -> io::Result<(socket2::Socket, SocketFile)> {
+    match make_private(named) {
+        Ok(()) => {
+            remove_stale(named)?;
+            bind_in(named)
+        }
+        Err(error) => {
+            let mut alone = named.as_os_str().to_owned();
+            alone.push(format!("-{:016x}", rand::random::<u64>()));
+            let alone = PathBuf::from(alone);
+            make_private(&alone)?;
+            warn!(%error, taken = %alone.display(), "the folder for sockets is not ours: one of another name is taken");
+            let (socket, mut file) = bind_in(&alone)?;
+            file.is_alone = true;
+            Ok((socket, file))
+        }
+    }
 }
 
 fn bind_in(folder: &Path) -> io::Result<(socket2::Socket, SocketFile)> {
     let name: u128 = rand::random();
-    let unfinished = SocketFile(folder.join(format!("{name:032x}")));
+    let unfinished = SocketFile { path: folder.join(format!("{name:032x}")), is_alone: false };
     let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
     // What is accepted does not inherit them, but is given them by `connected`.
     socket.bind(&SockAddr::unix(unfinished.path())?)?;
     socket.listen(BACKLOG)?;
     // It has its name only when it listens: who finds the name and nobody behind it may remove it.
-    let file = SocketFile(unfinished.path().with_extension(ENDING));
+    let file = SocketFile { path: unfinished.path().with_extension(ENDING), is_alone: false };
     fs::rename(unfinished.path(), file.path())?;
     Ok((socket, file))
 }
 
 /// `$XDG_RUNTIME_DIR/syncline`, or a folder in the one for temporary files.
-fn private_folder() -> io::Result<PathBuf> {
-    let user = own_user();
+fn named_folder() -> PathBuf {
     let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_dir());
-    let folder = match runtime {
+    match runtime {
         Some(dir) => dir.join("syncline"),
-        None => env::temp_dir().join(format!("syncline-{user}")),
-    };
-    match fs::DirBuilder::new().mode(0o700).create(&folder) {
+        None => env::temp_dir().join(format!("syncline-{}", own_user())),
+    }
+}
+
+fn make_private(folder: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(folder) {
         Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(e),
         _ => {}
     }
-    check_private(&folder, user)?;
-    Ok(folder)
+    check_private(folder, own_user())
 }
 
 /// Somebody else may have made the folder before us.
@@ -172,6 +199,21 @@ mod tests {
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(folder(0o700).path(), &link).unwrap();
         assert!(check_private(&link, user).is_err());
+    }
+
+    #[test]
+    fn whoever_makes_the_folder_first_keeps_no_shard_from_its_socket() {
+        let dir = folder(0o700);
+        let named = dir.path().join("syncline-1000");
+        fs::write(&named, b"").unwrap();
+        let (_listener, file) = bind_below(&named).unwrap();
+        assert!(check_private(file.path().parent().unwrap(), own_user()).is_ok());
+        connect(file.path()).unwrap();
+        drop(file);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        fs::remove_file(&named).unwrap();
+        let (_listener, file) = bind_below(&named).unwrap();
+        assert_eq!(file.path().parent(), Some(named.as_path()));
     }
 
     #[test]
