@@ -14,7 +14,7 @@ use syncline_rpc::{
 use super::lending::LentSlots;
 use crate::{
     PsError,
-    transport::{Channel, Socket, Transport, connect_tcp},
+    transport::{Channel, Greeting, Socket, Transport, connect_tcp},
     wire::{Digest, Reply, Request, WireError},
 };
 
@@ -79,7 +79,7 @@ impl LinkError {
 
 impl Link {
     /// Connects over TCP to whichever shard is there, and greets: enough for what is known by its digest. `limit` bounds each of
-    /// connecting, sending, and reading what must come at once.
+    /// connecting, greeting as a whole, sending, and reading what must come at once.
     pub(crate) fn open(address: &str, token: &Token, limit: Duration) -> Result<Self, LinkError> {
         Self::greet(connect_tcp(address, limit)?, None, token, limit)
     }
@@ -101,17 +101,21 @@ impl Link {
         token: &Token,
         limit: Duration,
     ) -> Result<Self, LinkError> {
-        socket.set_write_timeout(Some(limit))?;
-        let read_limit = Some(limit.min(GREETING_TIMEOUT));
-        socket.set_read_timeout(read_limit)?;
-        match hello::greet_blocking(&mut socket, Role::Tensor, shard, token) {
-            Ok(()) => Ok(Self {
-                channel: Channel::Socket(socket),
-                scratch: Vec::new(),
-                read_limit,
-                lent: None,
-                takes_gradients: false,
-            }),
+        let must_come_within = limit.min(GREETING_TIMEOUT);
+        let mut greeting = Greeting::within(&mut socket, must_come_within);
+        match hello::greet_blocking(&mut greeting, Role::Tensor, shard, token) {
+            Ok(()) => {
+                let read_limit = Some(must_come_within);
+                socket.set_write_timeout(Some(limit))?;
+                socket.set_read_timeout(read_limit)?;
+                Ok(Self {
+                    channel: Channel::Socket(socket),
+                    scratch: Vec::new(),
+                    read_limit,
+                    lent: None,
+                    takes_gradients: false,
+                })
+            }
             Err(HelloError::Io(error)) => Err(LinkError::Broken(error)),
             // The shard that is meant announces where it is now.
             Err(moved @ HelloError::OtherShard(_)) => Err(LinkError::Broken(io::Error::other(moved))),

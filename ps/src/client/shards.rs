@@ -246,9 +246,18 @@ impl ShardSet {
                     area,
                 });
                 let bytes = conn.range.len() * 4;
-                let options =
-                    ConnectOptions { shard: Some(shard), token: &self.token, limit, choice, bytes, lending };
-                let link = transport_upgrade::open(&conn.address, options)?;
+                let cancel_token = &self.cancel_token;
+                let options = ConnectOptions {
+                    shard: Some(shard),
+                    token: &self.token,
+                    limit,
+                    choice,
+                    bytes,
+                    lending,
+                    connected: &|socket| cancel_token.register(index, Some(socket)),
+                };
+                let link = transport_upgrade::open(&conn.address, options)
+                    .inspect_err(|_| cancel_token.register(index, None))?;
                 self.cancel_token.register(index, Some(link.socket()));
                 self.addresses.register(index, Some((&conn.address, &link)));
                 link

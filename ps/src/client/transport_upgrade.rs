@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 use super::{Link, LinkError, lending::LendRequest, unexpected_reply};
 use crate::{
     PsError,
-    transport::{Channel, Transport, TransportChoice, connect_unix},
+    transport::{Channel, Socket, Transport, TransportChoice, connect_tcp, connect_unix},
     wire::{Reply, Request},
 };
 
@@ -28,6 +28,8 @@ pub(super) struct ConnectOptions<'a> {
     pub bytes: u64,
     /// What is to be read and written where it lies.
     pub lending: Option<LendRequest<'a>>,
+    /// Is told of each connection before anything is waited for on it: it may be one to a stranger that says nothing.
+    pub connected: &'a dyn Fn(&Socket),
 }
 
 /// Why a transport cannot be had from a shard that answers.
@@ -49,16 +51,15 @@ pub fn connect(
     choice: TransportChoice,
     bytes: u64,
 ) -> Result<Channel, PsError> {
-    let link = open(address, ConnectOptions { shard, token, limit, choice, bytes, lending: None });
+    let connected = &|_: &Socket| {};
+    let options = ConnectOptions { shard, token, limit, choice, bytes, lending: None, connected };
+    let link = open(address, options);
     link.map(Link::into_body).map_err(|error| error.into_error(address))
 }
 
 /// Opens a connection to the shard at `address`.
 pub(super) fn open(address: &str, options: ConnectOptions<'_>) -> Result<Link, LinkError> {
-    let mut tcp = match options.shard {
-        Some(shard) => Link::open_shard(address, shard, options.token, options.limit)?,
-        None => Link::open(address, options.token, options.limit)?,
-    };
+    let mut tcp = greet(connect_tcp(address, options.limit)?, options)?;
     if options.choice == TransportChoice::Only(Transport::Tcp) {
         return Ok(tcp);
     }
@@ -96,7 +97,12 @@ fn open_unix(tcp: &mut Link, options: ConnectOptions<'_>) -> Result<Result<Link,
         Ok(socket) => socket,
         Err(error) => return Ok(Err(obstacle_to(&path, error))),
     };
-    Ok(Link::greet(socket, options.shard, options.token, options.limit).map_err(UpgradeError::Failed))
+    Ok(greet(socket, options).map_err(UpgradeError::Failed))
+}
+
+fn greet(socket: Socket, options: ConnectOptions<'_>) -> Result<Link, LinkError> {
+    (options.connected)(&socket);
+    Link::greet(socket, options.shard, options.token, options.limit)
 }
 
 fn obstacle_to(path: &str, error: io::Error) -> UpgradeError {
@@ -130,4 +136,31 @@ fn without(
     };
     warn!(%address, without = %missing, %cause, "connected by a slower transport");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, net::TcpListener};
+
+    use super::*;
+
+    #[test]
+    fn a_connection_to_a_stranger_that_says_nothing_can_be_ended_before_its_greeting() {
+        let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
+        let ended = Cell::new(false);
+        let options = ConnectOptions {
+            shard: None,
+            token: &Token::generate(),
+            limit: Duration::from_secs(60),
+            choice: TransportChoice::Auto,
+            bytes: 0,
+            lending: None,
+            connected: &|socket| {
+                socket.shut_down();
+                ended.set(true);
+            },
+        };
+        let opened = open(&stranger.local_addr().unwrap().to_string(), options);
+        assert!(ended.get() && matches!(opened, Err(LinkError::Broken(_))));
+    }
 }

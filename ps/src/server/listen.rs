@@ -21,7 +21,7 @@ use super::{
     connections::{ConnectionGuard, CountedControl},
     control, tensor,
 };
-use crate::transport::{Channel, Socket, Transport, is_same_user_or_root, size_buffers};
+use crate::transport::{Channel, Greeting, Socket, Transport, is_same_user_or_root, size_buffers};
 
 const BACKLOG: i32 = 1024;
 /// A tensor thread's buffers live on the heap.
@@ -107,18 +107,16 @@ fn serve(
 ) -> io::Result<()> {
     let shared = registered.shared.clone();
     shared.stopping()?;
-    socket.set_read_timeout(Some(GREETING_TIMEOUT))?;
-    socket.set_write_timeout(Some(GREETING_TIMEOUT))?;
     let served: &[Role] = match socket.transport() {
         Transport::Tcp => &[Role::Tensor, Role::Control],
         Transport::Unix | Transport::Shm => &[Role::Tensor],
     };
-    let role = hello::receive_blocking(&mut socket, &shared.token, served, Some(shared.here)).map_err(
-        |refused| {
-            shared.refusals.log(peer, &refused);
-            io::Error::other(refused)
-        },
-    )?;
+    let mut greeting = Greeting::within(&mut socket, GREETING_TIMEOUT);
+    let greeted = hello::receive_blocking(&mut greeting, &shared.token, served, Some(shared.here));
+    let role = greeted.map_err(|refused| {
+        shared.refusals.log(peer, &refused);
+        io::Error::other(refused)
+    })?;
     registered.mark_greeted();
     if role == Role::Tensor {
         return tensor::serve(&shared, Channel::Socket(socket));

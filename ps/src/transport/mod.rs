@@ -14,6 +14,7 @@
 
 mod channel;
 mod duplex;
+mod greeting;
 mod kind;
 mod peer;
 mod shm;
@@ -23,6 +24,7 @@ mod unix;
 
 pub use channel::Channel;
 pub use duplex::Duplex;
+pub(crate) use greeting::Greeting;
 pub use kind::{Transport, TransportChoice, UnknownTransport};
 pub(crate) use peer::is_same_user_or_root;
 pub(crate) use shm::{
