@@ -7,6 +7,8 @@
 //! ```
 
 mod answer;
+mod connections;
+mod job_answers;
 mod overview;
 mod prometheus;
 mod route;

@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 use crate::cli::Failure;
 
 /// An answer that is younger is given again.
-const FRESH_FOR: Duration = Duration::from_millis(500);
+pub(super) const FRESH_FOR: Duration = Duration::from_millis(500);
 /// Jobs that are over of which it tells; the newest.
 const MOST_OVER: u32 = 100;
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use syncline_scheduler::ids::JobId;
 
 /// What can be asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Route {
     Page,
     Script,

@@ -6,14 +6,14 @@ use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
     time::{sleep, timeout},
 };
 
-use super::site::Site;
+use super::{
+    connections::{Connections, Seat},
+    site::Site,
+};
 
-/// Most connections at a time; a browser opens up to six.
-const MOST_CONNECTIONS: usize = 64;
 /// Most bytes of what one asks for, its headers included.
 const MOST_REQUEST_BYTES: usize = 16 << 10;
 /// Time for the headers of a request, the pause before it included.
@@ -27,15 +27,17 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Serves for ever.
 pub(super) async fn serve(listener: &TcpListener, site: Site) -> Infallible {
-    let (site, free) = (Arc::new(site), Arc::new(Semaphore::new(MOST_CONNECTIONS)));
+    let (site, connections) = (Arc::new(site), Arc::new(Connections::default()));
     loop {
-        let permit = Arc::clone(&free).acquire_owned().await;
         match listener.accept().await {
             Ok((stream, _)) => {
+                let Some((seat, ended)) = connections.enter() else { continue };
                 let site = Arc::clone(&site);
                 tokio::spawn(async move {
-                    let _permit = permit;
-                    connection(stream, &site).await;
+                    tokio::select! {
+                        () = connection(stream, &site, &seat) => {}
+                        _ = ended => {}
+                    }
                 });
             }
             // Out of open files, mostly.
@@ -45,8 +47,9 @@ pub(super) async fn serve(listener: &TcpListener, site: Site) -> Infallible {
 }
 
 /// One connection to its end. What breaks it concerns its other side alone.
-async fn connection(stream: TcpStream, site: &Site) {
-    let service = service_fn(|request| async move { Ok::<_, Infallible>(site.answer(&request).await) });
+async fn connection(stream: TcpStream, site: &Site, seat: &Seat) {
+    let service =
+        service_fn(|request| async move { Ok::<_, Infallible>(seat.answering(site.answer(&request)).await) });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(REQUEST_WITHIN)

@@ -9,6 +9,7 @@ use syncline_workers::client::Client;
 
 use super::{
     answer::{self, Answer},
+    job_answers::JobAnswers,
     overview::Overviews,
     prometheus,
     route::{Route, is_ours},
@@ -29,13 +30,14 @@ pub(super) struct Site {
     /// Where it listens.
     address: SocketAddr,
     overviews: Overviews,
+    job_answers: JobAnswers,
 }
 
 impl Site {
     pub(super) fn new(client: Client, address: SocketAddr) -> Self {
         // Who looks on is told soon that no engine answers, and asks again by himself.
         let client = client.read_only(ENGINE_LIMIT);
-        Self { client, address, overviews: Overviews::default() }
+        Self { client, address, overviews: Overviews::default(), job_answers: JobAnswers::default() }
     }
 
     pub(super) async fn answer(&self, request: &Request<Incoming>) -> Answer {
@@ -67,14 +69,24 @@ impl Site {
                 Ok(overview) => overview.whole().map_or_else(answer::failure, |whole| answer::json(&whole)),
                 Err(failure) => answer::failure(&failure),
             },
-            Route::Job(job) => self.client.status(job).await.map_or_else(failed, |view| answer::json(&view)),
-            Route::Events(job) => {
-                self.client.events(job, None).await.map_or_else(failed, |events| answer::json(&events))
-            }
-            Route::LossCurve(job) => match self.loss_curve(job).await {
-                Ok(svg) => answer::of_type(StatusCode::OK, "image/svg+xml", svg),
-                Err(failure) => answer::failure(&failure),
-            },
+            Route::Job(job) => self.job_answers.get(route, self.job(job)).await,
+            Route::Events(job) => self.job_answers.get(route, self.events(job)).await,
+            Route::LossCurve(job) => self.job_answers.get(route, self.loss_curve(job)).await,
+        }
+    }
+
+    async fn job(&self, job: &JobId) -> Answer {
+        self.client.status(job).await.map_or_else(failed, |view| answer::json(&view))
+    }
+
+    async fn events(&self, job: &JobId) -> Answer {
+        self.client.events(job, None).await.map_or_else(failed, |events| answer::json(&events))
+    }
+
+    async fn loss_curve(&self, job: &JobId) -> Answer {
+        match self.drawn_losses(job).await {
+            Ok(svg) => answer::of_type(StatusCode::OK, "image/svg+xml", svg),
+            Err(failure) => answer::failure(&failure),
         }
     }
 
@@ -90,7 +102,7 @@ impl Site {
         }
     }
 
-    async fn loss_curve(&self, job: &JobId) -> Result<String, Failure> {
+    async fn drawn_losses(&self, job: &JobId) -> Result<String, Failure> {
         // A job that is not there has no curve, either.
         let view = self.client.status(job).await?;
         let points = self.client.metrics(job, None).await?;
