@@ -30,4 +30,4 @@ pub mod worker;
 pub use blocking::blocking;
 pub use causes::error_chain;
 pub use place_file::place_file;
-pub use printable::printable;
+pub use printable::{is_invisible, printable};

@@ -5,6 +5,8 @@ use std::fmt::{self, Write as _};
 use serde::ser;
 use syncline_scheduler::tasks::Preview;
 
+use crate::is_invisible;
+
 /// Why a value was not written to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
@@ -95,11 +97,6 @@ impl Line {
         }
         Ok(())
     }
-}
-
-/// Characters that change how those beside them are shown, or show nothing.
-fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 struct Raw<'a>(&'a mut Line);

@@ -1,5 +1,5 @@
 //! Data to stdout, talk to stderr. Texts of others, such as the error of a user's function or a name in a file, move no cursor
-//! and add no line of a table: JSON alone has them as they are.
+//! and add no line of a table: JSON alone has them as they are, with escapes.
 
 use std::{
     borrow::Cow,
@@ -7,14 +7,15 @@ use std::{
 };
 
 use serde::Serialize;
-use syncline_workers::printable;
+use syncline_workers::{is_invisible, printable};
 
 use crate::cli::{CliError, Failure};
 
 /// The same in one line, for a cell of a table.
 pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
+    let text = printable(text);
     if !text.contains(char::is_control) {
-        return text.into();
+        return text;
     }
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     lines.collect::<Vec<_>>().join(" | ").replace(char::is_control, " ").into()
@@ -41,22 +42,43 @@ fn write(text: &str) -> Result<(), Failure> {
 /// Prints exactly one JSON value.
 pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(|e| CliError::Output { source: e.into() })?;
-    write(&text)
+    write(&escaped(&text))
 }
 
 /// One of many JSON objects, each in a line of its own.
 pub fn print_json_line(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(value).map_err(|e| CliError::Output { source: e.into() })?;
-    write(&text)
+    write(&escaped(&text))
+}
+
+/// JSON without characters that a terminal obeys or hides, of which serde_json escapes only those that JSON forbids. All of them are
+/// within strings.
+fn escaped(json: &str) -> Cow<'_, str> {
+    let obeyed = |c: char| matches!(c, '\u{7f}'..='\u{9f}') || is_invisible(c);
+    if !json.contains(obeyed) {
+        return json.into();
+    }
+    let mut text = String::with_capacity(json.len() + 8);
+    for c in json.chars() {
+        match obeyed(c) {
+            true => text.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => text.push(c),
+        }
+    }
+    text.into()
 }
 
 /// Talks to the person in front of the terminal. Nobody listening is no reason to fail.
 pub fn say(text: &str) {
-    say_json(&printable(text));
+    say_line(&printable(text));
 }
 
 /// Talks to the program that started us, in JSON.
 pub(crate) fn say_json(text: &str) {
+    say_line(&escaped(text));
+}
+
+fn say_line(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
@@ -133,12 +155,23 @@ mod tests {
             ("assertion\n  left: 1\n\n right: 2", "assertion\n  left: 1\n\n right: 2", "assertion | left: 1 | right: 2"),
             ("\x1b]52;c;eA==\x07ok\r\u{9b}2J",  " ]52;c;eA== ok  2J",           " ]52;c;eA== ok  2J"),
             ("a\tb",                            "a\tb",                         "a b"),
+            ("a\u{202e}txt.exe",                "a txt.exe",                    "a txt.exe"),
         ];
         for (text, shown, in_a_cell) in cases {
             assert_eq!((&*printable(text), &*one_line(text)), (shown, in_a_cell));
         }
         let rows = [vec!["it\npanicked".to_owned(), "b".to_owned()]];
         assert_eq!(table(&["because", "c"], &rows), "because        c\nit | panicked  b");
+    }
+
+    #[test]
+    fn json_reads_as_the_same_text_and_holds_nothing_that_a_terminal_obeys_or_hides() {
+        for text in ["plain, größe", "\u{7f}\u{9b}2J", "a\u{202e}b\u{feff}", "\x1b[2J\n"] {
+            let json = serde_json::to_string(text).unwrap();
+            let json = escaped(&json);
+            assert_eq!(printable(&json), json);
+            assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
+        }
     }
 
     #[test]
