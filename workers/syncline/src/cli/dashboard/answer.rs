@@ -21,6 +21,7 @@ pub(super) fn of_type(status: StatusCode, kind: &'static str, body: impl Into<By
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
+        (header::HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
     ];
     answer.headers_mut().extend(headers.map(|(name, value)| (name, header::HeaderValue::from_static(value))));
     answer

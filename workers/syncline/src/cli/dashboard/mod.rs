@@ -17,6 +17,7 @@ mod site;
 
 use std::net::SocketAddr;
 
+use syncline_rpc::hostname;
 use syncline_workers::client::Client;
 use tokio::net::TcpListener;
 
@@ -29,6 +30,10 @@ pub struct DashboardArgs {
     /// IP address and port to serve the page on; port 0 takes a free one. Whoever can reach it may look on, without a token
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8265")]
     listen: SocketAddr,
+    /// A further name by which browsers ask for the page; may be given several times. Addresses, localhost and the name of this machine
+    /// need none
+    #[arg(long, value_name = "NAME")]
+    host: Vec<String>,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
@@ -50,8 +55,9 @@ pub(crate) fn run(args: &DashboardArgs) -> Result<(), Failure> {
                 "whoever can reach that address sees jobs, losses and names of machines; nothing can be changed through it",
             );
         }
+        let names = args.host.iter().cloned().chain(hostname()).chain(["localhost".to_owned()]).collect();
         tokio::select! {
-            never = server::serve(&listener, site::Site::new(client, address)) => match never {},
+            never = server::serve(&listener, site::Site::new(client, address, names)) => match never {},
             () = stop.requested() => Ok(()),
         }
     })

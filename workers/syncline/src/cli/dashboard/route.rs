@@ -44,19 +44,18 @@ impl Route {
     }
 }
 
-/// Whether a page that listens on `ip` may be asked for by that name. A page of this machine alone has a name of this machine:
-/// the name of somebody else's site that leads here too (DNS rebinding) would let that site read the answers.
-pub(super) fn is_ours(ip: IpAddr, host: Option<&str>) -> bool {
-    let name = host.map(|host| match host.rsplit_once(':') {
+/// Whether a page that listens on `ip` may be asked for by that name: an address, or one of `names`, which this machine has. The name
+/// of somebody else's site that leads here too (DNS rebinding) would let that site read the answers. A page of this machine alone has
+/// an address of this machine alone. Who names nothing is no browser.
+pub(super) fn is_ours(ip: IpAddr, host: Option<&str>, names: &[String]) -> bool {
+    let Some(host) = host else { return !ip.is_loopback() };
+    let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
         _ => host,
-    });
-    !ip.is_loopback() || name.is_some_and(is_of_this_machine)
-}
-
-fn is_of_this_machine(name: &str) -> bool {
+    };
     let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-    name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    let is_address = address.parse().is_ok_and(|named: IpAddr| !ip.is_loopback() || named.is_loopback());
+    is_address || names.iter().any(|own| own.eq_ignore_ascii_case(name))
 }
 
 #[cfg(test)]
@@ -91,15 +90,29 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_this_machine_alone_is_not_read_under_the_name_of_a_foreign_site() {
+    fn a_page_is_not_read_under_the_name_of_a_foreign_site() {
         let (here, everywhere) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0]));
-        for host in ["localhost", "LocalHost:8265", "127.0.0.1:8265", "[::1]:8265", "[::1]"] {
-            assert!(is_ours(here, Some(host)), "{host}");
+        let names = ["localhost".to_owned(), "node1.example".to_owned()];
+        #[rustfmt::skip]
+        let cases = [
+            // asked for as, of this machine alone, of all addresses
+            (Some("localhost"),              true,  true),
+            (Some("LocalHost:8265"),         true,  true),
+            (Some("127.0.0.1:8265"),         true,  true),
+            (Some("[::1]:8265"),             true,  true),
+            (Some("[::1]"),                  true,  true),
+            (Some("10.0.0.1:8265"),          false, true),
+            (Some("Node1.example:8265"),     true,  true),
+            (Some("evil.example:8265"),      false, false),
+            (Some("evil.example"),           false, false),
+            (Some("localhost.evil.example"), false, false),
+            (Some(""),                       false, false),
+            (Some(":8265"),                  false, false),
+            (None,                           false, true),
+        ];
+        for (host, of_this_machine, of_all) in cases {
+            let found = (is_ours(here, host, &names), is_ours(everywhere, host, &names));
+            assert_eq!(found, (of_this_machine, of_all), "{host:?}");
         }
-        for host in ["evil.example:8265", "evil.example", "localhost.evil.example", "10.0.0.1", "", ":8265"] {
-            assert!(!is_ours(here, Some(host)), "{host}");
-            assert!(is_ours(everywhere, Some(host)), "{host}");
-        }
-        assert!(!is_ours(here, None));
     }
 }

@@ -29,21 +29,24 @@ pub(super) struct Site {
     client: Client,
     /// Where it listens.
     address: SocketAddr,
+    /// By which names it may be asked for.
+    names: Vec<String>,
     overviews: Overviews,
     job_answers: JobAnswers,
 }
 
 impl Site {
-    pub(super) fn new(client: Client, address: SocketAddr) -> Self {
+    pub(super) fn new(client: Client, address: SocketAddr, names: Vec<String>) -> Self {
         // Who looks on is told soon that no engine answers, and asks again by himself.
         let client = client.read_only(ENGINE_LIMIT);
-        Self { client, address, overviews: Overviews::default(), job_answers: JobAnswers::default() }
+        Self { client, address, names, overviews: Overviews::default(), job_answers: JobAnswers::default() }
     }
 
     pub(super) async fn answer(&self, request: &Request<Incoming>) -> Answer {
         let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-        if !is_ours(self.address.ip(), host) {
-            return answer::text(StatusCode::FORBIDDEN, "ask for this page as localhost or 127.0.0.1\n");
+        if !is_ours(self.address.ip(), host, &self.names) {
+            let what = "ask for this page by its address, or by a name that `syncline dashboard --host NAME` was told\n";
+            return answer::text(StatusCode::FORBIDDEN, what);
         }
         if ![Method::GET, Method::HEAD].contains(request.method()) {
             return answer::text(StatusCode::METHOD_NOT_ALLOWED, "this page only reads\n");
