@@ -125,6 +125,8 @@ async fn refresh_registry(context: &ServiceContext) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use syncline_scheduler::core::WorkerInfo;
 
     use super::*;
@@ -152,7 +154,7 @@ mod tests {
                 worker: Incarnation(1),
                 about: WorkerInfo::default(),
                 silent_for: Duration::from_millis(silent_ms),
-                activity: Activity { running_ms, longest_ms, ..Activity::default() },
+                activity: Arc::new(Activity { running_ms, longest_ms, ..Activity::default() }),
             };
             assert_eq!(
                 drop_reason(&status, &limits).as_deref(),

@@ -37,6 +37,7 @@ mod message;
 mod name_watch;
 mod options;
 mod order_log;
+mod outbox;
 mod poll;
 mod queue;
 mod run;

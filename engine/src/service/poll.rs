@@ -1,7 +1,8 @@
 //! What a poll of a worker is answered with, and when.
 
 use std::{
-    collections::BTreeSet,
+    collections::HashSet,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -24,12 +25,10 @@ pub(super) struct PollUpdate {
 }
 
 impl PollUpdate {
-    fn of(session: &Session, activity: &Activity) -> Self {
+    fn of(session: &Session, holding: &HashSet<&TaskKey>) -> Self {
         let outbox = lock(&session.outbox);
-        let is_new = |a: &&Assignment| !activity.holding.contains(&a.key);
-        let listed: BTreeSet<&TaskKey> = outbox.iter().map(|a| &a.key).collect();
-        let assignments = outbox.iter().filter(is_new).cloned().collect();
-        let revoked = activity.holding.iter().filter(|key| !listed.contains(key)).cloned().collect();
+        let assignments = outbox.iter().filter(|given| !holding.contains(&given.key)).cloned().collect();
+        let revoked = holding.iter().filter(|key| !outbox.contains(key)).map(|key| (*key).clone()).collect();
         let orders = lock(&session.orders).answer();
         Self { assignments, revoked, orders }
     }
@@ -54,14 +53,16 @@ impl Sessions {
         let deadline = tokio::time::Instant::now() + wait;
         let at_once = known_orders.is_none() && activity.tasks > 0;
         let session = self.get(worker)?;
-        *lock(&session.activity) = activity.clone();
+        let activity = Arc::new(activity);
+        *lock(&session.activity) = Arc::clone(&activity);
+        let holding = activity.holding.iter().collect();
         lock(&session.orders).acknowledge(known_orders.unwrap_or(0));
         drop(session);
         loop {
             let session = self.get(worker)?;
             *lock(&session.seen) = Some(Instant::now());
             let woken = session.wake.notified();
-            let news = PollUpdate::of(&session, &activity);
+            let news = PollUpdate::of(&session, &holding);
             if at_once || !news.is_empty() {
                 return Some(news);
             }

@@ -19,7 +19,7 @@ use syncline_scheduler::{
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tracing::warn;
 
-use super::{order_log::OrderLog, worker_status::WorkerStatus};
+use super::{order_log::OrderLog, outbox::Outbox, worker_status::WorkerStatus};
 
 /// So much longer a worker is waited for that was another engine's: it may be some time until it knows that this one leads, above all
 /// where the machine of the other is gone and nothing comes from there, not even that its connection is closed.
@@ -31,15 +31,16 @@ pub(super) struct Session {
     about: WorkerInfo,
     /// The engine that gave it its number; `None` if a job in Redis named it, behind which the numbers go on.
     since: Option<EngineEpoch>,
-    /// Committed assignments whose report is not committed yet, in order.
-    pub(super) outbox: Mutex<Vec<Assignment>>,
+    /// Committed assignments whose report is not committed yet.
+    pub(super) outbox: Mutex<Outbox>,
     /// What it was told of general tasks.
     pub(super) orders: Mutex<OrderLog>,
     /// When it was heard of last. It may lie ahead, for one that is waited for longer.
     pub(super) seen: Mutex<Option<Instant>>,
     /// The connection of its last call: the end of an older one means nothing.
     connection: AtomicU64,
-    pub(super) activity: Mutex<Activity>,
+    /// Shared, because it names each of the thousands of iterations that a round of local steps may have.
+    pub(super) activity: Mutex<Arc<Activity>>,
     pub(super) wake: Notify,
     /// Held while its reports are on their way to the loop: repeated ones wait instead of being queued twice.
     reporting: Arc<tokio::sync::Mutex<()>>,
@@ -130,18 +131,14 @@ impl Sessions {
 
     pub(super) fn assign(&self, worker: Incarnation, assignment: Assignment) {
         let Some(session) = self.get(worker) else { return };
-        let mut outbox = lock(&session.outbox);
-        if outbox.iter().all(|a| a.key != assignment.key) {
-            outbox.push(assignment);
-        }
-        drop(outbox);
+        lock(&session.outbox).push(assignment);
         session.wake.notify_one();
     }
 
     /// The worker's report is committed. The worker learns it from the answer to the report, not from a poll.
     pub(super) fn settle(&self, worker: Incarnation, key: &TaskKey) {
         if let Some(session) = self.get(worker) {
-            lock(&session.outbox).retain(|a| a.key != *key);
+            lock(&session.outbox).remove(key);
         }
     }
 

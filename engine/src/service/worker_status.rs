@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
@@ -16,7 +17,7 @@ pub(super) struct WorkerStatus {
     pub worker: Incarnation,
     pub about: WorkerInfo,
     pub silent_for: Duration,
-    pub activity: Activity,
+    pub activity: Arc<Activity>,
 }
 
 impl WorkerStatus {
@@ -49,8 +50,8 @@ impl WorkerStatus {
             ("gpus", self.about.capacity.resources.gpus.to_string()),
             ("holding", holding.to_string()),
             ("stopping", self.activity.stopping.to_string()),
-            ("blocked_on", self.activity.blocked_on.unwrap_or_default()),
-            ("transport", self.activity.transport.unwrap_or_default()),
+            ("blocked_on", self.activity.blocked_on.clone().unwrap_or_default()),
+            ("transport", self.activity.transport.clone().unwrap_or_default()),
             ("running_ms", self.activity.running_ms.to_string()),
             ("silent_ms", self.silent_for.as_millis().to_string()),
         ]
@@ -100,7 +101,7 @@ mod tests {
             worker: Incarnation(worker),
             about: WorkerInfo::default(),
             silent_for: Duration::ZERO,
-            activity: Activity { transport: transport.map(str::to_owned), ..Activity::default() },
+            activity: Arc::new(Activity { transport: transport.map(str::to_owned), ..Activity::default() }),
         };
         let told = |all: &[WorkerStatus]| transports(all.iter());
         assert_eq!(told(&[seen(1, None)]), None);
@@ -116,7 +117,7 @@ mod tests {
             task: "it/w7/1".parse().unwrap(),
             attempt: 1,
         };
-        let activity = Activity { holding: vec![key], tasks: 2, ..Activity::default() };
+        let activity = Arc::new(Activity { holding: vec![key], tasks: 2, ..Activity::default() });
         let (worker, about) =
             (Incarnation(7), WorkerInfo { name: "a".into(), pid: 9, ..WorkerInfo::default() });
         let status = WorkerStatus { worker, about, silent_for: Duration::from_millis(1_500), activity };

@@ -2,6 +2,7 @@
 //! call to the engine: its end goes one way, and what follows comes the other.
 
 use std::{
+    collections::HashSet,
     future::pending,
     pin::{Pin, pin},
     sync::mpsc,
@@ -191,7 +192,10 @@ impl Session {
             }
         }
         let mut holding = lock(&self.holding);
-        holding.retain(|k| !news.revoked.contains(k));
+        if !news.revoked.is_empty() {
+            let revoked: HashSet<_> = news.revoked.iter().collect();
+            holding.retain(|key| !revoked.contains(key));
+        }
         self.tracker.revoke(&news.revoked);
         for assignment in news.assignments {
             holding.push(assignment.key.clone());

@@ -1,6 +1,7 @@
 //! What a worker and the engine say to each other under one incarnation.
 
 use std::{
+    collections::HashSet,
     fmt,
     sync::{
         Arc, Mutex,
@@ -127,7 +128,8 @@ impl Session {
                 self.link.call(|c| async move { c.report(within(CALL_TIMEOUT), self.who, reports).await });
             match call.await {
                 Ok(Ok(epoch)) if self.is_current(epoch) => {
-                    let done: Vec<TaskKey> = waiting.drain(..).map(|f| f.key).collect();
+                    // Those of a round of local steps come together, and may be thousands.
+                    let done: HashSet<TaskKey> = waiting.drain(..).map(|f| f.key).collect();
                     lock(&self.holding).retain(|k| !done.contains(k));
                 }
                 Ok(Ok(_)) => sleep(RETRY_DELAY).await,
