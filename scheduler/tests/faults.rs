@@ -10,6 +10,7 @@ use syncline_scheduler::{
         TaskFault, TaskReport, Work, WorkerInfo,
     },
     fault_code::FaultCode,
+    graph::TaskId,
     ids::{Generation, Incarnation, RunId, ShardIndex},
     sim::{graph_submission, new_task, training, training_job},
     spec::{JobSpec, Node, NodeKind, TrainSpec},
@@ -367,6 +368,29 @@ fn ends_after_three_times_of_each(code: FaultCode) {
         effects.iter().any(|e| matches!(e, Effect::CloseShards { weights: LastWeights::Keep, .. })),
         "{effects:?}"
     );
+}
+
+#[test]
+fn what_follows_a_training_waits_for_a_worker_that_lacks_something_for_a_moment_and_not_for_ever() {
+    let fails = |_: &Work| Outcome::Failed {
+        code: FaultCode::new("E323"),
+        reason: "[E323] no room".to_owned(),
+        blame: Blame::Worker,
+    };
+    for mended in [true, false] {
+        let mut world = World::new();
+        let mut only = world.join(1, "only");
+        world.submit(spec("job", "asp", 1), 1);
+        world.report(only, done);
+        for (n, after_s) in [(2, 30), (3, 60)] {
+            assert!(world.hands[&only].iter().all(|task| !matches!(task.key.task, TaskId::Iteration { .. })));
+            world.report(only, fails);
+            assert_eq!(world.code("job"), "running", "time {n}");
+            only = come_back(&mut world, n, "only", after_s);
+        }
+        world.report(only, if mended { done } else { fails });
+        assert_eq!(world.code("job"), if mended { "done" } else { "E323" });
+    }
 }
 
 #[test]

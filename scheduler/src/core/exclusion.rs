@@ -97,13 +97,11 @@ impl Core {
         let Some(job) = self.jobs.get_mut(&key.run.job) else { return };
         // One that died at its begin is offered it again soon.
         let able = self.workers.values().any(|about| about.trains && !job.holds_against(about.identity()));
-        // Training that has begun waits for a worker that can go on: what was trained is worth more than an early end. Its
-        // weights are kept where that is in vain. So does any whose links are broken, until they are mended, and for some tries
-        // any that a shard's disk or memory failed: that may pass, or the job is too large for the shards.
-        let begun =
-            job.state.counters.done > 0 && matches!(key.task, TaskId::Iteration { .. } | TaskId::Prepare(_));
-        let waits = begun || is_of_shard(fault.code);
-        if !able && (!waits || job.is_beyond_everybody()) {
+        // A job that has begun waits for a worker that can go on: what was trained is worth more than an early end. Its weights
+        // are kept where that is in vain. So does any whose links are broken, until they are mended, and for some tries any that a
+        // shard's disk or memory failed: that may pass, or the job is too large for the shards.
+        let waits = job.state.counters.done > 0 || is_of_shard(fault.code);
+        if !able && (!waits || job.is_beyond_everybody(&key.task)) {
             let TaskFault { code, reason } = fault;
             let reason = format!("task {}: {reason}", key.task);
             job.end(Phase::Failed { code, reason }, turn);
@@ -243,10 +241,16 @@ impl Job {
     }
 
     /// Whether all that are excluded now have failed to compute it again and again, and nobody else came further meanwhile. One of which
-    /// nothing is done may be beyond the shards in the same way.
-    fn is_beyond_everybody(&self) -> bool {
+    /// nothing is done may be beyond the shards in the same way. What follows the training is given up for whatever it lacks but a
+    /// shard: the trained weights are safe by then, and an answer is wanted.
+    fn is_beyond_everybody(&self, task: &TaskId) -> bool {
+        let trains = matches!(task, TaskId::Iteration { .. } | TaskId::Prepare(_));
         let computed = |code| [FaultCode::COMPUTATION_FAILED, FaultCode::DEVICE_MEMORY].contains(&code);
-        let failed = |code| computed(code) || self.state.counters.done == 0 && code == FaultCode::SHARD_IO;
+        let failed = |code| {
+            computed(code)
+                || !trains && !is_of_shard(code)
+                || self.state.counters.done == 0 && code == FaultCode::SHARD_IO
+        };
         let mut now = self.state.excluded.values().filter(|e| !e.over).peekable();
         now.peek().is_some() && now.all(|e| failed(e.code) && e.in_vain >= MAX_IN_VAIN)
     }
