@@ -135,7 +135,7 @@ pub enum BackendError {
         /// What ONNX Runtime says, or what the test product came to.
         reason: String,
     },
-    /// The device has no memory left for a run, or the run may take no more of it.
+    /// The device, the CPU among them, has no memory left for a model or a run, or the run may take no more of it.
     #[error(
         "[E498] {device} has no memory left{}: {reason}",
         wanted.map(|bytes| format!(" for another {bytes} bytes")).unwrap_or_default()
@@ -227,6 +227,10 @@ impl BackendError {
             Self::Device { .. } => Some(
                 "`nvidia-smi` lists the GPUs, counted from 0, and the newest CUDA that the driver can run; \
                  CUDA_VISIBLE_DEVICES hides some",
+            ),
+            Self::DeviceMemory { device: Device::Cpu, .. } => Some(
+                "fewer workers on the machine leave each of them more memory, and a smaller batch needs less: `batch` of the job, \
+                 `--max-batch` of this worker; a container's limit, or `ulimit -v`, may be below what the machine has",
             ),
             Self::DeviceMemory { .. } => Some(
                 "a smaller batch needs less: `batch` of the job, `--max-batch` of this worker; so does `recompute = true`. Other \

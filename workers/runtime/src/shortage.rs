@@ -1,13 +1,19 @@
 //! What is wrong with the machine and not with the model, told apart from everything else that can fail in loading and in a run: a
-//! device that has no memory left, or does nothing any more.
+//! device, the CPU among them, that has no memory left, or does nothing any more.
 
 use syncline_kit::Device;
 
 use crate::error::BackendError;
 
-/// How ONNX Runtime, CUDA, cuDNN and cuBLAS say that there is no memory.
-const SIGNS: [&str; 5] =
-    [OF_LIMIT, OF_DEVICE, "out of memory", "CUDNN_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_ALLOC_FAILED"];
+/// How ONNX Runtime, the C++ library, CUDA, cuDNN and cuBLAS say that there is no memory.
+const SIGNS: [&str; 6] = [
+    OF_LIMIT,
+    OF_DEVICE,
+    "out of memory",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "std::bad_alloc",
+];
 /// In front of the bytes that were asked for where the arena of a session has a limit.
 const OF_LIMIT: &str = "is smaller than requested bytes of ";
 /// The same where the device refused.
@@ -18,7 +24,7 @@ const DEVICE_FAILURES: [&str; 3] = ["CUDA failure", "CUDNN failure", "CUBLAS fai
 
 /// What a failed run on `device` is; `reason` in ONNX Runtime's words.
 pub(super) fn run_failed(device: Device, reason: String) -> BackendError {
-    match is_shortage(device, &reason) {
+    match is_shortage(&reason) {
         true => BackendError::DeviceMemory { device, wanted: wanted(&reason), reason },
         false => BackendError::Run { reason },
     }
@@ -26,14 +32,14 @@ pub(super) fn run_failed(device: Device, reason: String) -> BackendError {
 
 /// What a model is that could not be loaded onto `device`.
 pub(super) fn load_failed(device: Device, reason: String) -> BackendError {
-    match is_shortage(device, &reason) {
+    match is_shortage(&reason) {
         true => BackendError::DeviceMemory { device, wanted: wanted(&reason), reason },
         false => BackendError::Compile { reason },
     }
 }
 
-fn is_shortage(device: Device, reason: &str) -> bool {
-    device != Device::Cpu && SIGNS.iter().any(|sign| reason.contains(sign))
+fn is_shortage(reason: &str) -> bool {
+    SIGNS.iter().any(|sign| reason.contains(sign))
 }
 
 /// Whether these words of a failed run are about the machine: its memory, or a device that is broken. The same may succeed on another one.
@@ -66,14 +72,16 @@ mod tests {
              "E498", "[E498] cuda:0 has no memory left: CUDA failure 2"),
             (Device::Cuda(0), "CUDNN failure 4: CUDNN_STATUS_ALLOC_FAILED".to_owned(), "E498", "has no memory left"),
             (Device::Cuda(0), "CUDA failure 700: an illegal memory access".to_owned(), "E327", "failed to run"),
-            // On the CPU the arena says the same, and none of the advice helps.
-            (Device::Cpu, format!("{arena} Failed to allocate memory for requested buffer of size 8"), "E327", "failed to run"),
+            (Device::Cpu, format!("{arena} Failed to allocate memory for requested buffer of size 8"),
+             "E498", "[E498] cpu has no memory left for another 8 bytes"),
+            (Device::Cpu, "Exception during initialization: std::bad_alloc".to_owned(), "E498", "cpu has no memory left"),
         ];
         for (device, reason, code, text) in cases {
             let error = run_failed(device, reason.clone());
             assert_eq!(error.code(), code, "{reason}");
             assert!(error.to_string().contains(text), "{error}");
-            assert_eq!(error.hint().is_some_and(|hint| hint.contains("--gpu-memory")), code == "E498");
+            let advice = if device == Device::Cpu { "fewer workers on the machine" } else { "--gpu-memory" };
+            assert_eq!(error.hint().is_some_and(|hint| hint.contains(advice)), code == "E498");
             assert!(error.may_be_the_machine(), "{error}");
         }
         let wrong =
@@ -85,8 +93,8 @@ mod tests {
     fn a_model_for_which_a_device_has_no_memory_is_not_one_that_onnx_runtime_refuses() {
         let arena = "Exception during initialization: bfc_arena.cc:376 AllocateRawInternal \
                      Failed to allocate memory for requested buffer of size 4096";
-        for (device, code) in [(Device::Cuda(0), "E498"), (Device::Cpu, "E323")] {
-            assert_eq!(load_failed(device, arena.to_owned()).code(), code);
+        for device in [Device::Cuda(0), Device::Cpu] {
+            assert_eq!(load_failed(device, arena.to_owned()).code(), "E498");
         }
         let wrong = "Load model failed: Unrecognized attribute: scale for operator Relu";
         assert_eq!(load_failed(Device::Cuda(0), wrong.to_owned()).code(), "E323");
