@@ -499,19 +499,25 @@ async fn points_of_a_curve_that_others_wrote_stop_no_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_of_another_type_is_refused_before_anything_is_written() {
+async fn a_key_of_another_type_counts_as_lost_before_anything_is_written_and_gives_way_to_all_of_the_job() {
     let dir = tempfile::tempdir().unwrap();
     let redis = server(dir.path());
     let store = RedisStore::connect(&redis.url()).await.unwrap();
-    let job: JobId = "typed".parse().unwrap();
-    let keys = JobKeys::new(&job);
-    let _: String = store.query("spoil", &["SET", &keys.tasks, "something else"]).await.unwrap();
-    let refused = store.commit(&job, FIRST, 1, CommitMode::Next, &commit("a")).await.unwrap_err();
-    assert!(
-        matches!(&refused, StoreError::WrongType { key, found } if *key == keys.tasks && found == "string")
-    );
-    for key in [&keys.state, &keys.job, &keys.events] {
-        assert_eq!(store.query::<u64>("look", &["EXISTS", key]).await.unwrap(), 0, "{key}");
+    for n in 0..4 {
+        let job: JobId = format!("typed-{n}").parse().unwrap();
+        let keys = JobKeys::new(&job);
+        let taken = [&keys.state, &keys.job, &keys.tasks, &keys.events][n];
+        store.commit(&job, FIRST, 1, CommitMode::New, &commit("a")).await.unwrap();
+        let _: String = store.query("spoil", &["SET", taken, "something else"]).await.unwrap();
+        let known = if *taken == keys.state { 0 } else { 1 };
+        let next = store.commit(&job, FIRST, 2, CommitMode::Next, &commit("b")).await.unwrap();
+        assert_eq!(next, Committed::StoreBehind { seq: known }, "{taken}");
+        let left: String = store.query("look", &["GET", taken]).await.unwrap();
+        assert_eq!(left, "something else");
+        let whole = store.commit(&job, FIRST, 2, CommitMode::Whole, &commit("b")).await.unwrap();
+        assert_eq!(whole, Committed::Applied, "{taken}");
+        let found: String = store.query("look", &["TYPE", taken]).await.unwrap();
+        assert_ne!(found, "string", "{taken}");
     }
 }
 
@@ -633,7 +639,7 @@ async fn a_graph_of_many_fields_expires_with_its_job_and_goes_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_graph_key_of_another_type_is_refused_where_it_would_be_written_and_nowhere_else() {
+async fn a_graph_key_of_another_type_counts_as_lost_where_it_would_be_written_and_nowhere_else() {
     let dir = tempfile::tempdir().unwrap();
     let redis = server(dir.path());
     let store = RedisStore::connect(&redis.url()).await.unwrap();
@@ -642,10 +648,8 @@ async fn a_graph_key_of_another_type_is_refused_where_it_would_be_written_and_no
     store.commit(&job, FIRST, 1, CommitMode::New, &commit("a")).await.unwrap();
     let _: u64 = store.query("spoil", &["LPUSH", &keys.values, "something else"]).await.unwrap();
     let with_graph = Commit { graph: graph(), ..commit("b") };
-    let refused = store.commit(&job, FIRST, 2, CommitMode::Next, &with_graph).await.unwrap_err();
-    assert!(
-        matches!(&refused, StoreError::WrongType { key, found } if *key == keys.values && found == "list")
-    );
+    let lost = store.commit(&job, FIRST, 2, CommitMode::Next, &with_graph).await.unwrap();
+    assert_eq!(lost, Committed::StoreBehind { seq: 1 });
     assert_eq!(store.query::<u64>("look", &["EXISTS", &keys.graph]).await.unwrap(), 0);
     assert_eq!(store.query::<u64>("look", &["XLEN", &keys.events]).await.unwrap(), 1);
     let trains = store.commit(&job, FIRST, 2, CommitMode::Next, &commit("b")).await;

@@ -106,16 +106,20 @@ impl ServiceContext {
 
     /// What is shown of a job that is listed and of which Redis has nothing; `None`: it is over.
     pub(super) async fn fields_of_lost(&self, job: &JobId) -> Result<Option<JobFields>, EngineFault> {
-        let problem = match self.is_live(job).await {
-            Ok(true) => written_again(job),
-            Ok(false) => return Ok(None),
+        let name = job.clone();
+        let (state, problem) = match self.query(move |core| core.phase_of(&name)).await {
+            // It goes on all the while: whoever waits for its end must not take it for over.
+            Ok(Some(phase)) if !phase.is_over() => (phase.to_string(), written_again(job)),
+            Ok(_) => return Ok(None),
             // It comes just now, or Redis has lost it: the others are shown in any case.
             Err(EngineFault::Store { cause }) => {
-                format!("Redis has nothing of it, and takes no writes: {cause}")
+                let problem = format!("Redis has nothing of it, and takes no writes: {cause}");
+                return Ok(Some(damaged_fields(job, &Damage::Records(problem))));
             }
             Err(fault) => return Err(fault),
         };
-        Ok(Some(damaged_fields(job, &Damage::Records(problem))))
+        let fields = [("id", job.to_string()), ("state", state), ("problem", problem)];
+        Ok(Some(fields.map(|(name, value)| (name.to_owned(), value)).into()))
     }
 
     /// What people see of a job, as far as Redis has any.

@@ -7,7 +7,8 @@
 --       S HSET   D HDEL   P, R the same of one MessagePack array   X XADD (first arguments: entries kept, field that counts those dropped)
 --       H every second entry goes   M two neighbors become one point   E EXPIRE
 -- Returns {'ok'}, {'again'} when this seq is stored already, {'lost', seq} when the store knows less than this engine
--- had committed, {'fenced', epoch, seq}, or {'type', key, found}.
+-- had committed, or {'fenced', epoch, seq}.
+-- A key that holds something else than ours is as good as lost: "whole" puts ours in its place.
 -- A call may come a second time, long after it was answered: within an epoch, numbers only rise, also from a job to the next
 -- one of its name. Of one that is gone its number stays for a while as `gone`, so that what was sent before it writes nothing.
 -- Lua does not roll back, so everything is checked before the first write.
@@ -45,18 +46,18 @@ local function merged(earlier, later)
 end
 local function failed(answer) return type(answer) == 'table' and answer.err ~= nil end
 local goes_on = mode == 'next' or mode == 'whole'
-local has_summary = true
+local has_summary, foreign = true, {}
 if goes_on then
   for i = 1, #KEYS do
     local found = call('TYPE', KEYS[i]).ok
     local wanted = string.sub(ARGV[4], i, i) == 's' and 'stream' or 'hash'
-    if found ~= 'none' and found ~= wanted then return {'type', KEYS[i], found} end
+    foreign[i] = found ~= 'none' and found ~= wanted
     if i == 2 then has_summary = found ~= 'none' end
   end
 end
 local my_epoch, my_seq = tonumber(ARGV[1]), tonumber(ARGV[2])
 local stored = {}
-if goes_on or call('TYPE', KEYS[1]).ok == 'hash' then stored = call('HMGET', KEYS[1], 'epoch', 'seq', 'gone') end
+if call('TYPE', KEYS[1]).ok == 'hash' then stored = call('HMGET', KEYS[1], 'epoch', 'seq', 'gone') end
 local epoch, seq = tonumber(stored[1] or '0') or 0, tonumber(stored[2] or stored[3] or '0') or 0
 -- `tostring` would write large ones as 9e+15.
 local function whole(number) return string.format('%.0f', number) end
@@ -66,8 +67,11 @@ if mode == 'next' then
   -- An older epoch, or none: the claim of this engine is gone, and with it more.
   if epoch < my_epoch or seq < my_seq - 1 then return {'lost', whole(seq)} end
   if seq >= my_seq then return {'fenced', whole(epoch), whole(seq)} end
-  -- Somebody removed what people see of it.
+  -- Somebody removed what people see of it, or put something else in the place of what this commit writes.
   if not has_summary then return {'lost', whole(seq)} end
+  for i = 1, #KEYS do
+    if foreign[i] then return {'lost', whole(seq)} end
+  end
 elseif epoch == my_epoch and seq > my_seq then
   return {'fenced', whole(epoch), whole(seq)}
 end
@@ -86,7 +90,7 @@ if mode == 'whole' then
     end
   end
   for i = 1, #KEYS do
-    if string.sub(ARGV[4], i, i) == 'h' then call('UNLINK', KEYS[i]) end
+    if foreign[i] or string.sub(ARGV[4], i, i) == 'h' then call('UNLINK', KEYS[i]) end
   end
   if #counts > 0 then call('HSET', KEYS[2], unpack(counts)) end
 end

@@ -50,14 +50,6 @@ pub enum StoreError {
         /// What Redis said.
         cause: String,
     },
-    /// A commit was refused, whole, because of what something else had put in its place.
-    #[error("[E204] key {key} holds a {found}; something else uses Syncline's keys")]
-    WrongType {
-        /// Key of the job that is taken.
-        key: String,
-        /// Type of the value there, as Redis calls it.
-        found: String,
-    },
     /// What is stored is not as it was written: the same call would fail again.
     #[error("[E205] `{op}` met bytes in Redis that Syncline does not write: {cause}")]
     NotText {
@@ -131,7 +123,6 @@ impl StoreError {
             Self::Unavailable { .. } => "E201",
             Self::Fenced { .. } => "E202",
             Self::Refused { .. } | Self::LockedOut { .. } => "E203",
-            Self::WrongType { .. } => "E204",
             Self::NotText { .. } => "E205",
             Self::Locked { .. } => "E206",
             Self::Newer { .. } => "E207",

@@ -280,7 +280,6 @@ fn committed(answer: &[String]) -> Result<Committed, StoreError> {
         ["again"] => Ok(Committed::AlreadyApplied),
         ["lost", seq] => Ok(Committed::StoreBehind { seq: number(seq)? }),
         ["fenced", epoch, seq] => Err(StoreError::Fenced { epoch: number(epoch)?, seq: number(seq)? }),
-        ["type", key, found] => Err(StoreError::WrongType { key: key.to_owned(), found: found.to_owned() }),
         _ => Err(unexpected()),
     }
 }
@@ -332,7 +331,7 @@ mod tests {
         let fenced = answered(&["fenced", "3", "7"]);
         assert!(matches!(fenced, Err(StoreError::Fenced { epoch: 3, seq: 7 })), "{fenced:?}");
         let unreadable: [&[&str]; 6] =
-            [&["lost"], &["lost", "1.5"], &["lost", "-1"], &["fenced", "1e+17", "7"], &["type", "key"], &[]];
+            [&["lost"], &["lost", "1.5"], &["lost", "-1"], &["fenced", "1e+17", "7"], &["type", "key", "list"], &[]];
         for words in unreadable {
             let refused = answered(words);
             assert!(

@@ -34,7 +34,7 @@ impl Core {
     }
 
     /// Where a job of either kind stands; `None` if there is no such job.
-    pub(super) fn phase_of(&self, id: &JobId) -> Option<JobPhase> {
+    pub fn phase_of(&self, id: &JobId) -> Option<JobPhase> {
         self.jobs.get(id).map(Job::shown).or_else(|| self.task_jobs.get(id).map(TaskJob::shown))
     }
 
