@@ -11,7 +11,7 @@ use syncline_scheduler::{
     },
     fault_code::FaultCode,
     graph::TaskId,
-    ids::{Generation, Incarnation, RunId, ShardIndex},
+    ids::{Generation, Incarnation, ProcessId, RunId, ShardIndex},
     sim::{graph_submission, new_task, training, training_job},
     spec::{JobSpec, Node, NodeKind, TrainSpec},
     tasks::{Capacity, FunctionId, TaskClass, TaskQuery, TaskState},
@@ -96,6 +96,27 @@ fn a_worker_that_lacks_something_leaves_the_job_to_the_others() {
     world.now_us += 2_000_000;
     world.give(Input::Tick);
     assert!(world.hands.contains_key(&again), "it is offered again");
+}
+
+#[test]
+fn of_two_processes_that_call_themselves_alike_only_the_one_that_cannot_is_excluded_and_by_any_incarnation() {
+    let mut world = World::new();
+    let join = |world: &mut World, n, process| {
+        let (name, host) = ("worker".into(), "image".into());
+        let about =
+            WorkerInfo { name, host, pid: 1, process: ProcessId::new(process), ..WorkerInfo::default() };
+        world.give(Input::WorkerJoined { worker: Incarnation(n), about });
+        Incarnation(n)
+    };
+    let (able, unable) = (join(&mut world, 1, 11), join(&mut world, 2, 22));
+    world.submit(spec("job", "asp", 100), 1);
+    world.report(unable, lacks);
+    assert_eq!(world.code("job"), "running");
+    let again = join(&mut world, 3, 22);
+    assert!(!world.hands.contains_key(&again), "the same process");
+    world.give(Input::WorkerGone { worker: able, reason: "its link broke".into() });
+    let able = join(&mut world, 4, 11);
+    assert!(world.hands.contains_key(&able), "the other one");
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub struct WorkerHello {
     pub host: String,
     /// Process id on that machine.
     pub pid: u32,
-    /// Drawn by the process, and the same for all training slots of it; 0: it has no others.
+    /// Drawn by the process when it begins, and the same for all training slots of it; not 0.
     pub process: u64,
     /// Which of the training slots of its process it is, from 1.
     pub training_slot: u32,

@@ -69,14 +69,16 @@ fn is_of_shard(code: FaultCode) -> bool {
 }
 
 impl WorkerInfo {
-    /// What stays the same when the worker registers again, and changes when its process is started again. Containers may share one.
+    /// What stays the same when the worker registers again, and changes when its process is started again. Host, name and pid may be
+    /// those of another worker as well: containers made of one image share them.
     fn identity(&self) -> String {
-        format!("{}/{}/{}", self.host, self.name, self.pid)
+        let known = self.process.map(|process| process.to_string());
+        known.unwrap_or_else(|| format!("{}/{}/{}", self.host, self.name, self.pid))
     }
 
     /// What stays the same when its process is started again. A worker that nobody named is called after its process.
     fn place(&self) -> String {
-        let named = self.name != format!("worker-{}", self.pid);
+        let named = !self.name.starts_with(&format!("worker-{}-", self.pid));
         format!("{}/{}", self.host, if named { self.name.as_str() } else { "" })
     }
 }
@@ -279,5 +281,18 @@ impl Job {
             0 => named,
             more => format!("{named}; and {more} more"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_that_nobody_named_is_known_by_its_host_when_its_process_is_started_again() {
+        let place = |name: &str| {
+            WorkerInfo { name: name.into(), host: "h".into(), pid: 7, ..WorkerInfo::default() }.place()
+        };
+        assert_eq!([place("worker-7-0a1b"), place("worker-8-0a1b")], ["h/", "h/worker-8-0a1b"]);
     }
 }

@@ -16,7 +16,7 @@ pub struct WorkerInfo {
     /// Of its process; 0: not known.
     #[serde(default)]
     pub pid: u32,
-    /// The same for all training slots of its process; `None`: it has no others.
+    /// What its process is known by, the same for all training slots of it; `None`: not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessId>,
     /// Which of the training slots of its process it is, from 1.

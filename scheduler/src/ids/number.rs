@@ -36,15 +36,21 @@ macro_rules! number_id {
 number_id!(
     /// One life of one worker process. A worker that was dropped comes back under a new incarnation.
     Incarnation(u64), "w");
-/// A process of several workers, which are its training slots: the number that it drew for itself.
+/// A process of workers, which are its training slots: the number that it drew for itself when it began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ProcessId(NonZeroU64);
 
 impl ProcessId {
-    /// As workers say it of themselves: 0 is a worker that is alone in its process.
+    /// As workers say it of themselves; 0 is none.
     pub fn new(drawn: u64) -> Option<Self> {
         NonZeroU64::new(drawn).map(Self)
+    }
+}
+
+impl fmt::Display for ProcessId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
     }
 }
 

@@ -63,7 +63,8 @@ impl WorkerOptions {
         Self {
             engine: cluster.engines,
             token: cluster.token,
-            name: format!("worker-{}", std::process::id()),
+            // Process ids of containers are alike.
+            name: format!("worker-{}-{:04x}", std::process::id(), rand::random::<u16>()),
             runtime: None,
             exec: ExecOptions::default(),
             split_batch: false,

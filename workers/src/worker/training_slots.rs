@@ -20,7 +20,7 @@ use super::{
 /// One of the training slots of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TrainingSlot {
-    /// The same for all slots of the process; 0 if it has but one.
+    /// Drawn by the process, and the same for all slots of it: host, name and pid may be those of another machine's worker, too.
     pub process: u64,
     /// From 1.
     pub number: u32,
@@ -30,7 +30,7 @@ impl TrainingSlot {
     /// Those of a worker with these settings: one if it does not train.
     fn all(options: &WorkerOptions) -> impl Iterator<Item = Self> + use<> {
         let count = if options.runtime.is_some() { options.trainings.max(1) } else { 1 };
-        let process = if count > 1 { rand::random::<u64>().max(1) } else { 0 };
+        let process = rand::random::<u64>().max(1);
         (1..=count).map(move |number| Self { process, number })
     }
 

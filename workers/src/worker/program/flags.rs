@@ -21,7 +21,7 @@ Options:
   --token-file FILE   File with the secret of the cluster [env: SYNCLINE_TOKEN_FILE]
   --state-dir DIR     Folder of the cluster's state [env: SYNCLINE_STATE_DIR]
                       [default: $XDG_STATE_HOME/syncline or ~/.local/state/syncline]
-  --name NAME         Name for people [default: worker-PROCESS]
+  --name NAME         Name for people [default: worker-PROCESS-RANDOM]
   --slots N           Tasks that run at the same time [default: the number of cores, or what the program says]
   --trainings N       Jobs that it trains for at the same time, where it has a --device; each takes one of the slots, as
                       long as there is one [default: 1, or what the program says]

@@ -18,7 +18,7 @@ use crate::cli::{
 pub struct WorkerArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
-    /// Name for people, in tables and in Redis [default: worker-PROCESS]
+    /// Name for people, in tables and in Redis [default: worker-PROCESS-RANDOM]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Emulate a machine that is so many times slower, by sleeping
