@@ -59,6 +59,18 @@ pub enum PsError {
         /// What ended the last try.
         cause: String,
     },
+    /// It greets, and what does not fit into one packet does not arrive.
+    #[error(
+        "[E594] shard {address} answers small messages, and {bytes} bytes do not pass there and back: {cause}"
+    )]
+    SmallOnly {
+        /// Where that was met.
+        address: String,
+        /// How many bytes were tried.
+        bytes: u64,
+        /// What ended the try.
+        cause: String,
+    },
     /// Another program or release answers, or one of another token or role: no try will go better.
     #[error("[E411] shard {address} turned the connection away: {source}")]
     Greeting {
@@ -245,6 +257,7 @@ impl PsError {
             Self::Closed { .. } => "E409",
             Self::Refused { fault } => fault.code(),
             Self::Unreachable { .. } => "E410",
+            Self::SmallOnly { .. } => "E594",
             Self::Greeting { .. } => "E411",
             Self::Protocol { .. } => "E412",
             Self::Canceled => "E413",
@@ -293,6 +306,10 @@ impl PsError {
             Self::WrongGeneration { .. } => "nothing: the worker goes on with the restored parameters",
             Self::Fenced { .. } => "another engine has taken over; stop this one",
             Self::Unreachable { .. } => "see whether `syncline ps` runs there and its port can be reached",
+            Self::SmallOnly { .. } => {
+                "packets of full size are lost on the way, as where a tunnel or VPN carries less than the MTU of the machines: \
+                 `ping -M do -s 1472 HOST` shows it; set a smaller MTU on both, such as 1400"
+            }
             Self::Greeting { .. } => "use the same release and the same token file everywhere",
             Self::Protocol { .. } => "use the same release everywhere; otherwise please report it",
             Self::Canceled => "nothing: it was asked for",
@@ -409,6 +426,7 @@ mod tests {
             ShardFault::WrongGeneration { job, given: Generation(1), current: Generation(2) }.into(),
             ShardFault::Fenced { given: EngineEpoch(1), highest: EngineEpoch(2) }.into(),
             PsError::Unreachable { address: "a".into(), after_ms: 1, cause: "b".into() },
+            PsError::SmallOnly { address: "a".into(), bytes: 1, cause: "b".into() },
             PsError::NoTransport { address: "a".into(), wanted: Transport::Shm, cause: "b".into() },
             PsError::Canceled,
             PsError::Length { what: "gradient", got: 1, expected: 2 },

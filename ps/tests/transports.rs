@@ -1,10 +1,18 @@
 //! Which transport a connection takes, and what is said when it is not the wanted one.
 
-use std::{fs, io::Write, net::SocketAddr, os::unix::fs::PermissionsExt, path::Path, time::Duration};
+use std::{
+    fs,
+    io::{self, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    thread,
+    time::Duration,
+};
 
 use syncline_ps::{
     PsError,
-    client::{CancelToken, ClientOptions, ShardSet, connect},
+    client::{CancelToken, ClientOptions, ShardSet, connect, try_path},
     server::{Handle, Options, Server},
     transport::{Channel, Transport, TransportChoice},
     wire::{Reply, Request, SessionKey},
@@ -133,4 +141,35 @@ fn another_token_is_refused_on_every_transport() {
             connect(&address, None, &stranger.token, limit, choice.parse().unwrap(), 0).err().unwrap();
         assert_eq!(error.code(), "E411", "{choice}: {error}");
     }
+}
+
+/// A path to the shard on which what comes behind the first `carried` bytes of a caller is lost without a word.
+fn lossy_path(shard: SocketAddr, carried: u64) -> String {
+    let front = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = front.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        let mut caller = front.accept().unwrap().0;
+        let server = TcpStream::connect(shard).unwrap();
+        let (mut back, mut from) = (caller.try_clone().unwrap(), server.try_clone().unwrap());
+        thread::spawn(move || io::copy(&mut from, &mut back));
+        io::copy(&mut Read::take(&mut caller, carried), &mut &server).unwrap();
+        io::copy(&mut caller, &mut io::sink()).unwrap();
+    });
+    address
+}
+
+#[test]
+fn a_path_that_carries_small_messages_alone_is_told_from_one_that_carries_all() {
+    let shard = Shard::start();
+    let position = "0/1".parse().unwrap();
+    let limit = Duration::from_millis(200);
+    let tried = |address: &str| {
+        try_path(address, position, &shard.token, limit, TransportChoice::Only(Transport::Tcp))
+    };
+    let direct = shard.server.address();
+    assert_eq!(tried(&direct.to_string()).unwrap(), Transport::Tcp);
+    let lossy = lossy_path(direct, 4096);
+    let error = tried(&lossy).unwrap_err().to_string();
+    let cause = "65536 bytes do not pass there and back: no answer in 0.2 s";
+    assert_eq!(error, format!("[E594] shard {lossy} answers small messages, and {cause}"));
 }

@@ -77,6 +77,16 @@ impl<'a, D: Duplex> Connection<'a, D> {
         Ok(codec.decode(encoded, trained, values).map(|()| &*values))
     }
 
+    /// Sends back the body of a question, at most [`ECHO_BYTES`](crate::wire::ECHO_BYTES).
+    pub fn echo(&mut self, body: u64) -> io::Result<()> {
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.chunk);
+        let bytes = &mut bytes[..body as usize];
+        self.duplex.read_exact(bytes)?;
+        Reply::Echo.encode(body, &mut self.out);
+        self.out.extend_from_slice(bytes);
+        self.duplex.write_all(&self.out)
+    }
+
     /// Reads and drops bytes, so that the fault can be answered: closing a connection with unread bytes would discard the
     /// answer.
     pub fn drain(&mut self, mut bytes: u64) -> io::Result<()> {

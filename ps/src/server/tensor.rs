@@ -82,6 +82,7 @@ pub(super) fn serve(shared: &Arc<Shared>, mut channel: Channel) -> io::Result<()
             Request::TakeGradients { session } => {
                 lending::take_gradients(&shared.jobs, &shared.connections, &mut connection, &session)?;
             }
+            Request::Echo => connection.echo(body)?,
             Request::LocalSocket => {
                 let path = shared.local_socket.clone();
                 connection.answer(Ok(Reply::LocalSocket { path }))?;

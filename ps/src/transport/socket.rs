@@ -98,6 +98,22 @@ impl Socket {
     }
 }
 
+/// What a limit of time means: the system says `Resource temporarily unavailable` for it.
+pub(super) fn in_words(error: io::Error, limit: impl FnOnce() -> io::Result<Option<Duration>>) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => match limit() {
+            Ok(Some(limit)) => no_answer_in(limit),
+            _ => error,
+        },
+        _ => error,
+    }
+}
+
+/// The other end did nothing for so long.
+pub(super) fn no_answer_in(limit: Duration) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, format!("no answer in {} s", limit.as_secs_f64()))
+}
+
 impl Duplex for Socket {
     fn try_write_vectored(&mut self, mut parts: &mut [IoSlice<'_>]) -> io::Result<usize> {
         let mut sent = 0;
@@ -139,17 +155,18 @@ impl Duplex for Socket {
 
 impl Read for Socket {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.raw().read(into)
+        self.raw().read(into).map_err(|e| in_words(e, || self.raw().read_timeout()))
     }
 }
 
 impl Write for Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.raw().send_with_flags(bytes, NO_SIGNAL)
+        self.raw().send_with_flags(bytes, NO_SIGNAL).map_err(|e| in_words(e, || self.raw().write_timeout()))
     }
 
     fn write_vectored(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.raw().send_vectored_with_flags(bytes, NO_SIGNAL)
+        let sent = self.raw().send_vectored_with_flags(bytes, NO_SIGNAL);
+        sent.map_err(|e| in_words(e, || self.raw().write_timeout()))
     }
 
     fn flush(&mut self) -> io::Result<()> {

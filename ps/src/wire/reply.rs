@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use syncline_rpc::ShardFault;
 
 use super::{
-    MAX_HEAD_BYTES, MAX_TENSOR_BYTES, WireError,
+    ECHO_BYTES, MAX_HEAD_BYTES, MAX_TENSOR_BYTES, WireError,
     fields::{FieldReader, FieldWriter},
     frame::{self, Frame},
 };
@@ -77,6 +77,8 @@ pub enum Reply {
         /// Size, if it is kept here.
         bytes: Option<u64>,
     },
+    /// Body: that of the question.
+    Echo,
     /// The file of the socket for callers on the same machine, if there is one.
     LocalSocket {
         /// Path of the file, on the shard's machine.
@@ -110,6 +112,7 @@ const LENT: u8 = 79;
 const PARAMETERS_LENT: u8 = 80;
 const GRADIENTS_TAKEN: u8 = 81;
 const CHECKPOINT_LIST: u8 = 82;
+const ECHO: u8 = 83;
 
 impl Reply {
     /// Writes the frame into `out`, whose old content is dropped. `body`: bytes that will follow.
@@ -140,7 +143,7 @@ impl Reply {
                 Self::LocalSocket { path } => {
                     head.u8(path.is_some().into()).short_text(path.as_deref().unwrap_or_default())
                 }
-                Self::SharedMemory => head,
+                Self::SharedMemory | Self::Echo => head,
                 Self::Fault(fault) => head.bytes(&encode_fault(fault)),
             };
         });
@@ -153,6 +156,7 @@ impl Reply {
         };
         let bound = match kind {
             PULLED | BLOB | BLOB_LIST | CHECKPOINT_LIST => MAX_TENSOR_BYTES,
+            ECHO => ECHO_BYTES,
             PUSHED | PULL_END | WAITING | NORM | PUSH_CURSOR | BLOB_STORED | BLOB_STAT | LOCAL_SOCKET
             | SHARED_MEMORY | REPLICATED | FAULT | LENT | PARAMETERS_LENT | GRADIENTS_TAKEN => 0,
             _ => return Err(WireError::Kind(kind)),
@@ -202,6 +206,7 @@ impl Reply {
                 let (known, path) = (head.bool()?, head.short_text()?);
                 Self::LocalSocket { path: known.then(|| path.to_owned()) }
             }
+            ECHO => Self::Echo,
             SHARED_MEMORY => Self::SharedMemory,
             FAULT => {
                 let (fault, rest) = postcard::take_from_bytes(head.0).ok()?;
@@ -231,6 +236,7 @@ impl Reply {
             Self::Blob { .. } => BLOB,
             Self::BlobStat { .. } => BLOB_STAT,
             Self::LocalSocket { .. } => LOCAL_SOCKET,
+            Self::Echo => ECHO,
             Self::SharedMemory => SHARED_MEMORY,
             Self::Fault(_) => FAULT,
         }
@@ -269,6 +275,7 @@ mod tests {
             (Reply::Norm { squares: 0.1 }, 0),
             (Reply::Replicated { number: 9 }, 0),
             (Reply::BlobList, 64),
+            (Reply::Echo, 64),
             (Reply::CheckpointList, 64),
             (Reply::BlobStored, 0),
             (Reply::Blob { total: 100 }, 10),

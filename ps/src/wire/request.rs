@@ -13,6 +13,9 @@ pub const MAX_TENSOR_BYTES: u64 = MAX_ELEMENTS * 4;
 /// Largest blob: the initial parameters of the largest model.
 pub const MAX_BLOB_BYTES: u64 = MAX_TENSOR_BYTES;
 
+/// Most bytes that are sent and come back to try a path.
+pub const ECHO_BYTES: u64 = 64 << 10;
+
 /// BLAKE3 of a blob.
 pub type Digest = [u8; blake3::OUT_LEN];
 
@@ -126,6 +129,8 @@ pub enum Request {
         /// Number of the checkpoint.
         number: u64,
     },
+    /// Body: what comes back, at most [`ECHO_BYTES`].
+    Echo,
     /// Where callers on the same machine are served.
     LocalSocket,
     /// Over a unix socket: lend the parameters of a job. From here on pulls may be answered with [`Reply::Lent`].

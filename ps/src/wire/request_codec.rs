@@ -6,7 +6,7 @@ use super::{
     WireError,
     fields::{FieldReader, FieldWriter},
     frame::{self, Frame},
-    request::{MAX_BLOB_BYTES, MAX_TENSOR_BYTES, Request},
+    request::{ECHO_BYTES, MAX_BLOB_BYTES, MAX_TENSOR_BYTES, Request},
     request_fields::{SessionKey, put_codec, put_condition, put_push, take_codec, take_condition, take_push},
 };
 
@@ -29,6 +29,7 @@ const LEND_PARAMETERS: u8 = 16;
 const TAKE_GRADIENTS: u8 = 17;
 const LIST_CHECKPOINTS: u8 = 18;
 const GET_CHECKPOINT: u8 = 19;
+const ECHO: u8 = 20;
 
 impl Request {
     /// Writes the frame into `out`, whose old content is dropped. `body`: bytes that will follow.
@@ -56,7 +57,7 @@ impl Request {
                     head.bytes(digest)
                 }
                 Self::GetBlob { digest, offset, length } => head.bytes(digest).u64(*offset).u64(*length),
-                Self::LocalSocket | Self::ListBlobs | Self::ListCheckpoints => head,
+                Self::LocalSocket | Self::ListBlobs | Self::ListCheckpoints | Self::Echo => head,
                 Self::GetCheckpoint { session, number } => session.put(head).u64(*number),
                 Self::ShareMemory { bytes } => head.u64(*bytes),
             };
@@ -69,6 +70,7 @@ impl Request {
         let bound = match kind {
             PUSH | PUSH_ROWS | PULL_ROWS => MAX_TENSOR_BYTES,
             PUT_BLOB | PUT_VALUE => MAX_BLOB_BYTES,
+            ECHO => ECHO_BYTES,
             PULL | NORM | PUSH_CURSOR | GET_BLOB | STAT_BLOB | LOCAL_SOCKET | SHARE_MEMORY | REPLICATE
             | LIST_BLOBS | LIST_CHECKPOINTS | GET_CHECKPOINT | PUSH_IN_PLACE | LEND_PARAMETERS
             | TAKE_GRADIENTS => 0,
@@ -122,6 +124,7 @@ impl Request {
             PUT_VALUE => Self::PutValue { digest: head.array()? },
             GET_BLOB => Self::GetBlob { digest: head.array()?, offset: head.u64()?, length: head.u64()? },
             STAT_BLOB => Self::StatBlob { digest: head.array()? },
+            ECHO => Self::Echo,
             LOCAL_SOCKET => Self::LocalSocket,
             SHARE_MEMORY => Self::ShareMemory { bytes: head.u64()? },
             _ => return None,
@@ -148,6 +151,7 @@ impl Request {
             Self::PutValue { .. } => PUT_VALUE,
             Self::GetBlob { .. } => GET_BLOB,
             Self::StatBlob { .. } => STAT_BLOB,
+            Self::Echo => ECHO,
             Self::LocalSocket => LOCAL_SOCKET,
             Self::ShareMemory { .. } => SHARE_MEMORY,
         }
@@ -224,6 +228,7 @@ mod tests {
             (Request::Norm { session: session(), round: 7 }, 0),
             (Request::Replicate { session: session(), term: 8 }, 0),
             (Request::ListBlobs, 0),
+            (Request::Echo, 64),
             (Request::ListCheckpoints, 0),
             (Request::GetCheckpoint { session: session(), number: 7 }, 0),
             (Request::PushCursor { session: session() }, 0),

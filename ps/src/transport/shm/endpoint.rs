@@ -12,7 +12,10 @@ use super::{
     memory::{Memory, MemorySide},
     ring::{RingReader, RingWriter},
 };
-use crate::transport::{Duplex, Socket, socket::NO_SIGNAL};
+use crate::transport::{
+    Duplex, Socket,
+    socket::{NO_SIGNAL, in_words, no_answer_in},
+};
 
 /// Longest time that an end spins before it sleeps: workers may outnumber cores.
 const SPIN: Duration = Duration::from_micros(50);
@@ -156,8 +159,8 @@ impl Doorbell {
                 break Ok(Waited::Gone);
             }
             // Somebody may ring without end and say nothing.
-            if limit.is_some_and(|limit| began.elapsed() >= limit) {
-                break Err(ErrorKind::WouldBlock.into());
+            if let Some(limit) = limit.filter(|limit| began.elapsed() >= *limit) {
+                break Err(no_answer_in(limit));
             }
             match self.sleep(limit) {
                 Ok(true) => {}
@@ -198,7 +201,7 @@ impl Doorbell {
             Ok(_) => Ok(true),
             Err(e) if e.kind() == ErrorKind::Interrupted => Ok(true),
             Err(e) if e.kind() == ErrorKind::ConnectionReset => Ok(false),
-            Err(e) => Err(e),
+            Err(e) => Err(in_words(e, || Ok(limit))),
         }
     }
 }

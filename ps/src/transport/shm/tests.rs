@@ -127,9 +127,9 @@ fn an_end_that_stops_is_given_up_after_the_limit_though_it_rings_without_end() {
         }
     });
     let since = Instant::now();
-    assert_eq!(client.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    assert_eq!(client.read(&mut [0]).unwrap_err().kind(), ErrorKind::TimedOut);
     client.write_all(&vec![0; RING]).unwrap();
-    assert_eq!(client.write(b"more").unwrap_err().kind(), ErrorKind::WouldBlock);
+    assert_eq!(client.write(b"more").unwrap_err().kind(), ErrorKind::TimedOut);
     assert!(
         since.elapsed() >= 2 * limit && since.elapsed() < Duration::from_secs(5),
         "{:?}",
@@ -243,7 +243,7 @@ proptest! {
         let mut into = vec![0; RING + 1];
         match shard.read(&mut into) {
             Ok(count) => prop_assert!(count as u64 == head && count <= RING),
-            Err(e) if e.kind() == ErrorKind::WouldBlock => prop_assert_eq!(head, 0),
+            Err(e) if e.kind() == ErrorKind::TimedOut => prop_assert_eq!(head, 0),
             Err(e) => prop_assert!(head > RING as u64 && e.to_string().contains("[E438]"), "{}", e),
         }
         let written = shard.write(&into);

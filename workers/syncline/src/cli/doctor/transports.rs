@@ -12,7 +12,7 @@ const CHECK: &str = "transport";
 /// Limit of each step of a connection.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Connects to each shard as a worker does.
+/// Connects to each shard as a worker does, and moves some bytes.
 pub(super) async fn check(client: &Client, token: Token, wanted: TransportChoice) -> Finding {
     let addresses = match client.shards().await {
         Ok(addresses) => addresses,
@@ -25,9 +25,8 @@ fn try_all(addresses: &[String], token: &Token, wanted: TransportChoice) -> Find
     let mut found = Vec::new();
     let count = addresses.len() as u32;
     for (index, address) in (0..).zip(addresses) {
-        let shard = Some(ShardPosition { index, count });
-        match client::connect(address, shard, token, LIMIT, wanted, 0) {
-            Ok(channel) => found.push(format!("{} to s{index}", channel.transport())),
+        match client::try_path(address, ShardPosition { index, count }, token, LIMIT, wanted) {
+            Ok(transport) => found.push(format!("{transport} to s{index}")),
             Err(error) => {
                 return Finding::fail(
                     CHECK,
