@@ -1,6 +1,7 @@
 //! All shards of one job, as one worker sees them.
 
 use std::{
+    io,
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
@@ -84,6 +85,8 @@ pub(super) struct ShardConn {
     pub address: String,
     pub range: ElementRange,
     pub link: Option<Link>,
+    /// How long the next attempt to connect may take, after one that failed.
+    attempt_limit: Option<Duration>,
     /// The pull whose answer is still to come over `link`.
     pub requested: Option<Requested>,
     /// What the shard lends, until the next push or pull.
@@ -122,6 +125,7 @@ impl ShardSet {
             address,
             range: ElementRange::of_shard(elements, index, count),
             link: None,
+            attempt_limit: None,
             requested: None,
             lent: None,
             encoder: None,
@@ -238,7 +242,8 @@ impl ShardSet {
                 if let Some(address) = self.addresses.of(index) {
                     conn.address = address;
                 }
-                let ClientOptions { silence_limit: limit, transport: choice, in_place, .. } = self.options;
+                let ClientOptions { silence_limit, transport: choice, in_place, .. } = self.options;
+                let limit = conn.attempt_limit.take().map_or(silence_limit, |left| left.min(silence_limit));
                 let (session, area) = (&self.session, &self.area);
                 let lending = (in_place && !conn.range.is_empty()).then_some(LendRequest {
                     session,
@@ -291,17 +296,23 @@ impl ShardSet {
         error: LinkError,
         retry: &mut RetryBudget,
     ) -> Result<(), PsError> {
+        let was_open = self.conns[index].link.is_some();
         self.drop_link(index);
         self.cancel_token.check()?;
         let address = &self.conns[index].address;
         let LinkError::Broken(cause) = error else { return Err(error.into_error(address)) };
+        // It has been silent for at least so long, while everybody who trains with this worker may have waited.
+        if was_open && cause.kind() == io::ErrorKind::TimedOut {
+            retry.count_silence(self.options.silence_limit);
+        }
         tracing::debug!(%address, %cause, job = %self.session.run.job, "connection to a shard broke");
         let heard = self.addresses.are_heard();
-        retry.pause_unless_heard(heard).map_err(|after_ms| PsError::Unreachable {
+        let left = retry.pause_unless_heard(heard).map_err(|after_ms| PsError::Unreachable {
             address: address.clone(),
             after_ms,
             cause: if heard { format!("{cause}; the engine hears of it") } else { cause.to_string() },
         })?;
+        self.conns[index].attempt_limit = Some(left);
         // It may have been started again elsewhere.
         if let Some(address) = self.addresses.of(index) {
             self.conns[index].address = address;
