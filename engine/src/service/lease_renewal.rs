@@ -133,7 +133,7 @@ async fn renew(
         Err(_) => {
             // One that hangs for longer would cost the lease: another connection may be better.
             *connected = None;
-            let cause = format!("no answer within {} ms", limit.as_millis());
+            let cause = format!("{}: no answer within {} ms", lease.redis, limit.as_millis());
             Err(StoreError::Unavailable { op: "renew the lease", cause })
         }
     }

@@ -30,8 +30,8 @@ impl RedisStore {
         let (call, mut connection) = (&call, self.connection());
         let counted =
             tokio::time::timeout(super::redis_store::CALL_TIMEOUT, call.invoke_async(&mut connection));
-        let no_answer =
-            |_| StoreError::Unavailable { op: "note a crash", cause: "no answer in time".to_owned() };
-        counted.await.map_err(no_answer)?.map_err(|e| StoreError::of("note a crash", &e))
+        let (op, address) = ("note a crash", self.address());
+        let no_answer = |_| StoreError::Unavailable { op, cause: format!("{address}: no answer in time") };
+        counted.await.map_err(no_answer)?.map_err(|e| StoreError::of(op, &address, &e))
     }
 }

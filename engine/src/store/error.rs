@@ -5,6 +5,8 @@ use std::{io, path::PathBuf};
 use redis::{ErrorKind, RedisError};
 use syncline_scheduler::ids::JobId;
 
+use super::address::RedisAddress;
+
 /// Why the store refused or failed. Codes are stable, see docs/errors.md.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -175,9 +177,9 @@ impl StoreError {
         )
     }
 
-    /// What an error of Redis means.
-    pub(super) fn of(op: &'static str, error: &RedisError) -> Self {
-        let cause = error.to_string();
+    /// What an error of the server at `address` means.
+    pub(super) fn of(op: &'static str, address: &RedisAddress, error: &RedisError) -> Self {
+        let cause = format!("{address}: {error}");
         // Before Redis 7, what a script was refused is told in the text of another error.
         let refused_script = PASSING.iter().any(|code| cause.contains(&format!("-{code} ")));
         let passing = refused_script
@@ -211,11 +213,15 @@ mod tests {
 
     use super::*;
 
+    fn of(op: &'static str, error: &RedisError) -> StoreError {
+        StoreError::of(op, &"redis://:secret@h:6379/".into(), error)
+    }
+
     #[test]
     fn bytes_that_are_no_text_are_no_refusal_of_redis() {
         let no_text = String::from_utf8(vec![255]).unwrap_err();
         let error = RedisError::from(redis::ParsingError::from(no_text));
-        assert!(matches!(StoreError::of("read", &error), StoreError::NotText { .. }), "{error}");
+        assert!(matches!(of("read", &error), StoreError::NotText { .. }), "{error}");
     }
 
     #[test]
@@ -232,9 +238,10 @@ mod tests {
             )
             .extract_error()
             .unwrap_err();
-            let error = StoreError::of("read job", &error);
+            let error = of("read job", &error);
             assert!(matches!(error, StoreError::LockedOut { .. }) && !error.is_of_keys(), "{error:?}");
-            assert!(error.to_string().starts_with("[E203] redis refused `read job`"), "{error}");
+            let text = error.to_string();
+            assert!(text.starts_with("[E203] redis refused `read job`: redis://***@h:6379/: "), "{text}");
         }
     }
 
@@ -242,7 +249,7 @@ mod tests {
     fn what_redis_refuses_for_a_while_is_tried_again_and_is_no_damage_of_a_job() {
         for told in PASSING {
             let reply = redis::parse_redis_value(format!("-{told} sorry\r\n").as_bytes()).unwrap();
-            let error = StoreError::of("commit", &reply.extract_error().unwrap_err());
+            let error = of("commit", &reply.extract_error().unwrap_err());
             assert!(error.is_passing() && !error.is_of_keys(), "{error:?}");
         }
     }
@@ -255,7 +262,7 @@ mod tests {
                 "told",
                 text.to_owned(),
             ));
-            StoreError::of("commit", &error).is_passing()
+            of("commit", &error).is_passing()
         };
         // As Redis 6.2 has it.
         let script = "Error running script (call to f_1): @user_script:44: @user_script: 44: ";

@@ -160,7 +160,9 @@ impl RedisStore {
     where
         F: Future<Output = redis::RedisResult<T>>,
     {
-        let mut last = StoreError::Unavailable { op, cause: format!("no answer within {limit:?}") };
+        let address = self.connection.address();
+        let cause = || format!("{address}: no answer within {limit:?}");
+        let mut last = None;
         let mut is_repeated = false;
         for _ in 0..ATTEMPTS {
             let (_, number) = self.connection.get();
@@ -169,12 +171,14 @@ impl RedisStore {
                 Ok(Err(e)) => {
                     // One that was refused once would be refused for ever, whatever the password has become.
                     let has_other_password = is_locked_out(&e) && self.connection.replace_refused(number);
-                    last = StoreError::of(op, &e);
+                    let error = StoreError::of(op, address, &e);
+                    let is_passing = error.is_passing();
+                    last = Some(error);
                     if is_read_only(&e) && !is_repeated && self.connection.replace(number) {
                         // The name may belong to another server by now, which writes. This may go on for hours.
                         debug!(number, "redis takes no writes; connecting anew");
                     }
-                    if !has_other_password && (is_repeated || !last.is_passing()) {
+                    if !has_other_password && (is_repeated || !is_passing) {
                         break;
                     }
                     is_repeated |= !has_other_password;
@@ -183,11 +187,11 @@ impl RedisStore {
                     if self.connection.replace(number) {
                         warn!(number, "redis gave no answer; connecting anew");
                     }
-                    return Err(last);
+                    break;
                 }
             }
         }
-        Err(last)
+        Err(last.unwrap_or_else(|| StoreError::Unavailable { op, cause: cause() }))
     }
 
     /// Commits the changes of one job. May be sent again with the same `seq` while the outcome is unknown.

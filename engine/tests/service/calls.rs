@@ -293,7 +293,8 @@ async fn while_redis_is_paused_callers_are_refused_at_once_and_served_again_when
         about.get("store_problem").filter(|cause| !cause.is_empty()).cloned()
     });
     let cause = cause.await;
-    assert!(cause.contains("redis gave no answer"), "{cause}");
+    let address = rig.redis.address().replace("redis://", "redis://***@");
+    assert!(cause.contains("redis gave no answer") && cause.contains(&address), "{cause}");
     let refused = worker.register(within(TEST_TIMEOUT), hello()).await.unwrap();
     assert!(matches!(refused, Err(EngineFault::Store { .. })), "{refused:?}");
     let canceled =
