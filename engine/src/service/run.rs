@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    io,
     net::SocketAddr,
     panic::AssertUnwindSafe,
     sync::{
@@ -58,7 +59,7 @@ pub enum EngineError {
         address: SocketAddr,
         /// What the system said.
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
     /// Redis has no such address, does not answer, or does not let the engine in.
     #[error(transparent)]
@@ -77,6 +78,10 @@ impl EngineError {
     /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
+            Self::Listen { address, source } if source.kind() == io::ErrorKind::AddrNotAvailable => Some(format!(
+                "{} is no address of this machine, or no longer: `ip addr` shows those that it has; name one with --listen",
+                address.ip()
+            )),
             Self::Listen { .. } => Some(
                 "another program may listen there: name another address with --listen; port 0 takes a free one".to_owned(),
             ),
@@ -259,6 +264,16 @@ mod tests {
 
     use super::*;
     use crate::service::{clock::Clock, queue::decision_queue, sessions::Sessions};
+
+    #[test]
+    fn an_address_of_another_machine_is_told_from_one_that_is_taken() {
+        let hint = |kind: io::ErrorKind| {
+            let address = ([192, 0, 2, 1], 7461).into();
+            EngineError::Listen { address, source: kind.into() }.hint().unwrap()
+        };
+        assert!(hint(io::ErrorKind::AddrNotAvailable).starts_with("192.0.2.1 is no address of this machine"));
+        assert!(hint(io::ErrorKind::AddrInUse).starts_with("another program may listen there"));
+    }
 
     #[tokio::test]
     async fn a_panic_where_an_engine_decides_leaves_nobody_active_and_says_why() {
