@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::{
     lead::Lead,
     options::Limits,
+    shard_slots::Unanswered,
     shards::{ShardDirectory, ShardEntry},
 };
 use crate::store::{RedisStore, StoreError};
@@ -148,7 +149,7 @@ impl ServiceContext {
                     self.limits.shard_silence.as_secs_f64(),
                 )),
                 Some(shard) => {
-                    notes.extend(shard.unanswered_for().map(|silence| unanswered_note(&shard.hello, silence)));
+                    notes.extend(shard.unanswered_shown().map(|order| unanswered_note(&shard.hello, order)));
                     notes.extend(self.standby_note(shard));
                 }
             }
@@ -158,14 +159,18 @@ impl ServiceContext {
 }
 
 /// What hinders a shard that reaches the engine and is not reached.
-fn unanswered_note(hello: &ShardHello, silence: Duration) -> String {
-    let (index, address, silence_s) = (hello.index, &hello.address, silence.as_secs_f64());
+fn unanswered_note(hello: &ShardHello, order: &Unanswered) -> String {
+    let (index, address, silence_s) = (hello.index, &hello.address, order.since.elapsed().as_secs_f64());
     let is_loopback = address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback());
-    let why = match is_loopback {
-        true => format!("{address} is reached on its own machine alone; start it with --listen IP:PORT"),
-        false => format!("connections to {address} may not get through, a firewall perhaps"),
+    let guess = match is_loopback {
+        _ if order.is_refusal => String::new(),
+        true => format!("; {address} is reached on its own machine alone: start it with --listen IP:PORT"),
+        false => format!("; connections to {address} may not get through, a firewall perhaps"),
     };
-    format!("parameter shard {index} announces itself and has answered no order for {silence_s:.0} s: {why}")
+    let cause = &order.cause;
+    format!(
+        "parameter shard {index} announces itself at {address} and has answered no order for {silence_s:.0} s: {cause}{guess}"
+    )
 }
 
 fn disk_note(hello: &ShardHello) -> Option<String> {
@@ -177,4 +182,32 @@ fn disk_note(hello: &ShardHello) -> Option<String> {
 /// Redis did not answer, or refused.
 pub(super) fn store_fault(error: StoreError) -> EngineFault {
     EngineFault::Store { cause: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use syncline_scheduler::ids::ShardIndex;
+
+    use super::*;
+
+    #[test]
+    fn of_a_shard_that_turns_the_engine_away_its_answer_is_said_and_of_another_what_may_hinder_it() {
+        let note = |address: &str, is_refusal| {
+            let (since, cause) = (Instant::now(), "[E613] another one".to_owned());
+            let hello = ShardHello::alone(ShardIndex(0), 1, address.to_owned(), 1);
+            unanswered_note(&hello, &Unanswered { since, cause, is_refusal })
+        };
+        #[rustfmt::skip]
+        let cases = [
+            ("10.0.0.1:7", true,  "at 10.0.0.1:7 and has answered no order for 0 s: [E613] another one"),
+            ("10.0.0.1:7", false, "[E613] another one; connections to 10.0.0.1:7 may not get through, a firewall perhaps"),
+            ("127.0.0.1:7", false, "; 127.0.0.1:7 is reached on its own machine alone: start it with --listen IP:PORT"),
+        ];
+        for (address, is_refusal, end) in cases {
+            let note = note(address, is_refusal);
+            assert!(note.ends_with(end), "{note}");
+        }
+    }
 }

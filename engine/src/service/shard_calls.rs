@@ -5,13 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_rpc::{CallError, EngineFault, Reconnecting, ShardClient, ShardFault};
+use syncline_rpc::{CallError, EngineFault, Reconnecting, ShardClient, ShardFault, hello::HelloError};
 use syncline_scheduler::ids::ShardIndex;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
 use super::{
-    shard_slots::ShardSlots,
+    shard_slots::{ShardSlots, Unanswered},
     shards::{ShardDirectory, ShardEntry},
 };
 
@@ -63,12 +63,21 @@ impl ShardDirectory {
             match answer {
                 Ok(value) => {
                     // Who answers one order is reached, whatever else takes long there.
-                    self.lock().note_order(index, boot, true, Instant::now());
+                    self.lock().note_order(index, boot, None);
                     return value;
                 }
-                Err(error) => debug!(shard = %index, error = %describe(&error), "shard does not answer yet"),
+                Err(error) => {
+                    let (since, cause) = (Instant::now(), describe(&error));
+                    debug!(shard = %index, error = cause, "shard does not answer yet");
+                    let is_refusal =
+                        !matches!(error, CallError::Hello(HelloError::Io(_)) | CallError::Lost(_));
+                    let outcome = Unanswered { since, cause, is_refusal };
+                    match &unanswered {
+                        None => unanswered = Some(UnansweredOrder::new(self, index, boot, outcome)),
+                        Some(_) => self.lock().note_repeated_order(index, boot, outcome),
+                    }
+                }
             }
-            unanswered.get_or_insert_with(|| UnansweredOrder::new(self, index, boot));
             tokio::select! {
                 () = sleep(RETRY_PAUSE) => {}
                 () = self.replaced(index, boot) => {}
@@ -167,15 +176,15 @@ struct UnansweredOrder<'a> {
 }
 
 impl<'a> UnansweredOrder<'a> {
-    fn new(shards: &'a ShardDirectory, index: ShardIndex, boot: u64) -> Self {
-        shards.lock().note_order(index, boot, false, Instant::now());
+    fn new(shards: &'a ShardDirectory, index: ShardIndex, boot: u64, outcome: Unanswered) -> Self {
+        shards.lock().note_order(index, boot, Some(outcome));
         Self { shards, index, boot }
     }
 }
 
 impl Drop for UnansweredOrder<'_> {
     fn drop(&mut self) {
-        self.shards.lock().note_order(self.index, self.boot, true, Instant::now());
+        self.shards.lock().note_order(self.index, self.boot, None);
     }
 }
 
@@ -183,6 +192,7 @@ impl Drop for UnansweredOrder<'_> {
 pub(super) fn describe(error: &CallError) -> String {
     match error {
         CallError::Lost(cause) => format!("{error}: {cause}"),
+        CallError::Hello(HelloError::Io(cause)) => format!("{error}: {cause}"),
         other => other.to_string(),
     }
 }
@@ -191,10 +201,38 @@ pub(super) fn describe(error: &CallError) -> String {
 mod tests {
     use std::net::TcpListener;
 
-    use syncline_rpc::{DigestRange, ShardHello, within};
+    use syncline_rpc::{DigestRange, ShardHello, Token, within};
     use syncline_scheduler::ids::EngineEpoch;
 
-    use super::{super::fake_shard::token, *};
+    use super::{
+        super::fake_shard::{self, token},
+        *,
+    };
+
+    #[tokio::test]
+    async fn what_came_of_an_order_is_known_while_it_is_repeated() {
+        let hello = fake_shard::start(0, |_| unreachable!("nothing is asked")).await;
+        let directory = ShardDirectory::new(1, Token::generate());
+        directory.lock().announce(&hello, None, Instant::now(), || directory.reach(&hello));
+        let attach = |c: ShardClient| async move {
+            c.attach(within(Duration::from_secs(60)), EngineEpoch(1), "digits".parse().unwrap()).await
+        };
+        let order = directory.call(hello.index, attach);
+        let unanswered = async {
+            loop {
+                let order = directory.lock().primary(hello.index).and_then(|shard| shard.unanswered.clone());
+                match order {
+                    Some(order) => return order,
+                    None => tokio::task::yield_now().await,
+                }
+            }
+        };
+        let unanswered = tokio::select! {
+            _ = order => unreachable!("the token is another one"),
+            unanswered = unanswered => unanswered,
+        };
+        assert!(unanswered.is_refusal && unanswered.cause.starts_with("[E123]"), "{unanswered:?}");
+    }
 
     #[tokio::test]
     async fn who_asks_a_shard_that_hangs_is_told_so_and_not_kept_for_as_long_as_an_answer_may_take() {

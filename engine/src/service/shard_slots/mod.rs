@@ -43,14 +43,24 @@ const TERMS_PER_EPOCH: u64 = 1 << 20;
 /// A shard announces itself twice a second; a longer silence is shown.
 const SILENCE_SHOWN_AFTER: Duration = Duration::from_secs(2);
 
+/// Why orders are repeated.
+#[derive(Debug, Clone)]
+pub(super) struct Unanswered {
+    pub since: Instant,
+    /// What came of the last one, in words.
+    pub cause: String,
+    /// Whether something answers there, and turns the engine away.
+    pub is_refusal: bool,
+}
+
 /// One process. `C` is how it is reached.
 #[derive(Debug, Clone)]
 pub(super) struct ReplicaProcess<C> {
     pub hello: ShardHello,
     pub term: u64,
     pub seen: Instant,
-    /// Since when it has answered no order, though it announces itself: connections to it may not get through.
-    pub unanswered: Option<Instant>,
+    /// That it has answered no order, though it announces itself.
+    pub unanswered: Option<Unanswered>,
     pub client: C,
 }
 
@@ -78,9 +88,9 @@ impl<C> ReplicaProcess<C> {
         self.seen.elapsed() > SILENCE_SHOWN_AFTER
     }
 
-    /// For how long it has answered no order, where that is so long that people are told.
-    pub(super) fn unanswered_for(&self) -> Option<Duration> {
-        self.unanswered.map(|since| since.elapsed()).filter(|elapsed| *elapsed > SILENCE_SHOWN_AFTER)
+    /// That it has answered no order for so long that people are told.
+    pub(super) fn unanswered_shown(&self) -> Option<&Unanswered> {
+        self.unanswered.as_ref().filter(|order| order.since.elapsed() > SILENCE_SHOWN_AFTER)
     }
 
     /// Whether a primary is to go on without this standby.
@@ -235,12 +245,25 @@ impl<C: Clone> ShardSlots<C> {
         holders.filter(|holder| holder.is(hello)).for_each(|holder| holder.seen = now);
     }
 
-    /// Takes note of whether the process that serves a shard, if it is still this one, has answered an order.
-    pub(super) fn note_order(&mut self, index: ShardIndex, boot: u64, answered: bool, now: Instant) {
-        let primary = self.slots.get_mut(&index).and_then(|slot| slot.primary.as_mut());
-        if let Some(primary) = primary.filter(|primary| primary.hello.boot == boot) {
-            primary.unanswered = if answered { None } else { primary.unanswered.or(Some(now)) };
+    /// Takes note of whether the process that serves a shard, if it is still this one, has answered an order. Of orders that are not
+    /// answered the first one says since when.
+    pub(super) fn note_order(&mut self, index: ShardIndex, boot: u64, unanswered: Option<Unanswered>) {
+        if let Some(known) = self.unanswered_mut(index, boot) {
+            let since = known.take().map(|order| order.since);
+            *known = unanswered.map(|order| Unanswered { since: since.unwrap_or(order.since), ..order });
         }
+    }
+
+    /// The same, of an order that is repeated: it counts no more where another one was answered since it was given first.
+    pub(super) fn note_repeated_order(&mut self, index: ShardIndex, boot: u64, outcome: Unanswered) {
+        if let Some(Some(known)) = self.unanswered_mut(index, boot) {
+            *known = Unanswered { since: known.since, ..outcome };
+        }
+    }
+
+    fn unanswered_mut(&mut self, index: ShardIndex, boot: u64) -> Option<&mut Option<Unanswered>> {
+        let primary = self.slots.get_mut(&index)?.primary.as_mut()?;
+        (primary.hello.boot == boot).then_some(&mut primary.unanswered)
     }
 
     /// Whether this very process has a role.
@@ -263,8 +286,11 @@ impl<C: Clone> ShardSlots<C> {
                 true => silence - silence / LAST_MOMENT,
                 false => silence,
             };
-            let is_deaf = slot.primary.as_ref().and_then(|primary| primary.unanswered).is_some_and(|since| {
-                standby.is_ready() && standby.hello.jobs >= jobs && now.duration_since(since) > silence / 2
+            let unanswered = slot.primary.as_ref().and_then(|primary| primary.unanswered.as_ref());
+            let is_deaf = unanswered.is_some_and(|order| {
+                standby.is_ready()
+                    && standby.hello.jobs >= jobs
+                    && now.duration_since(order.since) > silence / 2
             });
             (is_deaf || now.duration_since(vacant) > patience)
                 && now.duration_since(standby.seen) <= STANDBY_SILENCE
@@ -325,7 +351,7 @@ impl<C: Clone> ShardSlots<C> {
             slot.vacant_since = (slot.vacant_since + late).min(now);
             for holder in slot.primary.iter_mut().chain(&mut slot.standby) {
                 holder.seen = (holder.seen + late).min(now);
-                holder.unanswered = holder.unanswered.map(|since| (since + late).min(now));
+                holder.unanswered.iter_mut().for_each(|order| order.since = (order.since + late).min(now));
             }
         }
     }

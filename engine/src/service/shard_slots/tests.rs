@@ -133,6 +133,27 @@ fn a_primary_that_is_silent_makes_way_where_the_standby_has_all_jobs() {
 }
 
 #[test]
+fn of_an_order_that_is_repeated_the_last_outcome_is_known_unless_another_was_answered_meanwhile() {
+    let (index, mut shard) = (ShardIndex(0), pair(1));
+    let shown = |shard: &Shard| {
+        let order = shard.slots.primary(index).unwrap().unanswered.clone();
+        order.map(|order| (order.since, order.cause))
+    };
+    let (begun, later) = (shard.now, shard.now + Duration::from_secs(1));
+    let refused = Unanswered { cause: "refused".into(), is_refusal: true, ..lost(later) };
+    shard.slots.note_order(index, 1, Some(lost(begun)));
+    shard.slots.note_repeated_order(index, 1, refused.clone());
+    assert_eq!(shown(&shard), Some((begun, "refused".into())));
+    shard.slots.note_order(index, 1, None);
+    shard.slots.note_repeated_order(index, 1, refused);
+    assert_eq!(shown(&shard), None);
+}
+
+fn lost(since: Instant) -> Unanswered {
+    Unanswered { since, cause: "lost".into(), is_refusal: false }
+}
+
+#[test]
 fn a_primary_that_announces_itself_and_answers_no_order_makes_way_after_half_of_the_silence() {
     let (index, silence) = (ShardIndex(0), Duration::from_secs(30));
     for (answers_later, due) in [(false, vec![index]), (true, Vec::new())] {
@@ -142,13 +163,13 @@ fn a_primary_that_announces_itself_and_answers_no_order_makes_way_after_half_of_
             shard.role(&with_jobs(1, fresh(1)));
             shard.role(&following(with_jobs(1, fresh(2))));
             // What another process answered counts for nothing; of orders that are not answered the first one counts.
-            shard.slots.note_order(index, 77, true, shard.now);
-            shard.slots.note_order(index, 1, false, shard.now);
+            shard.slots.note_order(index, 77, None);
+            shard.slots.note_order(index, 1, Some(lost(shard.now)));
             if answers_later {
-                shard.slots.note_order(index, 1, true, shard.now);
+                shard.slots.note_order(index, 1, None);
             }
         };
-        shard.slots.note_order(index, 1, false, shard.now);
+        shard.slots.note_order(index, 1, Some(lost(shard.now)));
         for _ in 0..15 {
             a_second_later(&mut shard);
             assert_eq!(shard.slots.failovers_due(shard.now, silence), [], "both are heard");
