@@ -106,7 +106,11 @@ impl ServiceContext {
         let ShardHello { index, address, replicas, jobs, .. } = &shard.hello;
         match self.shards.standby(*index) {
             _ if *replicas == 1 => None,
-            None => Some(format!("parameter shard {index} at {address} has no standby to take over")),
+            None => {
+                let second_was = self.shards.second_was(*index);
+                let was = second_was.map_or(String::new(), |was| format!("; its other process was at {was}"));
+                Some(format!("parameter shard {index} at {address} has no standby to take over{was}"))
+            }
             Some(second) if second.is_silent() => Some(format!(
                 "the standby of parameter shard {index}, at {}, has been silent for {:.1} s and cannot take over",
                 second.hello.address,

@@ -232,6 +232,11 @@ impl ShardDirectory {
     }
 
     /// The process that follows a shard, if one does.
+    /// Where the other process of a shard was last, whose standby is not there.
+    pub(super) fn second_was(&self, index: ShardIndex) -> Option<String> {
+        self.lock().second_was(index).map(str::to_owned)
+    }
+
     pub(super) fn standby(&self, index: ShardIndex) -> Option<ShardEntry> {
         self.lock().standby(index).cloned()
     }

@@ -114,6 +114,8 @@ impl<C> ReplicaProcess<C> {
 struct Slot<C> {
     primary: Option<ReplicaProcess<C>>,
     standby: Option<ReplicaProcess<C>>,
+    /// Where the other process was, of which nothing is heard any more.
+    second_was: Option<String>,
     /// Term of the last standby that a primary went on without, as Redis knows: what that one has, or one before it, is old.
     let_go: Option<u64>,
     /// The standby, by its term, or none, of which the primary was told last; `None` if this engine has told nobody.
@@ -169,6 +171,7 @@ impl<C: Clone> ShardSlots<C> {
         let slot = slots.entry(hello.index).or_insert_with(|| Slot {
             primary: None,
             standby: None,
+            second_was: None,
             let_go: let_go.get(&hello.index).copied(),
             told: None,
             letting_go: None,
@@ -195,7 +198,7 @@ impl<C: Clone> ShardSlots<C> {
                     slot.letting_go = Some(follower);
                     return Decision::LetGo(follower);
                 }
-                slot.primary = Some(enter(match hello.role {
+                slot.serves(enter(match hello.role {
                     Some(ReplicaRole::Primary { term }) => term,
                     _ => new_term(),
                 }));
@@ -210,6 +213,7 @@ impl<C: Clone> ShardSlots<C> {
                     _ => new_term(),
                 });
                 standby.update(hello, now);
+                slot.second_was = Some(hello.address.clone());
                 slot.standby = Some(standby);
                 slot.undecided.clear();
                 slot.role_of_standby(true)
@@ -311,7 +315,7 @@ impl<C: Clone> ShardSlots<C> {
         slot.standby.take_if(|known| known.is(&standby.hello));
         standby.term = term;
         standby.hello.role = Some(ReplicaRole::Primary { term });
-        slot.primary = Some(standby);
+        slot.serves(standby);
         slot.told = Some(None);
     }
 
@@ -341,6 +345,13 @@ impl<C: Clone> ShardSlots<C> {
         self.slots.get(&index)?.standby.as_ref()
     }
 
+    /// Where the other process of a shard was last, whose standby is not there.
+    pub(super) fn second_was(&self, index: ShardIndex) -> Option<&str> {
+        let slot = self.slots.get(&index)?;
+        let serves_at = slot.primary.as_ref().map(|primary| &primary.hello.address);
+        slot.second_was.as_ref().filter(|was| Some(*was) != serves_at).map(String::as_str)
+    }
+
     pub(super) fn primaries(&self) -> impl Iterator<Item = &ReplicaProcess<C>> {
         self.slots.values().filter_map(|slot| slot.primary.as_ref())
     }
@@ -365,6 +376,13 @@ enum RoleDecision {
 }
 
 impl<C> Slot<C> {
+    /// This process serves from now on.
+    fn serves(&mut self, primary: ReplicaProcess<C>) {
+        let address = primary.hello.address.clone();
+        let before = self.primary.replace(primary).map(|before| before.hello.address);
+        self.second_was = before.filter(|before| *before != address).or(self.second_was.take());
+    }
+
     /// Takes note of a process that has a role; `None` if it has none.
     fn refresh(&mut self, hello: &ShardHello, now: Instant) -> Option<Decision> {
         let same = |holder: &&mut ReplicaProcess<C>| holder.is(hello);

@@ -115,6 +115,21 @@ fn whoever_comes_after_the_primary_has_died_makes_the_standby_serve() {
 }
 
 #[test]
+fn it_is_known_where_the_other_process_was_that_is_gone() {
+    let mut shard = pair(1);
+    shard.wait(STANDBY_GONE_AFTER + Duration::from_millis(1));
+    assert_eq!(shard.role(&with_jobs(1, fresh(1))), "primary");
+    let index = ShardIndex(0);
+    assert!(shard.slots.standby(index).is_none());
+    assert_eq!(shard.slots.second_was(index), Some("here:2"));
+
+    let mut shard = pair(1);
+    let (standby, term) = shard.slots.candidate(index).unwrap();
+    shard.slots.promoted(standby, term);
+    assert_eq!(shard.slots.second_was(index), Some("here:1"), "that served");
+}
+
+#[test]
 fn a_primary_that_is_silent_makes_way_where_the_standby_has_all_jobs() {
     for (jobs, due) in [(1, vec![ShardIndex(0)]), (2, Vec::new())] {
         let mut shard = pair(1);
