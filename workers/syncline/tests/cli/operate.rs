@@ -163,6 +163,19 @@ fn doctor_looks_at_one_cluster_and_not_at_another_beside_it() {
 }
 
 #[test]
+fn a_machine_of_a_worker_needs_no_redis_server() {
+    let dir = folder();
+    let looked = |verdict: &str, engine: &[&str]| {
+        let mut doctor = command(&["doctor", "--state-dir", dir.path().to_str().unwrap()]);
+        let doctor = doctor.args(engine).env("SYNCLINE_REDIS_SERVER", "/nowhere/redis-server").output();
+        let out = Ended::from(doctor.unwrap()).out;
+        assert!(out.contains(&format!("{verdict}  redis server")), "{out}");
+    };
+    looked("warn", &["--engine", "127.0.0.1:1"]);
+    looked("fail", &[]);
+}
+
+#[test]
 fn a_running_job_that_lost_its_state_is_listed_as_damaged_and_cancel_says_that_it_is_removed() {
     let cluster = RunningCluster::start();
     cluster.submit(5_000, &[]).ok();

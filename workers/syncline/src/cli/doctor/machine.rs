@@ -6,7 +6,7 @@ use syncline_kit::{Device, Found, KitError};
 use syncline_rpc::folder;
 use syncline_workers::client::{load_token, state_dir, token_file};
 
-use super::{Exit, Finding};
+use super::{Exit, Finding, Verdict};
 use crate::cli::{ConnectionArgs, say};
 
 /// A worker needs a few descriptors, an engine one per connection.
@@ -14,10 +14,17 @@ const FEW_OPEN_FILES: u64 = 1_024;
 
 pub(crate) fn check(connection: &ConnectionArgs, device: Device) -> Vec<Finding> {
     let mut findings = device_parts(device);
-    findings.extend([
-        part("redis server", syncline_kit::redis_server(&say), |found| server_version(&found.path)),
-        open_files(),
-    ]);
+    let server = part("redis server", syncline_kit::redis_server(&say), |found| server_version(&found.path));
+    findings.push(match connection.engine {
+        // What starts a server is `syncline up`, on the machine of the engine.
+        Some(_) if server.verdict == Verdict::Fail => Finding::warn(
+            server.check,
+            server.found,
+            format!("only `syncline up` needs it here: {}", server.hint),
+        ),
+        _ => server,
+    });
+    findings.push(open_files());
     match state_dir(connection.state_dir.as_deref()) {
         Ok(dir) => {
             findings.push(disk(&dir));
