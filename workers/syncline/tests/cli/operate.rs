@@ -163,6 +163,22 @@ fn doctor_looks_at_one_cluster_and_not_at_another_beside_it() {
 }
 
 #[test]
+fn who_submits_is_told_of_what_is_sent_where_that_takes_long() {
+    let cluster = RunningCluster::start();
+    write_job(cluster.dir.path(), 10);
+    let shard = processes(cluster.dir.path()).into_iter().find(|(name, _)| name == "ps-0").unwrap().1;
+    kill("STOP", shard);
+    let file = cluster.dir.path().join("points.toml");
+    let (mut submit, said) = cluster.begin(&["submit", file.to_str().unwrap()]);
+    wait_until("it is said", || {
+        let said = fs::read_to_string(&said).unwrap();
+        said.contains("sending ") && said.contains(" MiB to the shards, for ")
+    });
+    kill("CONT", shard);
+    assert!(submit.wait().unwrap().success());
+}
+
+#[test]
 fn a_machine_of_a_worker_needs_no_redis_server() {
     let dir = folder();
     let looked = |verdict: &str, engine: &[&str]| {

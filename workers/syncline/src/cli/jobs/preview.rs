@@ -181,7 +181,7 @@ impl Preview {
             buffers: elements.saturating_sub(parameters),
             parameter_bytes,
             uploads: job.blobs.len(),
-            upload_bytes: job.blobs.values().map(|bytes| bytes.len() as u64).sum(),
+            upload_bytes: upload_bytes(job),
             step_bytes: cost.peak_bytes,
             worker_bytes: cost.peak_bytes.saturating_add(parameter_bytes.saturating_mul(copies)),
             shard_bytes: parameter_bytes.saturating_add(kept),
@@ -319,6 +319,11 @@ fn kept_numbers(train: &TrainSpec) -> u64 {
     train.shard_optimizer().moments()
 }
 
-fn mib(bytes: u64) -> String {
+/// Bytes of all that goes to the shards, unless they have it.
+pub(super) fn upload_bytes(job: &PreparedJob) -> u64 {
+    job.blobs.values().map(|bytes| bytes.len() as u64).sum()
+}
+
+pub(super) fn mib(bytes: u64) -> String {
     format!("{:.2} MiB", bytes as f64 / (1 << 20) as f64)
 }

@@ -18,7 +18,7 @@ use syncline_workers::{
 use tempfile::TempDir;
 
 use super::{
-    preview::{Preview, classes_in_words, separated_in_words},
+    preview::{Preview, classes_in_words, mib, separated_in_words, upload_bytes},
     watch::follow,
 };
 use crate::cli::{
@@ -191,12 +191,15 @@ async fn submit(args: &SubmitArgs, graph: JobGraph, cluster: Cluster) -> Result<
     let (prepared, goes_on_from) = prepare_job(args, graph, Some(&client)).await?;
     let classes = classes_in_words(&prepared.data.class_names);
     let separated = separated_in_words(prepared.data.separator);
-    let submitted = match (args.new, args.replace) {
-        (true, _) => client.submit_new_prepared(prepared).await,
-        (_, true) => client.replace_prepared(prepared).await,
-        _ => client.submit_prepared(prepared).await,
+    let sends = format!("sending {} to the shards", mib(upload_bytes(&prepared)));
+    let sending = async {
+        match (args.new, args.replace) {
+            (true, _) => client.submit_new_prepared(prepared).await,
+            (_, true) => client.replace_prepared(prepared).await,
+            _ => client.submit_prepared(prepared).await,
+        }
     };
-    let Submitted { id, is_new, .. } = submitted?;
+    let Submitted { id, is_new, .. } = said_while_slow(&sends, sending).await?;
     if let Some(what) = goes_on_from.filter(|_| is_new) {
         say(&what);
     }
