@@ -65,6 +65,11 @@ pub(super) async fn run_slot(
     let link = Link::new(options.engine.clone(), Role::Worker, options.token.clone(), open);
     let runtime = options.runtime.as_ref().filter(|_| slot.has_general_tasks());
     let models = runtime.map(|runtime| Models::new(runtime.clone(), options.exec.clone()));
+    // Ends when this function returns.
+    let mut looks = JoinSet::new();
+    if let Some(models) = &models {
+        looks.spawn(models.clone().let_go_of_idle());
+    }
     let (unfit, given_up) = (UnfitJobs::default(), GivenUp::default());
     let mut was_served = false;
     while !*stop.borrow() {

@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, OnceLock, TryLockError},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use syncline_scheduler::tasks::Bytes;
@@ -33,8 +33,8 @@ pub(super) struct CacheEntry<L> {
     file: OnceLock<Bytes>,
     /// Held while the file is fetched, so that it is once for all who want it.
     fetching: Mutex<()>,
-    /// Loaded, and not in use.
-    idle: Mutex<Vec<L>>,
+    /// Loaded, and not in use, since when; the one that was given back last is the last.
+    idle: Mutex<Vec<(Instant, L)>>,
 }
 
 impl<L> Default for ModelCache<L> {
@@ -86,9 +86,17 @@ impl<L> ModelCache<L> {
         if !idle.is_empty() && entry.file_bytes() * (idle.len() + 2) > self.max_bytes {
             return;
         }
-        idle.push(loaded);
+        idle.push((Instant::now(), loaded));
         drop(idle);
         self.trim(&mut lock(&self.entries));
+    }
+
+    /// Lets go of what was loaded and given back before then: its memory for values may be far more than its file. The files stay.
+    pub(super) fn let_go_of_idle(&self, given_back_before: Instant) {
+        let entries: Vec<_> = lock(&self.entries).iter().cloned().collect();
+        for entry in entries {
+            lock(&entry.idle).retain(|(since, _)| *since >= given_back_before);
+        }
     }
 
     /// Lets go of those that were used longest ago; who uses one still has it.
@@ -108,7 +116,7 @@ impl<L> CacheEntry<L> {
 
     /// One that is loaded and that nobody uses.
     pub(super) fn take(&self) -> Option<L> {
-        lock(&self.idle).pop()
+        lock(&self.idle).pop().map(|(_, loaded)| loaded)
     }
 
     fn file_bytes(&self) -> usize {
@@ -199,6 +207,20 @@ mod tests {
         assert_eq!(entry.take(), None);
         kept.give_back(&entry, 7);
         assert_eq!((kept.entry(&model(1)).take(), entry.take()), (Some(7), None));
+    }
+
+    #[test]
+    fn what_nobody_has_used_for_long_is_let_go_and_its_file_stays() {
+        let kept = kept();
+        fetches(&kept, 1);
+        let entry = kept.entry(&model(1));
+        kept.give_back(&entry, 7);
+        let later = Instant::now() + Duration::from_secs(1);
+        kept.let_go_of_idle(later.checked_sub(Duration::from_secs(60)).unwrap());
+        assert_eq!(entry.take(), Some(7));
+        kept.give_back(&entry, 7);
+        kept.let_go_of_idle(later);
+        assert_eq!((entry.take(), fetches(&kept, 1)), (None, false));
     }
 
     #[test]

@@ -2,25 +2,38 @@
 //!
 //! A model is fetched once, and tried in a process of its own, because some end ONNX Runtime by a signal. It is loaded once
 //! for each task that runs it at the same time: a session serves one run at a time, so that there are at most as many as the
-//! worker has slots, of which those stay for which there is room. They outlive a reconnection to the engine.
+//! worker has slots, of which those stay for which there is room, and that are used now and then. They outlive a reconnection to the
+//! engine.
 
 mod cache;
 mod fault;
 mod loaded;
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use syncline_ps::PsError;
 use syncline_runtime::{ExecOptions, Runtime};
+use tokio::time::sleep;
 
 use self::{
     cache::{CacheEntry, ModelCache},
     fault::ModelFault,
     loaded::LoadedModel,
 };
-use crate::functions::{OnnxModel, RUN_MODEL, RegisteredTwice, Registry, ShardValues, StopFlag, Tensor};
 #[cfg(feature = "train")]
 use crate::isolation::ModelHost;
+use crate::{
+    blocking,
+    functions::{OnnxModel, RUN_MODEL, RegisteredTwice, Registry, ShardValues, StopFlag, Tensor},
+};
+
+/// A session that nobody has used for so long is let go.
+const IDLE_LIMIT: Duration = Duration::from_secs(300);
+/// How often it is looked whether there is one.
+const IDLE_LOOK: Duration = Duration::from_secs(60);
 
 /// The models that a worker runs. Clones share them.
 #[derive(Clone)]
@@ -36,6 +49,20 @@ struct Shared {
 impl Models {
     pub(super) fn new(runtime: Runtime, exec: ExecOptions) -> Self {
         Self(Arc::new(Shared { runtime, exec, kept: ModelCache::default() }))
+    }
+
+    /// Lets go of sessions that are idle, now and then, as long as it is polled.
+    pub(super) async fn let_go_of_idle(self) {
+        loop {
+            sleep(IDLE_LOOK).await;
+            let shared = self.0.clone();
+            blocking(move || {
+                if let Some(before) = Instant::now().checked_sub(IDLE_LIMIT) {
+                    shared.kept.let_go_of_idle(before);
+                }
+            })
+            .await;
+        }
     }
 
     /// Adds [`RUN_MODEL`], which fetches models from these shards.
