@@ -2,6 +2,7 @@
 
 use syncline_scheduler::{
     core::{Cancellation, Effect, Input, Iterated, Outcome, Work, significant},
+    ids::{Incarnation, Superstep},
     sim::{training, training_job},
     spec::{Decay, LearningRate, TrainSpec},
 };
@@ -129,35 +130,82 @@ fn the_loss_of_a_round_is_the_mean_over_all_workers_by_what_their_samples_weigh(
     }
 }
 
+const WORKERS: u64 = 4;
+
+/// A job under `policy`, for four workers that are there, and the steps that its barriers are ordered with, in times of the rate.
+fn four_workers(policy: &str, samples: u64) -> (World, Vec<Incarnation>, Vec<(Superstep, f32)>) {
+    let mut world = World::new();
+    let names: Vec<_> = (1..=WORKERS).map(|n| world.join(n, &format!("w{n}"))).collect();
+    let train = training(policy.parse().unwrap(), samples, BATCH);
+    let ordered = world.submit(training_job(TrainSpec { min_workers: WORKERS as u32, ..train }), 1);
+    let steps = ordered_steps(&world, &ordered);
+    (world, names, steps)
+}
+
+fn ordered_steps(world: &World, effects: &[Effect]) -> Vec<(Superstep, f32)> {
+    let base = world.job("job").spec().train().learning_rate.base;
+    let step = |effect: &Effect| match effect {
+        Effect::OrderBarrier { order, .. } => Some((order.superstep, order.learning_rate / base)),
+        _ => None,
+    };
+    effects.iter().filter_map(step).collect()
+}
+
+/// All do what they have in hand, each iteration in `step_us`.
+fn do_round(world: &mut World, names: &[Incarnation], step_us: u64) -> Vec<(Superstep, f32)> {
+    let mut steps = Vec::new();
+    world.now_us += step_us;
+    for worker in names.iter().filter(|worker| !world.hands[worker].is_empty()).copied().collect::<Vec<_>>() {
+        let effects = world.report(worker, |work| match done(work) {
+            Outcome::Iterated(it) => Outcome::Iterated(Iterated { compute_us: step_us, ..it }),
+            other => other,
+        });
+        steps.extend(ordered_steps(world, &effects));
+    }
+    steps
+}
+
 /// Under `auto` the step of a round is as many times the rate as there are workers, so that a sample counts as much as one of a push.
 #[test]
 fn a_round_of_auto_for_which_few_samples_are_left_makes_a_step_in_proportion() {
-    const WORKERS: u64 = 4;
-    let mut world = World::new();
-    let names: Vec<_> = (1..=WORKERS).map(|n| world.join(n, &format!("w{n}"))).collect();
-    let train = training("auto".parse().unwrap(), u64::from(BATCH) * (WORKERS * 20 + 1), BATCH);
-    let base = train.learning_rate.base;
+    let (mut world, names, _) = four_workers("auto", u64::from(BATCH) * (WORKERS * 20 + 1));
     let mut steps = Vec::new();
-    let mut note = |effects: &[Effect]| {
-        for effect in effects {
-            if let Effect::OrderBarrier { order, .. } = effect {
-                steps.push(order.learning_rate / base);
-            }
-        }
-    };
-    note(&world.submit(training_job(TrainSpec { min_workers: WORKERS as u32, ..train }), 1));
     while names.iter().any(|name| world.hands.get(name).is_some_and(|hand| !hand.is_empty())) {
-        world.now_us += 100_000;
-        for worker in &names {
-            if world.hands[worker].is_empty() {
-                continue;
-            }
-            note(&world.report(*worker, |work| match done(work) {
-                Outcome::Iterated(it) => Outcome::Iterated(Iterated { compute_us: 100_000, ..it }),
-                other => other,
-            }));
-        }
+        steps.extend(do_round(&mut world, &names, 100_000).into_iter().map(|(_, step)| step));
     }
     assert!(steps.iter().filter(|step| **step == WORKERS as f32).count() > 10, "{steps:?}");
     assert_eq!(steps.last(), Some(&1.0), "{steps:?}");
+}
+
+#[test]
+fn a_watched_round_of_auto_for_which_few_samples_are_left_makes_a_step_in_proportion() {
+    let (_, _, steps) = four_workers("auto+update=barrier", u64::from(BATCH) * 2);
+    assert_eq!(steps, [(Superstep(0), 2.0)]);
+}
+
+#[test]
+fn rounds_of_auto_that_lose_a_worker_make_a_step_for_those_that_are_left_and_for_its_last_whole_push() {
+    for has_pushed in [false, true] {
+        let (mut world, names, _) = four_workers("auto", u64::from(BATCH) * 4_000);
+        let mut ordered = Vec::new();
+        while ordered.len() < 200 {
+            ordered.extend(do_round(&mut world, &names, 1_000));
+        }
+        assert_eq!(ordered.last().unwrap().1, WORKERS as f32);
+        let lost = names[3];
+        if has_pushed {
+            let Work::Iterate { seq, .. } = world.hands[&lost][0].work else { panic!() };
+            assert!(world.plane.server.shards[0].finish_push(lost, seq, 1));
+        }
+        let effects = world.give(Input::WorkerGone { worker: lost, reason: "killed".into() });
+        let mut reordered = ordered_steps(&world, &effects);
+        let is_known = |step: &(Superstep, f32)| ordered.iter().any(|(superstep, _)| *superstep == step.0);
+        reordered.retain(is_known);
+        assert!(reordered.len() > 4, "rounds are ordered ahead: {reordered:?}");
+        let mut steps: Vec<f32> = reordered.into_iter().map(|(_, step)| step).collect();
+        if has_pushed {
+            assert_eq!(steps.remove(0), 4.0, "its push is in this one");
+        }
+        assert!(steps.iter().all(|step| *step == 3.0), "{steps:?}");
+    }
 }

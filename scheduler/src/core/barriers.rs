@@ -76,7 +76,7 @@ impl Job {
             revision: record.revision,
             roster,
             rule: record.aggregation.round_rule(),
-            learning_rate: record.learning_rate,
+            learning_rate: record.step_rate(self.train().batch),
             pin: record.pin,
         };
         Effect::OrderBarrier { run: self.run(), order }

@@ -8,12 +8,14 @@ use super::{
     member::{Membership, Seal},
     records::{Phase, TaskBody},
     shard_protocol::PushProgress,
+    superstep::SuperstepState,
     turn::Turn,
 };
 use crate::{
     fault_code::FaultCode,
     graph::{TaskEvent, TaskId},
-    ids::{Incarnation, ShardIndex},
+    ids::{Incarnation, ShardIndex, Superstep},
+    samples::SampleRange,
 };
 
 /// How a worker has gone.
@@ -84,10 +86,7 @@ impl Job {
             let TaskId::Iteration { seq, .. } = id else { continue };
             self.settle_iteration(worker, &id, seq, applied, begun, turn.now_us);
         }
-        let reserved = std::mem::take(&mut self.member_mut(worker).reserved);
-        for range in reserved {
-            self.put_back(range);
-        }
+        self.put_back_reserved(worker);
         self.state.seals += 1;
         let member = self.member_mut(worker);
         member.membership = Membership::Gone;
@@ -110,14 +109,17 @@ impl Job {
         begun: bool,
         now_us: u64,
     ) {
-        let Some(TaskBody::Iteration { range, .. }) = self.tasks.get(id).map(|t| t.body.clone()) else {
+        let Some(TaskBody::Iteration { superstep, range, .. }) = self.tasks.get(id).map(|t| t.body.clone())
+        else {
             return;
         };
         if seq <= applied {
             let attempt = self.tasks.get(id).map_or(1, |t| t.attempts);
             self.apply(id, &TaskEvent::Finished { attempt }, now_us);
-            self.iteration_done(worker, range);
-        } else if begun && seq <= self.torn_until(worker, id, applied) {
+            return self.iteration_done(worker, range);
+        }
+        self.miss(superstep, range);
+        if begun && seq <= self.torn_until(worker, id, applied) {
             self.apply(id, &TaskEvent::TornApart, now_us);
             self.state.counters.torn += 1;
             self.state.counters.samples_torn += u64::from(range.len);
@@ -127,6 +129,32 @@ impl Job {
             self.apply(id, &TaskEvent::Lost, now_us);
             self.state.counters.lost += 1;
             self.put_back(range);
+        }
+    }
+
+    /// These samples do not come into a superstep that was to have them.
+    pub(super) fn miss(&mut self, superstep: Superstep, range: SampleRange) {
+        if let Some(record) = self.supersteps.get_mut(&superstep) {
+            record.samples = record.samples.map(|all| all.saturating_sub(u64::from(range.len)));
+            self.changes.supersteps.insert(superstep);
+        }
+    }
+
+    /// Puts back what was set aside for a worker that left, of one superstep after the other.
+    fn put_back_reserved(&mut self, worker: Incarnation) {
+        let mut next = self.members[&worker].granted;
+        let planned = |(n, record): (&Superstep, &SuperstepState)| {
+            let entry = record.roster.get(&worker)?;
+            Some((*n, entry.last?, entry.batch))
+        };
+        let planned: Vec<_> = self.supersteps.iter().filter_map(planned).collect();
+        for (superstep, last, batch) in planned {
+            for _ in next..last {
+                let Some(range) = self.member_mut(worker).take_reserved(batch) else { return };
+                self.miss(superstep, range);
+                self.put_back(range);
+            }
+            next = next.max(last);
         }
     }
 

@@ -240,7 +240,7 @@ impl Job {
     fn iteration_rate(&self, superstep: Superstep, range: SampleRange) -> f32 {
         let (record, train) = (&self.supersteps[&superstep], self.train());
         if record.aggregation == Aggregation::PerBarrier {
-            return record.learning_rate;
+            return record.step_rate(train.batch);
         }
         if train.learning_rate.is_constant() {
             return train.learning_rate.base * record.rate_factor;
@@ -274,6 +274,7 @@ impl Job {
             |n: u64| if short { (u128::from(n) * u128::from(have) / u128::from(need)) as u64 } else { n };
         let shares: Vec<u64> = wanted.iter().map(|(_, n)| share(*n)).collect();
         have = have.saturating_sub(wanted.iter().zip(&shares).map(|((w, _), n)| n * batch_of(self, w)).sum());
+        let mut samples = 0;
         for (&(worker, n), &share) in wanted.iter().zip(&shares) {
             let batch = batch_of(self, &worker);
             // What rounding down leaves goes out one by one.
@@ -285,15 +286,18 @@ impl Job {
                 let len = (iterations - got).saturating_mul(batch).min(u64::from(u32::MAX)) as u32;
                 let Some(range) = self.take_samples(len) else { break };
                 got += u64::from(range.len).div_ceil(batch);
+                samples += u64::from(range.len);
                 self.member_mut(worker).reserved.push_back(range);
             }
             let member = self.member_mut(worker);
             member.planned += got;
-            let last = member.planned;
+            let (granted, last) = (member.granted, member.planned);
             if let Some(entry) = self.superstep_mut(superstep).roster.get_mut(&worker) {
                 entry.last = Some(last);
+                samples += granted.saturating_sub(entry.base) * batch;
             }
         }
+        self.superstep_mut(superstep).samples = Some(samples);
     }
 
     /// Ends an open superstep once no samples are left to grant, or none for now.
@@ -315,7 +319,7 @@ impl Job {
 }
 
 impl Member {
-    fn take_reserved(&mut self, batch: u32) -> Option<SampleRange> {
+    pub(super) fn take_reserved(&mut self, batch: u32) -> Option<SampleRange> {
         let front = self.reserved.front_mut()?;
         let taken = front.split_front(batch);
         if front.len == 0 {

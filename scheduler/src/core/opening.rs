@@ -93,22 +93,8 @@ impl Job {
         let wanted: Vec<_> = workers.iter().map(|w| (*w, u64::from(quota))).collect();
         let predicted_wait_us = self.quota_wait(superstep, quota);
         self.superstep_mut(superstep).predicted_wait_us = predicted_wait_us;
-        let full: u64 = self.supersteps[&superstep].roster.values().map(|entry| u64::from(entry.batch)).sum();
-        let before = self.state.cursor.handed_out();
         self.reserve(superstep, &wanted);
-        self.scale_step(superstep, self.state.cursor.handed_out() - before, full * u64::from(quota));
         self.order_barrier(superstep, turn);
-    }
-}
-
-impl Job {
-    /// Where a step is scaled by the workers of its round, one for which fewer samples were left is smaller in proportion: the mean of
-    /// 29 samples is no step for four workers.
-    fn scale_step(&mut self, superstep: Superstep, samples: u64, full: u64) {
-        let record = self.superstep_mut(superstep);
-        if record.rate_factor != 1.0 && (1..full).contains(&samples) {
-            record.learning_rate *= samples as f32 / full as f32;
-        }
     }
 }
 

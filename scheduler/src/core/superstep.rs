@@ -64,8 +64,11 @@ pub struct SuperstepState {
     pub pin: bool,
     /// Rate of its iterations relative to the job's.
     pub rate_factor: f32,
-    /// Rate of the round's single step, where there is one.
+    /// Rate of a whole round's single step, where there is one: [`SuperstepState::step_rate`].
     pub learning_rate: f32,
+    /// Samples of all its iterations, from when its end is decided; those of iterations that were lost since do not count.
+    #[serde(default)]
+    pub samples: Option<u64>,
     /// How its gradients become updates of the parameters.
     #[serde(rename = "rounds")]
     pub aggregation: Aggregation,
@@ -122,6 +125,7 @@ impl SuperstepState {
             pin: false,
             rate_factor,
             learning_rate: 0.0,
+            samples: None,
             aggregation,
             balanced: false,
             max_lead,
@@ -135,6 +139,18 @@ impl SuperstepState {
             span_us: None,
             predicted_wait_us: None,
             sync_at_us: None,
+        }
+    }
+
+    /// Rate of the round's single step, in a job of this batch. Where the rate is multiplied by the batches that a round has, one
+    /// with fewer samples makes a smaller step: the mean of 29 samples is no step for four workers.
+    pub(super) fn step_rate(&self, batch: u32) -> f32 {
+        let whole = batch as f32 * self.rate_factor;
+        match self.samples {
+            Some(samples) if self.rate_factor != 1.0 => {
+                self.learning_rate * (samples as f32 / whole).min(1.0)
+            }
+            _ => self.learning_rate,
         }
     }
 

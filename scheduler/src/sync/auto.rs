@@ -8,14 +8,16 @@
 //! not flip the choice back and forth.
 //!
 //! The job's learning rate is meant for updates per push. Where a round is averaged into one update the rate is
-//! multiplied by the number of workers (linear scaling: Goyal et al. 2017, arXiv:1706.02677), so that a sample of a BSP round
-//! counts as one of a push. A local round steps at the job's rate, and the mean of its workers' changes is taken, as Local SGD does.
+//! multiplied by the batches that one iteration of every worker makes (linear scaling: Goyal et al. 2017, arXiv:1706.02677), so
+//! that a sample of a BSP round counts as one of a push. A local round steps at the job's rate, and the mean of its workers' changes is taken, as Local SGD does.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     Aggregation, Bsp, Clocks, Context, ElasticBsp, ElasticLb, Gate, LocalRounds, PlanRow, PlanningBasis,
-    SearchOptions, SuperstepRules, SyncPolicy, WorkerProgress,
+    SearchOptions, SpeedEstimate, SuperstepRules, SyncPolicy, WorkerProgress,
 };
 use crate::{
     ids::Incarnation,
@@ -121,6 +123,16 @@ impl Auto {
     }
 }
 
+/// How many of the job's batches one iteration of every worker makes; `sizes`: of those whose batches were chosen.
+fn batches_at_once(context: &Context<'_>, sizes: Option<&BTreeMap<Incarnation, u32>>) -> f32 {
+    let size = |pace: &SpeedEstimate| {
+        let chosen = sizes.and_then(|sizes| sizes.get(&pace.worker)).copied();
+        chosen.unwrap_or_else(|| context.batch.min(pace.max_batch.unwrap_or(u32::MAX)))
+    };
+    let samples: u64 = context.workers.iter().map(|pace| u64::from(size(pace))).sum();
+    samples as f32 / context.batch as f32
+}
+
 impl SyncPolicy for Auto {
     fn open(&mut self, context: &Context<'_>) -> SuperstepRules {
         let figures = Figures::of(context).filter(|_| context.workers.len() > 1);
@@ -136,7 +148,7 @@ impl SyncPolicy for Auto {
             Choice::LocalSgd => ("local-sgd", LocalRounds::average(LOCAL_STEPS).open(context)),
         };
         if opening.aggregation == Aggregation::PerBarrier {
-            opening.rate_factor = context.workers.len() as f32;
+            opening.rate_factor = batches_at_once(context, opening.batches.as_ref());
         }
         opening.why.rule = rule.to_owned();
         opening.why.reason = format!("{reason}: {}", opening.why.reason);
@@ -183,7 +195,7 @@ impl SyncPolicy for Auto {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{balance::Cost, sync::SpeedEstimate};
+    use crate::balance::Cost;
 
     fn workers(us_per_sample: &[f64], jitter: f64, transfer: f64) -> Vec<SpeedEstimate> {
         let pace = |(i, &us_per_sample): (usize, &f64)| SpeedEstimate {
@@ -248,10 +260,24 @@ mod tests {
     }
 
     #[test]
-    fn an_averaged_round_takes_as_many_times_the_rate_as_there_are_workers() {
-        let mut auto = Auto::new(ElasticOptions::default(), BalanceOptions::default());
-        let opening =
-            auto.open(&Context { batch: 32, workers: &workers(&[10.0; 4], 0.0, 0.0), local_rounds: true });
-        assert_eq!((opening.aggregation, opening.rate_factor), (Aggregation::PerBarrier, 4.0));
+    fn an_averaged_round_takes_as_many_times_the_rate_as_its_workers_take_batches() {
+        #[rustfmt::skip]
+        let cases: &[(&str, &[Option<u32>], f32)] = &[
+            ("all take whole batches",    &[None; 4],                              4.0),
+            ("limits beyond the batch",   &[Some(64), None],                       2.0),
+            ("three have little memory",  &[None, Some(8), Some(8), Some(8)],      1.75),
+            ("nobody takes a whole one",  &[Some(16), Some(8)],                    0.75),
+        ];
+        for (name, limits, factor) in cases {
+            let mut workers = workers(&vec![10.0; limits.len()], 0.0, 0.0);
+            workers.iter_mut().zip(*limits).for_each(|(pace, limit)| pace.max_batch = *limit);
+            let mut auto = Auto::new(ElasticOptions::default(), BalanceOptions::default());
+            let opening = auto.open(&Context { batch: 32, workers: &workers, local_rounds: true });
+            assert_eq!(
+                (opening.aggregation, opening.rate_factor),
+                (Aggregation::PerBarrier, *factor),
+                "{name}"
+            );
+        }
     }
 }
