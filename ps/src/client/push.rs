@@ -321,7 +321,8 @@ impl ShardSet {
         encoder.take_if(|encoder| encoder.is_through());
     }
 
-    fn compresses(&self) -> bool {
+    /// Whether the next push is encoded for some shard, which keeps back what that loses.
+    pub fn compresses(&self) -> bool {
         self.conns.iter().any(|conn| conn.encoder.is_some())
     }
 }

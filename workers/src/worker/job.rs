@@ -279,7 +279,7 @@ impl JobRun {
         if let Some(fault) = health.fault().filter(|_| fails) {
             return Err(not_finite(self.context.incarnation, it, fault));
         }
-        let header = health.header(it, self.train.clip_norm);
+        let header = health.header(it, self.train.clip_norm, self.shards.compresses());
         let delta = self.local.follow(it, &mut self.params, &values, &header)?;
         if let Some(delta) = delta.as_ref().filter(|delta| !delta.norm.is_finite() && fails) {
             return Err(not_finite(

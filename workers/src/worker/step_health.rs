@@ -62,8 +62,8 @@ impl StepHealth {
         Iterated { range, loss, loss_weight, skipped, ..Iterated::default() }
     }
 
-    /// The header of this step's push. A step with a fault is skipped.
-    pub(super) fn header(&self, it: &Iteration, clip_norm: Option<f32>) -> PushHeader {
+    /// The header of this step's push, which is `compressed` or goes as it is. A step with a fault is skipped.
+    pub(super) fn header(&self, it: &Iteration, clip_norm: Option<f32>, compressed: bool) -> PushHeader {
         let clip = match clip_norm {
             Some(clip) if self.gradient_norm > f64::from(clip) => {
                 (f64::from(clip) / self.gradient_norm) as f32
@@ -72,6 +72,9 @@ impl StepHealth {
         };
         let (mode, scale) = match it.gradient {
             GradientUse::ApplyOnArrival { scale } => (PushMode::Apply, clip * scale),
+            // Here, too: of a spike that only the shards clip, the rest would be kept back, and said again in every later round (Lin
+            // et al., Deep Gradient Compression, ICLR 2018, arXiv:1712.01887).
+            GradientUse::JoinRound if compressed => (PushMode::Accumulate, clip),
             // Clipped on the shards, as the mean of all: that is what one machine with all samples would do.
             GradientUse::JoinRound => (PushMode::Accumulate, 1.0),
             GradientUse::LocalStep { .. } => (PushMode::Accumulate, clip),
@@ -80,5 +83,35 @@ impl StepHealth {
         // What is skipped may have any weight, and shards take none that is not finite.
         let weight = if skip { 0.0 } else { self.weight };
         PushHeader { learning_rate: it.learning_rate, weight, scale, skip, mode, covers: 1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_scheduler::samples::SampleRange;
+
+    use super::*;
+
+    #[test]
+    fn what_is_kept_back_is_clipped_before_and_what_joins_a_round_whole_is_clipped_there() {
+        let (round, step) = (GradientUse::JoinRound, GradientUse::ApplyOnArrival { scale: 0.5 });
+        let local = GradientUse::LocalStep { first: 1, last: 2 };
+        #[rustfmt::skip]
+        let cases = [
+            // use,  norm,   clip_norm, compressed, scale
+            (round,  1000.0, Some(1.0), true,       0.001),
+            (round,  1000.0, Some(1.0), false,      1.0),
+            (round,  0.5,    Some(1.0), true,       1.0),
+            (round,  1000.0, None,      true,       1.0),
+            (step,   1000.0, Some(1.0), false,      0.0005),
+            (local,  1000.0, Some(1.0), false,      0.001),
+        ];
+        for (gradient, norm, clip_norm, compressed, scale) in cases {
+            let range = SampleRange { epoch: 0, start: 0, len: 4 };
+            let it = Iteration { task: "it/w1/1".into(), seq: 1, range, learning_rate: 0.1, gradient };
+            let health = StepHealth::of_squares(1.0, 4.0, norm * norm, 0.0);
+            let header = health.header(&it, clip_norm, compressed);
+            assert_eq!(header.scale, scale, "{gradient:?} {norm} {clip_norm:?} {compressed}");
+        }
     }
 }

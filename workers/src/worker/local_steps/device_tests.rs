@@ -183,7 +183,7 @@ impl Both {
     fn step(&mut self, it: &Iteration, given: &Given, case: &str) -> Option<bool> {
         let [on_device, in_host] = &mut self.params;
         let health = self.device.compute(it, &given.samples()).unwrap().unwrap();
-        let (got, want) = (health.header(it, self.clip), given.health().header(it, self.clip));
+        let (got, want) = (health.header(it, self.clip, false), given.health().header(it, self.clip, false));
         assert_eq!((got.skip, got.weight), (want.skip, want.weight), "{case}");
         assert!((got.scale - want.scale).abs() < 1e-6, "{case}");
         let before = on_device.values.clone();
@@ -325,7 +325,7 @@ fn a_round_whose_first_step_does_not_fit_on_the_device_is_computed_in_this_proce
             let mut samples = given.samples();
             samples[2].1 = TensorView::F32 { shape: &[5], data: &given.gradients[0][..5] };
             assert_eq!(both.device.compute(&it, &samples).unwrap().map(|health| health.loss), None);
-            let header = given.health().header(&it, None);
+            let header = given.health().header(&it, None, false);
             let [left, host] = &mut both.params;
             let got = both.device.follow(&it, left, &given.pushed(), &header).unwrap();
             let want = both.host.follow(&it, host, &given.pushed(), &header).unwrap();
@@ -425,11 +425,11 @@ fn models_train_in_rounds_on_a_device_as_in_this_process() {
                 host.begin(first, &params).unwrap();
             }
             let health = device.compute(&it, &samples).unwrap().unwrap();
-            device.follow(&it, &mut own, &[], &health.header(&it, Some(0.8))).unwrap();
+            device.follow(&it, &mut own, &[], &health.header(&it, Some(0.8), false)).unwrap();
             let step = replicas.run(&samples, &params.inputs().collect()).unwrap();
             let values = step.pushed().unwrap();
             let want = StepHealth::of(&step, &values, params.trained);
-            host.follow(&it, &mut params, &values, &want.header(&it, Some(0.8))).unwrap();
+            host.follow(&it, &mut params, &values, &want.header(&it, Some(0.8), false)).unwrap();
             assert!((health.loss - want.loss).abs() < 1e-5, "{} for {}", health.loss, want.loss);
             if it.ends_round() {
                 assert_close(&own.values, &params.values, &format!("iteration {seq}"));
