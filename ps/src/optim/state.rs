@@ -35,6 +35,16 @@ impl OptimizerState {
         self.steps
     }
 
+    /// Goes back to before the first step.
+    pub(crate) fn forget(&mut self) {
+        // Memory that no step has touched stays untouched.
+        if self.steps > 0 {
+            self.first.fill(0.0);
+            self.second.fill(0.0);
+            self.steps = 0;
+        }
+    }
+
     /// Counts the next step, and says its number.
     pub(super) fn count(&mut self) -> u64 {
         self.steps = self.steps.saturating_add(1);

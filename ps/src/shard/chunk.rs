@@ -233,7 +233,11 @@ impl Chunk {
             let (trained, state) = (self.trained, &mut self.optimizer_state);
             let step = match ends {
                 RoundRule::Optimizer => Some(rule.next(state, learning_rate, scale)),
-                RoundRule::Average => None,
+                RoundRule::Average => {
+                    // The workers' own optimizers step now. One that steps here again does so far from where this state was made.
+                    state.forget();
+                    None
+                }
             };
             self.values.rewrite(to, trained, |cut, values, buffers| {
                 let round = &round[cut.trained.clone()];

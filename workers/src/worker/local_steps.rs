@@ -3,7 +3,8 @@
 //!
 //! The push is the parameters as they were pulled less the parameters as they became. To subtract its mean averages the
 //! parameters over the workers (Stich, ICLR 2019, arXiv:1805.09767); an optimizer on the shards may as well take it for
-//! a gradient (Douillard et al., 2023, arXiv:2311.08105). The local optimizer's state stays here from round to round.
+//! a gradient (Douillard et al., 2023, arXiv:2311.08105). The local optimizer's state stays here from round to round,
+//! and is forgotten where other iterations come between.
 //! Buffers are pushed as they became, and averaged in either case.
 //!
 //! A report says that every shard has acknowledged an iteration, so a round's reports are held until its push is. A
@@ -51,6 +52,8 @@ pub(super) struct LocalSteps {
     /// The parameters that the round began with; behind its end, what is pushed.
     base: Vec<f32>,
     round: Option<Round>,
+    /// The iteration behind the last round that was closed.
+    next_first: u64,
     /// Reports of the round's iterations.
     held: Vec<Finished>,
 }
@@ -78,7 +81,7 @@ pub(super) struct Delta<'a> {
 impl LocalSteps {
     pub(super) fn new(optimizer: Optimizer, device: Option<StepsOnDevice>) -> Self {
         let (slots, base, held) = Default::default();
-        Self { optimizer, device, device_failed: false, slots, base, round: None, held }
+        Self { optimizer, device, device_failed: false, slots, base, round: None, next_first: 0, held }
     }
 
     /// Whether the device could not take a step: the job is better opened without it from here on.
@@ -147,9 +150,13 @@ impl LocalSteps {
         Err(WorkerError::OutOfRound { seq, first, last, open })
     }
 
-    /// Opens a round on parameters that were just pulled.
+    /// Opens a round on parameters that were just pulled. Where others than rounds were between, the optimizer begins anew: its state
+    /// is of parameters that are long gone.
     pub(super) fn begin(&mut self, first: u64, params: &Parameters) -> Result<(), WorkerError> {
         self.abandon();
+        if first != self.next_first {
+            self.forget_optimizer();
+        }
         if let Some(device) = &mut self.device {
             let begun = device.begin(params.inputs());
             self.unless_device_failed(begun)?;
@@ -218,6 +225,7 @@ impl LocalSteps {
     /// Ends the round with what it has come to; `None` if none is open. Its reports are held until [`LocalSteps::settle`].
     pub(super) fn close(&mut self, params: &Parameters) -> Option<Delta<'_>> {
         let round = self.round.take()?;
+        self.next_first = round.next();
         let trained = params.trained_elements();
         for (base, value) in self.base[..trained].iter_mut().zip(&params.values) {
             *base -= value;
@@ -226,10 +234,14 @@ impl LocalSteps {
         let norm = gradient_norm(&[&self.base]);
         if !norm.is_finite() {
             // What led there must not lead there again.
-            self.slots.clear();
-            self.device.iter_mut().for_each(StepsOnDevice::forget);
+            self.forget_optimizer();
         }
         Some(Delta { values: [&self.base], norm, weight: round.weight as f32, covers: round.steps })
+    }
+
+    fn forget_optimizer(&mut self) {
+        self.slots.clear();
+        self.device.iter_mut().for_each(StepsOnDevice::forget);
     }
 
     /// Takes the report of a task that has ended and returns those that may be sent now.
@@ -387,6 +399,29 @@ mod tests {
         local.begin(3, &params).unwrap();
         local.step(&mut params, &[&[1.0, 1.0], &[0.0]], &STEP);
         assert_eq!(local.close(&params).unwrap().values[0], [0.5, 0.5, 0.0]);
+    }
+
+    #[test]
+    fn optimizer_state_of_before_other_iterations_is_forgotten_and_that_of_before_a_round_that_was_given_up_is_not()
+     {
+        let momentum = Optimizer::Momentum { momentum: 0.5, nesterov: false, weight_decay: 0.0 };
+        #[rustfmt::skip]
+        let cases = [
+            // the round after the one of 4 alone, and how far its step of 0.5 x gradient goes
+            ("the next one",         5, 0.75),
+            ("after two gradients",  7, 0.5),
+        ];
+        for (name, first, want) in cases {
+            let (mut local, mut params) = (LocalSteps::new(momentum, None), params());
+            local.begin(4, &params).unwrap();
+            local.step(&mut params, &[&[1.0; 2], &[1.0]], &STEP);
+            local.close(&params).unwrap();
+            local.begin(first, &params).unwrap();
+            local.abandon();
+            local.begin(first, &params).unwrap();
+            local.step(&mut params, &[&[1.0; 2], &[1.0]], &STEP);
+            assert_eq!(local.close(&params).unwrap().values[0], [want; 3], "{name}");
+        }
     }
 
     #[test]

@@ -40,6 +40,26 @@ fn an_averaged_round_moves_the_values_to_the_mean_and_no_optimizer_hears_of_it()
 }
 
 #[test]
+fn the_optimizer_begins_anew_behind_an_averaged_round() {
+    let adam =
+        Optimizer::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0, decoupled: true };
+    let rule = SliceRule::usual(&adam);
+    let mut chunk = Chunk::new(vec![0.0; 2], 2, &adam);
+    let step = |chunk: &mut Chunk| {
+        let before = chunk.values().to_vec();
+        chunk.apply_push(&rule, &header(PushMode::Apply, 1.0), 1.0, None, &[1.0, -3.0]).unwrap();
+        chunk.values().iter().zip(before).map(|(now, before)| now - before).collect::<Vec<_>>()
+    };
+    let first = step(&mut chunk);
+    chunk.apply_push(&rule, &header(PushMode::Apply, 1.0), 1.0, None, &[-50.0, 50.0]).unwrap();
+    let back = chunk.values().to_vec();
+    chunk.apply_push(&rule, &into_round(1.0), 1.0, None, &back).unwrap();
+    chunk.close_round(&rule, RoundRule::Average, 0.0, 1.0, None);
+    assert_eq!(chunk.values(), [0.0; 2]);
+    assert_eq!((step(&mut chunk), chunk.optimizer_state.steps()), (first, 1));
+}
+
+#[test]
 fn a_round_without_weight_is_no_step() {
     let mut chunk = Chunk::new(vec![7.0], 1, &SGD);
     chunk.apply_push(&SliceRule::usual(&SGD), &into_round(0.0), 1.0, None, &[f32::NAN]).unwrap();
