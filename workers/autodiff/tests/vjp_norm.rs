@@ -167,6 +167,27 @@ impl ColumnTruth {
 }
 
 #[test]
+fn running_statistics_stay_behind_a_batch_of_one_value_in_each_channel() {
+    for (sizes, batch, stay) in
+        [(&[3][..], 1, true), (&[3], 2, false), (&[3, 1], 1, true), (&[3, 2], 1, false)]
+    {
+        let graph = derived(&batch_norm(sizes, 17, 1e-5, 0.9), &DeriveOptions::default());
+        let runtime = onnxruntime::runtime();
+        let mut session = Executable::new(&runtime, &graph.train_onnx, &ExecOptions::default()).unwrap();
+        let shape = [&[batch], sizes].concat();
+        let x = numbers(&mut SplitMix64::new(9), &shape);
+        let mut views =
+            vec![("x", F32 { shape: &shape, data: &x }), ("label", F32 { shape: &shape, data: &x })];
+        let held = graph.params.iter().chain(&graph.state);
+        views.extend(held.map(|p| (p.name.as_str(), F32 { shape: &p.shape, data: &p.initial })));
+        let outputs = session.run(&views).unwrap();
+        for (name, before) in [("mean.new", MEAN), ("variance.new", VARIANCE)] {
+            assert_eq!(outputs.f32(name).unwrap() == before, stay, "{name} of {batch} x {sizes:?}");
+        }
+    }
+}
+
+#[test]
 fn batch_norm_of_columns_far_from_zero_is_near_the_truth_in_float32() {
     const ROWS: usize = 32;
     const WIDTH: usize = COLUMNS.len();

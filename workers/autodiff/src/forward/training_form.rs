@@ -9,7 +9,7 @@
 //!   in front of the operator as it is for evaluation (in ONNX Runtime its own training mode is the slower one, and absent
 //!   on GPUs): [`training_form`]. What it remembers of them follows as
 //!   new = running * momentum + batch * (1 - momentum), with the unbiased variance n / (n - 1), as every framework has it;
-//!   see [`Statistic`].
+//!   see [`Statistic`]. One value alone in its channel, as of a last batch of one sample, has no variance: they stay as they are.
 //!
 //! [`evaluation_form`] goes the other way, for a model that was exported for training; [`evaluate`] does so for one node, where a
 //! part of the model is to evaluate while the rest trains ([`eval_parts`](super::eval_parts)).
@@ -184,6 +184,9 @@ pub(crate) fn training_form(
             continue;
         }
         let batch = Batch::emit(&mut emitter, &node, types)?;
+        types.extend(
+            batch.has_several.iter().map(|is| (is.clone(), TensorType::new(ElementType::Bool, Vec::new()))),
+        );
         let (mean, variance) = (batch.mean.clone(), batch.variance.clone());
         let nexts = [(&mean, 3, 1), (&batch.unbiased, 4, 2)];
         for (seen, input, output) in nexts {
@@ -211,7 +214,7 @@ pub(crate) fn training_form(
     let written = emitter.rewritten();
     let made = written.node.iter().flat_map(|node| &node.output);
     for value in made.filter(|value| !known.contains(value.as_str())) {
-        // Only their being float tensors matters; no rule looks at them.
+        // Only that the others are float tensors matters; no rule looks at them.
         types.entry(value.clone()).or_insert_with(|| TensorType::new(ElementType::F32, Vec::new()));
     }
     Ok((written, statistics))
@@ -238,6 +241,8 @@ struct Batch {
     mean: String,
     variance: String,
     unbiased: String,
+    /// Whether a channel has several values; `None`: it always has.
+    has_several: Option<String>,
     momentum: f32,
 }
 
@@ -279,17 +284,24 @@ impl Batch {
         let rest = e.op("Max", &[&rest, &one], &[]);
         let factor = e.op("Div", &[&count, &rest], &[]);
         let unbiased = e.op("Mul", &[&variance, &factor], &[]);
-        Ok(Self { mean, variance, unbiased, momentum: node.float("momentum", MOMENTUM) })
+        let may_be_one =
+            !ty.dims.iter().skip(2).any(|dim| dim.fixed().is_some_and(|positions| positions > 1));
+        let has_several = may_be_one.then(|| e.op("Greater", &[&count, &one], &[]));
+        Ok(Self { mean, variance, unbiased, has_several, momentum: node.float("momentum", MOMENTUM) })
     }
 
-    /// running * momentum + seen * (1 - momentum).
+    /// running * momentum + seen * (1 - momentum), or running where the batch has no variance.
     fn next(&self, e: &mut Emitter, running: &str, seen: &str) -> String {
         let (kept, added) = (
             e.float(ElementType::F32, self.momentum.into()),
             e.float(ElementType::F32, 1.0 - f64::from(self.momentum)),
         );
         let (old, new) = (e.op("Mul", &[running, &kept], &[]), e.op("Mul", &[seen, &added], &[]));
-        e.op("Add", &[&old, &new], &[])
+        let next = e.op("Add", &[&old, &new], &[]);
+        match &self.has_several {
+            Some(has_several) => e.op("Where", &[has_several, &next, running], &[]),
+            None => next,
+        }
     }
 }
 
