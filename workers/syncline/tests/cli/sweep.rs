@@ -136,6 +136,46 @@ fn a_damaged_trial_keeps_a_sweep_from_none_of_the_others() {
 }
 
 #[test]
+fn a_trial_that_redis_has_lost_begins_once_more_and_one_that_is_deleted_does_not() {
+    let dir = folder();
+    let up = Up::start(&dir, &["--workers", "1", "--shards", "1", "--slowdown", "1", "--step-ms", "5"]);
+    write_job(dir.path(), 50);
+    let file = dir.path().join("points.toml");
+    let (file, state_dir) = (file.to_str().unwrap(), dir.path().to_str().unwrap());
+    let words = ["sweep", file, "--set", "settings.epochs=100000,1", "--at-once", "1"];
+    let at = |args: &[&str]| syncline(&[args, &["--state-dir", state_dir]].concat());
+    let submitted_ms = || {
+        let said = at(&["status", "points-sweep-1", "--json"]);
+        (said.code == 0 && said.json()["job"]["state"] == "running")
+            .then(|| said.json()["job"]["submitted_ms"].clone())
+    };
+    let sweep = [&words[..], &["--state-dir", state_dir]].concat();
+    let sweep = command(&sweep).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("a trial runs", || submitted_ms().is_some());
+    let first = submitted_ms();
+    let engine = processes(dir.path()).into_iter().find(|(name, _)| name == "engine").unwrap().1;
+    // A living engine would write again what it knows.
+    kill("STOP", engine);
+    let keys = "state job tasks workers supersteps events metrics barriers evaluations";
+    let keys = keys.split(' ').map(|key| format!("syncline:{{points-sweep-1}}:{key}"));
+    up.redis(&format!("DEL syncline:jobs {}", keys.collect::<Vec<_>>().join(" ")));
+    kill("KILL", engine);
+    wait_until("it begins once more", || submitted_ms().is_some_and(|ms| Some(ms) != first));
+    // It sees nothing of the end: the next look finds no trial.
+    kill("STOP", sweep.id());
+    at(&["cancel", "points-sweep-1"]).ok();
+    wait_until("it is over", || at(&["delete", "points-sweep-1"]).code == 0);
+    kill("CONT", sweep.id());
+    let done = Ended::from(sweep.wait_with_output().unwrap());
+    let said = |what: &str| done.err.contains(&format!("points-sweep-1: {what}"));
+    assert!(
+        said("Redis has lost it, and it begins once more") && said("somebody has deleted it"),
+        "{done:#?}"
+    );
+    assert_eq!(done.err.matches("points-sweep-1: begins").count(), 2, "{done:#?}");
+}
+
+#[test]
 fn a_sweep_that_makes_no_sense_is_refused_before_anything_is_asked() {
     let dir = folder();
     write_job(dir.path(), 3);

@@ -7,6 +7,7 @@ use syncline_rpc::{
     EngineFault, ShardFault,
     status::{Entry, JobPhase, JobStatus},
 };
+use syncline_scheduler::ids::EngineEpoch;
 use syncline_workers::{
     client::{Cancellation, Client, ClientError, Patience},
     submit::SubmitError,
@@ -30,6 +31,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(300);
 struct Seen {
     /// As of the last look; `None`: it was not submitted, or is gone.
     job: Option<JobStatus>,
+    /// The engine that led before that look, or since.
+    by: Option<EngineEpoch>,
     /// Whether somebody has deleted it meanwhile: it is not submitted again.
     is_gone: bool,
     /// Whether it is over and everything is known that it has come to.
@@ -39,6 +42,13 @@ struct Seen {
 }
 
 impl Seen {
+    /// One that was not submitted yet.
+    fn untried(plan: &Plan) -> Self {
+        let rungs = plan.halving.as_ref().map_or(0, |halving| halving.rungs.len());
+        let contestant = Contestant { at_rungs: vec![None; rungs], is_settled: true, is_out: false };
+        Self { contestant, ..Self::default() }
+    }
+
     fn is_waiting(&self) -> bool {
         self.job.is_none() && !self.is_gone
     }
@@ -112,6 +122,8 @@ pub(super) struct Conduct<'a> {
     clock: EngineClock,
     plan: &'a Plan,
     at_once: u32,
+    /// The engine that led when the round began.
+    epoch: Option<EngineEpoch>,
     seen: Vec<Seen>,
     display: Display,
 }
@@ -124,15 +136,14 @@ impl<'a> Conduct<'a> {
         at_once: u32,
         display: Display,
     ) -> Self {
-        let rungs = plan.halving.as_ref().map_or(0, |halving| halving.rungs.len());
-        let contestant = Contestant { at_rungs: vec![None; rungs], is_settled: true, is_out: false };
-        let seen = vec![Seen { contestant, ..Seen::default() }; plan.trials.len()];
+        let seen = vec![Seen::untried(plan); plan.trials.len()];
         let client = client.clone().with_patience(Patience::all(Duration::ZERO));
-        Self { client, clock, plan, at_once, seen, display }
+        Self { client, clock, plan, at_once, epoch: None, seen, display }
     }
 
     /// Takes up those that are there already, which have to be the same jobs. Returns how many are over and how many go on.
     pub(super) async fn take_up(&mut self) -> Result<(usize, usize), Failure> {
+        self.epoch = self.client.engine().await?.epoch;
         for number in 0..self.plan.trials.len() {
             let job = match self.client.status_once(self.plan.trials[number].id()).await {
                 Ok(view) => view.job,
@@ -184,6 +195,7 @@ impl<'a> Conduct<'a> {
 
     /// Looks at all that train, stops and begins. Whether all are over.
     async fn round(&mut self) -> Result<bool, Trouble> {
+        self.epoch = self.client.engine().await?.epoch;
         for number in 0..self.seen.len() {
             if !self.seen[number].is_over() && !self.seen[number].is_waiting() {
                 self.look(number).await?;
@@ -218,14 +230,7 @@ impl<'a> Conduct<'a> {
         let trial = &self.plan.trials[number];
         let job = match self.client.status_once(trial.id()).await {
             Ok(view) => view.job,
-            Err(ClientError::Refused(EngineFault::UnknownJob { .. })) => {
-                self.display.end(number);
-                self.display.note(&format!("{}: somebody has deleted it", trial.id()));
-                let seen = &mut self.seen[number];
-                (seen.job, seen.is_gone) = (None, true);
-                (seen.contestant.is_settled, seen.contestant.is_out) = (true, true);
-                return Ok(());
-            }
+            Err(ClientError::Refused(EngineFault::UnknownJob { .. })) => return self.miss(number).await,
             Err(error) => return Err(error.into()),
         };
         let (is_over, figure) = (job.is_over(), self.plan.figure);
@@ -251,11 +256,27 @@ impl<'a> Conduct<'a> {
         Ok(())
     }
 
+    /// One that the engine does not know any more. An engine that leads writes again what Redis loses of a trial that goes on: where it
+    /// is the same one, somebody has deleted the trial. Another one knows what Redis had kept, and the trial begins once more.
+    async fn miss(&mut self, number: usize) -> Result<(), Trouble> {
+        let now = self.client.engine().await?.epoch;
+        let (id, seen) = (self.plan.trials[number].id(), &mut self.seen[number]);
+        let is_gone = now.is_some() && now == seen.by;
+        *seen = Seen { is_gone, ..Seen::untried(self.plan) };
+        seen.contestant.is_out = is_gone;
+        self.display.end(number);
+        self.display.note(&match is_gone {
+            true => format!("{id}: somebody has deleted it"),
+            false => format!("{id}: Redis has lost it, and it begins once more"),
+        });
+        Ok(())
+    }
+
     /// Notes how a trial stands, and what it has measured. Where the cluster goes away meanwhile, a trial that is over is looked at again:
     /// what it had come to would be missing for good.
     async fn see(&mut self, number: usize, job: JobStatus) -> Result<(), ClientError> {
         let is_over = job.is_over();
-        self.seen[number].job = Some(job);
+        (self.seen[number].job, self.seen[number].by) = (Some(job), self.epoch);
         self.measure(number).await?;
         self.seen[number].is_measured = is_over;
         Ok(())
