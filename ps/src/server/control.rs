@@ -345,7 +345,7 @@ impl Shard for Control {
     async fn close(self, _: Context, epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault> {
         self.order(move |s| {
             s.jobs.fence().check(epoch)?;
-            let open = s.jobs.find(&run).ok();
+            let open = s.jobs.find_open(&run);
             open.iter().try_for_each(|shard| s.unclaimed.set_aside(&s.saves, shard).map(drop))?;
             s.jobs.close(epoch, &run)?;
             // An engine that begins says so of every job that is over.
@@ -360,7 +360,7 @@ impl Shard for Control {
     async fn set_aside(self, _: Context, epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault> {
         self.order(move |s| {
             s.jobs.fence().check(epoch)?;
-            let Ok(open) = s.jobs.find(&run) else { return s.jobs.close(epoch, &run) };
+            let Some(open) = s.jobs.find_open(&run) else { return s.jobs.close(epoch, &run) };
             // What nobody has asked for since it was read has no pushes.
             if !s.unclaimed.set_aside(&s.saves, &open)? {
                 open.freeze(epoch)?;
@@ -498,21 +498,20 @@ mod tests {
         let shared = Shared::for_test(dir.path());
         shared.begin(|| Ok(())).unwrap();
         serve_beside(&shared, Some(ShardPeer { term: TERM, address: "127.0.0.1:1".into() }));
-        let job = shared.jobs.find(saved.run()).unwrap();
         let hello = ShardHello::alone(ShardIndex(0), 1, String::new(), 1);
         let jobs = || shared.role.complete_hello(&shared, &hello).jobs;
-        let is_copied = || {
+        let is_copied = |job: &JobShard| {
             let nobody_did = job.claim_standby(TERM);
             if nobody_did {
                 job.release_standby(TERM);
             }
             !nobody_did
         };
-        assert_eq!((jobs(), is_copied()), (0, false));
+        assert_eq!((jobs(), shared.jobs.open_jobs().len()), (0, 0), "nor is it read");
         let control = Control { shared: shared.clone(), hang_up: Arc::default() };
-        let attach = control.attach(tarpc::context::current(), EngineEpoch(1), job.job().clone());
+        let attach = control.attach(tarpc::context::current(), EngineEpoch(1), saved.job().clone());
         Runtime::new().unwrap().block_on(attach).unwrap();
-        assert_eq!((jobs(), is_copied()), (1, true));
+        assert_eq!((jobs(), is_copied(&shared.jobs.open_jobs()[0])), (1, true));
         shared.stopping.store(true, Ordering::SeqCst);
     }
 

@@ -36,7 +36,7 @@ pub(super) fn collect(
         let path = entry.map_err(|e| disk_fault("read", &dir, &e))?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let Some(RunId { job, .. }) = checkpoints::run_of_folder(name) else { continue };
-        let is_known = known.contains(&job) || shared.jobs.current(&job).is_ok() || shared.followed.has(&job);
+        let is_known = known.contains(&job) || shared.jobs.has(&job) || shared.followed.has(&job);
         if is_known || !path.is_dir() {
             continue;
         }

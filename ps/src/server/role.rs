@@ -141,8 +141,8 @@ impl RoleKeeper {
             Some(ReplicaRole::Standby { .. }) => (shared.followed.in_step(), 0),
             _ => {
                 let open = shared.jobs.open_jobs();
-                let set_aside = open.iter().filter(|job| shared.unclaimed.is_set_aside(job.run())).count();
-                (open.len() - set_aside, set_aside)
+                let unclaimed = open.iter().filter(|job| shared.unclaimed.is_set_aside(job.run())).count();
+                (open.len() - unclaimed, unclaimed + shared.jobs.count_aside())
             }
         };
         let state = lock(&self.state);

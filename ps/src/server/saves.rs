@@ -1,11 +1,11 @@
 //! Jobs on disk between a stop of this shard and its next start.
 //!
 //! A file is complete or absent, and says itself whether it is whole. All files are deleted before the shard serves anybody, so that none is ever read twice: a job that
-//! has gone on since would go back. One that was set aside goes when an engine asks for the job. A file of another shard, or of another number of shards, is left as it is.
+//! has gone on since would go back. One that was set aside stays, and is not even read, until an engine asks for the job. A file of another shard, or of another number of shards, is left as it is.
 
 use std::{
     fs::{self, File},
-    io,
+    io::{self, BufReader},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -16,15 +16,15 @@ use std::{
 
 use syncline_rpc::{ShardFault, folder};
 use syncline_scheduler::{ids::JobId, spec::ElementRange};
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 use super::{
-    blobs::{PendingFile, UNFINISHED},
+    blobs::{PendingFile, UNFINISHED, disk_fault},
     checked_file::{is_damage, read_checked, write_checked},
 };
 use crate::{
     PsError,
-    shard::{JobShard, ShardPosition},
+    shard::{AsideJob, JobShard, ShardPosition},
 };
 
 /// Ending of a saved job.
@@ -47,6 +47,14 @@ pub(super) struct Saves {
 pub(super) struct Damaged {
     pub path: PathBuf,
     pub cause: io::Error,
+}
+
+impl Damaged {
+    pub(super) fn log(&self) {
+        let (path, cause) = (self.path.display().to_string(), self.cause.to_string());
+        let error = PsError::SaveDamaged { path, cause };
+        error!(%error, hint = error.hint(), "job lost");
+    }
 }
 
 /// Why a job could not be saved.
@@ -73,8 +81,10 @@ impl SaveError {
 /// Jobs that were read and are still on disk.
 #[derive(Default)]
 pub(super) struct Loaded {
-    /// Each with its file, if it had been set aside: that stays until an engine asks for it.
+    /// Each with its file, if it had been set aside as well: that stays until an engine asks for it.
     pub jobs: Vec<(JobShard, Option<PathBuf>)>,
+    /// Jobs that were set aside, which are not read yet, each with its file.
+    pub aside: Vec<(AsideJob, PathBuf)>,
     pub damaged: Vec<Damaged>,
     /// A job that belongs to another shard.
     pub other_shard: Option<PsError>,
@@ -129,7 +139,7 @@ impl Saves {
         Ok(loaded)
     }
 
-    /// Reads a job that was set aside, if there is none of its name that was saved since. One that is too old is removed.
+    /// Looks which job was set aside, if there is none of its name that was saved since. One that is too old is removed.
     fn load_aside(&self, path: PathBuf, here: ShardPosition, loaded: &mut Loaded) -> Result<(), PsError> {
         let written = fs::metadata(&path).and_then(|about| about.modified());
         let written = written.map_err(|source| fault("read", &path, source))?;
@@ -137,12 +147,16 @@ impl Saves {
             warn!(path = %path.display(), "removed a job that no engine has known for 7 days");
             return self.delete(&[path]);
         }
-        match load(&path) {
-            Ok(job) if job.position() == here => {
-                match loaded.jobs.iter_mut().find(|(saved, _)| saved.job() == job.job()) {
-                    None => loaded.jobs.push((job, Some(path))),
-                    // Saved again before an engine came: it goes with the one that was.
-                    Some((saved, aside)) if saved.run() == job.run() => *aside = Some(path),
+        match File::open(&path).and_then(|file| JobShard::identify(&mut BufReader::new(file))) {
+            Ok((run, epoch, position)) if position == here => {
+                match loaded.jobs.iter_mut().find(|(saved, _)| *saved.job() == run.job) {
+                    None => {
+                        let file = path.clone();
+                        let read = Box::new(move || read_aside(&file));
+                        loaded.aside.push((AsideJob { run, epoch, read }, path));
+                    }
+                    // The shard was stopped before it was closed: it goes with the one that was saved.
+                    Some((saved, aside)) if *saved.run() == run => *aside = Some(path),
                     Some(_) => {}
                 }
             }
@@ -241,6 +255,21 @@ fn load(path: &Path) -> io::Result<JobShard> {
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     Ok(job)
+}
+
+/// Reads a job that was set aside; `None` if it is damaged, so that an engine learns that it is not here.
+fn read_aside(path: &Path) -> Result<Option<JobShard>, ShardFault> {
+    match load(path) {
+        Ok(job) => {
+            info!(job = %job.job(), version = job.version(), "was set aside, and is asked for");
+            Ok(Some(job))
+        }
+        Err(cause) if is_damage(&cause) => {
+            Damaged { path: path.to_owned(), cause }.log();
+            Ok(None)
+        }
+        Err(error) => Err(disk_fault("read", path, &error)),
+    }
 }
 
 fn fault(verb: &str, path: &Path, source: io::Error) -> PsError {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use syncline_rpc::{Refusals, Token};
-use tracing::{error, info};
+use tracing::info;
 
 use super::{
     Options, blob_fetches::BlobFetches, blobs::BlobStore, checkpoint_copy::Fetching,
@@ -131,18 +131,20 @@ impl Shared {
     /// Returns the files of the jobs that it restores.
     fn restore_saved(&self) -> Result<Vec<PathBuf>, PsError> {
         let mut loaded = self.saves.load_all(self.here)?;
-        for saves::Damaged { path, cause } in std::mem::take(&mut loaded.damaged) {
-            let error = PsError::SaveDamaged { path: path.display().to_string(), cause: cause.to_string() };
-            error!(%error, hint = error.hint(), "job lost");
-        }
+        std::mem::take(&mut loaded.damaged).iter().for_each(saves::Damaged::log);
         // Without its job this shard would make the engine give the job up.
         if let Some(error) = loaded.other_shard {
             return Err(error);
         }
         for (job, aside) in loaded.jobs {
             info!(job = %job.job(), version = job.version(), "goes on");
-            self.unclaimed.add(&job, aside);
+            self.unclaimed.add(job.run(), aside);
             self.jobs.restore(Arc::new(job));
+        }
+        for (job, path) in loaded.aside {
+            info!(job = %job.run.job, path = %path.display(), "was set aside, and is read if an engine asks for it");
+            self.unclaimed.add(&job.run, Some(path));
+            self.jobs.add_aside(job);
         }
         Ok(loaded.files)
     }
@@ -155,6 +157,9 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use syncline_rpc::HeldJob;
+    use syncline_scheduler::ids::EngineEpoch;
+
     use super::{super::pull::tests::shard, *};
 
     const HERE: ShardPosition = ShardPosition { index: 0, count: 1 };
@@ -186,16 +191,20 @@ mod tests {
             let names = std::fs::read_dir(dir.path().join("jobs")).unwrap();
             names.map(|file| file.unwrap().file_name().into_string().unwrap()).collect::<Vec<_>>()
         };
+        let first = Shared::for_test(dir.path());
+        first.begin(|| Ok(())).unwrap();
+        first.unclaimed.set_aside(&first.saves, &first.jobs.open_jobs()[0]).unwrap();
         for _ in 0..2 {
             let shared = Shared::for_test(dir.path());
             shared.begin(|| Ok(())).unwrap();
-            let open = shared.jobs.open_jobs();
-            assert_eq!(open[0].copy_values(), [1.0, 2.0, 3.0]);
-            shared.unclaimed.set_aside(&shared.saves, &open[0]).unwrap();
+            let held = shared.jobs.held(EngineEpoch(9)).unwrap();
+            assert_eq!(held, [HeldJob { run: job.run().clone(), closed: false }]);
+            assert!(shared.jobs.open_jobs().is_empty(), "nobody has asked for it: a stop saves nothing");
             assert_eq!(files(), ["digits.forgotten"]);
         }
         let known = Shared::for_test(dir.path());
         known.begin(|| Ok(())).unwrap();
+        assert_eq!(known.jobs.find(job.run()).unwrap().copy_values(), [1.0, 2.0, 3.0]);
         for _ in 0..2 {
             known.unclaimed.claim(&known.saves, job.run()).unwrap();
         }
@@ -215,10 +224,10 @@ mod tests {
         assert_eq!(both.jobs[0].0.copy_values(), [4.0, 5.0, 6.0]);
         std::fs::remove_file(dir.path().join("jobs/digits.job")).unwrap();
         let aside = dir.path().join("jobs/digits.forgotten");
-        assert_eq!(saves().load_all(HERE).ok().unwrap().jobs[0].1.as_deref(), Some(aside.as_path()));
+        assert_eq!(saves().load_all(HERE).ok().unwrap().aside[0].1, aside);
         let file = std::fs::File::options().write(true).open(&aside).unwrap();
         file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(8 * 86_400)).unwrap();
-        assert!(saves().load_all(HERE).ok().unwrap().jobs.is_empty() && !aside.exists());
+        assert!(saves().load_all(HERE).ok().unwrap().aside.is_empty() && !aside.exists());
     }
 
     #[test]
@@ -231,6 +240,20 @@ mod tests {
         std::fs::create_dir(&aside).unwrap();
         assert_eq!(saves.load_all(HERE).ok().unwrap().jobs.len(), 1);
         assert!(aside.exists());
+    }
+
+    #[test]
+    fn a_job_that_was_set_aside_and_is_damaged_is_not_here_for_who_asks_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let job = shard(&[1.0, 2.0, 3.0]);
+        let path = Shared::for_test(dir.path()).saves.set_aside(&job).unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        let shared = Shared::for_test(dir.path());
+        shared.begin(|| Ok(())).unwrap();
+        assert_eq!(shared.jobs.attach(EngineEpoch(9), job.job()), Ok(None));
+        assert!(path.exists() && shared.jobs.held(EngineEpoch(9)).unwrap().is_empty());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! An engine that does not know a job tells the shard to forget it. Where Redis stands on what it was before the job came, as after an
 //! old backup was put back, or with another Redis, that would be the end of a training which its owner finds again the next day.
-//! So what was saved and that nobody has asked for since is not forgotten but put back on disk, and read again at each start. What was
+//! So what was saved and that nobody has asked for since is not forgotten but put back on disk, and read again once an engine asks for it. What was
 //! served until Redis went back is written there as well.
 
 use std::{
@@ -34,8 +34,8 @@ struct Unclaimed {
 
 impl UnclaimedJobs {
     /// A job was read from disk.
-    pub(super) fn add(&self, job: &JobShard, aside: Option<PathBuf>) {
-        lock(&self.jobs).insert(job.job().clone(), Unclaimed { run: job.run().clone(), aside });
+    pub(super) fn add(&self, run: &RunId, aside: Option<PathBuf>) {
+        lock(&self.jobs).insert(run.job.clone(), Unclaimed { run: run.clone(), aside });
     }
 
     /// Whether this run was set aside before the process began, and no engine has asked for it since. Most such jobs are over: none
@@ -107,7 +107,7 @@ impl UnclaimedJobs {
 fn say_set_aside(shard: &JobShard, path: &Path) {
     warn!(
         job = %shard.job(), path = %path.display(),
-        "no engine knows this job, or it is over: set aside, and read again at the next start if Redis knows it then"
+        "no engine knows this job, or it is over: set aside, and after the next start it goes on if Redis knows it then"
     );
 }
 

@@ -15,6 +15,8 @@ use super::{EpochFence, JobShard, lock};
 #[derive(Default)]
 pub struct JobTable {
     fence: EpochFence,
+    /// Addresses of all shards, as the engine said last.
+    addresses: Mutex<Vec<String>>,
     jobs: DashMap<JobId, Arc<Entry>>,
     /// Names that were closed, oldest first.
     closed: Mutex<VecDeque<JobId>>,
@@ -26,7 +28,7 @@ const CLOSED_NAMES: usize = 1024;
 /// What is known of one name. It outlives the job, so that late workers learn that it was closed.
 #[derive(Default)]
 struct Entry {
-    /// Held while initial parameters are loaded: a repeated order waits instead of loading them again.
+    /// Held while parameters are loaded: who asks for the job meanwhile waits instead of loading them again.
     opening: Mutex<()>,
     state: Mutex<EntryState>,
 }
@@ -36,16 +38,53 @@ enum EntryState {
     #[default]
     Empty,
     Open(Arc<JobShard>),
+    /// It lies on disk, and is read when somebody asks for it.
+    Aside(Arc<AsideJob>),
     /// This run was closed.
     Closed(RunId),
 }
+
+/// A job that was set aside.
+pub(crate) struct AsideJob {
+    pub run: RunId,
+    /// The epoch of the engine that gave the last order.
+    pub epoch: EngineEpoch,
+    /// Reads it; `None` if it is damaged.
+    pub read: Box<ReadAside>,
+}
+
+pub(crate) type ReadAside = dyn Fn() -> Result<Option<JobShard>, ShardFault> + Send + Sync;
 
 impl Entry {
     fn open_shard(&self) -> Option<Arc<JobShard>> {
         match &*lock(&self.state) {
             EntryState::Open(shard) => Some(shard.clone()),
-            EntryState::Empty | EntryState::Closed(_) => None,
+            EntryState::Empty | EntryState::Aside(_) | EntryState::Closed(_) => None,
         }
+    }
+
+    fn aside(&self) -> Option<Arc<AsideJob>> {
+        match &*lock(&self.state) {
+            EntryState::Aside(aside) => Some(aside.clone()),
+            _ => None,
+        }
+    }
+
+    /// Opens a job that was set aside. `opening` is held.
+    fn read_aside(&self, aside: &Arc<AsideJob>, addresses: &Mutex<Vec<String>>) -> Result<(), ShardFault> {
+        let read = (aside.read)()?;
+        let mut state = lock(&self.state);
+        // It may have been closed meanwhile.
+        if matches!(&*state, EntryState::Aside(still) if Arc::ptr_eq(still, aside)) {
+            *state = read.map_or(EntryState::Empty, |shard| {
+                let addresses = lock(addresses);
+                if shard.shards().len() == addresses.len() {
+                    shard.set_addresses(&addresses);
+                }
+                EntryState::Open(Arc::new(shard))
+            });
+        }
+        Ok(())
     }
 }
 
@@ -70,20 +109,46 @@ impl JobTable {
     /// The job as it is held now, in whatever generation.
     pub fn current(&self, job: &JobId) -> Result<Arc<JobShard>, ShardFault> {
         let entry = self.entry(job).ok_or_else(|| ShardFault::UnknownJob { job: job.clone() })?;
+        if entry.aside().is_some() {
+            let _loading = lock(&entry.opening);
+            if let Some(aside) = entry.aside() {
+                entry.read_aside(&aside, &self.addresses)?;
+            }
+        }
         match &*lock(&entry.state) {
             EntryState::Open(shard) => Ok(shard.clone()),
-            EntryState::Empty => Err(ShardFault::UnknownJob { job: job.clone() }),
+            EntryState::Empty | EntryState::Aside(_) => Err(ShardFault::UnknownJob { job: job.clone() }),
             EntryState::Closed(_) => Err(ShardFault::Closed { job: job.clone() }),
         }
     }
 
     /// Exactly this run of a job.
     pub fn find(&self, run: &RunId) -> Result<Arc<JobShard>, ShardFault> {
+        let aside = self.entry(&run.job).and_then(|entry| entry.aside());
+        if let Some(aside) = aside.filter(|aside| aside.run != *run) {
+            return Err(other_generation(run, &aside.run));
+        }
         let shard = self.current(&run.job)?;
         if shard.run() != run {
-            return Err(other_generation(run, &shard));
+            return Err(other_generation(run, shard.run()));
         }
         Ok(shard)
+    }
+
+    /// The same, if it is in memory.
+    pub(crate) fn find_open(&self, run: &RunId) -> Option<Arc<JobShard>> {
+        self.entry(&run.job)?.open_shard().filter(|shard| shard.run() == run)
+    }
+
+    /// Whether a job of this name is here, also one that was set aside.
+    pub(crate) fn has(&self, job: &JobId) -> bool {
+        self.entry(job)
+            .is_some_and(|entry| matches!(*lock(&entry.state), EntryState::Open(_) | EntryState::Aside(_)))
+    }
+
+    /// How many jobs were set aside, and are not in memory.
+    pub(crate) fn count_aside(&self) -> usize {
+        self.jobs.iter().filter(|entry| entry.aside().is_some()).count()
     }
 
     /// Where the job stands; `None` if it was never open here.
@@ -102,6 +167,7 @@ impl JobTable {
         let known = self.jobs.iter().filter_map(|entry| {
             let (run, closed) = match &*lock(&entry.state) {
                 EntryState::Open(shard) => (shard.run().clone(), false),
+                EntryState::Aside(aside) => (aside.run.clone(), false),
                 EntryState::Closed(run) => (run.clone(), true),
                 EntryState::Empty => return None,
             };
@@ -110,9 +176,10 @@ impl JobTable {
         Ok(known.collect())
     }
 
-    /// Replaces the shard addresses of every open job that has as many shards.
+    /// Replaces the shard addresses of every job that has as many shards.
     pub fn set_addresses(&self, epoch: EngineEpoch, shards: &[String]) -> Result<(), ShardFault> {
         self.fence.check(epoch)?;
+        *lock(&self.addresses) = shards.to_vec();
         let of_all = self.open_jobs().into_iter().filter(|job| job.shards().len() == shards.len());
         of_all.for_each(|job| job.set_addresses(shards));
         Ok(())
@@ -138,6 +205,13 @@ impl JobTable {
             (closed_before, entry.clone())
         };
         let _loading = lock(&entry.opening);
+        if let Some(aside) = entry.aside() {
+            if aside.run == *run {
+                entry.read_aside(&aside, &self.addresses)?;
+            } else if aside.run.follows(run) {
+                return Err(other_generation(run, &aside.run));
+            }
+        }
         if let Some(shard) = entry.open_shard() {
             if shard.run() == run {
                 // It was opened before, or saved at a stop: only the addresses may be new.
@@ -146,7 +220,7 @@ impl JobTable {
                 return Ok(Opened { state, created: None });
             }
             if shard.run().follows(run) {
-                return Err(other_generation(run, &shard));
+                return Err(other_generation(run, shard.run()));
             }
         }
         if closed(&lock(&entry.state)) && !closed_before {
@@ -174,12 +248,21 @@ impl JobTable {
     pub(crate) fn restore(&self, shard: Arc<JobShard>) {
         // Only an engine that came after the one that gave the last order may give the next.
         let _ = self.fence.check(shard.epoch());
-        let job = shard.job().clone();
-        let entry = Entry { opening: Mutex::default(), state: Mutex::new(EntryState::Open(shard)) };
+        self.insert(shard.job().clone(), EntryState::Open(shard));
+    }
+
+    /// Adds a job that was set aside. Called before anybody is served.
+    pub(crate) fn add_aside(&self, aside: AsideJob) {
+        let _ = self.fence.check(aside.epoch);
+        self.insert(aside.run.job.clone(), EntryState::Aside(Arc::new(aside)));
+    }
+
+    fn insert(&self, job: JobId, state: EntryState) {
+        let entry = Entry { opening: Mutex::default(), state: Mutex::new(state) };
         self.jobs.insert(job, Arc::new(entry));
     }
 
-    /// Every job that is open.
+    /// Every job that is in memory.
     pub(crate) fn open_jobs(&self) -> Vec<Arc<JobShard>> {
         self.jobs.iter().filter_map(|entry| entry.open_shard()).collect()
     }
@@ -201,7 +284,12 @@ impl JobTable {
         self.fence.check(epoch)?;
         let Some(entry) = self.entry(&run.job) else { return Ok(()) };
         let mut held = lock(&entry.state);
-        if matches!(&*held, EntryState::Open(shard) if shard.run() != run) {
+        let is_other = match &*held {
+            EntryState::Open(shard) => shard.run() != run,
+            EntryState::Aside(aside) => aside.run != *run,
+            EntryState::Empty | EntryState::Closed(_) => false,
+        };
+        if is_other {
             return Ok(());
         }
         let ended = std::mem::replace(&mut *held, EntryState::Closed(run.clone()));
@@ -230,9 +318,9 @@ impl JobTable {
     }
 }
 
-/// The fault of who means `given` where another generation of the job is open.
-fn other_generation(given: &RunId, open: &JobShard) -> ShardFault {
-    let (job, given, current) = (given.job.clone(), given.generation, open.run().generation);
+/// The fault of who means `given` where another generation of the job is here.
+fn other_generation(given: &RunId, held: &RunId) -> ShardFault {
+    let (job, given, current) = (given.job.clone(), given.generation, held.generation);
     ShardFault::WrongGeneration { job, given, current }
 }
 

@@ -133,6 +133,14 @@ impl JobShard {
         ShardPosition { index: self.index, count: self.shards().len() as u32 }
     }
 
+    /// Reads of what [`JobShard::save`] wrote which run it is, as of which epoch, and of which shard.
+    pub(crate) fn identify(from: &mut impl Read) -> io::Result<(RunId, EngineEpoch, ShardPosition)> {
+        let head: SavedJob = read_head(from, MAGIC, "saved job")?;
+        head.check()?;
+        let position = ShardPosition { index: head.index, count: head.shards.len() as u32 };
+        Ok((head.run, head.state.epoch, position))
+    }
+
     /// Reads what [`JobShard::save`] wrote. Bytes of another version, or that make no sense, are an error.
     pub fn restore(from: &mut impl Read) -> io::Result<Self> {
         let head: SavedJob = read_head(from, MAGIC, "saved job")?;
