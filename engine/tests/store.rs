@@ -256,11 +256,15 @@ async fn redis_says_when_jobs_expire() {
     let dir = tempfile::tempdir().unwrap();
     let redis = server(dir.path());
     let store = RedisStore::connect(&redis.url()).await.unwrap();
-    let jobs = ["live", "over", "none"].map(|name| name.parse::<JobId>().unwrap());
+    let jobs = ["live", "pending", "over", "none"].map(|name| name.parse::<JobId>().unwrap());
     store.commit(&jobs[0], FIRST, 1, CommitMode::New, &commit("a")).await.unwrap();
     store.commit(&jobs[1], FIRST, 1, CommitMode::New, &Commit { over: true, ..commit("z") }).await.unwrap();
+    let over = Commit { over: true, expires: true, ..commit("z") };
+    store.commit(&jobs[2], FIRST, 1, CommitMode::New, &over).await.unwrap();
     let expiries = store.expiries(&jobs).await.unwrap();
-    let [Expiry::Never, Expiry::InMs(left_ms), Expiry::Gone] = expiries[..] else { panic!("{expiries:?}") };
+    let [Expiry::Never, Expiry::Never, Expiry::InMs(left_ms), Expiry::Gone] = expiries[..] else {
+        panic!("{expiries:?}")
+    };
     assert!((600_000_000..=604_800_000).contains(&left_ms), "{left_ms}");
 }
 
@@ -624,7 +628,7 @@ async fn a_graph_of_many_fields_expires_with_its_job_and_goes_with_it() {
     store.commit(&job, FIRST, 1, CommitMode::New, &first).await.unwrap();
     assert_eq!(count().await, 20_000);
     let graph = GraphChanges { values: removed, ..GraphChanges::default() };
-    let last = Commit { graph, over: true, ..commit("z") };
+    let last = Commit { graph, expires: true, ..commit("z") };
     store.commit(&job, FIRST, 2, CommitMode::Next, &last).await.unwrap();
     assert_eq!(count().await, 1);
     for key in keys.all() {
@@ -684,7 +688,7 @@ async fn an_ended_job_expires_and_a_dead_server_is_a_passing_error() {
     let redis = server(dir.path());
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let job: JobId = "over".parse().unwrap();
-    let last = Commit { over: true, ..commit("z") };
+    let last = Commit { expires: true, ..commit("z") };
     store.commit(&job, FIRST, 1, CommitMode::New, &last).await.unwrap();
     for key in [&JobKeys::new(&job).state, &JobKeys::new(&job).tasks] {
         assert!(store.query::<i64>("ttl", &["TTL", key]).await.unwrap() > 600_000, "{key}");

@@ -432,6 +432,7 @@ fn a_fault_of_the_job_ends_it_and_its_shards_hold_it_until_its_last_weights_are_
         "{effects:?}"
     );
     assert_eq!(world.plane.shell.summaries[&id("job")]["weights_pending"], "true");
+    assert!(!world.plane.shell.expires[&id("job")], "an engine that can ask for them may come late");
     let file = SnapshotFile { path: "/last".into(), bytes: 1, digest: "d".into() };
     let close = Effect::CloseShards { run: run.clone(), weights: LastWeights::Drop };
     assert!(!effects.contains(&close), "{effects:?}");
@@ -444,9 +445,11 @@ fn a_fault_of_the_job_ends_it_and_its_shards_hold_it_until_its_last_weights_are_
     let effects = world.plane.core.handle(world.now_us, kept).unwrap();
     assert!(effects.contains(&close), "{effects:?}");
     assert!(!world.job("job").lies_on_others(2));
-    let summary = world.plane.core.take_commits(world.now_us).remove(&id("job")).unwrap().summary;
+    let last = world.plane.core.take_commits(world.now_us).remove(&id("job")).unwrap();
+    let summary = last.summary;
     assert!(summary.contains(&("snapshot", file.path)), "{summary:?}");
     assert!(summary.contains(&("weights_pending", "false".to_owned())), "{summary:?}");
+    assert!(last.expires);
 }
 
 #[test]

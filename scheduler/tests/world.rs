@@ -37,6 +37,8 @@ pub struct Recorder {
     pub holds_files: bool,
     /// What people are told of each job.
     pub summaries: BTreeMap<JobId, BTreeMap<&'static str, String>>,
+    /// Whether the keys of each may expire.
+    pub expires: BTreeMap<JobId, bool>,
 }
 
 impl Shell for Recorder {
@@ -44,6 +46,7 @@ impl Shell for Recorder {
         let mut effects = core.handle(now_us, input).unwrap();
         for (job, commit) in core.take_commits(now_us) {
             self.events.extend(commit.events.iter().map(|event| event.what.kind().to_string()));
+            self.expires.insert(job.clone(), commit.expires);
             self.summaries.entry(job).or_default().extend(commit.summary);
         }
         self.dismissed.extend(effects.iter().filter_map(|effect| match effect {

@@ -78,7 +78,7 @@ impl DecisionLoop {
         if let Input::Cancel(_) = input {
             let summary =
                 vec![("state", "canceled".to_owned()), ("reason", format!("it was damaged: {damage}"))];
-            let last = &Commit { summary, over: true, ..Commit::default() };
+            let last = &Commit { summary, over: true, expires: true, ..Commit::default() };
             let (store, epoch, seq) = (&self.store, self.epoch, self.highest_seq + 1);
             self.retry_write("commit", id, || store.commit(id, epoch, seq, CommitMode::New, last)).await?;
             // The next job of this name goes on counting from there.

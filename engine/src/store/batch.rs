@@ -42,7 +42,7 @@ pub(super) fn commit_call(
         (false, CommitMode::New) => "new",
         (false, CommitMode::Next) => "next",
     };
-    let all = mode != "next" || commit.over;
+    let all = mode != "next" || commit.expires;
     let (mut positions, mut keys, mut kinds) = ([0; JobKey::COUNT], Vec::new(), String::new());
     for key in JobKey::ALL.into_iter().filter(|key| all || is_touched(*key, commit)) {
         keys.push(job.of(key));
@@ -58,7 +58,7 @@ pub(super) fn commit_call(
         return operations.call;
     }
     operations.add(commit);
-    if commit.over {
+    if commit.expires {
         for key in JobKey::ALL {
             operations.begin("E", key, 1).arg(ENDED_JOB_EXPIRY_S);
         }

@@ -50,8 +50,10 @@ pub struct Commit {
     pub results: Vec<Vec<(&'static str, String)>>,
     /// What changed of its general tasks.
     pub graph: GraphChanges,
-    /// The job is over: its keys may expire.
+    /// The job is over.
     pub over: bool,
+    /// Nothing more is to come of it: its keys may expire.
+    pub expires: bool,
     /// The job is deleted: nothing of it stays.
     pub gone: bool,
 }
@@ -117,6 +119,7 @@ impl Job {
             results: Vec::new(),
             graph: GraphChanges::default(),
             over: self.state.phase.is_over(),
+            expires: self.state.phase.is_over() && !self.state.keeping,
             gone: false,
         })
     }

@@ -68,6 +68,7 @@ impl TaskJob {
                     .collect(),
             },
             over: self.state.phase.is_over(),
+            expires: self.state.phase.is_over(),
             ..Commit::default()
         })
     }
