@@ -563,17 +563,18 @@ fn a_shard_that_came_back_without_a_running_job_has_lost_it_and_keeps_nothing_el
 }
 
 #[test]
-fn shards_keep_what_they_hold_of_a_job_that_is_set_aside_until_it_is_given_up() {
-    let held = || {
-        let job = HeldJob { run: run("parked", 4), closed: false };
+fn shards_keep_what_they_hold_of_a_job_that_is_set_aside_until_it_is_deleted() {
+    let held = |closed| {
+        let job = HeldJob { run: run("parked", 4), closed };
         Input::ShardHolds { shard: ShardIndex(0), asked_us: 1, held: vec![job] }
     };
     let mut core = Core::new(1);
     core.set_aside(id("parked"));
-    assert_eq!(core.handle(1, held()).unwrap(), []);
+    assert_eq!(core.handle(1, held(false)).unwrap(), []);
     core.give_up_aside(&id("parked"));
-    let close = Effect::CloseShards { run: run("parked", 4), weights: LastWeights::SetAside };
-    assert_eq!(core.handle(2, held()).unwrap(), [close]);
+    let discard = Effect::CloseShards { run: run("parked", 4), weights: LastWeights::Discard };
+    assert_eq!(core.handle(2, held(false)).unwrap(), [discard.clone()]);
+    assert_eq!(core.handle(3, held(true)).unwrap(), [discard], "it may have been set aside there");
 }
 
 #[test]

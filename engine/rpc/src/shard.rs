@@ -312,6 +312,8 @@ pub trait Shard {
     async fn close(epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault>;
     /// Closes a job that the engine does not know: it is kept on disk, and read again at the next start of this process.
     async fn set_aside(epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault>;
+    /// The same for a job that somebody deleted: nothing of it stays, nor what was set aside.
+    async fn discard(epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault>;
     /// Removes blobs whose digests lie in `range`, are not among `keep`, and that came, or were asked for, longer ago than
     /// `older_than_s`. What was just uploaded for a job that is about to be submitted survives by its age.
     async fn collect(

@@ -69,7 +69,12 @@ impl ShardControl {
                                 LastWeights::SetAside => {
                                     c.set_aside(within(LONG_CALL_TIMEOUT), epoch, run).await
                                 }
-                                _ => c.close(within(LONG_CALL_TIMEOUT), epoch, run).await,
+                                LastWeights::Discard => {
+                                    c.discard(within(LONG_CALL_TIMEOUT), epoch, run).await
+                                }
+                                LastWeights::Keep | LastWeights::Drop => {
+                                    c.close(within(LONG_CALL_TIMEOUT), epoch, run).await
+                                }
                             }
                         })
                         .await;

@@ -368,7 +368,17 @@ impl Shard for Control {
             }
             // Only now: until it is on disk it is held, here, where a stop saves it, and by the standby.
             s.jobs.close(epoch, &run)?;
-            s.unclaimed.forget(&run);
+            s.freed.note();
+            Ok(())
+        })
+        .await
+    }
+
+    async fn discard(self, _: Context, epoch: EngineEpoch, run: RunId) -> Result<(), ShardFault> {
+        self.order(move |s| {
+            s.jobs.fence().check(epoch)?;
+            s.unclaimed.claim(&s.saves, &run)?;
+            s.jobs.close(epoch, &run)?;
             s.freed.note();
             Ok(())
         })
@@ -548,6 +558,31 @@ mod tests {
         std::fs::remove_dir(&path).unwrap();
         set_aside().unwrap();
         assert_eq!((is_closed(), is_told(), path.is_file()), (true, true, true));
+    }
+
+    #[test]
+    fn of_a_job_that_is_deleted_nothing_stays_whenever_it_was_set_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("jobs/digits.forgotten");
+        let runtime = Runtime::new().unwrap();
+        let discard = |shared: &Arc<Shared>, run: &RunId| {
+            let control = Control { shared: shared.clone(), hang_up: Arc::default() };
+            let set_aside = control.clone().set_aside(tarpc::context::current(), EngineEpoch(1), run.clone());
+            runtime.block_on(set_aside).unwrap();
+            assert!(path.is_file());
+            let discard = control.clone().discard(tarpc::context::current(), EngineEpoch(1), run.clone());
+            runtime.block_on(discard).unwrap();
+            assert!(!path.exists());
+            runtime.block_on(control.held(tarpc::context::current(), EngineEpoch(1))).unwrap()
+        };
+        let (served, job) = serving(dir.path());
+        let closed = HeldJob { run: job.run().clone(), closed: true };
+        assert_eq!(discard(&served, job.run()), [closed.clone()]);
+        served.saves.set_aside(&shard(&[1.0, 2.0, 3.0])).unwrap();
+        let started = Shared::for_test(dir.path());
+        started.begin(|| Ok(())).unwrap();
+        serve_beside(&started, None);
+        assert_eq!(discard(&started, job.run()), [closed]);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use tracing::warn;
 use super::{blobs::disk_fault, saves::Saves};
 use crate::shard::{JobShard, lock};
 
-/// Jobs that were restored when the process began, each with the file that is still there of one that was set aside before.
+/// Jobs that were restored when the process began and that nobody has asked for since, and those that were set aside, each with its file.
 #[derive(Default)]
 pub(super) struct UnclaimedJobs {
     jobs: Mutex<HashMap<JobId, Unclaimed>>,
@@ -45,8 +45,8 @@ impl UnclaimedJobs {
         unclaimed.get(&run.job).is_some_and(|of_job| of_job.run == *run && of_job.aside.is_some())
     }
 
-    /// An engine asks for the job, which goes on from here: what lies on disk of it must not be read again. Whether it was set aside
-    /// until now.
+    /// An engine asks for the job, which goes on from here, or deletes it: what lies on disk of it must not be read again. Whether it was
+    /// set aside until now.
     pub(super) fn claim(&self, saves: &Saves, run: &RunId) -> Result<bool, ShardFault> {
         // Held until the file is gone: who asks a second time must not be served before.
         let mut unclaimed = lock(&self.jobs);
@@ -74,8 +74,14 @@ impl UnclaimedJobs {
             Some(Some(path)) => path,
             Some(None) => saves.set_aside(shard)?,
         };
+        let mut unclaimed = lock(&self.jobs);
+        let Some(of_run) = unclaimed.get_mut(shard.job()).filter(|of_job| of_job.run == *shard.run()) else {
+            // An engine has asked for it meanwhile.
+            remove(saves, &path)?;
+            return Ok(false);
+        };
         say_set_aside(shard, &path);
-        lock(&self.jobs).remove(shard.job());
+        of_run.aside = Some(path);
         Ok(true)
     }
 
@@ -90,17 +96,9 @@ impl UnclaimedJobs {
             return remove(saves, &path);
         }
         say_set_aside(frozen, &path);
-        // Until it is closed, an engine that asks for it has to remove the file.
+        // An engine that asks for it, or deletes it, has to remove the file.
         unclaimed.insert(frozen.job().clone(), Unclaimed { run: frozen.run().clone(), aside: Some(path) });
         Ok(())
-    }
-
-    /// The run is closed: its file stays for the next start.
-    pub(super) fn forget(&self, run: &RunId) {
-        let mut unclaimed = lock(&self.jobs);
-        if unclaimed.get(&run.job).is_some_and(|of_job| of_job.run == *run) {
-            unclaimed.remove(&run.job);
-        }
     }
 }
 

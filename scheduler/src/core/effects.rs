@@ -143,4 +143,6 @@ pub enum LastWeights {
     /// The job is unknown here, perhaps because Redis has gone back to before it was submitted: each shard keeps on disk what it has, for
     /// whoever brings back a Redis that knows it.
     SetAside,
+    /// Somebody deleted the job, of which nothing could be read: no shard keeps any of it, nor what it has set aside.
+    Discard,
 }

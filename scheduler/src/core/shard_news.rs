@@ -38,11 +38,15 @@ impl Core {
         held: &[HeldJob],
         turn: &mut Turn<'_>,
     ) {
-        let is_ours = |held: &&HeldJob| !held.closed && !self.set_aside.contains(&held.run.job);
+        let is_discarded = |run: &RunId| self.discarded.contains(&run.job);
+        let is_ours = |held: &&HeldJob| {
+            (!held.closed || is_discarded(&held.run)) && !self.set_aside.contains(&held.run.job)
+        };
         for HeldJob { run, .. } in held.iter().filter(is_ours) {
             let wanted = |j: &Job| j.is_run(run) && (!j.state.phase.is_over() || j.state.keeping);
             let weights = match self.jobs.get(&run.job) {
                 Some(job) if wanted(job) => continue,
+                _ if is_discarded(run) => LastWeights::Discard,
                 Some(_) => LastWeights::Drop,
                 None => LastWeights::SetAside,
             };

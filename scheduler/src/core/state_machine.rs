@@ -48,6 +48,8 @@ pub struct Core {
     pub(super) has_loaded_workers: bool,
     /// Jobs whose records cannot be used now. They may be taken in again, and need what shards hold of them then.
     pub(super) set_aside: BTreeSet<JobId>,
+    /// Those among them that somebody has deleted since.
+    pub(super) discarded: BTreeSet<JobId>,
 }
 
 impl Core {
@@ -61,9 +63,10 @@ impl Core {
         self.set_aside.insert(job);
     }
 
-    /// Nobody takes in again a job that was set aside: no task of it waits for a training any more.
+    /// Somebody has deleted a job that was set aside: no task of it waits for a training any more, and no shard keeps what it has of it.
     pub fn give_up_aside(&mut self, job: &JobId) {
         self.has_loaded_trainings |= self.set_aside.remove(job);
+        self.discarded.insert(job.clone());
     }
 
     /// Handles one input at `now_us` on the engine's clock (epoch microseconds). The effects may be carried out once
