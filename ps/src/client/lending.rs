@@ -75,8 +75,8 @@ pub(super) struct LendRequest<'a> {
     pub session: &'a SessionKey,
     /// Elements of the whole job.
     pub elements: u64,
-    /// Made for the first shard that may take it.
-    pub area: &'a OnceLock<Option<Arc<GradientArea>>>,
+    /// Made for the first shard that may take it; `None`: gradients are sent.
+    pub area: Option<&'a OnceLock<Option<Arc<GradientArea>>>>,
 }
 
 impl LendRequest<'_> {
@@ -87,7 +87,7 @@ impl LendRequest<'_> {
                 .inspect_err(|error| warn!(%error, "no memory to share for gradients: they are sent"))
                 .ok()
         };
-        self.area.get_or_init(create).as_ref()
+        self.area?.get_or_init(create).as_ref()
     }
 }
 

@@ -42,6 +42,8 @@ pub struct ClientOptions {
     /// Shards on this machine lend their parameters and take gradients where they lie, see [`ShardSet::pull_in_place`] and
     /// [`ShardSet::gradient_area`].
     pub in_place: bool,
+    /// Whether they are offered memory for gradients then. A shard counts it, whether anything is pushed from there or not.
+    pub offers_gradients: bool,
 }
 
 impl Default for ClientOptions {
@@ -51,6 +53,7 @@ impl Default for ClientOptions {
             silence_limit: Duration::from_secs(5),
             transport: TransportChoice::Auto,
             in_place: false,
+            offers_gradients: true,
         }
     }
 }
@@ -242,9 +245,9 @@ impl ShardSet {
                 if let Some(address) = self.addresses.of(index) {
                     conn.address = address;
                 }
-                let ClientOptions { silence_limit, transport: choice, in_place, .. } = self.options;
+                let ClientOptions { silence_limit, transport: choice, in_place, offers_gradients, .. } = self.options;
                 let limit = conn.attempt_limit.take().map_or(silence_limit, |left| left.min(silence_limit));
-                let (session, area) = (&self.session, &self.area);
+                let (session, area) = (&self.session, offers_gradients.then_some(&self.area));
                 let lending = (in_place && !conn.range.is_empty()).then_some(LendRequest {
                     session,
                     elements: self.elements,

@@ -2,10 +2,10 @@
 
 use std::{io::Write, time::Duration};
 
-use super::rig::{ROUND, Rig, UNIT, look, session};
+use super::rig::{ROUND, Rig, UNIT, client_options, look, session};
 use proptest::prelude::*;
 use syncline_ps::{
-    client::{GradientArea, PushHeader, ReadCondition, ShardSet, connect},
+    client::{CancelToken, ClientOptions, GradientArea, PushHeader, ReadCondition, ShardSet, connect},
     transport::{Channel, Transport, TransportChoice},
     wire::{Reply, Request},
 };
@@ -97,6 +97,19 @@ fn shards_lend_and_take_where_memory_is_shared_and_nowhere_else() {
     };
     let in_place: Vec<bool> = tensors().iter().map(borrowed).collect();
     assert_eq!(in_place, if lends() { [true, true, true, false, true] } else { [false; 5] });
+}
+
+#[test]
+fn who_sends_gradients_is_lent_parameters_and_has_no_memory_counted_for_gradients() {
+    let rig = Rig::with_job(2, ELEMENTS);
+    let options = ClientOptions { offers_gradients: false, ..client_options() };
+    let (addresses, token) = (rig.addresses()[..].into(), rig.token.clone());
+    let mut shards =
+        ShardSet::connect_with(&addresses, token, session(1), ELEMENTS, options, CancelToken::default())
+            .unwrap();
+    shards.pull_in_place(NOW, &mut vec![0.0; ELEMENTS as usize], tensors()).unwrap();
+    assert_eq!(shards.lent_memory().count(), if lends() { 2 } else { 0 });
+    assert!(shards.gradient_area().is_none());
 }
 
 #[test]

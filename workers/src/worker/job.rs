@@ -116,9 +116,14 @@ impl JobRun {
         let elements = train.model.layout.elements().unwrap_or(0);
         let at = SessionKey { run: key.run.clone(), incarnation: context.incarnation };
         let transport = context.transport;
-        let in_place = rows.is_none();
-        let options =
-            ClientOptions { retry_limit: SHARD_TIMEOUT, transport, in_place, ..ClientOptions::default() };
+        let options = ClientOptions {
+            retry_limit: SHARD_TIMEOUT,
+            transport,
+            in_place: rows.is_none(),
+            // Of several replicas each has its own, and what is pushed is their sum.
+            offers_gradients: replicas.is_one(),
+            ..ClientOptions::default()
+        };
         let connect =
             || ShardSet::connect_with(&addresses, context.token.clone(), at, elements, options, cancel_token);
         let mut shards = timer.waiting(connect)?;
@@ -130,8 +135,7 @@ impl JobRun {
         shards.compress_pulls(Codec::of_pulls(train.pull_compression), trained);
         shards.set_tables(&train.model.layout);
         let mut pages = SharedPages::new(&context.runtime, context.exec.device);
-        if replicas.is_one()
-            && let Some(area) = shards.gradient_area()
+        if let Some(area) = shards.gradient_area()
             && pages.take_gradients(&area)
         {
             replicas.write_into(area, &params)?;
