@@ -1,8 +1,6 @@
 //! The engine's orders, over tarpc. Everything that may block runs on the blocking pool.
-//!
-//! Orders that wait for a standby hold a thread for a moment at a time, however many they are: a standby that is lost is waited for
-//! until the engine knows of it, and what it says of that, and all other orders, must find a thread meanwhile. Who asked may have
-//! given up by then, and repeats the order, which is the same then. What was given up is not waited for any longer.
+
+mod unconfirmed;
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,21 +17,18 @@ use tokio::{
     time,
 };
 
+use self::unconfirmed::{Unconfirmed, not_yet_confirmed};
 use super::{Shared, checkpoints, forgotten_folders, open, replication, role_change, snapshot};
 use crate::{
     PsError,
     client::digest_from_hex,
-    shard::{JobShard, StandbyMark, StandbyOp},
+    shard::{JobShard, StandbyOp},
 };
 
 /// Longest time that `closed` waits, whatever was asked.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 /// How long news of a closed barrier waits for that of others while the shard has orders for more.
 const GATHER: Duration = Duration::from_millis(50);
-/// How long a thread waits for a standby before others have a turn, about: it looks twice a second.
-const CONFIRM_TURN: Duration = Duration::from_secs(1);
-/// Pause between two turns.
-const CONFIRM_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves one control connection to its end.
 pub(super) async fn serve(shared: Arc<Shared>, stream: TcpStream) {
@@ -87,7 +82,7 @@ impl Control {
         });
         let (answer, mut waiting) = ordered.await?;
         while waiting.is_some() {
-            time::sleep(CONFIRM_PAUSE).await;
+            time::sleep(unconfirmed::PAUSE).await;
             waiting = control.clone().order(move |_| not_yet_confirmed(waiting)).await?;
         }
         Ok(answer)
@@ -100,25 +95,6 @@ impl Control {
     ) -> Result<T, ShardFault> {
         answer_of(task::spawn_blocking(move || work(&self.shared))).await
     }
-}
-
-/// A job, and up to where its standby has to have it: what changes later is waited for by others.
-struct Unconfirmed {
-    job: Arc<JobShard>,
-    mark: StandbyMark,
-}
-
-impl Unconfirmed {
-    fn new(job: Arc<JobShard>) -> Self {
-        Self { mark: job.standby_mark(), job }
-    }
-}
-
-/// The same again if the standby does not have it yet.
-fn not_yet_confirmed(waiting: Option<Unconfirmed>) -> Result<Option<Unconfirmed>, ShardFault> {
-    let Some(waiting) = waiting else { return Ok(None) };
-    let is_confirmed = waiting.job.confirmed_within(waiting.mark, CONFIRM_TURN)?;
-    Ok(Some(waiting).filter(|_| !is_confirmed))
 }
 
 /// An engine asks for a job. One that could not be set aside goes on; one that was set aside has had no standby until now.
@@ -243,7 +219,7 @@ impl Shard for Control {
                 if time::Instant::now() >= until {
                     return Ok(Vec::new());
                 }
-                time::sleep(CONFIRM_PAUSE).await;
+                time::sleep(unconfirmed::PAUSE).await;
                 waiting = self.clone().blocking(move |_| not_yet_confirmed(waiting)).await?;
             }
             if !closed.is_empty() && has_orders && !has_gathered {
@@ -441,177 +417,4 @@ impl Shard for Control {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{future::Future as _, pin::pin, sync::atomic::Ordering, task::Waker};
-
-    use syncline_rpc::{ReplicaRole, ShardHello, ShardOrders, ShardPeer};
-    use syncline_scheduler::ids::{Generation, ShardIndex};
-    use tokio::runtime::{Builder, Runtime};
-
-    use super::{super::pull::tests::shard, *};
-    use crate::shard::Batch;
-
-    const TERM: u64 = 7;
-
-    fn serve_beside(shared: &Arc<Shared>, peer: Option<ShardPeer>) {
-        let (epoch, role) = (EngineEpoch(1), ReplicaRole::Primary { term: 1 });
-        role_change::follow_orders(shared, &ShardOrders { epoch, role, peer, lead_expired: false });
-    }
-
-    /// A shard that serves alone, and its job.
-    fn serving(dir: &std::path::Path) -> (Arc<Shared>, Arc<JobShard>) {
-        let (shared, job) = (Shared::for_test(dir), Arc::new(shard(&[1.0, 2.0, 3.0])));
-        serve_beside(&shared, None);
-        shared.jobs.restore(job.clone());
-        (shared, job)
-    }
-
-    /// A shard on whose only thread for orders an order waits for a standby of a job that is lost, and the job.
-    fn with_lost_standby(dir: &std::path::Path) -> (Control, Arc<JobShard>) {
-        let (shared, job) = serving(dir);
-        assert!(job.copy_for_standby(TERM, |_| std::io::Result::Ok(())).unwrap());
-        assert!(job.set_standby_in_step(TERM) && job.lose_standby(TERM));
-        (Control { shared, hang_up: Arc::default() }, job)
-    }
-
-    #[test]
-    fn orders_that_wait_for_a_lost_standby_leave_a_thread_to_what_frees_them_and_can_be_repeated() {
-        let dir = tempfile::tempdir().unwrap();
-        let (control, job) = with_lost_standby(dir.path());
-        let runtime = Builder::new_current_thread().max_blocking_threads(1).enable_time().build().unwrap();
-        let run = job.run().clone();
-        assert_eq!(run.generation, Generation(1));
-        let seal = |worker| {
-            control.clone().seal(tarpc::context::current(), EngineEpoch(1), run.clone(), Incarnation(worker))
-        };
-        let sealed = runtime.block_on(async {
-            // Who asks gives up, and its thread has a turn that it has begun.
-            let given_up = time::timeout(Duration::ZERO, seal(1)).await;
-            assert!(given_up.is_err());
-            let news = job.clone();
-            let (first, again, freed) = tokio::join!(
-                seal(1),
-                seal(1),
-                task::spawn_blocking(move || news.go_on_without_standby(TERM)),
-            );
-            freed.unwrap();
-            [first.unwrap(), again.unwrap()]
-        });
-        assert_eq!(sealed[0], sealed[1]);
-    }
-
-    #[test]
-    fn what_was_set_aside_counts_for_nothing_and_has_no_standby_before_an_engine_asks_for_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let saved = shard(&[0.0; 3]);
-        Shared::for_test(dir.path()).saves.set_aside(&saved).unwrap();
-        let shared = Shared::for_test(dir.path());
-        shared.begin(|| Ok(())).unwrap();
-        serve_beside(&shared, Some(ShardPeer { term: TERM, address: "127.0.0.1:1".into() }));
-        let hello = ShardHello::alone(ShardIndex(0), 1, String::new(), 1);
-        let jobs = || shared.role.complete_hello(&shared, &hello).jobs;
-        let is_copied = |job: &JobShard| {
-            let nobody_did = job.claim_standby(TERM);
-            if nobody_did {
-                job.release_standby(TERM);
-            }
-            !nobody_did
-        };
-        assert_eq!((jobs(), shared.jobs.open_jobs().len()), (0, 0), "nor is it read");
-        let control = Control { shared: shared.clone(), hang_up: Arc::default() };
-        let attach = control.attach(tarpc::context::current(), EngineEpoch(1), saved.job().clone());
-        Runtime::new().unwrap().block_on(attach).unwrap();
-        assert_eq!((jobs(), is_copied(&shared.jobs.open_jobs()[0])), (1, true));
-        shared.stopping.store(true, Ordering::SeqCst);
-    }
-
-    #[test]
-    fn a_job_that_is_set_aside_is_held_here_and_by_the_standby_until_it_is_on_disk() {
-        let dir = tempfile::tempdir().unwrap();
-        let (shared, job) = serving(dir.path());
-        assert!(job.copy_for_standby(TERM, |_| std::io::Result::Ok(())).unwrap());
-        assert!(job.set_standby_in_step(TERM));
-        let runtime = Runtime::new().unwrap();
-        let control = || Control { shared: shared.clone(), hang_up: Arc::default() };
-        let set_aside = || {
-            let order = control().set_aside(tarpc::context::current(), EngineEpoch(1), job.run().clone());
-            runtime.block_on(order)
-        };
-        let is_closed = || {
-            let held = runtime.block_on(control().held(tarpc::context::current(), EngineEpoch(1)));
-            held.unwrap()[0].closed
-        };
-        let is_told = || matches!(job.next_for_standby(TERM, Duration::ZERO), Batch::Entries(_));
-        // How its copy ends.
-        is_told();
-        // A folder in the place of the file: no rename succeeds, as on a disk that is full.
-        let path = dir.path().join("jobs/digits.forgotten");
-        std::fs::create_dir(&path).unwrap();
-        for _ in 0..2 {
-            assert_eq!(set_aside().unwrap_err().code(), "E406");
-            assert_eq!((is_closed(), is_told()), (false, false));
-        }
-        let seal = || job.seal(EngineEpoch(1), Incarnation(1));
-        assert_eq!(seal().unwrap_err().code(), "E409");
-        claim(&shared, job.run()).unwrap();
-        assert!(seal().is_ok() && is_told(), "an engine asks for it after all");
-        std::fs::remove_dir(&path).unwrap();
-        set_aside().unwrap();
-        assert_eq!((is_closed(), is_told(), path.is_file()), (true, true, true));
-    }
-
-    #[test]
-    fn of_a_job_that_is_deleted_nothing_stays_whenever_it_was_set_aside() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("jobs/digits.forgotten");
-        let runtime = Runtime::new().unwrap();
-        let discard = |shared: &Arc<Shared>, run: &RunId| {
-            let control = Control { shared: shared.clone(), hang_up: Arc::default() };
-            let set_aside = control.clone().set_aside(tarpc::context::current(), EngineEpoch(1), run.clone());
-            runtime.block_on(set_aside).unwrap();
-            assert!(path.is_file());
-            let discard = control.clone().discard(tarpc::context::current(), EngineEpoch(1), run.clone());
-            runtime.block_on(discard).unwrap();
-            assert!(!path.exists());
-            runtime.block_on(control.held(tarpc::context::current(), EngineEpoch(1))).unwrap()
-        };
-        let (served, job) = serving(dir.path());
-        let closed = HeldJob { run: job.run().clone(), closed: true };
-        assert_eq!(discard(&served, job.run()), [closed.clone()]);
-        served.saves.set_aside(&shard(&[1.0, 2.0, 3.0])).unwrap();
-        let started = Shared::for_test(dir.path());
-        started.begin(|| Ok(())).unwrap();
-        serve_beside(&started, None);
-        assert_eq!(discard(&started, job.run()), [closed]);
-    }
-
-    #[test]
-    fn an_order_of_an_earlier_engine_freezes_nothing_that_a_later_one_has_asked_for() {
-        let dir = tempfile::tempdir().unwrap();
-        let (shared, job) = serving(dir.path());
-        job.freeze(EngineEpoch(1)).unwrap();
-        assert!(job.has_ended() && !job.is_over(), "who copies it goes on");
-        let control = Control { shared: shared.clone(), hang_up: Arc::default() };
-        let attach = control.attach(tarpc::context::current(), EngineEpoch(2), job.job().clone());
-        Runtime::new().unwrap().block_on(attach).unwrap();
-        assert_eq!(job.freeze(EngineEpoch(1)).unwrap_err().code(), "E401");
-        assert!(!job.has_ended());
-        // It was being written when that engine asked.
-        shared.unclaimed.set_aside_frozen(&shared.saves, &job).unwrap();
-        assert!(!dir.path().join("jobs/digits.forgotten").exists());
-        assert!(!shared.unclaimed.is_set_aside(job.run()));
-    }
-
-    #[test]
-    fn an_order_that_a_stop_has_cancelled_answers_nothing_and_one_that_panics_is_a_fault() {
-        let runtime = Runtime::new().unwrap();
-        let panicked =
-            runtime.block_on(async { answer_of::<()>(task::spawn_blocking(|| panic!("on purpose"))).await });
-        assert_eq!(panicked.unwrap_err().code(), "E405");
-        let handle = runtime.handle().clone();
-        runtime.shutdown_background();
-        let cancelled = handle.spawn_blocking(|| Ok(()));
-        let answer = pin!(answer_of(cancelled)).poll(&mut std::task::Context::from_waker(Waker::noop()));
-        assert!(answer.is_pending());
-    }
-}
+mod tests;

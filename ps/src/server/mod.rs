@@ -35,6 +35,8 @@ mod open;
 mod pull;
 mod push;
 mod replication;
+#[cfg(test)]
+mod rig;
 mod role;
 mod role_change;
 mod role_file;

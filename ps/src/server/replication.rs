@@ -236,19 +236,24 @@ fn acknowledged(link: &mut Link) -> Result<u64, LinkError> {
 mod tests {
     use std::{net::TcpListener, os::unix::net::UnixStream, sync::atomic::Ordering};
 
-    use syncline_rpc::{ReplicaRole, ShardHello, ShardOrders};
+    use syncline_rpc::{ReplicaRole, ShardHello};
     use syncline_scheduler::{
         ids::{EngineEpoch, Incarnation, ShardIndex},
         sync::PushMode,
     };
 
     use super::{
-        super::{followed_jobs::FollowedJob, listen, pull::tests::shard, role_change},
+        super::{
+            followed_jobs::FollowedJob,
+            pull::tests::shard,
+            rig::{self, Two},
+            role_change,
+        },
         *,
     };
     use crate::{
         shard::{CHUNK_ELEMENTS, PushHeader, PushedChunk, read_op},
-        transport::{Socket, Transport},
+        transport::Socket,
     };
 
     const TERM: Term = 7;
@@ -313,9 +318,7 @@ mod tests {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let peer = Some(ShardPeer { term: TERM, address });
-        let role = ReplicaRole::Primary { term: 1 };
-        let orders = ShardOrders { epoch: EngineEpoch(1), role, peer, lead_expired: false };
-        role_change::follow_orders(&shared, &orders);
+        rig::follow_orders(&shared, ReplicaRole::Primary { term: 1 }, peer);
         let (other, job) = (followed(), Arc::new(shard(&[0.0; 3])));
         start_if_followed(&shared, &job);
         listener.set_nonblocking(true).unwrap();
@@ -330,67 +333,38 @@ mod tests {
         shared.stopping.store(true, Ordering::SeqCst);
     }
 
-    /// A primary that tells another process of its jobs, which has its own thread and port.
-    struct Pair {
-        primary: Arc<Shared>,
-        standby: Arc<Shared>,
-        peer: ShardPeer,
-        _control: tokio::runtime::Runtime,
-        _dirs: [tempfile::TempDir; 2],
-    }
-
-    impl Pair {
-        fn new() -> Self {
-            let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-            let [mut primary, standby] = [&dirs[0], &dirs[1]].map(|dir| Shared::for_test(dir.path()));
-            Arc::get_mut(&mut primary).unwrap().token = standby.token.clone();
-            let control = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
-            let (listener, address) = listen::bind(([127, 0, 0, 1], 0).into()).unwrap();
-            let handle = control.handle().clone();
-            listen::spawn(Arc::new(listener), Transport::Tcp, standby.clone(), handle).unwrap();
-            let orders = |role, peer| ShardOrders { epoch: EngineEpoch(1), role, peer, lead_expired: false };
-            role_change::follow_orders(&standby, &orders(ReplicaRole::Standby { term: TERM }, None));
-            let peer = ShardPeer { term: TERM, address: address.to_string() };
-            role_change::follow_orders(
-                &primary,
-                &orders(ReplicaRole::Primary { term: 1 }, Some(peer.clone())),
-            );
-            Self { primary, standby, peer, _control: control, _dirs: dirs }
-        }
-    }
-
-    impl Drop for Pair {
-        fn drop(&mut self) {
-            for shared in [&self.primary, &self.standby] {
-                shared.stopping.store(true, Ordering::SeqCst);
-                shared.connections.shut_down();
-            }
-        }
+    /// A primary, and a standby that it can tell of its jobs.
+    fn pair() -> (Two, ShardPeer) {
+        let two = Two::new(|_| {});
+        rig::follow_orders(&two.second, ReplicaRole::Standby { term: TERM }, None);
+        let peer = ShardPeer { term: TERM, address: two.address.clone() };
+        rig::follow_orders(&two.first, ReplicaRole::Primary { term: 1 }, Some(peer.clone()));
+        (two, peer)
     }
 
     #[test]
     fn a_run_that_is_over_and_has_made_room_at_the_standby_for_the_next_one_costs_nobody_the_standby() {
-        let pair = Pair::new();
+        let (pair, peer) = pair();
+        let (primary, standby) = (&pair.first, &pair.second);
         let job = Arc::new(shard(&[0.0; 3]));
-        pair.primary.jobs.restore(job.clone());
+        primary.jobs.restore(job.clone());
         thread::scope(|scope| {
-            let told = scope.spawn(|| run(&pair.primary, &job, &pair.peer));
-            while pair.standby.followed.in_step() == 0 {
+            let told = scope.spawn(|| run(primary, &job, &peer));
+            while standby.followed.in_step() == 0 {
                 thread::yield_now();
             }
             // The next run comes over another connection, and sooner than the end of this one.
-            assert!(pair.standby.followed.insert(&Arc::new(FollowedJob::new(shard(&[0.0; 3]))), TERM));
-            pair.primary.jobs.close(EngineEpoch(1), job.run()).unwrap();
+            assert!(standby.followed.insert(&Arc::new(FollowedJob::new(shard(&[0.0; 3]))), TERM));
+            primary.jobs.close(EngineEpoch(1), job.run()).unwrap();
             let outcome = told.join().unwrap();
             assert!(outcome.is_ok(), "{outcome:?}");
         });
     }
 
-    /// Two processes of a shard; the second one follows the first.
     #[test]
     fn a_job_that_is_pushed_to_all_the_time_gets_a_standby_that_goes_on_as_it_would_have() {
-        let pair = Pair::new();
-        let Pair { primary, standby, .. } = &pair;
+        let (pair, _) = pair();
+        let (primary, standby) = (&pair.first, &pair.second);
         let job = Arc::new(shard(&vec![0.0; 5 * CHUNK_ELEMENTS + 3]));
         primary.jobs.restore(job.clone());
         start_if_followed(primary, &job);

@@ -135,16 +135,12 @@ fn write_parts(
         ReadCondition::Version { .. } => shard.version(),
     };
     file.write(&header(shard, version)?)?;
-    let count = shard.shards().len() as u32;
-    let elements = shard.layout().elements().unwrap_or(0);
+    let own = shard.position();
     for (index, address) in (0..).zip(&shard.shards()) {
-        let range = ElementRange::of_shard(elements, index, count);
-        parts.push(match range == shard.range() {
+        let position = ShardPosition { index, ..own };
+        parts.push(match position == own {
             true => append_own(shard, condition, &mut file)?,
-            false => {
-                let peer = (ShardPosition { index, count }, address.as_str());
-                append_part(shared, shard, peer, range, condition, &mut file)?
-            }
+            false => append_part(shared, shard, (position, address), condition, &mut file)?,
         });
     }
     Ok((file, parts))
@@ -191,11 +187,12 @@ fn append_part(
     shared: &Shared,
     shard: &JobShard,
     (position, address): (ShardPosition, &str),
-    range: ElementRange,
     condition: ReadCondition,
     file: &mut PendingFile,
 ) -> Result<PartVersions, ShardFault> {
     let session = SessionKey { run: shard.run().clone(), incarnation: SHARD_ITSELF };
+    let elements = shard.layout().elements().unwrap_or(0);
+    let range = ElementRange::of_shard(elements, position.index, position.count);
     let copy = || -> Result<PartVersions, LinkError> {
         let mut link = Link::open_shard(address, position, &shared.token, PEER_LIMIT)?;
         link.set_read_timeout(Some(PEER_LIMIT))?;
@@ -227,25 +224,21 @@ fn append_part(
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, sync::Arc, sync::atomic::Ordering};
+    use std::{fs, sync::Arc};
 
-    use syncline_rpc::{BarrierOrder, OpenJob, ReplicaRole, ShardOrders};
+    use syncline_rpc::{BarrierOrder, OpenJob, ReplicaRole};
     use syncline_scheduler::{
-        ids::{EngineEpoch, Generation, ShardIndex, Superstep},
+        ids::{Generation, ShardIndex, Superstep},
         spec::{Layout, Optimizer, Parameter},
         sync::{PushMode, RoundRule},
     };
 
     use super::{
-        super::{listen, role_change},
+        super::rig::{self, EPOCH, Two},
         *,
     };
-    use crate::{
-        shard::{PushHeader, PushedChunk},
-        transport::Transport,
-    };
+    use crate::shard::{PushHeader, PushedChunk};
 
-    const EPOCH: EngineEpoch = EngineEpoch(1);
     const ELEMENTS: usize = 32;
 
     /// One of two shards of a job whose parameters are zeros.
@@ -281,23 +274,16 @@ mod tests {
 
     #[test]
     fn the_latest_values_of_two_shards_are_of_one_version_where_a_round_closes_on_one_of_them_first() {
-        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        let [mut own, mut peer] = [&dirs[0], &dirs[1]].map(|dir| Shared::for_test(dir.path()));
-        Arc::get_mut(&mut own).unwrap().token = peer.token.clone();
-        Arc::get_mut(&mut peer).unwrap().here = ShardPosition { index: 1, count: 2 };
-        let control = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
-        let (listener, address) = listen::bind(([127, 0, 0, 1], 0).into()).unwrap();
-        listen::spawn(Arc::new(listener), Transport::Tcp, peer.clone(), control.handle().clone()).unwrap();
-        let role = ReplicaRole::Primary { term: 1 };
-        let alone = ShardOrders { epoch: EPOCH, role, peer: None, lead_expired: false };
-        role_change::follow_orders(&peer, &alone);
-        let shards = [String::new(), address.to_string()];
+        let two = Two::new(|second| second.here = ShardPosition { index: 1, count: 2 });
+        let (own, peer) = (&two.first, &two.second);
+        rig::follow_orders(peer, ReplicaRole::Primary { term: 1 }, None);
+        let shards = [String::new(), two.address.clone()];
         let [first, second] = [0, 1].map(|index| part(index, &shards));
         own.jobs.restore(first.clone());
         peer.jobs.restore(second.clone());
         close_round(&second);
         let file = thread::scope(|scope| {
-            let written = scope.spawn(|| write(&own, first.run(), None, "last").unwrap());
+            let written = scope.spawn(|| write(own, first.run(), None, "last").unwrap());
             // The own part is read before the other is asked for.
             while peer.connections.accepted() == 0 {
                 thread::yield_now();
@@ -306,13 +292,11 @@ mod tests {
             written.join().unwrap()
         });
         own.jobs.close(EPOCH, first.run()).unwrap();
-        let again = write(&own, first.run(), None, "last").unwrap();
+        let again = write(own, first.run(), None, "last").unwrap();
         assert_eq!(again, file, "of an engine that forgot that it was written");
-        assert!(write(&own, first.run(), None, "other").is_err());
+        assert!(write(own, first.run(), None, "other").is_err());
         let bytes = fs::read(file.path).unwrap();
         let values = &bytes[bytes.len() - ELEMENTS * 4..];
         assert!(values == bytemuck::cast_slice::<f32, u8>(&[-1.0; ELEMENTS]), "{values:?}");
-        peer.stopping.store(true, Ordering::SeqCst);
-        peer.connections.shut_down();
     }
 }

@@ -1,0 +1,173 @@
+//! Orders of the engine as a shard carries them out.
+
+use std::{future::Future as _, pin::pin, sync::atomic::Ordering, task::Waker};
+
+use syncline_rpc::{ReplicaRole, ShardHello, ShardPeer};
+use syncline_scheduler::ids::{Generation, ShardIndex};
+use tokio::runtime::{Builder, Runtime};
+
+use super::{
+    super::{pull::tests::shard, rig::follow_orders},
+    *,
+};
+use crate::shard::Batch;
+
+const TERM: u64 = 7;
+
+fn serve_beside(shared: &Arc<Shared>, peer: Option<ShardPeer>) {
+    follow_orders(shared, ReplicaRole::Primary { term: 1 }, peer);
+}
+
+/// A shard that serves alone, and its job.
+fn serving(dir: &std::path::Path) -> (Arc<Shared>, Arc<JobShard>) {
+    let (shared, job) = (Shared::for_test(dir), Arc::new(shard(&[1.0, 2.0, 3.0])));
+    serve_beside(&shared, None);
+    shared.jobs.restore(job.clone());
+    (shared, job)
+}
+
+/// A shard on whose only thread for orders an order waits for a standby of a job that is lost, and the job.
+fn with_lost_standby(dir: &std::path::Path) -> (Control, Arc<JobShard>) {
+    let (shared, job) = serving(dir);
+    assert!(job.copy_for_standby(TERM, |_| std::io::Result::Ok(())).unwrap());
+    assert!(job.set_standby_in_step(TERM) && job.lose_standby(TERM));
+    (Control { shared, hang_up: Arc::default() }, job)
+}
+
+#[test]
+fn orders_that_wait_for_a_lost_standby_leave_a_thread_to_what_frees_them_and_can_be_repeated() {
+    let dir = tempfile::tempdir().unwrap();
+    let (control, job) = with_lost_standby(dir.path());
+    let runtime = Builder::new_current_thread().max_blocking_threads(1).enable_time().build().unwrap();
+    let run = job.run().clone();
+    assert_eq!(run.generation, Generation(1));
+    let seal = |worker| {
+        control.clone().seal(tarpc::context::current(), EngineEpoch(1), run.clone(), Incarnation(worker))
+    };
+    let sealed = runtime.block_on(async {
+        // Who asks gives up, and its thread has a turn that it has begun.
+        let given_up = time::timeout(Duration::ZERO, seal(1)).await;
+        assert!(given_up.is_err());
+        let news = job.clone();
+        let (first, again, freed) =
+            tokio::join!(seal(1), seal(1), task::spawn_blocking(move || news.go_on_without_standby(TERM)),);
+        freed.unwrap();
+        [first.unwrap(), again.unwrap()]
+    });
+    assert_eq!(sealed[0], sealed[1]);
+}
+
+#[test]
+fn what_was_set_aside_counts_for_nothing_and_has_no_standby_before_an_engine_asks_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let saved = shard(&[0.0; 3]);
+    Shared::for_test(dir.path()).saves.set_aside(&saved).unwrap();
+    let shared = Shared::for_test(dir.path());
+    shared.begin(|| Ok(())).unwrap();
+    serve_beside(&shared, Some(ShardPeer { term: TERM, address: "127.0.0.1:1".into() }));
+    let hello = ShardHello::alone(ShardIndex(0), 1, String::new(), 1);
+    let jobs = || shared.role.complete_hello(&shared, &hello).jobs;
+    let is_copied = |job: &JobShard| {
+        let nobody_did = job.claim_standby(TERM);
+        if nobody_did {
+            job.release_standby(TERM);
+        }
+        !nobody_did
+    };
+    assert_eq!((jobs(), shared.jobs.open_jobs().len()), (0, 0), "nor is it read");
+    let control = Control { shared: shared.clone(), hang_up: Arc::default() };
+    let attach = control.attach(tarpc::context::current(), EngineEpoch(1), saved.job().clone());
+    Runtime::new().unwrap().block_on(attach).unwrap();
+    assert_eq!((jobs(), is_copied(&shared.jobs.open_jobs()[0])), (1, true));
+    shared.stopping.store(true, Ordering::SeqCst);
+}
+
+#[test]
+fn a_job_that_is_set_aside_is_held_here_and_by_the_standby_until_it_is_on_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shared, job) = serving(dir.path());
+    assert!(job.copy_for_standby(TERM, |_| std::io::Result::Ok(())).unwrap());
+    assert!(job.set_standby_in_step(TERM));
+    let runtime = Runtime::new().unwrap();
+    let control = || Control { shared: shared.clone(), hang_up: Arc::default() };
+    let set_aside = || {
+        let order = control().set_aside(tarpc::context::current(), EngineEpoch(1), job.run().clone());
+        runtime.block_on(order)
+    };
+    let is_closed = || {
+        let held = runtime.block_on(control().held(tarpc::context::current(), EngineEpoch(1)));
+        held.unwrap()[0].closed
+    };
+    let is_told = || matches!(job.next_for_standby(TERM, Duration::ZERO), Batch::Entries(_));
+    // How its copy ends.
+    is_told();
+    // A folder in the place of the file: no rename succeeds, as on a disk that is full.
+    let path = dir.path().join("jobs/digits.forgotten");
+    std::fs::create_dir(&path).unwrap();
+    for _ in 0..2 {
+        assert_eq!(set_aside().unwrap_err().code(), "E406");
+        assert_eq!((is_closed(), is_told()), (false, false));
+    }
+    let seal = || job.seal(EngineEpoch(1), Incarnation(1));
+    assert_eq!(seal().unwrap_err().code(), "E409");
+    claim(&shared, job.run()).unwrap();
+    assert!(seal().is_ok() && is_told(), "an engine asks for it after all");
+    std::fs::remove_dir(&path).unwrap();
+    set_aside().unwrap();
+    assert_eq!((is_closed(), is_told(), path.is_file()), (true, true, true));
+}
+
+#[test]
+fn of_a_job_that_is_deleted_nothing_stays_whenever_it_was_set_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("jobs/digits.forgotten");
+    let runtime = Runtime::new().unwrap();
+    let discard = |shared: &Arc<Shared>, run: &RunId| {
+        let control = Control { shared: shared.clone(), hang_up: Arc::default() };
+        let set_aside = control.clone().set_aside(tarpc::context::current(), EngineEpoch(1), run.clone());
+        runtime.block_on(set_aside).unwrap();
+        assert!(path.is_file());
+        let discard = control.clone().discard(tarpc::context::current(), EngineEpoch(1), run.clone());
+        runtime.block_on(discard).unwrap();
+        assert!(!path.exists());
+        runtime.block_on(control.held(tarpc::context::current(), EngineEpoch(1))).unwrap()
+    };
+    let (served, job) = serving(dir.path());
+    let closed = HeldJob { run: job.run().clone(), closed: true };
+    assert_eq!(discard(&served, job.run()), [closed.clone()]);
+    served.saves.set_aside(&shard(&[1.0, 2.0, 3.0])).unwrap();
+    let started = Shared::for_test(dir.path());
+    started.begin(|| Ok(())).unwrap();
+    serve_beside(&started, None);
+    assert_eq!(discard(&started, job.run()), [closed]);
+}
+
+#[test]
+fn an_order_of_an_earlier_engine_freezes_nothing_that_a_later_one_has_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shared, job) = serving(dir.path());
+    job.freeze(EngineEpoch(1)).unwrap();
+    assert!(job.has_ended() && !job.is_over(), "who copies it goes on");
+    let control = Control { shared: shared.clone(), hang_up: Arc::default() };
+    let attach = control.attach(tarpc::context::current(), EngineEpoch(2), job.job().clone());
+    Runtime::new().unwrap().block_on(attach).unwrap();
+    assert_eq!(job.freeze(EngineEpoch(1)).unwrap_err().code(), "E401");
+    assert!(!job.has_ended());
+    // It was being written when that engine asked.
+    shared.unclaimed.set_aside_frozen(&shared.saves, &job).unwrap();
+    assert!(!dir.path().join("jobs/digits.forgotten").exists());
+    assert!(!shared.unclaimed.is_set_aside(job.run()));
+}
+
+#[test]
+fn an_order_that_a_stop_has_cancelled_answers_nothing_and_one_that_panics_is_a_fault() {
+    let runtime = Runtime::new().unwrap();
+    let panicked =
+        runtime.block_on(async { answer_of::<()>(task::spawn_blocking(|| panic!("on purpose"))).await });
+    assert_eq!(panicked.unwrap_err().code(), "E405");
+    let handle = runtime.handle().clone();
+    runtime.shutdown_background();
+    let cancelled = handle.spawn_blocking(|| Ok(()));
+    let answer = pin!(answer_of(cancelled)).poll(&mut std::task::Context::from_waker(Waker::noop()));
+    assert!(answer.is_pending());
+}
