@@ -124,6 +124,9 @@ impl JobTable {
 
     /// Exactly this run of a job.
     pub fn find(&self, run: &RunId) -> Result<Arc<JobShard>, ShardFault> {
+        if let Some(shard) = self.find_open(run) {
+            return Ok(shard);
+        }
         let aside = self.entry(&run.job).and_then(|entry| entry.aside());
         if let Some(aside) = aside.filter(|aside| aside.run != *run) {
             return Err(other_generation(run, &aside.run));
