@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 
 use super::{
     shard_slots::{ShardSlots, Unanswered},
-    shards::{ShardDirectory, ShardEntry},
+    shards::{ShardConnections, ShardDirectory, ShardEntry},
 };
 
 /// Pause between two tries to reach a shard.
@@ -23,7 +23,7 @@ const HUNG_SILENCE: Duration = Duration::from_secs(5);
 const SILENCE_INTERVAL: Duration = Duration::from_millis(500);
 
 impl ShardDirectory {
-    async fn client(&self, index: ShardIndex) -> (u64, Reconnecting<ShardClient>) {
+    async fn client(&self, index: ShardIndex) -> (u64, ShardConnections) {
         let mut changed = self.changed.subscribe();
         loop {
             let client = self.lock().primary(index).map(|k| (k.hello.boot, k.client.clone()));
@@ -51,9 +51,30 @@ impl ShardDirectory {
     where
         F: Future<Output = Result<T, tarpc::client::RpcError>>,
     {
+        self.call_over(|connections| connections.orders, index, call).await
+    }
+
+    /// The same for a question that the shard keeps open until there is news.
+    pub(super) async fn poll<T, F>(&self, index: ShardIndex, call: impl Fn(ShardClient) -> F) -> T
+    where
+        F: Future<Output = Result<T, tarpc::client::RpcError>>,
+    {
+        self.call_over(|connections| connections.polls, index, call).await
+    }
+
+    async fn call_over<T, F>(
+        &self,
+        over: impl Fn(ShardConnections) -> Reconnecting<ShardClient>,
+        index: ShardIndex,
+        call: impl Fn(ShardClient) -> F,
+    ) -> T
+    where
+        F: Future<Output = Result<T, tarpc::client::RpcError>>,
+    {
         let mut unanswered = None;
         loop {
-            let (boot, client) = self.client(index).await;
+            let (boot, connections) = self.client(index).await;
+            let client = over(connections);
             unanswered.take_if(|order: &mut UnansweredOrder<'_>| order.boot != boot);
             let answer = tokio::select! {
                 answer = client.call(&call) => answer,
@@ -112,13 +133,13 @@ impl ShardDirectory {
     /// Calls one process once, if it is there.
     async fn call_holder<T, F>(
         &self,
-        find: impl FnOnce(&ShardSlots<Reconnecting<ShardClient>>) -> Option<&ShardEntry>,
+        find: impl FnOnce(&ShardSlots<ShardConnections>) -> Option<&ShardEntry>,
         call: impl FnOnce(ShardClient) -> F,
     ) -> Option<Result<T, CallError>>
     where
         F: Future<Output = Result<T, tarpc::client::RpcError>>,
     {
-        let client = find(&self.lock()).map(|holder| holder.client.clone())?;
+        let client = find(&self.lock()).map(|holder| holder.client.orders.clone())?;
         Some(client.call(call).await)
     }
 
@@ -156,7 +177,7 @@ impl ShardDirectory {
     /// an answer may take.
     async fn silence_of(
         &self,
-        find: impl Fn(&ShardSlots<Reconnecting<ShardClient>>) -> Option<&ShardEntry>,
+        find: impl Fn(&ShardSlots<ShardConnections>) -> Option<&ShardEntry>,
     ) -> String {
         loop {
             sleep(SILENCE_INTERVAL).await;
@@ -199,13 +220,20 @@ pub(super) fn describe(error: &CallError) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::{
+        net::TcpListener,
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+    };
 
-    use syncline_rpc::{DigestRange, ShardHello, Token, within};
+    use syncline_rpc::{DigestRange, ShardHello, ShardResponse, Token, within};
     use syncline_scheduler::ids::EngineEpoch;
+    use tokio::{sync::Notify, time::timeout};
 
     use super::{
-        super::fake_shard::{self, token},
+        super::fake_shard::{self, EPOCH, token},
         *,
     };
 
@@ -232,6 +260,29 @@ mod tests {
             unanswered = unanswered => unanswered,
         };
         assert!(unanswered.is_refusal && unanswered.cause.starts_with("[E123]"), "{unanswered:?}");
+    }
+
+    #[tokio::test]
+    async fn an_order_waits_behind_none_of_the_questions_that_a_thousand_jobs_keep_open() {
+        let held = |_| ShardResponse::Held(Ok(Vec::new()));
+        let (control, _inbox) = fake_shard::control_with(0, held).await;
+        let (asked, asked_by) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+        for _ in 0..1_001 {
+            let (shards, asked, asked_by) = (control.shards.clone(), asked.clone(), asked_by.clone());
+            tokio::spawn(async move {
+                let stays_open = |_: ShardClient| {
+                    if asked.fetch_add(1, Ordering::Relaxed) + 1 == 1_000 {
+                        asked_by.notify_one();
+                    }
+                    std::future::pending::<Result<(), tarpc::client::RpcError>>()
+                };
+                shards.poll(ShardIndex(0), stays_open).await;
+            });
+        }
+        asked_by.notified().await;
+        let held = |c: ShardClient| async move { c.held(within(Duration::from_secs(60)), EPOCH).await };
+        let held = timeout(Duration::from_secs(30), control.shards.call(ShardIndex(0), held)).await;
+        assert_eq!(held.expect("it waits for no question to end"), Ok(Vec::new()));
     }
 
     #[tokio::test]

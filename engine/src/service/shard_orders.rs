@@ -108,7 +108,7 @@ impl ShardControl {
             loop {
                 let answer = control
                     .shards
-                    .call(shard, |c| {
+                    .poll(shard, |c| {
                         let run = run.clone();
                         async move {
                             c.closed(within(CALL_TIMEOUT), control.epoch, run, seen, CLOSED_WAIT_MS).await

@@ -20,7 +20,15 @@ use tracing::warn;
 use super::shard_slots::{Decision, ReplicaProcess, ShardSlots};
 
 /// A shard that announced itself.
-pub(super) type ShardEntry = ReplicaProcess<Reconnecting<ShardClient>>;
+pub(super) type ShardEntry = ReplicaProcess<ShardConnections>;
+
+/// Connections to one process of a shard. So many calls of each may be open.
+#[derive(Clone)]
+pub(super) struct ShardConnections {
+    pub orders: Reconnecting<ShardClient>,
+    /// Questions that stay open until there is news, one for each job: no order waits behind those of a thousand jobs.
+    pub polls: Reconnecting<ShardClient>,
+}
 
 /// The outcome of an announcement.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,7 +46,7 @@ pub(super) enum Announcement {
 pub(super) struct ShardDirectory {
     count: u32,
     token: Token,
-    known: Arc<Mutex<ShardSlots<Reconnecting<ShardClient>>>>,
+    known: Arc<Mutex<ShardSlots<ShardConnections>>>,
     /// Of each shard: one announcement at a time is decided that changes who serves it. A dead process is asked for seconds, for
     /// which the other shards do not wait.
     deciding: Arc<[tokio::sync::Mutex<()>]>,
@@ -82,7 +90,7 @@ impl ShardDirectory {
         EngineEpoch(self.refused_by.load(Ordering::Relaxed))
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, ShardSlots<Reconnecting<ShardClient>>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, ShardSlots<ShardConnections>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -152,7 +160,7 @@ impl ShardDirectory {
     }
 
     async fn primary_answers(&self, index: ShardIndex, epoch: EngineEpoch) -> bool {
-        let Some(client) = self.lock().primary(index).map(|primary| primary.client.clone()) else {
+        let Some(client) = self.lock().primary(index).map(|primary| primary.client.orders.clone()) else {
             return false;
         };
         let answers = client.call(|c| async move { c.held(within(PING_TIMEOUT), epoch).await });
@@ -167,8 +175,10 @@ impl ShardDirectory {
 
     async fn promote_alone(&self, index: ShardIndex, epoch: EngineEpoch) -> Option<String> {
         let (standby, term) = self.lock().candidate(index)?;
-        let asked =
-            standby.client.call(|c| async move { c.promote(within(PROMOTE_TIMEOUT), epoch, term).await });
+        let asked = standby
+            .client
+            .orders
+            .call(|c| async move { c.promote(within(PROMOTE_TIMEOUT), epoch, term).await });
         let address = standby.hello.address.clone();
         match timeout(PROMOTE_TIMEOUT, asked).await {
             Ok(Ok(Ok(jobs))) => {
@@ -193,7 +203,11 @@ impl ShardDirectory {
     }
 
     /// Calls the process that announced itself so. Where another shard has its address by now, calls fail.
-    pub(super) fn reach(&self, hello: &ShardHello) -> Reconnecting<ShardClient> {
+    pub(super) fn reach(&self, hello: &ShardHello) -> ShardConnections {
+        ShardConnections { orders: self.connection(hello), polls: self.connection(hello) }
+    }
+
+    fn connection(&self, hello: &ShardHello) -> Reconnecting<ShardClient> {
         let (address, token) = (hello.address.clone(), self.token.clone());
         let shard = ShardPosition { index: hello.index.0, count: hello.count };
         Reconnecting::new(move || {
