@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     PsError,
-    transport::{Transport, TransportChoice},
+    transport::{Socket, Transport, TransportChoice},
     wire::{ECHO_BYTES, Reply, Request},
 };
 
@@ -27,8 +27,16 @@ pub fn try_path(
     limit: Duration,
     choice: TransportChoice,
 ) -> Result<Transport, PsError> {
-    let options =
-        ConnectOptions { shard: Some(shard), token, limit, choice, bytes: ECHO_BYTES, lending: None };
+    let connected = &|_: &Socket| {};
+    let options = ConnectOptions {
+        shard: Some(shard),
+        token,
+        limit,
+        choice,
+        bytes: ECHO_BYTES,
+        lending: None,
+        connected,
+    };
     let mut link = open(address, options).map_err(|error| error.into_error(address))?;
     match echo(&mut link) {
         Ok(()) => Ok(link.transport()),
