@@ -9,6 +9,9 @@ use syncline_ps::{
 use syncline_rpc::{ShardFault, Token};
 use syncline_scheduler::tasks::{Arg, BlobValue, Bytes, MAX_INLINE_BYTES, NewTask};
 
+#[cfg(feature = "worker")]
+use super::StopFlag;
+
 /// The first bytes of a blob: no other has the same.
 pub(crate) type Salt = [u8; BlobValue::SALT_BYTES];
 
@@ -55,10 +58,13 @@ impl ShardValues {
         self.with_shards(|shards| self.blobs.put_by_digest(shards, blob))
     }
 
-    /// Fetches a blob as it is.
+    /// Fetches a blob as it is, as long as nobody asks to stop.
     #[cfg(feature = "worker")]
-    pub(crate) fn get_blob(&self, digest: &str) -> Result<Vec<u8>, PsError> {
-        self.with_shards(|shards| self.blobs.get_by_digest(shards, digest))
+    pub(crate) fn get_blob(&self, digest: &str, stop: &StopFlag) -> Result<Vec<u8>, PsError> {
+        let cancel_token = syncline_ps::client::CancelToken::default();
+        let blobs = self.blobs.clone().under(cancel_token.clone());
+        let fetch = || self.with_shards(|shards| blobs.get_by_digest(shards, digest));
+        stop.interruptible(move || cancel_token.cancel(), fetch)
     }
 
     /// Makes a call with the addresses of all shards, again while a shard cannot be reached. A shard says itself for how long its
@@ -94,9 +100,16 @@ impl ValueStore for ShardValues {
 
 #[cfg(test)]
 mod tests {
-    use std::{cell::RefCell, collections::BTreeMap, net::SocketAddr};
+    use std::{
+        cell::RefCell,
+        collections::BTreeMap,
+        io::Read as _,
+        net::{SocketAddr, TcpListener},
+        thread,
+    };
 
     use syncline_ps::server::{Options, Server};
+    use syncline_rpc::hello::{self, Role};
     use syncline_scheduler::tasks::ClassIndex;
 
     use super::*;
@@ -109,6 +122,27 @@ mod tests {
         let answers = RefCell::new(vec![Ok(b"value".to_vec()), Err(away)]);
         let got = store.with_shards(|_| answers.borrow_mut().pop().unwrap());
         assert_eq!(got.unwrap(), b"value");
+    }
+
+    #[test]
+    fn a_fetch_ends_when_it_is_asked_to_while_a_shard_owes_the_answer() {
+        let (listener, token) = (TcpListener::bind("127.0.0.1:0").unwrap(), Token::generate());
+        let address = listener.local_addr().unwrap().to_string();
+        let (store, stop) =
+            (ShardValues::new(token.clone(), Addresses::from(&[address][..])), StopFlag::default());
+        let digest = "0".repeat(64);
+        thread::scope(|scope| {
+            let shard = scope.spawn(|| {
+                let mut caller = listener.accept().unwrap().0;
+                hello::receive_blocking(&mut caller, &token, &[Role::Tensor], None).unwrap();
+                caller.read_exact(&mut [0]).unwrap();
+                stop.ask();
+                caller
+            });
+            let got = store.get_blob(&digest, &stop);
+            assert!(matches!(got, Err(PsError::Canceled)), "{got:?}");
+            drop(shard.join());
+        });
     }
 
     #[test]

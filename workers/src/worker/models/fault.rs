@@ -25,7 +25,16 @@ pub(super) enum ModelFault {
     #[error(transparent)]
     Tried(#[from] ModelError),
     #[error(transparent)]
-    Store(#[from] PsError),
+    Store(PsError),
+}
+
+impl From<PsError> for ModelFault {
+    fn from(error: PsError) -> Self {
+        match error {
+            PsError::Canceled => Self::Stopped,
+            error => Self::Store(error),
+        }
+    }
 }
 
 impl ModelFault {
@@ -63,6 +72,11 @@ impl From<ModelFault> for CallFault {
 #[cfg(all(test, feature = "train"))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_fetch_that_was_told_to_stop_is_no_fault_of_the_shards() {
+        assert_eq!(ModelFault::from(PsError::Canceled).code(), FaultCode::new("E609"));
+    }
 
     #[test]
     fn a_trial_that_the_kernel_ended_for_want_of_memory_fails_by_the_worker() {

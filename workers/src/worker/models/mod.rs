@@ -73,7 +73,7 @@ impl Models {
     ) -> Result<(), RegisteredTwice> {
         let models = self.clone();
         registry.register_own(RUN_MODEL, move |context, (model, inputs)| {
-            Ok(models.run(&model, &inputs, &context.stop, |digest| shards.get_blob(digest))?)
+            Ok(models.run(&model, &inputs, &context.stop, |digest| shards.get_blob(digest, &context.stop))?)
         })
     }
 
