@@ -45,6 +45,7 @@ pub fn accept_ready(
         eval_onnx: train_onnx.clone(),
         train_onnx,
         loss_at: None,
+        scores_by_sigmoid: None,
         params,
         state,
         data_inputs: data,

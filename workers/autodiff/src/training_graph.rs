@@ -52,6 +52,8 @@ pub struct TrainingGraph {
     /// The value that the loss looks at: the output that was asked for, or the scores of which a Softmax or Sigmoid makes
     /// it. A ready-made graph does not say.
     pub loss_at: Option<String>,
+    /// The Sigmoid that makes these, where softmax cross-entropy takes what it gives for scores, as PyTorch does.
+    pub scores_by_sigmoid: Option<String>,
     /// What is fed besides parameters and label.
     pub data_inputs: Vec<Io>,
     /// The label. A ready-made graph may have none.
@@ -72,6 +74,14 @@ pub struct TrainingGraph {
 }
 
 impl TrainingGraph {
+    /// A sentence on scores that are hardly meant as such.
+    pub fn doubtful_scores(&self) -> Option<String> {
+        let node = self.scores_by_sigmoid.as_ref()?;
+        Some(format!(
+            "softmax-cross-entropy takes what the Sigmoid `{node}` gives for scores, as PyTorch does: from 0 to 1, they make no class more              than 2.7 times as probable as another; if labels are one class each, name the value before the Sigmoid as the output, and              if any number of classes may be true, use bce-with-logits"
+        ))
+    }
+
     /// The training graph as a file that stands for itself: the first values of parameters and running statistics are the
     /// defaults of their inputs.
     pub fn with_first_values(&self) -> Result<Vec<u8>, OnnxError> {

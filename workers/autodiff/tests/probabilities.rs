@@ -45,6 +45,25 @@ fn derived(model: &ModelProto, loss: Loss, class_axis: Option<i64>) -> Result<Tr
     derive(&onnxruntime::runtime(), &model.to_bytes(), loss, &options)
 }
 
+#[test]
+fn softmax_cross_entropy_takes_the_outputs_of_a_sigmoid_for_scores_and_doubts_them() {
+    let (sigmoid, softmax) = (Some(("Sigmoid", &[][..])), Some(("Softmax", &[][..])));
+    let flatten: &[Move] = &[("Flatten", None, vec![attr_int("axis", 1)])];
+    #[rustfmt::skip]
+    let cases: [(_, &[Move], _, _); 5] = [
+        (sigmoid, &[],     SoftmaxCrossEntropy, true),
+        (sigmoid, flatten, SoftmaxCrossEntropy, true),
+        (None,    &[],     SoftmaxCrossEntropy, false),
+        (softmax, &[],     SoftmaxCrossEntropy, false),
+        (sigmoid, &[],     BinaryCrossEntropy,  false),
+    ];
+    for (squash, moves, loss, is_doubted) in cases {
+        let graph = derived(&model(&[3], squash, moves), loss, None).unwrap();
+        let doubt = graph.doubtful_scores();
+        assert_eq!(doubt.is_some(), is_doubted, "{squash:?}, {loss:?}: {doubt:?}");
+    }
+}
+
 /// The loss of both graphs, and the gradient, for samples and labels made of a seed.
 fn trained(graph: &TrainingGraph, sample: &[usize]) -> (Vec<f32>, Vec<f32>) {
     const BATCH: usize = 4;

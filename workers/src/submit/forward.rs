@@ -101,6 +101,7 @@ fn derive_graph<'a>(
         format!("all rows of `{table}` travel at every step, although `sparse` means it: {why}")
     }));
     said.extend(untouched(&derived.graph.unreached));
+    said.extend(derived.graph.doubtful_scores());
     said.extend(
         derived
             .graph

@@ -11,7 +11,7 @@ use crate::backward::backward;
 use crate::emitter::Emitter;
 use crate::error::AutodiffError;
 use crate::forward::{Forward, NEXT_SUFFIX, Statistic, evaluation_form, never_empty, training_form};
-use crate::loss::{Loss, LossAt, LossValues, scores};
+use crate::loss::{Loss, LossAt, LossValues, scores, sigmoid_of};
 use crate::options::DeriveOptions;
 use crate::precision::{Precision, lower, scale_loss, unscale, write_bf16};
 use crate::recompute::{NOMINAL_AXIS, Saving, recompute};
@@ -39,6 +39,7 @@ pub fn derive(
         forward.rename(LOSS, MODEL_LOSS);
     }
     let output = scores(&mut forward, &output, loss, &options.loss)?;
+    let scores_by_sigmoid = sigmoid_of(&forward.graph, &output).filter(|_| loss == Loss::SoftmaxCrossEntropy);
     let output_type = forward.type_of(&output);
     let first_input = forward.data_inputs.first().map(String::as_str);
     let at = LossAt { loss, options: &options.loss, output: &output, ty: &output_type, first_input };
@@ -65,6 +66,7 @@ pub fn derive(
         has_correct: values.metrics.iter().any(|(name, _)| name == CORRECT),
         classes: if loss == Loss::SoftmaxCrossEntropy { Some(at.classes()?.1) } else { None },
         loss_at: Some(output),
+        scores_by_sigmoid,
         params: forward.params,
         state: forward.state,
     })

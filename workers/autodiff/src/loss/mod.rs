@@ -28,8 +28,8 @@ use super::emitter::Emitter;
 use super::error::AutodiffError;
 
 pub use options::LossOptions;
-pub(super) use scores::scores;
 pub use scores::sigmoid_outputs;
+pub(super) use scores::{scores, sigmoid_of};
 
 /// What training makes small. Each is a weighted mean over the labels of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -5,7 +5,7 @@
 //! number, and stays finite. So softmax cross-entropy looks through a Softmax over the axis of the classes, and binary
 //! cross-entropy through a Sigmoid. What only moves elements behind them (`torch.sigmoid(x).squeeze(1)`) is applied to the scores
 //! instead. Probabilities of which no scores can be had so, such as p and 1 - p, are refused. A model that takes the softmax of a
-//! softmax on purpose names another loss.
+//! softmax on purpose names another loss. Softmax cross-entropy of a Sigmoid takes what that gives for scores, as PyTorch does, and says so.
 
 use std::collections::{HashMap, HashSet};
 
@@ -70,6 +70,13 @@ pub fn sigmoid_outputs(graph: &GraphProto) -> HashSet<String> {
     let makers = makers(graph);
     let names = graph.output.iter().map(|output| &output.name);
     names.filter(|name| Trail::of(&makers, name).is_of("Sigmoid")).cloned().collect()
+}
+
+/// The Sigmoid that makes the elements of a value.
+pub(crate) fn sigmoid_of(graph: &GraphProto, value: &str) -> Option<String> {
+    let makers = makers(graph);
+    let maker = Trail::of(&makers, value).maker.filter(|node| node.op_type == "Sigmoid");
+    maker.map(|node| node.label().to_owned())
 }
 
 fn refusal(loss: Loss, node: &NodeProto, output: &str) -> AutodiffError {

@@ -67,7 +67,8 @@ pub(crate) fn run(args: &TrainGraphArgs) -> Result<(), Failure> {
     let derived = derived?;
     let graph = derived.graph;
     let fixed = derived.fixed_batch_reason.map(|reason| format!("{reason}; no job takes this graph"));
-    for warning in [fixed, derived.doubt, untouched(&graph.unreached)].into_iter().flatten() {
+    let doubts = [fixed, derived.doubt, untouched(&graph.unreached), graph.doubtful_scores()];
+    for warning in doubts.into_iter().flatten() {
         say(&format!("warning: {warning}"));
         warnings.push(warning);
     }
