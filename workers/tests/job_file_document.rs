@@ -73,6 +73,7 @@ const TABLES: &[Table] = &[
         ("mean",          "list of floats", "[]", "mean = [0.5]", "Subtracted after that: one number for each channel, or one for all"),
         ("std",           "list of floats", "[]", "std = [0.25]", "Divisor after that, likewise"),
         ("standardize",   "boolean", "false", "standardize = true", "Compute `mean` and `std` from the training samples, at submission; see [data.md](data.md#shapes-normalization-and-labels)"),
+        ("channel_axis",  "`first` or `last`", "'first'", "channel_axis = 'last'", "Axis of a sample that `mean`, `std` and `standardize` take channel by channel: `last` for sequences of time and features"),
         ("split",         "`all`, `{ test_every = N }` or `{ test_last_percent = N }`", "'all'", "split = { test_every = 5 }", "How the test set is taken from `source`"),
         ("sample_shape",  "list of integers", "[]", "sample_shape = [1, 8, 8]", "Shape of one sample, where the file does not say it"),
         ("layout",        "`nhwc`", "", "layout = 'nhwc'", "Order of the axes of images in the files, where it is not channels, height, width"),

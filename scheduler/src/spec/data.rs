@@ -26,7 +26,7 @@ pub struct DataSpec {
     /// Each number of a float input is multiplied by this after reading (1/16 for the digits, 1/255 for bytes).
     #[serde(default = "one")]
     pub scale: f32,
-    /// Subtracted after scaling: a number for each channel (the first axis of a sample), or one for all; empty: 0.
+    /// Subtracted after scaling: a number for each channel of [`channel_axis`](Self::channel_axis), or one for all; empty: 0.
     #[serde(default)]
     pub mean: Vec<f64>,
     /// Divided by after that, in the same form; empty: 1.
@@ -35,6 +35,9 @@ pub struct DataSpec {
     /// Whether [`mean`](Self::mean) and [`std`](Self::std) are those of the training set. The client fills them in.
     #[serde(default)]
     pub standardize: bool,
+    /// Which axis of a sample has the channels that `mean`, `std` and `standardize` are of.
+    #[serde(default)]
+    pub channel_axis: ChannelAxis,
     /// Which samples of `source` test.
     #[serde(default)]
     pub split: Split,
@@ -90,6 +93,7 @@ impl DataSpec {
             mean: Vec::new(),
             std: Vec::new(),
             standardize: false,
+            channel_axis: ChannelAxis::First,
             split: Split::All,
             sample_shape: Vec::new(),
             layout: None,
@@ -145,6 +149,17 @@ impl DataSpec {
 pub enum AxisOrder {
     /// Height, width, channels. Samples of three axes become channels, height, width.
     Nhwc,
+}
+
+/// An axis of a sample.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ChannelAxis {
+    /// As images and signals of PyTorch have it: channels, height, width; channels, time. Of a table it is each column.
+    #[default]
+    First,
+    /// As sequences have it: time, features.
+    Last,
 }
 
 /// Which samples train and which test. In a job file `test_every` and `test_last_percent`, as all keys there are spelt; jobs are

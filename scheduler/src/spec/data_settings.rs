@@ -1,7 +1,8 @@
 //! The settings of the data by their names.
 
 use super::{
-    Augment, AxisOrder, CsvSource, DataSpec, Files, SettingList, Source, Split, setting_value as value,
+    Augment, AxisOrder, ChannelAxis, CsvSource, DataSpec, Files, SettingList, Source, Split,
+    setting_value as value,
 };
 
 impl DataSpec {
@@ -18,6 +19,7 @@ impl DataSpec {
             mean,
             std,
             standardize,
+            channel_axis,
             split,
             sample_shape,
             layout,
@@ -43,6 +45,7 @@ impl DataSpec {
             ("data.mean", (!mean.is_empty()).then(|| value::numbers(mean))),
             ("data.std", (!std.is_empty()).then(|| value::numbers(std))),
             ("data.standardize", standardize.then(|| true.to_string())),
+            ("data.channel_axis", (*channel_axis == ChannelAxis::Last).then(|| "last".to_owned())),
             ("data.split", split.map(|(name, number)| value::table([(name, number.to_string())]))),
             ("data.sample_shape", (!sample_shape.is_empty()).then(|| value::list(sample_shape))),
             ("data.layout", layout.map(|AxisOrder::Nhwc| "nhwc".to_owned())),

@@ -34,7 +34,7 @@ pub use augment::Augment;
 pub use checkpoint::CheckpointSpec;
 pub use compression::{Compression, PullCompression};
 pub use csv_source::CsvSource;
-pub use data::{AxisOrder, DataSpec, Split};
+pub use data::{AxisOrder, ChannelAxis, DataSpec, Split};
 pub use evaluate::{EarlyStopping, EvaluateSpec, Monitor};
 pub use files::Files;
 pub use job::{InvalidJob, JobSpec, MAX_NODES, Node, NodeKind};

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
     use crate::{
         sim::training,
-        spec::{Augment, Source, Split},
+        spec::{Augment, ChannelAxis, Source, Split},
     };
 
     fn listed(change: impl FnOnce(&mut TrainSpec)) -> Vec<String> {
@@ -234,12 +234,13 @@ mod tests {
     fn what_differs_from_the_default_is_listed_as_a_job_file_has_it() {
         type Change = fn(&mut TrainSpec);
         #[rustfmt::skip]
-        let cases: [(Change, &[&str]); 17] = [
+        let cases: [(Change, &[&str]); 18] = [
             (|t| t.data.augment = Augment { flip: true, crop: 4, cutout: 0 }, &["data.augment.flip = true", "data.augment.crop = 4"]),
             (|t| t.data.split = Split::TestEvery(5),                          &["data.split = { test_every = 5 }"]),
             (|t| t.data.test = Some(Source::text("t.txt", 8)),                &["data.test.text.path = t.txt", "data.test.text.context = 8"]),
             (|t| t.data.mean = vec![0.5, 0.25],                               &["data.mean = [0.5, 0.25]"]),
             (|t| t.data.standardize = true,                                   &["data.standardize = true"]),
+            (|t| t.data.channel_axis = ChannelAxis::Last,                     &["data.channel_axis = last"]),
             (|t| t.data.test = Some(Source::npz("a.npz")),                    &["data.test.npz.path = a.npz"]),
             (|t| t.data.digest = Some("ab12".into()),                         &["data.digest = ab12"]),
             (|t| t.learning_rate.decay = Decay::Steps(vec![(0.5, 0.1)]),      &["settings.decay = { steps = [[0.5, 0.1]] }"]),

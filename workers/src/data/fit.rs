@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use syncline_scheduler::spec::{AxisOrder, DataElement, DataSpec};
+use syncline_scheduler::spec::{AxisOrder, ChannelAxis, DataElement, DataSpec};
 
 use super::array::{Array, Numbers, Place};
 use super::column::{Column, ColumnData, Normalization};
@@ -171,13 +171,18 @@ fn display_shape(shape: &[Option<usize>]) -> String {
     format!("[{}]", sizes.collect::<Vec<_>>().join(", "))
 }
 
-/// How the floats of each channel are scaled, or of all channels.
+/// How the floats of each channel are scaled, or all of them; of channels on the last axis, how each number of a sample is.
 pub(super) fn normalizations(
     spec: &DataSpec,
     input: &str,
     shape: &[usize],
 ) -> Result<Vec<Normalization>, DataError> {
-    let channels = shape.first().copied().unwrap_or(1);
+    let is_last = spec.channel_axis == ChannelAxis::Last;
+    if is_last && (spec.layout.is_some() || !spec.augment.is_none()) {
+        let what = "`channel_axis = \"last\"` does not go with `layout` and `augment`, whose images have channels first";
+        return Err(DataError::InvalidSetting { what: what.to_owned() });
+    }
+    let channels = if is_last { shape.last() } else { shape.first() }.copied().unwrap_or(1);
     let count = spec.mean.len().max(spec.std.len()).max(1);
     for (name, list) in [("mean", &spec.mean), ("std", &spec.std)] {
         if list.len() > 1 && list.len() != channels {
@@ -193,7 +198,11 @@ pub(super) fn normalizations(
         mean: at(&spec.mean, channel, 0.0),
         deviation: at(&spec.std, channel, 1.0),
     };
-    Ok((0..count).map(normalization).collect())
+    let times = match is_last && count > 1 {
+        true => shape.iter().product::<usize>() / channels.max(1),
+        false => 1,
+    };
+    Ok((0..times).flat_map(|_| (0..count).map(normalization)).collect())
 }
 
 /// Whether these numbers stay finite in every channel.

@@ -1,6 +1,6 @@
 //! Mean and standard deviation of each channel of the training samples, by which all samples are normalized.
 
-use syncline_scheduler::spec::DataElement;
+use syncline_scheduler::spec::{ChannelAxis, DataElement};
 
 use super::column::{Column, ColumnData, Normalization};
 use super::dataset::Dataset;
@@ -10,7 +10,7 @@ use super::signature::ModelSignature;
 /// What the training samples are like: `mean` and `std` of a data set, and what is doubtful about them.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Standard {
-    /// A number for each channel, which is the first axis of a sample.
+    /// A number for each channel of the axis that was asked for.
     pub(crate) mean: Vec<f64>,
     /// The same: the root of the mean square of what is left, of all samples (not n - 1); 1 where a channel is constant.
     pub(crate) std: Vec<f64>,
@@ -19,7 +19,12 @@ pub(crate) struct Standard {
     /// Channels of a float32 file whose numbers are so large beside how far they lie apart that float32 has rounded that, to one number
     /// maybe.
     pub(crate) rounded: Vec<usize>,
+    /// Shape of a sample of two axes whose scales differ along the last one, where channels were taken from the first.
+    pub(crate) differs_along_last: Option<Vec<usize>>,
 }
+
+/// From here on a channel is small beside what it is standardized together with.
+const UNEVEN: f64 = 10.0;
 
 /// What float32 may round off the distances of samples, as a part of their deviation, without a word.
 const FAINT_ROUNDING: f64 = 1e-3;
@@ -40,7 +45,12 @@ struct Channel {
 impl Dataset {
     /// Computes it from these rows of the one float input that there is. The data set was opened without a mean and
     /// without a deviation: `scale` alone has been applied. Cost: two passes over the rows.
-    pub(crate) fn standard(&self, rows: &[u32], wanted: &ModelSignature) -> Result<Standard, DataError> {
+    pub(crate) fn standard(
+        &self,
+        rows: &[u32],
+        wanted: &ModelSignature,
+        axis: ChannelAxis,
+    ) -> Result<Standard, DataError> {
         let refused = |what: String| DataError::Standardize { what };
         let mut floats =
             wanted.inputs.iter().zip(self.inputs()).filter(|(input, _)| input.element == DataElement::F32);
@@ -63,9 +73,10 @@ impl Dataset {
                 std: Vec::new(),
                 constant: Vec::new(),
                 rounded: Vec::new(),
+                differs_along_last: None,
             });
         }
-        let channels = column.channels(rows);
+        let channels = column.channels(rows, axis);
         let count = (rows.len() * column.width() / channels.len().max(1)).max(1) as f64;
         let is_constant = |channel: &Channel| channel.least == channel.most;
         let deviation = |channel: &Channel| match is_constant(channel) {
@@ -91,14 +102,16 @@ impl Dataset {
         let mean = |channel: &Channel| if is_constant(channel) { channel.least } else { channel.sum / count };
         let mean: Vec<f64> = channels.iter().map(mean).collect();
         let all: Vec<u32> = (0..self.len() as u32).collect();
-        for (index, channel) in column.channels(&all).iter().enumerate() {
+        for (index, channel) in column.channels(&all, axis).iter().enumerate() {
             if !self.stays_finite(column, channel, mean[index], std[index]) {
                 let (name, number) = (&input.name, index + 1);
                 let what = format!("channel {number} of `{name}` would become infinite");
                 return Err(refused(what));
             }
         }
-        Ok(Standard { mean, std, constant, rounded })
+        let differs = axis == ChannelAxis::First && column.differs_along_last(rows);
+        let differs_along_last = differs.then(|| column.shape.clone());
+        Ok(Standard { mean, std, constant, rounded, differs_along_last })
     }
 
     /// Whether workers, which read it with this mean and this deviation, find all numbers of a channel finite.
@@ -125,46 +138,63 @@ impl Dataset {
 
 impl Column {
     /// What each channel of a float input is like in these rows.
-    fn channels(&self, rows: &[u32]) -> Vec<Channel> {
-        let count = self.shape.first().copied().unwrap_or(1).max(1);
+    fn channels(&self, rows: &[u32], axis: ChannelAxis) -> Vec<Channel> {
+        let (count, plane) = match axis {
+            ChannelAxis::First => {
+                let count = self.shape.first().copied().unwrap_or(1).max(1);
+                (count, (self.width() / count).max(1))
+            }
+            ChannelAxis::Last => (self.shape.last().copied().unwrap_or(1).max(1), 1),
+        };
         let empty =
             Channel { sum: 0.0, squares: 0.0, least: f64::INFINITY, most: f64::NEG_INFINITY, whole: true };
         let mut channels = vec![empty; count];
-        self.each_number(rows, count, |channel, number| {
-            let channel = &mut channels[channel];
+        self.each_number(rows, |at, number| {
+            let channel = &mut channels[at / plane % count];
             channel.sum += number;
             channel.whole &= number.fract() == 0.0;
             channel.least = channel.least.min(number);
             channel.most = channel.most.max(number);
         });
         let numbers = (rows.len() * self.width() / count).max(1) as f64;
-        self.each_number(rows, count, |channel, number| {
-            let channel = &mut channels[channel];
+        self.each_number(rows, |at, number| {
+            let channel = &mut channels[at / plane % count];
             let off = number - channel.sum / numbers;
             channel.squares += off * off;
         });
         channels
     }
 
-    /// Hands out every number of these rows with its channel.
-    fn each_number(&self, rows: &[u32], channels: usize, mut each: impl FnMut(usize, f64)) {
-        let plane = (self.width() / channels).max(1);
+    /// Whether samples have two axes, and the least channel of the last one is far smaller than that of the first: all of the first
+    /// are mixtures, in which it vanishes.
+    fn differs_along_last(&self, rows: &[u32]) -> bool {
+        let has_two_axes = self.shape.len() == 2 && self.shape.iter().all(|&size| size > 1);
+        let least_deviation = |axis| {
+            let channels = self.channels(rows, axis);
+            let numbers = (rows.len() * self.width() / channels.len()) as f64;
+            let varied = channels.iter().filter(|channel| channel.least < channel.most);
+            varied.map(|channel| (channel.squares / numbers).sqrt()).min_by(f64::total_cmp)
+        };
+        let least_of = |axis| least_deviation(axis).unwrap_or_default();
+        has_two_axes && least_of(ChannelAxis::First) > UNEVEN * least_of(ChannelAxis::Last)
+    }
+
+    /// Hands out every number of these rows with its place in the sample.
+    fn each_number(&self, rows: &[u32], mut each: impl FnMut(usize, f64)) {
         for &row in rows {
             match &self.store {
                 ColumnData::F32(all) => {
                     let sample = self.sample(row, all).iter();
-                    sample.enumerate().for_each(|(at, number)| each(at / plane, f64::from(*number)));
+                    sample.enumerate().for_each(|(at, number)| each(at, f64::from(*number)));
                 }
                 ColumnData::F64(all) => {
                     let sample = self.sample(row, all).iter();
-                    sample.enumerate().for_each(|(at, number)| each(at / plane, *number));
+                    sample.enumerate().for_each(|(at, number)| each(at, *number));
                 }
                 ColumnData::Bytes(all, scaled) => {
                     let scaled = scaled.first().copied().unwrap_or(Normalization::NONE);
                     let sample = self.sample(row, all).iter();
-                    sample
-                        .enumerate()
-                        .for_each(|(at, byte)| each(at / plane, scaled.apply(f32::from(*byte)).into()));
+                    sample.enumerate().for_each(|(at, byte)| each(at, scaled.apply(f32::from(*byte)).into()));
                 }
                 ColumnData::U8(_) | ColumnData::I32(_) | ColumnData::I64(_) => {}
             }

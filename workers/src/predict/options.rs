@@ -107,8 +107,8 @@ impl PredictOptions {
             _ => {}
         }
         expand_source(&mut source)?;
-        let DataSpec { scale, mean, std, sample_shape, layout, .. } = job.train.data.clone();
-        let data = DataSpec { scale, mean, std, sample_shape, layout, ..DataSpec::new(source) };
+        let DataSpec { scale, mean, std, channel_axis, sample_shape, layout, .. } = job.train.data.clone();
+        let data = DataSpec { scale, mean, std, channel_axis, sample_shape, layout, ..DataSpec::new(source) };
         let columns_of = Some(job.train.data.clone());
         Ok(Self { data, columns_of, given: None, samples: Samples::All, is_labeled, batch })
     }

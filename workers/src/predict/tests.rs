@@ -5,7 +5,7 @@ use std::{fs, sync::OnceLock};
 use syncline_autodiff::Loss;
 use syncline_onnx::{ElementType, GraphBuilder, ModelProto};
 use syncline_runtime::Runtime;
-use syncline_scheduler::spec::{DataSpec, SettingList, Source};
+use syncline_scheduler::spec::{ChannelAxis, DataSpec, SettingList, Source};
 use tempfile::TempDir;
 
 use super::*;
@@ -130,4 +130,16 @@ fn scores_that_the_loss_was_told_of_say_the_class_and_are_no_output_table() {
     let settings = [("model.forward.output", "p"), ("model.forward.loss", "bce-with-logits")];
     let of_probabilities = job(&folder, &below_a_half, &settings);
     assert_eq!(asked(&of_probabilities, 3).unwrap(), ([0; 8].map(Some).to_vec(), shown.to_vec()));
+}
+
+#[test]
+fn other_files_are_normalized_as_those_of_the_job() {
+    let folder = TempDir::new().unwrap();
+    let mut job = job(&folder, &model(|graph, a| graph.output(a)), &[]);
+    let data = &mut job.train.data;
+    (data.mean, data.std, data.channel_axis) = (vec![1.0, 2.0], vec![3.0, 4.0], ChannelAxis::Last);
+    let other = folder.path().join("rows.csv").display().to_string();
+    let options = PredictOptions::for_files(&job, &[other], true, 1).unwrap();
+    let normalized = |data: &DataSpec| (data.scale, data.mean.clone(), data.std.clone(), data.channel_axis);
+    assert_eq!(normalized(&options.data), normalized(&job.train.data));
 }

@@ -103,10 +103,12 @@ pub(super) fn inspect(
     let Parts { train: train_rows, validation, test } = set.parts(&spec, seed);
     let mut warnings = Vec::new();
     if spec.standardize {
-        let Standard { mean, std, constant, rounded } = set.standard(&train_rows, wanted)?;
+        let Standard { mean, std, constant, rounded, differs_along_last } =
+            set.standard(&train_rows, wanted, spec.channel_axis)?;
         (spec.mean, spec.std) = (mean, std);
         warnings.extend(constant_channels(&constant));
         warnings.extend(rounded_channels(&rounded));
+        warnings.extend(differs_along_last.map(|shape| uneven_channels(&shape)));
     }
     if let Some(ignored) = wanted.ignored_label().filter(|&label| set.is_all_ignored(&train_rows, label)) {
         return Err(DataError::AllIgnored { ignored }.into());
@@ -145,6 +147,15 @@ fn rounded_channels(channels: &[usize]) -> Option<String> {
         "{which} numbers so large beside how far they lie apart that float32, as which the file has them, rounds the difference: write them as \
          float64, or subtract a number from {it} before, such as the first time from times"
     ))
+}
+
+/// Sequences whose features were standardized together.
+fn uneven_channels(shape: &[usize]) -> String {
+    let rows = shape.first().copied().unwrap_or_default();
+    format!(
+        "`standardize` took one mean and deviation for each of the {rows} places on the first axis of samples of {shape:?}, over numbers whose \
+         scales differ along the last one, the least of which vanish: of sequences of time and features, `channel_axis = \"last\"` standardizes each feature"
+    )
 }
 
 /// As people count.

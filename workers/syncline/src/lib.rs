@@ -64,10 +64,10 @@ pub use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, InvalidName, JobId, Name, NodeName, ShardIndex, Superstep},
     predict::{InvalidPredictor, PredictorSpec},
     spec::{
-        Augment, AxisOrder, BalanceOptions, BalanceRule, CheckpointSpec, Compression, CsvSource, DataSpec,
-        Decay, DsspReading, EarlyStopping, ElasticOptions, EvaluateSpec, Files, InvalidJob, InvalidPolicy,
-        JobSpec, LearningRate, Monitor, OnNan, Optimizer, PolicyRule, PolicySpec, PullCompression, Separator,
-        SettingList, Source, Split, TrainSpec, ValidJob,
+        Augment, AxisOrder, BalanceOptions, BalanceRule, ChannelAxis, CheckpointSpec, Compression, CsvSource,
+        DataSpec, Decay, DsspReading, EarlyStopping, ElasticOptions, EvaluateSpec, Files, InvalidJob,
+        InvalidPolicy, JobSpec, LearningRate, Monitor, OnNan, Optimizer, PolicyRule, PolicySpec,
+        PullCompression, Separator, SettingList, Source, Split, TrainSpec, ValidJob,
     },
     sync::{
         Why,

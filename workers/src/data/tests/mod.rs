@@ -20,7 +20,7 @@ use safetensors::Dtype;
 use syncline_onnx::ElementType;
 use syncline_onnx::TensorView;
 use syncline_scheduler::spec::{
-    AxisOrder, CsvSource, DataElement, DataSpec, Files, Separator, Source, Split,
+    AxisOrder, ChannelAxis, CsvSource, DataElement, DataSpec, Files, Separator, Source, Split,
 };
 
 use super::{file::NPY_MARK, *};

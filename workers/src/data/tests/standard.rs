@@ -12,7 +12,7 @@ fn standard(
     spec.standardize = true;
     change(&mut spec);
     let data = Dataset::open(&spec, wanted)?;
-    data.standard(&data.parts(&spec, 0).train, wanted)
+    data.standard(&data.parts(&spec, 0).train, wanted, spec.channel_axis)
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn channels_whose_differences_a_float32_file_rounds_are_told() {
     let told = |spec: DataSpec| {
         let spec = DataSpec { standardize: true, ..spec };
         let data = Dataset::open(&spec, &wants(CLASSES)).unwrap();
-        let found = data.standard(&data.parts(&spec, 0).train, &wants(CLASSES)).unwrap();
+        let found = data.standard(&data.parts(&spec, 0).train, &wants(CLASSES), spec.channel_axis).unwrap();
         (found.constant, found.rounded)
     };
     let folder = TempDir::new().unwrap();
@@ -86,7 +86,7 @@ fn a_channel_of_images_is_all_of_its_pixels_and_bytes_are_as_floats() {
     let spec = DataSpec { scale: 0.5, ..idx_spec(&images, &classes) };
     let wanted = wants_input(DataElement::F32, &[Some(2), Some(2), Some(2)]);
     let data = Dataset::open(&spec, &wanted).unwrap();
-    let found = data.standard(&[0, 1], &wanted).unwrap();
+    let found = data.standard(&[0, 1], &wanted, ChannelAxis::First).unwrap();
     // 0, 2, 4, 6, 8, 10, 12, 14 and seven times 10 with one 30, all halved.
     assert_eq!((found.mean.as_slice(), found.std[0]), ([3.5, 6.25].as_slice(), 5.25_f64.sqrt()));
     assert!(
@@ -138,7 +138,7 @@ fn what_is_standardized_is_read_by_workers_or_refused_before_table() {
         let path = write(&folder, "data.safetensors", &tensors(&arrays));
         let mut spec = DataSpec { standardize: true, ..DataSpec::new(Source::safetensors(path)) };
         let data = Dataset::open(&spec, &wants(CLASSES)).unwrap();
-        match data.standard(&[0, 1, 2, 3], &wants(CLASSES)) {
+        match data.standard(&[0, 1, 2, 3], &wants(CLASSES), ChannelAxis::First) {
             Ok(found) => {
                 (spec.mean, spec.std) = (found.mean, found.std);
                 assert!(is_read && Dataset::open(&spec, &wants(CLASSES)).is_ok(), "{name}");
@@ -158,4 +158,47 @@ fn what_cannot_be_standardized_is_refused() {
         error.code() == "E593" && error.to_string().contains("channel 1 of `x` would become infinite"),
         "{error}"
     );
+}
+
+/// Two steps of two features, of which the first is small: taken by steps it vanishes.
+#[test]
+fn features_of_sequences_are_standardized_each_on_the_last_axis_and_named_where_steps_are() {
+    let folder = TempDir::new().unwrap();
+    let wanted = wants_input(DataElement::F32, &[Some(2), Some(2)]);
+    let opened = |numbers: [f32; 8], axis: ChannelAxis| {
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let arrays = [("x", Dtype::F32, &[2, 2, 2][..], &bytes[..]), ("label", Dtype::U8, &[2], &[0; 2])];
+        let path = write(&folder, "data.safetensors", &tensors(&arrays));
+        let spec =
+            DataSpec::new(Source::safetensors(path)).with(|d| (d.standardize, d.channel_axis) = (true, axis));
+        let found = Dataset::open(&spec, &wanted).unwrap().standard(&[0, 1], &wanted, axis).unwrap();
+        let spec = spec.with(|d| (d.mean, d.std) = (found.mean.clone(), found.std.clone()));
+        (found, samples(&Dataset::open(&spec, &wanted).unwrap()))
+    };
+    let sequences = [1.0, 1000.0, 3.0, 3000.0, 1.0, 1000.0, 3.0, 3000.0];
+    let (found, read) = opened(sequences, ChannelAxis::Last);
+    assert_eq!(
+        (found.mean, found.std, found.differs_along_last),
+        (vec![2.0, 2000.0], vec![1.0, 1000.0], None)
+    );
+    assert_eq!(read, [-1.0, -1.0, 1.0, 1.0, -1.0, -1.0, 1.0, 1.0]);
+    let (found, _) = opened(sequences, ChannelAxis::First);
+    assert_eq!((found.mean, found.differs_along_last), (vec![500.5, 1501.5], Some(vec![2, 2])));
+    // Channels of signals lie on the first axis.
+    let signals = [1.0, 3.0, 1000.0, 3000.0, 1.0, 3.0, 1000.0, 3000.0];
+    let (found, read) = opened(signals, ChannelAxis::First);
+    assert_eq!((found.mean, found.differs_along_last), (vec![2.0, 2000.0], None));
+    assert_eq!(read, [-1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0]);
+}
+
+#[test]
+fn channels_on_the_last_axis_do_not_go_with_images() {
+    let folder = TempDir::new().unwrap();
+    let (pixels, classes) =
+        (write(&folder, "x", &idx(8, &[1, 2, 2], &[1; 4])), write(&folder, "y", &idx(8, &[1], &[0])));
+    let spec =
+        idx_spec(&pixels, &classes).with(|d| (d.channel_axis, d.augment.flip) = (ChannelAxis::Last, true));
+    let error =
+        Dataset::open(&spec, &wants_input(DataElement::F32, &[Some(1), Some(2), Some(2)])).unwrap_err();
+    assert!(error.code() == "E480" && error.to_string().contains("channel_axis"), "{error}");
 }
