@@ -9,8 +9,9 @@ use syncline_onnx::{
     proto::{ModelProto, TensorProto},
 };
 use syncline_ps::checkpoint_file::is_moment;
+use syncline_scheduler::{ids::JobId, spec::DataSpec};
 
-use crate::submit::name_list::list;
+use crate::{normalization::describe, submit::name_list::list};
 
 /// Why a snapshot could not be put into a model.
 #[derive(Debug, thiserror::Error)]
@@ -130,6 +131,23 @@ pub struct TrainedModel {
 /// # Errors
 /// E301 to E308 if the model is none, E380 if the snapshot is none, E249 if the model is a training graph, E247 if they do not fit.
 pub fn fill(model: &[u8], source_name: &str, snapshot: &[u8]) -> Result<TrainedModel, ExportError> {
+    let (model, parameters) = filled(model, source_name, snapshot)?;
+    Ok(TrainedModel { onnx: model.to_bytes(), parameters })
+}
+
+/// The same with the snapshot of a job, whose data the model tells of.
+pub(crate) fn fill_of_job(
+    model: &[u8],
+    job: &JobId,
+    snapshot: &[u8],
+    data: &DataSpec,
+) -> Result<TrainedModel, ExportError> {
+    let (mut model, parameters) = filled(model, &format!("job {job}"), snapshot)?;
+    describe(&mut model, data);
+    Ok(TrainedModel { onnx: model.to_bytes(), parameters })
+}
+
+fn filled(model: &[u8], source_name: &str, snapshot: &[u8]) -> Result<(ModelProto, usize), ExportError> {
     let mut model = parse_forward(model)?;
     let outputs: Vec<&str> =
         model.graph.iter().flat_map(|graph| &graph.output).map(|output| output.name.as_str()).collect();
@@ -144,7 +162,7 @@ pub fn fill(model: &[u8], source_name: &str, snapshot: &[u8]) -> Result<TrainedM
     }
     let parameters = filled.names.len();
     // Whatever form it came in, and so that ONNX Runtime computes with it what was evaluated.
-    Ok(TrainedModel { onnx: with_columns(inference_form(model)).to_bytes(), parameters })
+    Ok((with_columns(inference_form(model)), parameters))
 }
 
 /// What of a snapshot found its place in a model.

@@ -17,6 +17,7 @@ pub mod functions;
 pub mod isolation;
 #[cfg(feature = "local")]
 pub mod local;
+pub mod normalization;
 mod place_file;
 #[cfg(feature = "worker")]
 pub mod predict;

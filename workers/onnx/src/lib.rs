@@ -39,7 +39,7 @@ pub use declared::DeclaredTypes;
 pub use element::{Dim, ElementType, TensorType};
 pub use error::OnnxError;
 pub use external::{ExternalData, with_external_data};
-pub use graph::{Graph, NodeId, ValueId, captured};
+pub use graph::{Graph, NodeId, ValueId, captured, rename_reads};
 pub use infer::{check_loads, declare_every_value, folded_value_types, infer_types};
 pub use inline::inline_functions;
 pub use mlp::{SplitMix64, mlp};

@@ -7,7 +7,7 @@ use syncline_scheduler::{
 };
 
 use super::{Client, ClientError, FetchError, Weights, calls::CALL_TIMEOUT};
-use crate::export::{TrainedModel, fill};
+use crate::export::{TrainedModel, fill_of_job};
 
 /// What a job has learned, how it was evaluated, and on what.
 #[derive(Debug, Clone)]
@@ -47,7 +47,7 @@ impl Client {
         let settings = self.status(job).await?.job.settings;
         let (model, weights) = self.kept(job).await?;
         let (model, weights) = (self.blob(model).await?, Weights::of_file(self.blob(weights).await?));
-        let model = fill(&model, &format!("job {job}"), weights.as_bytes())?;
+        let model = fill_of_job(&model, job, weights.as_bytes(), &train.data)?;
         let evaluation_graph = self.blob(train.model.evaluation_graph.clone()).await?;
         Ok(TrainedJob { train, settings, model, weights, evaluation_graph })
     }

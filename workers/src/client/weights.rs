@@ -17,7 +17,7 @@ use syncline_scheduler::{fault_code::FaultCode, ids::JobId};
 use tokio::time::sleep;
 
 use super::{Client, ClientError};
-use crate::export::{ExportError, TrainedModel, fill, float32_values};
+use crate::export::{ExportError, TrainedModel, fill_of_job, float32_values};
 use crate::{blocking, place_file};
 
 /// How long the last weights of a job that has ended are waited for.
@@ -172,14 +172,16 @@ impl Client {
         Ok(Weights(self.blob(self.kept(job).await?.1).await?))
     }
 
-    /// The forward model of such a job with the trained parameters in it, in the form that predicts.
+    /// The forward model of such a job with the trained parameters in it, in the form that predicts. It takes numbers that are scaled as
+    /// in the data of the job, and says in its metadata how: `syncline.normalization`, and `syncline.class_names`.
     ///
     /// # Errors
     /// As [`weights`](Self::weights); E249 if the job trained a graph that was ready, E247 if the snapshot does not fit the model.
     pub async fn trained_model(&self, job: &JobId) -> Result<TrainedModel, FetchError> {
         let (model, snapshot) = self.kept(job).await?;
+        let data = self.training(job).await?.data;
         let (model, snapshot) = (self.blob(model).await?, self.blob(snapshot).await?);
-        Ok(fill(&model, &format!("job {job}"), &snapshot)?)
+        Ok(fill_of_job(&model, job, &snapshot, &data)?)
     }
 
     /// Digests of a job's model and of its newest snapshot. A job that has just ended may still write its last weights.

@@ -12,6 +12,7 @@ use super::*;
 use crate::{
     client::{TrainedJob, Weights},
     export::fill,
+    normalization::with_normalization,
     submit::{JobGraph, Model, Training, prepare},
 };
 
@@ -142,4 +143,30 @@ fn other_files_are_normalized_as_those_of_the_job() {
     let options = PredictOptions::for_files(&job, &[other], true, 1).unwrap();
     let normalized = |data: &DataSpec| (data.scale, data.mean.clone(), data.std.clone(), data.channel_axis);
     assert_eq!(normalized(&options.data), normalized(&job.train.data));
+}
+
+/// A model that is fed with normalized samples, and one that normalizes them itself.
+#[test]
+fn a_model_with_normalization_says_the_same_of_samples_as_they_are_in_the_files() {
+    let folder = TempDir::new().unwrap();
+    let mut job = job(&folder, &model(|graph, a| graph.output(a)), &[]);
+    let scores = |job: &TrainedJob| {
+        let options = PredictOptions { is_labeled: false, ..PredictOptions::for_job(job, Samples::All, 3) };
+        let mut scores = Vec::new();
+        let each = |predicted: &Predicted<'_>| {
+            scores.extend_from_slice(&predicted.outputs[0].values);
+            Ok::<_, PredictError>(())
+        };
+        Predictor::open(&runtime(), job, &options).unwrap().run(each).unwrap();
+        scores
+    };
+    let plain = job.train.data.clone();
+    let normalized = DataSpec { scale: 0.5, mean: vec![1.0, 2.0], std: vec![4.0, 0.5], ..plain.clone() };
+    (job.train.data, job.train.data.digest) = (normalized, plain.digest.clone());
+    let fed_with_normalized = scores(&job);
+    // (2 * 0.5 - 1) / 4 and (1 * 0.5 - 2) / 0.5 of the first sample, doubled by the model.
+    assert_eq!(fed_with_normalized[..2], [0.0, -6.0]);
+    job.model.onnx = with_normalization(&job.model.onnx, &job.train).unwrap();
+    job.train.data = plain;
+    assert_eq!(scores(&job), fed_with_normalized);
 }

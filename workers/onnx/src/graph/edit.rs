@@ -184,7 +184,7 @@ impl Graph {
             }
         }
         for consumer in &self.values[value.0].consumers {
-            rename_read(&mut self.nodes[consumer.0].proto, &old, name);
+            rename_reads(&mut self.nodes[consumer.0].proto, &old, name);
         }
     }
 
@@ -226,14 +226,15 @@ fn replace(names: &mut [String], old: &str, name: &str) {
     names.iter_mut().filter(|other| *other == old).for_each(|other| name.clone_into(other));
 }
 
-fn rename_read(node: &mut NodeProto, old: &str, name: &str) {
+/// Lets a node, and what its subgraphs capture, read another value.
+pub fn rename_reads(node: &mut NodeProto, old: &str, name: &str) {
     replace(&mut node.input, old, name);
     node.subgraphs_mut().for_each(|graph| rename_captured(graph, old, name));
 }
 
 /// Names of a subgraph are not those of the graph around it.
 fn rename_captured(graph: &mut GraphProto, old: &str, name: &str) {
-    graph.node.iter_mut().for_each(|node| rename_read(node, old, name));
+    graph.node.iter_mut().for_each(|node| rename_reads(node, old, name));
     graph
         .output
         .iter_mut()

@@ -26,6 +26,7 @@ mod topological;
 use std::collections::HashMap;
 
 pub use captured::captured;
+pub use edit::rename_reads;
 pub(crate) use topological::sort;
 
 use crate::proto::{GraphProto, NodeProto, TensorProto, ValueInfoProto};

@@ -5,12 +5,16 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use syncline_rpc::status::{JobPhase, JobStatus};
 use syncline_scheduler::ids::JobId;
-use syncline_workers::{client::Client, export::fill};
+use syncline_workers::{
+    client::Client,
+    export::{ExportError, fill},
+    normalization::{formula, with_normalization},
+};
 
 use super::{read, write};
 use crate::cli::{
-    ConnectionArgs, Exit, Failure, block_on_until_stopped, exported::ExportError::Exists, print, print_json,
-    say,
+    CliError, ConnectionArgs, Exit, Failure, block_on_until_stopped, exported::ExportError::Exists, print,
+    print_json, say,
 };
 
 #[derive(Debug, clap::Args)]
@@ -31,6 +35,9 @@ pub struct ExportArgs {
     /// Replace a file that is there
     #[arg(long)]
     force: bool,
+    /// Let the model take numbers as they are in the job's data: `scale`, `mean` and `std` become nodes before its inputs
+    #[arg(long, conflicts_with = "snapshot")]
+    with_normalization: bool,
     #[command(flatten)]
     connection: ConnectionArgs,
     /// One JSON object on stdout
@@ -49,6 +56,8 @@ struct Exported {
     parameters: usize,
     /// `onnx` or `safetensors`.
     format: &'static str,
+    /// How numbers of the data become what the model takes, such as `(x * 0.0625 - mean) / std`; none where it takes them as they are.
+    normalization: Option<String>,
 }
 
 impl Exported {
@@ -57,7 +66,13 @@ impl Exported {
             SAFETENSORS => "the weights".to_owned(),
             _ => format!("{} parameters", self.parameters),
         };
-        format!("{what} of {} in {}", self.of, self.file)
+        let takes = self.normalization.as_ref().map(|formula| {
+            format!(
+                "\nits float inputs are {formula} of numbers x of the data; the model has the numbers in its metadata (`syncline.normalization`), \
+                 and --with-normalization lets it take x"
+            )
+        });
+        format!("{what} of {} in {}{}", self.of, self.file, takes.unwrap_or_default())
     }
 }
 
@@ -77,11 +92,11 @@ fn format(out: &Path, of_job: bool) -> Result<&'static str, Failure> {
         Some("onnx") => Ok(ONNX),
         Some("safetensors" | "st") if of_job => Ok(SAFETENSORS),
         _ => {
-            let text = format!("[E597] the ending of {} does not say what to write", out.display());
             let hint = match of_job {
                 true => "there are .onnx, the trained model, and .safetensors or .st, what was trained alone",
                 false => "--snapshot writes a model, a name that ends with .onnx",
             };
+            let text = format!("[E597] the ending of {} does not say what to write", out.display());
             Err(Failure::new(Exit::Usage, text, hint))
         }
     }
@@ -89,6 +104,10 @@ fn format(out: &Path, of_job: bool) -> Result<&'static str, Failure> {
 
 pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
     let format = format(&args.out, args.job.is_some())?;
+    if args.with_normalization && format != ONNX {
+        let what = "--with-normalization is for a model, a name that ends with .onnx".to_owned();
+        return Err(CliError::Setting { what }.into());
+    }
     if args.out.symlink_metadata().is_ok() && !args.force {
         return Err(Exists { path: args.out.clone() }.into());
     }
@@ -105,7 +124,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
         (None, Some(snapshot), Some(model)) => {
             let source = snapshot.display().to_string();
             let trained = fill(&read(model)?, &source, &read(snapshot)?)?;
-            put(args, source, format, &trained.onnx, trained.parameters)?
+            put(args, source, format, &trained.onnx, trained.parameters, None)?
         }
         _ => {
             let hint = "`syncline jobs` lists the jobs";
@@ -125,10 +144,15 @@ async fn export_job(
     let of = format!("job {job}");
     if format == SAFETENSORS {
         let weights = client.weights(job).await?;
-        return put(args, of, format, weights.as_bytes(), weights.tensors()?.len());
+        return put(args, of, format, weights.as_bytes(), weights.tensors()?.len(), None);
     }
     let trained = client.trained_model(job).await?;
-    put(args, of, format, &trained.onnx, trained.parameters)
+    let train = client.training(job).await?;
+    if args.with_normalization {
+        let onnx = with_normalization(&trained.onnx, &train).map_err(ExportError::Model)?;
+        return put(args, of, format, &onnx, trained.parameters, None);
+    }
+    put(args, of, format, &trained.onnx, trained.parameters, formula(&train.data))
 }
 
 fn put(
@@ -137,9 +161,11 @@ fn put(
     format: &'static str,
     bytes: &[u8],
     parameters: usize,
+    normalization: Option<String>,
 ) -> Result<Exported, Failure> {
     write(&args.out, bytes, args.force)?;
-    Ok(Exported { of, file: args.out.display().to_string(), bytes: bytes.len() as u64, parameters, format })
+    let (file, bytes) = (args.out.display().to_string(), bytes.len() as u64);
+    Ok(Exported { of, file, bytes, parameters, format, normalization })
 }
 
 #[cfg(test)]

@@ -1,0 +1,149 @@
+//! How numbers of the data become those that a trained model takes: noted in the model, or done by nodes before its inputs.
+
+use serde_json::json;
+use syncline_onnx::{
+    Graph, ModelProto, OnnxError, parse,
+    proto::{NodeProto, StringStringEntryProto, TensorProto},
+    rename_reads,
+};
+use syncline_scheduler::spec::{ChannelAxis, DataElement, DataSpec, TrainSpec};
+
+/// Key of the metadata of a model: `scale`, `mean`, `std` and `channel_axis` as JSON.
+const NORMALIZATION: &str = "syncline.normalization";
+/// The same of what the classes are called, from 0: a list of strings.
+const CLASS_NAMES: &str = "syncline.class_names";
+
+/// What has been done to a number `x` of a float input, such as `(x * 0.0625 - mean) / std`; `None` where nothing has.
+pub fn formula(data: &DataSpec) -> Option<String> {
+    let scaled = if data.scale == 1.0 { "x".to_owned() } else { format!("x * {}", data.scale) };
+    let centered = if data.mean.is_empty() { scaled } else { format!("{scaled} - mean") };
+    let formula = match (data.std.is_empty(), data.mean.is_empty()) {
+        (true, _) => centered,
+        (false, true) => format!("{centered} / std"),
+        (false, false) => format!("({centered}) / std"),
+    };
+    (formula != "x").then_some(formula)
+}
+
+/// Notes in a model what its inputs have gone through, and what its classes are called, in place of what was noted before.
+pub(crate) fn describe(model: &mut ModelProto, data: &DataSpec) {
+    let DataSpec { scale, mean, std, channel_axis, class_names, .. } = data;
+    let normalization = formula(data).map(|_| {
+        json!({ "scale": scale, "mean": mean, "std": std, "channel_axis": channel_axis }).to_string()
+    });
+    let classes = (!class_names.is_empty()).then(|| json!(class_names).to_string());
+    for (key, value) in [(NORMALIZATION, normalization), (CLASS_NAMES, classes)] {
+        model.metadata_props.retain(|entry| entry.key != key);
+        let entry = value.map(|value| StringStringEntryProto { key: key.to_owned(), value });
+        model.metadata_props.extend(entry);
+    }
+}
+
+/// A trained model that takes numbers as they are in the data: nodes before its float inputs do what training has done to them.
+///
+/// # Errors
+/// E301 to E308 if the model is none.
+pub fn with_normalization(onnx: &[u8], train: &TrainSpec) -> Result<Vec<u8>, OnnxError> {
+    let mut model = parse(onnx)?;
+    model.metadata_props.retain(|entry| entry.key != NORMALIZATION);
+    let Some(mut graph) = model.graph.take() else { return Ok(model.to_bytes()) };
+    // Without the numbers of constants, which may be a gigabyte.
+    let constants_before = std::mem::take(&mut graph.initializer);
+    let mut names = Graph::from(graph.clone());
+    constants_before.iter().for_each(|constant| {
+        names.intern(&constant.name);
+    });
+    graph.initializer = constants_before;
+    let (mut nodes, mut constants) = (Vec::new(), Vec::new());
+    for input in train.model.inputs.iter().filter(|input| input.element == DataElement::F32) {
+        let mut value = input.name.clone();
+        for (op, constant) in steps(&train.data, input.shape.len()) {
+            let [name, next] = [format!("{op}_by"), op.to_owned()].map(|stem| {
+                let fresh = names.fresh(&stem);
+                names.name(fresh).to_owned()
+            });
+            constants.push(TensorProto { name: name.clone(), ..constant });
+            nodes.push(NodeProto::named(&next, op, &[&value, &name], &[]));
+            value = next;
+        }
+        if value != input.name {
+            graph.node.iter_mut().for_each(|node| rename_reads(node, &input.name, &value));
+        }
+    }
+    graph.node.splice(0..0, nodes);
+    graph.initializer.extend(constants);
+    model.graph = Some(graph);
+    Ok(model.to_bytes())
+}
+
+/// What is done to the samples of an input, which have so many axes, in its order.
+fn steps(data: &DataSpec, axes: usize) -> Vec<(&'static str, TensorProto)> {
+    let constant = |numbers: &[f64]| {
+        let numbers: Vec<f32> = numbers.iter().map(|&number| number as f32).collect();
+        let behind = match data.channel_axis {
+            ChannelAxis::First => axes.saturating_sub(1),
+            ChannelAxis::Last => 0,
+        };
+        let shape: Vec<usize> = [numbers.len()].into_iter().chain(vec![1; behind]).collect();
+        TensorProto::from_f32("", if numbers.len() == 1 { &[] } else { &shape }, &numbers)
+    };
+    let scale = [f64::from(data.scale)];
+    let all = [
+        ("Mul", if data.scale == 1.0 { &[] } else { &scale[..] }),
+        ("Sub", data.mean.as_slice()),
+        ("Div", data.std.as_slice()),
+    ];
+    all.into_iter().filter(|(_, by)| !by.is_empty()).map(|(op, by)| (op, constant(by))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_onnx::proto::metadata;
+    use syncline_scheduler::spec::Source;
+
+    use super::*;
+
+    fn data(scale: f32, mean: &[f64], std: &[f64], channel_axis: ChannelAxis) -> DataSpec {
+        DataSpec::new(Source::csv("d.csv")).with(|d| {
+            (d.scale, d.mean, d.std, d.channel_axis) = (scale, mean.into(), std.into(), channel_axis)
+        })
+    }
+
+    #[test]
+    fn what_is_done_to_numbers_is_told_and_done_in_that_order() {
+        use ChannelAxis::{First, Last};
+        #[rustfmt::skip]
+        #[allow(clippy::type_complexity, reason = "a table")]
+        let cases: [(DataSpec, Option<&str>, &[(&str, &[usize])]); 5] = [
+            (data(1.0, &[], &[], First),                 None,                         &[]),
+            (data(0.5, &[], &[], First),                 Some("x * 0.5"),              &[("Mul", &[])]),
+            (data(1.0, &[], &[2.0], First),              Some("x / std"),              &[("Div", &[])]),
+            (data(0.5, &[1., 2., 3.], &[4.], First),     Some("(x * 0.5 - mean) / std"), &[("Mul", &[]), ("Sub", &[3, 1]), ("Div", &[])]),
+            (data(1.0, &[1., 2.], &[4., 5.], Last),      Some("(x - mean) / std"),     &[("Sub", &[2]), ("Div", &[2])]),
+        ];
+        for (data, told, done) in cases {
+            assert_eq!(formula(&data).as_deref(), told);
+            let steps: Vec<_> = steps(&data, 2).into_iter().map(|(op, by)| (op, by.shape())).collect();
+            let done: Vec<_> = done.iter().map(|&(op, shape)| (op, shape.to_vec())).collect();
+            assert_eq!(steps, done, "{told:?}");
+        }
+    }
+
+    #[test]
+    fn a_model_says_what_its_inputs_are_and_what_was_noted_before_is_gone() {
+        let mut model = syncline_onnx::mlp(&[2, 2], 1);
+        let noted = DataSpec {
+            class_names: vec!["no".into(), "yes".into()],
+            ..data(0.5, &[], &[], ChannelAxis::First)
+        };
+        describe(&mut model, &noted);
+        let props = &model.metadata_props;
+        assert_eq!(
+            metadata(props, NORMALIZATION),
+            Some(r#"{"channel_axis":"first","mean":[],"scale":0.5,"std":[]}"#)
+        );
+        assert_eq!(metadata(props, CLASS_NAMES), Some(r#"["no","yes"]"#));
+        describe(&mut model, &data(1.0, &[], &[], ChannelAxis::First));
+        assert_eq!(model.metadata_props, []);
+    }
+}
