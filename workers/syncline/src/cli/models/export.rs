@@ -14,7 +14,7 @@ use syncline_workers::{
 use super::{read, write};
 use crate::cli::{
     CliError, ConnectionArgs, Exit, Failure, block_on_until_stopped, exported::ExportError::Exists, print,
-    print_json, say,
+    print_json, say, whole_file::unknown_ending,
 };
 
 #[derive(Debug, clap::Args)]
@@ -96,8 +96,7 @@ fn format(out: &Path, of_job: bool) -> Result<&'static str, Failure> {
                 true => "there are .onnx, the trained model, and .safetensors or .st, what was trained alone",
                 false => "--snapshot writes a model, a name that ends with .onnx",
             };
-            let text = format!("[E597] the ending of {} does not say what to write", out.display());
-            Err(Failure::new(Exit::Usage, text, hint))
+            Err(unknown_ending(out, hint))
         }
     }
 }

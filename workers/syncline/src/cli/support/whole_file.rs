@@ -2,7 +2,7 @@
 
 use std::{
     fs::Permissions,
-    io::{self, BufWriter, Write},
+    io::{self, BufWriter, Seek, Write},
     path::{Path, PathBuf},
 };
 
@@ -11,12 +11,18 @@ use syncline_workers::place_file;
 use tempfile::NamedTempFile;
 
 use super::CliError;
-use crate::cli::exported::ExportError;
+use crate::cli::{Exit, Failure, exported::ExportError};
 
 /// Writes a file in place of what is there. Where that fails, that stays as it was, and whoever reads meanwhile sees the one or the
 /// other.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
     place_file(path, bytes, true).map_err(|source| CliError::Written { path: path.to_owned(), source })
+}
+
+/// A name that does not end as a file that is written.
+pub(crate) fn unknown_ending(path: &Path, hint: &str) -> Failure {
+    let text = format!("[E597] the ending of {} does not say what to write", path.display());
+    Failure::new(Exit::Usage, text, hint)
 }
 
 /// A file that grows under another name; gone again unless [`WholeFile::finish`] puts it in its place.
@@ -42,6 +48,11 @@ impl WholeFile {
 
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), ExportError> {
         self.to.write_all(bytes).map_err(|source| self.failed(source))
+    }
+
+    /// For whoever writes in several places of it.
+    pub(crate) fn writer(&mut self) -> &mut (impl Write + Seek) {
+        &mut self.to
     }
 
     /// Why it cannot be written.

@@ -1,5 +1,6 @@
 //! `syncline predict`: what a trained model says of samples, and how often it is right.
 
+mod arrays_file;
 mod figures;
 mod table_file;
 mod tables;
@@ -16,18 +17,19 @@ use syncline_workers::{
     blocking,
     client::{Client, TrainedJob},
     data::{DataError, MAX_FILE_BYTES},
-    predict::{PredictError, PredictOptions, Predictor, Samples},
+    predict::{PredictError, PredictOptions, Predicted, Predictor, Samples},
     process::INTERRUPTED,
     worker::load_runtime,
 };
 
 use self::{
+    arrays_file::ArraysFile,
     figures::Report,
     table_file::{Destination, TableFile},
 };
 use crate::cli::{
     CliError, ConnectionArgs, Failure, block_on, end_at_once, exported::ExportError, listen_for_stop,
-    log_as_command, models::progress::Progress, print, print_json, say,
+    log_as_command, models::progress::Progress, print, print_json, say, whole_file::unknown_ending,
 };
 
 /// Most samples that are computed at once unprompted.
@@ -49,9 +51,9 @@ pub struct PredictArgs {
     /// Take the columns of a CSV file in the order of the job's data, whatever their names are, and without reading that
     #[arg(long, requires = "data")]
     by_place: bool,
-    /// Write a CSV file with a row for each sample: its number, its label, what is predicted, and what the model gives; `-` or a pipe gets
-    /// rows as they come, and figures go to stderr with `-`
-    #[arg(long, value_name = "FILE.csv")]
+    /// Write a CSV file with a row for each sample: its number, its label, what is predicted, and what the model gives; a name that ends
+    /// with .npz gets the same as arrays of numpy, of any size; `-` or a pipe gets rows as they come, and figures go to stderr with `-`
+    #[arg(long, value_name = "FILE.csv|FILE.npz")]
     out: Option<PathBuf>,
     /// Samples that are computed at once; if not given as many as a worker computes on, at most 256
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
@@ -93,6 +95,9 @@ pub(crate) fn run(args: &PredictArgs) -> Result<(), Failure> {
     if is_stdout && args.json {
         let what = "--json and --out both write to the standard output: name a file, or leave --json out";
         return Err(CliError::Setting { what: what.to_owned() }.into());
+    }
+    if let (Some(out), Some(Destination::File)) = (&args.out, destination) {
+        Form::of(out)?;
     }
     let is_there = |out: &&PathBuf| !args.force && out.symlink_metadata().is_ok();
     if let Some(out) = args.out.as_ref().filter(is_there).filter(|_| destination == Some(Destination::File)) {
@@ -226,8 +231,9 @@ fn predict(
     let (samples, mut done, progress) = (predictor.samples(), 0, Progress::new());
     let names = predictor.class_names().to_vec();
     let mut file = match (stream, args.out.as_deref()) {
-        (None, Some(path)) => Some(TableFile::create(path, args.force)?),
-        (stream, _) => stream,
+        (Some(stream), _) => Some(OutFile::Table(stream)),
+        (None, Some(path)) => Some(OutFile::create(path, args.force)?),
+        (None, None) => None,
     };
     // The rows show how far it is.
     let shows_progress = args.out.as_deref().map(Destination::of) != Some(Destination::Stdout);
@@ -241,18 +247,84 @@ fn predict(
     });
     progress.clear();
     let figures = figures?;
-    let written = file.map(TableFile::finish).transpose()?;
+    let written = file.map(OutFile::finish).transpose()?;
     let data = options.data.paths().join(", ");
     let part = args.data.is_empty().then(|| options.samples.name());
     Ok(Report::new(args.job.clone(), part, data, samples, &figures, &names, written))
 }
 
+/// What a file is to hold, as its ending says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Csv,
+    Npz,
+}
+
+impl Form {
+    fn of(out: &Path) -> Result<Self, Failure> {
+        match out.extension().and_then(|ending| ending.to_str()) {
+            Some("csv") => Ok(Self::Csv),
+            Some("npz") => Ok(Self::Npz),
+            _ => Err(unknown_ending(out, "there are .csv, a row for each sample, and .npz, arrays of numpy")),
+        }
+    }
+}
+
+/// What takes the predictions.
+enum OutFile {
+    Table(TableFile),
+    Arrays(ArraysFile),
+}
+
+impl OutFile {
+    fn create(path: &Path, replaces: bool) -> Result<Self, Failure> {
+        Ok(match Form::of(path)? {
+            Form::Csv => Self::Table(TableFile::create(path, replaces)?),
+            Form::Npz => Self::Arrays(ArraysFile::create(path, replaces)?),
+        })
+    }
+
+    fn add(&mut self, predicted: &Predicted<'_>, names: &[String]) -> Result<(), Failure> {
+        match self {
+            Self::Table(table) => table.add(predicted, names),
+            Self::Arrays(arrays) => Ok(arrays.add(predicted)?),
+        }
+    }
+
+    fn finish(self) -> Result<PathBuf, ExportError> {
+        match self {
+            Self::Table(table) => table.finish(),
+            Self::Arrays(arrays) => arrays.finish(),
+        }
+    }
+}
+
 impl From<table_file::TooWide> for Failure {
     fn from(table_file::TooWide { numbers }: table_file::TooWide) -> Self {
         let what = format!(
-            "the model gives {numbers} numbers for a sample, and a row of a CSV file takes {}",
+            "the model gives {numbers} numbers for a sample, and a row of a CSV file takes {}: --out FILE.npz takes any",
             table_file::MOST_COLUMNS
         );
         CliError::Setting { what }.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ending_says_what_is_written_and_another_one_is_refused() {
+        #[rustfmt::skip]
+        let cases = [
+            ("a.csv", Some(Form::Csv)), ("a.npz", Some(Form::Npz)), ("a.npy", None), ("a.npz.gz", None), ("csv", None),
+        ];
+        for (out, want) in cases {
+            match (Form::of(Path::new(out)), want) {
+                (Ok(found), Some(want)) => assert_eq!(found, want, "{out}"),
+                (Err(error), None) => assert!(format!("{error:?}").contains("[E597]"), "{out}: {error:?}"),
+                (found, _) => panic!("{out}: {found:?}"),
+            }
+        }
     }
 }
