@@ -198,6 +198,10 @@ impl Dataset {
         self.separator
     }
 
+    pub(super) fn label(&self) -> Option<&Column> {
+        self.label.as_ref()
+    }
+
     /// Whether there are labels, and all those of these rows are the one that counts nothing.
     pub fn is_all_ignored(&self, rows: &[u32], ignored: i64) -> bool {
         self.label.as_ref().is_some_and(|label| !rows.is_empty() && label.is_only(ignored, rows))

@@ -27,6 +27,7 @@ mod file;
 mod fit;
 mod hint;
 mod idx;
+mod label_counts;
 mod named;
 mod npy;
 mod npz;

@@ -6,7 +6,7 @@ use syncline_autodiff::{AutodiffError, Io, TrainingGraph, rows_of_table};
 use syncline_onnx::{self as onnx, Dim, ElementType};
 use syncline_scheduler::spec::{DataElement, DataInput, DataSpec};
 
-use super::{DataParts, SubmitError, model::Model, name_list, paths::absolute};
+use super::{DataParts, SubmitError, class_split, model::Model, name_list, paths::absolute};
 use crate::data::{
     DataError, Dataset, FileDigests, InputSignature, LabelSignature, ModelSignature, Parts, Standard, Target,
     is_url,
@@ -113,6 +113,12 @@ pub(super) fn inspect(
     if let Some(ignored) = wanted.ignored_label().filter(|&label| set.is_all_ignored(&train_rows, label)) {
         return Err(DataError::AllIgnored { ignored }.into());
     }
+    let parts = [("training", &train_rows), ("validation", &validation), ("test", &test)];
+    let counted = parts.iter().filter(|(_, rows)| !rows.is_empty());
+    let counted: Option<Vec<_>> =
+        counted.map(|(part, rows)| Some((*part, set.label_counts(rows)?))).collect();
+    let counted = counted.unwrap_or_default();
+    warnings.extend(class_split::warnings(&counted, set.class_names(), wanted.ignored_label()));
     spec.train_samples = train_rows.len() as u64;
     spec.class_names = set.class_names().to_vec();
     let parts = DataParts {

@@ -5,6 +5,7 @@
 
 #[cfg(feature = "job-file")]
 mod change;
+mod class_split;
 mod compression;
 mod data;
 mod data_parts;

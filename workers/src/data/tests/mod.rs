@@ -5,6 +5,7 @@ mod csv;
 mod csv_headers;
 mod csv_separators;
 mod csv_texts;
+mod label_counts;
 mod named_arrays;
 mod numpy;
 mod several_files;

@@ -1,0 +1,76 @@
+//! Classes that a part of the data does not have though it should, as where a file that is sorted by class is split by place.
+
+use std::collections::BTreeMap;
+
+use super::name_list;
+
+/// Labels of a class that are to be expected in a part before their absence is no chance: with as many it is one in 150 splits, e^-5.
+const SURELY_EXPECTED: f64 = 5.0;
+
+/// Which classes are missing in which part. `parts`: labels by class of each, and what it is called.
+pub(super) fn warnings(
+    parts: &[(&str, BTreeMap<i64, u64>)],
+    names: &[String],
+    ignored: Option<i64>,
+) -> Vec<String> {
+    let count = |counts: &BTreeMap<i64, u64>| {
+        counts.iter().filter(|(class, _)| Some(**class) != ignored).map(|(_, count)| count).sum::<u64>()
+    };
+    let mut all = BTreeMap::<i64, u64>::new();
+    for (class, count) in parts.iter().flat_map(|(_, counts)| counts) {
+        *all.entry(*class).or_default() += count;
+    }
+    let total = count(&all).max(1) as f64;
+    let mut said = Vec::new();
+    for (part, counts) in parts {
+        let share = count(counts) as f64 / total;
+        let is_missing = |class: i64, labels: u64| {
+            Some(class) != ignored && !counts.contains_key(&class) && labels as f64 * share >= SURELY_EXPECTED
+        };
+        let missing = all.iter().filter(|(class, labels)| is_missing(**class, **labels));
+        let missing: Vec<String> = missing.map(|(&class, _)| named(class, names)).collect();
+        if !missing.is_empty() {
+            said.push(format!(
+                "the {part} set has no label of class {}: where the file is sorted by class, shuffle its lines, or take the test set with `test_every`",
+                name_list::cut(&missing)
+            ));
+        }
+    }
+    said
+}
+
+fn named(class: i64, names: &[String]) -> String {
+    let name = usize::try_from(class).ok().and_then(|class| names.get(class));
+    name.map_or_else(|| class.to_string(), |name| format!("`{name}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_is_missing_where_five_of_its_labels_were_to_be_expected() {
+        let counts = |counts: &[(i64, u64)]| counts.iter().copied().collect::<BTreeMap<_, _>>();
+        #[rustfmt::skip]
+        #[allow(clippy::type_complexity, reason = "a table")]
+        let cases: [(&str, [&[(i64, u64)]; 2], Option<i64>, &[(&str, &str)]); 6] = [
+            ("both have all",              [&[(0, 80), (1, 20)], &[(0, 20), (1, 5)]], None,    &[]),
+            ("sorted, the rare one last",  [&[(0, 98)],          &[(0, 1), (1, 9)]],  None,    &[("training", "`yes`")]),
+            ("sorted in halves",           [&[(0, 50), (1, 30)], &[(1, 20)]],         None,    &[("test", "`no`")]),
+            ("by chance",                  [&[(0, 90), (1, 4)],  &[(0, 10)]],         None,    &[]),
+            ("what counts nothing",        [&[(0, 90), (-1, 90)], &[(0, 90)]],        Some(-1), &[]),
+            ("a class without a name",     [&[(0, 90), (7, 90)], &[(0, 90)]],         None,    &[("test", "class 7:")]),
+        ];
+        let names = ["no".to_owned(), "yes".to_owned()];
+        for (case, [train, test], ignored, want) in cases {
+            let said = warnings(&[("training", counts(train)), ("test", counts(test))], &names, ignored);
+            assert_eq!(said.len(), want.len(), "{case}: {said:?}");
+            for (text, (part, class)) in said.iter().zip(want) {
+                assert!(
+                    text.starts_with(&format!("the {part} set")) && text.contains(class),
+                    "{case}: {text}"
+                );
+            }
+        }
+    }
+}
