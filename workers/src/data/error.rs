@@ -226,6 +226,18 @@ pub enum DataError {
         /// Classes of the model.
         classes: usize,
     },
+    /// One-hot or soft labels where classes are wanted.
+    #[error(
+        "[E624] labels of shape {shape:?} are {classes} numbers, one for each class, and `{label}` takes the number of a class"
+    )]
+    NumberForEachClass {
+        /// Input of the graph.
+        label: String,
+        /// Of the labels of a sample.
+        shape: Vec<usize>,
+        /// Classes of the model.
+        classes: usize,
+    },
     /// Shapes that do not fit together.
     #[error("[E338] {reason}")]
     Shape {
@@ -401,6 +413,7 @@ impl DataError {
             Self::UnfitLabel { .. } => "E582",
             Self::TooManyTexts { .. } => "E583",
             Self::Shape { .. } => "E338",
+            Self::NumberForEachClass { .. } => "E624",
             Self::NoSuchRow { .. } => "E339",
             Self::SampleShape { .. } => "E362",
             Self::TooManyInputs { .. } => "E363",

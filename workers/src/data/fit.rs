@@ -73,6 +73,18 @@ pub(super) fn input(mut array: Array, wanted: &InputSignature, spec: &DataSpec) 
 
 /// The labels.
 pub(super) fn label(mut array: Array, wanted: &LabelSignature) -> Result<Column, DataError> {
+    if let Target::Classes { count, .. } = wanted.target
+        && let Some((&classes, labels)) = array.shape.split_last()
+        && classes == count
+        && common_shape(&wanted.shape, &array.shape).is_none()
+        && common_shape(&wanted.shape, labels).is_some()
+    {
+        return Err(DataError::NumberForEachClass {
+            label: wanted.name.clone(),
+            shape: array.shape,
+            classes,
+        });
+    }
     let shape = common_shape(&wanted.shape, &array.shape).ok_or_else(|| DataError::Shape {
         reason: format!(
             "labels of shape {:?} do not go with `{}`, which wants {} a sample",

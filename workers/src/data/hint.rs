@@ -72,6 +72,10 @@ impl DataError {
             Self::NoProbability { .. } => Some(
                 "write 0 and 1, or probabilities between; for labels of any size use `mse`, `l1` or `huber`",
             ),
+            Self::NumberForEachClass { .. } => Some(
+                "of one-hot labels write the number of the class, numpy.argmax(label, -1); soft labels, which are probabilities, go with a model that \
+                 computes the loss itself and takes them as an input: `loss = \"output\"`, docs/models.md",
+            ),
             Self::Shape { .. } => Some(
                 "correct `sample_shape`, `label_columns` or `label_names` under `data`, or the model; for images whose channels \
                  come last set `layout = \"nhwc\"`; docs/data.md says what shape labels have",

@@ -157,3 +157,15 @@ fn tables_of_integers_feed_integer_inputs_and_labels_per_position() {
     let large = csv_spec(&write(&folder, "large.csv", b"5,16777217,0,1\n"), 2, 0);
     refused(&large, &wanted, "E484", "row 1, column 2: 16777217 is not an integer");
 }
+
+#[test]
+fn a_number_for_each_class_is_refused_where_the_loss_takes_classes() {
+    let folder = TempDir::new().unwrap();
+    let path = write(&folder, "data.csv", b"1,0,0,1\n2,0.5,0.5,0\n");
+    let error = Dataset::open(&csv_spec(&path, 3, 0), &wants(Target::Classes { count: 3, ignored: None }))
+        .unwrap_err();
+    assert!(error.code() == "E624" && error.hint().unwrap().contains("argmax"), "{error}");
+    let error = Dataset::open(&csv_spec(&path, 2, 0), &wants(Target::Classes { count: 3, ignored: None }))
+        .unwrap_err();
+    assert_eq!(error.code(), "E338");
+}
