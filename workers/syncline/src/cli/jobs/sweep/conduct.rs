@@ -16,7 +16,7 @@ use syncline_workers::{
 use super::{
     display::Display,
     halving::{Contestant, Stop, ordinal, rank_at},
-    measure::{Figure, evaluated, newest_training_loss, training_loss},
+    measure::{Figure, evaluated, newest_training_loss, training_loss_after},
     outcome::{Outcome, reason, stop_reason},
     plan::{Plan, Trial},
     trials::in_words,
@@ -305,7 +305,7 @@ impl<'a> Conduct<'a> {
             false => Vec::new(),
         };
         if is_over {
-            seen.training_loss = newest_training_loss(&curve, yardstick.epoch_samples);
+            seen.training_loss = newest_training_loss(job, &curve, yardstick.epoch_samples);
         }
         if !has_open {
             return Ok(());
@@ -319,7 +319,7 @@ impl<'a> Conduct<'a> {
             let figure = self.plan.figure;
             let value = match yardstick.on {
                 Some(on) => evaluated(&points, figure, on, yardstick.epoch_samples, samples),
-                None => training_loss(&curve, yardstick.epoch_samples, samples),
+                None => training_loss_after(*rung, job, &curve, yardstick.epoch_samples),
             };
             *at = value.map(|value| figure.cost(value));
         }

@@ -90,9 +90,21 @@ pub(super) fn evaluated(
     (first.samples - samples < reach).then_some(value)
 }
 
+/// The loss of training after so many epochs. `points` of the loss curve, oldest first, which hold the end of an epoch only as a part of
+/// one of them.
+pub(super) fn training_loss_after(
+    epochs: u32,
+    job: &JobStatus,
+    points: &[MetricsPoint],
+    epoch_samples: u64,
+) -> Option<f64> {
+    let exact = job.epoch_loss.filter(|_| job.epochs_complete == epochs);
+    exact.or_else(|| training_loss(points, epoch_samples, epoch_samples.saturating_mul(epochs.into())))
+}
+
 /// The loss of the epoch that ends behind so many samples: the mean over its samples. `None` while it has not ended, and where it has
 /// become a part of points for much more than an epoch. `points` of the loss curve, oldest first.
-pub(super) fn training_loss(points: &[MetricsPoint], epoch_samples: u64, samples: u64) -> Option<f64> {
+fn training_loss(points: &[MetricsPoint], epoch_samples: u64, samples: u64) -> Option<f64> {
     let reach = reach(points.len(), epoch_samples, samples);
     let points = that_count(points.iter(), |point| point.samples);
     let end = points.iter().position(|point| point.samples >= samples)?;
@@ -102,8 +114,17 @@ pub(super) fn training_loss(points: &[MetricsPoint], epoch_samples: u64, samples
     belongs.then(|| mean_behind(&points[..=end], begin))
 }
 
-/// The loss of the newest epoch, complete or not; `None` before the first point.
-pub(super) fn newest_training_loss(points: &[MetricsPoint], epoch_samples: u64) -> Option<f64> {
+/// The loss of the newest epoch that is complete, as `status` tells it; before the first is, that of what there is of it, and `None` before
+/// the first point.
+pub(super) fn newest_training_loss(
+    job: &JobStatus,
+    points: &[MetricsPoint],
+    epoch_samples: u64,
+) -> Option<f64> {
+    job.epoch_loss.or_else(|| newest_of_curve(points, epoch_samples))
+}
+
+fn newest_of_curve(points: &[MetricsPoint], epoch_samples: u64) -> Option<f64> {
     let points = that_count(points.iter(), |point| point.samples);
     let begin = points.last()?.samples.saturating_sub(epoch_samples);
     Some(mean_behind(&points, begin))
@@ -184,8 +205,28 @@ mod tests {
             let got = training_loss(points, 10, samples);
             assert_eq!(got.map(f64::to_bits), want.map(f64::to_bits), "{name}: {got:?}");
         }
-        assert_eq!(newest_training_loss(&curve[..3], 10), Some((2.0 * 5.0 + 6.0) / 11.0));
-        assert_eq!(newest_training_loss(&[], 10), None);
+        assert_eq!(newest_of_curve(&curve[..3], 10), Some((2.0 * 5.0 + 6.0) / 11.0));
+        assert_eq!(newest_of_curve(&[], 10), None);
+    }
+
+    #[test]
+    fn the_loss_of_an_epoch_is_that_of_status_where_that_has_it() {
+        let job = |fields: &[(&str, &str)]| {
+            let fields = [("id", "digits"), ("state", "running")].iter().chain(fields);
+            let fields = fields.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            JobStatus::read(&fields).unwrap()
+        };
+        // Of epochs of 10 samples the curve has 4 of the second in a point of the first.
+        let curve = [trained(14, "4", "14"), trained(20, "1", "6")];
+        let complete = job(&[("epochs_complete", "2"), ("epoch_loss", "2.5")]);
+        assert_eq!(newest_training_loss(&complete, &curve, 10), Some(2.5));
+        assert_eq!(training_loss_after(2, &complete, &curve, 10), Some(2.5));
+        assert_eq!(
+            training_loss_after(1, &complete, &curve, 10),
+            Some(4.0),
+            "of an earlier one the curve tells"
+        );
+        assert_eq!(newest_training_loss(&job(&[]), &curve[..1], 10), Some(4.0));
     }
 
     #[test]
@@ -194,7 +235,7 @@ mod tests {
             [trained(10, "4", "10"), trained(20, "9", "10"), trained(12, "2", "2"), trained(20, "1", "8")];
         let curve = [first, undone, again, last];
         assert_eq!(training_loss(&curve, 10, 20), Some(1.2));
-        assert_eq!(newest_training_loss(&curve, 10), Some(1.2));
+        assert_eq!(newest_of_curve(&curve, 10), Some(1.2));
     }
 
     #[test]
@@ -250,7 +291,7 @@ mod tests {
             assert_eq!(there, (evaluation, training), "{samples}");
         }
         assert_eq!(training_loss(&curve, 30, 60), Some(60.0), "as long as an epoch");
-        assert_eq!(newest_training_loss(&curve, 10), Some(6_000.0));
+        assert_eq!(newest_of_curve(&curve, 10), Some(6_000.0));
     }
 
     #[test]

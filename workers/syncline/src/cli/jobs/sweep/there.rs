@@ -35,7 +35,7 @@ pub(super) async fn load(
             Err(ClientError::Refused(_)) => Vec::new(),
             Err(error) => return Err(error.into()),
         };
-        let loss = newest_training_loss(&curve, epoch_samples);
+        let loss = newest_training_loss(job, &curve, epoch_samples);
         outcomes.push(Outcome::of(job.id.clone(), values, Some(job.clone()), loss, figure, clock.now_ms()));
     }
     Ok(outcomes)
