@@ -12,7 +12,7 @@ use std::{
 
 use clap::ValueEnum;
 use syncline_kit::Device;
-use syncline_scheduler::ids::JobId;
+use syncline_scheduler::{ids::JobId, spec::DataSpec};
 use syncline_workers::{
     blocking,
     client::{Client, TrainedJob},
@@ -220,6 +220,17 @@ fn options_of(
     Ok(options)
 }
 
+/// The files that these samples are in.
+fn files_of(samples: Samples, data: &DataSpec) -> Vec<&str> {
+    let own = match samples {
+        Samples::Train => Some(&data.source),
+        Samples::Validation => data.validation.as_ref(),
+        Samples::Test => data.test.as_ref(),
+        Samples::All => return data.paths(),
+    };
+    own.unwrap_or(&data.source).paths()
+}
+
 /// Computes everything, with a row of the file for each sample.
 fn predict(
     args: &PredictArgs,
@@ -248,7 +259,7 @@ fn predict(
     progress.clear();
     let figures = figures?;
     let written = file.map(OutFile::finish).transpose()?;
-    let data = options.data.paths().join(", ");
+    let data = files_of(options.samples, &options.data).join(", ");
     let part = args.data.is_empty().then(|| options.samples.name());
     Ok(Report::new(args.job.clone(), part, data, samples, &figures, &names, written))
 }
@@ -311,7 +322,25 @@ impl From<table_file::TooWide> for Failure {
 
 #[cfg(test)]
 mod tests {
+    use syncline_scheduler::spec::Source;
+
     use super::*;
+
+    #[test]
+    fn of_samples_the_files_are_named_that_they_are_in() {
+        let [train, test, validation] = ["a.npz", "b.npz", "c.npz"].map(Source::npz);
+        let own = DataSpec::new(train).with(|d| (d.test, d.validation) = (Some(test), Some(validation)));
+        let divided = DataSpec::new(Source::npz("a.npz"));
+        #[rustfmt::skip]
+        let cases = [
+            (Samples::Train, &own,     vec!["a.npz"]), (Samples::Test,       &own, vec!["b.npz"]),
+            (Samples::Test,  &divided, vec!["a.npz"]), (Samples::Validation, &own, vec!["c.npz"]),
+            (Samples::All,   &own,     vec!["a.npz", "b.npz", "c.npz"]),
+        ];
+        for (samples, data, want) in cases {
+            assert_eq!(files_of(samples, data), want, "{samples:?}");
+        }
+    }
 
     #[test]
     fn the_ending_says_what_is_written_and_another_one_is_refused() {
