@@ -30,7 +30,7 @@ pub fn warnings(model: &ModelProto, options: &DeriveOptions) -> Result<Vec<Strin
         said.extend(of_parts(&EvalParts::choose(graph, patterns)?));
     }
     said.extend(model.graph.iter().flat_map(unread_inputs).take(MOST_NAMED).map(|input| {
-        format!("input `{input}` is read by nothing: the model ignores what stands there; see what was passed when it was exported")
+        format!("input `{input}` is read by nothing, or for its shape alone: the model ignores what stands there; see what was passed when it was exported")
     }));
     said.extend(model.graph.as_ref().and_then(of_random));
     said.extend(model.graph.as_ref().and_then(of_detached));
@@ -162,7 +162,8 @@ fn unread_inputs(graph: &GraphProto) -> Vec<&str> {
     while let Some(graph) = graphs.pop() {
         read.extend(graph.output.iter().map(|output| output.name.as_str()));
         for node in &graph.node {
-            read.extend(node.input.iter().map(String::as_str));
+            let takes_numbers = !matches!(node.op_type.as_str(), "Shape" | "Size");
+            read.extend(node.input.iter().filter(|_| takes_numbers).map(String::as_str));
             graphs.extend(node.subgraphs());
         }
     }
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_input_that_nothing_reads_is_named() {
+    fn an_input_that_nothing_reads_but_for_its_shape_is_named() {
         let mut model = mlp(&[4, 3, 2], 1);
         let about_inputs = |model: &ModelProto| {
             let all = warnings(model, &DeriveOptions::default()).unwrap();
@@ -315,5 +316,7 @@ mod tests {
         graph.input.push(ValueInfoProto { name: "user".to_owned(), ..graph.input[0].clone() });
         let told = about_inputs(&model);
         assert!(told.len() == 1 && told[0].starts_with("input `user` is read by nothing"), "{told:?}");
+        model.graph.as_mut().unwrap().node.push(NodeProto::named("sizes", "Shape", &["user"], &[]));
+        assert_eq!(about_inputs(&model), told);
     }
 }

@@ -1,4 +1,4 @@
-//! How many labels each class has.
+//! How labels are spread: how many each class has, and how far numbers lie apart.
 
 use std::collections::BTreeMap;
 
@@ -20,6 +20,21 @@ impl Dataset {
             }),
             ColumnData::F32(_) | ColumnData::F64(_) | ColumnData::Bytes(..) => None,
         }
+    }
+}
+
+impl Dataset {
+    /// Standard deviation of the labels of these rows, which are real numbers: the largest of the numbers of a label.
+    pub(crate) fn label_deviation(&self, rows: &[u32]) -> Option<f64> {
+        let label = self.label()?;
+        let ColumnData::F32(all) = &label.store else { return None };
+        let number = |row: u32, at: usize| f64::from(label.sample(row, all)[at]);
+        let count = rows.len().max(1) as f64;
+        let deviation = |at: usize| {
+            let mean = rows.iter().map(|&row| number(row, at)).sum::<f64>() / count;
+            (rows.iter().map(|&row| (number(row, at) - mean).powi(2)).sum::<f64>() / count).sqrt()
+        };
+        (0..label.width()).map(deviation).max_by(f64::total_cmp)
     }
 }
 

@@ -4,7 +4,10 @@ use std::path::Path;
 
 use syncline_autodiff::{AutodiffError, Io, TrainingGraph, rows_of_table};
 use syncline_onnx::{self as onnx, Dim, ElementType};
-use syncline_scheduler::spec::{DataElement, DataInput, DataSpec};
+use syncline_scheduler::{
+    core::significant,
+    spec::{DataElement, DataInput, DataSpec},
+};
 
 use super::{DataParts, SubmitError, class_split, model::Model, name_list, paths::absolute};
 use crate::data::{
@@ -119,6 +122,9 @@ pub(super) fn inspect(
         counted.map(|(part, rows)| Some((*part, set.label_counts(rows)?))).collect();
     let counted = counted.unwrap_or_default();
     warnings.extend(class_split::warnings(&counted, set.class_names(), wanted.ignored_label()));
+    if wanted.label.as_ref().is_some_and(|label| label.target == Target::Values) {
+        warnings.extend(set.label_deviation(&train_rows).and_then(wide_labels));
+    }
     spec.train_samples = train_rows.len() as u64;
     spec.class_names = set.class_names().to_vec();
     let parts = DataParts {
@@ -162,6 +168,19 @@ fn uneven_channels(shape: &[usize]) -> String {
         "`standardize` took one mean and deviation for each of the {rows} places on the first axis of samples of {shape:?}, over numbers whose \
          scales differ along the last one, the least of which vanish: of sequences of time and features, `channel_axis = \"last\"` standardizes each feature"
     )
+}
+
+/// From here on steps are so large, or losses, that a usual learning rate does not suit.
+const WIDE_LABELS: f64 = 10.0;
+
+fn wide_labels(deviation: f64) -> Option<String> {
+    (deviation > WIDE_LABELS).then(|| {
+        let deviation = significant(deviation);
+        format!(
+            "labels have a standard deviation of {deviation}, and are not scaled: a model learns them slowly or not at all unless they are \
+             written as (label - mean) / std"
+        )
+    })
 }
 
 /// As people count.
