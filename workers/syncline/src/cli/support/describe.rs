@@ -192,12 +192,14 @@ fn progress_lines(job: &JobStatus, now_ms: u64) -> Vec<Line> {
         ("samples", format!("{} of {}, {}", job.samples_applied, job.samples_total, speed(job, now_ms))),
         ("iterations", iterations),
         ("barriers", barriers),
-        // Of the fastest worker over the slowest.
-        match job.is_over() {
+    ];
+    // Of the fastest worker over the slowest. Where all meet after each iteration there is none: counts differ by who came when.
+    if !["bsp", "lb-bsp"].iter().any(|policy| job.policy.starts_with(policy)) {
+        lines.push(match job.is_over() {
             true => ("largest lead", format!("{} iterations", job.max_lead)),
             false => ("lead", format!("{} iterations, largest {}", job.lead, job.max_lead)),
-        },
-    ];
+        });
+    }
     lines.extend(describe_settings::of_data_and_model(&job.settings));
     lines.extend(job.transport.iter().map(|transport| ("shards by", transport.clone())));
     let compression = job.compression.clone().filter(|kind| kind != "none");
@@ -280,6 +282,16 @@ pub(in crate::cli) mod tests {
     fn spans_table() {
         for (ms, want) in [(5_000, "5 s"), (180_000, "3 min"), (7_200_000, "2 h"), (864_000_000, "10 d")] {
             assert_eq!(span(ms), want);
+        }
+    }
+
+    #[test]
+    fn a_lead_is_told_where_workers_may_have_one() {
+        for (policy, told) in
+            [("bsp", false), ("lb-bsp+predictor=last", false), ("elastic-bsp:15", true), ("asp", true)]
+        {
+            let lines = progress_lines(&job(&[("policy", policy)]), 0);
+            assert_eq!(lines.iter().any(|(name, _)| *name == "lead"), told, "{policy}");
         }
     }
 
