@@ -101,7 +101,7 @@ impl DataError {
             ),
             Self::SampleShape { remedy: Remedy::LabelColumns, .. } => Some(
                 "every column of a table is a number of the sample, but those of the label, which is the last one unless `label_names` \
-                 or `label_columns` under `data` say otherwise; or export the model for this data",
+                 or `label_columns` under `data` say otherwise (`label_columns = 0`: none); or export the model for this data",
             ),
             Self::SampleShape { remedy: Remedy::IndexColumn, .. } => Some(
                 "the first column has no name: if it only counts the rows, as the index of pandas does, write the file without it, \

@@ -142,6 +142,10 @@ async fn export_job(
 ) -> Result<Exported, Failure> {
     let of = format!("job {job}");
     if format == SAFETENSORS {
+        let settings = client.status(job).await?.job.settings;
+        if ["settings.freeze", "settings.train"].iter().any(|name| settings.get(name).is_some()) {
+            say("frozen parameters are not in it: a name that ends with .onnx gets the whole model");
+        }
         let weights = client.weights(job).await?;
         return put(args, of, format, weights.as_bytes(), weights.tensors()?.len(), None);
     }
