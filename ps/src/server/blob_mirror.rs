@@ -22,15 +22,13 @@ use super::{
 use crate::{
     client::{Link, LinkError, unexpected_reply},
     shard::Term,
-    wire::{Digest, Reply, Request},
+    wire::{BLOBS_PER_LIST, Digest, Reply, Request},
 };
 
 /// The other process brings a blob to disk before it answers.
 const STORE_LIMIT: Duration = Duration::from_secs(30);
 /// What came damaged is asked for again after this time.
 const DAMAGED_PAUSE: Duration = Duration::from_secs(300);
-/// Longest list that is read: a million blobs.
-const MAX_LIST_BYTES: u64 = 32 << 20;
 /// After so many blobs that cannot be kept a look is over: most of each has crossed the network for nothing.
 const MAX_UNKEPT: usize = 4;
 /// From this size on a blob is brought to disk before it has its name. Values of tasks are smaller, mostly, and many.
@@ -165,7 +163,7 @@ fn fetch_missing(
     let started = Instant::now();
     let mut link = Link::open_shard(primary, shared.here, &shared.token, PEER_LIMIT)?;
     let mut missing = Vec::new();
-    let listed = list(&mut link)?;
+    let listed = pages(BLOBS_PER_LIST, |first| list(&mut link, first))?;
     for digest in &listed {
         if shared.blobs.stat(digest).map_err(LinkError::Fault)?.is_none() && !lacking.holds(digest) {
             missing.push(*digest);
@@ -233,15 +231,31 @@ fn copy_beside(
     thread::Builder::new().name("ps-mirror-large".into()).spawn(work)
 }
 
-fn list(link: &mut Link) -> Result<Vec<Digest>, LinkError> {
-    link.ask(&Request::ListBlobs)?;
+/// All digests, asked for in pages: `page` gives the lowest from one on, `whole` of them where there may be more.
+fn pages<E>(whole: usize, mut page: impl FnMut(Digest) -> Result<Vec<Digest>, E>) -> Result<Vec<Digest>, E> {
+    let (mut all, mut first) = (Vec::new(), Some(Digest::default()));
+    while let Some(asked) = first {
+        let more = page(asked)?;
+        first = more.iter().max().filter(|_| more.len() >= whole).and_then(next_digest);
+        all.extend(more);
+    }
+    Ok(all)
+}
+
+/// The lowest digest above this one, in the order of bytes; `None`: this is the highest.
+fn next_digest(digest: &Digest) -> Option<Digest> {
+    let mut next = *digest;
+    let last = next.iter().rposition(|byte| *byte < u8::MAX)?;
+    next[last] += 1;
+    next[last + 1..].fill(0);
+    Some(next)
+}
+
+/// One page, from `first` on.
+fn list(link: &mut Link, first: Digest) -> Result<Vec<Digest>, LinkError> {
+    link.ask(&Request::ListBlobs { first })?;
     let bytes = match link.answer()? {
-        (Reply::BlobList, bytes) if bytes <= MAX_LIST_BYTES => bytes,
-        (Reply::BlobList, bytes) => {
-            let blobs = bytes / size_of::<Digest>() as u64;
-            let what = format!("the primary has {blobs} blobs, more than a standby can ask for");
-            return Err(LinkError::Fault(ShardFault::Invalid { what }));
-        }
+        (Reply::BlobList, bytes) if bytes <= (BLOBS_PER_LIST * size_of::<Digest>()) as u64 => bytes,
         (reply, _) => return Err(unexpected_reply(&reply)),
     };
     let mut body = vec![0; bytes as usize];

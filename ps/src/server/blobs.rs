@@ -20,7 +20,7 @@ use tracing::warn;
 use super::connection::Connection;
 use crate::{
     transport::Duplex,
-    wire::{Digest, Reply},
+    wire::{BLOBS_PER_LIST, Digest, Reply},
 };
 
 const PIECE_BYTES: usize = 256 << 10;
@@ -212,8 +212,8 @@ impl BlobStore {
         self.keep(file, digest, durability)
     }
 
-    /// Digests of all that is here.
-    pub(super) fn list(&self) -> Result<Vec<Digest>, ShardFault> {
+    /// Digests of what is here, in no order: the `most` lowest from `first` on.
+    pub(super) fn list(&self, first: &Digest, most: usize) -> Result<Vec<Digest>, ShardFault> {
         let fault = |e: &io::Error| disk_fault("read", &self.dir, e);
         let mut digests = Vec::new();
         let entries = match fs::read_dir(&self.dir) {
@@ -222,9 +222,12 @@ impl BlobStore {
         };
         for entry in entries {
             let name = entry.map_err(|e| fault(&e))?.file_name();
-            digests.extend(
-                name.to_str().and_then(|name| blake3::Hash::from_hex(name).ok()).map(|hash| *hash.as_bytes()),
-            );
+            let hash = name.to_str().and_then(|name| blake3::Hash::from_hex(name).ok());
+            digests.extend(hash.map(|hash| *hash.as_bytes()).filter(|digest| digest >= first));
+        }
+        if digests.len() > most {
+            digests.select_nth_unstable(most);
+            digests.truncate(most);
         }
         Ok(digests)
     }
@@ -327,9 +330,13 @@ pub(super) fn serve_put<D: Duplex>(
     connection.answer(stored.map(|()| Reply::BlobStored))
 }
 
-/// Sends the digests of all blobs.
-pub(super) fn serve_list<D: Duplex>(store: &BlobStore, connection: &mut Connection<'_, D>) -> io::Result<()> {
-    let digests = match store.list() {
+/// Sends the digests of blobs from `first` on.
+pub(super) fn serve_list<D: Duplex>(
+    store: &BlobStore,
+    connection: &mut Connection<'_, D>,
+    first: &Digest,
+) -> io::Result<()> {
+    let digests = match store.list(first, BLOBS_PER_LIST) {
         Ok(digests) => digests,
         Err(fault) => return connection.answer(Err(fault)),
     };

@@ -91,7 +91,7 @@ pub(super) fn serve(shared: &Arc<Shared>, mut channel: Channel) -> io::Result<()
                 local::share_memory(&shared.connections, &mut connection, bytes, &mut memory)?;
             }
             Request::StatBlob { digest } => serve_stat(shared, &mut connection, digest)?,
-            Request::ListBlobs => blobs::serve_list(&shared.blobs, &mut connection)?,
+            Request::ListBlobs { first } => blobs::serve_list(&shared.blobs, &mut connection, &first)?,
             Request::ListCheckpoints => checkpoint_mirror::serve_list(shared, &mut connection)?,
             Request::GetCheckpoint { session, number } => {
                 checkpoint_mirror::serve_get(shared, &mut connection, &session.run, number)?;

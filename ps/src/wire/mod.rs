@@ -24,5 +24,5 @@ mod request_fields;
 pub use error::WireError;
 pub use frame::{MAX_HEAD_BYTES, seal_frame};
 pub use reply::Reply;
-pub use request::{Digest, ECHO_BYTES, MAX_BLOB_BYTES, MAX_TENSOR_BYTES, Request};
+pub use request::{BLOBS_PER_LIST, Digest, ECHO_BYTES, MAX_BLOB_BYTES, MAX_TENSOR_BYTES, Request};
 pub use request_fields::SessionKey;

@@ -12,6 +12,8 @@ use crate::{
 pub const MAX_TENSOR_BYTES: u64 = MAX_ELEMENTS * 4;
 /// Largest blob: the initial parameters of the largest model.
 pub const MAX_BLOB_BYTES: u64 = MAX_TENSOR_BYTES;
+/// Most blobs of one list, 32 MiB of digests.
+pub const BLOBS_PER_LIST: usize = 1 << 20;
 
 /// Most bytes that are sent and come back to try a path.
 pub const ECHO_BYTES: u64 = 64 << 10;
@@ -118,8 +120,12 @@ pub enum Request {
         /// BLAKE3 of the blob.
         digest: Digest,
     },
-    /// Digests of all blobs that are kept here.
-    ListBlobs,
+    /// Digests of blobs that are kept here, in no order: the lowest from `first` on, at most [`BLOBS_PER_LIST`](super::BLOBS_PER_LIST).
+    /// Where the answer is as long as that there may be more.
+    ListBlobs {
+        /// Lowest digest that is wanted.
+        first: Digest,
+    },
     /// All parts of checkpoints that are on disk here.
     ListCheckpoints,
     /// The whole of one.

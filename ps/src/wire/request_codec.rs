@@ -53,11 +53,12 @@ impl Request {
                 Self::PushCursor { session }
                 | Self::LendParameters { session }
                 | Self::TakeGradients { session } => session.put(head),
-                Self::PutBlob { digest } | Self::PutValue { digest } | Self::StatBlob { digest } => {
-                    head.bytes(digest)
-                }
+                Self::PutBlob { digest }
+                | Self::PutValue { digest }
+                | Self::StatBlob { digest }
+                | Self::ListBlobs { first: digest } => head.bytes(digest),
                 Self::GetBlob { digest, offset, length } => head.bytes(digest).u64(*offset).u64(*length),
-                Self::LocalSocket | Self::ListBlobs | Self::ListCheckpoints | Self::Echo => head,
+                Self::LocalSocket | Self::ListCheckpoints | Self::Echo => head,
                 Self::GetCheckpoint { session, number } => session.put(head).u64(*number),
                 Self::ShareMemory { bytes } => head.u64(*bytes),
             };
@@ -114,7 +115,7 @@ impl Request {
             },
             NORM => Self::Norm { session: SessionKey::take(&mut head)?, round: head.u64()? },
             REPLICATE => Self::Replicate { session: SessionKey::take(&mut head)?, term: head.u64()? },
-            LIST_BLOBS => Self::ListBlobs,
+            LIST_BLOBS => Self::ListBlobs { first: head.array()? },
             LIST_CHECKPOINTS => Self::ListCheckpoints,
             GET_CHECKPOINT => {
                 Self::GetCheckpoint { session: SessionKey::take(&mut head)?, number: head.u64()? }
@@ -144,7 +145,7 @@ impl Request {
             Self::Norm { .. } => NORM,
             Self::PushCursor { .. } => PUSH_CURSOR,
             Self::Replicate { .. } => REPLICATE,
-            Self::ListBlobs => LIST_BLOBS,
+            Self::ListBlobs { .. } => LIST_BLOBS,
             Self::ListCheckpoints => LIST_CHECKPOINTS,
             Self::GetCheckpoint { .. } => GET_CHECKPOINT,
             Self::PutBlob { .. } => PUT_BLOB,
@@ -227,8 +228,8 @@ mod tests {
             (Request::TakeGradients { session: session() }, 0),
             (Request::Norm { session: session(), round: 7 }, 0),
             (Request::Replicate { session: session(), term: 8 }, 0),
-            (Request::ListBlobs, 0),
             (Request::Echo, 64),
+            (Request::ListBlobs { first: [7; 32] }, 0),
             (Request::ListCheckpoints, 0),
             (Request::GetCheckpoint { session: session(), number: 7 }, 0),
             (Request::PushCursor { session: session() }, 0),

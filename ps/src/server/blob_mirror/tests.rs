@@ -7,7 +7,7 @@ use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
 
 use super::{
     super::{
-        blobs::UNFINISHED,
+        blobs::{BlobStore, UNFINISHED},
         mirroring::rig::{Pair, TERM},
         role_change,
     },
@@ -155,4 +155,38 @@ fn others_do_not_wait_for_a_large_blob() {
         thread::yield_now();
     }
     assert!(rig.shared.blobs.stat(&digest).unwrap().is_some());
+}
+
+#[test]
+fn pages_of_any_length_name_every_blob_once() {
+    let rig = Rig::new(12);
+    let mut all: Vec<Digest> = (0..12).map(Rig::digest).collect();
+    all.sort_unstable();
+    let blobs = BlobStore::open(rig.dirs[1].path().join("blobs")).unwrap();
+    for most in [1, 5, 6, 12, 13] {
+        let mut asked = 0;
+        let mut listed = pages(most, |first| {
+            asked += 1;
+            blobs.list(&first, most)
+        });
+        listed.iter_mut().for_each(|listed| listed.sort_unstable());
+        assert_eq!((listed, asked), (Ok(all.clone()), 12 / most + 1), "{most}");
+    }
+}
+
+#[test]
+fn the_next_digest_table() {
+    let of = |ends: &[u8]| {
+        let mut digest = [u8::MAX; size_of::<Digest>()];
+        digest[..ends.len()].copy_from_slice(ends);
+        digest
+    };
+    let mut carried = [0; size_of::<Digest>()];
+    carried[0] = 8;
+    assert_eq!(next_digest(&of(&[7])), Some(carried));
+    let mut second = [0; size_of::<Digest>()];
+    assert_eq!(next_digest(&second).unwrap()[31], 1);
+    second[31] = u8::MAX;
+    assert_eq!(next_digest(&second).unwrap()[30..], [1, 0]);
+    assert_eq!(next_digest(&of(&[])), None, "there is none above the highest");
 }
