@@ -46,6 +46,14 @@ impl Refusals {
         }
     }
 
+    /// Logs that a caller was not let in because so many others are, of at most `most`.
+    pub fn log_full(&self, peer: impl fmt::Display, open: usize, most: usize) {
+        let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = recent.due(Instant::now()) {
+            warn!(%peer, open, most, refused_before = before, "caller refused: too many connections are open; start more shards, or fewer workers on each");
+        }
+    }
+
     /// Logs that nobody could be let in, as where the limit on open files is reached.
     pub fn log_accept(&self, error: &io::Error) {
         let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);

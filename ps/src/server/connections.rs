@@ -11,12 +11,15 @@ use std::{
 };
 
 use dashmap::DashMap;
+use syncline_rpc::hello::Role;
 
 use super::Shared;
 use crate::transport::Socket;
 
-/// Connections of all kinds at the same time, greeted or not; each but the engine's is a thread.
-const MAX_CONNECTIONS: usize = 8192;
+/// Connections at the same time while there is place for one more that transfers tensors; each of these is a thread.
+pub(super) const MAX_CONNECTIONS: usize = 8192;
+/// So many more are let in to say who they are: without the engine's orders a shard would be given up that is only much in demand.
+const CONTROL_PLACES: usize = 256;
 /// Those among them whose greeting is still to come: strangers cannot use up the connections of everybody else.
 const MAX_GREETING: usize = 64;
 /// Memory that all of them may share with callers, 1 GiB. Who comes later is served over its socket.
@@ -63,8 +66,9 @@ impl Connections {
         self.greeting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.threads.len() + self.controls.load(Ordering::Relaxed) >= MAX_CONNECTIONS
+    /// Those that are open now, greeted or not.
+    pub(super) fn open(&self) -> usize {
+        self.threads.len() + self.controls.load(Ordering::Relaxed)
     }
 
     /// Adds a connection. Where too many have not greeted, the oldest of those is closed.
@@ -108,6 +112,12 @@ impl Connections {
         self.mark_greeted(number);
         self.threads.remove(&number);
     }
+}
+
+/// Whether one more may be let in beside `open` others; `role`: what it has greeted as, if it has.
+pub(super) fn has_place(open: usize, role: Option<Role>) -> bool {
+    let places = if role == Some(Role::Tensor) { MAX_CONNECTIONS } else { MAX_CONNECTIONS + CONTROL_PLACES };
+    open < places
 }
 
 /// Removes a connection that has a thread from [`Connections`] when dropped.
@@ -164,6 +174,23 @@ impl Drop for CountedMemory<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_engine_finds_a_place_where_callers_with_tensors_find_none_table() {
+        let (last, all) = (MAX_CONNECTIONS - 1, MAX_CONNECTIONS + CONTROL_PLACES);
+        let roles = [None, Some(Role::Control), Some(Role::Tensor)];
+        #[rustfmt::skip]
+        let cases = [
+            // open, not greeted yet, control, tensors
+            (last,            [true,  true,  true]),
+            (MAX_CONNECTIONS, [true,  true,  false]),
+            (all - 1,         [true,  true,  false]),
+            (all,             [false, false, false]),
+        ];
+        for (open, wanted) in cases {
+            assert_eq!(roles.map(|role| has_place(open, role)), wanted, "{open}");
+        }
+    }
 
     #[test]
     fn memory_of_all_connections_together_is_bounded_and_comes_back() {

@@ -18,7 +18,7 @@ use tracing::debug;
 
 use super::{
     Shared,
-    connections::{ConnectionGuard, CountedControl},
+    connections::{ConnectionGuard, CountedControl, MAX_CONNECTIONS, has_place},
     control, tensor,
 };
 use crate::transport::{Channel, Greeting, Socket, Transport, is_same_user_or_root, size_buffers};
@@ -75,9 +75,9 @@ fn start(
     peer: &SockAddr,
 ) {
     let peer = peer.as_socket().map_or_else(|| transport.to_string(), |address| address.to_string());
-    if shared.connections.is_full() {
-        debug!(%peer, "too many connections");
-        return;
+    let open = shared.connections.open();
+    if !has_place(open, None) {
+        return shared.refusals.log_full(&peer, open, MAX_CONNECTIONS);
     }
     if transport != Transport::Tcp && !is_same_user_or_root(&socket).unwrap_or(false) {
         debug!(%peer, "a caller of another user");
@@ -118,6 +118,12 @@ fn serve(
         io::Error::other(refused)
     })?;
     registered.mark_greeted();
+    // Without the connection itself, which is open.
+    let others = shared.connections.open().saturating_sub(1);
+    if !has_place(others, Some(role)) {
+        shared.refusals.log_full(peer, others, MAX_CONNECTIONS);
+        return Ok(());
+    }
     if role == Role::Tensor {
         return tensor::serve(&shared, Channel::Socket(socket));
     }
