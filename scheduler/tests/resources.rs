@@ -119,6 +119,21 @@ fn a_task_that_may_wait_for_the_slot_of_a_function_that_does_not_stop_says_so() 
 }
 
 #[test]
+fn each_of_the_workers_is_named_beside_the_tasks_that_it_has_and_its_functions_that_do_not_stop() {
+    let mut core = Core::new(1);
+    (101..=103).for_each(|worker| join(&mut core, worker, 1, of(3, 0)));
+    submit(&mut core, vec![class(of(3, 0))], vec![task(0, &[]), task(0, &[]), task(0, &[])]);
+    let mut views = views(&core);
+    let (count, names) = (1, ["slow".parse().unwrap()]);
+    core.add_stopping(&id(), &mut views, |worker| (worker.0 != 102).then_some((count, &names[..])));
+    for view in views {
+        let worker = view.worker.unwrap();
+        assert!(view.reason.starts_with(&format!("{worker} has it")), "{worker}: {}", view.reason);
+        assert_eq!(view.reason.contains("(slow)"), worker != "w102", "{worker}: {}", view.reason);
+    }
+}
+
+#[test]
 fn a_label_that_nobody_carries_is_named_beside_the_memory_that_there_is() {
     let mut core = Core::new(1);
     join(&mut core, 101, 8, of(4, 0));

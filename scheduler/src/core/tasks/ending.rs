@@ -1,5 +1,7 @@
 //! How attempts at tasks end, and which are tried again.
 
+use std::collections::HashMap;
+
 use super::{
     adding::ReferenceScope,
     backoff::{pause_us, seed},
@@ -151,6 +153,12 @@ impl TaskJob {
     /// Who has a leased task. Cost O(workers that have leases).
     pub(super) fn holder(&self, task: u32) -> Option<Incarnation> {
         self.leases.iter().find(|(_, tasks)| tasks.contains(&task)).map(|(worker, _)| *worker)
+    }
+
+    /// Who has each leased task, for those who ask about many. Cost O(leased tasks).
+    pub(super) fn holders(&self) -> HashMap<u32, Incarnation> {
+        let leases = self.leases.iter();
+        leases.flat_map(|(worker, tasks)| tasks.iter().map(|task| (*task, *worker))).collect()
     }
 
     /// A task that was leased ahead goes back: what it waits for did not come where it is.

@@ -25,13 +25,15 @@ impl Core {
     pub fn task_views(&self, job: &JobId, query: &TaskQuery, now_us: u64) -> Option<Vec<TaskView>> {
         let job = self.task_jobs.get(job)?;
         let mut reasons = ReadyReasons::default();
-        let mut view = |task| self.view(job, task, now_us, &mut reasons);
+        let mut view = |task, holder| self.view(job, (task, holder), now_us, &mut reasons);
         if let Some(name) = &query.name {
-            return Some(job.graph.task_named(name).map(view).into_iter().collect());
+            let named = job.graph.task_named(name);
+            return Some(named.map(|task| view(task, job.holder(task))).into_iter().collect());
         }
+        let holders = job.holders();
         let wanted = |task: &u32| query.state.is_none_or(|state| job.graph.state(*task) == state);
         let tasks = (query.first.0..job.graph.len()).filter(wanted).take(query.limit as usize);
-        Some(tasks.map(&mut view).collect())
+        Some(tasks.map(|task| view(task, holders.get(&task).copied())).collect())
     }
 
     /// Adds to views of tasks that workers have what else is still at work there: functions that were told to stop and have not returned,
@@ -43,9 +45,9 @@ impl Core {
         stopping: impl Fn(Incarnation) -> Option<(u32, &'a [Name])>,
     ) {
         let Some(job) = self.task_jobs.get(job) else { return };
-        for view in views.iter_mut().filter(|view| view.state == TaskState::Leased) {
-            let of_holder = job.holder(view.task.0).and_then(&stopping);
-            if let Some((count, names)) = of_holder.filter(|(count, _)| *count > 0) {
+        for (worker, leased) in &job.leases {
+            let Some((count @ 1.., names)) = stopping(*worker) else { continue };
+            for view in views.iter_mut().filter(|view| leased.contains(&view.task.0)) {
                 view.reason += &still_at_work(count, names);
             }
         }
@@ -65,13 +67,18 @@ impl Core {
         there.then(|| tasks.iter().copied().filter(|task| graph.state(task.0).is_final()).collect())
     }
 
-    fn view(&self, job: &TaskJob, task: u32, now_us: u64, reasons: &mut ReadyReasons) -> TaskView {
+    fn view(
+        &self,
+        job: &TaskJob,
+        (task, holder): (u32, Option<Incarnation>),
+        now_us: u64,
+        reasons: &mut ReadyReasons,
+    ) -> TaskView {
         let slot = job.graph.slot(task);
         let record = job.graph.record(task);
         let work = &job.class(slot.class).class.work;
         let given = job.values.kept(task);
         let last_run = job.last_runs.of(task);
-        let holder = (slot.state == TaskState::Leased).then(|| job.holder(task)).flatten();
         let worker = holder.or(last_run.map(|run| run.worker));
         let inputs = || record.values_of().chain(record.2.iter().copied()).map(TaskIndex);
         TaskView {
@@ -88,7 +95,7 @@ impl Core {
             value: given.and_then(|given| given.preview.clone()),
             value_bytes: given.map(|given| given.value.bytes()),
             code: job.why_no_value(task),
-            reason: self.reason(job, task, now_us, reasons),
+            reason: self.reason(job, (task, holder), now_us, reasons),
         }
     }
 
@@ -99,7 +106,13 @@ impl Core {
         }
     }
 
-    fn reason(&self, job: &TaskJob, task: u32, now_us: u64, reasons: &mut ReadyReasons) -> String {
+    fn reason(
+        &self,
+        job: &TaskJob,
+        (task, holder): (u32, Option<Incarnation>),
+        now_us: u64,
+        reasons: &mut ReadyReasons,
+    ) -> String {
         let faults = job.faults.get(&task);
         let last = || job.failure(task).map(in_words).unwrap_or_default();
         match job.graph.state(task) {
@@ -133,7 +146,7 @@ impl Core {
                 let pause_s = until_us.saturating_sub(now_us) as f64 / 1e6;
                 format!("its next attempt is in {pause_s:.1} s, because the last one failed: {}", last())
             }
-            TaskState::Leased => self.why_leased(job, task, now_us),
+            TaskState::Leased => self.why_leased(job, (task, holder), now_us),
             TaskState::Continued => match job.continued.get(&task) {
                 Some(&child) => format!(
                     "it gives what task {} gives, which is {}",
@@ -155,8 +168,8 @@ impl Core {
     }
 
     /// Who has a task that is leased, and what it does there.
-    fn why_leased(&self, job: &TaskJob, task: u32, now_us: u64) -> String {
-        let holder = job.holder(task).map(|worker| self.worker_name(worker)).unwrap_or_default();
+    fn why_leased(&self, job: &TaskJob, (task, holder): (u32, Option<Incarnation>), now_us: u64) -> String {
+        let holder = holder.map(|worker| self.worker_name(worker)).unwrap_or_default();
         if let Some(until_us) = job.state.canceling_until_us {
             let left_s = until_us.saturating_sub(now_us) as f64 / 1e6;
             return format!(
