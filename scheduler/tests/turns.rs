@@ -59,7 +59,7 @@ impl World {
         let (job, task, attempt) = self.held.remove(0);
         self.now_us += CALL_US;
         let end = task_end(task, attempt, Outcome::Value(Value::default()));
-        let ended = vec![TaskEnd { run_us: CALL_US as u32, ..end }];
+        let ended = vec![TaskEnd { run_us: CALL_US, ..end }];
         self.give(tasks_ended(WORKER, &job, 1, ended))
     }
 }

@@ -7,7 +7,7 @@ use syncline_scheduler::{
     spec::{JobSpec, NodeKind},
     tasks::{
         Arg, BlobValue, Capacity, Failure, FailureCause, FunctionId, NewTask, OnFailure, Outcome, Rules,
-        Spawned, TaskClass, TaskQuery, TaskRef, TaskState, TaskView, Value,
+        Spawned, TaskClass, TaskEnd, TaskQuery, TaskRef, TaskState, TaskView, Value,
     },
 };
 
@@ -72,6 +72,15 @@ fn what_was_leased_ahead_and_ends_before_what_it_needs_runs_once_more_behind_tha
     assert_eq!(states(&core), [TaskState::Done, TaskState::Leased]);
     end(&mut core, 1, 2, Outcome::Value(Value::default()));
     assert_eq!(states(&core), [TaskState::Done; 2]);
+}
+
+#[test]
+fn a_run_of_days_is_told_as_long_as_it_was() {
+    const RUN_US: u64 = 48 * 3_600 * 1_000_000;
+    let mut core = core(OnFailure::FailJob, vec![takes(&[])]);
+    let ended = vec![TaskEnd { run_us: RUN_US, ..task_end(0, 1, Outcome::Value(Value::default())) }];
+    core.handle(NOW_US, tasks_ended(WORKER, &id("graph"), NONCE, ended)).unwrap();
+    assert_eq!(views(&core)[0].run_us, Some(RUN_US));
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub struct TaskEnd {
     /// As in the order, from 1: the end of any but the current attempt changes nothing.
     pub attempt: u16,
     /// How long it ran, waiting not counted.
-    pub run_us: u32,
+    pub run_us: u64,
     /// How it ended, with what it gave.
     pub outcome: Outcome,
     /// Of the value, where people may look at it.

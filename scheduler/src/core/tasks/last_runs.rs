@@ -12,7 +12,7 @@ const MAX_KEPT: usize = 10_000;
 pub(super) struct LastRun {
     pub worker: Incarnation,
     /// Waiting not counted.
-    pub run_us: u32,
+    pub run_us: u64,
     /// When its end was heard of, in epoch µs.
     pub ended_us: u64,
 }

@@ -88,7 +88,7 @@ impl Core {
             state: slot.state,
             attempts: slot.attempts,
             worker: worker.map(|worker| self.worker_name(worker)),
-            run_us: last_run.map(|run| run.run_us.into()),
+            run_us: last_run.map(|run| run.run_us),
             ended_ms: last_run.map(|run| run.ended_us / 1000),
             inputs: inputs().take(INPUTS_SHOWN).collect(),
             inputs_total: inputs().count() as u32,

@@ -37,14 +37,14 @@ impl CallEnvironment {
 #[derive(Debug)]
 pub(super) struct Ended {
     pub outcome: Outcome,
-    pub run_us: u32,
+    pub run_us: u64,
     /// What it gave, for tasks that wait here.
     pub value: Option<Bytes>,
     pub preview: Option<Preview>,
 }
 
 impl Ended {
-    fn without_value(outcome: Outcome, run_us: u32) -> Self {
+    fn without_value(outcome: Outcome, run_us: u64) -> Self {
         Self { outcome, run_us, value: None, preview: None }
     }
 }
@@ -69,7 +69,7 @@ pub(super) fn run(
     let context = Context::new(group.job.clone(), order, stop.clone(), around.cluster.clone());
     let began = Instant::now();
     let called = function.call(&context, input, around.cluster.runtime());
-    let run_us = u32::try_from(began.elapsed().as_micros()).unwrap_or(u32::MAX);
+    let run_us = began.elapsed().as_micros() as u64;
     let mut given = match called {
         Ok(Some(given)) => given,
         Ok(None) => return Ended::without_value(Outcome::Stopped, run_us),

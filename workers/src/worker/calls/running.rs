@@ -249,7 +249,7 @@ impl Running {
     fn too_long(&self) -> TaskEnd {
         let limit_ms = self.group.run_limit_ms.unwrap_or_default();
         let fault = CallFault::TooLong { function: self.group.id.name.to_string(), limit_ms };
-        let run_us = u32::try_from(limit_ms.saturating_mul(1_000)).unwrap_or(u32::MAX);
+        let run_us = limit_ms.saturating_mul(1_000);
         let outcome = Outcome::Failed(fault.into());
         TaskEnd { task: self.end.task, attempt: self.attempt, run_us, outcome, preview: None }
     }
