@@ -27,7 +27,7 @@ const GC_TIMEOUT: Duration = Duration::from_secs(120);
 /// Shards read their parts whole before they share them.
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long one poll may take: a person who watches wants to know that nothing answers.
-const POLL_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const POLL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Rounded up: nothing is removed that is to be spared.
 fn whole_seconds(age: Duration) -> u64 {

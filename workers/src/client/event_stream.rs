@@ -80,9 +80,10 @@ impl EventStream {
         }
     }
 
-    /// Reads what has happened since. The job is looked at before: what ended it is among its events.
+    /// Reads what has happened since. Whether the job is over is asked before: what ended it is among its events. That does not read
+    /// its workers, of which there may be thousands.
     async fn look(&mut self) -> Result<(), ClientError> {
-        let is_over = self.client.status(&self.job).await?.job.is_over();
+        let is_over = self.client.is_over(&self.job).await?;
         let entries = self.client.events(&self.job, self.cursor.map(before)).await?;
         let told = self.told;
         let is_new = |entry: &Entry<JobEvent>| told.is_none_or(|told| entry.cursor > told);

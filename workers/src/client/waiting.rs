@@ -5,7 +5,10 @@ use std::time::Duration;
 use syncline_rpc::{status::JobView, within};
 use syncline_scheduler::ids::JobId;
 
-use super::{Client, ClientError, Patience, calls::CALL_TIMEOUT};
+use super::{
+    Client, ClientError, Patience,
+    calls::{CALL_TIMEOUT, POLL_TIMEOUT},
+};
 
 /// How long a job is waited for that nobody can be asked about: it may go on all the same.
 pub(super) const WAIT: Patience = Patience::all(Duration::from_secs(300));
@@ -44,6 +47,15 @@ impl Client {
                 None => tokio::time::sleep(POLL_INTERVAL).await,
             }
         }
+    }
+
+    /// Whether the job is over, without anything else of it.
+    pub(super) async fn is_over(&self, job: &JobId) -> Result<bool, ClientError> {
+        self.retry(|c| {
+            let job = job.clone();
+            async move { c.wait_job(within(POLL_TIMEOUT), job, 0).await }
+        })
+        .await
     }
 
     /// Waits so long, or until the job is over: jobs of tasks may be over within milliseconds. What goes wrong shows at the
