@@ -54,6 +54,14 @@ impl Refusals {
         }
     }
 
+    /// Logs that a caller was not served because the system gives this process no further thread.
+    pub fn log_no_thread(&self, peer: impl fmt::Display, error: &io::Error) {
+        let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = recent.due(Instant::now()) {
+            warn!(%peer, %error, refused_before = before, "caller refused: no thread for its connection; is it the limit on processes (ulimit -u, pids.max of the container)?");
+        }
+    }
+
     /// Logs that nobody could be let in, as where the limit on open files is reached.
     pub fn log_accept(&self, error: &io::Error) {
         let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);

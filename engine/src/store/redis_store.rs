@@ -334,8 +334,14 @@ mod tests {
         assert_eq!(answered(&["lost", "7"]).unwrap(), Committed::StoreBehind { seq: 7 });
         let fenced = answered(&["fenced", "3", "7"]);
         assert!(matches!(fenced, Err(StoreError::Fenced { epoch: 3, seq: 7 })), "{fenced:?}");
-        let unreadable: [&[&str]; 6] =
-            [&["lost"], &["lost", "1.5"], &["lost", "-1"], &["fenced", "1e+17", "7"], &["type", "key", "list"], &[]];
+        let unreadable: [&[&str]; 6] = [
+            &["lost"],
+            &["lost", "1.5"],
+            &["lost", "-1"],
+            &["fenced", "1e+17", "7"],
+            &["type", "key", "list"],
+            &[],
+        ];
         for words in unreadable {
             let refused = answered(words);
             assert!(

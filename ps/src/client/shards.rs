@@ -245,7 +245,8 @@ impl ShardSet {
                 if let Some(address) = self.addresses.of(index) {
                     conn.address = address;
                 }
-                let ClientOptions { silence_limit, transport: choice, in_place, offers_gradients, .. } = self.options;
+                let ClientOptions { silence_limit, transport: choice, in_place, offers_gradients, .. } =
+                    self.options;
                 let limit = conn.attempt_limit.take().map_or(silence_limit, |left| left.min(silence_limit));
                 let (session, area) = (&self.session, offers_gradients.then_some(&self.area));
                 let lending = (in_place && !conn.range.is_empty()).then_some(LendRequest {

@@ -94,7 +94,7 @@ fn start(
     };
     let started = thread::Builder::new().name("ps-tensor".into()).stack_size(STACK_BYTES).spawn(serve);
     if let Err(error) = started {
-        debug!(%peer, %error, "no thread for a connection");
+        shared.refusals.log_no_thread(&peer, &error);
     }
 }
 
