@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use self::unconfirmed::{Unconfirmed, not_yet_confirmed};
-use super::{Shared, checkpoints, forgotten_folders, open, replication, role_change, snapshot};
+use super::{Shared, checkpoints, forgotten_folders, norms, open, replication, role_change, snapshot};
 use crate::{
     PsError,
     client::digest_from_hex,
@@ -97,11 +97,14 @@ impl Control {
     }
 }
 
-/// An engine asks for a job. One that could not be set aside goes on; one that was set aside has had no standby until now.
+/// An engine asks for a job. One that could not be set aside goes on; one that was set aside has had no standby until now, and may
+/// have been read just now, so that nobody asks the other shards for its norms yet.
 fn claim(shared: &Arc<Shared>, run: &RunId) -> Result<(), ShardFault> {
-    shared.jobs.find(run)?.thaw();
+    let job = shared.jobs.find(run)?;
+    job.thaw();
+    norms::follow_peers(shared, &job)?;
     if shared.unclaimed.claim(&shared.saves, run)? {
-        replication::start_if_followed(shared, &shared.jobs.find(run)?);
+        replication::start_if_followed(shared, &job);
     }
     Ok(())
 }

@@ -25,18 +25,20 @@ const PEER_LIMIT: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Starts the threads for a job that was opened or restored, if its rounds are clipped over several shards.
+/// Starts the threads for a job that was opened, restored, or read because an engine asks for it, if its rounds are clipped over
+/// several shards. Once they run, nothing more is started.
 pub(super) fn follow_peers(shared: &Arc<Shared>, job: &Arc<JobShard>) -> Result<(), ShardFault> {
-    if !job.needs_peer_norms() {
+    if !job.needs_peer_norms() || job.set_follows_peers(true) {
         return Ok(());
     }
     for shard in (0..job.shards().len() as u32).filter(|shard| *shard != job.index()) {
-        let (shared, job) = (shared.clone(), job.clone());
-        let started =
-            thread::Builder::new().name("ps-norms".into()).spawn(move || follow_peer(&shared, &job, shard));
-        started.map_err(|e| ShardFault::Io {
-            what: "cannot start a thread that follows another shard".into(),
-            cause: e.to_string(),
+        let (shared, followed) = (shared.clone(), job.clone());
+        let follow = move || follow_peer(&shared, &followed, shard);
+        let started = thread::Builder::new().name("ps-norms".into()).spawn(follow);
+        started.map_err(|e| {
+            job.set_follows_peers(false);
+            let what = "cannot start a thread that follows another shard".into();
+            ShardFault::Io { what, cause: e.to_string() }
         })?;
     }
     Ok(())

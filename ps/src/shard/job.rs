@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeMap,
     io::{self, Read},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, atomic::AtomicBool},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use dashmap::DashMap;
@@ -62,6 +65,8 @@ pub struct JobShard {
     pub(super) rows: RowCounts,
     /// Copies of the values that workers on this machine map, once one has asked.
     pub(super) lent: OnceLock<LentSlots>,
+    /// Whether this process asks the other shards for their norms.
+    follows_peers: AtomicBool,
     range: ElementRange,
     /// Elements of the range that the optimizer moves; buffers lie behind them.
     trained: u64,
@@ -142,6 +147,7 @@ impl JobShard {
             changed_async: watch::Sender::new(()),
             standby_log: StandbyLog::default(),
             catch_up: CatchUp::default(),
+            follows_peers: AtomicBool::new(false),
             range,
             trained: trained_in(&layout, range),
             layout,
@@ -252,6 +258,11 @@ impl JobShard {
     /// Whether it is frozen.
     pub(crate) fn is_frozen(&self) -> bool {
         lock(&self.state).ended == Some(JobEnd::Frozen)
+    }
+
+    /// Says whether this process asks the other shards for their norms; what it said before.
+    pub(crate) fn set_follows_peers(&self, follows: bool) -> bool {
+        self.follows_peers.swap(follows, Ordering::SeqCst)
     }
 
     /// An engine asks for it after all.

@@ -159,8 +159,9 @@ impl JobTable {
         self.fence.check(epoch)?;
         match self.current(job) {
             Ok(shard) => shard.state(epoch).map(Some),
-            Err(closed @ ShardFault::Closed { .. }) => Err(closed),
-            Err(_) => Ok(None),
+            Err(ShardFault::UnknownJob { .. }) => Ok(None),
+            // Closed, or what was set aside cannot be read for now: the engine asks again.
+            Err(fault) => Err(fault),
         }
     }
 

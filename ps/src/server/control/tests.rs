@@ -2,8 +2,11 @@
 
 use std::{future::Future as _, pin::pin, sync::atomic::Ordering, task::Waker};
 
-use syncline_rpc::{ReplicaRole, ShardHello, ShardPeer};
-use syncline_scheduler::ids::{Generation, ShardIndex};
+use syncline_rpc::{OpenJob, ReplicaRole, ShardHello, ShardPeer};
+use syncline_scheduler::{
+    ids::{Generation, ShardIndex},
+    spec::{ElementRange, Layout, Optimizer, Parameter},
+};
 use tokio::runtime::{Builder, Runtime};
 
 use super::{
@@ -79,6 +82,35 @@ fn what_was_set_aside_counts_for_nothing_and_has_no_standby_before_an_engine_ask
     let attach = control.attach(tarpc::context::current(), EngineEpoch(1), saved.job().clone());
     Runtime::new().unwrap().block_on(attach).unwrap();
     assert_eq!((jobs(), is_copied(&shared.jobs.open_jobs()[0])), (1, true));
+    shared.stopping.store(true, Ordering::SeqCst);
+}
+
+#[test]
+fn of_a_job_that_was_set_aside_the_other_shards_are_asked_for_their_norms_once_an_engine_asks_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let order = OpenJob {
+        run: RunId { job: "digits".parse().unwrap(), generation: Generation(1) },
+        shard: ShardIndex(0),
+        shards: vec![String::new(), "127.0.0.1:1".into()],
+        layout: Layout(vec![Parameter::trained("w", vec![2])]),
+        optimizer: Optimizer::Sgd { weight_decay: 0.0 },
+        clip_norm: Some(0.5),
+        initial: String::new(),
+        resumed: None,
+        checkpoint: None,
+    };
+    let range = ElementRange { start: 0, end: 1 };
+    let saved = JobShard::read(&order, range, EngineEpoch(1), &mut [0; 4].as_slice()).unwrap();
+    Shared::for_test(dir.path()).saves.set_aside(&saved).unwrap();
+    let mut shared = Shared::for_test(dir.path());
+    Arc::get_mut(&mut shared).unwrap().here.count = 2;
+    shared.begin(|| Ok(())).unwrap();
+    serve_beside(&shared, None);
+    let control = Control { shared: shared.clone(), hang_up: Arc::default() };
+    let attach = control.attach(tarpc::context::current(), EngineEpoch(1), order.run.job.clone());
+    assert!(Runtime::new().unwrap().block_on(attach).unwrap().is_some());
+    let job = shared.jobs.find(&order.run).unwrap();
+    assert!(job.set_follows_peers(true), "it does already");
     shared.stopping.store(true, Ordering::SeqCst);
 }
 
