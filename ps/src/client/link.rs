@@ -142,6 +142,11 @@ impl Link {
         Ok(self.channel.set_read_timeout(self.read_limit)?)
     }
 
+    /// How long one write may take from now on.
+    pub(super) fn set_write_limit(&mut self, limit: Duration) -> io::Result<()> {
+        self.channel.set_write_timeout(Some(limit))
+    }
+
     /// How its bytes travel.
     pub(crate) fn transport(&self) -> Transport {
         self.channel.transport()

@@ -265,8 +265,10 @@ impl ShardSet {
                     lending,
                     connected: &|socket| cancel_token.register(index, Some(socket)),
                 };
-                let link = transport_upgrade::open(&conn.address, options)
+                let mut link = transport_upgrade::open(&conn.address, options)
                     .inspect_err(|_| cancel_token.register(index, None))?;
+                // What was left bounds the attempt alone.
+                link.set_write_limit(silence_limit)?;
                 self.cancel_token.register(index, Some(link.socket()));
                 self.addresses.register(index, Some((&conn.address, &link)));
                 link
