@@ -64,6 +64,9 @@ pub struct SuperstepState {
     pub pin: bool,
     /// Rate of its iterations relative to the job's.
     pub rate_factor: f32,
+    /// Whether a round of fewer samples than that stands for makes a smaller step.
+    #[serde(default)]
+    pub scales_with_samples: bool,
     /// Rate of a whole round's single step, where there is one: [`SuperstepState::step_rate`].
     pub learning_rate: f32,
     /// Samples of all its iterations, from when its end is decided; those of iterations that were lost since do not count.
@@ -113,7 +116,8 @@ impl SuperstepState {
         roster: BTreeMap<Incarnation, RosterEntry>,
         now_us: u64,
     ) -> Self {
-        let SuperstepRules { ending, aggregation, rate_factor, max_lead, why, .. } = rules;
+        let SuperstepRules { ending, aggregation, rate_factor, scales_with_samples, max_lead, why, .. } =
+            rules;
         Self {
             phase: SuperstepPhase::Open(ending),
             unobserved: match ending {
@@ -124,6 +128,7 @@ impl SuperstepState {
             revision: 0,
             pin: false,
             rate_factor,
+            scales_with_samples,
             learning_rate: 0.0,
             samples: None,
             aggregation,
@@ -147,7 +152,8 @@ impl SuperstepState {
     pub(super) fn step_rate(&self, batch: u32) -> f32 {
         let whole = batch as f32 * self.rate_factor;
         match self.samples {
-            Some(samples) if self.rate_factor != 1.0 => {
+            // An earlier release has opened it, and says it by the factor alone.
+            Some(samples) if self.scales_with_samples || self.rate_factor != 1.0 => {
                 self.learning_rate * (samples as f32 / whole).min(1.0)
             }
             _ => self.learning_rate,

@@ -149,6 +149,7 @@ impl SyncPolicy for Auto {
         };
         if opening.aggregation == Aggregation::PerBarrier {
             opening.rate_factor = batches_at_once(context, opening.batches.as_ref());
+            opening.scales_with_samples = context.workers.len() > 1;
         }
         opening.why.rule = rule.to_owned();
         opening.why.reason = format!("{reason}: {}", opening.why.reason);
@@ -267,6 +268,7 @@ mod tests {
             ("limits beyond the batch",   &[Some(64), None],                       2.0),
             ("three have little memory",  &[None, Some(8), Some(8), Some(8)],      1.75),
             ("nobody takes a whole one",  &[Some(16), Some(8)],                    0.75),
+            ("two take half of one each", &[Some(16), Some(16)],                   1.0),
         ];
         for (name, limits, factor) in cases {
             let mut workers = workers(&vec![10.0; limits.len()], 0.0, 0.0);
@@ -274,8 +276,8 @@ mod tests {
             let mut auto = Auto::new(ElasticOptions::default(), BalanceOptions::default());
             let opening = auto.open(&Context { batch: 32, workers: &workers, local_rounds: true });
             assert_eq!(
-                (opening.aggregation, opening.rate_factor),
-                (Aggregation::PerBarrier, *factor),
+                (opening.aggregation, opening.rate_factor, opening.scales_with_samples),
+                (Aggregation::PerBarrier, *factor, true),
                 "{name}"
             );
         }

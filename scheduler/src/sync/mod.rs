@@ -76,6 +76,8 @@ pub struct SuperstepRules {
     pub batches: Option<BTreeMap<Incarnation, u32>>,
     /// Factor on the job's learning rate.
     pub rate_factor: f32,
+    /// Whether that is of a round of whole batches, so that one with fewer samples makes a smaller step.
+    pub scales_with_samples: bool,
     /// Most iterations between the first and the last worker inside the superstep.
     pub max_lead: Option<u64>,
     /// What the choice rests on, for people.
@@ -85,7 +87,15 @@ pub struct SuperstepRules {
 impl SuperstepRules {
     /// The job's batch and learning rate for everybody.
     pub fn new(ending: EndRule, aggregation: Aggregation, why: Why) -> Self {
-        Self { ending, aggregation, batches: None, rate_factor: 1.0, max_lead: None, why }
+        Self {
+            ending,
+            aggregation,
+            batches: None,
+            rate_factor: 1.0,
+            scales_with_samples: false,
+            max_lead: None,
+            why,
+        }
     }
 }
 
