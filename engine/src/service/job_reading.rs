@@ -108,8 +108,7 @@ impl ServiceContext {
     pub(super) async fn fields_of_lost(&self, job: &JobId) -> Result<Option<JobFields>, EngineFault> {
         let name = job.clone();
         let (state, problem) = match self.query(move |core| core.phase_of(&name)).await {
-            // It goes on all the while: whoever waits for its end must not take it for over.
-            Ok(Some(phase)) if !phase.is_over() => (phase.to_string(), written_again(job)),
+            Ok(Some(phase)) if !phase.is_over() => (phase, written_again(job)),
             Ok(_) => return Ok(None),
             // It comes just now, or Redis has lost it: the others are shown in any case.
             Err(EngineFault::Store { cause }) => {
@@ -118,8 +117,7 @@ impl ServiceContext {
             }
             Err(fault) => return Err(fault),
         };
-        let fields = [("id", job.to_string()), ("state", state), ("problem", problem)];
-        Ok(Some(fields.map(|(name, value)| (name.to_owned(), value)).into()))
+        Ok(Some(live_fields(job, state, problem)))
     }
 
     /// What people see of a job, as far as Redis has any.
@@ -130,9 +128,15 @@ impl ServiceContext {
             Some(damage) => damaged_fields(job, &damage),
             None => {
                 match self.read_of_job(job, self.store.hash("read job", &JobKeys::new(job).job)).await {
-                    // What goes on here finds it with its next commit; what is over is left as it is.
+                    // What goes on here is written again with its next commit; what is over is left as it is.
                     Err(EngineFault::Unreadable { cause, .. }) => {
-                        damaged_fields(job, &Damage::Records(cause))
+                        let name = job.clone();
+                        match self.query(move |core| core.phase_of(&name)).await {
+                            Ok(Some(phase)) if !phase.is_over() => {
+                                return Ok(Some(live_fields(job, phase, cause)));
+                            }
+                            _ => damaged_fields(job, &Damage::Records(cause)),
+                        }
                     }
                     fields => fields?,
                 }
@@ -204,6 +208,12 @@ impl ServiceContext {
 /// What is wrong with a job that goes on and that Redis does not have.
 fn written_again(job: &JobId) -> String {
     format!("it has lost job {job}, which is written again")
+}
+
+/// What is shown of a job that goes on, whatever Redis has of it: whoever waits for its end must not take it for over.
+fn live_fields(job: &JobId, phase: JobPhase, problem: String) -> JobFields {
+    let fields = [("id", job.to_string()), ("state", phase.to_string()), ("problem", problem)];
+    fields.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
 /// What is shown of a job that cannot be read.
