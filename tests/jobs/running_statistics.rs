@@ -78,7 +78,8 @@ async fn the_shards_end_with_the_statistics_that_the_workers_saw_under_every_pol
         ("bsp",                          gone(STEPS), gone(STEPS)),
         ("local-sgd:4",                  gone(STEPS), gone(STEPS)),
         ("diloco:4",                     gone(STEPS), gone(STEPS)),
-        ("lb-bsp",                       gone(STEPS), gone(STEPS)),
+        // A worker whose share is one sample leaves them as they are.
+        ("lb-bsp",                       least,       gone(STEPS)),
         ("asp",                          least,       most),
         ("ssp:1",                        least,       most),
         ("elastic-bsp:4",                least,       most),
