@@ -50,7 +50,7 @@ fn set(args: &PauseArgs, paused: bool) -> Result<(), Failure> {
 
 /// What a training's workers alone know, and do not find again when it goes on.
 fn lost_words(policy: &str, compression: Option<&str>) -> String {
-    let steps_locally = ["local-sgd", "diloco"].iter().any(|rule| policy.starts_with(rule));
+    let steps_locally = ["local-sgd", "diloco", "auto"].iter().any(|rule| policy.starts_with(rule));
     let keeps_back = compression.is_some_and(|compression| compression != "none");
     let lost = match (steps_locally, keeps_back) {
         (true, true) => "the workers' own optimizers, and what compression has left over,",
@@ -73,6 +73,7 @@ mod tests {
             ("bsp",                    Some("none"),       vec![]),
             ("",                       None,               vec![]),
             ("local-sgd:8",            Some("none"),       vec!["own optimizers"]),
+            ("auto:15",                Some("none"),       vec!["own optimizers"]),
             ("diloco:20",              Some("int8"),       vec!["own optimizers", "left over"]),
             ("elastic-bsp:4",          Some("top_k=0.01"), vec!["left over"]),
         ];
