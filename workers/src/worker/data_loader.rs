@@ -247,7 +247,7 @@ mod tests {
             let refused = DataLoader::open(&of_secret(digest), None, &PieceWatch::default());
             let refused = refused.map(|_| ()).unwrap_err();
             let text = refused.to_string();
-            assert!(refused.code().to_string() == code && !text.contains("key"), "{text}");
+            assert!(refused.code() == code && !text.contains("key"), "{text}");
         }
     }
 

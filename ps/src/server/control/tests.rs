@@ -86,7 +86,7 @@ fn what_was_set_aside_counts_for_nothing_and_has_no_standby_before_an_engine_ask
 }
 
 #[test]
-fn of_a_job_that_was_set_aside_the_other_shards_are_asked_for_their_norms_once_an_engine_asks_for_it() {
+fn the_other_shards_are_asked_for_the_norms_of_a_job_once_an_engine_asks_for_it() {
     let dir = tempfile::tempdir().unwrap();
     let order = OpenJob {
         run: RunId { job: "digits".parse().unwrap(), generation: Generation(1) },
@@ -100,16 +100,12 @@ fn of_a_job_that_was_set_aside_the_other_shards_are_asked_for_their_norms_once_a
         checkpoint: None,
     };
     let range = ElementRange { start: 0, end: 1 };
-    let saved = JobShard::read(&order, range, EngineEpoch(1), &mut [0; 4].as_slice()).unwrap();
-    Shared::for_test(dir.path()).saves.set_aside(&saved).unwrap();
-    let mut shared = Shared::for_test(dir.path());
-    Arc::get_mut(&mut shared).unwrap().here.count = 2;
-    shared.begin(|| Ok(())).unwrap();
+    let job = JobShard::read(&order, range, EngineEpoch(1), &mut [0; 4].as_slice()).unwrap();
+    let (shared, job) = (Shared::for_test(dir.path()), Arc::new(job));
     serve_beside(&shared, None);
-    let control = Control { shared: shared.clone(), hang_up: Arc::default() };
-    let attach = control.attach(tarpc::context::current(), EngineEpoch(1), order.run.job.clone());
-    assert!(Runtime::new().unwrap().block_on(attach).unwrap().is_some());
-    let job = shared.jobs.find(&order.run).unwrap();
+    // As one that was read for the order that comes with the claim.
+    shared.jobs.restore(job.clone());
+    claim(&shared, job.run()).unwrap();
     assert!(job.set_follows_peers(true), "it does already");
     shared.stopping.store(true, Ordering::SeqCst);
 }
@@ -166,7 +162,7 @@ fn of_a_job_that_is_deleted_nothing_stays_whenever_it_was_set_aside() {
     };
     let (served, job) = serving(dir.path());
     let closed = HeldJob { run: job.run().clone(), closed: true };
-    assert_eq!(discard(&served, job.run()), [closed.clone()]);
+    assert_eq!(discard(&served, job.run()), std::slice::from_ref(&closed));
     served.saves.set_aside(&shard(&[1.0, 2.0, 3.0])).unwrap();
     let started = Shared::for_test(dir.path());
     started.begin(|| Ok(())).unwrap();
