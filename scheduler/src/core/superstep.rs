@@ -67,7 +67,7 @@ pub struct SuperstepState {
     /// Whether a round of fewer samples than that stands for makes a smaller step.
     #[serde(default)]
     pub scales_with_samples: bool,
-    /// Rate of a whole round's single step, where there is one: [`SuperstepState::step_rate`].
+    /// Rate of a whole round's single step, where there is one and no samples are missing.
     pub learning_rate: f32,
     /// Samples of all its iterations, from when its end is decided; those of iterations that were lost since do not count.
     #[serde(default)]
