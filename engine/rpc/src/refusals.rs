@@ -32,42 +32,41 @@ impl Refusals {
             debug!(%peer, %error, "no greeting");
             return;
         }
-        let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(before) = recent.due(Instant::now()) {
+        if let Some(before) = self.due() {
             warn!(%peer, %error, refused_before = before, "caller refused");
         }
     }
 
     /// Logs that a caller was dropped because too many said nothing at the same time, who keep others out.
     pub(super) fn log_crowd(&self, peer: impl fmt::Display) {
-        let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(before) = recent.due(Instant::now()) {
+        if let Some(before) = self.due() {
             warn!(%peer, dropped_before = before, "caller dropped: too many say nothing at the same time; is somebody scanning this port?");
         }
     }
 
     /// Logs that a caller was not let in because so many others are, of at most `most`.
     pub fn log_full(&self, peer: impl fmt::Display, open: usize, most: usize) {
-        let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(before) = recent.due(Instant::now()) {
+        if let Some(before) = self.due() {
             warn!(%peer, open, most, refused_before = before, "caller refused: too many connections are open; start more shards, or fewer workers on each");
         }
     }
 
     /// Logs that a caller was not served because the system gives this process no further thread.
     pub fn log_no_thread(&self, peer: impl fmt::Display, error: &io::Error) {
-        let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(before) = recent.due(Instant::now()) {
+        if let Some(before) = self.due() {
             warn!(%peer, %error, refused_before = before, "caller refused: no thread for its connection; is it the limit on processes (ulimit -u, pids.max of the container)?");
         }
     }
 
     /// Logs that nobody could be let in, as where the limit on open files is reached.
     pub fn log_accept(&self, error: &io::Error) {
-        let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(before) = recent.due(Instant::now()) {
+        if let Some(before) = self.due() {
             warn!(%error, failed_before = before, "no connection can be accepted; is it the limit on open files (ulimit -n)?");
         }
+    }
+
+    fn due(&self) -> Option<u64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).due(Instant::now())
     }
 }
 
