@@ -23,7 +23,9 @@ impl ServiceContext {
     pub(super) async fn job_fields(&self, job: &JobId) -> Result<JobFields, EngineFault> {
         match self.stored_fields(job).await? {
             Some(fields) => Ok(fields),
-            None if self.is_live(job).await? => Err(EngineFault::Store { cause: written_again(job) }),
+            None if self.live_phase(job).await?.is_some() => {
+                Err(EngineFault::Store { cause: written_again(job) })
+            }
             None => Err(EngineFault::UnknownJob { job: job.clone() }),
         }
     }
@@ -44,10 +46,10 @@ impl ServiceContext {
         Ok(listed)
     }
 
-    /// Whether a job goes on, whatever Redis has of it.
-    pub(super) async fn is_live(&self, job: &JobId) -> Result<bool, EngineFault> {
+    /// Where a job stands that goes on, whatever Redis has of it.
+    async fn live_phase(&self, job: &JobId) -> Result<Option<JobPhase>, EngineFault> {
         let name = job.clone();
-        self.query(move |core| core.is_live(&name)).await
+        self.query(move |core| core.phase_of(&name).filter(|phase| !phase.is_over())).await
     }
 
     /// Jobs that somebody wants to see: all that go on and the newest `most_over` of those that are over; and how many of these
@@ -106,18 +108,15 @@ impl ServiceContext {
 
     /// What is shown of a job that is listed and of which Redis has nothing; `None`: it is over.
     pub(super) async fn fields_of_lost(&self, job: &JobId) -> Result<Option<JobFields>, EngineFault> {
-        let name = job.clone();
-        let (state, problem) = match self.query(move |core| core.phase_of(&name)).await {
-            Ok(Some(phase)) if !phase.is_over() => (phase, written_again(job)),
-            Ok(_) => return Ok(None),
+        match self.live_phase(job).await {
+            Ok(phase) => Ok(phase.map(|phase| live_fields(job, phase, written_again(job)))),
             // It comes just now, or Redis has lost it: the others are shown in any case.
             Err(EngineFault::Store { cause }) => {
                 let problem = format!("Redis has nothing of it, and takes no writes: {cause}");
-                return Ok(Some(damaged_fields(job, &Damage::Records(problem))));
+                Ok(Some(damaged_fields(job, &Damage::Records(problem))))
             }
-            Err(fault) => return Err(fault),
-        };
-        Ok(Some(live_fields(job, state, problem)))
+            Err(fault) => Err(fault),
+        }
     }
 
     /// What people see of a job, as far as Redis has any.
@@ -129,15 +128,10 @@ impl ServiceContext {
             None => {
                 match self.read_of_job(job, self.store.hash("read job", &JobKeys::new(job).job)).await {
                     // What goes on here is written again with its next commit; what is over is left as it is.
-                    Err(EngineFault::Unreadable { cause, .. }) => {
-                        let name = job.clone();
-                        match self.query(move |core| core.phase_of(&name)).await {
-                            Ok(Some(phase)) if !phase.is_over() => {
-                                return Ok(Some(live_fields(job, phase, cause)));
-                            }
-                            _ => damaged_fields(job, &Damage::Records(cause)),
-                        }
-                    }
+                    Err(EngineFault::Unreadable { cause, .. }) => match self.live_phase(job).await {
+                        Ok(Some(phase)) => return Ok(Some(live_fields(job, phase, cause))),
+                        _ => damaged_fields(job, &Damage::Records(cause)),
+                    },
                     fields => fields?,
                 }
             }
