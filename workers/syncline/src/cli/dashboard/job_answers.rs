@@ -2,43 +2,24 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex as Lock, PoisonError},
-    time::Instant,
+    sync::{Arc, Mutex, PoisonError},
 };
 
-use tokio::sync::Mutex;
-
-use super::{answer::Answer, overview::FRESH_FOR, route::Route};
-
-/// What was answered last, and when.
-type Kept = Mutex<Option<(Instant, Answer)>>;
+use super::{answer::Answer, fresh::Fresh, route::Route};
 
 #[derive(Default)]
-pub(super) struct JobAnswers(Lock<HashMap<Route, Arc<Kept>>>);
+pub(super) struct JobAnswers(Mutex<HashMap<Route, Arc<Fresh<Answer>>>>);
 
 impl JobAnswers {
     /// As of less than a second ago; `ask` is the answer now.
     pub(super) async fn get(&self, route: &Route, ask: impl Future<Output = Answer>) -> Answer {
-        let kept = self.of(route);
-        // Whoever comes while one asks is answered the same.
-        let mut kept = kept.lock().await;
-        if let Some((_, answer)) = kept.as_ref().filter(|(at, _)| at.elapsed() < FRESH_FOR) {
-            return answer.clone();
-        }
-        let answer = ask.await;
-        *kept = Some((Instant::now(), answer.clone()));
-        answer
+        self.of(route).get(ask).await
     }
 
     /// What is kept for a route, without those that are old by now.
-    fn of(&self, route: &Route) -> Arc<Kept> {
+    fn of(&self, route: &Route) -> Arc<Fresh<Answer>> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_fresh = |kept: &Arc<Kept>| match kept.try_lock() {
-            Ok(kept) => kept.as_ref().is_some_and(|(at, _)| at.elapsed() < FRESH_FOR),
-            // Somebody asks just now.
-            Err(_) => true,
-        };
-        all.retain(|_, kept| is_fresh(kept));
+        all.retain(|_, kept| kept.is_fresh());
         all.entry(route.clone()).or_default().clone()
     }
 }

@@ -8,6 +8,7 @@
 
 mod answer;
 mod connections;
+mod fresh;
 mod job_answers;
 mod overview;
 mod prometheus;

@@ -1,19 +1,14 @@
 //! The cluster as a whole, asked for once for all who look on.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
 
 use serde::Serialize;
 use syncline_rpc::status::{EngineStatus, JobList, JobStatus, LiveWorker};
 use syncline_workers::client::Client;
-use tokio::sync::Mutex;
 
+use super::fresh::Fresh;
 use crate::cli::Failure;
 
-/// An answer that is younger is given again.
-pub(super) const FRESH_FOR: Duration = Duration::from_millis(500);
 /// Jobs that are over of which it tells; the newest.
 const MOST_OVER: u32 = 100;
 
@@ -53,27 +48,13 @@ impl Overview {
     }
 }
 
-/// What was answered last, and when.
-type Kept = (Instant, Result<Arc<Overview>, Arc<Failure>>);
-
 #[derive(Default)]
-pub(super) struct Overviews {
-    kept: Mutex<Option<Kept>>,
-}
+pub(super) struct Overviews(Fresh<Result<Arc<Overview>, Arc<Failure>>>);
 
 impl Overviews {
     /// As of less than a second ago.
     pub(super) async fn get(&self, client: &Client) -> Result<Arc<Overview>, Arc<Failure>> {
-        // Whoever comes while one asks is answered the same.
-        let mut kept = self.kept.lock().await;
-        if let Some((at, answer)) = kept.as_ref()
-            && at.elapsed() < FRESH_FOR
-        {
-            return answer.clone();
-        }
-        let answer = ask(client).await.map(Arc::new).map_err(Arc::new);
-        *kept = Some((Instant::now(), answer.clone()));
-        answer
+        self.0.get(async { ask(client).await.map(Arc::new).map_err(Arc::new) }).await
     }
 }
 
