@@ -21,9 +21,7 @@ impl Dataset {
             ColumnData::F32(_) | ColumnData::F64(_) | ColumnData::Bytes(..) => None,
         }
     }
-}
 
-impl Dataset {
     /// Standard deviation of the labels of these rows, which are real numbers: the largest of the numbers of a label.
     pub(crate) fn label_deviation(&self, rows: &[u32]) -> Option<f64> {
         let label = self.label()?;

@@ -109,7 +109,7 @@ impl Dataset {
                 return Err(refused(what));
             }
         }
-        let differs = axis == ChannelAxis::First && column.differs_along_last(rows);
+        let differs = axis == ChannelAxis::First && column.differs_along_last(rows, &channels);
         let differs_along_last = differs.then(|| column.shape.clone());
         Ok(Standard { mean, std, constant, rounded, differs_along_last })
     }
@@ -165,18 +165,17 @@ impl Column {
         channels
     }
 
-    /// Whether samples have two axes, and the least channel of the last one is far smaller than that of the first: all of the first
-    /// are mixtures, in which it vanishes.
-    fn differs_along_last(&self, rows: &[u32]) -> bool {
+    /// Whether samples have two axes, and the least channel of the last one is far smaller than that of the first, which are these: all
+    /// of the first are mixtures, in which it vanishes.
+    fn differs_along_last(&self, rows: &[u32], of_first: &[Channel]) -> bool {
         let has_two_axes = self.shape.len() == 2 && self.shape.iter().all(|&size| size > 1);
-        let least_deviation = |axis| {
-            let channels = self.channels(rows, axis);
+        let least_of = |channels: &[Channel]| {
             let numbers = (rows.len() * self.width() / channels.len()) as f64;
             let varied = channels.iter().filter(|channel| channel.least < channel.most);
-            varied.map(|channel| (channel.squares / numbers).sqrt()).min_by(f64::total_cmp)
+            let deviations = varied.map(|channel| (channel.squares / numbers).sqrt());
+            deviations.min_by(f64::total_cmp).unwrap_or_default()
         };
-        let least_of = |axis| least_deviation(axis).unwrap_or_default();
-        has_two_axes && least_of(ChannelAxis::First) > UNEVEN * least_of(ChannelAxis::Last)
+        has_two_axes && least_of(of_first) > UNEVEN * least_of(&self.channels(rows, ChannelAxis::Last))
     }
 
     /// Hands out every number of these rows with its place in the sample.
