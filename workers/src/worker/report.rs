@@ -33,7 +33,7 @@ pub(super) fn is_urgent(reports: &[Finished], queued: u32) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use syncline_scheduler::{
         core::{Blame, Iterated},
         fault_code::FaultCode,
@@ -43,7 +43,7 @@ mod tests {
 
     use super::*;
 
-    fn key(seq: u64) -> TaskKey {
+    pub(in crate::worker) fn key(seq: u64) -> TaskKey {
         let task = TaskId::Iteration { worker: Incarnation(1), seq };
         let run = RunId { job: "digits".parse().unwrap(), generation: Generation(1) };
         TaskKey { run, task, attempt: 1 }

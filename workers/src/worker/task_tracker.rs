@@ -166,18 +166,7 @@ impl TaskTracker {
 
 #[cfg(test)]
 mod tests {
-    use syncline_scheduler::{
-        graph::TaskId,
-        ids::{Generation, Incarnation, RunId},
-    };
-
-    use super::*;
-
-    fn key(seq: u64) -> TaskKey {
-        let task = TaskId::Iteration { worker: Incarnation(1), seq };
-        let run = RunId { job: "digits".parse().unwrap(), generation: Generation(1) };
-        TaskKey { run, task, attempt: 1 }
-    }
+    use super::{super::report::tests::key, *};
 
     #[test]
     fn a_revocation_is_remembered_only_until_its_task_is_in_hand() {
