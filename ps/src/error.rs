@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use syncline_rpc::{ShardFault, hello::HelloError};
+use syncline_rpc::{ShardFault, hello::HelloError, threads::NoThread};
 use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId};
 
 use crate::{shard::ShardPosition, transport::Transport, wire::WireError};
@@ -315,6 +315,7 @@ impl PsError {
             Self::Canceled => "nothing: it was asked for",
             Self::Length { .. } => "the model and the job's layout differ; submit the job again",
             Self::Damaged { .. } => "upload the blob again, and check the disk of that shard",
+            Self::Io { source, .. } if NoThread::is_behind(source) => NoThread::HINT,
             Self::Io { .. } => "correct what the system names, then try again",
             Self::NoAddress { .. } => {
                 "name the address of this machine that the others reach: --listen IP:PORT, or --advertise HOST:PORT beside --listen"

@@ -47,11 +47,11 @@ pub(super) fn ask(mut command: Command, limit: Duration) -> Result<String, Strin
         drop(command); // holds the pipe open
         // A thread, because reading has no time limit. It ends with the last process that holds the pipe.
         let (said, hear) = mpsc::channel();
-        thread::spawn(move || {
+        thread::Builder::new().spawn(move || {
             let mut text = Vec::new();
             let _ = output.read_to_end(&mut text);
             let _ = said.send(String::from_utf8_lossy(&text).trim().to_owned());
-        });
+        })?;
         Ok((child, hear))
     };
     let (mut child, hear) = run().map_err(|e| e.to_string())?;

@@ -22,6 +22,7 @@ mod shard_position;
 mod shard_registry;
 pub mod status;
 mod text_limits;
+pub mod threads;
 mod token;
 mod worker;
 

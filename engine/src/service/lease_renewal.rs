@@ -4,10 +4,11 @@
 //! decide about millions of tasks for longer than a lease lasts. One that hangs for minutes loses the lease.
 
 use std::{
-    io, thread,
+    io,
     time::{Duration, Instant},
 };
 
+use syncline_rpc::threads;
 use syncline_scheduler::ids::EngineEpoch;
 use tokio::{
     runtime,
@@ -64,14 +65,14 @@ impl LeaseRenewal {
     ) -> io::Result<Self> {
         let (end, ended) = oneshot::channel();
         lead.store_outage.set_lead_until(Instant::now() + lease.duration);
-        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = threads::runtime(&mut runtime::Builder::new_current_thread(), 0)?;
         let renew = async move {
             tokio::select! {
                 () = keep_renewing(&lease, epoch, &lead, &bug) => {}
                 _ = ended => {}
             }
         };
-        thread::Builder::new().name("lease".into()).spawn(move || runtime.block_on(renew))?;
+        threads::spawn("lease", move || runtime.block_on(renew))?;
         Ok(Self { _end: end })
     }
 }
@@ -162,7 +163,7 @@ mod tests {
         };
         let look = async { timeout(Duration::from_secs(60), look).await.unwrap() };
         let runtime = || runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        thread::spawn(move || runtime().block_on(look)).join().unwrap();
+        std::thread::spawn(move || runtime().block_on(look)).join().unwrap();
     }
 
     /// An engine that leads on a Redis server of its own.

@@ -12,6 +12,7 @@ use socket2::{Domain, Protocol, SockAddr, Type};
 use syncline_rpc::{
     GREETING_TIMEOUT,
     hello::{self, Role},
+    threads,
 };
 use tokio::runtime;
 use tracing::debug;
@@ -63,7 +64,7 @@ pub(super) fn spawn(
             }
         }
     };
-    thread::Builder::new().name("ps-accept".into()).spawn(accept)
+    Ok(threads::spawn("ps-accept", accept)?)
 }
 
 /// Starts the thread of one connection, or drops it.

@@ -57,7 +57,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_rpc::{EngineAddresses, Token, folder};
+use syncline_rpc::{EngineAddresses, Token, folder, threads};
 use syncline_scheduler::ids::JobId;
 use tokio::{
     runtime::{self, Runtime},
@@ -137,11 +137,8 @@ impl Server {
             .map_err(io("cannot remove unfinished checkpoints and snapshots".into()))?;
         let (listener, address) =
             listen::bind(options.listen).map_err(io(format!("cannot listen on {}", options.listen)))?;
-        let runtime = runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("ps-control")
-            .enable_all()
-            .build()
+        let mut control = runtime::Builder::new_multi_thread();
+        let runtime = threads::runtime(control.worker_threads(1).thread_name("ps-control"), 1)
             .map_err(io("cannot start the control runtime".into()))?;
         let local = LocalSocket::bind();
         let local_path = local.as_ref().and_then(|local| local.path().to_str().map(str::to_owned));

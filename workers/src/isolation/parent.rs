@@ -7,6 +7,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use syncline_rpc::threads::{self, NoThread};
+
 use super::error::ModelError;
 use super::locate::smallest_crashing;
 use super::message::{Answer, Event, PARENT_PID_VARIABLE, Request, Work, receive, send};
@@ -148,17 +150,20 @@ fn run_child(
     let (mut done, mut last, mut words) = (None, "start".to_owned(), String::new());
     let mut heard = Ok(());
     thread::scope(|scope| {
-        let listening = scope.spawn(move || last_stderr_line(stderr));
-        scope.spawn(move || {
+        // Where one is not given, stdin closes with what was to write it, and the child ends.
+        let listening = threads::spawn_scoped(scope, "child-stderr", move || last_stderr_line(stderr))?;
+        threads::spawn_scoped(scope, "child-stdout", move || {
             let Some(mut stdout) = stdout else { return };
             while let Ok(Some(event)) = receive::<Event>(&mut stdout) {
                 if sender.send(event).is_err() {
                     return;
                 }
             }
-        });
+        })?;
         // A child that has ended reads no more; what became of it says more than a broken pipe.
-        scope.spawn(move || stdin.map(|mut stdin| send(&mut stdin, request)));
+        threads::spawn_scoped(scope, "child-stdin", move || {
+            stdin.map(|mut stdin| send(&mut stdin, request))
+        })?;
         let mut patience = Patience::of(silence);
         loop {
             if is_stopped() {
@@ -189,7 +194,9 @@ fn run_child(
             let _ = child.0.kill();
         }
         words = listening.join().unwrap_or_default();
-    });
+        Ok(())
+    })
+    .map_err(|none: NoThread| failed(none.into()))?;
     heard?;
     let status = child.0.wait().map_err(failed)?;
     done.ok_or_else(|| ChildFailure::Crashed { how: describe_status(status), stage: last, words })

@@ -8,7 +8,7 @@ use std::{
 
 use syncline_kit::Device;
 use syncline_rpc::{
-    OutageLogger, RegisterReply, WorkerHello, WorkerServiceClient, hello::Role, hostname, within,
+    OutageLogger, RegisterReply, WorkerHello, WorkerServiceClient, hello::Role, hostname, threads, within,
 };
 use syncline_runtime::Runtime;
 use syncline_scheduler::{
@@ -271,7 +271,7 @@ fn start_pool(
     let client = Client::new(options.engine.clone(), options.token.clone());
     let around = CallEnvironment::new(store, client, Handle::current());
     let pool = Pool::start(registry, options.slots.max(1), around, given_up.clone());
-    pool.map(Some).map_err(|e| WorkerError::Executor { cause: e.to_string() })
+    Ok(Some(pool?))
 }
 
 /// Starts the thread that trains. Nobody joins it: what it hangs in must not hang us.
@@ -298,15 +298,12 @@ fn start_executor(
     };
     let handle = Handle::current();
     let tracker = session.tracker.clone();
-    std::thread::Builder::new()
-        .name(format!("executor-{incarnation}"))
-        .spawn(move || {
-            let ExecutorChannels { tasks, finish, ended } = ends;
-            let setup = |job: &JobId| handle.block_on(session.setup_unless_canceled(job));
-            let _ = ended.send(execute(&context, &tasks, &finish, &tracker, setup));
-        })
-        .map(drop)
-        .map_err(|e| WorkerError::Executor { cause: e.to_string() })
+    threads::spawn(&format!("executor-{incarnation}"), move || {
+        let ExecutorChannels { tasks, finish, ended } = ends;
+        let setup = |job: &JobId| handle.block_on(session.setup_unless_canceled(job));
+        let _ = ended.send(execute(&context, &tasks, &finish, &tracker, setup));
+    })?;
+    Ok(())
 }
 
 /// Waits for the end of the executor, if it is not there yet.

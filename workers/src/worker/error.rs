@@ -3,7 +3,7 @@
 use syncline_kit::KitError;
 use syncline_onnx::OnnxError;
 use syncline_ps::PsError;
-use syncline_rpc::{CallError, EngineFault, ShardFault};
+use syncline_rpc::{CallError, EngineFault, ShardFault, threads::NoThread};
 use syncline_runtime::BackendError;
 use syncline_scheduler::{core::Blame, fault_code::FaultCode};
 
@@ -63,10 +63,13 @@ pub enum WorkerError {
         /// What differs, in words.
         what: String,
     },
-    /// A thread that trains or runs general tasks cannot be started, or one has panicked.
+    /// A thread that trains or runs general tasks cannot be started.
+    #[error(transparent)]
+    Thread(#[from] NoThread),
+    /// A thread that trains has panicked.
     #[error("[E353] the executor thread ended: {cause}")]
     Executor {
-        /// What the system says, or that it panicked.
+        /// Why it did.
         cause: String,
     },
     /// The worker waits for it.
@@ -127,6 +130,7 @@ impl WorkerError {
             Self::Data(e) => e.code(),
             Self::Engine(fault) => return fault.code(),
             Self::Function(twice) => twice.code(),
+            Self::Thread(none) => none.code(),
             Self::Unreachable { .. } => "E350",
             Self::NotFinite { .. } => "E351",
             Self::Graph { .. } => "E352",
@@ -147,6 +151,7 @@ impl WorkerError {
             Self::Ps(source) => return source.hint(),
             Self::Engine(source) => return source.hint(),
             Self::Function(source) => return source.hint(),
+            Self::Thread(none) => return none.hint(),
             Self::Unreachable { .. } => {
                 "name the engine with --engine, and the token file that belongs to it with --token-file"
             }

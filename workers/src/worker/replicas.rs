@@ -22,6 +22,7 @@ use std::{panic::resume_unwind, ptr::NonNull, sync::Arc, thread};
 use syncline_autodiff::{GRAD_SUFFIX, LOSS, LOSS_WEIGHT, NEXT_SUFFIX};
 use syncline_onnx::ElementType;
 use syncline_ps::client::GradientArea;
+use syncline_rpc::threads;
 use syncline_runtime::{
     Device, ExecOptions, Executable, OutputMemory, OutputPlace, Outputs, Runtime, TensorView,
 };
@@ -173,9 +174,11 @@ impl Replicas {
         let done = thread::scope(|scope| {
             let mut replicas = replicas.iter_mut().zip(0..cut.parts);
             let first = replicas.next();
-            let others: Vec<_> = replicas
-                .map(|(replica, part)| scope.spawn(move || replica.run(batch, cut.part(part))))
-                .collect();
+            let others = replicas
+                .map(|(replica, part)| {
+                    threads::spawn_scoped(scope, "replica", move || replica.run(batch, cut.part(part)))
+                })
+                .collect::<Result<Vec<_>, _>>()?;
             let first = first.map(|(replica, part)| replica.run(batch, cut.part(part)));
             let others =
                 others.into_iter().map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic)));

@@ -3,11 +3,11 @@
 //! One lock holds everything. A thread takes it once per task: to say how the last one ended, and to get the next.
 
 use std::{
-    io,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
+use syncline_rpc::threads::NoThread;
 use syncline_scheduler::{
     ids::Name,
     tasks::{Attempts, Order, Outcome, TaskEnd},
@@ -83,7 +83,7 @@ impl Pool {
         slots: u32,
         around: CallEnvironment,
         given_up: GivenUp,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, NoThread> {
         let running = RunningTasks::beside(given_up);
         let state = Mutex::new(State { free_slots: slots, running, ..State::default() });
         let (work, ended, sooner, closing) = Default::default();
@@ -291,7 +291,7 @@ impl Pool {
     }
 
     /// Looks at the deadlines. `start` starts one more thread of the pool.
-    pub(super) fn expire(&self, now: Instant, start: impl Fn(Self) -> io::Result<()>) {
+    pub(super) fn expire(&self, now: Instant, start: impl Fn(Self) -> Result<(), NoThread>) {
         let mut state = self.lock();
         let expired = state.running.expire(now, self.0.slots);
         if expired.stuck.is_some() {

@@ -1,6 +1,8 @@
 //! The threads that run general tasks.
 
-use std::{io, sync::Arc, thread};
+use std::sync::Arc;
+
+use syncline_rpc::threads::{self, NoThread};
 
 use super::{
     attempt,
@@ -12,8 +14,8 @@ use crate::functions::StopFlag;
 const MAX_KEPT_BYTES: usize = 1 << 20;
 
 /// Starts one more thread. Nobody joins it: what it hangs in must not hang us.
-pub(super) fn start(pool: Pool) -> io::Result<()> {
-    thread::Builder::new().name("call".into()).spawn(move || work(&pool)).map(drop)
+pub(super) fn start(pool: Pool) -> Result<(), NoThread> {
+    threads::spawn("call", move || work(&pool)).map(drop)
 }
 
 /// Runs attempts until the pool is closed or another thread has taken this one's place.

@@ -1,10 +1,10 @@
 //! `syncline engine`: one engine process.
 
-use std::{net::SocketAddr, path::PathBuf, thread, time::Duration};
+use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use syncline_engine::service::{BugWatch, EngineError, EngineHandle, EngineOptions, Limits};
 use syncline_engine::store::RedisAddress;
-use syncline_rpc::hostname;
+use syncline_rpc::{hostname, threads};
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
@@ -97,7 +97,7 @@ pub(crate) fn run(args: EngineArgs) -> Result<(), Failure> {
             () = stop.requested() => return Ok(()),
         };
         print(&format!("listening {}", engine.address()))?;
-        end_if_hung(engine.bug_watch());
+        end_if_hung(engine.bug_watch()).map_err(|source| CliError::Runtime { source })?;
         let mut lead = engine.lead_watch();
         loop {
             tokio::select! {
@@ -113,10 +113,9 @@ pub(crate) fn run(args: EngineArgs) -> Result<(), Failure> {
 }
 
 /// Ends the process from another thread if the one that decides is told of a bug and does not end it: it hangs.
-fn end_if_hung(mut bug: BugWatch) {
-    thread::spawn(move || {
-        // Without a runtime it would only go on as before.
-        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_time().build() else { return };
+fn end_if_hung(mut bug: BugWatch) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    threads::spawn("bug", move || {
         let reason = runtime.block_on(async {
             let reason = bug.found().await;
             sleep(END_GRACE).await;
@@ -124,7 +123,8 @@ fn end_if_hung(mut bug: BugWatch) {
         });
         let _ = finish(Err(CliError::Bug { reason }.into()), false);
         end_at_once(Exit::Internal as i32)
-    });
+    })?;
+    Ok(())
 }
 
 /// Starts the engine once Redis answers, for so long.

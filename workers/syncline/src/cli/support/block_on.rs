@@ -1,5 +1,8 @@
 //! Async commands, from their beginning to their end.
 
+use std::thread;
+
+use syncline_rpc::threads;
 use syncline_workers::process::{INTERRUPTED, StopSignal};
 
 use crate::cli::{CliError, Failure, hold_end};
@@ -11,7 +14,10 @@ pub fn listen_for_stop(with_parent: bool) -> Result<StopSignal, Failure> {
 
 /// Runs an async command to its end. Work on blocking threads is not waited for.
 pub fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    block_with(tokio::runtime::Builder::new_multi_thread(), command)
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.worker_threads(cores);
+    block_with(runtime, cores, command)
 }
 
 /// As [`block_on`], for a command that makes files: where Ctrl-C, SIGTERM or SIGHUP ends it, what is unfinished is removed.
@@ -43,14 +49,15 @@ pub(crate) fn end_at_once(code: i32) -> ! {
 /// As [`block_on`], on the calling thread alone: for a process whose work is done elsewhere, and which should not wake
 /// up one thread after another for each message.
 pub fn block_on_one_thread<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    block_with(tokio::runtime::Builder::new_current_thread(), command)
+    block_with(tokio::runtime::Builder::new_current_thread(), 0, command)
 }
 
 fn block_with<T>(
     mut runtime: tokio::runtime::Builder,
+    own: usize,
     command: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
-    let runtime = runtime.enable_all().build().map_err(|source| CliError::Runtime { source })?;
+    let runtime = threads::runtime(&mut runtime, own).map_err(|source| CliError::Runtime { source })?;
     let result = runtime.block_on(command);
     runtime.shutdown_background();
     result

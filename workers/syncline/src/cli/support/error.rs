@@ -2,6 +2,7 @@
 
 use std::{io, net::SocketAddr, path::PathBuf};
 
+use syncline_rpc::threads::NoThread;
 use syncline_scheduler::ids::JobId;
 use syncline_workers::client::FindError;
 
@@ -124,7 +125,8 @@ impl CliError {
             Self::NotReady { .. } => "look into the folder `logs` of the state directory; the machine may be overloaded".into(),
             Self::Setting { .. } => "`--help` after the command shows what is accepted".into(),
             Self::Output { .. } => "see where the output goes: the disk may be full".into(),
-            Self::Runtime { .. } => "the machine may be out of threads or open files".into(),
+            Self::Runtime { source } if NoThread::is_behind(source) => NoThread::HINT.into(),
+            Self::Runtime { .. } => "the machine may be out of open files: raise `ulimit -n`".into(),
             Self::SavedJobs { before, told, .. } => {
                 format!("start it with --shards {before}, or without, and those of them that are not over go on; to go on with {told}, write a checkpoint then, `syncline checkpoint JOB FILE`, cancel and delete the job, remove its models with `syncline gc --older-than 0`, and use `submit --resume FILE` here")
             }
