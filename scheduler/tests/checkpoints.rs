@@ -39,6 +39,8 @@ struct Recorder {
     rests_ms: Vec<u64>,
     summary: BTreeMap<&'static str, String>,
     keeps_files: bool,
+    /// Shards do not say that they have opened the job.
+    opens_nothing: bool,
     /// Iterations of all points of the curve.
     drawn: u64,
 }
@@ -63,6 +65,7 @@ impl Shell for Recorder {
         if !self.keeps_files {
             effects.retain(|e| !matches!(e, Effect::PinCheckpoint { .. } | Effect::WriteCheckpoint { .. }));
         }
+        effects.retain(|e| !self.opens_nothing || !matches!(e, Effect::OpenShards { .. }));
         effects
     }
 }
@@ -121,12 +124,13 @@ impl World {
         effects
     }
 
-    fn crash(&mut self) {
+    fn crash(&mut self) -> Vec<Effect> {
         self.plane.server.shards[0].crash();
         let (shard, asked_us) = (ShardIndex(0), self.now_us);
-        self.give(Input::ShardHolds { shard, asked_us, held: Vec::new() });
+        let effects = self.give(Input::ShardHolds { shard, asked_us, held: Vec::new() });
         let run = self.job().run();
         self.hand.retain(|assignment| assignment.key.run == run);
+        effects
     }
 
     fn job(&self) -> &Job {
@@ -324,6 +328,12 @@ fn the_curve_loses_no_iteration_however_long_the_training_is_and_where_it_goes_b
 
 #[test]
 fn a_shard_that_cannot_read_its_part_brings_the_checkpoint_before_and_then_the_end() {
+    for code in ["E439", "E406"] {
+        brings_the_checkpoint_before_and_then_the_end(code);
+    }
+}
+
+fn brings_the_checkpoint_before_and_then_the_end(code: &'static str) {
     let mut world = World::new("asp", 40, true);
     let counts: Vec<u64> = (0..2)
         .map(|_| {
@@ -331,16 +341,24 @@ fn a_shard_that_cannot_read_its_part_brings_the_checkpoint_before_and_then_the_e
             world.samples()
         })
         .collect();
-    world.crash();
+    world.plane.shell.opens_nothing = true;
+    let opens = |effects: &[Effect]| {
+        effects.iter().find_map(|effect| match effect {
+            Effect::OpenShards { checkpoint, has_others, .. } => Some((*checkpoint, *has_others)),
+            _ => None,
+        })
+    };
+    assert_eq!(opens(&world.crash()), Some((Some(1), true)));
     assert_eq!(world.samples(), counts[1]);
     let unusable = |world: &World| {
-        let (code, reason) = (FaultCode::new("E439"), "its digest is another".to_owned());
+        let (code, reason) = (FaultCode::new(code), "it cannot be read".to_owned());
         Input::ShardFailed { run: world.job().run(), code, reason }
     };
-    world.give(unusable(&world));
+    assert_eq!(opens(&world.give(unusable(&world))), Some((Some(0), false)));
     assert_eq!((world.job().generation().number(), world.samples()), (3, counts[0]));
     world.give(unusable(&world));
-    let failed = matches!(world.job().phase(), Phase::Failed { code, .. } if *code == FaultCode::new("E439"));
+    let failed =
+        matches!(world.job().phase(), Phase::Failed { code: found, .. } if *found == FaultCode::new(code));
     assert!(failed, "{:?}", world.job().phase());
     // Their disk may come back: what goes on from this job begins with the newest.
     assert_eq!(world.plane.shell.summary["checkpoint"], "1");

@@ -21,18 +21,23 @@ const PEER_PAUSE: Duration = Duration::from_millis(500);
 /// So long a job is opened again that a shard cannot read: a file server that answers nothing for a moment, or a peer that ends while
 /// it sends, is no reason to give up parameters, or a checkpoint for the one before.
 const READ_PATIENCE: Duration = Duration::from_secs(60);
-/// So long a job is opened again that reads a checkpoint: what has been trained so far is worth waiting until somebody has brought the disk back, and the
-/// job says meanwhile what it waits for.
+/// So long a job is opened again that reads a checkpoint while there are others: longer than a file server takes to start again. Then
+/// one of those costs the training between the two, which is done anew; nothing that was promised is lost.
+const NEWEST_PATIENCE: Duration = Duration::from_secs(300);
+/// So long a job is opened again that reads its only checkpoint: what has been trained so far is worth waiting until somebody has brought the disk
+/// back, and the job says meanwhile what it waits for.
 const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(3_600);
 
 impl ShardControl {
-    /// Opens a run of a job, with a checkpoint or anew. Nothing of earlier ones matters from here on.
-    pub(super) fn open_shards(&self, run: RunId, checkpoint: Option<u64>) {
+    /// Opens a run of a job, with a checkpoint, which may have others beside it, or anew. Nothing of earlier ones matters from
+    /// here on.
+    pub(super) fn open_shards(&self, run: RunId, checkpoint: Option<u64>, has_others: bool) {
         self.work.end_before(&run);
         let control = self.clone();
         self.work.spawn(&run.clone(), async move {
             let Some(train) = control.jobs.train_spec(&run.job) else { return };
             let began = Instant::now();
+            let patience = read_patience(checkpoint, has_others);
             let mut told = String::new();
             loop {
                 let shards = control.shards.all_addresses().await;
@@ -49,7 +54,7 @@ impl ShardControl {
                         }
                         return control.queue.tell(Input::ShardsOpened { run });
                     }
-                    Err(fault) if may_pass(&fault, checkpoint, began.elapsed()) => {
+                    Err(fault) if may_pass(&fault, began.elapsed(), patience) => {
                         let reason = fault.to_string();
                         // It is asked twice a second; once is enough to say so.
                         if reason != told {
@@ -184,14 +189,21 @@ impl ShardControl {
     }
 }
 
-/// Whether a job that could not be opened for so long, from this checkpoint if it has one, is opened again.
-fn may_pass(fault: &ShardFault, checkpoint: Option<u64>, tried: Duration) -> bool {
+/// How long a disk is waited for that cannot be read.
+fn read_patience(checkpoint: Option<u64>, has_others: bool) -> Duration {
+    match (checkpoint, has_others) {
+        (None, _) => READ_PATIENCE,
+        (Some(_), true) => NEWEST_PATIENCE,
+        (Some(_), false) => CHECKPOINT_PATIENCE,
+    }
+}
+
+/// Whether a job that could not be opened for so long is opened again.
+fn may_pass(fault: &ShardFault, tried: Duration, patience: Duration) -> bool {
     match fault {
         // It is back soon, maybe at another address, or missed as a shard that is lost.
         ShardFault::PeerAway { .. } => true,
-        ShardFault::Io { .. } => {
-            tried < if checkpoint.is_some() { CHECKPOINT_PATIENCE } else { READ_PATIENCE }
-        }
+        ShardFault::Io { .. } => tried < patience,
         _ => false,
     }
 }
@@ -284,7 +296,7 @@ mod tests {
         let spec = training();
         control.jobs.remember_spec(&spec);
         let run = RunId { job: spec.id.clone(), generation: Generation(1) };
-        control.open_shards(run, Some(3));
+        control.open_shards(run, Some(3), false);
         match inbox.input().await {
             Input::OpeningDelayed { reason, .. } => assert_eq!(reason, "[E406] read: stale file handle"),
             other => panic!("{other:?}"),
@@ -295,20 +307,26 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_cannot_be_read_is_waited_for_longer_where_a_checkpoint_is_on_it() {
+    fn a_disk_that_cannot_be_read_is_waited_for_longest_where_the_only_checkpoint_is_on_it() {
         let unreadable = || ShardFault::Io { what: "read".into(), cause: "input/output error".into() };
         let lost = || ShardFault::UnknownJob { job: run().job };
         #[rustfmt::skip]
         let cases = [
-            (unreadable(), None,    59,    true),
-            (unreadable(), None,    60,    false),
-            (unreadable(), Some(3), 60,    true),
-            (unreadable(), Some(3), 3_600, false),
-            (lost(),       Some(3), 0,     false),
+            (unreadable(), None,    false, 59,    true),
+            (unreadable(), None,    false, 60,    false),
+            (unreadable(), Some(3), true,  299,   true),
+            (unreadable(), Some(3), true,  300,   false),
+            (unreadable(), Some(3), false, 300,   true),
+            (unreadable(), Some(3), false, 3_600, false),
+            (lost(),       Some(3), true,  0,     false),
         ];
-        for (fault, checkpoint, tried_s, again) in cases {
-            let tried = Duration::from_secs(tried_s);
-            assert_eq!(may_pass(&fault, checkpoint, tried), again, "{fault} {checkpoint:?} {tried_s} s");
+        for (fault, checkpoint, has_others, tried_s, again) in cases {
+            let (tried, patience) = (Duration::from_secs(tried_s), read_patience(checkpoint, has_others));
+            assert_eq!(
+                may_pass(&fault, tried, patience),
+                again,
+                "{fault} {checkpoint:?} {has_others} {tried_s} s"
+            );
         }
     }
 

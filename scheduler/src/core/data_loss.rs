@@ -36,6 +36,9 @@ impl Job {
             FaultCode::PARAMETERS_LOST => self.parameters_lost(&reason, turn),
             FaultCode::CLOSED => self.closed_unknown("a shard", turn),
             FaultCode::CHECKPOINT_UNUSABLE => self.checkpoint_unusable(code, reason, turn),
+            // For so long as it was waited for: an older one may be readable, and where none is they are kept for a job that
+            // goes on once the disk is back.
+            FaultCode::SHARD_IO if self.opens_checkpoint() => self.checkpoint_unusable(code, reason, turn),
             _ => self.end(Phase::Failed { code, reason }, turn),
         }
     }

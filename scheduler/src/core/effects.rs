@@ -48,6 +48,8 @@ pub enum Effect {
         run: RunId,
         /// Number of the checkpoint to restore; `None`: the initial parameters of the spec.
         checkpoint: Option<u64>,
+        /// Whether there is another complete one to go back to, should this one not be read.
+        has_others: bool,
     },
     /// Every shard copies its part as it is now; answered with [`Input::CheckpointPinned`](super::Input::CheckpointPinned).
     PinCheckpoint {

@@ -133,6 +133,11 @@ impl Job {
         turn.effects.push(self.open_order());
     }
 
+    /// Whether the shards read a checkpoint for the present generation of the parameters.
+    pub(super) fn opens_checkpoint(&self) -> bool {
+        self.state.phase == Phase::Opening && self.state.checkpoints.restored.is_some()
+    }
+
     /// What a job waits for whose shards open the present generation of the parameters, in words.
     pub(super) fn waits_for_shards(&self) -> String {
         let mut text = match (self.state.checkpoints.restored, self.gone_back_to()) {
@@ -161,8 +166,10 @@ impl Job {
 
     /// The order to open the present generation of the parameters.
     pub(super) fn open_order(&self) -> Effect {
-        let run = self.run();
-        Effect::OpenShards { run, checkpoint: self.state.checkpoints.restored }
+        let (run, checkpoint) = (self.run(), self.state.checkpoints.restored);
+        let is_other = |complete: &Checkpoint| Some(complete.number) != checkpoint;
+        let has_others = self.state.checkpoints.complete.iter().any(is_other);
+        Effect::OpenShards { run, checkpoint, has_others }
     }
 
     fn undone_since(&self, then: &Counters) -> Undone {

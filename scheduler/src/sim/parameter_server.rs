@@ -198,7 +198,7 @@ impl ParameterServerModel {
     /// [`Effect::CloseShards`].
     pub fn carry_out(&mut self, effect: Effect) -> Vec<Input> {
         match effect {
-            Effect::OpenShards { run, checkpoint } => {
+            Effect::OpenShards { run, checkpoint, .. } => {
                 self.shards.iter_mut().for_each(|shard| shard.open(&run, checkpoint));
                 vec![Input::ShardsOpened { run }]
             }
