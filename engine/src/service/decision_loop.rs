@@ -58,8 +58,6 @@ pub(super) struct DecisionLoop {
     pub(super) forget_at: BTreeMap<JobId, Instant>,
     /// When `forget_at` was last scanned.
     pub(super) forget_scanned_at: Instant,
-    /// Jobs that have ended and whose end Redis may still lose, each with the time of its end.
-    pub(super) just_ended: BTreeMap<JobId, Instant>,
     /// The highest number that any commit of this engine had, or followed on. New jobs count on from there: a commit of a job
     /// that had the name before may still come a second time.
     pub(super) highest_seq: u64,
@@ -143,7 +141,7 @@ impl DecisionLoop {
                 self.schedule_forgetting(job, None);
             } else {
                 self.forget_at.remove(job);
-                self.just_ended.remove(job);
+                self.lead.jobs.forget_end(job);
             }
         }
         // There may be thousands, as there may be turns in a second.

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
+    time::Instant,
 };
 
 use syncline_scheduler::{
@@ -22,6 +23,8 @@ struct Jobs {
     listed: Vec<JobId>,
     /// Those whose records cannot be used, with what is wrong with them.
     damaged: BTreeMap<JobId, Damage>,
+    /// Those that have ended and whose end Redis may still lose, each with the time of its end.
+    just_ended: BTreeMap<JobId, Instant>,
     /// Training settings of those that are not over.
     specs: BTreeMap<JobId, Arc<TrainSpec>>,
 }
@@ -56,6 +59,26 @@ impl JobDirectory {
     /// The job is not parked any more.
     pub(super) fn clear_damaged(&self, job: &JobId) {
         lock(&self.0).damaged.remove(job);
+    }
+
+    /// Redis may still lose the end of a job, and is given it again then.
+    pub(super) fn note_end(&self, job: &JobId, at: Instant) {
+        lock(&self.0).just_ended.insert(job.clone(), at);
+    }
+
+    /// The end of a job is not watched over any more.
+    pub(super) fn forget_end(&self, job: &JobId) {
+        lock(&self.0).just_ended.remove(job);
+    }
+
+    /// Watches no more over what ended before.
+    pub(super) fn forget_ends_before(&self, time: Option<Instant>) {
+        lock(&self.0).just_ended.retain(|_, ended| time.is_none_or(|time| *ended > time));
+    }
+
+    /// Whether the end of a job is watched over.
+    pub(super) fn has_just_ended(&self, job: &JobId) -> bool {
+        lock(&self.0).just_ended.contains_key(job)
     }
 
     /// Keeps a job's training settings in memory for workers and shards.

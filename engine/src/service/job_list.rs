@@ -28,7 +28,7 @@ impl DecisionLoop {
         let now = Instant::now();
         self.forget_at.entry(job.clone()).or_insert(now + left);
         if age < ON_DISK_AFTER {
-            self.just_ended.insert(job.clone(), now);
+            self.lead.jobs.note_end(job, now);
         }
     }
 
@@ -57,13 +57,13 @@ impl DecisionLoop {
     /// change is refused where it follows on something that is lost. A job that waits for hours, for workers say, would else be
     /// missed by the next engine, and one that has ended, of which there is no other commit, would go on for ever.
     async fn verify_jobs(&mut self) -> Result<(), LoopEnd> {
-        let now = Instant::now();
+        let on_disk = Instant::now().checked_sub(ON_DISK_AFTER);
         let mut jobs = self.lead.jobs.listed();
-        jobs.retain(|job| self.core.is_live(job) || self.just_ended.contains_key(job));
+        jobs.retain(|job| self.core.is_live(job) || self.lead.jobs.has_just_ended(job));
         let nothing = Commit::default();
         let commits: Vec<(&JobId, &Commit)> = jobs.iter().map(|job| (job, &nothing)).collect();
         self.commit_all(&commits).await?;
-        self.just_ended.retain(|_, ended| now.saturating_duration_since(*ended) < ON_DISK_AFTER);
+        self.lead.jobs.forget_ends_before(on_disk);
         Ok(())
     }
 
@@ -80,7 +80,7 @@ impl DecisionLoop {
         self.lead.jobs.forget_spec(job);
         self.written.remove(job);
         self.forget_at.remove(job);
-        self.just_ended.remove(job);
+        self.lead.jobs.forget_end(job);
         self.lead.jobs.unlist(job);
         Ok(())
     }
@@ -175,7 +175,6 @@ mod tests {
             listed_at: Instant::now(),
             forget_at: BTreeMap::new(),
             forget_scanned_at: Instant::now(),
-            just_ended: BTreeMap::new(),
             highest_seq: 0,
             turned_us: None,
         };
@@ -309,10 +308,11 @@ mod tests {
         for key in [&keys.state, &keys.job] {
             assert!(rig.number(&["TTL", key]).await > 600_000, "{key}");
         }
-        assert!(rig.decisions.just_ended.contains_key(&job), "Redis may lose it once more");
-        rig.decisions.just_ended.insert(job.clone(), Instant::now().checked_sub(ON_DISK_AFTER).unwrap());
+        let jobs = rig.decisions.lead.jobs.clone();
+        assert!(jobs.has_just_ended(&job), "Redis may lose it once more");
+        jobs.note_end(&job, Instant::now().checked_sub(ON_DISK_AFTER).unwrap());
         rig.decisions.verify_jobs().await.unwrap();
-        assert!(rig.decisions.just_ended.is_empty());
+        assert!(!jobs.has_just_ended(&job));
     }
 
     #[tokio::test]

@@ -23,7 +23,7 @@ impl ServiceContext {
     pub(super) async fn job_fields(&self, job: &JobId) -> Result<JobFields, EngineFault> {
         match self.stored_fields(job).await? {
             Some(fields) => Ok(fields),
-            None if self.live_phase(job).await?.is_some() => {
+            None if self.kept_phase(job).await?.is_some() => {
                 Err(EngineFault::Store { cause: written_again(job) })
             }
             None => Err(EngineFault::UnknownJob { job: job.clone() }),
@@ -46,10 +46,10 @@ impl ServiceContext {
         Ok(listed)
     }
 
-    /// Where a job stands that goes on, whatever Redis has of it.
-    async fn live_phase(&self, job: &JobId) -> Result<Option<JobPhase>, EngineFault> {
-        let name = job.clone();
-        self.query(move |core| core.phase_of(&name).filter(|phase| !phase.is_over())).await
+    /// Where a job stands that Redis is given again should it lose it: one that goes on, or ended a moment ago.
+    async fn kept_phase(&self, job: &JobId) -> Result<Option<JobPhase>, EngineFault> {
+        let (name, has_just_ended) = (job.clone(), self.lead()?.jobs.has_just_ended(job));
+        self.query(move |core| core.phase_of(&name).filter(|phase| has_just_ended || !phase.is_over())).await
     }
 
     /// Jobs that somebody wants to see: all that go on and the newest `most_over` of those that are over; and how many of these
@@ -108,8 +108,8 @@ impl ServiceContext {
 
     /// What is shown of a job that is listed and of which Redis has nothing; `None`: it is over.
     pub(super) async fn fields_of_lost(&self, job: &JobId) -> Result<Option<JobFields>, EngineFault> {
-        match self.live_phase(job).await {
-            Ok(phase) => Ok(phase.map(|phase| live_fields(job, phase, written_again(job)))),
+        match self.kept_phase(job).await {
+            Ok(phase) => Ok(phase.map(|phase| kept_fields(job, phase, written_again(job)))),
             // It comes just now, or Redis has lost it: the others are shown in any case.
             Err(EngineFault::Store { cause }) => {
                 let problem = format!("Redis has nothing of it, and takes no writes: {cause}");
@@ -127,9 +127,9 @@ impl ServiceContext {
             Some(damage) => damaged_fields(job, &damage),
             None => {
                 match self.read_of_job(job, self.store.hash("read job", &JobKeys::new(job).job)).await {
-                    // What goes on here is written again with its next commit; what is over is left as it is.
-                    Err(EngineFault::Unreadable { cause, .. }) => match self.live_phase(job).await {
-                        Ok(Some(phase)) => return Ok(Some(live_fields(job, phase, cause))),
+                    // What goes on here, or ended a moment ago, is written again; what was over before is left as it is.
+                    Err(EngineFault::Unreadable { cause, .. }) => match self.kept_phase(job).await {
+                        Ok(Some(phase)) => return Ok(Some(kept_fields(job, phase, cause))),
                         _ => damaged_fields(job, &Damage::Records(cause)),
                     },
                     fields => fields?,
@@ -199,13 +199,13 @@ impl ServiceContext {
     }
 }
 
-/// What is wrong with a job that goes on and that Redis does not have.
+/// What is wrong with a job that Redis is given again.
 fn written_again(job: &JobId) -> String {
     format!("it has lost job {job}, which is written again")
 }
 
-/// What is shown of a job that goes on, whatever Redis has of it: whoever waits for its end must not take it for over.
-fn live_fields(job: &JobId, phase: JobPhase, problem: String) -> JobFields {
+/// What is shown of a job whatever Redis has of it: whoever waits for its end must not take it for over.
+fn kept_fields(job: &JobId, phase: JobPhase, problem: String) -> JobFields {
     let fields = [("id", job.to_string()), ("state", phase.to_string()), ("problem", problem)];
     fields.map(|(name, value)| (name.to_owned(), value)).into()
 }

@@ -145,7 +145,6 @@ impl DecisionLoop {
             listed_at: Instant::now(),
             forget_at: BTreeMap::new(),
             forget_scanned_at: Instant::now(),
-            just_ended: BTreeMap::new(),
             turned_us: None,
         };
         let mut found = Found::default();

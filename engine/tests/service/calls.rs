@@ -164,28 +164,38 @@ async fn a_job_and_its_blobs_survive_a_crash_of_the_engine_and_go_when_it_is_del
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_waits_is_written_again_when_redis_has_lost_it_and_is_never_said_to_be_unknown() {
-    written_again_without(|keys| keys.all().to_vec()).await;
+    written_again_without(|keys| keys.all().to_vec(), "queued").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_waits_is_written_again_when_somebody_removed_what_people_see_of_it() {
-    written_again_without(|keys| vec![&keys.job, &keys.events]).await;
+    written_again_without(|keys| vec![&keys.job, &keys.events], "queued").await;
 }
 
-/// Removes some keys of a job that waits, and of no other one.
-async fn written_again_without(lost: fn(&JobKeys) -> Vec<&str>) {
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_has_just_ended_is_written_again_when_redis_has_lost_it_and_is_never_said_to_be_unknown() {
+    written_again_without(|keys| keys.all().to_vec(), "canceled").await;
+}
+
+/// Removes some keys of a job in this state, and of no other one.
+async fn written_again_without(lost: fn(&JobKeys) -> Vec<&str>, state: &str) {
     let mut rig = Rig::start(1).await;
     let shard = rig.start_shard().await;
     rig.announce(shard.clone()).await.unwrap();
     let job: JobId = "digits".parse().unwrap();
     let client = rig.client().await;
     client.submit(within(TEST_TIMEOUT), spec(&job), 1, false).await.unwrap().unwrap();
+    if state == "canceled" {
+        client.cancel(within(TEST_TIMEOUT), job.clone(), String::new(), 0).await.unwrap().unwrap();
+    }
+    let shows = async || client.job(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap().job;
+    until(async || (shows().await["state"] == state).then_some(())).await;
     let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
     let names = JobKeys::new(&job);
     let _: u64 = store.query("lose", &[&["DEL"], &lost(&names)[..]].concat()).await.unwrap();
     let listed = client.jobs(within(TEST_TIMEOUT), None).await.unwrap().unwrap().jobs;
     let shown: Vec<_> = listed.iter().map(|job| (job["id"].as_str(), job["state"].as_str())).collect();
-    assert_eq!(shown, [("digits", "queued")], "it goes on, whatever Redis has of it: {listed:?}");
+    assert_eq!(shown, [("digits", state)], "it is known, whatever Redis has of it: {listed:?}");
     let written_again = until(async || match client.job(within(TEST_TIMEOUT), job.clone()).await.unwrap() {
         Ok(record) => Some(record),
         Err(fault) => {
@@ -195,7 +205,7 @@ async fn written_again_without(lost: fn(&JobKeys) -> Vec<&str>) {
             None
         }
     });
-    assert_eq!(written_again.await.job["state"], "queued");
+    assert_eq!(written_again.await.job["state"], state);
     let events =
         client.stream(within(TEST_TIMEOUT), job.clone(), JobStream::Events, None).await.unwrap().unwrap();
     let told: Vec<&str> = events.iter().map(|entry| entry.fields["what"].as_str()).collect();
@@ -203,7 +213,7 @@ async fn written_again_without(lost: fn(&JobKeys) -> Vec<&str>) {
     rig.crash().await;
     rig.announce(shard).await.unwrap();
     let kept = rig.client().await.job(within(TEST_TIMEOUT), job).await.unwrap().unwrap();
-    assert_eq!(kept.job["state"], "queued");
+    assert_eq!(kept.job["state"], state);
 }
 
 #[tokio::test(flavor = "multi_thread")]
