@@ -15,6 +15,7 @@ use tracing::error;
 
 use super::{
     clock::Clock,
+    expiry_clock::ExpiryClock,
     job_log::log_commit,
     last_commit::LastCommit,
     lead::Lead,
@@ -56,6 +57,8 @@ pub(super) struct DecisionLoop {
     pub(super) listed_at: Instant,
     /// Jobs that are over, oldest first, with the time when they may be forgotten.
     pub(super) forget_at: BTreeMap<JobId, Instant>,
+    /// The clock by which Redis forgets them.
+    pub(super) expiry_clock: ExpiryClock,
     /// When `forget_at` was last scanned.
     pub(super) forget_scanned_at: Instant,
     /// The highest number that any commit of this engine had, or followed on. New jobs count on from there: a commit of a job

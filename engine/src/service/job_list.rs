@@ -50,7 +50,25 @@ impl DecisionLoop {
         }
         self.listed_at = Instant::now();
         self.written.values_mut().for_each(LastCommit::forget_summary);
+        self.watch_expiry_clock().await;
         self.verify_jobs().await
+    }
+
+    /// Gives Redis again what it has let go of before its time because its clock was set forward, such as that of a machine that
+    /// started in 1970: jobs that are over, and are not due yet by a clock that nobody sets. While no engine runs nobody notices.
+    async fn watch_expiry_clock(&mut self) {
+        // A user of Redis that may not ask for the time loses this alone.
+        let Ok(time_s) = self.store.time_s().await else { return };
+        let now = Instant::now();
+        if !self.expiry_clock.was_set_forward(now, time_s) {
+            return;
+        }
+        warn!(
+            "the clock of Redis was set forward: jobs that are over are written again where it has let them go"
+        );
+        for (job, _) in self.forget_at.iter().filter(|(_, at)| **at > now) {
+            self.lead.jobs.note_end(job, now);
+        }
     }
 
     /// Lets Redis show that it has what it has acknowledged of each job that goes on, or ended a moment ago: a commit without any
@@ -138,6 +156,7 @@ mod tests {
     use super::*;
     use crate::{
         service::{
+            expiry_clock::ExpiryClock,
             fake_shard::{EPOCH, Inbox, lead, noted, start},
             message::Message,
         },
@@ -174,6 +193,7 @@ mod tests {
             written: BTreeMap::new(),
             listed_at: Instant::now(),
             forget_at: BTreeMap::new(),
+            expiry_clock: ExpiryClock::default(),
             forget_scanned_at: Instant::now(),
             highest_seq: 0,
             turned_us: None,
@@ -287,6 +307,31 @@ mod tests {
         rig.decisions.forget_at.insert(job.clone(), Instant::now());
         rig.decisions.forget_expired().await.unwrap();
         assert!(rig.decisions.core.job(&job).is_some() && rig.decisions.forget_at.contains_key(&job));
+    }
+
+    #[tokio::test]
+    async fn jobs_that_redis_let_go_because_its_clock_was_set_forward_are_written_again() {
+        let mut rig = rig().await;
+        let [due, over] = ["due", "over"].map(|name| name.parse::<JobId>().unwrap());
+        rig.turn(["due", "over"].map(submission)).await;
+        rig.turn([cancel(&due), cancel(&over)]).await;
+        let now = Instant::now();
+        rig.decisions.lead.jobs.forget_ends_before(Some(now));
+        rig.decisions.forget_at.insert(due.clone(), now);
+        let keys = [&due, &over].map(JobKeys::new);
+        for keys in &keys {
+            rig.number(&[&["DEL"], &keys.all()[..]].concat()).await;
+        }
+        let look = async |rig: &mut Rig| {
+            rig.decisions.listed_at = now.checked_sub(2 * RELIST_INTERVAL).unwrap();
+            rig.decisions.relist_jobs().await.unwrap();
+            (rig.number(&["EXISTS", &keys[0].state]).await, rig.number(&["EXISTS", &keys[1].state]).await)
+        };
+        assert_eq!(look(&mut rig).await, (0, 0), "who removes them means it");
+        // As if the clock had shown 1970 a moment ago.
+        rig.decisions.expiry_clock.was_set_forward(now, 0);
+        assert_eq!(look(&mut rig).await, (0, 1), "one whose time is over stays away");
+        assert!(rig.number(&["TTL", &keys[1].state]).await > 600_000);
     }
 
     #[tokio::test]

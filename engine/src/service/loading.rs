@@ -11,7 +11,8 @@ use syncline_scheduler::{
 use tracing::{error, info, warn};
 
 use super::{
-    clock::Clock, damaged_jobs::Damage, decision_loop::DecisionLoop, last_commit::LastCommit, lead::Lead,
+    clock::Clock, damaged_jobs::Damage, decision_loop::DecisionLoop, expiry_clock::ExpiryClock,
+    last_commit::LastCommit, lead::Lead,
 };
 use crate::store::{Claimed, RedisStore, StoreError};
 
@@ -144,6 +145,7 @@ impl DecisionLoop {
             highest_seq: 0,
             listed_at: Instant::now(),
             forget_at: BTreeMap::new(),
+            expiry_clock: ExpiryClock::default(),
             forget_scanned_at: Instant::now(),
             turned_us: None,
         };

@@ -18,6 +18,7 @@ mod context;
 mod damaged_jobs;
 mod decision_loop;
 mod dispatcher;
+mod expiry_clock;
 #[cfg(test)]
 mod fake_shard;
 mod folder_gc;

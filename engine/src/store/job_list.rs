@@ -97,6 +97,12 @@ impl RedisStore {
         Ok(names.iter().filter_map(|name| str::from_utf8(name).ok()?.parse().ok()).collect())
     }
 
+    /// What the server's clock says, by which keys expire, in seconds of the epoch.
+    pub async fn time_s(&self) -> Result<u64, StoreError> {
+        let (time_s, _us): (u64, u64) = self.query("read the clock", &["TIME"]).await?;
+        Ok(time_s)
+    }
+
     /// When the keys of these jobs expire, in their order.
     pub async fn expiries(&self, jobs: &[JobId]) -> Result<Vec<Expiry>, StoreError> {
         let mut expiries = Vec::with_capacity(jobs.len());
