@@ -19,7 +19,7 @@ const END_GRACE: Duration = Duration::from_secs(2);
 /// Pause before a Redis server is asked again at the start.
 const REDIS_RETRY_PAUSE: Duration = Duration::from_millis(500);
 
-const SHORTEST_SILENCE: Duration = Duration::from_millis(100);
+pub(super) const SHORTEST_SILENCE: Duration = Duration::from_millis(100);
 const SHORTEST_STALL: Duration = Duration::from_secs(1);
 
 /// Where an engine listens unless told otherwise.

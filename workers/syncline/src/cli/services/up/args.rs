@@ -10,8 +10,11 @@ use syncline_workers::{
     worker::{Throttle, gpu_memory, threads_each},
 };
 
-use super::DEFAULT_LISTEN;
-use crate::cli::{CliError, check_open_bind, number, support::connection::environment_names_a_cluster};
+use super::{super::engine::SHORTEST_SILENCE, DEFAULT_LISTEN};
+use crate::cli::{
+    CliError, TimeUnit::Milliseconds, check_open_bind, number,
+    support::connection::environment_names_a_cluster, time_from,
+};
 
 /// Default duration of an iteration when machines of different speed are emulated.
 const EMULATED_STEP_MS: u64 = 10;
@@ -52,6 +55,10 @@ pub struct UpArgs {
     /// general tasks each [default: all there is]
     #[arg(long, value_name = "SIZE", value_parser = gpu_memory)]
     gpu_memory: Option<MemorySize>,
+    /// A parameter shard that is not heard of for this long is lost, and the running jobs that it holds end; a number alone is
+    /// milliseconds [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = time_from(SHORTEST_SILENCE, Milliseconds))]
+    shard_silence: Option<Duration>,
     /// Use this Redis server instead of starting one
     #[arg(long, value_name = "URL", env = "SYNCLINE_REDIS", hide_env_values = true)]
     redis: Option<String>,
@@ -106,6 +113,8 @@ pub(crate) struct Plan {
     pub engines: Option<u32>,
     /// Before a child that ended is started again.
     pub longest_pause: Duration,
+    /// `None`: that of an engine that is told none.
+    pub shard_silence: Option<Duration>,
     pub redis: Option<String>,
     pub state_dir: PathBuf,
     /// Other commands need the flag as well.
@@ -159,6 +168,7 @@ impl UpArgs {
             replicas: self.replicas,
             engines: self.engines,
             longest_pause: Duration::from_millis(self.longest_pause_ms),
+            shard_silence: self.shard_silence,
             redis: self.redis,
             state_dir_named: self.state_dir.is_some() || environment_names_a_cluster(),
             state_dir: state_dir(self.state_dir.as_deref())?,
@@ -184,6 +194,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::cli::services::up::programs::engine_options;
 
     #[derive(Parser)]
     struct Line {
@@ -227,6 +238,15 @@ mod tests {
                 (plan, _) => panic!("{line}: {plan:?}"),
             }
         }
+    }
+
+    #[test]
+    fn the_engine_is_told_how_long_a_shard_may_be_silent_where_somebody_says_so() {
+        let options = |line: &str| engine_options(&plan(line).unwrap(), "a", 2);
+        let common = [("--instance", "a".to_owned()), ("--shards", "2".to_owned())];
+        assert_eq!(options(""), common);
+        let told = options("--shard-silence 2m");
+        assert_eq!((&told[..2], &told[2..]), (&common[..], &[("--shard-silence", "120000".to_owned())][..]));
     }
 
     #[test]

@@ -75,7 +75,7 @@ impl ChildPrograms<'_> {
         native: &Native,
         listen: SocketAddr,
     ) -> Program {
-        let args = [("--instance", instance.to_owned()), ("--shards", self.shards.to_string())];
+        let args = engine_options(self.plan, instance, self.shards);
         let mut program = self.program(process, self.bin, self.args("engine", &args));
         // Not as an argument: everybody on this machine can read those, and the address may hold a password.
         program.env.push(("SYNCLINE_REDIS", native.redis_url.clone().into()));
@@ -146,6 +146,14 @@ impl ChildPrograms<'_> {
         program.reports = false;
         program
     }
+}
+
+/// What an engine is told beside where everything is.
+pub(super) fn engine_options(plan: &Plan, instance: &str, shards: u32) -> Vec<(&'static str, String)> {
+    let mut options = vec![("--instance", instance.to_owned()), ("--shards", shards.to_string())];
+    let silence = plan.shard_silence.map(|silence| silence.as_millis().to_string());
+    options.extend(silence.map(|silence_ms| ("--shard-silence", silence_ms)));
+    options
 }
 
 pub(super) fn is_free(address: SocketAddr) -> bool {
