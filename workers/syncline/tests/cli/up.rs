@@ -327,11 +327,12 @@ fn doctor_says_what_a_user_of_redis_lacks() {
     let dir = folder();
     let up = Up::start(&dir, SMALL);
     let url = up.about["redis"].as_str().unwrap().replace("redis://", "redis://trainer:secret@");
-    let doctor = |keys: &str| {
-        let rights = "+@all -@dangerous -@admin +info +config|get";
+    let told = |keys: &str, rights: &str| {
+        let rights = format!("+@all -@dangerous -@admin {rights}");
         assert!(up.redis(&format!("ACL SETUSER trainer reset on >secret ~{keys} {rights}")).contains("+OK"));
         syncline(&["doctor", "--state-dir", dir.path().to_str().unwrap(), "--redis", &url])
     };
+    let doctor = |keys: &str| told(keys, "+info +config|get");
     let refused = doctor("other:*");
     assert!(refused.code == 4 && refused.out.contains("fail  access"), "{refused:#?}");
     assert!(refused.out.contains("[E203] redis refused `write`"), "{refused:#?}");
@@ -347,4 +348,8 @@ fn doctor_says_what_a_user_of_redis_lacks() {
     let allowed = doctor("syncline:*").ok();
     assert!(allowed.out.contains("ok    access"), "{allowed:#?}");
     assert!(up.redis("KEYS syncline:probe:*").contains("*0"));
+    // An engine does without INFO, and so does what is checked after it.
+    let blind = told("syncline:*", "").ok();
+    assert!(blind.out.contains("not known: [E203] redis refused `info`"), "{blind:#?}");
+    assert!(blind.out.contains("+info") && blind.out.contains("ok    access"), "{blind:#?}");
 }

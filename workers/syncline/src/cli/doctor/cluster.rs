@@ -162,19 +162,23 @@ fn workers(about: &EngineStatus) -> Finding {
 }
 
 async fn redis_settings(url: &str, address: RedisAddress) -> Vec<Finding> {
-    let info = async {
+    let asked = async {
         let store = RedisStore::connect(address).await?;
-        let info: String = store.query("info", &["INFO"]).await?;
-        Ok::<_, StoreError>((store, info))
+        match store.query::<String>("info", &["INFO"]).await {
+            Ok(info) => Ok((store, vec![version(&info, url), memory(&info), persistence(&info)])),
+            // An engine does without it.
+            Err(refused @ StoreError::Refused { .. }) => Ok((store, vec![unknown(&refused)])),
+            Err(error) => Err(error),
+        }
     };
-    let (store, info) = match info.await {
+    let (store, mut findings) = match asked.await {
         Ok(found) => found,
         Err(error) => {
             let text = error.to_string();
             return vec![Finding::fail("redis", Exit::Redis, text, Failure::from(error).hint())];
         }
     };
-    let mut findings = vec![version(&info, url), memory(&info), persistence(&info), access(&store).await];
+    findings.push(access(&store).await);
     findings.push(match setting(&store, "appendonly").await.as_deref() {
         Some("yes") => Finding::ok("appendonly", "yes"),
         Some(other) => Finding::warn(
@@ -194,6 +198,12 @@ async fn redis_settings(url: &str, address: RedisAddress) -> Vec<Finding> {
         None => Finding::warn("eviction", "the server does not tell", "see that maxmemory-policy is noeviction"),
     });
     findings
+}
+
+/// The server does not say what it is and how it is.
+fn unknown(refused: &StoreError) -> Finding {
+    let found = format!("version, memory and saving are not known: {refused}");
+    Finding::warn("redis", found, "let its user ask: `redis-cli ACL SETUSER USER +info`")
 }
 
 /// Whether this user may do what an engine does: run scripts, write, read and delete keys of ours.
