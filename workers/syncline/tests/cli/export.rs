@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 use crate::{
     job::write_job,
     json::Page,
-    rig::{Up, folder, syncline, wait_until},
+    rig::{Up, folder, on_full_disk, syncline, wait_until},
 };
 
 const NOBODYS: Function<(u64,), u64> = Function::new("nobody.has-it");
@@ -86,6 +86,15 @@ fn a_training_is_read_from_its_file_as_the_engine_told_it() {
     assert_eq!(told(&commands, &["--from", read.to_str().unwrap()]), online);
     let both = syncline(&[&["export", "points", "-", "--json"], &state_dir[..]].concat());
     assert!(both.code == 2 && both.err.contains(r#""code":"E509""#), "{both:#?}");
+    let asks_engine = [vec!["export", "points", "-"], vec!["jobs"], vec!["jobs", "--json"], vec!["workers"]];
+    for words in commands.iter().chain(&asks_engine) {
+        let full = on_full_disk(&[words, &state_dir[..]].concat());
+        assert!(full.code == 5 && full.err.contains("[E510] cannot write to stdout"), "{words:?}: {full:#?}");
+        assert!(full.err.contains("No space left on device"), "{words:?}: {full:#?}");
+    }
+    for words in [&["--version"][..], &["jobs", "--help"], &["completions", "bash"]] {
+        on_full_disk(words).refused(5, "E510");
+    }
     let nobodys = dir.path().join("nobody.export");
     syncline(&[&["export", "nobody", nobodys.to_str().unwrap()], &state_dir[..]].concat()).refused(1, "E131");
     let nowhere = dir.path().join("no-folder/points");

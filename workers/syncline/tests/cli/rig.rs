@@ -1,7 +1,7 @@
 //! Starts `syncline`, in a folder of its own and without the environment of whoever runs the tests.
 
 use std::{
-    fs,
+    fs::{self, File},
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     path::Path,
@@ -37,6 +37,14 @@ pub fn command_by(starter: &[&str], args: &[&str]) -> Command {
 /// Runs a command to its end.
 pub fn syncline(args: &[&str]) -> Ended {
     Ended::from(command(args).output().unwrap())
+}
+
+/// Runs a command whose stdout is on a full disk.
+pub fn on_full_disk(args: &[&str]) -> Ended {
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    Ended::from(
+        command(args).stdout(full).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap(),
+    )
 }
 
 /// How a command ended.

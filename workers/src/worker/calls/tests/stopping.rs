@@ -2,6 +2,8 @@
 
 use std::{cell::Cell, future::pending, io, time::Instant};
 
+use syncline_rpc::threads::NoThread;
+
 use super::*;
 
 fn stop(tasks: &[u32]) -> Order {
@@ -92,7 +94,7 @@ fn a_slot_is_not_lost_where_no_thread_takes_the_place_of_one_that_hangs() {
         let refused = Cell::new(0);
         let refuse = |_: Pool| {
             refused.set(refused.get() + 1);
-            Err(io::ErrorKind::WouldBlock.into())
+            Err(NoThread { what: "call".into(), source: io::ErrorKind::WouldBlock.into() })
         };
         let in_a_while = |seconds| Instant::now() + Duration::from_secs(seconds);
         rig.pool.expire(in_a_while(10), refuse);

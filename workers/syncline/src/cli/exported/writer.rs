@@ -3,7 +3,7 @@
 
 use std::{
     fs::Permissions,
-    io::{self, BufWriter, ErrorKind, Stdout, Write},
+    io::{self, BufWriter, Stdout, Write},
     os::unix::fs::PermissionsExt,
     path::Path,
 };
@@ -15,7 +15,7 @@ use super::{
     ExportError,
     line::{End, Header, Line, MAX_LINE_BYTES, VERSION},
 };
-use crate::cli::{Failure, whole_file::WholeFile};
+use crate::cli::{Failure, stdout_failed, whole_file::WholeFile};
 
 /// The name of stdout.
 pub(crate) const STDOUT: &str = "-";
@@ -62,7 +62,7 @@ impl Writer {
         self.write(&Line::End(End { bytes: self.bytes }))?;
         match self.to {
             To::File(file) => drop(file.finish()?),
-            To::Stdout(mut stdout) => stdout.flush().map_err(on_stdout)?,
+            To::Stdout(mut stdout) => stdout.flush().map_err(stdout_failed)?,
         }
         Ok(self.bytes)
     }
@@ -75,7 +75,7 @@ impl Writer {
         }
         match &mut self.to {
             To::File(file) => file.write(&text)?,
-            To::Stdout(stdout) => stdout.write_all(&text).map_err(on_stdout)?,
+            To::Stdout(stdout) => stdout.write_all(&text).map_err(stdout_failed)?,
         }
         self.bytes += text.len() as u64;
         Ok(())
@@ -84,15 +84,7 @@ impl Writer {
     fn failed(&self, source: io::Error) -> Failure {
         match &self.to {
             To::File(file) => file.failed(source).into(),
-            To::Stdout(_) => on_stdout(source),
+            To::Stdout(_) => stdout_failed(source),
         }
-    }
-}
-
-/// Why stdout takes no more.
-fn on_stdout(source: io::Error) -> Failure {
-    match source.kind() {
-        ErrorKind::BrokenPipe => Failure::reader_gone(),
-        _ => ExportError::Write { path: STDOUT.into(), source }.into(),
     }
 }

@@ -4,7 +4,6 @@ use std::{
     error::Error,
     ffi::OsString,
     fmt,
-    io::{self, Write},
     process::ExitCode,
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -18,7 +17,7 @@ use syncline::Coded;
 use syncline_scheduler::fault_code::FaultCode;
 use syncline_workers::error_chain;
 
-use crate::cli::{say, say_json};
+use crate::cli::{print, say, say_json};
 
 const USAGE_HINT: &str = "`syncline --help` lists the commands, `syncline COMMAND --help` their options";
 
@@ -172,9 +171,7 @@ pub fn refuse_usage(
     }
     let text = error.render().to_string();
     if !error.use_stderr() {
-        // A reader that has gone away is no error either.
-        let _ = io::stdout().write_all(text.as_bytes());
-        return ExitCode::SUCCESS;
+        return finish(print(text.trim_end()), json);
     }
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         // No command was given: the help lists them.
@@ -200,7 +197,7 @@ mod tests {
 
     #[test]
     fn an_error_comes_with_its_causes_and_a_hint() {
-        let source = CallError::Hello(HelloError::Io(io::Error::other("refused")));
+        let source = CallError::Hello(HelloError::Io(std::io::Error::other("refused")));
         let failure = Failure::from(ClientError::Unreachable { address: "a:1".into(), source });
         assert_eq!(failure.exit(), Exit::Unreachable);
         let text = failure.describe(false).unwrap();

@@ -28,14 +28,15 @@ pub fn print(text: &str) -> Result<(), Failure> {
 
 fn write(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
-    match stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.write_all(b"\n"))
-        .and_then(|()| stdout.flush())
-    {
-        Ok(()) => Ok(()),
-        Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(Failure::reader_gone()),
-        Err(source) => Err(CliError::Output { source }.into()),
+    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.write_all(b"\n"));
+    written.and_then(|()| stdout.flush()).map_err(stdout_failed)
+}
+
+/// Why a command ends whose stdout takes no more.
+pub(crate) fn stdout_failed(source: io::Error) -> Failure {
+    match source.kind() {
+        ErrorKind::BrokenPipe => Failure::reader_gone(),
+        _ => CliError::Output { source }.into(),
     }
 }
 

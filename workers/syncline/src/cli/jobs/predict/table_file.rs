@@ -3,7 +3,7 @@
 use std::{
     fmt::Write as _,
     fs::{File, Permissions},
-    io::{self, ErrorKind, Write},
+    io::{self, Write},
     os::unix::fs::{FileTypeExt, PermissionsExt},
     path::{Path, PathBuf},
 };
@@ -11,7 +11,7 @@ use std::{
 use syncline_onnx::TensorView;
 use syncline_workers::predict::{Output, Predicted};
 
-use crate::cli::{Failure, csv_field, exported::ExportError, whole_file::WholeFile};
+use crate::cli::{Failure, csv_field, exported::ExportError, stdout_failed, whole_file::WholeFile};
 
 /// Most numbers of a sample.
 pub(super) const MOST_COLUMNS: usize = 10_000;
@@ -107,10 +107,7 @@ impl TableFile {
             To::Stdout => {
                 let mut stdout = io::stdout().lock();
                 let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
-                written.map_err(|source| match source.kind() {
-                    ErrorKind::BrokenPipe => Failure::reader_gone(),
-                    _ => failed(Path::new(STDOUT[0]), source),
-                })
+                written.map_err(stdout_failed)
             }
         }
     }
