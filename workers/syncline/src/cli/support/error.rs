@@ -139,7 +139,10 @@ impl CliError {
             Self::RedisGone { dir, .. } => {
                 format!("an empty Redis would make the shards drop these jobs: mount or restore {}; to go on without them, move `shard-*/jobs` and `shard-*/checkpoints` beside it away", dir.display())
             }
-            Self::DamagedAddresses { .. } => "it says where each process listened: move it away, and give --shards, --replicas and --engines as they were if you had given them; this start then takes new addresses".into(),
+            Self::DamagedAddresses { path, .. } => {
+                let path = path.display();
+                format!("`mv {path} {path}.damaged`, and start it again with --shards, --replicas, --engines, --listen, --token-file and --redis as they were if you had given them; addresses are taken anew")
+            }
             Self::Torch { .. } => "name a Python that has torch: `python3 -m venv DIR`, `DIR/bin/pip install torch`, then --python DIR/bin/python".into(),
             Self::Listen { .. } => "something else may listen there, another `syncline dashboard` perhaps; --listen names another address, and port 0 takes a free one".into(),
             Self::Written { .. } => "see whether the folder exists and the disk has room".into(),

@@ -436,10 +436,14 @@ mod tests {
         let jobs = state_dir.shard_dir(ShardProcess { index: 2, second: true }).join("jobs");
         fs::create_dir_all(&jobs).unwrap();
         fs::write(jobs.join("digits.job"), "").unwrap();
-        fs::write(&file, r#"{"inst"#).unwrap();
-        let refused = [state_dir.shard_count(None), state_dir.replica_count(Some(1), 3)];
-        for refused in refused.map(|count| count.unwrap_err().to_string()) {
-            assert!(refused.starts_with("[E518]") && refused.contains("kept.json"), "{refused}");
+        for damaged in [r#"{"inst"#, ""] {
+            fs::write(&file, damaged).unwrap();
+            let refused = [state_dir.shard_count(None), state_dir.replica_count(Some(1), 3)];
+            for refused in refused.map(Result::unwrap_err) {
+                let (text, hint) = (refused.to_string(), refused.hint());
+                assert!(text.starts_with("[E518]") && text.contains("kept.json"), "{text}");
+                assert!(hint.contains("kept.json.damaged`") && hint.contains("--token-file"), "{hint}");
+            }
         }
         fs::remove_file(&file).unwrap();
         assert_eq!(state_dir.replica_count(None, 3).unwrap(), 2);
