@@ -323,6 +323,16 @@ fn doctor_finds_nothing_wrong_with_a_healthy_cluster() {
 }
 
 #[test]
+fn doctor_says_that_the_token_file_of_a_running_cluster_was_removed() {
+    let dir = folder();
+    let _up = Up::start(&dir, SMALL);
+    fs::remove_file(dir.path().join("token")).unwrap();
+    let told = syncline(&["doctor", "--state-dir", dir.path().to_str().unwrap()]);
+    assert_eq!(told.code, 2, "{told:#?}");
+    assert!(told.out.contains("token was removed while the cluster runs with it"), "{told:#?}");
+}
+
+#[test]
 fn doctor_says_what_a_user_of_redis_lacks() {
     let dir = folder();
     let up = Up::start(&dir, SMALL);

@@ -30,9 +30,11 @@ pub(crate) fn check(connection: &ConnectionArgs, device: Device) -> Vec<Finding>
             findings.push(disk(&dir));
             // As [`ConnectionArgs::find`] looks for it.
             let of_running = || connection.running().filter(|_| connection.engine.is_none());
-            let named = connection.token_file.clone().or_else(|| Some(of_running()?.token_file));
-            let is_named = named.is_some();
-            findings.push(token(&named.unwrap_or_else(|| token_file(&dir)), is_named));
+            let held = || of_running().map(|running| (running.token_file, Needed::ByRunning));
+            let named = connection.token_file.clone().map(|file| (file, Needed::Named));
+            let (file, needed) =
+                named.or_else(held).unwrap_or_else(|| (token_file(&dir), Needed::ByNextStart));
+            findings.push(token(&file, needed));
         }
         Err(error) => findings.push(Finding::fail(
             "state",
@@ -144,9 +146,32 @@ fn disk(dir: &Path) -> Finding {
     }
 }
 
-fn token(file: &Path, named: bool) -> Finding {
-    if matches!(file.try_exists(), Ok(false)) && !named {
-        return Finding::ok("token", format!("{} will be made by the first start", file.display()));
+/// Who needs a token file.
+#[derive(Clone, Copy)]
+enum Needed {
+    /// Whoever named it.
+    Named,
+    /// A cluster that runs on this state directory, which has read it long ago.
+    ByRunning,
+    /// Nobody yet.
+    ByNextStart,
+}
+
+fn token(file: &Path, needed: Needed) -> Finding {
+    match (file.try_exists(), needed) {
+        (Ok(false), Needed::ByNextStart) => {
+            return Finding::ok("token", format!("{} will be made by the first start", file.display()));
+        }
+        (Ok(false), Needed::ByRunning) => {
+            return Finding::fail(
+                "token",
+                Exit::Usage,
+                format!("[E505] {} was removed while the cluster runs with it", file.display()),
+                "what ends cannot start again, and no command finds the cluster: copy it back from a machine that has it (`chmod 600`); \
+                 where none has, stop the cluster and start it again, which makes another one for everybody",
+            );
+        }
+        _ => {}
     }
     if let Err(error) = load_token(file) {
         let cause = std::error::Error::source(&error).map_or(String::new(), |s| format!(": {s}"));
