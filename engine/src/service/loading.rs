@@ -210,6 +210,10 @@ impl DecisionLoop {
                 let reason = damage.to_string();
                 error!(job = %id, reason, "job is left aside");
                 let is_lost = !matches!(damage, Damage::OtherShards { .. });
+                if !is_lost {
+                    // Its shards have what Redis must not forget. An earlier release let the keys expire all the same.
+                    self.store.keep(&id).await?;
+                }
                 self.lead.jobs.mark_damaged(&id, damage);
                 self.core.set_aside(id.clone());
                 // A task that it trains for waits for it otherwise.

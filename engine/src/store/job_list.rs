@@ -97,6 +97,19 @@ impl RedisStore {
         Ok(names.iter().filter_map(|name| str::from_utf8(name).ok()?.parse().ok()).collect())
     }
 
+    /// Lets the keys of a job stay that were to expire.
+    pub async fn keep(&self, job: &JobId) -> Result<(), StoreError> {
+        let mut pipe = redis::pipe();
+        JobKeys::new(job).all().iter().for_each(|key| {
+            pipe.persist(*key).ignore();
+        });
+        self.bounded("keep job", || {
+            let (pipe, mut connection) = (&pipe, self.connection());
+            async move { pipe.query_async(&mut connection).await }
+        })
+        .await
+    }
+
     /// What the server's clock says, by which keys expire, in seconds of the epoch.
     pub async fn time_s(&self) -> Result<u64, StoreError> {
         let (time_s, _us): (u64, u64) = self.query("read the clock", &["TIME"]).await?;

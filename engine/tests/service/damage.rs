@@ -254,10 +254,15 @@ async fn a_training_is_left_aside_by_an_engine_with_another_number_of_shards_and
     let shard = rig.start_shard().await;
     rig.announce(shard.clone()).await.unwrap();
     let job = begin(&rig.client().await, Kind::Training, "digits").await;
+    // As an earlier release left those of a training whose last weights were still to be written.
+    let store = RedisStore::connect(&rig.redis.url()).await.unwrap();
+    let state = JobKeys::new(&job).state;
+    let _: u64 = store.query("let expire", &["EXPIRE", &state, "600000"]).await.unwrap();
     rig.crash_and_want(2).await;
     let aside = rig.client().await.job(within(TEST_TIMEOUT), job.clone()).await.unwrap().unwrap().job;
     assert_eq!((aside["state"].as_str(), aside["code"].as_str()), ("damaged", "E586"));
     assert!(aside["reason"].contains("lies on 1 parameter shards, and this engine has 2"), "{aside:?}");
+    assert_eq!(store.query::<i64>("look", &["TTL", &state]).await.unwrap(), -1, "nothing of it expires");
     rig.crash_and_want(1).await;
     rig.announce(shard).await.unwrap();
     assert_eq!(states(&rig.client().await).await["digits"], "queued");
