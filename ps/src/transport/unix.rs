@@ -4,7 +4,9 @@
 //! has greeted it over TCP; a file of that name is therefore this shard's, or there is none.
 
 use std::{
-    env, fs,
+    env,
+    ffi::OsStr,
+    fs,
     io::{self, ErrorKind},
     os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt},
     path::{Path, PathBuf},
@@ -53,6 +55,7 @@ pub(crate) fn bind() -> io::Result<(socket2::Socket, SocketFile)> {
 
 /// Where somebody else has made that folder, they keep nobody from a folder of another name.
 fn bind_below(named: &Path) -> io::Result<(socket2::Socket, SocketFile)> {
+    remove_left(named);
     match make_private(named) {
         Ok(()) => {
             remove_stale(named)?;
@@ -111,20 +114,42 @@ fn check_private(folder: &Path, user: u32) -> io::Result<()> {
     Err(io::Error::new(ErrorKind::PermissionDenied, what))
 }
 
-/// Removes the files of sockets that nobody has open any more.
-fn remove_stale(folder: &Path) -> io::Result<()> {
+/// Removes the folders of other names that shards had which were killed. One without a socket may be about to get its own.
+fn remove_left(named: &Path) {
+    let (Some(parent), Some(name)) = (named.parent(), named.file_name().and_then(OsStr::to_str)) else {
+        return;
+    };
+    let is_drawn = |file: &OsStr| {
+        let drawn = file.to_str().and_then(|file| file.strip_prefix(name)?.strip_prefix('-'));
+        drawn.is_some_and(|drawn| drawn.len() == 16 && drawn.bytes().all(|b| b.is_ascii_hexdigit()))
+    };
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let folder = entry.path();
+        if is_drawn(&entry.file_name())
+            && check_private(&folder, own_user()).is_ok()
+            && remove_stale(&folder).is_ok_and(|removed| removed > 0)
+        {
+            // Where another shard lives in it, it stays.
+            let _ = fs::remove_dir(&folder);
+        }
+    }
+}
+
+/// Removes the files of sockets that nobody has open any more; how many.
+fn remove_stale(folder: &Path) -> io::Result<usize> {
     // A datagram cannot be sent to a stream: one that lives says so, and its shard hears nothing of it.
     let probe = socket2::Socket::new(Domain::UNIX, Type::DGRAM, None)?;
+    let mut removed = 0;
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let path = entry.path();
         let ours = entry.file_type()?.is_socket() && path.extension().is_some_and(|ending| ending == ENDING);
         let Ok(address) = SockAddr::unix(&path) else { continue };
         if ours && probe.connect(&address).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused) {
-            let _ = fs::remove_file(&path);
+            removed += usize::from(fs::remove_file(&path).is_ok());
         }
     }
-    Ok(())
+    Ok(removed)
 }
 
 /// Connects to a shard's socket. The peer is our user or root.
@@ -214,6 +239,26 @@ mod tests {
         fs::remove_file(&named).unwrap();
         let (_listener, file) = bind_below(&named).unwrap();
         assert_eq!(file.path().parent(), Some(named.as_path()));
+    }
+
+    #[test]
+    fn the_folder_of_a_shard_that_was_killed_goes_with_the_next_start_and_that_of_one_that_lives_stays() {
+        let dir = folder(0o700);
+        let named = dir.path().join("syncline-1000");
+        let alone = |name: &str| {
+            let folder = dir.path().join(name);
+            make_private(&folder).unwrap();
+            let (listener, file) = bind_in(&folder).unwrap();
+            (folder, listener, file)
+        };
+        let (lives, _listener, _file) = alone("syncline-1000-00000000000000aa");
+        let (left, killed, _left_file) = alone("syncline-1000-00000000000000bb");
+        let (others, ended, _others_file) = alone("syncline-1000-of-somebody");
+        let begins = dir.path().join("syncline-1000-00000000000000cc");
+        make_private(&begins).unwrap();
+        drop((killed, ended));
+        let (_next, _next_file) = bind_below(&named).unwrap();
+        assert_eq!([lives, left, others, begins].map(|folder| folder.exists()), [true, false, true, true]);
     }
 
     #[test]
