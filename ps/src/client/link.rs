@@ -28,6 +28,8 @@ pub(crate) struct Link {
     pub(super) lent: Option<Arc<LentSlots>>,
     /// The shard maps the gradients of this caller.
     pub(super) takes_gradients: bool,
+    /// It could not go over to a faster transport, and the next one may.
+    pub(super) upgrade_failed: bool,
 }
 
 /// What went wrong on one connection.
@@ -114,6 +116,7 @@ impl Link {
                     read_limit,
                     lent: None,
                     takes_gradients: false,
+                    upgrade_failed: false,
                 })
             }
             Err(HelloError::Io(error)) => Err(LinkError::Broken(error)),
@@ -127,7 +130,7 @@ impl Link {
     #[cfg(test)]
     pub(crate) fn over(socket: Socket) -> Self {
         let (channel, scratch) = (Channel::Socket(socket), Vec::new());
-        Self { channel, scratch, read_limit: None, lent: None, takes_gradients: false }
+        Self { channel, scratch, read_limit: None, lent: None, takes_gradients: false, upgrade_failed: false }
     }
 
     /// Asks to go on in shared memory, in messages of about so many bytes. After a fault the connection goes on as it was.

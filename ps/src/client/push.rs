@@ -113,6 +113,7 @@ impl ShardSet {
         self.drop_requested();
         self.conns.iter_mut().for_each(|conn| conn.lent = None);
         let started = Instant::now();
+        self.retry_upgrades(started);
         let gather = Gather::new(gradients);
         let expected = self.elements_of(rows)?;
         if !header.skip && gather.elements() != expected {

@@ -29,6 +29,9 @@ use crate::{
     wire::SessionKey,
 };
 
+/// Before a faster transport is tried again that failed.
+const UPGRADE_PAUSE: Duration = Duration::from_secs(60);
+
 /// How a client behaves when connections break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientOptions {
@@ -90,6 +93,8 @@ pub(super) struct ShardConn {
     pub link: Option<Link>,
     /// How long the next attempt to connect may take, after one that failed.
     attempt_limit: Option<Duration>,
+    /// When `link` is to be opened anew, because it could not go over to a faster transport.
+    upgrade_at: Option<Instant>,
     /// The pull whose answer is still to come over `link`.
     pub requested: Option<Requested>,
     /// What the shard lends, until the next push or pull.
@@ -129,6 +134,7 @@ impl ShardSet {
             range: ElementRange::of_shard(elements, index, count),
             link: None,
             attempt_limit: None,
+            upgrade_at: None,
             requested: None,
             lent: None,
             encoder: None,
@@ -271,15 +277,26 @@ impl ShardSet {
                 link.set_write_limit(silence_limit)?;
                 self.cancel_token.register(index, Some(link.socket()));
                 self.addresses.register(index, Some((&conn.address, &link)));
+                conn.upgrade_at = link.upgrade_failed.then(|| Instant::now() + UPGRADE_PAUSE);
                 link
             }
         };
         Ok((conn.link.insert(link), fresh))
     }
 
+    /// Closes connections that are due for another try of a faster transport, while nothing is on its way over them: that of before may
+    /// have had too little time.
+    pub(super) fn retry_upgrades(&mut self, now: Instant) {
+        for index in 0..self.conns.len() {
+            if self.conns[index].upgrade_at.is_some_and(|at| at <= now) {
+                self.drop_link(index);
+            }
+        }
+    }
+
     /// Closes the connection to shard `index`, which is out of step.
     pub(super) fn drop_link(&mut self, index: usize) {
-        self.conns[index].requested = None;
+        (self.conns[index].requested, self.conns[index].upgrade_at) = (None, None);
         if self.conns[index].link.take().is_some() {
             self.cancel_token.register(index, None);
             self.addresses.register(index, None);
@@ -337,5 +354,46 @@ impl Drop for ShardSet {
                 self.cancel_token.forget(index, link.socket());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use syncline_scheduler::ids::Generation;
+
+    use super::*;
+    use crate::server;
+
+    #[test]
+    fn a_connection_whose_upgrade_failed_is_opened_anew_once_that_is_due() {
+        let (dir, token) = (tempfile::tempdir().unwrap(), Token::generate());
+        let shard = server::Server::start(server::Options {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            token: token.clone(),
+            state_dir: dir.path().to_owned(),
+            index: 0,
+            count: 1,
+            replicas: 1,
+            engine: None,
+            advertise: None,
+        })
+        .unwrap();
+        let run = RunId { job: "digits".parse().unwrap(), generation: Generation::first(1) };
+        let session = SessionKey { run, incarnation: Incarnation(1) };
+        let addresses = [shard.address().to_string()].as_slice().into();
+        let slow = ClientOptions { transport: TransportChoice::Only(Transport::Tcp), ..Default::default() };
+        let mut shards =
+            ShardSet::connect_with(&addresses, token, session, 4, slow, CancelToken::default()).unwrap();
+        shards.options.transport = TransportChoice::Auto;
+        let now = Instant::now();
+        for (due_in_s, transport) in [(1, Transport::Tcp), (0, Transport::Shm)] {
+            shards.conns[0].upgrade_at = Some(now + Duration::from_secs(due_in_s));
+            shards.retry_upgrades(now);
+            shards.link(0).unwrap_or_else(|_| panic!("no connection"));
+            assert_eq!(shards.transports(), [transport]);
+        }
+        assert_eq!(shards.conns[0].upgrade_at, None);
     }
 }

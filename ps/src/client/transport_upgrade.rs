@@ -41,6 +41,13 @@ enum UpgradeError {
     Failed(LinkError),
 }
 
+impl UpgradeError {
+    /// Whether another try may go well: what failed may have had too little time.
+    fn may_pass(&self) -> bool {
+        matches!(self, Self::Failed(_))
+    }
+}
+
 /// Connects by the transport that `choice` allows, for messages of about `bytes`, and gives the connection to who speaks
 /// the protocol itself. `shard`: whose process it must be (E613).
 pub fn connect(
@@ -65,7 +72,10 @@ pub(super) fn open(address: &str, options: ConnectOptions<'_>) -> Result<Link, L
     }
     let unix = match open_unix(&mut tcp, options)? {
         Ok(unix) => unix,
-        Err(obstacle) => return without(Transport::Unix, obstacle, address, options.choice).map(|()| tcp),
+        Err(obstacle) => {
+            tcp.upgrade_failed = obstacle.may_pass();
+            return without(Transport::Unix, obstacle, address, options.choice).map(|()| tcp);
+        }
     };
     if options.choice == TransportChoice::Only(Transport::Unix) {
         return Ok(unix);
@@ -77,10 +87,11 @@ pub(super) fn open(address: &str, options: ConnectOptions<'_>) -> Result<Link, L
         Err(LinkError::Fault(fault)) => UpgradeError::Refused(fault.to_string()),
         Err(error) => UpgradeError::Failed(error),
     };
-    let still_in_step = matches!(obstacle, UpgradeError::Refused(_));
+    let out_of_step = obstacle.may_pass();
     without(Transport::Shm, obstacle, address, options.choice)?;
     // The socket of a hand-over that failed half way is out of step; the TCP connection has waited.
-    Ok(if still_in_step { shared } else { tcp })
+    tcp.upgrade_failed = out_of_step;
+    Ok(if out_of_step { tcp } else { shared })
 }
 
 /// Asks over TCP for the shard's unix socket and greets there, if it is on this machine and belongs to our user.
@@ -140,26 +151,52 @@ fn without(
 
 #[cfg(test)]
 mod tests {
-    use std::{cell::Cell, net::TcpListener};
+    use std::{cell::Cell, io::Write, net::TcpListener, thread};
+
+    use syncline_rpc::hello::{self, Role};
 
     use super::*;
+
+    fn options(token: &Token) -> ConnectOptions<'_> {
+        let (limit, choice) = (Duration::from_secs(60), TransportChoice::Auto);
+        ConnectOptions { shard: None, token, limit, choice, bytes: 0, lending: None, connected: &|_| {} }
+    }
+
+    #[test]
+    fn a_connection_remembers_whether_its_upgrade_failed_and_not_where_there_is_none() {
+        let (dir, token) = (tempfile::tempdir().unwrap(), Token::generate());
+        let nobody_listens = dir.path().join("socket");
+        drop(std::os::unix::net::UnixListener::bind(&nobody_listens).unwrap());
+        let elsewhere = dir.path().join("elsewhere");
+        for (path, failed) in [(&nobody_listens, true), (&elsewhere, false)] {
+            let shard = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = shard.local_addr().unwrap().to_string();
+            let link = thread::scope(|scope| {
+                scope.spawn(|| {
+                    let (mut stream, mut scratch) = (shard.accept().unwrap().0, Vec::new());
+                    hello::receive_blocking(&mut stream, &token, &[Role::Tensor], None).unwrap();
+                    let asked = Request::read(&mut stream, &mut scratch).unwrap();
+                    assert!(matches!(asked, Some((Request::LocalSocket, 0))));
+                    let path = Some(path.to_str().unwrap().to_owned());
+                    Reply::LocalSocket { path }.encode(0, &mut scratch);
+                    stream.write_all(&scratch).unwrap();
+                });
+                open(&address, options(&token)).unwrap_or_else(|_| panic!("no connection"))
+            });
+            assert_eq!((link.transport(), link.upgrade_failed), (Transport::Tcp, failed), "{path:?}");
+        }
+    }
 
     #[test]
     fn a_connection_to_a_stranger_that_says_nothing_can_be_ended_before_its_greeting() {
         let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
         let ended = Cell::new(false);
-        let options = ConnectOptions {
-            shard: None,
-            token: &Token::generate(),
-            limit: Duration::from_secs(60),
-            choice: TransportChoice::Auto,
-            bytes: 0,
-            lending: None,
-            connected: &|socket| {
-                socket.shut_down();
-                ended.set(true);
-            },
+        let token = Token::generate();
+        let connected = &|socket: &Socket| {
+            socket.shut_down();
+            ended.set(true);
         };
+        let options = ConnectOptions { connected, ..options(&token) };
         let opened = open(&stranger.local_addr().unwrap().to_string(), options);
         assert!(ended.get() && matches!(opened, Err(LinkError::Broken(_))));
     }
