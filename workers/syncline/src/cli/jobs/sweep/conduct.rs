@@ -1,6 +1,6 @@
 //! Has the trials of a sweep trained: submits so many at a time, looks at them, stops those that others are ahead of.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use syncline_ps::PsError;
 use syncline_rpc::{
@@ -25,6 +25,8 @@ use crate::cli::{CliError, EngineClock, Failure, describe};
 
 /// Pause between two looks at all trials.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
+/// From one round to the next so much time passes only where this process was not awake, as with the lid closed.
+const ASLEEP: Duration = Duration::from_secs(60);
 
 /// A trial as far as it is known.
 #[derive(Debug, Clone, Default)]
@@ -33,7 +35,9 @@ struct Seen {
     job: Option<JobStatus>,
     /// The engine that led before that look, or since.
     by: Option<EngineEpoch>,
-    /// Whether somebody has deleted it meanwhile: it is not submitted again.
+    /// Whether this process has slept since that look.
+    slept: bool,
+    /// Whether somebody has deleted it meanwhile, or may have: it is not submitted again.
     is_gone: bool,
     /// Whether it is over and everything is known that it has come to.
     is_measured: bool,
@@ -61,6 +65,29 @@ impl Seen {
 
     fn is_over(&self) -> bool {
         self.is_gone || self.is_measured
+    }
+}
+
+/// What became of a trial that the engine does not know any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Deleted,
+    /// By Redis; it is trained once more.
+    Lost,
+    /// One of the two while this process slept.
+    DeletedOrLost,
+}
+
+impl Fate {
+    /// An engine that leads writes again what Redis loses of a trial that goes on: where the one leads that led at the last look,
+    /// somebody has deleted the trial. Another one knows what Redis had kept; whoever slept cannot tell, and trains nothing that
+    /// somebody may have deleted.
+    fn of(last: &Seen, leads: Option<EngineEpoch>) -> Self {
+        match leads.is_some() && leads == last.by {
+            true => Self::Deleted,
+            false if last.slept => Self::DeletedOrLost,
+            false => Self::Lost,
+        }
     }
 }
 
@@ -176,7 +203,13 @@ impl<'a> Conduct<'a> {
 
     /// Goes on until all trials are over. While the cluster is away it says so and tries again.
     pub(super) async fn run(&mut self) -> Result<(), Failure> {
+        let mut began = SystemTime::now();
         loop {
+            let before = std::mem::replace(&mut began, SystemTime::now());
+            // Of the clocks this one alone goes on while the machine sleeps; one that was set back says nothing.
+            if began.duration_since(before).is_ok_and(|passed| passed > ASLEEP) {
+                self.seen.iter_mut().for_each(|seen| seen.slept = true);
+            }
             match self.round().await {
                 Ok(true) => break,
                 Ok(false) => self.display.passed(),
@@ -256,18 +289,21 @@ impl<'a> Conduct<'a> {
         Ok(())
     }
 
-    /// One that the engine does not know any more. An engine that leads writes again what Redis loses of a trial that goes on: where it
-    /// is the same one, somebody has deleted the trial. Another one knows what Redis had kept, and the trial begins once more.
+    /// One that the engine does not know any more.
     async fn miss(&mut self, number: usize) -> Result<(), Trouble> {
         let now = self.client.engine().await?.epoch;
         let (id, seen) = (self.plan.trials[number].id(), &mut self.seen[number]);
-        let is_gone = now.is_some() && now == seen.by;
+        let fate = Fate::of(seen, now);
+        let is_gone = fate != Fate::Lost;
         *seen = Seen { is_gone, ..Seen::untried(self.plan) };
         seen.contestant.is_out = is_gone;
         self.display.end(number);
-        self.display.note(&match is_gone {
-            true => format!("{id}: somebody has deleted it"),
-            false => format!("{id}: Redis has lost it, and it begins once more"),
+        self.display.note(&match fate {
+            Fate::Deleted => format!("{id}: somebody has deleted it"),
+            Fate::Lost => format!("{id}: Redis has lost it, and it begins once more"),
+            Fate::DeletedOrLost => format!(
+                "{id}: somebody has deleted it, or Redis has lost it, while this sweep slept; the same command trains it again"
+            ),
         });
         Ok(())
     }
@@ -276,7 +312,8 @@ impl<'a> Conduct<'a> {
     /// what it had come to would be missing for good.
     async fn see(&mut self, number: usize, job: JobStatus) -> Result<(), ClientError> {
         let is_over = job.is_over();
-        (self.seen[number].job, self.seen[number].by) = (Some(job), self.epoch);
+        let seen = &mut self.seen[number];
+        (seen.job, seen.by, seen.slept) = (Some(job), self.epoch, false);
         self.measure(number).await?;
         self.seen[number].is_measured = is_over;
         Ok(())
@@ -414,6 +451,23 @@ impl<'a> Conduct<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_trial_that_somebody_may_have_deleted_is_not_trained_once_more() {
+        let (same, other) = (Some(EngineEpoch(7)), Some(EngineEpoch(8)));
+        #[rustfmt::skip]
+        let cases = [
+            (false, same,  Fate::Deleted),
+            (false, other, Fate::Lost),
+            (false, None,  Fate::Lost),
+            (true,  same,  Fate::Deleted),
+            (true,  other, Fate::DeletedOrLost),
+        ];
+        for (slept, leads, fate) in cases {
+            let last = Seen { by: same, slept, ..Seen::default() };
+            assert_eq!(Fate::of(&last, leads), fate, "{slept} {leads:?}");
+        }
+    }
 
     #[test]
     fn an_upload_is_tried_again_where_a_shard_is_away_or_its_disk_full() {
