@@ -8,8 +8,8 @@ use std::{
 
 use tokio::sync::oneshot;
 
-/// As many at the same time: a thousand workers that come back at once do not drive each other out.
-const MAX_GREETING: usize = 1024;
+/// Callers of one listener that may greet at the same time: a thousand workers that come back at once do not drive each other out.
+pub const MAX_GREETING: usize = 1024;
 
 /// All callers that have not greeted.
 #[derive(Default)]

@@ -35,6 +35,7 @@ pub use client::{
 pub use codec::{MAX_FRAME_BYTES, Postcard};
 pub use connection::{GREETING_TIMEOUT, Transport, accept, answer_calls, channel, connect, connect_to_shard};
 pub use engine_link::EngineLink;
+pub use greeters::MAX_GREETING;
 pub use guarded::{Guarded, describe};
 pub use outage_logger::OutageLogger;
 pub use reconnecting::{CallError, Reconnecting, within};

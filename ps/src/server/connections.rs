@@ -11,7 +11,7 @@ use std::{
 };
 
 use dashmap::DashMap;
-use syncline_rpc::hello::Role;
+use syncline_rpc::{MAX_GREETING, hello::Role};
 
 use super::Shared;
 use crate::transport::Socket;
@@ -20,8 +20,6 @@ use crate::transport::Socket;
 pub(super) const MAX_CONNECTIONS: usize = 8192;
 /// So many more are let in to say who they are: without the engine's orders a shard would be given up that is only much in demand.
 const CONTROL_PLACES: usize = 256;
-/// Those among them whose greeting is still to come: strangers cannot use up the connections of everybody else.
-const MAX_GREETING: usize = 64;
 /// Memory that all of them may share with callers, 1 GiB. Who comes later is served over its socket.
 const MAX_SHARED_BYTES: usize = 1 << 30;
 /// Pause between two looks at connections that are to end.
@@ -71,7 +69,8 @@ impl Connections {
         self.threads.len() + self.controls.load(Ordering::Relaxed)
     }
 
-    /// Adds a connection. Where too many have not greeted, the oldest of those is closed.
+    /// Adds a connection. Where too many have not greeted, the oldest of those is closed: strangers cannot use up the connections of
+    /// everybody else.
     fn insert(&self, socket: &Socket) -> u64 {
         let number = self.accepted.fetch_add(1, Ordering::Relaxed);
         self.threads.insert(number, socket.clone());
@@ -190,6 +189,18 @@ mod tests {
         for (open, wanted) in cases {
             assert_eq!(roles.map(|role| has_place(open, role)), wanted, "{open}");
         }
+    }
+
+    #[test]
+    fn a_thousand_workers_that_come_back_at_once_do_not_drive_each_other_out() {
+        let connections = Connections::default();
+        let [(first, _), (next, _)] = [Socket::with_peer(), Socket::with_peer()];
+        connections.insert(&first);
+        let more_come = |count| (0..count).for_each(|_| _ = connections.insert(&next));
+        more_come(999);
+        assert!(!first.is_shut_down());
+        more_come(MAX_GREETING - 999);
+        assert!(first.is_shut_down() && !next.is_shut_down());
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl Socket {
     }
 
     /// Whether [`Socket::shut_down`] was called.
-    pub(super) fn is_shut_down(&self) -> bool {
+    pub(crate) fn is_shut_down(&self) -> bool {
         self.0.shut.load(Ordering::SeqCst)
     }
 

@@ -1,7 +1,6 @@
 //! Who waits and who is gone are told apart within seconds.
 
 use std::{
-    io::{Read, Write},
     net::TcpListener,
     thread,
     time::{Duration, Instant},
@@ -101,16 +100,4 @@ fn a_shard_that_waits_for_others_is_not_taken_for_one_that_hangs() {
         // One question was waited for all the time: a new one would have begun to count anew.
         assert!(Duration::from_micros(pulled.waited_us) >= silence, "{pulled:?}");
     });
-}
-
-#[test]
-fn one_more_stranger_than_there_are_places_costs_the_slowest_its_own() {
-    let rig = Rig::with_job(1, 100);
-    let mut strangers: Vec<_> =
-        (0..65).map(|_| std::net::TcpStream::connect(rig.shards[0].address()).unwrap()).collect();
-    strangers[0].set_read_timeout(Some(Duration::from_secs(4))).unwrap();
-    assert_eq!(strangers[0].read(&mut [0; 1]).unwrap(), 0);
-    hello::greet_blocking(&mut strangers[64], Role::Tensor, None, &rig.token).unwrap();
-    strangers[64].write_all(b"SL").unwrap();
-    rig.worker(7, 100).push(1, UNIT, &[&[1.0; 100]]).unwrap();
 }
