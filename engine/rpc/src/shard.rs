@@ -253,6 +253,9 @@ impl ShardFault {
                 "start or wake the second process of the shard (`syncline status` names it); if it is gone for good, submit the job again"
             }
             Self::Io { .. } => "look at the disk of the shard's state directory, and at its machine's memory",
+            Self::NotPinned { .. } => {
+                "see the shard's log: where it says that there is no memory to pin a version, its machine needs more"
+            }
             _ => "this should not happen; please report it with the shard's log",
         };
         Some(hint.to_owned())

@@ -289,7 +289,7 @@ mod tests {
         assert!(saves.save(&second).is_ok());
         let path = dir.path().join("digits.forgotten");
         write_checked(aside, &path, |out| first.save(out)).unwrap();
-        let values = |path: &Path| load(path).unwrap().copy_values();
+        let values = |path: &Path| load(path).unwrap().copy_values().unwrap();
         assert_eq!((values(&path), values(&saves.path(&second))), (vec![1.0; 3], vec![2.0; 3]));
     }
 }

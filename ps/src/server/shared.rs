@@ -204,7 +204,7 @@ mod tests {
         }
         let known = Shared::for_test(dir.path());
         known.begin(|| Ok(())).unwrap();
-        assert_eq!(known.jobs.find(job.run()).unwrap().copy_values(), [1.0, 2.0, 3.0]);
+        assert_eq!(known.jobs.find(job.run()).unwrap().copy_values().unwrap(), [1.0, 2.0, 3.0]);
         for _ in 0..2 {
             known.unclaimed.claim(&known.saves, job.run()).unwrap();
         }
@@ -221,7 +221,7 @@ mod tests {
         assert!(saves().save(&shard(&[4.0, 5.0, 6.0])).is_ok());
         let both = saves().load_all(HERE).ok().unwrap();
         assert_eq!(both.jobs.len(), 1);
-        assert_eq!(both.jobs[0].0.copy_values(), [4.0, 5.0, 6.0]);
+        assert_eq!(both.jobs[0].0.copy_values().unwrap(), [4.0, 5.0, 6.0]);
         std::fs::remove_file(dir.path().join("jobs/digits.job")).unwrap();
         let aside = dir.path().join("jobs/digits.forgotten");
         assert_eq!(saves().load_all(HERE).ok().unwrap().aside[0].1, aside);
@@ -270,6 +270,6 @@ mod tests {
         assert!(begun.is_err() && path.exists());
         let again = Shared::for_test(dir.path());
         again.begin(|| Ok(())).unwrap();
-        assert_eq!(again.jobs.open_jobs()[0].copy_values(), [1.0, 2.0, 3.0]);
+        assert_eq!(again.jobs.open_jobs()[0].copy_values().unwrap(), [1.0, 2.0, 3.0]);
     }
 }

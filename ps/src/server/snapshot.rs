@@ -154,10 +154,21 @@ fn append_own(
     let grant = shard.wait_readable(SHARD_ITSELF, condition, || true)?;
     match &grant.pinned {
         Some(values) => file.write(bytemuck::cast_slice(values))?,
-        None => file.write(bytemuck::cast_slice(&shard.copy_values()))?,
+        None => append_latest(shard, file)?,
     }
     let round_behind = if grant.pinned.is_some() { 0 } else { shard.round_version() };
     Ok(PartVersions { before: grant.version, round_behind })
+}
+
+/// Writes the chunks as they are, each from a copy: a disk must not hold up those who push, nor the part lie in memory twice.
+fn append_latest(shard: &JobShard, file: &mut PendingFile) -> Result<(), ShardFault> {
+    let mut copy = Vec::new();
+    for index in 0..shard.chunk_count() {
+        copy.clear();
+        shard.read_chunks(index, 1, |chunks| copy.extend_from_slice(chunks[0]));
+        file.write(bytemuck::cast_slice(&copy))?;
+    }
+    Ok(())
 }
 
 /// The file's first bytes: names, shapes and offsets in layout order, padded to eight bytes.

@@ -1,6 +1,7 @@
 //! Closing barriers: the moment at which a version comes into being.
 
 use std::{
+    collections::TryReserveError,
     num::NonZeroUsize,
     panic::resume_unwind,
     sync::{Arc, Mutex, atomic::Ordering},
@@ -10,6 +11,7 @@ use std::{
 use syncline_rpc::{BarrierOrder, ClosedBarrier, ShardFault};
 use syncline_scheduler::ids::EngineEpoch;
 use tokio::sync::watch;
+use tracing::warn;
 
 use super::{JobShard, chunk::Chunk, job_state::JobState, lock, standby_op::StandbyOp};
 
@@ -66,7 +68,7 @@ impl JobShard {
             }
             // What was pinned until a copy was whole came with it.
             if order.pin && !self.catch_up.is_on() {
-                state.pinned = Some((state.closed + 1, Arc::new(self.copy_values())));
+                self.pin(state);
             }
             state.record_close();
         }
@@ -75,6 +77,18 @@ impl JobShard {
             state.norms.prune(state.closed);
             self.standby_log.mark_close();
             self.notify();
+        }
+    }
+
+    /// Keeps a copy of the values as the version that is closed now. Where there is no memory for one, that version is not pinned:
+    /// what needs it fails, and not this process with all its jobs.
+    fn pin(&self, state: &mut JobState) {
+        let version = state.closed + 1;
+        // First of all: only one is kept, and both may be more than there is memory for.
+        state.pinned = None;
+        match self.copy_values() {
+            Ok(values) => state.pinned = Some((version, Arc::new(values))),
+            Err(error) => warn!(job = %self.job(), version, %error, "no memory to pin a version"),
         }
     }
 
@@ -97,12 +111,13 @@ impl JobShard {
     }
 
     /// Everything held here, chunk by chunk.
-    pub fn copy_values(&self) -> Vec<f32> {
-        let mut values = Vec::with_capacity(self.range().len() as usize);
+    pub(crate) fn copy_values(&self) -> Result<Vec<f32>, TryReserveError> {
+        let mut values = Vec::new();
+        values.try_reserve_exact(self.range().len() as usize)?;
         for chunk in &self.chunks {
             values.extend_from_slice(lock(chunk).values());
         }
-        values
+        Ok(values)
     }
 
     /// What `work` makes of every chunk, in their order; on several threads if there are enough of them.
@@ -136,4 +151,71 @@ pub(super) fn map_parallel<I: Sync, T: Send>(
         });
         results.collect()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use syncline_rpc::OpenJob;
+    use syncline_scheduler::{
+        ids::{Generation, Incarnation, RunId, ShardIndex, Superstep},
+        spec::{ElementRange, Layout, Optimizer},
+        sync::RoundRule,
+    };
+
+    use super::*;
+    use crate::shard::ReadCondition;
+
+    const EPOCH: EngineEpoch = EngineEpoch(1);
+
+    /// A barrier that waits for nobody.
+    fn barrier(superstep: u64, pin: bool) -> BarrierOrder {
+        let (superstep, rule) = (Superstep(superstep), RoundRule::Optimizer);
+        BarrierOrder { superstep, revision: 0, roster: [].into(), rule, learning_rate: 1.0, pin }
+    }
+
+    #[test]
+    fn a_version_that_there_is_no_memory_to_pin_is_not_pinned_and_the_job_goes_on() {
+        let order = OpenJob {
+            run: RunId { job: "digits".parse().unwrap(), generation: Generation(1) },
+            shard: ShardIndex(0),
+            shards: vec![String::new()],
+            layout: Layout::default(),
+            optimizer: Optimizer::sgd(),
+            clip_norm: None,
+            initial: String::new(),
+            resumed: None,
+            checkpoint: None,
+        };
+        let huge = ElementRange { start: 0, end: 1 << 60 };
+        let job = JobShard::opened(&order, huge, Vec::new(), JobState::new(EPOCH));
+        for order in [barrier(0, true), barrier(1, false)] {
+            job.add_barrier(EPOCH, order).unwrap();
+        }
+        let read =
+            |condition| job.wait_readable(Incarnation(1), condition, || true).map(|grant| grant.version);
+        assert_eq!(read(ReadCondition::Pinned(1)).unwrap_err().code(), "E407");
+        assert_eq!(read(ReadCondition::version(2)), Ok(2));
+    }
+
+    #[test]
+    fn the_version_that_was_pinned_goes_before_the_next_one_is_copied() {
+        let job = JobShard::of_values(Generation(1), &[1.0, 2.0]);
+        job.add_barrier(EPOCH, barrier(0, true)).unwrap();
+        let pinned =
+            || lock(&job.state).pinned.as_ref().map(|(version, values)| (*version, Arc::downgrade(values)));
+        let (_, first) = pinned().unwrap();
+        thread::scope(|scope| {
+            job.read_chunks(0, 1, |_| {
+                scope.spawn(|| job.add_barrier(EPOCH, barrier(1, true)).unwrap());
+                let deadline = Instant::now() + Duration::from_secs(60);
+                while first.strong_count() > 0 && Instant::now() < deadline {
+                    thread::yield_now();
+                }
+                assert_eq!(first.strong_count(), 0, "the next one waits for its memory");
+            });
+        });
+        assert_eq!(pinned().unwrap().0, 2);
+    }
 }

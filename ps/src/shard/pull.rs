@@ -209,6 +209,6 @@ mod tests {
             assert_eq!(pulling.join().unwrap().unwrap().version, 1);
             assert!(resuming.join().unwrap());
         });
-        assert_eq!(job.copy_values(), [0.5, 1.5]);
+        assert_eq!(job.copy_values().unwrap(), [0.5, 1.5]);
     }
 }

@@ -323,6 +323,6 @@ mod tests {
         shard.lose_standby(7);
         shard.go_on_without_standby(7);
         assert!(push(3).is_empty());
-        assert_eq!(shard.copy_values(), [0.25, 0.5]);
+        assert_eq!(shard.copy_values().unwrap(), [0.25, 0.5]);
     }
 }
