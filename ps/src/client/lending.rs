@@ -149,9 +149,10 @@ impl LentValues {
         let at = self.slot as usize * self.slots.shape.slot_bytes as usize;
         // SAFETY: the memory cannot shrink. The shard, which belongs to our user and has shown that it knows the cluster's
         // token, writes there only when we have given the slot back: with the next push or pull, which need `&mut ShardSet`
-        // and so end this borrow. A connection gives it back, too, when it is cut: not because a shard has moved, as long as this
-        // is read (`Addresses::begin_reading`), but where the calls of the job are ended from another thread. What is computed
-        // then goes nowhere, and each element is one of the numbers that were written.
+        // and so end this borrow. A connection gives it back, too, when it is cut. A shard that cuts its connections, because it stops
+        // or another process serves, writes to no slot from then on (`Shared::cut_connections`). From here it is not cut because a
+        // shard has moved, as long as this is read (`Addresses::begin_reading`), but where the calls of the job are ended from another
+        // thread. What is computed then goes nowhere, and each element is one of the numbers that were written.
         unsafe { self.slots.mapping.floats(at, self.range.len() as usize) }
     }
 

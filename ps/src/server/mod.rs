@@ -271,7 +271,7 @@ impl Handle {
         if self.shared.stopping.swap(true, Ordering::SeqCst) {
             return;
         }
-        self.shared.connections.shut_down();
+        self.shared.cut_connections();
         // The listening thread sits in accept, and this wakes it, also where the address is no longer this machine's.
         let _ = self.listener.shutdown(Shutdown::Both);
         if let Some(thread) = self.accepting.take() {
@@ -281,7 +281,7 @@ impl Handle {
             local.stop();
         }
         // One that was accepted while we looked.
-        self.shared.connections.shut_down();
+        self.shared.cut_connections();
     }
 
     fn stop_now(&mut self) {

@@ -69,7 +69,7 @@ fn step_down(shared: &Shared) {
     let jobs = shared.jobs.open_jobs().len();
     if jobs > 0 {
         // First of all: who waits for something must not be told that the job is over, but ask the other process.
-        shared.connections.shut_down();
+        shared.cut_connections();
         shared.jobs.give_up();
         shared.freed.note();
         warn!(jobs, "another process serves this shard: its jobs go on there");

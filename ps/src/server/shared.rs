@@ -149,6 +149,12 @@ impl Shared {
         Ok(loaded.files)
     }
 
+    /// Ends every connection that has a thread.
+    pub(super) fn cut_connections(&self) {
+        self.jobs.open_jobs().iter().for_each(|job| job.retire_lent());
+        self.connections.shut_down();
+    }
+
     /// An error once the shard stops.
     pub(super) fn stopping(&self) -> io::Result<()> {
         if self.stopping.load(Ordering::SeqCst) { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
@@ -158,14 +164,35 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use syncline_rpc::HeldJob;
-    use syncline_scheduler::ids::EngineEpoch;
+    use syncline_scheduler::{
+        ids::{EngineEpoch, Incarnation},
+        sync::PushMode,
+    };
 
     use super::{super::pull::tests::shard, *};
+    use crate::shard::{PushHeader, PushedChunk};
 
     const HERE: ShardPosition = ShardPosition { index: 0, count: 1 };
 
     fn out_of_threads() -> PsError {
         PsError::Io { what: "cannot start a thread".into(), source: io::ErrorKind::WouldBlock.into() }
+    }
+
+    #[test]
+    fn a_slot_that_is_read_while_its_connection_is_cut_is_not_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (shared, job) = (Shared::for_test(dir.path()), Arc::new(shard(&[0.0; 3])));
+        shared.jobs.restore(job.clone());
+        job.lent_memory().unwrap().unwrap();
+        assert_eq!(job.lend(), Some(0));
+        shared.cut_connections();
+        // As the thread of a connection does at its end.
+        job.give_back(0);
+        let (mode, worker) = (PushMode::Apply, Incarnation(1));
+        let header = PushHeader { learning_rate: 1.0, weight: 1.0, scale: 1.0, skip: false, mode, covers: 1 };
+        let chunk = PushedChunk { worker, seq: 1, index: 0, header: &header, share: None };
+        job.apply(chunk, &[1.0; 3]).unwrap();
+        assert_eq!(job.lend(), None, "the newest values are in no slot, and none is free");
     }
 
     #[test]

@@ -72,8 +72,8 @@ enum Slot {
     /// It has no pages yet.
     Unused,
     ReadBy(u32),
-    /// There was no memory for it.
-    Missing,
+    /// It is written no more: there was no memory for it, or nobody will say when it is read no more.
+    Retired,
 }
 
 /// What a worker needs to know of the slots, to map them.
@@ -176,6 +176,11 @@ impl LentSlots {
         }
     }
 
+    /// Nothing is written any more to a slot that was lent.
+    fn retire(&self) {
+        lock(&self.readers).slots.fill(Slot::Retired);
+    }
+
     fn is_up_to_date(&self, slot: usize, chunks: &[Mutex<Chunk>]) -> bool {
         chunks.iter().zip(&self.chunks).all(|(chunk, state)| {
             let _chunk = lock(chunk);
@@ -192,7 +197,7 @@ impl LentSlots {
         let unused = slots.iter().position(|slot| *slot == Slot::Unused)?;
         if let Err(error) = take_pages(&self.memory, self.part(unused)) {
             warn!(%error, "no memory to lend more parameters in: they are sent");
-            slots.iter_mut().filter(|slot| **slot == Slot::Unused).for_each(|slot| *slot = Slot::Missing);
+            slots.iter_mut().filter(|slot| **slot == Slot::Unused).for_each(|slot| *slot = Slot::Retired);
             return None;
         }
         slots[unused] = Slot::ReadBy(0);
@@ -260,6 +265,13 @@ impl JobShard {
     /// Lends a slot with the latest values, to be given back with [`JobShard::give_back`]; `None` while all are read.
     pub(crate) fn lend(&self) -> Option<u32> {
         self.lent.get()?.lend(&self.chunks)
+    }
+
+    /// Connections are about to be cut, which gives back what was lent while it is still read: no slot is written again.
+    pub(crate) fn retire_lent(&self) {
+        if let Some(lent) = self.lent.get() {
+            lent.retire();
+        }
     }
 
     /// Nobody reads this slot any more whom it was lent to.
