@@ -69,34 +69,31 @@ fn number_of_file(path: &Path) -> Option<u64> {
 }
 
 /// Writes the copy that was pinned as checkpoint `number`; returns its bytes. One that is on disk already stays.
-pub(super) fn write(
-    shared: &Shared,
-    epoch: EngineEpoch,
-    run: &RunId,
-    number: u64,
-) -> Result<u64, ShardFault> {
+pub(super) fn write(shared: &Shared, run: &RunId, number: u64) -> Result<u64, ShardFault> {
     let shard = shared.jobs.find(run)?;
-    let bytes = write_part(shared, &shard, epoch, number)?;
-    shard.record(StandbyOp::WriteCheckpoint { epoch, number });
+    let bytes = write_part(shared, &shard, number)?;
+    shard.record(StandbyOp::WriteCheckpoint { number });
     Ok(bytes)
 }
 
 /// The same for a job that is served, or followed.
-pub(super) fn write_part(
-    shared: &Shared,
-    shard: &JobShard,
-    epoch: EngineEpoch,
-    number: u64,
-) -> Result<u64, ShardFault> {
-    let job = shard.job();
+pub(super) fn write_part(shared: &Shared, shard: &JobShard, number: u64) -> Result<u64, ShardFault> {
     // The end of a job removes its folder, which must not come back.
     let _alone = lock(&shared.checkpoint_files);
+    let written = write_pinned(shared, shard, number);
+    // What cannot be written is given up, and must not hold memory until the next one.
+    shard.drop_checkpoint(number);
+    written
+}
+
+fn write_pinned(shared: &Shared, shard: &JobShard, number: u64) -> Result<u64, ShardFault> {
+    let job = shard.job();
     if shard.has_ended() {
         return Err(ShardFault::Closed { job: job.clone() });
     }
     let dir = folder_of(shared, shard.run());
     let path = path_of(shared, shard.run(), number);
-    let Some(copy) = shard.pinned_checkpoint(epoch, number)? else {
+    let Some(copy) = shard.pinned_checkpoint(number) else {
         return match fs::metadata(&path) {
             Ok(file) => Ok(file.len()),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -106,13 +103,10 @@ pub(super) fn write_part(
             Err(e) => Err(disk_fault("look at", &path, &e)),
         };
     };
-    let written = make_durably(&dir)
+    make_durably(&dir)
         .map_err(|e| disk_fault("make", &dir, &e))
         .and_then(|()| shared.blobs.begin_in(&dir))
-        .and_then(|file| write_checked(file, &path, |out| copy.write(out)));
-    // What a disk does not take is given up, and must not hold memory until the next one.
-    shard.drop_checkpoint(number);
-    written
+        .and_then(|file| write_checked(file, &path, |out| copy.write(out)))
 }
 
 /// Makes a folder two levels below the state directory. A name is on disk only when the folder that holds it is.

@@ -282,7 +282,7 @@ impl Shard for Control {
     ) -> Result<u64, ShardFault> {
         self.order_with_standby(move |s| {
             s.jobs.fence().check(epoch)?;
-            let bytes = checkpoints::write(s, epoch, &run, number)?;
+            let bytes = checkpoints::write(s, &run, number)?;
             Ok((bytes, Some(s.jobs.find(&run)?)))
         })
         .await

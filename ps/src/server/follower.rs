@@ -215,11 +215,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let shared = standby(&dir);
         let busy = lock(&shared.checkpoint_files);
-        let (epoch, numbers) = (EPOCH, vec![2]);
+        let numbers = vec![2];
         let sent = copy_and([
             StandbyOp::InStep,
-            StandbyOp::PinCheckpoint { epoch, number: 2 },
-            StandbyOp::WriteCheckpoint { epoch, number: 2 },
+            StandbyOp::PinCheckpoint { epoch: EPOCH, number: 2 },
+            StandbyOp::WriteCheckpoint { number: 2 },
             StandbyOp::KeepCheckpoints { numbers, through: 2 },
             StandbyOp::Ping,
             StandbyOp::Close,
@@ -233,6 +233,26 @@ mod tests {
     }
 
     #[test]
+    fn a_checkpoint_that_was_ordered_is_written_although_another_engine_takes_over_meanwhile() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = standby(&dir);
+        let (number, next) = (2, EngineEpoch(EPOCH.0 + 1));
+        let sent = copy_and([
+            StandbyOp::InStep,
+            StandbyOp::PinCheckpoint { epoch: EPOCH, number },
+            StandbyOp::Seal { epoch: next, worker: Incarnation(9) },
+            StandbyOp::WriteCheckpoint { number },
+        ]);
+        answers_to(&shared, &sent);
+        while !standby_files::is_idle(&shared) {
+            thread::yield_now();
+        }
+        assert!(checkpoint_file(&dir).exists());
+        let followed = shared.followed.find(&session().run).unwrap();
+        assert!(followed.epoch() == next && followed.pinned_checkpoint(number).is_none());
+    }
+
+    #[test]
     fn the_folder_of_a_job_that_is_over_does_not_come_back_with_what_was_still_to_be_written() {
         let dir = tempfile::tempdir().unwrap();
         let shared = standby(&dir);
@@ -241,7 +261,7 @@ mod tests {
         let ops = [
             StandbyOp::InStep,
             StandbyOp::PinCheckpoint { epoch, number },
-            StandbyOp::WriteCheckpoint { epoch, number },
+            StandbyOp::WriteCheckpoint { number },
         ];
         for more in [None, Some(StandbyOp::Close)] {
             answers_to(&shared, &copy_and(ops.clone().into_iter().chain(more)));

@@ -86,8 +86,8 @@ fn work(shared: &Shared) {
 fn carry_out(shared: &Shared, shard: &JobShard, op: StandbyOp) {
     let (job, run) = (shard.job(), shard.run());
     match op {
-        StandbyOp::WriteCheckpoint { epoch, number } => {
-            if let Err(error) = checkpoints::write_part(shared, shard, epoch, number)
+        StandbyOp::WriteCheckpoint { number } => {
+            if let Err(error) = checkpoints::write_part(shared, shard, number)
                 && !shard.has_ended_checkpoints()
             {
                 warn!(%job, number, %error, "cannot write a checkpoint here as well");

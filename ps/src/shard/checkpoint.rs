@@ -128,15 +128,10 @@ impl JobShard {
     }
 
     /// The copy that was pinned as checkpoint `number`, if it is still to be written.
-    pub fn pinned_checkpoint(
-        &self,
-        epoch: EngineEpoch,
-        number: u64,
-    ) -> Result<Option<Arc<CheckpointCopy>>, ShardFault> {
-        let mut state = self.lock_running()?;
-        state.fence(epoch)?;
+    pub fn pinned_checkpoint(&self, number: u64) -> Option<Arc<CheckpointCopy>> {
+        let state = lock(&self.state);
         let pinned = state.checkpoints.pinned.as_ref().filter(|(pinned, _)| *pinned == number);
-        Ok(pinned.map(|(_, copy)| copy.clone()))
+        pinned.map(|(_, copy)| copy.clone())
     }
 
     /// Nothing that is pinned, or ordered late, is to be written any more.

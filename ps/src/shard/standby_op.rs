@@ -84,8 +84,6 @@ pub enum StandbyOp {
     },
     /// The pinned copy was written to disk.
     WriteCheckpoint {
-        /// Epoch of the engine that ordered it.
-        epoch: EngineEpoch,
         /// Number of the checkpoint.
         number: u64,
     },

@@ -81,8 +81,8 @@ fn a_copy_holds_up_nobody_while_a_piece_is_on_its_way() {
     });
     assert!(job.set_standby_in_step(TERM) && follow(&job, &standby));
     assert_same(&job, &standby);
-    assert!(job.version() > 3 && job.pinned_checkpoint(EPOCH, job.version()).unwrap().is_some());
-    assert!(standby.pinned_checkpoint(EPOCH, job.version()).unwrap().is_some());
+    assert!(job.version() > 3 && job.pinned_checkpoint(job.version()).is_some());
+    assert!(standby.pinned_checkpoint(job.version()).is_some());
 }
 
 #[test]

@@ -231,7 +231,7 @@ pub fn assert_same(job: &JobShard, standby: &JobShard) {
     for worker in (1..=WORKERS).map(Incarnation) {
         assert_eq!(job.push_cursor(worker), standby.push_cursor(worker));
     }
-    let pinned = |job: &JobShard, number| job.pinned_checkpoint(EPOCH, number).unwrap().is_some();
+    let pinned = |job: &JobShard, number| job.pinned_checkpoint(number).is_some();
     assert!((1..4).all(|number| pinned(job, number) == pinned(standby, number)));
     let values = |job: &JobShard, version| {
         let granted = job.wait_readable(Incarnation(90), ReadCondition::Pinned(version), || true);
