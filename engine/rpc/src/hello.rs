@@ -75,6 +75,18 @@ impl HelloError {
         }
     }
 
+    /// The same for one more who waited for it.
+    pub(super) fn again(&self) -> Self {
+        match self {
+            Self::NotSyncline => Self::NotSyncline,
+            Self::Version { theirs } => Self::Version { theirs: *theirs },
+            Self::Token => Self::Token,
+            Self::Role(role) => Self::Role(*role),
+            Self::OtherShard(shard) => Self::OtherShard(*shard),
+            Self::Io(error) => Self::Io(io::Error::new(error.kind(), error.to_string())),
+        }
+    }
+
     /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {

@@ -5,7 +5,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -21,6 +21,8 @@ type Dial<C> = dyn Fn(usize) -> Pin<Box<dyn Future<Output = Result<C, HelloError
 pub struct Reconnecting<C> {
     dial: Arc<Dial<C>>,
     current: Arc<Mutex<Current<C>>>,
+    /// Connections that could not be opened. Changed under the lock of `current`.
+    failures: Arc<AtomicU64>,
     /// Calls in a row that were not answered in time.
     unanswered: Arc<AtomicU32>,
     /// After this many such calls the connection counts as lost: its other end may have vanished.
@@ -33,16 +35,19 @@ pub struct Reconnecting<C> {
 struct Current<C> {
     number: usize,
     client: Option<C>,
+    /// Why the last one that could not be opened was not.
+    failure: Option<HelloError>,
 }
 
 const MAX_UNANSWERED: u32 = 2;
 
 impl<C> Clone for Reconnecting<C> {
     fn clone(&self) -> Self {
-        let Self { dial, current, unanswered, max_unanswered, open_calls } = self;
+        let Self { dial, current, failures, unanswered, max_unanswered, open_calls } = self;
         Self {
             dial: dial.clone(),
             current: current.clone(),
+            failures: failures.clone(),
             unanswered: unanswered.clone(),
             max_unanswered: *max_unanswered,
             open_calls: open_calls.clone(),
@@ -108,7 +113,8 @@ impl<C: Clone> Reconnecting<C> {
     {
         Self {
             dial: Arc::new(move |number| Box::pin(dial(number))),
-            current: Arc::new(Mutex::new(Current { number: 0, client: None })),
+            current: Arc::new(Mutex::new(Current { number: 0, client: None, failure: None })),
+            failures: Arc::default(),
             unanswered: Arc::default(),
             max_unanswered: MAX_UNANSWERED,
             open_calls: Arc::new(Semaphore::new(MAX_OPEN_CALLS)),
@@ -159,16 +165,27 @@ impl<C: Clone> Reconnecting<C> {
         (number, answer)
     }
 
+    /// Who waits while another one dials in vain fails with it: each would wait longer than the one before.
     async fn connected(&self) -> (usize, Result<C, HelloError>) {
+        let failures = self.failures.load(Ordering::Relaxed);
         let mut current = self.current.lock().await;
         let number = current.number;
         if let Some(client) = &current.client {
             return (number, Ok(client.clone()));
         }
+        if self.failures.load(Ordering::Relaxed) != failures
+            && let Some(failure) = &current.failure
+        {
+            return (number, Err(failure.again()));
+        }
         let dialed = (self.dial)(number).await;
         match &dialed {
             Ok(client) => current.client = Some(client.clone()),
-            Err(_) => current.number += 1,
+            Err(error) => {
+                current.number += 1;
+                current.failure = Some(error.again());
+                self.failures.fetch_add(1, Ordering::Relaxed);
+            }
         }
         (number, dialed)
     }
@@ -186,7 +203,7 @@ impl<C: Clone> Reconnecting<C> {
     async fn discard_if(&self, wanted: impl FnOnce(&Current<C>) -> bool) {
         let mut current = self.current.lock().await;
         if wanted(&current) {
-            *current = Current { number: current.number + 1, client: None };
+            *current = Current { number: current.number + 1, client: None, failure: None };
             self.unanswered.store(0, Ordering::Relaxed);
         }
     }
@@ -253,6 +270,19 @@ mod tests {
         assert!(!failed.is_passing());
         assert!(failed.to_string().contains("a task without its node"), "{failed}");
         assert_eq!(link.call(same).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn who_waits_while_another_call_dials_in_vain_fails_with_it_and_dials_the_next_time() {
+        let link = Reconnecting::numbered(|number| async move {
+            tokio::task::yield_now().await;
+            if number == 0 { Err(std::io::Error::other("away").into()) } else { Ok(number) }
+        });
+        let calls = futures::future::join_all((0..3).map(|_| link.call(same))).await;
+        for error in calls.into_iter().map(Result::unwrap_err) {
+            assert!(matches!(&error, CallError::Hello(HelloError::Io(cause)) if cause.to_string() == "away"));
+        }
+        assert_eq!(link.call(same).await.unwrap(), 1);
     }
 
     #[tokio::test]
