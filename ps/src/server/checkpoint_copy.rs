@@ -46,36 +46,50 @@ pub(super) type KeptCheckpoints = BTreeMap<KeptCheckpoint, SystemTime>;
 pub(super) struct Fetching {
     /// Whether there is a thread that fetches what a standby lacks.
     pub is_mirroring: AtomicBool,
-    /// What is being fetched, and how often at a time.
-    current: Mutex<HashMap<KeptCheckpoint, usize>>,
+    wishes: Mutex<Wishes>,
+}
+
+/// What is being fetched, by the number of who fetches it.
+#[derive(Default)]
+struct Wishes {
+    next: u64,
+    wanted: HashMap<u64, KeptCheckpoint>,
+}
+
+/// A checkpoint that somebody fetches, until it is dropped. Others may fetch the same.
+pub(super) struct Wish<'a> {
+    fetching: &'a Fetching,
+    number: u64,
+    pub kept: &'a KeptCheckpoint,
 }
 
 impl Fetching {
     /// This one is to be fetched.
-    pub(super) fn want(&self, kept: &KeptCheckpoint) {
-        *lock(&self.current).entry(kept.clone()).or_default() += 1;
-    }
-
-    /// Who wanted it has it, or not. Others may still fetch it.
-    fn end(&self, kept: &KeptCheckpoint) {
-        let mut current = lock(&self.current);
-        if let Some(wanted) = current.get_mut(kept) {
-            *wanted -= 1;
-            if *wanted == 0 {
-                current.remove(kept);
-            }
-        }
+    pub(super) fn want<'a>(&'a self, kept: &'a KeptCheckpoint) -> Wish<'a> {
+        let mut wishes = lock(&self.wishes);
+        let number = wishes.next;
+        wishes.next += 1;
+        wishes.wanted.insert(number, kept.clone());
+        Wish { fetching: self, number, kept }
     }
 
     /// Whoever removes checkpoints says so: what of them is being fetched is not kept. The engine tells the process that serves
     /// first, so that nothing is asked for afterwards that is still there.
     pub(super) fn give_up(&self, is_removed: impl Fn(&KeptCheckpoint) -> bool) {
-        lock(&self.current).retain(|kept, _| !is_removed(kept));
+        lock(&self.wishes).wanted.retain(|_, kept| !is_removed(kept));
     }
+}
 
+impl Wish<'_> {
     /// Whether it is still to be kept.
-    pub(super) fn is_wanted(&self, kept: &KeptCheckpoint) -> bool {
-        lock(&self.current).contains_key(kept)
+    pub(super) fn is_wanted(&self) -> bool {
+        lock(&self.fetching.wishes).wanted.contains_key(&self.number)
+    }
+}
+
+impl Drop for Wish<'_> {
+    fn drop(&mut self) {
+        lock(&self.fetching.wishes).wanted.remove(&self.number);
     }
 }
 
@@ -100,9 +114,7 @@ pub(super) fn copy(
     written_at: SystemTime,
     goes_on: impl Fn() -> bool,
 ) -> Result<bool, LinkError> {
-    shared.fetching.want(kept);
-    let copied = copy_wanted(shared, peer, kept, written_at, goes_on);
-    shared.fetching.end(kept);
+    let copied = copy_wanted(shared, peer, &shared.fetching.want(kept), written_at, goes_on);
     checkpoints::remove_folder_if_empty(shared, kept);
     copied
 }
@@ -110,10 +122,11 @@ pub(super) fn copy(
 fn copy_wanted(
     shared: &Shared,
     peer: &str,
-    kept: &KeptCheckpoint,
+    wish: &Wish<'_>,
     written_at: SystemTime,
     goes_on: impl Fn() -> bool,
 ) -> Result<bool, LinkError> {
+    let kept = wish.kept;
     let mut link = Link::open_shard(peer, shared.here, &shared.token, PEER_LIMIT)?;
     let session = SessionKey { run: kept.run.clone(), incarnation: SHARD_ITSELF };
     link.ask(&Request::GetCheckpoint { session, number: kept.number })?;
@@ -126,10 +139,10 @@ fn copy_wanted(
         }
         Err(error) => return Err(error),
     };
-    let begun = checkpoints::begin_copy(shared, kept).map_err(LinkError::Fault)?;
+    let begun = checkpoints::begin_copy(shared, wish).map_err(LinkError::Fault)?;
     let Some(mut file) = begun else { return Ok(false) };
     in_pieces(shared, bytes.saturating_sub(DIGEST_BYTES), |piece| {
-        if !goes_on() || !shared.fetching.is_wanted(kept) {
+        if !goes_on() || !wish.is_wanted() {
             return Err(io::Error::from(io::ErrorKind::Interrupted).into());
         }
         link.read_body(piece)?;
@@ -137,7 +150,7 @@ fn copy_wanted(
     })?;
     let mut digest = Digest::default();
     link.channel().read_exact(&mut digest[..bytes.min(DIGEST_BYTES) as usize])?;
-    checkpoints::keep_copy(shared, kept, file, &digest, written_at).map_err(LinkError::Fault)
+    checkpoints::keep_copy(shared, wish, file, &digest, written_at).map_err(LinkError::Fault)
 }
 
 /// Reads a checkpoint, and where it is not here, or damaged, once more when the process that follows this one has given it. A disk may be
@@ -196,4 +209,23 @@ fn fetch(shared: &Shared, standby: &str, run: &RunId, number: u64) -> Result<boo
     let is_it = |kept: &KeptCheckpoint| kept.number == number && kept.run.is_of_same_job(run);
     let Some((kept, written_at)) = listed.iter().find(|(kept, _)| is_it(kept)) else { return Ok(false) };
     copy(shared, standby, kept, *written_at, || shared.role.serves())
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_scheduler::ids::Generation;
+
+    use super::*;
+
+    #[test]
+    fn a_fetch_that_was_given_up_ends_without_another_one_of_the_same_checkpoint() {
+        let run = RunId { job: "digits".parse().unwrap(), generation: Generation::first(42) };
+        let (fetching, kept) = (Fetching::default(), KeptCheckpoint { run, number: 3 });
+        let given_up = fetching.want(&kept);
+        fetching.give_up(|removed| removed.number == 3);
+        let again = fetching.want(&kept);
+        assert!(!given_up.is_wanted() && again.is_wanted());
+        drop(given_up);
+        assert!(again.is_wanted());
+    }
 }

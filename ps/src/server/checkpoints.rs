@@ -22,7 +22,7 @@ use super::{
     Shared,
     blobs::{PendingFile, UNFINISHED, disk_fault},
     checked_file::{is_damage, read_checked, whole_digest, write_checked},
-    checkpoint_copy::{KeptCheckpoint, KeptCheckpoints, or_from_standby},
+    checkpoint_copy::{KeptCheckpoint, KeptCheckpoints, Wish, or_from_standby},
     standby_files,
 };
 use crate::{
@@ -196,10 +196,10 @@ pub(super) fn open(shared: &Shared, run: &RunId, number: u64) -> Result<(File, u
 }
 
 /// A file that will become the copy of one that is being fetched; `None` if it was removed meanwhile.
-pub(super) fn begin_copy(shared: &Shared, kept: &KeptCheckpoint) -> Result<Option<PendingFile>, ShardFault> {
-    let dir = folder_of(shared, &kept.run);
+pub(super) fn begin_copy(shared: &Shared, wish: &Wish<'_>) -> Result<Option<PendingFile>, ShardFault> {
+    let dir = folder_of(shared, &wish.kept.run);
     let _alone = lock(&shared.checkpoint_files);
-    if !shared.fetching.is_wanted(kept) {
+    if !wish.is_wanted() {
         return Ok(None);
     }
     make_durably(&dir).map_err(|e| disk_fault("make", &dir, &e))?;
@@ -215,12 +215,12 @@ pub(super) fn remove_folder_if_empty(shared: &Shared, kept: &KeptCheckpoint) {
 /// Keeps what another process wrote then, unless it was removed meanwhile; `digest` is what its file ends with.
 pub(super) fn keep_copy(
     shared: &Shared,
-    kept: &KeptCheckpoint,
+    wish: &Wish<'_>,
     mut file: PendingFile,
     digest: &Digest,
     written_at: SystemTime,
 ) -> Result<bool, ShardFault> {
-    let KeptCheckpoint { run, number } = kept;
+    let KeptCheckpoint { run, number } = wish.kept;
     if file.digest().0 != *digest {
         let cause = "it came damaged".to_owned();
         return Err(ShardFault::NoCheckpoint { job: run.job.clone(), number: *number, cause });
@@ -229,7 +229,7 @@ pub(super) fn keep_copy(
     // Who holds the lock keeps others from writing what is due now.
     file.sync_as_of(written_at)?;
     let _alone = lock(&shared.checkpoint_files);
-    let is_wanted = shared.fetching.is_wanted(kept);
+    let is_wanted = wish.is_wanted();
     if is_wanted {
         file.finish(&path_of(shared, run, *number))?;
     }
