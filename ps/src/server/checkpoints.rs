@@ -69,9 +69,8 @@ fn number_of_file(path: &Path) -> Option<u64> {
 }
 
 /// Writes the copy that was pinned as checkpoint `number`; returns its bytes. One that is on disk already stays.
-pub(super) fn write(shared: &Shared, run: &RunId, number: u64) -> Result<u64, ShardFault> {
-    let shard = shared.jobs.find(run)?;
-    let bytes = write_part(shared, &shard, number)?;
+pub(super) fn write(shared: &Shared, shard: &JobShard, number: u64) -> Result<u64, ShardFault> {
+    let bytes = write_part(shared, shard, number)?;
     shard.record(StandbyOp::WriteCheckpoint { number });
     Ok(bytes)
 }

@@ -88,6 +88,21 @@ impl Control {
         Ok(answer)
     }
 
+    /// The same for an order about one job.
+    async fn order_job<T: Send + 'static>(
+        self,
+        epoch: EngineEpoch,
+        run: RunId,
+        work: impl FnOnce(&Shared, &JobShard) -> Result<T, ShardFault> + Send + 'static,
+    ) -> Result<T, ShardFault> {
+        self.order_with_standby(move |s| {
+            s.jobs.fence().check(epoch)?;
+            let shard = s.jobs.find(&run)?;
+            Ok((work(s, &shard)?, Some(shard)))
+        })
+        .await
+    }
+
     /// Runs `work` where it may block.
     async fn blocking<T: Send + 'static>(
         self,
@@ -155,13 +170,7 @@ impl Shard for Control {
         run: RunId,
         order: BarrierOrder,
     ) -> Result<(), ShardFault> {
-        self.order_with_standby(move |s| {
-            s.jobs.fence().check(epoch)?;
-            let shard = s.jobs.find(&run)?;
-            shard.add_barrier(epoch, order)?;
-            Ok(((), Some(shard)))
-        })
-        .await
+        self.order_job(epoch, run, move |_, shard| shard.add_barrier(epoch, order)).await
     }
 
     async fn clocks(
@@ -171,13 +180,7 @@ impl Shard for Control {
         run: RunId,
         roster: ClockRoster,
     ) -> Result<(), ShardFault> {
-        self.order_with_standby(move |s| {
-            s.jobs.fence().check(epoch)?;
-            let shard = s.jobs.find(&run)?;
-            shard.set_clock_roster(epoch, roster)?;
-            Ok(((), Some(shard)))
-        })
-        .await
+        self.order_job(epoch, run, move |_, shard| shard.set_clock_roster(epoch, roster)).await
     }
 
     async fn seal(
@@ -187,13 +190,7 @@ impl Shard for Control {
         run: RunId,
         worker: Incarnation,
     ) -> Result<PushProgress, ShardFault> {
-        self.order_with_standby(move |s| {
-            s.jobs.fence().check(epoch)?;
-            let shard = s.jobs.find(&run)?;
-            let progress = shard.seal(epoch, worker)?;
-            Ok((progress, Some(shard)))
-        })
-        .await
+        self.order_job(epoch, run, move |_, shard| shard.seal(epoch, worker)).await
     }
 
     async fn closed(
@@ -264,13 +261,7 @@ impl Shard for Control {
         run: RunId,
         number: u64,
     ) -> Result<(), ShardFault> {
-        self.order_with_standby(move |s| {
-            s.jobs.fence().check(epoch)?;
-            let shard = s.jobs.find(&run)?;
-            shard.pin_checkpoint(epoch, number)?;
-            Ok(((), Some(shard)))
-        })
-        .await
+        self.order_job(epoch, run, move |_, shard| shard.pin_checkpoint(epoch, number)).await
     }
 
     async fn write_checkpoint(
@@ -280,12 +271,7 @@ impl Shard for Control {
         run: RunId,
         number: u64,
     ) -> Result<u64, ShardFault> {
-        self.order_with_standby(move |s| {
-            s.jobs.fence().check(epoch)?;
-            let bytes = checkpoints::write(s, &run, number)?;
-            Ok((bytes, Some(s.jobs.find(&run)?)))
-        })
-        .await
+        self.order_job(epoch, run, move |s, shard| checkpoints::write(s, shard, number)).await
     }
 
     async fn share_checkpoint(self, _: Context, run: RunId, number: u64) -> Result<String, ShardFault> {
