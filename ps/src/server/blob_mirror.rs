@@ -17,10 +17,10 @@ use super::{
     Shared,
     blobs::Durability,
     checkpoint_copy::STANDBY_PATIENCE,
-    mirroring::{self, PEER_LIMIT, in_pieces},
+    mirroring::{self, PEER_LIMIT, ask_for_list, in_pieces},
 };
 use crate::{
-    client::{Link, LinkError, unexpected_reply},
+    client::{Link, LinkError},
     shard::Term,
     wire::{BLOBS_PER_LIST, Digest, Reply, Request},
 };
@@ -253,13 +253,8 @@ fn next_digest(digest: &Digest) -> Option<Digest> {
 
 /// One page, from `first` on.
 fn list(link: &mut Link, first: Digest) -> Result<Vec<Digest>, LinkError> {
-    link.ask(&Request::ListBlobs { first })?;
-    let bytes = match link.answer()? {
-        (Reply::BlobList, bytes) if bytes <= (BLOBS_PER_LIST * size_of::<Digest>()) as u64 => bytes,
-        (reply, _) => return Err(unexpected_reply(&reply)),
-    };
-    let mut body = vec![0; bytes as usize];
-    link.read_body(&mut body)?;
+    let max_bytes = (BLOBS_PER_LIST * size_of::<Digest>()) as u64;
+    let body = ask_for_list(link, &Request::ListBlobs { first }, &Reply::BlobList, max_bytes)?;
     Ok(body.as_chunks().0.to_vec())
 }
 

@@ -16,7 +16,7 @@ use super::{
     Shared,
     checked_file::DIGEST_BYTES,
     checkpoints,
-    mirroring::{PEER_LIMIT, in_pieces},
+    mirroring::{PEER_LIMIT, ask_for_list, in_pieces},
     snapshot::SHARD_ITSELF,
 };
 use crate::{
@@ -95,13 +95,7 @@ impl Drop for Wish<'_> {
 
 /// What the other process has on its disk.
 pub(super) fn list(link: &mut Link) -> Result<KeptCheckpoints, LinkError> {
-    link.ask(&Request::ListCheckpoints)?;
-    let bytes = match link.answer()? {
-        (Reply::CheckpointList, bytes) if bytes <= MAX_LIST_BYTES => bytes,
-        (reply, _) => return Err(unexpected_reply(&reply)),
-    };
-    let mut body = vec![0; bytes as usize];
-    link.read_body(&mut body)?;
+    let body = ask_for_list(link, &Request::ListCheckpoints, &Reply::CheckpointList, MAX_LIST_BYTES)?;
     Ok(postcard::from_bytes(&body).map_err(io::Error::other)?)
 }
 

@@ -55,6 +55,12 @@ impl<'a, D: Duplex> Connection<'a, D> {
         self.reply(&reply.unwrap_or_else(Reply::Fault), 0)
     }
 
+    /// Says what is wrong with a request, and ends the connection: the rest of it cannot be told from the next frame.
+    pub fn hang_up(&mut self, what: String) -> io::Result<()> {
+        self.answer(Err(ShardFault::Invalid { what: what.clone() }))?;
+        Err(io::Error::new(io::ErrorKind::InvalidData, what))
+    }
+
     /// Reads one chunk of a push, which takes so many bytes, and decodes it: `elements`, the first `trained` of them a
     /// gradient.
     pub fn read_chunk(

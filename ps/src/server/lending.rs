@@ -14,8 +14,7 @@ use super::{
     connection::Connection,
     connections::{Connections, CountedMemory},
     keep_alive::{KEEP_ALIVE_INTERVAL, LARGE_BYTES, with_keep_alive},
-    push::{answer_push, complete},
-    rows::PushRequest,
+    push::{PushRequest, answer_push, complete},
 };
 use crate::{
     shard::{Admission, CHUNK_ELEMENTS, JobShard, JobTable, PushedChunk},
@@ -193,7 +192,7 @@ pub(super) fn serve_push(
     connection: &mut Connection<'_, Channel>,
     order: PushRequest<'_>,
 ) -> io::Result<()> {
-    let PushRequest { session, seq, first_chunk, header } = order;
+    let PushRequest { session, seq, first_chunk, header, .. } = order;
     let job = match jobs.find(&session.run) {
         Ok(job) => job,
         Err(fault) => return connection.answer(Err(fault)),
@@ -230,7 +229,7 @@ fn apply(
     gradients: Option<&Gradients<'_>>,
     order: PushRequest<'_>,
 ) -> Result<(), ShardFault> {
-    let PushRequest { session, seq, first_chunk, header } = order;
+    let PushRequest { session, seq, first_chunk, header, .. } = order;
     let Some(gradients) = gradients.filter(|gradients| is(&gradients.job, job)) else {
         let what = format!("push {seq} of job {} lies in no memory that was handed over", session.run.job);
         return Err(ShardFault::Invalid { what });

@@ -14,7 +14,11 @@ use std::{
 use tracing::warn;
 
 use super::Shared;
-use crate::shard::Term;
+use crate::{
+    client::{Link, LinkError, unexpected_reply},
+    shard::Term,
+    wire::{Reply, Request},
+};
 
 /// Bounds connecting and every wait for the other process.
 pub(super) const PEER_LIMIT: Duration = Duration::from_secs(5);
@@ -31,6 +35,23 @@ pub(super) struct Kind {
     pub thread: &'static str,
     /// Whether there is such a thread.
     pub is_running: fn(&Shared) -> &AtomicBool,
+}
+
+/// Asks the other process for a list, which comes as the body of `reply`.
+pub(super) fn ask_for_list(
+    link: &mut Link,
+    request: &Request,
+    reply: &Reply,
+    max_bytes: u64,
+) -> Result<Vec<u8>, LinkError> {
+    link.ask(request)?;
+    let (answer, bytes) = link.answer()?;
+    if answer != *reply || bytes > max_bytes {
+        return Err(unexpected_reply(&answer));
+    }
+    let mut body = vec![0; bytes as usize];
+    link.read_body(&mut body)?;
+    Ok(body)
 }
 
 /// Looks again and again, unless that goes on already, until this process follows no more. A look is told where the primary is, under

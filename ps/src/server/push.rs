@@ -16,7 +16,7 @@ use crate::{
     wire::{Reply, SessionKey},
 };
 
-/// The fields of the push's head.
+/// The fields of a push's head.
 #[derive(Clone, Copy)]
 pub(super) struct PushRequest<'a> {
     pub session: &'a SessionKey,
@@ -61,11 +61,9 @@ pub(super) fn serve<D: Duplex>(
             return connection.answer(Err(fault));
         }
     };
-    if body != expected_bytes(&job, order) {
-        // The rest cannot be told from the next frame: hang up after the answer.
-        let what = format!("push of {body} bytes, expected {}", expected_bytes(&job, order));
-        connection.answer(Err(ShardFault::Invalid { what: what.clone() }))?;
-        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    let expected = expected_bytes(&job, order);
+    if body != expected {
+        return connection.hang_up(format!("push of {body} bytes, expected {expected}"));
     }
     let ack = match job.admit(order.session.incarnation, order.seq, order.first_chunk, order.header) {
         Ok(Admission::Fresh) => receive(&job, connection, order, body)?,

@@ -8,26 +8,14 @@ use super::{
     connection::Connection,
     keep_alive::KeepAlive,
     pull::PresenceCheck,
-    push::{answer_push, complete},
+    push::{PushRequest, answer_push, complete},
 };
 use crate::{
     rows::{Piece, RowFault, RowSelection, RowTables},
-    shard::{
-        Admission, CHUNK_ELEMENTS, JobShard, JobTable, PushAck, PushHeader, ReadCondition, ReadGrant,
-        copy_pieces,
-    },
+    shard::{Admission, CHUNK_ELEMENTS, JobShard, JobTable, PushAck, ReadCondition, ReadGrant, copy_pieces},
     transport::Duplex,
     wire::{Reply, SessionKey},
 };
-
-/// The fields of the push's head.
-#[derive(Clone, Copy)]
-pub(super) struct PushRequest<'a> {
-    pub session: &'a SessionKey,
-    pub seq: u64,
-    pub first_chunk: u32,
-    pub header: &'a PushHeader,
-}
 
 /// Answers one push. An error leaves what was applied so far resumable.
 pub(super) fn serve_push<D: Duplex>(
@@ -46,10 +34,7 @@ pub(super) fn serve_push<D: Duplex>(
     let expected = pieces().map(|piece| u64::from(piece.len)).sum::<u64>() * size_of::<f32>() as u64;
     if left != expected {
         let rows = selection.count();
-        let what = format!("push of {left} bytes behind {rows} rows, expected {expected}");
-        // The rest cannot be told from the next frame: hang up after the answer.
-        connection.answer(Err(ShardFault::Invalid { what: what.clone() }))?;
-        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        return connection.hang_up(format!("push of {left} bytes behind {rows} rows, expected {expected}"));
     }
     let ack = match job.admit(session.incarnation, order.seq, order.first_chunk, order.header) {
         Ok(Admission::Fresh) => receive(&job, connection, order, pieces(), &mut left)?,

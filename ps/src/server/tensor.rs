@@ -11,9 +11,12 @@ use super::{
     connection::Connection,
     follower,
     keep_alive::{KEEP_ALIVE_INTERVAL, with_keep_alive},
-    lending, local, norms, pull, push, rows,
+    lending, local, norms, pull,
+    push::{self, PushRequest},
+    rows,
 };
 use crate::{
+    codec::Codec,
     transport::{Channel, Duplex},
     wire::{Digest, Reply, Request, WireError},
 };
@@ -47,14 +50,15 @@ pub(super) fn serve(shared: &Arc<Shared>, mut channel: Channel) -> io::Result<()
         }
         match request {
             Request::Push { session, seq, first_chunk, header, codec } => {
-                let order = push::PushRequest { session: &session, seq, first_chunk, header: &header, codec };
+                let order = PushRequest { session: &session, seq, first_chunk, header: &header, codec };
                 push::serve(&shared.jobs, &mut connection, order, body)?;
             }
             Request::Pull { session, condition, codec } => {
                 pull::serve(&shared.jobs, &mut connection, &session, condition, codec)?
             }
             Request::PushRows { session, seq, first_chunk, header } => {
-                let order = rows::PushRequest { session: &session, seq, first_chunk, header: &header };
+                let (session, header, codec) = (&session, &header, Codec::Plain);
+                let order = PushRequest { session, seq, first_chunk, header, codec };
                 rows::serve_push(&shared.jobs, &mut connection, order, body)?;
             }
             Request::PullRows { session, condition } => {
@@ -73,7 +77,8 @@ pub(super) fn serve(shared: &Arc<Shared>, mut channel: Channel) -> io::Result<()
                 serve_get(shared, &mut connection, digest, offset, length)?;
             }
             Request::PushInPlace { session, seq, first_chunk, header } => {
-                let order = rows::PushRequest { session: &session, seq, first_chunk, header: &header };
+                let (session, header, codec) = (&session, &header, Codec::Plain);
+                let order = PushRequest { session, seq, first_chunk, header, codec };
                 lending::serve_push(&shared.jobs, &mut connection, order)?;
             }
             Request::LendParameters { session } => {
