@@ -3,50 +3,19 @@
 use std::path::Path;
 
 use syncline_rpc::{ShardFault, hello::HelloError, threads::NoThread};
-use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, JobId};
+use syncline_scheduler::ids::JobId;
 
 use crate::{shard::ShardPosition, transport::Transport, wire::WireError};
 
-/// Why a shard could not be used. Conditions that a shard reports keep the code of [`ShardFault`].
+/// Why a shard could not be used. Conditions that a shard reports keep code and hint of [`ShardFault`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PsError {
-    /// This incarnation was dropped: register again under a new one.
-    #[error("[E408] worker {worker} was dropped from job {job}; it must register again")]
-    Sealed {
-        /// Job that it worked for.
-        job: JobId,
-        /// Incarnation that is sealed.
-        worker: Incarnation,
-    },
-    /// The job was canceled or is done: drop everything that belongs to it.
-    #[error("[E409] job {job} was closed")]
-    Closed {
-        /// Job that is over.
-        job: JobId,
-    },
-    /// The parameters were restored meanwhile: fetch the setup again.
-    #[error("[E403] generation {given} of job {job} is over, {current} is active")]
-    WrongGeneration {
-        /// Job that was meant.
-        job: JobId,
-        /// Generation of the parameters that the caller has.
-        given: Generation,
-        /// Generation that the shard has.
-        current: Generation,
-    },
-    /// An order came from an engine that was deposed.
-    #[error("[E401] engine epoch {given} is over, {highest} is active")]
-    Fenced {
-        /// Epoch of the order.
-        given: EngineEpoch,
-        /// Highest epoch that the shard has heard of.
-        highest: EngineEpoch,
-    },
-    /// Everything else that a shard refuses.
-    #[error("{fault}")]
+    /// A shard refuses what it was asked for.
+    #[error(transparent)]
     Refused {
         /// What the shard answered.
+        #[from]
         fault: ShardFault,
     },
     /// No connection could be opened, or each broke, for as long as the caller tries.
@@ -251,10 +220,6 @@ impl PsError {
     /// The stable code, see docs/errors.md.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Fenced { .. } => "E401",
-            Self::WrongGeneration { .. } => "E403",
-            Self::Sealed { .. } => "E408",
-            Self::Closed { .. } => "E409",
             Self::Refused { fault } => fault.code(),
             Self::Unreachable { .. } => "E410",
             Self::SmallOnly { .. } => "E594",
@@ -301,10 +266,6 @@ impl PsError {
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Refused { fault } => return fault.hint(),
-            Self::Sealed { .. } => "nothing: the worker comes back by itself under a new incarnation",
-            Self::Closed { .. } => "nothing: the job is over",
-            Self::WrongGeneration { .. } => "nothing: the worker goes on with the restored parameters",
-            Self::Fenced { .. } => "another engine has taken over; stop this one",
             Self::Unreachable { .. } => "see whether `syncline ps` runs there and its port can be reached",
             Self::SmallOnly { .. } => {
                 "packets of full size are lost on the way, as where a tunnel or VPN carries less than the MTU of the machines: \
@@ -369,23 +330,12 @@ fn folder_hint(here: ShardPosition, file: &str, saved: ShardPosition) -> String 
     }
 }
 
-impl From<ShardFault> for PsError {
-    fn from(fault: ShardFault) -> Self {
-        match fault {
-            ShardFault::Sealed { job, worker } => Self::Sealed { job, worker },
-            ShardFault::Closed { job } => Self::Closed { job },
-            ShardFault::WrongGeneration { job, given, current } => {
-                Self::WrongGeneration { job, given, current }
-            }
-            ShardFault::Fenced { given, highest } => Self::Fenced { given, highest },
-            fault => Self::Refused { fault },
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use syncline_scheduler::fault_code::FaultCode;
+    use syncline_scheduler::{
+        fault_code::FaultCode,
+        ids::{EngineEpoch, Generation, Incarnation},
+    };
 
     use super::*;
 

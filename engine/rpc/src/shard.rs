@@ -248,6 +248,10 @@ impl ShardFault {
     /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
+            Self::Fenced { .. } => "another engine has taken over; stop this one",
+            Self::WrongGeneration { .. } => "nothing: the worker goes on with the restored parameters",
+            Self::Sealed { .. } => "nothing: the worker comes back by itself under a new incarnation",
+            Self::Closed { .. } => "nothing: the job is over",
             Self::MissingBlob { .. } => "upload the blob again, then submit",
             Self::SecondAway { .. } => {
                 "start or wake the second process of the shard (`syncline status` names it); if it is gone for good, submit the job again"

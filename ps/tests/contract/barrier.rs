@@ -224,9 +224,15 @@ fn a_cancel_wakes_a_blocked_pull() {
     thread::scope(|scope| {
         let blocked = scope.spawn(move || worker.pull(ReadCondition::version(1), &mut [0.0; 100]));
         rig.close();
-        assert!(matches!(blocked.join().unwrap(), Err(PsError::Closed { .. })));
+        assert!(matches!(
+            blocked.join().unwrap(),
+            Err(PsError::Refused { fault: ShardFault::Closed { .. } })
+        ));
     });
-    assert!(matches!(rig.worker(1, 100).push(1, UNIT, &[&[1.0; 100]]), Err(PsError::Closed { .. })));
+    assert!(matches!(
+        rig.worker(1, 100).push(1, UNIT, &[&[1.0; 100]]),
+        Err(PsError::Refused { fault: ShardFault::Closed { .. } })
+    ));
     assert!(matches!(rig.attach(0, EPOCH), Err(ShardFault::Closed { .. })));
 }
 
@@ -260,8 +266,14 @@ fn a_newer_generation_wakes_blocked_pulls_and_refuses_the_old_one() {
             assert_eq!((state.generation, state.pushes, state.watermarks.len()), (Generation(2), 0, 0));
         }
         let (woken, mut worker) = blocked.join().unwrap();
-        let over =
-            |e: &PsError| matches!(e, PsError::WrongGeneration { given: FIRST, current: Generation(2), .. });
+        let over = |e: &PsError| {
+            matches!(
+                e,
+                PsError::Refused {
+                    fault: ShardFault::WrongGeneration { given: FIRST, current: Generation(2), .. }
+                }
+            )
+        };
         assert!(over(&woken.unwrap_err()));
         assert!(over(&worker.push(2, UNIT, &[&[1.0; 100]]).unwrap_err()));
     });
@@ -302,7 +314,7 @@ fn a_seal_wakes_the_worker_that_waits_and_spares_the_others() {
         let other = scope.spawn(move || b.pull(ReadCondition::version(1), &mut [0.0; 100]));
         rig.seal(0, 1);
         rig.seal(1, 1);
-        assert!(matches!(sealed.join().unwrap(), Err(PsError::Sealed { .. })));
+        assert!(matches!(sealed.join().unwrap(), Err(PsError::Refused { fault: ShardFault::Sealed { .. } })));
         rig.barrier(0, 0, &[], false);
         assert_eq!(other.join().unwrap().unwrap().version, 1);
     });

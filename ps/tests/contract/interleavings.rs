@@ -5,6 +5,7 @@ use std::{sync::Barrier, thread};
 
 use proptest::prelude::*;
 use syncline_ps::{PsError, client::PushHeader};
+use syncline_rpc::ShardFault;
 use syncline_scheduler::ids::Incarnation;
 
 use super::rig::{Cut, Cutter, Rig, UNIT, look};
@@ -57,7 +58,7 @@ proptest! {
                         let header = PushHeader { covers: worker_spec.covers, ..UNIT };
                         match worker.push(count * u64::from(worker_spec.covers), header, &[ones]) {
                             Ok(_) => {}
-                            Err(PsError::Sealed { .. }) => return count - 1,
+                            Err(PsError::Refused { fault: ShardFault::Sealed { .. } }) => return count - 1,
                             Err(other) => panic!("{other}"),
                         }
                     }

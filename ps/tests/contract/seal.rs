@@ -6,6 +6,7 @@ use syncline_ps::{
     PsError,
     client::{PushHeader, ReadCondition},
 };
+use syncline_rpc::ShardFault;
 use syncline_scheduler::ids::Incarnation;
 
 use super::rig::{Rig, UNIT, look};
@@ -36,7 +37,13 @@ fn a_seal_in_the_middle_of_pushing_answers_exactly_what_is_in() {
             // What is there now must never change again.
             let at_seal = look(&rig, ELEMENTS);
             let (refused, error) = pushing.join().unwrap();
-            assert!(matches!(error, PsError::Sealed { worker: Incarnation(1), .. }), "{error}");
+            assert!(
+                matches!(
+                    error,
+                    PsError::Refused { fault: ShardFault::Sealed { worker: Incarnation(1), .. } }
+                ),
+                "{error}"
+            );
             assert_eq!(answer.watermark % u64::from(covers), 0);
             let counted = answer.watermark / u64::from(covers);
             assert_eq!(refused, counted + 1);
@@ -56,8 +63,14 @@ fn an_incarnation_sealed_before_its_first_push_never_gets_in() {
     let rig = Rig::with_job(1, 100);
     rig.seal(0, 5);
     let mut worker = rig.worker(5, 100);
-    assert!(matches!(worker.push(1, UNIT, &[&[1.0; 100]]), Err(PsError::Sealed { .. })));
-    assert!(matches!(worker.pull(ReadCondition::version(0), &mut [0.0; 100]), Err(PsError::Sealed { .. })));
+    assert!(matches!(
+        worker.push(1, UNIT, &[&[1.0; 100]]),
+        Err(PsError::Refused { fault: ShardFault::Sealed { .. } })
+    ));
+    assert!(matches!(
+        worker.pull(ReadCondition::version(0), &mut [0.0; 100]),
+        Err(PsError::Refused { fault: ShardFault::Sealed { .. } })
+    ));
     rig.worker(6, 100).push(1, UNIT, &[&[1.0; 100]]).unwrap();
     assert_eq!(look(&rig, 100), [-1.0; 100]);
 }
@@ -73,8 +86,14 @@ fn many_that_come_and_go_are_all_refused_later_and_take_no_room() {
     assert_eq!(rig.state(0).pushes, 600);
     for worker in [1, 300, 600] {
         let mut late = rig.worker(worker, 100);
-        assert!(matches!(late.push(2, UNIT, &[&[1.0; 100]]), Err(PsError::Sealed { .. })));
-        assert!(matches!(late.pull(ReadCondition::version(0), &mut [0.0; 100]), Err(PsError::Sealed { .. })));
+        assert!(matches!(
+            late.push(2, UNIT, &[&[1.0; 100]]),
+            Err(PsError::Refused { fault: ShardFault::Sealed { .. } })
+        ));
+        assert!(matches!(
+            late.pull(ReadCondition::version(0), &mut [0.0; 100]),
+            Err(PsError::Refused { fault: ShardFault::Sealed { .. } })
+        ));
     }
     assert_eq!(look(&rig, 100), [-600.0; 100]);
 }

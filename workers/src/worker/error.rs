@@ -110,8 +110,15 @@ impl WorkerError {
     pub fn blame(&self) -> Blame {
         match self {
             Self::NotFinite { .. } => Blame::Job,
-            // A disk can be emptied, and memory comes free: another try may go well.
-            Self::Ps(PsError::Refused { fault: ShardFault::Io { .. } }) => Blame::Worker,
+            // A disk can be emptied, memory comes free, and the job goes on under others: another try may go well.
+            Self::Ps(PsError::Refused {
+                fault:
+                    ShardFault::Io { .. }
+                    | ShardFault::Fenced { .. }
+                    | ShardFault::WrongGeneration { .. }
+                    | ShardFault::Sealed { .. }
+                    | ShardFault::Closed { .. },
+            }) => Blame::Worker,
             Self::Ps(PsError::Refused { .. } | PsError::Length { .. }) => Blame::Job,
             // The digest says that the bytes are the job's.
             Self::Data(e) if !e.is_machine_specific() => Blame::Job,
@@ -189,6 +196,7 @@ mod tests {
         let refused = |fault| WorkerError::from(PsError::Refused { fault });
         let io = refused(ShardFault::Io { what: "cannot hold the round".into(), cause: "no memory".into() });
         assert_eq!((io.blame(), io.code()), (Blame::Worker, FaultCode::SHARD_IO));
+        assert_eq!(refused(ShardFault::Closed { job: "digits".parse().unwrap() }).blame(), Blame::Worker);
         assert_eq!(refused(ShardFault::Invalid { what: "a chunk too many".into() }).blame(), Blame::Job);
     }
 

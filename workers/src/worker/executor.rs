@@ -148,8 +148,9 @@ fn is_over(setup: Result<JobSetup, WorkerError>) -> bool {
 fn ends_job(error: &WorkerError) -> bool {
     matches!(
         error,
-        WorkerError::Ps(PsError::Sealed { .. } | PsError::Closed { .. } | PsError::WrongGeneration { .. })
-            | WorkerError::Engine(_)
+        WorkerError::Ps(PsError::Refused {
+            fault: ShardFault::Sealed { .. } | ShardFault::Closed { .. } | ShardFault::WrongGeneration { .. }
+        }) | WorkerError::Engine(_)
     )
 }
 
@@ -162,16 +163,19 @@ fn outcome(
 ) -> Result<Option<Outcome>, End> {
     match ran {
         Ok(outcome) => Ok(Some(outcome)),
-        Err(WorkerError::Ps(PsError::Sealed { .. })) => Err(End::Dropped),
+        Err(WorkerError::Ps(PsError::Refused { fault: ShardFault::Sealed { .. } })) => Err(End::Dropped),
         Err(WorkerError::Ps(PsError::Canceled)) if tracker.is_stopped() => Err(End::Stopped),
         // The job is over or was restored: the engine knows, and revokes the task, or has done so. Or a shard was started
         // again without it: the engine finds out, and decides.
         Err(
             WorkerError::Ps(
-                PsError::Closed { .. }
-                | PsError::WrongGeneration { .. }
-                | PsError::Canceled
-                | PsError::Refused { fault: ShardFault::UnknownJob { .. } },
+                PsError::Refused {
+                    fault:
+                        ShardFault::Closed { .. }
+                        | ShardFault::WrongGeneration { .. }
+                        | ShardFault::UnknownJob { .. },
+                }
+                | PsError::Canceled,
             )
             | WorkerError::Engine(EngineFault::UnknownJob { .. }),
         ) => {
@@ -295,7 +299,7 @@ mod tests {
         let cases = [
             (PsError::Canceled, false),
             (PsError::Length { what: "buffer", got: 1, expected: 2 }, false),
-            (PsError::Closed { job: job.clone() }, true),
+            (ShardFault::Closed { job: job.clone() }.into(), true),
         ];
         for (error, ends) in cases {
             assert_eq!(ends_job(&WorkerError::Ps(error)), ends);
