@@ -9,7 +9,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dashmap::DashMap;
 use syncline_rpc::{Activity, WorkerKey};
 use syncline_scheduler::{
     core::{Assignment, TaskKey, WorkerInfo},
@@ -51,9 +50,9 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// All live workers; clones share them. No guard of the map ever leaves a method.
+/// All live workers; clones share them. Nothing of a session is locked while the map is.
 #[derive(Clone, Default)]
-pub(super) struct Sessions(Arc<DashMap<Incarnation, Arc<Session>>>);
+pub(super) struct Sessions(Arc<Mutex<BTreeMap<Incarnation, Arc<Session>>>>);
 
 impl Sessions {
     /// A worker that registered.
@@ -68,7 +67,7 @@ impl Sessions {
 
     fn insert(&self, worker: Incarnation, about: WorkerInfo, since: Option<EngineEpoch>, seen: Instant) {
         let session = Session { about, since, seen: Mutex::new(Some(seen)), ..Session::default() };
-        self.0.insert(worker, Arc::new(session));
+        lock(&self.0).insert(worker, Arc::new(session));
     }
 
     /// Whether the number was given to another worker since.
@@ -78,7 +77,8 @@ impl Sessions {
     }
 
     pub(super) fn close(&self, worker: Incarnation) {
-        if let Some((_, session)) = self.0.remove(&worker) {
+        let closed = lock(&self.0).remove(&worker);
+        if let Some(session) = closed {
             session.wake.notify_waiters();
         }
     }
@@ -91,7 +91,11 @@ impl Sessions {
     }
 
     pub(super) fn get(&self, worker: Incarnation) -> Option<Arc<Session>> {
-        self.0.get(&worker).map(|s| Arc::clone(&s))
+        lock(&self.0).get(&worker).cloned()
+    }
+
+    fn entries(&self) -> BTreeMap<Incarnation, Arc<Session>> {
+        lock(&self.0).clone()
     }
 
     /// Notes a sign of life; `false` if the worker is not known.
@@ -104,7 +108,7 @@ impl Sessions {
     /// Does not count `late` as silence: this process was not awake in that time.
     pub(super) fn extend_deadlines(&self, late: Duration) {
         let now = Instant::now();
-        for session in self.0.iter() {
+        for (_, session) in self.entries() {
             if let Some(at) = &mut *lock(&session.seen) {
                 *at = (*at + late).min(now.max(*at));
             }
@@ -165,7 +169,7 @@ impl Sessions {
             (activity.stopping > 0)
                 .then(|| (worker, (activity.stopping, activity.stopping_functions.clone())))
         };
-        self.0.iter().filter_map(|entry| of(*entry.key(), entry.value())).collect()
+        self.entries().into_iter().filter_map(|(worker, session)| of(worker, &session)).collect()
     }
 
     pub(super) fn all(&self) -> Vec<WorkerStatus> {
@@ -176,7 +180,7 @@ impl Sessions {
             silent_for: lock(&s.seen).map_or(Duration::ZERO, |at| now.saturating_duration_since(at)),
             activity: lock(&s.activity).clone(),
         };
-        self.0.iter().map(|entry| seen(*entry.key(), entry.value())).collect()
+        self.entries().into_iter().map(|(worker, session)| seen(worker, &session)).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! All open connections of a shard: counted, and within reach of a stop.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -10,7 +10,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dashmap::DashMap;
 use syncline_rpc::{MAX_GREETING, hello::Role};
 
 use super::Shared;
@@ -28,10 +27,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// All open connections.
 #[derive(Default)]
 pub(super) struct Connections {
-    /// Connections with a thread, so that a stop can end them.
-    threads: DashMap<u64, Socket>,
-    /// Those among them that have not greeted, by number and so by age.
-    greeting: Mutex<BTreeSet<u64>>,
+    threads: Mutex<Threads>,
     /// Connections that were handed to the control runtime.
     controls: AtomicUsize,
     /// Those that were accepted so far, on all listeners.
@@ -40,18 +36,25 @@ pub(super) struct Connections {
     shared_bytes: AtomicUsize,
 }
 
+/// Connections with a thread, by number and so by age.
+#[derive(Default)]
+struct Threads {
+    /// So that a stop can end them.
+    sockets: BTreeMap<u64, Socket>,
+    /// Those among them that have not greeted.
+    greeting: BTreeSet<u64>,
+}
+
 impl Connections {
     /// Ends every connection that has a thread.
     pub(super) fn shut_down(&self) {
-        for connection in &self.threads {
-            connection.shut_down();
-        }
+        self.threads().sockets.values().for_each(Socket::shut_down);
     }
 
     /// Waits until no connection has a thread any more; whether it came to that.
     pub(super) fn wait_until_closed(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
-        while !self.threads.is_empty() {
+        while !self.threads().sockets.is_empty() {
             if Instant::now() >= deadline {
                 return false;
             }
@@ -60,26 +63,26 @@ impl Connections {
         true
     }
 
-    fn greeting(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        self.greeting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn threads(&self) -> MutexGuard<'_, Threads> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Those that are open now, greeted or not.
     pub(super) fn open(&self) -> usize {
-        self.threads.len() + self.controls.load(Ordering::Relaxed)
+        self.threads().sockets.len() + self.controls.load(Ordering::Relaxed)
     }
 
     /// Adds a connection. Where too many have not greeted, the oldest of those is closed: strangers cannot use up the connections of
     /// everybody else.
     fn insert(&self, socket: &Socket) -> u64 {
         let number = self.accepted.fetch_add(1, Ordering::Relaxed);
-        self.threads.insert(number, socket.clone());
-        let mut greeting = self.greeting();
-        greeting.insert(number);
-        let slowest = if greeting.len() > MAX_GREETING { greeting.pop_first() } else { None };
-        drop(greeting);
-        if let Some(slow) = slowest.and_then(|slow| self.threads.get(&slow)) {
-            slow.shut_down();
+        let mut threads = self.threads();
+        threads.sockets.insert(number, socket.clone());
+        threads.greeting.insert(number);
+        if threads.greeting.len() > MAX_GREETING
+            && let Some(slowest) = threads.greeting.pop_first()
+        {
+            threads.sockets[&slowest].shut_down();
         }
         number
     }
@@ -104,12 +107,13 @@ impl Connections {
     }
 
     fn mark_greeted(&self, number: u64) {
-        self.greeting().remove(&number);
+        self.threads().greeting.remove(&number);
     }
 
     fn remove(&self, number: u64) {
-        self.mark_greeted(number);
-        self.threads.remove(&number);
+        let mut threads = self.threads();
+        threads.greeting.remove(&number);
+        threads.sockets.remove(&number);
     }
 }
 

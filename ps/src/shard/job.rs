@@ -9,7 +9,6 @@ use std::{
     },
 };
 
-use dashmap::DashMap;
 use syncline_rpc::{OpenJob, ShardFault, ShardState};
 use syncline_scheduler::{
     ids::{EngineEpoch, Generation, Incarnation, JobId, RunId},
@@ -47,7 +46,7 @@ pub struct JobShard {
     pub(super) clip_norm: Option<f32>,
     pub(super) index: u32,
     pub(super) chunks: Vec<Mutex<Chunk>>,
-    pub(super) filters: DashMap<Incarnation, Arc<Mutex<PushFilter>>>,
+    pub(super) filters: Mutex<BTreeMap<Incarnation, Arc<Mutex<PushFilter>>>>,
     pub(super) state: Mutex<JobState>,
     /// Something has joined the round since the last barrier closed. Set behind the chunk, so that no close misses it.
     pub(super) accumulated: AtomicBool,
@@ -140,7 +139,7 @@ impl JobShard {
             rows,
             lent: OnceLock::new(),
             chunks,
-            filters: DashMap::new(),
+            filters: Mutex::default(),
             state: Mutex::new(state),
             accumulated: AtomicBool::new(false),
             events: EventCount::default(),
@@ -324,6 +323,10 @@ impl JobShard {
         }
     }
 
+    fn known_filter(&self, worker: Incarnation) -> Option<Arc<Mutex<PushFilter>>> {
+        lock(&self.filters).get(&worker).cloned()
+    }
+
     /// The worker's push filter, which is kept from the first push on that may come in: anybody can make up a number, and what is
     /// refused leaves nothing behind. `first_chunk`: as in [`PushFilter::admit`].
     pub(super) fn filter_to_push(
@@ -333,48 +336,46 @@ impl JobShard {
         covers: u32,
         first_chunk: u32,
     ) -> Result<Arc<Mutex<PushFilter>>, ShardFault> {
-        if let Some(filter) = self.filters.get(&worker) {
-            return Ok(filter.clone());
+        if let Some(filter) = self.known_filter(worker) {
+            return Ok(filter);
         }
         let fresh = self.filter_or_new(worker);
         let filter = lock(&fresh);
         filter.check_seal(self.job(), worker)?;
         filter.admit(seq, covers, first_chunk)?;
         drop(filter);
-        let unsealed = self.filters.len().saturating_sub(lock(&self.state).sealed.kept());
+        let sealed = lock(&self.state).sealed.kept();
+        let mut filters = lock(&self.filters);
+        let unsealed = filters.len().saturating_sub(sealed);
         if unsealed >= MAX_PUSHING_WORKERS {
             let what =
                 format!("{MAX_PUSHING_WORKERS} workers push to job {}, and {worker} is one more", self.job());
             return Err(ShardFault::Invalid { what });
         }
-        Ok(self.filters.entry(worker).or_insert(fresh).clone())
+        Ok(filters.entry(worker).or_insert(fresh).clone())
     }
 
     /// The worker's push filter, to be sealed.
     pub(super) fn filter(&self, worker: Incarnation) -> Arc<Mutex<PushFilter>> {
-        if let Some(filter) = self.filters.get(&worker) {
-            return filter.clone();
-        }
         let filter = self.filter_or_new(worker);
         if lock(&filter).is_sealed() {
             return filter;
         }
-        self.filters.entry(worker).or_insert(filter).clone()
+        lock(&self.filters).entry(worker).or_insert(filter).clone()
     }
 
     /// All push filters, by worker. Where locks of several kinds are held, those of filters are taken first, in this order, and
     /// that of the state after them.
     pub(super) fn all_filters(&self) -> BTreeMap<Incarnation, Arc<Mutex<PushFilter>>> {
-        self.filters.iter().map(|filter| (*filter.key(), filter.value().clone())).collect()
+        lock(&self.filters).clone()
     }
 
     /// The worker's push filter; one that is created here is not stored.
     pub(super) fn filter_or_new(&self, worker: Incarnation) -> Arc<Mutex<PushFilter>> {
-        if let Some(filter) = self.filters.get(&worker) {
-            return filter.clone();
-        }
-        // It may have gone since it was sealed.
-        Arc::new(Mutex::new(PushFilter::new(lock(&self.state).sealed.contains(worker))))
+        self.known_filter(worker).unwrap_or_else(|| {
+            // It may have gone since it was sealed.
+            Arc::new(Mutex::new(PushFilter::new(lock(&self.state).sealed.contains(worker))))
+        })
     }
 }
 

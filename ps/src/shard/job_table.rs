@@ -1,11 +1,10 @@
 //! All jobs of one shard process.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     sync::{Arc, Mutex},
 };
 
-use dashmap::DashMap;
 use syncline_rpc::{HeldJob, ShardFault, ShardState};
 use syncline_scheduler::ids::{EngineEpoch, JobId, RunId};
 
@@ -17,7 +16,8 @@ pub struct JobTable {
     fence: EpochFence,
     /// Addresses of all shards, as the engine said last.
     addresses: Mutex<Vec<String>>,
-    jobs: DashMap<JobId, Arc<Entry>>,
+    /// Locked before the state of an entry, and for no longer than that.
+    jobs: Mutex<BTreeMap<JobId, Arc<Entry>>>,
     /// Names that were closed, oldest first.
     closed: Mutex<VecDeque<JobId>>,
 }
@@ -103,7 +103,7 @@ impl JobTable {
     }
 
     fn entry(&self, job: &JobId) -> Option<Arc<Entry>> {
-        self.jobs.get(job).map(|entry| entry.clone())
+        lock(&self.jobs).get(job).cloned()
     }
 
     /// The job as it is held now, in whatever generation.
@@ -151,7 +151,7 @@ impl JobTable {
 
     /// How many jobs were set aside, and are not in memory.
     pub(crate) fn count_aside(&self) -> usize {
-        self.jobs.iter().filter(|entry| entry.aside().is_some()).count()
+        lock(&self.jobs).values().filter(|entry| entry.aside().is_some()).count()
     }
 
     /// Where the job stands; `None` if it was never open here.
@@ -168,7 +168,8 @@ impl JobTable {
     /// Every job that is open here or was closed lately, as the run that it is or was.
     pub fn held(&self, epoch: EngineEpoch) -> Result<Vec<HeldJob>, ShardFault> {
         self.fence.check(epoch)?;
-        let known = self.jobs.iter().filter_map(|entry| {
+        let jobs = lock(&self.jobs);
+        let known = jobs.values().filter_map(|entry| {
             let (run, closed) = match &*lock(&entry.state) {
                 EntryState::Open(shard) => (shard.run().clone(), false),
                 EntryState::Aside(aside) => (aside.run.clone(), false),
@@ -203,7 +204,8 @@ impl JobTable {
         self.fence.check(epoch)?;
         let closed = |held: &EntryState| matches!(held, EntryState::Closed(closed) if closed == run);
         let (closed_before, entry) = {
-            let entry = self.jobs.entry(run.job.clone()).or_default();
+            let mut jobs = lock(&self.jobs);
+            let entry = jobs.entry(run.job.clone()).or_default();
             // Before the order waits behind another one: who closes the run meanwhile means both.
             let closed_before = closed(&lock(&entry.state));
             (closed_before, entry.clone())
@@ -263,24 +265,23 @@ impl JobTable {
 
     fn insert(&self, job: JobId, state: EntryState) {
         let entry = Entry { opening: Mutex::default(), state: Mutex::new(state) };
-        self.jobs.insert(job, Arc::new(entry));
+        lock(&self.jobs).insert(job, Arc::new(entry));
     }
 
     /// Every job that is in memory.
     pub(crate) fn open_jobs(&self) -> Vec<Arc<JobShard>> {
-        self.jobs.iter().filter_map(|entry| entry.open_shard()).collect()
+        lock(&self.jobs).values().filter_map(|entry| entry.open_shard()).collect()
     }
 
     /// Ends every job here: the process stops, or another serves them. Returns how many there were.
     pub(crate) fn give_up(&self) -> usize {
-        let mut count = 0;
-        for entry in &self.jobs {
-            if let EntryState::Open(shard) = std::mem::take(&mut *lock(&entry.state)) {
-                shard.give_up();
-                count += 1;
-            }
-        }
-        count
+        let given_up = |entry: &Arc<Entry>| match std::mem::take(&mut *lock(&entry.state)) {
+            EntryState::Open(shard) => Some(shard),
+            EntryState::Empty | EntryState::Aside(_) | EntryState::Closed(_) => None,
+        };
+        let shards: Vec<_> = lock(&self.jobs).values().filter_map(given_up).collect();
+        shards.iter().for_each(|shard| shard.give_up());
+        shards.len()
     }
 
     /// Forgets a run of a job and wakes everybody who waits for it. Another one of the name stays.
@@ -314,10 +315,14 @@ impl JobTable {
         closed.push_back(job.clone());
         while closed.len() > CLOSED_NAMES {
             let Some(oldest) = closed.pop_front() else { return };
-            self.jobs.remove_if(&oldest, |_, entry| {
-                // A call that opens the job just now holds the entry as well.
+            let mut jobs = lock(&self.jobs);
+            // A call that opens the job just now holds the entry as well.
+            let is_over = |entry: &Arc<Entry>| {
                 Arc::strong_count(entry) == 1 && matches!(*lock(&entry.state), EntryState::Closed(_))
-            });
+            };
+            if jobs.get(&oldest).is_some_and(is_over) {
+                jobs.remove(&oldest);
+            }
         }
     }
 }
@@ -346,11 +351,13 @@ mod tests {
         let name = |n: usize| -> JobId { format!("job-{n}").parse().unwrap() };
         for n in 0..3 * CLOSED_NAMES {
             let run = run(name(n).as_str(), 1);
-            table.jobs.entry(name(n)).or_default();
+            lock(&table.jobs).entry(name(n)).or_default();
             table.close(epoch, &run).unwrap();
             assert_eq!(table.current(&name(n)).err(), Some(ShardFault::Closed { job: name(n) }));
         }
-        assert!(table.jobs.len() <= CLOSED_NAMES && table.closed.lock().unwrap().len() == CLOSED_NAMES);
+        assert!(
+            lock(&table.jobs).len() <= CLOSED_NAMES && table.closed.lock().unwrap().len() == CLOSED_NAMES
+        );
         assert_eq!(table.current(&name(0)).err(), Some(ShardFault::UnknownJob { job: name(0) }));
     }
 

@@ -249,7 +249,7 @@ impl JobShard {
         state.clocks.remove(worker, answer.watermark);
         drop((state, filter));
         for worker in gone {
-            self.filters.remove(&worker);
+            lock(&self.filters).remove(&worker);
         }
         self.notify();
         Ok(answer)
@@ -290,16 +290,16 @@ mod tests {
         assert!(shard.apply(chunk(Incarnation(3), 7, 0), &[0.0; 2]).is_err(), "pushes are missing");
         assert!(shard.apply(chunk(Incarnation(4), 1, 1), &[0.0; 2]).is_err(), "a chunk is missing");
         assert!(shard.complete(Incarnation(5), 7, &HEADER).is_err());
-        assert!(shard.filters.is_empty());
+        assert!(lock(&shard.filters).is_empty());
         shard.apply(chunk(Incarnation(1), 1, 0), &[0.0; 2]).unwrap();
-        assert_eq!(shard.filters.len(), 1);
+        assert_eq!(lock(&shard.filters).len(), 1);
     }
 
     #[test]
     fn more_workers_than_there_can_be_are_refused_until_some_are_sealed() {
         let shard = shard();
         for n in 1..=MAX_PUSHING_WORKERS as u64 {
-            shard.filters.insert(Incarnation(n), Arc::new(Mutex::new(PushFilter::default())));
+            lock(&shard.filters).insert(Incarnation(n), Arc::new(Mutex::new(PushFilter::default())));
         }
         let newcomer = Incarnation(1 << 40);
         let push = |worker| shard.apply(chunk(worker, 1, 0), &[0.0; 2]);

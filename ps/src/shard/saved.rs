@@ -217,7 +217,7 @@ impl SavedJob {
         shard.rows.set_steps(head.row_steps);
         shard.accumulated.store(head.accumulated, Ordering::Release);
         for (worker, filter) in head.filters {
-            shard.filters.insert(worker, Arc::new(Mutex::new(filter)));
+            lock(&shard.filters).insert(worker, Arc::new(Mutex::new(filter)));
         }
         Ok(shard)
     }
