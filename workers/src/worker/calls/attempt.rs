@@ -2,10 +2,12 @@
 
 use std::{sync::Arc, time::Instant};
 
+use syncline_ps::PsError;
 use syncline_scheduler::tasks::{Bytes, Outcome, Preview, Spawned, Value};
 use tokio::runtime::Handle;
+use tracing::warn;
 
-use super::{held, input::input, value_cache::ValueCache};
+use super::{held, input::input, patient_store::PatientStore, value_cache::ValueCache};
 use crate::{
     client::Client,
     functions::{
@@ -64,6 +66,11 @@ pub(super) fn run(
     };
     let input = match input(function.name, &order.args, &around.store, scratch) {
         Ok(input) => input,
+        // Nothing has run: the shard may be back for the next worker, or be within its reach.
+        Err(CallFault::Store(error @ PsError::Unreachable { .. })) => {
+            warn!(%error, task = %order.task, "an argument cannot be fetched now: the call is given back");
+            return Ended::without_value(Outcome::NotBegun, 0);
+        }
         Err(fault) => return failed(fault, 0),
     };
     let context = Context::new(group.job.clone(), order, stop.clone(), around.cluster.clone());
@@ -80,7 +87,7 @@ pub(super) fn run(
         CallOutput::Added(_) | CallOutput::Nothing => None,
     };
     let added = context.into_added().filter(|added| !added.tasks.is_empty());
-    match outcome(attempt, given, added, &around.store) {
+    match outcome(attempt, given, added, &PatientStore { store: &around.store, stop }) {
         Ok((outcome, value)) => Ended { outcome, run_us, value, preview },
         Err(fault) => failed(fault, run_us),
     }

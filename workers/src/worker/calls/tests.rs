@@ -45,20 +45,29 @@ const CHILD: Function<(u64,), u64> = Function::new("child");
 const UNKNOWN: Function<(), ()> = Function::new("unknown");
 const NONCE: u32 = 9;
 
+mod shard_away;
 mod stopping;
 
-/// Blobs by digest.
+/// Blobs by digest, and what prevents the next uses, the last one first.
 #[derive(Default, Clone)]
-struct Memory(Arc<Mutex<BTreeMap<String, (Salt, Bytes)>>>);
+struct Memory(Arc<Mutex<BTreeMap<String, (Salt, Bytes)>>>, Arc<Mutex<Vec<PsError>>>);
+
+impl Memory {
+    fn fail_if_due(&self) -> Result<(), PsError> {
+        self.1.lock().unwrap().pop().map_or(Ok(()), Err)
+    }
+}
 
 impl ValueStore for Memory {
     fn put(&self, salt: Salt, value: &[u8]) -> Result<BlobValue, PsError> {
+        self.fail_if_due()?;
         let digest = blake3::hash(&[&salt[..], value].concat()).to_hex().to_string();
         self.0.lock().unwrap().insert(digest.clone(), (salt, value.into()));
         Ok(BlobValue { digest, bytes: value.len() as u64 })
     }
 
     fn get(&self, blob: &BlobValue) -> Result<Bytes, PsError> {
+        self.fail_if_due()?;
         let digest = blob.digest.clone();
         let found = self.0.lock().unwrap().get(&digest).map(|(_, value)| value.clone());
         found.ok_or(PsError::Refused { fault: ShardFault::MissingBlob { digest } })
