@@ -85,6 +85,11 @@ impl World {
         self.give(tasks_ended(worker, &id(), NONCE, tasks.iter().map(end).collect()))
     }
 
+    fn failed(&self) -> Vec<u32> {
+        let is_failed = |view: &TaskView| view.state == TaskState::Failed;
+        self.views().iter().filter(|view| is_failed(view)).map(|view| view.task.0).collect()
+    }
+
     fn views(&self) -> Vec<TaskView> {
         self.core.task_views(&id(), &TaskQuery::default(), self.now_us).unwrap()
     }
@@ -181,16 +186,16 @@ fn of_a_paused_job_nothing_is_asked_back() {
 }
 
 #[test]
-fn who_leaves_costs_what_it_has_begun_an_attempt_and_nothing_else() {
+fn who_leaves_fails_what_it_has_begun_where_that_must_not_begin_twice_and_nothing_else() {
     let mut world = World::new();
     world.join(OTHER, "f");
     let tasks = vec![(TaskIndex(1), 1)];
     let begun = vec![Attempts { job: id(), nonce: NONCE, tasks }];
     // No crash is allowed: task 1 fails, and with it the job.
     world.give(Input::WorkerLeft { worker: BUSY, begun: begun.clone() });
-    let failed: Vec<u32> =
-        world.views().iter().filter(|view| view.state == TaskState::Failed).map(|view| view.task.0).collect();
-    assert_eq!(failed, [1]);
+    assert_eq!(world.failed(), [1]);
+    let reason = &world.views()[1].reason;
+    assert!(reason.contains("was stopped or sent away and may have begun it"), "{reason}");
 
     let mut world = World::new();
     world.join(OTHER, "f");
@@ -198,4 +203,25 @@ fn who_leaves_costs_what_it_has_begun_an_attempt_and_nothing_else() {
     let again: Vec<(u32, u16)> = (2..10).map(|task| (task, 2)).collect();
     // It says so of one of which the engine has heard.
     assert_eq!(world.give(Input::WorkerLeft { worker: BUSY, begun }), [(OTHER, 'r', again)]);
+}
+
+/// No worker, and a task that may be tried again so often after a loss.
+fn with_one_task(crashes: u16) -> World {
+    let mut world = World { core: Core::new(1), now_us: MS };
+    let TaskClass { work, rules } = class(1);
+    let classes = vec![TaskClass { work, rules: Rules { crashes, ..rules } }];
+    world.give(Input::SubmitGraph(graph_submission(&id(), NONCE, classes, vec![new_task(0)])));
+    world
+}
+
+#[test]
+fn workers_that_are_stopped_one_after_the_other_cost_a_long_task_no_attempt() {
+    let mut world = with_one_task(1);
+    for n in 1..=4 {
+        let worker = Incarnation(u64::from(n));
+        assert_eq!(world.join(worker, "f"), [(worker, 'r', vec![(0, n)])]);
+        let begun = vec![Attempts { job: id(), nonce: NONCE, tasks: vec![(TaskIndex(0), n)] }];
+        world.give(Input::WorkerLeft { worker, begun });
+    }
+    assert_eq!(world.views()[0].state, TaskState::Ready);
 }

@@ -83,8 +83,8 @@ fn a_run_of_days_is_told_as_long_as_it_was() {
     assert_eq!(views(&core)[0].run_us, Some(RUN_US));
 }
 
-#[test]
-fn a_training_that_sends_a_worker_away_costs_the_calls_beside_it_no_attempt() {
+/// Two workers with eight calls, each of which is tried again so often after a crash, when a training has sent one of them away.
+fn sent_away_beside_calls(crashes: u16) -> Core {
     let mut core = Core::new(1);
     join(&mut core, 1);
     let mut spec = training_job(training("asp".parse().unwrap(), 64, 8));
@@ -100,18 +100,32 @@ fn a_training_that_sends_a_worker_away_costs_the_calls_beside_it_no_attempt() {
     // It prepares itself for the training, and runs calls.
     join(&mut core, 2);
     let tasks = (0..8).map(|_| new_task(0)).collect();
-    let graph = graph_submission(&id("graph"), NONCE, vec![class(OnFailure::FailJob)], tasks);
-    core.handle(NOW_US, Input::SubmitGraph(graph)).unwrap();
+    let TaskClass { work, rules } = class(OnFailure::FailJob);
+    let classes = vec![TaskClass { work, rules: Rules { crashes, ..rules } }];
+    core.handle(NOW_US, Input::SubmitGraph(graph_submission(&id("graph"), NONCE, classes, tasks))).unwrap();
     let cancellation = Cancellation { job: id("training"), reason: String::new(), grace_ms: 0 };
     let effects = core.handle(NOW_US, Input::Cancel(cancellation)).unwrap();
     assert!(
         effects.iter().any(|effect| matches!(effect, Effect::DismissWorker { worker: Incarnation(2), .. }))
     );
+    core
+}
+
+#[test]
+fn a_training_that_sends_a_worker_away_costs_the_calls_beside_it_no_attempt() {
+    let mut core = sent_away_beside_calls(1);
     let left = states(&core);
     assert!(left.iter().all(|state| matches!(state, TaskState::Leased | TaskState::Ready)), "{left:?}");
     // The death of a worker is another matter.
     core.handle(NOW_US, Input::WorkerGone { worker: WORKER, reason: "dead".into() }).unwrap();
-    assert!(states(&core).contains(&TaskState::Failed));
+    assert!(states(&core).contains(&TaskState::Backoff));
+}
+
+#[test]
+fn calls_that_must_not_begin_twice_fail_with_a_worker_that_a_training_sends_away() {
+    let views = views(&sent_away_beside_calls(0));
+    let failed = views.iter().find(|view| view.state == TaskState::Failed).unwrap();
+    assert!(failed.reason.contains("was stopped or sent away and may have begun it"), "{}", failed.reason);
 }
 
 #[test]

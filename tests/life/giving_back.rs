@@ -72,7 +72,7 @@ async fn a_worker_that_comes_begins_what_waits_elsewhere_behind_long_tasks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_is_told_to_end_costs_what_it_has_not_begun_no_attempt() {
+async fn a_worker_that_is_told_to_end_costs_what_it_had_no_attempt_begun_or_not() {
     let cluster = Cluster::start(1, 0, "").await;
     let leaves = function_worker(&cluster);
     let crowd = Crowd::submit(&cluster).await;
@@ -83,5 +83,5 @@ async fn a_worker_that_is_told_to_end_costs_what_it_has_not_begun_no_attempt() {
     crowd.end(&cluster).await;
     let events = client.events(crowd.job.id(), None).await.unwrap();
     let failed: Vec<_> = events.iter().filter(|event| event.value.what == EventKind::AttemptFailed).collect();
-    assert_eq!(failed.len(), 2, "the long ones alone had begun: {failed:?}");
+    assert!(failed.is_empty(), "{failed:?}");
 }

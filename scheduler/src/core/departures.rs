@@ -23,6 +23,8 @@ use crate::{
 pub(super) enum Departure {
     /// By itself, in whatever way: what it was about may have been the reason.
     Lost,
+    /// In order.
+    Left,
     /// It was sent away, and comes again: nothing that it was about is to blame.
     Dismissed,
 }

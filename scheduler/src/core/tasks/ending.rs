@@ -39,8 +39,9 @@ pub(super) enum Loss {
     Alone,
     /// Several, maybe of several jobs.
     BesideOthers,
-    /// Whatever it had: it was sent away, such as by a training that it cannot serve, and none of its tasks is to blame.
-    Dismissed,
+    /// Whatever it had: it was stopped, or sent away, such as by a training that it cannot serve, and none of its tasks is to
+    /// blame.
+    Blameless,
 }
 
 /// Whether a value should have been a blob.
@@ -125,7 +126,7 @@ impl TaskJob {
             match self.graph.state(task) {
                 TaskState::Leased if self.is_canceling() => self.cancel_task(task),
                 TaskState::Leased if self.graph.slot(task).unmet > 0 => self.wait_again(task),
-                TaskState::Leased if loss == Loss::Dismissed => self.never_began(task),
+                TaskState::Leased if loss == Loss::Blameless => self.lost_without_blame(task, worker, now_us),
                 TaskState::Leased => self.crashed(task, worker, loss, now_us),
                 // It went with one that it needs.
                 _ => {}
@@ -217,6 +218,19 @@ impl TaskJob {
         let reason = format!("its worker {worker} was lost{alone}");
         let code = CRASHED_TOO_OFTEN;
         let failure = Failure { cause: FailureCause::Worker, code, reason };
+        self.attempt_failed(task, &Assignee::Worker(worker), failure, now_us);
+    }
+
+    /// A task that may have begun is gone with a worker that it has not ended: that does not count, and it is tried again unless it
+    /// must not begin twice.
+    fn lost_without_blame(&mut self, task: u32, worker: Incarnation, now_us: u64) {
+        if self.class_of(task).class.rules.crashes > 0 {
+            return self.never_began(task);
+        }
+        let reason = format!(
+            "its worker {worker} was stopped or sent away and may have begun it, and without `crash_retries` it is not begun again"
+        );
+        let failure = Failure { cause: FailureCause::Worker, code: CRASHED_TOO_OFTEN, reason };
         self.attempt_failed(task, &Assignee::Worker(worker), failure, now_us);
     }
 

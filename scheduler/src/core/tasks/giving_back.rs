@@ -17,8 +17,7 @@ const KEEPS_WAITING_US: u64 = 100_000;
 const ASK_AGAIN_US: u64 = 1_000_000;
 
 impl Core {
-    /// A worker leaves in order, and names all that it has begun: what it has besides goes elsewhere as if it had never had it,
-    /// what it has begun and not reported as if it was lost.
+    /// A worker leaves in order, and names all that it has begun: what it has besides goes elsewhere as if it had never had it.
     pub(in crate::core) fn worker_left(
         &mut self,
         worker: Incarnation,
@@ -35,7 +34,7 @@ impl Core {
             job.give_back_all_but(worker, &begun);
         });
         self.withhold_process(worker);
-        self.worker_gone(worker, Departure::Lost, "the worker left", turn);
+        self.worker_gone(worker, Departure::Left, "the worker left", turn);
     }
 
     /// Asks workers for what waits there behind something long, where another worker could begin it now. What they have begun
