@@ -148,3 +148,25 @@ fn a_blob_that_a_task_still_takes_stays_when_the_one_that_it_continued_is_not_wa
     let effects = end(&mut core, 4, 1, Outcome::Value(Value::default()));
     assert!(effects.iter().any(|effect| matches!(effect, Effect::ReleaseBlobs { .. })), "{effects:?}");
 }
+
+#[test]
+fn large_arguments_of_a_call_go_when_it_is_over_and_not_before() {
+    let large = |n: &str| {
+        let blob = BlobValue { digest: n.repeat(64), bytes: 1 << 20 };
+        NewTask { args: vec![Arg::Blob(blob)], ..new_task(0) }
+    };
+    let released = |effects: Vec<Effect>| -> Vec<String> {
+        let of = |effect| if let Effect::ReleaseBlobs { digests } = effect { digests } else { Vec::new() };
+        effects.into_iter().flat_map(of).map(|digest| digest[..1].to_owned()).collect()
+    };
+    let mut core = core(OnFailure::SkipDependents, ["a", "b", "c", "d"].map(large).into());
+    assert!(released(end(&mut core, 0, 1, Outcome::NotBegun)).is_empty(), "it is given out again");
+    assert_eq!(released(end(&mut core, 0, 2, Outcome::Value(Value::default()))), ["a"]);
+    assert_eq!(released(end(&mut core, 1, 1, Outcome::Skipped)), ["b"]);
+    let cancellation = Cancellation { job: id("graph"), reason: String::new(), grace_ms: 0 };
+    assert_eq!(
+        released(core.handle(NOW_US, Input::Cancel(cancellation)).unwrap()),
+        ["c", "d"],
+        "with the job"
+    );
+}

@@ -29,11 +29,17 @@ pub(super) struct Slot {
 
 const TAKES_VALUES: u8 = 1;
 const NAMED: u8 = 2;
+const TAKES_BLOBS: u8 = 4;
 
 impl Slot {
     /// Whether it takes the values of other tasks.
     pub(super) fn takes_values(&self) -> bool {
         self.flags & TAKES_VALUES != 0
+    }
+
+    /// Whether arguments of it are blobs.
+    pub(super) fn takes_blobs(&self) -> bool {
+        self.flags & TAKES_BLOBS != 0
     }
 
     /// Whether it has a name.
@@ -128,8 +134,10 @@ impl Graph {
 
     fn append(&mut self, record: &TaskRecord, state: TaskState, is_open: impl Fn(&Self, u32) -> bool) -> u32 {
         let task = self.len();
-        let takes_values = if record.values_of().next().is_some() { TAKES_VALUES } else { 0 };
-        let flags = takes_values | if record.3.is_some() { NAMED } else { 0 };
+        let flag = |holds: bool, flag: u8| if holds { flag } else { 0 };
+        let flags = flag(record.values_of().next().is_some(), TAKES_VALUES)
+            | flag(record.3.is_some(), NAMED)
+            | flag(record.blobs().next().is_some(), TAKES_BLOBS);
         let slot = Slot { unmet: 0, first_edge: NONE, attempts: 0, class: record.0, state, flags };
         self.slots.push(slot);
         self.counts[state as usize] += 1;

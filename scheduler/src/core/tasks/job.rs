@@ -315,6 +315,7 @@ impl TaskJob {
         for task in 0..self.graph.len() {
             if !self.graph.state(task).is_final() {
                 self.graph.set_state(task, TaskState::Canceled);
+                self.release_arguments(task);
             }
         }
         self.clear_schedules();

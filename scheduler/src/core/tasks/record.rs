@@ -37,6 +37,11 @@ impl TaskRecord {
     pub(super) fn values_of(&self) -> impl Iterator<Item = u32> + '_ {
         self.1.iter().flat_map(Argument::tasks).copied()
     }
+
+    /// Blobs that hold arguments which are too large to travel.
+    pub(super) fn blobs(&self) -> impl Iterator<Item = &BlobValue> {
+        self.1.iter().filter_map(|arg| if let Argument::Blob(blob) = arg { Some(blob) } else { None })
+    }
 }
 
 impl Argument {

@@ -93,6 +93,15 @@ impl TaskJob {
                 self.outbox.released.extend(self.values.use_up(input));
             }
         }
+        self.release_arguments(task);
+    }
+
+    /// Nobody needs the large arguments of a task any more: each has a salt of its own, so that no other task names its blob.
+    pub(super) fn release_arguments(&mut self, task: u32) {
+        if self.graph.slot(task).takes_blobs() {
+            let record = self.graph.record(task);
+            self.outbox.released.extend(record.blobs().map(|blob| blob.digest.clone()));
+        }
     }
 
     fn input_ended(&mut self, follower: u32) {
