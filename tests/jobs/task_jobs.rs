@@ -64,6 +64,20 @@ async fn a_graph_of_several_parts_with_large_values_gives_what_it_should() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_graph_that_is_there_is_submitted_again_without_its_large_constants() {
+    let cluster = start().await;
+    let client = &cluster.client;
+    let mut graph = TaskGraph::new("constants");
+    let reversed = graph.call(REVERSE, (vec![7u8; 100_000],));
+    let run = client.submit_tasks(&graph).await.unwrap();
+    run.get(&reversed).await.unwrap();
+    assert!(!client.submit_tasks(&graph).await.unwrap().is_new());
+    let unnamed = client.gc(Duration::ZERO).await.unwrap();
+    assert_eq!(unnamed.blobs, 0, "a constant that no job names was uploaded");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_graph_that_is_refused_leaves_its_name_free() {
     let cluster = start().await;
     let client = &cluster.client;

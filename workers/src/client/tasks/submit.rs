@@ -32,6 +32,11 @@ fn has_lost_parts(error: &TaskError) -> bool {
     }
 }
 
+/// Whether it has an argument that travels as a blob.
+fn has_large_constants(task: &NewTask) -> bool {
+    task.args.iter().any(|arg| matches!(arg, Arg::Value(value) if value.len() > MAX_INLINE_BYTES))
+}
+
 impl Client {
     /// Uploads large constants and submits. Returns when the whole graph is committed in Redis and the job has begun.
     ///
@@ -62,8 +67,15 @@ impl Client {
         let (classes, tasks) = graph.tasks()?;
         let id: JobId = graph.id().parse()?;
         let parts = parts(tasks, 0);
-        let first = self.with_blobs(part(tasks, parts.first().cloned().unwrap_or_default())).await?;
-        let complete = parts.len() <= 1;
+        let mut first = part(tasks, parts.first().cloned().unwrap_or_default());
+        // The job may be there: what is large is sent once the engine says that it is not. One that is replaced goes when the engine is
+        // told, and not before everything has been uploaded.
+        let asks_first = !replace && first.iter().any(has_large_constants);
+        if asks_first {
+            first.clear();
+        }
+        let first = self.with_blobs(first).await?;
+        let complete = parts.len() <= 1 && !asks_first;
         let (classes, digest) = (classes.to_vec(), graph.digest());
         let spec = GraphSpec { id: id.clone(), digest, classes, tasks: first, complete };
         // Drawn, not made of the digest: what workers report of a job that was deleted must not count for the same graph when
@@ -126,8 +138,7 @@ impl Client {
 
     /// The same tasks, with blobs in the place of large constants.
     async fn with_blobs(&self, mut tasks: Vec<NewTask>) -> Result<Vec<NewTask>, TaskError> {
-        let large = |arg: &Arg| matches!(arg, Arg::Value(value) if value.len() > MAX_INLINE_BYTES);
-        if !tasks.iter().any(|task| task.args.iter().any(large)) {
+        if !tasks.iter().any(has_large_constants) {
             return Ok(tasks);
         }
         let store = self.values().await?;
