@@ -1,7 +1,7 @@
 //! Ends of tasks in an order that only an accident brings about.
 
 use syncline_scheduler::{
-    core::{Cancellation, Core, Effect, Input, Submission, WorkerInfo},
+    core::{Cancellation, Core, Effect, Input, StoredJob, Submission, TaskJob, WorkerInfo},
     ids::{Incarnation, JobId, ProcessId},
     sim::{graph_submission, new_task, task_end, tasks_ended, training, training_job},
     spec::{JobSpec, NodeKind},
@@ -10,6 +10,8 @@ use syncline_scheduler::{
         Spawned, TaskClass, TaskEnd, TaskQuery, TaskRef, TaskState, TaskView, Value,
     },
 };
+
+use crate::cluster::stored::apply;
 
 const NOW_US: u64 = 1_000_000;
 const NONCE: u32 = 7;
@@ -169,4 +171,23 @@ fn large_arguments_of_a_call_go_when_it_is_over_and_not_before() {
         ["c", "d"],
         "with the job"
     );
+}
+
+#[test]
+fn a_call_is_not_given_out_under_a_number_that_redis_forgot_and_its_worker_has_ended() {
+    let mut core = core(OnFailure::FailJob, vec![takes(&[]), takes(&[0]), takes(&[0])]);
+    let mut stored = StoredJob::default();
+    let mut store = |core: &mut Core| {
+        core.take_commits(NOW_US).into_iter().for_each(|(_, commit)| apply(&mut stored, commit));
+        assert_eq!(Some(&TaskJob::load(&stored).unwrap()), core.task_job(&id("graph")));
+    };
+    store(&mut core);
+    // The engine before had given it out behind the end of the first, which is lost.
+    end(&mut core, 1, 1, Outcome::Value(Value::default()));
+    assert_eq!(states(&core), [TaskState::Leased, TaskState::Waiting, TaskState::Waiting]);
+    store(&mut core);
+    end(&mut core, 0, 1, Outcome::Value(Value::default()));
+    assert_eq!(states(&core), [TaskState::Done, TaskState::Leased, TaskState::Leased]);
+    assert_eq!(views(&core).iter().map(|view| view.attempts).collect::<Vec<_>>(), [1, 2, 1]);
+    store(&mut core);
 }

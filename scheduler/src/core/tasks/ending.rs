@@ -59,7 +59,7 @@ impl TaskJob {
         let slot = *self.graph.slot(task);
         let current = slot.state == TaskState::Leased && slot.attempts == end.attempt;
         if !current || !self.unlease(worker, task) {
-            return;
+            return self.note_unknown_attempt(task, end.attempt);
         }
         if slot.unmet > 0 {
             // Redis lost the end of what it needs, which the worker had: that runs again, and then this.
@@ -110,6 +110,15 @@ impl TaskJob {
             Outcome::Spawned(spawned) => self.spawned(task, &by, *spawned, preview, now_us),
         }
         self.end_if_all_is_over(now_us);
+    }
+
+    /// Redis may have lost that a task was given out: the next attempt has another number than one that a worker has ended.
+    fn note_unknown_attempt(&mut self, task: u32, attempt: u16) {
+        let slot = self.graph.slot_mut(task);
+        if attempt > slot.attempts && matches!(slot.state, TaskState::Waiting | TaskState::Ready) {
+            slot.attempts = attempt;
+            self.note_attempts(task);
+        }
     }
 
     /// A worker is gone: what it had is tried again elsewhere.
