@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+mod abandoned;
 mod attempt_events;
 mod best_parameters;
 mod calls;

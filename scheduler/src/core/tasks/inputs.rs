@@ -8,9 +8,15 @@ use crate::{
         Core, Effect, GraphSubmission, Input, Job, LastWeights, Phase, Refused, WorkerInfo,
         departures::Departure, panics::Handling, submitting::is_same_job, turn::Turn,
     },
+    fault_code::FaultCode,
     ids::{Incarnation, JobId},
     tasks::{ClassIndex, NewTask, Outcome, ReportGroup, TaskEnd, TaskIndex},
 };
+
+/// Code of a graph of which parts are missing for good.
+const GRAPH_ABANDONED: FaultCode = FaultCode::new("E620");
+/// Whoever has sent a part of a graph sends the next one within this time, or is gone.
+const PART_TIMEOUT_US: u64 = 24 * 3_600 * 1_000_000;
 
 impl Core {
     /// Handles an input that is about general tasks alone.
@@ -19,7 +25,7 @@ impl Core {
             Input::SubmitGraph(submission) => self.submit_graph(submission, turn)?,
             Input::ExtendGraph { job, nonce, first, tasks } => {
                 let handling = Handling(&job);
-                let extended = self.submitted(&job, nonce)?.extend(first, &tasks)?;
+                let extended = self.submitted(&job, nonce)?.extend(first, &tasks, turn.now_us)?;
                 drop(handling);
                 if extended {
                     self.changed_tasks.insert(job);
@@ -153,9 +159,10 @@ impl Core {
         let now_us = turn.now_us;
         let due = |job: &TaskJob| {
             let paused = job.postponed.first().is_some_and(|(until_us, _)| *until_us <= now_us);
-            paused || job.is_grace_over(now_us)
+            paused || job.is_grace_over(now_us) || job.is_abandoned(now_us)
         };
         self.for_each_graph(due, turn, |job| {
+            job.end_abandoned(now_us);
             job.end_backoffs(now_us);
             job.end_grace(now_us);
         });
@@ -270,7 +277,8 @@ impl TaskJob {
     }
 
     /// Adds a part of the graph; `false` if it is there already.
-    fn extend(&mut self, first: TaskIndex, tasks: &[NewTask]) -> Result<bool, InvalidGraph> {
+    fn extend(&mut self, first: TaskIndex, tasks: &[NewTask], now_us: u64) -> Result<bool, InvalidGraph> {
+        self.last_part_us = now_us;
         let there = self.graph.len();
         if u64::from(first.0) + tasks.len() as u64 <= u64::from(there) {
             return Ok(false);
@@ -285,6 +293,20 @@ impl TaskJob {
         let records = self.check(tasks, &classes, ReferenceScope::Anywhere, None)?;
         self.add(&records);
         Ok(true)
+    }
+
+    /// Whether parts of the graph are missing and none has come for long.
+    fn is_abandoned(&self, now_us: u64) -> bool {
+        let since_us = self.last_part_us.max(self.state.submitted_us);
+        self.state.phase == Phase::Queued && now_us.saturating_sub(since_us) > PART_TIMEOUT_US
+    }
+
+    fn end_abandoned(&mut self, now_us: u64) {
+        if self.is_abandoned(now_us) {
+            let tasks = self.graph.len();
+            let reason = format!("{tasks} tasks of its graph have come, and none of the others for a day");
+            self.end(Phase::Failed { code: GRAPH_ABANDONED, reason }, now_us);
+        }
     }
 
     /// Begins once all tasks have come; `false` if it has begun already.

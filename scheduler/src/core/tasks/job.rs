@@ -115,6 +115,8 @@ pub struct TaskJob {
     pub(super) workers: BTreeMap<Incarnation, WorkerInfo>,
     pub(super) changes: Changes,
     pub(super) outbox: PendingActions,
+    /// When a part of the graph came last, as far as this engine knows.
+    pub(super) last_part_us: u64,
 }
 
 /// Two are equal when all that can influence a later decision is; averages and the order of heaps are not.
@@ -150,6 +152,7 @@ impl TaskJob {
             canceling_until_us: None,
         };
         let mut job = Self::empty(id, state);
+        job.last_part_us = now_us;
         job.changes.spec = true;
         job.changes.job_state = true;
         job.tell(Happening::JobSubmitted(Submitted::Tasks), now_us);
@@ -174,6 +177,7 @@ impl TaskJob {
             workers: BTreeMap::new(),
             changes: Changes::default(),
             outbox: PendingActions::default(),
+            last_part_us: 0,
         }
     }
 

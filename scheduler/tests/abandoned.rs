@@ -1,0 +1,52 @@
+//! Graphs whose client sends a part and is gone.
+
+use syncline_scheduler::{
+    core::{Core, Input, Phase},
+    ids::JobId,
+    sim::{graph_submission, new_task},
+    tasks::{FunctionId, GraphSpec, Rules, TaskClass, TaskIndex, Work},
+};
+
+const NONCE: u32 = 7;
+const HOUR_US: u64 = 3_600 * 1_000_000;
+
+fn id() -> JobId {
+    "graph".parse().unwrap()
+}
+
+/// A core that has the first of a graph's parts.
+fn core() -> Core {
+    let work = Work::Call(FunctionId { name: "f".parse().unwrap(), signature: 1 });
+    let class = TaskClass { work, rules: Rules::default() };
+    let mut submission = graph_submission(&id(), NONCE, vec![class], vec![new_task(0)]);
+    let spec = GraphSpec { complete: false, ..*submission.spec };
+    submission.spec = Box::new(spec);
+    let mut core = Core::new(1);
+    core.handle(HOUR_US, Input::SubmitGraph(submission)).unwrap();
+    core
+}
+
+fn phase_at(core: &mut Core, hours: u64) -> Phase {
+    core.handle(hours * HOUR_US, Input::Tick).unwrap();
+    core.task_job(&id()).unwrap().phase().clone()
+}
+
+#[test]
+fn a_graph_of_which_no_part_has_come_for_a_day_fails() {
+    let mut core = core();
+    assert_eq!(phase_at(&mut core, 25), Phase::Queued);
+    let tasks = vec![new_task(0)];
+    core.handle(25 * HOUR_US, Input::ExtendGraph { job: id(), nonce: NONCE, first: TaskIndex(1), tasks })
+        .unwrap();
+    assert_eq!(phase_at(&mut core, 49), Phase::Queued, "its client is there");
+    let Phase::Failed { code, reason } = phase_at(&mut core, 50) else { panic!("it waits for ever") };
+    assert_eq!(code, "E620");
+    assert_eq!(reason, "2 tasks of its graph have come, and none of the others for a day");
+}
+
+#[test]
+fn a_graph_that_has_come_as_a_whole_waits_for_workers_as_long_as_it_takes() {
+    let mut core = core();
+    core.handle(HOUR_US, Input::StartGraph { job: id(), nonce: NONCE, count: 1 }).unwrap();
+    assert_eq!(phase_at(&mut core, 1_000), Phase::Running);
+}
