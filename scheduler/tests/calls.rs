@@ -193,6 +193,7 @@ impl CallWorker {
         let value = |part: &OneArg| match part {
             OneArg::Value(Value::Inline(bytes)) => Some(u64::from_le_bytes(bytes[..].try_into().unwrap())),
             OneArg::Value(Value::Blob(_)) => panic!("there are no blobs here"),
+            OneArg::Kept(task) => panic!("what task {task} gives travels with the order"),
             OneArg::Held(task) => self.values.get(&(job.clone(), task.0)).copied(),
         };
         arg.parts().iter().map(value).sum()

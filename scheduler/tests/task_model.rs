@@ -14,7 +14,8 @@ use syncline_scheduler::{
     ids::{Incarnation, JobId},
     sim::{Shell, TaskPlane, graph_submission, new_task, task_end, tasks_ended},
     tasks::{
-        Arg, ClassIndex, NewTask, Order, Outcome, TaskIndex, TaskQuery, TaskRef, TaskState, TaskView, Value,
+        Arg, ClassIndex, NewTask, OneArg, Order, OrderArg, Outcome, TaskIndex, TaskOrder, TaskQuery, TaskRef,
+        TaskState, TaskView, Value,
     },
 };
 
@@ -391,22 +392,43 @@ proptest! {
 }
 
 #[test]
-fn a_task_that_gathers_more_than_a_message_holds_fails_with_its_code_and_its_worker_lives_on() {
+fn of_more_small_values_than_an_order_holds_the_worker_is_told_where_they_are() {
     const WIDTH: u32 = 2_200;
-    let mut plane = TaskPlane::new(StoredGraphs::default());
+    let mut core = Core::new(1);
     let about = WorkerInfo { capacity: capacity(4), ..WorkerInfo::default() };
+    core.handle(1, Input::WorkerJoined { worker: Incarnation(1), about }).unwrap();
     let output = |n| TaskRef::Task(TaskIndex(n));
     let mut tasks = vec![new_task(0); WIDTH as usize];
-    tasks.push(NewTask { args: vec![Arg::Outputs((0..WIDTH).map(output).collect())], ..new_task(0) });
+    let constant = Arg::Value(vec![1].into());
+    tasks.push(NewTask {
+        args: vec![constant, Arg::Outputs((0..WIDTH).map(output).collect())],
+        ..new_task(0)
+    });
     let id: JobId = "gather".parse().unwrap();
-    let submission = graph_submission(&id, 1, vec![class()], tasks);
-    let inputs = [Input::WorkerJoined { worker: Incarnation(1), about }, Input::SubmitGraph(submission)];
-    plane.settle(1, inputs, |_| Outcome::Value(Value::Inline(vec![0; 16 << 10].into())));
-    let query = TaskQuery { first: TaskIndex(WIDTH), limit: 1, state: None, name: None };
-    let gather = &plane.core.task_views(&id, &query, 0).unwrap()[0];
-    assert_eq!(gather.state, TaskState::Failed, "{}", gather.reason);
-    assert!(gather.reason.contains("E054"), "{}", gather.reason);
-    assert_eq!(*plane.core.task_job(&id).unwrap().phase(), Phase::Done, "it skips what depends on it");
+    let mut effects =
+        core.handle(1, Input::SubmitGraph(graph_submission(&id, 1, vec![class()], tasks))).unwrap();
+    let told = loop {
+        let orders = effects.iter().filter_map(|effect| match effect {
+            Effect::Orders { orders, .. } => Some(orders),
+            _ => None,
+        });
+        let given: Vec<TaskOrder> = orders.flatten().filter_map(told_to_run).flatten().collect();
+        if let Some(gather) = given.iter().find(|order| order.task.0 == WIDTH) {
+            break gather.clone();
+        }
+        let value = || Outcome::Value(Value::Inline(vec![0; 16 << 10].into()));
+        let ended = given.iter().map(|order| task_end(order.task.0, order.attempt, value())).collect();
+        effects = core.handle(1, tasks_ended(Incarnation(1), &id, 1, ended)).unwrap();
+    };
+    let [constant, OrderArg::List(gathered)] = &told.args[..] else { panic!("{told:?}") };
+    assert_eq!(*constant, OrderArg::One(OneArg::Value(Value::Inline(vec![1].into()))));
+    let kept: Vec<OneArg> = (0..WIDTH).map(|n| OneArg::Kept(TaskIndex(n))).collect();
+    assert_eq!(*gathered, kept);
+}
+
+/// The tasks that are to be run.
+fn told_to_run(order: &Order) -> Option<Vec<TaskOrder>> {
+    if let Order::Run(group) = order { Some(group.tasks.clone()) } else { None }
 }
 
 #[test]

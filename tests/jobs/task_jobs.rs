@@ -16,6 +16,8 @@ use crate::function_cluster::FunctionCluster;
 const NEXT: Function<(u64,), u64> = Function::new("next");
 const SUM: Function<(Vec<u64>,), u64> = Function::new("sum");
 const REVERSE: Function<(Vec<u8>,), Vec<u8>> = Function::new("reverse");
+const BLANK: Function<(u64,), Vec<u8>> = Function::new("blank");
+const JOIN: Function<(Vec<Vec<u8>>,), u64> = Function::new("join");
 const FAIL: Function<(), u64> = Function::new("fail");
 const SKIP: Function<(), u64> = Function::new("skip");
 
@@ -25,6 +27,8 @@ async fn start() -> FunctionCluster {
         .register(NEXT, |n: u64| n + 1)
         .register(SUM, |all: Vec<u64>| all.iter().sum::<u64>())
         .register(REVERSE, |bytes: Vec<u8>| bytes.into_iter().rev().collect::<Vec<u8>>())
+        .register(BLANK, |bytes: u64| vec![0u8; bytes as usize])
+        .register(JOIN, |all: Vec<Vec<u8>>| all.iter().map(|bytes| bytes.len() as u64).sum::<u64>())
         .register(FAIL, || Err::<u64, _>("it always does"))
         .register(SKIP, || Next::<u64>::Skip);
     FunctionCluster::start(0, functions).await
@@ -60,6 +64,18 @@ async fn a_graph_of_several_parts_with_large_values_gives_what_it_should() {
     assert_eq!(client.get_named::<Vec<u8>>(run.id(), "again").await.unwrap(), bytes);
     assert_eq!(code(&client.get_named::<String>(run.id(), "total").await.unwrap_err()), "E344");
     assert_eq!(code(&client.get_named::<u64>(run.id(), "again").await.unwrap_err()), "E343");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_gathers_more_small_values_than_travel_in_a_message() {
+    let cluster = start().await;
+    let mut graph = TaskGraph::new("gathered");
+    // 33 MiB, each below what travels inline.
+    let parts = graph.map(BLANK, [(16_000,); 2_200]);
+    let total = graph.call(JOIN, (&parts,));
+    let run = cluster.client.submit_tasks(&graph).await.unwrap();
+    assert_eq!(run.get(&total).await.unwrap(), 2_200 * 16_000);
     cluster.stop().await;
 }
 

@@ -69,9 +69,11 @@ pub enum OneArg {
     Value(Value),
     /// What another task gives that this worker holds, too: it waits for it there.
     Held(TaskIndex),
+    /// What another task gave, which the worker asks the engine for: of small values of which an order would hold too many.
+    Kept(TaskIndex),
 }
 
-/// Most bytes of arguments with which a worker is told of one task.
+/// Most bytes of arguments with which a worker is told of one task. Beyond it small values do not travel with the order.
 pub const MAX_ORDER_BYTES: usize = 32 << 20;
 
 impl OrderArg {
@@ -80,7 +82,7 @@ impl OrderArg {
         const HEADER_BYTES: usize = 8;
         let bytes = |part: &OneArg| match part {
             OneArg::Value(value) => HEADER_BYTES + value.inline_bytes(),
-            OneArg::Held(_) => HEADER_BYTES,
+            OneArg::Held(_) | OneArg::Kept(_) => HEADER_BYTES,
         };
         let list = if let Self::List(_) = self { HEADER_BYTES } else { 0 };
         list + self.parts().iter().map(bytes).sum::<usize>()

@@ -17,8 +17,6 @@ pub(super) struct PendingActions {
     pub stopped: Vec<(Incarnation, TaskIndex, u16)>,
     /// Leases that have ended.
     pub freed: Vec<(Incarnation, ClassIndex)>,
-    /// Tasks that were leased and cannot be told of, with the bytes that they take.
-    pub too_large_to_send: Vec<(Incarnation, u32, usize)>,
     /// Training jobs that nobody wants any more.
     pub trainings_ended: Vec<JobId>,
     /// Blobs that nobody needs any more.

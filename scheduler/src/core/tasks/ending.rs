@@ -16,8 +16,8 @@ use crate::{
     fault_code::FaultCode,
     ids::Incarnation,
     tasks::{
-        Failure, FailureCause, MAX_INLINE_BYTES, MAX_ORDER_BYTES, OnFailure, Outcome, Preview, Spawned,
-        TaskEnd, TaskIndex, TaskState, Value,
+        Failure, FailureCause, MAX_INLINE_BYTES, OnFailure, Outcome, Preview, Spawned, TaskEnd, TaskIndex,
+        TaskState, Value,
     },
 };
 
@@ -25,8 +25,6 @@ use crate::{
 const CRASHED_TOO_OFTEN: FaultCode = FaultCode::new("E052");
 /// Code of a task that added tasks which cannot be added.
 const BAD_CHILDREN: FaultCode = FaultCode::new("E053");
-/// Code of a task that would be called with more than travels in one message.
-const GATHERS_TOO_MUCH: FaultCode = FaultCode::new("E054");
 /// Code of a value that should have been a blob.
 const TOO_LARGE_INLINE: FaultCode = FaultCode::new("E055");
 /// How much a new observation counts in the mean run time.
@@ -267,17 +265,6 @@ impl TaskJob {
             return;
         }
         self.fail(task, failure, now_us);
-    }
-
-    /// A task that no worker can be told of fails: what it takes does not fit into one message.
-    pub(super) fn arguments_too_large(&mut self, worker: Incarnation, task: u32, bytes: usize, now_us: u64) {
-        self.unlease(worker, task);
-        let reason = format!(
-            "it takes {bytes} bytes of small values, at most {MAX_ORDER_BYTES} travel to a worker: gather them in steps, or give values that are larger than {MAX_INLINE_BYTES} bytes each"
-        );
-        let code = GATHERS_TOO_MUCH;
-        self.fail(task, Failure { cause: FailureCause::Function, code, reason }, now_us);
-        self.end_if_all_is_over(now_us);
     }
 
     /// A task fails for good.

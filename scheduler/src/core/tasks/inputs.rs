@@ -217,22 +217,7 @@ impl Core {
             touched: BTreeSet::new(),
         };
         fleet.place(&mut matching, turn.effects);
-        let mut touched = matching.touched;
-        let too_large_to_send =
-            |id: &&JobId| task_jobs.get(*id).is_some_and(|job| !job.outbox.too_large_to_send.is_empty());
-        let too_large_to_send: Vec<JobId> = touched.iter().filter(too_large_to_send).cloned().collect();
-        changed_tasks.append(&mut touched);
-        for id in too_large_to_send {
-            let _handling = Handling(&id);
-            if let Some(job) = self.task_jobs.get_mut(&id) {
-                for (worker, task, bytes) in std::mem::take(&mut job.outbox.too_large_to_send) {
-                    if job.is_running() {
-                        job.arguments_too_large(worker, task, bytes, turn.now_us);
-                    }
-                }
-            }
-            self.note(&id, turn);
-        }
+        changed_tasks.append(&mut matching.touched);
     }
 
     /// Takes in a job of general tasks that was loaded, and returns what has to be repeated.

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     core::{WorkerInfo, panics::Handling},
     ids::{Incarnation, JobId},
-    tasks::{ClassIndex, MAX_ORDER_BYTES, Order, OrderArg, Resources, TaskState},
+    tasks::{ClassIndex, Order, Resources, TaskState},
 };
 
 /// One worker that takes tasks.
@@ -22,7 +22,7 @@ pub(super) struct LeaseBuilder<'a> {
     pub offered: Resources,
     pub load: &'a mut WorkerLoad,
     pub orders: Vec<Order>,
-    /// Jobs of which it has taken tasks, those included of which it cannot be told.
+    /// Jobs of which it has taken tasks.
     pub touched: &'a mut BTreeSet<JobId>,
 }
 
@@ -144,10 +144,6 @@ impl<'a> LeaseBuilder<'a> {
         let each = &class.class.rules.needs.resources;
         if !each.is_none() {
             self.load.taken = self.load.taken.plus(each);
-        }
-        let bytes: usize = order.args.iter().map(OrderArg::wire_bytes).sum();
-        if bytes > MAX_ORDER_BYTES {
-            return job.outbox.too_large_to_send.push((self.worker, task, bytes));
         }
         push_order(&mut self.orders, job, order);
     }

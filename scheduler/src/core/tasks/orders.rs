@@ -7,7 +7,8 @@ use crate::{
     core::{Effect, WorkerInfo},
     ids::Incarnation,
     tasks::{
-        Attempts, OneArg, Order, OrderArg, OrderGroup, TaskClass, TaskIndex, TaskOrder, TaskState, Value,
+        Attempts, MAX_ORDER_BYTES, OneArg, Order, OrderArg, OrderGroup, TaskClass, TaskIndex, TaskOrder,
+        TaskState, Value,
     },
 };
 
@@ -70,17 +71,18 @@ impl TaskJob {
             true => OneArg::Held(TaskIndex(input)),
             false => OneArg::Value(self.values.get(input)),
         };
-        let argument = |argument: Argument| match argument {
-            Argument::Value(bytes) => OrderArg::One(OneArg::Value(Value::Inline(bytes))),
-            Argument::Blob(blob) => OrderArg::One(OneArg::Value(Value::Blob(blob))),
-            Argument::Output(input) => OrderArg::One(output(input)),
-            Argument::Outputs(inputs) => OrderArg::List(inputs.into_iter().map(output).collect()),
-        };
+        let mut args = order_args(record.1, output);
+        if args.iter().map(OrderArg::wire_bytes).sum::<usize>() > MAX_ORDER_BYTES {
+            args = order_args(self.graph.record(task).1, |input| match output(input) {
+                OneArg::Value(Value::Inline(_)) => OneArg::Kept(TaskIndex(input)),
+                elsewhere => elsewhere,
+            });
+        }
         TaskOrder {
             task: TaskIndex(task),
             attempt: self.graph.slot(task).attempts,
             after: record.2.into_iter().filter(holds).map(TaskIndex).collect(),
-            args: record.1.into_iter().map(argument).collect(),
+            args,
             is_shown: self.is_shown(task),
         }
     }
@@ -124,6 +126,17 @@ impl TaskJob {
     pub(super) fn attempts(&self, tasks: Vec<(TaskIndex, u16)>) -> Attempts {
         Attempts { job: self.id.clone(), nonce: self.state.nonce, tasks }
     }
+}
+
+/// Arguments as they travel, with what each task gives that they take.
+fn order_args(arguments: Vec<Argument>, output: impl Fn(u32) -> OneArg) -> Vec<OrderArg> {
+    let argument = |argument: Argument| match argument {
+        Argument::Value(bytes) => OrderArg::One(OneArg::Value(Value::Inline(bytes))),
+        Argument::Blob(blob) => OrderArg::One(OneArg::Value(Value::Blob(blob))),
+        Argument::Output(input) => OrderArg::One(output(input)),
+        Argument::Outputs(inputs) => OrderArg::List(inputs.into_iter().map(&output).collect()),
+    };
+    arguments.into_iter().map(argument).collect()
 }
 
 /// Attempts by who has them.

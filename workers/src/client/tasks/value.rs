@@ -1,5 +1,7 @@
 //! What a task gave.
 
+#[cfg(feature = "worker")]
+use std::collections::HashMap;
 use std::{any::type_name, panic::resume_unwind, time::Duration};
 
 use serde::de::DeserializeOwned;
@@ -97,6 +99,28 @@ impl Client {
             true => TaskError::NotKept { job: job.clone(), task },
             false => TaskError::Decode { job: job.clone(), task, wanted: type_name::<T>(), cause },
         })
+    }
+
+    /// What these tasks gave, as far as it is kept; several are asked for side by side.
+    #[cfg(feature = "worker")]
+    pub(crate) async fn kept_values(
+        &self,
+        job: &JobId,
+        tasks: impl IntoIterator<Item = TaskIndex>,
+    ) -> Result<HashMap<TaskIndex, Value>, ClientError> {
+        let (mut kept, mut tasks, mut asked) = (HashMap::new(), tasks.into_iter(), JoinSet::new());
+        loop {
+            while asked.len() < MAX_AT_ONCE
+                && let Some(task) = tasks.next()
+            {
+                let (client, job) = (self.clone(), job.clone());
+                asked.spawn(async move { (task, client.value_now(&job, task).await) });
+            }
+            let Some(answer) = asked.join_next().await else { return Ok(kept) };
+            // A panic of ours is one here, too.
+            let (task, value) = answer.unwrap_or_else(|ended| resume_unwind(ended.into_panic()));
+            kept.extend(value?.map(|value| (task, value)));
+        }
     }
 
     async fn value_when_done(&self, job: &JobId, task: TaskIndex) -> Result<Value, TaskError> {

@@ -1,13 +1,13 @@
 //! One attempt at a call, from its input to what is reported of it.
 
-use std::{sync::Arc, time::Instant};
+use std::{fmt, sync::Arc, time::Instant};
 
 use syncline_ps::PsError;
 use syncline_scheduler::tasks::{Bytes, Outcome, Preview, Spawned, Value};
 use tokio::runtime::Handle;
 use tracing::warn;
 
-use super::{held, input::input, patient_store::PatientStore, value_cache::ValueCache};
+use super::{held, input::input, kept_values, patient_store::PatientStore, value_cache::ValueCache};
 use crate::{
     client::Client,
     functions::{
@@ -64,13 +64,18 @@ pub(super) fn run(
         let what = "the function".to_owned();
         return failed(CallFault::Missing { function: group.id.to_string(), what }, 0);
     };
-    let input = match input(function.name, &order.args, &around.store, scratch) {
+    // Nothing has run: a shard or an engine may be back for the next worker, or be within its reach.
+    let given_back = |error: &dyn fmt::Display| {
+        warn!(%error, task = %order.task, "an argument cannot be fetched now: the call is given back");
+        Ended::without_value(Outcome::NotBegun, 0)
+    };
+    let args = match kept_values::filled(&group.job.job, &order.args, &around.cluster) {
+        Ok(args) => args,
+        Err(error) => return given_back(&error),
+    };
+    let input = match input(function.name, &args, &around.store, scratch) {
         Ok(input) => input,
-        // Nothing has run: the shard may be back for the next worker, or be within its reach.
-        Err(CallFault::Store(error @ PsError::Unreachable { .. })) => {
-            warn!(%error, task = %order.task, "an argument cannot be fetched now: the call is given back");
-            return Ended::without_value(Outcome::NotBegun, 0);
-        }
+        Err(CallFault::Store(error @ PsError::Unreachable { .. })) => return given_back(&error),
         Err(fault) => return failed(fault, 0),
     };
     let context = Context::new(group.job.clone(), order, stop.clone(), around.cluster.clone());

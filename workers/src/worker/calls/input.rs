@@ -34,7 +34,7 @@ fn append(
             match part {
                 OneArg::Value(Value::Inline(value)) => to.extend_from_slice(value),
                 OneArg::Value(Value::Blob(blob)) => to.extend_from_slice(&store.get(blob)?),
-                OneArg::Held(task) => {
+                OneArg::Held(task) | OneArg::Kept(task) => {
                     let what = format!("what task {task} gives");
                     return Err(CallFault::Missing { function: function.to_owned(), what });
                 }

@@ -6,6 +6,7 @@
 mod attempt;
 mod held;
 mod input;
+mod kept_values;
 mod patient_store;
 mod pool;
 mod reports;
