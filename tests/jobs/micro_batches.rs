@@ -60,8 +60,10 @@ fn model() -> Model {
     let hidden = graph.op("Tanh", &[&hidden], &[]);
     let scores = graph.op("MatMul", &[&hidden, &head], &[]);
     graph.output(&scores);
-    Model::forward(graph.finish().to_bytes(), Loss::SoftmaxCrossEntropy)
-        .with_loss_options(LossOptions { class_weights: vec![0.5, 1.0, 4.0], ..LossOptions::default() })
+    Model::forward(graph.finish().to_bytes(), Loss::SoftmaxCrossEntropy).with_loss_options(LossOptions {
+        class_weights: vec![0.5, 1.0, 4.0].into(),
+        ..LossOptions::default()
+    })
 }
 
 fn job(id: &str, data: &DataSpec, change: impl FnOnce(&mut Settings)) -> JobGraph {

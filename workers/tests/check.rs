@@ -227,8 +227,11 @@ fn models_of_every_kind_pass() {
         graph.output(&y);
         graph.finish()
     };
-    let weighted =
-        LossOptions { class_weights: vec![1.0, 2.0, 0.5], label_smoothing: 0.1, ..LossOptions::default() };
+    let weighted = LossOptions {
+        class_weights: vec![1.0, 2.0, 0.5].into(),
+        label_smoothing: 0.1,
+        ..LossOptions::default()
+    };
     #[rustfmt::skip]
     let cases = [
         ("labels per position", per_position,  Loss::SoftmaxCrossEntropy, LossOptions::default()),

@@ -51,7 +51,7 @@ const TABLES: &[Table] = &[
     ]},
     Table { title: "`model.forward.loss_options`", about: "Each belongs to some losses only.", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\n[node.model.forward]\nonnx = 'm'\nloss = 'mse'\n[node.model.forward.loss_options]\n@\n", fields: &[
         ("label_smoothing", "float", "0.0", "label_smoothing = 0.1", "Share of the probability that is spread evenly over all classes"),
-        ("class_weights",   "list of floats", "[]", "class_weights = [1.0, 2.0]", "One weight for each class"),
+        ("class_weights",   "list of floats, or `balanced`", "[]", "class_weights = [1.0, 2.0]", "One weight for each class; `balanced` counts the training samples at submission, see [models.md](models.md#losses)"),
         ("ignore_index",    "integer", "", "ignore_index = -100", "Samples with this label count nothing"),
         ("class_axis",      "integer", "", "class_axis = 1", "Axis of the classes; negative counts from the back"),
         ("top_k",           "integer", "", "top_k = 5", "Also count the labels among the k best scores"),

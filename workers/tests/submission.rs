@@ -388,3 +388,25 @@ fn a_variant_of_a_job_is_the_job_that_it_would_be_by_itself_and_shares_its_uploa
     assert!(refused("epochs = 0").starts_with("[E027]"));
     assert!(refused("evaluate = { every_epochs = 1 }").starts_with("[E364]"));
 }
+
+#[test]
+fn balanced_class_weights_are_those_numbers_in_the_graph_and_need_all_classes() {
+    let folder = Folder::new();
+    let weighted =
+        |weights: &str| folder.submit(&format!("loss_options = {{ class_weights = {weights} }}"), "");
+    // Two of class 0, one of each other.
+    let balanced = weighted("'balanced'").unwrap();
+    assert_eq!(balanced.data.class_weights, [2.0 / 3.0, 4.0 / 3.0, 4.0 / 3.0]);
+    let graph = |job: &PreparedJob| train(job).model.training_graph.clone();
+    let by_hand = weighted("[0.6666667, 1.3333334, 1.3333334]").unwrap();
+    assert_eq!(graph(&balanced), graph(&by_hand));
+    assert_ne!(graph(&balanced), graph(&weighted("[]").unwrap()));
+    assert!(by_hand.data.class_weights.is_empty() && by_hand.warnings == balanced.warnings);
+
+    folder.write("rows.csv", b"1,2,0\n3,4,1\n5,6,1\n");
+    let refused = refused(weighted("'balanced'"));
+    assert!(
+        refused.starts_with("[E607]") && refused.ends_with("class 2 of 3 has no training label"),
+        "{refused}"
+    );
+}

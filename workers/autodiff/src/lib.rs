@@ -65,7 +65,7 @@ pub use forward::{
     NEXT_SUFFIX, Selected, Statistic, TRAINABLE, inference_form, parse_forward, refuse_unloaded, select,
     with_columns,
 };
-pub use loss::{Loss, LossOptions, sigmoid_outputs};
+pub use loss::{ClassWeights, Loss, LossOptions, sigmoid_outputs};
 pub use options::{DeriveOptions, EvalMode};
 pub use param_list::names_of;
 pub use precision::{FIRST_LOSS_SCALE, Precision};

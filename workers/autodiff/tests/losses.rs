@@ -2,7 +2,9 @@
 //!
 //! The model is `y = p`, so that `p.grad` is the gradient of the loss for the model's output.
 
-use syncline_autodiff::{AutodiffError, DeriveOptions, Loss, LossOptions, TrainingGraph, derive};
+use syncline_autodiff::{
+    AutodiffError, ClassWeights, DeriveOptions, Loss, LossOptions, TrainingGraph, derive,
+};
 use syncline_onnx::{Dim, ElementType, GraphBuilder, SplitMix64};
 use syncline_runtime::{ExecOptions, Executable, TensorView};
 
@@ -141,7 +143,8 @@ impl Case {
 
     fn cross_entropy(&self, y: &[f64], labels: &[i64]) -> Expected {
         let smoothing = f64::from(self.options.label_smoothing);
-        let weight_of = |class: usize| self.options.class_weights.get(class).map_or(1.0, |&w| f64::from(w));
+        let weight_of =
+            |class: usize| self.options.class_weights.each().get(class).map_or(1.0, |&w| f64::from(w));
         let (mut total, mut weights) = (0.0, 0.0);
         for (sample, &label) in labels.iter().enumerate() {
             if self.options.ignore_index == Some(label) {
@@ -209,7 +212,7 @@ fn softmax_cross_entropy_with_every_option_in_every_form() {
         for label_smoothing in [0.0, 0.1] {
             for class_weights in [vec![], vec![0.5, 2.0, 0.0, 1.25]] {
                 for ignore_index in [None, Some(-100), Some(1)] {
-                    let class_weights = class_weights.clone();
+                    let class_weights = class_weights.clone().into();
                     let options = LossOptions {
                         label_smoothing,
                         class_weights,
@@ -281,7 +284,7 @@ fn one(outputs: &[(String, Vec<f32>)], wanted: &str) -> f32 {
 fn without_weight_loss_and_gradient_are_zero() {
     let y = [3.0, -80.0, 1e4, 0.5, -0.5, 7.0];
     let all_ignored = LossOptions { ignore_index: Some(-1), perplexity: true, ..smoothing(0.2) };
-    let no_weight = LossOptions { class_weights: vec![0.0, 1.0, 1.0], ..smoothing(0.0) };
+    let no_weight = LossOptions { class_weights: vec![0.0, 1.0, 1.0].into(), ..smoothing(0.0) };
     for (labels, options) in [(vec![-1, -1], all_ignored), (vec![0, 0], no_weight)] {
         let outputs = run(Loss::SoftmaxCrossEntropy, &[2, 3], &y, Label::Classes(labels), options);
         for name in ["loss", "loss_weight"] {
@@ -309,7 +312,8 @@ fn an_ignored_label_of_a_class_that_is_ruled_out_costs_nothing() {
     // A sample without scores costs nothing either where it is ignored, with smoothing and weights as well.
     let (mut y, nan) = ([0.5, -1.0, 2.0, 0.0, 0.0, 0.0], [f32::NAN, f32::INFINITY, 1.0]);
     for class_weights in [vec![], vec![0.5, 2.0, 1.25]] {
-        let options = LossOptions { ignore_index: Some(-100), class_weights, ..smoothing(0.1) };
+        let options =
+            LossOptions { ignore_index: Some(-100), class_weights: class_weights.into(), ..smoothing(0.1) };
         let loss = |y: &[f32], labels: Vec<i64>, options: &LossOptions| {
             let shape = [labels.len(), 3];
             one(&run(Loss::SoftmaxCrossEntropy, &shape, y, Label::Classes(labels), options.clone()), "loss")
@@ -499,8 +503,16 @@ fn options_that_make_no_sense_are_refused() {
         case(Loss::SoftmaxCrossEntropy, smoothing(wrong));
     }
     for class_weights in [vec![1.0], vec![1.0, 1.0, -1.0], vec![1.0, f32::INFINITY, 1.0]] {
-        case(Loss::SoftmaxCrossEntropy, LossOptions { class_weights, ..LossOptions::default() });
+        case(
+            Loss::SoftmaxCrossEntropy,
+            LossOptions { class_weights: class_weights.into(), ..LossOptions::default() },
+        );
     }
+    let balanced = || LossOptions { class_weights: ClassWeights::Balanced, ..LossOptions::default() };
+    let text = case(Loss::SoftmaxCrossEntropy, balanced());
+    assert!(text.contains("`balanced` is counted in a training set"), "{text}");
+    let text = case(Loss::MeanSquaredError, balanced());
+    assert_eq!(text, "[E241] loss option `class_weights`: loss mse has no such option");
     for k in [0, 4] {
         case(Loss::SoftmaxCrossEntropy, LossOptions { top_k: Some(k), ..LossOptions::default() });
     }

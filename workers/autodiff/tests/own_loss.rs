@@ -155,7 +155,7 @@ impl Entropy {
         let train = Some(vec!["p".to_owned()]);
         let mut options = DeriveOptions { train, ..DeriveOptions::default() };
         if loss == Loss::SoftmaxCrossEntropy {
-            options.loss.class_weights.clone_from(&self.class_weights);
+            options.loss.class_weights = self.class_weights.clone().into();
             options.loss.ignore_index = self.ignores.then_some(-1);
             options.loss.class_axis = Some(1);
         }

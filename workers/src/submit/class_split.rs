@@ -39,7 +39,8 @@ pub(super) fn warnings(
     said
 }
 
-fn named(class: i64, names: &[String]) -> String {
+/// A class by its name, or by its number.
+pub(super) fn named(class: i64, names: &[String]) -> String {
     let name = usize::try_from(class).ok().and_then(|class| names.get(class));
     name.map_or_else(|| class.to_string(), |name| format!("`{name}`"))
 }

@@ -1,6 +1,6 @@
 //! What a model wants of the data, and whether the data has it.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use syncline_autodiff::{AutodiffError, Io, TrainingGraph, rows_of_table};
 use syncline_onnx::{self as onnx, Dim, ElementType};
@@ -21,6 +21,8 @@ pub(super) struct InspectedData {
     pub inputs: Vec<DataInput>,
     pub label_shape: Vec<u32>,
     pub parts: DataParts,
+    /// Training labels by class; none where they are no classes.
+    pub train_labels: BTreeMap<i64, u64>,
     /// What is doubtful about it.
     pub warnings: Vec<String>,
 }
@@ -96,6 +98,7 @@ pub(super) fn inspect(
             inputs: Vec::new(),
             label_shape: Vec::new(),
             parts,
+            train_labels: BTreeMap::new(),
             warnings: Vec::new(),
         });
     }
@@ -133,8 +136,11 @@ pub(super) fn inspect(
         test: test.len() as u64,
         label_columns: set.label_columns().to_vec(),
         class_names: set.class_names().to_vec(),
+        class_weights: Vec::new(),
         separator: set.separator(),
     };
+    let of_training = counted.into_iter().find(|(part, _)| *part == "training");
+    let train_labels = of_training.map(|(_, labels)| labels).unwrap_or_default();
     let sizes = |shape: &[usize]| shape.iter().map(|&size| size as u32).collect();
     let inputs = wanted.inputs.iter().zip(set.input_shapes()).map(|(input, shape)| DataInput {
         name: input.name.clone(),
@@ -145,7 +151,7 @@ pub(super) fn inspect(
     });
     let inputs = inputs.collect();
     let label_shape = set.label_shape().map(sizes).unwrap_or_default();
-    Ok(InspectedData { spec, inputs, label_shape, parts, warnings })
+    Ok(InspectedData { spec, inputs, label_shape, parts, train_labels, warnings })
 }
 
 /// Channels that cannot tell samples apart as well as they should.

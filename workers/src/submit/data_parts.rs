@@ -5,7 +5,7 @@ use syncline_scheduler::spec::Separator;
 use crate::data::LabelColumn;
 
 /// What was found in the data of a training when it was prepared. All zero where its model takes no data.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct DataParts {
     /// Samples that train.
@@ -18,6 +18,8 @@ pub struct DataParts {
     pub label_columns: Vec<LabelColumn>,
     /// What the classes are called, from 0, where the labels of that file are texts; none where they are numbers.
     pub class_names: Vec<String>,
+    /// What each class weighs, from 0, where that was counted in the training samples; none where it was not.
+    pub class_weights: Vec<f32>,
     /// What separates the columns of a CSV file, of several the first; none of another format.
     pub separator: Option<Separator>,
 }

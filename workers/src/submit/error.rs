@@ -115,6 +115,16 @@ pub enum SubmitError {
     /// Integer labels are classes, and nothing says how many there are.
     #[error("[E365] the model's output for the loss has no fixed number of classes")]
     Classes,
+    /// `balanced` weights divide by what each class has.
+    #[error(
+        "[E607] `class_weights = \"balanced\"` cannot be counted: class {class} of {classes} has no training label"
+    )]
+    AbsentClass {
+        /// Number of the class, or its name in quotes.
+        class: String,
+        /// Classes that the model tells apart.
+        classes: u32,
+    },
     /// Settings that say how to derive a graph, and a graph that is not derived.
     #[error("[E366] a ready-made training graph trains as it is: {settings} would mean nothing")]
     ReadySettings {
@@ -194,6 +204,7 @@ impl SubmitError {
             Self::NoAccuracy { .. } => "E374",
             Self::NoTest { .. } => "E364",
             Self::Classes => "E365",
+            Self::AbsentClass { .. } => "E607",
             Self::ReadySettings { .. } => "E366",
             Self::MissingKernel { .. } => "E470",
             Self::Resume { .. } => "E368",
@@ -255,6 +266,11 @@ impl SubmitError {
             }
             Self::NoSuchParameter { .. } => {
                 "`syncline model show FILE` lists the parameters, and says which of them are trained".to_owned()
+            }
+            Self::AbsentClass { .. } => {
+                "give one number for each class, as in `class_weights = [1.0, 2.0]`, or training data that has all of them; \
+                 `syncline submit FILE --dry-run` without `class_weights` shows what is read"
+                    .to_owned()
             }
             Self::IdleGroup { .. } => {
                 "give it parameters that no group before it names, with a `weight_decay` or a `learning_rate_factor`, or leave it out".to_owned()

@@ -3,6 +3,7 @@
 //!
 //! Everything that can be refused is refused here, on the client, before anything is stored anywhere.
 
+mod balanced;
 #[cfg(feature = "job-file")]
 mod change;
 mod class_split;

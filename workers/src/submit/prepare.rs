@@ -9,7 +9,7 @@ use syncline_scheduler::{
 };
 
 use super::{
-    DataParts, SubmitError,
+    DataParts, SubmitError, balanced,
     data::{inspect, signature},
     graph::{JobGraph, NodeWork},
     groups::put_in_groups,
@@ -78,9 +78,13 @@ pub(super) struct DescribedTraining {
 }
 
 /// Describes a graph; `prepare_model` says what becomes of the model of a training node on this data, and what is doubtful about it.
-pub(super) fn assemble<'a>(
-    graph: &'a JobGraph,
-    prepare_model: impl Fn(&'a Training, &DataSpec, &mut Vec<String>) -> Result<PreparedModel<'a>, SubmitError>,
+pub(super) fn assemble(
+    graph: &JobGraph,
+    prepare_model: impl for<'t> Fn(
+        &'t Training,
+        &DataSpec,
+        &mut Vec<String>,
+    ) -> Result<PreparedModel<'t>, SubmitError>,
 ) -> Result<PreparedJob, SubmitError> {
     assemble_of(graph, |node, training| {
         let mut described = describe(node, training, &prepare_model)?;
@@ -167,18 +171,34 @@ fn idle_micro_batch(settings: &Settings) -> Option<String> {
 }
 
 /// The node as the engine is told of it; what is large goes to the blobs.
-pub(super) fn describe<'a>(
+pub(super) fn describe(
     node: &str,
-    training: &'a Training,
-    prepare_model: impl Fn(&'a Training, &DataSpec, &mut Vec<String>) -> Result<PreparedModel<'a>, SubmitError>,
+    training: &Training,
+    prepare_model: impl for<'t> Fn(
+        &'t Training,
+        &DataSpec,
+        &mut Vec<String>,
+    ) -> Result<PreparedModel<'t>, SubmitError>,
 ) -> Result<DescribedTraining, SubmitError> {
-    let (mut blobs, mut data) = (BTreeMap::new(), training.data.clone());
-    let mut warnings = expand(&mut data)?;
-    let PreparedModel { onnx, graph, missing_kernel } = prepare_model(training, &data, &mut warnings)?;
-    let has_accuracy = graph.has_correct;
+    let (mut blobs, mut files) = (BTreeMap::new(), training.data.clone());
+    let mut warnings = expand(&mut files)?;
+    let (unbalanced, mut doubts) = (training.unbalanced(), Vec::new());
+    let mut prepared = prepare_model(unbalanced.as_ref().unwrap_or(training), &files, &mut doubts)?;
+    let has_accuracy = prepared.graph.has_correct;
     check_monitor(node, training, has_accuracy)?;
-    let signature = signature(&graph, &training.model)?;
-    let mut data = inspect(data, &signature, training.settings.seed)?;
+    let signature = signature(&prepared.graph, &training.model)?;
+    let mut data = inspect(files.clone(), &signature, training.settings.seed)?;
+    let balanced;
+    if unbalanced.is_some() {
+        let classes = (signature.classes().unwrap_or_default(), signature.ignored_label());
+        let weights = balanced::weights(&data.train_labels, classes, &data.parts.class_names)?;
+        data.parts.class_weights.clone_from(&weights);
+        balanced = training.clone().weighing(weights);
+        doubts.clear();
+        prepared = prepare_model(&balanced, &files, &mut doubts)?;
+    }
+    let PreparedModel { onnx, graph, missing_kernel } = prepared;
+    warnings.extend(doubts);
     warnings.append(&mut data.warnings);
     for input in &mut data.inputs {
         input.row_group = group_of(&graph.row_tables.inputs, &input.name);

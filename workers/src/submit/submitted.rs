@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use syncline_autodiff::{EvalMode, LossOptions};
+use syncline_autodiff::{ClassWeights, EvalMode, LossOptions};
 use syncline_scheduler::spec::{SettingList, SubmittedSettings, setting_value as value};
 
 use super::{
@@ -77,12 +77,16 @@ fn list_loss_options(options: &LossOptions, list: &mut SettingList) {
         delta,
     } = options;
     let numbers = |all: &[f32]| (!all.is_empty()).then(|| value::numbers(all));
+    let class_weights = match class_weights {
+        ClassWeights::Balanced => Some(ClassWeights::BALANCED.to_owned()),
+        ClassWeights::Each(weights) => numbers(weights),
+    };
     list.push_known([
         (
             "model.forward.loss_options.label_smoothing",
             (*label_smoothing != 0.0).then(|| value::number(*label_smoothing)),
         ),
-        ("model.forward.loss_options.class_weights", numbers(class_weights)),
+        ("model.forward.loss_options.class_weights", class_weights),
         ("model.forward.loss_options.ignore_index", ignore_index.map(|label| label.to_string())),
         ("model.forward.loss_options.class_axis", class_axis.map(|axis| axis.to_string())),
         ("model.forward.loss_options.top_k", top_k.map(|k| k.to_string())),
@@ -272,7 +276,8 @@ check = false
             "weights = \"first.safetensors\"",
             "weights = { path = \"first.safetensors\", partial = true }",
         );
-        for text in [BARE, FULL, &in_part] {
+        let balanced = FULL.replace("class_weights = [1.0, 2.5]", "class_weights = \"balanced\"");
+        for text in [BARE, FULL, &in_part, &balanced] {
             let (list, training) = listed(text);
             let (again, rebuilt) = listed(&file_of(&list));
             assert_eq!(again, list);

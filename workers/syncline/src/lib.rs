@@ -36,7 +36,7 @@
 mod error;
 
 pub use error::{Coded, Error};
-pub use syncline_autodiff::{AutodiffError, EvalMode, Loss, LossOptions, Precision};
+pub use syncline_autodiff::{AutodiffError, ClassWeights, EvalMode, Loss, LossOptions, Precision};
 #[cfg(feature = "local")]
 pub use syncline_engine::{service::EngineError, store::StoreError};
 #[cfg(any(feature = "train", feature = "worker"))]

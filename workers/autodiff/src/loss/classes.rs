@@ -56,7 +56,7 @@ pub(super) fn emit(e: &mut Emitter, at: &LossAt<'_>, label: &str) -> Result<Loss
 
 /// Options that have to fit the number of classes.
 fn check(at: &LossAt<'_>, classes: usize) -> Result<(), AutodiffError> {
-    let weights = at.options.class_weights.len();
+    let weights = at.options.class_weights.each().len();
     if weights != 0 && weights != classes {
         let reason = format!("{weights} weights are given, output `{}` has {classes} classes", at.output);
         return Err(AutodiffError::LossOption { option: "class_weights", reason });
@@ -119,7 +119,7 @@ impl Samples {
 }
 
 fn class_weights(e: &mut Emitter, at: &LossAt<'_>) -> Option<String> {
-    let weights = &at.options.class_weights;
+    let weights = at.options.class_weights.each();
     (!weights.is_empty()).then(|| e.constant(TensorProto::from_f32("", &[weights.len()], weights)))
 }
 
@@ -204,7 +204,7 @@ struct LabelSmoothing {
 
 impl LabelSmoothing {
     fn new(e: &mut Emitter, at: &LossAt<'_>, axis: usize, classes: usize, share: f64) -> Self {
-        let weights = &at.options.class_weights;
+        let weights = at.options.class_weights.each();
         let each = share / classes as f64;
         let sum: f64 = weights.iter().copied().map(f64::from).sum();
         let spread = if weights.is_empty() { share } else { each * sum };

@@ -12,6 +12,7 @@
 //! | `output` | what is to become small, of shape `[batch, ...]`, or one number for the batch | none |
 
 mod binary;
+mod class_weights;
 mod classes;
 mod options;
 mod own;
@@ -27,6 +28,7 @@ use syncline_onnx::{Dim, ElementType, TensorType};
 use super::emitter::Emitter;
 use super::error::AutodiffError;
 
+pub use class_weights::ClassWeights;
 pub use options::LossOptions;
 pub use scores::sigmoid_outputs;
 pub(super) use scores::{scores, sigmoid_of};

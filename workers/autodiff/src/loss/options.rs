@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Loss;
+use super::{ClassWeights, Loss};
 use crate::error::AutodiffError;
 
 /// Settings of a loss. Each belongs to some losses only; setting one that the chosen loss does not have is refused.
@@ -12,9 +12,8 @@ pub struct LossOptions {
     /// Softmax cross-entropy: share of the probability that is spread evenly over all classes, at least 0 and below 1
     /// (Szegedy et al., CVPR 2016, doi:10.1109/CVPR.2016.308).
     pub label_smoothing: f32,
-    /// Softmax cross-entropy: one weight per class, finite and not negative; empty if all count alike. A sample weighs
-    /// as much as the class of its label.
-    pub class_weights: Vec<f32>,
+    /// Softmax cross-entropy: how much each class weighs. A sample weighs as much as the class of its label.
+    pub class_weights: ClassWeights,
     /// Softmax cross-entropy: samples with this label weigh nothing.
     pub ignore_index: Option<i64>,
     /// Softmax cross-entropy: the axis of the classes; negative counts from the back. By default the last one of
@@ -42,7 +41,7 @@ impl LossOptions {
         let refuse = |option: &'static str, reason: String| Err(AutodiffError::LossOption { option, reason });
         let classes = [
             ("label_smoothing", self.label_smoothing != 0.0),
-            ("class_weights", !self.class_weights.is_empty()),
+            ("class_weights", self.class_weights != ClassWeights::default()),
             ("ignore_index", self.ignore_index.is_some()),
             ("class_axis", self.class_axis.is_some()),
             ("top_k", self.top_k.is_some()),
@@ -61,7 +60,13 @@ impl LossOptions {
         if !(0.0..1.0).contains(&self.label_smoothing) {
             return refuse("label_smoothing", format!("{} is not in [0, 1)", self.label_smoothing));
         }
-        if let Some(weight) = self.class_weights.iter().find(|weight| !weight.is_finite() || **weight < 0.0) {
+        if self.class_weights == ClassWeights::Balanced {
+            let reason = "`balanced` is counted in a training set, and there is none here: give one number for each class";
+            return refuse("class_weights", reason.to_owned());
+        }
+        if let Some(weight) =
+            self.class_weights.each().iter().find(|weight| !weight.is_finite() || **weight < 0.0)
+        {
             return refuse("class_weights", format!("{weight} is no weight"));
         }
         if let Some(weight) = self.pos_weight.iter().find(|weight| !weight.is_finite() || **weight <= 0.0) {

@@ -35,7 +35,7 @@ fn tokens() -> ModelProto {
 
 #[test]
 fn pieces_of_samples_that_weigh_differently_give_what_the_whole_batch_gives() {
-    let class_weights = vec![0.25, 3.0];
+    let class_weights = vec![0.25, 3.0].into();
     let weighted = LossOptions { class_weights, ignore_index: Some(IGNORED), ..LossOptions::default() };
     let rig = Rig::of(&mlp(&[FEATURES, 5, 2], 1), weighted);
     let mut whole = rig.replicas(1, false);

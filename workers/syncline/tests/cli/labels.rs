@@ -56,6 +56,12 @@ fn texts_are_classes_for_submission_training_and_prediction() {
     assert!(dry.contains("classes     0 `setosa`, 1 `versicolor`, 2 `virginica`"), "{dry}");
     let json = at(&["submit", &job, "--dry-run", "--json"]).ok().json();
     assert_eq!(json["class_names"], serde_json::json!(["setosa", "versicolor", "virginica"]));
+    let balanced = "model.forward.loss_options={ class_weights = 'balanced' }";
+    let dry = at(&["submit", &job, "--dry-run", "--set", balanced]).ok().out;
+    assert!(dry.contains("\nweights     0 1") && dry.contains("class_weights = balanced"), "{dry}");
+    let json = at(&["submit", &job, "--dry-run", "--set", balanced, "--json"]).ok();
+    page.holds("submit --dry-run", &json);
+    assert_eq!(json.json()["class_weights"], serde_json::json!([1.0, 1.0, 1.0]));
     let said = at(&["submit", &job, "--watch"]).ok();
     assert!(said.err.contains("classes: 0 `setosa`, 1 `versicolor`"), "{said:#?}");
     let view = at(&["status", "flowers", "--json"]).ok().json();

@@ -1,8 +1,9 @@
 //! What `syncline submit --dry-run` shows: a job as it would be submitted, and what it would take.
 
 use serde::Serialize;
-use syncline_scheduler::spec::{
-    InvalidJob, Separator, SettingList, Source, StepGroup, StepSettings, TrainSpec,
+use syncline_scheduler::{
+    core::significant,
+    spec::{InvalidJob, Separator, SettingList, Source, StepGroup, StepSettings, TrainSpec},
 };
 use syncline_workers::{
     data::LabelColumn,
@@ -54,6 +55,8 @@ pub(super) struct Preview {
     label_columns: Vec<PreviewLabel>,
     /// What the classes are called, from 0, where the labels of that file are texts.
     class_names: Vec<String>,
+    /// What each class weighs, from 0, where that was counted in the training samples.
+    class_weights: Vec<f32>,
     epochs: u32,
     /// Samples of an iteration.
     batch: u32,
@@ -172,6 +175,7 @@ impl Preview {
             separator: job.data.separator.map(Separator::name),
             label_columns: job.data.label_columns.iter().map(PreviewLabel::of).collect(),
             class_names: job.data.class_names.clone(),
+            class_weights: job.data.class_weights.clone(),
             epochs: train.epochs,
             batch: train.batch,
             micro_batch: train.micro_batch,
@@ -226,6 +230,7 @@ impl Preview {
         lines.extend(self.texts.separator.clone().map(|text| ("columns", text)));
         lines.extend(self.label().map(|text| ("label", text)));
         lines.extend(classes_in_words(&self.class_names).map(|text| ("classes", text)));
+        lines.extend(weights_in_words(&self.class_weights).map(|text| ("weights", text)));
         lines.push(("samples", self.samples_in_words()));
         let held_out = [("validation", self.validation_samples), ("test", self.test_samples)];
         lines.extend(
@@ -294,13 +299,23 @@ pub(super) fn separated_in_words(separator: Option<Separator>) -> Option<String>
 
 /// Which text is which class; `None` where labels are numbers.
 pub(super) fn classes_in_words(names: &[String]) -> Option<String> {
-    let shown = names.iter().take(LISTED_CLASSES).enumerate();
-    let shown: Vec<String> = shown.map(|(class, name)| format!("{class} `{name}`")).collect();
-    let more = match names.len().saturating_sub(LISTED_CLASSES) {
+    by_class(names.iter().map(|name| format!("`{name}`")))
+}
+
+/// What each class weighs; `None` where that was not counted.
+pub(super) fn weights_in_words(weights: &[f32]) -> Option<String> {
+    by_class(weights.iter().map(|weight| significant((*weight).into())))
+}
+
+/// What is said of each class, from 0; `None` if there is none.
+fn by_class(said: impl ExactSizeIterator<Item = String>) -> Option<String> {
+    let more = match said.len().saturating_sub(LISTED_CLASSES) {
         0 => String::new(),
         more => format!(", and {more} more (--dry-run --json has all)"),
     };
-    (!names.is_empty()).then(|| format!("{}{more}", shown.join(", ")))
+    let shown = said.take(LISTED_CLASSES).enumerate();
+    let shown: Vec<String> = shown.map(|(class, what)| format!("{class} {what}")).collect();
+    (!shown.is_empty()).then(|| format!("{}{more}", shown.join(", ")))
 }
 
 /// Whether the label is the last column, or so many of them, of a table because no name says otherwise.

@@ -18,7 +18,7 @@ use syncline_workers::{
 use tempfile::TempDir;
 
 use super::{
-    preview::{Preview, classes_in_words, mib, separated_in_words, upload_bytes},
+    preview::{Preview, classes_in_words, mib, separated_in_words, upload_bytes, weights_in_words},
     watch::follow,
 };
 use crate::cli::{
@@ -190,6 +190,7 @@ async fn submit(args: &SubmitArgs, graph: JobGraph, cluster: Cluster) -> Result<
     let clock = EngineClock::of(&about);
     let (prepared, goes_on_from) = prepare_job(args, graph, Some(&client)).await?;
     let classes = classes_in_words(&prepared.data.class_names);
+    let weights = weights_in_words(&prepared.data.class_weights);
     let separated = separated_in_words(prepared.data.separator);
     let sends = format!("sending {} to the shards", mib(upload_bytes(&prepared)));
     let sending = async {
@@ -208,6 +209,9 @@ async fn submit(args: &SubmitArgs, graph: JobGraph, cluster: Cluster) -> Result<
     }
     if let Some(classes) = classes {
         say(&format!("classes: {}", one_line(&classes)));
+    }
+    if let Some(weights) = weights {
+        say(&format!("class weights: {weights}"));
     }
     if args.watch {
         return follow(&client, clock, &id, args.json).await;

@@ -92,7 +92,7 @@ impl LossArgs {
             label: self.label.clone(),
             loss: LossOptions {
                 label_smoothing: self.label_smoothing,
-                class_weights: self.class_weights.clone(),
+                class_weights: self.class_weights.clone().into(),
                 ignore_index: self.ignore_index,
                 class_axis: self.class_axis,
                 pos_weight: self.pos_weight.clone(),
