@@ -20,7 +20,8 @@ pub struct DataSpec {
     /// last ones where samples of a text overlap.
     #[serde(default)]
     pub validation_percent: Option<u32>,
-    /// What chooses them; `None`: the seed of the training.
+    /// What chooses them; `None`: the seed of the training. It also chooses the samples of [`Split::TestPercent`], where `None`
+    /// is 0: another seed of the training does not train on them.
     #[serde(default)]
     pub hold_out_seed: Option<u64>,
     /// Each number of a float input is multiplied by this after reading (1/16 for the digits, 1/255 for bytes).
@@ -162,7 +163,7 @@ pub enum ChannelAxis {
     Last,
 }
 
-/// Which samples train and which test. In a job file `test_every` and `test_last_percent`, as all keys there are spelt; jobs are
+/// Which samples train and which test. In a job file `test_every`, `test_percent` and `test_last_percent`, as all keys there are spelt; jobs are
 /// stored with the names that they have always had.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -173,23 +174,14 @@ pub enum Split {
     /// Samples whose 0-based index is divisible by this test, the others train.
     #[serde(alias = "test_every")]
     TestEvery(u32),
+    /// So many in a hundred of the samples test, rounded up: any of them, chosen by `hold_out_seed`, where labels are classes of each
+    /// its share; or the last ones, as below, where samples of a text overlap.
+    #[serde(alias = "test_percent")]
+    TestPercent(u32),
     /// The last samples test, this many in a hundred, rounded up. Samples of a text that reach into the test set are
     /// left out.
     #[serde(alias = "test_last_percent")]
     TestLastPercent(u32),
-}
-
-impl Split {
-    /// Whether sample `index` of `count` belongs to the test set.
-    pub fn is_test(self, index: u64, count: u64) -> bool {
-        match self {
-            Self::All => false,
-            Self::TestEvery(k) => k > 0 && index.is_multiple_of(u64::from(k)),
-            Self::TestLastPercent(percent) => {
-                index >= count.saturating_sub(count.saturating_mul(u64::from(percent)).div_ceil(100))
-            }
-        }
-    }
 }
 
 fn one() -> f32 {

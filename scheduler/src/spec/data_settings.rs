@@ -36,6 +36,7 @@ impl DataSpec {
         let split = match split {
             Split::All => None,
             Split::TestEvery(every) => Some(("test_every", every)),
+            Split::TestPercent(percent) => Some(("test_percent", percent)),
             Split::TestLastPercent(percent) => Some(("test_last_percent", percent)),
         };
         let all = [

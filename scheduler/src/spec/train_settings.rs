@@ -234,9 +234,10 @@ mod tests {
     fn what_differs_from_the_default_is_listed_as_a_job_file_has_it() {
         type Change = fn(&mut TrainSpec);
         #[rustfmt::skip]
-        let cases: [(Change, &[&str]); 18] = [
+        let cases: [(Change, &[&str]); 19] = [
             (|t| t.data.augment = Augment { flip: true, crop: 4, cutout: 0 }, &["data.augment.flip = true", "data.augment.crop = 4"]),
             (|t| t.data.split = Split::TestEvery(5),                          &["data.split = { test_every = 5 }"]),
+            (|t| t.data.split = Split::TestPercent(20),                       &["data.split = { test_percent = 20 }"]),
             (|t| t.data.test = Some(Source::text("t.txt", 8)),                &["data.test.text.path = t.txt", "data.test.text.context = 8"]),
             (|t| t.data.mean = vec![0.5, 0.25],                               &["data.mean = [0.5, 0.25]"]),
             (|t| t.data.standardize = true,                                   &["data.standardize = true"]),

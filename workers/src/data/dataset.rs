@@ -16,6 +16,7 @@ use super::file::Step;
 use super::fit;
 use super::signature::ModelSignature;
 use super::source::{self, Form};
+use super::stratified;
 
 /// What a model wants of every sample: all floats are finite, all classes in range.
 #[derive(Debug, Clone, PartialEq)]
@@ -210,18 +211,28 @@ impl Dataset {
     /// Which samples train, validate and test. `seed`: that of the training, which chooses those that are held out, unless the spec has
     /// one for that.
     pub fn parts(&self, spec: &DataSpec, seed: u64) -> Parts {
-        let (train, test) = self.split(spec.split);
+        let (train, test) = self.split(spec.split, spec.hold_out_seed.unwrap_or_default());
         let (train, mut validation) = match spec.validation_percent {
-            Some(percent) => self.hold_out(train, percent, spec.hold_out_seed.unwrap_or(seed)),
+            Some(percent) => self.hold_out(train, percent, |rows, held| {
+                let mut order = permutation(spec.hold_out_seed.unwrap_or(seed) ^ HOLD_OUT, 0, rows);
+                order.truncate(held as usize);
+                order
+            }),
             None => (train, Vec::new()),
         };
         validation.extend(self.validation_from as u32..self.rows as u32);
         Parts { train, validation, test }
     }
 
-    /// Parts so many in a hundred of these rows from the others, any of them: but where one sample reaches into the next, the
-    /// last ones, without those that reach into them.
-    fn hold_out(&self, mut rows: Vec<u32>, percent: u32, seed: u64) -> (Vec<u32>, Vec<u32>) {
+    /// Parts so many in a hundred of these rows from the others, those at the places that `draw` chooses, given how many there are
+    /// and how many it is to choose: but where one sample reaches into the next, the last ones, without those that reach into
+    /// them.
+    fn hold_out(
+        &self,
+        mut rows: Vec<u32>,
+        percent: u32,
+        draw: impl FnOnce(u32, u32) -> Vec<u32>,
+    ) -> (Vec<u32>, Vec<u32>) {
         let held = (rows.len() as u64 * u64::from(percent)).div_ceil(100) as usize;
         let overlap = rows.windows(2).any(|pair| self.overlaps(pair[0], pair[1]));
         if overlap {
@@ -230,7 +241,7 @@ impl Dataset {
             return (rows, held_out);
         }
         let mut is_held = vec![false; rows.len()];
-        for &place in permutation(seed ^ HOLD_OUT, 0, rows.len() as u32).iter().take(held) {
+        for place in draw(rows.len() as u32, held as u32) {
             is_held[place as usize] = true;
         }
         let (held_out, rest): (Vec<_>, Vec<_>) =
@@ -240,10 +251,24 @@ impl Dataset {
     }
 
     /// Rows that train or are held out, and rows that test, each ascending. Rows from files of the test set test, whatever
-    /// `split`.
-    pub(super) fn split(&self, split: Split) -> (Vec<u32>, Vec<u32>) {
+    /// `split`. `seed` draws those of `TestPercent`.
+    pub(super) fn split(&self, split: Split, seed: u64) -> (Vec<u32>, Vec<u32>) {
         let count = self.test_from as u64;
-        let is_test = |row: u32| u64::from(row) >= count || split.is_test(u64::from(row), count);
+        let is_drawn = |row: u32| match split {
+            Split::All | Split::TestPercent(_) => false,
+            Split::TestEvery(every) => every > 0 && row.is_multiple_of(every),
+            Split::TestLastPercent(percent) => {
+                u64::from(row) >= count - (count * u64::from(percent)).div_ceil(100).min(count)
+            }
+        };
+        if let Split::TestPercent(percent) = split {
+            let rows: Vec<u32> = (0..count as u32).collect();
+            let classes = self.row_classes(&rows);
+            return self.hold_out(rows, percent, |rows, held| {
+                stratified::draw(rows, held, seed, classes.as_deref())
+            });
+        }
+        let is_test = |row: u32| u64::from(row) >= count || is_drawn(row);
         let (mut train, test): (Vec<u32>, Vec<u32>) =
             (0..self.validation_from as u32).partition(|&row| !is_test(row));
         if let (Split::TestLastPercent(_), Some(&first)) = (split, test.first()) {
@@ -353,7 +378,10 @@ fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), DataError> {
         Split::TestLastPercent(percent) if !(1..=99).contains(&percent) => {
             format!("`test_last_percent` must be from 1 to 99, not {percent}")
         }
-        Split::TestEvery(_) | Split::TestLastPercent(_) if spec.test.is_some() => {
+        Split::TestPercent(percent) if !(1..=99).contains(&percent) => {
+            format!("`test_percent` must be from 1 to 99, not {percent}")
+        }
+        Split::TestEvery(_) | Split::TestPercent(_) | Split::TestLastPercent(_) if spec.test.is_some() => {
             "the test set must come from `test` or from `split`, not from both".to_owned()
         }
         _ if text && spec.test.is_some() => {

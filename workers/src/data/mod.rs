@@ -36,6 +36,7 @@ mod remote;
 mod signature;
 mod source;
 mod standard;
+mod stratified;
 mod tensors;
 #[cfg(test)]
 mod tests;

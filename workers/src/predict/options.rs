@@ -55,7 +55,7 @@ pub struct PredictOptions {
     /// Which of them.
     pub samples: Samples,
     /// Whether labels are read, where the model wants them; its loss and shares of right predictions need them. Where they are not,
-    /// columns of a CSV file that are the label may be there or not.
+    /// columns of a CSV file that are the label may be there or not, and `test_percent`, which draws by classes, draws others.
     pub is_labeled: bool,
     /// Samples that are computed at once.
     pub batch: usize,

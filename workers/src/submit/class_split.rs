@@ -31,7 +31,7 @@ pub(super) fn warnings(
         let missing: Vec<String> = missing.map(|(&class, _)| named(class, names)).collect();
         if !missing.is_empty() {
             said.push(format!(
-                "the {part} set has no label of class {}: where the file is sorted by class, shuffle its lines, or take the test set with `test_every`",
+                "the {part} set has no label of class {}: where the file is sorted by class, shuffle its lines, or take the test set with `test_percent`",
                 name_list::cut(&missing)
             ));
         }

@@ -389,7 +389,7 @@ mod tests {
     #[test]
     fn a_key_of_several_words_is_also_read_as_it_was_spelt_before() {
         let head = "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel = { ready = { onnx = 'm' } }\n";
-        for split in ["test_every = 5", "test_last_percent = 10"] {
+        for split in ["test_every = 5", "test_percent = 10", "test_last_percent = 10"] {
             let [new, old] = [split.to_owned(), split.replace('_', "-")].map(|split| {
                 let data =
                     format!("data = {{ source = {{ csv = {{ path = 'a.csv' }} }}, split = {{ {split} }} }}");

@@ -208,8 +208,26 @@ fn batches_are_gathered_into_the_same_buffers() {
 #[test]
 fn a_split_is_a_partition() {
     let data = open_csv("1,0\n2,0\n3,0\n4,0\n5,0\n", CLASSES).unwrap();
-    assert_eq!(data.split(Split::All), (vec![0, 1, 2, 3, 4], vec![]));
-    assert_eq!(data.split(Split::TestEvery(2)), (vec![1, 3], vec![0, 2, 4]));
+    assert_eq!(data.split(Split::All, 0), (vec![0, 1, 2, 3, 4], vec![]));
+    assert_eq!(data.split(Split::TestEvery(2), 0), (vec![1, 3], vec![0, 2, 4]));
+}
+
+#[test]
+fn test_samples_that_are_drawn_have_each_class_by_its_share_whatever_the_seed_of_the_training() {
+    // Sorted by class, as a file that is split by place would lack one.
+    let text: String = (0..100).map(|i| format!("{i},{}\n", u8::from(i >= 80))).collect();
+    let data = open_csv(&text, CLASSES).unwrap();
+    let spec = DataSpec { split: Split::TestPercent(10), ..DataSpec::new(Source::csv("d")) };
+    let parts = data.parts(&spec, 7);
+    assert_eq!(data.label_counts(&parts.test).unwrap().into_iter().collect::<Vec<_>>(), [(0, 8), (1, 2)]);
+    let mut all = [parts.train.clone(), parts.test.clone()].concat();
+    all.sort_unstable();
+    assert_eq!(all, (0..100).collect::<Vec<u32>>());
+    assert_eq!(data.parts(&spec, 8), parts);
+    let drawn = DataSpec { hold_out_seed: Some(1), ..spec.clone() };
+    assert_ne!(data.parts(&drawn, 7).test, parts.test);
+    let validated = data.parts(&DataSpec { validation_percent: Some(10), ..spec }, 7);
+    assert_eq!((validated.test, validated.validation.len()), (parts.test, 9));
 }
 
 #[test]
@@ -224,7 +242,7 @@ fn samples_that_are_held_out_are_drawn_by_the_seed_and_train_nothing() {
     for percent in [1, 10, 33, 99] {
         let parts = data.parts(&spec(percent), 7);
         assert_eq!(parts.validation.len(), (80 * percent as usize).div_ceil(100), "of what would train");
-        assert_eq!(parts.test, data.split(Split::TestEvery(5)).1);
+        assert_eq!(parts.test, data.split(Split::TestEvery(5), 0).1);
         let mut all = [parts.train, parts.validation, parts.test].concat();
         all.sort_unstable();
         assert_eq!(all, (0..100).collect::<Vec<u32>>());
@@ -275,7 +293,7 @@ fn a_test_part_of_its_own_comes_behind_the_training_samples() {
     let spec = DataSpec { test: Some(test), scale: 0.5, ..DataSpec::new(train) };
     let data = Dataset::open(&spec, &wants(CLASSES)).unwrap();
     assert_eq!((samples(&data), labels(&data)), (vec![5.0, 10.0, 15.0], vec![0.0, 1.0, 2.0]));
-    assert_eq!(data.split(Split::All), (vec![0, 1], vec![2]));
+    assert_eq!(data.split(Split::All, 0), (vec![0, 1], vec![2]));
     let whole = ["a", "b", "c", "d"].map(|name| std::fs::read(folder.path().join(name)).unwrap()).concat();
     assert_eq!(digest(&spec).unwrap(), blake3::hash(&whole).to_hex().to_string());
 

@@ -14,6 +14,7 @@ fn a_setting_that_is_refused_is_said_with_what_it_must_be_and_what_was_given() {
         (DataSpec { mean: vec![0.0, f64::NAN], ..spec.clone() }, "`mean` must hold finite numbers, not NaN"),
         (DataSpec { std: vec![1.0, -0.5], ..spec.clone() },    "`std` must be above 0, not -0.5"),
         (split(Split::TestEvery(0)),                           "`test_every` must be at least 1, not 0"),
+        (split(Split::TestPercent(100)),                       "`test_percent` must be from 1 to 99, not 100"),
         (DataSpec { validation_percent: Some(0), ..spec.clone() }, "`validation_percent` must be from 1 to 99, not 0"),
         (split(Split::TestLastPercent(100)),                   "`test_last_percent` must be from 1 to 99, not 100"),
     ];

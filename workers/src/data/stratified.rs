@@ -1,0 +1,61 @@
+//! Which samples are drawn as the test set: any of them, and of each class its share.
+
+use syncline_scheduler::samples::permutation;
+
+/// Makes the choice another one than that of the samples that validate.
+const TEST: u64 = 0x7465_7374;
+
+/// Draws `held` of `count` places, not in order. `classes`: of each place; of a class with c places it draws c · held / count, rounded
+/// up or down.
+pub(super) fn draw(count: u32, held: u32, seed: u64, classes: Option<&[i64]>) -> Vec<u32> {
+    let mut order = permutation(seed ^ TEST, 0, count);
+    if let Some(classes) = classes {
+        order.sort_by_key(|&place| classes[place as usize]);
+    }
+    let nth = |n: u32| u64::from(n) * u64::from(count) / u64::from(held);
+    (0..held).map(|n| order[nth(n) as usize]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_class_is_drawn_by_its_share_table() {
+        #[rustfmt::skip]
+        #[allow(clippy::type_complexity, reason = "a table")]
+        let cases: [(&str, &[(i64, u32)], u32, &[(i64, u32, u32)]); 4] = [
+            ("by tens",          &[(0, 80), (1, 20)],          10, &[(0, 8, 8), (1, 2, 2)]),
+            ("one for each two", &[(0, 3), (1, 3), (-100, 4)], 5,  &[(0, 1, 2), (1, 1, 2), (-100, 2, 2)]),
+            ("a rare one",       &[(0, 99), (7, 1)],           10, &[(0, 9, 10), (7, 0, 1)]),
+            ("one class",        &[(3, 7)],                    1,  &[(3, 1, 1)]),
+        ];
+        for (name, labels, held, want) in cases {
+            let classes: Vec<i64> =
+                labels.iter().flat_map(|&(class, count)| (0..count).map(move |_| class)).collect();
+            for seed in 0..20 {
+                let drawn = draw(classes.len() as u32, held, seed, Some(&classes));
+                assert_eq!(drawn.iter().collect::<BTreeSet<_>>().len(), held as usize, "{name}, seed {seed}");
+                for &(class, least, most) in want {
+                    let found = drawn.iter().filter(|&&place| classes[place as usize] == class).count();
+                    assert!(
+                        (least..=most).contains(&(found as u32)),
+                        "{name}, seed {seed}: {found} of {class}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_seed_chooses_and_the_order_of_the_file_does_not() {
+        let drawn = |seed| draw(1000, 100, seed, None);
+        assert_eq!(drawn(1), drawn(1));
+        assert_ne!(drawn(1), drawn(2));
+        let first_half = drawn(1).iter().filter(|&&place| place < 500).count();
+        assert!((30..=70).contains(&first_half), "{first_half}");
+        assert!(draw(0, 0, 1, None).is_empty());
+    }
+}
