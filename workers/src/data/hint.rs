@@ -66,7 +66,7 @@ impl DataError {
                  training file",
             ),
             Self::TooManyTexts { .. } => Some(
-                "export the model with an output for each label, or correct those that are misspelt; `label_names` under `data` says which column \
+                "export the model with an output for each label, for `softmax-cross-entropy`, or correct those that are misspelt; `label_names` under `data` says which column \
                  is the label, if it is another one, and `skip_lines = 1` leaves out a header of numbers",
             ),
             Self::NoProbability { .. } => Some(

@@ -47,7 +47,7 @@ pub enum Target {
     },
     /// Float targets.
     Values,
-    /// Floats from 0 to 1. Looked at where a job is submitted; workers take them as values.
+    /// Floats from 0 to 1. Looked at where a job is submitted; workers take them as values, unless they are texts.
     Probabilities,
 }
 
@@ -79,6 +79,25 @@ impl ModelSignature {
             Target::Classes { count, .. } => u32::try_from(count).ok(),
             Target::Values | Target::Probabilities => None,
         }
+    }
+
+    /// How many texts the model tells apart as labels: one for each class, or two where a label is 0 or 1; `None` where it takes other
+    /// numbers.
+    pub(super) fn texts(&self) -> Option<usize> {
+        match self.label.as_ref()?.target {
+            Target::Classes { count, .. } => Some(count),
+            Target::Probabilities => Some(2),
+            Target::Values => None,
+        }
+    }
+
+    /// The same for labels that are texts, of which only the data say it: that texts stand for 0 and 1 a job does not store with its
+    /// model.
+    pub(super) fn of_texts(mut self) -> Self {
+        if let Some(label) = self.label.as_mut().filter(|label| label.target == Target::Values) {
+            label.target = Target::Probabilities;
+        }
+        self
     }
 
     /// The label that counts nothing, if there is one.

@@ -27,7 +27,7 @@ pub(crate) struct Form<'a> {
     pub(crate) is_other: bool,
     /// What their only file holds, where it does not lie on a disk: its path is what it is called then.
     pub(crate) given: Option<&'a [u8]>,
-    /// Whether the labels of the job are classes, whose names are of use where no label is read.
+    /// Whether the labels of the job are classes, or texts, whose names are of use where no label is read.
     pub(crate) has_classes: bool,
 }
 
@@ -119,14 +119,14 @@ fn table_of<'a>(source: &'a Source, wanted: &ModelSignature, passes_over: bool) 
         label,
         skip_lines: *skip_lines,
         separator: *separator,
-        has_classes: wanted.classes().is_some(),
+        has_classes: wanted.texts().is_some(),
     }
 }
 
 /// Whether the model tells all texts apart that a table has as labels.
 fn check_count(path: &Path, names: &csv::TableNames, wanted: &ModelSignature) -> Result<(), DataError> {
-    let (Some(found), Some(classes)) = (&names.classes, wanted.classes()) else { return Ok(()) };
-    let (found, classes) = (&found.names, classes as usize);
+    let (Some(found), Some(classes)) = (&names.classes, wanted.texts()) else { return Ok(()) };
+    let found = &found.names;
     if found.len() <= classes {
         return Ok(());
     }

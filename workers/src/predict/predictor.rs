@@ -75,7 +75,7 @@ impl Predictor {
             passes_over_label: !options.is_labeled,
             is_other: options.data.source != job.train.data.source,
             given: options.given.as_deref(),
-            has_classes: model.classes.is_some(),
+            has_classes: model.classes.is_some() || !job.train.data.class_names.is_empty(),
         };
         let (set, _) = Dataset::open_as(&options.data, &wanted, form, &mut || Ok(()))?;
         let parts = set.parts(&options.data, job.train.seed);

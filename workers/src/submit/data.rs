@@ -103,7 +103,7 @@ pub(super) fn inspect(
         });
     }
     // Of the files as they are now, whatever was noted before.
-    (spec.digest, spec.file_digests) = (None, Vec::new());
+    (spec.digest, spec.file_digests, spec.class_names) = (None, Vec::new(), Vec::new());
     let (set, FileDigests { all, each }) = Dataset::open_hashed(&spec, wanted)?;
     (spec.digest, spec.file_digests) = (Some(all), each);
     let Parts { train: train_rows, validation, test } = set.parts(&spec, seed);

@@ -30,6 +30,23 @@ fn texts_are_classes_in_ascending_order_wherever_the_label_stands() {
 }
 
 #[test]
+fn two_texts_are_0_and_1_for_a_loss_of_yes_or_no_also_where_only_the_job_says_that_they_are_texts() {
+    let folder = TempDir::new().unwrap();
+    let spec = parts(&folder, "1,2,yes\n3,4,no\n", "5,6,no\n7,8,yes\n");
+    let data = Dataset::open(&spec, &wants(Target::Probabilities)).unwrap();
+    assert_eq!((named(&data), labels(&data)), (vec!["no", "yes"], vec![1.0, 0.0, 0.0, 1.0]));
+    // A worker knows no loss.
+    refused(&spec, &wants(Target::Values), "E335", "`yes` is not a number");
+    let noted = DataSpec { class_names: data.class_names().to_vec(), ..spec };
+    assert_eq!(labels(&Dataset::open(&noted, &wants(Target::Values)).unwrap()), [1.0, 0.0, 0.0, 1.0]);
+    // Other files are read by the names of the job.
+    let other = csv_spec(&write(&folder, "other.csv", b"1,2,yes\n"), 1, 0);
+    let form = Form { like: Some(&noted), is_other: true, has_classes: true, ..Form::default() };
+    let found = Dataset::open_as(&other, &wants(Target::Values), form, &mut || Ok(())).unwrap().0;
+    assert_eq!(labels(&found), [1.0]);
+}
+
+#[test]
 fn the_training_file_decides_the_classes_of_the_test_file() {
     let folder = TempDir::new().unwrap();
     for test in ["height,species,width\n9,virginica,8\n", "8,9,virginica\n"] {
@@ -60,6 +77,8 @@ fn texts_that_are_no_labels_of_classes_are_refused_as_ever() {
         ("1,2,a\n1,2\n",                    CLASSES,        "E334", "line 2: 2 columns, expected 3"),
         ("1,2,a\n1,2,3,a\n",                CLASSES,        "E334", "line 2: 4 columns, expected 3"),
         ("1,2,a\n1,2,b\n1,2,c\n1,2,d\n",    CLASSES,        "E583", "has 4 different labels (`a`, `b`, `c`, `d`), the model tells 3 classes apart"),
+        ("1,2,a\n1,2,b\n1,2,c\n",           Target::Probabilities, "E583", "has 3 different labels (`a`, `b`, `c`), the model tells 2 classes apart"),
+        ("1,2,a\n1,2,0\n",                  Target::Probabilities, "E582", "label `0` is a number, and those before are texts"),
         ("1,2,a\n",                         Target::Values, "E335", "line 1, column 3: `a`"),
         ("1,2,a\n1,2,\x1b[2Jb\n1,2,c\n1,2,d\n", CLASSES,  "E583", "(`\\u{1b}[2Jb`, `a`, `c`, `d`)"),
         ("1,\x1b[2J,0\n",                    CLASSES,        "E335", "`\\u{1b}[2J` is not a number"),

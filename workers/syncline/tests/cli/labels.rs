@@ -101,3 +101,50 @@ fn texts_are_classes_for_submission_training_and_prediction() {
     );
     assert!(!at(&["jobs"]).ok().out.contains("other"));
 }
+
+#[test]
+fn two_texts_are_yes_and_no_for_one_score_from_a_drawn_test_set_to_what_is_predicted() {
+    let dir = folder();
+    let _up = Up::start(&dir, &["--workers", "2"]);
+    fs::write(dir.path().join("churn.onnx"), mlp(&[2, 8, 1], 1).to_bytes()).unwrap();
+    // Sorted by label, as an export often is.
+    let row = |n: usize, side: &str, label: &str| format!("{side}2.{},{}.5,{label}\n", n % 7, n % 5);
+    let rows: String =
+        (0..80).map(|n| row(n, "-", "stays")).chain((0..20).map(|n| row(n, "", "leaves"))).collect();
+    fs::write(dir.path().join("churn.csv"), format!("a,b,what\n{rows}")).unwrap();
+    let text = r#"id = "churn"
+model.forward = { onnx = "churn.onnx", loss = "bce-with-logits" }
+data = { source = { csv = { path = "churn.csv" } }, split = { test_percent = 10 } }
+settings = { batch = 10, epochs = 20, policy = "bsp", learning_rate = 0.5 }
+"#;
+    fs::write(dir.path().join("churn.toml"), text).unwrap();
+    let state_dir = dir.path().to_str().unwrap();
+    let at = |args: &[&str]| -> Ended { syncline(&[args, &["--state-dir", state_dir]].concat()) };
+    let file = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let said = at(&["submit", &file("churn.toml"), "--watch"]).ok();
+    assert!(
+        said.err.contains("classes: 0 `leaves`, 1 `stays`") && !said.err.contains("has no label"),
+        "{said:#?}"
+    );
+    let view = at(&["status", "churn", "--json"]).ok().json();
+    assert_eq!((&view["job"]["test_samples"], &view["job"]["test_accuracy"]), (&10.into(), &1.0.into()));
+    // As workers drew them: of each class its share.
+    let out = file("out.csv");
+    let predicted = at(&["predict", "churn", "--out", &out, "--json"]).ok().json();
+    assert_eq!((&predicted["samples"], &predicted["accuracy"]), (&10.into(), &1.0.into()));
+    let rows = fs::read_to_string(&out).unwrap();
+    let count = |words: &str| rows.matches(words).count();
+    assert_eq!((count(",stays,stays,"), count(",leaves,leaves,")), (8, 2), "{rows}");
+    fs::write(file("new.csv"), "b,a,what\n0.5,-2.5,stays\n").unwrap();
+    let new = at(&["predict", "churn", "--data", &file("new.csv"), "--json"]).ok().json();
+    assert_eq!(new["accuracy"], 1.0, "{new:#}");
+    fs::write(file("new.csv"), "b,a\n0.5,-2.5\n").unwrap();
+    at(&["predict", "churn", "--data", &file("new.csv"), "--unlabeled", "--out", &out, "--force"]).ok();
+    let rows = fs::read_to_string(&out).unwrap();
+    assert!(rows.contains("\n0,stays,"), "{rows}");
+
+    let third = fs::read_to_string(file("churn.csv")).unwrap() + "1,1,perhaps\n";
+    fs::write(file("churn.csv"), third).unwrap();
+    let many = at(&["submit", &file("churn.toml"), "--id", "other"]).refused(2, "E583").err;
+    assert!(many.contains("3 different labels (`leaves`, `perhaps`, `stays`), the model tells 2"), "{many}");
+}

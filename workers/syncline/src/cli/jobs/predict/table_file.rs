@@ -166,6 +166,9 @@ fn rows(predicted: &Predicted<'_>, names: &[String]) -> String {
         for label in at * labels..(at + 1) * labels {
             let _ = match predicted.label {
                 Some(TensorView::I64 { data, .. }) => write!(text, ",{}", class(data[label])),
+                Some(TensorView::F32 { data, .. }) if !names.is_empty() => {
+                    write!(text, ",{}", class(data[label] as i64))
+                }
                 Some(TensorView::F32 { data, .. }) => write!(text, ",{}", data[label]),
                 _ => write!(text, ","),
             };
