@@ -108,6 +108,34 @@ fn a_bad_rate_is_stopped_early_and_the_same_command_goes_on_and_trains_nothing_t
 }
 
 #[test]
+fn a_dry_run_shows_the_trials_without_a_cluster() {
+    let dir = folder();
+    write_job(dir.path(), 5);
+    let file = dir.path().join("points.toml");
+    let sets = ["--set", "settings.learning_rate=0.3,0.1", "--set", "settings.epochs=2,4"];
+    let words = [&["sweep", file.to_str().unwrap(), "--dry-run"], &sets[..]].concat();
+    let dry = |more: &[&str]| syncline(&[&words[..], more].concat());
+    let told = dry(&[]).ok();
+    let rows: Vec<String> =
+        told.out.lines().map(|row| row.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    let want = [
+        "job learning_rate epochs samples in all",
+        "points-sweep-1 0.3 2 160 320",
+        "points-sweep-2 0.3 4 160 640",
+        "points-sweep-3 0.1 2 160 320",
+        "points-sweep-4 0.1 4 160 640",
+    ];
+    assert_eq!(rows, want);
+    assert!(told.err.contains("4 trials, points-sweep-1 to points-sweep-4"), "{told:#?}");
+    assert!(told.err.contains("nothing was submitted"), "{told:#?}");
+    let said = dry(&["--json"]).ok();
+    Page::read().holds("sweep --dry-run", &said);
+    assert_eq!(said.json()["trials"][3]["values"]["settings.epochs"], "4");
+    // What cannot train is refused as before a sweep.
+    dry(&["--set", "settings.batch=1000"]).refused(2, "E028");
+}
+
+#[test]
 fn a_damaged_trial_keeps_a_sweep_from_none_of_the_others() {
     let dir = folder();
     let up = Up::start(&dir, &["--workers", "1", "--shards", "1", "--slowdown", "1", "--step-ms", "5"]);

@@ -14,6 +14,7 @@ use syncline_workers::{
 use super::{
     conduct::Conduct,
     display::Display,
+    dry_run::DryRun,
     halving::Share,
     measure::Figure,
     outcome::{Outcome, best, rank},
@@ -60,6 +61,9 @@ pub struct SweepArgs {
     /// Show what the cluster knows of the trials of this name, and submit nothing; --set and the like are not needed
     #[arg(long)]
     show: bool,
+    /// Show the trials as they would train, and submit nothing; no cluster is needed
+    #[arg(long, conflicts_with = "show")]
+    dry_run: bool,
     #[command(flatten)]
     connection: ConnectionArgs,
     /// Nothing but one JSON object on stdout, when all trials are over
@@ -86,6 +90,10 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
     let values = plan::values(args)?;
     let graphs = plan::graphs(args, &values)?;
     let prefix = plan::prefix(&JobFile::load(&args.file)?, &args.name);
+    if args.dry_run {
+        let plan = block_on(plan::prepare(args, values, graphs))?;
+        return print_plan(args, &plan, &prefix);
+    }
     let cluster = args.connection.find()?;
     block_on(async {
         let mut stop = listen_for_stop(false)?;
@@ -148,23 +156,47 @@ async fn train(
     }
 }
 
+/// The trials that nobody has submitted, as a table or JSON.
+fn print_plan(args: &SweepArgs, plan: &Plan, prefix: &str) -> Result<(), Failure> {
+    let dry_run = DryRun::of(&args.name, prefix, plan);
+    if args.json {
+        print_json(&dry_run)?;
+    } else {
+        print(&dry_run.in_words())?;
+        let how = halving_in_words(plan).map(|how| format!("; {how}")).unwrap_or_default();
+        say(&format!("{}{how}", count_in_words(plan, prefix)));
+    }
+    say("nothing was submitted, and no cluster was asked");
+    Ok(())
+}
+
+/// How many trials there are.
+fn count_in_words(plan: &Plan, prefix: &str) -> String {
+    match plan.trials.len() {
+        1 => format!("1 trial, {prefix}-1"),
+        count => format!("{count} trials, {prefix}-1 to {prefix}-{count}"),
+    }
+}
+
 /// How many trials there are, and how they are compared.
 fn begin_in_words(plan: &Plan, prefix: &str, at_once: u32, over: usize, going: usize) -> String {
-    let count = plan.trials.len();
-    let plural = if count == 1 { "trial" } else { "trials" };
-    let mut parts =
-        vec![format!("{count} {plural}, {prefix}-1 to {prefix}-{count}, at most {at_once} at a time")];
+    let mut parts = vec![format!("{}, at most {at_once} at a time", count_in_words(plan, prefix))];
     if over + going > 0 {
         parts.push(format!("{over} are over and {going} go on from before"));
     }
-    if let Some(halving) = &plan.halving {
+    parts.extend(halving_in_words(plan));
+    parts.join("; ")
+}
+
+/// How they are compared before their end, if they are.
+fn halving_in_words(plan: &Plan) -> Option<String> {
+    plan.halving.as_ref().map(|halving| {
         let on = plan.trials.first().and_then(|trial| trial.yardstick.on).map_or("training", |on| on.name());
-        let rungs = halving.rungs.iter().zip(halving.room(count));
+        let rungs = halving.rungs.iter().zip(halving.room(plan.trials.len()));
         let rungs: Vec<String> = rungs.map(|(epoch, room)| format!("{room} beyond epoch {epoch}")).collect();
         let (name, rungs) = (plan.figure.name(), rungs.join(", "));
-        parts.push(format!("compared by {on} {name}, of which at most so many go on: {rungs}"));
-    }
-    parts.join("; ")
+        format!("compared by {on} {name}, of which at most so many go on: {rungs}")
+    })
 }
 
 /// How more of them would train at a time.

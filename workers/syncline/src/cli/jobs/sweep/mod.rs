@@ -6,6 +6,7 @@
 mod command;
 mod conduct;
 mod display;
+mod dry_run;
 mod halving;
 mod measure;
 mod outcome;

@@ -10,9 +10,9 @@ use super::{
 use crate::cli::{describe_settings::shortened, table};
 
 /// Most characters of a value.
-const CELL_CHARS: usize = 28;
+pub(super) const CELL_CHARS: usize = 28;
 /// Most fields that have a column: with more of them no row fits on a screen.
-const MOST_COLUMNS: usize = 6;
+pub(super) const MOST_COLUMNS: usize = 6;
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
