@@ -78,7 +78,8 @@ impl Dataset {
     ) -> Result<(Self, FileDigests), DataError> {
         check(spec, wanted)?;
         let has_texts = |data: &DataSpec| !data.class_names.is_empty();
-        let as_texts = (has_texts(spec) || form.like.is_some_and(has_texts)).then(|| wanted.clone().of_texts());
+        let as_texts =
+            (has_texts(spec) || form.like.is_some_and(has_texts)).then(|| wanted.clone().of_texts());
         let wanted = as_texts.as_ref().unwrap_or(wanted);
         let mut hashes = Hashes::of(spec.paths().len());
         let mut read = |source: &Source, given| source::read(source, given, &mut hashes, step);

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use crate::{
     job::write_job,
+    json::Page,
     rig::{Ended, Up, command, folder, kill, processes, syncline, wait_until},
 };
 
@@ -74,6 +75,20 @@ impl RunningCluster {
             other => other.to_string(),
         }
     }
+}
+
+#[test]
+fn a_job_under_auto_says_what_it_goes_by_now() {
+    let cluster = RunningCluster::start();
+    cluster.submit(5_000, &["--set", "settings.policy=auto"]).ok();
+    let status = || cluster.run(&["status", "points", "--json"]).ok();
+    wait_until("a policy is chosen", || status().json()["chosen"]["reason"].is_string());
+    Page::read().holds("status", &status());
+    wait_until("status says so", || {
+        let told = cluster.run(&["status", "points"]).ok().out;
+        told.lines().any(|line| line.starts_with("policy") && line.contains(", now "))
+    });
+    cluster.run(&["cancel", "points"]).ok();
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn troubles(counts: &TaskCounts) -> Vec<String> {
 }
 
 /// The number in front of what is said of the next barrier, such as `12: planning`.
-fn next_barrier(said: Option<&str>) -> Option<Superstep> {
+pub(super) fn next_barrier(said: Option<&str>) -> Option<Superstep> {
     said?.split_once(':')?.0.parse().ok()
 }
 

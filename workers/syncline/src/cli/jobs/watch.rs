@@ -80,7 +80,7 @@ pub async fn follow(client: &Client, mut clock: EngineClock, job: &JobId, json: 
     if json {
         print_json(&view)?
     } else {
-        print(&describe::job(&view, clock.now_ms()))?
+        print(&describe::job(&view, None, clock.now_ms()))?
     }
     Ok(ClientError::of_outcome(&view.job)?)
 }

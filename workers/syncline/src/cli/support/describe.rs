@@ -2,7 +2,7 @@
 
 use syncline_engine::store::keys::JobKeys;
 use syncline_rpc::status::{JobPhase, JobStatus, JobView};
-use syncline_scheduler::core::significant;
+use syncline_scheduler::{core::significant, sync::Why};
 
 use super::{
     describe_evaluations::{best, test, validation},
@@ -152,8 +152,9 @@ fn training_progress(job: &JobStatus, now_ms: u64) -> Vec<String> {
         .collect()
 }
 
-/// The job in a few lines, and a table of its workers; how old what is told of it is, as of a moment.
-pub(crate) fn job(view: &JobView, now_ms: u64) -> String {
+/// The job in a few lines, and a table of its workers; how old what is told of it is, as of a moment. `chosen`: by its policy, where
+/// that chooses among others.
+pub(crate) fn job(view: &JobView, chosen: Option<&Why>, now_ms: u64) -> String {
     let job = &view.job;
     let mut lines = vec![("job", format!("{} ({})", job.id, job.state.word()))];
     if job.state == JobPhase::Damaged {
@@ -166,7 +167,7 @@ pub(crate) fn job(view: &JobView, now_ms: u64) -> String {
     lines.extend(job.resumed_from.iter().map(|from| ("went on from", format!("checkpoint {from}"))));
     lines.extend(match &job.tasks {
         Some(counts) => describe_tasks::lines(job, counts, now_ms),
-        None => progress_lines(job, now_ms),
+        None => progress_lines(job, chosen, now_ms),
     });
     lines.extend(obstacles(view));
     lines.extend(result_lines(job));
@@ -179,14 +180,21 @@ pub(crate) fn job(view: &JobView, now_ms: u64) -> String {
 pub(crate) type Line = (&'static str, String);
 
 /// Policy and counters of a job.
-fn progress_lines(job: &JobStatus, now_ms: u64) -> Vec<Line> {
+fn progress_lines(job: &JobStatus, chosen: Option<&Why>, now_ms: u64) -> Vec<Line> {
     let iterations = iterations(job);
     let barriers = format!(
         "{}, waited {} ms (predicted {} ms), {} planned again",
         job.barriers, job.actual_wait_ms, job.predicted_wait_ms, job.replanned
     );
+    let policy = match chosen {
+        // Behind a colon stands how that rule plans, which `explain` tells.
+        Some(Why { rule, reason, .. }) => {
+            format!("{}, now {rule}: {}", job.policy, reason.split(": ").next().unwrap_or_default())
+        }
+        None => job.policy.clone(),
+    };
     let mut lines = vec![
-        ("policy", job.policy.clone()),
+        ("policy", policy),
         ("settings", describe_settings::in_words(job)),
         ("epoch", epoch(job)),
         ("samples", format!("{} of {}, {}", job.samples_applied, job.samples_total, speed(job, now_ms))),
@@ -290,9 +298,17 @@ pub(in crate::cli) mod tests {
         for (policy, told) in
             [("bsp", false), ("lb-bsp+predictor=last", false), ("elastic-bsp:15", true), ("asp", true)]
         {
-            let lines = progress_lines(&job(&[("policy", policy)]), 0);
+            let lines = progress_lines(&job(&[("policy", policy)]), None, 0);
             assert_eq!(lines.iter().any(|(name, _)| *name == "lead"), told, "{policy}");
         }
+    }
+
+    #[test]
+    fn what_a_policy_has_chosen_stands_behind_its_name() {
+        let why =
+            Why { rule: "bsp".to_owned(), ..Why::rule("waiting costs only 3 %: all meet in every round") };
+        let lines = progress_lines(&job(&[("policy", "auto")]), Some(&why), 0);
+        assert_eq!(lines[0], ("policy", "auto, now bsp: waiting costs only 3 %".to_owned()));
     }
 
     #[test]
