@@ -92,7 +92,7 @@ const TABLES: &[Table] = &[
     ]},
     Table { title: "`source.csv`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\n[node.data.source.csv]\n@\n", fields: &[
         ("path",          "path or list of paths", "", "path = ['a.csv.gz', 'part-*.csv']", "The files, relative to the job file; `*` stands for any characters in the name of a file"),
-        ("label_columns", "integer", "1", "label_columns = 2", "How many of the last columns are the label"),
+        ("label_columns", "integer", "1", "label_columns = 2", "How many of the last columns are the label; if left out as many as the loss wants, where one does not fit"),
         ("label_names",   "list of names", "[]", "label_names = ['class']", "The columns that are the label, by their names in the header, instead of the last ones"),
         ("skip_lines",    "integer", "0", "skip_lines = 1", "Lines at the top of each file that are left out"),
         ("separator",     "`,`, `;` or `tab`", "", "separator = ';'", "What separates columns; if left out what the first lines of a file show"),

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
 use safetensors::{Dtype, tensor::TensorView};
-use syncline_autodiff::parse_forward;
+use syncline_autodiff::{Loss, parse_forward};
 use syncline_onnx::{self as onnx, ElementType, GraphBuilder, proto::ModelProto};
 use syncline_scheduler::spec::{DataSpec, Decay, LearningRate, Optimizer, Source, TrainSpec};
 use syncline_workers::submit::{
@@ -157,8 +157,7 @@ fn a_job_starts_from_the_numbers_of_a_file() {
     let folder = Folder::new();
     folder.write("first.safetensors", &saved(ALL));
     let from_file = folder.submit("weights = 'first.safetensors'", "").unwrap();
-    let forward =
-        || Model::forward(folder.path().join("model.onnx"), syncline_autodiff::Loss::SoftmaxCrossEntropy);
+    let forward = || Model::forward(folder.path().join("model.onnx"), Loss::SoftmaxCrossEntropy);
     let from_memory = folder.submit_model(forward().with_weights(saved(ALL))).unwrap();
     for job in [from_file, from_memory] {
         for (name, shape, number) in ALL {
@@ -226,8 +225,7 @@ fn of_a_file_that_may_fit_in_part_what_fits_is_taken_and_the_rest_is_said() {
     folder.write("body.safetensors", &saved(other_head));
     let own = folder.submit("", "").unwrap();
     let from_file = folder.submit("weights = { path = 'body.safetensors', partial = true }", "").unwrap();
-    let forward =
-        Model::forward(folder.path().join("model.onnx"), syncline_autodiff::Loss::SoftmaxCrossEntropy);
+    let forward = Model::forward(folder.path().join("model.onnx"), Loss::SoftmaxCrossEntropy);
     let from_memory = folder.submit_model(forward.with_partial_weights(saved(other_head))).unwrap();
     for job in [&from_file, &from_memory] {
         assert_eq!((&first(job)["fc1.bias"], &first(job)["fc1.weight"]), (&vec![1.0; 4], &vec![2.0; 8]));
@@ -312,7 +310,7 @@ fn convolutions_of_open_size_are_trained_for_the_size_of_the_data_and_the_model_
         fs::write(&images, safetensors::serialize(views, None).unwrap()).unwrap();
         let mut job = JobGraph::new("job");
         let data = DataSpec::new(Source::safetensors(folder.path().join(named)));
-        let model = Model::forward(model.clone(), syncline_autodiff::Loss::SoftmaxCrossEntropy);
+        let model = Model::forward(model.clone(), Loss::SoftmaxCrossEntropy);
         job.train("train", Training::new(model, data).with(|s| s.batch = 2));
         prepare(&onnxruntime::runtime(), &job)
     };
@@ -409,4 +407,22 @@ fn balanced_class_weights_are_those_numbers_in_the_graph_and_need_all_classes() 
         refused.starts_with("[E607]") && refused.ends_with("class 2 of 3 has no training label"),
         "{refused}"
     );
+}
+
+#[test]
+fn a_table_has_as_many_label_columns_as_the_loss_wants_where_one_does_not_fit() {
+    let folder = Folder::new();
+    // Two numbers of the sample; the mean squared error compares three.
+    let submit =
+        || folder.submit_model(Model::forward(folder.path().join("model.onnx"), Loss::MeanSquaredError));
+    folder.write("rows.csv", b"a,b,x,y,z\n1,2,0.1,0.2,0.3\n3,4,0.4,0.5,0.6\n");
+    let job = submit().unwrap();
+    let names: Vec<_> = job.data.label_columns.iter().filter_map(|column| column.name.as_deref()).collect();
+    assert_eq!(names, ["x", "y", "z"]);
+    let Source::Csv(table) = &train(&job).data.source else { unreachable!("it is a table") };
+    assert_eq!(table.label_columns, 3, "as workers and predictions read it");
+    // What fits in neither way is told as the file stands.
+    folder.write("rows.csv", b"1,2,3,0.1,0.2,0.3\n");
+    let refused = refused(submit());
+    assert!(refused.contains("takes samples of shape [2], the data has [5]"), "{refused}");
 }

@@ -9,10 +9,9 @@ use syncline_scheduler::{
     spec::{DataElement, DataInput, DataSpec},
 };
 
-use super::{DataParts, SubmitError, class_split, model::Model, name_list, paths::absolute};
+use super::{DataParts, SubmitError, class_split, label_width, model::Model, name_list, paths::absolute};
 use crate::data::{
-    DataError, Dataset, FileDigests, InputSignature, LabelSignature, ModelSignature, Parts, Standard, Target,
-    is_url,
+    DataError, FileDigests, InputSignature, LabelSignature, ModelSignature, Parts, Standard, Target, is_url,
 };
 
 /// The data as workers are told of it, and the shapes that model and data agree on.
@@ -104,7 +103,7 @@ pub(super) fn inspect(
     }
     // Of the files as they are now, whatever was noted before.
     (spec.digest, spec.file_digests, spec.class_names) = (None, Vec::new(), Vec::new());
-    let (set, FileDigests { all, each }) = Dataset::open_hashed(&spec, wanted)?;
+    let (set, FileDigests { all, each }) = label_width::open(&mut spec, wanted)?;
     (spec.digest, spec.file_digests) = (Some(all), each);
     let Parts { train: train_rows, validation, test } = set.parts(&spec, seed);
     let mut warnings = Vec::new();

@@ -23,6 +23,7 @@ mod first_weights;
 mod forward;
 mod graph;
 mod groups;
+mod label_width;
 mod model;
 mod model_file;
 pub(crate) mod name_list;
