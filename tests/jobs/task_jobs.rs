@@ -179,7 +179,21 @@ async fn a_task_without_a_value_says_why() {
     assert!(failed.starts_with("[E506]") && failed.contains("it always does"), "{failed}");
     let told = run.get(&failing).await.unwrap_err();
     assert!(matches!(&told, TaskError::NoValue { state: TaskState::Failed, code: Some(_), .. }), "{told}");
-    assert!(told.to_string().contains("it always does"), "{told}");
+    assert!(told.to_string().ends_with("it always does"), "{told}");
+
+    let again = client.submit_tasks(&graph).await.unwrap();
+    let older = [
+        again.get(&failing).await.unwrap_err().to_string(),
+        again.get_all(&[failing]).await.unwrap_err().to_string(),
+        again.as_completed(&[failing]).unwrap().next().await.unwrap().unwrap().value.unwrap_err().to_string(),
+        again.wait(|_| {}).await.unwrap_err().to_string(),
+    ];
+    for told in older {
+        let (_, age) = told.split_once("it always does; this is the job that was there, submitted ").unwrap();
+        assert!(age.ends_with(" s ago: `replace_tasks` runs it anew"), "{told}");
+    }
+    let anew = client.replace_tasks(&graph).await.unwrap().get(&failing).await.unwrap_err().to_string();
+    assert!(anew.ends_with("it always does"), "{anew}");
     cluster.stop().await;
 }
 

@@ -24,6 +24,7 @@ pub mod predict;
 mod printable;
 #[cfg(feature = "worker")]
 pub mod process;
+mod span;
 pub mod submit;
 #[cfg(feature = "worker")]
 pub mod worker;
@@ -32,3 +33,4 @@ pub use blocking::blocking;
 pub use causes::error_chain;
 pub use place_file::place_file;
 pub use printable::{is_invisible, printable};
+pub use span::span;

@@ -20,7 +20,7 @@ async fn client() -> Result<ExitCode, syncline::Error> {
     let total = graph.call(SUM, (&squares,));
 
     let client = Client::find()?;
-    let run = client.submit_tasks(&graph).await?;
+    let run = client.replace_tasks(&graph).await?;
     println!("{}", run.get(&total).await?);
     Ok(ExitCode::SUCCESS)
 }

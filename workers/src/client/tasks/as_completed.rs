@@ -33,8 +33,7 @@ pub struct Completed<T> {
 
 /// Tasks as they end, see [`GraphRun::as_completed`]. It has a client of its own, so that a task may have it.
 pub struct AsCompleted<T> {
-    client: Client,
-    job: JobId,
+    run: GraphRun,
     /// Which have not ended as far as is known; the first of them are asked about next.
     open: Vec<(usize, TaskIndex)>,
     ended: VecDeque<(usize, TaskIndex)>,
@@ -57,8 +56,7 @@ impl GraphRun {
     /// E598 for a handle of another graph.
     pub fn as_completed<T>(&self, handles: &[TaskHandle<T>]) -> Result<AsCompleted<T>, TaskError> {
         Ok(AsCompleted {
-            client: self.client.clone(),
-            job: self.id().clone(),
+            run: self.clone(),
             open: self.tasks_of(handles)?.into_iter().enumerate().collect(),
             ended: VecDeque::new(),
             failed: VecDeque::new(),
@@ -108,13 +106,13 @@ impl<T: DeserializeOwned> AsCompleted<T> {
             if self.ended.is_empty() {
                 // Through a time without an engine it was not busy.
                 let longest_look = (MOST_BUSY * asked.elapsed()).min(LONGEST_PAUSE);
-                self.client.until_over(&self.job, pause(since.elapsed()).max(longest_look)).await;
+                self.run.client.until_over(self.run.id(), pause(since.elapsed()).max(longest_look)).await;
                 // No other has ended, and the shard that has it may have come back.
                 self.ended.append(&mut self.failed);
             }
         }
         let (index, task) = self.ended[0];
-        let value = match self.client.value_of(&self.job, task).await {
+        let value = match self.run.value_of(task).await {
             Err(error) if !tells_of_the_task(&error) => {
                 self.failed.extend(self.ended.pop_front());
                 return Err(error);
@@ -132,7 +130,7 @@ impl<T: DeserializeOwned> AsCompleted<T> {
             let count = self.open.len().min(MAX_ASKED);
             let asked: Vec<TaskIndex> = self.open[..count].iter().map(|(_, task)| *task).collect();
             // As they were asked for, and a task may be asked for twice.
-            let mut ended = self.client.ended_tasks(&self.job, &asked).await?.into_iter().peekable();
+            let mut ended = self.run.client.ended_tasks(self.run.id(), &asked).await?.into_iter().peekable();
             let (ended, open): (Vec<_>, Vec<_>) =
                 self.open.drain(..count).partition(|(_, task)| ended.next_if_eq(task).is_some());
             self.open.extend(open);

@@ -103,7 +103,7 @@ impl TaskError {
             Self::Id(_) => "give another name, of a job or a task".to_owned(),
             Self::Call(error) => return error.hint(),
             Self::NoValue { job, task, .. } => format!(
-                "`syncline tasks {job} {task}` explains it; `replace_tasks` of the same graph runs it once more, `submit_tasks` gives the job that is there"
+                "`syncline tasks {job} {task}` explains it; `replace_tasks` of the same graph runs it anew, `submit_tasks` gives the job that is there"
             ),
             Self::NotKept { .. } => {
                 "give the task a name: values of tasks with a name, and of those that no other task takes, are kept"

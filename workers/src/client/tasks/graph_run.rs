@@ -1,14 +1,19 @@
 //! A graph of calls that is a job.
 
-use std::fmt;
+use std::{
+    fmt,
+    time::{Duration, SystemTime},
+};
 
-use syncline_rpc::status::JobView;
+use serde::de::DeserializeOwned;
+use syncline_rpc::status::{JobStatus, JobView};
 use syncline_scheduler::{ids::JobId, tasks::TaskIndex};
 
 use super::TaskError;
 use crate::{
     client::{Client, ClientError},
     functions::{GraphNumber, TaskHandle},
+    span,
 };
 
 /// A job of general tasks, with the handles of the graph that was submitted: those of another graph are refused, whose values could be
@@ -40,7 +45,8 @@ impl GraphRun {
         &self.id
     }
 
-    /// `false`: the same graph was submitted before, and is this job.
+    /// `false`: the same graph was submitted before, and is this job. Its values, and its errors, are those of then;
+    /// [`Client::replace_tasks`] runs it anew.
     pub fn is_new(&self) -> bool {
         self.is_new
     }
@@ -50,7 +56,11 @@ impl GraphRun {
     /// # Errors
     /// As [`Client::wait`].
     pub async fn wait(&self, on_change: impl FnMut(&JobView)) -> Result<JobView, ClientError> {
-        self.client.wait(&self.id, on_change).await
+        let mut ended = self.client.wait(&self.id, on_change).await;
+        if let Err(ClientError::JobFailed { reason, .. }) = &mut ended {
+            self.tell_of_an_earlier_submission(reason).await;
+        }
+        ended
     }
 
     /// Cancels the job, as [`Client::cancel`] does.
@@ -59,6 +69,27 @@ impl GraphRun {
     /// As [`Client::cancel`].
     pub async fn cancel(&self) -> Result<(), ClientError> {
         self.client.cancel(&self.id).await
+    }
+
+    /// What a task of the job gives.
+    pub(super) async fn value_of<T: DeserializeOwned>(&self, task: TaskIndex) -> Result<T, TaskError> {
+        let mut given = self.client.value_of(&self.id, task).await;
+        if let Err(TaskError::NoValue { reason, .. }) = &mut given {
+            self.tell_of_an_earlier_submission(reason).await;
+        }
+        given
+    }
+
+    /// Adds to why something failed that the job was there before this submission: who has mended a function and runs the program
+    /// again would take it for a failure of the new one.
+    async fn tell_of_an_earlier_submission(&self, reason: &mut String) {
+        if self.is_new {
+            return;
+        }
+        let job = self.client.status_once(&self.id).await;
+        let age = job.ok().and_then(|view| age(&view.job, SystemTime::now()));
+        let since = age.map(|age| format!(", submitted {age} ago")).unwrap_or_default();
+        *reason += &format!("; this is the job that was there{since}: `replace_tasks` runs it anew");
     }
 
     /// Which task of the job this is.
@@ -77,6 +108,12 @@ impl GraphRun {
     pub(super) fn tasks_of<T>(&self, handles: &[TaskHandle<T>]) -> Result<Vec<TaskIndex>, TaskError> {
         handles.iter().map(|handle| self.task_of(handle)).collect()
     }
+}
+
+/// How long ago a job was submitted, in words, by the clock of this machine.
+fn age(job: &JobStatus, now: SystemTime) -> Option<String> {
+    let submitted = SystemTime::UNIX_EPOCH + Duration::from_millis(job.submitted_ms?);
+    Some(span(now.duration_since(submitted).unwrap_or_default().as_millis() as u64))
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ impl GraphRun {
     /// E341 if the task failed, was skipped or canceled; E342 if only other tasks took its value, which is then not kept; E598 for a
     /// handle of another graph.
     pub async fn get<T: DeserializeOwned>(&self, handle: &TaskHandle<T>) -> Result<T, TaskError> {
-        self.client.value_of(self.id(), self.task_of(handle)?).await
+        self.value_of(self.task_of(handle)?).await
     }
 
     /// What each of these tasks gives, in their order, once all are done. Several are waited for and fetched side by side: the first
@@ -58,8 +58,8 @@ impl GraphRun {
             while fetching.len() < MAX_AT_ONCE
                 && let Some((place, task)) = waiting.next()
             {
-                let (client, job) = (self.client.clone(), self.id().clone());
-                fetching.spawn(async move { (place, client.value_of(&job, task).await) });
+                let run = self.clone();
+                fetching.spawn(async move { (place, run.value_of(task).await) });
             }
             let Some(fetched) = fetching.join_next().await else { break };
             // A panic of ours is one here, too.

@@ -3,6 +3,7 @@
 use syncline_engine::store::keys::JobKeys;
 use syncline_rpc::status::{JobPhase, JobStatus, JobView};
 use syncline_scheduler::{core::significant, sync::Why};
+use syncline_workers::span;
 
 use super::{
     describe_evaluations::{best, test, validation},
@@ -103,15 +104,6 @@ pub(super) fn time_since(at_ms: u64, job: &JobStatus, now_ms: u64) -> String {
 /// Time since a moment; of a job that is over, until its end.
 pub(super) fn lived_ms(at_ms: u64, job: &JobStatus, now_ms: u64) -> u64 {
     job.ended_ms.unwrap_or(now_ms).saturating_sub(at_ms)
-}
-
-fn span(ms: u64) -> String {
-    match ms as f64 / 1e3 {
-        s if s < 120.0 => format!("{s:.0} s"),
-        s if s < 7_200.0 => format!("{:.0} min", s / 60.0),
-        s if s < 172_800.0 => format!("{:.0} h", s / 3_600.0),
-        s => format!("{:.0} d", s / 86_400.0),
-    }
 }
 
 /// The line of progress that `watch` shows: epoch, samples/s, loss, next barrier, or tasks by state, and what stands in the
@@ -284,13 +276,6 @@ pub(in crate::cli) mod tests {
         let fields =
             known.iter().chain(fields).map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         JobStatus::read(&fields.collect()).unwrap()
-    }
-
-    #[test]
-    fn spans_table() {
-        for (ms, want) in [(5_000, "5 s"), (180_000, "3 min"), (7_200_000, "2 h"), (864_000_000, "10 d")] {
-            assert_eq!(span(ms), want);
-        }
     }
 
     #[test]
