@@ -74,7 +74,7 @@ impl ArgumentError {
 #[diagnostic::on_unimplemented(
     message = "this does not stand for a `{T}` in a call",
     label = "is neither a `{T}` nor a task that gives one",
-    note = "a `T` is given as a value of just that type, which serde can write, or as the `TaskHandle<T>` of a task that gives it; for a `Vec<T>` a `&Vec<TaskHandle<T>>` or `&[TaskHandle<T>]` will do as well",
+    note = "a `T` is given as a value of just that type, which serde can write, or as the `TaskHandle<T>` of a task that gives it; for a `Vec<T>` a `Vec`, an array, or a slice of handles will do as well, given or lent",
     note = "types are not converted: for a `String` write `\"text\".to_owned()`"
 )]
 /// What stands for a `T` in a call: a value, a task that gives one, or for a `Vec<T>` tasks that give a `T` each.
@@ -112,26 +112,32 @@ impl<T> IntoArgument<T> for &TaskHandle<T> {
     }
 }
 
-impl<T> IntoArgument<Vec<T>> for &[TaskHandle<T>] {
-    fn into_argument(self, position: usize, graph: GraphNumber) -> Result<Arg, ArgumentError> {
-        match self.iter().all(|handle| handle.graph == graph) {
-            true => Ok(Arg::Outputs(self.iter().map(|handle| handle.task).collect())),
-            false => Err(ArgumentError::OtherGraph { position }),
+/// Lists of handles, or of references to them. One implementation for all that iterate would overlap with that for values.
+macro_rules! list_of_handles {
+    ($([$($length:tt)*] $list:ty),* $(,)?) => {$(
+        impl<T, $($length)*> IntoArgument<Vec<T>> for $list {
+            fn into_argument(self, position: usize, graph: GraphNumber) -> Result<Arg, ArgumentError> {
+                match self.iter().all(|handle| handle.graph == graph) {
+                    true => Ok(Arg::Outputs(self.iter().map(|handle| handle.task).collect())),
+                    false => Err(ArgumentError::OtherGraph { position }),
+                }
+            }
         }
-    }
+    )*};
 }
 
-impl<T, const N: usize> IntoArgument<Vec<T>> for &[TaskHandle<T>; N] {
-    fn into_argument(self, position: usize, graph: GraphNumber) -> Result<Arg, ArgumentError> {
-        self.as_slice().into_argument(position, graph)
-    }
-}
-
-impl<T> IntoArgument<Vec<T>> for &Vec<TaskHandle<T>> {
-    fn into_argument(self, position: usize, graph: GraphNumber) -> Result<Arg, ArgumentError> {
-        self.as_slice().into_argument(position, graph)
-    }
-}
+list_of_handles!(
+    [] &[TaskHandle<T>],
+    [] &[&TaskHandle<T>],
+    [] Vec<TaskHandle<T>>,
+    [] Vec<&TaskHandle<T>>,
+    [] &Vec<TaskHandle<T>>,
+    [] &Vec<&TaskHandle<T>>,
+    [const N: usize] [TaskHandle<T>; N],
+    [const N: usize] [&TaskHandle<T>; N],
+    [const N: usize] &[TaskHandle<T>; N],
+    [const N: usize] &[&TaskHandle<T>; N],
+);
 
 #[diagnostic::on_unimplemented(
     message = "these are no arguments for a function that takes `{I}`",
@@ -178,10 +184,20 @@ mod tests {
         let task = |n| TaskRef::Task(TaskIndex(n));
         let one = TaskHandle::<u64>::new(task(1), graph);
         let two = TaskHandle::<u64>::new(task(2), graph);
-        assert_eq!(
+        let lists = [
+            IntoArgument::<Vec<u64>>::into_argument(&[one, two][..], 0, graph),
+            IntoArgument::<Vec<u64>>::into_argument(&[&one, &two][..], 0, graph),
+            IntoArgument::<Vec<u64>>::into_argument(vec![one, two], 0, graph),
+            IntoArgument::<Vec<u64>>::into_argument(vec![&one, &two], 0, graph),
+            IntoArgument::<Vec<u64>>::into_argument(&vec![&one, &two], 0, graph),
+            IntoArgument::<Vec<u64>>::into_argument([one, two], 0, graph),
+            IntoArgument::<Vec<u64>>::into_argument([&one, &two], 0, graph),
             IntoArgument::<Vec<u64>>::into_argument(&[one, two], 0, graph),
-            (&vec![one, two]).into_argument(0, graph)
-        );
+            IntoArgument::<Vec<u64>>::into_argument(&[&one, &two], 0, graph),
+        ];
+        for list in lists {
+            assert_eq!(list, Ok(Arg::Outputs(vec![task(1), task(2)])));
+        }
         let given = (7u64, one, &vec![one, two], "x".to_owned());
         let args = CallArguments::<(u64, u64, Vec<u64>, String)>::into_arguments(given, graph).unwrap();
         let outputs = Arg::Outputs(vec![task(1), task(2)]);
