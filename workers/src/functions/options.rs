@@ -107,6 +107,7 @@ impl CallOptions {
     }
 
     /// When it fails for good, what needs it is skipped, and the rest of the job goes on; without this the job fails.
+    /// [`TaskGraph::keep_going_on_failure`](super::TaskGraph::keep_going_on_failure) says so for all calls of a graph.
     #[must_use]
     pub fn skip_dependents_on_failure(mut self) -> Self {
         self.rules.on_failure = OnFailure::SkipDependents;

@@ -1,5 +1,7 @@
 //! A job of general tasks, as a client builds it.
 
+use std::borrow::Cow;
+
 use syncline_scheduler::{
     core::Trained,
     tasks::{GraphDigest, NewTask, PreparedTraining, TaskClass, TaskRef, TrainingChanges},
@@ -29,6 +31,8 @@ use super::{
 pub struct TaskGraph {
     id: String,
     parts: GraphParts,
+    /// Every call has `skip_dependents_on_failure`.
+    keeps_going: bool,
     /// The first call that could not be made.
     broken: Option<InvalidCall>,
 }
@@ -61,7 +65,16 @@ impl InvalidCall {
 impl TaskGraph {
     /// A graph without calls; `id` is the name of the job.
     pub fn new(id: impl Into<String>) -> Self {
-        Self { id: id.into(), parts: GraphParts::default(), broken: None }
+        Self { id: id.into(), parts: GraphParts::default(), keeps_going: false, broken: None }
+    }
+
+    /// When a task fails for good, what needs it is skipped, and the rest of the graph goes on; without this the job fails, and cancels
+    /// what has not ended. As [`skip_dependents_on_failure`](CallOptions::skip_dependents_on_failure) in the options of each call and
+    /// training that is added after this; those that functions add while they run have options of their own.
+    #[must_use]
+    pub fn keep_going_on_failure(mut self) -> Self {
+        self.keeps_going = true;
+        self
     }
 
     /// Adds a call. Arguments of other types than the function's do not compile:
@@ -83,7 +96,7 @@ impl TaskGraph {
         function: Function<I, O>,
         args: impl CallArguments<I>,
     ) -> TaskHandle<O> {
-        let added = self.parts.add(function, args, options);
+        let added = self.parts.add(function, args, &self.options(options));
         self.keep_fault(function.name(), added)
     }
 
@@ -105,8 +118,16 @@ impl TaskGraph {
         training: &PreparedTraining,
         changes: impl IntoArgument<TrainingChanges>,
     ) -> TaskHandle<Trained> {
-        let added = self.parts.add_training(training, changes, options);
+        let added = self.parts.add_training(training, changes, &self.options(options));
         self.keep_fault("train", added)
+    }
+
+    /// The options of a call in this graph.
+    fn options<'a>(&self, of_call: &'a CallOptions) -> Cow<'a, CallOptions> {
+        match self.keeps_going {
+            true => Cow::Owned(of_call.clone().skip_dependents_on_failure()),
+            false => Cow::Borrowed(of_call),
+        }
     }
 
     fn keep_fault<T>(
@@ -226,6 +247,20 @@ mod tests {
             refused.starts_with("[E340] call 1 of the graph, of `train`, cannot be made: [E027]"),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn a_graph_that_keeps_going_is_that_whose_every_call_skips_what_depends_on_it() {
+        let prepared = PreparedTraining::new(&training_job(training("bsp".parse().unwrap(), 8, 1))).unwrap();
+        let graph = |mut graph: TaskGraph, options: &CallOptions| {
+            graph.map_with(options, ADD, [(1, 2), (3, 4)]);
+            graph.train_with(options, &prepared, TrainingChanges::new());
+            graph.digest()
+        };
+        let plain = CallOptions::new();
+        let keeps_going = graph(TaskGraph::new("a").keep_going_on_failure(), &plain);
+        assert_eq!(keeps_going, graph(TaskGraph::new("a"), &plain.clone().skip_dependents_on_failure()));
+        assert_ne!(keeps_going, graph(TaskGraph::new("a"), &plain));
     }
 
     #[test]
