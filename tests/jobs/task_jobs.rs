@@ -8,7 +8,7 @@ use std::{
 
 use syncline::{
     CallOptions, EventKind, Function, JobEvent, TaskError, TaskGraph, TaskQuery, TaskState,
-    worker::{Next, Worker},
+    worker::{FunctionError, Next, Worker},
 };
 
 use crate::function_cluster::FunctionCluster;
@@ -19,6 +19,7 @@ const REVERSE: Function<(Vec<u8>,), Vec<u8>> = Function::new("reverse");
 const BLANK: Function<(u64,), Vec<u8>> = Function::new("blank");
 const JOIN: Function<(Vec<Vec<u8>>,), u64> = Function::new("join");
 const FAIL: Function<(), u64> = Function::new("fail");
+const REFUSE: Function<(), u64> = Function::new("refuse");
 const SKIP: Function<(), u64> = Function::new("skip");
 
 /// A cluster with the functions of this file.
@@ -30,6 +31,7 @@ async fn start() -> FunctionCluster {
         .register(BLANK, |bytes: u64| vec![0u8; bytes as usize])
         .register(JOIN, |all: Vec<Vec<u8>>| all.iter().map(|bytes| bytes.len() as u64).sum::<u64>())
         .register(FAIL, || Err::<u64, _>("it always does"))
+        .register(REFUSE, || Err::<u64, _>(FunctionError::no_retry("it is of no use")))
         .register(SKIP, || Next::<u64>::Skip);
     FunctionCluster::start(0, functions).await
 }
@@ -243,5 +245,26 @@ async fn the_events_of_a_job_tell_each_attempt_that_failed_and_who_had_it() {
     assert_eq!(failed.iter().map(|event| event.attempt).collect::<Vec<_>>(), [Some(1), Some(2), Some(3)]);
     let by_whom = |event: &&JobEvent| event.worker.is_some() && event.code.as_deref() == Some("E440");
     assert!(failed.iter().all(by_whom), "{failed:?}");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_that_is_not_to_be_tried_again_ends_its_task_at_the_first_attempt() {
+    let cluster = start().await;
+    let mut graph = TaskGraph::new("refuses").keep_going_on_failure();
+    let patient = CallOptions::new().retries(5).crash_retries(5);
+    let refused = graph.call_with(&patient, REFUSE, ());
+    let needs_it = graph.call(NEXT, (refused,));
+    let beside_it = graph.call(NEXT, (1,));
+    let run = cluster.client.submit_tasks(&graph).await.unwrap();
+    assert_eq!(run.get(&beside_it).await.unwrap(), 2);
+    run.wait(|_| {}).await.unwrap();
+    let view = cluster.client.task(run.id(), refused.index()).await.unwrap();
+    assert_eq!((view.state, view.attempts), (TaskState::Failed, 1));
+    assert!(view.reason.ends_with("it is of no use"), "{}", view.reason);
+    let view = cluster.client.task(run.id(), needs_it.index()).await.unwrap();
+    assert_eq!(view.state, TaskState::Skipped);
+    let events = cluster.client.events(run.id(), None).await.unwrap();
+    assert!(events.iter().any(|event| event.value.what == EventKind::AttemptFailed), "{events:?}");
     cluster.stop().await;
 }

@@ -4,7 +4,7 @@
 use syncline_rpc::{Activity, MAX_NAME_CHARS, MAX_STOPPING_NAMED, MAX_TEXT_CHARS, cut, shortened};
 use syncline_scheduler::{
     core::{self, TaskReport, WorkerInfo},
-    tasks::{self, Failure, ReportGroup},
+    tasks::{self, ReportGroup},
 };
 
 /// What a worker says, with names and texts of any length.
@@ -56,8 +56,9 @@ impl Arrival for TaskReport {
 impl Arrival for ReportGroup {
     fn cut(&mut self) {
         for end in &mut self.ended {
-            if let tasks::Outcome::Failed(Failure { reason, .. }) = &mut end.outcome {
-                cut(reason, MAX_TEXT_CHARS);
+            if let tasks::Outcome::Failed(failure) | tasks::Outcome::FailedForGood(failure) = &mut end.outcome
+            {
+                cut(&mut failure.reason, MAX_TEXT_CHARS);
             }
         }
     }
@@ -71,7 +72,7 @@ mod tests {
         graph::TaskId,
         ids::{Generation, Incarnation, RunId},
         sim::task_end,
-        tasks::{Capacity, FailureCause},
+        tasks::{Capacity, Failure, FailureCause},
     };
 
     use super::*;

@@ -60,7 +60,7 @@ fn places_of_end(end: &TaskEnd) -> usize {
             let bytes = spawned.value.as_ref().map_or(0, Value::inline_bytes);
             places_of_tasks(&spawned.tasks) + bytes / BYTES_PER_PLACE
         }
-        Outcome::Failed(failure) => failure.reason.len() / BYTES_PER_PLACE,
+        Outcome::Failed(failure) | Outcome::FailedForGood(failure) => failure.reason.len() / BYTES_PER_PLACE,
         Outcome::Skipped | Outcome::Stopped | Outcome::NotBegun => 0,
     }
 }

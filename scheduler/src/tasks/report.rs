@@ -47,6 +47,8 @@ pub enum Outcome {
     Failed(Failure),
     /// It gives a value, or that of one of the new tasks, and adds tasks to its graph.
     Spawned(Box<Spawned>),
+    /// It failed, and says that no other attempt would do better: none follows.
+    FailedForGood(Failure),
 }
 
 /// Tasks that a task adds to its own graph, committed together with its end.

@@ -4,7 +4,7 @@ use syncline_ps::PsError;
 use syncline_rpc::{MAX_TEXT_CHARS, shortened};
 use syncline_scheduler::{
     fault_code::FaultCode,
-    tasks::{Failure, FailureCause},
+    tasks::{Failure, FailureCause, Outcome},
 };
 
 /// Why an attempt at a call failed. The texts are what people see of it.
@@ -12,7 +12,7 @@ use syncline_scheduler::{
 #[non_exhaustive]
 pub(crate) enum CallFault {
     #[error("[E440] {function} failed: {reason}")]
-    Returned { function: String, reason: String },
+    Returned { function: String, reason: String, is_retryable: bool },
     #[error("[E441] {function} panicked at {location}: {message}")]
     Panicked { function: String, location: String, message: String },
     #[error("[E442] {function} cannot read its arguments: {cause}")]
@@ -61,10 +61,14 @@ impl CallFault {
     }
 }
 
-impl From<CallFault> for Failure {
+impl From<CallFault> for Outcome {
     fn from(fault: CallFault) -> Self {
         // A function may say as much as it likes.
         let reason = shortened(fault.to_string(), MAX_TEXT_CHARS);
-        Self { cause: fault.cause(), code: fault.code(), reason }
+        let failure = Failure { cause: fault.cause(), code: fault.code(), reason };
+        match fault {
+            CallFault::Returned { is_retryable: false, .. } => Self::FailedForGood(failure),
+            _ => Self::Failed(failure),
+        }
     }
 }

@@ -9,6 +9,8 @@ mod encoding;
 #[cfg(feature = "worker")]
 mod fault;
 mod function;
+#[cfg(feature = "worker")]
+mod function_error;
 mod graph_parts;
 mod handle;
 mod large_value;
@@ -46,6 +48,8 @@ pub(crate) use encoding::decode;
 #[cfg(feature = "worker")]
 pub(crate) use fault::CallFault;
 pub use function::Function;
+#[cfg(feature = "worker")]
+pub use function_error::FunctionError;
 pub(crate) use graph_parts::GraphParts;
 pub use handle::{GraphNumber, TaskHandle};
 #[cfg(feature = "worker")]

@@ -1,8 +1,8 @@
 //! What a function may give beside a value.
 
-use std::{error::Error, fmt::Display};
+use std::error::Error;
 
-use super::TaskHandle;
+use super::{FunctionError, TaskHandle};
 use crate::error_chain;
 
 /// What a task gives: return it in place of the value where that is not all there is to say.
@@ -17,18 +17,18 @@ pub enum Next<O> {
 }
 
 /// What functions may return that give an `O`: the value, a [`Next`], or a `Result` of one of them, whose error fails the
-/// attempt.
+/// attempt: any that can be printed, or a [`FunctionError`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not what a function may return that gives `{O}`",
     label = "returns `{Self}`",
-    note = "it may return `{O}`, `Next<{O}>`, `Result<{O}, E>` or `Result<Next<{O}>, E>`, where `E: Display`"
+    note = "it may return `{O}`, `Next<{O}>`, `Result<{O}, E>` or `Result<Next<{O}>, E>`, where `E` is `Display` or a `FunctionError`"
 )]
 pub trait IntoNext<O, Shape> {
-    /// What was returned, in one form; the error in words.
+    /// What was returned, in one form.
     ///
     /// # Errors
     /// If the function returned one.
-    fn into_next(self) -> Result<Next<O>, String>;
+    fn into_next(self) -> Result<Next<O>, FunctionError>;
 }
 
 /// Tells apart what functions return.
@@ -42,26 +42,26 @@ pub enum InNext {}
 pub struct InResult<Shape>(Shape);
 
 impl<O> IntoNext<O, Plain> for O {
-    fn into_next(self) -> Result<Next<O>, String> {
+    fn into_next(self) -> Result<Next<O>, FunctionError> {
         Ok(Next::Value(self))
     }
 }
 
 impl<O> IntoNext<O, InNext> for Next<O> {
-    fn into_next(self) -> Result<Next<O>, String> {
+    fn into_next(self) -> Result<Next<O>, FunctionError> {
         Ok(self)
     }
 }
 
-impl<O, E: Display> IntoNext<O, InResult<Plain>> for Result<O, E> {
-    fn into_next(self) -> Result<Next<O>, String> {
-        self.map(Next::Value).map_err(in_words)
+impl<O, E: Into<FunctionError>> IntoNext<O, InResult<Plain>> for Result<O, E> {
+    fn into_next(self) -> Result<Next<O>, FunctionError> {
+        self.map(Next::Value).map_err(Into::into)
     }
 }
 
-impl<O, E: Display> IntoNext<O, InResult<InNext>> for Result<Next<O>, E> {
-    fn into_next(self) -> Result<Next<O>, String> {
-        self.map_err(in_words)
+impl<O, E: Into<FunctionError>> IntoNext<O, InResult<InNext>> for Result<Next<O>, E> {
+    fn into_next(self) -> Result<Next<O>, FunctionError> {
+        self.map_err(Into::into)
     }
 }
 
@@ -80,11 +80,6 @@ pub fn with_causes<E: Error + 'static>(error: E) -> String {
     // Some write what is behind them themselves.
     all.dedup_by(|inner, outer| outer.contains(inner.as_str()));
     all.join(": ")
-}
-
-/// In the long form, in which `anyhow` and the like name the causes.
-fn in_words(error: impl Display) -> String {
-    format!("{error:#}")
 }
 
 #[cfg(test)]

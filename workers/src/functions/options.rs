@@ -39,7 +39,8 @@ impl CallOptions {
         self
     }
 
-    /// How often it is tried again after it failed, panicked or took too long; 0 without this.
+    /// How often it is tried again after it failed, panicked or took too long; 0 without this. It is not after an error of
+    /// `FunctionError::no_retry`.
     #[must_use]
     pub fn retries(mut self, times: u16) -> Self {
         self.rules.errors = times;

@@ -13,6 +13,7 @@ use tokio::runtime::Handle;
 use super::{
     Context, Function, encoding,
     fault::CallFault,
+    function_error::FunctionError,
     next::Next,
     panics::catch,
     preview::preview,
@@ -224,7 +225,7 @@ fn decode<I: DeserializeOwned>(name: &str, input: &[u8]) -> Result<I, CallFault>
 fn given<O: Serialize>(
     name: &str,
     context: &Context,
-    returned: Result<Next<O>, String>,
+    returned: Result<Next<O>, FunctionError>,
 ) -> Result<CallOutput, CallFault> {
     let function = || name.to_owned();
     match returned {
@@ -239,6 +240,8 @@ fn given<O: Serialize>(
             .map(CallOutput::Added)
             .ok_or_else(|| CallFault::OtherGraph { function: function() }),
         Ok(Next::Skip) => Ok(CallOutput::Nothing),
-        Err(reason) => Err(CallFault::Returned { function: function(), reason }),
+        Err(FunctionError { reason, is_retryable }) => {
+            Err(CallFault::Returned { function: function(), reason, is_retryable })
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Which Rust functions can do what a [`Function`](super::Function) says.
 
 use super::{
-    Context,
+    Context, FunctionError,
     next::{IntoNext, Next},
 };
 
@@ -17,11 +17,11 @@ use super::{
     note = "an async function is registered with `register_async`"
 )]
 pub trait TaskFunction<I, O, Shape>: Send + Sync + 'static {
-    /// Calls it; an error in words.
+    /// Calls it.
     ///
     /// # Errors
     /// If the function returned one.
-    fn call(&self, context: &Context, input: I) -> Result<Next<O>, String>;
+    fn call(&self, context: &Context, input: I) -> Result<Next<O>, FunctionError>;
 }
 
 /// As [`TaskFunction`], for an async function or closure.
@@ -31,8 +31,8 @@ pub trait TaskFunction<I, O, Shape>: Send + Sync + 'static {
     note = "a function for `Function<(A, B), O>` is `async fn(A, B) -> R` or `async fn(&Context, A, B) -> R`, where `R` is `O`, `Next<O>`, `Result<O, E>` or `Result<Next<O>, E>`"
 )]
 pub trait AsyncTaskFunction<I, O, Shape>: Send + Sync + 'static {
-    /// Calls it; an error in words.
-    fn call(&self, context: &Context, input: I) -> impl Future<Output = Result<Next<O>, String>>;
+    /// Calls it.
+    fn call(&self, context: &Context, input: I) -> impl Future<Output = Result<Next<O>, FunctionError>>;
 }
 
 /// Takes the arguments alone.
@@ -49,7 +49,7 @@ macro_rules! task_function {
             Fun: Fn($($type),*) -> R + Send + Sync + 'static,
             R: IntoNext<O, Shape>,
         {
-            fn call(&self, _: &Context, ($($value,)*): ($($type,)*)) -> Result<Next<O>, String> {
+            fn call(&self, _: &Context, ($($value,)*): ($($type,)*)) -> Result<Next<O>, FunctionError> {
                 self($($value),*).into_next()
             }
         }
@@ -59,7 +59,7 @@ macro_rules! task_function {
             Fun: Fn(&Context, $($type),*) -> R + Send + Sync + 'static,
             R: IntoNext<O, Shape>,
         {
-            fn call(&self, context: &Context, ($($value,)*): ($($type,)*)) -> Result<Next<O>, String> {
+            fn call(&self, context: &Context, ($($value,)*): ($($type,)*)) -> Result<Next<O>, FunctionError> {
                 self(context, $($value),*).into_next()
             }
         }
@@ -69,7 +69,7 @@ macro_rules! task_function {
             Fun: AsyncFn($($type),*) -> R + Send + Sync + 'static,
             R: IntoNext<O, Shape>,
         {
-            async fn call(&self, _: &Context, ($($value,)*): ($($type,)*)) -> Result<Next<O>, String> {
+            async fn call(&self, _: &Context, ($($value,)*): ($($type,)*)) -> Result<Next<O>, FunctionError> {
                 self($($value),*).await.into_next()
             }
         }
@@ -79,7 +79,7 @@ macro_rules! task_function {
             Fun: AsyncFn(&Context, $($type),*) -> R + Send + Sync + 'static,
             R: IntoNext<O, Shape>,
         {
-            async fn call(&self, context: &Context, ($($value,)*): ($($type,)*)) -> Result<Next<O>, String> {
+            async fn call(&self, context: &Context, ($($value,)*): ($($type,)*)) -> Result<Next<O>, FunctionError> {
                 self(context, $($value),*).await.into_next()
             }
         }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, Serializer};
 use syncline_rpc::{EngineAddresses, Token};
-use syncline_scheduler::tasks::{Arg, Failure, FailureCause, TaskIndex, TaskOrder, TaskRef};
+use syncline_scheduler::tasks::{Arg, Failure, FailureCause, Outcome, TaskIndex, TaskOrder, TaskRef};
 
 use super::{
-    ArgumentError, CallFault, CallOptions, Context, Function, GraphParts, JobKey, Next, OwnCluster,
-    RegisteredTwice, Registry, StopFlag, registry::CallOutput,
+    ArgumentError, CallFault, CallOptions, Context, Function, FunctionError, GraphParts, JobKey, Next,
+    OwnCluster, RegisteredTwice, Registry, StopFlag, registry::CallOutput,
 };
 use crate::client::Client;
 
@@ -181,11 +181,36 @@ fn a_result_that_people_may_look_at_has_a_preview_unless_it_is_nothing() {
 fn an_error_is_reported_with_its_causes() {
     let failed = || -> Result<u64, anyhow_like::Error> { Err(anyhow_like::Error) };
     let fault = given!(() => u64, register, failed, ()).unwrap_err();
-    let Failure { cause, code, reason } = fault.into();
+    let Outcome::Failed(Failure { cause, code, reason }) = fault.into() else {
+        panic!("it may be tried again")
+    };
     assert_eq!(
         (cause, code.to_string().as_str(), reason.as_str()),
         (FailureCause::Function, "E440", "[E440] f failed: a: b")
     );
+}
+
+#[test]
+fn only_an_error_that_says_so_ends_a_task_for_good() {
+    let parsed = |text: String| -> Result<u64, FunctionError> {
+        let n: u64 = text.parse().map_err(FunctionError::no_retry)?;
+        if n == 0 {
+            Err("it is 0")?
+        }
+        Ok(n)
+    };
+    let failed = |text: &str| {
+        let fault = given!((String,) => u64, register, parsed, (text.to_owned(),)).unwrap_err();
+        Outcome::from(fault)
+    };
+    let Outcome::FailedForGood(failure) = failed("x") else { panic!("another attempt parses the same text") };
+    assert_eq!(failure.reason, "[E440] f failed: invalid digit found in string");
+    let Outcome::Failed(failure) = failed("0") else { panic!("only what `no_retry` has made is final") };
+    assert_eq!(failure.reason, "[E440] f failed: it is 0");
+    assert_eq!(given!((String,) => u64, register, parsed, ("7".to_owned(),)).unwrap(), value(7u64));
+    let later = async || -> Result<Next<u64>, FunctionError> { Err(FunctionError::no_retry("no")) };
+    let fault = given!(() => u64, register_async, later, ()).unwrap_err();
+    assert!(matches!(Outcome::from(fault), Outcome::FailedForGood(_)));
 }
 
 /// As `anyhow` does: causes in the long form alone.

@@ -160,7 +160,8 @@ pub mod worker {
     pub use syncline_runtime::{ExecOptions, Optimize, Runtime};
     pub use syncline_workers::{
         functions::{
-            AsyncTaskFunction, Context, IntoNext, Next, RegisteredTwice, Registry, TaskFunction, with_causes,
+            AsyncTaskFunction, Context, FunctionError, IntoNext, Next, RegisteredTwice, Registry,
+            TaskFunction, with_causes,
         },
         worker::{Throttle, Worker, WorkerBuilder, WorkerError, WorkerOptions, load_runtime, run},
     };

@@ -79,7 +79,11 @@ impl TaskJob {
         let given = match &end.outcome {
             Outcome::Value(value) => Some(value),
             Outcome::Spawned(spawned) => spawned.value.as_ref().ok(),
-            Outcome::Skipped | Outcome::Stopped | Outcome::NotBegun | Outcome::Failed(_) => None,
+            Outcome::Skipped
+            | Outcome::Stopped
+            | Outcome::NotBegun
+            | Outcome::Failed(_)
+            | Outcome::FailedForGood(_) => None,
         };
         if let Some(value) = given.filter(|value| exceeds_inline_limit(value)) {
             let bytes = value.inline_bytes();
@@ -102,6 +106,10 @@ impl TaskJob {
                 self.settle(task, End::Nothing(TaskState::Skipped));
             }
             Outcome::Failed(failure) => self.attempt_failed(task, &by, failure, now_us),
+            Outcome::FailedForGood(failure) => {
+                self.record_failed(task, &by, &failure, now_us);
+                self.fail(task, failure, now_us);
+            }
             // Nobody has told it to: what it was told of was not meant for this job.
             Outcome::Stopped => self.crashed(task, worker, Loss::Alone, now_us),
             Outcome::NotBegun => self.never_began(task),

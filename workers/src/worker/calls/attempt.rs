@@ -59,7 +59,7 @@ pub(super) fn run(
     scratch: &mut Vec<u8>,
 ) -> Ended {
     let (group, order) = (&attempt.group, &attempt.order);
-    let failed = |fault: CallFault, run_us| Ended::without_value(Outcome::Failed(fault.into()), run_us);
+    let failed = |fault: CallFault, run_us| Ended::without_value(fault.into(), run_us);
     let Some(function) = &group.function else {
         let what = "the function".to_owned();
         return failed(CallFault::Missing { function: group.id.to_string(), what }, 0);
@@ -140,7 +140,7 @@ pub(super) fn outcome_bytes(outcome: &Outcome) -> usize {
         + match outcome {
             Outcome::Value(given) => value(given),
             Outcome::Skipped | Outcome::Stopped | Outcome::NotBegun => 0,
-            Outcome::Failed(failure) => failure.reason.len(),
+            Outcome::Failed(failure) | Outcome::FailedForGood(failure) => failure.reason.len(),
             Outcome::Spawned(spawned) => {
                 let Spawned { classes, tasks, value: given } = &**spawned;
                 added_bytes(classes, tasks) + given.as_ref().map_or(0, value)

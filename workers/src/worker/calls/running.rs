@@ -10,10 +10,7 @@ use std::{
 };
 
 use syncline_rpc::MAX_STOPPING_NAMED;
-use syncline_scheduler::{
-    ids::Name,
-    tasks::{Outcome, TaskEnd},
-};
+use syncline_scheduler::{ids::Name, tasks::TaskEnd};
 
 use super::held::{Attempt, EndedKey, Group, OrderId};
 use crate::functions::{CallFault, StopFlag};
@@ -250,7 +247,7 @@ impl Running {
         let limit_ms = self.group.run_limit_ms.unwrap_or_default();
         let fault = CallFault::TooLong { function: self.group.id.name.to_string(), limit_ms };
         let run_us = limit_ms.saturating_mul(1_000);
-        let outcome = Outcome::Failed(fault.into());
+        let outcome = fault.into();
         TaskEnd { task: self.end.task, attempt: self.attempt, run_us, outcome, preview: None }
     }
 }
