@@ -10,6 +10,7 @@ mod summing;
 
 mod augmentation;
 mod batch_axis;
+mod documented_test;
 mod dropout;
 mod exported_models;
 mod function_cluster;

@@ -41,6 +41,12 @@ fn code(error: &TaskError) -> String {
     error.to_string()[1..5].to_owned()
 }
 
+#[test]
+fn the_test_that_the_documents_show_is_one_that_runs() {
+    let shown = include_str!("../../docs/tasks.md").contains(include_str!("documented_test.rs"));
+    assert!(shown, "docs/tasks.md shows another test than tests/jobs/documented_test.rs");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_graph_of_several_parts_with_large_values_gives_what_it_should() {
     let cluster = start().await;

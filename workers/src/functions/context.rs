@@ -64,6 +64,24 @@ impl Context {
         Self { job, task, attempt, is_shown, stop, cluster, added: Mutex::new(None) }
     }
 
+    /// One for unit tests of a function: of task 0 of a job `test`, at its first attempt, which nobody cancels. Calls are added to it
+    /// as to any other and run by nobody, and its client reaches no engine (E300).
+    ///
+    /// ```
+    /// use syncline_workers::functions::Context;
+    /// fn first_half(context: &Context, lines: Vec<String>) -> Vec<String> {
+    ///     lines.iter().take(lines.len() / 2).take_while(|_| !context.canceled()).cloned().collect()
+    /// }
+    /// let lines = ["a", "b"].map(str::to_owned).to_vec();
+    /// assert_eq!(first_half(&Context::for_test(), lines), ["a"]);
+    /// ```
+    pub fn for_test() -> Self {
+        let job = JobKey { job: "test".parse().expect("it is a name"), nonce: 0 };
+        let (task, args, after) = (TaskIndex(0), Vec::new(), Vec::new());
+        let order = TaskOrder { task, attempt: 1, args, after, is_shown: false };
+        Self::new(Arc::new(job), &order, Arc::default(), Arc::new(OwnCluster::nowhere()))
+    }
+
     /// The job that the task belongs to.
     pub fn job(&self) -> &JobId {
         &self.job.job

@@ -1,11 +1,12 @@
 //! The cluster of a worker, as its functions see it.
 
-use std::{panic::resume_unwind, thread};
+use std::{panic::resume_unwind, sync::LazyLock, thread, time::Duration};
 
-use tokio::runtime::Handle;
+use syncline_rpc::{EngineAddresses, Token};
+use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::TaskGraph;
-use crate::client::{Client, GraphRun, TaskError};
+use crate::client::{Client, GraphRun, Patience, TaskError};
 
 /// A client with the engines and the token of the worker, and the runtime in which its calls run.
 pub(crate) struct OwnCluster {
@@ -16,6 +17,17 @@ pub(crate) struct OwnCluster {
 impl OwnCluster {
     pub(crate) fn new(client: Client, runtime: Handle) -> Self {
         Self { client, runtime }
+    }
+
+    /// One without an engine, for tests: what is asked of it is refused at once.
+    pub(super) fn nowhere() -> Self {
+        static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+            let threads = Builder::new_multi_thread().worker_threads(1).enable_all().build();
+            threads.expect("a process that runs tests may start a thread")
+        });
+        let engines: EngineAddresses = "127.0.0.1:1".parse().expect("it is an address");
+        let client = Client::new(engines, Token::generate()).with_patience(Patience::all(Duration::ZERO));
+        Self { client, runtime: RUNTIME.handle().clone() }
     }
 
     pub(crate) fn client(&self) -> &Client {

@@ -3,27 +3,21 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, Serializer};
-use syncline_rpc::{EngineAddresses, Token};
-use syncline_scheduler::tasks::{Arg, Failure, FailureCause, Outcome, TaskIndex, TaskOrder, TaskRef};
+use syncline_scheduler::{
+    fault_code::FaultCode,
+    tasks::{Arg, Failure, FailureCause, Outcome, TaskIndex, TaskOrder, TaskRef},
+};
 
 use super::{
     ArgumentError, CallFault, CallOptions, Context, Function, FunctionError, GraphParts, JobKey, Next,
-    OwnCluster, RegisteredTwice, Registry, StopFlag, registry::CallOutput,
+    OwnCluster, RegisteredTwice, Registry, StopFlag, TaskGraph, registry::CallOutput,
 };
-use crate::client::Client;
 
 const ADD: Function<(u64, u64), u64> = Function::new("add");
 
 fn context() -> Context {
     let key = JobKey { job: "job".parse().unwrap(), nonce: 7 };
-    Context::new(Arc::new(key), &order(false), Arc::default(), nowhere())
-}
-
-/// A cluster of which no engine is there.
-fn nowhere() -> Arc<OwnCluster> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let engines: EngineAddresses = "127.0.0.1:1".parse().unwrap();
-    Arc::new(OwnCluster::new(Client::new(engines, Token::generate()), runtime.handle().clone()))
+    Context::new(Arc::new(key), &order(false), Arc::default(), Arc::new(OwnCluster::nowhere()))
 }
 
 fn order(is_shown: bool) -> TaskOrder {
@@ -110,6 +104,17 @@ fn functions_may_ask_for_their_context() {
 }
 
 #[test]
+fn a_function_is_called_in_a_unit_test_without_a_cluster() {
+    let context = Context::for_test();
+    assert_eq!(format!("{context:?}"), "task 0 of job test, attempt 1");
+    assert_eq!((add_here(&context, 1, 2), context.canceled()), (1_003, false));
+    assert!(context.call(ADD, (1, 2)).is_ok());
+    let mut graph = TaskGraph::new("a");
+    graph.call(ADD, (1, 2));
+    assert_eq!(context.submit_tasks(&graph).unwrap_err().code(), FaultCode::new("E300"));
+}
+
+#[test]
 fn functions_may_be_async() {
     assert_eq!(given!((u64, u64) => u64, register_async, add_later, (1u64, 2u64)).unwrap(), value(3u64));
     assert_eq!(given!((u64, u64) => u64, register_async, add_later_here, (1u64, 2u64)).unwrap(), value(3u64));
@@ -127,7 +132,7 @@ fn an_async_function_that_waits_is_dropped_when_it_is_to_stop() {
         .unwrap();
     let stop = Arc::new(StopFlag::default());
     let key = JobKey { job: "job".parse().unwrap(), nonce: 7 };
-    let context = Context::new(Arc::new(key), &order(false), stop.clone(), nowhere());
+    let context = Context::new(Arc::new(key), &order(false), stop.clone(), Arc::new(OwnCluster::nowhere()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let function = registry.get(&registry.ids().pop_first().unwrap()).unwrap();
     std::thread::scope(|threads| {
@@ -163,7 +168,8 @@ fn what_functions_return_table() {
 fn a_result_that_people_may_look_at_has_a_preview_unless_it_is_nothing() {
     let key = Arc::new(JobKey { job: "job".parse().unwrap(), nonce: 7 });
     let shown = |registry: &Registry| {
-        let context = Context::new(key.clone(), &order(true), Arc::default(), nowhere());
+        let context =
+            Context::new(key.clone(), &order(true), Arc::default(), Arc::new(OwnCluster::nowhere()));
         match call_with(registry, &context, &[]).unwrap() {
             CallOutput::Value(_, preview) => preview.map(|preview| preview.to_string()),
             other => panic!("{other:?}"),
