@@ -157,6 +157,13 @@ async fn clients_that_submit_the_same_graph_share_one_job_also_when_it_is_over()
     assert_eq!(submitted().await, first, "nothing was done once more");
     cluster.client.replace_tasks(&build().0).await.unwrap();
     assert!(submitted().await > first);
+
+    let mut small = TaskGraph::new("small");
+    let two = small.call(NEXT, (1,));
+    for id in ["small", "small-2", "small-3"] {
+        let run = cluster.client.submit_new_tasks(&small).await.unwrap();
+        assert_eq!((run.id().as_str(), run.is_new(), run.get(&two).await.unwrap()), (id, true, 2));
+    }
     cluster.stop().await;
 }
 

@@ -51,7 +51,7 @@ impl Client {
     /// is that of another job: nothing is stored of a graph that is refused. E410 if a shard is away; E300 if no engine is reached, E136
     /// if none leads.
     pub async fn submit_tasks(&self, graph: &TaskGraph) -> Result<GraphRun, TaskError> {
-        self.send_graph(graph, false).await
+        self.send_graph(graph, graph.id().parse()?, false).await
     }
 
     /// Submits a graph as [`submit_tasks`](Self::submit_tasks); a job of the same id that is over makes room, with all that it gave,
@@ -60,12 +60,28 @@ impl Client {
     /// # Errors
     /// As [`submit_tasks`](Self::submit_tasks); E140 if the job of that id goes on.
     pub async fn replace_tasks(&self, graph: &TaskGraph) -> Result<GraphRun, TaskError> {
-        self.send_graph(graph, true).await
+        self.send_graph(graph, graph.id().parse()?, true).await
     }
 
-    async fn send_graph(&self, graph: &TaskGraph, replace: bool) -> Result<GraphRun, TaskError> {
+    /// Submits a graph as [`submit_tasks`](Self::submit_tasks), as a new job in any case: under its own id, or if that is taken under the
+    /// first one that is free of `sums-2`, `sums-3` and so on. [`GraphRun::id`] says which.
+    ///
+    /// # Errors
+    /// As [`submit_tasks`](Self::submit_tasks), but for E130.
+    pub async fn submit_new_tasks(&self, graph: &TaskGraph) -> Result<GraphRun, TaskError> {
+        let wanted: JobId = graph.id().parse()?;
+        loop {
+            match self.send_graph(graph, self.free_id(&wanted).await?, false).await {
+                // Somebody else was faster.
+                Err(TaskError::Engine(ClientError::Refused(EngineFault::DuplicateJob { .. }))) => {}
+                Ok(run) if !run.is_new() => {}
+                submitted => return submitted,
+            }
+        }
+    }
+
+    async fn send_graph(&self, graph: &TaskGraph, id: JobId, replace: bool) -> Result<GraphRun, TaskError> {
         let (classes, tasks) = graph.tasks()?;
-        let id: JobId = graph.id().parse()?;
         let parts = parts(tasks, 0);
         let mut first = part(tasks, parts.first().cloned().unwrap_or_default());
         // The job may be there: what is large is sent once the engine says that it is not. One that is replaced goes when the engine is
