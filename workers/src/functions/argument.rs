@@ -58,7 +58,7 @@ impl ArgumentError {
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Encode { .. } => {
-                "give a value that serde can write with postcard: no untagged enums or flattened structs"
+                "give a value that serde can write with postcard: no `#[serde(flatten)]`; types with `#[serde(tag)]` or `#[serde(untagged)]` are written, and cannot be read again"
             }
             Self::OtherGraph { .. } | Self::AfterOtherGraph => {
                 "use handles of the graph that the call is added to alone"

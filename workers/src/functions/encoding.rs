@@ -2,6 +2,9 @@
 
 use serde::de::DeserializeOwned;
 
+/// Why bytes are no value of a type however they were made.
+const NOT_DESCRIBED: &str = "postcard writes no names of fields, so that types with `#[serde(tag)]`, `#[serde(untagged)]`, or `#[serde(flatten)]`, and `serde_json::Value`, cannot be read";
+
 /// The value that these bytes are.
 ///
 /// # Errors
@@ -11,13 +14,37 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     match postcard::take_from_bytes(bytes) {
         Ok((value, [])) => Ok(value),
         Ok((_, rest)) => Err(format!("{} bytes are left over", rest.len())),
+        // The type asks what comes next, which these bytes do not say.
+        Err(postcard::Error::WontImplement) => Err(NOT_DESCRIBED.to_owned()),
         Err(error) => Err(error.to_string()),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde::{Deserialize, Serialize};
+
     use super::*;
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(tag = "kind")]
+    enum Tagged {
+        Circle { radius: f64 },
+    }
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(untagged)]
+    enum Untagged {
+        Number(u64),
+    }
+
+    #[test]
+    fn a_type_that_cannot_be_read_back_is_told_by_what_makes_it_so() {
+        let tagged = postcard::to_stdvec(&Tagged::Circle { radius: 1.0 }).unwrap();
+        assert_eq!(decode::<Tagged>(&tagged).err().as_deref(), Some(NOT_DESCRIBED));
+        let untagged = postcard::to_stdvec(&Untagged::Number(7)).unwrap();
+        assert_eq!(decode::<Untagged>(&untagged).err().as_deref(), Some(NOT_DESCRIBED));
+    }
 
     #[test]
     fn a_value_of_another_type_is_none_even_where_it_begins_alike() {

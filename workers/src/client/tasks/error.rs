@@ -40,7 +40,7 @@ pub enum TaskError {
         reason: String,
     },
     /// The task is done, and its value was let go once other tasks had taken it.
-    #[error("[E342] the value of task {task} of job {job} is not kept: others took it")]
+    #[error("[E342] the value of task {task} of job {job} is not kept: others took it, and it has no name")]
     NotKept {
         /// Job of the task.
         job: JobId,
@@ -106,11 +106,11 @@ impl TaskError {
                 "`syncline tasks {job} {task}` explains it; `replace_tasks` of the same graph runs it anew, `submit_tasks` gives the job that is there"
             ),
             Self::NotKept { .. } => {
-                "give the task a name: values of tasks with a name, and of those that no other task takes, are kept"
+                "give the task a name, with `CallOptions::new().name(\"...\")`: values of tasks with a name, and of those that no other task takes, are kept"
                     .to_owned()
             }
             Self::Decode { .. } => {
-                "build the graph in the same way as it was submitted, with the same functions, of types that postcard can read: no untagged or flattened ones"
+                "build the graph in the same way as it was submitted, with the same functions, of types that postcard can read: none with `#[serde(tag)]`, `#[serde(untagged)]` or `#[serde(flatten)]`"
                     .to_owned()
             }
             Self::OtherGraph { .. } => {
