@@ -21,6 +21,7 @@ mod giving_back;
 mod joining;
 mod lb_bsp;
 mod lost_workers;
+mod many_trainings;
 mod pausing;
 mod queue_limit;
 mod rates;

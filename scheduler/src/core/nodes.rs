@@ -24,7 +24,7 @@ fn pause_us(failures: u32) -> u64 {
 const LONGEST_PAUSE_US: u64 = 60_000_000;
 
 impl Job {
-    /// Everything that follows from the present state; called after every input.
+    /// Everything that follows from the present state; called after every input that may have changed it, and at each tick.
     pub(super) fn advance(&mut self, turn: &mut Turn<'_>) {
         if !matches!(self.state.phase, Phase::Running) {
             return;

@@ -27,10 +27,11 @@ impl Core {
         turn.effects.push(Effect::DismissWorker { worker, reason });
     }
 
-    /// Lets the workers of paused trainings go that have done what they were given: the seal of the shards holds for what they
-    /// did before.
-    pub(super) fn release_paused(&mut self, turn: &mut Turn<'_>) {
-        let released: Vec<Incarnation> = self.jobs.live().flat_map(Job::released).collect();
+    /// Lets the workers of paused trainings among these go that have done what they were given: the seal of the shards holds for
+    /// what they did before.
+    pub(super) fn release_paused(&mut self, touched: &[JobId], turn: &mut Turn<'_>) {
+        let touched = touched.iter().filter_map(|id| self.jobs.get(id));
+        let released: Vec<Incarnation> = touched.flat_map(Job::released).collect();
         for worker in released {
             self.release_worker(worker, "its job is paused".to_owned(), turn);
         }

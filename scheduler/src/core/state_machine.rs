@@ -95,9 +95,10 @@ impl Core {
             self.ask_back_waiting(turn);
         }
         let mut seen = 0;
+        let mut concerns_graphs = self.concerns_trainings_of_graphs();
         loop {
             // A training that ends may let others begin, and with new jobs workers are placed.
-            place |= self.advance_trainings(turn);
+            place |= concerns_graphs && self.advance_trainings(turn);
             self.forget_dismissed(seen, turn);
             if frees_workers(&turn.effects[seen..]) {
                 self.find_idle_workers();
@@ -109,13 +110,17 @@ impl Core {
                 self.assign_workers(turn);
             }
             seen = turn.effects.len();
-            for (id, job) in self.jobs.live_mut() {
+            let touched = self.jobs.take_to_advance();
+            for id in &touched {
                 let _handling = Handling(id);
-                job.advance(turn);
+                if let Some(job) = self.jobs.taken_mut(id) {
+                    job.advance(turn);
+                }
             }
-            self.release_paused(turn);
+            self.release_paused(&touched, turn);
             // A job that ended just now leaves its workers to the next one.
             place = false;
+            concerns_graphs = true;
             if !frees_workers(&turn.effects[seen..]) {
                 return Ok(effects);
             }
@@ -261,13 +266,14 @@ impl Core {
     pub fn take_commits(&mut self, now_us: u64) -> Commits {
         let gone = self.deleted.drain(..).map(|id| (id, Commit { gone: true, ..Commit::default() }));
         let mut commits: Commits = gone.collect();
-        let changed = self.jobs.live_mut().filter_map(|(id, job)| {
+        let touched = self.jobs.take_to_commit();
+        for id in &touched {
             let _handling = Handling(id);
-            Some((id.clone(), job.take_commit(now_us)?))
-        });
-        // A job that took the place of one that was deleted in the same turn begins with nothing anyway.
-        commits.extend(changed);
-        self.jobs.settle();
+            let commit = self.jobs.taken_mut(id).and_then(|job| job.take_commit(now_us));
+            // A job that took the place of one that was deleted in the same turn begins with nothing anyway.
+            commits.extend(commit.map(|commit| (id.clone(), commit)));
+        }
+        self.jobs.settle(&touched);
         for id in mem::take(&mut self.changed_tasks) {
             let handling = Handling(&id);
             let commit = self.task_jobs.get_mut(&id).and_then(TaskJob::take_commit);
@@ -282,8 +288,13 @@ impl Core {
     pub fn discard_changes(&mut self) {
         self.deleted.clear();
         self.changed_tasks.clear();
-        self.jobs.live_mut().for_each(|(_, job)| job.discard_changes());
-        self.jobs.settle();
+        let touched = self.jobs.take_to_commit();
+        for id in &touched {
+            if let Some(job) = self.jobs.taken_mut(id) {
+                job.discard_changes();
+            }
+        }
+        self.jobs.settle(&touched);
     }
 
     /// Everything about one job as one commit: for a store that has lost some of it.

@@ -240,6 +240,8 @@ impl Core {
         self.fleet.take_note(&mut job);
         if job.has_trainings() {
             self.with_trainings.insert(job.id.clone());
+            // Some may be over, or not there: what follows is seen to with the next input.
+            self.jobs.touch_all();
         }
         self.task_jobs.insert(job.id.clone(), job);
         effects

@@ -48,6 +48,12 @@ pub(in crate::core) struct ParentTask {
 }
 
 impl Core {
+    /// Whether what was changed may end a task that trains, or let one begin. What takes too long is found at a tick.
+    pub(in crate::core) fn concerns_trainings_of_graphs(&self) -> bool {
+        let may_concern = || !self.changed_tasks.is_empty() || self.jobs.has_touched_one_that_does_not_run();
+        self.has_loaded_trainings || !self.with_trainings.is_empty() && may_concern()
+    }
+
     /// Ends the tasks whose trainings are over, and begins those that are ready. Tells whether there are new jobs.
     pub(in crate::core) fn advance_trainings(&mut self, turn: &mut Turn<'_>) -> bool {
         if std::mem::take(&mut self.has_loaded_trainings) {
@@ -107,11 +113,13 @@ impl Core {
         let Some(graph) = task_jobs.get_mut(id) else { return };
         let mut ended = Vec::new();
         for (&task, training) in &graph.trainings.open {
-            let Some(job) = jobs.get_mut(training) else { continue };
-            if let Some(limit_ms) = graph.class_of(task).class.rules.run_limit_ms {
+            if let Some(limit_ms) = graph.class_of(task).class.rules.run_limit_ms
+                && let Some(job) = jobs.get_mut(training)
+            {
                 job.end_after(limit_ms, turn);
             }
-            ended.extend(job.trained().map(|trained| (task, trained)));
+            let trained = jobs.get(training).and_then(Job::trained);
+            ended.extend(trained.map(|trained| (task, trained)));
         }
         if ended.is_empty() {
             return;

@@ -1,0 +1,66 @@
+//! Many trainings beside each other: what is heard of one costs nothing for the others.
+
+use std::collections::BTreeMap;
+
+use syncline_scheduler::{
+    core::{Assignment, Core, Effect, Input, Submission, TaskReport, WorkerInfo},
+    ids::Incarnation,
+    sim::{training, training_job},
+    spec::CheckpointSpec,
+};
+
+use crate::world::{done, id};
+
+/// A job for one worker, which keeps a checkpoint every minute.
+fn submission(name: &str) -> Input {
+    let mut train = training("asp".parse().unwrap(), 1_000, 1);
+    train.max_workers = 1;
+    train.checkpoint = Some(CheckpointSpec { every_s: Some(60), every_epochs: None, keep: 1 });
+    let mut spec = training_job(train);
+    spec.id = id(name);
+    Input::Submit(Submission { spec: Box::new(spec), nonce: 1, replace: false })
+}
+
+struct World {
+    core: Core,
+    hands: BTreeMap<Incarnation, Vec<Assignment>>,
+}
+
+impl World {
+    fn give(&mut self, now_us: u64, input: Input) {
+        for effect in self.core.handle(now_us, input).unwrap() {
+            match effect {
+                Effect::Assign { worker, assignment } => {
+                    self.hands.entry(worker).or_default().insert(0, assignment);
+                }
+                Effect::OpenShards { run, .. } => self.give(now_us, Input::ShardsOpened { run }),
+                _ => {}
+            }
+        }
+    }
+
+    fn report(&mut self, now_us: u64, worker: u64) {
+        let worker = Incarnation(worker);
+        let Assignment { key, work, .. } = self.hands.get_mut(&worker).unwrap().pop().unwrap();
+        let report = TaskReport { key, ended_ago_us: 0, outcome: done(&work) };
+        self.give(now_us, Input::Report { worker, report });
+    }
+}
+
+#[test]
+fn a_report_about_one_training_looks_at_no_other_and_a_tick_looks_at_all() {
+    let mut world = World { core: Core::new(1), hands: BTreeMap::new() };
+    for (n, name) in [(1, "a"), (2, "b")] {
+        world.give(1, Input::WorkerJoined { worker: Incarnation(n), about: WorkerInfo::default() });
+        world.give(2, submission(name));
+        // It prepares itself, and does an iteration.
+        world.report(3, n);
+        world.report(4, n);
+    }
+    let later_us = 3_600_000_000;
+    let before = world.core.job(&id("b")).unwrap().clone();
+    world.report(later_us, 1);
+    assert!(world.core.job(&id("b")).unwrap() == &before);
+    world.give(later_us, Input::Tick);
+    assert!(world.core.job(&id("b")).unwrap() != &before, "its checkpoint is due");
+}
