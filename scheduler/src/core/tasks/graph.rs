@@ -1,5 +1,5 @@
-//! The tasks of one job: 16 bytes each, and 8 for each edge. What a task is called with lies encoded in one buffer, because
-//! it is looked at only when the task starts.
+//! The tasks of one job: 16 bytes each, and 8 for each edge until the job is over. What a task is called with lies encoded in one
+//! buffer, because it is looked at only when the task starts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -208,6 +208,15 @@ impl Graph {
         self.touch(task);
     }
 
+    /// Nothing can happen any more: what only led from the end of a task to what follows goes, and the room that was kept for more.
+    pub(super) fn close(&mut self) {
+        self.edges = Vec::new();
+        self.slots.iter_mut().for_each(|slot| slot.first_edge = NONE);
+        self.slots.shrink_to_fit();
+        self.records.shrink_to_fit();
+        self.offsets.shrink_to_fit();
+    }
+
     fn touch(&mut self, task: u32) {
         self.dirty_windows.insert(task / WINDOW_TASKS);
     }
@@ -249,5 +258,29 @@ impl PartialEq for Graph {
         self.slots.iter().map(plain).eq(other.slots.iter().map(plain))
             && self.records == other.records
             && self.names == other.names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::tasks::record::Argument;
+
+    #[test]
+    fn a_graph_that_is_over_keeps_its_tasks_and_neither_edges_nor_room_for_more() {
+        let mut graph = Graph::default();
+        for task in 0..1_000_u32 {
+            let args = task.checked_sub(1).map(Argument::Output).into_iter().collect();
+            graph.add(&TaskRecord(ClassIndex(0), args, Vec::new(), None, None));
+            graph.set_state(task, TaskState::Done);
+        }
+        let before = graph.clone();
+        graph.close();
+        assert!(graph == before && graph.record(7) == before.record(7));
+        let of = |graph: &Graph| graph.followers(7).count();
+        assert_eq!((of(&before), of(&graph)), (1, 0));
+        assert_eq!(graph.edges.capacity(), 0);
+        assert_eq!((graph.slots.capacity(), graph.offsets.capacity()), (1_000, 1_000));
+        assert_eq!(graph.records.capacity(), graph.records.len());
     }
 }

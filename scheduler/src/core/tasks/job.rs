@@ -323,6 +323,7 @@ impl TaskJob {
             }
         }
         self.clear_schedules();
+        self.graph.close();
         self.outbox.released.extend(self.values.drop_intermediate());
         // Nobody has anything of it any more.
         self.changes.workers.extend(self.workers.keys().copied());
@@ -338,7 +339,7 @@ impl TaskJob {
     /// Forgets what is ready, trains, waits for a moment or is continued. Why something was skipped is still to be told.
     pub(super) fn clear_schedules(&mut self) {
         for class in &mut self.classes {
-            class.ready.clear();
+            class.ready = BinaryHeap::new();
             class.alone.clear();
         }
         self.end_trainings();

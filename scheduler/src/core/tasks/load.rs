@@ -82,6 +82,9 @@ impl TaskJob {
                 _ => {}
             }
         }
+        if job.state.phase.is_over() {
+            job.graph.close();
+        }
         Ok(job)
     }
 

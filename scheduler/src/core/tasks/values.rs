@@ -90,7 +90,11 @@ impl Values {
     pub(super) fn drop_intermediate(&mut self) -> Vec<String> {
         self.kept.values_mut().for_each(|kept| kept.uses = 0);
         let tasks: Vec<u32> = self.kept.iter().filter(|(_, kept)| !kept.stays).map(|(t, _)| *t).collect();
-        tasks.into_iter().filter_map(|task| self.remove(task)).collect()
+        let released = tasks.into_iter().filter_map(|task| self.remove(task)).collect();
+        // Of many that were kept for a while a few results may be left, for days.
+        self.kept.shrink_to_fit();
+        self.blobs.shrink_to_fit();
+        released
     }
 
     fn remove(&mut self, task: u32) -> Option<String> {
