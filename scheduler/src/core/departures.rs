@@ -152,7 +152,7 @@ impl Job {
         let planned: Vec<_> = self.supersteps.iter().filter_map(planned).collect();
         for (superstep, last, batch) in planned {
             for _ in next..last {
-                let Some(range) = self.member_mut(worker).take_reserved(batch) else { return };
+                let Some(range) = self.take_reserved(worker, batch) else { return };
                 self.miss(superstep, range);
                 self.put_back(range);
             }

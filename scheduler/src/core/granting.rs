@@ -181,7 +181,7 @@ impl Job {
     fn grant_one(&mut self, worker: Incarnation, superstep: Superstep, turn: &mut Turn<'_>) -> bool {
         let usual = self.members[&worker].fitting(self.train());
         let batch = self.supersteps[&superstep].roster.get(&worker).map_or(usual, |s| s.batch);
-        let reserved = self.member_mut(worker).take_reserved(batch);
+        let reserved = self.take_reserved(worker, batch);
         let Some(range) = reserved.or_else(|| self.take_samples(batch)) else { return false };
         let learning_rate = self.iteration_rate(superstep, range);
         let member = self.member_mut(worker);
@@ -236,7 +236,7 @@ impl Job {
     }
 
     /// Rate of an iteration that is granted `range`: that of its superstep's one step, or of the schedule where its own samples
-    /// begin. What is set aside for later iterations does not count. Cost O(members), if the rate changes at all.
+    /// begin. What is set aside for later iterations does not count.
     fn iteration_rate(&self, superstep: Superstep, range: SampleRange) -> f32 {
         let (record, train) = (&self.supersteps[&superstep], self.train());
         if record.aggregation == Aggregation::PerBarrier {
@@ -245,8 +245,7 @@ impl Job {
         if train.learning_rate.is_constant() {
             return train.learning_rate.base * record.rate_factor;
         }
-        let set_aside = self.members.values().flat_map(|member| &member.reserved);
-        let ahead: u64 = set_aside.chain([&range]).map(|range| u64::from(range.len)).sum();
+        let ahead = self.samples_set_aside + u64::from(range.len);
         let before = self.state.cursor.handed_out().saturating_sub(ahead);
         train.learning_rate.at(before, train.total_samples()) * record.rate_factor
     }
@@ -287,6 +286,7 @@ impl Job {
                 let Some(range) = self.take_samples(len) else { break };
                 got += u64::from(range.len).div_ceil(batch);
                 samples += u64::from(range.len);
+                self.samples_set_aside += u64::from(range.len);
                 self.member_mut(worker).reserved.push_back(range);
             }
             let member = self.member_mut(worker);
@@ -298,6 +298,13 @@ impl Job {
             }
         }
         self.superstep_mut(superstep).samples = Some(samples);
+    }
+
+    /// Takes the samples of the next iteration out of those that are set aside for a worker.
+    pub(super) fn take_reserved(&mut self, worker: Incarnation, batch: u32) -> Option<SampleRange> {
+        let taken = self.member_mut(worker).take_reserved(batch)?;
+        self.samples_set_aside -= u64::from(taken.len);
+        Some(taken)
     }
 
     /// Ends an open superstep once no samples are left to grant, or none for now.
@@ -319,7 +326,7 @@ impl Job {
 }
 
 impl Member {
-    pub(super) fn take_reserved(&mut self, batch: u32) -> Option<SampleRange> {
+    fn take_reserved(&mut self, batch: u32) -> Option<SampleRange> {
         let front = self.reserved.front_mut()?;
         let taken = front.split_front(batch);
         if front.len == 0 {

@@ -32,6 +32,8 @@ pub struct Job {
     pub(super) finished: BTreeSet<(u64, TaskId)>,
     /// Clocks of the active workers.
     pub(super) clocks: Clocks,
+    /// Samples that are set aside for iterations which nobody was granted yet: the sum over all members, which each grant needs.
+    pub(super) samples_set_aside: u64,
     pub(super) changes: ChangeSet,
     pub(super) grant_queue: GrantQueue,
     /// Why the shards have not opened it yet, in words. Not stored: they are asked again by every engine.
@@ -55,6 +57,7 @@ impl PartialEq for Job {
             && self.tasks == other.tasks
             && self.finished == other.finished
             && self.clocks == other.clocks
+            && self.samples_set_aside == other.samples_set_aside
     }
 }
 
@@ -70,6 +73,7 @@ impl Job {
             tasks: BTreeMap::new(),
             finished: BTreeSet::new(),
             clocks: Clocks::default(),
+            samples_set_aside: 0,
             changes: ChangeSet { spec: true, job_state: true, ..ChangeSet::default() },
             grant_queue: GrantQueue::default(),
             opening_problem: None,

@@ -114,11 +114,14 @@ impl Job {
             tasks: parse_map("task", &stored.tasks)?,
             finished: BTreeSet::new(),
             clocks,
+            samples_set_aside: 0,
             changes: ChangeSet::default(),
             grant_queue: GrantQueue::default(),
             opening_problem: None,
         };
         job.check_records()?;
+        let set_aside = job.members.values().flat_map(|member| &member.reserved);
+        job.samples_set_aside = set_aside.map(|range| u64::from(range.len)).sum();
         job.finished = job
             .tasks
             .iter()

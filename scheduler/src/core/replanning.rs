@@ -85,6 +85,7 @@ impl Job {
         for &(worker, last, batch) in &cut {
             let returned = self.member_mut(worker).truncate_reserved(last, batch);
             for range in returned {
+                self.samples_set_aside -= u64::from(range.len);
                 self.miss(superstep, range);
                 self.put_back(range);
             }

@@ -99,6 +99,7 @@ impl Job {
             member.begin_anew(self.spec.train(), turn.now_us);
             self.changes.members.insert(worker);
         }
+        self.samples_set_aside = 0;
         self.clocks = Clocks::default();
         for worker in self.active().collect::<Vec<_>>() {
             self.clocks.join(worker, None);
