@@ -124,7 +124,7 @@ fn measured(model: &[u8], train: &TrainSpec) -> (f64, f64) {
     let classes = train.model.classes.unwrap() as usize;
     let (mut loss, mut right, mut count) = (0.0, 0u32, 0u32);
     let mut batch = set.batch();
-    for row in set.parts(&train.data, train.seed).test {
+    for row in set.parts(&train.data, train.seed).unwrap().test {
         set.gather(&[row], &mut batch).unwrap();
         let view = batch.inputs().next().unwrap();
         let outputs = session.run(&[(train.model.inputs[0].name.as_str(), view)]).unwrap();

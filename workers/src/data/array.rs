@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use super::array_parts::ArrayParts;
 use super::csv::TableNames;
 use super::error::DataError;
-use super::file::{MAX_ELEMENTS, too_large};
 use super::signature::ModelSignature;
 
 /// Numbers in the type that the file has.
@@ -37,8 +37,17 @@ pub(super) struct Origin {
     pub(super) path: PathBuf,
     /// The first sample that does.
     pub(super) first_row: usize,
+    /// Samples of the file in front of that one, which are not here.
+    pub(super) skipped_rows: usize,
     /// The column of the file, from 0, that each number of a sample comes from; empty: from the column of its index.
     pub(super) columns: Vec<usize>,
+}
+
+impl Origin {
+    /// A file of which everything is there, from this sample on.
+    pub(super) fn of(path: &Path, first_row: usize) -> Self {
+        Self { path: path.to_owned(), first_row, skipped_rows: 0, columns: Vec::new() }
+    }
 }
 
 /// Where a number stands.
@@ -51,8 +60,8 @@ pub(super) struct Place {
 
 /// Everything that a model wants of one source; as many arrays as the model has inputs.
 pub(super) struct SourceArrays {
-    pub(super) inputs: Vec<Array>,
-    pub(super) label: Option<Array>,
+    pub(super) inputs: Vec<ArrayParts>,
+    pub(super) label: Option<ArrayParts>,
     pub(super) rows: usize,
     /// The names of a table's columns and classes, by which those of a test or validation file are found.
     pub(super) names: TableNames,
@@ -64,14 +73,7 @@ impl SourceArrays {
         let names = wanted.inputs.iter().map(|input| &input.name).chain(wanted.label.iter().map(|l| &l.name));
         let arrays = self.inputs.iter_mut().chain(&mut self.label);
         for ((array, more), name) in arrays.zip(other.inputs.into_iter().chain(other.label)).zip(names) {
-            let (first, path) = (array.path().to_owned(), more.path().to_owned());
-            if (array.numbers.len() + more.numbers.len()) as u64 > MAX_ELEMENTS {
-                return Err(too_large(&path, MAX_ELEMENTS, "numbers, with those of the files before it"));
-            }
-            array.append(more).map_err(|[there, here]| {
-                let what = format!("`{name}` is {here} a sample, and {there} there");
-                DataError::UnlikeFiles { path, first, what }
-            })?;
+            array.append(more, name)?;
         }
         self.rows += other.rows;
         Ok(())
@@ -93,7 +95,7 @@ impl Array {
         rows: usize,
         (offset, stride): (usize, usize),
     ) -> Self {
-        let origins = vec![Origin { path: path.to_owned(), first_row: 0, columns: Vec::new() }];
+        let origins = vec![Origin::of(path, 0)];
         Self { numbers, shape, rows, offset, stride, origins }
     }
 
@@ -102,28 +104,29 @@ impl Array {
         Self { origins, ..self }
     }
 
-    /// Puts samples of further files behind these, if they are kept alike; else it says what they are, and these.
-    pub(super) fn append(&mut self, other: Self) -> Result<(), [String; 2]> {
-        let kinds = [&*self, &other].map(Self::kind);
-        if self.shape != other.shape || !self.is_side_by_side() || !other.is_side_by_side() {
-            return Err(kinds);
-        }
+    /// The same, of a file that has so many samples in front of these.
+    pub(super) fn behind(mut self, rows: usize) -> Self {
+        self.origins.iter_mut().for_each(|origin| origin.skipped_rows = rows);
+        self
+    }
+
+    /// Puts samples of further files behind these, which are of the same kind.
+    pub(super) fn append(&mut self, other: Self) {
         match (&mut self.numbers, other.numbers) {
             (Numbers::U8(all), Numbers::U8(more)) => all.extend(more),
             (Numbers::I32(all), Numbers::I32(more)) => all.extend(more),
             (Numbers::I64(all), Numbers::I64(more)) => all.extend(more),
             (Numbers::F32(all), Numbers::F32(more)) => all.extend(more),
             (Numbers::F64(all), Numbers::F64(more)) => all.extend(more),
-            _ => return Err(kinds),
+            _ => unreachable!("arrays of one kind have numbers of one type"),
         }
         let first_row = |origin: Origin| Origin { first_row: self.rows + origin.first_row, ..origin };
         self.origins.extend(other.origins.into_iter().map(first_row));
         self.rows += other.rows;
-        Ok(())
     }
 
     /// Type of numbers and shape of a sample, such as `uint8 [28, 28]`.
-    fn kind(&self) -> String {
+    pub(super) fn kind(&self) -> String {
         let numbers = match self.numbers {
             Numbers::U8(_) => "uint8",
             Numbers::I32(_) => "int32",
@@ -155,9 +158,9 @@ impl Array {
         let behind = self.origins.partition_point(|origin| origin.first_row <= row);
         let origin = self.origins.get(behind.saturating_sub(1));
         let column = origin.and_then(|origin| origin.columns.get(index)).copied().unwrap_or(index) + 1;
-        let first_row = origin.map_or(0, |origin| origin.first_row);
+        let (first_row, skipped) = origin.map_or((0, 0), |origin| (origin.first_row, origin.skipped_rows));
         let path = origin.map(|origin| origin.path.clone()).unwrap_or_default();
-        Place { path, row: row - first_row + 1, column }
+        Place { path, row: row - first_row + skipped + 1, column }
     }
 
     /// The column of a table, from 1, of the number at `index`; `None` for what is no table.

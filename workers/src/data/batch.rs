@@ -3,7 +3,7 @@
 use syncline_onnx::TensorView;
 use syncline_scheduler::spec::ModelSpec;
 
-use super::column::BatchTensor;
+use super::block::BatchTensor;
 
 /// The inputs and the label of a batch, laid out as a training graph reads them.
 #[derive(Debug, Clone)]

@@ -26,7 +26,7 @@ pub(super) fn read(files: &[(&Path, &[u8])]) -> Result<(Array, Array), DataError
             let reason = format!("{} bytes are not records of {} bytes", bytes.len(), 1 + PIXELS);
             return Err(DataError::Format { path: (*path).to_owned(), reason });
         }
-        origins.push(Origin { path: (*path).to_owned(), first_row: labels.len(), columns: Vec::new() });
+        origins.push(Origin::of(path, labels.len()));
         for (row, [label, image @ ..]) in records.iter().enumerate() {
             if *label > 9 {
                 let (path, found) = ((*path).to_owned(), label.to_string());

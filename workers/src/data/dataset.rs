@@ -1,25 +1,29 @@
-//! A data set in memory.
+//! A data set: in memory, but for arrays that are large.
+
+use std::sync::Arc;
 
 use syncline_scheduler::{
     samples::permutation,
     spec::{CsvSource, DataSpec, Separator, Source, Split},
 };
 
-use super::array::{Array, SourceArrays};
+use super::array::SourceArrays;
+use super::array_parts::ArrayParts;
 use super::augment::{Augmentation, Pass};
 use super::batch::Batch;
 use super::column::Column;
+use super::contents::Contents;
 use super::csv::LabelColumn;
 use super::digests::{FileDigests, Hashes};
 use super::error::DataError;
 use super::file::Step;
-use super::fit;
+use super::fit::Purpose;
 use super::signature::ModelSignature;
 use super::source::{self, Form};
 use super::stratified;
 
 /// What a model wants of every sample: all floats are finite, all classes in range.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Dataset {
     inputs: Vec<Column>,
     label: Option<Column>,
@@ -82,9 +86,10 @@ impl Dataset {
             (has_texts(spec) || form.like.is_some_and(has_texts)).then(|| wanted.clone().of_texts());
         let wanted = as_texts.as_ref().unwrap_or(wanted);
         let mut hashes = Hashes::of(spec.paths().len());
-        let mut read = |source: &Source, given| source::read(source, given, &mut hashes, step);
-        let contents = read(&spec.source, form.given)?;
-        let mut read_of = |source: Option<&'_ Source>| source.map(|source| read(source, None)).transpose();
+        let mut read = |source: &Source, form| source::read(source, form, &mut hashes, step);
+        let contents = read(&spec.source, form)?;
+        let of_job = Form { given: None, ..form };
+        let mut read_of = |source: Option<&'_ Source>| source.map(|source| read(source, of_job)).transpose();
         let test_contents = read_of(spec.test.as_ref())?;
         let validation_contents = read_of(spec.validation.as_ref())?;
         let found = hashes.checked(spec)?;
@@ -96,17 +101,20 @@ impl Dataset {
         let classes = names.classes.as_ref().or(like.as_ref().and_then(|like| like.classes.as_ref()));
         let class_names = classes.map(|classes| classes.names.clone()).unwrap_or_default();
         let header = names.header.as_ref();
-        let features: usize = source.inputs.iter().map(Array::width).sum();
-        let label_columns = source.label.as_ref().map(|label| LabelColumn::of_table(label, features, header));
-        let mut parse = |source: &Source, contents: &[Vec<u8>]| {
-            source::parse(source, contents, wanted, Some(&names), false, step)
-        };
-        let mut set = Self::fit(source, spec, wanted).map_err(|error| match header {
+        let features: usize = source.inputs.iter().map(ArrayParts::width).sum();
+        let label = source.label.as_ref().and_then(ArrayParts::in_memory);
+        let label_columns = label.map(|label| LabelColumn::of_table(label, features, header));
+        let purposes = Purposes::of(spec, wanted);
+        let mut set = Self::fit(source, &purposes, step).map_err(|error| match header {
             Some(header) if header.begins_unnamed() => error.with_unnamed_column(),
             _ => error,
         })?;
+        let mut part = |source: &Source, contents: &[Contents]| {
+            let arrays = source::parse(source, contents, wanted, Some(&names), false, step)?;
+            Self::fit(arrays, &purposes, step)
+        };
         if let Some((source, contents)) = spec.test.as_ref().zip(test_contents) {
-            set.append("test", Self::fit(parse(source, &contents)?, spec, wanted)?, wanted)?;
+            set.append("test", part(source, &contents)?, wanted)?;
         }
         set.augmentation = Augmentation::of(spec, &set.inputs, set.label.as_ref(), wanted)?;
         set.label_columns = label_columns.unwrap_or_default();
@@ -114,17 +122,17 @@ impl Dataset {
         set.separator = names.separator;
         set.validation_from = set.rows;
         if let Some((source, contents)) = spec.validation.as_ref().zip(validation_contents) {
-            set.append("validation", Self::fit(parse(source, &contents)?, spec, wanted)?, wanted)?;
+            set.append("validation", part(source, &contents)?, wanted)?;
         }
         Ok((set, found))
     }
 
-    fn fit(raw: SourceArrays, spec: &DataSpec, wanted: &ModelSignature) -> Result<Self, DataError> {
-        let inputs = raw.inputs.into_iter().zip(&wanted.inputs);
+    fn fit(raw: SourceArrays, purposes: &Purposes, step: &mut Step<'_>) -> Result<Self, DataError> {
+        let inputs = raw.inputs.into_iter().zip(&purposes.inputs);
         let inputs =
-            inputs.map(|(array, wanted)| fit::input(array, wanted, spec)).collect::<Result<_, _>>()?;
-        let label = raw.label.zip(wanted.label.as_ref());
-        let label = label.map(|(array, wanted)| fit::label(array, wanted)).transpose()?;
+            inputs.map(|(parts, purpose)| Column::of(parts, purpose, step)).collect::<Result<_, _>>()?;
+        let label = raw.label.zip(purposes.label.as_ref());
+        let label = label.map(|(parts, purpose)| Column::of(parts, purpose, step)).transpose()?;
         let (rows, augmentation) = (raw.rows, None);
         let (label_columns, class_names) = (Vec::new(), Vec::new());
         let (test_from, validation_from) = (rows, rows);
@@ -148,7 +156,7 @@ impl Dataset {
             wanted.inputs.iter().map(|input| &input.name).chain(wanted.label.iter().map(|label| &label.name));
         let columns = self.inputs.iter_mut().chain(&mut self.label);
         for ((column, more), input) in columns.zip(part.inputs.into_iter().chain(part.label)).zip(names) {
-            let kinds = [column.kind(), more.kind()];
+            let kinds = [column.like().kind(), more.like().kind()];
             if !column.append(more) {
                 let [source, part] = kinds;
                 let what = format!(
@@ -180,12 +188,12 @@ impl Dataset {
 
     /// Shape of one sample for each input.
     pub fn input_shapes(&self) -> impl Iterator<Item = &[usize]> {
-        self.inputs.iter().map(|column| column.shape.as_slice())
+        self.inputs.iter().map(Column::shape)
     }
 
     /// Shape of the label of one sample, if there is one.
     pub fn label_shape(&self) -> Option<&[usize]> {
-        self.label.as_ref().map(|column| column.shape.as_slice())
+        self.label.as_ref().map(Column::shape)
     }
 
     /// Columns of a CSV file that are the label, in its order; none of another format.
@@ -208,14 +216,21 @@ impl Dataset {
     }
 
     /// Whether there are labels, and all those of these rows are the one that counts nothing.
-    pub fn is_all_ignored(&self, rows: &[u32], ignored: i64) -> bool {
-        self.label.as_ref().is_some_and(|label| !rows.is_empty() && label.is_only(ignored, rows))
+    pub fn is_all_ignored(&self, rows: &[u32], ignored: i64) -> Result<bool, DataError> {
+        let mut is_all = self.label.is_some() && !rows.is_empty();
+        if let Some(label) = &self.label {
+            label.each_block(rows, |block, here, _| is_all &= block.is_only(ignored, here))?;
+        }
+        Ok(is_all)
     }
 
     /// Which samples train, validate and test. `seed`: that of the training, which chooses those that are held out, unless the spec has
     /// one for that.
-    pub fn parts(&self, spec: &DataSpec, seed: u64) -> Parts {
-        let (train, test) = self.split(spec.split, spec.hold_out_seed.unwrap_or_default());
+    ///
+    /// # Errors
+    /// Labels decide, and are on a disk that does not give them.
+    pub fn parts(&self, spec: &DataSpec, seed: u64) -> Result<Parts, DataError> {
+        let (train, test) = self.split(spec.split, spec.hold_out_seed.unwrap_or_default())?;
         let (train, mut validation) = match spec.validation_percent {
             Some(percent) => self.hold_out(train, percent, |rows, held| {
                 let mut order = permutation(spec.hold_out_seed.unwrap_or(seed) ^ HOLD_OUT, 0, rows);
@@ -225,7 +240,7 @@ impl Dataset {
             None => (train, Vec::new()),
         };
         validation.extend(self.validation_from as u32..self.rows as u32);
-        Parts { train, validation, test }
+        Ok(Parts { train, validation, test })
     }
 
     /// Parts so many in a hundred of these rows from the others, those at the places that `draw` chooses, given how many there are
@@ -256,7 +271,7 @@ impl Dataset {
 
     /// Rows that train or are held out, and rows that test, each ascending. Rows from files of the test set test, whatever
     /// `split`. `seed` draws those of `TestPercent`.
-    pub(super) fn split(&self, split: Split, seed: u64) -> (Vec<u32>, Vec<u32>) {
+    pub(super) fn split(&self, split: Split, seed: u64) -> Result<(Vec<u32>, Vec<u32>), DataError> {
         let count = self.test_from as u64;
         let is_drawn = |row: u32| match split {
             Split::All | Split::TestPercent(_) => false,
@@ -267,10 +282,9 @@ impl Dataset {
         };
         if let Split::TestPercent(percent) = split {
             let rows: Vec<u32> = (0..count as u32).collect();
-            let classes = self.row_classes(&rows);
-            return self.hold_out(rows, percent, |rows, held| {
-                stratified::draw(rows, held, seed, classes.as_deref())
-            });
+            let classes = self.row_classes(&rows)?;
+            let draw = |rows, held| stratified::draw(rows, held, seed, classes.as_deref());
+            return Ok(self.hold_out(rows, percent, draw));
         }
         let is_test = |row: u32| u64::from(row) >= count || is_drawn(row);
         let (mut train, test): (Vec<u32>, Vec<u32>) =
@@ -278,22 +292,23 @@ impl Dataset {
         if let (Split::TestLastPercent(_), Some(&first)) = (split, test.first()) {
             train.retain(|&row| !self.overlaps(row, first));
         }
-        (train, test)
+        Ok((train, test))
     }
 
     /// Whether the sample of an earlier row reaches into that of a later one.
     fn overlaps(&self, row: u32, later: u32) -> bool {
         let mut columns = self.inputs.iter().chain(&self.label);
-        columns.any(|column| (later - row) as usize * column.stride < column.width())
+        columns.any(|column| (later - row) as usize * column.like().stride < column.width())
     }
 
     /// An empty batch of this data set's shapes, to be filled by [`gather`](Self::gather).
     pub fn batch(&self) -> Batch {
-        let inputs = self.inputs.iter().map(Column::batch).collect();
-        Batch { rows: 0, inputs, label: self.label.as_ref().map(Column::batch) }
+        let inputs = self.inputs.iter().map(|column| column.like().batch()).collect();
+        Batch { rows: 0, inputs, label: self.label.as_ref().map(|column| column.like().batch()) }
     }
 
-    /// Copies rows into `batch`, in the given order, replacing what it held. Allocates only while the batch grows.
+    /// Copies rows into `batch`, in the given order, replacing what it held. Of samples in memory it allocates only while the batch
+    /// grows; those on the disk are read.
     pub fn gather(&self, rows: &[u32], batch: &mut Batch) -> Result<(), DataError> {
         self.fill(rows, None, batch)
     }
@@ -301,6 +316,11 @@ impl Dataset {
     /// Copies rows into `batch` as [`gather`](Self::gather), for training in this pass: images change as the spec says in `augment`.
     pub fn gather_to_train(&self, rows: &[u32], pass: Pass, batch: &mut Batch) -> Result<(), DataError> {
         self.fill(rows, self.augmentation.as_ref().map(|augmentation| (augmentation, pass)), batch)
+    }
+
+    /// Says which rows are gathered next: those on the disk are fetched meanwhile.
+    pub fn read_ahead(&self, rows: &[u32]) {
+        self.inputs.iter().chain(&self.label).for_each(|column| column.read_ahead(rows));
     }
 
     fn fill(
@@ -317,8 +337,8 @@ impl Dataset {
         let filled = batch.inputs.iter_mut().chain(&mut batch.label);
         for (index, (column, filled)) in columns.zip(filled).enumerate() {
             match augmented.filter(|(augmentation, _)| augmentation.input == index) {
-                Some((augmentation, pass)) => column.gather_augmented(rows, augmentation, pass, filled),
-                None => column.gather(rows, filled),
+                Some((augmentation, pass)) => column.gather_augmented(rows, augmentation, pass, filled)?,
+                None => column.gather(rows, filled)?,
             }
         }
         Ok(())
@@ -327,6 +347,20 @@ impl Dataset {
 
 /// Makes the choice of the samples that are held out another one than the order of the first epoch.
 const HOLD_OUT: u64 = 0x68_6f6c_6420_6f75;
+
+/// What the arrays of each file are for, in the order in which the model wants them.
+struct Purposes {
+    inputs: Vec<Purpose>,
+    label: Option<Purpose>,
+}
+
+impl Purposes {
+    fn of(spec: &DataSpec, wanted: &ModelSignature) -> Self {
+        let spec = Arc::new(spec.clone());
+        let inputs = wanted.inputs.iter().map(|input| Purpose::Input(input.clone(), spec.clone())).collect();
+        Self { inputs, label: wanted.label.clone().map(Purpose::Label) }
+    }
+}
 
 /// Settings that make no sense, before anything is read.
 fn check(spec: &DataSpec, wanted: &ModelSignature) -> Result<(), DataError> {

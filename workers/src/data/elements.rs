@@ -3,10 +3,13 @@
 
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::Arc;
 
 use half::{bf16, f16};
 
 use super::array::{Array, Numbers};
+use super::contents::DiskFile;
+use super::disk_array::{DiskArray, Encoding};
 use super::error::DataError;
 use super::file::{MAX_ELEMENTS, STEP_BYTES, Step, reserve, too_large};
 
@@ -63,6 +66,12 @@ impl Described<'_> {
         });
         let numbers = numbers.ok_or_else(|| too_large(self.path, MAX_ELEMENTS, "numbers in one array"))?;
         Ok(numbers as usize)
+    }
+
+    /// The array whose numbers begin at `start` of a file that stays on the disk, if it is so large that it stays there as well.
+    pub(super) fn on_disk(&self, file: &Arc<DiskFile>, start: u64) -> Result<Option<DiskArray>, DataError> {
+        let array = DiskArray::new(file, start, Encoding::LittleEndian(self.element), self.sizes)?;
+        Ok((array.bytes() > file.most_in_memory && !self.is_fortran_order).then_some(array))
     }
 
     /// Reads all of its numbers. `at_once`: how many are surely there, for which room is made at once.

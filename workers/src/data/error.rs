@@ -14,6 +14,12 @@ pub enum DataError {
         /// What the system says, or what unpacking met.
         source: std::io::Error,
     },
+    /// A file that stays on the disk, and was written into.
+    #[error("[E619] {} is not as it was when this process looked through it", path.display())]
+    Changed {
+        /// File as the job names it.
+        path: PathBuf,
+    },
     /// The address of something that lies elsewhere.
     #[error("[E487] {url} is an address, and data is read from files")]
     Remote {
@@ -393,6 +399,7 @@ impl DataError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Io { .. } => "E330",
+            Self::Changed { .. } => "E619",
             Self::Remote { .. } => "E487",
             Self::Digest { .. } => "E331",
             Self::TooLarge { .. } => "E332",
@@ -430,6 +437,13 @@ impl DataError {
 
     /// Whether another machine may read the same data well: a file that is missing, or another one, on this machine.
     pub fn is_machine_specific(&self) -> bool {
-        matches!(self, Self::Io { .. } | Self::Remote { .. } | Self::Digest { .. } | Self::TooLarge { .. })
+        matches!(
+            self,
+            Self::Io { .. }
+                | Self::Changed { .. }
+                | Self::Remote { .. }
+                | Self::Digest { .. }
+                | Self::TooLarge { .. }
+        )
     }
 }

@@ -2,18 +2,24 @@
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use flate2::read::MultiGzDecoder;
 use syncline_rpc::input;
 
+use super::contents::{Contents, DiskFile, room};
 use super::digests::Hashes;
 use super::error::DataError;
 use super::remote;
 
 /// Largest file that is read, and the most that a packed file may unpack to.
 pub const MAX_FILE_BYTES: u64 = 4 << 30;
-/// Most numbers in one array of a data set.
+/// Largest file of arrays whose numbers may stay on the disk.
+pub const MAX_DISK_FILE_BYTES: u64 = 16 << 40;
+/// Most numbers in one array of a data set that is in memory, and in one sample of any.
 pub const MAX_ELEMENTS: u64 = 1 << 31;
+/// Longest file of arrays, and longest array in one, that is read into memory as a whole.
+pub const MOST_IN_MEMORY_BYTES: u64 = 512 << 20;
 
 /// Bytes that are read or unpacked between two steps.
 pub(super) const STEP_BYTES: usize = 4 << 20;
@@ -29,20 +35,27 @@ pub(super) struct Limit {
     pub left: u64,
     /// Most bytes of all files that count together, which people are told.
     pub total: u64,
+    /// Most bytes of a file that is read into memory, where longer ones may stay on the disk.
+    pub in_memory: Option<u64>,
 }
 
 impl Limit {
     /// That of a file on its own.
-    pub const FILE: Self = Self { left: MAX_FILE_BYTES, total: MAX_FILE_BYTES };
+    pub const FILE: Self = Self { left: MAX_FILE_BYTES, total: MAX_FILE_BYTES, in_memory: None };
     /// That of all files which become one array of bytes.
-    pub const JOINED: Self = Self { left: MAX_ELEMENTS, total: MAX_ELEMENTS };
+    pub const JOINED: Self = Self { left: MAX_ELEMENTS, total: MAX_ELEMENTS, in_memory: None };
+
+    /// That of a file of arrays, which stays on the disk if it has more bytes than these.
+    pub fn of_arrays(in_memory: u64) -> Self {
+        Self { left: MAX_DISK_FILE_BYTES, total: MAX_DISK_FILE_BYTES, in_memory: Some(in_memory) }
+    }
 
     fn exceeded(self, path: &Path) -> DataError {
         too_large(path, self.total, "bytes")
     }
 }
 
-/// A file in memory, unpacked if its name ends in `.gz`. Its bytes on the disk go into `hashes`. `mark`: what a file of its source
+/// What a file holds, unpacked if its name ends in `.gz`. Its bytes on the disk go into `hashes`. `mark`: what a file of its source
 /// begins with, where another one would be called by its kind.
 pub(super) fn read(
     path: &Path,
@@ -50,7 +63,7 @@ pub(super) fn read(
     limit: Limit,
     hashes: &mut Hashes,
     step: &mut Step<'_>,
-) -> Result<Vec<u8>, DataError> {
+) -> Result<Contents, DataError> {
     let failed = |source| DataError::Io { path: path.to_owned(), source };
     if let Some(url) = path.to_str().filter(|path| remote::is_url(path)) {
         return Err(DataError::Remote { url: url.to_owned() });
@@ -58,17 +71,37 @@ pub(super) fn read(
     let file = input::open(path).map_err(failed)?;
     let length = file.metadata().map_err(failed)?.len();
     let packed = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));
-    let on_disk = if packed { Limit::FILE } else { limit };
-    if length > on_disk.left {
-        return Err(on_disk.exceeded(path));
+    let limit_on_disk = if packed { Limit::FILE } else { limit };
+    if length > limit_on_disk.left {
+        return Err(limit_on_disk.exceeded(path));
     }
-    let bytes = read_bounded(file, length, on_disk, path, step)?;
+    if let Some(most) = limit_on_disk.in_memory.filter(|&most| length > most) {
+        let file = DiskFile::new(path, file, most).map_err(failed)?;
+        hash_on_disk(&file, hashes, step)?;
+        check_kind(&file.head, path, mark)?;
+        return Ok(Contents::OnDisk(Arc::new(file)));
+    }
+    let limit = if limit.in_memory.is_some() { Limit::FILE } else { limit };
+    let bytes = read_bounded(file, length, if packed { Limit::FILE } else { limit }, path, step)?;
     for piece in bytes.chunks(STEP_BYTES) {
         hashes.update(piece);
         step().map_err(failed)?;
     }
     hashes.end_file();
-    unpacked(bytes, packed, path, mark, limit, step)
+    unpacked(bytes, packed, path, mark, limit, step).map(Contents::InMemory)
+}
+
+/// Looks through a file that stays on the disk.
+fn hash_on_disk(file: &DiskFile, hashes: &mut Hashes, step: &mut Step<'_>) -> Result<(), DataError> {
+    let mut piece = room(STEP_BYTES, file.path())?;
+    for start in (0..file.bytes()).step_by(STEP_BYTES) {
+        let piece = &mut piece[..(file.bytes() - start).min(STEP_BYTES as u64) as usize];
+        file.read_exact_at(piece, start)?;
+        hashes.update(piece);
+        step().map_err(|source| DataError::Io { path: file.path().to_owned(), source })?;
+    }
+    hashes.end_file();
+    Ok(())
 }
 
 /// The same of what came in another way; `path` is what it is called. It is unpacked if it begins as gzip does.
@@ -78,13 +111,14 @@ pub(super) fn read_given(
     mark: &[u8],
     hashes: &mut Hashes,
     step: &mut Step<'_>,
-) -> Result<Vec<u8>, DataError> {
+) -> Result<Contents, DataError> {
     if bytes.len() as u64 > Limit::FILE.left {
         return Err(Limit::FILE.exceeded(path));
     }
     hashes.update(bytes);
     hashes.end_file();
-    unpacked(bytes.to_vec(), bytes.starts_with(GZIP_MARK), path, mark, Limit::FILE, step)
+    let is_packed = bytes.starts_with(GZIP_MARK);
+    unpacked(bytes.to_vec(), is_packed, path, mark, Limit::FILE, step).map(Contents::InMemory)
 }
 
 /// The bytes that a source reads, if they are of its kind.
@@ -100,10 +134,16 @@ fn unpacked(
         true => read_bounded(MultiGzDecoder::new(bytes.as_slice()), 0, limit, path, step)?,
         false => bytes,
     };
+    check_kind(&bytes, path, mark)?;
+    Ok(bytes)
+}
+
+/// Refuses what is known to be a file of another kind than that with this mark.
+fn check_kind(bytes: &[u8], path: &Path, mark: &[u8]) -> Result<(), DataError> {
     let is_known = !mark.is_empty() && bytes.starts_with(mark);
-    match foreign(&bytes).filter(|_| !is_known) {
+    match foreign(bytes).filter(|_| !is_known) {
         Some(what) => Err(DataError::Format { path: path.to_owned(), reason: format!("it is {what}") }),
-        None => Ok(bytes),
+        None => Ok(()),
     }
 }
 
@@ -229,9 +269,12 @@ mod tests {
         io::Write::write_all(&mut encoder, &[7; 100]).unwrap();
         std::fs::write(&packed, encoder.finish().unwrap()).unwrap();
         for path in [plain, packed] {
-            let read =
-                |left| read(&path, &[], Limit { left, total: 400 }, &mut Hashes::of(1), &mut || Ok(()));
-            assert_eq!(read(100).unwrap(), [7; 100]);
+            let read = |left| {
+                read(&path, &[], Limit { left, total: 400, in_memory: None }, &mut Hashes::of(1), &mut || {
+                    Ok(())
+                })
+            };
+            assert!(matches!(read(100).unwrap(), Contents::InMemory(bytes) if bytes == [7; 100]));
             let error = read(99).unwrap_err();
             assert!(error.code() == "E332" && error.to_string().contains("400 bytes"), "{error}");
         }

@@ -2,16 +2,34 @@
 //! so that no batch can be wrong.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use syncline_scheduler::spec::{AxisOrder, ChannelAxis, DataElement, DataSpec};
 
 use super::array::{Array, Numbers, Place};
-use super::column::{Column, ColumnData, Normalization};
+use super::block::{Block, BlockData, Normalization};
 use super::error::{DataError, Remedy};
 use super::signature::{InputSignature, LabelSignature, Target};
 
+/// What an array is for.
+#[derive(Debug, Clone)]
+pub(super) enum Purpose {
+    Input(InputSignature, Arc<DataSpec>),
+    Label(LabelSignature),
+}
+
+impl Purpose {
+    /// What the model wants of these samples, or what is wrong about them.
+    pub(super) fn fit(&self, array: Array) -> Result<Block, DataError> {
+        match self {
+            Self::Input(wanted, spec) => input(array, wanted, spec),
+            Self::Label(wanted) => label(array, wanted),
+        }
+    }
+}
+
 /// An input of the model.
-pub(super) fn input(mut array: Array, wanted: &InputSignature, spec: &DataSpec) -> Result<Column, DataError> {
+fn input(mut array: Array, wanted: &InputSignature, spec: &DataSpec) -> Result<Block, DataError> {
     if !spec.sample_shape.is_empty() {
         array.shape = requested_shape(&spec.sample_shape, &array)?;
     }
@@ -54,25 +72,25 @@ pub(super) fn input(mut array: Array, wanted: &InputSignature, spec: &DataSpec) 
                         );
                         return Err(DataError::InvalidSetting { what });
                     }
-                    ColumnData::Bytes(bytes, normalizations)
+                    BlockData::Bytes(bytes, normalizations)
                 }
                 Numbers::I32(_) | Numbers::I64(_) | Numbers::F64(_) if is_to_be_standardized(spec) => {
-                    ColumnData::F64(scaled(&mut array, spec.scale)?)
+                    BlockData::F64(scaled(&mut array, spec.scale)?)
                 }
-                _ => ColumnData::F32(normalized(&mut array, &normalizations)?),
+                _ => BlockData::F32(normalized(&mut array, &normalizations)?),
             }
         }
-        DataElement::Bool => ColumnData::U8(truths(&array)?),
+        DataElement::Bool => BlockData::U8(truths(&array)?),
         element => {
             check_ids(&array, wanted)?;
             integers(&mut array, element)?
         }
     };
-    Ok(Column { element: wanted.element, shape, offset: array.offset, stride: array.stride, store })
+    Ok(Block { element: wanted.element, shape, offset: array.offset, stride: array.stride, store })
 }
 
 /// The labels.
-pub(super) fn label(mut array: Array, wanted: &LabelSignature) -> Result<Column, DataError> {
+fn label(mut array: Array, wanted: &LabelSignature) -> Result<Block, DataError> {
     if let Target::Classes { count, .. } = wanted.target
         && let Some((&classes, labels)) = array.shape.split_last()
         && classes == count
@@ -103,10 +121,10 @@ pub(super) fn label(mut array: Array, wanted: &LabelSignature) -> Result<Column,
             if wanted.target == Target::Probabilities {
                 check_probabilities(&array, &values)?;
             }
-            (DataElement::F32, ColumnData::F32(values))
+            (DataElement::F32, BlockData::F32(values))
         }
     };
-    Ok(Column { element, shape, offset: array.offset, stride: array.stride, store })
+    Ok(Block { element, shape, offset: array.offset, stride: array.stride, store })
 }
 
 /// What makes samples of this shape fit, if something does that leaves every number its meaning.
@@ -283,7 +301,7 @@ fn truths(array: &Array) -> Result<Vec<u8>, DataError> {
 }
 
 /// All numbers as integers that fit `element`.
-fn integers(array: &mut Array, element: DataElement) -> Result<ColumnData, DataError> {
+fn integers(array: &mut Array, element: DataElement) -> Result<BlockData, DataError> {
     let fits = |number: i64| element != DataElement::I32 || i32::try_from(number).is_ok();
     for index in 0..array.numbers.len() {
         let number = match array.numbers.whole(index) {
@@ -295,13 +313,13 @@ fn integers(array: &mut Array, element: DataElement) -> Result<ColumnData, DataE
         return Err(DataError::NotInteger { path, row, column, number });
     }
     Ok(match std::mem::replace(&mut array.numbers, Numbers::U8(Vec::new())) {
-        Numbers::U8(all) => ColumnData::U8(all),
-        Numbers::I32(all) => ColumnData::I32(all),
-        Numbers::I64(all) if element == DataElement::I64 => ColumnData::I64(all),
-        Numbers::I64(all) => ColumnData::I32(all.into_iter().map(|number| number as i32).collect()),
+        Numbers::U8(all) => BlockData::U8(all),
+        Numbers::I32(all) => BlockData::I32(all),
+        Numbers::I64(all) if element == DataElement::I64 => BlockData::I64(all),
+        Numbers::I64(all) => BlockData::I32(all.into_iter().map(|number| number as i32).collect()),
         // Whole floats are below 2^24.
-        Numbers::F32(all) => ColumnData::I32(all.into_iter().map(|number| number as i32).collect()),
-        Numbers::F64(all) => ColumnData::I32(all.into_iter().map(|number| number as i32).collect()),
+        Numbers::F32(all) => BlockData::I32(all.into_iter().map(|number| number as i32).collect()),
+        Numbers::F64(all) => BlockData::I32(all.into_iter().map(|number| number as i32).collect()),
     })
 }
 

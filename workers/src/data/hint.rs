@@ -8,10 +8,13 @@ impl DataError {
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Io { .. } => Some("every worker reads the data itself: the path must exist on its machine"),
+            Self::Changed { .. } => Some(
+                "large files are read while the job runs: put back what was there, or submit the job again; write new data to another file",
+            ),
             Self::Remote { url } => Some(how_to_fetch(url)),
             Self::TooLarge { .. } => Some(
-                "leave out what need not be there, keep its numbers in fewer bytes, as uint8 in a .npz or safetensors file, or split the file into \
-                 several; every worker holds all of it in memory",
+                "arrays in .npy, .npz (not compressed), safetensors and IDX files may be larger: they stay on the disk; else leave out what need not be \
+                 there, keep its numbers in fewer bytes, or split the file into several",
             ),
             Self::Digest { .. } => Some(
                 "copy the same file to every machine, or submit the job again, which looks at the data anew",

@@ -3,33 +3,40 @@
 //! Bytes 0 and 1 are zero, byte 2 is the element type, byte 3 the number of dimensions; then each dimension as four
 //! bytes. The first dimension counts the samples. Source: yann.lecun.com/exdb/mnist, section "file formats".
 
+use std::io::Read;
 use std::path::Path;
 
 use super::array::{Array, Numbers};
+use super::array_parts::ArrayPart;
+use super::contents::Contents;
+use super::disk_array::{DiskArray, Encoding, bounded};
 use super::error::DataError;
 use super::file::{MAX_ELEMENTS, too_large};
 
 /// Reads a file of samples and one of labels.
-pub(super) fn read(images: (&Path, &[u8]), labels: (&Path, &[u8])) -> Result<(Array, Array), DataError> {
-    let (samples, answers) = (Idx::parse(images.0, images.1)?, Idx::parse(labels.0, labels.1)?);
-    let rows = samples.dims[0];
-    if answers.dims[0] != rows {
-        let reason = format!("{} labels for {rows} samples", answers.dims[0]);
+pub(super) fn read(
+    images: (&Path, &Contents),
+    labels: (&Path, &Contents),
+) -> Result<(ArrayPart, ArrayPart), DataError> {
+    let (samples, answers) = (read_file(images.0, images.1)?, read_file(labels.0, labels.1)?);
+    let rows = samples.rows();
+    if answers.rows() != rows {
+        let reason = format!("{} labels for {rows} samples", answers.rows());
         return Err(DataError::Format { path: labels.0.to_owned(), reason });
     }
-    Ok((samples.array(images.0), answers.array(labels.0)))
+    Ok((samples, answers))
 }
 
-/// A parsed header and the bytes behind it, exactly as many as the header says.
-struct Idx<'a> {
-    dims: Vec<usize>,
-    number: Number,
-    data: &'a [u8],
+/// The numbers behind a header, exactly as many as it says.
+pub(super) struct Idx<'a> {
+    pub(super) dims: Vec<usize>,
+    pub(super) number: Number,
+    pub(super) data: &'a [u8],
 }
 
 /// Element types, each with its bytes and how to read them.
-#[derive(Clone, Copy)]
-enum Number {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Number {
     U8,
     I8,
     I16,
@@ -38,34 +45,49 @@ enum Number {
     F64,
 }
 
-impl<'a> Idx<'a> {
-    fn parse(path: &Path, bytes: &'a [u8]) -> Result<Self, DataError> {
-        let format = |reason: String| DataError::Format { path: path.to_owned(), reason };
-        let Some((&[0, 0, kind, rank], rest)) = bytes.split_first_chunk::<4>() else {
-            return Err(format("it does not begin like an IDX file".to_owned()));
-        };
-        let number =
-            Number::of(kind).ok_or_else(|| format(format!("element type {kind:#04x} is not known")))?;
-        let Some((sizes, data)) = rest.split_at_checked(4 * usize::from(rank)).filter(|_| rank > 0) else {
-            return Err(format("the file ends inside its header".to_owned()));
-        };
-        let size = |b: &[u8]| u32::from_be_bytes([b[0], b[1], b[2], b[3]]) as usize;
-        let dims: Vec<usize> = sizes.chunks_exact(4).map(size).collect();
-        let count = dims.iter().try_fold(1u64, |count, &size| {
-            count.checked_mul(size as u64).filter(|&count| count <= MAX_ELEMENTS)
-        });
-        let count = count.ok_or_else(|| too_large(path, MAX_ELEMENTS, "numbers"))?;
-        let needed = count * number.bytes();
-        if needed != data.len() as u64 {
-            return Err(format(format!("sizes {dims:?} need {needed} bytes of data, found {}", data.len())));
-        }
-        if count == 0 {
-            return Err(format("it has no samples".to_owned()));
-        }
-        Ok(Self { dims, number, data })
+fn read_file(path: &Path, contents: &Contents) -> Result<ArrayPart, DataError> {
+    let format = |reason: &str| DataError::Format { path: path.to_owned(), reason: reason.to_owned() };
+    let mut from = contents.reader(0);
+    let mut start = [0; 4];
+    let begun = from.read_exact(&mut start);
+    let (&[0, 0, kind, rank], Ok(())) = (&start, begun) else {
+        return Err(format("it does not begin like an IDX file"));
+    };
+    let number = Number::of(kind).ok_or_else(|| format(&format!("element type {kind:#04x} is not known")))?;
+    let mut sizes = vec![0; 4 * usize::from(rank)];
+    if rank == 0 || from.read_exact(&mut sizes).is_err() {
+        return Err(format("the file ends inside its header"));
     }
+    let dims: Vec<usize> = sizes.as_chunks().0.iter().map(|b| u32::from_be_bytes(*b) as usize).collect();
+    let most = match contents {
+        Contents::InMemory(_) => MAX_ELEMENTS,
+        Contents::OnDisk(file) => file.bytes(),
+    };
+    let count = bounded(&dims, most).ok_or_else(|| too_large(path, most, "numbers"))?;
+    let (needed, start) = (count * number.bytes(), (4 + sizes.len()) as u64);
+    let found = contents.bytes() - start;
+    if needed != found {
+        return Err(format(&format!("sizes {dims:?} need {needed} bytes of data, found {found}")));
+    }
+    if count == 0 {
+        return Err(format("it has no samples"));
+    }
+    let read;
+    let data = match contents {
+        Contents::InMemory(bytes) => &bytes[start as usize..],
+        Contents::OnDisk(file) if needed > file.most_in_memory => {
+            return DiskArray::new(file, start, Encoding::Idx(number), &dims).map(ArrayPart::OnDisk);
+        }
+        Contents::OnDisk(file) => {
+            read = file.read(start, needed as usize)?;
+            &read
+        }
+    };
+    Ok(Idx { dims, number, data }.array(path).into())
+}
 
-    fn array(&self, path: &Path) -> Array {
+impl Idx<'_> {
+    pub(super) fn array(&self, path: &Path) -> Array {
         let data = self.data;
         let numbers = match self.number {
             Number::U8 => Numbers::U8(data.to_vec()),
@@ -94,7 +116,7 @@ impl Number {
         })
     }
 
-    fn bytes(self) -> u64 {
+    pub(super) fn bytes(self) -> u64 {
         match self {
             Self::U8 | Self::I8 => 1,
             Self::I16 => 2,

@@ -2,59 +2,75 @@
 
 use std::collections::BTreeMap;
 
-use super::column::{Column, ColumnData};
+use super::block::{Block, BlockData};
 use super::dataset::Dataset;
+use super::error::DataError;
 
 impl Dataset {
     /// Labels of these rows, by class; `None` where labels are no classes, nor one number a sample that is 0 or 1.
-    pub(crate) fn label_counts(&self, rows: &[u32]) -> Option<BTreeMap<i64, u64>> {
+    pub(crate) fn label_counts(&self, rows: &[u32]) -> Result<Option<BTreeMap<i64, u64>>, DataError> {
         let mut counts = BTreeMap::new();
-        self.each_class(rows, |class| *counts.entry(class).or_default() += 1)?;
-        Some(counts)
+        let are_classes = self.each_class(rows, |class| *counts.entry(class).or_default() += 1)?;
+        Ok(are_classes.then_some(counts))
     }
 
     /// The class of each of these rows; `None` where a sample has more than one label, and as above.
-    pub(super) fn row_classes(&self, rows: &[u32]) -> Option<Vec<i64>> {
-        self.label().filter(|label| label.width() == 1)?;
+    pub(super) fn row_classes(&self, rows: &[u32]) -> Result<Option<Vec<i64>>, DataError> {
+        if self.label().is_none_or(|label| label.width() != 1) {
+            return Ok(None);
+        }
         let mut classes = Vec::with_capacity(rows.len());
-        self.each_class(rows, |class| classes.push(class))?;
-        Some(classes)
+        let are_classes = self.each_class(rows, |class| classes.push(class))?;
+        Ok(are_classes.then_some(classes))
     }
 
+    /// Hands out the labels of these rows, as long as they are classes; whether all are.
+    fn each_class(&self, rows: &[u32], mut see: impl FnMut(i64)) -> Result<bool, DataError> {
+        let Some(label) = self.label() else { return Ok(false) };
+        let mut are_classes = true;
+        label.each_block(rows, |block, here, _| {
+            are_classes = are_classes && block.each_class(here, &mut see).is_some();
+        })?;
+        Ok(are_classes)
+    }
+
+    /// Standard deviation of the labels of these rows, which are real numbers: the largest of the numbers of a label.
+    pub(crate) fn label_deviation(&self, rows: &[u32]) -> Result<Option<f64>, DataError> {
+        let Some(label) = self.label().filter(|label| matches!(label.like().store, BlockData::F32(_))) else {
+            return Ok(None);
+        };
+        let count = rows.len().max(1) as f64;
+        let mut sums = vec![0.0; label.width()];
+        let add = |sums: &mut [f64], number: &dyn Fn(usize, f64) -> f64| {
+            label.each_block(rows, |block, here, _| block.add_to(sums, here, number))
+        };
+        add(&mut sums, &|_, number| number)?;
+        let means: Vec<f64> = sums.iter().map(|sum| sum / count).collect();
+        let mut squares = vec![0.0; label.width()];
+        add(&mut squares, &|at, number| (number - means[at]).powi(2))?;
+        Ok(squares.iter().map(|sum| (sum / count).sqrt()).max_by(f64::total_cmp))
+    }
+}
+
+impl Block {
     fn each_class(&self, rows: &[u32], see: impl FnMut(i64)) -> Option<()> {
-        let label = self.label()?;
-        match &label.store {
-            ColumnData::I64(all) => label.each_class(rows, all, Some, see),
-            ColumnData::I32(all) => label.each_class(rows, all, |class| Some(class.into()), see),
-            ColumnData::U8(all) => label.each_class(rows, all, |class| Some(class.into()), see),
-            ColumnData::F32(all) if label.width() == 1 => {
+        match &self.store {
+            BlockData::I64(all) => self.each_label(rows, all, Some, see),
+            BlockData::I32(all) => self.each_label(rows, all, |class| Some(class.into()), see),
+            BlockData::U8(all) => self.each_label(rows, all, |class| Some(class.into()), see),
+            BlockData::F32(all) if self.width() == 1 => {
                 let class = |number| match number {
                     0.0 => Some(0),
                     1.0 => Some(1),
                     _ => None,
                 };
-                label.each_class(rows, all, class, see)
+                self.each_label(rows, all, class, see)
             }
-            ColumnData::F32(_) | ColumnData::F64(_) | ColumnData::Bytes(..) => None,
+            BlockData::F32(_) | BlockData::F64(_) | BlockData::Bytes(..) => None,
         }
     }
 
-    /// Standard deviation of the labels of these rows, which are real numbers: the largest of the numbers of a label.
-    pub(crate) fn label_deviation(&self, rows: &[u32]) -> Option<f64> {
-        let label = self.label()?;
-        let ColumnData::F32(all) = &label.store else { return None };
-        let number = |row: u32, at: usize| f64::from(label.sample(row, all)[at]);
-        let count = rows.len().max(1) as f64;
-        let deviation = |at: usize| {
-            let mean = rows.iter().map(|&row| number(row, at)).sum::<f64>() / count;
-            (rows.iter().map(|&row| (number(row, at) - mean).powi(2)).sum::<f64>() / count).sqrt()
-        };
-        (0..label.width()).map(deviation).max_by(f64::total_cmp)
-    }
-}
-
-impl Column {
-    fn each_class<T: Copy>(
+    fn each_label<T: Copy>(
         &self,
         rows: &[u32],
         all: &[T],
@@ -63,5 +79,14 @@ impl Column {
     ) -> Option<()> {
         let labels = rows.iter().flat_map(|&row| self.sample(row, all));
         labels.map(|&label| class(label)).try_for_each(|class| class.map(&mut see))
+    }
+
+    /// Adds what `number` makes of each number of these rows, and of its place in the sample.
+    fn add_to(&self, sums: &mut [f64], rows: &[u32], number: &dyn Fn(usize, f64) -> f64) {
+        let BlockData::F32(all) = &self.store else { return };
+        for &row in rows {
+            let sample = self.sample(row, all).iter().enumerate();
+            sample.zip(&mut *sums).for_each(|((at, &value), sum)| *sum += number(at, value.into()));
+        }
     }
 }

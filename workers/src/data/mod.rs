@@ -1,4 +1,4 @@
-//! Data sets: small enough for memory, read once, checked completely.
+//! Data sets: read once, checked completely, and kept in memory, but for large arrays, which stay in their files.
 //!
 //! [`Dataset::open`] reads what a [`DataSpec`](syncline_scheduler::spec::DataSpec) names, plain or `.gz`: CSV, IDX (the
 //! format of MNIST), the binary format of CIFAR-10, a text as characters, arrays of numpy, or named arrays in a safetensors file; each
@@ -14,13 +14,17 @@
 //! train, which are images that change from epoch to epoch where the job [asks](syncline_scheduler::spec::Augment) for it.
 
 mod array;
+mod array_parts;
 mod augment;
 mod batch;
+mod block;
 mod cifar10;
 mod column;
+mod contents;
 mod csv;
 mod dataset;
 mod digests;
+mod disk_array;
 mod elements;
 mod error;
 mod file;

@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use super::array::{Array, SourceArrays};
+use super::array::SourceArrays;
+use super::array_parts::{ArrayPart, ArrayParts};
 use super::csv::TableNames;
 use super::error::DataError;
 use super::signature::ModelSignature;
@@ -12,19 +13,20 @@ use super::signature::ModelSignature;
 pub(super) fn pick(
     path: &Path,
     wanted: &ModelSignature,
-    mut array: impl FnMut(&str) -> Result<Array, DataError>,
+    mut array: impl FnMut(&str) -> Result<ArrayPart, DataError>,
 ) -> Result<SourceArrays, DataError> {
     let format = |reason: String| DataError::Format { path: path.to_owned(), reason };
-    let inputs: Vec<Array> =
+    let inputs: Vec<ArrayPart> =
         wanted.inputs.iter().map(|input| array(&input.name)).collect::<Result<_, _>>()?;
     let label = wanted.label.as_ref().map(|label| array(&label.name)).transpose()?;
     let names = wanted.inputs.iter().map(|input| &input.name).chain(wanted.label.iter().map(|l| &l.name));
-    let mut counts = names.zip(inputs.iter().chain(&label).map(|array| array.rows));
+    let mut counts = names.zip(inputs.iter().chain(&label).map(ArrayPart::rows));
     let (first, rows) = counts.next().ok_or_else(|| format("the model wants nothing of it".to_owned()))?;
     if let Some((name, other)) = counts.find(|(_, other)| *other != rows) {
         return Err(format(format!("`{first}` has {rows} samples, `{name}` has {other}")));
     }
-    Ok(SourceArrays { inputs, label, rows, names: TableNames::default() })
+    let inputs = inputs.into_iter().map(ArrayParts::of).collect();
+    Ok(SourceArrays { inputs, label: label.map(ArrayParts::of), rows, names: TableNames::default() })
 }
 
 /// There is no array of this name.

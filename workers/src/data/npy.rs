@@ -7,10 +7,12 @@ mod header;
 
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::Arc;
 
 use header::{Header, Type};
 
-use super::array::Array;
+use super::array_parts::ArrayPart;
+use super::contents::{Contents, DiskFile};
 use super::elements::{Described, Element};
 use super::error::DataError;
 use super::file::{MAX_FILE_BYTES, NPY_MARK, Step, too_large};
@@ -19,31 +21,43 @@ use super::file::{MAX_FILE_BYTES, NPY_MARK, Step, too_large};
 const MAX_HEADER_BYTES: u32 = 64 << 10;
 
 /// What is read next, and how much of it may be.
-pub(super) struct Input<R> {
+pub(super) struct Input<'a, R> {
     pub(super) from: R,
     /// Bytes of the file that are left; fewer are left behind the array.
     pub(super) left: u64,
     /// Most bytes that can surely come: for so many numbers room is made at once.
     pub(super) sure: u64,
+    /// Where the same bytes lie, if they do, in a file that stays on the disk.
+    pub(super) stored: Option<Stored<'a>>,
+}
+
+/// A piece of a file that holds nothing else than an array.
+#[derive(Clone, Copy)]
+pub(super) struct Stored<'a> {
+    pub(super) file: &'a Arc<DiskFile>,
+    pub(super) start: u64,
+    pub(super) bytes: u64,
 }
 
 /// Reads the files of samples and of labels.
 pub(super) fn read_pair(
-    samples: (&Path, &[u8]),
-    labels: (&Path, &[u8]),
+    samples: (&Path, &Contents),
+    labels: (&Path, &Contents),
     step: &mut Step<'_>,
-) -> Result<(Array, Array), DataError> {
+) -> Result<(ArrayPart, ArrayPart), DataError> {
     let (samples, answers) = (read_file(samples, step)?, read_file(labels, step)?);
-    if answers.rows != samples.rows {
-        let reason = format!("{} labels for {} samples", answers.rows, samples.rows);
+    if answers.rows() != samples.rows() {
+        let reason = format!("{} labels for {} samples", answers.rows(), samples.rows());
         return Err(DataError::Format { path: labels.0.to_owned(), reason });
     }
     Ok((samples, answers))
 }
 
-fn read_file((path, bytes): (&Path, &[u8]), step: &mut Step<'_>) -> Result<Array, DataError> {
+fn read_file((path, contents): (&Path, &Contents), step: &mut Step<'_>) -> Result<ArrayPart, DataError> {
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
-    let mut input = Input { from: bytes, left: MAX_FILE_BYTES, sure: bytes.len() as u64 };
+    let bytes = contents.bytes();
+    let stored = contents.on_disk().map(|file| Stored { file, start: 0, bytes });
+    let mut input = Input { from: contents.reader(0), left: MAX_FILE_BYTES, sure: bytes, stored };
     read(path, &name, &mut input, step)
 }
 
@@ -51,11 +65,11 @@ fn read_file((path, bytes): (&Path, &[u8]), step: &mut Step<'_>) -> Result<Array
 pub(super) fn read<R: Read>(
     path: &Path,
     name: &str,
-    input: &mut Input<R>,
+    input: &mut Input<'_, R>,
     step: &mut Step<'_>,
-) -> Result<Array, DataError> {
+) -> Result<ArrayPart, DataError> {
     let format = |reason: String| DataError::Format { path: path.to_owned(), reason };
-    let text = header_text(&mut input.from).map_err(|error| match error.kind() {
+    let (text, header_bytes) = header_text(&mut input.from).map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => format(format!("array `{name}` ends inside its header")),
         _ => format(format!("array `{name}`: {error}")),
     })?;
@@ -71,22 +85,29 @@ pub(super) fn read<R: Read>(
     };
     let Header { shape: sizes, is_fortran_order, .. } = &header;
     let described = Described { path, name, sizes, element, is_fortran_order: *is_fortran_order };
+    let more = || format(format!("array `{name}` has more numbers than those of its shape {sizes:?}"));
+    if let Some(Stored { file, start, bytes }) = input.stored
+        && let Some(array) = described.on_disk(file, start + header_bytes)?
+    {
+        return match header_bytes + array.bytes() == bytes {
+            true => Ok(ArrayPart::OnDisk(array)),
+            false => Err(more()),
+        };
+    }
     let bytes = described.numbers()? as u64 * element.bytes();
     input.left = input.left.checked_sub(bytes).ok_or_else(|| too_large(path, MAX_FILE_BYTES, "bytes"))?;
     let sure = bytes.min(input.sure) / element.bytes();
     let array = described.read(&mut input.from, sure as usize, step)?;
     // At its end an archive says whether its bytes are those that were written.
     match input.from.read(&mut [0]) {
-        Ok(0) => Ok(array),
-        Ok(_) => {
-            Err(format(format!("array `{name}` has more numbers than those of its shape {:?}", header.shape)))
-        }
+        Ok(0) => Ok(array.into()),
+        Ok(_) => Err(more()),
         Err(error) => Err(format(format!("array `{name}`: {error}"))),
     }
 }
 
-/// The dictionary behind mark, version and length.
-fn header_text(from: &mut impl Read) -> io::Result<String> {
+/// The dictionary behind mark, version and length, and how many bytes all of that takes.
+fn header_text(from: &mut impl Read) -> io::Result<(String, u64)> {
     let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
     let mut start = [0; 8];
     from.read_exact(&mut start)?;
@@ -96,16 +117,16 @@ fn header_text(from: &mut impl Read) -> io::Result<String> {
             "it does not begin as numpy.save writes it; pickles are not read: save arrays of numbers",
         ));
     }
-    let bytes = match major {
+    let (bytes, before) = match major {
         1 => {
             let mut length = [0; 2];
             from.read_exact(&mut length)?;
-            u16::from_le_bytes(length).into()
+            (u16::from_le_bytes(length).into(), 10)
         }
         2 | 3 => {
             let mut length = [0; 4];
             from.read_exact(&mut length)?;
-            u32::from_le_bytes(length)
+            (u32::from_le_bytes(length), 12)
         }
         _ => return Err(invalid("its version is none that is known, 1 to 3")),
     };
@@ -114,7 +135,8 @@ fn header_text(from: &mut impl Read) -> io::Result<String> {
     }
     let mut text = vec![0; bytes as usize];
     from.read_exact(&mut text)?;
-    String::from_utf8(text).map_err(|_| invalid("its header is no text"))
+    let text = String::from_utf8(text).map_err(|_| invalid("its header is no text"))?;
+    Ok((text, before + u64::from(bytes)))
 }
 
 /// The type that numpy calls so; `None` for what is not read.

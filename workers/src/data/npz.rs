@@ -4,16 +4,17 @@
 //! is bounded.
 
 use std::collections::HashMap;
-use std::io::Cursor;
+use std::io::BufReader;
 use std::path::Path;
 
-use zip::{ZipReadOptions, read::Config, unstable::read::ZipIterable};
+use zip::{CompressionMethod, ZipReadOptions, read::Config, unstable::read::ZipIterable};
 
 use super::array::SourceArrays;
+use super::contents::Contents;
 use super::error::DataError;
 use super::file::{MAX_FILE_BYTES, Step, ZIP_MARK};
 use super::named;
-use super::npy::{self, Input};
+use super::npy::{self, Input, Stored};
 use super::signature::ModelSignature;
 
 /// Most files in an archive; each takes memory as soon as it is listed.
@@ -25,16 +26,17 @@ const SUFFIX: &str = ".npy";
 
 /// Reads what the model wants; other arrays are not looked at.
 pub(super) fn read(
-    (path, bytes): (&Path, &[u8]),
+    (path, contents): (&Path, &Contents),
     wanted: &ModelSignature,
     step: &mut Step<'_>,
 ) -> Result<SourceArrays, DataError> {
     let format = |reason: String| DataError::Format { path: path.to_owned(), reason };
     let damaged = |error: zip::result::ZipError| format(format!("zip: {error}"));
-    if !bytes.starts_with(ZIP_MARK) {
+    if !contents.starts_with(ZIP_MARK) {
         return Err(format("it does not begin as numpy.savez writes it; pickles are not read".to_owned()));
     }
-    let mut archive = ZipIterable::try_new(Cursor::new(bytes), Config::default()).map_err(damaged)?;
+    let mut archive =
+        ZipIterable::try_new(BufReader::new(contents.reader(0)), Config::default()).map_err(damaged)?;
     if archive.len() > MAX_ENTRIES {
         return Err(format(format!("it has {} arrays, {MAX_ENTRIES} are read", archive.len())));
     }
@@ -56,10 +58,13 @@ pub(super) fn read(
         let Some(entry) = entries.get_mut(name).and_then(Option::take) else {
             return Err(named::missing(path, name, entries.keys().map(String::as_str)));
         };
-        let mut reader = Cursor::new(bytes);
-        let sure = entry.compressed_size().min(bytes.len() as u64).saturating_mul(MOST_UNPACKED);
+        let mut reader = contents.reader(0);
+        let sure = entry.compressed_size().min(contents.bytes()).saturating_mul(MOST_UNPACKED);
         let from = entry.with_reader(&mut reader, ZipReadOptions::new()).map_err(damaged)?;
-        let mut input = Input { from, left, sure };
+        let is_stored = from.compression() == CompressionMethod::Stored;
+        let lies = contents.on_disk().zip(from.data_start()).filter(|_| is_stored);
+        let stored = lies.map(|(file, start)| Stored { file, start, bytes: from.size() });
+        let mut input = Input { from, left, sure, stored };
         let array = npy::read(path, name, &mut input, step)?;
         left = input.left;
         Ok(array)

@@ -5,6 +5,8 @@ use std::path::Path;
 use syncline_scheduler::spec::{CsvSource, DataSpec, Source};
 
 use super::array::{Array, SourceArrays};
+use super::array_parts::{ArrayPart, ArrayParts};
+use super::contents::Contents;
 use super::csv::{self, LabelColumns};
 use super::digests::Hashes;
 use super::error::DataError;
@@ -15,8 +17,8 @@ use super::{cifar10, idx, npy, npz, tensors, text};
 /// Most names of classes that an error repeats.
 const SHOWN_CLASSES: usize = 10;
 
-/// How files differ in form from those of the job.
-#[derive(Debug, Clone, Copy, Default)]
+/// How files differ in form from those of the job, and how they are read.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Form<'a> {
     /// The data whose training set names the columns of a table, if it has names, and the classes, if its labels are texts: they are
     /// found here by them, as those of its `test`. `None`: they are taken as they stand.
@@ -29,6 +31,21 @@ pub(crate) struct Form<'a> {
     pub(crate) given: Option<&'a [u8]>,
     /// Whether the labels of the job are classes, or texts, whose names are of use where no label is read.
     pub(crate) has_classes: bool,
+    /// Bytes of a file of arrays above which it stays on the disk, and of one array in it.
+    pub(crate) most_in_memory: u64,
+}
+
+impl Default for Form<'_> {
+    fn default() -> Self {
+        Self {
+            like: None,
+            passes_over_label: false,
+            is_other: false,
+            given: None,
+            has_classes: false,
+            most_in_memory: file::MOST_IN_MEMORY_BYTES,
+        }
+    }
 }
 
 impl Form<'_> {
@@ -36,7 +53,7 @@ impl Form<'_> {
     pub(super) fn names_for(
         &self,
         source: &Source,
-        contents: &[Vec<u8>],
+        contents: &[Contents],
         wanted: &ModelSignature,
         step: &mut Step<'_>,
     ) -> Result<Option<csv::TableNames>, DataError> {
@@ -46,37 +63,49 @@ impl Form<'_> {
         };
         let Source::Csv(CsvSource { path: training, .. }) = &like.source else { return Ok(nothing) };
         let here = table_of(source, wanted, self.passes_over_label);
-        if !csv::needs_names(&named(path.iter(), contents), &here)? {
+        if !csv::needs_names(&in_memory(&named(path.iter(), contents)), &here)? {
             return Ok(nothing);
         }
         let there = table_of(&like.source, wanted, false);
         let there = csv::Wanted { has_classes: there.has_classes || self.has_classes, ..there };
         let mut names = || {
             let mut hashes = Hashes::of(like.paths().len());
-            let mut all = like.sources().map(|source| read(source, None, &mut hashes, step));
+            let mut all = like.sources().map(|source| read(source, Self::default(), &mut hashes, step));
             let contents = all.next().transpose()?.unwrap_or_default();
             // The digest is one of all files.
             all.try_for_each(|files| files.map(drop))?;
             hashes.checked(like)?;
-            csv::read_names(&named(training.iter(), &contents), &there, step)
+            csv::read_names(&in_memory(&named(training.iter(), &contents)), &there, step)
         };
         let path = path.iter().next().unwrap_or_default().into();
         names().map_err(|error| DataError::UnknownColumns { path, source: Box::new(error) })
     }
 }
 
-/// Each file with its bytes.
-fn named<'a>(paths: impl IntoIterator<Item = &'a str>, contents: &'a [Vec<u8>]) -> Vec<csv::File<'a>> {
-    paths.into_iter().map(Path::new).zip(contents.iter().map(Vec::as_slice)).collect()
+/// Each file with what it holds.
+fn named<'a>(
+    paths: impl IntoIterator<Item = &'a str>,
+    contents: &'a [Contents],
+) -> Vec<(&'a Path, &'a Contents)> {
+    paths.into_iter().map(Path::new).zip(contents).collect()
 }
 
-/// The files of a source, in order; their bytes on the disk go into `hashes`. `given`: what they hold, where they do not lie there.
+/// Each file with its bytes, of a source whose files are read into memory.
+fn in_memory<'a>(files: &[(&'a Path, &'a Contents)]) -> Vec<csv::File<'a>> {
+    let bytes = |contents: &'a Contents| match contents {
+        Contents::InMemory(bytes) => bytes.as_slice(),
+        Contents::OnDisk(_) => unreachable!("only files of arrays stay on the disk"),
+    };
+    files.iter().map(|(path, contents)| (*path, bytes(contents))).collect()
+}
+
+/// The files of a source, in order; their bytes on the disk go into `hashes`.
 pub(super) fn read(
     source: &Source,
-    given: Option<&[u8]>,
+    form: Form<'_>,
     hashes: &mut Hashes,
     step: &mut Step<'_>,
-) -> Result<Vec<Vec<u8>>, DataError> {
+) -> Result<Vec<Contents>, DataError> {
     // Those files become one array: the next is not read if it does not fit behind those before.
     let joined = matches!(source, Source::Cifar10 { .. });
     let mark: &[u8] = match source {
@@ -84,16 +113,22 @@ pub(super) fn read(
         Source::Npy { .. } => file::NPY_MARK,
         _ => &[],
     };
-    let mut limit = if joined { Limit::JOINED } else { Limit::FILE };
+    let mut limit = match source {
+        Source::Cifar10 { .. } => Limit::JOINED,
+        Source::Npy { .. } | Source::Npz { .. } | Source::Safetensors { .. } | Source::Idx { .. } => {
+            Limit::of_arrays(form.most_in_memory)
+        }
+        Source::Csv(_) | Source::Text { .. } => Limit::FILE,
+    };
     let mut next = |path: &str| {
-        let bytes = match given {
+        let contents = match form.given {
             Some(bytes) => file::read_given(bytes, Path::new(path), mark, hashes, step)?,
             None => file::read(Path::new(path), mark, limit, hashes, step)?,
         };
         if joined {
-            limit.left -= bytes.len() as u64;
+            limit.left -= contents.bytes();
         }
-        Ok(bytes)
+        Ok(contents)
     };
     source.paths().into_iter().map(&mut next).collect()
 }
@@ -138,7 +173,7 @@ fn check_count(path: &Path, names: &csv::TableNames, wanted: &ModelSignature) ->
 /// Reads one source: `contents` are its files, in order. `like`: the names of the columns and classes of the training set.
 pub(super) fn parse(
     source: &Source,
-    contents: &[Vec<u8>],
+    contents: &[Contents],
     wanted: &ModelSignature,
     like: Option<&csv::TableNames>,
     passes_over_label: bool,
@@ -148,41 +183,42 @@ pub(super) fn parse(
     if files.is_empty() {
         return Err(no_file());
     }
-    for (path, bytes) in &files {
+    for (path, contents) in &files {
         // Its numbers lie beside it until it is read; those of a table ask for themselves.
-        file::reserve(&mut Vec::<u8>::new(), bytes.len(), path)?;
+        if let Contents::InMemory(bytes) = contents {
+            file::reserve(&mut Vec::<u8>::new(), bytes.len(), path)?;
+        }
     }
     let paired = || files.split_at(files.len() / 2);
     let pairs = || paired().0.iter().zip(paired().1);
-    let single = |(samples, labels): (Array, Array)| single_input(samples, labels, wanted);
+    let single = |(samples, labels)| single_input(samples, labels, wanted);
+    let of_arrays = |(samples, labels): (Array, Array)| single((samples.into(), labels.into()));
     let found = match source {
         Source::Csv(_) => {
             let table = table_of(source, wanted, passes_over_label);
-            let Some((samples, labels, names)) = csv::read(&files, &table, like, step)? else {
+            let Some((samples, labels, names)) = csv::read(&in_memory(&files), &table, like, step)? else {
                 return Err(no_file());
             };
             let path = samples.path().to_owned();
             check_count(&path, &names, wanted)?;
-            return Ok(SourceArrays { names, ..single_input(samples, labels, wanted) });
+            return Ok(SourceArrays { names, ..of_arrays((samples, labels)) });
         }
         Source::Idx { .. } => {
             joined(pairs().map(|(images, labels)| idx::read(*images, *labels).map(single)), wanted)?
         }
-        Source::Cifar10 { .. } => joined([cifar10::read(&files).map(single)], wanted)?,
+        Source::Cifar10 { .. } => joined([cifar10::read(&in_memory(&files)).map(of_arrays)], wanted)?,
         Source::Text { context, stride, .. } => {
             let read = |file: &csv::File<'_>| text::read(*file, *context, *stride, wanted, step);
-            joined(files.iter().map(read).map(|arrays| arrays.map(single)), wanted)?
+            joined(in_memory(&files).iter().map(read).map(|arrays| arrays.map(of_arrays)), wanted)?
         }
         Source::Safetensors { .. } => {
             joined(files.iter().map(|file| tensors::read(*file, wanted, step)), wanted)?
         }
         Source::Npz { .. } => joined(files.iter().map(|file| npz::read(*file, wanted, step)), wanted)?,
-        Source::Npy { .. } => {
-            let mut read = |(samples, labels): (&csv::File<'_>, &csv::File<'_>)| {
-                npy::read_pair(*samples, *labels, step).map(single)
-            };
-            joined(pairs().map(&mut read), wanted)?
-        }
+        Source::Npy { .. } => joined(
+            pairs().map(|(samples, labels)| npy::read_pair(*samples, *labels, step).map(single)),
+            wanted,
+        )?,
     };
     found.ok_or_else(no_file)
 }
@@ -205,12 +241,12 @@ fn no_file() -> DataError {
 }
 
 /// What the model wants of a source with one input and one label.
-fn single_input(samples: Array, labels: Array, wanted: &ModelSignature) -> SourceArrays {
-    let rows = samples.rows;
-    let inputs = wanted.inputs.first().map(|_| samples).into_iter().collect();
+fn single_input(samples: ArrayPart, labels: ArrayPart, wanted: &ModelSignature) -> SourceArrays {
+    let rows = samples.rows();
+    let inputs = wanted.inputs.first().map(|_| ArrayParts::of(samples)).into_iter().collect();
     SourceArrays {
         inputs,
-        label: wanted.label.as_ref().map(|_| labels),
+        label: wanted.label.as_ref().map(|_| ArrayParts::of(labels)),
         rows,
         names: csv::TableNames::default(),
     }

@@ -2,7 +2,8 @@
 
 use syncline_scheduler::spec::{ChannelAxis, DataElement};
 
-use super::column::{Column, ColumnData, Normalization};
+use super::block::{BlockData, Normalization};
+use super::column::Column;
 use super::dataset::Dataset;
 use super::error::DataError;
 use super::signature::ModelSignature;
@@ -64,7 +65,7 @@ impl Dataset {
             );
             return Err(refused(what));
         }
-        if column.offset != 0 || column.stride != column.width() {
+        if column.like().offset != 0 || column.like().stride != column.width() {
             return Err(refused("samples overlap, or have gaps between them (`stride`)".to_owned()));
         }
         if rows.is_empty() {
@@ -76,7 +77,7 @@ impl Dataset {
                 differs_along_last: None,
             });
         }
-        let channels = column.channels(rows, axis);
+        let channels = column.channels(rows, axis)?;
         let count = (rows.len() * column.width() / channels.len().max(1)).max(1) as f64;
         let is_constant = |channel: &Channel| channel.least == channel.most;
         let deviation = |channel: &Channel| match is_constant(channel) {
@@ -84,7 +85,7 @@ impl Dataset {
             false => (channel.squares / count).sqrt(),
         };
         let std: Vec<f64> = channels.iter().map(deviation).collect();
-        let is_float32 = matches!(column.store, ColumnData::F32(_));
+        let is_float32 = matches!(column.like().store, BlockData::F32(_));
         let is_rounded = |channel: &Channel| {
             let largest = channel.least.abs().max(channel.most.abs());
             let spacing = largest * f64::from(f32::EPSILON);
@@ -102,15 +103,15 @@ impl Dataset {
         let mean = |channel: &Channel| if is_constant(channel) { channel.least } else { channel.sum / count };
         let mean: Vec<f64> = channels.iter().map(mean).collect();
         let all: Vec<u32> = (0..self.len() as u32).collect();
-        for (index, channel) in column.channels(&all, axis).iter().enumerate() {
+        for (index, channel) in column.channels(&all, axis)?.iter().enumerate() {
             if !self.stays_finite(column, channel, mean[index], std[index]) {
                 let (name, number) = (&input.name, index + 1);
                 let what = format!("channel {number} of `{name}` would become infinite");
                 return Err(refused(what));
             }
         }
-        let differs = axis == ChannelAxis::First && column.differs_along_last(rows, &channels);
-        let differs_along_last = differs.then(|| column.shape.clone());
+        let differs = axis == ChannelAxis::First && column.differs_along_last(rows, &channels)?;
+        let differs_along_last = differs.then(|| column.shape().to_vec());
         Ok(Standard { mean, std, constant, rounded, differs_along_last })
     }
 
@@ -119,16 +120,16 @@ impl Dataset {
         let by = Normalization { factor: 1.0, mean, deviation };
         let ends = [channel.least, channel.most];
         let border = self.is_augmented().then_some(0.0);
-        let mut narrow = match &column.store {
+        let mut narrow = match &column.like().store {
             // Any byte may come.
-            ColumnData::Bytes(_, scaled) => {
+            BlockData::Bytes(_, scaled) => {
                 let scale = scaled.first().map_or(1.0, |scaled| scaled.factor);
                 vec![0.0, 255.0 * scale]
             }
-            ColumnData::F64(_) if !ends.iter().all(|&number| by.apply_wide(number).is_finite()) => {
+            BlockData::F64(_) if !ends.iter().all(|&number| by.apply_wide(number).is_finite()) => {
                 return false;
             }
-            ColumnData::F64(_) => Vec::new(),
+            BlockData::F64(_) => Vec::new(),
             _ => ends.map(|number| number as f32).to_vec(),
         };
         narrow.extend(border);
@@ -138,13 +139,13 @@ impl Dataset {
 
 impl Column {
     /// What each channel of a float input is like in these rows.
-    fn channels(&self, rows: &[u32], axis: ChannelAxis) -> Vec<Channel> {
+    fn channels(&self, rows: &[u32], axis: ChannelAxis) -> Result<Vec<Channel>, DataError> {
         let (count, plane) = match axis {
             ChannelAxis::First => {
-                let count = self.shape.first().copied().unwrap_or(1).max(1);
+                let count = self.shape().first().copied().unwrap_or(1).max(1);
                 (count, (self.width() / count).max(1))
             }
-            ChannelAxis::Last => (self.shape.last().copied().unwrap_or(1).max(1), 1),
+            ChannelAxis::Last => (self.shape().last().copied().unwrap_or(1).max(1), 1),
         };
         let empty =
             Channel { sum: 0.0, squares: 0.0, least: f64::INFINITY, most: f64::NEG_INFINITY, whole: true };
@@ -155,48 +156,52 @@ impl Column {
             channel.whole &= number.fract() == 0.0;
             channel.least = channel.least.min(number);
             channel.most = channel.most.max(number);
-        });
+        })?;
         let numbers = (rows.len() * self.width() / count).max(1) as f64;
         self.each_number(rows, |at, number| {
             let channel = &mut channels[at / plane % count];
             let off = number - channel.sum / numbers;
             channel.squares += off * off;
-        });
-        channels
+        })?;
+        Ok(channels)
     }
 
     /// Whether samples have two axes, and the least channel of the last one is far smaller than that of the first, which are these: all
     /// of the first are mixtures, in which it vanishes.
-    fn differs_along_last(&self, rows: &[u32], of_first: &[Channel]) -> bool {
-        let has_two_axes = self.shape.len() == 2 && self.shape.iter().all(|&size| size > 1);
+    fn differs_along_last(&self, rows: &[u32], of_first: &[Channel]) -> Result<bool, DataError> {
+        let has_two_axes = self.shape().len() == 2 && self.shape().iter().all(|&size| size > 1);
         let least_of = |channels: &[Channel]| {
             let numbers = (rows.len() * self.width() / channels.len()) as f64;
             let varied = channels.iter().filter(|channel| channel.least < channel.most);
             let deviations = varied.map(|channel| (channel.squares / numbers).sqrt());
             deviations.min_by(f64::total_cmp).unwrap_or_default()
         };
-        has_two_axes && least_of(of_first) > UNEVEN * least_of(&self.channels(rows, ChannelAxis::Last))
+        Ok(has_two_axes && least_of(of_first) > UNEVEN * least_of(&self.channels(rows, ChannelAxis::Last)?))
     }
 
     /// Hands out every number of these rows with its place in the sample.
-    fn each_number(&self, rows: &[u32], mut each: impl FnMut(usize, f64)) {
-        for &row in rows {
-            match &self.store {
-                ColumnData::F32(all) => {
-                    let sample = self.sample(row, all).iter();
-                    sample.enumerate().for_each(|(at, number)| each(at, f64::from(*number)));
+    fn each_number(&self, rows: &[u32], mut each: impl FnMut(usize, f64)) -> Result<(), DataError> {
+        self.each_block(rows, |block, here, _| {
+            for &row in here {
+                match &block.store {
+                    BlockData::F32(all) => {
+                        let sample = block.sample(row, all).iter();
+                        sample.enumerate().for_each(|(at, number)| each(at, f64::from(*number)));
+                    }
+                    BlockData::F64(all) => {
+                        let sample = block.sample(row, all).iter();
+                        sample.enumerate().for_each(|(at, number)| each(at, *number));
+                    }
+                    BlockData::Bytes(all, scaled) => {
+                        let scaled = scaled.first().copied().unwrap_or(Normalization::NONE);
+                        let sample = block.sample(row, all).iter();
+                        sample
+                            .enumerate()
+                            .for_each(|(at, byte)| each(at, scaled.apply(f32::from(*byte)).into()));
+                    }
+                    BlockData::U8(_) | BlockData::I32(_) | BlockData::I64(_) => {}
                 }
-                ColumnData::F64(all) => {
-                    let sample = self.sample(row, all).iter();
-                    sample.enumerate().for_each(|(at, number)| each(at, *number));
-                }
-                ColumnData::Bytes(all, scaled) => {
-                    let scaled = scaled.first().copied().unwrap_or(Normalization::NONE);
-                    let sample = self.sample(row, all).iter();
-                    sample.enumerate().for_each(|(at, byte)| each(at, scaled.apply(f32::from(*byte)).into()));
-                }
-                ColumnData::U8(_) | ColumnData::I32(_) | ColumnData::I64(_) => {}
             }
-        }
+        })
     }
 }

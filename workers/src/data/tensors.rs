@@ -3,37 +3,72 @@
 //! Format: an 8-byte length, a JSON header with type, shape and offset of each tensor, the numbers little-endian. Source:
 //! huggingface.co/docs/safetensors.
 
+use std::io::Read;
 use std::path::Path;
 
-use safetensors::{Dtype, SafeTensors};
+use safetensors::{Dtype, tensor::Metadata};
 
 use super::array::SourceArrays;
+use super::array_parts::ArrayPart;
+use super::contents::{Contents, room};
 use super::elements::{Described, Element};
 use super::error::DataError;
 use super::file::Step;
 use super::named;
 use super::signature::ModelSignature;
 
+/// Longest header that is read, as long as that of the crate that writes them.
+const MAX_HEADER_BYTES: u64 = 100_000_000;
+
 /// Reads what the model wants; other arrays are not looked at.
 pub(super) fn read(
-    (path, bytes): (&Path, &[u8]),
+    (path, contents): (&Path, &Contents),
     wanted: &ModelSignature,
     step: &mut Step<'_>,
 ) -> Result<SourceArrays, DataError> {
-    let format = |reason: String| DataError::Format { path: path.to_owned(), reason };
-    let file = SafeTensors::deserialize(bytes).map_err(|error| format(format!("safetensors: {error}")))?;
+    let (header, start) = header(path, contents)?;
     named::pick(path, wanted, |name| {
-        let view = file.tensor(name).map_err(|_| named::missing(path, name, file.names()))?;
-        let element = element(view.dtype()).ok_or_else(|| DataError::UnsupportedElement {
+        let missing = || named::missing(path, name, header.tensors().keys().map(String::as_str));
+        let info = header.info(name).ok_or_else(missing)?;
+        let element = element(info.dtype).ok_or_else(|| DataError::UnsupportedElement {
             path: path.to_owned(),
             name: name.to_owned(),
-            found: format!("{:?}", view.dtype()),
+            found: format!("{:?}", info.dtype),
             remedy: "save the array in another type, such as float32",
         })?;
-        let described = Described { path, name, sizes: view.shape(), element, is_fortran_order: false };
+        let described = Described { path, name, sizes: &info.shape, element, is_fortran_order: false };
+        let numbers = start + info.data_offsets.0 as u64;
+        if let Some(file) = contents.on_disk()
+            && let Some(array) = described.on_disk(file, numbers)?
+        {
+            return Ok(ArrayPart::OnDisk(array));
+        }
         // Its bytes are there.
-        described.read(view.data(), described.numbers()?, step)
+        described.read(contents.reader(numbers), described.numbers()?, step).map(ArrayPart::InMemory)
     })
+}
+
+/// What the arrays are and where, counted from the place behind it: all lie in the file, side by side, to its end.
+fn header(path: &Path, contents: &Contents) -> Result<(Metadata, u64), DataError> {
+    let format = |reason: String| DataError::Format {
+        path: path.to_owned(),
+        reason: format!("safetensors: {reason}"),
+    };
+    let mut from = contents.reader(0);
+    let mut length = [0; 8];
+    from.read_exact(&mut length).map_err(|_| format("header too small".to_owned()))?;
+    let length = u64::from_le_bytes(length);
+    if length > MAX_HEADER_BYTES.min(contents.bytes()) {
+        return Err(format("header too large".to_owned()));
+    }
+    let mut text = room(length as usize, path)?;
+    from.read_exact(&mut text).map_err(|_| format("invalid header length".to_owned()))?;
+    let header: Metadata =
+        serde_json::from_slice(&text).map_err(|error| format(format!("invalid header: {error}")))?;
+    match 8 + length + header.data_len() as u64 == contents.bytes() {
+        true => Ok((header, 8 + length)),
+        false => Err(format("the file has other bytes than its header says".to_owned())),
+    }
 }
 
 /// `None` for what is not read.

@@ -76,9 +76,10 @@ impl Predictor {
             is_other: options.data.source != job.train.data.source,
             given: options.given.as_deref(),
             has_classes: model.classes.is_some() || !job.train.data.class_names.is_empty(),
+            ..Form::default()
         };
         let (set, _) = Dataset::open_as(&options.data, &wanted, form, &mut || Ok(()))?;
-        let parts = set.parts(&options.data, job.train.seed);
+        let parts = set.parts(&options.data, job.train.seed)?;
         let rows = match options.samples {
             Samples::Train => parts.train,
             Samples::Validation => parts.validation,

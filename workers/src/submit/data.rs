@@ -105,7 +105,7 @@ pub(super) fn inspect(
     (spec.digest, spec.file_digests, spec.class_names) = (None, Vec::new(), Vec::new());
     let (set, FileDigests { all, each }) = label_width::open(&mut spec, wanted)?;
     (spec.digest, spec.file_digests) = (Some(all), each);
-    let Parts { train: train_rows, validation, test } = set.parts(&spec, seed);
+    let Parts { train: train_rows, validation, test } = set.parts(&spec, seed)?;
     let mut warnings = Vec::new();
     if spec.standardize {
         let Standard { mean, std, constant, rounded, differs_along_last } =
@@ -115,17 +115,20 @@ pub(super) fn inspect(
         warnings.extend(rounded_channels(&rounded));
         warnings.extend(differs_along_last.map(|shape| uneven_channels(&shape)));
     }
-    if let Some(ignored) = wanted.ignored_label().filter(|&label| set.is_all_ignored(&train_rows, label)) {
+    if let Some(ignored) = wanted.ignored_label()
+        && set.is_all_ignored(&train_rows, ignored)?
+    {
         return Err(DataError::AllIgnored { ignored }.into());
     }
     let parts = [("training", &train_rows), ("validation", &validation), ("test", &test)];
     let counted = parts.iter().filter(|(_, rows)| !rows.is_empty());
-    let counted: Option<Vec<_>> =
-        counted.map(|(part, rows)| Some((*part, set.label_counts(rows)?))).collect();
+    let counted: Option<Vec<_>> = counted
+        .map(|(part, rows)| Ok(set.label_counts(rows)?.map(|counts| (*part, counts))))
+        .collect::<Result<_, DataError>>()?;
     let counted = counted.unwrap_or_default();
     warnings.extend(class_split::warnings(&counted, set.class_names(), wanted.ignored_label()));
     if wanted.label.as_ref().is_some_and(|label| label.target == Target::Values) {
-        warnings.extend(set.label_deviation(&train_rows).and_then(wide_labels));
+        warnings.extend(set.label_deviation(&train_rows)?.and_then(wide_labels));
     }
     spec.train_samples = train_rows.len() as u64;
     spec.class_names = set.class_names().to_vec();

@@ -60,7 +60,7 @@ impl DataLoader {
         // What was given up says nothing of the data.
         watch.goes_on()?;
         let (set, _) = opened?;
-        let parts = set.parts(&train.data, train.seed);
+        let parts = set.parts(&train.data, train.seed)?;
         let found = parts.train.len() as u64;
         if found != train.data.train_samples {
             let what = format!("{found} training samples, the job says {}", train.data.train_samples);
@@ -95,16 +95,31 @@ impl DataLoader {
             self.order = train.sample_order(range.epoch);
             self.epoch = Some(range.epoch);
         }
-        let (start, end) = (range.start as usize, range.start as usize + range.len as usize);
-        let Some(order) = self.order.get(start..end) else {
-            return Err(WorkerError::Graph { what: format!("samples {start}..{end} do not exist") });
-        };
-        self.rows.clear();
-        self.rows.extend(order.iter().map(|&i| self.parts.train[i as usize]));
+        if !self.choose_rows(range) {
+            let (start, len) = (range.start, range.len);
+            return Err(WorkerError::Graph { what: format!("{len} samples from {start} on do not exist") });
+        }
         let pass = Pass { seed: train.seed, epoch: range.epoch };
         self.set.gather_to_train(&self.rows, pass, &mut self.batch)?;
         self.loaded = Some(range);
         Ok(())
+    }
+
+    /// Says which samples are gathered next: those on the disk are fetched meanwhile.
+    pub(super) fn read_ahead(&mut self, range: SampleRange) {
+        // What is loaded is in the batch; the rows are not asked for again.
+        if self.epoch == Some(range.epoch) && self.choose_rows(range) {
+            self.set.read_ahead(&self.rows);
+        }
+    }
+
+    /// Notes the rows of these samples of the present epoch; `false` if there are none such.
+    fn choose_rows(&mut self, range: SampleRange) -> bool {
+        let start = range.start as usize;
+        let Some(order) = self.order.get(start..start + range.len as usize) else { return false };
+        self.rows.clear();
+        self.rows.extend(order.iter().map(|&i| self.parts.train[i as usize]));
+        true
     }
 
     /// Gathers the `n`-th piece of a part of the test or validation samples; returns how many it has, 0 behind the last one.

@@ -262,6 +262,9 @@ impl JobRun {
     ) -> Result<Outcome, WorkerError> {
         let began = Instant::now();
         self.load_batch(it.range)?;
+        if let (Some(loader), Some(next)) = (self.data.as_mut(), next) {
+            loader.read_ahead(next.range);
+        }
         let scale = self.scale.clone();
         let samples = selected_samples(self.data.as_ref(), self.rows.as_ref(), &self.train);
         let step;

@@ -2,12 +2,7 @@
 
 use syncline_scheduler::spec::{DataElement, DataSpec};
 
-use super::super::{
-    column::{Column, Normalization},
-    error::DataError,
-    fit,
-    signature::ModelSignature,
-};
+use super::super::{block::Normalization, column::Column, error::DataError, fit, signature::ModelSignature};
 use super::{Channel, Draw, Pass, Rule};
 
 /// A last axis that is longer than this, or than one of the others, is the width.
@@ -37,12 +32,14 @@ impl Augmentation {
         let (input, [channels, height, width]) = images(inputs, names)?;
         // A mask, with its axes or laid flat.
         let is_mask = |label: &&Column| {
-            let axes = label.shape.iter().filter(|&&size| size > 1).count();
+            let axes = label.shape().iter().filter(|&&size| size > 1).count();
             axes > 1 || axes == 1 && label.width() == height * width
         };
         if let Some(label) = label.filter(is_mask) {
-            let what =
-                format!("labels of shape {:?} would not move with the pixels that they are of", label.shape);
+            let what = format!(
+                "labels of shape {:?} would not move with the pixels that they are of",
+                label.shape()
+            );
             return Err(DataError::Augment { what });
         }
         let shorter = height.min(width);
@@ -57,7 +54,7 @@ impl Augmentation {
         let (padding, square) = (spec.augment.crop as usize, spec.augment.cutout as usize);
         let rule = Rule { height, width, flip: spec.augment.flip, padding, square };
         let name = &wanted.inputs[input].name;
-        let normalizations = fit::normalizations(spec, name, &inputs[input].shape)?;
+        let normalizations = fit::normalizations(spec, name, inputs[input].shape())?;
         if !fit::are_finite(&normalizations, &[0.0]) {
             let what =
                 format!("`scale`, `mean` and `std` must leave 0 finite, which is the border of `{name}`");
@@ -66,7 +63,7 @@ impl Augmentation {
         let channel = |channel| {
             let normalization = normalizations[if normalizations.len() == 1 { 0 } else { channel }];
             let border = normalization.apply(0.0);
-            match inputs[input].is_scaled_in_a_batch() {
+            match inputs[input].like().is_scaled_in_a_batch() {
                 true => Channel { normalization, border },
                 false => Channel { normalization: Normalization::NONE, border },
             }
@@ -95,8 +92,8 @@ fn images<'a>(
     let mut images =
         named.clone().enumerate().filter_map(|(at, (column, name))| Some((at, name, image_shape(column)?)));
     let Some((input, name, shape)) = images.next() else {
-        let taken = named.map(|(column, name)| match column.element {
-            DataElement::F32 => format!("`{name}` takes samples of shape {:?}", column.shape),
+        let taken = named.map(|(column, name)| match column.like().element {
+            DataElement::F32 => format!("`{name}` takes samples of shape {:?}", column.shape()),
             DataElement::I32 | DataElement::I64 => format!("`{name}` takes integers"),
             DataElement::Bool => format!("`{name}` takes truth values"),
         });
@@ -119,6 +116,6 @@ fn images<'a>(
 }
 
 fn image_shape(column: &Column) -> Option<[usize; 3]> {
-    let shape: [usize; 3] = column.shape.as_slice().try_into().ok()?;
-    (column.element == DataElement::F32).then_some(shape)
+    let shape: [usize; 3] = column.shape().try_into().ok()?;
+    (column.like().element == DataElement::F32).then_some(shape)
 }

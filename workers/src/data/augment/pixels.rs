@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::super::column::Normalization;
+use super::super::block::Normalization;
 use super::{Draw, Rule};
 
 /// How the pixels of a channel come to the model.

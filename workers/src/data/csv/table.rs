@@ -183,8 +183,8 @@ impl<'a> Table<'a> {
     ) -> Result<(), DataError> {
         let first_row = self.rows;
         let (features, labels) = self.columns.by_number();
-        self.feature_origins.push(Origin { path: path.to_owned(), first_row, columns: features });
-        self.label_origins.push(Origin { path: path.to_owned(), first_row, columns: labels });
+        self.feature_origins.push(Origin { columns: features, ..Origin::of(path, first_row) });
+        self.label_origins.push(Origin { columns: labels, ..Origin::of(path, first_row) });
         self.read_records(path, fields, step)?;
         if self.rows == first_row {
             return Err(DataError::Format { path: path.to_owned(), reason: "it has no samples".to_owned() });

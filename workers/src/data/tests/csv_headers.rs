@@ -121,7 +121,7 @@ fn open_other(
     let wanted = ModelSignature { inputs: vec![input("x", DataElement::F32, &[features])], label: labels };
     job.digest = Some(Dataset::open_hashed(&job, &wants(Target::Values)).unwrap().1.all);
     change(&folder, &mut job);
-    let form = Form { like: Some(&job), passes_over_label, is_other: true, given: None, has_classes: false };
+    let form = Form { like: Some(&job), passes_over_label, is_other: true, ..Form::default() };
     Dataset::open_as(&other, &wanted, form, &mut || Ok(())).map(|(set, _)| set)
 }
 

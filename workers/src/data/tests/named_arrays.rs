@@ -104,7 +104,7 @@ fn labels_that_count_nothing_are_found_among_the_rows_that_train() {
         (&[],        -100, false),
     ];
     for (rows, ignored, want) in cases {
-        assert_eq!(data.is_all_ignored(rows, ignored), want, "{rows:?}, {ignored}");
+        assert_eq!(data.is_all_ignored(rows, ignored).unwrap(), want, "{rows:?}, {ignored}");
     }
 }
 

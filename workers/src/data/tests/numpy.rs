@@ -13,7 +13,7 @@ const X: &[u8] = include_bytes!("numpy/x.npy");
 const LABEL: &[u8] = include_bytes!("numpy/label.npy");
 
 /// An array as numpy saves it.
-fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+pub(super) fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     let text = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}\n");
     let mut bytes = [NPY_MARK, &[1, 0]].concat();
     bytes.extend((text.len() as u16).to_le_bytes());
@@ -21,7 +21,7 @@ fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
 }
 
 /// The same in Fortran order, of float32.
-fn fortran(shape: &str, numbers: &[f32]) -> Vec<u8> {
+pub(super) fn fortran(shape: &str, numbers: &[f32]) -> Vec<u8> {
     let text = format!("{{'descr': '<f4', 'fortran_order': True, 'shape': {shape}, }}\n");
     let start = [NPY_MARK, &[1, 0], &(text.len() as u16).to_le_bytes()].concat();
     let data: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
@@ -29,7 +29,7 @@ fn fortran(shape: &str, numbers: &[f32]) -> Vec<u8> {
 }
 
 /// An archive of these files.
-fn archive(files: &[(&str, &[u8])], method: CompressionMethod) -> Vec<u8> {
+pub(super) fn archive(files: &[(&str, &[u8])], method: CompressionMethod) -> Vec<u8> {
     let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
     for (name, bytes) in files {
         writer.start_file(*name, SimpleFileOptions::default().compression_method(method)).unwrap();

@@ -21,7 +21,7 @@ fn samples_of_several_tables_count_in_the_order_of_the_files() {
     let spec = DataSpec { split: Split::TestEvery(2), ..tables(parts, &[]) };
     let data = Dataset::open(&spec, &wants(CLASSES)).unwrap();
     assert_eq!(samples(&data), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
-    assert_eq!((labels(&data), data.parts(&spec, 0).test), (vec![0.0, 1.0, 2.0, 0.0], vec![0, 2]));
+    assert_eq!((labels(&data), data.parts(&spec, 0).unwrap().test), (vec![0.0, 1.0, 2.0, 0.0], vec![0, 2]));
 }
 
 #[test]

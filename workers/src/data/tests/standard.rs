@@ -12,7 +12,7 @@ fn standard(
     spec.standardize = true;
     change(&mut spec);
     let data = Dataset::open(&spec, wanted)?;
-    data.standard(&data.parts(&spec, 0).train, wanted, spec.channel_axis)
+    data.standard(&data.parts(&spec, 0).unwrap().train, wanted, spec.channel_axis)
 }
 
 #[test]
@@ -38,7 +38,8 @@ fn channels_whose_differences_a_float32_file_rounds_are_told() {
     let told = |spec: DataSpec| {
         let spec = DataSpec { standardize: true, ..spec };
         let data = Dataset::open(&spec, &wants(CLASSES)).unwrap();
-        let found = data.standard(&data.parts(&spec, 0).train, &wants(CLASSES), spec.channel_axis).unwrap();
+        let found =
+            data.standard(&data.parts(&spec, 0).unwrap().train, &wants(CLASSES), spec.channel_axis).unwrap();
         (found.constant, found.rounded)
     };
     let folder = TempDir::new().unwrap();
