@@ -26,7 +26,8 @@ pub fn parse(bytes: &[u8]) -> Result<ModelProto, OnnxError> {
     check_parts(bytes)?;
     let mut model =
         ModelProto::decode(bytes).map_err(|source| OnnxError::Malformed { reason: source.to_string() })?;
-    for function in &model.functions {
+    for function in &mut model.functions {
+        clear_aliases(&mut function.node);
         let of_nodes = function.node.iter().flat_map(|node| &node.attribute);
         of_nodes.chain(&function.attribute_proto).try_for_each(check_constants)?;
     }
@@ -58,6 +59,7 @@ pub(crate) fn check_graph(
     let scope = Scope { names: defined_names(graph)?, outer };
     let mut reads = Vec::with_capacity(graph.node.len());
     for node in &mut graph.node {
+        clear_alias(node);
         // Optional inputs at the end mean the same when they are not written; some kernels die of them.
         while node.input.last().is_some_and(String::is_empty) {
             node.input.pop();
@@ -82,6 +84,22 @@ pub(crate) fn check_graph(
         reads.iter().flatten().chain(outputs).filter(|name| !scope.names.contains(*name)).cloned().collect();
     sort(&mut graph.node, &reads)?;
     Ok(captured)
+}
+
+/// The domain of the standard's operators has two names, of which everybody behind this knows the empty one.
+fn clear_alias(node: &mut NodeProto) {
+    if node.domain == "ai.onnx" {
+        node.domain.clear();
+    }
+}
+
+/// The same for all nodes of a function.
+fn clear_aliases(nodes: &mut [NodeProto]) {
+    for node in nodes {
+        clear_alias(node);
+        let subgraphs = node.attribute.iter_mut().flat_map(|attribute| attribute.subgraphs_mut());
+        subgraphs.for_each(|graph| clear_aliases(&mut graph.node));
+    }
 }
 
 /// Every name the graph itself defines. An initialiser may share its name with an input: a default value.
@@ -162,6 +180,23 @@ mod tests {
     fn optional_inputs_that_are_left_out_at_the_end_are_not_written() {
         let read = edited(|graph| graph.node[0].input.extend([String::new(), String::new()])).unwrap();
         assert_eq!(read, model());
+    }
+
+    #[test]
+    fn the_other_name_of_the_domain_of_the_standard_is_read_as_the_empty_one_everywhere() {
+        let named = |domain: &str| {
+            let inner =
+                NodeProto { domain: domain.to_owned(), ..NodeProto::named("c", "Identity", &["x"], &[]) };
+            let branch = GraphProto { node: vec![inner.clone()], ..GraphProto::default() };
+            let attribute = crate::attr_graph("then_branch", branch);
+            let node = NodeProto { attribute: vec![attribute], ..inner };
+            let mut read = model();
+            read.graph.as_mut().unwrap().node.iter_mut().for_each(|node| node.domain = domain.to_owned());
+            read.functions.push(FunctionProto { node: vec![node], ..FunctionProto::default() });
+            parse(&read.to_bytes()).unwrap()
+        };
+        assert_eq!(named("ai.onnx"), named(""));
+        assert_eq!(named("com.example").graph.unwrap().node[0].domain, "com.example");
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(super) fn round_down(graph: &mut GraphProto, types: &Types, opset: i64) -> b
     // Pools that were written anew, and what stands behind them.
     let mut behind: HashSet<String> = HashSet::new();
     for node in &mut graph.node {
-        let standard = node.domain.is_empty() || node.domain == "ai.onnx";
+        let standard = node.domain.is_empty();
         let pool = standard && POOLS.contains(&node.op_type.as_str()) && node.int("ceil_mode", 0) != 0;
         if let Some(pads) = pool.then(|| pads(node, types)).flatten() {
             node.attribute.retain(|other| !["auto_pad", "ceil_mode", "pads"].contains(&other.name.as_str()));

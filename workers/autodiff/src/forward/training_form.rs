@@ -306,7 +306,7 @@ impl Batch {
 }
 
 pub(super) fn is(node: &NodeProto, op: &str) -> bool {
-    node.op_type == op && (node.domain.is_empty() || node.domain == "ai.onnx")
+    node.op_type == op && node.domain.is_empty()
 }
 
 fn identity(from: &str, to: &str) -> NodeProto {

@@ -50,7 +50,7 @@ pub(crate) struct Table {
 impl Table {
     fn class(&self, node: &NodeProto, types: &Types) -> Class {
         let fp16 = self.precision == Precision::Fp16;
-        let standard = node.domain.is_empty() || node.domain == "ai.onnx";
+        let standard = node.domain.is_empty();
         let no_graphs =
             node.attribute.iter().all(|attribute| attribute.g.is_none() && attribute.graphs.is_empty());
         match node.op_type.as_str() {

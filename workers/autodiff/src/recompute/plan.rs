@@ -191,7 +191,7 @@ fn far(graph: &Graph, forward: &[bool]) -> HashSet<ValueId> {
 
 /// Whether a second run of the node costs little and gives the same.
 fn is_cheap(node: &NodeProto) -> bool {
-    let standard = node.domain.is_empty() || node.domain == "ai.onnx";
+    let standard = node.domain.is_empty();
     // A seed makes two Dropout nodes draw the same numbers, run for run.
     let repeats = node.op_type != "Dropout" || node.attribute("seed").is_some();
     standard && repeats && CHEAP.contains(&node.op_type.as_str())

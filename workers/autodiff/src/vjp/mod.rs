@@ -209,7 +209,7 @@ pub fn supported_operators() -> Vec<&'static str> {
 /// Applies the rule of the node's operator.
 pub(super) fn apply(node_grad: &mut NodeGrad<'_>) -> Result<InputGrads, AutodiffError> {
     let (node, outputs) = (node_grad.node, node_grad.outputs);
-    let standard = node.domain.is_empty() || node.domain == "ai.onnx";
+    let standard = node.domain.is_empty();
     if let Some((_, rule)) = JOINT_RULES.iter().find(|(op, _)| standard && *op == node.op_type) {
         return rule(node_grad);
     }

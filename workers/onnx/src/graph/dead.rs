@@ -44,7 +44,7 @@ impl Graph {
 
 /// Takes optional outputs away that nothing reads.
 fn trim(node: &mut Node, live: &[bool]) {
-    let standard = node.proto.domain.is_empty() || node.proto.domain == "ai.onnx";
+    let standard = node.proto.domain.is_empty();
     if !standard || !OPTIONAL_OUTPUTS.contains(&node.proto.op_type.as_str()) {
         return;
     }

@@ -52,7 +52,7 @@ pub(super) fn arrange(model: &ModelProto) -> Option<ModelProto> {
 
 /// The operator of a node, if the standard has it.
 fn standard(node: &NodeProto) -> Option<&str> {
-    (node.domain.is_empty() || node.domain == "ai.onnx").then_some(node.op_type.as_str())
+    node.domain.is_empty().then_some(node.op_type.as_str())
 }
 
 /// In what products of matrices are computed: float32, or the 16 bits that the graph casts their factors to. `None` for other

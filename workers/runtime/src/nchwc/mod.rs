@@ -83,7 +83,7 @@ fn has_other_floats(graph: &GraphProto) -> bool {
 
 /// Writes a `Conv` in nchwc_op form, if it has one.
 fn convolution(graph: &mut Graph, node: &NodeProto, weights: &Weights, lanes: i64) -> Option<()> {
-    let standard = node.domain.is_empty() || node.domain == "ai.onnx";
+    let standard = node.domain.is_empty();
     if node.op_type != "Conv" || !standard {
         return None;
     }

@@ -92,7 +92,7 @@ pub(crate) fn of(model: &ModelProto, options: &DeriveOptions) -> Result<OnnxRepo
     };
     Ok(OnnxReport {
         producer: model.producer_name.clone(),
-        opset: model.opset_import.iter().find(|o| o.domain.is_empty()).map_or(0, |o| o.version),
+        opset: model.opset(),
         inputs: graph.input.iter().filter(|i| !constant.contains(i.name.as_str())).map(value).collect(),
         outputs: graph.output.iter().map(value).collect(),
         parameter_count: count(false),
