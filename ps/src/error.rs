@@ -257,9 +257,14 @@ impl PsError {
         matches!(self, Self::Refused { fault: ShardFault::MissingBlob { .. } | ShardFault::Io { .. } })
     }
 
-    /// Whether an announcement that failed so will never be taken.
+    /// Whether an announcement that failed so will never be taken. An engine of another release is about to be replaced, as this
+    /// shard was.
     pub(crate) fn is_permanent(&self) -> bool {
-        matches!(self, Self::EngineRefused { .. } | Self::WrongPosition { .. } | Self::PositionTaken { .. })
+        match self {
+            Self::EngineRefused { source, .. } => !matches!(source, HelloError::Version { .. }),
+            Self::WrongPosition { .. } | Self::PositionTaken { .. } => true,
+            _ => false,
+        }
     }
 
     /// What the user can do about it.
@@ -347,6 +352,13 @@ mod tests {
         assert_eq!(FaultCode::new(error(0).code()), FaultCode::SHARD_UNREACHED);
         assert_eq!(error(0).to_string(), "[E410] shard a:1 could not be reached: refused");
         assert_eq!(error(1_200).to_string(), "[E410] shard a:1 could not be reached for 1200 ms: refused");
+    }
+
+    #[test]
+    fn an_engine_of_another_release_is_asked_again_and_one_of_another_cluster_is_not() {
+        let refused = |source| PsError::EngineRefused { engine: "a:1".into(), source };
+        assert!(!refused(HelloError::Version { theirs: 1 }).is_permanent());
+        assert!(refused(HelloError::Token).is_permanent());
     }
 
     #[test]

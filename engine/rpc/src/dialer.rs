@@ -106,7 +106,7 @@ impl<C> Dialer<C> {
         self.hint.called(&leader);
         let begun = outrun.into_iter().find(|attempt| attempt.address == leader);
         let attempt = begun.unwrap_or_else(|| self.attempt(leader.clone()));
-        attempt.opening.await.map_err(|error| not_the_leader(&leader, &error))
+        attempt.opening.await.map_err(|error| not_the_leader(&leader, error))
     }
 
     /// Whoever is connected first. `running` have begun; of the others the first begins when nobody has answered after `head_start`,
@@ -157,8 +157,14 @@ impl<C> Dialer<C> {
 }
 
 /// Whoever is at an address that nobody has named to us and does not let us in says nothing about our settings.
-fn not_the_leader(address: &str, error: &HelloError) -> HelloError {
-    io::Error::other(format!("a standby names {address} as the engine that leads: {error}")).into()
+fn not_the_leader(address: &str, error: HelloError) -> HelloError {
+    match error {
+        // It is one of Syncline, and waiting does not make it another.
+        HelloError::Version { .. } => error,
+        error => {
+            io::Error::other(format!("a standby names {address} as the engine that leads: {error}")).into()
+        }
+    }
 }
 
 #[cfg(test)]
@@ -181,6 +187,7 @@ mod tests {
         RefusesLater,
         /// Belongs to another cluster.
         Foreign,
+        OtherRelease,
     }
 
     /// Engines at 10.0.0.1:1, 10.0.0.1:2 and so on, here called by their port.
@@ -212,6 +219,7 @@ mod tests {
                         }
                         Engine::RefusesLater => release.notify_one(),
                         Engine::Foreign => return Err(HelloError::Token),
+                        Engine::OtherRelease => return Err(HelloError::Version { theirs: 1 }),
                     }
                     Err(io::Error::other(port.to_string()).into())
                 }
@@ -255,6 +263,16 @@ mod tests {
         for engines in [[Engine::Foreign, Engine::Refuses], [Engine::Refuses, Engine::Foreign]] {
             let refused = Engines::new(&engines).dial(0).await.unwrap_err();
             assert!(refused.contains("[E123]"), "{engines:?}: {refused}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_leader_that_a_standby_names_says_of_which_release_it_is_and_nothing_else_of_itself() {
+        for (leader, code) in [(Engine::OtherRelease, "[E122]"), (Engine::Foreign, "[E125]")] {
+            let cluster = Engines::new(&[Engine::Answers, leader]);
+            cluster.dialer.hint().note("10.0.0.1:2");
+            let refused = cluster.dial(0).await.unwrap_err();
+            assert!(refused.starts_with(code), "{leader:?}: {refused}");
         }
     }
 
