@@ -4,10 +4,11 @@ use std::{
     env,
     path::{Path, PathBuf},
     str::FromStr,
+    time::{Duration, Instant},
 };
 
 use serde_json::json;
-use syncline_rpc::EngineFault;
+use syncline_rpc::{EngineFault, InactiveReason, status::EngineStatus};
 use syncline_scheduler::ids::JobId;
 use syncline_workers::{
     blocking,
@@ -16,6 +17,7 @@ use syncline_workers::{
 };
 
 use tempfile::TempDir;
+use tokio::time::sleep;
 
 use super::{
     preview::{Preview, classes_in_words, mib, separated_in_words, upload_bytes, weights_in_words},
@@ -185,8 +187,31 @@ async fn dry_run(args: &SubmitArgs, graph: JobGraph, cluster: Option<Cluster>) -
     Ok(())
 }
 
+/// So long an engine is waited for, or its Redis: as long as each takes to be started again. A job may be handed in by a script at night.
+const ENGINE_AWAY_LIMIT: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(200);
+
+async fn connect(cluster: &Cluster) -> Result<(Client, EngineStatus), ClientError> {
+    let until = Instant::now() + ENGINE_AWAY_LIMIT;
+    loop {
+        match Client::connect(cluster).await {
+            Err(error) if may_come(&error) && Instant::now() < until => sleep(PAUSE).await,
+            connected => return connected,
+        }
+    }
+}
+
+/// Whether nobody answers, or no engine leads for want of its Redis; not an address that names a standby alone.
+fn may_come(error: &ClientError) -> bool {
+    let by_store = |why: &InactiveReason| matches!(why, InactiveReason::Store { .. });
+    match error {
+        ClientError::Refused(EngineFault::NotActive { why }) => by_store(why),
+        error => error.is_passing(),
+    }
+}
+
 async fn submit(args: &SubmitArgs, graph: JobGraph, cluster: Cluster) -> Result<(), Failure> {
-    let (client, about) = Client::connect(&cluster).await?;
+    let (client, about) = said_while_slow("waiting for the engine", connect(&cluster)).await?;
     let clock = EngineClock::of(&about);
     let (prepared, goes_on_from) = prepare_job(args, graph, Some(&client)).await?;
     let classes = classes_in_words(&prepared.data.class_names);
@@ -237,4 +262,36 @@ async fn submit(args: &SubmitArgs, graph: JobGraph, cluster: Cluster) -> Result<
         ),
     });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use syncline_rpc::{CallError, hello::HelloError};
+
+    use super::*;
+
+    #[test]
+    fn an_engine_is_waited_for_that_may_come_and_no_other_table() {
+        let unreachable = |source: HelloError| ClientError::Unreachable {
+            address: "a:1".into(),
+            source: CallError::Hello(source),
+        };
+        let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        let not_active = |why| ClientError::from(EngineFault::NotActive { why });
+        let cause = || "it hangs".to_owned();
+        #[rustfmt::skip]
+        let cases = [
+            ("nobody listens",                unreachable(refused().into()),                                true),
+            ("Redis lets no engine lead",     not_active(InactiveReason::Store { cause: cause() }),         true),
+            ("Redis hangs",                   EngineFault::Store { cause: cause() }.into(),                 true),
+            ("the token is another one",      unreachable(HelloError::Token),                               false),
+            ("the release is another one",    unreachable(HelloError::Version { theirs: 1 }),               false),
+            ("a standby alone is named",      not_active(InactiveReason::Standby { instance: "b".into(), address: "b:1".into() }), false),
+        ];
+        for (name, error, want) in cases {
+            assert_eq!(may_come(&error), want, "{name}");
+        }
+    }
 }
