@@ -68,7 +68,7 @@ const TABLES: &[Table] = &[
         ("test",          "table", "", "test = { csv = { path = 'b.csv' } }", "The test set, if it is in files of its own; as `source`"),
         ("validation",    "table", "", "validation = { csv = { path = 'c.csv' } }", "The validation set, if it is in files of its own; as `source`"),
         ("validation_percent", "integer", "", "validation_percent = 10", "Percentage of the training samples that is held out as the validation set, chosen by the seed; 1 to 99, not together with `validation`"),
-        ("hold_out_seed", "integer", "", "hold_out_seed = 7", "Seed that chooses them, if it is not the `seed` of the training; also that of `test_percent`, where it is 0 if left out"),
+        ("hold_out_seed", "integer", "", "hold_out_seed = 7", "Seed that chooses them, if it is not the `seed` of the training; also that of `test_percent`, beside which it is 0 for both if left out"),
         ("scale",         "float", "1.0", "scale = 0.0625", "Floats are multiplied by this"),
         ("mean",          "list of floats", "[]", "mean = [0.5]", "Subtracted after that: one number for each channel, or one for all"),
         ("std",           "list of floats", "[]", "std = [0.25]", "Divisor after that, likewise"),
@@ -92,7 +92,7 @@ const TABLES: &[Table] = &[
     ]},
     Table { title: "`source.csv`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\n[node.data.source.csv]\n@\n", fields: &[
         ("path",          "path or list of paths", "", "path = ['a.csv.gz', 'part-*.csv']", "The files, relative to the job file; `*` stands for any characters in the name of a file"),
-        ("label_columns", "integer", "1", "label_columns = 2", "How many of the last columns are the label; if left out as many as the loss wants, where one does not fit"),
+        ("label_columns", "integer", "1", "label_columns = 2", "How many of the last columns are the label; with 1, or left out, as many as the loss wants where one does not fit"),
         ("label_names",   "list of names", "[]", "label_names = ['class']", "The columns that are the label, by their names in the header, instead of the last ones"),
         ("skip_lines",    "integer", "0", "skip_lines = 1", "Lines at the top of each file that are left out"),
         ("separator",     "`,`, `;` or `tab`", "", "separator = ';'", "What separates columns; if left out what the first lines of a file show"),

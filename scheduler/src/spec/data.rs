@@ -20,8 +20,8 @@ pub struct DataSpec {
     /// last ones where samples of a text overlap.
     #[serde(default)]
     pub validation_percent: Option<u32>,
-    /// What chooses them; `None`: the seed of the training. It also chooses the samples of [`Split::TestPercent`], where `None`
-    /// is 0: another seed of the training does not train on them.
+    /// What chooses them; `None`: the seed of the training. It also chooses the samples of [`Split::TestPercent`], beside which `None`
+    /// is 0 for both: another seed of the training does not train on what tests.
     #[serde(default)]
     pub hold_out_seed: Option<u64>,
     /// Each number of a float input is multiplied by this after reading (1/16 for the digits, 1/255 for bytes).

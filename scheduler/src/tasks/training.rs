@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     fault_code::FaultCode,
     ids::JobId,
-    spec::{InvalidJob, JobSpec, Node, NodeKind, ValidJob},
+    spec::{InvalidJob, JobSpec, Node, NodeKind, Split, ValidJob},
 };
 
 /// A training job that is ready to be begun by a task: its nodes, as they are submitted, in JSON. What is large is on the
@@ -180,7 +180,9 @@ impl TrainingChanges {
         set(&mut train.learning_rate.base, self.learning_rate);
         set(&mut train.batch, self.batch);
         set(&mut train.epochs, self.epochs);
-        if train.data.validation_percent.is_some() && self.seed.is_some() {
+        // Beside a test set that is drawn the seed of the training chooses nothing.
+        let is_test_drawn = matches!(train.data.split, Split::TestPercent(_));
+        if train.data.validation_percent.is_some() && self.seed.is_some() && !is_test_drawn {
             train.data.hold_out_seed.get_or_insert(train.seed);
         }
         set(&mut train.seed, self.seed);
@@ -245,17 +247,19 @@ mod tests {
     fn another_seed_leaves_the_samples_that_are_held_out_as_they_were_table() {
         #[rustfmt::skip]
         let cases = [
-            // Held out, seed of the data, changed to; which then chooses what is held out.
-            (Some(10), None,    Some(11), Some(5)),
-            (Some(10), Some(3), Some(11), Some(3)),
-            (Some(10), None,    None,     None),
-            (None,     None,    Some(11), None),
+            // Held out, test set, seed of the data, changed to; which then chooses what is held out.
+            (Some(10), Split::All,             None,    Some(11), Some(5)),
+            (Some(10), Split::All,             Some(3), Some(11), Some(3)),
+            (Some(10), Split::All,             None,    None,     None),
+            (None,     Split::All,             None,    Some(11), None),
+            (Some(10), Split::TestPercent(10), None,    Some(11), None),
         ];
-        for (validation_percent, hold_out_seed, seed, want) in cases {
+        for (validation_percent, split, hold_out_seed, seed, want) in cases {
             let mut train = training("bsp".parse().unwrap(), 64, 8);
             train.seed = 5;
             train.evaluate = validation_percent.map(|_| EvaluateSpec::every_epochs(1));
             (train.data.validation_percent, train.data.hold_out_seed) = (validation_percent, hold_out_seed);
+            train.data.split = split;
             let prepared = PreparedTraining::new(&training_job(train)).unwrap();
             let changes = TrainingChanges { seed, ..TrainingChanges::new() };
             let changed = prepared.job("other".parse().unwrap(), &changes).unwrap();
