@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::array_parts::ArrayParts;
 use super::csv::TableNames;
 use super::error::DataError;
+use super::file::too_large;
 use super::signature::ModelSignature;
 
 /// Numbers in the type that the file has.
@@ -70,6 +71,11 @@ pub(super) struct SourceArrays {
 impl SourceArrays {
     /// Puts what was found in the next file behind this.
     pub(super) fn append(&mut self, other: Self, wanted: &ModelSignature) -> Result<(), DataError> {
+        if u32::try_from(self.rows + other.rows).is_err() {
+            let part = other.inputs.first().or(other.label.as_ref());
+            let path = part.map(|part| part.first.path().to_owned()).unwrap_or_default();
+            return Err(too_large(&path, u32::MAX.into(), "samples, with those of the files before it"));
+        }
         let names = wanted.inputs.iter().map(|input| &input.name).chain(wanted.label.iter().map(|l| &l.name));
         let arrays = self.inputs.iter_mut().chain(&mut self.label);
         for ((array, more), name) in arrays.zip(other.inputs.into_iter().chain(other.label)).zip(names) {

@@ -65,16 +65,24 @@ impl DiskFile {
         self.state.bytes
     }
 
-    /// Fills `bytes` with those that begin at `start`.
+    /// Fills `bytes` with those that begin at `start`; whether they are what they were, [`check_unchanged`](Self::check_unchanged) says
+    /// behind it.
     pub(super) fn read_exact_at(&self, bytes: &mut [u8], start: u64) -> Result<(), DataError> {
-        let read = self.file.read_exact_at(bytes, start).and_then(|()| State::of(&self.file));
-        match read {
-            Ok(state) if state == self.state => Ok(()),
-            Err(source) if source.kind() != io::ErrorKind::UnexpectedEof => {
-                Err(DataError::Io { path: self.path.clone(), source })
-            }
-            Ok(_) | Err(_) => Err(DataError::Changed { path: self.path.clone() }),
-        }
+        self.file.read_exact_at(bytes, start).map_err(|source| match source.kind() {
+            io::ErrorKind::UnexpectedEof => self.changed(),
+            _ => DataError::Io { path: self.path.clone(), source },
+        })
+    }
+
+    /// Whether what was read so far is of the file that was opened.
+    pub(super) fn check_unchanged(&self) -> Result<(), DataError> {
+        let state =
+            State::of(&self.file).map_err(|source| DataError::Io { path: self.path.clone(), source })?;
+        if state == self.state { Ok(()) } else { Err(self.changed()) }
+    }
+
+    fn changed(&self) -> DataError {
+        DataError::Changed { path: self.path.clone() }
     }
 }
 

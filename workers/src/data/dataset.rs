@@ -151,6 +151,10 @@ impl Dataset {
 
     /// Puts another part behind these samples, for the same model.
     fn append(&mut self, name: &str, part: Self, wanted: &ModelSignature) -> Result<(), DataError> {
+        if u32::try_from(self.rows + part.rows).is_err() {
+            let what = format!("`source` and `{name}` have more than {} samples together", u32::MAX);
+            return Err(DataError::InvalidSetting { what });
+        }
         self.rows += part.rows;
         let names =
             wanted.inputs.iter().map(|input| &input.name).chain(wanted.label.iter().map(|label| &label.name));
@@ -230,6 +234,8 @@ impl Dataset {
     /// # Errors
     /// Labels decide, and are on a disk that does not give them.
     pub fn parts(&self, spec: &DataSpec, seed: u64) -> Result<Parts, DataError> {
+        // One number chooses both where the test set is drawn, and it is not that of the training, which may change.
+        let seed = if matches!(spec.split, Split::TestPercent(_)) { 0 } else { seed };
         let (train, test) = self.split(spec.split, spec.hold_out_seed.unwrap_or_default())?;
         let (train, mut validation) = match spec.validation_percent {
             Some(percent) => self.hold_out(train, percent, |rows, held| {

@@ -114,16 +114,24 @@ impl DiskArray {
             self.file.read_exact_at(piece, self.start + u64::from(run[0]) * sample as u64)?;
             rest = behind;
         }
+        self.file.check_unchanged()?;
+        let first = rows.first().map_or(0, |&row| row as usize);
         let sizes = [&[rows.len()], self.shape.as_slice()].concat();
         let array = match self.encoding {
             Encoding::LittleEndian(element) => {
                 let (path, name) = (self.path(), "");
                 let described = Described { path, name, sizes: &sizes, element, is_fortran_order: false };
-                described.read(bytes.as_slice(), bytes.len(), &mut || Ok(()))?
+                let read = described.read(bytes.as_slice(), bytes.len(), &mut || Ok(()));
+                read.map_err(|error| match error {
+                    DataError::NotInteger { path, row, column, number } => {
+                        DataError::NotInteger { path, row: row + first, column, number }
+                    }
+                    other => other,
+                })?
             }
             Encoding::Idx(number) => Idx { dims: sizes, number, data: &bytes }.array(self.path()),
         };
-        Ok(array.behind(rows.first().map_or(0, |&row| row as usize)))
+        Ok(array.behind(first))
     }
 
     /// Asks the system to fetch these samples meanwhile.

@@ -70,8 +70,12 @@ impl Described<'_> {
 
     /// The array whose numbers begin at `start` of a file that stays on the disk, if it is so large that it stays there as well.
     pub(super) fn on_disk(&self, file: &Arc<DiskFile>, start: u64) -> Result<Option<DiskArray>, DataError> {
+        if self.is_fortran_order || self.sizes.is_empty() || self.sizes.contains(&0) {
+            // Whoever reads it says what is wrong about it.
+            return Ok(None);
+        }
         let array = DiskArray::new(file, start, Encoding::LittleEndian(self.element), self.sizes)?;
-        Ok((array.bytes() > file.most_in_memory && !self.is_fortran_order).then_some(array))
+        Ok((array.bytes() > file.most_in_memory).then_some(array))
     }
 
     /// Reads all of its numbers. `at_once`: how many are surely there, for which room is made at once.

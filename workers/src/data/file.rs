@@ -18,8 +18,10 @@ pub const MAX_FILE_BYTES: u64 = 4 << 30;
 pub const MAX_DISK_FILE_BYTES: u64 = 16 << 40;
 /// Most numbers in one array of a data set that is in memory, and in one sample of any.
 pub const MAX_ELEMENTS: u64 = 1 << 31;
-/// Longest file of arrays, and longest array in one, that is read into memory as a whole.
+/// Of so many bytes of a source's files of arrays all are read into memory, and of one that does not fit there the arrays that do.
 pub const MOST_IN_MEMORY_BYTES: u64 = 512 << 20;
+/// So short ones are, however many there are before them.
+pub const ALWAYS_IN_MEMORY_BYTES: u64 = 16 << 20;
 
 /// Bytes that are read or unpacked between two steps.
 pub(super) const STEP_BYTES: usize = 4 << 20;
@@ -101,7 +103,7 @@ fn hash_on_disk(file: &DiskFile, hashes: &mut Hashes, step: &mut Step<'_>) -> Re
         step().map_err(|source| DataError::Io { path: file.path().to_owned(), source })?;
     }
     hashes.end_file();
-    Ok(())
+    file.check_unchanged()
 }
 
 /// The same of what came in another way; `path` is what it is called. It is unpacked if it begins as gzip does.

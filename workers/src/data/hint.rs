@@ -13,8 +13,8 @@ impl DataError {
             ),
             Self::Remote { url } => Some(how_to_fetch(url)),
             Self::TooLarge { .. } => Some(
-                "arrays in .npy, .npz (not compressed), safetensors and IDX files may be larger: they stay on the disk; else leave out what need not be \
-                 there, keep its numbers in fewer bytes, or split the file into several",
+                "arrays in .npy, .npz (not compressed), safetensors and IDX files, in C order, may be larger: they stay on the disk; else leave out what \
+                 need not be there, or keep its numbers in fewer bytes, as uint8",
             ),
             Self::Digest { .. } => Some(
                 "copy the same file to every machine, or submit the job again, which looks at the data anew",

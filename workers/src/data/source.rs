@@ -128,6 +128,10 @@ pub(super) fn read(
         if joined {
             limit.left -= contents.bytes();
         }
+        // What is in memory of all files counts together; small ones, as of labels, always are.
+        if let (Some(left), Contents::InMemory(bytes)) = (&mut limit.in_memory, &contents) {
+            *left = (*left).min(left.saturating_sub(bytes.len() as u64).max(file::ALWAYS_IN_MEMORY_BYTES));
+        }
         Ok(contents)
     };
     source.paths().into_iter().map(&mut next).collect()
@@ -220,6 +224,11 @@ pub(super) fn parse(
             wanted,
         )?,
     };
+    // What of them is in memory now was read after the digest was made.
+    files
+        .iter()
+        .filter_map(|(_, contents)| contents.on_disk())
+        .try_for_each(|file| file.check_unchanged())?;
     found.ok_or_else(no_file)
 }
 

@@ -114,7 +114,7 @@ fn files_behind_each_other_and_parts_in_memory_are_one_data_set() {
     let spec = in_parts(&folder);
     let wanted = wants_input(DataElement::F32, &[Some(2)]);
     let [memory, disk] = both(&spec, &wanted);
-    // Of the first two, `x` stays on the disk, and nothing else.
+    // `x` of the first two and of the validation set stays on the disk, and nothing else.
     let mixed = opened(&spec, &wanted, 230).unwrap();
     let rows: Vec<u32> = (0..125).map(|n| n * 37 % 125).collect();
     for data in [&disk, &mixed] {
