@@ -13,7 +13,7 @@ use std::{
 use syncline_ps::PsError;
 use syncline_rpc::{
     CallError, EngineAddresses, EngineFault, EngineLink, JobSetup, RegisterReply, WorkerKey,
-    WorkerServiceClient, within,
+    WorkerServiceClient, hello::HelloError, within,
 };
 use syncline_scheduler::{
     core::{TaskKey, TaskReport},
@@ -52,10 +52,11 @@ pub(super) fn away(engines: &EngineAddresses, cause: &dyn fmt::Display) -> Worke
     WorkerError::EngineAway { address: engines.to_string(), cause: cause.to_string() }
 }
 
-/// Whether an engine may take this worker later. Where one did before, a refusal is of one that has another token or is of another
-/// release, such as in the middle of an upgrade: that is put right there.
+/// Whether an engine may take this worker later: one of another release is replaced in the middle of an upgrade, and where one did
+/// before, another token is put right there.
 pub(super) fn may_pass(error: &CallError, was_served: bool) -> bool {
-    error.is_passing() || was_served && matches!(error, CallError::Hello(_))
+    let is_other_release = matches!(error, CallError::Hello(HelloError::Version { .. }));
+    error.is_passing() || is_other_release || was_served && matches!(error, CallError::Hello(_))
 }
 
 /// An error of a call with what is below it.
@@ -240,8 +241,6 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
-    use syncline_rpc::hello::HelloError;
-
     use super::*;
 
     #[test]
@@ -250,7 +249,7 @@ mod tests {
         let other_release = || CallError::from(HelloError::Version { theirs: 1 });
         let away = || CallError::from(HelloError::Io(std::io::ErrorKind::ConnectionRefused.into()));
         for (error, at_first, later) in
-            [(refused(), false, true), (other_release(), false, true), (away(), true, true)]
+            [(refused(), false, true), (other_release(), true, true), (away(), true, true)]
         {
             assert_eq!((may_pass(&error, false), may_pass(&error, true)), (at_first, later), "{error}");
         }
