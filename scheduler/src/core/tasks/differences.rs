@@ -9,6 +9,7 @@ impl TaskJob {
         let both = self.graph.len().min(submitted.graph.len());
         match (0..both).find_map(|task| Some((task, self.difference(submitted, task)?))) {
             Some((task, what)) => format!(", and differs in the {what} of task {}", submitted.display(task)),
+            None if both == 0 => String::new(),
             None => ", and differs behind its first tasks".to_owned(),
         }
     }

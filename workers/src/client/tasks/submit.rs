@@ -84,11 +84,12 @@ impl Client {
         let (classes, tasks) = graph.tasks()?;
         let parts = parts(tasks, 0);
         let mut first = part(tasks, parts.first().cloned().unwrap_or_default());
-        // The job may be there: what is large is sent once the engine says that it is not. One that is replaced goes when the engine is
-        // told, and not before everything has been uploaded.
-        let asks_first = !replace && first.iter().any(has_large_constants);
+        // Of a job that is there nothing large is sent before the engine says that it is another one. One that is replaced goes when the
+        // engine is told, and not before everything has been uploaded.
+        let large = first.iter().position(has_large_constants).filter(|_| !replace);
+        let asks_first = large.is_some() && self.is_known(&id).await?;
         if asks_first {
-            first.clear();
+            first.truncate(large.unwrap_or_default());
         }
         let first = self.with_blobs(first).await?;
         let complete = parts.len() <= 1 && !asks_first;
@@ -117,6 +118,14 @@ impl Client {
             }
         }
         Ok(GraphRun::new(self.clone(), id, there.nonce == nonce, graph.number()))
+    }
+
+    async fn is_known(&self, id: &JobId) -> Result<bool, ClientError> {
+        match self.record(id).await {
+            Ok(_) => Ok(true),
+            Err(ClientError::Refused(EngineFault::UnknownJob { .. })) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     async fn send_first(
