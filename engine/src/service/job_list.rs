@@ -64,7 +64,7 @@ impl DecisionLoop {
             return;
         }
         warn!(
-            "the clock of Redis was set forward: jobs that are over are written again where it has let them go"
+            "the clock of Redis was set forward, or this machine slept: jobs that are over are written again where it has let them go"
         );
         for (job, _) in self.forget_at.iter().filter(|(_, at)| **at > now) {
             self.lead.jobs.note_end(job, now);

@@ -21,9 +21,9 @@ const PEER_PAUSE: Duration = Duration::from_millis(500);
 /// So long a job is opened again that a shard cannot read: a file server that answers nothing for a moment, or a peer that ends while
 /// it sends, is no reason to give up parameters, or a checkpoint for the one before.
 const READ_PATIENCE: Duration = Duration::from_secs(60);
-/// So long a job is opened again that reads a checkpoint while there are others: longer than a file server takes to start again. Then
-/// one of those costs the training between the two, which is done anew; nothing that was promised is lost.
-const NEWEST_PATIENCE: Duration = Duration::from_secs(300);
+/// So long a job is opened again that reads a checkpoint while there are others: longer than a file server takes to start again, or the
+/// machine that it runs on. Then one of those costs the training between the two, which is done anew; nothing that was promised is lost.
+const NEWEST_PATIENCE: Duration = Duration::from_secs(900);
 /// So long a job is opened again that reads its only checkpoint: what has been trained so far is worth waiting until somebody has brought the disk
 /// back, and the job says meanwhile what it waits for.
 const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(3_600);
@@ -36,7 +36,7 @@ impl ShardControl {
         let control = self.clone();
         self.work.spawn(&run.clone(), async move {
             let Some(train) = control.jobs.train_spec(&run.job) else { return };
-            let began = Instant::now();
+            let mut unreadable_since: Option<Instant> = None;
             let patience = read_patience(checkpoint, has_others);
             let mut told = String::new();
             loop {
@@ -54,7 +54,16 @@ impl ShardControl {
                         }
                         return control.queue.tell(Input::ShardsOpened { run });
                     }
-                    Err(fault) if may_pass(&fault, began.elapsed(), patience) => {
+                    Err(fault) => {
+                        // A shard that is away, or reads for long, says nothing of a disk.
+                        unreadable_since = match &fault {
+                            ShardFault::Io { .. } => Some(unreadable_since.unwrap_or_else(Instant::now)),
+                            _ => None,
+                        };
+                        let tried = unreadable_since.map_or(Duration::ZERO, |since| since.elapsed());
+                        if !may_pass(&fault, tried, patience) {
+                            return control.report_failure(&run, &fault);
+                        }
                         let reason = fault.to_string();
                         // It is asked twice a second; once is enough to say so.
                         if reason != told {
@@ -66,7 +75,6 @@ impl ShardControl {
                         }
                         sleep(PEER_PAUSE).await;
                     }
-                    Err(fault) => return control.report_failure(&run, &fault),
                 }
             }
         });
@@ -314,9 +322,9 @@ mod tests {
         let cases = [
             (unreadable(), None,    false, 59,    true),
             (unreadable(), None,    false, 60,    false),
-            (unreadable(), Some(3), true,  299,   true),
-            (unreadable(), Some(3), true,  300,   false),
-            (unreadable(), Some(3), false, 300,   true),
+            (unreadable(), Some(3), true,  899,   true),
+            (unreadable(), Some(3), true,  900,   false),
+            (unreadable(), Some(3), false, 900,   true),
             (unreadable(), Some(3), false, 3_600, false),
             (lost(),       Some(3), true,  0,     false),
         ];
