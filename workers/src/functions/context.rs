@@ -108,6 +108,12 @@ impl Context {
         self.cluster.client()
     }
 
+    /// Waits for a call of [`client`](Self::client) in a function that blocks, in the runtime that its connections belong to. Panics in
+    /// an async function, which awaits it.
+    pub fn block_on<T>(&self, call: impl Future<Output = T>) -> T {
+        self.cluster.runtime().block_on(call)
+    }
+
     /// Submits a graph as a job of its own, which goes on whatever becomes of this task and its job. Returns when all of it is
     /// stored and it has begun; an async function uses [`client`](Self::client) and waits for
     /// [`submit_tasks`](Client::submit_tasks), so that it can be dropped meanwhile.

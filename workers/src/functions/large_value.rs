@@ -78,6 +78,14 @@ impl ShardValues {
                 Err(PsError::Refused { fault: ShardFault::SecondAway { .. } }) => {}
                 Err(PsError::Unreachable { .. }) if !is_last => {}
                 Err(_) if shards.is_empty() && !is_last => {}
+                // Nobody can be asked yet: that says nothing of the value.
+                Err(_) if shards.is_empty() => {
+                    return Err(PsError::Unreachable {
+                        address: "(none is named yet)".to_owned(),
+                        after_ms: SHARDS_TIMEOUT.as_millis() as u64,
+                        cause: "the engine does not hear of all shards".to_owned(),
+                    });
+                }
                 done => return done,
             }
             std::thread::sleep(RETRY_DELAY);

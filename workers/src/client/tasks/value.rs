@@ -10,7 +10,10 @@ use syncline_scheduler::{
     ids::JobId,
     tasks::{TaskIndex, TaskQuery, TaskState, Value},
 };
-use tokio::{task::JoinSet, time::Instant};
+use tokio::{
+    task::{JoinError, JoinSet},
+    time::Instant,
+};
 
 use super::{GraphRun, TaskError};
 use crate::{
@@ -117,8 +120,13 @@ impl Client {
                 asked.spawn(async move { (task, client.value_now(&job, task).await) });
             }
             let Some(answer) = asked.join_next().await else { return Ok(kept) };
-            // A panic of ours is one here, too.
-            let (task, value) = answer.unwrap_or_else(|ended| resume_unwind(ended.into_panic()));
+            let (task, value) = match answer.map_err(JoinError::try_into_panic) {
+                Ok(answered) => answered,
+                // A panic of ours is one here, too.
+                Err(Ok(panic)) => resume_unwind(panic),
+                // The worker ends.
+                Err(Err(_)) => return Ok(kept),
+            };
             kept.extend(value?.map(|value| (task, value)));
         }
     }

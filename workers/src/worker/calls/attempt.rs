@@ -19,6 +19,9 @@ use crate::{
 /// Most bytes of calls that one task may add: they travel in one message, with others.
 const MAX_ADDED_BYTES: usize = 16 << 20;
 
+/// A call whose argument is out of reach is given back so often, which is an hour and more at ten seconds each: then it has failed.
+const MOST_GIVEN_BACK: u16 = 400;
+
 /// What calls need beside their orders.
 pub(in crate::worker) struct CallEnvironment {
     /// Where large values lie.
@@ -75,7 +78,9 @@ pub(super) fn run(
     };
     let input = match input(function.name, &args, &around.store, scratch) {
         Ok(input) => input,
-        Err(CallFault::Store(error @ PsError::Unreachable { .. })) => return given_back(&error),
+        Err(CallFault::Store(error @ PsError::Unreachable { .. })) if order.attempt < MOST_GIVEN_BACK => {
+            return given_back(&error);
+        }
         Err(fault) => return failed(fault, 0),
     };
     let context = Context::new(group.job.clone(), order, stop.clone(), around.cluster.clone());
