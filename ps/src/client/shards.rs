@@ -29,8 +29,9 @@ use crate::{
     wire::SessionKey,
 };
 
-/// Before a faster transport is tried again that failed.
+/// Before a faster transport is tried again that failed; twice as long each further time, up to an hour.
 const UPGRADE_PAUSE: Duration = Duration::from_secs(60);
+const LONGEST_UPGRADE_PAUSE: Duration = Duration::from_secs(3_600);
 
 /// How a client behaves when connections break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +96,8 @@ pub(super) struct ShardConn {
     attempt_limit: Option<Duration>,
     /// When `link` is to be opened anew, because it could not go over to a faster transport.
     upgrade_at: Option<Instant>,
+    /// So long after it has failed.
+    upgrade_pause: Duration,
     /// The pull whose answer is still to come over `link`.
     pub requested: Option<Requested>,
     /// What the shard lends, until the next push or pull.
@@ -135,6 +138,7 @@ impl ShardSet {
             link: None,
             attempt_limit: None,
             upgrade_at: None,
+            upgrade_pause: UPGRADE_PAUSE,
             requested: None,
             lent: None,
             encoder: None,
@@ -277,7 +281,11 @@ impl ShardSet {
                 link.set_write_limit(silence_limit)?;
                 self.cancel_token.register(index, Some(link.socket()));
                 self.addresses.register(index, Some((&conn.address, &link)));
-                conn.upgrade_at = link.upgrade_failed.then(|| Instant::now() + UPGRADE_PAUSE);
+                conn.upgrade_at = link.upgrade_failed.then(|| Instant::now() + conn.upgrade_pause);
+                conn.upgrade_pause = match link.upgrade_failed {
+                    true => (conn.upgrade_pause * 2).min(LONGEST_UPGRADE_PAUSE),
+                    false => UPGRADE_PAUSE,
+                };
                 link
             }
         };
