@@ -25,7 +25,7 @@ use crate::cli::{CliError, EngineClock, Failure, describe};
 
 /// Pause between two looks at all trials.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
-/// From one round to the next so much time passes only where this process was not awake, as with the lid closed.
+/// So much longer than [`POLL_INTERVAL`] a pause is only where this process was not awake, as with the lid closed.
 const ASLEEP: Duration = Duration::from_secs(60);
 
 /// A trial as far as it is known.
@@ -203,13 +203,7 @@ impl<'a> Conduct<'a> {
 
     /// Goes on until all trials are over. While the cluster is away it says so and tries again.
     pub(super) async fn run(&mut self) -> Result<(), Failure> {
-        let mut began = SystemTime::now();
         loop {
-            let before = std::mem::replace(&mut began, SystemTime::now());
-            // Of the clocks this one alone goes on while the machine sleeps; one that was set back says nothing.
-            if began.duration_since(before).is_ok_and(|passed| passed > ASLEEP) {
-                self.seen.iter_mut().for_each(|seen| seen.slept = true);
-            }
             match self.round().await {
                 Ok(true) => break,
                 Ok(false) => self.display.passed(),
@@ -219,7 +213,12 @@ impl<'a> Conduct<'a> {
                     return Err(failure);
                 }
             }
+            let began = SystemTime::now();
             tokio::time::sleep(POLL_INTERVAL).await;
+            // Of the clocks this one alone goes on while the machine sleeps; one that was set back says nothing.
+            if began.elapsed().is_ok_and(|passed| passed > ASLEEP) {
+                self.seen.iter_mut().for_each(|seen| seen.slept = true);
+            }
         }
         self.display.passed();
         self.display.close();
