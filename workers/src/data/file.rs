@@ -52,6 +52,14 @@ impl Limit {
         Self { left: MAX_DISK_FILE_BYTES, total: MAX_DISK_FILE_BYTES, in_memory: Some(in_memory) }
     }
 
+    /// The next file comes behind one of which so many bytes are in memory. What of all files is there counts together, but for small
+    /// ones, as of labels, which always are.
+    pub fn spend(&mut self, bytes: u64) {
+        if let Some(left) = &mut self.in_memory {
+            *left = (*left).min(left.saturating_sub(bytes).max(ALWAYS_IN_MEMORY_BYTES));
+        }
+    }
+
     fn exceeded(self, path: &Path) -> DataError {
         too_large(path, self.total, "bytes")
     }
@@ -235,6 +243,21 @@ mod tests {
     fn a_file_for_which_there_is_no_memory_is_named() {
         let error = reserve(&mut Vec::<u64>::new(), usize::MAX >> 4, Path::new("all.csv")).unwrap_err();
         assert!(error.to_string().starts_with("[E330] cannot read all.csv: this process gets no memory for"));
+    }
+
+    #[test]
+    fn files_of_a_source_share_the_memory_that_they_may_take_and_small_ones_are_always_there_table() {
+        const MIB: u64 = 1 << 20;
+        for (left, bytes, then) in [
+            (512 * MIB, 400 * MIB, 112 * MIB),
+            (112 * MIB, 112 * MIB, 16 * MIB),
+            (16 * MIB, 16 * MIB, 16 * MIB),
+            (100, 50, 100),
+        ] {
+            let mut limit = Limit::of_arrays(left);
+            limit.spend(bytes);
+            assert_eq!(limit.in_memory, Some(then), "{bytes} of {left}");
+        }
     }
 
     #[test]

@@ -128,9 +128,8 @@ pub(super) fn read(
         if joined {
             limit.left -= contents.bytes();
         }
-        // What is in memory of all files counts together; small ones, as of labels, always are.
-        if let (Some(left), Contents::InMemory(bytes)) = (&mut limit.in_memory, &contents) {
-            *left = (*left).min(left.saturating_sub(bytes.len() as u64).max(file::ALWAYS_IN_MEMORY_BYTES));
+        if contents.on_disk().is_none() {
+            limit.spend(contents.bytes());
         }
         Ok(contents)
     };

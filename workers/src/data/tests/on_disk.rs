@@ -195,3 +195,40 @@ fn a_file_that_is_written_into_while_it_is_used_is_refused_and_one_that_takes_it
     written.set_len(130).unwrap();
     assert_eq!(gather(&data), Err("E619"));
 }
+
+#[test]
+fn a_number_that_is_too_large_is_named_by_its_row_in_the_file() {
+    let folder = TempDir::new().unwrap();
+    // More samples than are looked through at a time.
+    let rows = 600_000;
+    let mut numbers = vec![1u64; rows];
+    numbers[rows - 2] = 1 << 63;
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let x = write(&folder, "x.npy", &npy("'<u8'", &format!("({rows},)"), &bytes));
+    let y = write(&folder, "y.npy", &npy("'|u1'", &format!("({rows},)"), &vec![0; rows]));
+    let error = opened(&DataSpec::new(Source::npy(&x, &y)), &wants(CLASSES), 0).unwrap_err();
+    assert!(error.to_string().contains("row 599999, column 1: 9223372036854775808"), "{error}");
+}
+
+#[test]
+fn an_array_that_is_read_into_memory_is_of_the_file_that_the_digest_is_of() {
+    let folder = TempDir::new().unwrap();
+    let (x, y) = (npy("'<f4'", "(2, 1)", &le_f32(&[1.0, 2.0])), npy("'|u1'", "(2,)", &[0, 1]));
+    let packed = archive(&[("x.npy", &x), ("label.npy", &y)], CompressionMethod::Deflated);
+    let path = write(&folder, "packed.npz", &packed);
+    let form = Form { most_in_memory: 0, ..Form::default() };
+    for (written_at, code) in [(None, None), (Some(1), Some("E619")), (Some(2), Some("E619"))] {
+        let mut steps = 0;
+        let mut step = || {
+            steps += 1;
+            if written_at == Some(steps) {
+                let file = std::fs::File::options().write(true).open(&path).unwrap();
+                file.set_modified(std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(steps))?;
+            }
+            Ok(())
+        };
+        let spec = DataSpec::new(Source::npz(&path));
+        let found = Dataset::open_as(&spec, &wants(CLASSES), form, &mut step).map_err(|error| error.code());
+        assert_eq!(found.err(), code, "{written_at:?}");
+    }
+}
