@@ -19,6 +19,7 @@ use crate::cli::{
     jobs::{
         loss_curves::{self, Over},
         metrics::Training,
+        status::{Status, open_barrier_of_auto},
     },
 };
 
@@ -79,7 +80,15 @@ impl Site {
     }
 
     async fn job(&self, job: &JobId) -> Answer {
-        self.client.status(job).await.map_or_else(failed, |view| answer::json(&view))
+        let view = match self.client.status(job).await {
+            Ok(view) => view,
+            Err(error) => return failed(error),
+        };
+        let chosen = match open_barrier_of_auto(&view.job) {
+            Some(barrier) => self.client.explain_barrier(job, barrier).await.ok().map(|barrier| barrier.why),
+            None => None,
+        };
+        answer::json(&Status { view: &view, chosen })
     }
 
     async fn events(&self, job: &JobId) -> Answer {

@@ -2,7 +2,10 @@
 
 use serde::Serialize;
 use syncline_rpc::status::{JobStatus, JobView};
-use syncline_scheduler::{ids::JobId, sync::Why};
+use syncline_scheduler::{
+    ids::{JobId, Superstep},
+    sync::Why,
+};
 
 use super::{
     explain_job::next_barrier,
@@ -26,7 +29,10 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     block_on(async {
         let source = args.source.open(&args.job).await?;
         let view = source.status(&args.job).await?;
-        let chosen = chosen(&source, &view.job).await;
+        let chosen = match open_barrier_of_auto(&view.job) {
+            Some(barrier) => source.explain_barrier(&args.job, barrier).await.ok().map(|barrier| barrier.why),
+            None => None,
+        };
         if args.json {
             return print_json(&Status { view: &view, chosen });
         }
@@ -39,21 +45,18 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     })
 }
 
-/// What `--json` prints.
+/// What `--json` prints, and the dashboard gives.
 #[derive(Debug, Serialize)]
-struct Status<'a> {
+pub(crate) struct Status<'a> {
     #[serde(flatten)]
-    view: &'a JobView,
+    pub(crate) view: &'a JobView,
     /// The rule that the policy `auto` has chosen for now; `None` for other policies, and before and after the training.
-    chosen: Option<Why>,
+    pub(crate) chosen: Option<Why>,
 }
 
-/// What `auto` has chosen for the superstep that is open.
-async fn chosen(source: &Source, job: &JobStatus) -> Option<Why> {
-    if !job.policy.starts_with("auto") || job.is_over() {
-        return None;
-    }
-    let barrier = next_barrier(job.next_barrier.as_deref())?;
-    // One that has closed meanwhile may be forgotten already: the next look has another one.
-    source.explain_barrier(&job.id, barrier).await.ok().map(|barrier| barrier.why)
+/// The barrier whose reason says what `auto` has chosen for the superstep that is open. One that has closed meanwhile may be forgotten
+/// already: the next look has another one.
+pub(crate) fn open_barrier_of_auto(job: &JobStatus) -> Option<Superstep> {
+    let is_auto = job.policy.starts_with("auto") && !job.is_over();
+    is_auto.then(|| next_barrier(job.next_barrier.as_deref())).flatten()
 }
