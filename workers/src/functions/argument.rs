@@ -179,6 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::needless_borrows_for_generic_args, reason = "each form is one that users may write")]
     fn values_tasks_and_lists_of_tasks_stand_for_arguments() {
         let graph = GraphNumber::next();
         let task = |n| TaskRef::Task(TaskIndex(n));

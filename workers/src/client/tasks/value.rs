@@ -10,10 +10,7 @@ use syncline_scheduler::{
     ids::JobId,
     tasks::{TaskIndex, TaskQuery, TaskState, Value},
 };
-use tokio::{
-    task::{JoinError, JoinSet},
-    time::Instant,
-};
+use tokio::{task::JoinSet, time::Instant};
 
 use super::{GraphRun, TaskError};
 use crate::{
@@ -120,7 +117,7 @@ impl Client {
                 asked.spawn(async move { (task, client.value_now(&job, task).await) });
             }
             let Some(answer) = asked.join_next().await else { return Ok(kept) };
-            let (task, value) = match answer.map_err(JoinError::try_into_panic) {
+            let (task, value) = match answer.map_err(|ended| ended.try_into_panic()) {
                 Ok(answered) => answered,
                 // A panic of ours is one here, too.
                 Err(Ok(panic)) => resume_unwind(panic),
