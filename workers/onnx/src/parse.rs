@@ -26,6 +26,7 @@ pub fn parse(bytes: &[u8]) -> Result<ModelProto, OnnxError> {
     check_parts(bytes)?;
     let mut model =
         ModelProto::decode(bytes).map_err(|source| OnnxError::Malformed { reason: source.to_string() })?;
+    model.ir_version = model.ir_version.min(NEWEST_IR_VERSION);
     for function in &mut model.functions {
         clear_aliases(&mut function.node);
         let of_nodes = function.node.iter().flat_map(|node| &node.attribute);
@@ -35,6 +36,10 @@ pub fn parse(bytes: &[u8]) -> Result<ModelProto, OnnxError> {
     check_graph(graph, None)?;
     Ok(model)
 }
+
+/// The newest form of the file that is passed on: what later ones add, such as notes for several devices, is not read here, and an ONNX
+/// Runtime refuses any that it does not know. Every one since 1.18 knows this one.
+const NEWEST_IR_VERSION: i64 = 10;
 
 /// Names that a subgraph may read from the graphs around it.
 pub(crate) struct Scope<'a> {
@@ -169,6 +174,14 @@ mod tests {
     #[test]
     fn a_model_survives_the_round_trip() {
         assert_eq!(parse(&model().to_bytes()).unwrap(), model());
+    }
+
+    #[test]
+    fn a_file_of_a_later_form_is_passed_on_in_one_that_every_runtime_knows() {
+        for (written, read) in [(8, 8), (10, 10), (14, 10)] {
+            let model = ModelProto { ir_version: written, ..model() };
+            assert_eq!(parse(&model.to_bytes()).unwrap().ir_version, read);
+        }
     }
 
     #[test]
