@@ -307,6 +307,11 @@ impl EngineFault {
                 "a training keeps checkpoints with `checkpoint` in its settings, and that of its end when it is done: `syncline status JOB` shows the newest; \
                  of one without, `syncline model export JOB FILE.safetensors` writes what it has learned, with which another begins (`weights` of its model)"
             }
+            // Redis may have gone back to a moment whose checkpoints have made room for newer ones.
+            Self::Shard { cause, .. } if cause.starts_with("[E439]") => {
+                "`syncline checkpoint JOB FILE --number N` takes another one that the shards have; where there is none, `syncline model export JOB \
+                 FILE.safetensors` writes what it has learned, with which another begins (`weights` of its model)"
+            }
             Self::Shard { .. } => "see the log of that shard",
             Self::SilentShard { .. } => {
                 "see whether the machine, the disk and the connection of that shard are well, and its log; then submit again"
@@ -397,4 +402,19 @@ pub trait ClientService {
     async fn about() -> Result<BTreeMap<String, String>, EngineFault>;
     /// Every live worker, oldest first.
     async fn workers() -> Result<Vec<WorkerFields>, EngineFault>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_asks_for_a_checkpoint_that_shards_have_lost_is_told_what_there_is_instead() {
+        let hint = |cause: &str| {
+            EngineFault::Shard { shard: ShardIndex(0), cause: cause.to_owned() }.hint().unwrap()
+        };
+        let lost = hint("[E439] checkpoint 1 of job run cannot be used: no such file");
+        assert!(lost.contains("syncline model export JOB"), "{lost}");
+        assert_eq!(hint("no answer in 5 s"), "see the log of that shard");
+    }
 }
