@@ -9,7 +9,7 @@ use half::{bf16, f16};
 
 use super::array::{Array, Numbers};
 use super::contents::DiskFile;
-use super::disk_array::{DiskArray, Encoding};
+use super::disk_array::{DiskArray, Encoding, bounded};
 use super::error::DataError;
 use super::file::{MAX_ELEMENTS, STEP_BYTES, Step, reserve, too_large};
 
@@ -61,9 +61,7 @@ impl Described<'_> {
             let reason = format!("array `{}` of shape {:?} has no samples", self.name, self.sizes);
             return Err(DataError::Format { path: self.path.to_owned(), reason });
         }
-        let numbers = self.sizes.iter().try_fold(1u64, |numbers, &size| {
-            numbers.checked_mul(size as u64).filter(|&numbers| numbers <= MAX_ELEMENTS)
-        });
+        let numbers = bounded(self.sizes, MAX_ELEMENTS);
         let numbers = numbers.ok_or_else(|| too_large(self.path, MAX_ELEMENTS, "numbers in one array"))?;
         Ok(numbers as usize)
     }

@@ -52,6 +52,11 @@ impl Limit {
         Self { left: MAX_DISK_FILE_BYTES, total: MAX_DISK_FILE_BYTES, in_memory: Some(in_memory) }
     }
 
+    /// That of a file which is read into memory.
+    fn of_memory(self) -> Self {
+        if self.in_memory.is_some() { Self::FILE } else { self }
+    }
+
     /// The next file comes behind one of which so many bytes are in memory. What of all files is there counts together, but for small
     /// ones, as of labels, which always are.
     pub fn spend(&mut self, bytes: u64) {
@@ -91,14 +96,13 @@ pub(super) fn read(
         check_kind(&file.head, path, mark)?;
         return Ok(Contents::OnDisk(Arc::new(file)));
     }
-    let limit = if limit.in_memory.is_some() { Limit::FILE } else { limit };
-    let bytes = read_bounded(file, length, if packed { Limit::FILE } else { limit }, path, step)?;
+    let bytes = read_bounded(file, length, limit_on_disk.of_memory(), path, step)?;
     for piece in bytes.chunks(STEP_BYTES) {
         hashes.update(piece);
         step().map_err(failed)?;
     }
     hashes.end_file();
-    unpacked(bytes, packed, path, mark, limit, step).map(Contents::InMemory)
+    unpacked(bytes, packed, path, mark, limit.of_memory(), step).map(Contents::InMemory)
 }
 
 /// Looks through a file that stays on the disk.
