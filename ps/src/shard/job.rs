@@ -236,8 +236,7 @@ impl JobShard {
 
     /// Ends this value: a cancel. Wakes everybody who waits.
     pub(super) fn close(&self) {
-        self.record_close();
-        self.end(JobEnd::Closed);
+        self.end_with_standby(JobEnd::Closed);
     }
 
     /// Nobody changes or reads it from here on, and whoever waits is told that it is over. A standby keeps its copy until
@@ -276,14 +275,18 @@ impl JobShard {
 
     /// Ends this value: generation `by` has taken its place. Wakes everybody who waits.
     pub(super) fn replace(&self, by: Generation) {
-        self.record_close();
-        self.end(JobEnd::Replaced(by));
+        self.end_with_standby(JobEnd::Replaced(by));
     }
 
-    /// Waits for no room in the record: nobody may be left who makes some.
-    fn record_close(&self) {
-        let _changing = self.standby_log.enter_at_once();
+    /// Ends this value here and at the standby. It is over before the standby is told: one that has made room for the next run
+    /// refuses this one, and is lost to nobody by that.
+    fn end_with_standby(&self, end: JobEnd) {
+        lock(&self.state).ended = Some(end);
+        // Waits for no room in the record: nobody may be left who makes some.
+        let changing = self.standby_log.enter_at_once();
         self.standby_log.record(|| StandbyOp::Close.entry());
+        drop(changing);
+        self.end(end);
     }
 
     /// Whether nobody changes it any more here: it was closed or replaced, or is frozen.
