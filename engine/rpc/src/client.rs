@@ -284,7 +284,7 @@ impl EngineFault {
                 "submit with `syncline submit` or `syncline::Client::submit`, which upload"
             }
             Self::MissingShards { .. } => "start the missing `syncline ps` processes, or wait for them",
-            Self::Dropped => "restart the worker; it takes part again under a new incarnation",
+            Self::Dropped => "nothing: the worker registers again by itself, under a new incarnation",
             Self::Store { .. } => "look at the Redis server; `syncline doctor` checks it",
             Self::NotActive { why: InactiveReason::Store { .. } } => {
                 "look at the Redis server: it is what keeps the engine from leading; `syncline doctor` checks it"

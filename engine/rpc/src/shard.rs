@@ -248,19 +248,28 @@ impl ShardFault {
     /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
-            Self::Fenced { .. } => "another engine has taken over; stop this one",
+            Self::Fenced { .. } => "nothing: another engine leads, and this one goes on as the standby",
             Self::WrongGeneration { .. } => "nothing: the worker goes on with the restored parameters",
             Self::Sealed { .. } => "nothing: the worker comes back by itself under a new incarnation",
             Self::Closed { .. } => "nothing: the job is over",
             Self::MissingBlob { .. } => "upload the blob again, then submit",
             Self::SecondAway { .. } => {
-                "start or wake the second process of the shard (`syncline status` names it); if it is gone for good, submit the job again"
+                "start or wake the second process of the shard (`syncline doctor` names it); if it is gone for good, submit the job again"
             }
             Self::Io { .. } => "look at the disk of the shard's state directory, and at its machine's memory",
             Self::NotPinned { .. } => {
                 "see the shard's log: where it says that there is no memory to pin a version, its machine needs more"
             }
-            _ => "this should not happen; please report it with the shard's log",
+            Self::UnknownJob { .. } => "nothing: the engine opens the job there, or ends it",
+            Self::PeerAway { .. } => "nothing, if that shard is started again; otherwise see why it ended",
+            Self::NotFollowing { .. } => {
+                "nothing, unless it stays: then report it with the logs of both processes"
+            }
+            Self::NoCheckpoint { .. } => "look at the disk of that shard's state directory",
+            Self::Garbled { .. } => {
+                "nothing, if it is seen once: it is asked again over another connection; otherwise see the error that it names"
+            }
+            Self::Invalid { .. } => "this should not happen; please report it with the shard's log",
         };
         Some(hint.to_owned())
     }

@@ -78,13 +78,19 @@ impl EngineError {
     /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Listen { address, source } if source.kind() == io::ErrorKind::AddrNotAvailable => Some(format!(
-                "{} is no address of this machine, or no longer: `ip addr` shows those that it has; name one with --listen",
-                address.ip()
-            )),
-            Self::Listen { .. } => Some(
-                "another program may listen there: name another address with --listen; port 0 takes a free one".to_owned(),
+            Self::Listen { address, source } if source.kind() == io::ErrorKind::AddrNotAvailable => {
+                Some(format!(
+                    "{} is no address of this machine, or no longer: `ip addr` shows those that it has; name one with --listen",
+                    address.ip()
+                ))
+            }
+            Self::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse => Some(
+                "another program listens there: name another address with --listen; port 0 takes a free one"
+                    .to_owned(),
             ),
+            Self::Listen { .. } => {
+                Some("name another address with --listen; port 0 takes a free one".to_owned())
+            }
             Self::Store(source) => source.hint(),
         }
     }
@@ -272,7 +278,9 @@ mod tests {
             EngineError::Listen { address, source: kind.into() }.hint().unwrap()
         };
         assert!(hint(io::ErrorKind::AddrNotAvailable).starts_with("192.0.2.1 is no address of this machine"));
-        assert!(hint(io::ErrorKind::AddrInUse).starts_with("another program may listen there"));
+        assert!(hint(io::ErrorKind::AddrInUse).starts_with("another program listens there"));
+        // A port below 1024, of who may not have it.
+        assert!(hint(io::ErrorKind::PermissionDenied).starts_with("name another address"));
     }
 
     #[tokio::test]

@@ -132,3 +132,12 @@ fn the_document_says_what_the_sources_say() {
         }
     }
 }
+
+#[test]
+fn the_codes_of_each_section_of_the_document_are_in_their_order() {
+    let text = fs::read_to_string(root().join("docs/errors.md")).unwrap();
+    for section in text.split("\n## ") {
+        let codes: Vec<_> = section.lines().filter_map(|line| code(line.strip_prefix("| ")?)).collect();
+        assert!(codes.is_sorted(), "{codes:?}");
+    }
+}
