@@ -19,7 +19,7 @@ struct Table {
 
 #[rustfmt::skip]
 const TABLES: &[Table] = &[
-    Table { title: "A file of one training", about: "At the top of the file. It is the job with a node `train`, and where the data has a test set with a node `test` that evaluates what came of it. Below `[node.data]` is `[data]` here, and so on.", frame: "@\n", fields: &[
+    Table { title: "A file of one training", about: "Such a file is one training. Syncline makes a node `train` of it and, if the data has a test set, a node `test` that evaluates the result. In a file with `[[node]]` (below) write `[node.data]` for `[data]`, and so on.", frame: "@\n", fields: &[
         ("id",       "string", "", "id = 'digits'", "Name of the job: 1 to 64 of a-z, 0-9, `.`, `_`, `-`, beginning with a letter or digit"),
         ("model",    "table", "", "model.ready = { onnx = 'train.onnx' }", "What is trained: `forward` or `ready`, see below"),
         ("data",     "table", "", "data = { source = { safetensors = { path = 'a.safetensors' } } }", "What it is trained on, see below"),
@@ -53,7 +53,7 @@ const TABLES: &[Table] = &[
         ("label_smoothing", "float", "0.0", "label_smoothing = 0.1", "Share of the probability that is spread evenly over all classes"),
         ("class_weights",   "list of floats, or `balanced`", "[]", "class_weights = [1.0, 2.0]", "One weight for each class; `balanced` counts the training samples at submission, see [models.md](models.md#losses)"),
         ("ignore_index",    "integer", "", "ignore_index = -100", "Samples with this label count nothing"),
-        ("class_axis",      "integer", "", "class_axis = 1", "Axis of the classes; negative counts from the back"),
+        ("class_axis",      "integer", "", "class_axis = 1", "Axis of the classes; negative counts from the back. If left out, the last axis of `[batch, classes]` and `[batch, time, classes]`, axis 1 of four axes or more"),
         ("top_k",           "integer", "", "top_k = 5", "Also count the labels among the k best scores"),
         ("perplexity",      "boolean", "false", "perplexity = true", "Also report the perplexity"),
         ("pos_weight",      "list of floats", "[]", "pos_weight = [2.0]", "`bce-with-logits`: how much a label 1 weighs against a label 0, one number or one for each class"),
@@ -68,7 +68,7 @@ const TABLES: &[Table] = &[
         ("test",          "table", "", "test = { csv = { path = 'b.csv' } }", "The test set, if it is in files of its own; as `source`"),
         ("validation",    "table", "", "validation = { csv = { path = 'c.csv' } }", "The validation set, if it is in files of its own; as `source`"),
         ("validation_percent", "integer", "", "validation_percent = 10", "Percentage of the training samples that is held out as the validation set, chosen by the seed; 1 to 99, not together with `validation`"),
-        ("hold_out_seed", "integer", "", "hold_out_seed = 7", "Seed that chooses them, if it is not the `seed` of the training; also that of `test_percent`, beside which it is 0 for both if left out"),
+        ("hold_out_seed", "integer", "", "hold_out_seed = 7", "Seed that chooses the samples of `test_percent` and `validation_percent`. If left out: 0 where there is a `test_percent`, else the `seed` of the settings"),
         ("scale",         "float", "1.0", "scale = 0.0625", "Floats are multiplied by this"),
         ("mean",          "list of floats", "[]", "mean = [0.5]", "Subtracted after that: one number for each channel, or one for all"),
         ("std",           "list of floats", "[]", "std = [0.25]", "Divisor after that, likewise"),
@@ -240,10 +240,10 @@ fn known(frame: &str) -> Vec<String> {
 fn page() -> String {
     let mut text = String::from(
         "# The fields of a job file\n\nA job file is TOML. Paths in it are relative to the file. A field without a default has \
-         to be there, unless the text says otherwise; one that is not listed here is refused. Whole files: \
-         `examples/jobs`.\n\n`syncline submit FILE --set settings.batch=64` gives a field another value for once. The key begins with the name of a \
-         node, or with a field of the training node (`train.settings.batch` is the same); a value that is not TOML is a \
-         string, and so is a number where a string is expected (`id=2024`), and a table such as `data.split={test_every=4}` takes the place of the whole one in the file.\n\nThis page is written by workers/tests/job_file_document.rs.\n",
+         to be there, unless the text says otherwise; one that is not listed here is refused. More whole files: \
+         `examples/jobs`.\n\n```toml\nid = \"digits\"\nmodel.forward = { onnx = \"digits.onnx\", loss = \"softmax-cross-entropy\" }\n\n[data]\nsource = { csv = { path = \"digits.csv\" } }\nsplit = { test_every = 5 }\n\n[settings]\npolicy = \"elastic-bsp:15\"\nlearning_rate = 0.05\nbatch = 32\nepochs = 10\n```\n\n`syncline submit FILE --set settings.batch=64` gives a field another value for once. A key begins with a field of \
+         the training (`settings.batch`) or with a node's name (`test.retries`). A value that is not valid TOML is taken as a string. A table replaces the \
+         whole table of the file.\n\nThis page is written by workers/tests/job_file_document.rs.\n",
     );
     for Table { title, about, fields, .. } in TABLES {
         writeln!(text, "\n## {title}\n").unwrap();

@@ -45,7 +45,7 @@ pub(crate) enum Command {
     Tasks(jobs::tasks::TasksArgs),
     /// Show the cluster as a page in the browser, and as metrics for Prometheus
     Dashboard(dashboard::DashboardArgs),
-    /// Give out nothing more of jobs until they are resumed; others have their workers meanwhile
+    /// Pause jobs; their workers serve other jobs until `resume`
     Pause(jobs::pause::PauseArgs),
     /// Go on with jobs that were paused
     Resume(jobs::pause::PauseArgs),

@@ -30,7 +30,7 @@ use crate::cli::{
 pub struct ExplainArgs {
     /// Id of the job
     job: JobId,
-    /// A task: it/wN/SEQ, prepare/wN, barrier/N, clock/N, or a node of a job that trains; the number or name of a general task;
+    /// A task: it/wN/SEQ, prepare/wN, barrier/N, clock/N, evaluation/N/PART, or a node of a job that trains; the number or name of a general task;
     /// without it, what stands in the way of the whole job
     task: Option<TaskId>,
     /// The barrier with this number, with what was predicted, weighed, chosen, and what happened

@@ -45,7 +45,7 @@ pub struct PredictArgs {
     /// Which samples of the job's data; if not given those that test, or else validate, or else all
     #[arg(long, value_enum)]
     samples: Option<Part>,
-    /// Labels are not read: columns of the label may be in a CSV file or not
+    /// The files have no labels to compare with; label columns that are there are skipped
     #[arg(long, requires = "data")]
     unlabeled: bool,
     /// Take the columns of a CSV file in the order of the job's data, whatever their names are, and without reading that

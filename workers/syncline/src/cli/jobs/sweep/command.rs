@@ -66,7 +66,7 @@ pub struct SweepArgs {
     dry_run: bool,
     #[command(flatten)]
     connection: ConnectionArgs,
-    /// Nothing but one JSON object on stdout, when all trials are over
+    /// Nothing but one JSON object on stdout, when all trials are over; at once with --show and --dry-run
     #[arg(long)]
     json: bool,
 }
