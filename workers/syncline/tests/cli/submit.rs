@@ -214,3 +214,15 @@ fn a_shard_takes_what_is_not_typed_from_the_environment() {
     shard("SYNCLINE_TOKEN_FILE", dir.path().join("token").to_str().unwrap()).refused(5, "E416");
     shard("SYNCLINE_ENGINE", "nonsense").refused(2, "E500");
 }
+
+#[test]
+fn a_dry_run_of_a_precision_that_only_gpus_compute_leaves_out_what_a_cpu_would_measure() {
+    let dir = folder();
+    write_job(dir.path(), 2);
+    let (file, state_dir) = (dir.path().join("points.toml"), dir.path().to_str().unwrap());
+    let words = ["submit", file.to_str().unwrap(), "--dry-run", "--set", "settings.precision=bf16"];
+    let at = |more: &[&str]| syncline(&[&words[..], &["--state-dir", state_dir], more].concat()).ok();
+    assert!(at(&[]).out.contains("not measured: no CPU computes this graph"));
+    let json = at(&["--json"]).json();
+    assert!(json["step_bytes"].is_null() && json["shard_bytes"].is_u64(), "{json:#}");
+}

@@ -229,3 +229,17 @@ fn a_sweep_that_makes_no_sense_is_refused_before_anything_is_asked() {
         assert!(refused.err.contains(want), "{words:?}: {refused:#?}");
     }
 }
+
+#[test]
+fn a_sweep_with_a_precision_that_no_worker_computes_trains_nothing() {
+    let dir = folder();
+    let _up = Up::start(&dir, &["--workers", "1", "--shards", "1"]);
+    write_job(dir.path(), 2);
+    let (file, state_dir) = (dir.path().join("points.toml"), dir.path().to_str().unwrap());
+    let words = ["--set", "settings.precision=f32,bf16", "--state-dir", state_dir];
+    let refused = syncline(&[&["sweep", file.to_str().unwrap()], &words[..]].concat());
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    assert!(refused.err.contains("[E470]"), "{}", refused.err);
+    let jobs = syncline(&["jobs", "--json", "--state-dir", state_dir]).ok().json();
+    assert_eq!(jobs.as_array().map(Vec::len), Some(0), "{jobs:#}");
+}

@@ -75,11 +75,12 @@ pub(super) struct Preview {
     /// Files that the parameter server is given, unless it has them.
     uploads: usize,
     upload_bytes: u64,
-    /// Values that are alive at once in a step on a batch, or on a piece of one.
-    step_bytes: u64,
+    /// Values that are alive at once in a step on a batch, or on a piece of one; `None`: no CPU computes the graph, and it is
+    /// measured on one.
+    step_bytes: Option<u64>,
     /// Memory of a worker for the job, without its data: the values of a step, parameters and gradients; the latter twice where a
     /// batch is computed in pieces.
-    worker_bytes: u64,
+    worker_bytes: Option<u64>,
     /// Memory of all shards together: parameters, and what the optimizer keeps.
     shard_bytes: u64,
     /// What is doubtful.
@@ -149,7 +150,10 @@ impl Preview {
         };
         let graph = job.blobs.get(&train.model.training_graph).map_or(&[][..], |bytes| bytes.as_slice());
         let at_once = train.samples_at_once(None).map_or(train.batch, |most| most.min(train.batch));
-        let cost = models.step_cost("the training graph", graph, at_once as usize)?;
+        let step_bytes = match job.missing_cpu_kernel {
+            Some(_) => None,
+            None => Some(models.step_cost("the training graph", graph, at_once as usize)?.peak_bytes),
+        };
         let parameters = train.model.layout.trained_elements();
         let elements = train.model.layout.elements().unwrap_or(u64::MAX);
         let parameter_bytes = elements.saturating_mul(F32_BYTES);
@@ -186,8 +190,9 @@ impl Preview {
             parameter_bytes,
             uploads: job.blobs.len(),
             upload_bytes: upload_bytes(job),
-            step_bytes: cost.peak_bytes,
-            worker_bytes: cost.peak_bytes.saturating_add(parameter_bytes.saturating_mul(copies)),
+            step_bytes,
+            worker_bytes: step_bytes
+                .map(|bytes| bytes.saturating_add(parameter_bytes.saturating_mul(copies))),
             shard_bytes: parameter_bytes.saturating_add(kept),
             warnings: job.warnings.clone(),
             texts: Texts {
@@ -246,18 +251,20 @@ impl Preview {
             ),
             ("parameters", format!("{}{buffers}, {}", self.parameters, mib(self.parameter_bytes))),
             ("upload", format!("{} in {} files", mib(self.upload_bytes), self.uploads)),
-            (
-                "memory",
-                format!(
-                    "{} for a worker beside its data, {} of it values of a step; {} for all shards together",
-                    mib(self.worker_bytes),
-                    mib(self.step_bytes),
-                    mib(self.shard_bytes)
-                ),
-            ),
+            ("memory", self.memory()),
         ]);
         let lines = lines.iter().map(|(name, what)| format!("{name:<11} {}", one_line(what)));
         lines.collect::<Vec<_>>().join("\n")
+    }
+
+    fn memory(&self) -> String {
+        let worker = match self.worker_bytes.zip(self.step_bytes) {
+            Some((worker, step)) => {
+                format!("{} for a worker beside its data, {} of it values of a step", mib(worker), mib(step))
+            }
+            None => "that of a worker is not measured: no CPU computes this graph".to_owned(),
+        };
+        format!("{worker}; {} for all shards together", mib(self.shard_bytes))
     }
 
     fn samples_in_words(&self) -> String {

@@ -135,6 +135,9 @@ async fn train(
     plan: &Plan,
     prefix: &str,
 ) -> Result<(), Failure> {
+    for trial in &plan.trials {
+        client.check_prepared(&trial.job).await?;
+    }
     let room = Room::of(&client.workers().await?);
     let max_workers = plan.trials.iter().map(|trial| trial.yardstick.max_workers).max().unwrap_or(u32::MAX);
     let at_once = args.at_once.unwrap_or_else(|| room.jobs(max_workers));
