@@ -19,6 +19,8 @@ use crate::cli::{CliError, Exit, Failure, block_on, print, print_json};
 
 /// Calls before those that are measured.
 const WARM_UP: usize = 2_000;
+/// Single calls of which the median is taken.
+const ROUND_TRIPS: usize = 51;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct TasksArgs {
@@ -58,6 +60,8 @@ struct TasksMeasured {
     tasks: u32,
     tasks_per_s: f64,
     load_tasks_per_s: f64,
+    end_to_end_per_s: f64,
+    round_trip_us: f64,
     redis_transitions_per_s: f64,
 }
 
@@ -89,6 +93,7 @@ pub(super) fn tasks(args: &TasksArgs) -> Result<(), Failure> {
         let run = cluster.client.submit_tasks(&graph).await?;
         let load_s = since.elapsed().as_secs_f64();
         let done = run.wait(|_| {}).await?.job;
+        let end_to_end_s = since.elapsed().as_secs_f64();
         let ended_well = done.tasks.unwrap_or_default().done;
         expect(ended_well == u64::from(args.count), "a job is done and some of its tasks are not")?;
         let count = f64::from(args.count);
@@ -96,15 +101,20 @@ pub(super) fn tasks(args: &TasksArgs) -> Result<(), Failure> {
             tasks: args.count,
             tasks_per_s: count / lasted_s(&done),
             load_tasks_per_s: count / load_s,
+            end_to_end_per_s: count / end_to_end_s,
+            round_trip_us: round_trip_us(&cluster).await?,
             redis_transitions_per_s: probe(&cluster, RedisProbe::transitions_per_s)?,
         })
     })?;
     if args.json {
         return print_json(&measured);
     }
-    let TasksMeasured { tasks, tasks_per_s, load_tasks_per_s, redis_transitions_per_s } = measured;
+    let TasksMeasured { tasks, tasks_per_s, load_tasks_per_s, end_to_end_per_s, round_trip_us, .. } =
+        measured;
+    let redis_transitions_per_s = measured.redis_transitions_per_s;
     print(&format!(
-        "{tasks} tasks: {tasks_per_s:.0} per second, loaded at {load_tasks_per_s:.0} per second\n\
+        "{tasks} tasks: {tasks_per_s:.0} per second, loaded at {load_tasks_per_s:.0} per second, {end_to_end_per_s:.0} per second with both\n\
+         one task alone: {round_trip_us:.0} µs from its submission until its value is here\n\
          the limit: this Redis server alone takes {redis_transitions_per_s:.0} changes of one task's state per second"
     ))
 }
@@ -187,6 +197,20 @@ pub(super) async fn finish(
     let run = cluster.client.submit_tasks(graph).await?;
     let done = run.wait(|_| {}).await?.job;
     Ok((run, done))
+}
+
+/// Median time of a job of one call, from its submission until its value is here.
+async fn round_trip_us(cluster: &BenchCluster) -> Result<f64, Failure> {
+    let mut times_us = Vec::with_capacity(ROUND_TRIPS);
+    for number in 0..ROUND_TRIPS {
+        let mut graph = TaskGraph::new(format!("one-{number}"));
+        let one = graph.call(NEXT, (0,));
+        let since = Instant::now();
+        let value = cluster.client.submit_tasks(&graph).await?.get(&one).await?;
+        times_us.push(since.elapsed().as_secs_f64() * 1e6);
+        expect(value == 1, "a call gave a wrong value")?;
+    }
+    Ok(median(times_us.into_iter()))
 }
 
 /// Time from one task to the next, in a chain whose tasks have these options in turn.

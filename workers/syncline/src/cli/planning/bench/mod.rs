@@ -8,6 +8,7 @@ mod general_tasks;
 mod graph;
 mod lean;
 mod model;
+mod others;
 mod plan;
 mod push;
 mod redis_speed;
@@ -22,6 +23,7 @@ mod values;
 
 pub(crate) use functions::{BenchWorkerArgs, run_worker};
 
+use self::others::Used;
 use crate::cli::{Failure, log_as_command, say};
 
 #[derive(Debug, clap::Args)]
@@ -66,7 +68,16 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         );
     }
     let _scratch = scratch::scratch_folder()?;
-    match &args.part {
+    let begin = Used::now();
+    run_part(&args.part)?;
+    if let Some(warning) = begin.zip(Used::now()).and_then(|(begin, end)| begin.warning(end)) {
+        say(&warning);
+    }
+    Ok(())
+}
+
+fn run_part(part: &Part) -> Result<(), Failure> {
+    match part {
         Part::Plan(args) => plan::run(args),
         Part::Tasks(args) => general_tasks::tasks(args),
         Part::Chain(args) => general_tasks::chain(args),
