@@ -20,6 +20,7 @@ mod foreign_reports;
 mod giving_back;
 mod joining;
 mod lb_bsp;
+mod lost_shards;
 mod lost_workers;
 mod many_trainings;
 mod pausing;

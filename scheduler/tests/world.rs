@@ -35,6 +35,8 @@ pub struct Recorder {
     pub dismissed: Vec<Incarnation>,
     /// Shards do not write what they copied until the test says that they have.
     pub holds_files: bool,
+    /// No order reaches the shard: those that were given meanwhile.
+    pub undelivered: Option<Vec<Effect>>,
     /// What people are told of each job.
     pub summaries: BTreeMap<JobId, BTreeMap<&'static str, String>>,
     /// Whether the keys of each may expire.
@@ -56,6 +58,9 @@ impl Shell for Recorder {
         self.effects.extend(effects.iter().cloned());
         effects.retain(|e| !matches!(e, Effect::Snapshot { .. } | Effect::Attach { .. }));
         effects.retain(|e| !self.holds_files || !matches!(e, Effect::WriteCheckpoint { .. }));
+        if let Some(undelivered) = &mut self.undelivered {
+            undelivered.extend(effects.extract_if(.., |e| !matches!(e, Effect::Assign { .. })));
+        }
         effects
     }
 }

@@ -158,11 +158,61 @@ async fn a_shard_that_is_lost_before_the_first_checkpoint_begins_the_job_anew_an
     check_next_job_runs(&cluster, "next").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_shard_that_never_comes_back_fails_a_job_with_checkpoints_after_the_limit() {
+/// How a shard ends that counts as lost before it comes back.
+#[derive(Clone, Copy, PartialEq)]
+enum Ended {
+    Killed,
+    InOrder,
+}
+
+/// A shard is away for longer than the engine takes it for alive, and the engine is another one meanwhile.
+async fn outlives_a_loss(ended: Ended) -> BTreeMap<String, String> {
     let mut cluster = Cluster::start(2, 2, WORKER).await;
-    let job = submit(&cluster, counting("gone", "bsp", EPOCH, every_epoch)).await;
+    let job = submit(&cluster, counting("patient", "asp", EPOCH, every_epoch)).await;
     until_beyond(&cluster, &job, 1).await;
+    match ended {
+        Ended::Killed => cluster.shards[0].kill(),
+        Ended::InOrder => {
+            cluster.shards[0].signal("TERM");
+            cluster.shards[0].wait();
+        }
+    }
+    let waits =
+        |s: &BTreeMap<String, String>| s["waiting_for"].contains("parameter shard s0, which counts as lost");
+    cluster.until(&job, |s| waits(s) && number(s, "workers") == 0).await;
+    assert!(cluster.print("jobs").contains("counts as lost"));
+    assert!(cluster.print("explain patient").contains("counts as lost"));
+    cluster.kill_engine();
+    cluster.start_engine();
+    let waiting = cluster.until(&job, waits).await;
+    assert_eq!(waiting["state"], "running", "{waiting:?}");
+    cluster.start_shard(0);
+    let summary = cluster.until_over(&job).await;
+    assert_eq!(summary["state"], "done", "{summary:?}");
+    assert_eq!(number(&summary, "samples_applied"), EPOCH * u64::from(EPOCHS), "{summary:?}");
+    assert!(cluster.print("events patient").contains("shard_lost"));
+    check_next_job_runs(&cluster, "next").await;
+    summary
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_shard_that_counts_as_lost_brings_its_job_back_to_the_checkpoint_when_it_is_there_again() {
+    let summary = outlives_a_loss(Ended::Killed).await;
+    assert_eq!(number(&summary, "generation"), 2, "{summary:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_shard_that_counts_as_lost_undoes_nothing_when_it_is_there_again() {
+    let summary = outlives_a_loss(Ended::InOrder).await;
+    let undone = number(&summary, "samples_rolled_back");
+    assert_eq!((number(&summary, "generation"), undone), (1, 0), "{summary:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_without_a_checkpoint_fails_when_its_shard_counts_as_lost() {
+    let mut cluster = Cluster::start(2, 2, WORKER).await;
+    let job = submit(&cluster, counting("gone", "bsp", EPOCH, |_| {})).await;
+    cluster.until(&job, |s| number(s, "samples_applied") > 100).await;
     cluster.shards[0].kill();
     let summary = cluster.until_over(&job).await;
     assert_eq!((&*summary["state"], &*summary["code"]), ("failed", "E220"), "{summary:?}");

@@ -75,9 +75,10 @@ fn replace_silent_shards(context: &ServiceContext, lead: &Lead) {
         if silent > context.limits.shard_silence {
             let (index, silent_ms) = (shard.hello.index, silent.as_millis() as u64);
             warn!(shard = %index, address = shard.hello.address, silent_ms, "shard is lost");
-            context.shards.forget(index);
             let reason = format!("silent for {silent_ms} ms");
+            // Before it may be welcomed again: jobs wait for what the loop hears of it after its loss.
             lead.queue.tell(Input::ShardGone { shard: index, reason });
+            context.shards.forget(index);
         }
     }
 }

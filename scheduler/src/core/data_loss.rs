@@ -19,9 +19,10 @@ const SEALED_KEPT: u64 = 256;
 const STORE_LOST: FaultCode = FaultCode::new("E226");
 
 impl Job {
-    /// A shard does not come back: nobody else has its part.
+    /// A shard does not come back, nobody else has its part, and there is nothing to go back to.
     pub(super) fn shard_gone(&mut self, shard: ShardIndex, why: &str, turn: &mut Turn<'_>) {
-        let reason = lost_parameters(shard, why);
+        let reason =
+            format!("{}; only a job that has a checkpoint waits for it", lost_parameters(shard, why));
         self.end(Phase::Failed { code: FaultCode::PARAMETERS_LOST, reason }, turn);
     }
 

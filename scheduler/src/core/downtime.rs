@@ -58,6 +58,9 @@ impl Job {
                 }
                 state.checkpoints.shift(shift);
                 state.evaluations.shift(shift);
+                for lost in state.lost_shards.values_mut() {
+                    lost.since_us = shift.apply(lost.since_us);
+                }
                 for exclusion in state.excluded.values_mut() {
                     exclusion.since_us = shift.apply(exclusion.since_us);
                     exclusion.until_us = shift.apply(exclusion.until_us);

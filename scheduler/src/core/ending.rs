@@ -80,6 +80,7 @@ impl Job {
         self.state.phase = phase;
         self.state.ended_us = Some(turn.now_us);
         self.state.keeping = keeping;
+        self.state.lost_shards.clear();
         self.state.checkpoints.end();
         self.thin_out_at_end(turn.effects);
         self.state.evaluations.end();

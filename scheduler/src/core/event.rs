@@ -52,6 +52,7 @@ pub enum Happening {
     BestRestored { checkpoint: u64, samples: u64, reason: String },
     BestUnreadable { checkpoint: u64, fault: TaskFault },
     RolledBack { iterations: u64, samples: u64, reason: String, checkpoint: Option<u64> },
+    ShardLost { shard: ShardIndex, reason: String },
     ShardTakenOver { shard: ShardIndex, address: String },
     NodeFailed { task: TaskId, attempt: u32, fault: TaskFault },
     AttemptFailed { task: String, attempt: u16, by: Assignee, fault: TaskFault },
@@ -152,6 +153,8 @@ pub enum EventKind {
     BestUnreadable,
     /// The job went back to a checkpoint.
     RolledBack,
+    /// A shard counts as lost; the job waits for it, and goes back to its newest checkpoint if need be.
+    ShardLost,
     /// The standby of a shard serves it.
     ShardTakenOver,
     /// An attempt at a general task has failed, or one at a node that is tried again.
@@ -215,6 +218,7 @@ impl Happening {
             H::BestRestored { .. } => K::BestRestored,
             H::BestUnreadable { .. } => K::BestUnreadable,
             H::RolledBack { .. } => K::RolledBack,
+            H::ShardLost { .. } => K::ShardLost,
             H::ShardTakenOver { .. } => K::ShardTakenOver,
             H::NodeFailed { .. } | H::AttemptFailed { .. } => K::AttemptFailed,
             H::AttemptDone { .. } => K::AttemptDone,

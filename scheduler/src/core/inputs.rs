@@ -111,7 +111,7 @@ pub enum Input {
     },
     /// A shard is gone, with the parameters of every job it held.
     ShardGone {
-        /// Which one; every job that is opening or running fails.
+        /// Which one; jobs that are opening or running wait for it if they have a checkpoint, and fail else.
         shard: ShardIndex,
         /// In words, such as how long it was silent.
         reason: String,

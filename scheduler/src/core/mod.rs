@@ -33,6 +33,7 @@ mod job_phase;
 mod joining;
 mod json_number;
 mod lost_best;
+mod lost_shards;
 mod member;
 mod nodes;
 mod opening;
@@ -64,6 +65,7 @@ mod training_slots;
 mod trainings;
 mod turn;
 mod untrained;
+mod utc;
 mod worker_info;
 mod worker_protocol;
 

@@ -121,6 +121,9 @@ impl Job {
 
     /// What a running job as a whole waits for, in words.
     fn describe_wait(&self, now_us: u64) -> Option<String> {
+        if let Some(lost) = self.describe_lost_shards() {
+            return Some(lost);
+        }
         if self.state.paused {
             return Some(waits_to_be_resumed(self.id()));
         }

@@ -131,9 +131,9 @@ impl Core {
         self.note_waiting_trainings();
     }
 
-    /// Whether a training is paused, or has not begun and its graph is paused.
+    /// Whether a training is paused or waits for a shard, or has not begun and its graph is paused.
     fn is_held_back(&self, id: &JobId) -> bool {
-        if self.jobs.get(id).is_some_and(|job| job.state.paused) {
+        if self.jobs.get(id).is_some_and(|job| job.state.paused || job.awaits_shards()) {
             return true;
         }
         let of = self.jobs.get(id).filter(|job| job.state.phase == Phase::Queued);
@@ -231,7 +231,8 @@ impl Job {
     /// Whether nobody is at work yet, or any more, and samples are left: then it takes all of its `min_workers`. One that goes on with
     /// those that were not lost needs no others.
     fn begins(&self) -> bool {
-        let trains = self.state.phase == Phase::Running && !self.state.cursor.is_exhausted();
+        let opened = matches!(self.state.phase, Phase::Opening | Phase::Running);
+        let trains = opened && !self.state.cursor.is_exhausted();
         self.is_queued() || trains && self.active().next().is_none()
     }
 

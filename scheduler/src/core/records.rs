@@ -11,6 +11,7 @@ use super::{
     evaluating::Evaluations,
     evaluation::{Evaluation, EvaluationPart},
     exclusion::Exclusion,
+    lost_shards::LostShard,
     progress::Progress,
     recent_rate::RecentRate,
     series::SeriesSampling,
@@ -21,7 +22,7 @@ use super::{
 use crate::{
     fault_code::FaultCode,
     graph::{TaskId, TrainingTaskState},
-    ids::{Generation, NodeName, Superstep},
+    ids::{Generation, NodeName, ShardIndex, Superstep},
     samples::{SampleCursor, SampleRange},
     spec::TrainSpec,
     sync::Policy,
@@ -176,6 +177,9 @@ pub struct JobState {
     pub keeping: bool,
     /// What the job as a whole waits for, in words.
     pub waiting_for: Option<String>,
+    /// Shards without which it cannot go on, and for which it waits.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) lost_shards: BTreeMap<ShardIndex, LostShard>,
     /// Nothing more is granted until somebody resumes it.
     #[serde(default)]
     pub paused: bool,
@@ -244,6 +248,7 @@ impl JobState {
             snapshot: None,
             keeping: false,
             waiting_for: None,
+            lost_shards: BTreeMap::new(),
             paused: false,
             resumed_us: None,
             trained_before_pause_us: None,

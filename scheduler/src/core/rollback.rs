@@ -141,6 +141,9 @@ impl Job {
 
     /// What a job waits for whose shards open the present generation of the parameters, in words.
     pub(super) fn waits_for_shards(&self) -> String {
+        if let Some(lost) = self.describe_lost_shards() {
+            return lost;
+        }
         let mut text = match (self.state.checkpoints.restored, self.gone_back_to()) {
             (Some(_), Some(to)) => format!("the shards, which go back to {to}"),
             (None, Some(_)) => "the shards, which begin anew".into(),

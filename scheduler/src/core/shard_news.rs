@@ -1,4 +1,4 @@
-//! What is heard of shards: one is gone, is served by another process, says what it holds, or has done what ends something.
+//! What is heard of shards: one is served by another process, says what it holds, or has done what ends something.
 
 use super::{
     effects::{Effect, LastWeights},
@@ -14,14 +14,6 @@ use super::{
 use crate::ids::{Incarnation, RunId, ShardIndex};
 
 impl Core {
-    pub(super) fn shard_gone(&mut self, shard: ShardIndex, reason: &str, turn: &mut Turn<'_>) {
-        let opened = |j: &Job| matches!(j.state.phase, Phase::Opening | Phase::Running);
-        for (id, job) in self.jobs.live_mut().filter(|(_, job)| opened(job)) {
-            let _handling = Handling(id);
-            job.shard_gone(shard, reason, turn);
-        }
-    }
-
     /// Another process serves a shard: those that read of a job's history see why it paused.
     pub(super) fn shard_taken_over(&mut self, shard: ShardIndex, address: &str, now_us: u64) {
         for (_, job) in self.jobs.live_mut().filter(|(_, j)| j.state.phase == Phase::Running) {
@@ -38,6 +30,7 @@ impl Core {
         held: &[HeldJob],
         turn: &mut Turn<'_>,
     ) {
+        self.shard_is_back(shard);
         let is_discarded = |run: &RunId| self.discarded.contains(&run.job);
         let is_ours = |held: &&HeldJob| {
             (!held.closed || is_discarded(&held.run)) && !self.set_aside.contains(&held.run.job)

@@ -81,6 +81,8 @@ impl Core {
             | Input::WorkerGone { .. }
             | Input::WorkerLeft { .. }
             | Input::Sealed { .. }
+            // What waited for the shard wants workers again.
+            | Input::ShardHolds { .. }
             // Trainings of a graph that goes on are begun again.
             | Input::Pause { .. } => true,
             Input::Tick => self.end_exclusions(now_us),

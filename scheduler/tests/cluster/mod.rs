@@ -46,6 +46,8 @@ pub struct Cluster {
     max_lead: u64,
     most_jobs: usize,
     pauses_left: u32,
+    /// Whether workers are let go: of a job that is paused, or that waits for a shard.
+    dismisses: bool,
     ticks_without_a_step: u32,
 }
 
@@ -69,6 +71,7 @@ impl Cluster {
             max_lead: 0,
             most_jobs: 0,
             pauses_left: settings.pauses,
+            dismisses: settings.pauses + settings.crashes > 0,
             ticks_without_a_step: 0,
         };
         for _ in 0..settings.workers {
@@ -218,8 +221,15 @@ impl Cluster {
             return;
         }
         self.settings.crashes -= 1;
+        let shard = ShardIndex(at as u32);
+        let has_checkpoint =
+            |job: &JobId| self.core.job(job).is_none_or(|job| !job.checkpoint_numbers().is_empty());
+        // It may be away for so long that it counts as lost.
+        if self.servers.keys().all(has_checkpoint) && self.random(2) == 0 {
+            self.handle(Input::ShardGone { shard, reason: "silent".into() });
+        }
         self.servers.values_mut().for_each(|server| server.shards[at].crash());
-        let (shard, asked_us, held) = (ShardIndex(at as u32), self.now_us, Vec::new());
+        let (asked_us, held) = (self.now_us, Vec::new());
         self.inputs.push(Input::ShardHolds { shard, asked_us, held });
     }
 
@@ -252,7 +262,7 @@ impl Cluster {
             }
         }
         self.inputs.extend(inputs);
-        if self.settings.pauses > 0 {
+        if self.dismisses {
             // One that was let go may not have heard of it.
             let unknown = self.workers.keys().filter(|worker| !known.contains(worker));
             unknown.copied().collect::<Vec<_>>().into_iter().for_each(|worker| self.register_again(worker));

@@ -56,6 +56,7 @@ fn told(what: &Happening) -> Fields {
             if_any("checkpoint", checkpoint.as_ref()),
         ]
         .concat(),
+        H::ShardLost { shard, reason } => fields!["shard": shard, "reason": reason],
         H::ShardTakenOver { shard, address } => fields!["shard": shard, "address": address],
         H::NodeFailed { task, attempt, fault } | H::SnapshotPutOff { task, attempt, fault } => {
             fields!["task": task, "attempt": attempt, "code": fault.code, "reason": fault.reason]
@@ -163,6 +164,7 @@ mod tests {
              "rolled_back iterations=1 samples=2 reason=why checkpoint=0"),
             (H::RolledBack { iterations: 1, samples: 2, reason: reason(), checkpoint: None },
              "rolled_back iterations=1 samples=2 reason=why"),
+            (H::ShardLost { shard, reason: reason() }, "shard_lost shard=s1 reason=why"),
             (H::ShardTakenOver { shard, address: address() }, "shard_taken_over shard=s1 address=b:2"),
             (H::NodeFailed { task: task(), attempt: 1, fault: fault() },
              "attempt_failed task=save attempt=1 code=E406 reason=no space"),

@@ -1,0 +1,210 @@
+//! A shard counts as lost: jobs with a checkpoint wait for it and go on, the others fail.
+
+use std::collections::VecDeque;
+
+use syncline_scheduler::{
+    core::{Core, HeldJob, Input, Job, StoredJob, Work},
+    ids::{Incarnation, ShardIndex},
+    sim::{training, training_job},
+    spec::{CheckpointSpec, JobSpec, Node, NodeKind, TrainSpec},
+};
+
+use crate::{
+    cluster::stored::apply,
+    world::{POLICIES, World, done, id},
+};
+
+const SAMPLES: u64 = 40;
+const MINUTE_US: u64 = 60_000_000;
+const SHARD: ShardIndex = ShardIndex(0);
+
+fn spec(name: &str, policy: &str) -> JobSpec {
+    let train = training(policy.parse().unwrap(), SAMPLES, 1);
+    let train = TrainSpec { checkpoint: Some(CheckpointSpec::every_s(60)), ..train };
+    JobSpec { id: id(name), ..training_job(train) }
+}
+
+impl World {
+    /// Some worker ends what it has in hand; `false` if nobody has anything.
+    fn end_one_task(&mut self) -> bool {
+        let busy = self.hands.iter().find(|(_, hand)| !hand.is_empty()).map(|(worker, _)| *worker);
+        self.now_us += 1_000;
+        busy.is_some_and(|worker| !self.report(worker, done).is_empty())
+    }
+
+    /// Trains until there is a checkpoint, and then some iterations that are in none.
+    fn train_beyond_a_checkpoint(&mut self) {
+        for _ in 0..4 {
+            assert!(self.end_one_task());
+        }
+        self.now_us += MINUTE_US;
+        self.give(Input::Tick);
+        while self.has_told("checkpoint_kept") == 0 {
+            assert!(self.end_one_task());
+        }
+        for _ in 0..4 {
+            assert!(self.end_one_task());
+        }
+    }
+
+    /// The shard counts as lost, and workers that are sent away begin anew as others.
+    fn lose_shard(&mut self) {
+        self.plane.shell.undelivered = Some(Vec::new());
+        self.give(Input::ShardGone { shard: SHARD, reason: "silent for 30000 ms".to_owned() });
+        self.hands.clear();
+    }
+
+    fn shard_comes(&mut self, has_values: bool) {
+        let run = self.job("job").run();
+        let held = if has_values { vec![HeldJob { run, closed: false }] } else { Vec::new() };
+        if !has_values {
+            self.plane.server.shards[0].crash();
+        }
+        self.now_us += 1_000;
+        let undelivered = self.plane.shell.undelivered.take().unwrap();
+        self.give(Input::ShardHolds { shard: SHARD, asked_us: self.now_us, held });
+        let answers: Vec<Input> =
+            undelivered.into_iter().flat_map(|effect| self.plane.server.carry_out(effect)).collect();
+        answers.into_iter().for_each(|answer| drop(self.give(answer)));
+    }
+
+    fn awaited(&self) -> &str {
+        self.job("job").waits_for().unwrap_or_default()
+    }
+}
+
+/// Trains to the end with a worker that came after the loss.
+fn check_ends_with_every_sample_counted_once(world: &mut World, what: &str) {
+    while world.end_one_task() {}
+    let counters = world.job("job").counters();
+    assert_eq!((&*world.code("job"), counters.samples_done), ("done", SAMPLES), "{what}");
+    assert_eq!(counters.torn, 0, "{what}");
+}
+
+#[test]
+fn a_job_with_a_checkpoint_waits_without_workers_and_goes_on_as_the_shard_comes_back() {
+    for policy in POLICIES {
+        for (has_values, generation) in [(true, 1), (false, 2)] {
+            let what = format!("{policy}, values: {has_values}");
+            let mut world = World::of(spec("job", policy), 2);
+            world.train_beyond_a_checkpoint();
+            world.lose_shard();
+            assert_eq!(world.plane.shell.dismissed.len(), 2, "{what}");
+            world.join(3, "again");
+            world.now_us += 10 * MINUTE_US;
+            world.give(Input::Tick);
+            assert_eq!((&*world.code("job"), world.end_one_task()), ("running", false), "{what}");
+            let waits = world.awaited();
+            let want =
+                "parameter shard s0, which counts as lost since 1970-01-01 00:01 UTC (silent for 30000 ms): ";
+            assert!(
+                waits.starts_with(want) && waits.ends_with("`syncline cancel job` gives it up"),
+                "{waits}"
+            );
+
+            world.shard_comes(has_values);
+            assert_eq!(world.job("job").generation().number(), generation, "{what}");
+            check_ends_with_every_sample_counted_once(&mut world, &what);
+        }
+    }
+}
+
+#[test]
+fn a_job_without_a_complete_checkpoint_fails_and_the_next_one_has_its_workers() {
+    let mut world = World::of(spec("job", "asp"), 1);
+    world.end_one_task();
+    world.submit(spec("next", "asp"), 2);
+    world.lose_shard();
+    assert_eq!(world.code("job"), "E220");
+    assert_eq!(world.code("next"), "opening");
+}
+
+#[test]
+fn a_job_that_waits_for_its_shard_keeps_nobody_from_the_next_one() {
+    let mut world = World::of(spec("job", "bsp"), 1);
+    world.train_beyond_a_checkpoint();
+    world.submit(spec("next", "bsp"), 2);
+    world.lose_shard();
+    let again = world.join(2, "again");
+    assert_eq!(world.plane.core.job(&id("next")).unwrap().active().collect::<Vec<_>>(), [again]);
+    assert_eq!((&*world.code("job"), &*world.code("next")), ("running", "opening"));
+}
+
+#[test]
+fn the_wait_outlives_the_engine() {
+    let mut world = World::of(spec("job", "elastic-bsp:4"), 2);
+    world.train_beyond_a_checkpoint();
+    world.lose_shard();
+    let (waits, job) = (world.awaited().to_owned(), world.job("job").clone());
+    let mut next = Core::new(1);
+    let mut stored = StoredJob::default();
+    apply(&mut stored, world.plane.core.full_commit(&id("job"), world.now_us).unwrap());
+    let undelivered = next.restore(Job::load(&stored).unwrap());
+    assert!(*next.job(&id("job")).unwrap() == job);
+    world.plane.core = next;
+    world.plane.shell.undelivered = Some(undelivered);
+    world.join(3, "again");
+    assert!(!world.end_one_task());
+    assert_eq!(world.awaited(), waits);
+    world.shard_comes(true);
+    check_ends_with_every_sample_counted_once(&mut world, "another engine");
+}
+
+#[test]
+fn one_that_goes_back_to_its_checkpoint_waits_for_a_shard_that_is_lost_meanwhile() {
+    let mut world = World::of(spec("job", "asp"), 1);
+    world.train_beyond_a_checkpoint();
+    world.plane.shell.undelivered = Some(Vec::new());
+    world.now_us += 1_000;
+    world.give(Input::ShardHolds { shard: SHARD, asked_us: world.now_us, held: Vec::new() });
+    assert_eq!(world.code("job"), "opening");
+    world.plane.shell.undelivered = None;
+    world.plane.server.shards[0].crash();
+    world.lose_shard();
+    assert!(world.awaited().contains("counts as lost"), "{}", world.awaited());
+    let opens = world.job("job").run();
+    world.join(2, "again");
+    world.shard_comes(false);
+    assert_eq!(world.job("job").run(), opens, "it has opened nothing yet");
+    world.give(Input::ShardsOpened { run: opens });
+}
+
+#[test]
+fn it_goes_on_with_all_of_its_min_workers_or_waits_for_them() {
+    for has_values in [true, false] {
+        let mut two = spec("job", "bsp");
+        if let NodeKind::Train(train) = &mut two.nodes[0].kind {
+            train.min_workers = 2;
+        }
+        let mut world = World::of(two, 2);
+        world.train_beyond_a_checkpoint();
+        world.lose_shard();
+        world.join(3, "first");
+        world.shard_comes(has_values);
+        assert!(!world.end_one_task(), "alone");
+        world.join(4, "second");
+        check_ends_with_every_sample_counted_once(&mut world, "two workers");
+    }
+}
+
+#[test]
+fn an_evaluation_that_is_cut_short_by_the_loss_has_not_failed() {
+    let mut with_test = spec("job", "asp");
+    let (train, kind) = (with_test.nodes[0].name.clone(), NodeKind::Evaluate);
+    let test = Node { name: "test".parse().unwrap(), after: vec![train], retries: 0, kind };
+    with_test.nodes.push(test);
+    let mut world = World::of(with_test, 1);
+    let evaluates = |world: &World| {
+        let hand = world.hands.get(&Incarnation(1)).and_then(VecDeque::front);
+        matches!(hand.map(|given| &given.work), Some(Work::Evaluate { .. }))
+    };
+    while !evaluates(&world) {
+        assert!(world.end_one_task());
+    }
+    world.lose_shard();
+    assert_eq!(world.code("job"), "running");
+    world.join(2, "again");
+    world.shard_comes(true);
+    let given = &world.hands[&Incarnation(2)][0].work;
+    assert!(matches!(given, Work::Evaluate { .. }), "{given:?}");
+}
