@@ -82,7 +82,10 @@ impl FetchError {
                 "wait until it is over, or give its graph a node `do = \"snapshot\"`".to_owned()
             }
             Self::NoSnapshot { job, .. } => {
-                format!("there is none to come: mend what ended {job}, and submit it again with `--replace`")
+                format!(
+                    "there is none to come: mend what ended {job}; then `syncline submit FILE --new --resume {job}` goes on from its newest \
+                     checkpoint, if it kept any, and `--replace` deletes them and begins anew"
+                )
             }
             Self::WeightsPending { .. } => {
                 "they are tried again until they are written; the engine's log says what is in the way, such as a full disk: mend that, and ask again".to_owned()

@@ -8,7 +8,10 @@ use std::{
 };
 
 use serde_json::json;
-use syncline_rpc::{EngineFault, InactiveReason, status::EngineStatus};
+use syncline_rpc::{
+    EngineFault, InactiveReason,
+    status::{EngineStatus, JobPhase, JobStatus},
+};
 use syncline_scheduler::ids::JobId;
 use syncline_workers::{
     blocking,
@@ -250,18 +253,27 @@ async fn submit(args: &SubmitArgs, graph: JobGraph, cluster: Cluster) -> Result<
         say(&format!("submitted; follow it with `syncline watch {id}{}`", args.connection.to_repeat()));
         return Ok(());
     }
-    let there = client.status(&id).await?.job.state;
+    let there = client.status(&id).await?.job;
     say(&match there.is_over() {
-        true => format!(
-            "the same job was submitted before and is {}; --replace does it once more, --new beside it",
-            there.word()
-        ),
+        true => over_before(&there),
         false => format!(
             "the same job was submitted before; `syncline status {id}{}` shows it",
             args.connection.to_repeat()
         ),
     });
     Ok(())
+}
+
+/// What may be done about a job that was submitted before and is over.
+fn over_before(there: &JobStatus) -> String {
+    let (id, state) = (&there.id, there.state);
+    let choices = match there.checkpoint {
+        Some(_) if state != JobPhase::Done => format!(
+            "`--new --resume {id}` goes on from its newest checkpoint; --replace deletes its checkpoints and begins anew, --new begins beside it"
+        ),
+        _ => "--replace does it once more, --new beside it".to_owned(),
+    };
+    format!("the same job was submitted before and is {}; {choices}", state.word())
 }
 
 #[cfg(test)]
@@ -271,6 +283,23 @@ mod tests {
     use syncline_rpc::{CallError, hello::HelloError};
 
     use super::*;
+    use crate::cli::support::describe::tests::job;
+
+    #[test]
+    fn whoever_submits_a_job_again_is_told_what_would_delete_its_checkpoints() {
+        #[rustfmt::skip]
+        let cases = [
+            ("failed",   "3", "`--new --resume a` goes on from its newest checkpoint; --replace deletes its checkpoints"),
+            ("canceled", "3", "`--new --resume a` goes on from its newest checkpoint; --replace deletes its checkpoints"),
+            ("failed",   "",  "--replace does it once more, --new beside it"),
+            ("done",     "3", "--replace does it once more, --new beside it"),
+        ];
+        for (state, checkpoint, want) in cases {
+            let told = over_before(&job(&[("state", state), ("checkpoint", checkpoint)]));
+            let begin = format!("the same job was submitted before and is {state}; {want}");
+            assert!(told.starts_with(&begin), "{told}");
+        }
+    }
 
     #[test]
     fn an_engine_is_waited_for_that_may_come_and_no_other_table() {
