@@ -316,6 +316,12 @@ impl EngineFault {
             Self::SilentShard { .. } => {
                 "see whether the machine, the disk and the connection of that shard are well, and its log; then submit again"
             }
+            Self::Unreadable { cause, .. } if cause.starts_with("[E586]") => {
+                "start engine and shards with that number and their old state directories, and the job goes on; delete nothing"
+            }
+            Self::Unreadable { cause, .. } if cause.starts_with("[E147]") => {
+                "report it with the log of the engine; once that is mended, docs/failures.md says how the job is taken in again"
+            }
             Self::Unreadable { .. } => {
                 "another release wrote it, then use that one; or something else wrote into its keys, then `syncline delete` removes it"
             }
@@ -416,5 +422,24 @@ mod tests {
         let lost = hint("[E439] checkpoint 1 of job run cannot be used: no such file");
         assert!(lost.contains("syncline model export JOB"), "{lost}");
         assert_eq!(hint("no answer in 5 s"), "see the log of that shard");
+    }
+
+    #[test]
+    fn deleting_is_advised_only_for_a_job_whose_records_are_damaged() {
+        #[rustfmt::skip]
+        let cases = [
+            ("[E586] it lies on 2 parameter shards",         "start engine and shards with that number", false),
+            ("[E147] the engine ended 3 times in a row",     "report it",                                false),
+            ("[E030] the stored job `spec` cannot be read", "another release wrote it",                 true),
+        ];
+        for (cause, begin, deletes) in cases {
+            let fault = EngineFault::Unreadable { job: "run".parse().unwrap(), cause: cause.to_owned() };
+            let hint = fault.hint().unwrap();
+            assert_eq!(
+                (hint.starts_with(begin), hint.contains("syncline delete")),
+                (true, deletes),
+                "{hint}"
+            );
+        }
     }
 }

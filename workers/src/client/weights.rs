@@ -12,7 +12,10 @@ use syncline_ps::{
     PsError,
     client::{BlobClient, MISSING_PATIENCE},
 };
-use syncline_rpc::status::JobStatus;
+use syncline_rpc::{
+    EngineFault,
+    status::{JobPhase, JobStatus},
+};
 use syncline_scheduler::{fault_code::FaultCode, ids::JobId};
 use tokio::time::sleep;
 
@@ -169,7 +172,7 @@ impl Client {
     /// The parameters of a job that has written a snapshot, or is over.
     ///
     /// # Errors
-    /// E246 if the job has no snapshot, E131 if there is no such job, E404 and E410 if no shard gives it as long as this client is
+    /// E246 if the job has no snapshot, E139 if it is damaged, E131 if there is no such job, E404 and E410 if no shard gives it as long as this client is
     /// patient; E300 if no engine is reached, E136 if none leads.
     pub async fn weights(&self, job: &JobId) -> Result<Weights, FetchError> {
         Ok(Weights(self.blob(self.kept(job).await?.1).await?))
@@ -240,6 +243,10 @@ where
 
 /// Why there are no weights of this job.
 fn no_snapshot(job: &JobId, status: &JobStatus) -> FetchError {
+    if status.state == JobPhase::Damaged {
+        let cause = status.coded_reason().unwrap_or_default();
+        return ClientError::from(EngineFault::Unreadable { job: job.clone(), cause }).into();
+    }
     if status.weights_pending {
         return FetchError::WeightsPending { job: job.clone() };
     }
@@ -271,6 +278,16 @@ mod tests {
             assert_eq!(error.code(), "E246");
             assert!(error.hint().unwrap().starts_with(want), "{state} {pending}: {error}");
         }
+    }
+
+    #[test]
+    fn nobody_is_told_to_replace_a_job_that_is_set_aside_and_may_go_on() {
+        let fields =
+            [("id", "digits"), ("state", "damaged"), ("code", "E586"), ("reason", "[E586] it lies on 2")];
+        let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let error = no_snapshot(&"digits".parse().unwrap(), &JobStatus::read(&fields.into()).unwrap());
+        assert_eq!(error.code(), "E139");
+        assert!(error.hint().unwrap().ends_with("delete nothing"), "{error}");
     }
 
     #[tokio::test]
