@@ -76,21 +76,28 @@ fn a_second_allocation_waits_for_its_own_cluster_and_not_for_what_the_first_one_
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
     fs::create_dir(&state).unwrap();
-    fs::write(state.join("ready.json"), "{}").unwrap();
-    fs::write(state.join("token"), "0").unwrap();
+    fs::create_dir(&shared).unwrap();
+    fs::write(state.join("ready-1.json"), "{}").unwrap();
+    fs::write(state.join("up-1.log"), "what the first one says").unwrap();
     // `up` is ready only after somebody has waited for it.
     let syncline = r#"case $1 in
         up) until [ -e "$SYNCLINE_STATE_DIR/waited" ]; do read -rt 0.01 <> <(:) || true; done
             touch "$SYNCLINE_STATE_DIR/ready"; echo '{}'; exec /bin/sleep 60 ;;
-        submit) [ -e "$SYNCLINE_STATE_DIR/ready" ] && touch "$SYNCLINE_STATE_DIR/submitted" ;;
+        submit) until [ -e "$SLURM_SUBMIT_DIR/srun" ]; do read -rt 0.01 <> <(:) || true; done
+            [ -e "$SYNCLINE_STATE_DIR/ready" ] && touch "$SYNCLINE_STATE_DIR/submitted" ;;
     esac"#;
     let sleep = r#"touch "$SYNCLINE_STATE_DIR/waited"; exec /bin/sleep 0.01"#;
-    stand_ins(folder.path(), &[("syncline", syncline), ("sleep", sleep), ("srun", "exec /bin/sleep 60")]);
+    let srun = r#"echo "$SYNCLINE_TOKEN_FILE $*" > "$SLURM_SUBMIT_DIR/srun.new"
+        mv "$SLURM_SUBMIT_DIR/srun.new" "$SLURM_SUBMIT_DIR/srun"; exec /bin/sleep 60"#;
+    let programs = [("syncline", syncline), ("sleep", sleep), ("srun", srun), ("openssl", "echo 00")];
+    stand_ins(folder.path(), &programs);
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/slurm/train.sbatch");
     let mut batch = Command::new("bash");
-    let ran = batch.arg(script).arg("job.toml").env("PATH", path);
-    let ran = ran.env("SYNCLINE_STATE_DIR", &state).env("SLURM_SUBMIT_DIR", folder.path()).output().unwrap();
+    let ran = batch.arg(script).arg("job.toml").env("PATH", path).env_remove("SYNCLINE_TOKEN_FILE");
+    let ran = ran.env("SLURM_JOB_ID", "2").env("SLURM_CPUS_PER_TASK", "8");
+    // On a disk of the first machine, which the others do not see.
+    let ran = ran.env("SYNCLINE_STATE_DIR", &state).env("SLURM_SUBMIT_DIR", &shared).output().unwrap();
     assert!(state.join("submitted").exists(), "{ran:?}");
 }
 
@@ -123,4 +130,10 @@ fn every_command_of_the_batch_script_is_taken() {
         count += 1;
     }
     assert_eq!(count, 3, "up, worker and submit");
+    assert_eq!(fs::read_to_string(state.join("up-1.log")).unwrap(), "what the first one says");
+    let token = shared.join("syncline-token");
+    assert_eq!(fs::metadata(&token).unwrap().permissions().mode() & 0o777, 0o600);
+    let started = fs::read_to_string(shared.join("srun")).unwrap();
+    let begin = format!("{} --cpus-per-task=8 ", token.display());
+    assert!(started.starts_with(&begin), "{started}");
 }
