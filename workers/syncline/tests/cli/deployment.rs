@@ -4,6 +4,13 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use crate::rig::syncline;
 
+const UNITS: [&str; 4] = [
+    "syncline-engine.service",
+    "syncline-ps@.service",
+    "syncline-worker@.service",
+    "syncline-dashboard.service",
+];
+
 fn file(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name);
     fs::read_to_string(path).unwrap()
@@ -22,6 +29,9 @@ fn filled_in(text: &str) -> String {
         ("${SYNCLINE_LISTEN_IP}", "127.0.0.1"),
         ("${SYNCLINE_SHARDS}", "2"),
         ("${SYNCLINE_PS_PORT}", "7471"),
+        ("${SYNCLINE_DASHBOARD_LISTEN}", "127.0.0.1:8265"),
+        ("${SYNCLINE_WORKER_THREADS}", "8"),
+        ("$SYNCLINE_WORKER_ARGS", "--device cuda:0"),
         ("%i", "1"),
         ("%H", "host"),
         ("%S", "/var/lib"),
@@ -38,11 +48,32 @@ fn filled_in(text: &str) -> String {
 
 #[test]
 fn every_command_of_the_units_is_taken() {
-    for unit in ["syncline-engine.service", "syncline-ps@.service", "syncline-worker@.service"] {
+    for unit in UNITS {
         let text = filled_in(&file(&format!("systemd/{unit}")));
         let line = text.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/syncline "));
         let words: Vec<&str> = line.unwrap().split_whitespace().collect();
         is_taken(&words);
+    }
+}
+
+#[test]
+fn a_unit_is_started_again_however_often_it_has_ended_quickly() {
+    for unit in UNITS {
+        let text = file(&format!("systemd/{unit}"));
+        let (before, _) = text.split_once("[Service]").unwrap();
+        assert!(before.contains("\nStartLimitIntervalSec=0\n"), "{unit}: {text}");
+    }
+}
+
+#[test]
+fn a_worker_under_systemd_takes_further_flags_from_a_file_and_two_on_a_machine_have_different_names() {
+    let unit = file("systemd/syncline-worker@.service");
+    for line in [
+        "Environment=SYNCLINE_WORKER_THREADS=%i SYNCLINE_WORKER_ARGS=\n",
+        "EnvironmentFile=-/etc/syncline/worker-%i.env\n",
+        "--threads ${SYNCLINE_WORKER_THREADS} --name %H-%i $SYNCLINE_WORKER_ARGS\n",
+    ] {
+        assert!(unit.contains(line), "{line} in {unit}");
     }
 }
 
@@ -74,7 +105,7 @@ fn stand_ins(folder: &Path, programs: &[(&str, &str)]) {
 #[test]
 fn a_second_allocation_waits_for_its_own_cluster_and_not_for_what_the_first_one_wrote() {
     let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().join("state");
+    let (state, shared) = (folder.path().join("state"), folder.path().join("shared"));
     fs::create_dir(&state).unwrap();
     fs::create_dir(&shared).unwrap();
     fs::write(state.join("ready-1.json"), "{}").unwrap();
@@ -99,6 +130,12 @@ fn a_second_allocation_waits_for_its_own_cluster_and_not_for_what_the_first_one_
     // On a disk of the first machine, which the others do not see.
     let ran = ran.env("SYNCLINE_STATE_DIR", &state).env("SLURM_SUBMIT_DIR", &shared).output().unwrap();
     assert!(state.join("submitted").exists(), "{ran:?}");
+    assert_eq!(fs::read_to_string(state.join("up-1.log")).unwrap(), "what the first one says");
+    let token = shared.join("syncline-token");
+    assert_eq!(fs::metadata(&token).unwrap().permissions().mode() & 0o777, 0o600);
+    let started = fs::read_to_string(shared.join("srun")).unwrap();
+    let begin = format!("{} --cpus-per-task=8 ", token.display());
+    assert!(started.starts_with(&begin), "{started}");
 }
 
 #[test]
@@ -130,10 +167,4 @@ fn every_command_of_the_batch_script_is_taken() {
         count += 1;
     }
     assert_eq!(count, 3, "up, worker and submit");
-    assert_eq!(fs::read_to_string(state.join("up-1.log")).unwrap(), "what the first one says");
-    let token = shared.join("syncline-token");
-    assert_eq!(fs::metadata(&token).unwrap().permissions().mode() & 0o777, 0o600);
-    let started = fs::read_to_string(shared.join("srun")).unwrap();
-    let begin = format!("{} --cpus-per-task=8 ", token.display());
-    assert!(started.starts_with(&begin), "{started}");
 }
