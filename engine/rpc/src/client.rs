@@ -403,8 +403,8 @@ pub trait ClientService {
     /// Why each barrier and each task that is kept of a training is where it is, all as of one commit.
     async fn explain_kept(job: JobId) -> Result<KeptExplanations, EngineFault>;
     /// The engine about itself: `version`, `address`, `instance`, `redis` (without password), `shards`, and
-    /// `store_problem` if there is any. If it is the active one `now_ms`, `epoch`, `shards_present`, `shard_problem`, `disk_problem`,
-    /// `workers` and `worker_pids`; else `idle`, why it is not, and `leader`, the address of the one that is.
+    /// `store_problem` if there is any. If it is the active one `now_ms`, `epoch`, `shards_present`, `shard_problem`, `standby_problem`,
+    /// `disk_problem`, `workers` and `worker_pids`; else `idle`, why it is not, and `leader`, the address of the one that is.
     async fn about() -> Result<BTreeMap<String, String>, EngineFault>;
     /// Every live worker, oldest first.
     async fn workers() -> Result<Vec<WorkerFields>, EngineFault>;

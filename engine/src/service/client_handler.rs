@@ -317,6 +317,7 @@ impl ClientService for ClientHandler {
             ("epoch", lead.epoch.to_string()),
             ("shards_present", self.context.shards.all().len().to_string()),
             ("shard_problem", self.context.shard_notes().join("; ")),
+            ("standby_problem", self.context.standby_notes().join("; ")),
             ("disk_problem", self.context.disk_notes().join("; ")),
             ("store_problem", lead.store_outage.cause().unwrap_or_default()),
             ("workers", count_processes(&workers).to_string()),

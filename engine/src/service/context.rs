@@ -92,13 +92,24 @@ impl ServiceContext {
     }
 
     /// What stands in the way of every job right now, in words.
-    pub(super) fn notes(&self) -> Vec<String> {
+    pub(super) fn obstacles(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if let Some(cause) = self.lead().ok().and_then(|d| d.store_outage.cause()) {
             notes.push(format!("Redis takes no writes, nothing is granted until it does: {cause}"));
         }
         notes.extend(self.shard_notes());
         notes
+    }
+
+    /// The same, and which shards lack a standby: no job waits for one, until it is needed.
+    pub(super) fn notes(&self) -> Vec<String> {
+        self.obstacles().into_iter().chain(self.standby_notes()).collect()
+    }
+
+    /// Which shards have no standby that could take over with everything, in words.
+    pub(super) fn standby_notes(&self) -> Vec<String> {
+        let heard = self.shards.all().into_iter().filter(|shard| !shard.is_silent());
+        heard.filter_map(|shard| self.standby_note(&shard)).collect()
     }
 
     /// What a shard lacks whose standby should have everything, in words.
@@ -154,7 +165,6 @@ impl ServiceContext {
                 )),
                 Some(shard) => {
                     notes.extend(shard.unanswered_shown().map(|order| unanswered_note(&shard.hello, order)));
-                    notes.extend(self.standby_note(shard));
                 }
             }
         }

@@ -3,7 +3,7 @@
 use std::{process::Command, time::Duration};
 
 use syncline_engine::store::{RedisStore, keys::JobKeys};
-use syncline_rpc::{Activity, EngineFault, JobStream, OrderCursor, ShardHello, within};
+use syncline_rpc::{Activity, EngineFault, JobStream, OrderCursor, ReplicaRole, ShardHello, within};
 use syncline_scheduler::{
     ids::JobId,
     sim::{training, training_job},
@@ -77,6 +77,24 @@ async fn a_missing_shard_is_named_and_one_that_counts_differently_is_refused() {
     let about = client.about(within(TEST_TIMEOUT)).await.unwrap().unwrap();
     assert_eq!((about["shards_present"].as_str(), about["shards"].as_str()), ("1", "2"));
     assert!(about["shard_problem"].contains("parameter shard s1 is not there"), "{}", about["shard_problem"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_that_is_missing_is_named_and_no_job_waits_for_it() {
+    let rig = Rig::start(1).await;
+    let client = rig.client().await;
+    let shard = rig.start_shard().await;
+    let role = Some(ReplicaRole::Primary { term: 7 });
+    let alone = ShardHello { replicas: 2, role, lost: Some(8), follower: Some(8), ..shard };
+    rig.announce(alone).await.unwrap();
+    let job: JobId = "digits".parse().unwrap();
+    client.submit(within(TEST_TIMEOUT), spec(&job), 1, false).await.unwrap().unwrap();
+    let about = client.about(within(TEST_TIMEOUT)).await.unwrap().unwrap();
+    assert!(about["standby_problem"].contains("has no standby to take over"), "{about:?}");
+    assert_eq!(about["shard_problem"], "", "{about:?}");
+    let record = client.job(within(TEST_TIMEOUT), job).await.unwrap().unwrap();
+    assert_eq!(record.job["problem"], "", "{record:?}");
+    assert!(record.notes.iter().any(|note| note.contains("has no standby")), "{record:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

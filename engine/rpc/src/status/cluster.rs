@@ -113,9 +113,12 @@ pub struct EngineStatus {
     /// Shards that are served; 0 if it does not lead.
     #[serde(default)]
     pub shards_present: u32,
-    /// Which shards are missing, silent, or without the standby that they should have.
+    /// Which shards are missing, silent, or not reached: jobs wait for them.
     #[serde(default)]
     pub shard_problem: Option<String>,
+    /// Which shards are without the standby that they should have: no job waits for it.
+    #[serde(default)]
+    pub standby_problem: Option<String>,
     /// Which processes of shards have little room on their disks.
     #[serde(default)]
     pub disk_problem: Option<String>,

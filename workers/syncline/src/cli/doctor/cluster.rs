@@ -69,6 +69,7 @@ async fn engines(connection: &ConnectionArgs, transport: TransportChoice) -> Vec
     if let Some(active) = active {
         findings.splice(0..0, store_problem(active));
         findings.push(shards(active));
+        findings.extend(standbys(active));
         findings.extend(shard_disks(active));
         if let Some(client) = leading.filter(|_| active.shards_present == active.shards) {
             findings.push(transports::check(&client, cluster.token, transport).await);
@@ -146,6 +147,12 @@ fn shards(about: &EngineStatus) -> Finding {
             Finding::warn("shards", format!("{found}; {problem}"), hint)
         }
     }
+}
+
+fn standbys(about: &EngineStatus) -> Option<Finding> {
+    let problem = about.standby_problem.as_deref()?;
+    let hint = "jobs go on; if that shard were lost now, they would wait for it or fail: start its second `syncline ps --replicas 2`, or see the log of that one";
+    Some(Finding::warn("standbys", problem, hint))
 }
 
 fn shard_disks(about: &EngineStatus) -> Option<Finding> {
@@ -334,6 +341,20 @@ mod tests {
         let finding = engine(&Ok(status(&STANDBY)), &"10.0.0.1:7461".parse().unwrap(), false);
         assert_eq!(finding.verdict, Verdict::Warn);
         assert!(finding.hint.ends_with(" --engine 10.0.0.1:7461,10.0.0.2:7461"), "{}", finding.hint);
+    }
+
+    #[test]
+    fn jobs_wait_for_a_silent_shard_and_not_for_a_standby_that_is_missing() {
+        let all = [("shards_present", "2"), ("shard_problem", "s0 is silent")];
+        let silent = shards(&status(&all));
+        assert_eq!(silent.verdict, Verdict::Warn);
+        assert!(silent.hint.contains("its jobs wait for it"), "{}", silent.hint);
+        let all = [("shards_present", "2"), ("standby_problem", "s0 has no standby")];
+        let alone = status(&all);
+        assert_eq!(shards(&alone).verdict, Verdict::Ok);
+        let finding = standbys(&alone).unwrap();
+        assert_eq!((finding.verdict, &*finding.found), (Verdict::Warn, "s0 has no standby"));
+        assert!(finding.hint.starts_with("jobs go on"), "{}", finding.hint);
     }
 
     #[test]

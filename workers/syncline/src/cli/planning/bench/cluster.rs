@@ -137,7 +137,8 @@ impl BenchCluster {
         loop {
             let about = self.client.engine().await?;
             let there = about.worker_pids.len();
-            let has_shards = self.shards.is_empty() || about.shard_problem.is_none();
+            let is_whole = about.shard_problem.is_none() && about.standby_problem.is_none();
+            let has_shards = self.shards.is_empty() || is_whole;
             if about.idle.is_none() && there == self.workers.len() && has_shards {
                 return Ok(());
             }
