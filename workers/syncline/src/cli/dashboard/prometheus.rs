@@ -28,9 +28,9 @@ const OF_JOBS: [JobMetric; 20] = [
     ("wait_seconds_predicted",   "The same as it was predicted",                |job, _| training(job, job.predicted_wait_ms as f64 / 1e3)),
     ("lead_iterations",          "Iterations between the fastest worker and the slowest", |job, _| training(job, job.lead as f64)),
     ("loss",                     "Mean loss of the newest iterations",          |job, _| job.loss),
-    ("validation_loss",          "Loss of the newest evaluation on validation samples", |job, _| job.validation_loss),
+    ("validation_loss",          "Loss of the newest evaluation on validation samples, while it trains or by a node", |job, _| job.validation_loss),
     ("validation_accuracy",      "Share of right answers in the newest evaluation on validation samples", |job, _| job.validation_accuracy),
-    ("test_loss",                "Loss of the newest evaluation on test samples", |job, _| job.test_loss),
+    ("test_loss",                "Loss of the newest evaluation on test samples, while it trains or by a node", |job, _| job.test_loss),
     ("test_accuracy",            "Share of right answers in the newest evaluation on test samples", |job, _| job.test_accuracy),
     ("checkpoint_timestamp_seconds", "Moment that the newest checkpoint holds",   |job, _| job.checkpoint_ms.map(|ms| ms as f64 / 1e3)),
     ("tasks_total",              "General tasks that the graph has by now",     |job, _| job.tasks.as_ref().map(|tasks| tasks.total as f64)),
@@ -63,8 +63,23 @@ pub(super) fn text(overview: Option<&Overview>) -> String {
     if leads {
         family(&mut out, "syncline_shards_present", "Shards that are served", alone(engine.shards_present));
     }
-    let troubled = engine.store_problem.as_ref().is_some_and(|problem| !problem.is_empty());
-    family(&mut out, "syncline_store_problem", "1 while Redis has a problem", alone(troubled.into()));
+    let mut problem = |name: &str, help: &str, problem: &Option<String>| {
+        family(&mut out, name, help, alone(problem.is_some().into()));
+    };
+    problem("syncline_store_problem", "1 while Redis has a problem", &engine.store_problem);
+    if leads {
+        problem(
+            "syncline_shard_problem",
+            "1 while a shard is missing, silent or not reached",
+            &engine.shard_problem,
+        );
+        problem(
+            "syncline_standby_problem",
+            "1 while a shard lacks the standby that it should have",
+            &engine.standby_problem,
+        );
+        problem("syncline_disk_problem", "1 while the disk of a shard is nearly full", &engine.disk_problem);
+    }
     if let Ok(Known { jobs, workers }) = known {
         known_metrics(&mut out, engine.now_ms.unwrap_or_default(), &jobs.jobs, workers);
     }
@@ -128,7 +143,7 @@ mod tests {
     fn overview() -> Overview {
         let engine = serde_json::json!({
             "version": "0.1.0", "address": "a:1", "instance": "i", "redis": "redis://r", "shards": 2, "shards_present": 1,
-            "worker_pids": "",
+            "worker_pids": "", "shard_problem": "s1 is not there",
         });
         let training = [
             ("id", "digits"),
@@ -173,6 +188,9 @@ mod tests {
             "syncline_shards 2",
             "syncline_shards_present 1",
             "syncline_store_problem 0",
+            "syncline_shard_problem 1",
+            "syncline_standby_problem 0",
+            "syncline_disk_problem 0",
             r#"syncline_job_state{job="digits",state="running",policy="bsp"} 1"#,
             r#"syncline_job_samples_applied{job="digits"} 640"#,
             r#"syncline_job_wait_seconds{job="digits"} 1.5"#,
@@ -189,6 +207,20 @@ mod tests {
             "test_loss",
         ] {
             assert!(!text.contains(none), "{none} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_page_names_every_metric() {
+        let page = include_str!("../../../../../docs/monitoring.md");
+        let text = text(Some(&overview()));
+        let told = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" gauge"));
+        let all = OF_JOBS.iter().map(|(name, ..)| *name).chain(OF_WORKERS.iter().map(|(name, ..)| *name));
+        for name in all.map(|name| format!("_{name}`")) {
+            assert!(page.contains(&name), "{name}");
+        }
+        for name in told.filter(|name| !name.starts_with("syncline_job_")) {
+            assert!(page.contains(&format!("`{name}`")), "{name}");
         }
     }
 

@@ -107,6 +107,8 @@ function showWorkers({ workers, engine }) {
   byId("engine").textContent = `engine ${engine.address}, version ${engine.version} · ${engine.shards_present} of ${engine.shards} shards`
     + ` · ${workers.length} training slots`;
   const problems = [missing > 0 || engine.shard_problem ? `shards: ${engine.shard_problem || `${missing} missing`}` : "",
+    engine.standby_problem ? `standbys: ${engine.standby_problem}` : "",
+    engine.disk_problem ? `disks: ${engine.disk_problem}` : "",
     engine.store_problem ? `Redis: ${engine.store_problem}` : ""].filter(Boolean);
   trouble(problems.join("\n"));
 }
