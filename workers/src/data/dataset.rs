@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use syncline_scheduler::{
-    samples::permutation,
-    spec::{CsvSource, DataSpec, Separator, Source, Split},
-};
+use syncline_scheduler::spec::{CsvSource, DataSpec, Separator, Source, Split};
 
 use super::array::SourceArrays;
 use super::array_parts::ArrayParts;
@@ -238,41 +235,37 @@ impl Dataset {
         let seed = if matches!(spec.split, Split::TestPercent(_)) { 0 } else { seed };
         let (train, test) = self.split(spec.split, spec.hold_out_seed.unwrap_or_default())?;
         let (train, mut validation) = match spec.validation_percent {
-            Some(percent) => self.hold_out(train, percent, |rows, held| {
-                let mut order = permutation(spec.hold_out_seed.unwrap_or(seed) ^ HOLD_OUT, 0, rows);
-                order.truncate(held as usize);
-                order
-            }),
+            Some(percent) => self.hold_out(train, percent, spec.hold_out_seed.unwrap_or(seed) ^ HOLD_OUT)?,
             None => (train, Vec::new()),
         };
         validation.extend(self.validation_from as u32..self.rows as u32);
         Ok(Parts { train, validation, test })
     }
 
-    /// Parts so many in a hundred of these rows from the others, those at the places that `draw` chooses, given how many there are
-    /// and how many it is to choose: but where one sample reaches into the next, the last ones, without those that reach into
-    /// them.
+    /// Parts so many in a hundred of these rows from the others, of each class its share, as `seed` draws them: but where one sample
+    /// reaches into the next, the last ones, without those that reach into them.
     fn hold_out(
         &self,
         mut rows: Vec<u32>,
         percent: u32,
-        draw: impl FnOnce(u32, u32) -> Vec<u32>,
-    ) -> (Vec<u32>, Vec<u32>) {
+        seed: u64,
+    ) -> Result<(Vec<u32>, Vec<u32>), DataError> {
         let held = (rows.len() as u64 * u64::from(percent)).div_ceil(100) as usize;
         let overlap = rows.windows(2).any(|pair| self.overlaps(pair[0], pair[1]));
         if overlap {
             let held_out = rows.split_off(rows.len() - held);
             rows.retain(|&row| held_out.first().is_none_or(|&first| !self.overlaps(row, first)));
-            return (rows, held_out);
+            return Ok((rows, held_out));
         }
+        let classes = self.row_classes(&rows)?;
         let mut is_held = vec![false; rows.len()];
-        for place in draw(rows.len() as u32, held as u32) {
+        for place in stratified::draw(rows.len() as u32, held as u32, seed, classes.as_deref()) {
             is_held[place as usize] = true;
         }
         let (held_out, rest): (Vec<_>, Vec<_>) =
             rows.into_iter().zip(is_held).partition(|&(_, is_held)| is_held);
         let rows_of = |of: Vec<(u32, bool)>| of.into_iter().map(|(row, _)| row).collect();
-        (rows_of(rest), rows_of(held_out))
+        Ok((rows_of(rest), rows_of(held_out)))
     }
 
     /// Rows that train or are held out, and rows that test, each ascending. Rows from files of the test set test, whatever
@@ -287,10 +280,7 @@ impl Dataset {
             }
         };
         if let Split::TestPercent(percent) = split {
-            let rows: Vec<u32> = (0..count as u32).collect();
-            let classes = self.row_classes(&rows)?;
-            let draw = |rows, held| stratified::draw(rows, held, seed, classes.as_deref());
-            return Ok(self.hold_out(rows, percent, draw));
+            return self.hold_out((0..count as u32).collect(), percent, seed ^ TEST);
         }
         let is_test = |row: u32| u64::from(row) >= count || is_drawn(row);
         let (mut train, test): (Vec<u32>, Vec<u32>) =
@@ -353,6 +343,8 @@ impl Dataset {
 
 /// Makes the choice of the samples that are held out another one than the order of the first epoch.
 const HOLD_OUT: u64 = 0x68_6f6c_6420_6f75;
+/// Makes the choice of the test set another one than both.
+const TEST: u64 = 0x7465_7374;
 
 /// What the arrays of each file are for, in the order in which the model wants them.
 struct Purposes {

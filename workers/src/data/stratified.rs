@@ -1,14 +1,11 @@
-//! Which samples are drawn as the test set: any of them, and of each class its share.
+//! Which samples are held out to test or to validate: any of them, and of each class its share.
 
 use syncline_scheduler::samples::permutation;
-
-/// Makes the choice another one than that of the samples that validate.
-const TEST: u64 = 0x7465_7374;
 
 /// Draws `held` of `count` places, not in order. `classes`: of each place; of a class with c places it draws c · held / count, rounded
 /// up or down.
 pub(super) fn draw(count: u32, held: u32, seed: u64, classes: Option<&[i64]>) -> Vec<u32> {
-    let mut order = permutation(seed ^ TEST, 0, count);
+    let mut order = permutation(seed, 0, count);
     if let Some(classes) = classes {
         order.sort_by_key(|&place| classes[place as usize]);
     }

@@ -258,6 +258,18 @@ fn samples_that_are_held_out_are_drawn_by_the_seed_and_train_nothing() {
 }
 
 #[test]
+fn samples_that_validate_are_of_each_class_its_share() {
+    let text: String = (0..100).map(|i| format!("{i},{}\n", u32::from(i % 5 == 1))).collect();
+    let data = open_csv(&text, CLASSES).unwrap();
+    let spec = DataSpec { validation_percent: Some(10), ..DataSpec::new(Source::csv("d")) };
+    for seed in 0..20 {
+        let validation = data.parts(&spec, seed).unwrap().validation;
+        let rare = validation.iter().filter(|&&row| row % 5 == 1).count();
+        assert_eq!((validation.len(), rare), (10, 2), "seed {seed}: {validation:?}");
+    }
+}
+
+#[test]
 fn a_validation_part_of_its_own_comes_behind_the_test_part() {
     let folder = TempDir::new().unwrap();
     let [train, test, validation] = ["1,0\n2,1\n", "3,2\n", "4,0\n5,1\n"].map(|text| text.as_bytes());
