@@ -56,7 +56,7 @@ const TABLES: &[Table] = &[
         ("class_axis",      "integer", "", "class_axis = 1", "Axis of the classes; negative counts from the back. If left out, the last axis of `[batch, classes]` and `[batch, time, classes]`, axis 1 of four axes or more"),
         ("top_k",           "integer", "", "top_k = 5", "Also count the labels among the k best scores"),
         ("perplexity",      "boolean", "false", "perplexity = true", "Also report the perplexity"),
-        ("pos_weight",      "list of floats", "[]", "pos_weight = [2.0]", "`bce-with-logits`: how much a label 1 weighs against a label 0, one number or one for each class"),
+        ("pos_weight",      "list of floats, or `balanced`", "[]", "pos_weight = [2.0]", "`bce-with-logits`: how much a label 1 weighs against a label 0, one number or one for each class; `balanced` counts as above"),
         ("delta",           "float", "", "delta = 1.5", "`huber`: where it turns from squared to absolute; 1 if left out"),
     ]},
     Table { title: "`model.ready`", about: "A training graph from elsewhere.", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\n[node.model.ready]\n@\n", fields: &[

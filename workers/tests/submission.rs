@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
 use safetensors::{Dtype, tensor::TensorView};
-use syncline_autodiff::{Loss, parse_forward};
+use syncline_autodiff::{ClassWeights, Loss, LossOptions, parse_forward};
 use syncline_onnx::{self as onnx, ElementType, GraphBuilder, proto::ModelProto};
 use syncline_scheduler::spec::{DataSpec, Decay, LearningRate, Optimizer, Source, TrainSpec};
 use syncline_workers::submit::{
@@ -405,6 +405,28 @@ fn balanced_class_weights_are_those_numbers_in_the_graph_and_need_all_classes() 
     let refused = refused(weighted("'balanced'"));
     assert!(
         refused.starts_with("[E607]") && refused.ends_with("class 2 of 3 has no training label"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_balanced_pos_weight_is_that_of_the_training_samples_and_needs_both_answers() {
+    let folder = Folder::new();
+    let weighted = |pos_weight| {
+        let model = Model::forward(folder.path().join("model.onnx"), Loss::BinaryCrossEntropy);
+        folder.submit_model(model.with_loss_options(LossOptions { pos_weight, ..LossOptions::default() }))
+    };
+    folder.write("rows.csv", b"1,2,0,1,1\n3,4,1,0,1\n5,6,0,1,0\n7,8,0,1,1\n");
+    let balanced = weighted(ClassWeights::Balanced).unwrap();
+    assert_eq!(balanced.data.pos_weight, [3.0, 1.0 / 3.0, 1.0 / 3.0]);
+    let graph = |job: &PreparedJob| train(job).model.training_graph.clone();
+    assert_eq!(graph(&balanced), graph(&weighted(balanced.data.pos_weight.clone().into()).unwrap()));
+    assert_ne!(graph(&balanced), graph(&weighted(ClassWeights::default()).unwrap()));
+
+    folder.write("rows.csv", b"1,2,0,1,1\n3,4,1,1,0\n");
+    let refused = refused(weighted(ClassWeights::Balanced));
+    assert!(
+        refused.starts_with("[E604]") && refused.ends_with("class 1 of 3 has no training label below 1"),
         "{refused}"
     );
 }

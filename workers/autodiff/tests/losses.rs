@@ -125,7 +125,7 @@ impl Case {
 
     /// What a label 1 weighs at this element.
     fn positive_weight(&self, element: usize) -> f64 {
-        let weights = &self.options.pos_weight;
+        let weights = self.options.pos_weight.each();
         if weights.len() < 2 {
             return weights.first().map_or(1.0, |&weight| weight.into());
         }
@@ -251,13 +251,13 @@ fn labels_of_one_may_weigh_more() {
         (&[2, 3, 2, 2], &[0.5, 1.0, 4.0]),
     ];
     for (shape, weights) in cases {
-        let options = LossOptions { pos_weight: weights.to_vec(), ..LossOptions::default() };
+        let options = LossOptions { pos_weight: weights.to_vec().into(), ..LossOptions::default() };
         Case::random(Loss::BinaryCrossEntropy, shape, options, 8).check();
     }
     // torch.nn.functional.binary_cross_entropy_with_logits of the same numbers
     let y = [0.5, -1.0, 2.0, -0.25, 0.75, -3.0];
     let label = Label::Values(vec![1.0, 0.0, 0.25, 0.0, 1.0, 1.0]);
-    let options = LossOptions { pos_weight: vec![3.0, 0.5, 2.0], ..LossOptions::default() };
+    let options = LossOptions { pos_weight: vec![3.0, 0.5, 2.0].into(), ..LossOptions::default() };
     let outputs = run(Loss::BinaryCrossEntropy, &[2, 3], &y, label, options);
     assert!((one(&outputs, "loss") - 1.710_117).abs() < 1e-6);
     let grad = &outputs.iter().find(|(name, _)| name == "p.grad").unwrap().1;
@@ -513,11 +513,14 @@ fn options_that_make_no_sense_are_refused() {
     assert!(text.contains("`balanced` is counted in a training set"), "{text}");
     let text = case(Loss::MeanSquaredError, balanced());
     assert_eq!(text, "[E241] loss option `class_weights`: loss mse has no such option");
+    let balanced = LossOptions { pos_weight: ClassWeights::Balanced, ..LossOptions::default() };
+    let text = case(Loss::BinaryCrossEntropy, balanced);
+    assert!(text.contains("option `pos_weight`: `balanced` is counted in a training set"), "{text}");
     for k in [0, 4] {
         case(Loss::SoftmaxCrossEntropy, LossOptions { top_k: Some(k), ..LossOptions::default() });
     }
     let positive =
-        |pos_weight: &[f32]| LossOptions { pos_weight: pos_weight.to_vec(), ..LossOptions::default() };
+        |pos_weight: &[f32]| LossOptions { pos_weight: pos_weight.to_vec().into(), ..LossOptions::default() };
     case(Loss::SoftmaxCrossEntropy, positive(&[2.0]));
     for weights in [&[0.0][..], &[-1.0], &[f32::INFINITY], &[1.0, 2.0]] {
         case(Loss::BinaryCrossEntropy, positive(weights));

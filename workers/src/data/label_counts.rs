@@ -36,20 +36,37 @@ impl Dataset {
 
     /// Standard deviation of the labels of these rows, which are real numbers: the largest of the numbers of a label.
     pub(crate) fn label_deviation(&self, rows: &[u32]) -> Result<Option<f64>, DataError> {
-        let Some(label) = self.label().filter(|label| matches!(label.like().store, BlockData::F32(_))) else {
-            return Ok(None);
-        };
-        let count = rows.len().max(1) as f64;
-        let mut sums = vec![0.0; label.width()];
-        let add = |sums: &mut [f64], number: &dyn Fn(usize, f64) -> f64| {
-            label.each_block(rows, |block, here, _| block.add_to(sums, here, number))
-        };
-        add(&mut sums, &|_, number| number)?;
-        let means: Vec<f64> = sums.iter().map(|sum| sum / count).collect();
-        let mut squares = vec![0.0; label.width()];
-        add(&mut squares, &|at, number| (number - means[at]).powi(2))?;
-        Ok(squares.iter().map(|sum| (sum / count).sqrt()).max_by(f64::total_cmp))
+        let means = self.label_means(rows)?;
+        let variances = self.mean_of_labels(rows, &|at, number| (number - means[at]).powi(2))?;
+        Ok(variances.into_iter().map(f64::sqrt).max_by(f64::total_cmp))
     }
+
+    /// Mean of each number of the labels of these rows; none where labels are no real numbers.
+    pub(crate) fn label_means(&self, rows: &[u32]) -> Result<Vec<f64>, DataError> {
+        self.mean_of_labels(rows, &|_, number| number)
+    }
+
+    /// Mean of what `number` makes of each number of the labels, and of its place in the label.
+    fn mean_of_labels(
+        &self,
+        rows: &[u32],
+        number: &dyn Fn(usize, f64) -> f64,
+    ) -> Result<Vec<f64>, DataError> {
+        let Some(label) = self.label().filter(|label| matches!(label.like().store, BlockData::F32(_))) else {
+            return Ok(Vec::new());
+        };
+        let mut sums = vec![0.0; label.width()];
+        label.each_block(rows, |block, here, _| block.add_to(&mut sums, here, number))?;
+        let count = rows.len().max(1) as f64;
+        Ok(sums.into_iter().map(|sum| sum / count).collect())
+    }
+}
+
+/// How many classes a label of this shape answers for, and how many of its numbers follow each other that are of the same class: the
+/// classes are behind all other axes, but for images, as `pos_weight` has it.
+pub(crate) fn label_places(shape: &[usize]) -> (usize, usize) {
+    let axis = if shape.len() < 3 { shape.len().checked_sub(1) } else { Some(0) };
+    axis.map_or((1, 1), |axis| (shape[axis], shape[axis + 1..].iter().product()))
 }
 
 impl Block {

@@ -53,6 +53,7 @@ pub use dataset::{Dataset, Parts};
 pub use digests::FileDigests;
 pub use error::{DataError, Remedy};
 pub use file::{MAX_ELEMENTS, MAX_FILE_BYTES};
+pub(crate) use label_counts::label_places;
 pub(crate) use pattern::expand;
 #[cfg(feature = "worker")]
 pub(crate) use pattern::expand_source;

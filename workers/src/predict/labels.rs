@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use syncline_onnx::TensorView;
 
 use super::{ClassCounts, Output, classes::macro_f1};
-use crate::client::TrainedJob;
+use crate::{client::TrainedJob, data::label_places};
 
 /// The loss of such models.
 const LOSS: &str = "bce-with-logits";
@@ -42,10 +42,7 @@ impl LabelScores {
 
     /// How many labels a sample has, and how many numbers follow each other of which each is of the same label.
     fn labels(&self, outputs: &[Output]) -> Option<(usize, usize)> {
-        let shape = &Output::of_loss(outputs, self.output.as_deref())?.shape;
-        // As `pos_weight` has it: behind all other axes, but for images.
-        let axis = if shape.len() < 3 { shape.len().checked_sub(1) } else { Some(0) };
-        Some(axis.map_or((1, 1), |axis| (shape[axis], shape[axis + 1..].iter().product())))
+        Some(label_places(&Output::of_loss(outputs, self.output.as_deref())?.shape))
     }
 }
 

@@ -22,6 +22,8 @@ pub(super) struct InspectedData {
     pub parts: DataParts,
     /// Training labels by class; none where they are no classes.
     pub train_labels: BTreeMap<i64, u64>,
+    /// Mean of each number of the training labels; none where they are no probabilities.
+    pub train_label_means: Vec<f64>,
     /// What is doubtful about it.
     pub warnings: Vec<String>,
 }
@@ -98,6 +100,7 @@ pub(super) fn inspect(
             label_shape: Vec::new(),
             parts,
             train_labels: BTreeMap::new(),
+            train_label_means: Vec::new(),
             warnings: Vec::new(),
         });
     }
@@ -130,6 +133,10 @@ pub(super) fn inspect(
     if wanted.label.as_ref().is_some_and(|label| label.target == Target::Values) {
         warnings.extend(set.label_deviation(&train_rows)?.and_then(wide_labels));
     }
+    let train_label_means = match &wanted.label {
+        Some(label) if label.target == Target::Probabilities => set.label_means(&train_rows)?,
+        _ => Vec::new(),
+    };
     spec.train_samples = train_rows.len() as u64;
     spec.class_names = set.class_names().to_vec();
     let parts = DataParts {
@@ -139,6 +146,7 @@ pub(super) fn inspect(
         label_columns: set.label_columns().to_vec(),
         class_names: set.class_names().to_vec(),
         class_weights: Vec::new(),
+        pos_weight: Vec::new(),
         separator: set.separator(),
     };
     let of_training = counted.into_iter().find(|(part, _)| *part == "training");
@@ -153,7 +161,7 @@ pub(super) fn inspect(
     });
     let inputs = inputs.collect();
     let label_shape = set.label_shape().map(sizes).unwrap_or_default();
-    Ok(InspectedData { spec, inputs, label_shape, parts, train_labels, warnings })
+    Ok(InspectedData { spec, inputs, label_shape, parts, train_labels, train_label_means, warnings })
 }
 
 /// Channels that cannot tell samples apart as well as they should.

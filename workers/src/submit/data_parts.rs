@@ -20,6 +20,8 @@ pub struct DataParts {
     pub class_names: Vec<String>,
     /// What each class weighs, from 0, where that was counted in the training samples; none where it was not.
     pub class_weights: Vec<f32>,
+    /// The same: how much a label 1 of each class weighs.
+    pub pos_weight: Vec<f32>,
     /// What separates the columns of a CSV file, of several the first; none of another format.
     pub separator: Option<Separator>,
 }

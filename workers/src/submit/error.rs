@@ -125,6 +125,18 @@ pub enum SubmitError {
         /// Classes that the model tells apart.
         classes: u32,
     },
+    /// `balanced` weights divide by how many labels are 1, and have to be above 0.
+    #[error(
+        "[E604] `pos_weight = \"balanced\"` cannot be counted: class {class} of {classes} has no training label {label}"
+    )]
+    AbsentAnswer {
+        /// Number of the class.
+        class: usize,
+        /// Classes, of each of which a sample says whether it is there.
+        classes: usize,
+        /// What its labels would have to be, in words.
+        label: &'static str,
+    },
     /// Settings that say how to derive a graph, and a graph that is not derived.
     #[error("[E366] a ready-made training graph trains as it is: {settings} would mean nothing")]
     ReadySettings {
@@ -205,6 +217,7 @@ impl SubmitError {
             Self::NoTest { .. } => "E364",
             Self::Classes => "E365",
             Self::AbsentClass { .. } => "E607",
+            Self::AbsentAnswer { .. } => "E604",
             Self::ReadySettings { .. } => "E366",
             Self::MissingKernel { .. } => "E470",
             Self::Resume { .. } => "E368",
@@ -270,6 +283,11 @@ impl SubmitError {
             Self::AbsentClass { .. } => {
                 "give one number for each class, as in `class_weights = [1.0, 2.0]`, or training data that has all of them; \
                  `syncline submit FILE --dry-run` without `class_weights` shows what is read"
+                    .to_owned()
+            }
+            Self::AbsentAnswer { .. } => {
+                "give one number for each class, as in `pos_weight = [1.0, 2.0]`, or training data in which each class is there in some \
+                 samples and not in others"
                     .to_owned()
             }
             Self::IdleGroup { .. } => {

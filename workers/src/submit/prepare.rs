@@ -9,7 +9,7 @@ use syncline_scheduler::{
 };
 
 use super::{
-    DataParts, SubmitError, balanced,
+    DataParts, SubmitError,
     data::{inspect, signature},
     graph::{JobGraph, NodeWork},
     groups::put_in_groups,
@@ -190,10 +190,7 @@ pub(super) fn describe(
     let mut data = inspect(files.clone(), &signature, training.settings.seed)?;
     let balanced;
     if unbalanced.is_some() {
-        let classes = (signature.classes().unwrap_or_default(), signature.ignored_label());
-        let weights = balanced::weights(&data.train_labels, classes, &data.parts.class_names)?;
-        data.parts.class_weights.clone_from(&weights);
-        balanced = training.clone().weighing(weights);
+        balanced = training.balanced(&mut data, &signature)?;
         doubts.clear();
         prepared = prepare_model(&balanced, &files, &mut doubts)?;
     }

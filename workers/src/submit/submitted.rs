@@ -76,22 +76,21 @@ fn list_loss_options(options: &LossOptions, list: &mut SettingList) {
         pos_weight,
         delta,
     } = options;
-    let numbers = |all: &[f32]| (!all.is_empty()).then(|| value::numbers(all));
-    let class_weights = match class_weights {
+    let weights = |weights: &ClassWeights| match weights {
         ClassWeights::Balanced => Some(ClassWeights::BALANCED.to_owned()),
-        ClassWeights::Each(weights) => numbers(weights),
+        ClassWeights::Each(weights) => (!weights.is_empty()).then(|| value::numbers(weights)),
     };
     list.push_known([
         (
             "model.forward.loss_options.label_smoothing",
             (*label_smoothing != 0.0).then(|| value::number(*label_smoothing)),
         ),
-        ("model.forward.loss_options.class_weights", class_weights),
+        ("model.forward.loss_options.class_weights", weights(class_weights)),
         ("model.forward.loss_options.ignore_index", ignore_index.map(|label| label.to_string())),
         ("model.forward.loss_options.class_axis", class_axis.map(|axis| axis.to_string())),
         ("model.forward.loss_options.top_k", top_k.map(|k| k.to_string())),
         ("model.forward.loss_options.perplexity", perplexity.then(|| true.to_string())),
-        ("model.forward.loss_options.pos_weight", numbers(pos_weight)),
+        ("model.forward.loss_options.pos_weight", weights(pos_weight)),
         ("model.forward.loss_options.delta", delta.map(value::number)),
     ]);
 }
@@ -277,7 +276,8 @@ check = false
             "weights = { path = \"first.safetensors\", partial = true }",
         );
         let balanced = FULL.replace("class_weights = [1.0, 2.5]", "class_weights = \"balanced\"");
-        for text in [BARE, FULL, &in_part, &balanced] {
+        let positive = FULL.replace("pos_weight = [2.0]", "pos_weight = \"balanced\"");
+        for text in [BARE, FULL, &in_part, &balanced, &positive] {
             let (list, training) = listed(text);
             let (again, rebuilt) = listed(&file_of(&list));
             assert_eq!(again, list);

@@ -58,7 +58,7 @@ pub(super) fn emit(e: &mut Emitter, at: &LossAt<'_>, label: &str) -> Result<Loss
 
 /// The weights of the labels 1, in a shape that fits the output; `None` if they weigh as much as the others.
 fn positive_weight(e: &mut Emitter, at: &LossAt<'_>) -> Result<Option<String>, AutodiffError> {
-    let weights = at.options.pos_weight.as_slice();
+    let weights = at.options.pos_weight.each();
     let rank = at.ty.dims.len();
     match weights {
         [] => return Ok(None),

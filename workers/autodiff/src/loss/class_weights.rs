@@ -7,13 +7,14 @@ use serde::{
     de::{Error, SeqAccess, Unexpected, Visitor, value::SeqAccessDeserializer},
 };
 
-/// How much a sample of each class weighs. As text a list of numbers, or `balanced`.
+/// How much each class weighs. As text a list of numbers, or `balanced`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClassWeights {
     /// One weight per class, finite and not negative; empty if all count alike.
     Each(Vec<f32>),
-    /// A class weighs n / (C n_c), with n_c of n training labels and C classes, so that all count alike in sum. Whoever has the
-    /// training set puts the numbers here: nothing is derived without them.
+    /// So much that all count alike in sum: of C classes, one with n_c of n training labels weighs n / (C n_c); as `pos_weight`, the
+    /// labels 1 of a class weigh as many times as much as it has labels 0 for each. Whoever has the training set puts the numbers
+    /// here: nothing is derived without them.
     Balanced,
 }
 

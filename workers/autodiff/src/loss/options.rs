@@ -24,8 +24,8 @@ pub struct LossOptions {
     /// Softmax cross-entropy: also report exp of the mean negative log-likelihood, as output `perplexity`.
     pub perplexity: bool,
     /// Binary cross-entropy: how much a label 1 weighs against a label 0, above 0; one number, or one for each class, along
-    /// the axis where softmax cross-entropy has its classes by default. Empty if both weigh the same.
-    pub pos_weight: Vec<f32>,
+    /// the axis where softmax cross-entropy has its classes by default. None if both weigh the same.
+    pub pos_weight: ClassWeights,
     /// Huber: where the loss turns from squared to absolute, above 0; 1 if not given.
     pub delta: Option<f32>,
 }
@@ -51,7 +51,7 @@ impl LossOptions {
             Loss::SoftmaxCrossEntropy => None,
             _ => classes.into_iter().find(|(_, set)| *set),
         };
-        let weighted = loss != Loss::BinaryCrossEntropy && !self.pos_weight.is_empty();
+        let weighted = loss != Loss::BinaryCrossEntropy && self.pos_weight != ClassWeights::default();
         let foreign = foreign.or(weighted.then_some(("pos_weight", true)));
         let foreign = foreign.or((loss != Loss::Huber && self.delta.is_some()).then_some(("delta", true)));
         if let Some((option, _)) = foreign {
@@ -60,16 +60,21 @@ impl LossOptions {
         if !(0.0..1.0).contains(&self.label_smoothing) {
             return refuse("label_smoothing", format!("{} is not in [0, 1)", self.label_smoothing));
         }
-        if self.class_weights == ClassWeights::Balanced {
+        let weights = [("class_weights", &self.class_weights), ("pos_weight", &self.pos_weight)];
+        if let Some((option, _)) =
+            weights.into_iter().find(|(_, weights)| **weights == ClassWeights::Balanced)
+        {
             let reason = "`balanced` is counted in a training set, and there is none here: give one number for each class";
-            return refuse("class_weights", reason.to_owned());
+            return refuse(option, reason.to_owned());
         }
         if let Some(weight) =
             self.class_weights.each().iter().find(|weight| !weight.is_finite() || **weight < 0.0)
         {
             return refuse("class_weights", format!("{weight} is no weight"));
         }
-        if let Some(weight) = self.pos_weight.iter().find(|weight| !weight.is_finite() || **weight <= 0.0) {
+        if let Some(weight) =
+            self.pos_weight.each().iter().find(|weight| !weight.is_finite() || **weight <= 0.0)
+        {
             return refuse("pos_weight", format!("{weight} is not above 0"));
         }
         match self.delta {

@@ -57,6 +57,8 @@ pub(super) struct Preview {
     class_names: Vec<String>,
     /// What each class weighs, from 0, where that was counted in the training samples.
     class_weights: Vec<f32>,
+    /// The same: how much a label 1 of each class weighs.
+    pos_weight: Vec<f32>,
     epochs: u32,
     /// Samples of an iteration.
     batch: u32,
@@ -180,6 +182,7 @@ impl Preview {
             label_columns: job.data.label_columns.iter().map(PreviewLabel::of).collect(),
             class_names: job.data.class_names.clone(),
             class_weights: job.data.class_weights.clone(),
+            pos_weight: job.data.pos_weight.clone(),
             epochs: train.epochs,
             batch: train.batch,
             micro_batch: train.micro_batch,
@@ -236,6 +239,7 @@ impl Preview {
         lines.extend(self.label().map(|text| ("label", text)));
         lines.extend(classes_in_words(&self.class_names).map(|text| ("classes", text)));
         lines.extend(weights_in_words(&self.class_weights).map(|text| ("weights", text)));
+        lines.extend(weights_in_words(&self.pos_weight).map(|text| ("pos_weight", text)));
         lines.push(("samples", self.samples_in_words()));
         let held_out = [("validation", self.validation_samples), ("test", self.test_samples)];
         lines.extend(

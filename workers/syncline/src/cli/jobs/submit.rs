@@ -219,6 +219,7 @@ async fn submit(args: &SubmitArgs, graph: JobGraph, cluster: Cluster) -> Result<
     let (prepared, goes_on_from) = prepare_job(args, graph, Some(&client)).await?;
     let classes = classes_in_words(&prepared.data.class_names);
     let weights = weights_in_words(&prepared.data.class_weights);
+    let positive = weights_in_words(&prepared.data.pos_weight);
     let separated = separated_in_words(prepared.data.separator);
     let sends = format!("sending {} to the shards", mib(upload_bytes(&prepared)));
     let sending = async {
@@ -240,6 +241,9 @@ async fn submit(args: &SubmitArgs, graph: JobGraph, cluster: Cluster) -> Result<
     }
     if let Some(weights) = weights {
         say(&format!("class weights: {weights}"));
+    }
+    if let Some(positive) = positive {
+        say(&format!("pos_weight: {positive}"));
     }
     if args.watch {
         return follow(&client, clock, &id, args.json).await;

@@ -95,7 +95,7 @@ impl LossArgs {
                 class_weights: self.class_weights.clone().into(),
                 ignore_index: self.ignore_index,
                 class_axis: self.class_axis,
-                pos_weight: self.pos_weight.clone(),
+                pos_weight: self.pos_weight.clone().into(),
                 top_k: self.top_k,
                 perplexity: self.perplexity,
                 delta: self.delta,
