@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     fault_code::FaultCode,
     ids::JobId,
-    spec::{InvalidJob, JobSpec, Node, NodeKind, Split, ValidJob},
+    spec::{InvalidJob, JobSpec, Node, NodeKind, PolicySpec, Split, ValidJob},
 };
 
 /// A training job that is ready to be begun by a task: its nodes, as they are submitted, in JSON. What is large is on the
@@ -107,6 +107,9 @@ impl PreparedTraining {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrainingChanges {
     learning_rate: Option<f32>,
+    warmup: Option<f32>,
+    weight_decay: Option<f32>,
+    policy: Option<PolicySpec>,
     batch: Option<u32>,
     epochs: Option<u32>,
     seed: Option<u64>,
@@ -125,6 +128,27 @@ impl TrainingChanges {
     #[must_use]
     pub fn learning_rate(mut self, rate: f32) -> Self {
         self.learning_rate = Some(rate);
+        self
+    }
+
+    /// Another share of the training over which the learning rate rises.
+    #[must_use]
+    pub fn warmup(mut self, share: f32) -> Self {
+        self.warmup = Some(share);
+        self
+    }
+
+    /// Another weight decay of the optimizer. Groups of parameters with a decay of their own keep it.
+    #[must_use]
+    pub fn weight_decay(mut self, decay: f32) -> Self {
+        self.weight_decay = Some(decay);
+        self
+    }
+
+    /// Another policy.
+    #[must_use]
+    pub fn policy(mut self, policy: PolicySpec) -> Self {
+        self.policy = Some(policy);
         self
     }
 
@@ -178,6 +202,11 @@ impl TrainingChanges {
         });
         let Some(train) = train else { return };
         set(&mut train.learning_rate.base, self.learning_rate);
+        set(&mut train.learning_rate.warmup, self.warmup);
+        if let Some(decay) = self.weight_decay {
+            train.optimizer = train.optimizer.with_weight_decay(decay);
+        }
+        set(&mut train.policy, self.policy);
         set(&mut train.batch, self.batch);
         set(&mut train.epochs, self.epochs);
         // Beside a test set that is drawn the seed of the training chooses nothing.
@@ -240,6 +269,16 @@ mod tests {
         assert_eq!((train.min_workers, train.max_workers), (2, 4));
         assert_eq!(train.model.initial, weights.digest);
         assert_eq!((train.policy, &train.data), (before.policy, &before.data));
+        assert_eq!(
+            (train.optimizer, &train.learning_rate.decay),
+            (before.optimizer, &before.learning_rate.decay)
+        );
+        let changes = TrainingChanges::new().warmup(0.25).weight_decay(0.5).policy("ssp:3".parse().unwrap());
+        let changed = prepared.job("other".parse().unwrap(), &changes).unwrap();
+        let train = changed.train();
+        assert_eq!((train.learning_rate.base, train.learning_rate.warmup), (before.learning_rate.base, 0.25));
+        assert_eq!(train.optimizer, before.optimizer.with_weight_decay(0.5));
+        assert_eq!(train.policy.to_string(), "ssp:3");
         assert!(prepared.blobs().unwrap().contains(&before.model.initial));
     }
 
@@ -274,6 +313,8 @@ mod tests {
         for (changes, code) in [
             (TrainingChanges::new().epochs(0), "[E027]"),
             (TrainingChanges::new().learning_rate(f32::NAN), "[E027]"),
+            (TrainingChanges::new().warmup(1.0), "[E027]"),
+            (TrainingChanges::new().weight_decay(-0.1), "[E027]"),
             (TrainingChanges::new().min_workers(3).max_workers(2), "[E027]"),
             (TrainingChanges::new().batch(u32::MAX), "[E028]"),
         ] {
