@@ -7,9 +7,14 @@ use std::{
 };
 
 use syncline_rpc::{BarrierOrder, ClockRoster, ClosedBarrier, ShardFault};
-use syncline_scheduler::ids::{EngineEpoch, Generation, Incarnation, RunId, Superstep};
+use syncline_scheduler::{
+    ids::{EngineEpoch, Generation, Incarnation, RunId, Superstep},
+    sync::PushMode,
+};
 
-use super::{ReadCondition, checkpoint::Checkpoints, clip::RoundNorms, clocks::Clocks, sealed::SealedSet};
+use super::{
+    PushHeader, ReadCondition, checkpoint::Checkpoints, clip::RoundNorms, clocks::Clocks, sealed::SealedSet,
+};
 
 /// Closed barriers that are remembered for `closed(seen)`: many more than close while an answer waits for further ones.
 const MAX_RECORDS: usize = 1_024;
@@ -31,7 +36,7 @@ pub(super) struct JobState {
     pub round_version: u64,
     /// Pushes that are in completely.
     pub pushes: u64,
-    /// In a job with tables: weight of the pushes that are completely in the open round.
+    /// In a job with tables: weight of the pushes of which anything is in the open round, and of those that bring it nothing.
     pub round_weight: f64,
     /// Orders for barriers that are still open, by superstep.
     pub orders: BTreeMap<u64, BarrierOrder>,
@@ -80,6 +85,13 @@ impl JobEnd {
 impl JobState {
     pub(super) fn new(epoch: EngineEpoch) -> Self {
         Self { epoch, ..Self::default() }
+    }
+
+    /// Counts the weight of a push of rows in the open round.
+    pub(super) fn weigh_rows(&mut self, header: &PushHeader) {
+        if header.mode == PushMode::Accumulate && !header.is_empty() {
+            self.round_weight += f64::from(header.weight);
+        }
     }
 
     /// Refuses orders of an engine whose term is over.

@@ -219,7 +219,7 @@ impl JobShard {
             state.watermarks.insert(worker, seq);
             state.clocks.advance(worker, from, seq);
             state.pushes += 1;
-            self.count_rows(&mut state, header);
+            self.count_rows(&mut state, header, next_chunk > 0);
             self.standby_log.record(|| StandbyOp::Complete { worker, seq, header: *header }.entry());
             self.close_barriers(&mut state);
             self.notify_if_clock_reached(&mut state);

@@ -103,6 +103,7 @@ impl JobShard {
         let filter = self.filter_to_push(worker, seq, header.covers, 0)?;
         let mut filter = lock(&filter);
         filter.check_seal(self.job(), worker)?;
+        let begins = filter.next_chunk() == 0;
         filter.apply_some_chunk(seq, header.covers, index, || {
             let share = match &followed {
                 Some(followed) => followed.share,
@@ -131,7 +132,12 @@ impl JobShard {
             };
             self.standby_log.record_pushed(index, pushed, op);
             Ok(())
-        })
+        })?;
+        // Of a push that is cut off later this is in the round, too.
+        if begins && filter.next_chunk() > 0 {
+            self.lock_running()?.weigh_rows(header);
+        }
+        Ok(())
     }
 
     /// The chunk that all the pieces lie in, one behind the other.
@@ -154,15 +160,17 @@ impl JobShard {
         Ok(index)
     }
 
-    /// Counts what a push that is in has done, where there are tables.
-    pub(super) fn count_rows(&self, state: &mut JobState, header: &PushHeader) {
+    /// Counts what a push that is in has done, where there are tables. `brought`: whether it had anything for this shard.
+    pub(super) fn count_rows(&self, state: &mut JobState, header: &PushHeader, brought: bool) {
         if self.tables.is_none() || header.is_empty() {
             return;
         }
         match header.mode {
             PushMode::Apply => drop(self.rows.steps.fetch_add(1, Ordering::AcqRel)),
             PushMode::Accumulate => {
-                state.round_weight += f64::from(header.weight);
+                if !brought {
+                    state.weigh_rows(header);
+                }
                 // Also where none of its rows lies here: the round ends with its weight, and is a step of the job.
                 self.accumulated.store(true, Ordering::Release);
             }
@@ -217,5 +225,78 @@ pub fn copy_pieces(values: &[f32], pieces: &[Piece], mut into: &mut [f32]) {
         let (start, len) = (piece.start as usize, piece.len as usize);
         let Some(place) = into.split_off_mut(..len) else { return };
         place.copy_from_slice(&values[start..start + len]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_rpc::{BarrierOrder, OpenJob};
+    use syncline_scheduler::{
+        ids::{EngineEpoch, Generation, RunId, ShardIndex, Superstep},
+        spec::{ElementRange, Layout, Optimizer, Parameter},
+    };
+
+    use super::*;
+
+    const EPOCH: EngineEpoch = EngineEpoch(1);
+
+    /// Four rows of two zeros.
+    fn job() -> JobShard {
+        let order = OpenJob {
+            run: RunId { job: "digits".parse().unwrap(), generation: Generation(1) },
+            shard: ShardIndex(0),
+            shards: vec![String::new()],
+            layout: Layout(vec![Parameter::rows("w", vec![4, 2], 0)]),
+            optimizer: Optimizer::sgd(),
+            clip_norm: None,
+            initial: String::new(),
+            resumed: None,
+            checkpoint: None,
+        };
+        let range = ElementRange { start: 0, end: 8 };
+        JobShard::read(&order, range, EPOCH, &mut bytemuck::cast_slice(&[0.0f32; 8])).unwrap()
+    }
+
+    #[test]
+    fn a_round_counts_the_weight_of_every_push_once_whole_or_cut_off_table() {
+        // Rows that the first worker pushes, and the second one, which is sealed before its push is in.
+        let cases: [(&str, &[u32], &[u32]); 3] =
+            [("the same row", &[1], &[1]), ("another one", &[0], &[1]), ("one has none here", &[], &[1])];
+        for (name, whole, torn) in cases {
+            let job = job();
+            let header = PushHeader {
+                learning_rate: 1.0,
+                weight: 1.0,
+                scale: 1.0,
+                skip: false,
+                mode: PushMode::Accumulate,
+                covers: 1,
+            };
+            let push = |worker: u64, rows: &[u32]| {
+                for row in rows {
+                    let piece = Piece { chunk: 0, start: row * 2, len: 2 };
+                    job.apply_rows(Incarnation(worker), 1, &header, &[piece], &[2.0; 2]).unwrap();
+                }
+            };
+            push(1, whole);
+            push(2, torn);
+            job.complete(Incarnation(1), 1, &header).unwrap();
+            assert!(job.seal(EPOCH, Incarnation(2)).unwrap().partial, "{name}");
+            let order = BarrierOrder {
+                superstep: Superstep(0),
+                revision: 0,
+                roster: [(Incarnation(1), 1)].into(),
+                rule: RoundRule::Optimizer,
+                learning_rate: 1.0,
+                pin: false,
+            };
+            job.add_barrier(EPOCH, order).unwrap();
+            let mut want = [0.0; 8];
+            // Half of each gradient of 2.
+            for row in whole.iter().chain(torn) {
+                want[*row as usize * 2..][..2].iter_mut().for_each(|value| *value -= 1.0);
+            }
+            assert_eq!(job.copy_values().unwrap(), want, "{name}");
+        }
     }
 }

@@ -19,7 +19,7 @@ pub(in crate::shard) struct RoundEnd {
     pub rule: RoundRule,
     pub learning_rate: f32,
     pub clip: f64,
-    /// Weight of the pushes that are in the round as a whole.
+    /// Weight of all pushes of the round.
     pub weight: f64,
     /// Steps of the job before this one.
     pub steps: u64,
@@ -108,9 +108,8 @@ impl Chunk {
         self.optimizer_state.catch_up(steps);
     }
 
-    /// Sum of squares of the mean of what was pushed, buffers left out. `weight`: that of the pushes that are in as a whole.
+    /// Sum of squares of the mean of what was pushed, buffers left out. `weight`: that of all pushes of the round.
     pub(in crate::shard) fn touched_squares(&self, weight: f64) -> f64 {
-        let weight = weight.max(self.weight);
         let squares = self.touched.iter().map(|(&start, &len)| {
             let (start, end) = (start as usize, (start + len) as usize);
             optim::squares(&self.round[start.min(self.trained)..end.min(self.trained)])
@@ -120,8 +119,7 @@ impl Chunk {
 
     /// Ends the round for what was pushed.
     pub(in crate::shard) fn close_touched(&mut self, rule: &SliceRule, end: &RoundEnd) {
-        // A push that was cut off for good has its weight here alone.
-        let weight = end.weight.max(self.weight);
+        let weight = end.weight;
         self.weight = 0.0;
         let touched = std::mem::take(&mut self.touched);
         if weight == 0.0 || touched.is_empty() || end.clip == DROPPED {
