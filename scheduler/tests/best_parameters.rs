@@ -11,8 +11,8 @@ use syncline_scheduler::{
     ids::{Incarnation, ShardIndex},
     sim::{training, training_job},
     spec::{
-        CheckpointSpec, DataSpec, EarlyStopping, EvaluateSpec, JobSpec, Monitor, Node, NodeKind, ResumeSpec,
-        Split, StepRun, TrainSpec,
+        CheckpointSpec, DataSpec, EarlyStopping, EvaluateSpec, JobSpec, LearningRate, Monitor, Node,
+        NodeKind, ReduceOnPlateau, ResumeSpec, Split, StepRun, TrainSpec,
     },
 };
 
@@ -215,6 +215,38 @@ fn training_stops_when_it_has_not_become_better_for_as_long_as_it_may() {
         let why = "the test loss has not become better in the last 2 evaluations";
         assert_eq!((field("stopped_early").as_str(), field("handed_on").as_str()), (why, "last"), "{policy}");
         assert_eq!(findings.restored(), [], "{policy}: nobody asked for the best");
+    }
+}
+
+#[test]
+fn the_learning_rate_falls_where_training_does_not_become_better() {
+    for policy in POLICIES {
+        let reduce = ReduceOnPlateau::patience(1).factor(0.5).min_learning_rate(0.03);
+        let mut spec = spec(policy, 6, evaluates().reduce_on_plateau(reduce));
+        spec = change(spec, |train| train.learning_rate = LearningRate::constant(0.1));
+        let mut world = World::of(spec, 2);
+        // The third, fourth and last epoch bring nothing better; the bound is reached before.
+        let mut findings = Findings::new(&[3.0, 1.0, 1.0, 2.0, 0.5, 0.5]);
+        findings.go_on(&mut world, |world| world.has_told("evaluated") == 3);
+        assert_eq!(summary(&mut world)("reduced_learning_rate"), "0.05", "{policy}");
+        let mut stored = StoredJob::default();
+        apply(&mut stored, world.plane.core.full_commit(&id("job"), world.now_us).unwrap());
+        assert!(Job::load(&stored).unwrap() == *world.job("job"), "{policy}: another engine knows it");
+        findings.run(&mut world);
+        assert_eq!(world.has_told("learning_rate_reduced"), 2, "{policy}");
+        assert_eq!(summary(&mut world)("reduced_learning_rate"), "0.03", "{policy}");
+        let mut rates: Vec<f32> = findings.effects.iter().filter_map(rate_of).collect();
+        rates.dedup();
+        assert_eq!(rates, [0.1, 0.05, 0.03], "{policy}");
+    }
+}
+
+/// The learning rate that a worker is told, where it trains.
+fn rate_of(effect: &Effect) -> Option<f32> {
+    let Effect::Assign { assignment, .. } = effect else { return None };
+    match assignment.work {
+        Work::Iterate { learning_rate, .. } => Some(learning_rate),
+        Work::Prepare { .. } | Work::Evaluate { .. } => None,
     }
 }
 

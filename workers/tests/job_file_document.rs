@@ -169,10 +169,16 @@ const TABLES: &[Table] = &[
         ("monitor",      "`loss` or `accuracy`", "'loss'", "monitor = 'accuracy'", "The metric that is compared"),
         ("keep_best",    "boolean", "false", "keep_best = true", "Keep the parameters of the best evaluation; they are the result of the training"),
         ("early_stopping", "table", "", "early_stopping = { patience = 5 }", "When training ends early, see below"),
+        ("reduce_on_plateau", "table", "", "reduce_on_plateau = { patience = 3 }", "When the learning rate falls, see below"),
     ]},
     Table { title: "`early_stopping` in `evaluate`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings.evaluate]\nevery_epochs = 1\n[node.settings.evaluate.early_stopping]\n@\n", fields: &[
         ("patience",  "integer", "", "patience = 5", "Number of evaluations in a row without improvement after which training ends"),
         ("min_delta", "float", "0.0", "min_delta = 0.001", "An improvement of no more than this does not count"),
+    ]},
+    Table { title: "`reduce_on_plateau` in `evaluate`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings.evaluate]\nevery_epochs = 1\n[node.settings.evaluate.reduce_on_plateau]\n@\n", fields: &[
+        ("patience",  "integer", "", "patience = 3", "Number of evaluations in a row, behind the last improvement or reduction, after which the learning rate falls"),
+        ("factor",    "float", "0.1", "factor = 0.5", "It is multiplied by this, above 0 and below 1"),
+        ("min_learning_rate", "float", "0.0", "min_learning_rate = 1e-5", "It falls no further than to this"),
     ]},
     Table { title: "`optimizer = { sgd = { ... } }`", about: "", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings.optimizer.sgd]\n@\n", fields: &[
         ("weight_decay", "float", "0.0", "weight_decay = 1e-4", "L2 penalty: added to the gradient, times the parameter"),

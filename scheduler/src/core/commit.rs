@@ -192,8 +192,7 @@ impl Job {
     /// Rate of the schedule behind all samples that count, with the factor of the policy in the newest superstep.
     fn rate_reached(&self) -> f32 {
         let factor = self.supersteps.values().next_back().map_or(1.0, |newest| newest.rate_factor);
-        let train = self.train();
-        train.learning_rate.at(self.counted(), train.total_samples()) * factor
+        self.rate_after(self.counted()) * factor
     }
 
     /// Marks everything as changed: the next commit holds the whole job.

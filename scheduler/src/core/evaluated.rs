@@ -54,8 +54,13 @@ impl Job {
     fn judge(&mut self, evaluation: &Evaluation, samples: u64, now_us: u64) {
         let Some(spec) = self.train().evaluate else { return };
         let seen = SeenEvaluation { samples, evaluation: evaluation.clone(), at_ms: now_us / 1000 };
+        let before = self.reduced(self.train().learning_rate.base);
         let stops = self.state.evaluations.watch.see(&spec, seen);
         self.note_evaluation(evaluation, samples);
+        let learning_rate = self.reduced(self.train().learning_rate.base);
+        if learning_rate < before {
+            self.tell(Happening::LearningRateReduced { samples, learning_rate }, now_us);
+        }
         let is_over = self.state.cursor.is_exhausted();
         if stops && !is_over {
             self.state.cursor.stop();

@@ -29,6 +29,12 @@ pub(super) struct EvaluationWatch {
     improved: Option<f64>,
     /// Evaluations since, one of which is the newest.
     waited: u32,
+    /// Evaluations since that or since the last reduction of the learning rate.
+    #[serde(default)]
+    stalled: u32,
+    /// How often the learning rate was reduced because nothing became better.
+    #[serde(default)]
+    pub reductions: u32,
 }
 
 impl EvaluationWatch {
@@ -41,7 +47,8 @@ impl EvaluationWatch {
             }
         };
         let best = Some(SeenEvaluation { samples: before.best_samples, evaluation, at_ms: 0 });
-        Self { best, newest: None, improved: Some(before.improved), waited: before.waited }
+        let &EvaluationsBefore { improved, waited, stalled, reductions, .. } = before;
+        Self { best, newest: None, improved: Some(improved), waited, stalled, reductions }
     }
 
     /// What another training that goes on from here is told; `None` as long as none had a figure that is a number. Where the
@@ -56,10 +63,13 @@ impl EvaluationWatch {
             best_checkpoint: None,
             improved: self.improved?,
             waited: self.waited,
+            stalled: self.stalled,
+            reductions: self.reductions,
         })
     }
 
-    /// Takes one more evaluation in. Whether training is to stop: it has not become better for as long as it may.
+    /// Takes one more evaluation in, which may reduce the learning rate. Whether training is to stop: it has not become better for as
+    /// long as it may.
     pub fn see(&mut self, spec: &EvaluateSpec, seen: SeenEvaluation) -> bool {
         let (monitor, figure) = (spec.monitor, seen.evaluation.figure(spec.monitor));
         let before = self.best.as_ref().and_then(|best| best.evaluation.figure(monitor));
@@ -68,15 +78,19 @@ impl EvaluationWatch {
         };
         let min_delta = spec.early_stopping.map_or(0.0, |stop| stop.min_delta);
         if exceeds(self.improved, min_delta) {
-            (self.improved, self.waited) = (figure, 0);
+            (self.improved, self.waited, self.stalled) = (figure, 0, 0);
         } else {
-            self.waited = self.waited.saturating_add(1);
+            (self.waited, self.stalled) = (self.waited.saturating_add(1), self.stalled.saturating_add(1));
         }
         if exceeds(before, 0.0) {
             self.best = Some(seen.clone());
         }
         self.newest = Some(seen);
-        spec.early_stopping.is_some_and(|stop| self.waited >= stop.patience)
+        let stops = spec.early_stopping.is_some_and(|stop| self.waited >= stop.patience);
+        if !stops && spec.reduce_on_plateau.is_some_and(|reduce| self.stalled >= reduce.patience) {
+            (self.stalled, self.reductions) = (0, self.reductions.saturating_add(1));
+        }
+        stops
     }
 
     /// The newest one, if it was of exactly these samples.
@@ -90,7 +104,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::spec::EarlyStopping;
+    use crate::spec::{EarlyStopping, ReduceOnPlateau};
 
     fn spec(monitor: Monitor, patience: u32, min_delta: f64) -> EvaluateSpec {
         let early_stopping = Some(EarlyStopping { patience, min_delta });
@@ -139,6 +153,36 @@ mod tests {
         for (name, monitor, patience, min_delta, figures, best, stop) in cases {
             let got = watch(&spec(*monitor, *patience, *min_delta), figures);
             assert_eq!(got, (*best, *stop), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_rate_falls_at_each_plateau_unless_training_stops_there() {
+        type Case<'a> = (&'a str, u32, Option<u32>, &'a [f64], &'a [u32]);
+        #[rustfmt::skip]
+        let cases: &[Case<'_>] = &[
+            // Patience, that of early stopping, losses; reductions after each.
+            ("falls all the time",              1, None,    &[4.0, 3.0, 2.0],                &[0, 0, 0]),
+            ("one that is worse is enough",     1, None,    &[4.0, 4.0, 3.0, 5.0],           &[0, 1, 1, 2]),
+            ("again as long after it fell",     2, None,    &[4.0, 4.0, 4.0, 4.0, 4.0],      &[0, 0, 1, 1, 2]),
+            ("what is better counts anew",      2, None,    &[4.0, 5.0, 3.0, 3.0, 3.0],      &[0, 0, 0, 0, 1]),
+            ("training stops at the second",    1, Some(2), &[4.0, 4.0, 4.0],                &[0, 1, 1]),
+        ];
+        for (name, patience, stop, losses, want) in cases {
+            let spec = EvaluateSpec {
+                early_stopping: stop.map(EarlyStopping::patience),
+                ..EvaluateSpec::every_epochs(1).reduce_on_plateau(ReduceOnPlateau::patience(*patience))
+            };
+            let mut watch = EvaluationWatch::default();
+            let got = (1..).zip(*losses).map(|(n, loss)| {
+                watch.see(&spec, seen(of(Monitor::Loss, *loss), n));
+                // Another job that goes on from here counts on.
+                let told = watch.told_on(Monitor::Loss, false).unwrap();
+                let other = EvaluationWatch::going_on(&told);
+                assert_eq!((other.stalled, other.reductions), (watch.stalled, watch.reductions), "{name}");
+                watch.reductions
+            });
+            assert_eq!(got.collect::<Vec<_>>(), *want, "{name}");
         }
     }
 

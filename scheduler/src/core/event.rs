@@ -48,6 +48,7 @@ pub enum Happening {
     CheckpointFailed { checkpoint: u64, fault: TaskFault },
     Evaluated { samples: u64, set: EvaluationSet, evaluation: Evaluation },
     EvaluationFailed { task: TaskId, fault: TaskFault },
+    LearningRateReduced { samples: u64, learning_rate: f32 },
     StoppedEarly { samples: u64, reason: String },
     BestRestored { checkpoint: u64, samples: u64, reason: String },
     BestUnreadable { checkpoint: u64, fault: TaskFault },
@@ -145,6 +146,8 @@ pub enum EventKind {
     Evaluated,
     /// An evaluation while it trains failed, and is left out; the training goes on.
     EvaluationFailed,
+    /// Training has not become better for so long that its learning rate falls; `learning_rate` is what it is behind the warmup.
+    LearningRateReduced,
     /// Training ends before its epochs are over: it has not become better for as long as it may.
     StoppedEarly,
     /// Training is over, and the shards go back to the parameters of its best evaluation.
@@ -214,6 +217,7 @@ impl Happening {
             H::CheckpointFailed { .. } => K::CheckpointFailed,
             H::Evaluated { .. } => K::Evaluated,
             H::EvaluationFailed { .. } => K::EvaluationFailed,
+            H::LearningRateReduced { .. } => K::LearningRateReduced,
             H::StoppedEarly { .. } => K::StoppedEarly,
             H::BestRestored { .. } => K::BestRestored,
             H::BestUnreadable { .. } => K::BestUnreadable,

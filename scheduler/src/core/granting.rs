@@ -231,8 +231,19 @@ impl Job {
 
     /// Rate of the schedule where what is to be handed out next begins.
     pub(super) fn learning_rate(&self) -> f32 {
+        self.rate_after(self.state.cursor.handed_out())
+    }
+
+    /// Rate of the schedule after so many samples, as far as evaluations have left it.
+    pub(super) fn rate_after(&self, samples: u64) -> f32 {
         let train = self.train();
-        train.learning_rate.at(self.state.cursor.handed_out(), train.total_samples())
+        self.reduced(train.learning_rate.at(samples, train.total_samples()))
+    }
+
+    /// What evaluations have left of a rate of the schedule.
+    pub(super) fn reduced(&self, rate: f32) -> f32 {
+        let reduce = self.train().evaluate.and_then(|spec| spec.reduce_on_plateau);
+        reduce.map_or(rate, |reduce| reduce.reduced(rate, self.state.evaluations.watch.reductions))
     }
 
     /// Rate of an iteration that is granted `range`: that of its superstep's one step, or of the schedule where its own samples
@@ -242,12 +253,9 @@ impl Job {
         if record.aggregation == Aggregation::PerBarrier {
             return record.step_rate(train.batch);
         }
-        if train.learning_rate.is_constant() {
-            return train.learning_rate.base * record.rate_factor;
-        }
         let ahead = self.samples_set_aside + u64::from(range.len);
         let before = self.state.cursor.handed_out().saturating_sub(ahead);
-        train.learning_rate.at(before, train.total_samples()) * record.rate_factor
+        self.rate_after(before) * record.rate_factor
     }
 
     /// Predicted wait when everybody does `quota` iterations: known once every speed is.

@@ -147,6 +147,8 @@ impl Job {
             HandedOn::Best(_) => "best",
         };
         let is_stopped = self.state.cursor.is_stopped();
+        let base = self.train().learning_rate.base;
+        let reduced = Some(self.reduced(base)).filter(|reduced| *reduced < base);
         let kept = self.best_checkpoint().map(|kept| kept.number.to_string());
         let at_ms = best.map(|best| best.at_ms).filter(|&at_ms| at_ms > 0);
         let figure = |of: fn(&Evaluation) -> Option<f64>| {
@@ -162,6 +164,7 @@ impl Job {
             ("best_ms", at_ms.map(|at_ms| at_ms.to_string()).unwrap_or_default()),
             ("best_checkpoint", kept.unwrap_or_default()),
             ("best_lost", self.why_best_is_lost()),
+            ("reduced_learning_rate", reduced.map(|rate| rate.to_string()).unwrap_or_default()),
             ("stopped_early", if is_stopped { self.why_stopped() } else { String::new() }),
             ("handed_on", handed_on.to_owned()),
         ]

@@ -23,6 +23,9 @@ pub struct EvaluateSpec {
     /// When training ends before its epochs do.
     #[serde(default)]
     pub early_stopping: Option<EarlyStopping>,
+    /// When the learning rate falls because training does not become better.
+    #[serde(default)]
+    pub reduce_on_plateau: Option<ReduceOnPlateau>,
 }
 
 /// A figure of an evaluation.
@@ -65,6 +68,26 @@ pub struct EarlyStopping {
     pub min_delta: f64,
 }
 
+/// Reduces the learning rate of a training that does not become better. What is better counts as for [`EarlyStopping`], by more than
+/// its `min_delta` where there is one.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table such as { patience = 3, factor = 0.1 }")]
+pub struct ReduceOnPlateau {
+    /// So many evaluations in a row, behind the last improvement or reduction, have to bring nothing better, 1 or more.
+    pub patience: u32,
+    /// The rate is multiplied by it, above 0 and below 1.
+    #[serde(default = "factor")]
+    pub factor: f32,
+    /// It falls no further than to this, 0 or more.
+    #[serde(default)]
+    pub min_learning_rate: f32,
+}
+
+/// That of Keras and PyTorch.
+fn factor() -> f32 {
+    0.1
+}
+
 impl EvaluateSpec {
     /// One every so many seconds, 1 or more.
     pub fn every_s(seconds: u32) -> Self {
@@ -104,14 +127,23 @@ impl EvaluateSpec {
         self
     }
 
+    /// The learning rate falls where it does not become better any more.
+    #[must_use]
+    pub fn reduce_on_plateau(mut self, how: ReduceOnPlateau) -> Self {
+        self.reduce_on_plateau = Some(how);
+        self
+    }
+
     /// Whether something is decided by what it brings.
     pub fn decides(&self) -> bool {
-        self.keep_best || self.early_stopping.is_some()
+        self.keep_best || self.early_stopping.is_some() || self.reduce_on_plateau.is_some()
     }
 
     /// What is wrong with it, in words.
     pub(super) fn fault(&self) -> Option<String> {
-        interval::fault(self.every_s, self.every_epochs).or_else(|| self.early_stopping?.fault())
+        interval::fault(self.every_s, self.every_epochs)
+            .or_else(|| self.early_stopping?.fault())
+            .or_else(|| self.reduce_on_plateau?.fault())
     }
 
     /// Whether one is due so long and so many complete epochs after the last.
@@ -140,9 +172,77 @@ impl EarlyStopping {
     }
 }
 
+impl ReduceOnPlateau {
+    /// To a tenth after so many evaluations in a row that brought nothing better, 1 or more.
+    pub fn patience(evaluations: u32) -> Self {
+        Self { patience: evaluations, factor: factor(), min_learning_rate: 0.0 }
+    }
+
+    /// By this factor.
+    #[must_use]
+    pub fn factor(self, factor: f32) -> Self {
+        Self { factor, ..self }
+    }
+
+    /// It falls no further than to this.
+    #[must_use]
+    pub fn min_learning_rate(self, min_learning_rate: f32) -> Self {
+        Self { min_learning_rate, ..self }
+    }
+
+    /// What is left of a rate after so many reductions.
+    pub(crate) fn reduced(&self, rate: f32, reductions: u32) -> f32 {
+        let factor = f64::from(self.factor).powi(i32::try_from(reductions).unwrap_or(i32::MAX));
+        // A warmup or a decay may be below the bound by itself.
+        ((f64::from(rate) * factor) as f32).max(self.min_learning_rate.min(rate))
+    }
+
+    fn fault(&self) -> Option<String> {
+        let Self { patience, factor, min_learning_rate } = self;
+        if let Some(what) = interval::below_one("patience", Some(*patience)) {
+            return Some(what);
+        }
+        if !(*factor > 0.0 && *factor < 1.0) {
+            return Some(format!("factor {factor}, expected one above 0 and below 1"));
+        }
+        let is_fine = min_learning_rate.is_finite() && *min_learning_rate >= 0.0;
+        (!is_fine).then(|| format!("min_learning_rate {min_learning_rate}, expected a number from 0"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rate_falls_by_its_factor_and_no_further_than_to_its_bound_table() {
+        let reduce = ReduceOnPlateau::patience(3).factor(0.5).min_learning_rate(0.1);
+        #[rustfmt::skip]
+        let cases = [
+            // Rate of the schedule, reductions; what is left of it.
+            (0.4,  0,        0.4),
+            (0.4,  1,        0.2),
+            (0.4,  2,        0.1),
+            (0.4,  3,        0.1),
+            (0.4,  u32::MAX, 0.1),
+            (0.02, 1,        0.02),
+        ];
+        for (rate, reductions, want) in cases {
+            assert_eq!(reduce.reduced(rate, reductions), want, "{rate}, {reductions} times");
+        }
+        let spec = |reduce| EvaluateSpec::every_epochs(1).reduce_on_plateau(reduce).fault();
+        assert_eq!(spec(reduce), None);
+        for (wrong, words) in [
+            (ReduceOnPlateau::patience(0), "patience is 0, expected a whole number from 1"),
+            (reduce.factor(0.0), "factor 0, expected one above 0 and below 1"),
+            (reduce.factor(1.0), "factor 1, expected"),
+            (reduce.factor(f32::NAN), "factor NaN, expected"),
+            (reduce.min_learning_rate(-1.0), "min_learning_rate -1, expected a number from 0"),
+            (reduce.min_learning_rate(f32::INFINITY), "min_learning_rate inf, expected"),
+        ] {
+            assert!(spec(wrong).unwrap().starts_with(words), "{wrong:?}");
+        }
+    }
 
     #[test]
     fn a_patience_of_none_and_a_negative_delta_are_refused() {

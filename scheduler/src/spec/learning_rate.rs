@@ -73,11 +73,6 @@ impl LearningRate {
         Self { base, decay: Decay::Constant, warmup: 0.0, min: 0.0 }
     }
 
-    /// Whether it is the same all along.
-    pub fn is_constant(&self) -> bool {
-        self.decay == Decay::Constant && self.warmup == 0.0
-    }
-
     /// The rate at `samples` of `total` planned samples. Cost O(steps of the decay).
     pub fn at(&self, samples: u64, total: u64) -> f32 {
         let done = samples.min(total) as f64 / total.max(1) as f64;

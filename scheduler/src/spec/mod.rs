@@ -35,7 +35,7 @@ pub use checkpoint::CheckpointSpec;
 pub use compression::{Compression, PullCompression};
 pub use csv_source::CsvSource;
 pub use data::{AxisOrder, ChannelAxis, DataSpec, Split};
-pub use evaluate::{EarlyStopping, EvaluateSpec, Monitor};
+pub use evaluate::{EarlyStopping, EvaluateSpec, Monitor, ReduceOnPlateau};
 pub use files::Files;
 pub use job::{InvalidJob, JobSpec, MAX_NODES, Node, NodeKind};
 pub use layout::{ElementRange, Layout, MAX_ELEMENTS, MAX_PARAMETERS, Parameter, ParameterKind, StepGroup};

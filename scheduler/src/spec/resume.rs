@@ -65,6 +65,12 @@ pub struct EvaluationsBefore {
     pub improved: f64,
     /// Evaluations since.
     pub waited: u32,
+    /// Evaluations since that or since the learning rate was reduced.
+    #[serde(default)]
+    pub stalled: u32,
+    /// How often the learning rate was reduced because nothing became better.
+    #[serde(default)]
+    pub reductions: u32,
 }
 
 impl EvaluationsBefore {
@@ -199,6 +205,8 @@ mod tests {
                 best_checkpoint: None,
                 improved: 0.5,
                 waited: 1,
+                stalled: 1,
+                reductions: 0,
             }),
         };
         assert_eq!((resume.fault(&train), resume.samples()), (None, samples + 8));

@@ -2,7 +2,7 @@
 
 use super::{
     CheckpointSpec, Compression, Decay, EarlyStopping, EvaluateSpec, LearningRate, Monitor, OnNan, Optimizer,
-    PullCompression, Setting, SettingList, TrainSpec, setting_value as value,
+    PullCompression, ReduceOnPlateau, Setting, SettingList, TrainSpec, setting_value as value,
 };
 
 /// What of the settings that only the submission knows stands behind the precision.
@@ -182,7 +182,7 @@ impl CheckpointSpec {
 
 impl EvaluateSpec {
     fn list_settings(&self, to: &mut SettingList) {
-        let Self { every_s, every_epochs, monitor, keep_best, early_stopping } = self;
+        let Self { every_s, every_epochs, monitor, keep_best, early_stopping, reduce_on_plateau } = self;
         to.push_known([
             ("settings.evaluate.every_s", every_s.map(|seconds| seconds.to_string())),
             ("settings.evaluate.every_epochs", every_epochs.map(|epochs| epochs.to_string())),
@@ -195,6 +195,16 @@ impl EvaluateSpec {
                 (
                     "settings.evaluate.early_stopping.min_delta",
                     (*min_delta != 0.0).then(|| value::number(*min_delta)),
+                ),
+            ]);
+        }
+        if let Some(ReduceOnPlateau { patience, factor, min_learning_rate: min }) = reduce_on_plateau {
+            to.push_known([
+                ("settings.evaluate.reduce_on_plateau.patience", Some(patience.to_string())),
+                ("settings.evaluate.reduce_on_plateau.factor", Some(value::number(*factor))),
+                (
+                    "settings.evaluate.reduce_on_plateau.min_learning_rate",
+                    (*min != 0.0).then(|| value::number(*min)),
                 ),
             ]);
         }

@@ -155,7 +155,7 @@ pub(super) fn doubts(training: &Training) -> impl Iterator<Item = String> {
 fn chosen_by_tests(training: &Training) -> Option<String> {
     let decides = training.settings.evaluate.is_some_and(|evaluate| evaluate.decides());
     (decides && !training.data.has_validation()).then(|| {
-        "the test samples decide when training ends or which parameters are the best, so that they flatter what comes of it; \
+        "the test samples decide when training ends, which parameters are the best, or when the learning rate falls, so that they flatter what comes of it; \
          `validation_percent = 10` in the data holds out samples for that"
             .to_owned()
     })

@@ -229,7 +229,7 @@ max_workers = 4
 queue_limit_s = 600
 ahead = 2
 checkpoint = { every_s = 60, every_epochs = 2, keep = 3 }
-evaluate = { every_s = 30, every_epochs = 1, monitor = "accuracy", keep_best = true, early_stopping = { patience = 5, min_delta = 0.001 } }
+evaluate = { every_s = 30, every_epochs = 1, monitor = "accuracy", keep_best = true, early_stopping = { patience = 5, min_delta = 0.001 }, reduce_on_plateau = { patience = 3, factor = 0.5, min_learning_rate = 1e-6 } }
 compression = { top_k = 0.01 }
 pull_compression = "fp16"
 train = ["head.*"]

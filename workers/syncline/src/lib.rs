@@ -67,7 +67,7 @@ pub use syncline_scheduler::{
         Augment, AxisOrder, BalanceOptions, BalanceRule, ChannelAxis, CheckpointSpec, Compression, CsvSource,
         DataSpec, Decay, DsspReading, EarlyStopping, ElasticOptions, EvaluateSpec, Files, InvalidJob,
         InvalidPolicy, JobSpec, LearningRate, Monitor, OnNan, Optimizer, PolicyRule, PolicySpec,
-        PullCompression, Separator, SettingList, Source, Split, TrainSpec, ValidJob,
+        PullCompression, ReduceOnPlateau, Separator, SettingList, Source, Split, TrainSpec, ValidJob,
     },
     sync::{
         Why,

@@ -44,6 +44,9 @@ fn told(what: &Happening) -> Fields {
         H::Evaluated { samples, set, evaluation } => {
             [fields!["samples": samples], evaluation.fields(*set)].concat()
         }
+        H::LearningRateReduced { samples, learning_rate } => {
+            fields!["samples": samples, "learning_rate": learning_rate]
+        }
         H::StoppedEarly { samples, reason } => fields!["samples": samples, "reason": reason],
         H::BestRestored { checkpoint, samples, reason } => {
             fields!["checkpoint": checkpoint, "samples": samples, "reason": reason]
@@ -153,6 +156,7 @@ mod tests {
             (H::CheckpointFailed { checkpoint: 1, fault: fault() }, "checkpoint_failed checkpoint=1 code=E406 reason=no space"),
             (H::Evaluated { samples: 7, set: EvaluationSet::Validation, evaluation: evaluation.clone() },
              "evaluated samples=7 validation_loss=0.500000 validation_samples=8 validation_accuracy=0.250000"),
+            (H::LearningRateReduced { samples: 7, learning_rate: 0.01 }, "learning_rate_reduced samples=7 learning_rate=0.01"),
             (H::StoppedEarly { samples: 7, reason: reason() }, "stopped_early samples=7 reason=why"),
             (H::BestRestored { checkpoint: 1, samples: 7, reason: reason() },
              "best_restored checkpoint=1 samples=7 reason=why"),

@@ -203,6 +203,9 @@ pub struct JobEvent {
     /// exp of the mean negative log-likelihood.
     #[serde(default)]
     pub test_perplexity: Option<f64>,
+    /// What the learning rate is since an evaluation has reduced it, behind the warmup.
+    #[serde(default)]
+    pub learning_rate: Option<f64>,
     /// The shard that another process serves now.
     #[serde(default)]
     pub shard: Option<String>,
@@ -345,7 +348,7 @@ mod tests {
             "validation_top_k_accuracy",
             "validation_perplexity",
         ];
-        let of_jobs = ["nodes", "workers", "applied", "barriers", "state"];
+        let of_jobs = ["nodes", "workers", "applied", "barriers", "state", "learning_rate"];
         let fields = [&fields[..], &of_checkpoints, &of_evaluations, &of_jobs].concat();
         let is_event =
             |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '_') && !fields.contains(word);

@@ -228,6 +228,9 @@ pub struct JobStatus {
     /// Why the parameters of the best evaluation are not handed on, in words: the shards could not keep or not read them.
     #[serde(default)]
     pub best_lost: Option<String>,
+    /// What the learning rate is, behind the warmup and before any decay, since evaluations have reduced it; `None` if they have not.
+    #[serde(default)]
+    pub reduced_learning_rate: Option<f64>,
     /// Why training ended before its epochs were over, in words.
     #[serde(default)]
     pub stopped_early: Option<String>,

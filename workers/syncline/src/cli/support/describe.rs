@@ -245,6 +245,7 @@ fn result_lines(job: &JobStatus) -> Vec<Line> {
         ("validation", validation(job)),
         ("best", best(job)),
         ("best lost", job.best_lost.clone()),
+        ("reduced rate", job.reduced_learning_rate.map(|rate| rate.to_string())),
         ("stopped early", job.stopped_early.clone()),
         ("test", test(job)),
         ("snapshot", job.snapshot.clone()),

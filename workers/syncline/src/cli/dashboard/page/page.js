@@ -149,7 +149,7 @@ function showJob({ job, workers, notes }) {
       ["samples", `${whole(job.samples_applied)} of ${whole(job.samples_total)}`],
       ["samples/s, on average", short(job.samples_per_s)], ["loss", short(job.loss)],
       ["validation loss", short(job.validation_loss)], ["validation accuracy", short(job.validation_accuracy)],
-      ["best after", job.best_samples == null ? null : `${whole(job.best_samples)} samples`], ["stopped early", job.stopped_early],
+      ["best after", job.best_samples == null ? null : `${whole(job.best_samples)} samples`], ["reduced rate", job.reduced_learning_rate], ["stopped early", job.stopped_early],
       ["test loss", short(job.test_loss)], ["test accuracy", short(job.test_accuracy)],
       ["barriers", whole(job.barriers)], ["next barrier", job.next_barrier],
       ["waited at barriers", `${span(job.actual_wait_ms)}, predicted ${span(job.predicted_wait_ms)}`],
