@@ -136,7 +136,7 @@ fn batches_at_once(context: &Context<'_>, sizes: Option<&BTreeMap<Incarnation, u
 impl SyncPolicy for Auto {
     fn open(&mut self, context: &Context<'_>) -> SuperstepRules {
         let figures = Figures::of(context).filter(|_| context.workers.len() > 1);
-        let (choice, reason) = match figures {
+        let (choice, why) = match figures {
             Some(figures) => figures.choose(self.choice, context.local_rounds),
             None => (Choice::ElasticBsp, "the speeds are not known yet".to_owned()),
         };
@@ -151,8 +151,7 @@ impl SyncPolicy for Auto {
             opening.rate_factor = batches_at_once(context, opening.batches.as_ref());
             opening.scales_with_samples = context.workers.len() > 1;
         }
-        opening.why.rule = rule.to_owned();
-        opening.why.reason = format!("{reason}: {}", opening.why.reason);
+        (opening.why.rule, opening.why.choice) = (rule.to_owned(), why);
         if let Some(f) = figures {
             opening.why = opening
                 .why

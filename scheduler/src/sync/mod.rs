@@ -104,7 +104,10 @@ impl SuperstepRules {
 pub struct Why {
     /// The rule that holds in this superstep, as users name it.
     pub rule: String,
-    /// The sentence, without a full stop.
+    /// Why it was chosen, without a full stop, where the policy chooses among rules; else empty.
+    #[serde(default)]
+    pub choice: String,
+    /// What it does and why, without a full stop.
     pub reason: String,
     /// Finite numbers by name; a unit is part of the name.
     pub figures: BTreeMap<String, f64>,
@@ -114,6 +117,14 @@ impl Why {
     /// A rule that needs no figures.
     pub fn rule(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), ..Self::default() }
+    }
+
+    /// Why the rule was chosen, if it was, and what it does.
+    pub fn in_words(&self) -> String {
+        match self.choice.as_str() {
+            "" => self.reason.clone(),
+            choice => format!("{choice}: {}", self.reason),
+        }
     }
 
     /// Adds a figure; one that is not finite says nothing and is left out.

@@ -118,7 +118,7 @@ fn barrier_in_words(explained: &BarrierExplanation, job: &JobStatus, now_ms: u64
     let mut lines = vec![
         format!("barrier/{}: {}", explained.barrier, explained.state),
         format!("rule     {}", explained.why.rule),
-        format!("because  {}", explained.why.reason),
+        format!("because  {}", explained.why.in_words()),
     ];
     lines.extend(explained.why.figures.iter().map(|(name, value)| format!("           {name} = {value:.3}")));
     if explained.expected_us.is_some() {

@@ -179,10 +179,8 @@ fn progress_lines(job: &JobStatus, chosen: Option<&Why>, now_ms: u64) -> Vec<Lin
         job.barriers, job.actual_wait_ms, job.predicted_wait_ms, job.replanned
     );
     let policy = match chosen {
-        // Behind a colon stands how that rule plans, which `explain` tells.
-        Some(Why { rule, reason, .. }) => {
-            format!("{}, now {rule}: {}", job.policy, reason.split(": ").next().unwrap_or_default())
-        }
+        // How that rule plans is told by `explain`.
+        Some(Why { rule, choice, .. }) => format!("{}, now {rule}: {choice}", job.policy),
         None => job.policy.clone(),
     };
     let mut lines = vec![
@@ -291,10 +289,10 @@ pub(in crate::cli) mod tests {
 
     #[test]
     fn what_a_policy_has_chosen_stands_behind_its_name() {
-        let why =
-            Why { rule: "bsp".to_owned(), ..Why::rule("waiting costs only 3 %: all meet in every round") };
+        let [rule, choice] = ["bsp", "it is cheap: waiting costs only 3 %"].map(str::to_owned);
+        let why = Why { rule, choice, ..Why::rule("all meet in every round") };
         let lines = progress_lines(&job(&[("policy", "auto")]), Some(&why), 0);
-        assert_eq!(lines[0], ("policy", "auto, now bsp: waiting costs only 3 %".to_owned()));
+        assert_eq!(lines[0], ("policy", "auto, now bsp: it is cheap: waiting costs only 3 %".to_owned()));
     }
 
     #[test]
