@@ -5,7 +5,9 @@ use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 use safetensors::{Dtype, tensor::TensorView};
 use syncline_autodiff::{ClassWeights, Loss, LossOptions, parse_forward};
 use syncline_onnx::{self as onnx, ElementType, GraphBuilder, proto::ModelProto};
-use syncline_scheduler::spec::{DataSpec, Decay, LearningRate, Optimizer, Source, TrainSpec};
+use syncline_scheduler::spec::{
+    DataSpec, Decay, EvaluateSpec, LearningRate, Monitor, Optimizer, Source, Split, TrainSpec,
+};
 use syncline_workers::submit::{
     ByteSource, JobFile, JobGraph, JobVariants, Model, PreparedJob, SubmitError, Training, prepare,
 };
@@ -429,6 +431,49 @@ fn a_balanced_pos_weight_is_that_of_the_training_samples_and_needs_both_answers(
         refused.starts_with("[E604]") && refused.ends_with("class 1 of 3 has no training label below 1"),
         "{refused}"
     );
+}
+
+#[test]
+fn an_f1_score_is_monitored_only_where_it_is_counted_table() {
+    let folder = Folder::new();
+    let (classes, labels) = (Loss::SoftmaxCrossEntropy, Loss::BinaryCrossEntropy);
+    let cases = [
+        (classes, "1,2,0\n3,4,1\n5,6,2\n7,8,0\n", Monitor::MacroF1, ""),
+        (
+            classes,
+            "1,2,0\n3,4,1\n5,6,2\n7,8,0\n",
+            Monitor::PositiveF1,
+            "positive-f1, which needs two classes",
+        ),
+        (labels, "1,2,0,1,1\n3,4,1,0,0\n", Monitor::MacroF1, ""),
+        (
+            labels,
+            "1,2,0,1,1\n3,4,1,0,0\n",
+            Monitor::PositiveF1,
+            "positive-f1, which needs two classes, or one label",
+        ),
+        (
+            Loss::MeanSquaredError,
+            "1,2,0,1,1\n3,4,1,0,0\n",
+            Monitor::MacroF1,
+            "macro-f1, which needs a loss of classes",
+        ),
+    ];
+    for (loss, rows, monitor, words) in cases {
+        folder.write("rows.csv", rows.as_bytes());
+        let mut job = JobGraph::new("job");
+        let model = Model::forward(folder.path().join("model.onnx"), loss);
+        let data = DataSpec { split: Split::TestEvery(2), ..folder.data() };
+        let evaluate = EvaluateSpec::every_epochs(1).monitor(monitor);
+        job.train("train", Training::new(model, data).with(|s| (s.batch, s.evaluate) = (1, Some(evaluate))));
+        match prepare(&onnxruntime::runtime(), &job) {
+            Ok(_) => assert_eq!(words, "", "{loss} {monitor:?}"),
+            Err(error) => {
+                let told = error.to_string();
+                assert!(told.starts_with("[E605]") && !words.is_empty() && told.contains(words), "{told}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -43,6 +43,28 @@ impl EvaluationPart {
     pub const WHOLE_TEST: Self = Self { index: 0, of: 1, set: EvaluationSet::Test };
 }
 
+/// Of more classes nothing is counted: the counts travel, and are stored.
+pub const MOST_COUNTED_CLASSES: usize = 1_000;
+
+/// How often a class was there and was predicted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassCount {
+    /// Labels of it.
+    pub labels: u64,
+    /// Times that it was predicted.
+    pub predicted: u64,
+    /// Times that it was predicted and was the label.
+    pub right: u64,
+}
+
+impl ClassCount {
+    /// The harmonic mean of precision and recall; `None` where the class was neither there nor predicted.
+    fn f1(&self) -> Option<f64> {
+        let all = self.labels.saturating_add(self.predicted);
+        (all > 0).then(|| 2.0 * self.right as f64 / all as f64)
+    }
+}
+
 /// Sums over some of the samples of a set. A metric that the model's graph does not compute is `None`, and so it is for a worker that had
 /// none of the samples.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -67,6 +89,12 @@ pub struct EvaluationSums {
     /// Of the negative log-likelihoods, each by its weight.
     #[serde(default, with = "json_number::option")]
     pub log_perplexity: Option<f64>,
+    /// Counts of each class; none where labels are no classes, or there are too many.
+    #[serde(default)]
+    pub classes: Vec<ClassCount>,
+    /// Each of the classes may be there or not, by itself: the counts are of where it is.
+    #[serde(default)]
+    pub of_labels: bool,
 }
 
 impl EvaluationSums {
@@ -77,6 +105,15 @@ impl EvaluationSums {
             (Some(a), Some(b)) => Some(a + b),
             (one, None) | (None, one) => one,
         };
+        let class = |class: usize| {
+            let of = |sums: &Self| sums.classes.get(class).copied().unwrap_or_default();
+            let (one, other) = (of(self), of(other));
+            ClassCount {
+                labels: one.labels.saturating_add(other.labels),
+                predicted: one.predicted.saturating_add(other.predicted),
+                right: one.right.saturating_add(other.right),
+            }
+        };
         Self {
             samples: self.samples + other.samples,
             loss: self.loss + other.loss,
@@ -85,6 +122,23 @@ impl EvaluationSums {
             correct: both(self.correct, other.correct),
             correct_top: both(self.correct_top, other.correct_top),
             log_perplexity: both(self.log_perplexity, other.log_perplexity),
+            classes: (0..self.classes.len().max(other.classes.len())).map(class).collect(),
+            of_labels: self.of_labels || other.of_labels,
+        }
+    }
+
+    /// Mean of the F1 scores of the classes that were there or predicted.
+    fn macro_f1(&self) -> Option<f64> {
+        let scores: Vec<f64> = self.classes.iter().filter_map(ClassCount::f1).collect();
+        (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / scores.len() as f64)
+    }
+
+    /// F1 score of the second one of two classes, or of the only one that is there or not.
+    fn positive_f1(&self) -> Option<f64> {
+        match self.classes.as_slice() {
+            [only] if self.of_labels => only.f1(),
+            [_, positive] if !self.of_labels => positive.f1(),
+            _ => None,
         }
     }
 
@@ -100,6 +154,8 @@ impl EvaluationSums {
             accuracy: self.correct.as_ref().and_then(share),
             top_k_accuracy: self.correct_top.as_ref().and_then(share),
             perplexity: self.log_perplexity.filter(|_| self.weight > 0.0).map(|sum| mean(sum).exp()),
+            macro_f1: self.macro_f1().filter(|_| !self.loss.is_nan()),
+            positive_f1: self.positive_f1().filter(|_| !self.loss.is_nan()),
             samples: self.samples,
         }
     }
@@ -120,28 +176,58 @@ pub struct Evaluation {
     /// exp of the mean negative log-likelihood.
     #[serde(default, with = "json_number::option")]
     pub perplexity: Option<f64>,
+    /// Mean of the F1 scores of the classes that were there or predicted.
+    #[serde(default, with = "json_number::option")]
+    pub macro_f1: Option<f64>,
+    /// F1 score of the positive one of two classes.
+    #[serde(default, with = "json_number::option")]
+    pub positive_f1: Option<f64>,
     /// Samples that it was computed on.
     pub samples: u64,
 }
 
 impl Evaluation {
+    /// One of which no more than the figure that decides is known.
+    pub(super) fn of_figure(monitor: Monitor, figure: f64) -> Self {
+        let unknown = Self { loss: f64::NAN, ..Self::default() };
+        match monitor {
+            Monitor::Loss => Self { loss: figure, ..unknown },
+            Monitor::Accuracy => Self { accuracy: Some(figure), ..unknown },
+            Monitor::MacroF1 => Self { macro_f1: Some(figure), ..unknown },
+            Monitor::PositiveF1 => Self { positive_f1: Some(figure), ..unknown },
+        }
+    }
+
     /// As summaries and events show it.
     pub fn fields(&self, set: EvaluationSet) -> Vec<(&'static str, String)> {
-        let [loss, samples, accuracy, top_k_accuracy, perplexity] = match set {
-            EvaluationSet::Test => {
-                ["test_loss", "test_samples", "test_accuracy", "test_top_k_accuracy", "test_perplexity"]
-            }
+        let [loss, samples, accuracy, top_k_accuracy, perplexity, macro_f1, positive_f1] = match set {
+            EvaluationSet::Test => [
+                "test_loss",
+                "test_samples",
+                "test_accuracy",
+                "test_top_k_accuracy",
+                "test_perplexity",
+                "test_macro_f1",
+                "test_positive_f1",
+            ],
             EvaluationSet::Validation => [
                 "validation_loss",
                 "validation_samples",
                 "validation_accuracy",
                 "validation_top_k_accuracy",
                 "validation_perplexity",
+                "validation_macro_f1",
+                "validation_positive_f1",
             ],
         };
         let mut fields = vec![(loss, significant(self.loss)), (samples, self.samples.to_string())];
-        let metrics =
-            [(accuracy, self.accuracy), (top_k_accuracy, self.top_k_accuracy), (perplexity, self.perplexity)];
+        let metrics = [
+            (accuracy, self.accuracy),
+            (top_k_accuracy, self.top_k_accuracy),
+            (perplexity, self.perplexity),
+            (macro_f1, self.macro_f1),
+            (positive_f1, self.positive_f1),
+        ];
         fields.extend(metrics.into_iter().filter_map(|(name, value)| Some((name, significant(value?)))));
         fields
     }
@@ -151,6 +237,8 @@ impl Evaluation {
         let figure = match monitor {
             Monitor::Loss => Some(self.loss),
             Monitor::Accuracy => self.accuracy,
+            Monitor::MacroF1 => self.macro_f1,
+            Monitor::PositiveF1 => self.positive_f1,
         };
         figure.filter(|figure| figure.is_finite())
     }
@@ -163,7 +251,9 @@ mod tests {
     fn part(samples: u64, loss: f64, weight: f64, correct: f64, log_perplexity: f64) -> EvaluationSums {
         let (correct, correct_top) = (Some(correct), Some(correct + 1.0));
         let log_perplexity = Some(log_perplexity);
-        EvaluationSums { samples, loss, weight, predictions: 4.0, correct, correct_top, log_perplexity }
+        let sums =
+            EvaluationSums { samples, loss, weight, correct, correct_top, ..EvaluationSums::default() };
+        EvaluationSums { predictions: 4.0, log_perplexity, ..sums }
     }
 
     #[test]
@@ -188,6 +278,32 @@ mod tests {
         assert_eq!(sums.mean(), Evaluation { samples: 8, ..Evaluation::default() });
         let plain = EvaluationSums { samples: 8, loss: 12.0, weight: 8.0, ..EvaluationSums::default() };
         assert_eq!(plain.mean(), Evaluation { loss: 1.5, samples: 8, ..Evaluation::default() });
+    }
+
+    #[test]
+    fn f1_scores_are_of_the_counts_of_all_parts_table() {
+        #[rustfmt::skip]
+        #[allow(clippy::type_complexity, reason = "a table")]
+        // Labels, predictions and right ones of each class, by part; macro F1, and that of the positive class.
+        let cases: [(&str, bool, &[&[(u64, u64, u64)]], Option<f64>, Option<f64>); 6] = [
+            ("two classes, two parts", false, &[&[(3, 2, 2), (1, 2, 1)], &[(1, 2, 0), (3, 2, 2)]],  Some((4.0 / 8.0 + 6.0 / 8.0) / 2.0), Some(6.0 / 8.0)),
+            ("a worker had none",      false, &[&[(1, 1, 1), (1, 1, 0)], &[]],                      Some(0.5),                           Some(0.0)),
+            ("a class never comes",    false, &[&[(2, 2, 2), (0, 0, 0), (1, 1, 1)]],                Some(1.0),                           None),
+            ("one label",              true,  &[&[(4, 2, 2)], &[(0, 2, 0)]],                        Some(0.5),                           Some(0.5)),
+            ("two labels",             true,  &[&[(1, 1, 1), (2, 2, 1)]],                           Some(0.75),                          None),
+            ("no classes",             false, &[&[]],                                               None,                                None),
+        ];
+        for (name, of_labels, parts, macro_f1, positive_f1) in cases {
+            let sums = parts.iter().fold(EvaluationSums::default(), |all, part| {
+                let count = |&(labels, predicted, right)| ClassCount { labels, predicted, right };
+                let classes = part.iter().map(count).collect();
+                all.plus(&EvaluationSums { classes, of_labels, ..EvaluationSums::default() })
+            });
+            let got = sums.mean();
+            assert_eq!((got.macro_f1, got.positive_f1), (macro_f1, positive_f1), "{name}");
+            let lost = EvaluationSums { loss: f64::NAN, ..sums }.mean();
+            assert_eq!((lost.macro_f1, lost.positive_f1), (None, None), "{name}");
+        }
     }
 
     #[test]

@@ -40,12 +40,7 @@ pub(super) struct EvaluationWatch {
 impl EvaluationWatch {
     /// That of a training that goes on where the evaluations of another one had shown this.
     pub fn going_on(before: &EvaluationsBefore) -> Self {
-        let evaluation = match before.monitor {
-            Monitor::Loss => Evaluation { loss: before.best, ..Evaluation::default() },
-            Monitor::Accuracy => {
-                Evaluation { loss: f64::NAN, accuracy: Some(before.best), ..Evaluation::default() }
-            }
-        };
+        let evaluation = Evaluation::of_figure(before.monitor, before.best);
         let best = Some(SeenEvaluation { samples: before.best_samples, evaluation, at_ms: 0 });
         let &EvaluationsBefore { improved, waited, stalled, reductions, .. } = before;
         Self { best, newest: None, improved: Some(improved), waited, stalled, reductions }
@@ -112,10 +107,7 @@ mod tests {
     }
 
     fn of(monitor: Monitor, figure: f64) -> Evaluation {
-        match monitor {
-            Monitor::Loss => Evaluation { loss: figure, ..Evaluation::default() },
-            Monitor::Accuracy => Evaluation { accuracy: Some(figure), ..Evaluation::default() },
-        }
+        Evaluation::of_figure(monitor, figure)
     }
 
     fn seen(evaluation: Evaluation, samples: u64) -> SeenEvaluation {

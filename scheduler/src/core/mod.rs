@@ -75,7 +75,9 @@ pub use commit::{
 };
 pub use effects::{Effect, LastWeights};
 pub use evaluating::Evaluations;
-pub use evaluation::{Evaluation, EvaluationPart, EvaluationSet, EvaluationSums};
+pub use evaluation::{
+    ClassCount, Evaluation, EvaluationPart, EvaluationSet, EvaluationSums, MOST_COUNTED_CLASSES,
+};
 pub use event::{Assignee, Begun, Event, EventKind, Happening, NamedWorker, Submitted};
 pub use exclusion::Exclusion;
 pub use explanation::{

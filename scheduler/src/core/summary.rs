@@ -161,6 +161,8 @@ impl Job {
             ("best_accuracy", figure(|best| best.accuracy)),
             ("best_top_k_accuracy", figure(|best| best.top_k_accuracy)),
             ("best_perplexity", figure(|best| best.perplexity)),
+            ("best_macro_f1", figure(|best| best.macro_f1)),
+            ("best_positive_f1", figure(|best| best.positive_f1)),
             ("best_ms", at_ms.map(|at_ms| at_ms.to_string()).unwrap_or_default()),
             ("best_checkpoint", kept.unwrap_or_default()),
             ("best_lost", self.why_best_is_lost()),

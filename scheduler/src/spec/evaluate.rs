@@ -37,6 +37,10 @@ pub enum Monitor {
     Loss,
     /// The share of the predictions that are right; more is better.
     Accuracy,
+    /// The mean of the F1 scores of all classes; more is better.
+    MacroF1,
+    /// The F1 score of the positive one of two classes; more is better.
+    PositiveF1,
 }
 
 impl Monitor {
@@ -44,7 +48,7 @@ impl Monitor {
     pub fn gain(self, figure: f64, other: f64) -> f64 {
         match self {
             Self::Loss => other - figure,
-            Self::Accuracy => figure - other,
+            Self::Accuracy | Self::MacroF1 | Self::PositiveF1 => figure - other,
         }
     }
 
@@ -53,6 +57,8 @@ impl Monitor {
         match self {
             Self::Loss => "loss",
             Self::Accuracy => "accuracy",
+            Self::MacroF1 => "macro-f1",
+            Self::PositiveF1 => "positive-f1",
         }
     }
 }

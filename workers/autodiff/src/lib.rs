@@ -90,6 +90,9 @@ pub const LOSS_SCALE: &str = "loss_scale";
 pub const CORRECT: &str = "correct";
 /// Output: number of predictions among which `correct` counts the right ones.
 pub const PREDICTIONS: &str = "predictions";
+/// Output of an evaluation graph, int64: of each label the class with the highest score, or 1 where the score of a label is above that
+/// of its absence.
+pub const PREDICTED: &str = "label.predicted";
 /// Output: exp of the mean negative log-likelihood.
 pub const PERPLEXITY: &str = "perplexity";
 /// What precedes k in the name of the output that counts labels among the k best scores.

@@ -112,6 +112,16 @@ pub enum SubmitError {
         /// The node that trains.
         node: String,
     },
+    /// What is best could never be said.
+    #[error("[E605] node {node} is to monitor {monitor}, which needs {needs}")]
+    NoF1 {
+        /// The node that trains.
+        node: String,
+        /// The figure, as a job file has it.
+        monitor: &'static str,
+        /// What it is counted for, in words.
+        needs: &'static str,
+    },
     /// Integer labels are classes, and nothing says how many there are.
     #[error("[E365] the model's output for the loss has no fixed number of classes")]
     Classes,
@@ -214,6 +224,7 @@ impl SubmitError {
             #[cfg(feature = "job-file")]
             Self::Change { .. } => "E369",
             Self::NoAccuracy { .. } => "E374",
+            Self::NoF1 { .. } => "E605",
             Self::NoTest { .. } => "E364",
             Self::Classes => "E365",
             Self::AbsentClass { .. } => "E607",
@@ -277,6 +288,7 @@ impl SubmitError {
             Self::NoAccuracy { .. } => {
                 "leave `monitor` out, which then is the loss; losses of classes compute an accuracy".to_owned()
             }
+            Self::NoF1 { .. } => "monitor the `accuracy`, or the loss, by leaving `monitor` out".to_owned(),
             Self::NoSuchParameter { .. } => {
                 "`syncline model show FILE` lists the parameters, and says which of them are trained".to_owned()
             }

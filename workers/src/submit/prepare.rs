@@ -2,8 +2,9 @@
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
-use syncline_autodiff::{AutodiffError, Param, Precision, TrainedNames, TrainingGraph};
+use syncline_autodiff::{AutodiffError, Loss, Param, Precision, TrainedNames, TrainingGraph};
 use syncline_scheduler::{
+    core::MOST_COUNTED_CLASSES,
     ids::NodeName,
     spec::{DataSpec, JobSpec, Layout, ModelSpec, Monitor, Node, NodeKind, Parameter, TrainSpec},
 };
@@ -13,12 +14,13 @@ use super::{
     data::{inspect, signature},
     graph::{JobGraph, NodeWork},
     groups::put_in_groups,
+    model::Model,
     ready,
     resume::read_resume,
     submitted::submitted,
     training::{Settings, Training},
 };
-use crate::data::expand;
+use crate::data::{expand, label_places};
 
 /// A job that is ready to be uploaded.
 #[derive(Debug, Clone)]
@@ -72,9 +74,8 @@ pub(super) struct DescribedTraining {
     /// What is doubtful about model, data and settings.
     pub warnings: Vec<String>,
     pub parts: DataParts,
-    /// Whether its loss computes an accuracy.
     #[cfg(feature = "train")]
-    pub has_accuracy: bool,
+    pub measured: Measured,
 }
 
 /// Describes a graph; `prepare_model` says what becomes of the model of a training node on this data, and what is doubtful about it.
@@ -138,10 +139,46 @@ fn check_test_split(spec: &JobSpec) -> Result<(), SubmitError> {
     Err(SubmitError::NoTest { node: node.to_string(), lacks })
 }
 
-pub(super) fn check_monitor(node: &str, training: &Training, has_accuracy: bool) -> Result<(), SubmitError> {
-    let monitor = training.settings.evaluate.map(|evaluate| evaluate.monitor);
+/// Which figures beside the loss the evaluations of a training measure.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Measured {
+    accuracy: bool,
+    macro_f1: bool,
+    positive_f1: bool,
+}
+
+impl Measured {
+    /// `label_shape`: of a sample.
+    fn of(model: &Model, graph: &TrainingGraph, label_shape: &[u32]) -> Self {
+        let shape: Vec<usize> = label_shape.iter().map(|&size| size as usize).collect();
+        // How many classes are counted, and how many where one is the positive one.
+        let (classes, of_two) = match model {
+            Model::Forward { loss: Loss::SoftmaxCrossEntropy, .. } => (graph.classes, 2),
+            Model::Forward { loss: Loss::BinaryCrossEntropy, .. } => (Some(label_places(&shape).0), 1),
+            Model::Forward { .. } | Model::Ready { .. } => (None, 0),
+        };
+        let classes = classes.filter(|classes| *classes <= MOST_COUNTED_CLASSES);
+        Self {
+            accuracy: graph.has_correct,
+            macro_f1: classes.is_some(),
+            positive_f1: classes == Some(of_two),
+        }
+    }
+}
+
+pub(super) fn check_monitor(node: &str, training: &Training, measured: Measured) -> Result<(), SubmitError> {
+    let Some(monitor) = training.settings.evaluate.map(|evaluate| evaluate.monitor) else { return Ok(()) };
+    let node = node.to_owned();
     match monitor {
-        Some(Monitor::Accuracy) if !has_accuracy => Err(SubmitError::NoAccuracy { node: node.to_owned() }),
+        Monitor::Accuracy if !measured.accuracy => Err(SubmitError::NoAccuracy { node }),
+        Monitor::MacroF1 if !measured.macro_f1 => {
+            let needs = "a loss of classes, 1000 at most";
+            Err(SubmitError::NoF1 { node, monitor: monitor.name(), needs })
+        }
+        Monitor::PositiveF1 if !measured.positive_f1 => {
+            let needs = "two classes, or one label that is there or not";
+            Err(SubmitError::NoF1 { node, monitor: monitor.name(), needs })
+        }
         _ => Ok(()),
     }
 }
@@ -184,10 +221,10 @@ pub(super) fn describe(
     let mut warnings = expand(&mut files)?;
     let (unbalanced, mut doubts) = (training.unbalanced(), Vec::new());
     let mut prepared = prepare_model(unbalanced.as_ref().unwrap_or(training), &files, &mut doubts)?;
-    let has_accuracy = prepared.graph.has_correct;
-    check_monitor(node, training, has_accuracy)?;
     let signature = signature(&prepared.graph, &training.model)?;
     let mut data = inspect(files.clone(), &signature, training.settings.seed)?;
+    let measured = Measured::of(&training.model, &prepared.graph, &data.label_shape);
+    check_monitor(node, training, measured)?;
     let balanced;
     if unbalanced.is_some() {
         balanced = training.balanced(&mut data, &signature)?;
@@ -236,7 +273,7 @@ pub(super) fn describe(
         warnings,
         parts: data.parts,
         #[cfg(feature = "train")]
-        has_accuracy,
+        measured,
     })
 }
 

@@ -62,7 +62,7 @@ impl JobVariants {
                 }
                 (None, None) => fresh()?,
             };
-            check_monitor(node, training, own.has_accuracy)?;
+            check_monitor(node, training, own.measured)?;
             own.warnings.extend(doubts(training));
             if training.settings.resume.is_none() {
                 own.spec = train_spec(own.spec.model, own.spec.data, training);

@@ -2,11 +2,13 @@
 
 use std::collections::HashSet;
 
+use syncline_autodiff::PREDICTED;
 use syncline_ps::{PsError, client::BlobClient, shard::ReadCondition};
 use syncline_runtime::Executable;
 use syncline_scheduler::core::{EvaluationPart, Outcome};
 
 use super::{
+    class_counts::ClassCounts,
     error::WorkerError,
     job::{JobRun, SHARD_TIMEOUT, samples_of},
     metrics::RunningMetrics,
@@ -47,6 +49,7 @@ impl JobRun {
         let params = &*params;
         let own: HashSet<&str> = params.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
         let mut metrics = RunningMetrics::of(session.output_names());
+        let mut classes = ClassCounts::of(&self.train.model, session.output_names());
         for n in 0.. {
             if is_revoked() || self.shards.cancel_token().is_canceled() {
                 return Err(PsError::Canceled.into());
@@ -62,11 +65,19 @@ impl JobRun {
             inputs.extend(params.inputs());
             let outputs = session.run_changed(&inputs, changed)?;
             metrics.add(samples, |name| outputs.scalar(name))?;
+            let label = inputs.iter().find(|(name, _)| Some(*name) == self.train.model.label.as_deref());
+            if let Some((classes, (_, label))) = classes.as_mut().zip(label) {
+                classes.add(*label, outputs.i64(PREDICTED)?);
+            }
             self.timer.progressed();
         }
         // The next one may come in a moment, or never.
         self.evaluation = self.train.evaluate.map(|_| session);
-        Ok(Outcome::Evaluated(metrics.finish()))
+        let sums = metrics.finish();
+        Ok(Outcome::Evaluated(match classes {
+            Some(classes) => classes.finish(sums),
+            None => sums,
+        }))
     }
 
     fn open_evaluation(&self) -> Result<Executable, WorkerError> {

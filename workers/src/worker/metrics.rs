@@ -47,6 +47,7 @@ impl RunningMetrics {
             correct: read(&self.correct)?,
             correct_top: read(&self.correct_top)?,
             log_perplexity: read(&self.perplexity)?.map(|perplexity| perplexity.ln() * weight),
+            ..EvaluationSums::default()
         });
         Ok(())
     }

@@ -9,6 +9,7 @@ mod batch_mean;
 mod batch_pieces;
 mod batch_rows;
 mod calls;
+mod class_counts;
 mod control;
 mod data_loader;
 mod draws;

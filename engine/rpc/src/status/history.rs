@@ -81,6 +81,12 @@ pub struct EvaluationPoint {
     /// exp of the mean negative log-likelihood.
     #[serde(default)]
     pub validation_perplexity: Option<f64>,
+    /// Mean of the F1 scores of the classes that were there or predicted, 0 to 1; `None` where labels are no classes, or too many.
+    #[serde(default)]
+    pub validation_macro_f1: Option<f64>,
+    /// F1 score of the positive one of two classes, 0 to 1.
+    #[serde(default)]
+    pub validation_positive_f1: Option<f64>,
     /// Mean over the test samples, each by its weight.
     #[serde(default)]
     pub test_loss: Option<f64>,
@@ -96,6 +102,12 @@ pub struct EvaluationPoint {
     /// exp of the mean negative log-likelihood.
     #[serde(default)]
     pub test_perplexity: Option<f64>,
+    /// Mean of the F1 scores of the classes that were there or predicted, 0 to 1; `None` where labels are no classes, or too many.
+    #[serde(default)]
+    pub test_macro_f1: Option<f64>,
+    /// F1 score of the positive one of two classes, 0 to 1.
+    #[serde(default)]
+    pub test_positive_f1: Option<f64>,
     /// Whether it was the best so far when one asked for it.
     #[serde(default)]
     pub best: bool,
@@ -188,6 +200,12 @@ pub struct JobEvent {
     /// exp of the mean negative log-likelihood.
     #[serde(default)]
     pub validation_perplexity: Option<f64>,
+    /// Mean of the F1 scores of the classes that were there or predicted, 0 to 1; `None` where labels are no classes, or too many.
+    #[serde(default)]
+    pub validation_macro_f1: Option<f64>,
+    /// F1 score of the positive one of two classes, 0 to 1.
+    #[serde(default)]
+    pub validation_positive_f1: Option<f64>,
     /// Mean over the test samples of an evaluation.
     #[serde(default)]
     pub test_loss: Option<f64>,
@@ -203,6 +221,12 @@ pub struct JobEvent {
     /// exp of the mean negative log-likelihood.
     #[serde(default)]
     pub test_perplexity: Option<f64>,
+    /// Mean of the F1 scores of the classes that were there or predicted, 0 to 1; `None` where labels are no classes, or too many.
+    #[serde(default)]
+    pub test_macro_f1: Option<f64>,
+    /// F1 score of the positive one of two classes, 0 to 1.
+    #[serde(default)]
+    pub test_positive_f1: Option<f64>,
     /// What the learning rate is since an evaluation has reduced it, behind the warmup.
     #[serde(default)]
     pub learning_rate: Option<f64>,
@@ -253,11 +277,15 @@ pub fn mark_best(points: &mut Vec<Entry<EvaluationPoint>>, job: &JobStatus, are_
         validation_accuracy: validation(job.best_accuracy),
         validation_top_k_accuracy: validation(job.best_top_k_accuracy),
         validation_perplexity: validation(job.best_perplexity),
+        validation_macro_f1: validation(job.best_macro_f1),
+        validation_positive_f1: validation(job.best_positive_f1),
         test_loss: test(job.best_loss),
         test_samples: job.test_samples.filter(|_| !validates),
         test_accuracy: test(job.best_accuracy),
         test_top_k_accuracy: test(job.best_top_k_accuracy),
         test_perplexity: test(job.best_perplexity),
+        test_macro_f1: test(job.best_macro_f1),
+        test_positive_f1: test(job.best_positive_f1),
         best: true,
     };
     let place = points.iter().position(|point| point.value.at_ms > at_ms).unwrap_or(points.len());
@@ -342,11 +370,15 @@ mod tests {
             "test_accuracy",
             "test_top_k_accuracy",
             "test_perplexity",
+            "test_macro_f1",
+            "test_positive_f1",
             "validation_loss",
             "validation_samples",
             "validation_accuracy",
             "validation_top_k_accuracy",
             "validation_perplexity",
+            "validation_macro_f1",
+            "validation_positive_f1",
         ];
         let of_jobs = ["nodes", "workers", "applied", "barriers", "state", "learning_rate"];
         let fields = [&fields[..], &of_checkpoints, &of_evaluations, &of_jobs].concat();

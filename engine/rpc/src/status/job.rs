@@ -219,6 +219,12 @@ pub struct JobStatus {
     /// exp of the mean negative log-likelihood.
     #[serde(default)]
     pub best_perplexity: Option<f64>,
+    /// Mean of the F1 scores of the classes that were there or predicted, 0 to 1; `None` where labels are no classes, or too many.
+    #[serde(default)]
+    pub best_macro_f1: Option<f64>,
+    /// F1 score of the positive one of two classes, 0 to 1.
+    #[serde(default)]
+    pub best_positive_f1: Option<f64>,
     /// When that was.
     #[serde(default)]
     pub best_ms: Option<u64>,
@@ -252,6 +258,12 @@ pub struct JobStatus {
     /// exp of the mean negative log-likelihood.
     #[serde(default)]
     pub validation_perplexity: Option<f64>,
+    /// Mean of the F1 scores of the classes that were there or predicted, 0 to 1; `None` where labels are no classes, or too many.
+    #[serde(default)]
+    pub validation_macro_f1: Option<f64>,
+    /// F1 score of the positive one of two classes, 0 to 1.
+    #[serde(default)]
+    pub validation_positive_f1: Option<f64>,
     /// What the newest evaluation measured: of a node `evaluate`, while it trains, or at its end.
     #[serde(default)]
     pub test_loss: Option<f64>,
@@ -267,6 +279,12 @@ pub struct JobStatus {
     /// exp of the mean negative log-likelihood.
     #[serde(default)]
     pub test_perplexity: Option<f64>,
+    /// Mean of the F1 scores of the classes that were there or predicted, 0 to 1; `None` where labels are no classes, or too many.
+    #[serde(default)]
+    pub test_macro_f1: Option<f64>,
+    /// F1 score of the positive one of two classes, 0 to 1.
+    #[serde(default)]
+    pub test_positive_f1: Option<f64>,
     /// The file that a `snapshot` node wrote, or the last weights of a job that is over.
     #[serde(default)]
     pub snapshot: Option<String>,

@@ -7,7 +7,7 @@ use crate::forward::{Forward, NEXT_SUFFIX};
 use crate::loss::LossValues;
 use crate::options::DeriveOptions;
 use crate::precision::Precision;
-use crate::{CORRECT, GRAD_SUFFIX, LOSS, LOSS_SCALE, LOSS_WEIGHT};
+use crate::{CORRECT, GRAD_SUFFIX, LOSS, LOSS_SCALE, LOSS_WEIGHT, PREDICTED};
 
 /// Refuses models that already use a name with a meaning of its own.
 pub(super) fn check_names(
@@ -15,7 +15,7 @@ pub(super) fn check_names(
     options: &DeriveOptions,
     values: &LossValues,
 ) -> Result<(), AutodiffError> {
-    let fixed = [LOSS, LOSS_WEIGHT, CORRECT].map(str::to_owned);
+    let fixed = [LOSS, LOSS_WEIGHT, CORRECT, PREDICTED].map(str::to_owned);
     let metrics = values.metrics.iter().map(|(name, _)| name.clone());
     let grads = forward.params.iter().map(|param| format!("{}{GRAD_SUFFIX}", param.name));
     let scale = (options.precision == Precision::Fp16).then(|| LOSS_SCALE.to_owned());

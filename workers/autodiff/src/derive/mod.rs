@@ -17,7 +17,7 @@ use crate::precision::{Precision, lower, scale_loss, unscale, write_bf16};
 use crate::recompute::{NOMINAL_AXIS, Saving, recompute};
 use crate::sizes::sizes;
 use crate::training_graph::{Io, Param, TrainingGraph};
-use crate::{CORRECT, GRAD_SUFFIX, LOSS, LOSS_SCALE, LOSS_WEIGHT};
+use crate::{CORRECT, GRAD_SUFFIX, LOSS, LOSS_SCALE, LOSS_WEIGHT, PREDICTED};
 use checks::{check_names, check_results};
 
 /// Derives the training graph of a forward model.
@@ -172,6 +172,11 @@ fn evaluate(
     let mut emitter = Emitter::new(evaluation);
     let values = at.emit(&mut emitter, &options.label)?;
     let mut outputs = publish_metrics(&mut emitter, &values);
+    if let Some(predicted) = &values.predicted {
+        let predicted = emitter.cast(predicted, ElementType::I64);
+        emitter.publish(&predicted, PREDICTED);
+        outputs.push(PREDICTED.to_owned());
+    }
     outputs.extend(tensor_outputs(forward).cloned());
     Ok(emitter.finish(&forward.model, &inputs(forward, options, &values), &outputs))
 }

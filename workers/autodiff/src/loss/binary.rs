@@ -48,12 +48,13 @@ pub(super) fn emit(e: &mut Emitter, at: &LossAt<'_>, label: &str) -> Result<Loss
     let (loss, count) = at.mean(e, &losses);
     let grad = e.op("Div", &[&slopes, &count], &[]);
     let weight = at.batch_weight(e);
-    let mut metrics = vec![(CORRECT.to_owned(), correct(e, at, label))];
+    let (predicted, correct) = correct(e, at, label);
+    let mut metrics = vec![(CORRECT.to_owned(), correct)];
     // Elsewhere there is one prediction a sample.
     if at.has_open_axes() {
         metrics.push((PREDICTIONS.to_owned(), weight.clone()));
     }
-    Ok(LossValues { loss, weight, metrics, grad, label: Some(at.ty.clone()) })
+    Ok(LossValues { loss, weight, metrics, predicted: Some(predicted), grad, label: Some(at.ty.clone()) })
 }
 
 /// The weights of the labels 1, in a shape that fits the output; `None` if they weigh as much as the others.
@@ -75,19 +76,20 @@ fn positive_weight(e: &mut Emitter, at: &LossAt<'_>) -> Result<Option<String>, A
     Ok(Some(e.constant(TensorProto::from_f32("", &shape, weights))))
 }
 
-/// Elements whose score is on the label's side, divided by the elements of a label.
-fn correct(e: &mut Emitter, at: &LossAt<'_>, label: &str) -> String {
+/// Whether the score of each element is on the side of 1, and how many are on the label's side, divided by the elements of a label.
+fn correct(e: &mut Emitter, at: &LossAt<'_>, label: &str) -> (String, String) {
     let (zero, half) = (e.float(ElementType::F32, 0.0), e.float(ElementType::F32, 0.5));
     let predicted = e.op("Greater", &[at.output, &zero], &[]);
     let wanted = e.op("Greater", &[label, &half], &[]);
     let right = e.op("Equal", &[&predicted, &wanted], &[]);
     let right = e.cast(&right, ElementType::F32);
     let right = total(e, &right, at.ty.dims.len());
-    match at.elements_per_label() {
+    let share = match at.elements_per_label() {
         1 => right,
         many => {
             let many = e.float(ElementType::F32, many as f64);
             e.op("Div", &[&right, &many], &[])
         }
-    }
+    };
+    (predicted, share)
 }

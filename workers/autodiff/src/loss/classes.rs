@@ -42,13 +42,15 @@ pub(super) fn emit(e: &mut Emitter, at: &LossAt<'_>, label: &str) -> Result<Loss
             (soft.loss(e, &terms, &likelihood), soft.gradient(e, &terms))
         }
     };
-    let metrics = metrics(e, at, &samples, &along, &terms.picked, &likelihood);
+    let predicted = e.op("ArgMax", &[at.output], &along);
+    let metrics = metrics(e, at, &samples, &along, (&terms.picked, &predicted), &likelihood);
     let mut dims = at.ty.dims.clone();
     dims.remove(axis);
     Ok(LossValues {
         loss,
         weight: total_weight,
         metrics,
+        predicted: Some(predicted),
         grad,
         label: Some(TensorType::new(ElementType::I64, dims)),
     })
@@ -259,11 +261,10 @@ fn metrics(
     at: &LossAt<'_>,
     samples: &Samples,
     along: &[AttributeProto; 1],
-    picked: &str,
+    (picked, predicted): (&str, &str),
     likelihood: &str,
 ) -> Vec<(String, String)> {
-    let best = e.op("ArgMax", &[at.output], along);
-    let right = e.op("Equal", &[&best, &samples.index], &[]);
+    let right = e.op("Equal", &[predicted, &samples.index], &[]);
     let mut metrics = vec![(CORRECT.to_owned(), count(e, &right, samples))];
     if let Some(k) = at.options.top_k {
         let right = among_top(e, at, samples, along, picked, k);

@@ -103,6 +103,8 @@ pub(super) struct LossValues {
     pub(super) weight: String,
     /// Values beside the loss, with the names of their outputs.
     pub(super) metrics: Vec<(String, String)>,
+    /// What is predicted of each label, in the order of the labels, as int64 or bool; `None` where labels are no classes.
+    pub(super) predicted: Option<String>,
     /// Gradient of the loss for the model's output.
     pub(super) grad: String,
     /// `None`: it takes none.

@@ -22,7 +22,7 @@ pub(super) fn emit(e: &mut Emitter, at: &LossAt<'_>) -> Result<LossValues, Autod
     let shape = e.op("Shape", &[at.output], &[]);
     let grad = e.op("Expand", &[&slope, &shape], &[]);
     let weight = at.batch_weight(e);
-    Ok(LossValues { loss, weight, metrics: Vec::new(), grad, label: None })
+    Ok(LossValues { loss, weight, metrics: Vec::new(), predicted: None, grad, label: None })
 }
 
 /// Samples are counted by the first input: nothing else tells how many there are.
@@ -37,5 +37,5 @@ fn of_batch(e: &mut Emitter, at: &LossAt<'_>) -> Result<LossValues, AutodiffErro
     };
     let grad = e.constant(TensorProto::from_f32("", &vec![1; rank], &[1.0]));
     let weight = rows(e, input);
-    Ok(LossValues { loss, weight, metrics: Vec::new(), grad, label: None })
+    Ok(LossValues { loss, weight, metrics: Vec::new(), predicted: None, grad, label: None })
 }

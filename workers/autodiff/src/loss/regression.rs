@@ -25,7 +25,7 @@ pub(super) fn emit(e: &mut Emitter, at: &LossAt<'_>, label: &str) -> Result<Loss
     let (loss, count) = at.mean(e, &losses);
     let grad = e.op("Div", &[&slopes, &count], &[]);
     let weight = at.batch_weight(e);
-    Ok(LossValues { loss, weight, metrics: Vec::new(), grad, label: Some(at.ty.clone()) })
+    Ok(LossValues { loss, weight, metrics: Vec::new(), predicted: None, grad, label: Some(at.ty.clone()) })
 }
 
 fn squared(e: &mut Emitter, difference: &str) -> (String, String) {

@@ -5,7 +5,14 @@ use syncline_scheduler::core::significant;
 
 /// What the newest evaluation on test samples measured.
 pub(super) fn test(job: &JobStatus) -> Option<String> {
-    evaluation([job.test_loss, job.test_accuracy, job.test_top_k_accuracy, job.test_perplexity])
+    evaluation([
+        job.test_loss,
+        job.test_accuracy,
+        job.test_macro_f1,
+        job.test_positive_f1,
+        job.test_top_k_accuracy,
+        job.test_perplexity,
+    ])
 }
 
 /// What the newest evaluation on validation samples measured.
@@ -13,6 +20,8 @@ pub(super) fn validation(job: &JobStatus) -> Option<String> {
     evaluation([
         job.validation_loss,
         job.validation_accuracy,
+        job.validation_macro_f1,
+        job.validation_positive_f1,
         job.validation_top_k_accuracy,
         job.validation_perplexity,
     ])
@@ -21,7 +30,8 @@ pub(super) fn validation(job: &JobStatus) -> Option<String> {
 /// The best evaluation so far, and what becomes of its parameters.
 pub(super) fn best(job: &JobStatus) -> Option<String> {
     let (samples, monitor) = (job.best_samples?, job.monitor.as_deref()?);
-    let figures = evaluation([job.best_loss, job.best_accuracy, None, None])?;
+    let (macro_f1, positive_f1) = (job.best_macro_f1, job.best_positive_f1);
+    let figures = evaluation([job.best_loss, job.best_accuracy, macro_f1, positive_f1, None, None])?;
     let kept = match (job.handed_on.as_deref(), job.best_checkpoint, &job.best_lost) {
         (Some("best"), ..) => ", handed on".to_owned(),
         (Some(_), _, Some(_)) => "; the last parameters are handed on".to_owned(),
@@ -33,14 +43,19 @@ pub(super) fn best(job: &JobStatus) -> Option<String> {
     Some(format!("{figures} after {samples} samples, by the {monitor}{whose}{kept}"))
 }
 
-/// What an evaluation measured: loss, accuracy, top-k accuracy and perplexity.
-fn evaluation([loss, accuracy, top_k_accuracy, perplexity]: [Option<f64>; 4]) -> Option<String> {
+/// What an evaluation measured: loss, accuracy, F1 scores of all classes and of the positive one, top-k accuracy and perplexity.
+fn evaluation(
+    [loss, accuracy, macro_f1, positive_f1, top_k_accuracy, perplexity]: [Option<f64>; 6],
+) -> Option<String> {
     let share = |name: &str, share: Option<f64>| {
         share.map_or(String::new(), |share| format!(", {name} {:.2} %", share * 100.0))
     };
     let shares = share("accuracy", accuracy) + &share("top-k accuracy", top_k_accuracy);
+    let score =
+        |name: &str, score: Option<f64>| score.map_or(String::new(), |f1| format!(", {name} {f1:.4}"));
+    let scores = score("macro F1", macro_f1) + &score("F1", positive_f1);
     let perplexity = perplexity.map_or(String::new(), |value| format!(", perplexity {value:.2}"));
-    loss.map(|loss| format!("loss {}{shares}{perplexity}", significant(loss)))
+    loss.map(|loss| format!("loss {}{shares}{scores}{perplexity}", significant(loss)))
 }
 
 #[cfg(test)]
@@ -67,6 +82,12 @@ mod tests {
         assert!(with(&[("handed_on", "best"), lost[1]]).ends_with(", handed on"));
         let last = with(&[("handed_on", "last"), lost[1]]);
         assert!(last.ends_with("; the last parameters are handed on"), "{last}");
+        let scored =
+            with(&[("best_accuracy", "0.5"), ("best_macro_f1", "0.25"), ("best_positive_f1", "0.125")]);
+        assert!(
+            scored.starts_with("loss 0.250000, accuracy 50.00 %, macro F1 0.2500, F1 0.1250 after 640"),
+            "{scored}"
+        );
         assert_eq!(best(&job(&[("monitor", "test loss"), ("best_samples", "")])), None, "none yet");
     }
 }

@@ -96,8 +96,11 @@ fn evaluations_in_words(points: &[Entry<EvaluationPoint>]) -> String {
     type Metric = fn(&EvaluationPoint) -> Option<f64>;
     type Shown = fn(f64) -> String;
     let per_cent: Shown = |share| format!("{:.2} %", share * 100.0);
-    let metrics: [(&str, Metric, Shown); 3] = [
+    let score: Shown = |score| format!("{score:.4}");
+    let metrics: [(&str, Metric, Shown); 5] = [
         (">accuracy", |point| point.validation_accuracy.or(point.test_accuracy), per_cent),
+        (">macro F1", |point| point.validation_macro_f1.or(point.test_macro_f1), score),
+        (">F1", |point| point.validation_positive_f1.or(point.test_positive_f1), score),
         (">top-k accuracy", |point| point.validation_top_k_accuracy.or(point.test_top_k_accuracy), per_cent),
         (">perplexity", |point| point.validation_perplexity.or(point.test_perplexity), significant),
     ];
