@@ -42,7 +42,8 @@ pub use layout::{ElementRange, Layout, MAX_ELEMENTS, MAX_PARAMETERS, Parameter, 
 pub use learning_rate::{Decay, LearningRate};
 pub use optimizer::Optimizer;
 pub use policy::{
-    BalanceOptions, BalanceRule, DsspReading, ElasticOptions, InvalidPolicy, POLICIES, PolicyRule, PolicySpec,
+    BalanceOptions, BalanceRule, DsspReading, ElasticOptions, InvalidPolicy, POLICIES, PolicyRule,
+    PolicySpec, StepsOn,
 };
 pub use resume::{EvaluationsBefore, ResumeSpec, StepRun};
 pub use separator::Separator;

@@ -66,6 +66,34 @@ pub enum PolicyRule {
     Auto(ElasticOptions, BalanceOptions),
 }
 
+/// What a step of the optimizer is made on, under a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StepsOn {
+    /// The gradient of one batch: as many steps as batches.
+    EachBatch,
+    /// The mean gradient of a batch of every worker.
+    Round,
+    /// Each worker steps on its own batches, and the mean is taken later.
+    OwnBatches,
+    /// As the policy has it that `auto` chooses.
+    Chosen,
+}
+
+impl PolicyRule {
+    /// What the optimizer steps on: by that a learning rate suits one policy and not another.
+    pub fn steps_on(&self) -> StepsOn {
+        match self {
+            Self::Bsp | Self::LbBsp(_) => StepsOn::Round,
+            Self::ElasticBsp(elastic) | Self::ElasticLb(elastic, _) if elastic.average => StepsOn::Round,
+            Self::Asp | Self::Ssp { .. } | Self::Dssp { .. } | Self::ElasticBsp(_) | Self::ElasticLb(..) => {
+                StepsOn::EachBatch
+            }
+            Self::LocalSgd { .. } | Self::DiLoCo { .. } => StepsOn::OwnBatches,
+            Self::Auto(..) => StepsOn::Chosen,
+        }
+    }
+}
+
 /// How DSSP's second grant above the upper threshold is read; see [`crate::sync::Dssp`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -96,6 +96,7 @@ fn a_dry_run_says_all_settings_what_an_epoch_has_and_which_column_is_the_label()
         "validation  16 samples",
         "test        40 samples",
         "batches     of 60: 2 in an epoch, 4 in all",
+        "steps       2 / N in an epoch of N workers, each on the mean gradient of a batch of every worker",
     ] {
         assert!(told.lines().any(|said| said == line), "{line} is not in {told}");
     }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use syncline_scheduler::{
     core::significant,
-    spec::{InvalidJob, Separator, SettingList, Source, StepGroup, StepSettings, TrainSpec},
+    spec::{InvalidJob, Separator, SettingList, Source, StepGroup, StepSettings, StepsOn, TrainSpec},
 };
 use syncline_workers::{
     data::LabelColumn,
@@ -100,6 +100,8 @@ struct Texts {
     separator: Option<String>,
     /// Nobody said which columns of the table are the label.
     is_label_by_default: bool,
+    /// How many steps the optimizer makes of the batches.
+    steps: Option<String>,
 }
 
 /// A column that is the label.
@@ -202,6 +204,7 @@ impl Preview {
                 optimizer: train.optimizer.to_string(),
                 separator: separated_in_words(job.data.separator),
                 is_label_by_default: is_label_by_default(&train.data.source),
+                steps: steps_in_words(train, batches_per_epoch),
             },
         })
     }
@@ -245,14 +248,15 @@ impl Preview {
         lines.extend(
             held_out.into_iter().filter(|part| part.1 > 0).map(|(name, n)| (name, format!("{n} samples"))),
         );
-        lines.extend([
-            (
-                "batches",
-                format!(
-                    "of {}{pieces}: {} in an epoch, {} in all",
-                    self.batch, self.batches_per_epoch, self.batches
-                ),
+        lines.push((
+            "batches",
+            format!(
+                "of {}{pieces}: {} in an epoch, {} in all",
+                self.batch, self.batches_per_epoch, self.batches
             ),
+        ));
+        lines.extend(self.texts.steps.clone().map(|text| ("steps", text)));
+        lines.extend([
             ("parameters", format!("{}{buffers}, {}", self.parameters, mib(self.parameter_bytes))),
             ("upload", format!("{} in {} files", mib(self.upload_bytes), self.uploads)),
             ("memory", self.memory()),
@@ -332,6 +336,26 @@ fn by_class(said: impl ExactSizeIterator<Item = String>) -> Option<String> {
 /// Whether the label is the last column, or so many of them, of a table because no name says otherwise.
 fn is_label_by_default(source: &Source) -> bool {
     matches!(source, Source::Csv(table) if table.label_names.is_empty())
+}
+
+/// How many steps the optimizer makes in an epoch, where that hangs on the number of workers; whoever comes from another policy, or from
+/// another program, has a learning rate for as many as there were.
+fn steps_in_words(train: &TrainSpec, batches: u64) -> Option<String> {
+    let text = match train.policy.rule.steps_on() {
+        _ if train.max_workers < 2 => return None,
+        StepsOn::EachBatch => format!(
+            "{batches} in an epoch, one for each batch: with N workers N times as many as under bsp or PyTorch's \
+             DistributedDataParallel, so that a learning rate from there may be too large"
+        ),
+        StepsOn::Round => format!(
+            "{batches} / N in an epoch of N workers, each on the mean gradient of a batch of every worker"
+        ),
+        StepsOn::OwnBatches => format!(
+            "{batches} / N in an epoch of N workers, by each on its own batches; the mean is taken after a round"
+        ),
+        StepsOn::Chosen => "as under the policy that auto chooses".to_owned(),
+    };
+    Some(text)
 }
 
 /// Iterations of an epoch: what is left over makes a smaller one, unless it is dropped.
