@@ -78,3 +78,40 @@ impl Policy {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{Aggregation, Context},
+        *,
+    };
+    use crate::spec::StepsOn;
+
+    #[test]
+    fn what_the_optimizer_steps_on_is_what_the_policy_makes_of_gradients() {
+        #[rustfmt::skip]
+        let cases = [
+            ("bsp",                            StepsOn::Round),
+            ("lb-bsp",                         StepsOn::Round),
+            ("asp",                            StepsOn::EachBatch),
+            ("ssp:3",                          StepsOn::EachBatch),
+            ("dssp:3:15",                      StepsOn::EachBatch),
+            ("elastic-bsp:15",                 StepsOn::EachBatch),
+            ("elastic-bsp:15+update=barrier",  StepsOn::Round),
+            ("elastic-lb:15",                  StepsOn::EachBatch),
+            ("elastic-lb:15+update=barrier",   StepsOn::Round),
+            ("local-sgd:8",                    StepsOn::OwnBatches),
+            ("diloco:8",                       StepsOn::OwnBatches),
+        ];
+        for (text, want) in cases {
+            let spec: PolicySpec = text.parse().unwrap();
+            let context = Context { batch: 32, workers: &[], local_rounds: true };
+            let made = match Policy::new(spec).as_dyn_mut().open(&context).aggregation {
+                Aggregation::PerPush => StepsOn::EachBatch,
+                Aggregation::PerBarrier => StepsOn::Round,
+                Aggregation::LocalAverage | Aggregation::LocalOuter { .. } => StepsOn::OwnBatches,
+            };
+            assert_eq!((spec.rule.steps_on(), made), (want, want), "{text}");
+        }
+    }
+}
