@@ -117,21 +117,16 @@ impl DiskArray {
         self.file.check_unchanged()?;
         let first = rows.first().map_or(0, |&row| row as usize);
         let sizes = [&[rows.len()], self.shape.as_slice()].concat();
-        let array = match self.encoding {
+        match self.encoding {
             Encoding::LittleEndian(element) => {
-                let (path, name) = (self.path(), "");
-                let described = Described { path, name, sizes: &sizes, element, is_fortran_order: false };
-                let read = described.read(bytes.as_slice(), bytes.len(), &mut || Ok(()));
-                read.map_err(|error| match error {
-                    DataError::NotInteger { path, row, column, number } => {
-                        DataError::NotInteger { path, row: row + first, column, number }
-                    }
-                    other => other,
-                })?
+                let (path, name, sizes, is_fortran_order) = (self.path(), "", sizes.as_slice(), false);
+                let about = Described { path, name, sizes, element, is_fortran_order, skipped_rows: first };
+                about.read(bytes.as_slice(), bytes.len(), &mut || Ok(()))
             }
-            Encoding::Idx(number) => Idx { dims: sizes, number, data: &bytes }.array(self.path()),
-        };
-        Ok(array.behind(first))
+            Encoding::Idx(number) => {
+                Ok(Idx { dims: sizes, number, data: &bytes }.array(self.path()).behind(first))
+            }
+        }
     }
 
     /// Asks the system to fetch these samples meanwhile.

@@ -52,6 +52,8 @@ pub(super) struct Described<'a> {
     pub(super) element: Element,
     /// Whether its first axis is the one whose neighbors lie side by side, and not its last.
     pub(super) is_fortran_order: bool,
+    /// Samples of the file in front of these.
+    pub(super) skipped_rows: usize,
 }
 
 impl Described<'_> {
@@ -102,13 +104,13 @@ impl Described<'_> {
         };
         // It has a first axis.
         let (rows, shape) = self.sizes.split_first().unwrap_or((&0, &[]));
-        Ok(Array::new(self.path, numbers, shape.to_vec(), *rows))
+        Ok(Array::new(self.path, numbers, shape.to_vec(), *rows).behind(self.skipped_rows))
     }
 
     fn signed(&self, numbers: Vec<u64>) -> Result<Vec<i64>, DataError> {
         let width = self.sizes.iter().skip(1).product::<usize>().max(1);
         if let Some(at) = numbers.iter().position(|&number| i64::try_from(number).is_err()) {
-            let (row, column) = (at / width + 1, at % width + 1);
+            let (row, column) = (self.skipped_rows + at / width + 1, at % width + 1);
             return Err(DataError::NotInteger {
                 path: self.path.to_owned(),
                 row,

@@ -84,7 +84,8 @@ pub(super) fn read<R: Read>(
         Type::Structured => return Err(unsupported(STRUCTURED)),
     };
     let Header { shape: sizes, is_fortran_order, .. } = &header;
-    let described = Described { path, name, sizes, element, is_fortran_order: *is_fortran_order };
+    let is_fortran_order = *is_fortran_order;
+    let described = Described { path, name, sizes, element, is_fortran_order, skipped_rows: 0 };
     let more = || format(format!("array `{name}` has more numbers than those of its shape {sizes:?}"));
     if let Some(Stored { file, start, bytes }) = input.stored
         && let Some(array) = described.on_disk(file, start + header_bytes)?

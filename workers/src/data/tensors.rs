@@ -36,7 +36,8 @@ pub(super) fn read(
             found: format!("{:?}", info.dtype),
             remedy: "save the array in another type, such as float32",
         })?;
-        let described = Described { path, name, sizes: &info.shape, element, is_fortran_order: false };
+        let sizes = &info.shape;
+        let described = Described { path, name, sizes, element, is_fortran_order: false, skipped_rows: 0 };
         let numbers = start + info.data_offsets.0 as u64;
         if let Some(file) = contents.on_disk()
             && let Some(array) = described.on_disk(file, numbers)?
