@@ -38,4 +38,4 @@ pub use error::KitError;
 pub use log_file::{cut_log, open_log};
 pub use part::Part;
 pub use redis_server::{RedisOptions, RedisServer, redis_cli};
-pub use search::{Found, Origin, Search, onnxruntime, redis_server};
+pub use search::{Found, Origin, Search, cache_dir, onnxruntime, redis_server};

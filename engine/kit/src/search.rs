@@ -89,19 +89,27 @@ pub fn redis_server(say: &dyn Fn(&str)) -> Result<Found, KitError> {
     Search::from_env().redis_server(say)
 }
 
+/// Where this user's processes keep what can be made anew: `SYNCLINE_CACHE`, else `$XDG_CACHE_HOME/syncline` or `~/.cache/syncline`.
+pub fn cache_dir() -> Option<PathBuf> {
+    // The XDG standard: a relative path in this variable is to be ignored.
+    let xdg = || Some(path_in("XDG_CACHE_HOME").filter(|cache| cache.is_absolute())?.join("syncline"));
+    let home = || Some(path_in("HOME")?.join(".cache/syncline"));
+    path_in("SYNCLINE_CACHE").or_else(xdg).or_else(home)
+}
+
+/// What a variable of the environment says, unless it is empty.
+fn path_in(variable: &str) -> Option<PathBuf> {
+    env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
 impl Search {
     /// What the environment of this process says; empty variables count as unset.
     pub fn from_env() -> Self {
-        let path = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        // The XDG standard: a relative path in this variable is to be ignored.
-        let xdg =
-            path("XDG_CACHE_HOME").filter(|cache| cache.is_absolute()).map(|cache| cache.join("syncline"));
-        let home = || Some(path("HOME")?.join(".cache/syncline"));
         Self {
-            ort_dylib_path: path(ORT_DYLIB_PATH),
-            redis_server: path(REDIS_SERVER),
+            ort_dylib_path: path_in(ORT_DYLIB_PATH),
+            redis_server: path_in(REDIS_SERVER),
             path: env::var_os("PATH").unwrap_or_default(),
-            cache_dir: path("SYNCLINE_CACHE").or(xdg).or_else(home),
+            cache_dir: cache_dir(),
             library_dirs: cuda::library_dirs(),
         }
     }

@@ -116,6 +116,12 @@ impl Array {
         self
     }
 
+    /// The same of a table, whose numbers come from these columns; none for what is no table.
+    pub(super) fn from_columns(mut self, columns: &[usize]) -> Self {
+        self.origins.iter_mut().for_each(|origin| origin.columns = columns.to_vec());
+        self
+    }
+
     /// Puts samples of further files behind these, which are of the same kind.
     pub(super) fn append(&mut self, other: Self) {
         match (&mut self.numbers, other.numbers) {

@@ -27,6 +27,12 @@ impl From<Array> for ArrayPart {
     }
 }
 
+impl From<DiskArray> for ArrayPart {
+    fn from(array: DiskArray) -> Self {
+        Self::OnDisk(array)
+    }
+}
+
 impl ArrayPart {
     pub(super) fn rows(&self) -> usize {
         match self {
@@ -59,6 +65,14 @@ impl ArrayPart {
         }
     }
 
+    /// The column of a table, from 1, of a number of the first sample; `None` for what is no table.
+    pub(super) fn table_column(&self, index: usize) -> Option<usize> {
+        match self {
+            Self::InMemory(array) => array.table_column(index),
+            Self::OnDisk(array) => array.table_column(index),
+        }
+    }
+
     fn is_side_by_side(&self) -> bool {
         match self {
             Self::InMemory(array) => array.is_side_by_side(),
@@ -73,17 +87,13 @@ impl ArrayParts {
         Self { first: first.into(), others: Vec::new() }
     }
 
+    pub(super) fn rows(&self) -> usize {
+        self.first.rows() + self.others.iter().map(ArrayPart::rows).sum::<usize>()
+    }
+
     /// Numbers of one sample.
     pub(super) fn width(&self) -> usize {
         self.first.shape().iter().product()
-    }
-
-    /// The array, if all of it is in memory, as that of a table is.
-    pub(super) fn in_memory(&self) -> Option<&Array> {
-        match &self.first {
-            ArrayPart::InMemory(array) if self.others.is_empty() => Some(array),
-            _ => None,
-        }
     }
 
     /// Puts samples of further files behind these, if they are kept alike. `name`: what the model calls them.

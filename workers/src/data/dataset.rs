@@ -9,14 +9,13 @@ use super::array_parts::ArrayParts;
 use super::augment::{Augmentation, Pass};
 use super::batch::Batch;
 use super::column::Column;
-use super::contents::Contents;
 use super::csv::LabelColumn;
 use super::digests::{FileDigests, Hashes};
 use super::error::DataError;
 use super::file::Step;
 use super::fit::Purpose;
 use super::signature::ModelSignature;
-use super::source::{self, Form};
+use super::source::{self, Form, SourceFiles};
 use super::stratified;
 
 /// What a model wants of every sample: all floats are finite, all classes in range.
@@ -85,41 +84,47 @@ impl Dataset {
         let mut hashes = Hashes::of(spec.paths().len());
         let mut read = |source: &Source, form| source::read(source, form, &mut hashes, step);
         let contents = read(&spec.source, form)?;
-        let of_job = Form { given: None, ..form };
-        let mut read_of = |source: Option<&'_ Source>| source.map(|source| read(source, of_job)).transpose();
+        let of_part = Form { given: None, passes_over_label: false, ..form };
+        let mut read_of = |source: Option<&'_ Source>| source.map(|source| read(source, of_part)).transpose();
         let test_contents = read_of(spec.test.as_ref())?;
         let validation_contents = read_of(spec.validation.as_ref())?;
         let found = hashes.checked(spec)?;
-        let like = form.names_for(&spec.source, &contents, wanted, step)?;
-        let mut source =
-            source::parse(&spec.source, &contents, wanted, like.as_ref(), form.passes_over_label, step)?;
+        let mut digests = found.of_each();
+        let mut files = |source, contents| SourceFiles::new(source, contents, &mut digests);
+        let files_of_source = files(&spec.source, contents);
+        let test = spec.test.as_ref().zip(test_contents).map(|(source, contents)| files(source, contents));
+        let validation = spec.validation.as_ref().zip(validation_contents);
+        let validation = validation.map(|(source, contents)| files(source, contents));
+        let like = form.names_for(&files_of_source, wanted, step)?;
+        let mut source = files_of_source.parse(form, wanted, like.as_ref(), step)?;
+        drop(files_of_source);
         let names = std::mem::take(&mut source.names);
         // Of other files the classes are those of the job, whether these have labels or not.
         let classes = names.classes.as_ref().or(like.as_ref().and_then(|like| like.classes.as_ref()));
         let class_names = classes.map(|classes| classes.names.clone()).unwrap_or_default();
         let header = names.header.as_ref();
         let features: usize = source.inputs.iter().map(ArrayParts::width).sum();
-        let label = source.label.as_ref().and_then(ArrayParts::in_memory);
-        let label_columns = label.map(|label| LabelColumn::of_table(label, features, header));
+        let label_columns = source.label.as_ref().map(|label| LabelColumn::of_table(label, features, header));
         let purposes = Purposes::of(spec, wanted);
         let mut set = Self::fit(source, &purposes, step).map_err(|error| match header {
             Some(header) if header.begins_unnamed() => error.with_unnamed_column(),
             _ => error,
         })?;
-        let mut part = |source: &Source, contents: &[Contents]| {
-            let arrays = source::parse(source, contents, wanted, Some(&names), false, step)?;
+        let mut part = |files: SourceFiles<'_>| {
+            let arrays = files.parse(of_part, wanted, Some(&names), step)?;
+            drop(files);
             Self::fit(arrays, &purposes, step)
         };
-        if let Some((source, contents)) = spec.test.as_ref().zip(test_contents) {
-            set.append("test", part(source, &contents)?, wanted)?;
+        if let Some(files) = test {
+            set.append("test", part(files)?, wanted)?;
         }
         set.augmentation = Augmentation::of(spec, &set.inputs, set.label.as_ref(), wanted)?;
         set.label_columns = label_columns.unwrap_or_default();
         set.class_names = class_names;
         set.separator = names.separator;
         set.validation_from = set.rows;
-        if let Some((source, contents)) = spec.validation.as_ref().zip(validation_contents) {
-            set.append("validation", part(source, &contents)?, wanted)?;
+        if let Some(files) = validation {
+            set.append("validation", part(files)?, wanted)?;
         }
         Ok((set, found))
     }

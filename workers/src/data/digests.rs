@@ -13,6 +13,13 @@ pub struct FileDigests {
     pub each: Vec<String>,
 }
 
+impl FileDigests {
+    /// Of each file, also where there is one.
+    pub(super) fn of_each(&self) -> &[String] {
+        if self.each.is_empty() { std::slice::from_ref(&self.all) } else { &self.each }
+    }
+}
+
 /// The files that are read, one after the other.
 pub(super) struct Hashes {
     all: blake3::Hasher,

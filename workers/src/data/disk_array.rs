@@ -1,6 +1,6 @@
 //! An array that stays in its file: its samples are read when a batch wants them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::array::Array;
@@ -20,6 +20,10 @@ pub(super) struct DiskArray {
     /// Of one sample.
     pub(super) shape: Vec<usize>,
     pub(super) rows: usize,
+    /// What messages call it.
+    path: PathBuf,
+    /// The column of a table, from 0, that each number of a sample comes from; empty for what is no table.
+    columns: Vec<usize>,
 }
 
 /// How a number is written.
@@ -78,11 +82,22 @@ impl DiskArray {
             let reason = format!("an array of shape {sizes:?} does not fit into it");
             return Err(DataError::Format { path: file.path().to_owned(), reason });
         }
-        Ok(Self { file: file.clone(), start, encoding, shape: shape.to_vec(), rows })
+        let (path, columns) = (file.path().to_owned(), Vec::new());
+        Ok(Self { file: file.clone(), start, encoding, shape: shape.to_vec(), rows, path, columns })
+    }
+
+    /// The same as numbers of this table. `columns`: the one of its file, from 0, that each number of a sample comes from.
+    pub(super) fn of_table(self, path: &Path, columns: Vec<usize>) -> Self {
+        Self { path: path.to_owned(), columns, ..self }
     }
 
     pub(super) fn path(&self) -> &Path {
-        self.file.path()
+        &self.path
+    }
+
+    /// The column of a table, from 1, of the number at `index`; `None` for what is no table.
+    pub(super) fn table_column(&self, index: usize) -> Option<usize> {
+        self.columns.get(index).map(|column| column + 1)
     }
 
     /// Type of numbers and shape of a sample, as [`Array::kind`] says it of what is read of it.
@@ -107,7 +122,7 @@ impl DiskArray {
     /// Reads these samples, which exist. Cost: a call of the system for each run of neighbors.
     pub(super) fn read(&self, rows: &[u32]) -> Result<Array, DataError> {
         let sample = self.sample_bytes();
-        let mut bytes = room(rows.len() * sample, self.path())?;
+        let mut bytes = room(rows.len() * sample, &self.path)?;
         let mut rest = bytes.as_mut_slice();
         for run in runs(rows) {
             let (piece, behind) = rest.split_at_mut(run.len() * sample);
@@ -117,16 +132,17 @@ impl DiskArray {
         self.file.check_unchanged()?;
         let first = rows.first().map_or(0, |&row| row as usize);
         let sizes = [&[rows.len()], self.shape.as_slice()].concat();
-        match self.encoding {
+        let array = match self.encoding {
             Encoding::LittleEndian(element) => {
                 let (path, name, sizes, is_fortran_order) = (self.path(), "", sizes.as_slice(), false);
                 let about = Described { path, name, sizes, element, is_fortran_order, skipped_rows: first };
-                about.read(bytes.as_slice(), bytes.len(), &mut || Ok(()))
+                about.read(bytes.as_slice(), bytes.len(), &mut || Ok(()))?
             }
             Encoding::Idx(number) => {
-                Ok(Idx { dims: sizes, number, data: &bytes }.array(self.path()).behind(first))
+                Idx { dims: sizes, number, data: &bytes }.array(self.path()).behind(first)
             }
-        }
+        };
+        Ok(array.from_columns(&self.columns))
     }
 
     /// Asks the system to fetch these samples meanwhile.

@@ -20,6 +20,30 @@ pub enum DataError {
         /// File as the job names it.
         path: PathBuf,
     },
+    /// Numbers of a table that do not fit on the disk.
+    #[error(
+        "[E611] {} as numbers takes about {} MB in {}, and its disk has no room for them",
+        path.display(),
+        needed_bytes.div_ceil(1_000_000),
+        folder.display()
+    )]
+    NoRoom {
+        /// The first file of the table, as the job names it.
+        path: PathBuf,
+        /// Where they were to be kept.
+        folder: PathBuf,
+        /// Of all of them, as far as could be told.
+        needed_bytes: u64,
+    },
+    /// A table that does not fit in memory, and no place for its numbers.
+    #[error(
+        "[E612] {} as numbers is kept on the disk, and none of SYNCLINE_CACHE, XDG_CACHE_HOME and HOME says where",
+        path.display()
+    )]
+    NoCache {
+        /// The first file of the table, as the job names it.
+        path: PathBuf,
+    },
     /// The address of something that lies elsewhere.
     #[error("[E487] {url} is an address, and data is read from files")]
     Remote {
@@ -400,6 +424,8 @@ impl DataError {
         match self {
             Self::Io { .. } => "E330",
             Self::Changed { .. } => "E619",
+            Self::NoRoom { .. } => "E611",
+            Self::NoCache { .. } => "E612",
             Self::Remote { .. } => "E487",
             Self::Digest { .. } => "E331",
             Self::TooLarge { .. } => "E332",
@@ -441,6 +467,8 @@ impl DataError {
             self,
             Self::Io { .. }
                 | Self::Changed { .. }
+                | Self::NoRoom { .. }
+                | Self::NoCache { .. }
                 | Self::Remote { .. }
                 | Self::Digest { .. }
                 | Self::TooLarge { .. }

@@ -14,11 +14,11 @@ use super::remote;
 
 /// Largest file that is read, and the most that a packed file may unpack to.
 pub const MAX_FILE_BYTES: u64 = 4 << 30;
-/// Largest file of arrays whose numbers may stay on the disk.
+/// Largest file of arrays, and of a table, whose numbers may stay on the disk.
 pub const MAX_DISK_FILE_BYTES: u64 = 16 << 40;
 /// Most numbers in one array of a data set that is in memory, and in one sample of any.
 pub const MAX_ELEMENTS: u64 = 1 << 31;
-/// Of so many bytes of a source's files of arrays all are read into memory, and of one that does not fit there the arrays that do.
+/// Of so many bytes of a source's files all are read into memory, and of one of arrays that does not fit there the arrays that do.
 pub const MOST_IN_MEMORY_BYTES: u64 = 512 << 20;
 /// So short ones are, however many there are before them.
 pub const ALWAYS_IN_MEMORY_BYTES: u64 = 16 << 20;
@@ -39,17 +39,28 @@ pub(super) struct Limit {
     pub total: u64,
     /// Most bytes of a file that is read into memory, where longer ones may stay on the disk.
     pub in_memory: Option<u64>,
+    /// So short ones are, whatever is there before them.
+    pub always_in_memory: u64,
 }
 
 impl Limit {
     /// That of a file on its own.
-    pub const FILE: Self = Self { left: MAX_FILE_BYTES, total: MAX_FILE_BYTES, in_memory: None };
+    pub const FILE: Self = Self::of_files(MAX_FILE_BYTES);
     /// That of all files which become one array of bytes.
-    pub const JOINED: Self = Self { left: MAX_ELEMENTS, total: MAX_ELEMENTS, in_memory: None };
+    pub const JOINED: Self = Self::of_files(MAX_ELEMENTS);
 
     /// That of a file of arrays, which stays on the disk if it has more bytes than these.
     pub fn of_arrays(in_memory: u64) -> Self {
-        Self { left: MAX_DISK_FILE_BYTES, total: MAX_DISK_FILE_BYTES, in_memory: Some(in_memory) }
+        Self { always_in_memory: ALWAYS_IN_MEMORY_BYTES, ..Self::of_tables(in_memory) }
+    }
+
+    /// That of a table. Its files become one array, and it is no matter how many there are.
+    pub fn of_tables(in_memory: u64) -> Self {
+        Self { in_memory: Some(in_memory), ..Self::of_files(MAX_DISK_FILE_BYTES) }
+    }
+
+    const fn of_files(bytes: u64) -> Self {
+        Self { left: bytes, total: bytes, in_memory: None, always_in_memory: 0 }
     }
 
     /// That of a file which is read into memory.
@@ -61,7 +72,7 @@ impl Limit {
     /// ones, as of labels, which always are.
     pub fn spend(&mut self, bytes: u64) {
         if let Some(left) = &mut self.in_memory {
-            *left = (*left).min(left.saturating_sub(bytes).max(ALWAYS_IN_MEMORY_BYTES));
+            *left = (*left).min(left.saturating_sub(bytes).max(self.always_in_memory));
         }
     }
 
@@ -299,9 +310,8 @@ mod tests {
         std::fs::write(&packed, encoder.finish().unwrap()).unwrap();
         for path in [plain, packed] {
             let read = |left| {
-                read(&path, &[], Limit { left, total: 400, in_memory: None }, &mut Hashes::of(1), &mut || {
-                    Ok(())
-                })
+                let limit = Limit { left, total: 400, ..Limit::FILE };
+                read(&path, &[], limit, &mut Hashes::of(1), &mut || Ok(()))
             };
             assert!(matches!(read(100).unwrap(), Contents::InMemory(bytes) if bytes == [7; 100]));
             let error = read(99).unwrap_err();

@@ -5,9 +5,9 @@ use std::path::Path;
 use syncline_scheduler::spec::{CsvSource, DataSpec, Source};
 
 use super::array::{Array, SourceArrays};
-use super::array_parts::{ArrayPart, ArrayParts};
+use super::array_parts::ArrayParts;
 use super::contents::Contents;
-use super::csv::{self, LabelColumns};
+use super::csv::{self, LabelColumns, OnDisk, TableCache};
 use super::digests::Hashes;
 use super::error::DataError;
 use super::file::{self, Limit, Step};
@@ -31,8 +31,18 @@ pub(crate) struct Form<'a> {
     pub(crate) given: Option<&'a [u8]>,
     /// Whether the labels of the job are classes, or texts, whose names are of use where no label is read.
     pub(crate) has_classes: bool,
-    /// Bytes of a file of arrays above which it stays on the disk, and of one array in it.
+    /// Bytes of a file of arrays or a table above which it stays on the disk, and of one array in it.
     pub(crate) most_in_memory: u64,
+    /// Where the numbers of tables are that do; `None`: where those of this user are.
+    pub(crate) tables: Option<&'a TableCache>,
+}
+
+/// A source, with what its files hold.
+pub(super) struct SourceFiles<'a> {
+    source: &'a Source,
+    contents: Vec<Contents>,
+    /// Of the bytes of each file as they lie on the disk.
+    digests: &'a [String],
 }
 
 impl Default for Form<'_> {
@@ -44,57 +54,58 @@ impl Default for Form<'_> {
             given: None,
             has_classes: false,
             most_in_memory: file::MOST_IN_MEMORY_BYTES,
+            tables: None,
         }
     }
 }
 
 impl Form<'_> {
+    fn on_disk(&self) -> OnDisk<'_> {
+        let most_in_memory = self.most_in_memory.min(file::ALWAYS_IN_MEMORY_BYTES);
+        OnDisk { cache: self.tables, most_in_memory }
+    }
+
     /// The names by which the columns and classes of this source are found; the files of `like` are read only if they are needed.
     pub(super) fn names_for(
         &self,
-        source: &Source,
-        contents: &[Contents],
+        files: &SourceFiles<'_>,
         wanted: &ModelSignature,
         step: &mut Step<'_>,
     ) -> Result<Option<csv::TableNames>, DataError> {
         let nothing = self.is_other.then(csv::TableNames::default);
-        let (Some(like), Source::Csv(CsvSource { path, .. })) = (self.like, source) else {
+        let (Some(like), Source::Csv(CsvSource { path, .. })) = (self.like, files.source) else {
             return Ok(nothing);
         };
-        let Source::Csv(CsvSource { path: training, .. }) = &like.source else { return Ok(nothing) };
-        let here = table_of(source, wanted, self.passes_over_label);
-        if !csv::needs_names(&in_memory(&named(path.iter(), contents)), &here)? {
+        if !matches!(like.source, Source::Csv(_)) {
+            return Ok(nothing);
+        }
+        let here = table_of(files.source, wanted, self.passes_over_label);
+        if !csv::needs_names(&files.tables(), &here)? {
             return Ok(nothing);
         }
         let there = table_of(&like.source, wanted, false);
         let there = csv::Wanted { has_classes: there.has_classes || self.has_classes, ..there };
         let mut names = || {
             let mut hashes = Hashes::of(like.paths().len());
-            let mut all = like.sources().map(|source| read(source, Self::default(), &mut hashes, step));
+            let of_job = Form { most_in_memory: self.most_in_memory, ..Form::default() };
+            let mut all = like.sources().map(|source| read(source, of_job, &mut hashes, step));
             let contents = all.next().transpose()?.unwrap_or_default();
             // The digest is one of all files.
             all.try_for_each(|files| files.map(drop))?;
-            hashes.checked(like)?;
-            csv::read_names(&in_memory(&named(training.iter(), &contents)), &there, step)
+            let digests = hashes.checked(like)?;
+            let files = SourceFiles::new(&like.source, contents, &mut digests.of_each());
+            csv::read_names(&files.tables(), &there, self.on_disk(), step)
         };
         let path = path.iter().next().unwrap_or_default().into();
         names().map_err(|error| DataError::UnknownColumns { path, source: Box::new(error) })
     }
 }
 
-/// Each file with what it holds.
-fn named<'a>(
-    paths: impl IntoIterator<Item = &'a str>,
-    contents: &'a [Contents],
-) -> Vec<(&'a Path, &'a Contents)> {
-    paths.into_iter().map(Path::new).zip(contents).collect()
-}
-
 /// Each file with its bytes, of a source whose files are read into memory.
-fn in_memory<'a>(files: &[(&'a Path, &'a Contents)]) -> Vec<csv::File<'a>> {
+fn in_memory<'a>(files: &[(&'a Path, &'a Contents)]) -> Vec<(&'a Path, &'a [u8])> {
     let bytes = |contents: &'a Contents| match contents {
         Contents::InMemory(bytes) => bytes.as_slice(),
-        Contents::OnDisk(_) => unreachable!("only files of arrays stay on the disk"),
+        Contents::OnDisk(_) => unreachable!("only files of arrays and tables stay on the disk"),
     };
     files.iter().map(|(path, contents)| (*path, bytes(contents))).collect()
 }
@@ -118,7 +129,8 @@ pub(super) fn read(
         Source::Npy { .. } | Source::Npz { .. } | Source::Safetensors { .. } | Source::Idx { .. } => {
             Limit::of_arrays(form.most_in_memory)
         }
-        Source::Csv(_) | Source::Text { .. } => Limit::FILE,
+        Source::Csv(_) => Limit::of_tables(form.most_in_memory),
+        Source::Text { .. } => Limit::FILE,
     };
     let mut next = |path: &str| {
         let contents = match form.given {
@@ -173,62 +185,80 @@ fn check_count(path: &Path, names: &csv::TableNames, wanted: &ModelSignature) ->
     Err(DataError::TooManyTexts { path: path.to_owned(), found: found.len(), names, classes })
 }
 
-/// Reads one source: `contents` are its files, in order. `like`: the names of the columns and classes of the training set.
-pub(super) fn parse(
-    source: &Source,
-    contents: &[Contents],
-    wanted: &ModelSignature,
-    like: Option<&csv::TableNames>,
-    passes_over_label: bool,
-    step: &mut Step<'_>,
-) -> Result<SourceArrays, DataError> {
-    let files = named(source.paths(), contents);
-    if files.is_empty() {
-        return Err(no_file());
+impl<'a> SourceFiles<'a> {
+    /// `digests`: those of its files, and of others that come behind them, which are left.
+    pub(super) fn new(source: &'a Source, contents: Vec<Contents>, digests: &mut &'a [String]) -> Self {
+        let (here, others) = digests.split_at(contents.len());
+        *digests = others;
+        Self { source, contents, digests: here }
     }
-    for (path, contents) in &files {
-        // Its numbers lie beside it until it is read; those of a table ask for themselves.
-        if let Contents::InMemory(bytes) = contents {
-            file::reserve(&mut Vec::<u8>::new(), bytes.len(), path)?;
-        }
+
+    /// Each file with what it holds.
+    fn named(&self) -> Vec<(&'a Path, &Contents)> {
+        self.source.paths().into_iter().map(Path::new).zip(&self.contents).collect()
     }
-    let paired = || files.split_at(files.len() / 2);
-    let pairs = || paired().0.iter().zip(paired().1);
-    let single = |(samples, labels)| single_input(samples, labels, wanted);
-    let of_arrays = |(samples, labels): (Array, Array)| single((samples.into(), labels.into()));
-    let found = match source {
-        Source::Csv(_) => {
-            let table = table_of(source, wanted, passes_over_label);
-            let Some((samples, labels, names)) = csv::read(&in_memory(&files), &table, like, step)? else {
-                return Err(no_file());
-            };
-            let path = samples.path().to_owned();
-            check_count(&path, &names, wanted)?;
-            return Ok(SourceArrays { names, ..of_arrays((samples, labels)) });
+
+    /// The same of tables.
+    fn tables(&self) -> Vec<csv::File<'_>> {
+        let files = self.named().into_iter().zip(self.digests);
+        files.map(|((path, contents), digest)| csv::File { path, contents, digest }).collect()
+    }
+
+    /// Reads them. `like`: the names of the columns and classes of the training set.
+    pub(super) fn parse(
+        &self,
+        form: Form<'_>,
+        wanted: &ModelSignature,
+        like: Option<&csv::TableNames>,
+        step: &mut Step<'_>,
+    ) -> Result<SourceArrays, DataError> {
+        let files = self.named();
+        if files.is_empty() {
+            return Err(no_file());
         }
-        Source::Idx { .. } => {
-            joined(pairs().map(|(images, labels)| idx::read(*images, *labels).map(single)), wanted)?
+        for (path, contents) in &files {
+            // Its numbers lie beside it until it is read; those of a table ask for themselves.
+            if let Contents::InMemory(bytes) = contents {
+                file::reserve(&mut Vec::<u8>::new(), bytes.len(), path)?;
+            }
         }
-        Source::Cifar10 { .. } => joined([cifar10::read(&in_memory(&files)).map(of_arrays)], wanted)?,
-        Source::Text { context, stride, .. } => {
-            let read = |file: &csv::File<'_>| text::read(*file, *context, *stride, wanted, step);
-            joined(in_memory(&files).iter().map(read).map(|arrays| arrays.map(of_arrays)), wanted)?
-        }
-        Source::Safetensors { .. } => {
-            joined(files.iter().map(|file| tensors::read(*file, wanted, step)), wanted)?
-        }
-        Source::Npz { .. } => joined(files.iter().map(|file| npz::read(*file, wanted, step)), wanted)?,
-        Source::Npy { .. } => joined(
-            pairs().map(|(samples, labels)| npy::read_pair(*samples, *labels, step).map(single)),
-            wanted,
-        )?,
-    };
-    // What of them is in memory now was read after the digest was made.
-    files
-        .iter()
-        .filter_map(|(_, contents)| contents.on_disk())
-        .try_for_each(|file| file.check_unchanged())?;
-    found.ok_or_else(no_file)
+        let paired = || files.split_at(files.len() / 2);
+        let pairs = || paired().0.iter().zip(paired().1);
+        let single =
+            |(samples, labels)| single_input(ArrayParts::of(samples), ArrayParts::of(labels), wanted);
+        let of_arrays = |(samples, labels): (Array, Array)| single((samples.into(), labels.into()));
+        let found = match self.source {
+            Source::Csv(_) => {
+                let table = table_of(self.source, wanted, form.passes_over_label);
+                let found = csv::read(&self.tables(), &table, like, form.on_disk(), step)?;
+                let Some((samples, labels, names)) = found else { return Err(no_file()) };
+                check_count(samples.first.path(), &names, wanted)?;
+                return Ok(SourceArrays { names, ..single_input(samples, labels, wanted) });
+            }
+            Source::Idx { .. } => {
+                joined(pairs().map(|(images, labels)| idx::read(*images, *labels).map(single)), wanted)?
+            }
+            Source::Cifar10 { .. } => joined([cifar10::read(&in_memory(&files)).map(of_arrays)], wanted)?,
+            Source::Text { context, stride, .. } => {
+                let read = |file: &(&Path, &[u8])| text::read(*file, *context, *stride, wanted, step);
+                joined(in_memory(&files).iter().map(read).map(|arrays| arrays.map(of_arrays)), wanted)?
+            }
+            Source::Safetensors { .. } => {
+                joined(files.iter().map(|file| tensors::read(*file, wanted, step)), wanted)?
+            }
+            Source::Npz { .. } => joined(files.iter().map(|file| npz::read(*file, wanted, step)), wanted)?,
+            Source::Npy { .. } => joined(
+                pairs().map(|(samples, labels)| npy::read_pair(*samples, *labels, step).map(single)),
+                wanted,
+            )?,
+        };
+        // What of them is in memory now was read after the digest was made.
+        files
+            .iter()
+            .filter_map(|(_, contents)| contents.on_disk())
+            .try_for_each(|file| file.check_unchanged())?;
+        found.ok_or_else(no_file)
+    }
 }
 
 /// What is found in files that are read one after the other; `None` where there is none.
@@ -249,13 +279,9 @@ fn no_file() -> DataError {
 }
 
 /// What the model wants of a source with one input and one label.
-fn single_input(samples: ArrayPart, labels: ArrayPart, wanted: &ModelSignature) -> SourceArrays {
+fn single_input(samples: ArrayParts, labels: ArrayParts, wanted: &ModelSignature) -> SourceArrays {
     let rows = samples.rows();
-    let inputs = wanted.inputs.first().map(|_| ArrayParts::of(samples)).into_iter().collect();
-    SourceArrays {
-        inputs,
-        label: wanted.label.as_ref().map(|_| ArrayParts::of(labels)),
-        rows,
-        names: csv::TableNames::default(),
-    }
+    let inputs = wanted.inputs.first().map(|_| samples).into_iter().collect();
+    let label = wanted.label.as_ref().map(|_| labels);
+    SourceArrays { inputs, label, rows, names: csv::TableNames::default() }
 }

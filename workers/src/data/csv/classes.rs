@@ -14,11 +14,12 @@ const MAX_TEXTS: usize = 65_536;
 /// The texts of a training file, ascending: each is the class of its place.
 #[derive(Debug, Clone)]
 pub(in crate::data) struct ClassNames {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     pub(in crate::data) names: Vec<String>,
 }
 
 /// What the labels of a file are.
+#[derive(Clone)]
 pub(super) enum Labels {
     Numbers,
     /// The first one says whether all are numbers or all are texts.
@@ -27,6 +28,7 @@ pub(super) enum Labels {
 }
 
 /// The texts so far, each with a number of its own.
+#[derive(Clone)]
 pub(super) struct Texts {
     numbers: HashMap<String, u32>,
     /// The file whose texts are known, and no others.
@@ -97,19 +99,26 @@ impl Labels {
         Ok(Some(f64::from(number)))
     }
 
-    /// Turns the numbers that labels were given into classes; returns the names of these, where labels are texts.
-    pub(super) fn into_classes(self, path: &Path, labels: &mut [f64]) -> Option<ClassNames> {
+    /// The names of the classes, where labels are texts, and the class of each number that a label was given, unless it is that number.
+    pub(super) fn into_classes(self) -> Option<(Vec<String>, Option<Vec<u32>>)> {
         let Self::Texts(Texts { numbers, training }) = self else { return None };
         let sorted: BTreeMap<String, u32> = numbers.into_iter().collect();
-        if training.is_none() {
-            let mut classes = vec![0.0; sorted.len()];
-            sorted
-                .values()
-                .zip(0_u32..)
-                .for_each(|(&number, class)| classes[number as usize] = f64::from(class));
-            labels.iter_mut().for_each(|label| *label = classes[*label as usize]);
+        let classes = training.is_none().then(|| {
+            let mut classes = vec![0; sorted.len()];
+            sorted.values().zip(0..).for_each(|(&number, class)| classes[number as usize] = class);
+            classes
+        });
+        Some((sorted.into_keys().collect(), classes))
+    }
+
+    /// What numbers follow from, beside the labels.
+    pub(super) fn known(&self) -> String {
+        match self {
+            Self::Numbers => "numbers".to_owned(),
+            Self::Open => "open".to_owned(),
+            Self::Texts(texts) => {
+                format!("{:?}", texts.numbers.iter().collect::<BTreeMap<&String, &u32>>())
+            }
         }
-        let path = training.unwrap_or_else(|| path.to_owned());
-        Some(ClassNames { path, names: sorted.into_keys().collect() })
     }
 }

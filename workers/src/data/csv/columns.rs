@@ -4,7 +4,7 @@ use std::path::Path;
 
 use syncline_scheduler::spec::Separator;
 
-use super::super::array::Array;
+use super::super::array_parts::ArrayParts;
 use super::super::error::DataError;
 use super::fields::Fields;
 use super::header::{First, Header};
@@ -39,10 +39,14 @@ pub struct LabelColumn {
 
 impl LabelColumn {
     /// Those of a table with this header, if it has one, whose sample has so many numbers.
-    pub(in crate::data) fn of_table(label: &Array, features: usize, header: Option<&Header>) -> Vec<Self> {
+    pub(in crate::data) fn of_table(
+        label: &ArrayParts,
+        features: usize,
+        header: Option<&Header>,
+    ) -> Vec<Self> {
         let width = label.width();
         let of = (features + width) as u64;
-        let columns = (0..width).filter_map(|index| label.table_column(index));
+        let columns = (0..width).filter_map(|index| label.first.table_column(index));
         let name = |column: usize| header.and_then(|header| header.name(column)).map(str::to_owned);
         columns.map(|number| Self { number: number as u64, of, name: name(number - 1) }).collect()
     }

@@ -10,16 +10,23 @@ use super::super::error::DataError;
 /// A number is shorter, and so is the name of a column.
 pub(super) const MAX_FIELD_BYTES: usize = 4096;
 
-/// What is left to read.
-pub(super) struct Fields<'a> {
-    path: &'a Path,
+/// Cuts a file into fields.
+pub(super) struct Cutter<'a> {
+    pub(super) path: &'a Path,
     separator: Separator,
     parser: Reader,
-    rest: &'a [u8],
     /// Where the next field begins, both from 1.
     line: u64,
     column: usize,
     text: Box<[u8; MAX_FIELD_BYTES]>,
+}
+
+/// What is left to read of bytes that are all here.
+pub(super) struct Fields<'a> {
+    cutter: Cutter<'a>,
+    rest: &'a [u8],
+    /// How many bytes there were.
+    bytes: usize,
 }
 
 /// One field, without its quotes and without white space at its ends.
@@ -35,7 +42,8 @@ pub(super) struct Field<'a> {
 impl<'a> Fields<'a> {
     /// The fields below the first `skip_lines` lines. White space at the end of the file is no record.
     pub(super) fn new(path: &'a Path, bytes: &'a [u8], skip_lines: u32, separator: Separator) -> Self {
-        let mut fields = Self::at(path, without_end(bytes, separator), 1, separator);
+        let rest = without_end(bytes, separator);
+        let mut fields = Self { cutter: Cutter::new(path, separator, 1), rest, bytes: rest.len() };
         for _ in 0..skip_lines {
             fields.skip_line();
         }
@@ -49,30 +57,31 @@ impl<'a> Fields<'a> {
 
     /// Which line that is, from 1.
     pub(super) fn line_number(&self) -> u64 {
-        self.line
+        self.cutter.line
+    }
+
+    /// How many bytes are behind us.
+    pub(super) fn position(&self) -> usize {
+        self.bytes - self.rest.len()
     }
 
     /// Steps over the line that begins here.
     pub(super) fn skip_line(&mut self) {
         let end = self.rest.iter().position(|&byte| byte == b'\n').map_or(self.rest.len(), |end| end + 1);
-        (self.rest, self.line) = (&self.rest[end..], self.line + 1);
-    }
-
-    fn at(path: &'a Path, rest: &'a [u8], line: u64, separator: Separator) -> Self {
-        let text = Box::new([0; MAX_FIELD_BYTES]);
-        let parser = ReaderBuilder::new().delimiter(separator.byte()).build();
-        Self { path, separator, parser, rest, line, column: 1, text }
+        self.rest = &self.rest[end..];
+        self.cutter.line += 1;
     }
 
     /// Reads on from here by itself. A record begins here.
     pub(super) fn look_ahead(&self) -> Self {
         // A copy of a `Reader` of csv-core 0.1.13 does not parse.
-        Self::at(self.path, self.rest, self.line, self.separator)
+        let Cutter { path, separator, line, .. } = self.cutter;
+        Self { cutter: Cutter::new(path, separator, line), rest: self.rest, bytes: self.bytes }
     }
 
     /// What separates its columns.
     pub(super) fn separator(&self) -> Separator {
-        self.separator
+        self.cutter.separator
     }
 
     /// What is left of the file, from the next field on.
@@ -82,20 +91,45 @@ impl<'a> Fields<'a> {
 
     /// The next field; `None` at the end of the file. An empty line is a record of one empty field.
     pub(super) fn next(&mut self) -> Result<Option<Field<'_>>, DataError> {
+        self.cutter.next(&mut self.rest)
+    }
+}
+
+impl<'a> Cutter<'a> {
+    /// A record begins where it is used first, in this line.
+    pub(super) fn new(path: &'a Path, separator: Separator, line: u64) -> Self {
+        let text = Box::new([0; MAX_FIELD_BYTES]);
+        let parser = ReaderBuilder::new().delimiter(separator.byte()).build();
+        Self { path, separator, parser, line, column: 1, text }
+    }
+
+    /// Whether the next field begins a record.
+    pub(super) fn begins_record(&self) -> bool {
+        self.column == 1
+    }
+
+    /// Whether this is no more than white space, which is no record at the end of a file.
+    pub(super) fn is_blank(&self, bytes: &[u8]) -> bool {
+        bytes.iter().all(|byte| is_blank(*byte, self.separator))
+    }
+
+    /// The field with which `rest` begins, which steps over it; `None` where nothing is left.
+    pub(super) fn next(&mut self, rest: &mut &[u8]) -> Result<Option<Field<'_>>, DataError> {
         let (line, column) = (self.line, self.column);
         if column == 1 {
-            match self.rest {
+            match rest {
                 [] => return Ok(None),
                 // The parser passes over empty lines.
                 [b'\r' | b'\n', ..] => {
-                    self.end_line();
+                    self.end_line(rest);
                     return Ok(Some(Field { text: &[], line, column, ends_record: true }));
                 }
                 _ => {}
             }
         }
-        let (mut result, read, written) = self.parser.read_field(self.rest, self.text.as_mut_slice());
-        let (raw, rest) = self.rest.split_at(read);
+        let (mut result, read, written) = self.parser.read_field(rest, self.text.as_mut_slice());
+        let raw;
+        (raw, *rest) = rest.split_at(read);
         if result == ReadFieldResult::InputEmpty {
             result = self.parser.read_field(&[], &mut []).0;
             if raw.starts_with(b"\"") && raw.iter().filter(|&&byte| byte == b'"').count() % 2 == 1 {
@@ -109,18 +143,17 @@ impl<'a> Fields<'a> {
         };
         self.line += raw.iter().filter(|&&byte| byte == b'\n').count() as u64;
         self.column = if ends_record { 1 } else { column + 1 };
-        self.rest = rest;
         if ends_record && raw.ends_with(b"\r") && rest.starts_with(b"\n") {
-            self.end_line();
+            self.end_line(rest);
         }
         Ok(Some(Field { text: self.text[..written].trim_ascii(), line, column, ends_record }))
     }
 
     /// Steps over the line feed, or the carriage return and the line feed, that come next.
-    fn end_line(&mut self) {
-        self.rest = self.rest.strip_prefix(b"\r").unwrap_or(self.rest);
-        if let Some(rest) = self.rest.strip_prefix(b"\n") {
-            (self.rest, self.line) = (rest, self.line + 1);
+    fn end_line(&mut self, rest: &mut &[u8]) {
+        *rest = rest.strip_prefix(b"\r").unwrap_or(rest);
+        if let Some(behind) = rest.strip_prefix(b"\n") {
+            (*rest, self.line) = (behind, self.line + 1);
         }
     }
 
@@ -130,8 +163,13 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// All but white space at the end; a tab there may separate fields that are empty.
+/// All but white space at the end.
 fn without_end(bytes: &[u8], separator: Separator) -> &[u8] {
-    let is_said = |byte: &u8| !byte.is_ascii_whitespace() || *byte == separator.byte();
+    let is_said = |byte: &u8| !is_blank(*byte, separator);
     &bytes[..bytes.iter().rposition(is_said).map_or(0, |last| last + 1)]
+}
+
+/// Whether it is white space that says nothing; a tab may separate fields that are empty.
+fn is_blank(byte: u8, separator: Separator) -> bool {
+    byte.is_ascii_whitespace() && byte != separator.byte()
 }

@@ -1,26 +1,42 @@
 //! From the fields of CSV files to the numbers of their samples.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use syncline_rpc::input;
 use syncline_scheduler::spec::Separator;
 
 use super::super::array::{Array, Numbers, Origin};
+use super::super::array_parts::ArrayParts;
+use super::super::contents::Contents;
 use super::super::error::DataError;
-use super::super::file::{MAX_ELEMENTS, Step, reserve, too_large};
+use super::super::file::{STEP_BYTES, Step, reserve, too_large};
 use super::classes::{ClassNames, Labels};
 use super::columns::{Columns, LabelColumns, Place};
 use super::comments;
 use super::fields::{Field, Fields};
 use super::header::{First, Header};
+use super::number_sink::{NumberSink, NumbersInMemory};
+use super::on_disk::{self, OnDisk};
 use super::separator;
+use super::stream::FieldStream;
 use super::text::{has_comma, number, shown};
 
 /// Samples between two steps.
-const STEP_ROWS: usize = 4_096;
+const STEP_ROWS: u64 = 4_096;
+/// Numbers that are read before they are kept.
+const PENDING_NUMBERS: usize = STEP_BYTES / 8;
+/// Bytes of a file that is not in memory by which its columns are known.
+const HEAD_BYTES: u64 = 16 << 20;
 
-/// A file, and its bytes.
-pub(in crate::data) type File<'a> = (&'a Path, &'a [u8]);
+/// A file of a table.
+#[derive(Clone, Copy)]
+pub(in crate::data) struct File<'a> {
+    pub(in crate::data) path: &'a Path,
+    pub(in crate::data) contents: &'a Contents,
+    /// Of its bytes as they lie on the disk.
+    pub(in crate::data) digest: &'a str,
+}
 
 /// What is wanted of a file.
 #[derive(Debug, Clone, Copy)]
@@ -45,23 +61,101 @@ pub(in crate::data) struct TableNames {
     pub(in crate::data) separator: Option<Separator>,
 }
 
-/// The numbers of all samples so far.
-struct Table<'a> {
-    /// Those of the file that is read.
-    columns: Columns,
-    features: Vec<f64>,
-    labels: Vec<f64>,
-    kind: Labels,
-    rows: usize,
-    /// Where the numbers of a sample, and those of its label, come from.
-    feature_origins: Vec<Origin>,
-    label_origins: Vec<Origin>,
-    /// The file that named the classes.
-    first: &'a Path,
+/// What the beginning of a file says of it.
+pub(super) struct Beginning {
+    pub(super) separator: Separator,
+    /// Line of the first record, be it a header or a sample.
+    line: u64,
+    pub(super) columns: Columns,
+    /// Where the first sample begins, in bytes from the start of the file, and its line.
+    pub(super) start: u64,
+    start_line: u64,
+}
+
+/// Files that are read as one table, and what their beginnings say.
+pub(super) struct Table<'a> {
+    pub(super) files: Vec<(File<'a>, Beginning)>,
+    pub(super) labels: Labels,
+}
+
+/// What was read besides the numbers.
+pub(super) struct Read {
+    /// Samples of each file.
+    pub(super) rows: Vec<usize>,
+    /// What the classes are called, where labels are texts.
+    pub(super) class_names: Option<Vec<String>>,
+}
+
+impl<'a> File<'a> {
+    /// What it begins with: all of it where it is in memory, else whole lines.
+    fn head(self) -> Result<Cow<'a, [u8]>, DataError> {
+        let file = match self.contents {
+            Contents::InMemory(bytes) => return Ok(bytes.into()),
+            Contents::OnDisk(file) => file,
+        };
+        let bytes = file.bytes().min(HEAD_BYTES);
+        let mut head = file.read(0, bytes as usize)?;
+        if bytes < file.bytes() {
+            let last = head.iter().rposition(|&byte| byte == b'\n');
+            let last = last.ok_or_else(|| too_large(self.path, HEAD_BYTES, "bytes in its first line"))?;
+            head.truncate(last + 1);
+        }
+        Ok(head.into())
+    }
+
+    /// Its columns. `like`: those of the training set, if it has names.
+    fn begin(self, wanted: &Wanted<'_>, like: Option<&Header>) -> Result<Beginning, DataError> {
+        let head = self.head()?;
+        let mut fields = records(self.path, &head, wanted)?;
+        let line = fields.line_number();
+        let columns = Columns::find(self.path, &mut fields, wanted.label, like)?;
+        let mark = head.len() - input::without_mark(&head).len();
+        Ok(Beginning {
+            separator: fields.separator(),
+            line,
+            columns,
+            start: (mark + fields.position()) as u64,
+            start_line: fields.line_number(),
+        })
+    }
+
+    /// The fields of its samples.
+    fn samples(self, beginning: &Beginning) -> FieldStream<'a> {
+        let Beginning { separator, start, start_line, .. } = *beginning;
+        FieldStream::new(self.path, self.contents.reader(start), start, start_line, separator)
+    }
+
+    /// Whether the label of its first sample is a text.
+    fn begins_with_a_text(self, beginning: &Beginning) -> Result<bool, DataError> {
+        let mut fields = self.samples(beginning);
+        while let Some(field) = fields.next()? {
+            if let Some(Place::Label(_)) = beginning.columns.places.get(field.column - 1) {
+                let mut labels = Labels::Open;
+                labels.number(self.path, &field, number(field.text))?;
+                return Ok(matches!(labels, Labels::Texts(_)));
+            }
+            if field.ends_record {
+                break;
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Wanted<'_> {
+    /// What labels of a table with these columns are. `like`: of the training set, if this is another one.
+    fn labels(&self, columns: &Columns, like: Option<&TableNames>) -> Labels {
+        match like.map(|like| &like.classes) {
+            _ if !self.has_classes || columns.label_count != 1 => Labels::Numbers,
+            None => Labels::Open,
+            Some(Some(classes)) => Labels::like(classes),
+            Some(None) => Labels::Numbers,
+        }
+    }
 }
 
 /// The fields from the first record on.
-fn records<'a>((path, bytes): File<'a>, wanted: &Wanted<'_>) -> Result<Fields<'a>, DataError> {
+fn records<'a>(path: &'a Path, bytes: &'a [u8], wanted: &Wanted<'_>) -> Result<Fields<'a>, DataError> {
     let bytes = input::without_mark(bytes);
     let separator = match wanted.separator {
         Some(separator) => separator,
@@ -75,8 +169,8 @@ fn records<'a>((path, bytes): File<'a>, wanted: &Wanted<'_>) -> Result<Fields<'a
 /// Whether files other than those of the training set are read by the names of these: if one has a header, or texts as labels.
 pub(in crate::data) fn needs_names(files: &[File<'_>], wanted: &Wanted<'_>) -> Result<bool, DataError> {
     for file in files {
-        let mut fields = records(*file, wanted)?;
-        let first = First::read(&mut fields.look_ahead())?;
+        let head = file.head()?;
+        let first = First::read(&mut records(file.path, &head, wanted)?)?;
         if first.has_text && first.is_header(wanted.label) {
             return Ok(true);
         }
@@ -86,9 +180,9 @@ pub(in crate::data) fn needs_names(files: &[File<'_>], wanted: &Wanted<'_>) -> R
         {
             return Ok(true);
         }
-        let columns = Columns::find(file.0, &mut fields, wanted.label, None)?;
-        let mut table = Table::new(file.0, columns, wanted, None);
-        if matches!(table.kind, Labels::Open) && table.begins_with_a_text(file.0, &fields)? {
+        let beginning = file.begin(wanted, None)?;
+        let labels = wanted.labels(&beginning.columns, None);
+        if matches!(labels, Labels::Open) && file.begins_with_a_text(&beginning)? {
             return Ok(true);
         }
     }
@@ -99,146 +193,167 @@ pub(in crate::data) fn needs_names(files: &[File<'_>], wanted: &Wanted<'_>) -> R
 pub(in crate::data) fn read_names(
     files: &[File<'_>],
     wanted: &Wanted<'_>,
+    on_disk: OnDisk<'_>,
     step: &mut Step<'_>,
 ) -> Result<Option<TableNames>, DataError> {
     let Some(&first) = files.first() else { return Ok(None) };
-    let mut fields = records(first, wanted)?;
-    let separator = Some(fields.separator());
-    let mut columns = Columns::find(first.0, &mut fields, wanted.label, None)?;
-    let header = columns.header.take();
-    let mut table = Table::new(first.0, columns, wanted, None);
-    if matches!(table.kind, Labels::Open) && table.begins_with_a_text(first.0, &fields)? {
-        return Ok(read(files, wanted, None, step)?.map(|(_, _, names)| names));
+    let mut beginning = first.begin(wanted, None)?;
+    let header = beginning.columns.header.take();
+    let labels = wanted.labels(&beginning.columns, None);
+    if matches!(labels, Labels::Open) && first.begins_with_a_text(&beginning)? {
+        return Ok(read(files, wanted, None, on_disk, step)?.map(|(_, _, names)| names));
     }
-    Ok(Some(TableNames { header, classes: None, separator }))
+    Ok(Some(TableNames { header, classes: None, separator: Some(beginning.separator) }))
 }
 
 /// Reads files as one table: samples and labels, and the names of its columns and classes; `None` if there is no file. Empty lines at
 /// the end of a file are allowed. `like`: the names of the training set, by which the columns of these, and the classes, are found.
-/// Without it the first file names the columns of all.
+/// Without it the first file names the columns of all. Where a file is not in memory, the table is not.
 pub(in crate::data) fn read(
     files: &[File<'_>],
     wanted: &Wanted<'_>,
     like: Option<&TableNames>,
+    on_disk: OnDisk<'_>,
     step: &mut Step<'_>,
-) -> Result<Option<(Array, Array, TableNames)>, DataError> {
+) -> Result<Option<(ArrayParts, ArrayParts, TableNames)>, DataError> {
     let Some((&first, others)) = files.split_first() else { return Ok(None) };
     let like_header = like.and_then(|like| like.header.as_ref());
-    let mut fields = records(first, wanted)?;
-    let separator = Some(fields.separator());
-    let mut columns = Columns::find(first.0, &mut fields, wanted.label, like_header)?;
-    let header = columns.header.take();
-    let mut table = Table::new(first.0, columns, wanted, like);
-    table.read_file(first.0, &mut fields, step)?;
+    let mut beginning = first.begin(wanted, like_header)?;
+    let header = beginning.columns.header.take();
+    let separator = Some(beginning.separator);
+    let labels = wanted.labels(&beginning.columns, like);
+    let counts = |columns: &Columns| (columns.feature_count, columns.label_count);
+    let mut table = Table { files: vec![(first, beginning)], labels };
     for &file in others {
-        let mut fields = records(file, wanted)?;
-        let line = fields.line_number();
-        let columns = Columns::find(file.0, &mut fields, wanted.label, header.as_ref().or(like_header))?;
-        table.go_on_with(file.0, line, columns)?;
-        table.read_file(file.0, &mut fields, step)?;
+        let more = file.begin(wanted, header.as_ref().or(like_header))?;
+        let columns = &table.files[0].1.columns;
+        if counts(&more.columns) != counts(columns) {
+            let (path, line) = (file.path.to_owned(), more.line);
+            let (found, expected) = (more.columns.places.len(), columns.places.len());
+            return Err(DataError::ColumnCount { path, line, found, expected });
+        }
+        table.files.push((file, more));
     }
-    let (samples, labels, classes) = table.into_arrays();
+    let is_in_memory = files.iter().all(|file| file.contents.on_disk().is_none());
+    let (samples, labels, class_names) = match is_in_memory {
+        true => table.read_into_memory(step)?,
+        false => on_disk::read(&table, on_disk, step)?,
+    };
+    let classes = class_names.map(|names| {
+        let training = like.and_then(|like| like.classes.as_ref()).map(|classes| classes.path.as_path());
+        ClassNames { path: training.unwrap_or(first.path).to_owned(), names }
+    });
     Ok(Some((samples, labels, TableNames { header, classes, separator })))
 }
 
-impl<'a> Table<'a> {
-    /// Without a sample, of files that begin with this one.
-    fn new(first: &'a Path, columns: Columns, wanted: &Wanted<'_>, like: Option<&TableNames>) -> Self {
-        let may_be_texts = wanted.has_classes && columns.label_count == 1;
-        let kind = match like.map(|like| &like.classes) {
-            _ if !may_be_texts => Labels::Numbers,
-            None => Labels::Open,
-            Some(Some(classes)) => Labels::like(classes),
-            Some(None) => Labels::Numbers,
+impl Table<'_> {
+    /// Numbers of a sample, and of its label.
+    pub(super) fn widths(&self) -> [usize; 2] {
+        let columns = &self.files[0].1.columns;
+        [columns.feature_count, columns.label_count]
+    }
+
+    fn read_into_memory(
+        &self,
+        step: &mut Step<'_>,
+    ) -> Result<(ArrayParts, ArrayParts, Option<Vec<String>>), DataError> {
+        let first = self.files[0].0.path;
+        let [mut samples, mut labels] =
+            [(); 2].map(|()| NumbersInMemory { table: first, numbers: Vec::new() });
+        let Read { rows, class_names } = self.read(&mut samples, &mut labels, step)?;
+        let (mut sample_origins, mut label_origins, mut all_rows) = (Vec::new(), Vec::new(), 0);
+        for ((file, Beginning { columns, .. }), rows) in self.files.iter().zip(&rows) {
+            let (features, labels) = columns.by_number();
+            sample_origins.push(Origin { columns: features, ..Origin::of(file.path, all_rows) });
+            label_origins.push(Origin { columns: labels, ..Origin::of(file.path, all_rows) });
+            all_rows += rows;
+        }
+        let [width, label_width] = self.widths();
+        let samples = Array::new(first, Numbers::F64(samples.numbers), vec![width], all_rows);
+        let labels = Array::new(first, Numbers::F64(labels.numbers), vec![label_width], all_rows);
+        let samples = ArrayParts::of(samples.with_origins(sample_origins));
+        Ok((samples, ArrayParts::of(labels.with_origins(label_origins)), class_names))
+    }
+
+    /// Reads all samples of all files, at least one of each.
+    pub(super) fn read<S: NumberSink>(
+        &self,
+        samples: &mut S,
+        labels: &mut S,
+        step: &mut Step<'_>,
+    ) -> Result<Read, DataError> {
+        let [width, label_width] = self.widths();
+        let bytes: u64 = self.files.iter().map(|(file, _)| file.contents.bytes()).sum();
+        let mut reader = RecordReader { features: Vec::new(), labels: Vec::new(), kind: self.labels.clone() };
+        let (mut rows, mut all_rows, mut bytes_before) = (Vec::new(), 0, 0);
+        for (file, beginning) in &self.files {
+            let mut fields = file.samples(beginning);
+            let rows_before = all_rows;
+            loop {
+                let is_over = !reader.read_record(file.path, &beginning.columns, &mut fields)?;
+                if is_over || reader.features.len() >= PENDING_NUMBERS {
+                    let share_read = (bytes_before + fields.position()) as f64 / bytes as f64;
+                    samples.append(&reader.features, share_read)?;
+                    labels.append(&reader.labels, share_read)?;
+                    reader.features.clear();
+                    reader.labels.clear();
+                }
+                if is_over {
+                    break;
+                }
+                all_rows += 1;
+                if all_rows * (width + label_width) as u64 > S::MOST {
+                    return Err(too_large(file.path, S::MOST, "numbers"));
+                }
+                if all_rows > u32::MAX.into() {
+                    return Err(too_large(file.path, u32::MAX.into(), "samples"));
+                }
+                if all_rows.is_multiple_of(STEP_ROWS) {
+                    step().map_err(|source| DataError::Io { path: file.path.to_owned(), source })?;
+                }
+            }
+            if all_rows == rows_before {
+                let (path, reason) = (file.path.to_owned(), "it has no samples".to_owned());
+                return Err(DataError::Format { path, reason });
+            }
+            rows.push((all_rows - rows_before) as usize);
+            bytes_before += file.contents.bytes();
+        }
+        let Some((names, classes)) = reader.kind.into_classes() else {
+            return Ok(Read { rows, class_names: None });
         };
-        Self {
-            columns,
-            features: Vec::new(),
-            labels: Vec::new(),
-            kind,
-            rows: 0,
-            feature_origins: Vec::new(),
-            label_origins: Vec::new(),
-            first,
-        }
+        classes.map_or(Ok(()), |classes| labels.replace(&classes))?;
+        Ok(Read { rows, class_names: Some(names) })
     }
+}
 
-    /// The columns of the next file, whose first record begins in this line: they hold as many numbers as those before.
-    fn go_on_with(&mut self, path: &Path, line: u64, columns: Columns) -> Result<(), DataError> {
-        let counts = |columns: &Columns| (columns.feature_count, columns.label_count);
-        if counts(&columns) != counts(&self.columns) {
-            let (found, expected) = (columns.places.len(), self.columns.places.len());
-            return Err(DataError::ColumnCount { path: path.to_owned(), line, found, expected });
-        }
-        self.columns = columns;
-        Ok(())
-    }
+/// Numbers that were read, and are still to be kept.
+struct RecordReader {
+    features: Vec<f64>,
+    labels: Vec<f64>,
+    kind: Labels,
+}
 
-    /// Reads all samples of a file, at least one.
-    fn read_file(
-        &mut self,
-        path: &Path,
-        fields: &mut Fields<'_>,
-        step: &mut Step<'_>,
-    ) -> Result<(), DataError> {
-        let first_row = self.rows;
-        let (features, labels) = self.columns.by_number();
-        self.feature_origins.push(Origin { columns: features, ..Origin::of(path, first_row) });
-        self.label_origins.push(Origin { columns: labels, ..Origin::of(path, first_row) });
-        self.read_records(path, fields, step)?;
-        if self.rows == first_row {
-            return Err(DataError::Format { path: path.to_owned(), reason: "it has no samples".to_owned() });
-        }
-        Ok(())
-    }
-
-    /// Whether the label of the first sample is a text.
-    fn begins_with_a_text(&mut self, path: &Path, fields: &Fields<'_>) -> Result<bool, DataError> {
-        let mut ahead = fields.look_ahead();
-        while let Some(field) = ahead.next()? {
-            if let Some(Place::Label(_)) = self.columns.places.get(field.column - 1) {
-                let mut kind = Labels::Open;
-                kind.number(path, &field, number(field.text))?;
-                return Ok(matches!(kind, Labels::Texts(_)));
-            }
-            if field.ends_record {
-                break;
-            }
-        }
-        Ok(false)
-    }
-
-    fn read_records(
-        &mut self,
-        path: &Path,
-        fields: &mut Fields<'_>,
-        step: &mut Step<'_>,
-    ) -> Result<(), DataError> {
-        while self.read_record(path, fields)? {
-            if self.rows.is_multiple_of(STEP_ROWS) {
-                step().map_err(|source| DataError::Io { path: path.to_owned(), source })?;
-            }
-        }
-        Ok(())
-    }
-
+impl RecordReader {
     /// Reads one sample; `false` at the end of the file.
-    fn read_record(&mut self, path: &Path, fields: &mut Fields<'_>) -> Result<bool, DataError> {
-        let expected = self.columns.places.len();
-        if (self.features.len() + self.labels.len() + expected) as u64 > MAX_ELEMENTS {
-            return Err(too_large(path, MAX_ELEMENTS, "numbers"));
-        }
+    fn read_record(
+        &mut self,
+        path: &Path,
+        columns: &Columns,
+        fields: &mut FieldStream<'_>,
+    ) -> Result<bool, DataError> {
+        let expected = columns.places.len();
         let (first_feature, first_label) = (self.features.len(), self.labels.len());
-        reserve(&mut self.features, self.columns.feature_count, path)?;
-        reserve(&mut self.labels, self.columns.label_count, path)?;
-        self.features.resize(first_feature + self.columns.feature_count, 0.0);
-        self.labels.resize(first_label + self.columns.label_count, 0.0);
+        reserve(&mut self.features, columns.feature_count, path)?;
+        reserve(&mut self.labels, columns.label_count, path)?;
+        self.features.resize(first_feature + columns.feature_count, 0.0);
+        self.labels.resize(first_label + columns.label_count, 0.0);
         let (mut record_line, mut refusal) = (None, None);
         while let Some(field) = fields.next()? {
             let line = *record_line.get_or_insert(field.line);
             let is_blank_line = field.column == 1 && field.ends_record && field.text.is_empty();
             let found = if is_blank_line { 0 } else { field.column };
-            let place = self.columns.places.get(field.column - 1);
+            let place = columns.places.get(field.column - 1);
             let value = match place {
                 Some(Place::Label(_)) if refusal.is_none() && !is_blank_line => {
                     self.kind.number(path, &field, number(field.text))
@@ -254,7 +369,7 @@ impl<'a> Table<'a> {
                     Some(Place::Ignored) | None => {}
                 },
                 Ok(None) => {
-                    let name = self.columns.names.get(field.column - 1);
+                    let name = columns.names.get(field.column - 1);
                     refusal = refusal.or_else(|| Some(not_a_number(path, &field, name)));
                 }
             }
@@ -265,25 +380,13 @@ impl<'a> Table<'a> {
                         Err(DataError::ColumnCount { path: path.to_owned(), line, found, expected })
                     }
                     Some(error) => Err(error),
-                    None => {
-                        self.rows += 1;
-                        Ok(true)
-                    }
+                    None => Ok(true),
                 };
             }
         }
         self.features.truncate(first_feature);
         self.labels.truncate(first_label);
         Ok(false)
-    }
-
-    fn into_arrays(self) -> (Array, Array, Option<ClassNames>) {
-        let Self { columns, features, mut labels, kind, rows, feature_origins, label_origins, first } = self;
-        let classes = kind.into_classes(first, &mut labels);
-        let Columns { feature_count, label_count, .. } = columns;
-        let features = Array::new(first, Numbers::F64(features), vec![feature_count], rows);
-        let labels = Array::new(first, Numbers::F64(labels), vec![label_count], rows);
-        (features.with_origins(feature_origins), labels.with_origins(label_origins), classes)
     }
 }
 

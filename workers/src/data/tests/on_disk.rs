@@ -18,7 +18,7 @@ fn both(spec: &DataSpec, wanted: &ModelSignature) -> [Dataset; 2] {
 }
 
 /// Inputs and label of these rows, and what they look like when they train.
-fn gathered(data: &Dataset, rows: &[u32]) -> Vec<(ElementType, Vec<usize>, Vec<f64>)> {
+pub(super) fn gathered(data: &Dataset, rows: &[u32]) -> Vec<(ElementType, Vec<usize>, Vec<f64>)> {
     let mut batch = data.batch();
     let mut all = Vec::new();
     for epoch in [None, Some(3)] {
