@@ -10,6 +10,7 @@ use syncline_rpc::{EngineFault, JobSetup, MAX_TEXT_CHARS, ShardFault, cut};
 use syncline_scheduler::{
     core::{Assignment, GradientUse, Outcome, TaskKey, Work},
     ids::{JobId, RunId, Superstep},
+    samples::SampleRange,
 };
 use tracing::{debug, warn};
 
@@ -77,12 +78,11 @@ pub(super) fn execute(
             continue;
         }
         next = tasks.try_recv().ok();
-        let next_pull = next.as_ref().and_then(|next| next_pull(&assignment, next));
         // Who prepares itself may read its data as long as it takes: nobody waits for it.
         if !matches!(assignment.work, Work::Prepare { .. }) {
             tracker.timer.begin();
         }
-        let ran = run_one(context, &mut open, &assignment, next_pull, tracker, &setup);
+        let ran = run_one(context, &mut open, &assignment, next.as_ref(), tracker, &setup);
         tracker.timer.end();
         let revoked = tracker.end();
         if run_of(&mut open, &key).is_some_and(|run| run.local.device_failed()) {
@@ -193,12 +193,20 @@ fn outcome(
 
 /// What `next` will pull if it is an iteration of the same job as `this` and pulls at all.
 fn next_pull(this: &Assignment, next: &Assignment) -> Option<NextPull> {
-    let same = this.key.run == next.key.run;
+    let range = next_range(this, next)?;
     match next.work {
         Work::Iterate { seq, gradient: GradientUse::LocalStep { first, .. }, .. } if seq != first => None,
-        Work::Iterate { superstep, min_clock, range, .. } if same => {
+        Work::Iterate { superstep, min_clock, .. } => {
             Some(NextPull { condition: ReadCondition::Version { closed: superstep.0, min_clock }, range })
         }
+        _ => None,
+    }
+}
+
+/// The samples that `next` takes if it is an iteration of the same job as `this`.
+fn next_range(this: &Assignment, next: &Assignment) -> Option<SampleRange> {
+    match next.work {
+        Work::Iterate { range, .. } if this.key.run == next.key.run => Some(range),
         _ => None,
     }
 }
@@ -215,7 +223,7 @@ fn run_one(
     context: &WorkerContext,
     open: &mut Option<OpenJob>,
     assignment: &Assignment,
-    next_pull: Option<NextPull>,
+    next: Option<&Assignment>,
     tracker: &TaskTracker,
     setup: &impl Fn(&JobId) -> Result<JobSetup, WorkerError>,
 ) -> Result<Outcome, WorkerError> {
@@ -240,7 +248,10 @@ fn run_one(
             tracker.set_blocked_on(blocked_on(superstep, min_clock));
             let pulled = job.pull_for(&it, ReadCondition::Version { closed: superstep.0, min_clock });
             tracker.set_blocked_on(None);
-            pulled.and_then(|pulled| job.iterate(&it, pulled, next_pull)).inspect_err(|_| job.abandon_round())
+            let next_range = next.and_then(|next| next_range(assignment, next));
+            let next_pull = next.and_then(|next| next_pull(assignment, next));
+            let ran = pulled.and_then(|pulled| job.iterate(&it, pulled, next_range, next_pull));
+            ran.inspect_err(|_| job.abandon_round())
         }
         Work::Prepare { range } => job.warm_up(&key.task, range),
         Work::Evaluate { version, part } => {
@@ -255,7 +266,6 @@ mod tests {
     use syncline_scheduler::{
         graph::TaskId,
         ids::{Generation, Incarnation},
-        samples::SampleRange,
     };
 
     use super::*;
@@ -288,9 +298,23 @@ mod tests {
         for (gradient, want) in cases {
             assert_eq!(next_pull(&this, &assignment(5, gradient)), want, "{gradient:?}");
         }
+        assert_eq!(next_pull(&this, &of_other_job()), None);
+    }
+
+    fn of_other_job() -> Assignment {
         let mut other = assignment(5, GradientUse::JoinRound);
         other.key.run.generation = Generation(2);
-        assert_eq!(next_pull(&this, &other), None);
+        other
+    }
+
+    #[test]
+    fn samples_of_the_next_iteration_are_fetched_meanwhile_also_within_a_round_of_local_steps() {
+        let this = assignment(4, GradientUse::LocalStep { first: 4, last: 8 });
+        let range = Some(SampleRange { epoch: 0, start: 0, len: 1 });
+        for gradient in [GradientUse::JoinRound, GradientUse::LocalStep { first: 4, last: 8 }] {
+            assert_eq!(next_range(&this, &assignment(5, gradient)), range, "{gradient:?}");
+        }
+        assert_eq!(next_range(&this, &of_other_job()), None);
     }
 
     #[test]

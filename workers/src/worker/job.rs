@@ -252,18 +252,19 @@ impl JobRun {
         loader.map_or(Ok(()), |loader| loader.load_batch(&self.train, range))
     }
 
-    /// Computes on what was prepared, and pushes or steps. `next`: what the iteration that follows at once will pull,
-    /// asked for together with the push.
+    /// Computes on what was prepared, and pushes or steps. `next_range`: the samples of the iteration that follows at once, which are
+    /// fetched meanwhile. `next`: what it will pull, asked for together with the push.
     pub(super) fn iterate(
         &mut self,
         it: &Iteration,
         pulled: PullStats,
+        next_range: Option<SampleRange>,
         next: Option<NextPull>,
     ) -> Result<Outcome, WorkerError> {
         let began = Instant::now();
         self.load_batch(it.range)?;
-        if let (Some(loader), Some(next)) = (self.data.as_mut(), next) {
-            loader.read_ahead(next.range);
+        if let (Some(loader), Some(range)) = (self.data.as_mut(), next_range) {
+            loader.read_ahead(range);
         }
         let scale = self.scale.clone();
         let samples = selected_samples(self.data.as_ref(), self.rows.as_ref(), &self.train);
