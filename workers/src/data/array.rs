@@ -8,6 +8,9 @@ use super::error::DataError;
 use super::file::too_large;
 use super::signature::ModelSignature;
 
+/// Below it float32 holds every integer.
+pub(super) const EXACT_INTEGERS: f64 = (1 << 24) as f64;
+
 /// Numbers in the type that the file has.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Numbers {
@@ -233,8 +236,7 @@ impl Numbers {
     /// The number at `index` if it is whole, else as it is. Floats count as whole below 2^24: beyond, float32 does not
     /// hold every integer.
     pub(super) fn whole(&self, index: usize) -> Result<i64, f64> {
-        const EXACT: f64 = (1 << 24) as f64;
-        let float = |number: f64| match number.fract() == 0.0 && number.abs() < EXACT {
+        let float = |number: f64| match number.fract() == 0.0 && number.abs() < EXACT_INTEGERS {
             true => Ok(number as i64),
             false => Err(number),
         };

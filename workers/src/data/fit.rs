@@ -273,10 +273,9 @@ fn normalized(array: &mut Array, normalizations: &[Normalization]) -> Result<Vec
             all.iter_mut().enumerate().for_each(|(index, number)| *number = at(index).apply(*number));
             all
         }
-        others => {
-            let all = others.into_f64().into_iter().enumerate();
-            all.map(|(index, number)| at(index).apply_wide(number)).collect()
-        }
+        // In the place of the integers, which have as many bytes.
+        Numbers::I32(all) => wide(all, at),
+        others => wide(others.into_f64(), at),
     };
     match numbers.iter().position(|number| !number.is_finite()) {
         None => Ok(numbers),
@@ -285,6 +284,12 @@ fn normalized(array: &mut Array, normalizations: &[Normalization]) -> Result<Vec
             Err(DataError::NotFinite { path, row, column, value: numbers[index] })
         }
     }
+}
+
+/// All numbers, normalized before anything is rounded to float32. `at`: how the one at an index is.
+fn wide<T: Into<f64>>(all: Vec<T>, at: impl Fn(usize) -> Normalization) -> Vec<f32> {
+    let all = all.into_iter().enumerate();
+    all.map(|(index, number)| at(index).apply_wide(number.into())).collect()
 }
 
 /// All numbers, which have to be 0 or 1.

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use super::super::array::{EXACT_INTEGERS, Numbers};
 use super::super::error::DataError;
-use super::super::file::reserve;
+use super::super::file::{MAX_ELEMENTS, reserve};
 
 /// Keeps numbers in the order in which they come.
 pub(super) trait NumberSink {
@@ -17,24 +18,75 @@ pub(super) trait NumberSink {
     fn replace(&mut self, by: &[u32]) -> Result<(), DataError>;
 }
 
-/// Keeps them in memory.
+/// Keeps them in memory: in four bytes as long as all are integers that models take from floats as well, else as float64.
 pub(super) struct NumbersInMemory<'a> {
     /// The first file of the table.
-    pub(super) table: &'a Path,
-    pub(super) numbers: Vec<f64>,
+    table: &'a Path,
+    pub(super) numbers: Numbers,
+}
+
+/// Whether what becomes of a number does not depend on whether it is kept as int32: it counts as whole, and keeps its sign.
+fn is_integer(number: f64) -> bool {
+    number.abs() < EXACT_INTEGERS && f64::from(number as i32).to_bits() == number.to_bits()
+}
+
+impl<'a> NumbersInMemory<'a> {
+    pub(super) fn of(table: &'a Path) -> Self {
+        Self { table, numbers: Numbers::I32(Vec::new()) }
+    }
 }
 
 impl NumberSink for NumbersInMemory<'_> {
-    const MOST: u64 = super::super::file::MAX_ELEMENTS;
+    const MOST: u64 = MAX_ELEMENTS;
 
     fn append(&mut self, numbers: &[f64], _: f64) -> Result<(), DataError> {
-        reserve(&mut self.numbers, numbers.len(), self.table)?;
-        self.numbers.extend_from_slice(numbers);
+        match &mut self.numbers {
+            Numbers::I32(all) if numbers.iter().copied().all(is_integer) => {
+                reserve(all, numbers.len(), self.table)?;
+                all.extend(numbers.iter().map(|number| *number as i32));
+            }
+            Numbers::F64(all) => {
+                reserve(all, numbers.len(), self.table)?;
+                all.extend_from_slice(numbers);
+            }
+            others => {
+                reserve(&mut Vec::<f64>::new(), others.len() + numbers.len(), self.table)?;
+                let mut all = std::mem::replace(others, Numbers::F64(Vec::new())).into_f64();
+                all.extend_from_slice(numbers);
+                *others = Numbers::F64(all);
+            }
+        }
         Ok(())
     }
 
     fn replace(&mut self, by: &[u32]) -> Result<(), DataError> {
-        self.numbers.iter_mut().for_each(|number| *number = by[*number as usize].into());
-        Ok(())
+        let all = std::mem::replace(&mut self.numbers, Numbers::I32(Vec::new())).into_f64();
+        let replaced: Vec<f64> = all.into_iter().map(|number| by[number as usize].into()).collect();
+        self.append(&replaced, 1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_take_four_bytes_as_long_as_all_are_integers_and_none_is_changed_by_it() {
+        for (more, is_narrow) in [
+            (&[-7.0, 16_777_215.0][..], true),
+            (&[16_777_216.0], false),
+            (&[-0.0], false),
+            (&[0.5], false),
+            (&[f64::NEG_INFINITY], false),
+        ] {
+            let mut sink = NumbersInMemory::of(Path::new("all.csv"));
+            sink.append(&[0.0, 255.0], 0.5).unwrap();
+            sink.append(more, 0.9).unwrap();
+            sink.append(&[3.0], 1.0).unwrap();
+            assert_eq!(matches!(sink.numbers, Numbers::I32(_)), is_narrow, "{more:?}");
+            let bits = |numbers: Vec<f64>| numbers.into_iter().map(f64::to_bits).collect::<Vec<_>>();
+            let want = bits([&[0.0, 255.0], more, &[3.0]].concat());
+            assert_eq!(bits(sink.numbers.into_f64()), want, "{more:?}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use syncline_rpc::input;
 use syncline_scheduler::spec::Separator;
 
-use super::super::array::{Array, Numbers, Origin};
+use super::super::array::{Array, Origin};
 use super::super::array_parts::ArrayParts;
 use super::super::contents::Contents;
 use super::super::error::DataError;
@@ -258,8 +258,7 @@ impl Table<'_> {
         step: &mut Step<'_>,
     ) -> Result<(ArrayParts, ArrayParts, Option<Vec<String>>), DataError> {
         let first = self.files[0].0.path;
-        let [mut samples, mut labels] =
-            [(); 2].map(|()| NumbersInMemory { table: first, numbers: Vec::new() });
+        let [mut samples, mut labels] = [(); 2].map(|()| NumbersInMemory::of(first));
         let Read { rows, class_names } = self.read(&mut samples, &mut labels, step)?;
         let (mut sample_origins, mut label_origins, mut all_rows) = (Vec::new(), Vec::new(), 0);
         for ((file, Beginning { columns, .. }), rows) in self.files.iter().zip(&rows) {
@@ -269,8 +268,8 @@ impl Table<'_> {
             all_rows += rows;
         }
         let [width, label_width] = self.widths();
-        let samples = Array::new(first, Numbers::F64(samples.numbers), vec![width], all_rows);
-        let labels = Array::new(first, Numbers::F64(labels.numbers), vec![label_width], all_rows);
+        let samples = Array::new(first, samples.numbers, vec![width], all_rows);
+        let labels = Array::new(first, labels.numbers, vec![label_width], all_rows);
         let samples = ArrayParts::of(samples.with_origins(sample_origins));
         Ok((samples, ArrayParts::of(labels.with_origins(label_origins)), class_names))
     }

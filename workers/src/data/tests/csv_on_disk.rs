@@ -120,6 +120,23 @@ fn a_table_gives_the_same_numbers_from_the_disk_as_from_memory() {
     compare("other files", &named(&turned), &ModelSignature { label: None, ..wants(CLASSES) }, form);
 }
 
+#[test]
+fn whole_numbers_become_the_same_whether_fractions_stand_beside_them_or_not() {
+    let folder = TempDir::new().unwrap();
+    let whole: String =
+        (0..50).map(|n| format!("{},{},{}\n", n * n * 5_003 % 16_777_216, -n, n % 3)).collect();
+    let rows: Vec<u32> = (0..50).collect();
+    for standardize in [false, true] {
+        let found = ["", "0.5,0.25,0\n"].map(|more| {
+            let path = write(&folder, "data.csv", format!("{whole}{more}").as_bytes());
+            let spec = csv_spec(&path, 1, 0).with(|d| (d.scale, d.standardize) = (0.3, standardize));
+            let spec = if standardize { spec } else { spec.with(|d| d.mean = vec![0.1, 7.7]) };
+            gathered(&Dataset::open(&spec, &wants(CLASSES)).unwrap(), &rows)
+        });
+        assert_eq!(found[0], found[1], "standardize = {standardize}");
+    }
+}
+
 fn parts_of(path: &Path) -> DataSpec {
     let spec = named_csv_spec(path, &["kind"]);
     let digest = Dataset::open_hashed(&spec, &wants(CLASSES)).unwrap().1.all;
