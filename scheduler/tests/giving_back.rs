@@ -225,3 +225,24 @@ fn workers_that_are_stopped_one_after_the_other_cost_a_long_task_no_attempt() {
     }
     assert_eq!(world.views()[0].state, TaskState::Ready);
 }
+
+#[test]
+fn a_task_under_which_workers_are_stopped_again_and_again_fails_and_one_that_never_began_there_does_not() {
+    let mut world = with_one_task(1);
+    let mut join = (1..).map(Incarnation);
+    let mut stop = |world: &mut World, begun: bool| {
+        let worker = join.next().unwrap();
+        world.join(worker, "f");
+        let tasks = if begun { vec![(TaskIndex(0), world.views()[0].attempts)] } else { Vec::new() };
+        world.give(Input::WorkerLeft { worker, begun: vec![Attempts { job: id(), nonce: NONCE, tasks }] });
+        world.views()[0].state
+    };
+    for n in 1..=20 {
+        assert_eq!(stop(&mut world, true), TaskState::Ready, "{n}");
+        assert_eq!(stop(&mut world, false), TaskState::Ready, "{n}");
+    }
+    assert_eq!(stop(&mut world, true), TaskState::Failed);
+    let view = &world.views()[0];
+    assert_eq!(view.code.map(|code| code.to_string()), Some("E052".to_owned()));
+    assert!(view.reason.contains("was stopped while it ran, as happened 21 times in all"), "{}", view.reason);
+}

@@ -23,6 +23,9 @@ use crate::{
 
 /// Code of a task whose worker was lost too often.
 const CRASHED_TOO_OFTEN: FaultCode = FaultCode::new("E052");
+/// Times that its worker may be stopped in order while a task runs. Who upgrades a cluster worker by worker stops a task seldom more than
+/// twice (each time it may go to any of those that are left); what makes a container reach its memory limit does so every time.
+const MOST_STOPS: u16 = 20;
 /// Code of a task that added tasks which cannot be added.
 const BAD_CHILDREN: FaultCode = FaultCode::new("E053");
 /// Code of a value that should have been a blob.
@@ -37,9 +40,10 @@ pub(super) enum Loss {
     Alone,
     /// Several, maybe of several jobs.
     BesideOthers,
-    /// Whatever it had: it was stopped, or sent away, such as by a training that it cannot serve, and none of its tasks is to
-    /// blame.
-    Blameless,
+    /// What it had begun: it was stopped in order. None of its tasks is to blame, unless it is so again and again.
+    Stopped,
+    /// Whatever it had: it was sent away, such as by a training that it cannot serve, and none of its tasks is to blame.
+    Dismissed,
 }
 
 /// Whether a value should have been a blob.
@@ -141,8 +145,11 @@ impl TaskJob {
             match self.graph.state(task) {
                 TaskState::Leased if self.is_canceling() => self.cancel_task(task),
                 TaskState::Leased if self.graph.slot(task).unmet > 0 => self.wait_again(task),
-                TaskState::Leased if loss == Loss::Blameless => self.lost_without_blame(task, worker, now_us),
-                TaskState::Leased => self.crashed(task, worker, loss, now_us),
+                TaskState::Leased => match loss {
+                    Loss::Stopped => self.stopped_in_order(task, worker, now_us),
+                    Loss::Dismissed => self.lost_without_blame(task, worker, now_us),
+                    Loss::Alone | Loss::BesideOthers => self.crashed(task, worker, loss, now_us),
+                },
                 // It went with one that it needs.
                 _ => {}
             }
@@ -234,6 +241,23 @@ impl TaskJob {
         let code = CRASHED_TOO_OFTEN;
         let failure = Failure { cause: FailureCause::Worker, code, reason };
         self.attempt_failed(task, &Assignee::Worker(worker), failure, now_us);
+    }
+
+    /// A worker was stopped while a task ran there: that is no crash, but the task may be why, where it happens again and again.
+    fn stopped_in_order(&mut self, task: u32, worker: Incarnation, now_us: u64) {
+        let faults = self.note_attempts(task);
+        faults.stops = faults.stops.saturating_add(1);
+        if faults.stops <= MOST_STOPS {
+            return self.lost_without_blame(task, worker, now_us);
+        }
+        let stops = faults.stops;
+        let reason = format!(
+            "its worker {worker} was stopped while it ran, as happened {stops} times in all: if machines stop workers for want of memory, \
+             say with `memory` how much it takes"
+        );
+        let failure = Failure { cause: FailureCause::Worker, code: CRASHED_TOO_OFTEN, reason };
+        self.record_failed(task, &Assignee::Worker(worker), &failure, now_us);
+        self.fail(task, failure, now_us);
     }
 
     /// A task that may have begun is gone with a worker that it has not ended: that does not count, and it is tried again unless it

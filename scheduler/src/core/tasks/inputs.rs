@@ -145,7 +145,8 @@ impl Core {
         self.fleet.worker_gone(worker);
         let begun = self.task_jobs.values().map(|job| job.could_have_begun(worker)).sum::<usize>();
         let loss = match departure {
-            Departure::Left | Departure::Dismissed => Loss::Blameless,
+            Departure::Left => Loss::Stopped,
+            Departure::Dismissed => Loss::Dismissed,
             Departure::Lost if begun > 1 => Loss::BesideOthers,
             Departure::Lost => Loss::Alone,
         };

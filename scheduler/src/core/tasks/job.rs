@@ -77,6 +77,9 @@ pub(super) struct RetryState {
     pub crashes: u16,
     /// Attempts that failed.
     pub errors: u16,
+    /// Attempts whose worker was stopped in order while they ran.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub stops: u16,
     /// Its worker was lost as often as may be, always with other tasks: its last attempt is the only task of its worker.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub alone: bool,
@@ -88,6 +91,10 @@ pub(super) struct RetryState {
     pub queued_until_us: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<Failure>,
+}
+
+fn is_zero(count: &u16) -> bool {
+    *count == 0
 }
 
 /// One job of general tasks.
