@@ -2,12 +2,14 @@
 
 use std::{
     fmt,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use serde::de::DeserializeOwned;
-use syncline_rpc::status::{JobStatus, JobView};
+use syncline_rpc::status::JobView;
 use syncline_scheduler::{ids::JobId, tasks::TaskIndex};
+use tokio::sync::OnceCell;
 
 use super::TaskError;
 use crate::{
@@ -27,6 +29,9 @@ pub struct GraphRun {
     id: JobId,
     is_new: bool,
     graph: GraphNumber,
+    /// When the job was submitted, in milliseconds since the epoch of Unix, once that was asked for: of many tasks that have failed, the
+    /// first asks.
+    submitted_ms: Arc<OnceCell<Option<u64>>>,
 }
 
 impl fmt::Debug for GraphRun {
@@ -37,7 +42,7 @@ impl fmt::Debug for GraphRun {
 
 impl GraphRun {
     pub(super) fn new(client: Client, id: JobId, is_new: bool, graph: GraphNumber) -> Self {
-        Self { client, id, is_new, graph }
+        Self { client, id, is_new, graph, submitted_ms: Arc::default() }
     }
 
     /// Id of the job, by which everybody else knows it.
@@ -86,8 +91,10 @@ impl GraphRun {
         if self.is_new {
             return;
         }
-        let job = self.client.status_once(&self.id).await;
-        let age = job.ok().and_then(|view| age(&view.job, SystemTime::now()));
+        let ask =
+            || async { Ok::<_, ClientError>(self.client.status_once(&self.id).await?.job.submitted_ms) };
+        let submitted_ms = self.submitted_ms.get_or_try_init(ask).await.ok().copied().flatten();
+        let age = submitted_ms.map(|submitted_ms| age(submitted_ms, SystemTime::now()));
         let since = age.map(|age| format!(", submitted {age} ago")).unwrap_or_default();
         *reason += &format!("; this is the job that was there{since}: `replace_tasks` runs it anew");
     }
@@ -111,9 +118,9 @@ impl GraphRun {
 }
 
 /// How long ago a job was submitted, in words, by the clock of this machine.
-fn age(job: &JobStatus, now: SystemTime) -> Option<String> {
-    let submitted = SystemTime::UNIX_EPOCH + Duration::from_millis(job.submitted_ms?);
-    Some(span(now.duration_since(submitted).unwrap_or_default().as_millis() as u64))
+fn age(submitted_ms: u64, now: SystemTime) -> String {
+    let submitted = SystemTime::UNIX_EPOCH + Duration::from_millis(submitted_ms);
+    span(now.duration_since(submitted).unwrap_or_default().as_millis() as u64)
 }
 
 #[cfg(test)]
@@ -147,6 +154,17 @@ mod tests {
         for error in refused {
             assert_eq!(error.code(), "E598", "{error}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_one_clone_has_asked_of_an_earlier_submission_no_other_asks_again() {
+        // The client reaches no engine: whoever asks learns nothing.
+        let run = GraphRun { is_new: false, ..run(&TaskGraph::new("sums")) };
+        let of_another_task = run.clone();
+        run.submitted_ms.set(Some(0)).unwrap();
+        let mut reason = "no such file".to_owned();
+        of_another_task.tell_of_an_earlier_submission(&mut reason).await;
+        assert!(reason.starts_with("no such file; this is the job that was there, submitted "), "{reason}");
     }
 
     #[test]
