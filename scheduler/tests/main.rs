@@ -27,6 +27,7 @@ mod pausing;
 mod queue_limit;
 mod rates;
 mod resources;
+mod running_calls;
 mod simulator;
 mod skipping;
 mod stepping;

@@ -5,6 +5,8 @@
 pub const MAX_NAME_CHARS: usize = 256;
 /// Most characters of a text for people, such as the reason of a failure.
 pub const MAX_TEXT_CHARS: usize = 1_000;
+/// Most calls of which a worker tells that they run.
+pub const MAX_RUNNING_TOLD: usize = 1_000;
 /// Most functions that a worker names which were told to stop and have not returned.
 pub const MAX_STOPPING_NAMED: usize = 5;
 

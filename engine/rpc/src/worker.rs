@@ -5,7 +5,7 @@ use syncline_scheduler::{
     core::{Assignment, TaskKey, TaskReport},
     ids::{EngineEpoch, Incarnation, JobId, Name},
     spec::TrainSpec,
-    tasks::{Attempts, Capacity, Order, ReportGroup},
+    tasks::{Attempts, Capacity, Order, ReportGroup, RunningCall},
 };
 
 use super::EngineFault;
@@ -74,6 +74,9 @@ pub struct Activity {
     pub holding: Vec<TaskKey>,
     /// General tasks that were received and have not ended, or whose end is neither acknowledged nor told along with this.
     pub tasks: u32,
+    /// General tasks whose functions run, at most [`MAX_RUNNING_TOLD`](crate::MAX_RUNNING_TOLD): about once a second. `None`: as it was
+    /// told last.
+    pub calls: Option<Vec<RunningCall>>,
     /// Functions that were told to stop and have not returned.
     pub stopping: u32,
     /// What some of these are called, each name once.

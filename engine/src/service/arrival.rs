@@ -1,10 +1,12 @@
 //! Cuts names and texts of workers when they arrive: what is kept of them, written down, and shown must not be as long as somebody
 //! likes.
 
-use syncline_rpc::{Activity, MAX_NAME_CHARS, MAX_STOPPING_NAMED, MAX_TEXT_CHARS, cut, shortened};
+use syncline_rpc::{
+    Activity, MAX_NAME_CHARS, MAX_RUNNING_TOLD, MAX_STOPPING_NAMED, MAX_TEXT_CHARS, cut, shortened,
+};
 use syncline_scheduler::{
     core::{self, TaskReport, WorkerInfo},
-    tasks::{self, ReportGroup},
+    tasks::{self, Progress, ReportGroup},
 };
 
 /// What a worker says, with names and texts of any length.
@@ -42,6 +44,12 @@ impl Arrival for Activity {
             cut(text, MAX_TEXT_CHARS);
         }
         self.stopping_functions.truncate(MAX_STOPPING_NAMED);
+        if let Some(calls) = &mut self.calls {
+            calls.truncate(MAX_RUNNING_TOLD);
+            for progress in calls.iter_mut().filter_map(|call| call.progress.as_mut()) {
+                cut(&mut progress.text, Progress::MAX_TEXT_CHARS);
+            }
+        }
     }
 }
 
@@ -72,7 +80,7 @@ mod tests {
         graph::TaskId,
         ids::{Generation, Incarnation, RunId},
         sim::task_end,
-        tasks::{Capacity, Failure, FailureCause},
+        tasks::{Capacity, Failure, FailureCause, RunningCall, TaskIndex},
     };
 
     use super::*;
@@ -93,8 +101,17 @@ mod tests {
             is_cut(text, MAX_NAME_CHARS);
         }
 
-        let activity = Activity { blocked_on: Some(long()), transport: Some(long()), ..Activity::default() };
-        let Activity { blocked_on, transport, .. } = activity.arrived();
+        let progress = Some(Progress { text: long(), ..Progress::default() });
+        let (task, attempt) = (TaskIndex(0), 1);
+        let call =
+            RunningCall { job: "job".parse().unwrap(), nonce: 1, task, attempt, running_ms: 0, progress };
+        let calls = Some(vec![call; MAX_RUNNING_TOLD + 1]);
+        let (blocked_on, transport) = (Some(long()), Some(long()));
+        let activity = Activity { blocked_on, transport, calls, ..Activity::default() };
+        let Activity { blocked_on, transport, calls, .. } = activity.arrived();
+        let calls = calls.unwrap();
+        assert_eq!(calls.len(), MAX_RUNNING_TOLD);
+        is_cut(&calls[0].progress.as_ref().unwrap().text, Progress::MAX_TEXT_CHARS);
         for text in [blocked_on, transport] {
             is_cut(&text.unwrap(), MAX_TEXT_CHARS);
         }

@@ -145,9 +145,12 @@ impl ClientService for ClientHandler {
         let query = TaskQuery { limit: query.limit.min(MAX_VIEWS), ..query };
         let lead = self.context.lead()?;
         let (what, now_us) = ("general tasks".to_owned(), lead.clock.now_us());
-        let stopping = lead.sessions.stopping();
+        let (calls, stopping) = (lead.sessions.calls(), lead.sessions.stopping());
         let look = move |core: &Core, job: &JobId| {
             let mut views = core.task_views(job, &query, now_us)?;
+            for (worker, (told_ms, calls)) in &calls {
+                core.add_running(job, &mut views, (*worker, *told_ms, calls), now_us / 1_000);
+            }
             core.add_stopping(job, &mut views, |worker| {
                 stopping.get(&worker).map(|(count, names)| (*count, &names[..]))
             });

@@ -13,7 +13,7 @@ use syncline_rpc::{Activity, WorkerKey};
 use syncline_scheduler::{
     core::{Assignment, TaskKey, WorkerInfo},
     ids::{EngineEpoch, Incarnation, Name},
-    tasks::Order,
+    tasks::{Order, RunningCall},
 };
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tracing::warn;
@@ -23,6 +23,9 @@ use super::{order_log::OrderLog, outbox::Outbox, worker_status::WorkerStatus};
 /// So much longer a worker is waited for that was another engine's: it may be some time until it knows that this one leads, above all
 /// where the machine of the other is gone and nothing comes from there, not even that its connection is closed.
 const RESTORED_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Calls that run, as a worker told at a moment in epoch ms.
+pub(super) type ToldCalls = (u64, Arc<[RunningCall]>);
 
 /// One live worker.
 #[derive(Default)]
@@ -40,6 +43,8 @@ pub(super) struct Session {
     connection: AtomicU64,
     /// Shared, because it names each of the thousands of iterations that a round of local steps may have.
     pub(super) activity: Mutex<Arc<Activity>>,
+    /// Its calls that run, and when it told of them.
+    calls: Mutex<ToldCalls>,
     pub(super) wake: Notify,
     /// Held while its reports are on their way to the loop: repeated ones wait instead of being queued twice.
     reporting: Arc<tokio::sync::Mutex<()>>,
@@ -160,6 +165,19 @@ impl Sessions {
         orders.into_iter().for_each(|order| log.push(order));
         drop(log);
         session.wake.notify_one();
+    }
+
+    /// A worker tells which of its calls run.
+    pub(super) fn set_calls(&self, worker: Incarnation, calls: Vec<RunningCall>, now_ms: u64) {
+        if let Some(session) = self.get(worker) {
+            *lock(&session.calls) = (now_ms, calls.into());
+        }
+    }
+
+    /// What each worker has told of its calls.
+    pub(super) fn calls(&self) -> Vec<(Incarnation, ToldCalls)> {
+        let told = |session: &Session| lock(&session.calls).clone();
+        self.entries().into_iter().map(|(worker, session)| (worker, told(&session))).collect()
     }
 
     /// How many functions that were told to stop have not returned, and what some are called, of each worker with such.

@@ -133,7 +133,11 @@ impl WorkerService for WorkerHandler {
         let wait = Duration::from_millis(wait_ms).min(MAX_POLL_WAIT);
         let epoch = lead.epoch;
         let known_orders = (cursor.epoch == epoch).then_some(cursor.next);
-        let news = lead.sessions.poll(worker, activity.arrived(), known_orders, wait).await;
+        let mut activity = activity.arrived();
+        if let Some(calls) = activity.calls.take() {
+            lead.sessions.set_calls(worker, calls, lead.clock.now_us() / 1_000);
+        }
+        let news = lead.sessions.poll(worker, activity, known_orders, wait).await;
         let PollUpdate { assignments, revoked, orders } = news.ok_or(EngineFault::Dropped)?;
         let shards = lead.shards.addresses().unwrap_or_default();
         Ok(PollReply {

@@ -14,6 +14,7 @@ mod order;
 mod preview;
 mod report;
 mod resources;
+mod running;
 mod state;
 mod training;
 mod value;
@@ -28,6 +29,7 @@ pub use order::{Attempts, MAX_ORDER_BYTES, OneArg, Order, OrderArg, OrderGroup, 
 pub use preview::Preview;
 pub use report::{Failure, FailureCause, Outcome, ReportGroup, Spawned, TaskEnd};
 pub use resources::{InvalidMemorySize, MemorySize, Resources};
+pub use running::{Progress, RunningCall};
 pub use state::{InvalidState, TaskState};
 pub use training::{InvalidTraining, PreparedTraining, TrainedWeights, TrainingChanges};
 pub use value::{BlobValue, MAX_INLINE_BYTES, Value};

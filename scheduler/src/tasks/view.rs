@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Preview, TaskIndex, TaskState};
+use super::{Preview, Progress, TaskIndex, TaskState};
 use crate::{
     fault_code::FaultCode,
     ids::{Name, NodeName},
@@ -44,6 +44,12 @@ pub struct TaskView {
     pub attempts: u16,
     /// Who has it, or had it last, by name and number.
     pub worker: Option<String>,
+    /// Since when its function runs, in milliseconds since the epoch of Unix: as its worker has told within the last seconds.
+    #[serde(default)]
+    pub running_since_ms: Option<u64>,
+    /// How far that function says it is, if it does.
+    #[serde(default)]
+    pub progress: Option<Progress>,
     /// How long its newest attempt ran that has ended, waiting not counted; as `ended_ms` known of the ten thousand of a job that ended
     /// last, by the engine that was told so.
     #[serde(default)]

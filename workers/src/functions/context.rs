@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::{
-    ArgumentError, CallArguments, CallOptions, Function, GraphParts, IntoArgument, OwnCluster, StopFlag,
-    TaskGraph, TaskHandle,
+    ArgumentError, CallArguments, CallOptions, Function, GraphParts, IntoArgument, OwnCluster, ProgressCell,
+    StopFlag, TaskGraph, TaskHandle,
 };
 use crate::client::{Client, GraphRun, TaskError};
 use syncline_scheduler::{
@@ -43,6 +43,7 @@ pub struct Context {
     /// People may look at what the task gives.
     pub(super) is_shown: bool,
     pub(crate) stop: Arc<StopFlag>,
+    progress: Arc<ProgressCell>,
     cluster: Arc<OwnCluster>,
     added: Mutex<Option<GraphParts>>,
 }
@@ -58,10 +59,11 @@ impl Context {
         job: Arc<JobKey>,
         order: &TaskOrder,
         stop: Arc<StopFlag>,
+        progress: Arc<ProgressCell>,
         cluster: Arc<OwnCluster>,
     ) -> Self {
         let TaskOrder { task, attempt, is_shown, .. } = *order;
-        Self { job, task, attempt, is_shown, stop, cluster, added: Mutex::new(None) }
+        Self { job, task, attempt, is_shown, stop, progress, cluster, added: Mutex::new(None) }
     }
 
     /// One for unit tests of a function: of task 0 of a job `test`, at its first attempt, which nobody cancels. Calls are added to it
@@ -79,7 +81,8 @@ impl Context {
         let job = JobKey { job: "test".parse().expect("it is a name"), nonce: 0 };
         let (task, args, after) = (TaskIndex(0), Vec::new(), Vec::new());
         let order = TaskOrder { task, attempt: 1, args, after, is_shown: false };
-        Self::new(Arc::new(job), &order, Arc::default(), Arc::new(OwnCluster::nowhere()))
+        let cluster = Arc::new(OwnCluster::nowhere());
+        Self::new(Arc::new(job), &order, Arc::default(), Arc::default(), cluster)
     }
 
     /// The job that the task belongs to.
@@ -101,6 +104,28 @@ impl Context {
     /// function looks now and then, and returns something at once.
     pub fn canceled(&self) -> bool {
         self.stop.is_asked()
+    }
+
+    /// Says how far the function is: `done` parts of `total`, in whatever it counts; 0 of them where it does not know. `syncline tasks`,
+    /// `explain` and `watch` show it, and [`TaskView`](syncline_scheduler::tasks::TaskView) has it. Cheap enough for a loop: the worker
+    /// sends what was said last, about once a second. It is kept nowhere, and is gone when the attempt ends.
+    ///
+    /// ```
+    /// use syncline_workers::functions::Context;
+    /// fn count(context: &Context, files: Vec<String>) -> std::io::Result<u64> {
+    ///     let mut bytes = 0;
+    ///     for (read, file) in files.iter().enumerate() {
+    ///         context.report_progress(read as u64, files.len() as u64, file);
+    ///         bytes += std::fs::metadata(file)?.len();
+    ///     }
+    ///     Ok(bytes)
+    /// }
+    /// assert_eq!(count(&Context::for_test(), Vec::new()).unwrap(), 0);
+    /// ```
+    ///
+    /// `text` may be empty; 200 characters of it are shown.
+    pub fn report_progress(&self, done: u64, total: u64, text: &str) {
+        self.progress.set(done, total, text);
     }
 
     /// A client of the cluster that this worker belongs to: with the worker's engines and its token.

@@ -25,6 +25,8 @@ mod panics;
 #[cfg(feature = "worker")]
 mod preview;
 #[cfg(feature = "worker")]
+mod progress;
+#[cfg(feature = "worker")]
 mod registry;
 #[cfg(feature = "worker")]
 mod stop_flag;
@@ -61,6 +63,8 @@ pub use onnx_model::{OnnxModel, RUN_MODEL};
 pub use options::CallOptions;
 #[cfg(feature = "worker")]
 pub(crate) use own_cluster::OwnCluster;
+#[cfg(feature = "worker")]
+pub(crate) use progress::ProgressCell;
 #[cfg(feature = "worker")]
 pub(crate) use registry::{CallOutput, RegisteredFunction};
 #[cfg(feature = "worker")]

@@ -17,7 +17,13 @@ const ADD: Function<(u64, u64), u64> = Function::new("add");
 
 fn context() -> Context {
     let key = JobKey { job: "job".parse().unwrap(), nonce: 7 };
-    Context::new(Arc::new(key), &order(false), Arc::default(), Arc::new(OwnCluster::nowhere()))
+    Context::new(
+        Arc::new(key),
+        &order(false),
+        Arc::default(),
+        Arc::default(),
+        Arc::new(OwnCluster::nowhere()),
+    )
 }
 
 fn order(is_shown: bool) -> TaskOrder {
@@ -132,7 +138,13 @@ fn an_async_function_that_waits_is_dropped_when_it_is_to_stop() {
         .unwrap();
     let stop = Arc::new(StopFlag::default());
     let key = JobKey { job: "job".parse().unwrap(), nonce: 7 };
-    let context = Context::new(Arc::new(key), &order(false), stop.clone(), Arc::new(OwnCluster::nowhere()));
+    let context = Context::new(
+        Arc::new(key),
+        &order(false),
+        stop.clone(),
+        Arc::default(),
+        Arc::new(OwnCluster::nowhere()),
+    );
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let function = registry.get(&registry.ids().pop_first().unwrap()).unwrap();
     std::thread::scope(|threads| {
@@ -168,8 +180,13 @@ fn what_functions_return_table() {
 fn a_result_that_people_may_look_at_has_a_preview_unless_it_is_nothing() {
     let key = Arc::new(JobKey { job: "job".parse().unwrap(), nonce: 7 });
     let shown = |registry: &Registry| {
-        let context =
-            Context::new(key.clone(), &order(true), Arc::default(), Arc::new(OwnCluster::nowhere()));
+        let context = Context::new(
+            key.clone(),
+            &order(true),
+            Arc::default(),
+            Arc::default(),
+            Arc::new(OwnCluster::nowhere()),
+        );
         match call_with(registry, &context, &[]).unwrap() {
             CallOutput::Value(_, preview) => preview.map(|preview| preview.to_string()),
             other => panic!("{other:?}"),

@@ -6,14 +6,18 @@ use std::{
     future::pending,
     pin::{Pin, pin},
     sync::mpsc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use syncline_rpc::{
     Activity, CallError, EngineFault, MAX_TEXT_CHARS, OrderCursor, Orders, OutageLogger, PollReply,
     shortened, within,
 };
-use syncline_scheduler::{core::Assignment, ids::EngineEpoch, tasks::Order};
+use syncline_scheduler::{
+    core::Assignment,
+    ids::EngineEpoch,
+    tasks::{Order, RunningCall},
+};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
@@ -26,6 +30,8 @@ use super::{
 const POLL_WAIT_MS: u64 = 1_000;
 /// Longest pause between two polls at which an engine fails.
 const LONGEST_RETRY_DELAY: Duration = Duration::from_secs(2);
+/// How often the engine is told of calls that run, where polls come more often.
+const CALLS_INTERVAL: Duration = Duration::from_secs(1);
 /// A worker that was just told to run something waits so long for the first end before it asks again.
 const FIRST_END_WAIT: Duration = Duration::from_millis(1);
 
@@ -38,6 +44,8 @@ struct Polls<'a> {
     retelling: Option<Retelling>,
     /// The last answer said that something is to be run.
     was_told_to_run: bool,
+    /// When the engine was last told of calls that run.
+    calls_told: Option<Instant>,
     /// Ends that go with the poll.
     carried: Option<Batch>,
     /// Ends that go in a call of their own, because they came up while a poll waited.
@@ -118,9 +126,10 @@ impl Session {
         &'a self,
         polls: &mut Polls<'a>,
     ) -> Option<Result<Result<PollReply, EngineFault>, CallError>> {
-        let Polls { cursor, carried, beside, .. } = polls;
+        let Polls { cursor, carried, beside, calls_told, .. } = polls;
         let groups = carried.as_ref().map(|batch| batch.groups.clone()).unwrap_or_default();
-        let activity = self.activity(carried.as_ref()).await;
+        let mut activity = self.activity(carried.as_ref()).await;
+        activity.calls = self.running_calls(calls_told);
         // Where something is still to end, the next poll will be needed soon.
         let may_wait = match (&self.calls, &carried) {
             (Some(pool), Some(_)) => activity.tasks == 0 && !pool.is_closed(),
@@ -161,7 +170,19 @@ impl Session {
             tasks: count(held.saturating_sub(carried.map_or(0, Batch::count))),
             stopping: count(self.calls.as_ref().map_or(0, Pool::stopping)),
             stopping_functions: self.calls.as_ref().map(Pool::stopping_functions).unwrap_or_default(),
+            calls: None,
         }
+    }
+
+    /// The calls that run, unless the engine was told of them a moment ago.
+    fn running_calls(&self, told: &mut Option<Instant>) -> Option<Vec<RunningCall>> {
+        let pool = self.calls.as_ref()?;
+        let now = Instant::now();
+        if told.is_some_and(|told| now.saturating_duration_since(told) < CALLS_INTERVAL) {
+            return None;
+        }
+        *told = Some(now);
+        Some(pool.running())
     }
 
     /// Takes what poll `number` was answered with.

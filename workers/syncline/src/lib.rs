@@ -74,7 +74,7 @@ pub use syncline_scheduler::{
         search::{Algorithm, Alternative, InvalidAlgorithm, InvalidSlack, Slack},
     },
     tasks::{
-        FunctionId, InvalidState, InvalidTraining, PreparedTraining, Preview, TaskIndex, TaskQuery,
+        FunctionId, InvalidState, InvalidTraining, PreparedTraining, Preview, Progress, TaskIndex, TaskQuery,
         TaskState, TaskView, TrainedWeights, TrainingChanges,
     },
 };

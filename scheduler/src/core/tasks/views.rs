@@ -7,7 +7,9 @@ use crate::{
     core::{Core, Phase},
     fault_code::FaultCode,
     ids::{Incarnation, JobId, Name},
-    tasks::{ClassIndex, Failure, TaskClass, TaskIndex, TaskQuery, TaskState, TaskView, Value, Work},
+    tasks::{
+        ClassIndex, Failure, RunningCall, TaskClass, TaskIndex, TaskQuery, TaskState, TaskView, Value, Work,
+    },
 };
 
 /// Inputs that a view lists.
@@ -34,6 +36,33 @@ impl Core {
         let wanted = |task: &u32| query.state.is_none_or(|state| job.graph.state(*task) == state);
         let tasks = (query.first.0..job.graph.len()).filter(wanted).take(query.limit as usize);
         Some(tasks.map(|task| view(task, holders.get(&task).copied())).collect())
+    }
+
+    /// Adds to views of tasks that a worker has, in the order of the tasks, since when they run and how far they are: what it has told of
+    /// its calls at `told_ms`. Cost O(calls log views).
+    pub fn add_running(
+        &self,
+        job: &JobId,
+        views: &mut [TaskView],
+        (worker, told_ms, calls): (Incarnation, u64, &[RunningCall]),
+        now_ms: u64,
+    ) {
+        let Some(job) = self.task_jobs.get(job) else { return };
+        let Some(leased) = job.leases.get(&worker) else { return };
+        let is_had = |call: &&RunningCall| {
+            (&call.job, call.nonce) == (&job.id, job.state.nonce) && leased.contains(&call.task.0)
+        };
+        for call in calls.iter().filter(is_had) {
+            let Ok(at) = views.binary_search_by_key(&call.task, |view| view.task) else { continue };
+            let view = &mut views[at];
+            if view.attempts == call.attempt {
+                let since_ms = told_ms.saturating_sub(call.running_ms);
+                view.running_since_ms = Some(since_ms);
+                view.progress = call.progress.clone();
+                view.reason += &format!("; it has run for {} s", now_ms.saturating_sub(since_ms) / 1_000);
+                view.reason.extend(call.progress.iter().map(|progress| format!(": {progress}")));
+            }
+        }
     }
 
     /// Adds to views of tasks that workers have what else is still at work there: functions that were told to stop and have not returned,
@@ -88,6 +117,8 @@ impl Core {
             state: slot.state,
             attempts: slot.attempts,
             worker: worker.map(|worker| self.worker_name(worker)),
+            running_since_ms: None,
+            progress: None,
             run_us: last_run.map(|run| run.run_us),
             ended_ms: last_run.map(|run| run.ended_us / 1000),
             inputs: inputs().take(INPUTS_SHOWN).collect(),

@@ -83,7 +83,8 @@ pub(super) fn run(
         }
         Err(fault) => return failed(fault, 0),
     };
-    let context = Context::new(group.job.clone(), order, stop.clone(), around.cluster.clone());
+    let (stop_of_call, progress) = (stop.clone(), attempt.progress.clone());
+    let context = Context::new(group.job.clone(), order, stop_of_call, progress, around.cluster.clone());
     let began = Instant::now();
     let called = function.call(&context, input, around.cluster.runtime());
     let run_us = began.elapsed().as_micros() as u64;

@@ -16,7 +16,7 @@ use syncline_scheduler::tasks::{
 };
 
 use super::retelling::Retelling;
-use crate::functions::{JobKey, RegisteredFunction};
+use crate::functions::{JobKey, ProgressCell, RegisteredFunction};
 
 /// What the orders of one group have in common.
 #[derive(Debug)]
@@ -39,6 +39,7 @@ pub(super) struct Attempt {
     pub group: Arc<Group>,
     pub order: TaskOrder,
     pub serial: OrderId,
+    pub progress: Arc<ProgressCell>,
 }
 
 /// An attempt that has ended.
@@ -113,7 +114,7 @@ impl HeldTasks {
             }
             let serial = OrderId(self.next_serial);
             self.next_serial += 1;
-            let attempt = Attempt { group: group.clone(), order, serial };
+            let attempt = Attempt { group: group.clone(), order, serial, progress: Arc::default() };
             take_in(held, attempt, &mut self.ready);
         }
     }

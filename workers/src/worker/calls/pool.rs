@@ -10,7 +10,7 @@ use std::{
 use syncline_rpc::threads::NoThread;
 use syncline_scheduler::{
     ids::Name,
-    tasks::{Attempts, Order, Outcome, TaskEnd},
+    tasks::{Attempts, Order, Outcome, RunningCall, TaskEnd},
 };
 use tokio::{
     sync::Notify,
@@ -156,6 +156,11 @@ impl Pool {
     /// Functions that were told to stop and have not returned.
     pub(in crate::worker) fn stopping(&self) -> usize {
         self.lock().running.stopping()
+    }
+
+    /// Calls that run, as the engine is told.
+    pub(in crate::worker) fn running(&self) -> Vec<RunningCall> {
+        self.lock().running.told(Instant::now())
     }
 
     /// What some of these are called.

@@ -9,11 +9,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use syncline_rpc::MAX_STOPPING_NAMED;
-use syncline_scheduler::{ids::Name, tasks::TaskEnd};
+use syncline_rpc::{MAX_RUNNING_TOLD, MAX_STOPPING_NAMED};
+use syncline_scheduler::{
+    ids::Name,
+    tasks::{RunningCall, TaskEnd},
+};
 
 use super::held::{Attempt, EndedKey, Group, OrderId};
-use crate::functions::{CallFault, StopFlag};
+use crate::functions::{CallFault, ProgressCell, StopFlag};
 
 /// A function that was told to stop gets this long before its thread is given up.
 pub(super) const GIVE_UP_AFTER: Duration = Duration::from_secs(1);
@@ -57,6 +60,8 @@ struct Running {
     group: Arc<Group>,
     end: EndedKey,
     attempt: u16,
+    began: Instant,
+    progress: Arc<ProgressCell>,
     stop: Arc<StopFlag>,
     slots: u32,
     limit: Option<Limit>,
@@ -113,11 +118,14 @@ impl RunningTasks {
     pub(super) fn begin(&mut self, attempt: &Attempt, slots: u32, stop: &Arc<StopFlag>) -> bool {
         let (group, order, serial) = (attempt.group.clone(), &attempt.order, attempt.serial);
         // A limit that reaches beyond what the clock can count is none.
-        let limit = group.run_limit_ms.and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms)));
+        let began = Instant::now();
+        let limit = group.run_limit_ms.and_then(|ms| began.checked_add(Duration::from_millis(ms)));
+        let progress = attempt.progress.clone();
         let end = EndedKey { job: group.job.clone(), task: order.task, serial };
         let (attempt, stop, limit) = (order.attempt, stop.clone(), limit.map(Limit::Tell));
-        self.running
-            .insert(serial, Running { group, end, attempt, stop, slots, limit, replaced: false, chances: 0 });
+        let (replaced, chances) = (false, 0);
+        let running = Running { group, end, attempt, began, progress, stop, slots, limit, replaced, chances };
+        self.running.insert(serial, running);
         limit.is_some_and(|limit| self.expect(limit.at()))
     }
 
@@ -137,6 +145,19 @@ impl RunningTasks {
         if let Some(running) = self.running.get(&serial) {
             running.stop.ask();
         }
+    }
+
+    /// All of them, as the engine is told.
+    pub(super) fn told(&self, now: Instant) -> Vec<RunningCall> {
+        let told = |running: &Running| RunningCall {
+            job: running.group.job.job.clone(),
+            nonce: running.group.job.nonce,
+            task: running.end.task,
+            attempt: running.attempt,
+            running_ms: now.saturating_duration_since(running.began).as_millis() as u64,
+            progress: running.progress.get(),
+        };
+        self.running.values().take(MAX_RUNNING_TOLD).map(told).collect()
     }
 
     /// Functions that were told to stop and have not returned, those included whose place others have taken.

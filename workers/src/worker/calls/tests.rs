@@ -522,3 +522,29 @@ fn a_closed_pool_ends_what_runs_and_begins_nothing() {
     assert_eq!(rig.number(0), 0);
     assert!(rig.pool.is_done() && begun.try_recv().is_err());
 }
+
+#[test]
+fn of_a_call_that_runs_the_engine_is_told_since_when_and_what_it_says_of_its_progress() {
+    const LONG: Function<(), ()> = Function::new("long");
+    let (begun, go) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let (begin, end, mut registry) = (begun.clone(), go.clone(), Registry::new());
+    let long = move |context: &Context| {
+        context.report_progress(1, 3, "first");
+        context.report_progress(2, 3, "second");
+        begin.wait();
+        end.wait();
+    };
+    registry.register(LONG, long).unwrap();
+    let rig = rig(registry, 1);
+    rig.order(LONG.id(), vec![task(5, vec![])]);
+    begun.wait();
+    let [call] = &rig.pool.running()[..] else { panic!("{:?}", rig.pool.running()) };
+    assert_eq!(
+        (&call.job.to_string()[..], call.nonce, call.task, call.attempt),
+        ("job", NONCE, TaskIndex(5), 1)
+    );
+    assert_eq!(call.progress.as_ref().unwrap().to_string(), "2 of 3, second");
+    go.wait();
+    rig.ends(1);
+    assert_eq!(rig.pool.running(), []);
+}

@@ -300,6 +300,8 @@ mod tests {
             state: TaskState::Ready,
             attempts: 0,
             worker: None,
+            running_since_ms: None,
+            progress: None,
             run_us: None,
             ended_ms: None,
             inputs: Vec::new(),

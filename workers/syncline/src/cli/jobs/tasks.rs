@@ -115,6 +115,10 @@ fn one_in_words(view: &TaskView, states: &BTreeMap<TaskIndex, TaskState>) -> Str
         format!("attempts  {}", view.attempts),
     ];
     lines.extend(view.worker.iter().map(|worker| format!("worker    {}", one_line(worker))));
+    if let Some(since_ms) = view.running_since_ms {
+        let since = humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(since_ms));
+        lines.push(format!("runs      since {since}"));
+    }
     if let (Some(run_us), Some(ended_ms)) = (view.run_us, view.ended_ms) {
         let began = UNIX_EPOCH + Duration::from_millis(ended_ms.saturating_sub(run_us / 1000));
         let began = humantime::format_rfc3339_millis(began);
@@ -186,6 +190,8 @@ mod tests {
             state,
             attempts: 1,
             worker: None,
+            running_since_ms: None,
+            progress: None,
             run_us: None,
             ended_ms: None,
             inputs: (0..task).map(TaskIndex).collect(),
@@ -217,6 +223,13 @@ mod tests {
         let lines: Vec<&str> = table.lines().collect();
         assert!(lines[0].contains("worker            ran  because"), "{table}");
         assert!(lines[1].contains("calls (w101)  1.500 s  it waits"), "{table}");
+    }
+
+    #[test]
+    fn a_task_that_runs_is_told_with_the_moment_at_which_it_began() {
+        let runs = TaskView { running_since_ms: Some(1_500), ..view(0, TaskState::Leased) };
+        let said = one_in_words(&runs, &BTreeMap::new());
+        assert!(said.contains("\nruns      since 1970-01-01T00:00:01.500Z\n"), "{said}");
     }
 
     #[test]

@@ -7,7 +7,10 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressStyle};
 use syncline_rpc::status::JobView;
-use syncline_scheduler::ids::JobId;
+use syncline_scheduler::{
+    ids::JobId,
+    tasks::{TaskQuery, TaskState, TaskView},
+};
 use syncline_workers::client::{Client, ClientError, Patience};
 
 use super::problem::Problem;
@@ -54,6 +57,7 @@ pub async fn follow(client: &Client, mut clock: EngineClock, job: &JobId, json: 
         (false, false) => Display::Lines { last: None, problem: Problem::default() },
     };
     let mut clock_until = Instant::now() + CLOCK_INTERVAL;
+    let mut calls = CallProgress::default();
     let view = loop {
         match client.status_once(job).await {
             Ok(view) => {
@@ -61,7 +65,8 @@ pub async fn follow(client: &Client, mut clock: EngineClock, job: &JobId, json: 
                     clock = asked_again(client).await.unwrap_or(clock);
                     clock_until = Instant::now() + CLOCK_INTERVAL;
                 }
-                display.show(&view, clock.now_ms())?;
+                calls.look(client, &view).await;
+                display.show(&view, &calls.line, clock.now_ms())?;
                 if view.job.is_over() {
                     break view;
                 }
@@ -83,6 +88,41 @@ pub async fn follow(client: &Client, mut clock: EngineClock, job: &JobId, json: 
         print(&describe::job(&view, None, clock.now_ms()))?
     }
     Ok(ClientError::of_outcome(&view.job)?)
+}
+
+/// How far a call says it is, of a graph of which some run.
+#[derive(Default)]
+struct CallProgress {
+    asked: Option<Instant>,
+    /// Empty where none says so.
+    line: String,
+}
+
+impl CallProgress {
+    /// Asks what workers have told, as often as they tell it. Where nobody answers, it stays as it was.
+    async fn look(&mut self, client: &Client, view: &JobView) {
+        let job = &view.job;
+        if !job.tasks.as_ref().is_some_and(|counts| counts.leased > 0) {
+            return self.line.clear();
+        }
+        if self.asked.is_some_and(|asked| asked.elapsed() < LINE_INTERVAL) {
+            return;
+        }
+        self.asked = Some(Instant::now());
+        let client = client.clone().with_patience(Patience::all(Duration::ZERO));
+        let query = TaskQuery { state: Some(TaskState::Leased), ..TaskQuery::default() };
+        if let Ok(views) = client.tasks(&job.id, &query).await {
+            self.line = longest_with_progress(&views).unwrap_or_default();
+        }
+    }
+}
+
+/// Of the tasks that say how far they are, the one that has run longest.
+fn longest_with_progress(views: &[TaskView]) -> Option<String> {
+    let telling = views.iter().filter_map(|view| Some((view, view.progress.as_ref()?)));
+    let (view, progress) = telling.min_by_key(|(view, _)| view.running_since_ms)?;
+    let name = view.name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
+    Some(format!("task {}{name}: {}", view.task, one_line(&progress.to_string())))
 }
 
 /// The clock of the engine that leads now; `None` if it does not answer, which the next look at the job finds out.
@@ -115,9 +155,12 @@ impl Display {
         }
     }
 
-    fn show(&mut self, view: &JobView, now_ms: u64) -> Result<(), Failure> {
+    fn show(&mut self, view: &JobView, calls: &str, now_ms: u64) -> Result<(), Failure> {
         let job = &view.job;
-        let line = describe::progress(view, now_ms);
+        let mut line = describe::progress(view, now_ms);
+        if !calls.is_empty() {
+            line += &format!("  {calls}");
+        }
         match self {
             Self::Silent { problem } => {
                 problem.passed();

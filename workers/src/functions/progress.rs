@@ -1,0 +1,42 @@
+//! How far a function says it is, on its way to those who look at its task.
+
+use std::sync::{Mutex, PoisonError};
+
+use syncline_rpc::cut;
+use syncline_scheduler::tasks::Progress;
+
+/// What the function of one attempt has said last. A report replaces the one before: the worker tells of it about once a second,
+/// however many there are.
+#[derive(Debug, Default)]
+pub(crate) struct ProgressCell(Mutex<Option<Progress>>);
+
+impl ProgressCell {
+    pub(crate) fn set(&self, done: u64, total: u64, text: &str) {
+        let mut cell = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let progress = cell.get_or_insert_default();
+        (progress.done, progress.total) = (done, total);
+        // The memory of the last text is used again.
+        progress.text.clear();
+        progress.text.extend(text.chars().take(Progress::MAX_TEXT_CHARS + 1));
+        cut(&mut progress.text, Progress::MAX_TEXT_CHARS);
+    }
+
+    pub(crate) fn get(&self) -> Option<Progress> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_report_counts_and_a_long_text_is_cut() {
+        let cell = ProgressCell::default();
+        assert_eq!(cell.get(), None);
+        cell.set(1, 3, &"x".repeat(1 << 20));
+        assert_eq!(cell.get().unwrap().text.chars().count(), Progress::MAX_TEXT_CHARS);
+        cell.set(2, 3, "");
+        assert_eq!(cell.get(), Some(Progress { done: 2, total: 3, text: String::new() }));
+    }
+}
