@@ -8,6 +8,7 @@ mod attempt_events;
 mod best_parameters;
 mod calls;
 mod canceling;
+mod canceling_task;
 mod checkpoints;
 mod cluster;
 mod core_model;

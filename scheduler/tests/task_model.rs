@@ -10,7 +10,7 @@ use crate::{
 };
 use proptest::prelude::*;
 use syncline_scheduler::{
-    core::{Cancellation, Core, Effect, Input, Phase, TaskJob, WorkerInfo},
+    core::{Cancellation, Core, Effect, Input, Phase, TaskCancellation, TaskJob, WorkerInfo},
     ids::{Incarnation, JobId},
     sim::{Shell, TaskPlane, graph_submission, new_task, task_end, tasks_ended},
     tasks::{
@@ -388,6 +388,56 @@ proptest! {
         grace_ms in 0u64..30,
     ) {
         run_and_cancel(&graph(&drawn), seed, slots, steps, grace_ms);
+    }
+}
+
+/// A graph of which somebody cancels a task now and then.
+fn run_and_cancel_tasks(tasks: &[NewTask], seed: u64, slots: u32, grace_ms: u64) {
+    let mut world = World::new(seed, slots);
+    let id: JobId = "job".parse().unwrap();
+    world.handle(Input::SubmitGraph(graph_submission(&id, 1, vec![class()], tasks.to_vec())));
+    for n in 0.. {
+        if world.is_over(&id) {
+            break;
+        }
+        assert!(n < 200_000, "seed {seed}: it hangs: {:#?}", world.views(&id));
+        let open: Vec<TaskIndex> =
+            world.views(&id).iter().filter(|view| !view.state.is_final()).map(|view| view.task).collect();
+        if !open.is_empty() && world.draw(15) == 0 {
+            let task = open[world.draw(open.len() as u64) as usize];
+            let cancellation = TaskCancellation { job: id.clone(), task, reason: "enough".into(), grace_ms };
+            world.handle(Input::CancelTask(cancellation));
+        } else {
+            world.step(60);
+        }
+    }
+    assert_eq!(*world.plane.core.task_job(&id).unwrap().phase(), Phase::Done);
+    let views = world.views(&id);
+    for (index, want) in expected(tasks).into_iter().enumerate() {
+        let (state, code) = (views[index].state, views[index].code.map(|code| code.to_string()));
+        match state {
+            TaskState::Done => assert!(want.is_some(), "{index}"),
+            // For want of one that was canceled, or because it was.
+            TaskState::Failed | TaskState::Skipped => {
+                assert!(want.is_none() || code.as_deref() == Some("E602"), "{index}: {state}, {code:?}");
+            }
+            state => panic!("{index}: {state}"),
+        }
+    }
+    assert!(world.plane.shell.0[&id].graph.leases.is_empty());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn tasks_that_somebody_cancels_are_over_and_the_others_end_as_ever_whatever_dies(
+        drawn in prop::collection::vec(drawn(), 1..30),
+        seed: u64,
+        slots in 1u32..4,
+        grace_ms in 0u64..30,
+    ) {
+        run_and_cancel_tasks(&graph(&drawn), seed, slots, grace_ms);
     }
 }
 

@@ -3,12 +3,14 @@
 
 use std::{
     sync::atomic::{AtomicU32, Ordering},
+    thread,
     time::Duration,
 };
 
 use syncline::{
-    CallOptions, EventKind, Function, JobEvent, TaskError, TaskGraph, TaskQuery, TaskState,
-    worker::{FunctionError, Next, Worker},
+    CallOptions, Cancellation, EventKind, Function, JobEvent, TaskError, TaskGraph, TaskIndex, TaskQuery,
+    TaskState,
+    worker::{Context, FunctionError, Next, Worker},
 };
 
 use crate::function_cluster::FunctionCluster;
@@ -21,6 +23,16 @@ const JOIN: Function<(Vec<Vec<u8>>,), u64> = Function::new("join");
 const FAIL: Function<(), u64> = Function::new("fail");
 const REFUSE: Function<(), u64> = Function::new("refuse");
 const SKIP: Function<(), u64> = Function::new("skip");
+const LONG: Function<(), u64> = Function::new("long");
+
+/// Says how far it is, and goes on until somebody stops it.
+fn long(context: &Context) -> Result<u64, String> {
+    context.report_progress(1, 4, "begun");
+    while !context.canceled() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    Err("it was told to stop".to_owned())
+}
 
 /// A cluster with the functions of this file.
 async fn start() -> FunctionCluster {
@@ -32,7 +44,8 @@ async fn start() -> FunctionCluster {
         .register(JOIN, |all: Vec<Vec<u8>>| all.iter().map(|bytes| bytes.len() as u64).sum::<u64>())
         .register(FAIL, || Err::<u64, _>("it always does"))
         .register(REFUSE, || Err::<u64, _>(FunctionError::no_retry("it is of no use")))
-        .register(SKIP, || Next::<u64>::Skip);
+        .register(SKIP, || Next::<u64>::Skip)
+        .register(LONG, long);
     FunctionCluster::start(0, functions).await
 }
 
@@ -279,5 +292,38 @@ async fn an_error_that_is_not_to_be_tried_again_ends_its_task_at_the_first_attem
     assert_eq!(view.state, TaskState::Skipped);
     let events = cluster.client.events(run.id(), None).await.unwrap();
     assert!(events.iter().any(|event| event.value.what == EventKind::AttemptFailed), "{events:?}");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_says_how_far_it_is_and_is_canceled_while_the_others_of_its_graph_go_on() {
+    let cluster = start().await;
+    let client = &cluster.client;
+    let mut graph = TaskGraph::new("long").keep_going_on_failure();
+    let long = graph.call_with(&CallOptions::new().retries(9).skip_dependents_on_failure(), LONG, ());
+    let behind = graph.call(NEXT, (long,));
+    let beside = graph.call(NEXT, (1,));
+    let run = client.submit_tasks(&graph).await.unwrap();
+    let (progress, since_ms) = loop {
+        let view = client.task(run.id(), TaskIndex(0)).await.unwrap();
+        if let Some(progress) = view.progress {
+            break (progress, view.running_since_ms);
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    assert_eq!(progress.to_string(), "1 of 4, begun");
+    assert!(since_ms.is_some());
+
+    run.cancel_task(&long, &Cancellation::new().reason("enough")).await.unwrap();
+    for (handle, state) in [(&long, TaskState::Failed), (&behind, TaskState::Skipped)] {
+        let error = run.get(handle).await.unwrap_err();
+        let TaskError::NoValue { state: ended, code, reason, .. } = &error else { panic!("{error}") };
+        assert_eq!((*ended, code.unwrap().to_string()), (state, "E602".to_owned()), "{error}");
+        assert!(reason.contains("somebody canceled it: enough"), "{reason}");
+    }
+    assert_eq!(run.get(&beside).await.unwrap(), 2);
+    run.wait(|_| {}).await.unwrap();
+    assert_eq!(client.task(run.id(), TaskIndex(0)).await.unwrap().attempts, 1);
+    assert_eq!(code(&run.cancel_task(&beside, &Cancellation::new()).await.unwrap_err()), "E137");
     cluster.stop().await;
 }

@@ -9,7 +9,7 @@ use syncline_scheduler::{
     graph::TaskId,
     ids::{JobId, ShardIndex, Superstep},
     spec::{JobSpec, ResumeSpec, TrainSpec},
-    tasks::{GraphReceipt, GraphSpec, NewTask, TaskIndex, TaskQuery, TaskView, Value},
+    tasks::{GraphReceipt, GraphSpec, NewTask, TaskIndex, TaskQuery, TaskState, TaskView, Value},
 };
 
 use super::shard::{Collected, Forgotten, JobFolders};
@@ -187,6 +187,16 @@ pub enum EngineFault {
         /// How it ended: `done`, `failed` or `canceled`.
         state: String,
     },
+    /// A task was to be canceled that has ended.
+    #[error("[E599] task {task} of job {job} is over ({state}): there is nothing to cancel")]
+    TaskOver {
+        /// Job that it belongs to.
+        job: JobId,
+        /// Task that has ended.
+        task: TaskIndex,
+        /// How it ended.
+        state: TaskState,
+    },
     /// The job is there; what was asked for has not begun, is not kept any more, or never was.
     #[error("[E138] job {job} has no {what}{kept}")]
     NothingKnown {
@@ -263,6 +273,7 @@ impl EngineFault {
             Self::NotActive { .. } => "E136",
             Self::Over { .. } => "E137",
             Self::NothingKnown { .. } => "E138",
+            Self::TaskOver { .. } => "E599",
             Self::Unreadable { .. } => "E139",
             Self::NotOver { .. } => "E140",
             Self::ShardTaken { .. } => "E141",
@@ -296,6 +307,7 @@ impl EngineFault {
                 "nothing needs to be done; `syncline delete JOB` forgets it and makes its id free, and a training that failed or was canceled \
                  goes on from its newest checkpoint with `syncline submit FILE --id NEW --resume JOB`"
             }
+            Self::TaskOver { .. } => "nothing needs to be done; `syncline tasks JOB TASK` shows how it ended",
             Self::NothingKnown { .. } => {
                 "`syncline status JOB` shows how far it is; tasks are named prepare/wN, it/wN/SEQ, barrier/N, clock/N, evaluation/N/PART or as in the job"
             }
@@ -396,6 +408,13 @@ pub trait ClientService {
     /// Ends a job. General tasks that run are told to stop, and given up after `grace_ms`; the job is over then, or when
     /// the last of them has ended.
     async fn cancel(job: JobId, reason: String, grace_ms: u64) -> Result<(), EngineFault>;
+    /// Ends one general task, which fails. If it runs it is told to stop, and given up after `grace_ms`.
+    async fn cancel_task(
+        job: JobId,
+        task: TaskIndex,
+        reason: String,
+        grace_ms: u64,
+    ) -> Result<(), EngineFault>;
     /// Why there is a barrier, whom it waits for, and what was expected of it.
     async fn explain_barrier(job: JobId, barrier: Superstep) -> Result<BarrierExplanation, EngineFault>;
     /// Why a task is in the state it is in.

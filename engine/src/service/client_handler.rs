@@ -9,7 +9,7 @@ use syncline_rpc::{
 use syncline_scheduler::{
     core::{
         BarrierExplanation, Cancellation, Core, GraphSubmission, Input, JobPhase, KeptExplanations,
-        Submission, TaskExplanation,
+        Submission, TaskCancellation, TaskExplanation,
     },
     graph::TaskId,
     ids::{JobId, Superstep},
@@ -262,6 +262,19 @@ impl ClientService for ClientHandler {
     async fn cancel(self, _: Context, job: JobId, reason: String, grace_ms: u64) -> Result<(), EngineFault> {
         let reason = reason.chars().take(MAX_REASON_CHARS).collect();
         self.context.commit_input(Input::Cancel(Cancellation { job, reason, grace_ms })).await.map(drop)
+    }
+
+    async fn cancel_task(
+        self,
+        _: Context,
+        job: JobId,
+        task: TaskIndex,
+        reason: String,
+        grace_ms: u64,
+    ) -> Result<(), EngineFault> {
+        let reason = reason.chars().take(MAX_REASON_CHARS).collect();
+        let cancellation = TaskCancellation { job, task, reason, grace_ms };
+        self.context.commit_input(Input::CancelTask(cancellation)).await.map(drop)
     }
 
     async fn explain_barrier(

@@ -197,6 +197,10 @@ fn fault(refused: Refused) -> EngineFault {
         Refused::Duplicate { job, differs } => EngineFault::DuplicateJob { job, differs },
         Refused::Unknown { job } => EngineFault::UnknownJob { job },
         Refused::Over { job, state } => EngineFault::Over { job, state: state.to_string() },
+        Refused::UnknownTask { job, task } => {
+            EngineFault::NothingKnown { job, what: format!("task {task}"), kept: String::new() }
+        }
+        Refused::TaskOver { job, task, state } => EngineFault::TaskOver { job, task, state },
         Refused::NotOver { job, state } => EngineFault::NotOver { job, state: state.to_string() },
     }
 }

@@ -67,6 +67,8 @@ pub enum Input {
     },
     /// Somebody wants a job to end.
     Cancel(Cancellation),
+    /// Somebody wants one general task to end.
+    CancelTask(TaskCancellation),
     /// Forget a job that is over, with all that is stored of it.
     Delete(JobId),
     /// A worker has registered: it can be given work.
@@ -235,6 +237,19 @@ pub struct Cancellation {
     pub reason: String,
     /// How long general tasks that run may take to end by themselves; 0: nobody waits for them. A training ends between two
     /// iterations and needs no time.
+    pub grace_ms: u64,
+}
+
+/// A general task that somebody wants to end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskCancellation {
+    /// Job that it belongs to.
+    pub job: JobId,
+    /// Index in the job. Where it gives what another task gives, that one is ended.
+    pub task: TaskIndex,
+    /// For people; may be empty.
+    pub reason: String,
+    /// How long its function may take to end by itself if it runs; 0: nobody waits for it.
     pub grace_ms: u64,
 }
 

@@ -1,7 +1,11 @@
 //! Why an input of a user is refused.
 
 use super::{job_phase::JobPhase, tasks::InvalidGraph};
-use crate::{ids::JobId, spec::InvalidJob};
+use crate::{
+    ids::JobId,
+    spec::InvalidJob,
+    tasks::{TaskIndex, TaskState},
+};
 
 /// Why an input of a user was refused. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -39,6 +43,24 @@ pub enum Refused {
         job: JobId,
         /// How it ended.
         state: JobPhase,
+    },
+    /// The job has no such task, or its graph has not come as a whole.
+    #[error("[E138] job {job} has no task {task}")]
+    UnknownTask {
+        /// Job that was asked for.
+        job: JobId,
+        /// Index that none of its tasks has.
+        task: TaskIndex,
+    },
+    /// The task has come to its end before.
+    #[error("[E599] task {task} of job {job} is over ({state}): there is nothing to cancel")]
+    TaskOver {
+        /// Job that it belongs to.
+        job: JobId,
+        /// Task that was to be canceled.
+        task: TaskIndex,
+        /// How it ended.
+        state: TaskState,
     },
     /// The job must be canceled first.
     #[error("[E140] job {job} is {state}: only a job that is over can be deleted or replaced")]

@@ -137,6 +137,7 @@ impl Core {
             | Input::StartGraph { .. }
             | Input::AbandonGraph { .. }
             | Input::Pause { .. }
+            | Input::CancelTask(_)
             | Input::TasksEnded { .. } => return self.handle_tasks(input, turn),
             Input::Cancel(cancellation) => return self.cancel(cancellation, turn),
             Input::Delete(id) => return self.delete(&id, turn),

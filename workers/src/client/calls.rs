@@ -17,6 +17,7 @@ use syncline_scheduler::{
     graph::TaskId,
     ids::{JobId, Superstep},
     spec::JobSpec,
+    tasks::TaskIndex,
 };
 
 use super::{Cancellation, Client, ClientError, Patience};
@@ -320,6 +321,31 @@ impl Client {
     /// E131 if there is no such job, E137 if it is over; E300 if no engine is reached, E136 if none leads.
     pub async fn cancel(&self, job: &JobId) -> Result<(), ClientError> {
         self.cancel_with(job, &Cancellation::default()).await
+    }
+
+    /// Cancels one task of a graph, while the others go on: it fails (E602) and is not tried again, and what needs its value follows as
+    /// after any failure; the job fails, unless the task has `skip_dependents_on_failure`. One that runs is told to stop, and given up
+    /// after the grace; a value that it gives until then counts. A task that gives what another one gives has that one canceled.
+    ///
+    /// # Errors
+    /// E131 if there is no such job, E137 if it is over, E138 if it has no such task, E599 if that is over; E300 if no engine is reached,
+    /// E136 if none leads.
+    pub async fn cancel_task(
+        &self,
+        job: &JobId,
+        task: TaskIndex,
+        how: &Cancellation,
+    ) -> Result<(), ClientError> {
+        let grace_ms = u64::try_from(how.grace.as_millis()).unwrap_or(u64::MAX);
+        // The failure of the task may have ended the job.
+        self.retry_ending(
+            |fault| matches!(fault, EngineFault::Over { .. }),
+            |c| {
+                let (job, reason) = (job.clone(), how.reason.clone());
+                async move { c.cancel_task(within(CALL_TIMEOUT), job, task, reason, grace_ms).await }
+            },
+        )
+        .await
     }
 
     /// Cancels a job as [`cancel`](Self::cancel), with a reason or another grace.

@@ -69,7 +69,7 @@ impl TaskJob {
             return self.end_if_all_is_over(now_us);
         }
         if end.outcome == Outcome::NotBegun {
-            self.never_began(task);
+            self.never_began(task, now_us);
             return self.end_if_all_is_over(now_us);
         }
         self.last_runs.note(task, LastRun { worker, run_us: end.run_us, ended_us: now_us });
@@ -79,6 +79,13 @@ impl TaskJob {
         if self.is_canceling() {
             self.attempt_stopped(task, end);
             return self.end_if_all_is_over(now_us);
+        }
+        if self.is_task_canceling(task) {
+            if !matches!(end.outcome, Outcome::Value(_) | Outcome::Skipped) {
+                self.end_canceled(task, now_us);
+                return self.end_if_all_is_over(now_us);
+            }
+            self.forget_canceling(task);
         }
         let given = match &end.outcome {
             Outcome::Value(value) => Some(value),
@@ -116,7 +123,7 @@ impl TaskJob {
             }
             // Nobody has told it to: what it was told of was not meant for this job.
             Outcome::Stopped => self.crashed(task, worker, Loss::Alone, now_us),
-            Outcome::NotBegun => self.never_began(task),
+            Outcome::NotBegun => self.never_began(task, now_us),
             Outcome::Spawned(spawned) => self.spawned(task, &by, *spawned, preview, now_us),
         }
         self.end_if_all_is_over(now_us);
@@ -144,6 +151,7 @@ impl TaskJob {
             }
             match self.graph.state(task) {
                 TaskState::Leased if self.is_canceling() => self.cancel_task(task),
+                TaskState::Leased if self.is_task_canceling(task) => self.end_canceled(task, now_us),
                 TaskState::Leased if self.graph.slot(task).unmet > 0 => self.wait_again(task),
                 TaskState::Leased => match loss {
                     Loss::Stopped => self.stopped_in_order(task, worker, now_us),
@@ -264,7 +272,7 @@ impl TaskJob {
     /// must not begin twice.
     fn lost_without_blame(&mut self, task: u32, worker: Incarnation, now_us: u64) {
         if self.class_of(task).class.rules.crashes > 0 {
-            return self.never_began(task);
+            return self.never_began(task, now_us);
         }
         let reason = format!(
             "its worker {worker} was stopped or sent away and may have begun it, and without `crash_retries` it is not begun again"

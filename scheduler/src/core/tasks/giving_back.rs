@@ -29,9 +29,10 @@ impl Core {
             begun_of.entry((job, nonce)).or_default().extend(tasks);
         }
         let had = |job: &TaskJob| job.leases.contains_key(&worker);
+        let now_us = turn.now_us;
         self.for_each_graph(had, turn, |job| {
             let begun = begun_of.remove(&(job.id.clone(), job.state.nonce)).unwrap_or_default();
-            job.give_back_all_but(worker, &begun);
+            job.give_back_all_but(worker, &begun, now_us);
         });
         self.withhold_process(worker);
         self.worker_gone(worker, Departure::Left, "the worker left", turn);
@@ -110,21 +111,24 @@ impl Core {
 
 impl TaskJob {
     /// A worker gives back all attempts but those that it has begun. What waits there for another task goes with that.
-    fn give_back_all_but(&mut self, worker: Incarnation, begun: &BTreeSet<(TaskIndex, u16)>) {
+    fn give_back_all_but(&mut self, worker: Incarnation, begun: &BTreeSet<(TaskIndex, u16)>, now_us: u64) {
         let leased: Vec<u32> = self.leases.get(&worker).into_iter().flatten().copied().collect();
         for task in leased {
             let slot = self.graph.slot(task);
             let has_begun = slot.unmet > 0 || begun.contains(&(TaskIndex(task), slot.attempts));
             if self.is_running() && !has_begun && self.unlease(worker, task) {
-                self.never_began(task);
+                self.never_began(task, now_us);
             }
         }
     }
 
     /// The attempt of a task that was leased never began: another worker may have it.
-    pub(super) fn never_began(&mut self, task: u32) {
+    pub(super) fn never_began(&mut self, task: u32, now_us: u64) {
         if self.is_canceling() {
             return self.cancel_task(task);
+        }
+        if self.is_task_canceling(task) {
+            return self.end_canceled(task, now_us);
         }
         self.give_back_followers(task);
         self.note_attempts(task);

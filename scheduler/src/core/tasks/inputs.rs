@@ -39,6 +39,7 @@ impl Core {
             }
             Input::AbandonGraph { job, nonce } => self.abandon_graph(job, nonce, turn.effects),
             Input::Pause { job, paused } => self.pause(&job, paused, turn)?,
+            Input::CancelTask(cancellation) => self.cancel_task(cancellation, turn)?,
             Input::TasksEnded { worker, groups } => self.tasks_ended(worker, groups, turn),
             _ => return Ok(()),
         }
@@ -160,12 +161,14 @@ impl Core {
         let now_us = turn.now_us;
         let due = |job: &TaskJob| {
             let paused = job.postponed.first().is_some_and(|(until_us, _)| *until_us <= now_us);
-            paused || job.is_grace_over(now_us) || job.is_abandoned(now_us)
+            let stopped = job.canceling.first().is_some_and(|(until_us, _)| *until_us <= now_us);
+            paused || stopped || job.is_grace_over(now_us) || job.is_abandoned(now_us)
         };
         self.for_each_graph(due, turn, |job| {
             job.end_abandoned(now_us);
             job.end_backoffs(now_us);
             job.end_grace(now_us);
+            job.end_task_graces(now_us);
         });
         self.expire_queue_deadlines(turn);
     }

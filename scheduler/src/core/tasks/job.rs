@@ -89,6 +89,9 @@ pub(super) struct RetryState {
     /// When a worker must have begun it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_until_us: Option<u64>,
+    /// Somebody cancels it, for the reason in `last`, and it has until then to end by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canceling_until_us: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<Failure>,
 }
@@ -108,6 +111,8 @@ pub struct TaskJob {
     pub(super) faults: BTreeMap<u32, RetryState>,
     /// Tasks whose next attempt comes later, by time.
     pub(super) postponed: BTreeSet<(u64, u32)>,
+    /// Tasks that somebody cancels and that have until then to end by themselves, by time.
+    pub(super) canceling: BTreeSet<(u64, u32)>,
     /// Tasks that a worker must have begun, by time.
     pub(super) queue: BTreeSet<(u64, u32)>,
     /// Tasks that are continued, and the one that gives what each gives; those as well that were skipped because it gave nothing.
@@ -136,6 +141,7 @@ impl PartialEq for TaskJob {
             && self.values == other.values
             && self.faults == other.faults
             && self.postponed == other.postponed
+            && self.canceling == other.canceling
             && self.queue == other.queue
             && self.continued == other.continued
             && self.leases == other.leases
@@ -175,6 +181,7 @@ impl TaskJob {
             values: Values::default(),
             faults: BTreeMap::new(),
             postponed: BTreeSet::new(),
+            canceling: BTreeSet::new(),
             queue: BTreeSet::new(),
             continued: BTreeMap::new(),
             leases: BTreeMap::new(),
@@ -351,6 +358,7 @@ impl TaskJob {
         }
         self.end_trainings();
         self.postponed.clear();
+        self.canceling.clear();
         self.queue.clear();
         let graph = &self.graph;
         self.continued.retain(|parent, _| graph.state(*parent) == TaskState::Skipped);

@@ -64,6 +64,7 @@ impl TaskJob {
         job.changes.stored_tasks = job.graph.len();
         job.changes.stored_classes = job.classes.len();
         job.restore_queue();
+        job.restore_canceling();
         for task in 0..job.graph.len() {
             match job.graph.state(task) {
                 TaskState::Ready => job.offer(task),
@@ -119,6 +120,17 @@ impl TaskJob {
         match leased == self.graph.count(TaskState::Leased) as usize {
             true => Ok(()),
             false => Err(unreadable("lease", "*", "a leased task has no worker, or two")),
+        }
+    }
+
+    fn restore_canceling(&mut self) {
+        if self.is_canceling() {
+            return;
+        }
+        for (task, faults) in &self.faults {
+            if !self.graph.state(*task).is_final() {
+                self.canceling.extend(faults.canceling_until_us.map(|until_us| (until_us, *task)));
+            }
         }
     }
 

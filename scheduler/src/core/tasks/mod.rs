@@ -9,6 +9,7 @@ mod alone;
 mod attempt_events;
 mod backoff;
 mod canceling;
+mod canceling_task;
 mod changes;
 mod commit;
 mod differences;

@@ -100,10 +100,11 @@ impl TaskJob {
         for &task in self.leases.get(&worker).into_iter().flatten() {
             push_order(&mut orders, self, self.order(worker, task));
         }
-        if self.is_canceling() {
-            let held = self.leases.get(&worker).into_iter().flatten();
-            let tasks = held.map(|task| (TaskIndex(*task), self.graph.slot(*task).attempts)).collect();
-            orders.push(Order::Stop(self.attempts(tasks)));
+        let held = self.leases.get(&worker).into_iter().flatten();
+        let stops = held.filter(|task| self.is_canceling() || self.is_task_canceling(**task));
+        let stopped: Vec<_> = stops.map(|task| (TaskIndex(*task), self.graph.slot(*task).attempts)).collect();
+        if !stopped.is_empty() {
+            orders.push(Order::Stop(self.attempts(stopped)));
         }
         orders
     }

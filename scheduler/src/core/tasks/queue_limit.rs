@@ -137,7 +137,7 @@ impl TaskJob {
         let mut changed = until_us.is_some();
         self.state.canceling_until_us = until_us;
         self.changes.job_state |= changed;
-        let Self { queue, postponed, faults, changes, .. } = self;
+        let Self { queue, postponed, canceling, faults, changes, .. } = self;
         let mut move_all = |times: &mut BTreeSet<(u64, u32)>,
                             field: fn(&mut RetryState) -> &mut Option<u64>| {
             changed |= !times.is_empty();
@@ -152,6 +152,7 @@ impl TaskJob {
             *times = moved.collect();
         };
         move_all(queue, |faults| &mut faults.queued_until_us);
+        move_all(canceling, |faults| &mut faults.canceling_until_us);
         if let Shift::Earlier(_) = shift {
             move_all(postponed, |faults| &mut faults.backoff_until_us);
         }

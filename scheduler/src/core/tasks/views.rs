@@ -207,6 +207,12 @@ impl Core {
                 "{holder} was told to stop it, because the job is canceled; it is given up in {left_s:.1} s"
             );
         }
+        let faults = job.faults.get(&task);
+        if let Some(until_us) = faults.and_then(|faults| faults.canceling_until_us) {
+            let left_s = until_us.saturating_sub(now_us) as f64 / 1e6;
+            let why = job.failure(task).map(|failure| failure.reason.as_str()).unwrap_or_default();
+            return format!("{holder} was told to stop it, because {why}; it is given up in {left_s:.1} s");
+        }
         match job.graph.slot(task).unmet {
             0 => format!("{holder} has it"),
             _ => format!("{holder} has it, and waits there for {}", self.unmet(job, task)),

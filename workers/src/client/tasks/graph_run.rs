@@ -13,7 +13,7 @@ use tokio::sync::OnceCell;
 
 use super::TaskError;
 use crate::{
-    client::{Client, ClientError},
+    client::{Cancellation, Client, ClientError},
     functions::{GraphNumber, TaskHandle},
     span,
 };
@@ -74,6 +74,14 @@ impl GraphRun {
     /// As [`Client::cancel`].
     pub async fn cancel(&self) -> Result<(), ClientError> {
         self.client.cancel(&self.id).await
+    }
+
+    /// Cancels one task of the job, as [`Client::cancel_task`] does.
+    ///
+    /// # Errors
+    /// As [`Client::cancel_task`]; E598 for a handle of another graph.
+    pub async fn cancel_task<T>(&self, handle: &TaskHandle<T>, how: &Cancellation) -> Result<(), TaskError> {
+        Ok(self.client.cancel_task(&self.id, self.task_of(handle)?, how).await?)
     }
 
     /// What a task of the job gives.

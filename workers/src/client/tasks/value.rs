@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use syncline_rpc::within;
 use syncline_scheduler::{
     ids::JobId,
-    tasks::{TaskIndex, TaskQuery, TaskState, Value},
+    tasks::{TaskIndex, TaskState, Value},
 };
 use tokio::{task::JoinSet, time::Instant};
 
@@ -77,9 +77,7 @@ impl Client {
     /// # Errors
     /// As [`GraphRun::get`]; E344 if the job has no task of that name, E343 if its bytes cannot be read as that type.
     pub async fn get_named<T: DeserializeOwned>(&self, job: &JobId, name: &str) -> Result<T, TaskError> {
-        let query = TaskQuery { name: Some(name.parse()?), limit: 1, ..TaskQuery::default() };
-        let found = self.tasks(job, &query).await?.pop();
-        let view = found.ok_or_else(|| TaskError::Unknown { job: job.clone(), task: name.to_owned() })?;
+        let view = self.task_named(job, &name.parse()?).await?;
         self.value_of(job, view.task).await
     }
 

@@ -2,7 +2,7 @@
 
 use syncline_rpc::within;
 use syncline_scheduler::{
-    ids::JobId,
+    ids::{JobId, NodeName},
     tasks::{TaskIndex, TaskQuery, TaskView},
 };
 
@@ -61,6 +61,16 @@ impl Client {
     /// E344 if the job has no such task, and what [`tasks`](Self::tasks) lists.
     pub async fn task(&self, job: &JobId, task: TaskIndex) -> Result<TaskView, TaskError> {
         self.task_within(self.patience, job, task).await
+    }
+
+    /// The general task of a job that has this name.
+    ///
+    /// # Errors
+    /// As [`task`](Self::task).
+    pub async fn task_named(&self, job: &JobId, name: &NodeName) -> Result<TaskView, TaskError> {
+        let query = TaskQuery { name: Some(name.clone()), limit: 1, ..TaskQuery::default() };
+        let found = self.tasks(job, &query).await?.pop();
+        found.ok_or_else(|| TaskError::Unknown { job: job.clone(), task: name.to_string() })
     }
 
     pub(super) async fn task_within(

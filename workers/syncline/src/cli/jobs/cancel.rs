@@ -6,13 +6,16 @@ use syncline_rpc::status::JobPhase;
 use syncline_scheduler::ids::JobId;
 use syncline_workers::client::{Cancellation, Client, ClientError};
 
-use super::several::SeveralJobs;
+use super::{several::SeveralJobs, tasks::TaskName};
 use crate::cli::{ConnectionArgs, Failure, TimeUnit, block_on, log_as_command, say, time};
 
 #[derive(Debug, clap::Args)]
 pub struct CancelArgs {
     #[command(flatten)]
     jobs: SeveralJobs,
+    /// Only this task, by its number or its name, of a graph that goes on: it fails and is not tried again
+    #[arg(long, value_name = "TASK")]
+    task: Option<TaskName>,
     /// Why, for people: `status`, `events` and whoever waits for the job show it
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
@@ -24,6 +27,8 @@ pub struct CancelArgs {
     connection: ConnectionArgs,
 }
 
+/// Pause between two looks at a task that is to end.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The longest `--grace`: the moment until then stays one that can be written down.
 const LONGEST_GRACE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
@@ -41,6 +46,9 @@ pub(crate) fn run(args: &CancelArgs) -> Result<(), Failure> {
     block_on(async {
         let (client, _) = Client::connect(&cluster).await?;
         let how = Cancellation::new().reason(&args.reason).grace(args.grace);
+        if let Some(task) = &args.task {
+            return args.jobs.each(async |job| cancel_task(args, &client, job, task, &how).await).await;
+        }
         // All of them end side by side.
         let mut ending = Vec::new();
         let cancel = async |job: &JobId| {
@@ -69,6 +77,29 @@ pub(crate) fn run(args: &CancelArgs) -> Result<(), Failure> {
             (canceled, waited) => canceled.and(waited),
         }
     })
+}
+
+/// Cancels one task of a job, and waits until it is over.
+async fn cancel_task(
+    args: &CancelArgs,
+    client: &Client,
+    job: &JobId,
+    task: &TaskName,
+    how: &Cancellation,
+) -> Result<(), Failure> {
+    let index = match task {
+        TaskName::Number(index) => *index,
+        TaskName::Name(name) => client.task_named(job, name).await?.task,
+    };
+    client.cancel_task(job, index, how).await?;
+    loop {
+        let view = client.task(job, index).await?;
+        // It has ended itself, and gives what another one would have given.
+        if view.state.is_final() {
+            return args.jobs.tell_task(job, &view);
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
 }
 
 #[cfg(test)]

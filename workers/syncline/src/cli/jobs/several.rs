@@ -1,7 +1,10 @@
 //! The same for several jobs.
 
 use serde::Serialize;
-use syncline_scheduler::ids::JobId;
+use syncline_scheduler::{
+    ids::JobId,
+    tasks::{TaskIndex, TaskState, TaskView},
+};
 
 use crate::cli::{Exit, Failure, print_json, print_json_line, say};
 
@@ -47,6 +50,25 @@ impl SeveralJobs {
             }
         }
         refused.map_or(Ok(()), Err)
+    }
+
+    /// Says what has become of a task of one of them.
+    pub(super) fn tell_task(&self, job: &JobId, view: &TaskView) -> Result<(), Failure> {
+        #[derive(Serialize)]
+        struct CanceledTask<'a> {
+            id: &'a JobId,
+            task: TaskIndex,
+            state: TaskState,
+        }
+        let TaskView { task, state, .. } = *view;
+        match (self.json, self.jobs.len()) {
+            (false, _) => {
+                say(&format!("task {task} of job {job} is {state}: {}", view.reason));
+                Ok(())
+            }
+            (true, 1) => print_json(&CanceledTask { id: job, task, state }),
+            (true, _) => print_json_line(&CanceledTask { id: job, task, state }),
+        }
     }
 
     /// Says what has become of one of them, in the form that was asked for.
