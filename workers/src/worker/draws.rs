@@ -11,17 +11,6 @@ use syncline_onnx::{
 };
 use syncline_scheduler::samples::splitmix64;
 
-/// Operators that draw. The seed of the first is an integer, that of the others a float.
-const DRAWS: [&str; 7] = [
-    "Dropout",
-    "Bernoulli",
-    "Multinomial",
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-];
-
 /// Whose random numbers they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DrawStream {
@@ -45,14 +34,8 @@ impl DrawStream {
     /// Also in branches and loops. `found`: nodes before that draw.
     fn reseed(self, graph: &mut GraphProto, found: &mut u64) {
         for node in &mut graph.node {
-            for attribute in &mut node.attribute {
-                attribute
-                    .g
-                    .iter_mut()
-                    .chain(&mut attribute.graphs)
-                    .for_each(|inner| self.reseed(inner, found));
-            }
-            if DRAWS.contains(&node.op_type.as_str()) {
+            node.subgraphs_mut().for_each(|inner| self.reseed(inner, found));
+            if node.draws() {
                 *found += 1;
                 let seed = self.seed_of(node, *found);
                 node.attribute.retain(|attribute| attribute.name != "seed");
@@ -72,9 +55,9 @@ impl DrawStream {
                 splitmix64(&mut mixed)
             });
         match node.op_type.as_str() {
-            // The kernel takes 32 bits of it, and counts up from there.
+            // An integer, of which the kernel takes 32 bits, and counts up from there.
             "Dropout" => attr_int("seed", (mixed >> 33) as i64),
-            // Whole numbers up to here are exact.
+            // A float. Whole numbers up to here are exact.
             _ => attr_float("seed", (mixed >> 40) as f32),
         }
     }
