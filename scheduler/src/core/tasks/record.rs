@@ -23,8 +23,10 @@ pub(super) struct TaskRecord(
     pub Option<u32>,
 );
 
-/// One argument, an [`Arg`](crate::tasks::Arg) with its tasks by their index in the graph, and short in JSON.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One argument, an [`Arg`](crate::tasks::Arg) with its tasks by their index in the graph, and short in JSON. Formats that do not say
+/// what comes have it as serde derives it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub(super) enum Argument {
     Value(Bytes),
     Blob(BlobValue),
@@ -54,25 +56,10 @@ impl Argument {
     }
 }
 
-/// An argument with a tag, for formats that do not say what comes.
-#[derive(Serialize, Deserialize)]
-enum Tagged {
-    Value(Bytes),
-    Blob(BlobValue),
-    Output(u32),
-    Outputs(Vec<u32>),
-}
-
 impl Serialize for Argument {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         if !to.is_human_readable() {
-            return match self.clone() {
-                Self::Value(bytes) => Tagged::Value(bytes),
-                Self::Blob(blob) => Tagged::Blob(blob),
-                Self::Output(task) => Tagged::Output(task),
-                Self::Outputs(tasks) => Tagged::Outputs(tasks),
-            }
-            .serialize(to);
+            return Self::serialize(self, to);
         }
         match self {
             Self::Value(bytes) => bytes.serialize(to),
@@ -88,12 +75,7 @@ impl<'de> Deserialize<'de> for Argument {
         if from.is_human_readable() {
             return from.deserialize_any(ByShape);
         }
-        Ok(match Tagged::deserialize(from)? {
-            Tagged::Value(bytes) => Self::Value(bytes),
-            Tagged::Blob(blob) => Self::Blob(blob),
-            Tagged::Output(task) => Self::Output(task),
-            Tagged::Outputs(tasks) => Self::Outputs(tasks),
-        })
+        Self::deserialize(from)
     }
 }
 
