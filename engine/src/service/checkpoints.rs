@@ -19,42 +19,28 @@ const SHARE_LIMIT: Duration = Duration::from_secs(60);
 impl ShardControl {
     /// Has every shard copy its part of a job that is at rest.
     pub(super) fn pin_checkpoint(&self, run: &RunId, number: u64) {
-        for shard in self.shards.indices() {
-            let (control, run) = (self.clone(), run.clone());
-            self.work.spawn(&run.clone(), async move {
-                let pin = |c: ShardClient| {
-                    let run = run.clone();
-                    async move {
-                        let context = within(LONG_CALL_TIMEOUT);
-                        c.pin_checkpoint(context, control.epoch, run, number).await
-                    }
-                };
-                let answer = control.shards.call(shard, pin).await;
-                if let Some(outcome) = control.outcome(&run, answer) {
-                    control.queue.tell(Input::CheckpointPinned { run, number, shard, outcome });
-                }
-            });
-        }
+        let epoch = self.epoch;
+        let pin = move |c: ShardClient, run| async move {
+            c.pin_checkpoint(within(LONG_CALL_TIMEOUT), epoch, run, number).await
+        };
+        self.order_all_shards(run, pin, move |control, run, shard, answer| {
+            if let Some(outcome) = control.outcome(&run, answer) {
+                control.queue.tell(Input::CheckpointPinned { run, number, shard, outcome });
+            }
+        });
     }
 
     /// Has every shard bring its copy to disk.
     pub(super) fn write_checkpoint(&self, run: &RunId, number: u64) {
-        for shard in self.shards.indices() {
-            let (control, run) = (self.clone(), run.clone());
-            self.work.spawn(&run.clone(), async move {
-                let write = |c: ShardClient| {
-                    let run = run.clone();
-                    async move {
-                        let context = within(LONG_CALL_TIMEOUT);
-                        c.write_checkpoint(context, control.epoch, run, number).await
-                    }
-                };
-                let answer = control.shards.call(shard, write).await;
-                if let Some(outcome) = control.outcome(&run, answer) {
-                    control.queue.tell(Input::CheckpointWritten { run, number, shard, outcome });
-                }
-            });
-        }
+        let epoch = self.epoch;
+        let write = move |c: ShardClient, run| async move {
+            c.write_checkpoint(within(LONG_CALL_TIMEOUT), epoch, run, number).await
+        };
+        self.order_all_shards(run, write, move |control, run, shard, answer| {
+            if let Some(outcome) = control.outcome(&run, answer) {
+                control.queue.tell(Input::CheckpointWritten { run, number, shard, outcome });
+            }
+        });
     }
 
     /// Has every shard keep its part of a complete checkpoint as a blob; gives their digests, in order.

@@ -142,56 +142,55 @@ impl ShardControl {
     }
 
     pub(super) fn order_barrier(&self, run: &RunId, order: BarrierOrder) {
-        let (epoch, of) = (self.epoch, run.clone());
-        self.order_all_shards(run, move |c| {
-            let (run, order) = (of.clone(), order.clone());
+        let epoch = self.epoch;
+        let close = move |c: ShardClient, run| {
+            let order = order.clone();
             async move { c.barrier(within(CALL_TIMEOUT), epoch, run, order).await }
-        });
+        };
+        self.order_all_shards(run, close, Self::note_refusal);
     }
 
     pub(super) fn send_clock_roster(&self, run: &RunId, roster: ClockRoster) {
-        let (epoch, of) = (self.epoch, run.clone());
-        self.order_all_shards(run, move |c| {
-            let (run, roster) = (of.clone(), roster.clone());
+        let epoch = self.epoch;
+        let send = move |c: ShardClient, run| {
+            let roster = roster.clone();
             async move { c.clocks(within(CALL_TIMEOUT), epoch, run, roster).await }
-        });
-    }
-
-    /// Gives every shard an order that is answered with nothing but a fault.
-    fn order_all_shards<F>(
-        &self,
-        run: &RunId,
-        order: impl Fn(ShardClient) -> F + Clone + Send + Sync + 'static,
-    ) where
-        F: Future<Output = Result<Result<(), ShardFault>, RpcError>> + Send,
-    {
-        for shard in self.shards.indices() {
-            let (control, run, order) = (self.clone(), run.clone(), order.clone());
-            self.work.spawn(&run.clone(), async move {
-                if let Err(fault) = control.shards.call(shard, order).await {
-                    control.report_failure(&run, &fault);
-                }
-            });
-        }
+        };
+        self.order_all_shards(run, send, Self::note_refusal);
     }
 
     pub(super) fn seal_worker(&self, run: &RunId, worker: Incarnation) {
+        let epoch = self.epoch;
+        let seal =
+            move |c: ShardClient, run| async move { c.seal(within(CALL_TIMEOUT), epoch, run, worker).await };
+        self.order_all_shards(run, seal, move |control, run, shard, answer| match answer {
+            Ok(progress) => control.queue.tell(Input::Sealed { run, worker, shard, progress }),
+            Err(fault) => control.report_failure(&run, &fault),
+        });
+    }
+
+    /// An order that is answered with nothing but a fault.
+    fn note_refusal(&self, run: RunId, _: ShardIndex, answer: Result<(), ShardFault>) {
+        if let Err(fault) = answer {
+            self.report_failure(&run, &fault);
+        }
+    }
+
+    /// Gives every shard an order for a run, and hands on what each of them answers.
+    pub(super) fn order_all_shards<T, F>(
+        &self,
+        run: &RunId,
+        order: impl Fn(ShardClient, RunId) -> F + Clone + Send + Sync + 'static,
+        hand_on: impl Fn(&Self, RunId, ShardIndex, Result<T, ShardFault>) + Clone + Send + 'static,
+    ) where
+        T: Send + 'static,
+        F: Future<Output = Result<Result<T, ShardFault>, RpcError>> + Send,
+    {
         for shard in self.shards.indices() {
-            let (control, run) = (self.clone(), run.clone());
-            self.work.spawn(&run.clone(), async move {
-                let answer = control
-                    .shards
-                    .call(shard, |c| {
-                        let run = run.clone();
-                        async move { c.seal(within(CALL_TIMEOUT), control.epoch, run, worker).await }
-                    })
-                    .await;
-                match answer {
-                    Ok(progress) => {
-                        control.queue.tell(Input::Sealed { run, worker, shard, progress });
-                    }
-                    Err(fault) => control.report_failure(&run, &fault),
-                }
+            let (control, of, order, hand_on) = (self.clone(), run.clone(), order.clone(), hand_on.clone());
+            self.work.spawn(run, async move {
+                let answer = control.shards.call(shard, |c| order(c, of.clone())).await;
+                hand_on(&control, of, shard, answer);
             });
         }
     }
