@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use syncline_onnx::{ElementType, ModelProto, SplitMix64, TensorType};
 use syncline_runtime::{BackendError, ExecOptions, Executable, Runtime, TensorView};
 
-use crate::check::AXES;
+use crate::{check::AXES, functions::Tensor};
 
 /// Most numbers that one input is tried with.
 const MOST_NUMBERS: usize = 1 << 26;
@@ -69,15 +69,7 @@ fn are_same(before: &[f32], after: &[f32]) -> bool {
 /// What an input is fed with, for one sample more than the original takes.
 struct Input {
     name: String,
-    shape: Vec<usize>,
-    numbers: Numbers,
-}
-
-enum Numbers {
-    F32(Vec<f32>),
-    I32(Vec<i32>),
-    I64(Vec<i64>),
-    Bool(Vec<bool>),
+    tensor: Tensor,
 }
 
 /// What came out.
@@ -100,7 +92,7 @@ fn tried(
     let (mut drawn, mut refused) = (Vec::<Input>::new(), String::new());
     for axis in AXES {
         let inputs = draw(opened, size + 1, axis)?;
-        let is_like = |(one, other): (&Input, &Input)| one.shape == other.shape;
+        let is_like = |(one, other): (&Input, &Input)| one.tensor.shape() == other.tensor.shape();
         if !drawn.is_empty() && drawn.iter().zip(&inputs).all(is_like) {
             break;
         }
@@ -130,14 +122,14 @@ fn draw(model: &ModelProto, rows: usize, axis: usize) -> Result<Vec<Input>, Stri
             .ok_or_else(|| format!("input `{name}` is too large to try"))?;
         // Every table has two rows, and every set of classes two.
         let mut whole = || random.next_u64() & 1;
-        let numbers = match ty.element {
-            ElementType::I32 => Numbers::I32((0..count).map(|_| whole() as i32).collect()),
-            ElementType::I64 => Numbers::I64((0..count).map(|_| whole() as i64).collect()),
-            ElementType::Bool => Numbers::Bool((0..count).map(|_| whole() == 1).collect()),
-            ElementType::F32 => Numbers::F32((0..count).map(|_| random.normal() as f32).collect()),
+        let tensor = match ty.element {
+            ElementType::I32 => Tensor::new(shape, (0..count).map(|_| whole() as i32).collect()),
+            ElementType::I64 => Tensor::new(shape, (0..count).map(|_| whole() as i64).collect()),
+            ElementType::Bool => Tensor::new(shape, (0..count).map(|_| whole() == 1).collect()),
+            ElementType::F32 => Tensor::new(shape, (0..count).map(|_| random.normal() as f32).collect()),
             other => return Err(format!("input `{name}` takes {other}")),
         };
-        Ok(Input { name, shape, numbers })
+        Ok(Input { tensor: tensor.map_err(|error| error.to_string())?, name })
     })
     .collect()
 }
@@ -147,20 +139,12 @@ fn run(session: &mut Executable, inputs: &[Input], rows: usize) -> Result<Vec<Ou
     let types = session.types();
     let float = |name: &&String| types.get(*name).is_some_and(|ty| ty.element == ElementType::F32);
     let names: Vec<String> = session.output_names().iter().filter(float).cloned().collect();
-    let shapes: Vec<Vec<usize>> = inputs.iter().map(|input| [&[rows], &input.shape[1..]].concat()).collect();
+    let shapes: Vec<Vec<usize>> =
+        inputs.iter().map(|input| [&[rows], &input.tensor.shape()[1..]].concat()).collect();
     let views: Vec<(&str, TensorView<'_>)> = inputs
         .iter()
         .zip(&shapes)
-        .map(|(input, shape)| {
-            let count = shape.iter().product();
-            let view = match &input.numbers {
-                Numbers::F32(data) => TensorView::F32 { shape, data: &data[..count] },
-                Numbers::I32(data) => TensorView::I32 { shape, data: &data[..count] },
-                Numbers::I64(data) => TensorView::I64 { shape, data: &data[..count] },
-                Numbers::Bool(data) => TensorView::Bool { shape, data: &data[..count] },
-            };
-            (input.name.as_str(), view)
-        })
+        .map(|(input, shape)| (input.name.as_str(), input.tensor.view().rows(0, shape)))
         .collect();
     let outputs = session.run(&views)?;
     let output = |name: String| {

@@ -8,57 +8,43 @@ use syncline_onnx::{Dim, ElementType, ModelProto, OnnxError, SplitMix64, TensorT
 use syncline_runtime::TensorView;
 
 use super::{CheckError, CheckOptions};
+use crate::functions::{Element, Tensor};
 
 /// Size of an open axis that nobody has named.
 pub(super) const DEFAULT_SIZE: usize = 4;
 /// Most elements of one random input.
 const MOST_ELEMENTS: usize = 1 << 26;
 
-/// A fed tensor.
+/// A fed tensor; what is no integer and no truth value is float64.
 pub(super) struct Fed {
     name: String,
-    shape: Vec<usize>,
-    data: Data,
-}
-
-enum Data {
-    Numbers(Vec<f64>),
-    Integers(Vec<i64>),
-    Short(Vec<i32>),
-    Truths(Vec<bool>),
+    tensor: Tensor,
 }
 
 impl Fed {
-    fn numbers_of(param: &Param, numbers: Vec<f64>) -> Self {
-        Self { name: param.name.clone(), shape: param.shape.clone(), data: Data::Numbers(numbers) }
+    fn numbers_of(param: &Param, numbers: Vec<f64>) -> Result<Self, CheckError> {
+        Self::new(&param.name, param.shape.clone(), numbers)
+    }
+
+    fn new<T: Element>(name: &str, shape: Vec<usize>, numbers: Vec<T>) -> Result<Self, CheckError> {
+        let tensor = Tensor::new(shape, numbers).map_err(|error| refused(name, error))?;
+        Ok(Self { name: name.to_owned(), tensor })
     }
 
     pub(super) fn numbers(&self) -> &[f64] {
-        match &self.data {
-            Data::Numbers(numbers) => numbers,
-            Data::Integers(_) | Data::Short(_) | Data::Truths(_) => &[],
-        }
+        self.tensor.values().unwrap_or_default()
     }
 
+    /// As many as before.
     pub(super) fn set_numbers(&mut self, numbers: Vec<f64>) {
-        self.data = Data::Numbers(numbers);
+        let shape = self.tensor.shape();
+        self.tensor = Tensor::new(shape, numbers).expect("numbers are moved, none comes or goes");
     }
 }
 
 /// What is fed, in float64.
 pub(super) fn views(fed: &[Fed]) -> Vec<(&str, TensorView<'_>)> {
-    fed.iter()
-        .map(|fed| {
-            let shape = fed.shape.as_slice();
-            let view = match &fed.data {
-                Data::Numbers(data) => TensorView::F64 { shape, data },
-                Data::Integers(data) => TensorView::I64 { shape, data },
-                Data::Short(data) => TensorView::I32 { shape, data },
-                Data::Truths(data) => TensorView::Bool { shape, data },
-            };
-            (fed.name.as_str(), view)
-        })
-        .collect()
+    fed.iter().map(|fed| (fed.name.as_str(), fed.tensor.view())).collect()
 }
 
 /// What is fed, in float32.
@@ -78,12 +64,9 @@ impl Narrow<'_> {
             .iter()
             .zip(&self.numbers)
             .map(|(fed, data)| {
-                let shape = fed.shape.as_slice();
-                let view = match &fed.data {
-                    Data::Numbers(_) => TensorView::F32 { shape, data },
-                    Data::Integers(data) => TensorView::I64 { shape, data },
-                    Data::Short(data) => TensorView::I32 { shape, data },
-                    Data::Truths(data) => TensorView::Bool { shape, data },
+                let view = match fed.tensor.view() {
+                    TensorView::F64 { shape, .. } => TensorView::F32 { shape, data },
+                    other => other,
                 };
                 (fed.name.as_str(), view)
             })
@@ -170,10 +153,10 @@ pub(super) fn draw(graph: &TrainingGraph, random: &mut SplitMix64) -> Result<Vec
         let width = if blank { 0.3 } else { SHAKE * size };
         let numbers =
             param.initial.iter().map(|&x| f64::from((f64::from(x) + width * random.spread()) as f32));
-        fed.push(Fed::numbers_of(param, numbers.collect()));
+        fed.push(Fed::numbers_of(param, numbers.collect())?);
     }
     for param in &graph.state {
-        fed.push(Fed::numbers_of(param, param.initial.iter().copied().map(f64::from).collect()));
+        fed.push(Fed::numbers_of(param, param.initial.iter().copied().map(f64::from).collect())?);
     }
     Ok(fed)
 }
@@ -184,30 +167,37 @@ fn one(
     random: &mut SplitMix64,
     number: fn(&mut SplitMix64) -> f64,
 ) -> Result<Fed, CheckError> {
-    let refuse = |reason: &str| CheckError::CheckInput { name: io.name.clone(), reason: reason.to_owned() };
     let shape: Option<Vec<usize>> = io.dims.iter().map(Dim::fixed).collect();
-    let shape = shape.ok_or_else(|| refuse("the size of an axis is not known"))?;
+    let shape = shape.ok_or_else(|| refused(&io.name, "the size of an axis is not known"))?;
     let count = shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size));
-    let count =
-        count.filter(|&count| count <= MOST_ELEMENTS).ok_or_else(|| refuse("it is too large for a check"))?;
-    let data = match io.element {
+    let count = count
+        .filter(|&count| count <= MOST_ELEMENTS)
+        .ok_or_else(|| refused(&io.name, "it is too large for a check"))?;
+    match io.element {
         // Rounded, so that both precisions see the same numbers.
-        ElementType::F32 => Data::Numbers((0..count).map(|_| f64::from(number(random) as f32)).collect()),
+        ElementType::F32 => {
+            Fed::new(&io.name, shape, (0..count).map(|_| f64::from(number(random) as f32)).collect())
+        }
         ElementType::I64 => {
-            Data::Integers((0..count).map(|_| (random.next_u64() % bound.max(1) as u64) as i64).collect())
+            let bound = bound.max(1) as u64;
+            Fed::new(&io.name, shape, (0..count).map(|_| (random.next_u64() % bound) as i64).collect())
         }
         ElementType::I32 => {
-            let bound = i32::try_from(bound.max(1)).unwrap_or(i32::MAX);
-            Data::Short((0..count).map(|_| (random.next_u64() % bound as u64) as i32).collect())
+            let bound = i32::try_from(bound.max(1)).unwrap_or(i32::MAX) as u64;
+            Fed::new(&io.name, shape, (0..count).map(|_| (random.next_u64() % bound) as i32).collect())
         }
-        ElementType::Bool => Data::Truths((0..count).map(|_| random.next_u64().is_multiple_of(2)).collect()),
+        ElementType::Bool => {
+            Fed::new(&io.name, shape, (0..count).map(|_| random.next_u64().is_multiple_of(2)).collect())
+        }
         other => {
-            return Err(refuse(&format!(
-                "{other} inputs cannot be drawn, only float32, int64, int32 and bool"
-            )));
+            let reason = format!("{other} inputs cannot be drawn, only float32, int64, int32 and bool");
+            Err(refused(&io.name, reason))
         }
-    };
-    Ok(Fed { name: io.name.clone(), shape, data })
+    }
+}
+
+fn refused(name: &str, reason: impl ToString) -> CheckError {
+    CheckError::CheckInput { name: name.to_owned(), reason: reason.to_string() }
 }
 
 /// Whether the sizes of the label's axes follow from those of the data inputs.
