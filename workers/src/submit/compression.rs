@@ -1,66 +1,37 @@
-//! How gradients travel, as people write it: a name, or the share of `top_k`.
+//! How gradients travel, as people write it: a name, or `{ top_k = SHARE }`.
 
 use std::fmt;
 
-use serde::{
-    Deserializer,
-    de::{Error, MapAccess, Unexpected, Visitor},
-};
+use serde::de::MapAccess;
 use syncline_scheduler::spec::Compression;
 
-/// As all keys of a job file are spelt, and as job files of old spell this one.
-const TOP_K: [&str; 2] = ["top_k", "top-k"];
+use super::name_or_table::NameOrTable;
 
-/// The names that stand alone.
-fn by_name(name: &str) -> Option<Compression> {
-    match name {
-        "none" => Some(Compression::None),
-        "bf16" => Some(Compression::Bf16),
-        "fp16" => Some(Compression::Fp16),
-        "int8" => Some(Compression::Int8),
-        "auto" => Some(Compression::Auto),
-        _ => None,
-    }
-}
+impl NameOrTable for Compression {
+    /// As all keys of a job file are spelt, and as job files of old spell this one.
+    const KEYS: &[&str] = &["top_k", "top-k"];
 
-/// Reads a name, or `{ top_k = SHARE }`.
-pub(super) fn compression<'de, D: Deserializer<'de>>(from: D) -> Result<Compression, D::Error> {
-    from.deserialize_any(NameOrShare)
-}
-
-struct NameOrShare;
-
-impl<'de> Visitor<'de> for NameOrShare {
-    type Value = Compression;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn expecting(f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("none, bf16, fp16, int8 or auto, or a share such as { top_k = 0.01 }")
     }
 
-    fn visit_str<E: Error>(self, name: &str) -> Result<Compression, E> {
+    fn by_name(name: &str) -> Option<Self> {
         match name {
-            name if TOP_K.contains(&name) => {
-                Err(E::custom(format!("`{name}` needs the share that travels: {{ {name} = 0.01 }}")))
-            }
-            _ => by_name(name).ok_or_else(|| E::invalid_value(Unexpected::Str(name), &self)),
+            "none" => Some(Self::None),
+            "bf16" => Some(Self::Bf16),
+            "fp16" => Some(Self::Fp16),
+            "int8" => Some(Self::Int8),
+            "auto" => Some(Self::Auto),
+            _ => None,
         }
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Compression, A::Error> {
-        let name = map.next_key::<String>()?.unwrap_or_default();
-        if TOP_K.contains(&name.as_str()) {
-            let share = map.next_value()?;
-            return match map.next_key::<String>()? {
-                None => Ok(Compression::TopK(share)),
-                Some(more) => Err(A::Error::custom(format!("`{more}` does not go with `{name}`"))),
-            };
-        }
-        match by_name(&name) {
-            Some(_) => {
-                Err(A::Error::custom(format!("`{name}` has no settings: write \"{name}\" in its place")))
-            }
-            None => Err(A::Error::invalid_value(Unexpected::Str(&name), &self)),
-        }
+    fn what_is_missing(key: &str) -> String {
+        format!("`{key}` needs the share that travels: {{ {key} = 0.01 }}")
+    }
+
+    fn behind_key<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Self, A::Error> {
+        map.next_value().map(Self::TopK)
     }
 }
 
@@ -69,10 +40,11 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
+    use crate::submit::name_or_table::name_or_table;
 
     #[derive(Debug, Deserialize)]
     struct Has {
-        #[serde(deserialize_with = "compression")]
+        #[serde(deserialize_with = "name_or_table")]
         compression: Compression,
     }
 

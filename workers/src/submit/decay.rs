@@ -1,74 +1,48 @@
-//! How the learning rate goes down, as people write it: a name, or a table of steps.
+//! How the learning rate goes down, as people write it: a name, or `{ steps = [[SHARE, FACTOR], ...] }`.
 
 use std::fmt;
 
-use serde::{
-    Deserializer,
-    de::{Error, MapAccess, Unexpected, Visitor},
-};
+use serde::de::{Error, MapAccess};
 use syncline_scheduler::spec::Decay;
 
-const STEPS: &str = "steps";
+use super::name_or_table::NameOrTable;
+
 const EXAMPLE: &str = "{ steps = [[0.5, 0.1], [0.75, 0.1]] }";
 
-/// The names that stand alone.
-fn by_name(name: &str) -> Option<Decay> {
-    match name {
-        "constant" => Some(Decay::Constant),
-        "cosine" => Some(Decay::Cosine),
-        "linear" => Some(Decay::Linear),
-        "exponential" => Some(Decay::Exponential),
-        "one-cycle" => Some(Decay::OneCycle),
-        _ => None,
-    }
-}
+impl NameOrTable for Decay {
+    const KEYS: &[&str] = &["steps"];
+    const BESIDE: &str = "; `warmup` and `min_learning_rate` stand beside it";
 
-/// Reads a name, or `{ steps = [[SHARE, FACTOR], ...] }`.
-pub(super) fn decay<'de, D: Deserializer<'de>>(from: D) -> Result<Decay, D::Error> {
-    from.deserialize_any(NameOrSteps)
-}
-
-struct NameOrSteps;
-
-impl<'de> Visitor<'de> for NameOrSteps {
-    type Value = Decay;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn expecting(f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "constant, cosine, linear, exponential or one-cycle, or steps such as {EXAMPLE}")
     }
 
-    fn visit_str<E: Error>(self, name: &str) -> Result<Decay, E> {
+    fn by_name(name: &str) -> Option<Self> {
         match name {
-            STEPS => Err(E::custom(format!("`steps` needs shares of the training with factors: {EXAMPLE}"))),
-            _ => by_name(name).ok_or_else(|| E::invalid_value(Unexpected::Str(name), &self)),
+            "constant" => Some(Self::Constant),
+            "cosine" => Some(Self::Cosine),
+            "linear" => Some(Self::Linear),
+            "exponential" => Some(Self::Exponential),
+            "one-cycle" => Some(Self::OneCycle),
+            _ => None,
         }
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Decay, A::Error> {
-        let name = map.next_key::<String>()?.unwrap_or_default();
-        if name == STEPS {
-            // Of pairs that have other lengths, the reader would speak of tuples.
-            let steps: Vec<Vec<f32>> = map.next_value()?;
-            let pairs = steps.iter().map(|step| match step[..] {
-                [share, factor] => Some((share, factor)),
-                _ => None,
-            });
-            let pairs = pairs.collect::<Option<Vec<_>>>().ok_or_else(|| {
-                A::Error::custom(format!(
-                    "each of `steps` is a share of the training and a factor: {EXAMPLE}"
-                ))
-            })?;
-            return match map.next_key::<String>()? {
-                None => Ok(Decay::Steps(pairs)),
-                Some(more) => Err(A::Error::custom(format!("`{more}` does not go with `steps`"))),
-            };
-        }
-        match by_name(&name) {
-            Some(_) => Err(A::Error::custom(format!(
-                "`{name}` has no settings: write \"{name}\" in its place; `warmup` and `min_learning_rate` stand beside it"
-            ))),
-            None => Err(A::Error::invalid_value(Unexpected::Str(&name), &self)),
-        }
+    fn what_is_missing(key: &str) -> String {
+        format!("`{key}` needs shares of the training with factors: {EXAMPLE}")
+    }
+
+    fn behind_key<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Self, A::Error> {
+        // Of pairs that have other lengths, the reader would speak of tuples.
+        let steps: Vec<Vec<f32>> = map.next_value()?;
+        let pairs = steps.iter().map(|step| match step[..] {
+            [share, factor] => Some((share, factor)),
+            _ => None,
+        });
+        let pairs = pairs.collect::<Option<_>>().ok_or_else(|| {
+            A::Error::custom(format!("each of `steps` is a share of the training and a factor: {EXAMPLE}"))
+        });
+        pairs.map(Self::Steps)
     }
 }
 
@@ -77,10 +51,11 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
+    use crate::submit::name_or_table::name_or_table;
 
     #[derive(Debug, Deserialize)]
     struct Has {
-        #[serde(deserialize_with = "decay")]
+        #[serde(deserialize_with = "name_or_table")]
         decay: Decay,
     }
 

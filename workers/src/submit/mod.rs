@@ -27,6 +27,7 @@ mod label_width;
 mod model;
 mod model_file;
 pub(crate) mod name_list;
+mod name_or_table;
 #[cfg(feature = "train")]
 mod open_sizes;
 mod optimizer;

@@ -10,7 +10,7 @@ use syncline_scheduler::spec::{
 };
 
 use super::{
-    compression::compression, decay::decay, eval_mode::eval_mode, groups::ParameterGroup, model::Model,
+    eval_mode::eval_mode, groups::ParameterGroup, model::Model, name_or_table::name_or_table,
     optimizer::optimizer,
 };
 
@@ -39,7 +39,7 @@ pub struct Settings {
     /// with all of it. One epoch of 40 is `1.0 / 40.0`.
     pub warmup: f32,
     /// How the learning rate falls over the samples behind the warmup; by default it does not.
-    #[serde(deserialize_with = "decay")]
+    #[serde(deserialize_with = "name_or_table")]
     pub decay: Decay,
     /// The learning rate at which a decay ends that is not of steps, up to `learning_rate`; 0 by default, and above it for `Exponential`.
     pub min_learning_rate: f32,
@@ -80,7 +80,7 @@ pub struct Settings {
     /// optimizer's state and its place among the samples. See [`Client::save_checkpoint`](crate::client::Client::save_checkpoint).
     pub resume: Option<PathBuf>,
     /// How gradients travel to the shards: as they are, or in fewer bytes.
-    #[serde(deserialize_with = "compression")]
+    #[serde(deserialize_with = "name_or_table")]
     pub compression: Compression,
     /// How parameters travel from the shards to workers on other machines.
     pub pull_compression: PullCompression,
