@@ -10,6 +10,9 @@
 //! | comes second, where shards have two processes | the standby |
 //! | comes beyond these, and the standby is still there a moment later | refused |
 
+mod judging;
+mod replica_process;
+mod slot;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +23,10 @@ use std::{
 
 use syncline_rpc::{ReplicaRole, ShardHello, ShardPeer};
 use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
+
+use judging::RoleDecision;
+pub(super) use replica_process::{ReplicaProcess, Unanswered};
+use slot::Slot;
 
 /// How long a primary may be silent where a standby has all of its jobs. It announces itself twice a second; a failover too many
 /// costs a moment and loses nothing.
@@ -42,91 +49,6 @@ const TERMS_PER_EPOCH: u64 = 1 << 20;
 
 /// A shard announces itself twice a second; a longer silence is shown.
 const SILENCE_SHOWN_AFTER: Duration = Duration::from_secs(2);
-
-/// Why orders are repeated.
-#[derive(Debug, Clone)]
-pub(super) struct Unanswered {
-    pub since: Instant,
-    /// What came of the last one, in words.
-    pub cause: String,
-    /// Whether something answers there, and turns the engine away.
-    pub is_refusal: bool,
-}
-
-/// One process. `C` is how it is reached.
-#[derive(Debug, Clone)]
-pub(super) struct ReplicaProcess<C> {
-    pub hello: ShardHello,
-    pub term: u64,
-    pub seen: Instant,
-    /// That it has answered no order, though it announces itself.
-    pub unanswered: Option<Unanswered>,
-    pub client: C,
-}
-
-impl<C> ReplicaProcess<C> {
-    fn is(&self, hello: &ShardHello) -> bool {
-        (self.hello.boot, &self.hello.address) == (hello.boot, &hello.address)
-    }
-
-    /// Takes note of what this standby says. What it held before it was told to follow under this term, it drops: until it says
-    /// that it does, it has nothing of what the primary has.
-    fn update(&mut self, hello: &ShardHello, now: Instant) {
-        let follows = hello.role == Some(ReplicaRole::Standby { term: self.term });
-        let (jobs, mirrored) = if follows { (hello.jobs, hello.mirrored) } else { (0, false) };
-        (self.hello, self.seen) = (ShardHello { jobs, mirrored, ..hello.clone() }, now);
-    }
-
-    /// Another process serves, of which this standby has nothing: it is told to drop what it has.
-    fn begin_anew(&mut self, term: u64) {
-        self.term = term;
-        (self.hello.jobs, self.hello.mirrored) = (0, false);
-    }
-
-    /// Whether it has said nothing for so long that people are told.
-    pub(super) fn is_silent(&self) -> bool {
-        self.seen.elapsed() > SILENCE_SHOWN_AFTER
-    }
-
-    /// That it has answered no order for so long that people are told.
-    pub(super) fn unanswered_shown(&self) -> Option<&Unanswered> {
-        self.unanswered.as_ref().filter(|order| order.since.elapsed() > SILENCE_SHOWN_AFTER)
-    }
-
-    /// Whether a primary is to go on without this standby.
-    fn is_gone(&self, now: Instant) -> bool {
-        now.duration_since(self.seen) > STANDBY_GONE_AFTER
-    }
-
-    /// Whether it could serve.
-    fn is_ready(&self) -> bool {
-        self.hello.jobs > 0 || self.hello.mirrored
-    }
-
-    /// Whether this standby has at least what a process has that has just come.
-    fn has_what(&self, fresh: &ShardHello) -> bool {
-        self.is_ready() && self.hello.jobs >= fresh.jobs && (self.hello.jobs > 0 || fresh.set_aside == 0)
-    }
-}
-
-/// The processes of one shard.
-#[derive(Debug)]
-struct Slot<C> {
-    primary: Option<ReplicaProcess<C>>,
-    standby: Option<ReplicaProcess<C>>,
-    /// Where the other process was, of which nothing is heard any more.
-    second_was: Option<String>,
-    /// Term of the last standby that a primary went on without, as Redis knows: what that one has, or one before it, is old.
-    let_go: Option<u64>,
-    /// The standby, by its term, or none, of which the primary was told last; `None` if this engine has told nobody.
-    told: Option<Option<u64>>,
-    /// Term of the last standby of which Redis was to know that a primary goes on without it: that is not taken back, also if it wakes.
-    letting_go: Option<u64>,
-    /// Since when nobody serves.
-    vacant_since: Instant,
-    /// Processes without a role, in the order in which they came, and since when: others may have more, or be gone.
-    undecided: Vec<(ShardHello, Instant)>,
-}
 
 /// What becomes of an announcement.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -366,183 +288,4 @@ impl<C: Clone> ShardSlots<C> {
             }
         }
     }
-}
-
-enum RoleDecision {
-    Serve,
-    Follow,
-    Wait,
-    Other(Decision),
-}
-
-impl<C> Slot<C> {
-    /// This process serves from now on.
-    fn serves(&mut self, primary: ReplicaProcess<C>) {
-        let address = primary.hello.address.clone();
-        let before = self.primary.replace(primary).map(|before| before.hello.address);
-        self.second_was = before.filter(|before| *before != address).or(self.second_was.take());
-    }
-
-    /// Takes note of a process that has a role; `None` if it has none.
-    fn refresh(&mut self, hello: &ShardHello, now: Instant) -> Option<Decision> {
-        let same = |holder: &&mut ReplicaProcess<C>| holder.is(hello);
-        if let Some(primary) = self.primary.as_mut().filter(same) {
-            (primary.hello, primary.seen) = (hello.clone(), now);
-            if let Some(follower) = self.lets_go(hello, now) {
-                self.letting_go = Some(follower);
-                return Some(Decision::LetGo(follower));
-            }
-            let is_let_go = |term| hello.lost == Some(term) || self.let_go >= Some(term);
-            self.standby.take_if(|standby| is_let_go(standby.term) || standby.is_gone(now));
-            return Some(self.role_of_primary(false));
-        }
-        if let Some(ReplicaRole::Primary { term }) = hello.role
-            && let Some(standby) = self.standby.as_mut().filter(same)
-        {
-            if term <= standby.term {
-                // It was said before the process was told to follow, and has come late: a network that was cut delivers it when it is
-                // whole again.
-                standby.seen = now;
-                return Some(self.role_of_standby(false));
-            }
-            // A promotion whose answer was lost: it serves.
-            self.standby = None;
-        }
-        if let Some(standby) = self.standby.as_mut().filter(same) {
-            standby.update(hello, now);
-            return Some(self.role_of_standby(false));
-        }
-        None
-    }
-
-    /// Whether a standby that followed under this term has what the primary has. Not if that one was told of another standby, or
-    /// of none: it goes on without this one.
-    fn may_follow_on(&self, term: u64) -> bool {
-        self.let_go < Some(term) && self.told.is_none_or(|told| told == Some(term))
-    }
-
-    /// The standby that this primary has, where it is told to go on without it and Redis does not know that yet.
-    fn lets_go(&self, hello: &ShardHello, now: Instant) -> Option<u64> {
-        let stays =
-            |standby: &&ReplicaProcess<C>| !standby.is_gone(now) && self.letting_go != Some(standby.term);
-        let present = self.standby.as_ref().filter(stays);
-        let has = present.map(|standby| standby.term).filter(|term| hello.lost != Some(*term));
-        hello
-            .lost
-            .or(hello.follower)
-            .filter(|follower| has != Some(*follower) && self.let_go < Some(*follower))
-    }
-
-    fn undecided_since(&self, hello: &ShardHello) -> Option<Instant> {
-        let (_, since) = self.undecided.iter().find(|(known, _)| known.boot == hello.boot)?;
-        Some(*since)
-    }
-
-    /// What is to become of a process without a role.
-    fn judge(&self, hello: &ShardHello, primary_answers: Option<bool>, now: Instant) -> RoleDecision {
-        let Some(primary) = &self.primary else { return self.judge_for_vacancy(hello, now) };
-        // Two processes cannot listen at one address: the old one has ended, and its successor would answer.
-        if primary.hello.address == hello.address {
-            return self.judge_for_vacancy(hello, now);
-        }
-        if let Some(ReplicaRole::Primary { term }) = hello.role
-            && term > primary.term
-        {
-            return RoleDecision::Serve;
-        }
-        match primary_answers {
-            None => RoleDecision::Other(Decision::AskPrimary),
-            Some(false) => self.judge_for_vacancy(hello, now),
-            Some(true) if hello.replicas < 2 || primary.hello.replicas < 2 => {
-                RoleDecision::Other(Decision::Taken(primary.hello.address.clone()))
-            }
-            Some(true) => match &self.standby {
-                Some(standby)
-                    if standby.hello.address != hello.address
-                        && now.duration_since(standby.seen) <= FAILOVER_SILENCE =>
-                {
-                    let waited = self.undecided_since(hello).map(|since| now.duration_since(since));
-                    match waited.is_some_and(|waited| waited > FAILOVER_SILENCE) {
-                        true => RoleDecision::Other(Decision::Taken(standby.hello.address.clone())),
-                        // That one may just have died.
-                        false => RoleDecision::Wait,
-                    }
-                }
-                _ => RoleDecision::Follow,
-            },
-        }
-    }
-
-    /// The same, where nobody serves, or the one who did does not answer.
-    fn judge_for_vacancy(&self, hello: &ShardHello, now: Instant) -> RoleDecision {
-        let follows = matches!(hello.role, Some(ReplicaRole::Standby { .. }));
-        let served = matches!(hello.role, Some(ReplicaRole::Primary { .. }));
-        if hello.replicas < 2 || served && self.primary.is_none() {
-            return RoleDecision::Serve;
-        }
-        if self.standby.as_ref().is_some_and(|standby| standby.has_what(hello)) {
-            return RoleDecision::Other(Decision::PromoteStandby);
-        }
-        if let Some(dead) = &self.primary {
-            return self.judge_after(&dead.hello, hello, now);
-        }
-        match &self.standby {
-            Some(_) => RoleDecision::Serve,
-            None if follows || hello.followed_before && hello.jobs == 0 => RoleDecision::Follow,
-            None if now.duration_since(self.vacant_since) > PARTNER_SILENCE => RoleDecision::Serve,
-            None => self.judge_among_undecided(hello),
-        }
-    }
-
-    /// The same, where the process that served has ended, after these last words of it.
-    fn judge_after(&self, dead: &ShardHello, hello: &ShardHello, now: Instant) -> RoleDecision {
-        let came_back = |hello: &ShardHello| dead.identity == hello.identity || dead.address == hello.address;
-        if !came_back(hello) {
-            // What another one has may be older than what that one has, who may come back: with nothing, if it was killed.
-            let back = self.undecided.iter().map(|(known, _)| known).find(|known| came_back(known));
-            return match back.is_some_and(|back| back.jobs == 0 && hello.jobs > 0) {
-                true => RoleDecision::Serve,
-                false => RoleDecision::Wait,
-            };
-        }
-        if hello.jobs > 0 || dead.jobs == 0 {
-            return RoleDecision::Serve;
-        }
-        // Whoever followed it may have kept its copies, and be started again as well.
-        let other_has_some = self.undecided.iter().any(|(known, _)| !came_back(known) && known.jobs > 0);
-        let waited =
-            self.undecided_since(hello).is_some_and(|since| now.duration_since(since) > FAILOVER_SILENCE);
-        if waited && !other_has_some { RoleDecision::Serve } else { RoleDecision::Wait }
-    }
-
-    /// Once two are there, one that has kept jobs serves before one that has none: whoever served and was killed has none, and the one
-    /// that followed it may have kept its copies. Then the one that served last; of those that never did, the one with more jobs;
-    /// of equals the one that came first.
-    fn judge_among_undecided(&self, hello: &ShardHello) -> RoleDecision {
-        let mut others =
-            self.undecided.iter().map(|(other, _)| other).filter(|other| other.boot != hello.boot);
-        let came_first = self.undecided.first().is_none_or(|(first, _)| first.boot == hello.boot);
-        let rank = |hello: &ShardHello, first: bool| {
-            (hello.jobs > 0, hello.set_aside > 0, hello.served_term, hello.jobs, first)
-        };
-        match others.next() {
-            Some(other) if rank(hello, came_first) > rank(other, !came_first) => RoleDecision::Serve,
-            _ => RoleDecision::Wait,
-        }
-    }
-
-    fn role_of_primary(&mut self, new: bool) -> Decision {
-        self.told = Some(self.standby.as_ref().map(|standby| standby.term));
-        let term = self.primary.as_ref().map_or(0, |primary| primary.term);
-        Decision::Role { role: ReplicaRole::Primary { term }, peer: peer(&self.standby), new }
-    }
-
-    fn role_of_standby(&self, new: bool) -> Decision {
-        let term = self.standby.as_ref().map_or(0, |standby| standby.term);
-        Decision::Role { role: ReplicaRole::Standby { term }, peer: peer(&self.primary), new }
-    }
-}
-
-fn peer<C>(holder: &Option<ReplicaProcess<C>>) -> Option<ShardPeer> {
-    holder.as_ref().map(|h| ShardPeer { address: h.hello.address.clone(), term: h.term })
 }

@@ -1,0 +1,73 @@
+//! One process of a shard, as it has announced itself.
+
+use std::time::Instant;
+
+use syncline_rpc::{ReplicaRole, ShardHello};
+
+use super::{SILENCE_SHOWN_AFTER, STANDBY_GONE_AFTER};
+
+/// Why orders are repeated.
+#[derive(Debug, Clone)]
+pub(in crate::service) struct Unanswered {
+    pub since: Instant,
+    /// What came of the last one, in words.
+    pub cause: String,
+    /// Whether something answers there, and turns the engine away.
+    pub is_refusal: bool,
+}
+
+/// One process. `C` is how it is reached.
+#[derive(Debug, Clone)]
+pub(in crate::service) struct ReplicaProcess<C> {
+    pub hello: ShardHello,
+    pub term: u64,
+    pub seen: Instant,
+    /// That it has answered no order, though it announces itself.
+    pub unanswered: Option<Unanswered>,
+    pub client: C,
+}
+
+impl<C> ReplicaProcess<C> {
+    pub(super) fn is(&self, hello: &ShardHello) -> bool {
+        (self.hello.boot, &self.hello.address) == (hello.boot, &hello.address)
+    }
+
+    /// Takes note of what this standby says. What it held before it was told to follow under this term, it drops: until it says
+    /// that it does, it has nothing of what the primary has.
+    pub(super) fn update(&mut self, hello: &ShardHello, now: Instant) {
+        let follows = hello.role == Some(ReplicaRole::Standby { term: self.term });
+        let (jobs, mirrored) = if follows { (hello.jobs, hello.mirrored) } else { (0, false) };
+        (self.hello, self.seen) = (ShardHello { jobs, mirrored, ..hello.clone() }, now);
+    }
+
+    /// Another process serves, of which this standby has nothing: it is told to drop what it has.
+    pub(super) fn begin_anew(&mut self, term: u64) {
+        self.term = term;
+        (self.hello.jobs, self.hello.mirrored) = (0, false);
+    }
+
+    /// Whether it has said nothing for so long that people are told.
+    pub(in crate::service) fn is_silent(&self) -> bool {
+        self.seen.elapsed() > SILENCE_SHOWN_AFTER
+    }
+
+    /// That it has answered no order for so long that people are told.
+    pub(in crate::service) fn unanswered_shown(&self) -> Option<&Unanswered> {
+        self.unanswered.as_ref().filter(|order| order.since.elapsed() > SILENCE_SHOWN_AFTER)
+    }
+
+    /// Whether a primary is to go on without this standby.
+    pub(super) fn is_gone(&self, now: Instant) -> bool {
+        now.duration_since(self.seen) > STANDBY_GONE_AFTER
+    }
+
+    /// Whether it could serve.
+    pub(super) fn is_ready(&self) -> bool {
+        self.hello.jobs > 0 || self.hello.mirrored
+    }
+
+    /// Whether this standby has at least what a process has that has just come.
+    pub(super) fn has_what(&self, fresh: &ShardHello) -> bool {
+        self.is_ready() && self.hello.jobs >= fresh.jobs && (self.hello.jobs > 0 || fresh.set_aside == 0)
+    }
+}

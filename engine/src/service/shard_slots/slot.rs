@@ -1,0 +1,100 @@
+//! The processes of one shard, and what one of them that has a role says of it.
+
+use std::time::Instant;
+
+use syncline_rpc::{ReplicaRole, ShardHello, ShardPeer};
+
+use super::{Decision, ReplicaProcess};
+
+/// The processes of one shard.
+#[derive(Debug)]
+pub(super) struct Slot<C> {
+    pub(super) primary: Option<ReplicaProcess<C>>,
+    pub(super) standby: Option<ReplicaProcess<C>>,
+    /// Where the other process was, of which nothing is heard any more.
+    pub(super) second_was: Option<String>,
+    /// Term of the last standby that a primary went on without, as Redis knows: what that one has, or one before it, is old.
+    pub(super) let_go: Option<u64>,
+    /// The standby, by its term, or none, of which the primary was told last; `None` if this engine has told nobody.
+    pub(super) told: Option<Option<u64>>,
+    /// Term of the last standby of which Redis was to know that a primary goes on without it: that is not taken back, also if it wakes.
+    pub(super) letting_go: Option<u64>,
+    /// Since when nobody serves.
+    pub(super) vacant_since: Instant,
+    /// Processes without a role, in the order in which they came, and since when: others may have more, or be gone.
+    pub(super) undecided: Vec<(ShardHello, Instant)>,
+}
+
+impl<C> Slot<C> {
+    /// This process serves from now on.
+    pub(super) fn serves(&mut self, primary: ReplicaProcess<C>) {
+        let address = primary.hello.address.clone();
+        let before = self.primary.replace(primary).map(|before| before.hello.address);
+        self.second_was = before.filter(|before| *before != address).or(self.second_was.take());
+    }
+
+    /// Takes note of a process that has a role; `None` if it has none.
+    pub(super) fn refresh(&mut self, hello: &ShardHello, now: Instant) -> Option<Decision> {
+        let same = |holder: &&mut ReplicaProcess<C>| holder.is(hello);
+        if let Some(primary) = self.primary.as_mut().filter(same) {
+            (primary.hello, primary.seen) = (hello.clone(), now);
+            if let Some(follower) = self.lets_go(hello, now) {
+                self.letting_go = Some(follower);
+                return Some(Decision::LetGo(follower));
+            }
+            let is_let_go = |term| hello.lost == Some(term) || self.let_go >= Some(term);
+            self.standby.take_if(|standby| is_let_go(standby.term) || standby.is_gone(now));
+            return Some(self.role_of_primary(false));
+        }
+        if let Some(ReplicaRole::Primary { term }) = hello.role
+            && let Some(standby) = self.standby.as_mut().filter(same)
+        {
+            if term <= standby.term {
+                // It was said before the process was told to follow, and has come late: a network that was cut delivers it when it is
+                // whole again.
+                standby.seen = now;
+                return Some(self.role_of_standby(false));
+            }
+            // A promotion whose answer was lost: it serves.
+            self.standby = None;
+        }
+        if let Some(standby) = self.standby.as_mut().filter(same) {
+            standby.update(hello, now);
+            return Some(self.role_of_standby(false));
+        }
+        None
+    }
+
+    /// Whether a standby that followed under this term has what the primary has. Not if that one was told of another standby, or
+    /// of none: it goes on without this one.
+    pub(super) fn may_follow_on(&self, term: u64) -> bool {
+        self.let_go < Some(term) && self.told.is_none_or(|told| told == Some(term))
+    }
+
+    /// The standby that this primary has, where it is told to go on without it and Redis does not know that yet.
+    pub(super) fn lets_go(&self, hello: &ShardHello, now: Instant) -> Option<u64> {
+        let stays =
+            |standby: &&ReplicaProcess<C>| !standby.is_gone(now) && self.letting_go != Some(standby.term);
+        let present = self.standby.as_ref().filter(stays);
+        let has = present.map(|standby| standby.term).filter(|term| hello.lost != Some(*term));
+        hello
+            .lost
+            .or(hello.follower)
+            .filter(|follower| has != Some(*follower) && self.let_go < Some(*follower))
+    }
+
+    pub(super) fn role_of_primary(&mut self, new: bool) -> Decision {
+        self.told = Some(self.standby.as_ref().map(|standby| standby.term));
+        let term = self.primary.as_ref().map_or(0, |primary| primary.term);
+        Decision::Role { role: ReplicaRole::Primary { term }, peer: peer(&self.standby), new }
+    }
+
+    pub(super) fn role_of_standby(&self, new: bool) -> Decision {
+        let term = self.standby.as_ref().map_or(0, |standby| standby.term);
+        Decision::Role { role: ReplicaRole::Standby { term }, peer: peer(&self.primary), new }
+    }
+}
+
+fn peer<C>(holder: &Option<ReplicaProcess<C>>) -> Option<ShardPeer> {
+    holder.as_ref().map(|h| ShardPeer { address: h.hello.address.clone(), term: h.term })
+}

@@ -1,0 +1,130 @@
+//! Who is silent, or answers no order, makes way.
+
+use super::*;
+
+#[test]
+fn a_primary_that_is_silent_makes_way_where_the_standby_has_all_jobs() {
+    for (jobs, due) in [(1, vec![ShardIndex(0)]), (2, Vec::new())] {
+        let mut shard = pair(1);
+        shard.role(&with_jobs(jobs, fresh(1)));
+        let silence = Duration::from_secs(30);
+        shard.wait(FAILOVER_SILENCE);
+        shard.role(&following(with_jobs(1, fresh(2))));
+        assert_eq!(shard.slots.failovers_due(shard.now, silence), []);
+        shard.wait(Duration::from_millis(1));
+        assert_eq!(shard.slots.failovers_due(shard.now, silence), due, "{jobs} jobs");
+        shard.wait(silence);
+        assert_eq!(shard.slots.failovers_due(shard.now, silence), [], "the standby is silent as well");
+        shard.role(&following(with_jobs(1, fresh(2))));
+        assert_eq!(shard.slots.failovers_due(shard.now, silence), [ShardIndex(0)]);
+    }
+}
+
+#[test]
+fn of_an_order_that_is_repeated_the_last_outcome_is_known_unless_another_was_answered_meanwhile() {
+    let (index, mut shard) = (ShardIndex(0), pair(1));
+    let shown = |shard: &Shard| {
+        let order = shard.slots.primary(index).unwrap().unanswered.clone();
+        order.map(|order| (order.since, order.cause))
+    };
+    let (begun, later) = (shard.now, shard.now + Duration::from_secs(1));
+    let refused = Unanswered { cause: "refused".into(), is_refusal: true, ..lost(later) };
+    shard.slots.note_order(index, 1, Some(lost(begun)));
+    shard.slots.note_repeated_order(index, 1, refused.clone());
+    assert_eq!(shown(&shard), Some((begun, "refused".into())));
+    shard.slots.note_order(index, 1, None);
+    shard.slots.note_repeated_order(index, 1, refused);
+    assert_eq!(shown(&shard), None);
+}
+
+fn lost(since: Instant) -> Unanswered {
+    Unanswered { since, cause: "lost".into(), is_refusal: false }
+}
+
+#[test]
+fn a_primary_that_announces_itself_and_answers_no_order_makes_way_after_half_of_the_silence() {
+    let (index, silence) = (ShardIndex(0), Duration::from_secs(30));
+    for (answers_later, due) in [(false, vec![index]), (true, Vec::new())] {
+        let mut shard = pair(1);
+        let a_second_later = |shard: &mut Shard| {
+            shard.wait(Duration::from_secs(1));
+            shard.role(&with_jobs(1, fresh(1)));
+            shard.role(&following(with_jobs(1, fresh(2))));
+            // What another process answered counts for nothing; of orders that are not answered the first one counts.
+            shard.slots.note_order(index, 77, None);
+            shard.slots.note_order(index, 1, Some(lost(shard.now)));
+            if answers_later {
+                shard.slots.note_order(index, 1, None);
+            }
+        };
+        shard.slots.note_order(index, 1, Some(lost(shard.now)));
+        for _ in 0..15 {
+            a_second_later(&mut shard);
+            assert_eq!(shard.slots.failovers_due(shard.now, silence), [], "both are heard");
+        }
+        a_second_later(&mut shard);
+        assert_eq!(shard.slots.failovers_due(shard.now, silence), due, "answers later: {answers_later}");
+    }
+}
+
+#[test]
+fn a_standby_that_has_some_of_the_jobs_serves_before_the_shard_counts_as_lost() {
+    let (mut shard, silence) = (pair(1), Duration::from_secs(30));
+    shard.role(&with_jobs(2, fresh(1)));
+    // The primary may only sleep, and the other job would be lost.
+    shard.wait(silence - silence / LAST_MOMENT);
+    shard.role(&following(with_jobs(1, fresh(2))));
+    assert_eq!(shard.slots.failovers_due(shard.now, silence), []);
+    shard.wait(Duration::from_millis(1));
+    assert_eq!(shard.slots.failovers_due(shard.now, silence), [ShardIndex(0)]);
+}
+
+#[test]
+fn a_standby_that_says_that_it_follows_nobody_is_forgotten_at_once() {
+    let mut shard = pair(1);
+    let (standby, _) = shard.slots.candidate(ShardIndex(0)).unwrap();
+    shard.slots.not_promoted(&standby, true, shard.now);
+    assert!(shard.slots.standby(ShardIndex(0)).is_some(), "it may have been slow");
+    shard.slots.not_promoted(&standby, false, shard.now);
+    assert!(shard.slots.standby(ShardIndex(0)).is_none());
+}
+
+/// It may still wait for an answer of the engine that led before.
+#[test]
+fn a_new_engine_waits_longer_for_a_primary_that_it_has_never_heard() {
+    let (mut shard, silence) = (Shard::new(), Duration::from_secs(30));
+    let standby = with_jobs(1, as_standby(8, fresh(2)));
+    shard.role(&standby);
+    for due in [vec![], vec![ShardIndex(0)]] {
+        shard.wait(UNHEARD_SILENCE / 2 + Duration::from_millis(1));
+        shard.role(&standby);
+        assert_eq!(shard.slots.failovers_due(shard.now, silence), due);
+    }
+}
+
+#[test]
+fn a_process_that_only_lives_keeps_its_place_and_nothing_else_changes() {
+    let (mut shard, silence) = (pair(1), Duration::from_secs(30));
+    let term = shard.slots.standby(ShardIndex(0)).unwrap().term;
+    shard.wait(FAILOVER_SILENCE + Duration::from_millis(1));
+    shard.slots.note_alive(&ShardHello { lost: Some(term), ..fresh(1) }, shard.now);
+    shard.slots.note_alive(&fresh(2), shard.now);
+    assert_eq!(shard.slots.failovers_due(shard.now, silence), []);
+    assert_eq!(shard.slots.standby(ShardIndex(0)).unwrap().term, term);
+    shard.slots.note_alive(&fresh(3), shard.now);
+    assert!(!shard.slots.knows(&fresh(3)));
+}
+
+#[test]
+fn a_standby_that_does_not_take_over_delays_no_other_shard() {
+    let (mut shard, second) = (pair(1), |hello| ShardHello { index: ShardIndex(1), ..hello });
+    for n in [1, 2, 1, 2] {
+        shard.role(&second(with_jobs(u64::from(n == 1), fresh(n))));
+    }
+    let term = shard.slots.standby(ShardIndex(1)).unwrap().term;
+    shard.wait(FAILOVER_SILENCE + Duration::from_millis(1));
+    shard.role(&following(with_jobs(1, fresh(2))));
+    shard.role(&second(as_standby(term, with_jobs(1, fresh(2)))));
+    let due = shard.slots.failovers_due(shard.now, Duration::from_secs(30));
+    assert_eq!(due, [ShardIndex(0), ShardIndex(1)]);
+}
