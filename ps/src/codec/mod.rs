@@ -24,6 +24,7 @@ mod int8;
 mod tests;
 mod top_k;
 
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
 use syncline_scheduler::spec::{Compression, PullCompression};
 
 pub use chunks::ChunkedRange;
@@ -36,7 +37,7 @@ const BLOCK: usize = 256;
 const _: () = assert!(CHUNK_ELEMENTS == 1 << u16::BITS);
 
 /// How the gradient of one push travels.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Codec {
     /// As f32: nothing is lost.
     #[default]
@@ -50,8 +51,18 @@ pub enum Codec {
     /// The values of largest magnitude, each with its place in the chunk; all others are zero.
     TopK {
         /// How many of a full chunk, at least 1; of a shorter one the same share, rounded up.
+        #[serde(deserialize_with = "kept_of_chunk")]
         of_full_chunk: u32,
     },
+}
+
+/// As many elements as a chunk may keep.
+fn kept_of_chunk<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    let kept = u32::deserialize(from)?;
+    match (1..=CHUNK_ELEMENTS as u32).contains(&kept) {
+        true => Ok(kept),
+        false => Err(D::Error::custom("no chunk has so many elements")),
+    }
 }
 
 /// Why bytes are no chunk of a push.

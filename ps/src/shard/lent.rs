@@ -23,6 +23,7 @@ use std::{
     },
 };
 
+use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use super::{
@@ -77,7 +78,7 @@ enum Slot {
 }
 
 /// What a worker needs to know of the slots, to map them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotShape {
     /// From one slot to the next.
     pub slot_bytes: u64,

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde::{Deserialize, Serialize};
 use syncline_rpc::ShardFault;
 use syncline_scheduler::ids::Incarnation;
 
@@ -14,7 +15,7 @@ use super::{JobShard, job_state::JobState, lock};
 pub(super) const PRESENCE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What a pull asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReadCondition {
     /// The latest values, once this many barriers have closed and no worker's clock is below `min_clock`. With 0 no
     /// clock is asked for; with more, a roster of clocks must have come.

@@ -55,7 +55,7 @@ pub enum Admission {
 }
 
 /// How far one incarnation's pushes have come on this shard: where it resumes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PushCursor {
     /// Last push that is in completely.
     pub watermark: u64,
@@ -66,7 +66,7 @@ pub struct PushCursor {
 }
 
 /// A shard's answer to a push that is in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PushAck {
     /// Last push of this incarnation that is in completely.
     pub watermark: u64,

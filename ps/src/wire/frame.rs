@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use super::WireError;
 
-/// Longest head; faults carry texts, everything else stays below 200 bytes.
+/// Longest head; faults carry texts, everything else stays below 300 bytes.
 pub const MAX_HEAD_BYTES: usize = 16 * 1024;
 
 pub(super) const FRAME_BYTES: usize = 16;

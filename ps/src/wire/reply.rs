@@ -2,12 +2,13 @@
 
 use std::io::{self, Read};
 
+use serde::{Deserialize, Serialize};
 use syncline_rpc::ShardFault;
 
 use super::{
     ECHO_BYTES, MAX_HEAD_BYTES, MAX_TENSOR_BYTES, WireError,
-    fields::{FieldReader, FieldWriter},
-    frame::{self, Frame},
+    frame::FRAME_BYTES,
+    message::{self, Message},
 };
 use crate::shard::{PushAck, PushCursor, SlotShape};
 
@@ -15,7 +16,7 @@ use crate::shard::{PushAck, PushCursor, SlotShape};
 const MAX_FAULT_TEXT_BYTES: usize = 4096;
 
 /// One answer. The length of the body that follows travels in the frame.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
     /// The push is in, now or from an earlier try.
     Pushed(PushAck),
@@ -94,163 +95,47 @@ pub enum Reply {
     Fault(ShardFault),
 }
 
-const PUSHED: u8 = 65;
-const PULLED: u8 = 66;
-const PULL_END: u8 = 67;
-const PUSH_CURSOR: u8 = 68;
-const BLOB_STORED: u8 = 69;
-const BLOB: u8 = 70;
-const BLOB_STAT: u8 = 71;
-const FAULT: u8 = 72;
-const WAITING: u8 = 73;
-const NORM: u8 = 74;
-const LOCAL_SOCKET: u8 = 75;
-const SHARED_MEMORY: u8 = 76;
-const REPLICATED: u8 = 77;
-const BLOB_LIST: u8 = 78;
-const LENT: u8 = 79;
-const PARAMETERS_LENT: u8 = 80;
-const GRADIENTS_TAKEN: u8 = 81;
-const CHECKPOINT_LIST: u8 = 82;
-const ECHO: u8 = 83;
+impl Message for Reply {
+    const KIND: u8 = 2;
 
-impl Reply {
-    /// Writes the frame into `out`, whose old content is dropped. `body`: bytes that will follow.
-    pub fn encode(&self, body: u64, out: &mut Vec<u8>) {
-        frame::encode(out, self.kind(), body, |head| {
-            let head = FieldWriter(head);
-            match self {
-                Self::Pushed(ack) => head.u64(ack.watermark).u64(ack.pushes).u64(ack.lead),
-                Self::Pulled { version, pushes, waited_us } => {
-                    head.u64(*version).u64(*pushes).u64(*waited_us)
-                }
-                Self::Lent { version, pushes, waited_us, round_version, slot } => {
-                    head.u64(*version).u64(*pushes).u64(*waited_us).u64(*round_version).u32(*slot)
-                }
-                Self::ParametersLent(shape) => head.u64(shape.slot_bytes).u32(shape.slots),
-                Self::GradientsTaken => head,
-                Self::PullEnd { round_version } => head.u64(*round_version),
-                Self::Waiting => head,
-                Self::Norm { squares } => head.u64(squares.to_bits()),
-                Self::PushCursor(cursor) => {
-                    head.u64(cursor.watermark).u32(cursor.next_chunk).u64(cursor.pushes)
-                }
-                Self::Replicated { number } => head.u64(*number),
-                Self::BlobStored | Self::BlobList | Self::CheckpointList => head,
-                Self::Blob { total } => head.u64(*total),
-                Self::BlobStat { bytes } => head.u8(bytes.is_some().into()).u64(bytes.unwrap_or(0)),
-                // Longer than the name of any socket would be no name either.
-                Self::LocalSocket { path } => {
-                    head.u8(path.is_some().into()).short_text(path.as_deref().unwrap_or_default())
-                }
-                Self::SharedMemory | Self::Echo => head,
-                Self::Fault(fault) => head.bytes(&encode_fault(fault)),
-            };
-        });
-    }
-
-    /// Reads the next answer and the length of its body. A peer that hangs up here broke off.
-    pub fn read(from: &mut impl Read, scratch: &mut Vec<u8>) -> Result<(Self, u64), WireError> {
-        let Some(Frame { kind, body, .. }) = Frame::read(from, scratch)? else {
-            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
-        };
-        let bound = match kind {
-            PULLED | BLOB | BLOB_LIST | CHECKPOINT_LIST => MAX_TENSOR_BYTES,
-            ECHO => ECHO_BYTES,
-            PUSHED | PULL_END | WAITING | NORM | PUSH_CURSOR | BLOB_STORED | BLOB_STAT | LOCAL_SOCKET
-            | SHARED_MEMORY | REPLICATED | FAULT | LENT | PARAMETERS_LENT | GRADIENTS_TAKEN => 0,
-            _ => return Err(WireError::Kind(kind)),
-        };
-        if body > bound {
-            return Err(WireError::TooLong { kind, bytes: body });
-        }
-        Ok((Self::decode(kind, scratch).ok_or(WireError::Head { kind })?, body))
-    }
-
-    fn decode(kind: u8, head: &[u8]) -> Option<Self> {
-        let mut head = FieldReader(head);
-        let reply = match kind {
-            PUSHED => {
-                Self::Pushed(PushAck { watermark: head.u64()?, pushes: head.u64()?, lead: head.u64()? })
-            }
-            PULLED => Self::Pulled { version: head.u64()?, pushes: head.u64()?, waited_us: head.u64()? },
-            LENT => Self::Lent {
-                version: head.u64()?,
-                pushes: head.u64()?,
-                waited_us: head.u64()?,
-                round_version: head.u64()?,
-                slot: head.u32()?,
-            },
-            PARAMETERS_LENT => {
-                Self::ParametersLent(SlotShape { slot_bytes: head.u64()?, slots: head.u32()? })
-            }
-            GRADIENTS_TAKEN => Self::GradientsTaken,
-            PULL_END => Self::PullEnd { round_version: head.u64()? },
-            WAITING => Self::Waiting,
-            NORM => Self::Norm { squares: f64::from_bits(head.u64()?) },
-            PUSH_CURSOR => Self::PushCursor(PushCursor {
-                watermark: head.u64()?,
-                next_chunk: head.u32()?,
-                pushes: head.u64()?,
-            }),
-            REPLICATED => Self::Replicated { number: head.u64()? },
-            BLOB_LIST => Self::BlobList,
-            CHECKPOINT_LIST => Self::CheckpointList,
-            BLOB_STORED => Self::BlobStored,
-            BLOB => Self::Blob { total: head.u64()? },
-            BLOB_STAT => {
-                let (known, bytes) = (head.bool()?, head.u64()?);
-                Self::BlobStat { bytes: known.then_some(bytes) }
-            }
-            LOCAL_SOCKET => {
-                let (known, path) = (head.bool()?, head.short_text()?);
-                Self::LocalSocket { path: known.then(|| path.to_owned()) }
-            }
-            ECHO => Self::Echo,
-            SHARED_MEMORY => Self::SharedMemory,
-            FAULT => {
-                let (fault, rest) = postcard::take_from_bytes(head.0).ok()?;
-                head.0 = rest;
-                Self::Fault(fault)
-            }
-            _ => return None,
-        };
-        head.finish(reply)
-    }
-
-    fn kind(&self) -> u8 {
+    fn body_limit(&self) -> u64 {
         match self {
-            Self::Pushed(_) => PUSHED,
-            Self::Pulled { .. } => PULLED,
-            Self::Lent { .. } => LENT,
-            Self::ParametersLent(_) => PARAMETERS_LENT,
-            Self::GradientsTaken => GRADIENTS_TAKEN,
-            Self::PullEnd { .. } => PULL_END,
-            Self::Waiting => WAITING,
-            Self::Norm { .. } => NORM,
-            Self::PushCursor(_) => PUSH_CURSOR,
-            Self::Replicated { .. } => REPLICATED,
-            Self::BlobList => BLOB_LIST,
-            Self::CheckpointList => CHECKPOINT_LIST,
-            Self::BlobStored => BLOB_STORED,
-            Self::Blob { .. } => BLOB,
-            Self::BlobStat { .. } => BLOB_STAT,
-            Self::LocalSocket { .. } => LOCAL_SOCKET,
-            Self::Echo => ECHO,
-            Self::SharedMemory => SHARED_MEMORY,
-            Self::Fault(_) => FAULT,
+            Self::Pulled { .. } | Self::Blob { .. } | Self::BlobList | Self::CheckpointList => {
+                MAX_TENSOR_BYTES
+            }
+            Self::Echo => ECHO_BYTES,
+            Self::Pushed(_)
+            | Self::Lent { .. }
+            | Self::PullEnd { .. }
+            | Self::Waiting
+            | Self::Norm { .. }
+            | Self::PushCursor(_)
+            | Self::Replicated { .. }
+            | Self::BlobStored
+            | Self::BlobStat { .. }
+            | Self::LocalSocket { .. }
+            | Self::ParametersLent(_)
+            | Self::GradientsTaken
+            | Self::SharedMemory
+            | Self::Fault(_) => 0,
         }
     }
 }
 
-/// A fault in its tarpc form; a text that does not fit into a head is shortened.
-fn encode_fault(fault: &ShardFault) -> Vec<u8> {
-    match postcard::to_stdvec(fault) {
-        Ok(bytes) if bytes.len() <= MAX_HEAD_BYTES => bytes,
-        _ => {
+impl Reply {
+    /// Writes the frame into `out`, whose old content is dropped. `body`: bytes that will follow. The text of a fault that does not
+    /// fit into a head is shortened.
+    pub fn encode(&self, body: u64, out: &mut Vec<u8>) {
+        message::encode(self, body, out);
+        if let (Self::Fault(fault), true) = (self, out.len() > FRAME_BYTES + MAX_HEAD_BYTES) {
             let what: String = fault.to_string().chars().take(MAX_FAULT_TEXT_BYTES / 4).collect();
-            postcard::to_stdvec(&ShardFault::Invalid { what }).unwrap_or_default()
+            message::encode(&Self::Fault(ShardFault::Invalid { what }), body, out);
         }
+    }
+
+    /// Reads the next answer and the length of its body. A peer that hangs up here broke off.
+    pub fn read(from: &mut impl Read, scratch: &mut Vec<u8>) -> Result<(Self, u64), WireError> {
+        message::read(from, scratch)?.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof).into())
     }
 }
 

@@ -1,8 +1,20 @@
 //! What callers ask on a tensor connection.
 
-use syncline_scheduler::spec::MAX_ELEMENTS;
+#[cfg(test)]
+mod tests;
 
-use super::request_fields::SessionKey;
+use std::io::Read;
+
+use serde::{Deserialize, Serialize};
+use syncline_scheduler::{
+    ids::{Incarnation, RunId},
+    spec::MAX_ELEMENTS,
+};
+
+use super::{
+    WireError,
+    message::{self, Message},
+};
 use crate::{
     codec::Codec,
     shard::{PushHeader, ReadCondition},
@@ -21,8 +33,17 @@ pub const ECHO_BYTES: u64 = 64 << 10;
 /// BLAKE3 of a blob.
 pub type Digest = [u8; blake3::OUT_LEN];
 
+/// One incarnation of a worker in one run of a job: whose parameters are meant, and who asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionKey {
+    /// Whose parameters are meant, as the caller knows them: those of another run are a fault.
+    pub run: RunId,
+    /// The worker that asks; where shards ask each other, one that no worker has.
+    pub incarnation: Incarnation,
+}
+
 /// One question. The length of the body that follows travels in the frame.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Request {
     /// Body: the gradient of the shard's range from chunk `first_chunk` on, as `codec` writes it; none if `header.skip`.
     Push {
@@ -158,7 +179,43 @@ pub enum Request {
     },
 }
 
+impl Message for Request {
+    const KIND: u8 = 1;
+
+    fn body_limit(&self) -> u64 {
+        match self {
+            Self::Push { .. } | Self::PushRows { .. } | Self::PullRows { .. } => MAX_TENSOR_BYTES,
+            Self::PutBlob { .. } | Self::PutValue { .. } => MAX_BLOB_BYTES,
+            Self::Echo => ECHO_BYTES,
+            Self::Pull { .. }
+            | Self::PushInPlace { .. }
+            | Self::Norm { .. }
+            | Self::Replicate { .. }
+            | Self::PushCursor { .. }
+            | Self::GetBlob { .. }
+            | Self::StatBlob { .. }
+            | Self::ListBlobs { .. }
+            | Self::ListCheckpoints
+            | Self::GetCheckpoint { .. }
+            | Self::LocalSocket
+            | Self::LendParameters { .. }
+            | Self::TakeGradients { .. }
+            | Self::ShareMemory { .. } => 0,
+        }
+    }
+}
+
 impl Request {
+    /// Writes the frame into `out`, whose old content is dropped. `body`: bytes that will follow.
+    pub fn encode(&self, body: u64, out: &mut Vec<u8>) {
+        message::encode(self, body, out);
+    }
+
+    /// Reads the next question and the length of its body; `None` if the caller hung up.
+    pub fn read(from: &mut impl Read, scratch: &mut Vec<u8>) -> Result<Option<(Self, u64)>, WireError> {
+        message::read(from, scratch)
+    }
+
     /// Whether only the process that serves a shard may answer it, not the one that follows.
     pub fn needs_the_one_that_serves(&self) -> bool {
         matches!(
