@@ -26,15 +26,15 @@ pub struct UpArgs {
     workers: u32,
     /// Number of shards of the parameter server [default: as before, else 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
-    shards: Option<u32>,
+    pub(super) shards: Option<u32>,
     /// How many processes hold each shard: with 2 a second one has everything that is acknowledged, and takes over when the
     /// first dies [default: as before, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2))]
-    replicas: Option<u32>,
+    pub(super) replicas: Option<u32>,
     /// How many engines run: with 2 one leads and the other stands by, and takes over when the first is gone [default: as
     /// before, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2))]
-    engines: Option<u32>,
+    pub(super) engines: Option<u32>,
     /// How many times slower each worker is than the fastest, such as 1,1,1,2.5; emulated by sleeping
     #[arg(long, value_name = "F,F,...", value_delimiter = ',', value_parser = number::<f64>("factors, such as 1,1,1,2.5"))]
     slowdown: Vec<f64>,
@@ -44,7 +44,7 @@ pub struct UpArgs {
     step_ms: Option<u64>,
     /// Jobs that each worker trains for at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
-    trainings: u32,
+    pub(super) trainings: u32,
     /// Threads on which each worker computes [default: the cores of the machine, shared among the workers]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     threads: Option<u32>,
@@ -54,78 +54,60 @@ pub struct UpArgs {
     /// Most memory of its GPU that each model of a worker may take, such as 8GiB: a training, its evaluation and the ONNX models of
     /// general tasks each [default: all there is]
     #[arg(long, value_name = "SIZE", value_parser = gpu_memory)]
-    gpu_memory: Option<MemorySize>,
+    pub(super) gpu_memory: Option<MemorySize>,
     /// A parameter shard that is not heard of for this long is lost, and the running jobs that it holds end; a number alone is
     /// milliseconds [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = time_from(SHORTEST_SILENCE, Milliseconds))]
-    shard_silence: Option<Duration>,
+    pub(super) shard_silence: Option<Duration>,
     /// Use this Redis server instead of starting one
     #[arg(long, value_name = "URL", env = "SYNCLINE_REDIS", hide_env_values = true)]
-    redis: Option<String>,
+    pub(super) redis: Option<String>,
     /// Folder of the cluster's state [default: $XDG_STATE_HOME/syncline or ~/.local/state/syncline]
     #[arg(long, value_name = "DIR", env = "SYNCLINE_STATE_DIR")]
     state_dir: Option<PathBuf>,
     /// IP address and port on which the engine listens, and the shards beside it; port 0 takes a free one and keeps it
     /// [default: as before, else 127.0.0.1:7461; a free port of this machine where that is taken]
     #[arg(long, value_name = "ADDR")]
-    listen: Option<SocketAddr>,
+    pub(super) listen: Option<SocketAddr>,
     /// File with the secret of the cluster, instead of the one that is made in the state directory
     #[arg(long, value_name = "FILE", env = "SYNCLINE_TOKEN_FILE")]
-    token_file: Option<PathBuf>,
+    pub(super) token_file: Option<PathBuf>,
     /// How parameters and gradients travel between workers and shards: shm for shared memory, unix or tcp; auto takes the
     /// fastest that works
     #[arg(long, value_name = "NAME", env = "SYNCLINE_TRANSPORT", default_value_t)]
-    transport: TransportChoice,
+    pub(super) transport: TransportChoice,
     /// Program to start for each worker instead of this one, as `PROGRAM worker ...`: one whose main is that of
     /// `Worker::builder()`
     #[arg(long, value_name = "PROGRAM")]
-    worker_bin: Option<PathBuf>,
+    pub(super) worker_bin: Option<PathBuf>,
     /// The longest pause before what has ended is started again: for those who end it themselves
     #[arg(long, value_name = "MS", default_value_t = 5_000, hide = true)]
     longest_pause_ms: u64,
     /// Stop when stdin closes: for a program that starts a cluster of its own, however that program ends
     #[arg(long)]
-    exit_with_parent: bool,
+    pub(super) exit_with_parent: bool,
     /// One JSON object on stdout when everything is ready
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// What `up` does.
 #[derive(Debug)]
 pub(crate) struct Plan {
+    /// As it was said; where what follows is about the same, that holds.
+    pub given: UpArgs,
     /// Slowdown of each worker.
     pub slowdowns: Vec<f64>,
     /// What each worker computes on; as many as there are slowdowns.
     pub devices: Vec<Device>,
-    /// For the workers on GPUs.
-    pub gpu_memory: Option<MemorySize>,
     pub step_ms: u64,
     /// Threads on which each worker computes.
     pub threads: usize,
-    /// Training slots of each worker.
-    pub trainings: u32,
-    /// `None`: as many as before, else two.
-    pub shards: Option<u32>,
-    /// `None`: as before, else one.
-    pub replicas: Option<u32>,
-    /// `None`: as before, else one.
-    pub engines: Option<u32>,
     /// Before a child that ended is started again.
     pub longest_pause: Duration,
-    /// `None`: that of an engine that is told none.
-    pub shard_silence: Option<Duration>,
-    pub redis: Option<String>,
     pub state_dir: PathBuf,
     /// Other commands need the flag as well.
     pub state_dir_named: bool,
-    /// `None`: where it listened before, else the default.
-    pub listen: Option<SocketAddr>,
-    pub token_file: Option<PathBuf>,
-    pub worker_bin: Option<PathBuf>,
-    pub transport: TransportChoice,
-    pub exit_with_parent: bool,
-    pub json: bool,
 }
 
 impl UpArgs {
@@ -133,7 +115,7 @@ impl UpArgs {
         let refuse = |what: String| Err(CliError::Setting { what });
         let workers = self.workers as usize;
         let emulated = !self.slowdown.is_empty();
-        let slowdowns = if emulated { self.slowdown } else { vec![1.0; workers] };
+        let slowdowns = if emulated { self.slowdown.clone() } else { vec![1.0; workers] };
         if slowdowns.len() != workers {
             return refuse(format!("--slowdown names {} workers, --workers says {workers}", slowdowns.len()));
         }
@@ -160,24 +142,12 @@ impl UpArgs {
         Ok(Plan {
             slowdowns,
             devices,
-            gpu_memory: self.gpu_memory,
             step_ms: self.step_ms.unwrap_or(if emulated { EMULATED_STEP_MS } else { 0 }),
             threads: self.threads.map_or_else(|| threads_each(workers), |threads| threads as usize),
-            trainings: self.trainings,
-            shards: self.shards,
-            replicas: self.replicas,
-            engines: self.engines,
             longest_pause: Duration::from_millis(self.longest_pause_ms),
-            shard_silence: self.shard_silence,
-            redis: self.redis,
             state_dir_named: self.state_dir.is_some() || environment_names_a_cluster(),
             state_dir: state_dir(self.state_dir.as_deref())?,
-            listen: self.listen,
-            token_file: self.token_file,
-            worker_bin: self.worker_bin,
-            transport: self.transport,
-            exit_with_parent: self.exit_with_parent,
-            json: self.json,
+            given: self,
         })
     }
 }
@@ -263,7 +233,7 @@ mod tests {
             assert_eq!(plan(line).unwrap().devices, want, "{line}");
         }
         assert_eq!(
-            plan("--device cuda:0 --gpu-memory 8GiB").unwrap().gpu_memory.map(|size| size.0),
+            plan("--device cuda:0 --gpu-memory 8GiB").unwrap().given.gpu_memory.map(|size| size.0),
             Some(8 << 30)
         );
         assert!(plan("--gpu-memory 8GiB").unwrap_err().to_string().contains("E509"));

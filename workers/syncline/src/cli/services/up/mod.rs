@@ -59,10 +59,10 @@ pub(crate) fn run(args: UpArgs) -> Result<(), Failure> {
     log_as_command();
     let plan = args.plan()?;
     let state_dir = StateDir::open(&plan.state_dir)?;
-    let shards = state_dir.shard_count(plan.shards)?;
-    state_dir.check_redis(&SavedRedis::of(plan.redis.as_deref()))?;
+    let shards = state_dir.shard_count(plan.given.shards)?;
+    state_dir.check_redis(&SavedRedis::of(plan.given.redis.as_deref()))?;
     block_on(async move {
-        let (mut stop, mut second) = StopSignal::hearing_a_second(plan.exit_with_parent)
+        let (mut stop, mut second) = StopSignal::hearing_a_second(plan.given.exit_with_parent)
             .map_err(|source| CliError::Runtime { source })?;
         let (sender, mut events) = mpsc::unbounded_channel();
         let native = tokio::select! {
@@ -166,7 +166,7 @@ fn say_ended(process: Process, how: &HowEnded, replicas: u32, again_in: Duration
 
 /// Where everything is, and what to type next.
 fn announce(plan: &Plan, running: &RunningCluster, leader: &str) -> Result<(), Failure> {
-    if plan.json {
+    if plan.given.json {
         return print_json(running);
     }
     let dir = running.state_dir.display();

@@ -49,7 +49,7 @@ type Events = mpsc::UnboundedSender<Event>;
 impl Native {
     /// Finds both parts, fetching what is missing, and starts Redis unless one was named.
     pub(crate) async fn start(plan: &Plan, state_dir: &StateDir, events: Events) -> Result<Self, Failure> {
-        let own = plan.redis.is_none();
+        let own = plan.given.redis.is_none();
         let device = runtime_device(&plan.devices);
         let find = move || -> Result<_, KitError> {
             // What else a GPU needs each worker finds again; here it is looked for so that nothing starts without it.
@@ -59,7 +59,7 @@ impl Native {
         };
         let (onnxruntime, program) = blocking(find).await?;
         let Some(program) = program else {
-            let redis_url = plan.redis.clone().unwrap_or_default();
+            let redis_url = plan.given.redis.clone().unwrap_or_default();
             let redis = redacted(&redis_url);
             return Ok(Self {
                 onnxruntime,

@@ -127,18 +127,18 @@ impl ChildPrograms<'_> {
                 ("--threads", plan.threads.to_string()),
                 ("--slowdown", slowdown.to_string()),
                 ("--step-ms", plan.step_ms.to_string()),
-                ("--trainings", plan.trainings.to_string()),
-                ("--transport", plan.transport.to_string()),
+                ("--trainings", plan.given.trainings.to_string()),
+                ("--transport", plan.given.transport.to_string()),
             ],
         );
-        if let Some(memory) = plan.gpu_memory.filter(|_| device != Device::Cpu) {
+        if let Some(memory) = plan.given.gpu_memory.filter(|_| device != Device::Cpu) {
             args.extend(["--gpu-memory".into(), format!("{}B", memory.0).into()]);
         }
         // Where nobody can say what there is, none is offered.
         if memory_bytes > 0 {
             args.extend(["--memory".into(), format!("{memory_bytes}B").into()]);
         }
-        let bin: PathBuf = plan.worker_bin.clone().unwrap_or_else(|| self.bin.to_owned());
+        let bin: PathBuf = plan.given.worker_bin.clone().unwrap_or_else(|| self.bin.to_owned());
         let mut program = self.program(process, &bin, args);
         if let Some(library) = &native.onnxruntime {
             program.env.push(("ORT_DYLIB_PATH", library.into()));
@@ -151,7 +151,7 @@ impl ChildPrograms<'_> {
 /// What an engine is told beside where everything is.
 pub(super) fn engine_options(plan: &Plan, instance: &str, shards: u32) -> Vec<(&'static str, String)> {
     let mut options = vec![("--instance", instance.to_owned()), ("--shards", shards.to_string())];
-    let silence = plan.shard_silence.map(|silence| silence.as_millis().to_string());
+    let silence = plan.given.shard_silence.map(|silence| silence.as_millis().to_string());
     options.extend(silence.map(|silence_ms| ("--shard-silence", silence_ms)));
     options
 }

@@ -202,7 +202,7 @@ async fn leader_when_ready(
     let slots_of = |pid: u32| about.worker_pids.iter().filter(|registered| **registered == pid).count();
     let ours = progress.pids.iter().filter(|(process, _)| matches!(process, Process::Worker(_)));
     let (there, not_there): (Vec<_>, Vec<_>) =
-        ours.partition(|(_, pid)| slots_of(**pid) >= plan.trainings as usize);
+        ours.partition(|(_, pid)| slots_of(**pid) >= plan.given.trainings as usize);
     if there.len() == plan.slowdowns.len() {
         return Ok(about.address);
     }

@@ -57,10 +57,10 @@ pub(crate) async fn start(
     let listen = engine_address(plan, &saved).await?;
     check_open_bind(listen, named.as_deref())?;
     let (token_file, token) = token(named.as_deref(), state_dir)?;
-    let engine_count = plan.engines.unwrap_or(1 + u32::from(saved.second_engine.is_some()));
+    let engine_count = plan.given.engines.unwrap_or(1 + u32::from(saved.second_engine.is_some()));
     let bin =
         std::env::current_exe().map_err(|source| CliError::Path { path: "this program".into(), source })?;
-    let replicas = state_dir.replica_count(plan.replicas, shards)?;
+    let replicas = state_dir.replica_count(plan.given.replicas, shards)?;
     let programs = ChildPrograms { plan, state_dir, shards, replicas, token_file: &token_file, bin: &bin };
     let mut progress = Progress::new(Instant::now());
 
@@ -70,7 +70,7 @@ pub(crate) async fn start(
     let engine = progress.wait_for_engine(FIRST_ENGINE, events).await?;
     saved.engine = Some(engine);
     saved.second_engine = None;
-    saved.redis = Some(SavedRedis::of(plan.redis.as_deref()));
+    saved.redis = Some(SavedRedis::of(plan.given.redis.as_deref()));
     saved.token_file = named.map(|path| std::path::absolute(&path).unwrap_or(path));
     if engine_count > 1 {
         children.start(second);
@@ -117,8 +117,8 @@ pub(crate) async fn start(
 /// they have that token.
 fn named_token_file(plan: &Plan, saved: &SavedAddresses) -> Option<PathBuf> {
     let is_open = saved.engine.is_some_and(|address| !address.ip().is_loopback());
-    let kept = saved.token_file.as_ref().filter(|_| is_open && plan.listen.is_none());
-    plan.token_file.as_ref().or(kept).cloned()
+    let kept = saved.token_file.as_ref().filter(|_| is_open && plan.given.listen.is_none());
+    plan.given.token_file.as_ref().or(kept).cloned()
 }
 
 /// The token file, named or in the state directory, and its token; the latter file is created if it is missing.
@@ -140,7 +140,7 @@ fn token(named: Option<&Path>, state_dir: &StateDir) -> Result<(PathBuf, Token),
 /// Where the engine listens: the given address, the saved one, or the default. Where none was given and another program has that
 /// port, which no other machine knows, a free one: other commands find it in `up.json`.
 async fn engine_address(plan: &Plan, saved: &SavedAddresses) -> Result<SocketAddr, Failure> {
-    let address = match (plan.listen, saved.engine) {
+    let address = match (plan.given.listen, saved.engine) {
         (Some(told), Some(before)) if told.port() == 0 && told.ip() == before.ip() && is_free(before) => {
             before
         }
@@ -155,7 +155,7 @@ async fn engine_address(plan: &Plan, saved: &SavedAddresses) -> Result<SocketAdd
             Err(_) if since.elapsed() < PORT_FREE_TIMEOUT => sleep(POLL_INTERVAL).await,
             Err(error)
                 if error.kind() == io::ErrorKind::AddrInUse
-                    && plan.listen.is_none()
+                    && plan.given.listen.is_none()
                     && address.ip().is_loopback() =>
             {
                 say(&format!("{address} is taken, by another cluster perhaps: this one takes a free port"));
