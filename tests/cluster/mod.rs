@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+#[path = "../../workers/tests/support/onnxruntime.rs"]
+mod onnxruntime;
 mod relay;
 mod replicated;
 
@@ -22,9 +24,9 @@ use syncline_engine::store::{
 };
 use syncline_kit::{RedisOptions, RedisServer};
 use syncline_rpc::{EngineAddresses, Token};
-use syncline_runtime::Runtime;
 use syncline_scheduler::ids::JobId;
 
+pub use onnxruntime::runtime;
 pub use relay::Relay;
 pub use replicated::ShardProcess;
 
@@ -451,14 +453,6 @@ impl Cluster {
 /// A field that is a number.
 pub fn number(summary: &BTreeMap<String, String>, field: &str) -> u64 {
     summary.get(field).and_then(|v| v.parse().ok()).unwrap_or(0)
-}
-
-/// ONNX Runtime, looked for once.
-pub fn runtime() -> Runtime {
-    static LOADED: OnceLock<Runtime> = OnceLock::new();
-    let load =
-        || Runtime::load(&syncline_kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap();
-    LOADED.get_or_init(load).clone()
 }
 
 /// The program of a Redis server, looked for once.

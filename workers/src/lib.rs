@@ -18,6 +18,9 @@ pub mod isolation;
 #[cfg(feature = "local")]
 pub mod local;
 pub mod normalization;
+#[cfg(all(test, feature = "worker"))]
+#[path = "../tests/support/onnxruntime.rs"]
+mod onnxruntime;
 mod place_file;
 #[cfg(feature = "worker")]
 pub mod predict;

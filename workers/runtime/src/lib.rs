@@ -11,6 +11,10 @@
 //! A step of a small network takes about a millisecond, so the path of `run` avoids formatting, maps and copies;
 //! it costs a few microseconds.
 
+// The rig of the tests is that of other crates as well, which call this one by its name.
+#[cfg(test)]
+extern crate self as syncline_runtime;
+
 mod bare;
 mod cuda_calls;
 mod cuda_form;
@@ -22,6 +26,9 @@ mod executable;
 mod infer;
 mod interrupt;
 mod nchwc;
+#[cfg(test)]
+#[path = "../../tests/support/onnxruntime.rs"]
+mod onnxruntime;
 mod outputs;
 mod page_locks;
 mod pinned;

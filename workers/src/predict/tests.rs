@@ -1,10 +1,9 @@
 //! Predictions of models that are not trained, on a real ONNX Runtime.
 
-use std::{fs, sync::OnceLock};
+use std::fs;
 
 use syncline_autodiff::Loss;
 use syncline_onnx::{ElementType, GraphBuilder, ModelProto};
-use syncline_runtime::Runtime;
 use syncline_scheduler::spec::{ChannelAxis, DataSpec, SettingList, Source};
 use tempfile::TempDir;
 
@@ -13,15 +12,9 @@ use crate::{
     client::{TrainedJob, Weights},
     export::fill,
     normalization::with_normalization,
+    onnxruntime::runtime,
     submit::{JobGraph, Model, Training, prepare},
 };
-
-fn runtime() -> Runtime {
-    static LOADED: OnceLock<Runtime> = OnceLock::new();
-    let load =
-        || Runtime::load(&syncline_kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap();
-    LOADED.get_or_init(load).clone()
-}
 
 /// Scores `a` of two classes, and what comes behind them.
 fn model(behind: impl FnOnce(&mut GraphBuilder, &str)) -> ModelProto {

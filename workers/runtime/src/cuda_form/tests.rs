@@ -1,17 +1,8 @@
-use std::sync::OnceLock;
-
 use syncline_onnx::proto::AttributeProto;
 use syncline_onnx::{Extent, GraphBuilder, TensorView, attr_int};
 
 use super::*;
-use crate::{ExecOptions, Executable, Optimize, Runtime};
-
-fn runtime() -> Runtime {
-    static LOADED: OnceLock<Runtime> = OnceLock::new();
-    let load =
-        || Runtime::load(&syncline_kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap();
-    LOADED.get_or_init(load).clone()
-}
+use crate::{ExecOptions, Executable, Optimize, onnxruntime::runtime};
 
 /// What the CPU makes of a model exactly as it is written.
 fn computed(model: &ModelProto, inputs: &[(&str, &[usize], &[f32])], output: &str) -> (Vec<usize>, Vec<f32>) {

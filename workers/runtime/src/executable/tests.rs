@@ -1,18 +1,12 @@
-use std::{ptr::NonNull, sync::OnceLock};
+use std::ptr::NonNull;
 
 use ort::memory::MemoryType;
 
 use super::*;
+use crate::onnxruntime::runtime;
 use crate::page_locks::tests::{floats, locks};
 use crate::pinned::{Sent, host_memory};
 use syncline_onnx::{ElementType, GraphBuilder};
-
-pub(crate) fn runtime() -> Runtime {
-    static LOADED: OnceLock<Runtime> = OnceLock::new();
-    let load =
-        || Runtime::load(&syncline_kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap();
-    LOADED.get_or_init(load).clone()
-}
 
 /// shape = Shape(a), count = Size(a), total = a + b.
 fn adder() -> Vec<u8> {

@@ -75,7 +75,7 @@ pub(crate) fn floats(floats: Vec<f32>, is_writable: bool) -> Arc<Floats> {
 }
 
 fn runtime() -> Runtime {
-    crate::executable::tests::runtime().tried_on(Device::Cuda(3), Some(locks()))
+    crate::onnxruntime::runtime().tried_on(Device::Cuda(3), Some(locks()))
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn memory_that_cuda_does_not_lock_stays_what_it_is_and_leaves_no_error_behind() 
 
 #[test]
 fn without_a_gpu_nothing_is_locked() {
-    let runtime = crate::executable::tests::runtime();
+    let runtime = crate::onnxruntime::runtime();
     assert_eq!(runtime.lock_pages(floats(vec![0.0], true)).unwrap_err().code(), "E497");
     assert!(asked().is_empty());
 }

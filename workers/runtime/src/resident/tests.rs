@@ -1,15 +1,7 @@
-use std::sync::OnceLock;
-
 use syncline_onnx::{ElementType, GraphBuilder};
 
 use super::*;
-
-fn runtime() -> Runtime {
-    static LOADED: OnceLock<Runtime> = OnceLock::new();
-    let load =
-        || Runtime::load(&syncline_kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap();
-    LOADED.get_or_init(load).clone()
-}
+use crate::onnxruntime::runtime;
 
 fn kept(name: &str, elements: usize) -> KeptValue {
     KeptValue { input: name.to_owned(), output: format!("{name}.next"), shape: vec![elements] }

@@ -1,12 +1,10 @@
 //! What a device does with local steps, compared with what this process does: on the CPU, by the bindings of a device.
 
-use std::sync::OnceLock;
-
 use syncline_autodiff::{DeriveOptions, GRAD_SUFFIX, LOSS, LOSS_WEIGHT, Loss, NEXT_SUFFIX, derive};
 use syncline_onnx::{ElementType, GraphBuilder, ModelProto, SplitMix64, mlp};
 use syncline_ps::transport::TransportChoice;
 use syncline_rpc::Token;
-use syncline_runtime::{ExecOptions, Runtime, TensorView};
+use syncline_runtime::{ExecOptions, TensorView};
 use syncline_scheduler::{
     core::GradientUse,
     ids::{Generation, Incarnation, RunId},
@@ -15,6 +13,7 @@ use syncline_scheduler::{
 };
 
 use super::{on_device::MAX_UNFIT, *};
+use crate::onnxruntime::runtime;
 use crate::worker::{
     Throttle,
     draws::DrawStream,
@@ -25,13 +24,6 @@ use crate::worker::{
 };
 
 const DRAWS: DrawStream = DrawStream { seed: 0, worker: 0, part: 0 };
-
-fn runtime() -> Runtime {
-    static LOADED: OnceLock<Runtime> = OnceLock::new();
-    let load =
-        || Runtime::load(&syncline_kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap();
-    LOADED.get_or_init(load).clone()
-}
 
 fn rules() -> Vec<Optimizer> {
     let mut rules = vec![Optimizer::sgd(), Optimizer::Sgd { weight_decay: 0.1 }];

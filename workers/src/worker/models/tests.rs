@@ -1,18 +1,12 @@
 //! Models on a real ONNX Runtime, with files from memory.
 
-use std::{collections::BTreeMap, sync::OnceLock, thread};
+use std::{collections::BTreeMap, thread};
 
 use syncline_onnx::{ElementType, GraphBuilder, ModelProto, attr_int};
 use syncline_rpc::ShardFault;
 
 use super::*;
-
-fn runtime() -> Runtime {
-    static LOADED: OnceLock<Runtime> = OnceLock::new();
-    let load =
-        || Runtime::load(&syncline_kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap();
-    LOADED.get_or_init(load).clone()
-}
+use crate::onnxruntime::runtime;
 
 /// total = a + b, for `a` of rows of two.
 fn adder() -> ModelProto {

@@ -8,9 +8,10 @@ use syncline_ps::PsError;
 use syncline_scheduler::spec::{ElementRange, StepSettings};
 
 use super::{
-    tests::{DRAWS, FEATURES, Got, IGNORED, Rig, assert_close, features, normalized, runtime},
+    tests::{DRAWS, FEATURES, Got, IGNORED, Rig, assert_close, features, normalized},
     *,
 };
+use crate::onnxruntime::runtime;
 
 /// Tokens of a sample.
 const TOKENS: usize = 4;

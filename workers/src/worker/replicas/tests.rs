@@ -1,23 +1,15 @@
-use std::sync::OnceLock;
-
 use syncline_autodiff::{DeriveOptions, Loss, LossOptions, TrainingGraph, derive};
 use syncline_onnx::{ElementType, GraphBuilder, ModelProto, SplitMix64, mlp};
 use syncline_scheduler::spec::{ElementRange, StepSettings};
 
 use super::*;
+use crate::onnxruntime::runtime;
 
 pub(super) const FEATURES: usize = 3;
 /// Draws of the first worker.
 pub(super) const DRAWS: DrawStream = DrawStream { seed: 0, worker: 0, part: 0 };
 /// The label of samples without weight.
 pub(super) const IGNORED: i64 = -1;
-
-pub(super) fn runtime() -> Runtime {
-    static LOADED: OnceLock<Runtime> = OnceLock::new();
-    let load =
-        || Runtime::load(&syncline_kit::onnxruntime(&|line| eprintln!("{line}")).unwrap().path).unwrap();
-    LOADED.get_or_init(load).clone()
-}
 
 /// What a step gave, copied.
 pub(super) struct Got {
