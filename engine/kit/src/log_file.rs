@@ -10,6 +10,8 @@ use std::{
 const MAX_LOG_BYTES: u64 = 8 << 20;
 /// What is left of a log that is cut.
 const KEPT_LOG_BYTES: u64 = 1 << 20;
+/// The end of a log that is shown is looked for here.
+const TAIL_BYTES: u64 = 4 << 10;
 
 /// Opens a log to append to it, and cuts it first if it has become long.
 ///
@@ -38,6 +40,22 @@ pub fn cut_log(path: &Path) -> io::Result<()> {
     file.set_len(0)?;
     let first_line = end.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     file.write_all(&end[first_line..])
+}
+
+/// The last lines of a log, at most `most`, that were written since it was `start` bytes long, out of its last 4 KiB; where it cannot be
+/// read, why.
+pub fn tail(log: &Path, start: u64, most: usize) -> String {
+    let read = || -> io::Result<String> {
+        let mut file = File::open(log)?;
+        let end = file.metadata()?.len();
+        file.seek(SeekFrom::Start(start.min(end).max(end.saturating_sub(TAIL_BYTES))))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: Vec<_> = text.lines().collect();
+        Ok(lines[lines.len().saturating_sub(most)..].join("\n"))
+    };
+    read().unwrap_or_else(|e| format!("({e})"))
 }
 
 #[cfg(test)]

@@ -92,18 +92,3 @@ pub(crate) fn has_port(log: &Path, start: u64) -> bool {
     let logged = String::from_utf8_lossy(&logged);
     ["Server initialized", "Ready to accept connections"].iter().any(|said| logged.contains(said))
 }
-
-/// The last lines that were logged since `start`.
-pub(crate) fn tail(log: &Path, start: u64) -> String {
-    let read = || -> io::Result<String> {
-        let mut file = File::open(log)?;
-        let end = file.metadata()?.len();
-        file.seek(SeekFrom::Start(start.max(end.saturating_sub(4096))))?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        let text = String::from_utf8_lossy(&bytes);
-        let lines: Vec<_> = text.lines().collect();
-        Ok(lines[lines.len().saturating_sub(15)..].join("\n"))
-    };
-    read().unwrap_or_else(|e| format!("({e})"))
-}

@@ -9,8 +9,12 @@
 //! says that it has the port.
 
 use crate::password::Password;
-use crate::redis_dir::{config_path, configure, has_port, lock, log_path, make_private, password_path, tail};
-use crate::{KitError, log_file::open_log, program};
+use crate::redis_dir::{config_path, configure, has_port, lock, log_path, make_private, password_path};
+use crate::{
+    KitError,
+    log_file::{open_log, tail},
+    program,
+};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -26,6 +30,8 @@ use std::time::{Duration, Instant};
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 /// From SIGTERM to SIGKILL; a server syncs its file meanwhile.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// So much of its log is shown where it does not start.
+const TAIL_LINES: usize = 15;
 /// Free ports that are tried when others grab them in between.
 const PORTS: usize = 8;
 
@@ -101,7 +107,7 @@ impl RedisServer {
         let mut pause = Duration::from_millis(2);
         loop {
             if let Some(status) = server.ended() {
-                let tail = tail(&log, log_start);
+                let tail = tail(&log, log_start, TAIL_LINES);
                 return Err(if tail.contains("ddress already in use") {
                     KitError::PortTaken { port, log, tail }
                 } else {
@@ -123,7 +129,7 @@ impl RedisServer {
             }
             if silent_since.elapsed() > ANSWER_LIMIT {
                 let after_ms = ANSWER_LIMIT.as_millis() as u64;
-                let tail = tail(&log, log_start);
+                let tail = tail(&log, log_start, TAIL_LINES);
                 return Err(KitError::NoAnswer { port, after_ms, log, tail });
             }
             thread::sleep(pause);

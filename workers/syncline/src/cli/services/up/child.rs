@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use syncline_kit::tail;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
     process::{Child, ChildStdout, Command},
@@ -19,7 +20,7 @@ use tokio::{
 };
 
 use super::{
-    child_log::{open_log, tail},
+    child_log::{TAIL_LINES, open_log},
     process::Process,
     say,
 };
@@ -161,7 +162,8 @@ async fn supervise(
         if since.elapsed() > STABLE_AFTER {
             pause = first_pause;
         }
-        let how = HowEnded { status, exit, log: program.log.clone(), tail: tail(&program.log, from) };
+        let how =
+            HowEnded { status, exit, log: program.log.clone(), tail: tail(&program.log, from, TAIL_LINES) };
         // The receiver is gone while `up` is being stopped.
         let _ = events.send(Event::Ended { process: program.process, how, again_in: pause });
         tokio::select! {

@@ -1,10 +1,8 @@
 //! The log of a child, and its last lines for whoever asks why the child ended.
 
-use std::{
-    fs::File,
-    io::{self, Read, Seek, SeekFrom},
-    path::Path,
-};
+use std::{fs::File, io, path::Path};
+
+use syncline_kit::tail;
 
 /// Opens a log to append to it, cut where it is long.
 pub(super) fn open_log(path: &Path) -> io::Result<File> {
@@ -13,10 +11,13 @@ pub(super) fn open_log(path: &Path) -> io::Result<File> {
     })
 }
 
+/// So many lines of a log say why its program ended.
+pub(super) const TAIL_LINES: usize = 8;
+
 /// The last line of a log; a long one is cut.
 pub(super) fn last_line(log: &Path) -> Option<String> {
     const LONGEST_CHARS: usize = 400;
-    let text = tail(log, 0);
+    let text = tail(log, 0, TAIL_LINES);
     let line = text.lines().rfind(|line| !line.trim().is_empty())?;
     Some(line.chars().take(LONGEST_CHARS).collect())
 }
@@ -24,21 +25,6 @@ pub(super) fn last_line(log: &Path) -> Option<String> {
 /// What a program said last of why it ends, in the last lines of its log.
 pub(super) fn reason(tail: &str) -> Option<&str> {
     tail.lines().rev().find_map(|line| line.strip_prefix("error: "))
-}
-
-/// The last lines that were logged since `start`.
-pub(super) fn tail(log: &Path, start: u64) -> String {
-    let read = || -> io::Result<String> {
-        let mut file = File::open(log)?;
-        let end = file.metadata()?.len();
-        file.seek(SeekFrom::Start(start.min(end).max(end.saturating_sub(4096))))?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        let text = String::from_utf8_lossy(&bytes);
-        let lines: Vec<_> = text.lines().collect();
-        Ok(lines[lines.len().saturating_sub(8)..].join("\n"))
-    };
-    read().unwrap_or_else(|e| format!("({e})"))
 }
 
 #[cfg(test)]
