@@ -5,10 +5,10 @@ use std::{thread, time::Duration};
 use syncline_scheduler::{samples::splitmix64, tasks::Bytes};
 use syncline_workers::{
     functions::{ArgumentError, CallOptions, Context, Function, Next},
-    worker::{Worker, run as work},
+    worker::Worker,
 };
 
-use crate::cli::{CliError, ConnectionArgs, Failure, block_on_one_thread, listen_for_stop, log_as_service};
+use crate::cli::{ConnectionArgs, Failure, support::function_worker::run_functions};
 
 /// A number made of a seed and others.
 pub(super) const MIX: Function<(u64, Vec<u64>), u64> = Function::new("chaos.mix");
@@ -37,7 +37,6 @@ pub struct ChaosWorkerArgs {
 }
 
 pub(crate) fn run_worker(args: ChaosWorkerArgs) -> Result<(), Failure> {
-    log_as_service();
     let worker = Worker::builder()
         .register(MIX, |seed: u64, inputs: Vec<u64>| {
             pause(seed);
@@ -52,12 +51,7 @@ pub(crate) fn run_worker(args: ChaosWorkerArgs) -> Result<(), Failure> {
         .register(LARGE, |seed: u64, input: u64| Bytes::from(large(seed, input)))
         .register(DIGEST, |bytes: Bytes| digest(&bytes))
         .slots(2);
-    let options = worker.options(args.connection.find()?);
-    let options = options.map_err(|twice| CliError::Bug { reason: twice.to_string() })?;
-    block_on_one_thread(async move {
-        let stop = listen_for_stop(args.exit_with_parent)?;
-        Ok(work(options, stop.flag()).await?)
-    })
+    run_functions(worker, &args.connection, args.exit_with_parent)
 }
 
 /// Some tasks take a moment, so that accidents meet them.

@@ -12,6 +12,7 @@ mod error;
 mod errors_page;
 mod failure;
 mod from_errors;
+pub(crate) mod function_worker;
 pub(crate) mod native;
 mod output;
 mod picture;

@@ -3,13 +3,10 @@
 use std::{path::Path, thread, time::Duration};
 
 use syncline_scheduler::tasks::Bytes;
-use syncline_workers::{
-    functions::Function,
-    worker::{Worker, run as work},
-};
+use syncline_workers::{functions::Function, worker::Worker};
 
 use super::values::make;
-use crate::cli::{CliError, ConnectionArgs, Failure, block_on_one_thread, listen_for_stop, log_as_service};
+use crate::cli::{ConnectionArgs, Failure, support::function_worker::run_functions};
 
 /// How often a gate looks for its file.
 const GATE_INTERVAL: Duration = Duration::from_millis(5);
@@ -45,7 +42,6 @@ pub struct BenchWorkerArgs {
 }
 
 pub(crate) fn run_worker(args: BenchWorkerArgs) -> Result<(), Failure> {
-    log_as_service();
     let worker = Worker::builder()
         .register(NOTHING, || {})
         .register(NEXT, |n: u64| n + 1)
@@ -60,10 +56,5 @@ pub(crate) fn run_worker(args: BenchWorkerArgs) -> Result<(), Failure> {
         .register(MAKE, make)
         .register(LENGTH, |value: Bytes| value.len() as u64)
         .label("lane", args.lane);
-    let options = worker.options(args.connection.find()?);
-    let options = options.map_err(|twice| CliError::Bug { reason: twice.to_string() })?;
-    block_on_one_thread(async move {
-        let stop = listen_for_stop(args.exit_with_parent)?;
-        Ok(work(options, stop.flag()).await?)
-    })
+    run_functions(worker, &args.connection, args.exit_with_parent)
 }
