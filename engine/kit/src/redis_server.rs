@@ -15,10 +15,13 @@ use crate::{
     log_file::{open_log, tail},
     program,
 };
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+#[cfg(target_os = "linux")]
+use rustix::process::set_parent_process_death_signal;
+use rustix::process::{Pid, Signal, getppid, kill_process};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -97,7 +100,7 @@ impl RedisServer {
         command.args(arguments(port, options)).stdin(Stdio::null()).stdout(log_file).stderr(stderr);
         // Ctrl-C goes to the whole process group; the server must outlive those who still write to it.
         command.process_group(0);
-        tie_to_us(&mut command, lock.as_raw_fd());
+        tie_to_us(&mut command, lock.try_clone().map_err(KitError::io("hand on the lock of", &options.dir))?);
         let (child, parent) = spawn_from_own_thread(command).map_err(KitError::io("run", program))?;
         let mut server = Self { child, port, dir: options.dir.clone(), password, _parent: parent };
         let password_file = server.password_file();
@@ -188,7 +191,8 @@ impl Drop for RedisServer {
         if self.ended().is_some() {
             return;
         }
-        terminate(&self.child);
+        // SIGKILL, which is all that the standard library sends, would leave things unsynced.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let since = Instant::now();
         while self.ended().is_none() {
             if since.elapsed() > STOP_LIMIT {
@@ -282,31 +286,18 @@ fn spawn_from_own_thread(mut command: Command) -> io::Result<(Child, mpsc::Sende
     unsafe_code,
     reason = "pre_exec runs between fork and exec; it makes nothing but async-signal-safe calls"
 )]
-fn tie_to_us(command: &mut Command, lock: i32) {
-    let us = std::process::id();
+fn tie_to_us(command: &mut Command, lock: File) {
+    let us = Pid::from_raw(std::process::id() as i32);
     let prepare = move || {
-        // SAFETY: fcntl, prctl and getppid touch no memory; `lock` is open in the child, which copied our files.
-        unsafe {
-            if libc::fcntl(lock, libc::F_SETFD, 0) == -1 {
-                return Err(io::Error::last_os_error());
-            }
-            #[cfg(target_os = "linux")]
-            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) == -1 {
-                return Err(io::Error::last_os_error());
-            }
-            // We may have died before the line above; then nobody sends the signal.
-            if libc::getppid() as u32 != us {
-                return Err(io::Error::from_raw_os_error(libc::ESRCH));
-            }
+        fcntl_setfd(&lock, FdFlags::empty())?;
+        #[cfg(target_os = "linux")]
+        set_parent_process_death_signal(Some(Signal::TERM))?;
+        // We may have died before the line above; then nobody sends the signal.
+        if getppid() != us {
+            return Err(Errno::SRCH.into());
         }
         Ok(())
     };
     // SAFETY: `prepare` neither allocates nor locks.
     unsafe { command.pre_exec(prepare) };
-}
-
-#[expect(unsafe_code, reason = "the standard library can only send SIGKILL, after which nothing is synced")]
-fn terminate(child: &Child) {
-    // SAFETY: no memory is touched. The child has not been waited for, so the id is still its own.
-    unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
 }

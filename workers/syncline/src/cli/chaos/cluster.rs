@@ -11,12 +11,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::process::Signal;
 use syncline_workers::client::{Client, RunningCluster, load_token};
 
 use super::network::Network;
 use crate::cli::{
     CliError, Failure,
-    support::processes::{parent_of, runs, signal},
+    support::processes::{parent_of, runs, send_signal},
 };
 
 /// Workers with functions.
@@ -154,13 +155,13 @@ impl Drop for ChaosCluster {
     fn drop(&mut self) {
         // What stands still cannot end in order.
         for pid in self.processes().into_values() {
-            signal(pid, "CONT");
+            send_signal(pid, Signal::CONT);
         }
         for mut worker in self.workers().drain(..).flatten() {
             let _ = worker.kill();
             let _ = worker.wait();
         }
-        signal(self.up.id(), "TERM");
+        send_signal(self.up.id(), Signal::TERM);
         // Its end is one more reason to stop, and there is time.
         let _stdin = self.up.stdin.take();
         let _ = self.up.wait();

@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::process::Signal;
 use syncline_engine::store::RedisStore;
 use syncline_scheduler::samples::splitmix64;
 use tokio::{task::JoinSet, time::sleep};
@@ -14,7 +15,7 @@ use tokio::{task::JoinSet, time::sleep};
 use clap::ValueEnum;
 
 use super::{cluster::ChaosCluster, resume::ResumeTimes};
-use crate::cli::{say, support::processes::signal};
+use crate::cli::{say, support::processes::send_signal};
 
 /// How long a process stands still, in milliseconds. The longest are longer than the silence after which a worker, and the
 /// lease after which an engine, counts as lost.
@@ -165,13 +166,13 @@ pub(super) async fn cause_faults(
         let names: Vec<String> = processes.keys().cloned().collect();
         let Some(fault) = plan.draw_fault(&names, &mut draw) else { continue };
         let happened = match &fault {
-            Fault::Kill(name) => signal(processes[name], "KILL"),
+            Fault::Kill(name) => send_signal(processes[name], Signal::KILL),
             Fault::Stop(name, time) => {
                 let (pid, time) = (processes[name], *time);
-                let is_stopped = signal(pid, "STOP");
+                let is_stopped = send_signal(pid, Signal::STOP);
                 lasting.spawn(async move {
                     sleep(time).await;
-                    signal(pid, "CONT");
+                    send_signal(pid, Signal::CONT);
                 });
                 is_stopped
             }

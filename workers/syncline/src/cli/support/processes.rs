@@ -1,11 +1,11 @@
 //! Other processes of this machine.
 
 use std::{
-    fs,
-    process::{self, Command, Stdio},
-    thread,
+    fs, process, thread,
     time::{Duration, Instant},
 };
+
+use rustix::process::{Pid, Signal, kill_process};
 
 /// The parent of a process that is there.
 pub(crate) fn parent_of(pid: u32) -> Option<u32> {
@@ -13,11 +13,10 @@ pub(crate) fn parent_of(pid: u32) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
 }
 
-/// Sends a signal, by name; `false` if the process is gone.
-pub(crate) fn signal(pid: u32, name: &str) -> bool {
-    let sent =
-        Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).stderr(Stdio::null()).status();
-    sent.is_ok_and(|status| status.success())
+/// Sends a signal; `false` if the process is gone.
+pub(crate) fn send_signal(pid: u32, signal: Signal) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| kill_process(pid, signal).is_ok())
 }
 
 /// Longest wait for the end of what was killed.
@@ -30,7 +29,7 @@ pub(crate) fn kill_children() {
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let children: Vec<u32> = pids.filter(|pid| parent_of(*pid) == Some(process::id())).collect();
     for pid in &children {
-        signal(*pid, "KILL");
+        send_signal(*pid, Signal::KILL);
     }
     let since = Instant::now();
     while children.iter().any(|pid| runs(*pid)) && since.elapsed() < KILLED_LIMIT {
