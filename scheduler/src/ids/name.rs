@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// Longest name a user may give a job or a node of its graph, in bytes.
 pub const MAX_NAME_BYTES: usize = 64;
@@ -52,8 +52,8 @@ fn is_task_and_attempt(text: &str) -> bool {
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident, $is_valid:path) => {
         $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+        #[serde(try_from = "String")]
         pub struct $name(Box<str>);
 
         impl $name {
@@ -67,10 +67,7 @@ macro_rules! name {
             type Err = InvalidName;
 
             fn from_str(text: &str) -> Result<Self, InvalidName> {
-                match $is_valid(text) {
-                    true => Ok(Self(text.into())),
-                    false => Err(InvalidName(text.chars().take(80).collect())),
-                }
+                text.to_owned().try_into()
             }
         }
 
@@ -78,7 +75,17 @@ macro_rules! name {
             type Error = InvalidName;
 
             fn try_from(text: String) -> Result<Self, InvalidName> {
-                text.parse()
+                match $is_valid(&text) {
+                    true => Ok(Self(text.into())),
+                    false => Err(InvalidName(text.chars().take(80).collect())),
+                }
+            }
+        }
+
+        // Not by way of a `String`: names are in most messages.
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                self.0.serialize(to)
             }
         }
 
