@@ -42,19 +42,24 @@ pub(super) struct KeptBest {
 }
 
 impl Checkpoints {
-    /// The complete one of the best evaluation, the first of several that are as good, with its figure.
+    /// The complete one of the best evaluation, with its figure.
     fn best(&self, monitor: Monitor) -> Option<(&Checkpoint, f64)> {
-        let figures = self.complete.iter().filter_map(|checkpoint| {
-            let figure = checkpoint.evaluation.as_ref()?.figure(monitor)?;
-            Some((checkpoint, figure))
-        });
-        figures.reduce(|best, other| if monitor.gain(other.1, best.1) > 0.0 { other } else { best })
+        best_of(&self.complete, monitor)
     }
 
     /// The complete one of what was there after so many samples.
     fn complete_after(&self, samples: u64) -> Option<&Checkpoint> {
         self.complete.iter().find(|checkpoint| checkpoint.samples() == samples)
     }
+}
+
+/// The one of the best evaluation, the first of several that are as good, with its figure.
+fn best_of(complete: &[Checkpoint], monitor: Monitor) -> Option<(&Checkpoint, f64)> {
+    let figures = complete.iter().filter_map(|checkpoint| {
+        let figure = checkpoint.evaluation.as_ref()?.figure(monitor)?;
+        Some((checkpoint, figure))
+    });
+    figures.reduce(|best, other| if monitor.gain(other.1, best.1) > 0.0 { other } else { best })
 }
 
 impl Job {
@@ -65,8 +70,13 @@ impl Job {
 
     /// The complete checkpoint of the best evaluation, where these are kept.
     pub(super) fn best_checkpoint(&self) -> Option<&Checkpoint> {
+        self.best_checkpoint_of(&self.state.checkpoints.complete)
+    }
+
+    /// The same as if only these were complete.
+    pub(super) fn best_checkpoint_of<'a>(&self, complete: &'a [Checkpoint]) -> Option<&'a Checkpoint> {
         let spec = self.train().evaluate.filter(|spec| spec.keep_best)?;
-        self.state.checkpoints.best(spec.monitor).map(|(best, _)| best)
+        best_of(complete, spec.monitor).map(|(best, _)| best)
     }
 
     /// What was just evaluated may be in a checkpoint already, which says so from now on.

@@ -23,6 +23,10 @@ use super::{
 };
 use crate::ids::ShardIndex;
 
+/// So long after a checkpoint is complete Redis may still go back to before it: `appendfsync everysec` may be 2 s behind, and the
+/// commit itself takes up to 2 s where no downtime is discounted.
+const DURABLE_AFTER_US: u64 = 5_000_000;
+
 /// A moment of rest that every shard holds, or is to hold.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Checkpoint {
@@ -32,6 +36,9 @@ pub(super) struct Checkpoint {
     pub rest_us: u64,
     /// On the disks of all shards; 0 as long as it is not complete.
     pub bytes: u64,
+    /// Since when it is complete; 0 as long as it is not.
+    #[serde(default)]
+    pub complete_us: u64,
     pub progress: Progress,
     /// Of exactly these parameters, if there was one.
     #[serde(default)]
@@ -99,6 +106,13 @@ impl Checkpoints {
         self.last_us = self.last_us.map(|last_us| shift.apply(last_us));
     }
 
+    /// While nothing was decided Redis may not have written, either: how long ago they were completed is counted without that time.
+    pub(super) fn shift_completions(&mut self, shift: Shift) {
+        for checkpoint in &mut self.complete {
+            checkpoint.complete_us = shift.apply(checkpoint.complete_us);
+        }
+    }
+
     /// Those of what was there after so many samples, also one that is being made.
     pub(super) fn of_samples_mut(&mut self, samples: u64) -> impl Iterator<Item = &mut Checkpoint> {
         let making = self.making.as_mut().and_then(CheckpointPhase::checkpoint_mut);
@@ -130,6 +144,11 @@ impl Checkpoint {
     /// Samples that are in it.
     pub(super) fn samples(&self) -> u64 {
         self.progress.counters.counted()
+    }
+
+    /// Whether no crash of Redis makes it forget this one.
+    fn is_durable(&self, now_us: u64) -> bool {
+        now_us.saturating_sub(self.complete_us) >= DURABLE_AFTER_US
     }
 }
 
@@ -201,8 +220,15 @@ impl Job {
         let progress = Progress::of(state);
         let number = state.checkpoints.next;
         state.checkpoints.next += 1;
-        let checkpoint =
-            Checkpoint { number, at_us: turn.now_us, rest_us: 0, bytes: 0, progress, evaluation };
+        let checkpoint = Checkpoint {
+            number,
+            at_us: turn.now_us,
+            rest_us: 0,
+            bytes: 0,
+            complete_us: 0,
+            progress,
+            evaluation,
+        };
         let (checkpoint, by) = (Box::new(checkpoint), BTreeSet::new());
         state.checkpoints.making = Some(CheckpointPhase::Pinning { checkpoint, by });
         self.changes.job_state = true;
@@ -295,7 +321,8 @@ impl Job {
         if by.len() < shards {
             return;
         }
-        let complete = Checkpoint { bytes: by.values().sum(), ..(**checkpoint).clone() };
+        let (bytes, complete_us) = (by.values().sum(), turn.now_us);
+        let complete = Checkpoint { bytes, complete_us, ..(**checkpoint).clone() };
         let kept = Happening::CheckpointKept {
             checkpoint: number,
             samples: complete.samples(),
@@ -307,23 +334,40 @@ impl Job {
         self.state.checkpoints.failing = None;
         self.state.checkpoints.complete.push(complete);
         self.state.checkpoints.unread.clear();
-        self.thin_out_checkpoints();
+        self.thin_out_checkpoints(turn.now_us);
         turn.effects.push(self.keep_checkpoints(number));
     }
 
-    /// The newest ones stay, as many as are asked for, the one of the best evaluation, and that of the last parameters where these
-    /// make way for the best.
-    fn thin_out_checkpoints(&mut self) {
+    /// Has the shards remove what newer ones have taken the place of, once Redis cannot forget these any more.
+    pub(super) fn remove_superseded_checkpoints(&mut self, turn: &mut Turn<'_>) {
+        if self.thin_out_checkpoints(turn.now_us) {
+            self.changes.job_state = true;
+            let newest = self.state.checkpoints.newest().map(|newest| self.keep_checkpoints(newest.number));
+            turn.effects.extend(newest);
+        }
+    }
+
+    /// Leaves what is needed now, and what was needed when Redis knew as many as it may go back to. `false`: that is all.
+    fn thin_out_checkpoints(&mut self, now_us: u64) -> bool {
+        let complete = &self.state.checkpoints.complete;
+        let durable = complete.partition_point(|checkpoint| checkpoint.is_durable(now_us));
+        let needed: BTreeSet<u64> =
+            (durable..=complete.len()).flat_map(|known| self.needed_of(&complete[..known])).collect();
+        let before = complete.len();
+        self.state.checkpoints.complete.retain(|checkpoint| needed.contains(&checkpoint.number));
+        self.state.checkpoints.complete.len() < before
+    }
+
+    /// The newest ones, as many as are asked for, the one of the best evaluation, and that of the last parameters where these make
+    /// way for the best.
+    fn needed_of(&self, complete: &[Checkpoint]) -> BTreeSet<u64> {
         let keep = self.train().checkpoint.map_or(0, |spec| spec.keep as usize);
-        let best = self.best_checkpoint().map(|best| best.number);
-        let last = self.state.evaluations.keeps_last.then(|| self.counted());
-        let complete = &mut self.state.checkpoints.complete;
-        let newest = complete.len().saturating_sub(keep);
-        let mut index = 0..;
-        complete.retain(|checkpoint| {
-            let is_new = index.next().is_some_and(|index| index >= newest);
-            is_new || Some(checkpoint.number) == best || Some(checkpoint.samples()) == last
-        });
+        let newest = complete.iter().rev().take(keep);
+        let best = self.best_checkpoint_of(complete);
+        let last = complete
+            .iter()
+            .filter(|checkpoint| self.state.evaluations.keeps_last && checkpoint.samples() == self.counted());
+        newest.chain(best).chain(last).map(|checkpoint| checkpoint.number).collect()
     }
 
     /// The shards may remove all checkpoints up to number `through` but the complete ones.

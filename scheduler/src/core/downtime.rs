@@ -45,6 +45,7 @@ impl Core {
 
 impl Job {
     fn shift_limits(&mut self, shift: Shift) {
+        self.state.checkpoints.shift_completions(shift);
         match shift {
             Shift::Later(gap_us) => {
                 self.state.unled_us = self.state.unled_us.saturating_add(gap_us);

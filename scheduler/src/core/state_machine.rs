@@ -248,6 +248,7 @@ impl Core {
         for (id, job) in self.jobs.live_mut().filter(|(_, j)| j.state.phase == Phase::Running) {
             let _handling = Handling(id);
             job.tick(turn);
+            job.remove_superseded_checkpoints(turn);
         }
         self.end_queued(turn);
         self.tasks_tick(turn);

@@ -37,6 +37,11 @@ pub struct ShardModel {
 }
 
 impl ShardModel {
+    /// Numbers of the checkpoints on its disk.
+    pub fn written_checkpoints(&self) -> Vec<u64> {
+        self.written.keys().copied().collect()
+    }
+
     /// Iterations whose pushes were applied completely.
     pub fn pushes(&self) -> u64 {
         self.pushes
