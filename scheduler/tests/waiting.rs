@@ -117,6 +117,25 @@ fn a_job_that_stands_says_for_whom_until_it_goes_on() {
 }
 
 #[test]
+fn of_one_that_joined_a_moment_ago_it_is_not_said_that_nothing_was_heard() {
+    let (mut world, [a, b]) = world("asp");
+    world.now_us += 30_000_000;
+    for worker in [a, b] {
+        world.give(Input::WorkerGone { worker, reason: "silent".into() });
+    }
+    world.join(3, "c");
+    let waits_for = |world: &World| world.job("job").waits_for().map(str::to_owned);
+    world.now_us += 1_000_000;
+    world.give(Input::Tick);
+    let said = waits_for(&world).unwrap_or_default();
+    assert!(!said.contains("nothing was heard"), "{said}");
+    world.now_us += 10_000_000;
+    world.give(Input::Tick);
+    let said = waits_for(&world).unwrap_or_default();
+    assert!(said.starts_with("c (w3): nothing was heard of an iteration for 10 s"), "{said}");
+}
+
+#[test]
 fn where_a_worker_has_left_the_shards_are_waited_for_and_not_the_worker() {
     let (mut world, [a, b]) = world("bsp");
     push(&mut world, a, 0);

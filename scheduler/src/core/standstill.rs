@@ -40,7 +40,11 @@ impl Job {
             }
             _ => self.active().filter(|w| self.members[w].outstanding() > 0).collect(),
         };
-        match (self.name_some(&awaited, NAMED), open) {
+        // Nothing could be heard of one that joined only now.
+        let is_late = |w: &Incarnation| now_us.saturating_sub(self.members[w].last_end_us) >= STANDS_AFTER_US;
+        let late: Vec<Incarnation> = awaited.iter().copied().filter(is_late).collect();
+        match (self.name_some(&late, NAMED), open) {
+            (None, _) if !awaited.is_empty() => None,
             (None, Some((barrier, record))) if record.phase == SuperstepPhase::Ordered => {
                 Some(format!("the shards, which have not closed barrier {barrier}"))
             }
