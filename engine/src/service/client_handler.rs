@@ -45,7 +45,7 @@ pub(super) struct ClientHandler {
 
 impl ClientService for ClientHandler {
     async fn shards(self, _: Context) -> Result<Vec<String>, EngineFault> {
-        self.context.lead()?;
+        self.context.undisputed_lead()?;
         self.context.all_shards()
     }
 
@@ -344,7 +344,7 @@ impl ClientService for ClientHandler {
     }
 
     async fn workers(self, _: Context) -> Result<Vec<WorkerFields>, EngineFault> {
-        let mut seen = self.context.lead()?.sessions.all();
+        let mut seen = self.context.undisputed_lead()?.sessions.all();
         seen.sort_by_key(|seen| seen.worker);
         let fields = |seen: WorkerStatus| {
             let id = ("id".to_owned(), seen.worker.to_string());
@@ -352,5 +352,41 @@ impl ClientService for ClientHandler {
             named.chain([id]).collect()
         };
         Ok(seen.into_iter().map(fields).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use syncline_kit::{RedisOptions, RedisServer};
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::{
+        service::{fake_shard, options::Limits},
+        store::RedisStore,
+    };
+
+    #[tokio::test]
+    async fn an_engine_that_may_have_been_followed_says_so_instead_of_what_it_last_knew() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = syncline_kit::redis_server(&|_| {}).unwrap().path;
+        let redis = RedisServer::start(&program, RedisOptions::new(dir.path().join("redis"))).unwrap();
+        let store = RedisStore::connect(&redis.url()).await.unwrap();
+        let (lead, _inbox) = fake_shard::lead();
+        let (_active, active) = watch::channel(Ok(lead.clone()));
+        let (shards, about) = (lead.shards.clone(), Default::default());
+        let context = ServiceContext { active, store, shards, limits: Limits::default(), about };
+        let workers = async || ClientHandler { context: context.clone() }.workers(Context::current()).await;
+        let (now, hour) = (Instant::now(), Duration::from_secs(3600));
+
+        lead.store_outage.set_lead_until(now);
+        assert_eq!(workers().await, Err(EngineFault::NotActive { why: InactiveReason::Changing }));
+        let cause = "no answer to the lease".to_owned();
+        lead.store_outage.set_lease_failure(Some(cause.clone()));
+        assert_eq!(workers().await, Err(EngineFault::Store { cause }));
+        lead.store_outage.set_lead_until(now + hour);
+        assert_eq!(workers().await, Ok(Vec::new()), "nobody else can lead yet");
     }
 }

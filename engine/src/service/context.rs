@@ -38,6 +38,20 @@ impl ServiceContext {
         self.active.borrow().clone().map_err(|why| EngineFault::NotActive { why })
     }
 
+    /// The same for answers from the memory of this engine alone: refuses where another one may lead by now.
+    pub(super) fn undisputed_lead(&self) -> Result<Lead, EngineFault> {
+        let lead = self.lead()?;
+        if !lead.store_outage.lead_expired() {
+            return Ok(lead);
+        }
+        Err(lead
+            .store_outage
+            .cause()
+            .map_or(EngineFault::NotActive { why: InactiveReason::Changing }, |cause| EngineFault::Store {
+                cause,
+            }))
+    }
+
     /// Addresses of all shards in order, or how many are missing.
     pub(super) fn all_shards(&self) -> Result<Vec<String>, EngineFault> {
         self.shards.addresses().ok_or_else(|| self.shards.missing_fault())
@@ -56,7 +70,7 @@ impl ServiceContext {
         &self,
         look: impl FnOnce(&Core) -> T + Send + 'static,
     ) -> Result<T, EngineFault> {
-        let lead = self.lead()?;
+        let lead = self.undisputed_lead()?;
         lead.store_outage.check()?;
         lead.queue.query(look).await
     }
