@@ -24,6 +24,9 @@ const RETRY_PAUSE: Duration = Duration::from_millis(250);
 /// So long another password is waited for: a server of `syncline up` that was started again has a new one, and a moment passes until
 /// it is in the file from which it is read. This engine knows what that server may have lost; one that reads everything again does not.
 const PASSWORD_PATIENCE: Duration = Duration::from_secs(5);
+/// So long a write is tried while the lease is renewed all the same: ten times what Redis has for an answer. What is small gets through to
+/// Redis from here, then, and what is large does not; another engine may have a better way there.
+const UNWRITTEN_PATIENCE: Duration = Duration::from_secs(30);
 
 impl DecisionLoop {
     /// Commits every touched job. While Redis is away the same commits are sent again; nothing is dropped. Where Redis
@@ -107,7 +110,7 @@ impl DecisionLoop {
         F: Future<Output = Result<T, StoreError>>,
     {
         let mut warned = false;
-        let mut locked_out_since = None;
+        let (mut locked_out_since, mut failing_since) = (None, None);
         loop {
             self.lead.pulse.beat();
             match write().await {
@@ -133,6 +136,12 @@ impl DecisionLoop {
                     }
                     warned = true;
                     self.lead.store_outage.set_commit_failure(Some(passing.to_string()));
+                    let failing = failing_since.get_or_insert_with(tokio::time::Instant::now).elapsed();
+                    if failing > UNWRITTEN_PATIENCE && self.lead.store_outage.renews_lead() {
+                        let failing_s = failing.as_secs();
+                        error!(what, %job, failing_s, error = %passing, "writes do not get through to Redis although the lease is renewed: this engine gives up its lead for a while");
+                        return Err(LoopEnd::Unwritten);
+                    }
                 }
                 Err(refused) => {
                     error!(what, %job, error = %refused, "redis refused a write; reading everything again");

@@ -40,6 +40,8 @@ const STANDSTILL_US: u64 = 2_000_000;
 pub(super) enum LoopEnd {
     /// Another engine took over, or may have.
     Deposed,
+    /// What it writes does not get through to Redis, although its lease is renewed: another engine may do better.
+    Unwritten,
     /// The queue is closed: the process stops.
     Stopped,
 }

@@ -160,7 +160,7 @@ mod tests {
             fake_shard::{EPOCH, Inbox, lead, noted, start},
             message::Message,
         },
-        store::{RedisStore, keys::JobKeys},
+        store::{RedisStore, StoreError, keys::JobKeys},
     };
 
     fn submission(name: &str) -> Input {
@@ -274,6 +274,28 @@ mod tests {
             let job = rig.decisions.core.job(&"waits".parse().unwrap()).unwrap();
             assert_eq!(job.phase().shown().to_string(), phase);
         }
+    }
+
+    #[tokio::test]
+    async fn an_engine_whose_writes_do_not_get_through_gives_up_the_lead_that_it_could_renew() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let rig = rig().await;
+        let (decisions, job) = (&rig.decisions, "large".parse().unwrap());
+        let outage = &decisions.lead.store_outage;
+        let write = || async {
+            Err::<(), _>(StoreError::Unavailable { op: "commit", cause: "no answer within 3 s".into() })
+        };
+        // From here on an hour is over as soon as nothing else happens.
+        tokio::time::pause();
+        outage.set_lead_until(Instant::now() + HOUR);
+        let ended = tokio::time::timeout(HOUR, decisions.retry_write("commit", &job, write)).await;
+        assert!(matches!(ended, Ok(Err(LoopEnd::Unwritten))), "{ended:?}");
+        outage.set_lease_failure(Some("no answer".into()));
+        let ended = tokio::time::timeout(HOUR, decisions.retry_write("commit", &job, write)).await;
+        assert!(
+            ended.is_err(),
+            "Redis is away as a whole, and this engine alone knows everything: {ended:?}"
+        );
     }
 
     #[tokio::test]

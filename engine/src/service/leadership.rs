@@ -33,8 +33,9 @@ const STALL_LIMIT: Duration = Duration::from_secs(300);
 /// Pause between two tries to take the lease.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
 const REDIS_HINT: &str = "this engine cannot lead until Redis lets it: `syncline doctor` checks it";
-/// Pause after jobs of a later release were found: longer than a lease, so that an engine of that release gets it.
-const NEWER_PAUSE: Duration = Duration::from_secs(5);
+/// Pause after this engine has given up its lease for another one that may do better, as where jobs of a later release were found: longer
+/// than a lease, so that such an engine gets it.
+const LEFT_TO_OTHERS: Duration = Duration::from_secs(5);
 
 /// What one engine needs to lead.
 pub(super) struct Leadership {
@@ -87,6 +88,10 @@ impl Leadership {
                     loading.resolve("jobs were loaded");
                     watched.name.was_deposed(epoch);
                 }
+                Ok(LoopEnd::Unwritten) => {
+                    self.give_up(epoch).await;
+                    sleep(LEFT_TO_OTHERS).await;
+                }
                 Err(error) => {
                     // It is tried again several times a second.
                     loading.report(&format!("cannot load the jobs: {error}"), REDIS_HINT);
@@ -98,13 +103,13 @@ impl Leadership {
                     if is_newer {
                         self.give_up(epoch).await;
                     }
-                    sleep(if is_newer { NEWER_PAUSE } else { RETRY_PAUSE }).await;
+                    sleep(if is_newer { LEFT_TO_OTHERS } else { RETRY_PAUSE }).await;
                 }
             }
         }
     }
 
-    /// Ends the lease of this engine before its time, for one that can read the jobs.
+    /// Ends the lease of this engine before its time, for one that may do better.
     async fn give_up(&self, epoch: EngineEpoch) {
         // Where that fails, it expires.
         let _ = self.store.renew_lead(&self.lease.instance, Duration::ZERO, epoch, self.lease.at(), 0).await;

@@ -65,6 +65,12 @@ impl StoreOutage {
         lock(&self.0).lead_until.is_some_and(|until| until < Instant::now())
     }
 
+    /// Whether renewals of the lease get through to Redis.
+    pub(super) fn renews_lead(&self) -> bool {
+        let causes = lock(&self.0);
+        causes.lead.is_none() && causes.lead_until.is_some_and(|until| until >= Instant::now())
+    }
+
     /// Whether callers may be away, because they were told within this time that Redis cannot be written to, or that another engine may
     /// lead: they ask the others then.
     pub(super) fn may_have_sent_away(&self, within: Duration) -> bool {
