@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::{
     lead::Lead,
     options::Limits,
-    shard_slots::Unanswered,
+    shard_slots::{NoAnswer, Unanswered},
     shards::{ShardDirectory, ShardEntry},
 };
 use crate::store::{RedisStore, StoreError};
@@ -190,10 +190,14 @@ impl ServiceContext {
 fn unanswered_note(hello: &ShardHello, order: &Unanswered) -> String {
     let (index, address, silence_s) = (hello.index, &hello.address, order.since.elapsed().as_secs_f64());
     let is_loopback = address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback());
-    let guess = match is_loopback {
-        _ if order.is_refusal => String::new(),
-        true => format!("; {address} is reached on its own machine alone: start it with --listen IP:PORT"),
-        false => format!("; connections to {address} may not get through, a firewall perhaps"),
+    let guess = match (order.kind, is_loopback) {
+        (NoAnswer::Refusal, _) | (NoAnswer::NoConnection, false) => String::new(),
+        (_, true) => {
+            format!("; {address} is reached on its own machine alone: start it with --listen IP:PORT")
+        }
+        (NoAnswer::Silence, false) => {
+            format!("; connections to {address} may not get through, a firewall perhaps")
+        }
     };
     let cause = &order.cause;
     format!(
@@ -222,19 +226,20 @@ mod tests {
 
     #[test]
     fn of_a_shard_that_turns_the_engine_away_its_answer_is_said_and_of_another_what_may_hinder_it() {
-        let note = |address: &str, is_refusal| {
+        let note = |address: &str, kind| {
             let (since, cause) = (Instant::now(), "[E613] another one".to_owned());
             let hello = ShardHello::alone(ShardIndex(0), 1, address.to_owned(), 1);
-            unanswered_note(&hello, &Unanswered { since, cause, is_refusal })
+            unanswered_note(&hello, &Unanswered { since, cause, kind })
         };
         #[rustfmt::skip]
         let cases = [
-            ("10.0.0.1:7", true,  "at 10.0.0.1:7 and has answered no order for 0 s: [E613] another one"),
-            ("10.0.0.1:7", false, "[E613] another one; connections to 10.0.0.1:7 may not get through, a firewall perhaps"),
-            ("127.0.0.1:7", false, "; 127.0.0.1:7 is reached on its own machine alone: start it with --listen IP:PORT"),
+            ("10.0.0.1:7", NoAnswer::Refusal,       "at 10.0.0.1:7 and has answered no order for 0 s: [E613] another one"),
+            ("10.0.0.1:7", NoAnswer::NoConnection,  "at 10.0.0.1:7 and has answered no order for 0 s: [E613] another one"),
+            ("10.0.0.1:7", NoAnswer::Silence,       "[E613] another one; connections to 10.0.0.1:7 may not get through, a firewall perhaps"),
+            ("127.0.0.1:7", NoAnswer::NoConnection, "; 127.0.0.1:7 is reached on its own machine alone: start it with --listen IP:PORT"),
         ];
-        for (address, is_refusal, end) in cases {
-            let note = note(address, is_refusal);
+        for (address, kind, end) in cases {
+            let note = note(address, kind);
             assert!(note.ends_with(end), "{note}");
         }
     }

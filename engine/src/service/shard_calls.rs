@@ -1,7 +1,7 @@
 //! Calls to the processes that serve shards, and to those that follow them.
 
 use std::{
-    fmt,
+    fmt, io,
     time::{Duration, Instant},
 };
 
@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use tracing::{debug, warn};
 
 use super::{
-    shard_slots::{ShardSlots, Unanswered},
+    shard_slots::{NoAnswer, ShardSlots, Unanswered},
     shards::{ShardConnections, ShardDirectory, ShardEntry},
 };
 
@@ -90,9 +90,7 @@ impl ShardDirectory {
                 Err(error) => {
                     let (since, cause) = (Instant::now(), describe(&error));
                     debug!(shard = %index, error = cause, "shard does not answer yet");
-                    let is_refusal =
-                        !matches!(error, CallError::Hello(HelloError::Io(_)) | CallError::Lost(_));
-                    let outcome = Unanswered { since, cause, is_refusal };
+                    let outcome = Unanswered { since, cause, kind: NoAnswer::of(&error) };
                     match &unanswered {
                         None => unanswered = Some(UnansweredOrder::new(self, index, boot, outcome)),
                         Some(_) => self.lock().note_repeated_order(index, boot, outcome),
@@ -218,6 +216,19 @@ pub(super) fn describe(error: &CallError) -> String {
     }
 }
 
+impl NoAnswer {
+    fn of(error: &CallError) -> Self {
+        match error {
+            CallError::Lost(_) => Self::Silence,
+            CallError::Hello(HelloError::Io(cause)) if cause.kind() == io::ErrorKind::TimedOut => {
+                Self::Silence
+            }
+            CallError::Hello(HelloError::Io(_)) => Self::NoConnection,
+            _ => Self::Refusal,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::{
@@ -236,6 +247,13 @@ mod tests {
         super::fake_shard::{self, EPOCH, token},
         *,
     };
+
+    #[test]
+    fn a_port_where_nobody_listens_is_told_from_a_way_on_which_nothing_comes_back() {
+        let of = |kind| NoAnswer::of(&CallError::Hello(HelloError::Io(io::Error::from(kind))));
+        assert_eq!(of(io::ErrorKind::ConnectionRefused), NoAnswer::NoConnection);
+        assert_eq!(of(io::ErrorKind::TimedOut), NoAnswer::Silence);
+    }
 
     #[tokio::test]
     async fn what_came_of_an_order_is_known_while_it_is_repeated() {
@@ -259,7 +277,10 @@ mod tests {
             _ = order => unreachable!("the token is another one"),
             unanswered = unanswered => unanswered,
         };
-        assert!(unanswered.is_refusal && unanswered.cause.starts_with("[E123]"), "{unanswered:?}");
+        assert!(
+            unanswered.kind == NoAnswer::Refusal && unanswered.cause.starts_with("[E123]"),
+            "{unanswered:?}"
+        );
     }
 
     #[tokio::test]

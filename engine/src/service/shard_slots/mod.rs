@@ -25,7 +25,7 @@ use syncline_rpc::{ReplicaRole, ShardHello, ShardPeer};
 use syncline_scheduler::ids::{EngineEpoch, ShardIndex};
 
 use judging::RoleDecision;
-pub(super) use replica_process::{ReplicaProcess, Unanswered};
+pub(super) use replica_process::{NoAnswer, ReplicaProcess, Unanswered};
 use slot::Slot;
 
 /// How long a primary may be silent where a standby has all of its jobs. It announces itself twice a second; a failover too many

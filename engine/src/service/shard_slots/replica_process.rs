@@ -12,8 +12,18 @@ pub(in crate::service) struct Unanswered {
     pub since: Instant,
     /// What came of the last one, in words.
     pub cause: String,
-    /// Whether something answers there, and turns the engine away.
-    pub is_refusal: bool,
+    pub kind: NoAnswer,
+}
+
+/// What an engine gets instead of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::service) enum NoAnswer {
+    /// Something answers there, and turns the engine away.
+    Refusal,
+    /// The system says why no connection comes about: nothing listens there, or nobody knows the name.
+    NoConnection,
+    /// Nothing comes back.
+    Silence,
 }
 
 /// One process. `C` is how it is reached.

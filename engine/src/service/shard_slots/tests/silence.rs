@@ -28,7 +28,7 @@ fn of_an_order_that_is_repeated_the_last_outcome_is_known_unless_another_was_ans
         order.map(|order| (order.since, order.cause))
     };
     let (begun, later) = (shard.now, shard.now + Duration::from_secs(1));
-    let refused = Unanswered { cause: "refused".into(), is_refusal: true, ..lost(later) };
+    let refused = Unanswered { cause: "refused".into(), kind: NoAnswer::Refusal, ..lost(later) };
     shard.slots.note_order(index, 1, Some(lost(begun)));
     shard.slots.note_repeated_order(index, 1, refused.clone());
     assert_eq!(shown(&shard), Some((begun, "refused".into())));
@@ -38,7 +38,7 @@ fn of_an_order_that_is_repeated_the_last_outcome_is_known_unless_another_was_ans
 }
 
 fn lost(since: Instant) -> Unanswered {
-    Unanswered { since, cause: "lost".into(), is_refusal: false }
+    Unanswered { since, cause: "lost".into(), kind: NoAnswer::Silence }
 }
 
 #[test]
