@@ -1,5 +1,5 @@
-//! DSSP against decisions computed elsewhere: 10 calls of the controller and 4 short runs always, and all of them when
-//! `SYNCLINE_VECTORS` names the folder that holds the full `dssp.json`. Both readings of the paper.
+//! DSSP against decisions computed elsewhere: 10 calls of the controller and 4 short runs always, and all of them with
+//! `--ignored`, if `SYNCLINE_VECTORS` names the folder that holds the full `dssp.json`. Both readings of the paper.
 
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -100,10 +100,9 @@ fn committed_decisions_hold() {
 }
 
 #[test]
+#[ignore = "needs SYNCLINE_VECTORS"]
 fn all_decisions_hold() {
-    let Some(folder) = std::env::var_os("SYNCLINE_VECTORS") else {
-        eprintln!("SKIPPED: dssp.json is checked only if SYNCLINE_VECTORS names the folder that holds it");
-        return;
-    };
+    let folder =
+        std::env::var_os("SYNCLINE_VECTORS").expect("SYNCLINE_VECTORS names the folder of the vectors");
     assert_eq!(check(&PathBuf::from(folder).join("dssp.json")), (60, 40));
 }

@@ -1,6 +1,11 @@
 //! A second machine that lacks what the first one has. Machines are mount namespaces, which need rights; where those are
 //! missing the tests say so and do nothing.
 
+use std::{
+    io::{self, Write},
+    process::Command,
+};
+
 use syncline::EventKind;
 
 use crate::{
@@ -11,34 +16,37 @@ use crate::{
 /// What starts a program on a machine on which the folder `$1` is empty.
 const ELSEWHERE: &str = "mount -t tmpfs none \"$1\" && shift && exec \"$@\"";
 
-/// Whether this machine lets us hide a folder from a process.
-pub fn can_hide_folders() -> bool {
-    let mut unshare = std::process::Command::new("unshare");
-    let tried = unshare.args(["-m", "sh", "-c", ELSEWHERE, "sh", "/mnt", "true"]).output();
-    let can = tried.is_ok_and(|done| done.status.success());
-    if !can {
-        eprintln!("SKIPPED: mount namespaces are not allowed here, so a second machine cannot be had");
-    }
-    can
+/// What starts a program with mounts of its own, which `script` makes: root may have them, and others where the system lets
+/// them be root among themselves. Nothing where neither is allowed.
+pub fn with_own_mounts(script: &str) -> Option<[&str; 6]> {
+    let may = |flags: &&str| {
+        let tried =
+            Command::new("unshare").args([flags, "sh", "-c", ELSEWHERE, "sh", "/mnt", "true"]).output();
+        tried.is_ok_and(|done| done.status.success())
+    };
+    let Some(flags) = ["-m", "-rm"].into_iter().find(may) else {
+        // What `eprintln!` says is shown of tests that fail only.
+        writeln!(io::stderr(), "SKIPPED: nobody may have mounts of his own here (`unshare -rm` fails)")
+            .unwrap();
+        return None;
+    };
+    Some(["unshare", flags, "sh", "-c", script, "sh"])
 }
 
-fn worker_elsewhere(cluster: &Cluster, hidden: &std::path::Path, flags: &str) -> Process {
-    let hidden = hidden.to_str().unwrap();
-    cluster.spawn_worker_by(&["unshare", "-m", "sh", "-c", ELSEWHERE, "sh", hidden], flags)
+fn worker_elsewhere(cluster: &Cluster, starter: &[&str], hidden: &std::path::Path, flags: &str) -> Process {
+    cluster.spawn_worker_by(&[starter, &[hidden.to_str().unwrap()]].concat(), flags)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_lacks_the_data_is_excluded_and_the_others_go_on() {
-    if !can_hide_folders() {
-        return;
-    }
+    let Some(starter) = with_own_mounts(ELSEWHERE) else { return };
     let mut cluster = Cluster::start(1, 1, "--name here --step-ms 5 --slowdown 1").await;
     let folder = cluster.dir.path().join("data");
     std::fs::create_dir(&folder).unwrap();
     let job = submit(&cluster, with_data("partial", &folder.join("d.csv"), 60)).await;
     cluster.until(&job, |s| number(s, "samples_applied") > 100).await;
     // It joins while the job runs.
-    let elsewhere = worker_elsewhere(&cluster, &folder, "--name elsewhere");
+    let elsewhere = worker_elsewhere(&cluster, &starter, &folder, "--name elsewhere");
     cluster.workers.push(elsewhere);
     let excluded = |s: &std::collections::BTreeMap<String, String>| {
         s.get("excluded").is_some_and(|e| e.contains("elsewhere on ") && e.contains("[E330]"))

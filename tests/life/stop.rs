@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 use crate::{
     cluster::runtime,
     counting,
-    other_machine::can_hide_folders,
+    other_machine::with_own_mounts,
     rig::{Up, folder, kill, syncline, wait_until},
 };
 
@@ -139,12 +139,13 @@ fn another_number_of_shards_is_refused_and_the_number_that_was_goes_on() {
 const SMALL_DISK: &str = "mount -t tmpfs -o size=64m none \"$1\" && shift && exec \"$@\"";
 
 /// Stops a cluster in the middle of a job while the disk of its shard is full, lets `meanwhile` happen once it has said
-/// so, and returns the exit code and what lies in the folder of saved jobs at the end.
-fn stopped_on_a_full_disk(meanwhile: impl FnOnce(&Up, &Path)) -> (Option<i32>, Vec<String>) {
+/// so, and returns the exit code and what lies in the folder of saved jobs at the end. Nothing where no disk can be had.
+fn stopped_on_a_full_disk(meanwhile: impl FnOnce(&Up, &Path)) -> Option<(Option<i32>, Vec<String>)> {
+    let starter = with_own_mounts(SMALL_DISK)?;
     let (waiting, dir) = (Runtime::new().unwrap(), folder());
     let shard = dir.path().join("shard-0");
     fs::create_dir(&shard).unwrap();
-    let starter = ["unshare", "-m", "sh", "-c", SMALL_DISK, "sh", shard.to_str().unwrap()];
+    let starter = [&starter[..], &[shard.to_str().unwrap()]].concat();
     let mut up = Up::start_by(&starter, dir.path(), &["--workers", "1", "--shards", "1", "--step-ms", "4"]);
     let job = submit_to(&up, &waiting, "asp");
     until_far(&up, &waiting, &job, SAMPLES / 10);
@@ -165,32 +166,30 @@ fn stopped_on_a_full_disk(meanwhile: impl FnOnce(&Up, &Path)) -> (Option<i32>, V
         log().contains("kept until the next start") || log().contains("[E419]")
     });
     let left = fs::read_dir(format!("/proc/self/fd/{}", jobs.as_raw_fd())).unwrap();
-    (status.code(), left.map(|file| file.unwrap().file_name().into_string().unwrap()).collect())
+    Some((status.code(), left.map(|file| file.unwrap().file_name().into_string().unwrap()).collect()))
 }
 
 #[test]
 fn a_stop_waits_for_room_on_a_full_disk_and_then_keeps_the_job() {
-    if can_hide_folders() {
-        let ended = stopped_on_a_full_disk(|_, filler| fs::remove_file(filler).unwrap());
+    if let Some(ended) = stopped_on_a_full_disk(|_, filler| fs::remove_file(filler).unwrap()) {
         assert_eq!(ended, (Some(0), vec!["counting.job".to_owned()]));
     }
 }
 
 #[test]
 fn a_second_ctrl_c_gives_up_the_job_that_a_full_disk_does_not_take() {
-    if can_hide_folders() {
-        let ended = stopped_on_a_full_disk(|up, _| kill("INT", up.pid()));
+    if let Some(ended) = stopped_on_a_full_disk(|up, _| kill("INT", up.pid())) {
         assert_eq!(ended, (Some(130), Vec::new()));
     }
 }
 
 #[test]
 fn a_second_sigterm_to_the_shard_gives_up_the_job_that_a_full_disk_does_not_take() {
-    if can_hide_folders() {
-        let ended = stopped_on_a_full_disk(|up, _| {
-            kill("TERM", up.about["processes"]["ps-0"].as_u64().unwrap().try_into().unwrap());
-            wait_until("up says how it ended", || up.said().contains("ps-0 ended with exit status: 5"));
-        });
+    let stop_the_shard = |up: &Up, _: &Path| {
+        kill("TERM", up.about["processes"]["ps-0"].as_u64().unwrap().try_into().unwrap());
+        wait_until("up says how it ended", || up.said().contains("ps-0 ended with exit status: 5"));
+    };
+    if let Some(ended) = stopped_on_a_full_disk(stop_the_shard) {
         assert_eq!(ended, (Some(0), Vec::new()));
     }
 }
