@@ -35,7 +35,6 @@ pub const BINARY: &str = env!("CARGO_BIN_EXE_syncline-under-test");
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Cluster {
-    pub dir: tempfile::TempDir,
     pub redis: RedisServer,
     pub engine: Option<Process>,
     pub engine_address: String,
@@ -53,6 +52,8 @@ pub struct Cluster {
     engine_flags: String,
     /// Between Redis and the engine that leads first, where one was asked for.
     relay: Option<Relay>,
+    /// Removed last: whoever still runs would write into it again.
+    pub dir: tempfile::TempDir,
 }
 
 /// How many engines there are, and how the first reaches Redis.
@@ -202,7 +203,6 @@ impl Cluster {
         let store = RedisStore::connect(address).await.unwrap();
         let relay = (engines == Engines::TwoRelayed).then(|| Relay::to(redis.port()));
         let mut cluster = Self {
-            dir,
             redis,
             engine: None,
             engine_address: "127.0.0.1:0".into(),
@@ -216,6 +216,7 @@ impl Cluster {
             shard_count: shards,
             engine_flags: engine_flags.to_owned(),
             relay,
+            dir,
         };
         cluster.start_engine();
         cluster.engines.clone_from(&cluster.engine_address);

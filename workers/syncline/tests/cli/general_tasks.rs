@@ -17,11 +17,12 @@ const NEXT: Function<(u64,), u64> = Function::new("bench.next");
 const NOBODYS: Function<(u64,), u64> = Function::new("nobody.has-it");
 
 struct RunningCluster {
-    dir: TempDir,
     up: Up,
     worker: Child,
     client: Client,
     runtime: Runtime,
+    /// Removed last: whoever still runs would write into it again.
+    dir: TempDir,
 }
 
 impl RunningCluster {
@@ -34,7 +35,7 @@ impl RunningCluster {
             command(&["bench-worker", "--lane", "a", "--state-dir", state_dir]).stdout(Stdio::null()).spawn();
         let Cluster { engines, token } = Cluster::of(None, None, Some(dir.path())).unwrap();
         let client = Client::new(engines, token);
-        Self { dir, up, worker: worker.unwrap(), client, runtime: Runtime::new().unwrap() }
+        Self { up, worker: worker.unwrap(), client, runtime: Runtime::new().unwrap(), dir }
     }
 
     fn run(&self, args: &[&str]) -> Ended {

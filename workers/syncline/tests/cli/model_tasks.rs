@@ -25,15 +25,16 @@ impl Drop for Worker {
 }
 
 struct RunningCluster {
-    dir: TempDir,
     up: Option<Up>,
     runtime: Runtime,
+    /// Removed last: whoever still runs would write into it again.
+    dir: TempDir,
 }
 
 impl RunningCluster {
     fn start() -> Self {
         let dir = folder();
-        Self { up: Some(Up::start(&dir, &FLAGS)), dir, runtime: Runtime::new().unwrap() }
+        Self { up: Some(Up::start(&dir, &FLAGS)), runtime: Runtime::new().unwrap(), dir }
     }
 
     /// Stops the whole cluster and starts it again.

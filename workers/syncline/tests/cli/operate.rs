@@ -20,8 +20,9 @@ use crate::{
 const AT_ONCE: Duration = Duration::from_secs(20);
 
 struct RunningCluster {
-    dir: TempDir,
     up: Up,
+    /// Removed last: whoever still runs would write into it again.
+    dir: TempDir,
 }
 
 impl RunningCluster {
@@ -29,7 +30,7 @@ impl RunningCluster {
         let dir = folder();
         let up =
             Up::start(&dir, &["--workers", "2", "--shards", "1", "--slowdown", "1,1", "--step-ms", "20"]);
-        Self { dir, up }
+        Self { up, dir }
     }
 
     fn args<'a>(&'a self, args: &[&'a str]) -> Vec<&'a str> {
