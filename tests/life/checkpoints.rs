@@ -44,6 +44,22 @@ pub async fn until_beyond(cluster: &Cluster, job: &JobId, epochs: u64) -> BTreeM
     cluster.until(job, |s| s["state"] != "opening" && beyond(s)).await
 }
 
+/// Stops the workers where no checkpoint is on its way: the newest is kept, and what they have sent does not reach to the end of
+/// their epoch. The summary says where.
+async fn stop_workers_beyond(cluster: &Cluster, job: &JobId, epochs: u64) -> BTreeMap<String, String> {
+    loop {
+        until_beyond(cluster, job, epochs).await;
+        cluster.workers.iter().for_each(|worker| worker.signal("STOP"));
+        let summary = cluster.summary(job).await;
+        let beyond =
+            number(&summary, "samples_applied").saturating_sub(number(&summary, "checkpoint_samples"));
+        if (1..EPOCH * 3 / 4).contains(&beyond) {
+            return summary;
+        }
+        cluster.workers.iter().for_each(|worker| worker.signal("CONT"));
+    }
+}
+
 fn kill_shard(cluster: &mut Cluster, index: u32) {
     cluster.shards[index as usize].kill();
     cluster.start_shard(index);
@@ -243,7 +259,7 @@ fn a_shard_that_up_starts_again_brings_its_job_back() {
 async fn a_checkpoint_that_cannot_be_read_makes_way_for_the_one_before() {
     let mut cluster = Cluster::start_with(2, 2, WORKER, "").await;
     let job = submit(&cluster, counting("damaged", "asp", EPOCH, every_epoch)).await;
-    let before = until_beyond(&cluster, &job, 3).await;
+    let before = stop_workers_beyond(&cluster, &job, 3).await;
     let mut kept: Vec<_> = fs::read_dir(cluster.shard_folder(1).join("checkpoints")).unwrap().collect();
     let dir = kept.pop().unwrap().unwrap().path();
     let newest = fs::read_dir(&dir).unwrap().map(|file| file.unwrap().path());
@@ -255,6 +271,7 @@ async fn a_checkpoint_that_cannot_be_read_makes_way_for_the_one_before() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     fs::write(&newest, bytes).unwrap();
+    cluster.workers.iter().for_each(|worker| worker.signal("CONT"));
     cluster.start_shard(0);
     let generation = number(&before, "generation");
     cluster.until(&job, |s| number(s, "generation") >= generation + 2).await;
