@@ -5,6 +5,8 @@
 
 #[path = "../../workers/tests/support/onnxruntime.rs"]
 mod onnxruntime;
+#[path = "../../workers/syncline/tests/cli/environment.rs"]
+mod environment;
 mod relay;
 mod replicated;
 
@@ -76,7 +78,8 @@ impl Process {
     /// The same, started by a command that ends in executing what follows.
     fn spawn_by(starter: &[&str], args: &[String], listens: bool) -> (Self, String) {
         let mut words = starter.iter().copied().chain([BINARY]);
-        let mut child = Command::new(words.next().unwrap())
+        let mut command = Command::new(words.next().unwrap());
+        let mut child = environment::forget_ours(&mut command)
             .args(words)
             .args(args)
             .env("SYNCLINE_LOG", std::env::var("SYNCLINE_LOG").unwrap_or_else(|_| "error".into()))
@@ -376,6 +379,7 @@ impl Cluster {
     pub fn spawn_worker_by(&self, starter: &[&str], flags: &str) -> Process {
         // Each computes on one thread, unless a test says otherwise.
         let threads = if flags.contains("--threads") { "" } else { "--threads 1" };
+        environment::forget_ours(&mut command);
         let args = words(&format!(
             "worker --engine {} --token-file {} {threads} {flags}",
             self.engines,
@@ -394,7 +398,7 @@ impl Cluster {
     /// Runs `syncline COMMAND --engine ENGINES` to its end.
     pub fn ask(&self, engines: &str, command: &str) -> Output {
         let flags = words(&format!("--engine {engines} --token-file {}", self.token_file().display()));
-        Command::new(BINARY).args(words(command)).args(flags).output().unwrap()
+        environment::forget_ours(&mut Command::new(BINARY)).args(words(command)).args(flags).output().unwrap()
     }
 
     pub fn client(&self) -> Client {

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, process::Output};
 
-use super::{BINARY, Cluster, Engines, Process, Relay, words};
+use super::{BINARY, Cluster, Engines, Process, Relay, environment, words};
 
 /// One process of a shard.
 pub struct ShardProcess {
@@ -160,7 +160,7 @@ impl Cluster {
     /// Starts a process of a shard that is served already, and waits for its end.
     pub fn run_second_shard_process(&self, index: u32, replicas: u32) -> Output {
         let args = self.shard_args(&self.dir.path().join("second"), index, replicas);
-        std::process::Command::new(BINARY).args(args).output().unwrap()
+        environment::forget_ours(&mut std::process::Command::new(BINARY)).args(args).output().unwrap()
     }
 
     /// The arguments of a process of a shard.

@@ -1,5 +1,8 @@
 //! Starts `syncline`, in a folder of its own and without the environment of whoever runs the tests.
 
+#[path = "environment.rs"]
+mod environment;
+
 use std::{
     fs::{self, File},
     io::{BufRead, BufReader, Read, Write},
@@ -27,10 +30,7 @@ pub fn command_by(starter: &[&str], args: &[&str]) -> Command {
     let mut words = starter.iter().copied().chain([crate::BINARY]);
     let mut command = Command::new(words.next().unwrap());
     command.args(words);
-    for name in ["ENGINE", "TOKEN_FILE", "STATE_DIR", "REDIS", "LOG"] {
-        command.env_remove(format!("SYNCLINE_{name}"));
-    }
-    command.env_remove("RUST_LOG").args(args).stdin(Stdio::null());
+    environment::forget_ours(&mut command).env_remove("RUST_LOG").args(args).stdin(Stdio::null());
     command
 }
 
