@@ -4,7 +4,7 @@ use std::{
     fs,
     io::Write,
     net::TcpStream,
-    process::{Child, Stdio},
+    process::Stdio,
     time::{Duration, Instant},
 };
 
@@ -15,11 +15,10 @@ use syncline_workers::submit;
 use crate::{
     cluster::{Cluster, runtime},
     counting,
-    rig::{command, kill, wait_until},
+    rig::{Killed, command, kill, wait_until},
 };
 
-/// A worker that is killed if the test ends before it.
-struct Worker(Child);
+struct Worker(Killed);
 
 impl Worker {
     fn start(cluster: &Cluster, flags: &[&str]) -> Self {
@@ -33,18 +32,11 @@ impl Worker {
             "--token-file",
             token.to_str().unwrap(),
         ];
-        Self(command(&args).args(flags).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+        Self(Killed::start(command(&args).args(flags).stdout(Stdio::null()).stderr(Stdio::null())))
     }
 
     fn threads(&self) -> String {
         threads(self.0.id())
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

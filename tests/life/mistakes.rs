@@ -6,7 +6,7 @@ use syncline_rpc::Token;
 
 use crate::{
     cluster::Cluster,
-    rig::{Ended, command, folder, kill, wait_until},
+    rig::{Ended, Killed, command, folder, kill, wait_until},
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,7 +51,7 @@ fn an_engine_that_is_not_there_is_named_at_once_and_waited_for() {
     let state = dir.path().join("state");
     let args = ["ps", "--engine", "127.0.0.1:1", "--state-dir", state.to_str().unwrap()];
     let stderr = fs::File::create(&said).unwrap();
-    let mut child = command(&args).stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
+    let mut child = Killed::start(command(&args).stdout(Stdio::null()).stderr(stderr));
     let text = || fs::read_to_string(&said).unwrap();
     wait_until("it says what is wrong", || text().contains("[E426]"));
     assert!(text().contains("127.0.0.1:1") && text().contains("hint="), "{}", text());
@@ -68,7 +68,7 @@ async fn a_worker_says_soon_that_its_engine_is_away_and_when_it_is_back() {
     let token = cluster.dir.path().join("token");
     let args = ["worker", "--engine", &cluster.engine_address, "--token-file", token.to_str().unwrap()];
     let stderr = fs::File::create(&said).unwrap();
-    let mut worker = command(&args).stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
+    let mut worker = Killed::start(command(&args).stdout(Stdio::null()).stderr(stderr));
     let text = || fs::read_to_string(&said).unwrap();
     wait_until("it says what is wrong", || text().contains("[E355]"));
     let cores = std::thread::available_parallelism().unwrap();

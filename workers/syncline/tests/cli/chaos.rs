@@ -1,8 +1,8 @@
 //! `syncline chaos`: accidents of all processes of a cluster.
 
-use std::process::Stdio;
+use std::{fs, process::Stdio};
 
-use crate::rig::{Ended, command, folder, kill, syncline, wait_until};
+use crate::rig::{Ended, Killed, command, folder, kill, runs, syncline, wait_until};
 
 #[test]
 fn random_graphs_and_trainings_are_as_they_have_to_be_while_processes_are_killed() {
@@ -33,7 +33,7 @@ fn what_is_not_as_it_has_to_be_ends_the_run_with_its_seed_and_the_state_kept() {
     let dir = folder();
     let place = dir.path().to_str().unwrap();
     let mut chaos = command(&["chaos", "--minutes", "30", "--seed", "8", "--state-dir", place]);
-    let mut chaos = chaos.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut chaos = Killed::start(chaos.stdout(Stdio::piped()).stderr(Stdio::piped()));
     // Whoever cancels a graph of the run makes it go wrong. It may end before, or the engine be killed meanwhile.
     while chaos.try_wait().unwrap().is_none() {
         let jobs = syncline(&["jobs", "--json", "--state-dir", place]);
@@ -43,7 +43,7 @@ fn what_is_not_as_it_has_to_be_ends_the_run_with_its_seed_and_the_state_kept() {
             syncline(&["cancel", id, "--grace", "0s", "--state-dir", place]);
         }
     }
-    let run = Ended::from(chaos.wait_with_output().unwrap());
+    let run = chaos.ended();
     assert_eq!(run.code, 1, "{run:#?}");
     assert!(run.err.contains("[E540]") && run.err.contains("was canceled"), "{run:#?}");
     assert!(run.err.contains(&format!("seed 8, state kept in {place}")), "{run:#?}");
@@ -64,16 +64,15 @@ fn a_run_that_is_killed_takes_its_cluster_along() {
     let dir = folder();
     let place = dir.path().to_str().unwrap();
     // No accident happens before it is killed.
-    let chaos = command(&["chaos", "--minutes", "30", "--every", "20min", "--state-dir", place]).spawn();
-    let (mut chaos, running) = (chaos.unwrap(), dir.path().join("up.json"));
+    let mut chaos = command(&["chaos", "--minutes", "30", "--every", "20min", "--state-dir", place]);
+    let (mut chaos, running) = (Killed::start(&mut chaos), dir.path().join("up.json"));
     wait_until("the cluster runs", || running.exists());
-    let up: serde_json::Value = serde_json::from_slice(&std::fs::read(&running).unwrap()).unwrap();
+    let up: serde_json::Value = serde_json::from_slice(&fs::read(&running).unwrap()).unwrap();
     let children = up["processes"].as_object().unwrap().values();
-    let pids: Vec<u64> = children.chain([&up["pid"]]).map(|pid| pid.as_u64().unwrap()).collect();
+    let pids: Vec<u32> = children.chain([&up["pid"]]).map(|pid| pid.as_u64().unwrap() as u32).collect();
     kill("KILL", chaos.id());
     chaos.wait().unwrap();
-    let is_there = |pid: &&u64| std::path::Path::new(&format!("/proc/{pid}")).exists();
-    wait_until("nothing of it runs", || !pids.iter().any(|pid| is_there(&pid)));
+    wait_until("nothing of it runs", || !pids.iter().any(|pid| runs(*pid)));
 }
 
 #[test]
@@ -81,13 +80,13 @@ fn a_run_that_is_told_to_stop_takes_its_cluster_along() {
     let dir = folder();
     let place = dir.path().to_str().unwrap();
     let mut chaos = command(&["chaos", "--minutes", "30", "--seed", "9", "--state-dir", place]);
-    let chaos = chaos.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let chaos = Killed::start(chaos.stdout(Stdio::piped()).stderr(Stdio::piped()));
     let running = dir.path().join("up.json");
     wait_until("the cluster runs", || running.exists());
-    let up: serde_json::Value = serde_json::from_slice(&std::fs::read(&running).unwrap()).unwrap();
+    let up: serde_json::Value = serde_json::from_slice(&fs::read(&running).unwrap()).unwrap();
     kill("TERM", chaos.id());
-    let run = Ended::from(chaos.wait_with_output().unwrap());
+    let run = chaos.ended();
     assert_eq!(run.code, 1, "{run:#?}");
     assert!(run.err.contains("[E541]") && run.err.contains("seed 9, state kept in"), "{run:#?}");
-    assert!(!std::path::Path::new(&format!("/proc/{}", up["pid"])).exists());
+    assert!(!runs(up["pid"].as_u64().unwrap() as u32));
 }

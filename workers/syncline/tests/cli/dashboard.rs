@@ -3,19 +3,20 @@
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    process::{Child, Stdio},
+    process::Stdio,
 };
 
 use serde_json::Value;
 
 use crate::{
     job::write_job,
-    rig::{Up, command, folder, kill, syncline, wait_until},
+    rig::{Killed, Up, command, folder, kill, syncline, wait_until},
 };
 
-/// A running `syncline dashboard`, ended when dropped.
+/// A running `syncline dashboard`.
 struct Dashboard {
-    child: Child,
+    /// Runs as long as it is asked.
+    _child: Killed,
     /// HOST:PORT.
     address: String,
 }
@@ -30,11 +31,11 @@ struct Answer {
 impl Dashboard {
     fn start(state_dir: &str) -> Self {
         let mut command = command(&["dashboard", "--listen", "127.0.0.1:0", "--state-dir", state_dir]);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = Killed::start(command.stdout(Stdio::piped()).stderr(Stdio::null()));
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("dashboard http://").unwrap().trim_end_matches('/').to_owned();
-        Self { child, address }
+        Self { _child: child, address }
     }
 
     fn ask(&self, method: &str, path: &str, host: &str) -> Answer {
@@ -55,13 +56,6 @@ impl Dashboard {
         let answer = self.get(path);
         assert_eq!(answer.status, 200, "{path}: {}", answer.body);
         serde_json::from_str(&answer.body).unwrap()
-    }
-}
-
-impl Drop for Dashboard {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

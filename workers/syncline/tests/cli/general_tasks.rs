@@ -1,6 +1,6 @@
 //! Jobs of general tasks on the command line: listed, watched, explained, measured.
 
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
 use syncline::{CallOptions, Client, Cluster, Function, GraphRun, TaskGraph};
@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 
 use crate::{
     json::Page,
-    rig::{Ended, Up, command, folder, kill, processes, syncline, wait_until},
+    rig::{Ended, Killed, Up, command, folder, kill, processes, syncline, wait_until},
 };
 
 /// As the worker of `syncline bench` has it.
@@ -17,8 +17,9 @@ const NEXT: Function<(u64,), u64> = Function::new("bench.next");
 const NOBODYS: Function<(u64,), u64> = Function::new("nobody.has-it");
 
 struct RunningCluster {
+    /// Runs as long as the cluster.
+    _worker: Killed,
     up: Up,
-    worker: Child,
     client: Client,
     runtime: Runtime,
     /// Removed last: whoever still runs would write into it again.
@@ -31,11 +32,11 @@ impl RunningCluster {
         let dir = folder();
         let up = Up::start(&dir, &["--workers", "0", "--shards", "1"]);
         let state_dir = dir.path().to_str().unwrap();
-        let worker =
-            command(&["bench-worker", "--lane", "a", "--state-dir", state_dir]).stdout(Stdio::null()).spawn();
+        let mut worker = command(&["bench-worker", "--lane", "a", "--state-dir", state_dir]);
+        let worker = Killed::start(worker.stdout(Stdio::null()));
         let Cluster { engines, token } = Cluster::of(None, None, Some(dir.path())).unwrap();
         let client = Client::new(engines, token);
-        Self { up, worker: worker.unwrap(), client, runtime: Runtime::new().unwrap(), dir }
+        Self { _worker: worker, up, client, runtime: Runtime::new().unwrap(), dir }
     }
 
     fn run(&self, args: &[&str]) -> Ended {
@@ -44,13 +45,6 @@ impl RunningCluster {
 
     fn submit(&self, graph: &TaskGraph) -> GraphRun {
         self.runtime.block_on(self.client.submit_tasks(graph)).unwrap()
-    }
-}
-
-impl Drop for RunningCluster {
-    fn drop(&mut self) {
-        let _ = self.worker.kill();
-        let _ = self.worker.wait();
     }
 }
 

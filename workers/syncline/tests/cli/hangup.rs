@@ -4,17 +4,17 @@ use std::{
     fs,
     io::{BufRead, BufReader},
     path::Path,
-    process::{Child, Stdio},
+    process::Stdio,
 };
 
-use crate::rig::{Up, command_by, folder, kill, wait_until};
+use crate::rig::{Killed, Up, command_by, folder, kill, wait_until};
 
 /// Starts a shard, and waits until it listens.
-fn shard(dir: &Path) -> Child {
+fn shard(dir: &Path) -> Killed {
     // These tests may have been started to outlive their own terminal.
     let starter = ["env", "--default-signal=HUP"];
     let mut ps = command_by(&starter, &["ps", "--state-dir", dir.to_str().unwrap()]);
-    let mut ps = ps.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut ps = Killed::start(ps.stdout(Stdio::piped()).stderr(Stdio::null()));
     let mut said = String::new();
     BufReader::new(ps.stdout.take().unwrap()).read_line(&mut said).unwrap();
     assert!(said.starts_with("listening "), "{said}");

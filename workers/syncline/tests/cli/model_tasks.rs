@@ -1,28 +1,16 @@
 //! ONNX models as tasks, over the life of a cluster: workers come, die and come back, and so does the cluster.
 
-use std::{
-    path::Path,
-    process::{Child, Stdio},
-};
+use std::{path::Path, process::Stdio};
 
 use syncline::{Client, Cluster, JobId, LiveWorker, OnnxModel, RUN_MODEL, TaskError, TaskGraph, Tensor};
 use syncline_onnx::mlp;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::rig::{Up, command, folder, kill, processes, syncline, wait_until};
+use crate::rig::{Killed, Up, command, folder, kill, processes, syncline, wait_until};
 
 /// One worker of `up` that can run models.
 const FLAGS: [&str; 4] = ["--workers", "1", "--shards", "2"];
-
-struct Worker(Child);
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 struct RunningCluster {
     up: Option<Up>,
@@ -98,10 +86,8 @@ fn a_model_serves_workers_that_come_later_and_a_cluster_that_was_restarted() {
     cluster.run("first", model, 30).unwrap();
 
     let dir = cluster.dir.path().to_str().unwrap().to_owned();
-    let other = command(&["worker", "--name", "other", "--slots", "2", "--state-dir", &dir])
-        .stdout(Stdio::null())
-        .spawn();
-    let _other = Worker(other.unwrap());
+    let mut other = command(&["worker", "--name", "other", "--slots", "2", "--state-dir", &dir]);
+    let _other = Killed::start(other.stdout(Stdio::null()));
     wait_until("the other worker is there", || cluster.workers().iter().any(|worker| worker.name == "other"));
     // Whoever takes them: the other one never had the model, and the first one comes back without it.
     cluster.kill_worker();

@@ -3,7 +3,7 @@
 use std::{
     fs,
     path::PathBuf,
-    process::{Child, Stdio},
+    process::Stdio,
     time::{Duration, Instant},
 };
 
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::{
     job::write_job,
     json::Page,
-    rig::{Ended, Up, command, folder, kill, processes, syncline, wait_until},
+    rig::{Ended, Killed, Up, command, folder, kill, processes, syncline, wait_until},
 };
 
 /// Longer than any command may take to say what is wrong.
@@ -49,16 +49,16 @@ impl RunningCluster {
     }
 
     /// Starts to watch the job; what is said goes into the file.
-    fn watch(&self) -> (Child, PathBuf) {
+    fn watch(&self) -> (Killed, PathBuf) {
         self.begin(&["watch", "points"])
     }
 
     /// A command that goes on, and the file with what it says on stderr.
-    fn begin(&self, words: &[&str]) -> (Child, PathBuf) {
+    fn begin(&self, words: &[&str]) -> (Killed, PathBuf) {
         let said = self.dir.path().join(format!("said-by-{}", words[0]));
         let mut begun = command(&self.args(words));
         begun.stdout(Stdio::null()).stderr(fs::File::create(&said).unwrap());
-        (begun.spawn().unwrap(), said)
+        (Killed::start(&mut begun), said)
     }
 
     fn log(&self) -> String {
@@ -160,7 +160,7 @@ fn a_checkpoint_that_is_gone_on_from_lies_nowhere_while_the_job_is_watched() {
     let mut watched =
         command(&cluster.args(&["submit", file, "--id", "second", "--resume", "points", "--watch"]));
     watched.env("TMPDIR", temporary.path()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut watched = watched.spawn().unwrap();
+    let mut watched = Killed::start(&mut watched);
     let left = || fs::read_dir(temporary.path()).unwrap().count();
     wait_until("it is submitted", || cluster.run(&["status", "second"]).code == 0);
     wait_until("nothing is left of the checkpoint", || left() == 0);
@@ -306,14 +306,11 @@ fn a_full_redis_is_said_at_once_by_every_command_and_nothing_is_lost() {
     // What was submitted meanwhile is submitted once it can be.
     write_job(cluster.dir.path(), 1);
     let file = cluster.dir.path().join("points.toml");
-    let submit = command(&cluster.args(&["submit", file.to_str().unwrap(), "--id", "later"]))
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut submit = command(&cluster.args(&["submit", file.to_str().unwrap(), "--id", "later"]));
+    let submit = Killed::start(submit.stdout(Stdio::piped()).stderr(Stdio::piped()));
     std::thread::sleep(Duration::from_secs(1));
     assert!(cluster.up.redis("CONFIG SET maxmemory 0").contains("+OK"));
-    Ended::from(submit.wait_with_output().unwrap()).ok();
+    submit.ended().ok();
     wait_until("it goes on", || cluster.run(&["doctor"]).code == 0);
     cluster.run(&["cancel", "points"]).ok();
     assert_eq!(watch.wait().unwrap().code(), Some(1), "{}", fs::read_to_string(&out).unwrap());

@@ -8,7 +8,7 @@ use std::{
     process::Stdio,
 };
 
-use crate::rig::{Ended, command, folder, kill, syncline, wait_until};
+use crate::rig::{Ended, Killed, command, folder, kill, syncline, wait_until};
 
 const STRAGGLER: [&str; 3] = ["simulate", "--intervals-ms", "100,100,100,200"];
 
@@ -119,7 +119,7 @@ fn a_measurement_that_is_interrupted_takes_along_what_it_has_started() {
     fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
     let args = "bench scaling --rounds 1 --seconds 1 --policies bsp --python";
     let args: Vec<&str> = args.split(' ').chain([python.to_str().unwrap()]).collect();
-    let mut bench = command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut bench = Killed::start(command(&args).stdout(Stdio::null()).stderr(Stdio::null()));
     let pid = || fs::read_to_string(&told).unwrap_or_default().trim().to_owned();
     wait_until("the program runs", || !pid().is_empty());
     kill("TERM", bench.id());
@@ -135,12 +135,12 @@ fn a_measurement_that_is_interrupted_leaves_no_files_behind() {
     let dir = folder();
     let mut bench = command(&["bench", "push", "--transport", "tcp", "--mb", "8", "--rounds", "10000"]);
     bench.env("TMPDIR", dir.path()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let bench = bench.spawn().unwrap();
+    let bench = Killed::start(&mut bench);
     let entries =
         |path: &Path| fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
     wait_until("it keeps files", || entries(dir.path()).iter().any(|folder| !entries(folder).is_empty()));
     kill("INT", bench.id());
-    let ended = Ended::from(bench.wait_with_output().unwrap());
+    let ended = bench.ended();
     assert_eq!(ended.code, 130, "{ended:#?}");
     assert_eq!(ended.err.contains("not optimized"), cfg!(debug_assertions), "{ended:#?}");
     assert_eq!(entries(dir.path()), Vec::<PathBuf>::new());

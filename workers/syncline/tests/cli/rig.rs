@@ -7,6 +7,7 @@ use std::{
     fs::{self, File},
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
+    ops::{Deref, DerefMut},
     path::Path,
     process::{Child, Command, ExitStatus, Output, Stdio},
     sync::{Arc, Mutex},
@@ -108,6 +109,43 @@ pub fn runs(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')')
         .is_some_and(|(_, rest)| !matches!(rest.trim_start().chars().next(), Some('Z' | 'X') | None))
+}
+
+/// A command that goes on, killed if its test ends before it.
+pub struct Killed(Option<Child>);
+
+impl Killed {
+    pub fn start(command: &mut Command) -> Self {
+        Self(Some(command.spawn().unwrap()))
+    }
+
+    /// Waits for its end.
+    pub fn ended(mut self) -> Ended {
+        Ended::from(self.0.take().unwrap().wait_with_output().unwrap())
+    }
+}
+
+impl Deref for Killed {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        self.0.as_ref().unwrap()
+    }
+}
+
+impl DerefMut for Killed {
+    fn deref_mut(&mut self) -> &mut Child {
+        self.0.as_mut().unwrap()
+    }
+}
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
 
 /// A running `syncline up`, stopped when dropped.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{
     job::write_job,
     json::Page,
-    rig::{Ended, Up, command, folder, kill, processes, syncline, wait_until},
+    rig::{Ended, Killed, Up, command, folder, kill, processes, syncline, wait_until},
 };
 
 /// Each of the trials by the end of its id, with how it stands.
@@ -47,7 +47,7 @@ fn a_bad_rate_is_stopped_early_and_the_same_command_goes_on_and_trains_nothing_t
 
     // Whoever ends the command ends no trial.
     for (signal, code) in [("INT", Some(130)), ("KILL", None)] {
-        let mut begun = command(&words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut begun = Killed::start(command(&words).stdout(Stdio::null()).stderr(Stdio::piped()));
         wait_until("a trial is there", || at(&["status", "points-sweep-1"]).code == 0);
         kill(signal, begun.id());
         assert_eq!(begun.wait().unwrap().code(), code);
@@ -148,7 +148,7 @@ fn a_damaged_trial_keeps_a_sweep_from_none_of_the_others() {
         let said = syncline(&["status", "points-sweep-1", "--state-dir", state_dir, "--json"]);
         if said.code == 0 { said.json()["job"]["state"].as_str().unwrap().to_owned() } else { String::new() }
     };
-    let mut begun = command(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut begun = Killed::start(command(&words).stdout(Stdio::null()).stderr(Stdio::null()));
     wait_until("a trial runs", || state() == "running");
     kill("INT", begun.id());
     begun.wait().unwrap();
@@ -178,7 +178,7 @@ fn a_trial_that_redis_has_lost_begins_once_more_and_one_that_is_deleted_does_not
             .then(|| said.json()["job"]["submitted_ms"].clone())
     };
     let sweep = [&words[..], &["--state-dir", state_dir]].concat();
-    let sweep = command(&sweep).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let sweep = Killed::start(command(&sweep).stdout(Stdio::piped()).stderr(Stdio::piped()));
     wait_until("a trial runs", || submitted_ms().is_some());
     let first = submitted_ms();
     let engine = processes(dir.path()).into_iter().find(|(name, _)| name == "engine").unwrap().1;
@@ -194,7 +194,7 @@ fn a_trial_that_redis_has_lost_begins_once_more_and_one_that_is_deleted_does_not
     at(&["cancel", "points-sweep-1"]).ok();
     wait_until("it is over", || at(&["delete", "points-sweep-1"]).code == 0);
     kill("CONT", sweep.id());
-    let done = Ended::from(sweep.wait_with_output().unwrap());
+    let done = sweep.ended();
     let said = |what: &str| done.err.contains(&format!("points-sweep-1: {what}"));
     assert!(
         said("Redis has lost it, and it begins once more") && said("somebody has deleted it"),

@@ -9,7 +9,7 @@ use std::{
     process::Command,
 };
 
-use crate::rig::{Up, command, folder, kill, processes, runs, syncline, wait_until};
+use crate::rig::{Killed, Up, command, folder, kill, processes, runs, syncline, wait_until};
 
 const SMALL: &[&str] = &["--workers", "2", "--shards", "2"];
 
@@ -17,11 +17,9 @@ const SMALL: &[&str] = &["--workers", "2", "--shards", "2"];
 fn it_says_where_everything_is() {
     let dir = folder();
     let state_dir = dir.path().to_str().unwrap();
-    let mut child = command(&["up", "--state-dir", state_dir, "--listen", "127.0.0.1:0", "--workers", "1"])
-        .stdout(fs::File::create(dir.path().join("said")).unwrap())
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut up = command(&["up", "--state-dir", state_dir, "--listen", "127.0.0.1:0", "--workers", "1"]);
+    up.stdout(fs::File::create(dir.path().join("said")).unwrap()).stderr(std::process::Stdio::null());
+    let mut child = Killed::start(&mut up);
     let said = || fs::read_to_string(dir.path().join("said")).unwrap();
     wait_until("it is ready", || said().contains("\nnext "));
     for line in [
