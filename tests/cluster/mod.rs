@@ -287,11 +287,23 @@ impl Cluster {
         ))
     }
 
-    /// Engine and Redis are dead; the engine is started first, as in a machine room where one boots faster.
+    /// Engine and Redis are dead; the engine is started first, as in a machine room where one boots faster, and Redis once the
+    /// engine says that it waits.
     pub fn start_engine_before_redis(&mut self) {
         let args = self.engine_args(&self.engine_address, "test");
+        let log = self.dir.path().join("waiting-engine.log");
+        let logs = format!("exec env SYNCLINE_LOG=warn \"$0\" \"$@\" 2> '{}'", log.display());
         send_signal(self.redis.pid(), "KILL");
-        let starting = self.restart_redis(|_| std::thread::spawn(move || Process::spawn(&args, true)));
+        let starting = self.restart_redis(|_| {
+            let start = move || Process::spawn_by(&["sh", "-c", &logs], &args, true);
+            let starting = std::thread::spawn(start);
+            let deadline = Instant::now() + PATIENCE;
+            while !std::fs::read_to_string(&log).is_ok_and(|said| said.contains("is waited for")) {
+                assert!(Instant::now() < deadline, "the engine does not say that it waits");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            starting
+        });
         let (process, address) = tokio::task::block_in_place(|| starting.join().unwrap());
         (self.engine, self.engine_address) = (Some(process), address);
     }
@@ -367,6 +379,7 @@ impl Cluster {
     /// What starts a shard that is stopped, on stdout and stdin of the test's choice.
     pub fn shard_command(&self, index: u32) -> Command {
         let mut command = Command::new(BINARY);
+        environment::forget_ours(&mut command);
         command.args(self.shard_args(&self.shard_folder(index), index, 1)).stderr(Stdio::null());
         command
     }
@@ -379,7 +392,6 @@ impl Cluster {
     pub fn spawn_worker_by(&self, starter: &[&str], flags: &str) -> Process {
         // Each computes on one thread, unless a test says otherwise.
         let threads = if flags.contains("--threads") { "" } else { "--threads 1" };
-        environment::forget_ours(&mut command);
         let args = words(&format!(
             "worker --engine {} --token-file {} {threads} {flags}",
             self.engines,
