@@ -1,6 +1,6 @@
 //! The promises of the store, against a real server.
 
-use std::{collections::BTreeSet, path::Path, time::Duration};
+use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
 use syncline_engine::store::{
     Claimed, CommitMode, Committed, Expiry, RedisAddress, RedisStore, StoreError,
@@ -729,4 +729,23 @@ async fn a_server_that_wants_another_password_or_any_is_told_at_once_and_without
         let text = refused.to_string();
         assert!(matches!(refused, StoreError::Locked { .. }) && !text.contains("secret"), "{text}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_of_a_redis_cluster_is_refused_before_anything_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = syncline_kit::redis_server(&|line| eprintln!("{line}")).unwrap();
+    let node = dir.path().join("node");
+    fs::write(&node, format!("#!/bin/sh\nexec '{}' \"$@\" --cluster-enabled yes\n", program.path.display()))
+        .unwrap();
+    fs::set_permissions(&node, fs::Permissions::from_mode(0o755)).unwrap();
+    // Nodes talk to each other on a port 10,000 above, which not every free port has.
+    let start = || RedisServer::start(&node, RedisOptions::new(dir.path().join("data")));
+    let mut started = start();
+    for _ in 0..50 {
+        started = started.or_else(|_| start());
+    }
+    let redis = started.unwrap();
+    let refused = RedisStore::connect(&redis.url()).await.err().unwrap();
+    assert_eq!(refused.code(), "E209", "{refused}");
 }
