@@ -106,6 +106,10 @@ async fn train(policy: &str, learning_rate: f32, compression: &str, step_ms: [u3
     println!("{policy}: accuracy {accuracy}, {} barriers, lead {}", summary["barriers"], summary["max_lead"]);
     assert!(accuracy >= 0.95, "{policy}: {accuracy}");
     let trained = read(&cluster, &job, summary).await;
+    // Says, where a test fails, whether the machine let the slow worker be 2.5 times as slow as the others.
+    for worker in trained.workers.values() {
+        println!("{policy}: {} spent {}", worker["name"], worker["spent"]);
+    }
     let mut names: Vec<&str> = trained.workers.values().map(|w| w["name"].as_str().unwrap()).collect();
     names.sort_unstable();
     assert_eq!(names, ["w0", "w1", "w2", "w3"], "{policy}: everybody took part to the end");
