@@ -103,7 +103,8 @@ fn whoever_calls_a_shard_where_another_one_is_reaches_nobody() {
     let rig = Rig::with_job(2, 100);
     let mut exchanged = rig.addresses();
     exchanged.reverse();
-    let options = ClientOptions { retry_limit: Duration::from_millis(50), ..client_options() };
+    // The first answer counts: another try on a busy machine may get none in time.
+    let options = ClientOptions { retry_limit: Duration::ZERO, ..client_options() };
     let session = SessionKey { run: run(FIRST), incarnation: Incarnation(1) };
     let (addresses, token) = (exchanged.as_slice().into(), rig.token.clone());
     let refused = ShardSet::connect_with(&addresses, token, session, 100, options, CancelToken::default());

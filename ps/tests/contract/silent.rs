@@ -19,6 +19,9 @@ use syncline_rpc::{
 };
 use syncline_scheduler::ids::Incarnation;
 
+/// Long enough for the greeting of a shard on a busy machine.
+const SILENCE_LIMIT: Duration = Duration::from_secs(2);
+
 fn options(silence_limit: Duration) -> ClientOptions {
     ClientOptions { silence_limit, retry_limit: Duration::from_secs(1), ..client_options() }
 }
@@ -42,10 +45,8 @@ fn a_shard_that_greets_and_then_hangs_is_given_up_within_seconds() {
         }
     });
     // It says nothing of a faster transport either.
-    let options = ClientOptions {
-        transport: TransportChoice::Only(Transport::Tcp),
-        ..options(Duration::from_millis(300))
-    };
+    let options =
+        ClientOptions { transport: TransportChoice::Only(Transport::Tcp), ..options(SILENCE_LIMIT) };
     let cancel_token = CancelToken::default();
     let mut worker =
         ShardSet::connect_with(&[address].as_slice().into(), token, session(), 100, options, cancel_token)
@@ -61,7 +62,7 @@ fn a_shard_that_hangs_in_the_middle_of_a_push_is_given_up_within_seconds() {
     let rig = Rig::with_job(1, 100_000);
     let cutter = Cutter::start(rig.shards[0].address(), &rig.token, vec![Cut::Hang(100_000); 100]);
     let addresses = [cutter.address.clone()].as_slice().into();
-    let (options, cancel_token) = (options(Duration::from_millis(100)), CancelToken::default());
+    let (options, cancel_token) = (options(SILENCE_LIMIT), CancelToken::default());
     let token = rig.token.clone();
     let mut worker =
         ShardSet::connect_with(&addresses, token, session(), 100_000, options, cancel_token).unwrap();
