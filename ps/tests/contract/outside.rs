@@ -36,9 +36,10 @@ impl ShardRegistry for Engine {
 #[test]
 fn a_shard_announces_itself_again_and_again_through_an_engines_death() {
     let (token, dir, runtime) = (Token::generate(), tempfile::tempdir().unwrap(), Runtime::new().unwrap());
-    // The engine's port is known before the engine is there.
-    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
-    let engine = listener.local_addr().unwrap();
+    // The engine's port is known before the engine is there, and nobody else gets it while it is away.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    port.set_nonblocking(true).unwrap();
+    let engine = port.local_addr().unwrap();
     let shard = Server::start(Options {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         token: token.clone(),
@@ -51,15 +52,17 @@ fn a_shard_announces_itself_again_and_again_through_an_engines_death() {
     })
     .unwrap();
     let (sender, mut heard) = mpsc::unbounded_channel();
-    let serve = |listener| {
-        let sender = sender.clone();
-        accept(listener, token.clone(), &[Role::Shard], move |_, stream| {
-            let calls = channel(stream).execute(Engine(sender.clone()).serve());
-            answer_calls(calls)
-        })
+    let serve = || {
+        let (port, sender, token) = (port.try_clone().unwrap(), sender.clone(), token.clone());
+        async move {
+            let listener = TcpListener::from_std(port).unwrap();
+            let calls =
+                move |_, stream| answer_calls(channel(stream).execute(Engine(sender.clone()).serve()));
+            accept(listener, token, &[Role::Shard], calls).await;
+        }
     };
     let first = Runtime::new().unwrap();
-    first.spawn(serve(listener));
+    first.spawn(serve());
     let hellos: Vec<ShardHello> = (0..2).map(|_| heard.blocking_recv().unwrap()).collect();
     // Meanwhile it was told what it is.
     assert_eq!((hellos[0].role, hellos[1].role), (None, Some(ReplicaRole::Primary { term: 1 })));
@@ -67,8 +70,7 @@ fn a_shard_announces_itself_again_and_again_through_an_engines_death() {
     assert_eq!(hellos[0].address, shard.address().to_string());
     first.shutdown_timeout(Duration::from_secs(5));
     while heard.try_recv().is_ok() {}
-    let again = runtime.block_on(TcpListener::bind(engine)).unwrap();
-    runtime.spawn(serve(again));
+    runtime.spawn(serve());
     // Others write to that disk meanwhile.
     let without_disk = |hello: &ShardHello| ShardHello { free_bytes: None, ..hello.clone() };
     assert_eq!(without_disk(&heard.blocking_recv().unwrap()), without_disk(&hellos[1]));
