@@ -19,7 +19,14 @@ use syncline_workers::{
     local::{LocalCluster, LocalOptions},
     worker::{WorkerError, WorkerOptions, run},
 };
-use tokio::{sync::watch, task::JoinHandle, time::sleep};
+use tokio::{
+    sync::watch,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+
+/// Longer than anything takes that a test waits for.
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 const ADD: Function<(u64, u64), u64> = Function::new("add");
 const SUM: Function<(Vec<u64>,), u64> = Function::new("sum");
@@ -122,6 +129,23 @@ fn registry(zone: &'static str) -> Registry {
     registry
 }
 
+/// Looks until there is what a test waits for.
+async fn until<T>(look: impl AsyncFn() -> Option<T>) -> T {
+    let looks = async {
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(TEST_TIMEOUT, looks).await.unwrap()
+}
+
+async fn eventually(is_so: impl AsyncFn() -> bool) {
+    until(async || is_so().await.then_some(())).await;
+}
+
 /// A cluster with two workers that have functions, in zones a and b, and none that trains.
 struct Rig {
     cluster: LocalCluster,
@@ -158,25 +182,21 @@ impl Rig {
 
     /// Waits until a job is over; its state, and the code of its failure.
     async fn end(&self, job: &JobId) -> (JobPhase, Option<String>) {
-        loop {
+        until(async || {
             let jobs = self.client.jobs().await.unwrap();
             let status = jobs.into_iter().find(|status| status.id == *job).unwrap();
-            if status.state.is_over() {
-                return (status.state, status.code);
-            }
-            sleep(Duration::from_millis(10)).await;
-        }
+            status.state.is_over().then_some((status.state, status.code))
+        })
+        .await
     }
 
     /// Waits until a task is in a state.
     async fn until(&self, job: &JobId, task: u32, state: TaskState) -> String {
-        loop {
+        until(async || {
             let view = self.client.task(job, TaskIndex(task)).await.unwrap();
-            if view.state == state {
-                return view.reason;
-            }
-            sleep(Duration::from_millis(10)).await;
-        }
+            (view.state == state).then_some(view.reason)
+        })
+        .await
     }
 
     async fn stop(self) {
@@ -232,9 +252,7 @@ async fn values_come_as_tasks_end_and_who_has_enough_leaves() {
     assert_eq!(early, [(1, Ok(3)), (2, Err("E341".to_owned())), (3, Ok(3))]);
     assert_eq!(completed.remaining(), 1);
     // What has not begun gives nothing.
-    while !RUNS.load(Ordering::Relaxed) {
-        sleep(Duration::from_millis(10)).await;
-    }
+    eventually(async || RUNS.load(Ordering::Relaxed)).await;
     job.cancel().await.unwrap();
     let last = completed.next().await.unwrap().unwrap();
     assert_eq!((last.index, code(last.value)), (0, Ok(0)), "what it gives once it is told to stop");
@@ -264,9 +282,7 @@ async fn a_value_that_is_lost_keeps_no_other_back() {
         let large = |path: &PathBuf| path.metadata().is_ok_and(|m| m.len() > MAX_INLINE_BYTES as u64);
         blobs.filter(large).collect::<Vec<_>>()
     };
-    while blobs().is_empty() {
-        sleep(Duration::from_millis(10)).await;
-    }
+    eventually(async || !blobs().is_empty()).await;
     blobs().iter().for_each(|path| std::fs::remove_file(path).unwrap());
 
     let mut completed = job.as_completed(&[large, small]).unwrap();
@@ -289,9 +305,7 @@ async fn a_value_that_is_lost_keeps_no_other_back() {
 async fn a_worker_says_what_it_offers_and_a_file_that_is_no_model_is_named() {
     let rig = Rig::start().await;
     let both = async || rig.client.workers().await.unwrap();
-    while both().await.len() < 2 {
-        sleep(Duration::from_millis(10)).await;
-    }
+    eventually(async || both().await.len() >= 2).await;
     for worker in both().await {
         assert_eq!((worker.slots, format!("calls-{}", worker.labels["zone"])), (2, worker.name));
         assert!(worker.functions.iter().any(|name| name == "fibonacci"), "{:?}", worker.functions);
@@ -418,9 +432,7 @@ async fn a_canceled_job_waits_for_what_runs_as_long_as_it_is_told_to() {
     let named = graph.call_with(&CallOptions::new().name("looks"), LOOKS, ());
     graph.call(STUBBORN, ());
     let job = rig.submit(&graph).await;
-    while BEGUN.load(Ordering::Relaxed) < 2 {
-        sleep(Duration::from_millis(10)).await;
-    }
+    eventually(async || BEGUN.load(Ordering::Relaxed) >= 2).await;
     let patient = Cancellation::new().reason("too dear").grace(Duration::from_secs(3_600));
     rig.client.cancel_with(job.id(), &patient).await.unwrap();
     assert_eq!(job.get(&named).await.unwrap(), 0, "it looked, and what it gave counts");
@@ -431,9 +443,7 @@ async fn a_canceled_job_waits_for_what_runs_as_long_as_it_is_told_to() {
     assert!(reason.contains("was told to stop it, because the job is canceled"), "{reason}");
     let stopping =
         async || rig.client.workers().await.unwrap().iter().map(|worker| worker.stopping).sum::<u32>();
-    while stopping().await != 1 {
-        sleep(Duration::from_millis(10)).await;
-    }
+    eventually(async || stopping().await == 1).await;
 
     rig.client.cancel_with(job.id(), &Cancellation::new().grace(Duration::ZERO)).await.unwrap();
     let ended = job.wait(|_| ()).await.unwrap_err();
@@ -442,18 +452,14 @@ async fn a_canceled_job_waits_for_what_runs_as_long_as_it_is_told_to() {
     assert_eq!(reason, "the job was canceled before it could end: too dear");
     assert_eq!(stopping().await, 1, "its worker still says so");
     LET_GO.store(true, Ordering::Relaxed);
-    while stopping().await != 0 {
-        sleep(Duration::from_millis(10)).await;
-    }
+    eventually(async || stopping().await == 0).await;
     rig.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_no_worker_can_begin_in_time_fails_and_the_rest_goes_on() {
     let rig = Rig::start().await;
-    while rig.client.workers().await.unwrap().len() < 2 {
-        sleep(Duration::from_millis(10)).await;
-    }
+    eventually(async || rig.client.workers().await.unwrap().len() >= 2).await;
     let impatient = CallOptions::new()
         .label("zone", "c")
         .queue_limit(Duration::from_millis(100))

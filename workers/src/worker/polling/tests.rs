@@ -36,6 +36,8 @@ use crate::{
     },
 };
 
+/// Longer than anything takes that a test waits for.
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 const SHORT: Function<(), u64> = Function::new("short");
 /// Ends when the test says so.
 const LONG: Function<(), u64> = Function::new("long");
@@ -216,13 +218,25 @@ impl Rig {
 
     /// The next call that is as `wanted`.
     async fn until(&mut self, wanted: impl Fn(&Heard) -> bool) -> Heard {
-        loop {
-            let heard = self.heard.recv().await.unwrap();
-            if wanted(&heard) {
-                return heard;
+        let calls = async {
+            loop {
+                let heard = self.heard.recv().await.unwrap();
+                if wanted(&heard) {
+                    return heard;
+                }
             }
-        }
+        };
+        timeout(TEST_TIMEOUT, calls).await.unwrap()
     }
+}
+
+async fn until_done(pool: &Pool) {
+    let looks = async {
+        while !pool.is_done() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(TEST_TIMEOUT, looks).await.unwrap();
 }
 
 #[tokio::test]
@@ -237,7 +251,7 @@ async fn ends_are_repeated_until_they_are_taken() {
 #[tokio::test]
 async fn a_worker_whose_token_no_engine_takes_polls_no_more() {
     let rig = Rig::start_with(Vec::new(), 0, [Token::generate(), Token::generate()]).await;
-    rig.polls.await.unwrap();
+    timeout(TEST_TIMEOUT, rig.polls).await.unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -258,9 +272,7 @@ async fn a_worker_that_is_to_stop_hears_at_once_that_its_last_end_is_taken() {
     let mut rig = Rig::start(vec![run(SHORT.id(), 0)], 0).await;
     rig.until(|heard| !heard.ends().is_empty()).await;
     rig.pool.close();
-    while !rig.pool.is_done() {
-        tokio::task::yield_now().await;
-    }
+    until_done(&rig.pool).await;
 }
 
 #[tokio::test]
@@ -294,9 +306,7 @@ async fn the_first_answer_of_another_engine_lets_what_the_one_before_had_taken_r
     };
     hear(1);
     rig.until(|heard| heard.ends() == [0]).await;
-    while !rig.pool.is_done() {
-        tokio::task::yield_now().await;
-    }
+    until_done(&rig.pool).await;
     hear(2);
     rig.until(|heard| heard.ends() == [0]).await;
 }

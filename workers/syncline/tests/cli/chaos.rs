@@ -32,21 +32,26 @@ fn an_engine_that_is_killed_again_and_again_keeps_what_it_has_acknowledged() {
 fn what_is_not_as_it_has_to_be_ends_the_run_with_its_seed_and_the_state_kept() {
     let dir = folder();
     let place = dir.path().to_str().unwrap();
+    let elsewhere = folder();
+    let said = elsewhere.path().join("said");
     let mut chaos = command(&["chaos", "--minutes", "30", "--seed", "8", "--state-dir", place]);
-    let mut chaos = Killed::start(chaos.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let mut chaos = Killed::start(chaos.stdout(Stdio::null()).stderr(fs::File::create(&said).unwrap()));
     // Whoever cancels a graph of the run makes it go wrong. It may end before, or the engine be killed meanwhile.
-    while chaos.try_wait().unwrap().is_none() {
+    let mut ended = None;
+    wait_until("the run ends", || {
+        ended = chaos.try_wait().unwrap();
         let jobs = syncline(&["jobs", "--json", "--state-dir", place]);
         let jobs: Vec<serde_json::Value> = serde_json::from_str(&jobs.out).unwrap_or_default();
         let ids = jobs.iter().filter_map(|job| job["id"].as_str());
         for id in ids.filter(|id| !id.contains('~')) {
             syncline(&["cancel", id, "--grace", "0s", "--state-dir", place]);
         }
-    }
-    let run = chaos.ended();
-    assert_eq!(run.code, 1, "{run:#?}");
-    assert!(run.err.contains("[E540]") && run.err.contains("was canceled"), "{run:#?}");
-    assert!(run.err.contains(&format!("seed 8, state kept in {place}")), "{run:#?}");
+        ended.is_some()
+    });
+    let said = fs::read_to_string(said).unwrap();
+    assert_eq!(ended.unwrap().code(), Some(1), "{said}");
+    assert!(said.contains("[E540]") && said.contains("was canceled"), "{said}");
+    assert!(said.contains(&format!("seed 8, state kept in {place}")), "{said}");
     assert!(dir.path().join("logs").is_dir());
 }
 
