@@ -77,6 +77,8 @@ mod tests {
         atomic::{AtomicU32, Ordering},
     };
 
+    use tokio::time::timeout;
+
     use super::*;
 
     #[tokio::test]
@@ -106,10 +108,14 @@ mod tests {
     #[tokio::test]
     async fn a_worker_that_fails_as_it_is_stopped_does_not_run_again() {
         let (stop, stopped) = watch::channel(false);
+        let runs = Arc::new(AtomicU32::new(0));
+        let counted = runs.clone();
         let run = move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
             stop.send_replace(true);
             async { Err(WorkerError::Executor { cause: "a step hangs".to_owned() }) }
         };
-        keep_running("w".to_owned(), stopped, run).await;
+        let ended = timeout(Duration::from_secs(60), keep_running("w".to_owned(), stopped, run)).await;
+        assert_eq!((ended, runs.load(Ordering::SeqCst)), (Ok(()), 1));
     }
 }
