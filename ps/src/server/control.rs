@@ -18,7 +18,9 @@ use tokio::{
 };
 
 use self::unconfirmed::{Unconfirmed, not_yet_confirmed};
-use super::{Shared, checkpoints, forgotten_folders, norms, open, replication, role_change, snapshot};
+use super::{
+    Shared, checkpoints, forgotten_folders, free_memory, norms, open, replication, role_change, snapshot,
+};
 use crate::{
     PsError,
     client::digest_from_hex,
@@ -261,7 +263,13 @@ impl Shard for Control {
         run: RunId,
         number: u64,
     ) -> Result<(), ShardFault> {
-        self.order_job(epoch, run, move |_, shard| shard.pin_checkpoint(epoch, number)).await
+        self.order_job(epoch, run, move |_, shard| {
+            if shard.pinned_checkpoint(number).is_none() {
+                free_memory::check_room(shard.job(), number, shard.copied_bytes())?;
+            }
+            shard.pin_checkpoint(epoch, number)
+        })
+        .await
     }
 
     async fn write_checkpoint(

@@ -24,6 +24,7 @@ mod disk;
 mod followed_jobs;
 mod follower;
 mod forgotten_folders;
+mod free_memory;
 mod keep_alive;
 mod lending;
 mod listen;

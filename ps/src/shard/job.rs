@@ -174,6 +174,11 @@ impl JobShard {
         self.range.len() * size_of::<f32>() as u64
     }
 
+    /// Bytes of a copy of these with what the optimizer keeps.
+    pub fn copied_bytes(&self) -> u64 {
+        self.bytes() + self.trained * self.optimizer.moments() * size_of::<f32>() as u64
+    }
+
     /// The named parameters of the whole job.
     pub fn layout(&self) -> &Layout {
         &self.layout

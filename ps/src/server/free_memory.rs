@@ -1,0 +1,104 @@
+//! Memory that is free for one more copy of a job's part. Linux promises memory that is not there, and ends the process that touches it:
+//! whoever may do without a copy asks before.
+//!
+//! In: `/proc/meminfo`, `/proc/self/cgroup`, and the files of the control groups (version 2) that it names.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use syncline_rpc::ShardFault;
+use syncline_scheduler::ids::JobId;
+
+const GROUPS: &str = "/sys/fs/cgroup";
+
+/// Refuses a copy of so many bytes for which there is no room. Where the system does not say what is free, there is.
+pub(super) fn check_room(job: &JobId, number: u64, bytes: u64) -> Result<(), ShardFault> {
+    match free_bytes(&|path| fs::read_to_string(path).unwrap_or_default()) {
+        Some(free) if free < bytes => Err(ShardFault::Io {
+            what: format!("cannot hold a copy of job {job} for checkpoint {number}"),
+            cause: format!("it takes {bytes} bytes of memory, and {free} are free"),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Free on the machine, or below the limits of the process's groups if one of them allows less.
+fn free_bytes(read: &dyn Fn(&Path) -> String) -> Option<u64> {
+    let groups = groups(&read(Path::new("/proc/self/cgroup")));
+    let below_limits = groups.iter().filter_map(|group| {
+        let number = |file| read(&group.join(file)).trim().parse::<u64>().ok();
+        // Without a limit the file says `max`.
+        let (limit, used) = (number("memory.max")?, number("memory.current")?);
+        // What was read from files and not lately makes room.
+        let reclaimable = field(&read(&group.join("memory.stat")), "inactive_file").unwrap_or(0);
+        Some(limit.saturating_sub(used.saturating_sub(reclaimable)))
+    });
+    let machine =
+        field(&read(Path::new("/proc/meminfo")), "MemAvailable:").map(|kib| kib.saturating_mul(1024));
+    machine.into_iter().chain(below_limits).min()
+}
+
+/// The group that the process is in, and those above it.
+fn groups(cgroup: &str) -> Vec<PathBuf> {
+    let own = cgroup.lines().find_map(|line| line.strip_prefix("0::/"));
+    let own = own.map(|group| Path::new(GROUPS).join(group));
+    own.iter()
+        .flat_map(|group| group.ancestors())
+        .take_while(|group| group.starts_with(GROUPS))
+        .map(PathBuf::from)
+        .collect()
+}
+
+/// The number behind a name.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().map(str::split_whitespace);
+    lines.find_map(|mut words| (words.next() == Some(name)).then(|| words.next()?.parse().ok())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is free where these files are there.
+    fn free(files: &[(&str, &str)]) -> Option<u64> {
+        free_bytes(&|path| {
+            let file = files.iter().find(|(name, _)| Path::new(name) == path);
+            file.map(|(_, text)| (*text).to_owned()).unwrap_or_default()
+        })
+    }
+
+    #[test]
+    fn what_is_free_is_what_the_machine_and_every_group_allow_table() {
+        let machine = ("/proc/meminfo", "MemTotal: 9000 kB\nMemFree: 1 kB\nMemAvailable:   4 kB\n");
+        let own = ("/proc/self/cgroup", "0::/a/b\n");
+        let unlimited = ("/sys/fs/cgroup/a/b/memory.max", "max\n");
+        let limit = ("/sys/fs/cgroup/a/memory.max", "5000\n");
+        let used = ("/sys/fs/cgroup/a/memory.current", "3000\n");
+        let reclaimable = ("/sys/fs/cgroup/a/memory.stat", "anon 9\ninactive_file 500\n");
+        let cases: &[(&[(&str, &str)], Option<u64>)] = &[
+            (&[], None),
+            (&[machine], Some(4096)),
+            (&[machine, own, unlimited], Some(4096)),
+            (&[machine, own, unlimited, limit, used], Some(2000)),
+            (&[machine, own, unlimited, limit, used, reclaimable], Some(2500)),
+            (&[own, limit, ("/sys/fs/cgroup/a/memory.current", "6000")], Some(0)),
+        ];
+        for (files, want) in cases {
+            assert_eq!(free(files), *want, "{files:?}");
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_copy_for_which_there_is_no_memory_is_refused_before_it_is_made() {
+        let job: JobId = "large".parse().unwrap();
+        assert_eq!(check_room(&job, 3, 1), Ok(()));
+        let refused = check_room(&job, 3, u64::MAX).unwrap_err().to_string();
+        assert!(
+            refused.starts_with("[E406] cannot hold a copy of job large for checkpoint 3: it takes"),
+            "{refused}"
+        );
+    }
+}
