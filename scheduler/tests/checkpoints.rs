@@ -19,6 +19,8 @@ use syncline_scheduler::{
 
 use crate::cluster::stored::apply;
 
+mod by_default;
+
 const MINUTE_US: u64 = 60_000_000;
 const WORKER: Incarnation = Incarnation(1);
 

@@ -15,7 +15,7 @@ use crate::world::{done, id};
 fn submission(name: &str) -> Input {
     let mut train = training("asp".parse().unwrap(), 1_000, 1);
     train.max_workers = 1;
-    train.checkpoint = Some(CheckpointSpec { every_s: Some(60), every_epochs: None, keep: 1 });
+    train.checkpoint = Some(CheckpointSpec::every_s(60).keep(1));
     let mut spec = training_job(train);
     spec.id = id(name);
     Input::Submit(Submission { spec: Box::new(spec), nonce: 1, replace: false })

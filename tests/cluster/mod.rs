@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
-#[path = "../../workers/tests/support/onnxruntime.rs"]
-mod onnxruntime;
 #[path = "../../workers/syncline/tests/cli/environment.rs"]
 mod environment;
+#[path = "../../workers/tests/support/onnxruntime.rs"]
+mod onnxruntime;
 mod relay;
 mod replicated;
 

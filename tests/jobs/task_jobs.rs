@@ -236,7 +236,7 @@ async fn tasks_that_need_memory_run_together_only_as_far_as_the_worker_offers_it
         MOST.fetch_max(running, Ordering::SeqCst);
         // There is room for two: the first waits for the second.
         while MOST.load(Ordering::SeqCst) < 2 && began.elapsed() < Duration::from_secs(60) {
-            std::thread::yield_now();
+            thread::yield_now();
         }
         RUNNING.fetch_sub(1, Ordering::SeqCst);
         n

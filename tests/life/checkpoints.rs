@@ -12,7 +12,7 @@ use syncline_scheduler::{
 use tokio::runtime::Runtime;
 
 use crate::{
-    cluster::{Cluster, number},
+    cluster::{Cluster, eventually, number},
     counting::counts,
     jobs::{check_exact, check_next_job_runs, counting, submit},
     rig::{Up, folder, kill, wait_until},
@@ -27,12 +27,6 @@ const WORKER: &str = "--step-ms 2 --slowdown 1";
 pub fn every_epoch(train: &mut TrainSpec) {
     train.epochs = EPOCHS;
     train.checkpoint = Some(CheckpointSpec::every_epochs(1).keep(2));
-}
-
-/// One epoch: the job is over when its first checkpoint would be due.
-fn every_epoch_of_one(train: &mut TrainSpec) {
-    every_epoch(train);
-    train.epochs = 1;
 }
 
 /// The job is at least `epochs` epochs far, and has done something that is in no checkpoint.
@@ -155,23 +149,45 @@ async fn workers_and_shards_that_die_together_lose_and_repeat_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shard_that_is_lost_before_the_first_checkpoint_begins_the_job_anew_and_one_without_says_what_would_help()
+async fn a_job_that_says_nothing_of_checkpoints_begins_anew_before_its_first_and_one_without_says_what_would_help()
  {
     let mut cluster = Cluster::start_with(2, 2, WORKER, "").await;
-    let job = submit(&cluster, counting("without", "asp", 100_000, |_| {})).await;
+    let job = submit(&cluster, counting("without", "asp", 100_000, |train| train.checkpoint = None)).await;
     cluster.until(&job, |s| number(s, "samples_applied") > 100).await;
     kill_shard(&mut cluster, 1);
     let summary = cluster.until_over(&job).await;
     assert_eq!((&*summary["state"], &*summary["code"]), ("failed", "E220"), "{summary:?}");
     assert!(summary["reason"].contains("checkpoint"), "{summary:?}");
 
-    let job = submit(&cluster, counting("early", "asp", 8_000, every_epoch_of_one)).await;
+    let job = submit(&cluster, counting("early", "asp", 8_000, |_| {})).await;
     cluster.until(&job, |s| number(s, "samples_applied") > 100).await;
     kill_shard(&mut cluster, 1);
     let summary = cluster.until_over(&job).await;
     check_exact(&summary, 8_000);
     assert_eq!(number(&summary, "generation"), 2, "{summary:?}");
     check_next_job_runs(&cluster, "next").await;
+}
+
+/// As by default, but for the five minutes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_checkpoint_until_the_job_is_done_brings_it_back_and_is_gone_then() {
+    let mut cluster = Cluster::start_with(2, 2, WORKER, "").await;
+    let until_done = |train: &mut TrainSpec| {
+        every_epoch(train);
+        train.checkpoint =
+            Some(CheckpointSpec { until_done: true, ..CheckpointSpec::every_epochs(1).keep(1) });
+    };
+    let job = submit(&cluster, counting("until-done", "bsp", EPOCH, until_done)).await;
+    until_beyond(&cluster, &job, 1).await;
+    kill_shard(&mut cluster, 0);
+    let summary = cluster.until_over(&job).await;
+    check_exact(&summary, EPOCH * u64::from(EPOCHS));
+    assert_eq!(number(&summary, "generation"), 2, "{summary:?}");
+    for shard in 0..2 {
+        let folder = cluster.shard_folder(shard).join("checkpoints");
+        eventually("its checkpoints are gone", async || fs::read_dir(&folder).unwrap().next().is_none())
+            .await;
+    }
 }
 
 /// How a shard ends that counts as lost before it comes back.

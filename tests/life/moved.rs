@@ -101,7 +101,8 @@ enum Stopped {
 /// Gives a shard back the state of an earlier stop in the middle of a job.
 async fn goes_back(policy: &str, stopped: Stopped) {
     let mut cluster = Cluster::start_with(2, 2, WORKER, "").await;
-    let job = submit(&cluster, counting("back", policy, 100 * SAMPLES, |_| {})).await;
+    let job =
+        submit(&cluster, counting("back", policy, 100 * SAMPLES, |train| train.checkpoint = None)).await;
     let (folder, kept) = (cluster.shard_folder(1), cluster.dir.path().join("kept"));
     cluster.until(&job, |s| number(s, "samples_applied") > 500).await;
     cluster.restart_shard(1, || copy(&folder, &kept));

@@ -138,7 +138,7 @@ const TABLES: &[Table] = &[
         ("max_workers",   "integer", "", "max_workers = 4", "Largest number of workers that it gets. If left out, all there are: a later job then waits until this one is over"),
         ("queue_limit_s", "integer", "", "queue_limit_s = 600", "Seconds for which the job may wait for its first worker; then it fails (E060). It waits forever if left out"),
         ("ahead",         "integer", "", "ahead = 2", "Iterations that a worker is granted ahead, 1 to 64. If left out, a few, and more where steps are short and the policy allows it"),
-        ("checkpoint",    "table", "", "checkpoint = { every_s = 60 }", "How often a checkpoint is taken, to which the job goes back when a shard is lost, see below"),
+        ("checkpoint",    "`none` or table", "{ every_s = 300, keep = 1, until_done = true }", "checkpoint = { every_s = 60 }", "How often a checkpoint is taken, to which the job goes back when a shard is lost, see below"),
         ("evaluate",      "table", "", "evaluate = { every_epochs = 1 }", "How often the model is evaluated while it trains, on the validation set or else the test set, and early stopping, see below"),
         ("resume",        "path", "", "resume = 'mine.safetensors'", "A file of `syncline checkpoint`, from which the training goes on; `submit --resume` names one as well"),
         ("compression",   "`none`, `bf16`, `fp16`, `int8`, `{ top_k = SHARE }` or `auto`", "'none'", "compression = { top_k = 0.01 }", "How gradients travel from workers to shards (SHARE up to 0.5), see [policies.md](policies.md#gradient-compression)"),
@@ -158,10 +158,11 @@ const TABLES: &[Table] = &[
         ("weight_decay", "float", "", "weight_decay = 0.0", "Replaces the weight decay of the optimizer"),
         ("learning_rate_factor", "float", "", "learning_rate_factor = 0.1", "Factor of the current learning rate, above 0 and up to 1000"),
     ]},
-    Table { title: "`[node.settings.checkpoint]`", about: "At least one of the first two; more in [failures.md](failures.md#checkpoints).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings.checkpoint]\n@\n", fields: &[
+    Table { title: "`[node.settings.checkpoint]`", about: "At least one of the first two, or `checkpoint = \"none\"` in place of the table; more in [failures.md](failures.md#checkpoints).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings.checkpoint]\n@\n", fields: &[
         ("every_s",      "integer", "", "every_s = 60", "Seconds from one checkpoint to the next"),
         ("every_epochs", "integer", "", "every_epochs = 1", "Complete epochs from one checkpoint to the next, at least: one is taken when the one before is written and no push is under way, so that of very short epochs some have none"),
         ("keep",         "integer", "2", "keep = 3", "How many of the newest are kept, up to 100, until the job is done; then the last one"),
+        ("until_done",   "boolean", "false", "until_done = true", "All are removed when the job is done, the last one too; one that failed or was canceled keeps them"),
     ]},
     Table { title: "`[node.settings.evaluate]`", about: "At least one of the first two; more in [data.md](data.md#evaluating-while-it-trains).", frame: "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel.ready.onnx = 'm'\ndata.source.safetensors.path = 'd'\n[node.settings.evaluate]\n@\n", fields: &[
         ("every_s",      "integer", "", "every_s = 60", "Seconds from one evaluation to the next"),

@@ -316,8 +316,8 @@ impl EngineFault {
                 "give this process another --shard, or stop the other one; each shard is served by one process"
             }
             Self::NoCheckpoint { .. } => {
-                "a training keeps checkpoints with `checkpoint` in its settings, and that of its end when it is done: `syncline status JOB` shows the newest; \
-                 of one without, `syncline model export JOB FILE.safetensors` writes what it has learned, with which another begins (`weights` of its model)"
+                "a training keeps that of its end only with `checkpoint` in its settings: `syncline status JOB` shows what it keeps, and the newest; \
+                 of one that has none, `syncline model export JOB FILE.safetensors` writes what it has learned, with which another begins (`weights` of its model)"
             }
             // Redis may have gone back to a moment whose checkpoints have made room for newer ones.
             Self::Shard { cause, .. } if cause.starts_with("[E439]") => {

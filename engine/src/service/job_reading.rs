@@ -232,11 +232,13 @@ pub(super) fn no_checkpoint(training: &Job, wanted: Option<u64>) -> EngineFault 
     let keeps = train.checkpoint.is_some() || train.evaluate.is_some_and(|evaluate| evaluate.keep_best);
     let kept = match (all.is_empty(), keeps) {
         (false, _) => format!("; it has {}", all.join(", ")),
-        (true, false) => "; its settings have no `checkpoint`".to_owned(),
+        (true, false) => "; its `checkpoint` is \"none\"".to_owned(),
         (true, true) if training.phase().is_over() => {
             let until = match train.checkpoint {
-                Some(_) => "",
-                None => ", and had that of its best parameters, without `checkpoint`, only while it trained",
+                Some(spec) if spec.until_done => format!(", and kept checkpoints {spec}"),
+                Some(_) => String::new(),
+                None => ", and had that of its best parameters, without `checkpoint`, only while it trained"
+                    .to_owned(),
             };
             format!("; it is {}{until}", training.phase().shown())
         }

@@ -101,6 +101,11 @@ impl Checkpoints {
         self.making = None;
     }
 
+    /// For so long the job was paused, which began to train then.
+    pub(super) fn pass_over(&mut self, paused_us: u64, started_us: u64) {
+        self.last_us = Some(self.last_us.unwrap_or(started_us).saturating_add(paused_us));
+    }
+
     /// The clock by which they are counted has jumped.
     pub(super) fn shift(&mut self, shift: Shift) {
         self.last_us = self.last_us.map(|last_us| shift.apply(last_us));
@@ -190,6 +195,9 @@ impl Job {
         let Some(spec) = self.train().checkpoint.filter(|_| !self.state.cursor.is_exhausted()) else {
             return false;
         };
+        if self.state.paused && spec.until_done {
+            return false;
+        }
         let checkpoints = &self.state.checkpoints;
         let last_us = checkpoints.last_us.or(self.state.started_us).unwrap_or(now_us);
         let epochs = self.state.epochs_complete.saturating_sub(checkpoints.last_epochs);
@@ -378,14 +386,18 @@ impl Job {
         Effect::KeepCheckpoints { run, numbers, through }
     }
 
-    /// A shard could not do its part: training goes on, and the next one comes when it is due.
+    /// A shard could not do its part: training goes on, and the next one comes when it is due. Where nobody asked for it, that a disk is
+    /// full is told once.
     fn give_checkpoint_up(&mut self, number: u64, fault: TaskFault, turn: &mut Turn<'_>) {
         let given_up = self.state.checkpoints.making.take();
         if let Some(checkpoint) = given_up.as_ref().and_then(CheckpointPhase::checkpoint) {
             self.note_lost(checkpoint.samples(), format!("could not be kept: {}", fault.reason));
         }
-        self.state.checkpoints.failing = Some(fault.clone());
-        self.tell(Happening::CheckpointFailed { checkpoint: number, fault }, turn.now_us);
+        let before = self.state.checkpoints.failing.replace(fault.clone());
+        let is_told = self.keeps_until_done() && before.is_some_and(|before| before.code == fault.code);
+        if !is_told {
+            self.tell(Happening::CheckpointFailed { checkpoint: number, fault }, turn.now_us);
+        }
         self.grant_queue.everybody = true;
         self.changes.job_state = true;
         // What the others wrote of it would lie there until the next one is complete.

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::spec::{JobSpec, ModelSpec, NodeKind, TrainSpec};
+use crate::spec::{CheckpointSpec, JobSpec, ModelSpec, NodeKind, TrainSpec};
 
 /// What settings are called in a job file, where they are stored under another name.
 const IN_JOB_FILES: [(&str, &str); 2] = [("queue_limit_ms", "queue_limit_s"), ("tf32", "precision")];
 
 /// Whether a job that is there has the content of one that is submitted. What an earlier release did not note of its data, or noted
-/// rounded to float32, follows from the rest of it.
+/// rounded to float32, follows from the rest of it; and one that kept no checkpoints before all did by default is no other job.
 pub(super) fn have_same_content(there: &JobSpec, submitted: &JobSpec) -> bool {
     let mut there = there.clone();
     let train = there.nodes.iter_mut().find_map(|node| match &mut node.kind {
@@ -18,6 +18,9 @@ pub(super) fn have_same_content(there: &JobSpec, submitted: &JobSpec) -> bool {
         NodeKind::Evaluate | NodeKind::Snapshot => None,
     });
     if let Some((there, (_, submitted))) = train.zip(submitted.train()) {
+        if submitted.checkpoint == Some(CheckpointSpec::default()) {
+            there.checkpoint = there.checkpoint.or(submitted.checkpoint);
+        }
         let (there, submitted) = (&mut there.data, &submitted.data);
         if there.class_names.is_empty() {
             there.class_names.clone_from(&submitted.class_names);
@@ -118,6 +121,22 @@ mod tests {
         ];
         for (row, (there, submitted, same)) in cases.into_iter().enumerate() {
             assert_eq!(have_same_content(&job(there), &job(submitted)), same, "row {row}");
+        }
+    }
+
+    #[test]
+    fn a_job_of_before_there_were_checkpoints_by_default_is_the_same_as_one_with_them_table() {
+        let (default, asked) = (CheckpointSpec::default(), CheckpointSpec::every_s(300));
+        for (there, submitted, same) in [
+            (None, Some(default), true),
+            (Some(default), None, false),
+            (None, Some(asked), false),
+            (Some(asked), Some(default), false),
+        ] {
+            let job = |checkpoint| {
+                training_job(TrainSpec { checkpoint, ..training("bsp".parse().unwrap(), 64, 32) })
+            };
+            assert_eq!(have_same_content(&job(there), &job(submitted)), same, "{there:?} {submitted:?}");
         }
     }
 

@@ -61,7 +61,12 @@ impl Job {
         if self.state.paused {
             self.state.trained_before_pause_us = Some(self.led_since_us(started_us, now_us));
         } else if let Some(trained_us) = self.state.trained_before_pause_us.take() {
-            self.state.unled_us = now_us.saturating_sub(started_us).saturating_sub(trained_us);
+            let unled_us = now_us.saturating_sub(started_us).saturating_sub(trained_us);
+            if self.keeps_until_done() {
+                let paused_us = unled_us.saturating_sub(self.state.unled_us);
+                self.state.checkpoints.pass_over(paused_us, started_us);
+            }
+            self.state.unled_us = unled_us;
         }
     }
 

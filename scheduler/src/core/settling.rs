@@ -1,6 +1,6 @@
 //! What becomes of the parameters of a training that is over, before anything that follows sees them.
 //!
-//! Where a job has checkpoints, its last parameters become one, which stays when the job is done: a longer training can go on from
+//! Where a job has checkpoints that outlive it, its last parameters become one, which stays when the job is done: a longer training can go on from
 //! there. Where the parameters of the best evaluation are handed on, these come into their place.
 
 use super::{
@@ -54,31 +54,46 @@ impl Job {
     }
 
     /// Removes the checkpoints of a job that is done, once its weights are written: until then they are all that there is beside the
-    /// memory of the shards. The newest stays, if it has had any but for the best: that of its last parameters, unless these could
+    /// memory of the shards. The newest stays, if it has had any that outlive it: that of its last parameters, unless these could
     /// not be written, or it trained for a task.
     pub(super) fn thin_out_at_end(&mut self, effects: &mut Vec<Effect>) {
         // A task has the weights: the thousand trials of a sweep would fill the disks of the shards.
         let stays = self.keeps_end() && self.state.trains_for.is_none();
-        let checkpoints = &mut self.state.checkpoints;
-        if self.state.phase != Phase::Done || self.state.keeping || !checkpoints.has_begun_any() {
+        if !self.has_settled() {
             return;
         }
+        let checkpoints = &mut self.state.checkpoints;
         let newest = checkpoints.complete.pop().filter(|_| stays);
         checkpoints.complete = newest.into_iter().collect();
         effects.extend(self.checkpoints_at_end());
     }
 
-    /// What the shards keep of a job that is done and whose weights are written.
+    /// What the shards keep of a job from which no other goes on but with what it leaves.
     pub(super) fn checkpoints_at_end(&self) -> Option<Effect> {
-        let JobState { phase, keeping, checkpoints, .. } = &self.state;
-        let is_settled = *phase == Phase::Done && !keeping && checkpoints.has_begun_any();
-        let (run, numbers) = (self.run(), checkpoints.numbers());
-        is_settled.then_some(Effect::KeepCheckpoints { run, numbers, through: u64::MAX })
+        let (run, numbers) = (self.run(), self.state.checkpoints.numbers());
+        self.has_settled().then_some(Effect::KeepCheckpoints { run, numbers, through: u64::MAX })
+    }
+
+    /// Whether it is over, and nobody goes on from where it was: it is done and its weights are written, or it was a trial whose task
+    /// begins anew, which did not ask for checkpoints itself.
+    fn has_settled(&self) -> bool {
+        let JobState { phase, keeping, checkpoints, trains_for, .. } = &self.state;
+        let is_settled = match phase {
+            Phase::Done => true,
+            Phase::Failed { .. } | Phase::Canceled => trains_for.is_some() && self.keeps_until_done(),
+            Phase::Queued | Phase::Opening | Phase::Running => false,
+        };
+        is_settled && !keeping && checkpoints.has_begun_any()
     }
 
     /// Whether its last parameters stay as a checkpoint.
     fn keeps_end(&self) -> bool {
-        self.train().checkpoint.is_some()
+        self.train().checkpoint.is_some_and(|spec| !spec.until_done)
+    }
+
+    /// Whether it has checkpoints only as long as it trains.
+    pub(super) fn keeps_until_done(&self) -> bool {
+        self.train().checkpoint.is_some_and(|spec| spec.until_done)
     }
 
     /// Has the shards keep what a training has come to. Once: a disk that is full now is no reason to hand on worse parameters, or to

@@ -21,12 +21,13 @@ impl Job {
         [self.setting(), progress, self.moments(), self.best(), self.results()].concat()
     }
 
-    /// What a lost shard would bring it back to, and why that becomes no newer; empty where there is nothing.
+    /// Which checkpoints it keeps, what a lost shard would bring it back to, and why that becomes no newer; empty where there is nothing.
     fn checkpoint(&self) -> Fields {
         let failing = self.state.checkpoints.failing.as_ref();
         let newest = self.state.checkpoints.newest();
         let text = |field: fn(&Checkpoint) -> u64| newest.map(|c| field(c).to_string()).unwrap_or_default();
         vec![
+            ("checkpoints", self.train().checkpoints_in_words()),
             ("checkpoint", text(|newest| newest.number)),
             ("checkpoint_ms", text(|newest| newest.at_us / 1000)),
             ("checkpoint_samples", text(Checkpoint::samples)),

@@ -131,7 +131,7 @@ pub struct TrainSpec {
     /// Longest time for which the job may wait for its first worker. That of a training in a graph is up to its task.
     #[serde(default)]
     pub queue_limit_ms: Option<u64>,
-    /// What a lost shard brings the training back to.
+    /// What a lost shard brings the training back to; `None`: nothing does. Before there was a default, whoever asked for none had none.
     #[serde(default)]
     pub checkpoint: Option<CheckpointSpec>,
     /// How often it is evaluated while it runs, and once when it ends; by nobody if left out.
@@ -170,6 +170,11 @@ fn all_workers() -> u32 {
 }
 
 impl TrainSpec {
+    /// Which checkpoints it keeps, for people.
+    pub fn checkpoints_in_words(&self) -> String {
+        self.checkpoint.map_or_else(|| "none".to_owned(), |spec| spec.to_string())
+    }
+
     /// Whether the parameter server steps with the changes of whole rounds, not with gradients.
     pub(crate) fn steps_by_round(&self) -> bool {
         matches!(self.policy.rule, PolicyRule::DiLoCo { .. })

@@ -71,7 +71,11 @@ impl TrainSpec {
             ("settings.queue_limit_s", queue_limit_ms.map(|ms| value::number(ms as f64 / 1e3))),
             ("settings.ahead", ahead.map(|ahead| ahead.to_string())),
         ]);
-        checkpoint.iter().for_each(|checkpoint| checkpoint.list_settings(&mut list));
+        match checkpoint {
+            None => list.push("settings.checkpoint", "none"),
+            Some(checkpoint) if *checkpoint == CheckpointSpec::default() => {}
+            Some(checkpoint) => checkpoint.list_settings(&mut list),
+        }
         evaluate.iter().for_each(|evaluate| evaluate.list_settings(&mut list));
         list.push_known([
             ("settings.resume", resume.as_ref().map(|from| format!("{}/{}", from.job, from.checkpoint))),
@@ -171,11 +175,12 @@ impl Compression {
 
 impl CheckpointSpec {
     fn list_settings(&self, to: &mut SettingList) {
-        let Self { every_s, every_epochs, keep } = self;
+        let Self { every_s, every_epochs, keep, until_done } = self;
         to.push_known([
             ("settings.checkpoint.every_s", every_s.map(|seconds| seconds.to_string())),
             ("settings.checkpoint.every_epochs", every_epochs.map(|epochs| epochs.to_string())),
             ("settings.checkpoint.keep", (*keep != 2).then(|| keep.to_string())),
+            ("settings.checkpoint.until_done", until_done.then(|| true.to_string())),
         ]);
     }
 }
@@ -221,6 +226,7 @@ mod tests {
 
     fn listed(change: impl FnOnce(&mut TrainSpec)) -> Vec<String> {
         let mut train = training("bsp".parse().unwrap(), 64, 8);
+        train.checkpoint = Some(CheckpointSpec::default());
         change(&mut train);
         train.setting_list().iter().map(|Setting { name, value }| format!("{name} = {value}")).collect()
     }
@@ -244,7 +250,7 @@ mod tests {
     fn what_differs_from_the_default_is_listed_as_a_job_file_has_it() {
         type Change = fn(&mut TrainSpec);
         #[rustfmt::skip]
-        let cases: [(Change, &[&str]); 19] = [
+        let cases: [(Change, &[&str]); 20] = [
             (|t| t.data.augment = Augment { flip: true, crop: 4, cutout: 0 }, &["data.augment.flip = true", "data.augment.crop = 4"]),
             (|t| t.data.split = Split::TestEvery(5),                          &["data.split = { test_every = 5 }"]),
             (|t| t.data.split = Split::TestPercent(20),                       &["data.split = { test_percent = 20 }"]),
@@ -258,6 +264,7 @@ mod tests {
             (|t| t.clip_norm = Some(1.0),                                     &["settings.clip_norm = 1"]),
             (|t| t.queue_limit_ms = Some(600_000),                            &["settings.queue_limit_s = 600"]),
             (|t| t.checkpoint = Some(CheckpointSpec::every_s(60)),            &["settings.checkpoint.every_s = 60"]),
+            (|t| t.checkpoint = None,                                         &["settings.checkpoint = none"]),
             (|t| t.evaluate = Some(EvaluateSpec::every_epochs(1).early_stopping(EarlyStopping::patience(5))), &["settings.evaluate.every_epochs = 1", "settings.evaluate.early_stopping.patience = 5"]),
             (|t| t.compression = Compression::TopK(0.01),                     &["settings.compression = { top_k = 0.01 }"]),
             (|t| t.on_nan = OnNan::Skip,                                      &["settings.on_nan = skip"]),

@@ -34,7 +34,7 @@ impl Client {
     /// optimizer's state, and how far the training was. [`Settings::resume`](crate::submit::Settings::resume) goes on from it,
     /// with any number of shards and workers.
     ///
-    /// The job may be running or over; one that is done has that of its end, if it has `checkpoint` in its settings. The file is complete or absent.
+    /// The job may be running or over; one that is done has that of its end, if that was asked for in its settings. The file is complete or absent.
     /// Costs the memory of one shard's part. Each shard keeps its part for ten minutes where it would have been removed before.
     ///
     /// # Errors

@@ -6,6 +6,7 @@
 mod balanced;
 #[cfg(feature = "job-file")]
 mod change;
+mod checkpoint;
 mod class_split;
 mod compression;
 mod data;

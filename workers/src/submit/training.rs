@@ -10,8 +10,8 @@ use syncline_scheduler::spec::{
 };
 
 use super::{
-    eval_mode::eval_mode, groups::ParameterGroup, model::Model, name_or_table::name_or_table,
-    optimizer::optimizer,
+    checkpoint::checkpoint, eval_mode::eval_mode, groups::ParameterGroup, model::Model,
+    name_or_table::name_or_table, optimizer::optimizer,
 };
 
 /// Settings of a training node. Start with [`Training::new`] and change what should differ.
@@ -71,7 +71,9 @@ pub struct Settings {
     pub ahead: Option<u32>,
     /// Longest time for which the job may wait for its first worker; without it, it waits forever.
     pub queue_limit_s: Option<u64>,
-    /// How often a checkpoint is taken, to which the job goes back when a shard is lost, and how many are kept.
+    /// How often a checkpoint is taken, to which the job goes back when a shard is lost, and how many are kept; by default one every
+    /// five minutes, the newest, until the job is done. `None`: none is.
+    #[serde(deserialize_with = "checkpoint")]
     pub checkpoint: Option<CheckpointSpec>,
     /// How often the model is evaluated while it trains, and what that decides. It is evaluated on the validation set of the data,
     /// and on the test set once at the end; or on the test set all the time where there is no other. At the end a node may do it.
@@ -130,7 +132,7 @@ impl Default for Settings {
             max_workers: None,
             ahead: None,
             queue_limit_s: None,
-            checkpoint: None,
+            checkpoint: Some(CheckpointSpec::default()),
             evaluate: None,
             resume: None,
             compression: Compression::None,

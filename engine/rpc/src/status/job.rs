@@ -146,6 +146,9 @@ pub struct JobStatus {
     /// Samples of those.
     #[serde(default)]
     pub samples_rolled_back: u64,
+    /// Which checkpoints it keeps, in words; unknown of a job of general tasks, or of an earlier release.
+    #[serde(default)]
+    pub checkpoints: Option<String>,
     /// Number of the newest complete checkpoint.
     #[serde(default)]
     pub checkpoint: Option<u64>,

@@ -106,7 +106,9 @@ fn an_id_is_free_again_once_its_job_is_over_and_the_log_tells_the_story() {
     assert!(taken.err.contains("exists already, and differs in epochs\n"), "{taken:#?}");
     let file = cluster.dir.path().join("points.checkpoint");
     let none = cluster.run(&["checkpoint", "points", file.to_str().unwrap()]).refused(1, "E146");
-    assert!(none.err.contains("no complete checkpoint; its settings have no `checkpoint`\n"), "{none:#?}");
+    assert!(none.err.contains("no complete checkpoint; it is done, and kept checkpoints every 5 min until it is done (default)\n"), "{none:#?}");
+    let status = cluster.run(&["status", "points"]).ok().out;
+    assert!(status.contains("\ncheckpoints   every 5 min until it is done (default)\n"), "{status}");
     cluster.submit(1, &["--replace", "--watch"]).ok();
     assert_eq!(cluster.field("epochs"), "1");
     let status = cluster.run(&["status", "points"]).ok().out;

@@ -41,6 +41,8 @@ pub(super) struct Preview {
     schedule: Option<String>,
     /// All that differs from the default, as it is written in a job file.
     settings: SettingList,
+    /// Which it keeps, in words.
+    checkpoints: String,
     /// Samples of the training set.
     samples: u64,
     /// Those of an epoch: all, or as many as fill batches.
@@ -174,6 +176,7 @@ impl Preview {
             learning_rate: train.learning_rate.base,
             schedule: train.learning_rate.schedule(),
             settings: train.setting_list(),
+            checkpoints: train.checkpoints_in_words(),
             groups: train.model.layout.groups(&train.optimizer).iter().map(PreviewGroup::of).collect(),
             samples,
             epoch_samples: train.epoch_samples(),
@@ -237,6 +240,7 @@ impl Preview {
             lines.push(("groups", groups.join("; ")));
         }
         lines.extend(rest(&self.settings, "settings.", &IN_OTHER_WORDS).map(|text| ("settings", text)));
+        lines.push(("checkpoints", self.checkpoints.clone()));
         lines.extend(of_data_and_model(&self.settings));
         lines.extend(self.texts.separator.clone().map(|text| ("columns", text)));
         lines.extend(self.label().map(|text| ("label", text)));

@@ -206,6 +206,7 @@ fn progress_lines(job: &JobStatus, chosen: Option<&Why>, now_ms: u64) -> Vec<Lin
     lines.extend(pulls.map(|kind| ("parameters", format!("sent as {kind}"))));
     lines.extend(job.row_tables.iter().map(|tables| ("by rows", tables.clone())));
     lines.extend(job.groups.iter().map(|groups| ("groups", groups.clone())));
+    lines.extend(job.checkpoints.iter().map(|kept| ("checkpoints", kept.clone())));
     lines.extend(checkpoint(job, now_ms).map(|text| ("checkpoint", text)));
     if job.iterations_rolled_back > 0 {
         let (iterations, samples) = (job.iterations_rolled_back, job.samples_rolled_back);
@@ -320,6 +321,17 @@ pub(in crate::cli) mod tests {
         let held = [("checkpoint_samples", "640"), ("checkpoint_bytes", "8192")];
         let told = checkpoint(&job(&[&made[..], &held].concat()), 10_000);
         assert_eq!(told.as_deref(), Some("3, 4 s old, 640 samples, 8192 bytes"));
+    }
+
+    #[test]
+    fn which_checkpoints_are_kept_is_told_beside_the_newest() {
+        let kept =
+            [("checkpoints", "every 1 min, the newest 2"), ("checkpoint", "3"), ("checkpoint_ms", "0")];
+        let held = [("checkpoint_samples", "640"), ("checkpoint_bytes", "8192")];
+        let lines = progress_lines(&job(&[&kept[..], &held].concat()), None, 0);
+        let told: Vec<_> = lines.iter().filter(|(name, _)| name.starts_with("checkpoint")).collect();
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert_eq!(*told[0], ("checkpoints", "every 1 min, the newest 2".to_owned()));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::describe::Line;
 const VALUE_CHARS: usize = 100;
 
 /// What people are told in words of their own, of a job and of one that is still to be submitted.
-pub(crate) const IN_OTHER_WORDS: [&str; 10] = [
+pub(crate) const IN_OTHER_WORDS: [&str; 15] = [
     "settings.optimizer",
     "settings.learning_rate",
     "settings.warmup",
@@ -20,6 +20,11 @@ pub(crate) const IN_OTHER_WORDS: [&str; 10] = [
     "settings.micro_batch",
     "settings.epochs",
     "settings.groups",
+    "settings.checkpoint",
+    "settings.checkpoint.every_s",
+    "settings.checkpoint.every_epochs",
+    "settings.checkpoint.keep",
+    "settings.checkpoint.until_done",
 ];
 /// What they are told so of a job besides.
 const OF_JOB_IN_OTHER_WORDS: [&str; 7] = [

@@ -154,7 +154,9 @@ fn say_ended(process: Process, how: &HowEnded, replicas: u32, again_in: Duration
         (false, _) => "",
         // It has saved them, unless its log says otherwise.
         (true, 1) if status.ends_with("status: 0") => "; running jobs go on where they were",
-        (true, 1) => "; running jobs go back to their last checkpoint, or fail",
+        (true, 1) => {
+            "; running jobs go back to their last checkpoint, or to their begin, and fail without any"
+        }
         (true, _) => "; if it served its shard, the other process does so now",
     };
     let why = reason(&how.tail).map(|why| format!(", {why}")).unwrap_or_default();
