@@ -202,12 +202,12 @@ pub enum PsError {
         listen: std::net::SocketAddr,
     },
     /// What listens on all addresses cannot say by which one others reach it.
-    #[error("[E614] shard {shard} would announce {listen}, which means another machine to everybody else")]
+    #[error("[E614] shard {shard} would announce {address}, which means another machine to everybody else")]
     NoAddress {
         /// The shard that was to listen.
         shard: ShardPosition,
-        /// Where it was to listen.
-        listen: std::net::SocketAddr,
+        /// By which others were to reach it.
+        address: String,
     },
 }
 

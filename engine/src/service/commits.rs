@@ -136,6 +136,10 @@ impl DecisionLoop {
                     }
                     warned = true;
                     self.lead.store_outage.set_commit_failure(Some(passing.to_string()));
+                    // Where the lease was over as well Redis was away as a whole, and what this engine knows is needed when it is back.
+                    if self.lead.store_outage.lead_expired() {
+                        failing_since = None;
+                    }
                     let failing = failing_since.get_or_insert_with(tokio::time::Instant::now).elapsed();
                     if failing > UNWRITTEN_PATIENCE && self.lead.store_outage.renews_lead() {
                         let failing_s = failing.as_secs();

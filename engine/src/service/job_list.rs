@@ -299,6 +299,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_engine_keeps_its_lead_when_redis_is_back_and_the_lease_is_renewed_before_a_write_gets_through()
+     {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let rig = rig().await;
+        let (decisions, job) = (&rig.decisions, "large".parse().unwrap());
+        let outage = &decisions.lead.store_outage;
+        let (begun, tries) = (tokio::time::Instant::now(), std::cell::Cell::new(0));
+        tokio::time::pause();
+        // As the lease stands behind an hour without Redis.
+        outage.set_lead_until(Instant::now() - Duration::from_secs(1));
+        let write = || async {
+            // The renewal comes through first; a write that was under way fails.
+            if begun.elapsed() > HOUR {
+                outage.set_lead_until(Instant::now() + HOUR);
+                tries.set(tries.get() + 1);
+            }
+            match tries.get() {
+                2.. => Ok(()),
+                _ => Err(StoreError::Unavailable { op: "commit", cause: "no answer within 3 s".into() }),
+            }
+        };
+        let ended = tokio::time::timeout(2 * HOUR, decisions.retry_write("commit", &job, write)).await;
+        assert!(matches!(ended, Ok(Ok(()))), "{ended:?}");
+    }
+
+    #[tokio::test]
     async fn which_standby_was_let_go_is_noted_again_where_redis_has_lost_it() {
         let mut rig = rig().await;
         rig.turn([submission("digits")]).await;

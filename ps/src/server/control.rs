@@ -265,7 +265,9 @@ impl Shard for Control {
     ) -> Result<(), ShardFault> {
         self.order_job(epoch, run, move |_, shard| {
             if shard.pinned_checkpoint(number).is_none() {
-                free_memory::check_room(shard.job(), number, shard.copied_bytes())?;
+                // Those of the same machine copy their parts in the same moment.
+                let copies = shard.copied_bytes().saturating_mul(shards_here(shard));
+                free_memory::check_room(shard.job(), number, copies)?;
             }
             shard.pin_checkpoint(epoch, number)
         })
@@ -411,6 +413,16 @@ impl Shard for Control {
         });
         look.await.unwrap_or_default()
     }
+}
+
+/// How many shards of a job are on this machine, as far as their addresses say.
+fn shards_here(shard: &JobShard) -> u64 {
+    fn host(address: &str) -> &str {
+        address.rsplit_once(':').map_or(address, |(host, _)| host)
+    }
+    let shards = shard.shards();
+    let own = shards.get(shard.position().index as usize).map(|address| host(address));
+    shards.iter().filter(|other| Some(host(other)) == own).count().max(1) as u64
 }
 
 #[cfg(test)]

@@ -18,7 +18,9 @@ pub(super) fn check_room(job: &JobId, number: u64, bytes: u64) -> Result<(), Sha
     match free_bytes(&|path| fs::read_to_string(path).unwrap_or_default()) {
         Some(free) if free < bytes => Err(ShardFault::Io {
             what: format!("cannot hold a copy of job {job} for checkpoint {number}"),
-            cause: format!("it takes {bytes} bytes of memory, and {free} are free"),
+            cause: format!(
+                "all shards of this machine need {bytes} bytes of memory for theirs, and {free} are free"
+            ),
         }),
         _ => Ok(()),
     }
@@ -31,8 +33,9 @@ fn free_bytes(read: &dyn Fn(&Path) -> String) -> Option<u64> {
         let number = |file| read(&group.join(file)).trim().parse::<u64>().ok();
         // Without a limit the file says `max`.
         let (limit, used) = (number("memory.max")?, number("memory.current")?);
-        // What was read from files and not lately makes room.
-        let reclaimable = field(&read(&group.join("memory.stat")), "inactive_file").unwrap_or(0);
+        // What was read from files makes room.
+        let stat = read(&group.join("memory.stat"));
+        let reclaimable = ["inactive_file", "active_file"].iter().filter_map(|name| field(&stat, name)).sum();
         Some(limit.saturating_sub(used.saturating_sub(reclaimable)))
     });
     let machine =
@@ -76,7 +79,7 @@ mod tests {
         let unlimited = ("/sys/fs/cgroup/a/b/memory.max", "max\n");
         let limit = ("/sys/fs/cgroup/a/memory.max", "5000\n");
         let used = ("/sys/fs/cgroup/a/memory.current", "3000\n");
-        let reclaimable = ("/sys/fs/cgroup/a/memory.stat", "anon 9\ninactive_file 500\n");
+        let reclaimable = ("/sys/fs/cgroup/a/memory.stat", "anon 9\ninactive_file 300\nactive_file 200\n");
         let cases: &[(&[(&str, &str)], Option<u64>)] = &[
             (&[], None),
             (&[machine], Some(4096)),
@@ -97,7 +100,9 @@ mod tests {
         assert_eq!(check_room(&job, 3, 1), Ok(()));
         let refused = check_room(&job, 3, u64::MAX).unwrap_err().to_string();
         assert!(
-            refused.starts_with("[E406] cannot hold a copy of job large for checkpoint 3: it takes"),
+            refused.starts_with(
+                "[E406] cannot hold a copy of job large for checkpoint 3: all shards of this machine"
+            ),
             "{refused}"
         );
     }

@@ -102,8 +102,10 @@ impl Checkpoints {
     }
 
     /// For so long the job was paused, which began to train then.
-    pub(super) fn pass_over(&mut self, paused_us: u64, started_us: u64) {
-        self.last_us = Some(self.last_us.unwrap_or(started_us).saturating_add(paused_us));
+    pub(super) fn pass_over(&mut self, paused_us: u64, started_us: u64, now_us: u64) {
+        // One that went back within the pause counts from there.
+        let last_us = self.last_us.unwrap_or(started_us).saturating_add(paused_us);
+        self.last_us = Some(last_us.min(now_us));
     }
 
     /// The clock by which they are counted has jumped.
@@ -394,7 +396,9 @@ impl Job {
             self.note_lost(checkpoint.samples(), format!("could not be kept: {}", fault.reason));
         }
         let before = self.state.checkpoints.failing.replace(fault.clone());
-        let is_told = self.keeps_until_done() && before.is_some_and(|before| before.code == fault.code);
+        let is_told = self.keeps_until_done()
+            && !self.keeps_best()
+            && before.is_some_and(|before| before.code == fault.code);
         if !is_told {
             self.tell(Happening::CheckpointFailed { checkpoint: number, fault }, turn.now_us);
         }
@@ -422,5 +426,27 @@ impl Counters {
     /// Samples that count as seen.
     pub(super) fn counted(&self) -> u64 {
         self.samples_done + self.samples_torn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_pause_took_is_passed_over_but_no_further_than_now() {
+        let hours = |hours: u64| hours * 3_600_000_000;
+        #[rustfmt::skip]
+        let cases = [
+            // Begun at one, paused from two to five.
+            (None,    hours(4), "counts from the begin"),
+            (Some(2), hours(5), "one was taken just before"),
+            (Some(4), hours(5), "went back within the pause"),
+        ];
+        for (last, want, name) in cases {
+            let mut checkpoints = Checkpoints { last_us: last.map(hours), ..Checkpoints::default() };
+            checkpoints.pass_over(hours(3), hours(1), hours(5));
+            assert_eq!(checkpoints.last_us, Some(want), "{name}");
+        }
     }
 }

@@ -58,7 +58,7 @@ impl Job {
         let stops = self.state.evaluations.watch.see(&spec, seen);
         self.note_evaluation(evaluation, samples);
         let learning_rate = self.reduced(self.train().learning_rate.base);
-        if learning_rate < before {
+        if learning_rate < before && !self.state.cursor.is_exhausted() {
             self.tell(Happening::LearningRateReduced { samples, learning_rate }, now_us);
         }
         let is_over = self.state.cursor.is_exhausted();

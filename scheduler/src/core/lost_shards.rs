@@ -37,9 +37,15 @@ impl Core {
     }
 
     /// A process serves the shard: it will say what it has of the jobs that waited for it.
-    pub(super) fn shard_is_back(&mut self, shard: ShardIndex) {
+    pub(super) fn shard_is_back(&mut self, shard: ShardIndex, now_us: u64) {
         for (_, job) in self.jobs.live_mut() {
-            job.changes.job_state |= job.state.lost_shards.remove(&shard).is_some();
+            let Some(lost) = job.state.lost_shards.remove(&shard) else { continue };
+            job.changes.job_state = true;
+            // What it waited is no training, as a pause is none.
+            if !job.awaits_shards() && job.state.trained_before_pause_us.is_none() {
+                let waited_us = now_us.saturating_sub(lost.since_us);
+                job.state.unled_us = job.state.unled_us.saturating_add(waited_us);
+            }
         }
     }
 }

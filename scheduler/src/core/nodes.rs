@@ -102,6 +102,8 @@ impl Job {
                         turn.effects.push(Effect::Assign { worker, assignment });
                     }
                 }
+                // A shard cannot write without the parts of the others.
+                TaskBody::Snapshot if self.awaits_shards() => {}
                 TaskBody::Snapshot => {
                     self.apply(&id, &TaskEvent::Leased { holder: Holder::Shards }, turn.now_us);
                     turn.effects.extend(self.snapshot_order(&id));

@@ -64,7 +64,7 @@ impl Job {
             let unled_us = now_us.saturating_sub(started_us).saturating_sub(trained_us);
             if self.keeps_until_done() {
                 let paused_us = unled_us.saturating_sub(self.state.unled_us);
-                self.state.checkpoints.pass_over(paused_us, started_us);
+                self.state.checkpoints.pass_over(paused_us, started_us, now_us);
             }
             self.state.unled_us = unled_us;
         }

@@ -30,7 +30,9 @@ impl Job {
     /// A part of the parameters is lost: the job goes back to its newest checkpoint, or to its begin. One that keeps none fails.
     pub(super) fn parameters_lost(&mut self, reason: &str, turn: &mut Turn<'_>) {
         if self.train().checkpoint.is_none() && !self.keeps_best() {
-            let reason = format!("{reason}; a job goes on after that only with `checkpoint` in its settings");
+            let reason = format!(
+                "{reason}; its `checkpoint` is \"none\", and a job goes on after that only if it keeps some"
+            );
             return self.end(Phase::Failed { code: FaultCode::PARAMETERS_LOST, reason }, turn);
         }
         match self.to_hand_on() {

@@ -30,7 +30,7 @@ impl Core {
         held: &[HeldJob],
         turn: &mut Turn<'_>,
     ) {
-        self.shard_is_back(shard);
+        self.shard_is_back(shard, turn.now_us);
         let is_discarded = |run: &RunId| self.discarded.contains(&run.job);
         let is_ours = |held: &&HeldJob| {
             (!held.closed || is_discarded(&held.run)) && !self.set_aside.contains(&held.run.job)

@@ -71,7 +71,7 @@ pub enum PolicyRule {
 pub enum StepsOn {
     /// The gradient of one batch: as many steps as batches.
     EachBatch,
-    /// The mean gradient of a batch of every worker.
+    /// The mean gradient of all batches of a round: of one batch of every worker under `bsp` and `lb-bsp`.
     Round,
     /// Each worker steps on its own batches, and the mean is taken later.
     OwnBatches,

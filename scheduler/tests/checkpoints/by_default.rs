@@ -46,6 +46,8 @@ fn the_newest_is_kept_every_five_minutes_and_gone_once_the_job_is_done() {
         world.train_for(299);
         assert_eq!(world.kept(), [0], "{policy}");
         world.train_for(1);
+        assert_eq!(world.kept(), [0, 1], "{policy}: until Redis has the new one on its disk, too");
+        world.train_for(6);
         assert_eq!(world.kept(), [1], "{policy}");
         let effects = finish(&mut world);
         assert_eq!((world.job().phase(), pins(&effects)), (&Phase::Done, 0), "{policy}: its end is none");
@@ -104,12 +106,13 @@ fn stored_with(world: &mut World, change: impl FnOnce(&mut serde_json::Value)) -
 #[test]
 fn one_that_fails_or_is_canceled_keeps_it_for_a_job_that_goes_on_but_for_a_trial_of_a_graph() {
     let cancel = || Input::Cancel(Cancellation { job: id(), reason: String::new(), grace_ms: 0 });
-    let fail = || {
-        let (shard, reason) = (ShardIndex(0), "it does not come back".to_owned());
-        Input::ShardGone { shard, reason }
-    };
     let mut world = world("bsp", true);
     world.train_for(300);
+    let run = world.job().run();
+    let fail = || {
+        let (code, reason) = (FaultCode::new("E405"), "refused".to_owned());
+        Input::ShardFailed { run: run.clone(), code, reason }
+    };
     for end in [cancel(), fail()] {
         let mut core = stored_with(&mut world, |_| ());
         let mut effects = core.handle(world.now_us, end).unwrap();

@@ -321,7 +321,7 @@ mod tests {
     fn a_change_of_a_field_that_there_is_not_is_answered_with_those_that_there_are() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.toml");
-        let head = "id = 'a'\nmodel = { ready = { onnx = 'm' } }\n";
+        let head = "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel = { ready = { onnx = 'm' } }\n";
         fs::write(&path, format!("{head}data = {{ source = {{ csv = {{ path = 'a.csv' }} }} }}")).unwrap();
         let load = |changes: &[&str]| {
             let changes: Vec<FieldChange> = changes.iter().map(|change| change.parse().unwrap()).collect();
@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn a_folder_whose_name_is_no_utf_8_is_said_to_be_that_and_not_to_be_missing() {
         let folder = Path::new(OsStr::from_bytes(b"/jobs/\xff"));
-        let head = "id = 'a'\nmodel = { ready = { onnx = 'm' } }\n";
+        let head = "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel = { ready = { onnx = 'm' } }\n";
         let error = parse(&format!("{head}data = {{ source = {{ csv = {{ path = 'a.csv' }} }} }}"), folder);
         let error = error.unwrap_err();
         assert!(error.contains("a.csv is no path in UTF-8"), "{error}");
@@ -361,7 +361,7 @@ mod tests {
     fn a_number_that_float32_cannot_hold_is_named_as_it_was_written() {
         let settings = ["learning_rate = 1e308", "optimizer = { sgd = { weight_decay = -2.5e40 } }"];
         let said = settings.map(|settings| {
-            let head = "id = 'a'\nmodel = { ready = { onnx = 'm' } }\n";
+            let head = "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel = { ready = { onnx = 'm' } }\n";
             let data = "data = { source = { csv = { path = 'a.csv' } } }\n";
             parse(&format!("{head}{data}settings = {{ {settings} }}"), Path::new("/")).unwrap_err()
         });
@@ -388,7 +388,7 @@ mod tests {
 
     #[test]
     fn a_key_of_several_words_is_also_read_as_it_was_spelt_before() {
-        let head = "id = 'a'\nmodel = { ready = { onnx = 'm' } }\n";
+        let head = "id = 'a'\n[[node]]\nname = 'n'\ndo = 'train'\nmodel = { ready = { onnx = 'm' } }\n";
         for split in ["test_every = 5", "test_percent = 10", "test_last_percent = 10"] {
             let [new, old] = [split.to_owned(), split.replace('_', "-")].map(|split| {
                 let data =

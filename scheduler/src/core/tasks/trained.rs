@@ -77,7 +77,7 @@ impl Job {
     pub(super) fn end_after(&mut self, limit_ms: u64, turn: &mut Turn<'_>) {
         let is_over = |since_us| self.led_since_us(since_us, turn.now_us) / 1000 > limit_ms;
         let over = self.state.started_us.is_some_and(is_over);
-        if over && !self.state.paused && !self.state.phase.is_over() {
+        if over && !self.state.paused && !self.awaits_shards() && !self.state.phase.is_over() {
             let reason = format!("it trained longer than {limit_ms} ms");
             self.end(Phase::Failed { code: TOO_LONG, reason }, turn);
         }

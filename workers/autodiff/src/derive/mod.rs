@@ -46,10 +46,14 @@ pub fn derive(
     let evaluation = evaluation_form(&forward.graph);
 
     let mut training = differentiate(&forward, &evaluation, &at, options)?;
-    let (saving, types) = transform(compiler, &mut training, &forward, options)?;
+    let (saving, mut types) = transform(compiler, &mut training, &forward, options)?;
     let Training { model, values, unreached, .. } = training;
     let train_onnx = model.to_bytes();
     let mut evaluation = evaluate(&forward, &evaluation, &at, options)?;
+    // The training graph, of which the compiler tells the types, has no such output.
+    if let Some(predicted) = values.predicted {
+        types.insert(PREDICTED.to_owned(), TensorType::new(ElementType::I64, predicted.dims));
+    }
     declare_outputs(&mut evaluation, &forward, &types);
     let eval_onnx = evaluation.to_bytes();
 
@@ -173,7 +177,7 @@ fn evaluate(
     let values = at.emit(&mut emitter, &options.label)?;
     let mut outputs = publish_metrics(&mut emitter, &values);
     if let Some(predicted) = &values.predicted {
-        let predicted = emitter.cast(predicted, ElementType::I64);
+        let predicted = emitter.cast(&predicted.value, ElementType::I64);
         emitter.publish(&predicted, PREDICTED);
         outputs.push(PREDICTED.to_owned());
     }

@@ -10,7 +10,7 @@
 use syncline_onnx::ElementType;
 use syncline_onnx::proto::TensorProto;
 
-use super::{LossAt, LossValues, total};
+use super::{LossAt, LossValues, Predicted, total};
 use crate::emitter::Emitter;
 use crate::error::AutodiffError;
 use crate::{CORRECT, PREDICTIONS};
@@ -54,7 +54,8 @@ pub(super) fn emit(e: &mut Emitter, at: &LossAt<'_>, label: &str) -> Result<Loss
     if at.has_open_axes() {
         metrics.push((PREDICTIONS.to_owned(), weight.clone()));
     }
-    Ok(LossValues { loss, weight, metrics, predicted: Some(predicted), grad, label: Some(at.ty.clone()) })
+    let predicted = Some(Predicted { value: predicted, dims: at.ty.dims.clone() });
+    Ok(LossValues { loss, weight, metrics, predicted, grad, label: Some(at.ty.clone()) })
 }
 
 /// The weights of the labels 1, in a shape that fits the output; `None` if they weigh as much as the others.

@@ -14,9 +14,9 @@
 //! no one-hot tensor is made, which for large vocabularies would cost more than the softmax.
 
 use syncline_onnx::proto::{AttributeProto, TensorProto};
-use syncline_onnx::{ElementType, TensorType, attr_int};
+use syncline_onnx::{Dim, ElementType, TensorType, attr_int};
 
-use super::{LossAt, LossValues, total};
+use super::{LossAt, LossValues, Predicted, total};
 use crate::broadcast::sum_keeping;
 use crate::emitter::Emitter;
 use crate::error::AutodiffError;
@@ -45,6 +45,8 @@ pub(super) fn emit(e: &mut Emitter, at: &LossAt<'_>, label: &str) -> Result<Loss
     let predicted = e.op("ArgMax", &[at.output], &along);
     let metrics = metrics(e, at, &samples, &along, (&terms.picked, &predicted), &likelihood);
     let mut dims = at.ty.dims.clone();
+    dims[axis] = Dim::Fixed(1);
+    let predicted = Predicted { value: predicted, dims: dims.clone() };
     dims.remove(axis);
     Ok(LossValues {
         loss,

@@ -96,6 +96,13 @@ impl FromStr for Loss {
     }
 }
 
+/// What is predicted of each label, in the order of the labels, as int64 or bool.
+#[derive(Debug)]
+pub(super) struct Predicted {
+    pub(super) value: String,
+    pub(super) dims: Vec<Dim>,
+}
+
 /// What a loss wrote: names of values, and the type it wants the label to have.
 #[derive(Debug)]
 pub(super) struct LossValues {
@@ -103,8 +110,8 @@ pub(super) struct LossValues {
     pub(super) weight: String,
     /// Values beside the loss, with the names of their outputs.
     pub(super) metrics: Vec<(String, String)>,
-    /// What is predicted of each label, in the order of the labels, as int64 or bool; `None` where labels are no classes.
-    pub(super) predicted: Option<String>,
+    /// `None` where labels are no classes.
+    pub(super) predicted: Option<Predicted>,
     /// Gradient of the loss for the model's output.
     pub(super) grad: String,
     /// `None`: it takes none.

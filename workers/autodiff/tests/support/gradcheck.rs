@@ -5,7 +5,7 @@
 //! tolerance is that of float32 alone. Where ONNX Runtime has no float64 kernel for an operator of the model, the
 //! reference runs in float32 with wide steps and four points, good to about 1e-5.
 
-use syncline_autodiff::{DeriveOptions, Loss, TrainingGraph, derive};
+use syncline_autodiff::{DeriveOptions, Loss, PREDICTED, TrainingGraph, derive};
 use syncline_onnx::proto::{TensorProto, ValueInfoProto};
 use syncline_onnx::{ElementType, ModelProto, SplitMix64};
 use syncline_runtime::{ExecOptions, Executable, Optimize, Runtime, TensorView};
@@ -242,7 +242,9 @@ fn run_f32(session: &mut Executable, inputs: &[Fed], params: &[Fed], label: &Lab
     for (fed, data) in inputs.iter().chain(params).zip(&numbers) {
         views.push((&fed.name, TensorView::F32 { shape: &fed.shape, data }));
     }
-    let names: Vec<String> = session.output_names().to_vec();
+    // The other outputs are float32.
+    let names: Vec<String> =
+        session.output_names().iter().filter(|name| *name != PREDICTED).cloned().collect();
     match label {
         Label::Classes(classes) => {
             let shape = [classes.len()];

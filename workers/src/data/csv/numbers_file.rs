@@ -103,6 +103,9 @@ impl NumberSink for NumbersFile<'_> {
 
     fn append(&mut self, numbers: &[f64], share_read: f64) -> Result<(), DataError> {
         if self.element == SHORT && !numbers.iter().copied().all(is_short) {
+            let (wide, more) = (Element::F64.bytes(), Element::F64.bytes() - SHORT.bytes());
+            let needed = ((self.count + numbers.len() as u64) * wide) as f64 / share_read;
+            self.cache.make_room(self.table, needed as u64, self.count * more)?;
             self.rewrite(Element::F64, |number| number)?;
         }
         let there = self.bytes() + numbers.len() as u64 * self.element.bytes();

@@ -75,6 +75,10 @@ impl TableCache {
             let Some(_lock) = locked(&part, step).map_err(failed(&part))? else { continue };
             if whole.exists() {
                 self.remove(&part);
+                // Somebody has removed a part of it.
+                if !whole.join(SAMPLES).exists() {
+                    fs::remove_dir_all(&whole).map_err(failed(&whole))?;
+                }
                 continue;
             }
             self.remove_unfinished();
@@ -114,7 +118,8 @@ impl TableCache {
         let whole = self.folders().filter(|folder| folder.extension().is_none());
         let mut unused: Vec<(SystemTime, PathBuf, File)> = whole
             .filter_map(|folder| {
-                let samples = File::open(folder.join(SAMPLES)).ok()?;
+                // For writing, or no lock could be had on NFS.
+                let samples = OpenOptions::new().read(true).write(true).open(folder.join(SAMPLES)).ok()?;
                 samples.try_lock().ok()?;
                 let used = fs::metadata(folder.join(LOCK)).and_then(|lock| lock.modified()).ok()?;
                 Some((used, folder, samples))
@@ -251,6 +256,19 @@ mod tests {
         let again = cache.obtain("a", &mut step, |_, _| panic!("it is there")).unwrap();
         assert_eq!(fs::read(again.folder.join(SAMPLES)).unwrap(), [0; 3]);
         assert_eq!((first.folder, names(&cache)), (again.folder, vec!["a".to_owned()]));
+    }
+
+    #[test]
+    fn a_table_of_which_somebody_has_removed_a_part_is_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = TableCache::at(folder.path());
+        drop(cache.obtain("a", &mut step, writes(3)).unwrap());
+        fs::remove_file(folder.path().join("a").join(SAMPLES)).unwrap();
+        let again = cache.obtain("a", &mut step, writes(5)).unwrap();
+        assert_eq!(
+            (fs::read(again.folder.join(SAMPLES)).unwrap(), names(&cache)),
+            (vec![0; 5], vec!["a".to_owned()])
+        );
     }
 
     #[test]

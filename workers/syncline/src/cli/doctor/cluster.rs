@@ -1,5 +1,7 @@
 //! What runs: engine, shards, workers, Redis.
 
+use std::net::SocketAddr;
+
 use syncline_engine::store::{RedisAddress, RedisStore, StoreError, keys, redacted};
 use syncline_ps::transport::TransportChoice;
 use syncline_rpc::{EngineAddresses, status::EngineStatus};
@@ -66,6 +68,7 @@ async fn engines(connection: &ConnectionArgs, transport: TransportChoice) -> Vec
     let active = answers.iter().flatten().find(|about| leads(about));
     let named = &cluster.engines;
     let mut findings: Vec<Finding> = answers.iter().map(|one| engine(one, named, active.is_some())).collect();
+    findings.extend(two_leaders(answers.iter().flatten()));
     if let Some(active) = active {
         findings.splice(0..0, store_problem(active));
         findings.push(shards(active));
@@ -109,6 +112,11 @@ fn engine(answers: &Result<EngineStatus, Failure>, named: &EngineAddresses, led:
     let idles = format!("{found}: {idle}");
     match &about.leader {
         Some(_) if led => Finding::ok("engine", idles),
+        Some(leader) if is_everywhere(leader) => Finding::warn(
+            "engine",
+            idles,
+            "the engine that leads listens on all addresses, and nobody knows by which of them it is reached from here: name it with --engine by one of its machine",
+        ),
         Some(leader) => {
             let all: Vec<&str> =
                 named.iter().filter(|address| address != leader).chain([&**leader]).collect();
@@ -123,6 +131,22 @@ fn engine(answers: &Result<EngineStatus, Failure>, named: &EngineAddresses, led:
         ),
         None => Finding::warn("engine", idles, "ask again in a few seconds"),
     }
+}
+
+/// Whether an address means the machine of whoever reads it.
+fn is_everywhere(address: &str) -> bool {
+    address.parse().is_ok_and(|address: SocketAddr| address.ip().is_unspecified())
+}
+
+/// Engines of one Redis database never lead at the same time.
+fn two_leaders<'a>(answers: impl Iterator<Item = &'a EngineStatus>) -> Option<Finding> {
+    let leads = |about: &&EngineStatus| about.epoch.is_some() && about.store_problem.is_none();
+    let leading: Vec<&str> = answers.filter(leads).map(|about| about.address.as_str()).collect();
+    (leading.len() > 1).then(|| {
+        let found = format!("{} lead at the same time: they use different Redis servers or databases", leading.join(" and "));
+        let hint = "give all engines the same --redis; if one has followed another a moment ago, ask again in a few seconds";
+        Finding::fail("engines", Exit::Unreachable, found, hint)
+    })
 }
 
 fn store_problem(about: &EngineStatus) -> Option<Finding> {
@@ -341,6 +365,29 @@ mod tests {
         let finding = engine(&Ok(status(&STANDBY)), &"10.0.0.1:7461".parse().unwrap(), false);
         assert_eq!(finding.verdict, Verdict::Warn);
         assert!(finding.hint.ends_with(" --engine 10.0.0.1:7461,10.0.0.2:7461"), "{}", finding.hint);
+    }
+
+    #[test]
+    fn a_leader_that_listens_on_all_addresses_is_not_named_by_them() {
+        let standby = [("idle", "it is on standby"), ("leader", "0.0.0.0:7461")];
+        let finding = engine(&Ok(status(&standby)), &"10.0.0.1:7461".parse().unwrap(), false);
+        assert!(
+            finding.hint.starts_with("the engine that leads listens on all addresses"),
+            "{}",
+            finding.hint
+        );
+    }
+
+    #[test]
+    fn two_engines_that_lead_at_the_same_time_do_not_share_a_redis() {
+        let (leads, stands_by) = (status(&[("epoch", "7")]), status(&STANDBY));
+        let cut_off = status(&[("epoch", "6"), ("store_problem", "no answer")]);
+        for fine in [vec![&leads], vec![&leads, &stands_by], vec![&leads, &cut_off]] {
+            assert!(two_leaders(fine.into_iter()).is_none());
+        }
+        let finding = two_leaders([&leads, &leads].into_iter()).unwrap();
+        assert_eq!(finding.verdict, Verdict::Fail);
+        assert!(finding.found.starts_with("10.0.0.1:7461 and 10.0.0.1:7461 lead"), "{}", finding.found);
     }
 
     #[test]

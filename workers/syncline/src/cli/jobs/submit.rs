@@ -221,7 +221,6 @@ async fn submit(args: &SubmitArgs, graph: JobGraph, cluster: Cluster) -> Result<
     let weights = weights_in_words(&prepared.data.class_weights);
     let positive = weights_in_words(&prepared.data.pos_weight);
     let separated = separated_in_words(prepared.data.separator);
-    let checkpoints = prepared.spec.train().map(|(_, train)| train.checkpoints_in_words());
     let sends = format!("sending {} to the shards", mib(upload_bytes(&prepared)));
     let sending = async {
         match (args.new, args.replace) {
@@ -245,9 +244,6 @@ async fn submit(args: &SubmitArgs, graph: JobGraph, cluster: Cluster) -> Result<
     }
     if let Some(positive) = positive {
         say(&format!("pos_weight: {positive}"));
-    }
-    if let Some(checkpoints) = checkpoints.filter(|_| is_new) {
-        say(&format!("checkpoints: {checkpoints}"));
     }
     if args.watch {
         return follow(&client, clock, &id, args.json).await;

@@ -78,8 +78,9 @@ pub(crate) fn run(args: &PsArgs) -> Result<(), Failure> {
 
 fn serve(args: &PsArgs) -> Result<(), PsError> {
     let io = |what: String| move |source| PsError::Io { what, source };
-    if args.listen.ip().is_unspecified() && args.engine.is_some() && args.advertise.is_none() {
-        return Err(PsError::NoAddress { shard: args.shard, listen: args.listen });
+    let announced = args.advertise.clone().unwrap_or_else(|| args.listen.to_string());
+    if args.engine.is_some() && announced.parse().is_ok_and(|at: SocketAddr| at.ip().is_unspecified()) {
+        return Err(PsError::NoAddress { shard: args.shard, address: announced });
     }
     let token = token(args)?;
     let waiting = runtime::Builder::new_current_thread()

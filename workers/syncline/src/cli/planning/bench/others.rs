@@ -48,8 +48,9 @@ fn of_machine(text: &str) -> Option<(u64, u64)> {
     let ticks: Vec<u64> = fields.map_while(|field| field.parse().ok()).collect();
     // user, nice, system, idle, iowait, irq, softirq, steal; what guests have is in user and nice already.
     let [user, nice, system, idle, iowait, irq, softirq, steal] = *ticks.first_chunk()?;
-    let all = user + nice + system + irq + softirq + steal;
-    Some((all, all + idle + iowait))
+    // Interrupts that a process causes by its messages are charged to none: they are nobody's.
+    let all = user + nice + system + steal;
+    Some((all, all + idle + iowait + irq + softirq))
 }
 
 /// A process's `stat`: its own ticks and those of its children that have ended.
@@ -68,7 +69,7 @@ mod tests {
     #[test]
     fn what_the_system_writes_is_read() {
         let stat = "cpu  10 20 30 400 50 6 7 8 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
-        assert_eq!(of_machine(stat), Some((81, 531)));
+        assert_eq!(of_machine(stat), Some((68, 531)));
         assert_eq!(of_machine("cpu  10 20 30\n"), None);
         let own = "42 (a) (b) S 1 42 42 0 -1 4194560 100 200 0 0 11 22 33 44 20 0 1 0 5 6 7\n";
         assert_eq!(of_process(own), Some(110));
