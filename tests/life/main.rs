@@ -1,6 +1,10 @@
 //! A cluster's life: a program of somebody else, many jobs, stops and starts in the middle, workers that come and go,
 //! faults of machines and disks. Each test asserts exact counts, and that nobody waits for ever.
 
+#![allow(
+    clippy::duplicate_mod,
+    reason = "the cluster and the rig of commands take the same environment from what they start"
+)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 #[path = "../cluster/mod.rs"]

@@ -80,7 +80,9 @@ mod tests {
         let limit = ("/sys/fs/cgroup/a/memory.max", "5000\n");
         let used = ("/sys/fs/cgroup/a/memory.current", "3000\n");
         let reclaimable = ("/sys/fs/cgroup/a/memory.stat", "anon 9\ninactive_file 300\nactive_file 200\n");
-        let cases: &[(&[(&str, &str)], Option<u64>)] = &[
+        /// Files, by their paths, and what is free by them.
+        type Case<'a> = (&'a [(&'a str, &'a str)], Option<u64>);
+        let cases: &[Case<'_>] = &[
             (&[], None),
             (&[machine], Some(4096)),
             (&[machine, own, unlimited], Some(4096)),

@@ -120,7 +120,7 @@ impl Array {
     }
 
     /// The same of a table, whose numbers come from these columns; none for what is no table.
-    pub(super) fn from_columns(mut self, columns: &[usize]) -> Self {
+    pub(super) fn into_columns_of(mut self, columns: &[usize]) -> Self {
         self.origins.iter_mut().for_each(|origin| origin.columns = columns.to_vec());
         self
     }

@@ -142,7 +142,7 @@ impl DiskArray {
                 Idx { dims: sizes, number, data: &bytes }.array(self.path()).behind(first)
             }
         };
-        Ok(array.from_columns(&self.columns))
+        Ok(array.into_columns_of(&self.columns))
     }
 
     /// Asks the system to fetch these samples meanwhile.

@@ -88,10 +88,11 @@ mod tests {
     use super::super::fields::Fields;
     use super::*;
 
-    /// Text, line, column, and whether the record ends, of each field; and the error behind them.
-    fn all(
-        mut next: impl FnMut() -> Result<Option<(String, u64, usize, bool)>, DataError>,
-    ) -> (Vec<(String, u64, usize, bool)>, Option<String>) {
+    /// Text, line, column, and whether the record ends.
+    type Seen = (String, u64, usize, bool);
+
+    /// All fields, and the error behind them.
+    fn all(mut next: impl FnMut() -> Result<Option<Seen>, DataError>) -> (Vec<Seen>, Option<String>) {
         let mut fields = Vec::new();
         loop {
             match next() {

@@ -102,7 +102,7 @@ impl CallProgress {
     /// Asks what workers have told, as often as they tell it. Where nobody answers, it stays as it was.
     async fn look(&mut self, client: &Client, view: &JobView) {
         let job = &view.job;
-        if !job.tasks.as_ref().is_some_and(|counts| counts.leased > 0) {
+        if job.tasks.as_ref().is_none_or(|counts| counts.leased == 0) {
             return self.line.clear();
         }
         if self.asked.is_some_and(|asked| asked.elapsed() < LINE_INTERVAL) {
