@@ -58,10 +58,26 @@ pub struct ClassCount {
 }
 
 impl ClassCount {
+    /// Share of its labels for which it was predicted, 0 to 1; `None` without labels.
+    pub fn recall(&self) -> Option<f64> {
+        (self.labels > 0).then(|| self.right as f64 / self.labels as f64)
+    }
+
+    /// Share of the times that it was predicted in which it was right, 0 to 1; `None` if it never was.
+    pub fn precision(&self) -> Option<f64> {
+        (self.predicted > 0).then(|| self.right as f64 / self.predicted as f64)
+    }
+
     /// The harmonic mean of precision and recall; `None` where the class was neither there nor predicted.
     fn f1(&self) -> Option<f64> {
         let all = self.labels.saturating_add(self.predicted);
         (all > 0).then(|| 2.0 * self.right as f64 / all as f64)
+    }
+
+    /// Mean of the F1 scores of the classes that were there or predicted, 0 to 1; `None` if none was.
+    pub fn macro_f1(classes: &[Self]) -> Option<f64> {
+        let scores: Vec<f64> = classes.iter().filter_map(Self::f1).collect();
+        (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / scores.len() as f64)
     }
 }
 
@@ -127,12 +143,6 @@ impl EvaluationSums {
         }
     }
 
-    /// Mean of the F1 scores of the classes that were there or predicted.
-    fn macro_f1(&self) -> Option<f64> {
-        let scores: Vec<f64> = self.classes.iter().filter_map(ClassCount::f1).collect();
-        (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / scores.len() as f64)
-    }
-
     /// F1 score of the second one of two classes, or of the only one that is there or not.
     fn positive_f1(&self) -> Option<f64> {
         match self.classes.as_slice() {
@@ -154,7 +164,7 @@ impl EvaluationSums {
             accuracy: self.correct.as_ref().and_then(share),
             top_k_accuracy: self.correct_top.as_ref().and_then(share),
             perplexity: self.log_perplexity.filter(|_| self.weight > 0.0).map(|sum| mean(sum).exp()),
-            macro_f1: self.macro_f1().filter(|_| !self.loss.is_nan()),
+            macro_f1: ClassCount::macro_f1(&self.classes).filter(|_| !self.loss.is_nan()),
             positive_f1: self.positive_f1().filter(|_| !self.loss.is_nan()),
             samples: self.samples,
         }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use syncline_onnx::TensorView;
+use syncline_scheduler::core::ClassCount;
 
 use super::Output;
 use crate::client::TrainedJob;
@@ -62,25 +63,14 @@ impl ClassScores {
 pub struct ClassFigures {
     ignored: Option<i64>,
     /// Of each class.
-    pub classes: Vec<ClassCounts>,
+    pub classes: Vec<ClassCount>,
     /// Label and another class that was named in its place: how often.
     pub confused: HashMap<(u32, u32), u64>,
 }
 
-/// Counts of one class.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ClassCounts {
-    /// Labels of it.
-    pub labels: u64,
-    /// Times that it was named.
-    pub predicted: u64,
-    /// Times that it was named and was the label.
-    pub right: u64,
-}
-
 impl ClassFigures {
     pub(super) fn new(classes: u32, ignored: Option<i64>) -> Self {
-        Self { ignored, classes: vec![ClassCounts::default(); classes as usize], confused: HashMap::new() }
+        Self { ignored, classes: vec![ClassCount::default(); classes as usize], confused: HashMap::new() }
     }
 
     /// Counts some labels, with the class that was named for each; where none was, the label is one that was not found.
@@ -113,13 +103,13 @@ impl ClassFigures {
 
     /// Share of the labels for which the right class was named, 0 to 1; `None` without labels.
     pub fn accuracy(&self) -> Option<f64> {
-        let sum = |of: fn(&ClassCounts) -> u64| self.classes.iter().map(of).sum();
+        let sum = |of: fn(&ClassCount) -> u64| self.classes.iter().map(of).sum();
         share(sum(|class| class.right), sum(|class| class.labels))
     }
 
     /// Mean of the F1 scores of all classes that are there or were named, 0 to 1; `None` without labels.
     pub fn macro_f1(&self) -> Option<f64> {
-        macro_f1(&self.classes).filter(|_| !self.is_empty())
+        ClassCount::macro_f1(&self.classes).filter(|_| !self.is_empty())
     }
 
     /// The most frequent mistakes: label, what was named instead, and how often.
@@ -130,25 +120,6 @@ impl ClassFigures {
         all.truncate(most);
         all
     }
-}
-
-impl ClassCounts {
-    /// Share of its labels for which it was named, 0 to 1; `None` without labels.
-    pub fn recall(&self) -> Option<f64> {
-        share(self.right, self.labels)
-    }
-
-    /// Share of the times that it was named in which it was right, 0 to 1; `None` if it never was named.
-    pub fn precision(&self) -> Option<f64> {
-        share(self.right, self.predicted)
-    }
-}
-
-/// Mean of `2 right / (labels + predicted)`, the harmonic mean of precision and recall; without those of which there is neither.
-pub(super) fn macro_f1(classes: &[ClassCounts]) -> Option<f64> {
-    let scores: Vec<f64> =
-        classes.iter().filter_map(|class| share(2 * class.right, class.labels + class.predicted)).collect();
-    (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / scores.len() as f64)
 }
 
 fn share(of: u64, all: u64) -> Option<f64> {

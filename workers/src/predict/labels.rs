@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 
 use syncline_onnx::TensorView;
+use syncline_scheduler::core::ClassCount;
 
-use super::{ClassCounts, Output, classes::macro_f1};
+use super::Output;
 use crate::{client::TrainedJob, data::label_places};
 
 /// The loss of such models.
@@ -50,7 +51,7 @@ impl LabelScores {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LabelFigures {
     /// Of each label: `labels` is its support.
-    pub labels: Vec<ClassCounts>,
+    pub labels: Vec<ClassCount>,
     samples: u64,
     samples_right: u64,
     answers: u64,
@@ -73,7 +74,7 @@ impl LabelFigures {
         if data.len() != given.len() || samples == 0 || data.is_empty() {
             return;
         }
-        self.labels.resize(labels, ClassCounts::default());
+        self.labels.resize(labels, ClassCount::default());
         let width = data.len() / samples;
         for (wanted, given) in data.chunks_exact(width).zip(given.chunks_exact(width)) {
             let mut right = 0;
@@ -98,7 +99,7 @@ impl LabelFigures {
 
     /// Mean of the F1 scores of all labels that were there or were given, 0 to 1; `None` if none was.
     pub fn macro_f1(&self) -> Option<f64> {
-        macro_f1(&self.labels)
+        ClassCount::macro_f1(&self.labels)
     }
 
     /// Share of all labels of all samples that were right; a score that is no number is not.

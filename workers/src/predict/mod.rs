@@ -15,7 +15,7 @@ mod predictor;
 mod tests;
 mod values;
 
-pub use classes::{ClassCounts, ClassFigures};
+pub use classes::ClassFigures;
 pub use error::PredictError;
 pub use figures::Figures;
 pub use labels::LabelFigures;

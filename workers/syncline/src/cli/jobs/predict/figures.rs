@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
+use syncline_scheduler::core::ClassCount;
 use syncline_scheduler::{core::significant, ids::JobId};
-use syncline_workers::predict::{ClassCounts, ClassFigures, Figures, LabelFigures, ValueFigures};
+use syncline_workers::predict::{ClassFigures, Figures, LabelFigures, ValueFigures};
 
 use super::{
     table_file::MOST_COLUMNS,
@@ -195,7 +196,7 @@ impl Label {
 
 /// `names`: of the first classes, if they have some.
 fn of_classes(figures: &ClassFigures, names: &[String]) -> Vec<Class> {
-    let class = |(class, counts): (usize, &ClassCounts)| Class {
+    let class = |(class, counts): (usize, &ClassCount)| Class {
         class,
         name: names.get(class).cloned(),
         labels: counts.labels,
@@ -209,7 +210,7 @@ fn of_classes(figures: &ClassFigures, names: &[String]) -> Vec<Class> {
 
 /// None where there are more than a row of the file takes.
 fn of_labels(figures: &LabelFigures) -> Vec<Label> {
-    let label = |(label, counts): (usize, &ClassCounts)| Label {
+    let label = |(label, counts): (usize, &ClassCount)| Label {
         label,
         support: counts.labels,
         predicted: counts.predicted,
