@@ -74,6 +74,11 @@ impl FromStr for EngineAddresses {
     }
 }
 
+/// Whether it stands for all addresses of a machine (0.0.0.0), and so for another machine to everybody else.
+pub fn is_of_every_machine(address: &str) -> bool {
+    address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_unspecified())
+}
+
 /// Whether it is a name or an IP address, IPv6 in brackets, and a port to connect to.
 fn is_address(text: &str) -> bool {
     if let Ok(address) = text.parse::<SocketAddr>() {

@@ -14,6 +14,7 @@ mod handshake;
 pub mod hello;
 pub mod input;
 mod leader_hint;
+pub mod memory_files;
 mod outage_logger;
 mod reconnecting;
 mod refusals;
@@ -26,7 +27,7 @@ pub mod threads;
 mod token;
 mod worker;
 
-pub use addresses::{EngineAddresses, InvalidAddress};
+pub use addresses::{EngineAddresses, InvalidAddress, is_of_every_machine};
 pub use client::{
     CheckpointParts, ClientService, ClientServiceClient, ClientServiceRequest, ClientServiceResponse,
     EngineFault, InactiveReason, InvalidCursor, JobFields, JobRecord, JobStream, ListedJobs, StreamCursor,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
-use syncline_rpc::{InactiveReason, OutageLogger};
+use syncline_rpc::{InactiveReason, OutageLogger, is_of_every_machine};
 use syncline_scheduler::ids::EngineEpoch;
 use tokio::{
     sync::watch,
@@ -228,8 +228,7 @@ fn leader_of(
     let own_name_at = (instance == own.instance).then_some(address.as_str());
     watched.name.look(lease, own_name_at, &own.address, Instant::now());
     // Two that listen everywhere have one address; otherwise it was this one before it was started again.
-    let unspecified = address.parse::<SocketAddr>().is_ok_and(|a| a.ip().is_unspecified());
-    match address == own.address && !unspecified {
+    match address == own.address && !is_of_every_machine(&address) {
         true => InactiveReason::Changing,
         false => InactiveReason::Standby { instance, address },
     }

@@ -3,15 +3,13 @@
 //!
 //! In: `/proc/meminfo`, `/proc/self/cgroup`, and the files of the control groups (version 2) that it names.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
+use std::{fs, path::Path};
+
+use syncline_rpc::{
+    ShardFault,
+    memory_files::{MemoryGroup, field, memory_groups},
 };
-
-use syncline_rpc::ShardFault;
 use syncline_scheduler::ids::JobId;
-
-const GROUPS: &str = "/sys/fs/cgroup";
 
 /// Refuses a copy of so many bytes for which there is no room. Where the system does not say what is free, there is.
 pub(super) fn check_room(job: &JobId, number: u64, bytes: u64) -> Result<(), ShardFault> {
@@ -28,36 +26,19 @@ pub(super) fn check_room(job: &JobId, number: u64, bytes: u64) -> Result<(), Sha
 
 /// Free on the machine, or below the limits of the process's groups if one of them allows less.
 fn free_bytes(read: &dyn Fn(&Path) -> String) -> Option<u64> {
-    let groups = groups(&read(Path::new("/proc/self/cgroup")));
-    let below_limits = groups.iter().filter_map(|group| {
-        let number = |file| read(&group.join(file)).trim().parse::<u64>().ok();
-        // Without a limit the file says `max`.
-        let (limit, used) = (number("memory.max")?, number("memory.current")?);
+    let mut groups = memory_groups(&read(Path::new("/proc/self/cgroup")));
+    groups.retain(|group| group.limit == MemoryGroup::LIMIT_OF_VERSION_2);
+    let below_limits = groups.iter().filter_map(|MemoryGroup { folder, limit }| {
+        let number = |file: &str| read(&folder.join(file)).trim().parse::<u64>().ok();
+        let (limit, used) = (number(limit)?, number("memory.current")?);
         // What was read from files makes room.
-        let stat = read(&group.join("memory.stat"));
+        let stat = read(&folder.join("memory.stat"));
         let reclaimable = ["inactive_file", "active_file"].iter().filter_map(|name| field(&stat, name)).sum();
         Some(limit.saturating_sub(used.saturating_sub(reclaimable)))
     });
     let machine =
         field(&read(Path::new("/proc/meminfo")), "MemAvailable:").map(|kib| kib.saturating_mul(1024));
     machine.into_iter().chain(below_limits).min()
-}
-
-/// The group that the process is in, and those above it.
-fn groups(cgroup: &str) -> Vec<PathBuf> {
-    let own = cgroup.lines().find_map(|line| line.strip_prefix("0::/"));
-    let own = own.map(|group| Path::new(GROUPS).join(group));
-    own.iter()
-        .flat_map(|group| group.ancestors())
-        .take_while(|group| group.starts_with(GROUPS))
-        .map(PathBuf::from)
-        .collect()
-}
-
-/// The number behind a name.
-fn field(text: &str, name: &str) -> Option<u64> {
-    let mut lines = text.lines().map(str::split_whitespace);
-    lines.find_map(|mut words| (words.next() == Some(name)).then(|| words.next()?.parse().ok())?)
 }
 
 #[cfg(test)]

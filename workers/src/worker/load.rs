@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use syncline_rpc::memory_files::field;
+
 /// A reading is good for this long: an iteration may be much shorter, and over less the counters, of 10 ms each,
 /// say little.
 const GOOD_FOR: Duration = Duration::from_millis(100);
@@ -75,11 +77,7 @@ fn cpu_ticks(stat: &str) -> Option<CpuTicks> {
 
 /// `1 − MemAvailable / MemTotal`.
 fn memory_load(meminfo: &str) -> Option<f32> {
-    let kb = |name: &str| -> Option<u64> {
-        let value = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
-        value.split_whitespace().next()?.parse().ok()
-    };
-    let (total, available) = (kb("MemTotal:")?, kb("MemAvailable:")?);
+    let (total, available) = (field(meminfo, "MemTotal:")?, field(meminfo, "MemAvailable:")?);
     (total > 0).then(|| (1.0 - available as f64 / total as f64).clamp(0.0, 1.0) as f32)
 }
 

@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use syncline_rpc::memory_files::{field, memory_groups};
 use syncline_scheduler::tasks::MemorySize;
 
 /// What a person lets a worker offer to tasks, as it is typed behind `--memory`. The error says what is wrong with it.
@@ -39,27 +40,12 @@ pub fn machine_memory_bytes() -> u64 {
 }
 
 fn total_bytes(meminfo: &str) -> Option<u64> {
-    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    total.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+    field(meminfo, "MemTotal:")?.checked_mul(1024)
 }
 
 /// The files with the limit of each control group that the process is in, and of those above it.
 fn limit_files(cgroup: &str) -> Vec<PathBuf> {
-    let of_group = |line: &str| {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (controllers, group) = (fields.next()?, fields.next()?);
-        let (root, file) = match controllers {
-            "" => ("/sys/fs/cgroup", "memory.max"),
-            _ if controllers.split(',').any(|name| name == "memory") => {
-                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
-            }
-            _ => return None,
-        };
-        let group = PathBuf::from(root).join(group.trim_start_matches('/'));
-        let groups = group.ancestors().take_while(|group| group.starts_with(root));
-        Some(groups.map(|group| group.join(file)).collect::<Vec<_>>())
-    };
-    cgroup.lines().filter_map(of_group).flatten().collect()
+    memory_groups(cgroup).into_iter().map(|group| group.folder.join(group.limit)).collect()
 }
 
 #[cfg(test)]

@@ -1,10 +1,8 @@
 //! What runs: engine, shards, workers, Redis.
 
-use std::net::SocketAddr;
-
 use syncline_engine::store::{RedisAddress, RedisStore, StoreError, keys, redacted};
 use syncline_ps::transport::TransportChoice;
-use syncline_rpc::{EngineAddresses, status::EngineStatus};
+use syncline_rpc::{EngineAddresses, is_of_every_machine, status::EngineStatus};
 
 use super::{DoctorArgs, Exit, Finding, transports};
 use crate::cli::{ConnectionArgs, Failure, ask_each};
@@ -112,7 +110,7 @@ fn engine(answers: &Result<EngineStatus, Failure>, named: &EngineAddresses, led:
     let idles = format!("{found}: {idle}");
     match &about.leader {
         Some(_) if led => Finding::ok("engine", idles),
-        Some(leader) if is_everywhere(leader) => Finding::warn(
+        Some(leader) if is_of_every_machine(leader) => Finding::warn(
             "engine",
             idles,
             "the engine that leads listens on all addresses, and nobody knows by which of them it is reached from here: name it with --engine by one of its machine",
@@ -131,11 +129,6 @@ fn engine(answers: &Result<EngineStatus, Failure>, named: &EngineAddresses, led:
         ),
         None => Finding::warn("engine", idles, "ask again in a few seconds"),
     }
-}
-
-/// Whether an address means the machine of whoever reads it.
-fn is_everywhere(address: &str) -> bool {
-    address.parse().is_ok_and(|address: SocketAddr| address.ip().is_unspecified())
 }
 
 /// Engines of one Redis database never lead at the same time.

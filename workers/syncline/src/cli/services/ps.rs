@@ -17,7 +17,7 @@ use syncline_ps::{
     PsError,
     server::{Options, Server},
 };
-use syncline_rpc::{EngineAddresses, Token, folder};
+use syncline_rpc::{EngineAddresses, Token, folder, is_of_every_machine};
 use tokio::{
     runtime,
     signal::unix::{SignalKind, signal},
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &PsArgs) -> Result<(), Failure> {
 fn serve(args: &PsArgs) -> Result<(), PsError> {
     let io = |what: String| move |source| PsError::Io { what, source };
     let announced = args.advertise.clone().unwrap_or_else(|| args.listen.to_string());
-    if args.engine.is_some() && announced.parse().is_ok_and(|at: SocketAddr| at.ip().is_unspecified()) {
+    if args.engine.is_some() && is_of_every_machine(&announced) {
         return Err(PsError::NoAddress { shard: args.shard, address: announced });
     }
     let token = token(args)?;
