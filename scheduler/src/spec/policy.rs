@@ -71,8 +71,10 @@ pub enum PolicyRule {
 pub enum StepsOn {
     /// The gradient of one batch: as many steps as batches.
     EachBatch,
-    /// The mean gradient of all batches of a round: of one batch of every worker under `bsp` and `lb-bsp`.
+    /// The mean gradient of a batch of every worker.
     Round,
+    /// The mean gradient of all batches since the barrier before.
+    Barrier,
     /// Each worker steps on its own batches, and the mean is taken later.
     OwnBatches,
     /// As the policy has it that `auto` chooses.
@@ -84,7 +86,7 @@ impl PolicyRule {
     pub fn steps_on(&self) -> StepsOn {
         match self {
             Self::Bsp | Self::LbBsp(_) => StepsOn::Round,
-            Self::ElasticBsp(elastic) | Self::ElasticLb(elastic, _) if elastic.average => StepsOn::Round,
+            Self::ElasticBsp(elastic) | Self::ElasticLb(elastic, _) if elastic.average => StepsOn::Barrier,
             Self::Asp | Self::Ssp { .. } | Self::Dssp { .. } | Self::ElasticBsp(_) | Self::ElasticLb(..) => {
                 StepsOn::EachBatch
             }

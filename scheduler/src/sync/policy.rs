@@ -82,7 +82,7 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{Aggregation, Context},
+        super::{Aggregation, Context, EndRule},
         *,
     };
     use crate::spec::StepsOn;
@@ -97,18 +97,20 @@ mod tests {
             ("ssp:3",                          StepsOn::EachBatch),
             ("dssp:3:15",                      StepsOn::EachBatch),
             ("elastic-bsp:15",                 StepsOn::EachBatch),
-            ("elastic-bsp:15+update=barrier",  StepsOn::Round),
+            ("elastic-bsp:15+update=barrier",  StepsOn::Barrier),
             ("elastic-lb:15",                  StepsOn::EachBatch),
-            ("elastic-lb:15+update=barrier",   StepsOn::Round),
+            ("elastic-lb:15+update=barrier",   StepsOn::Barrier),
             ("local-sgd:8",                    StepsOn::OwnBatches),
             ("diloco:8",                       StepsOn::OwnBatches),
         ];
         for (text, want) in cases {
             let spec: PolicySpec = text.parse().unwrap();
             let context = Context { batch: 32, workers: &[], local_rounds: true };
-            let made = match Policy::new(spec).as_dyn_mut().open(&context).aggregation {
+            let rules = Policy::new(spec).as_dyn_mut().open(&context);
+            let made = match rules.aggregation {
                 Aggregation::PerPush => StepsOn::EachBatch,
-                Aggregation::PerBarrier => StepsOn::Round,
+                Aggregation::PerBarrier if rules.ending == EndRule::Quota(1) => StepsOn::Round,
+                Aggregation::PerBarrier => StepsOn::Barrier,
                 Aggregation::LocalAverage | Aggregation::LocalOuter { .. } => StepsOn::OwnBatches,
             };
             assert_eq!((spec.rule.steps_on(), made), (want, want), "{text}");

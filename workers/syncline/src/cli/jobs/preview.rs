@@ -3,9 +3,7 @@
 use serde::Serialize;
 use syncline_scheduler::{
     core::significant,
-    spec::{
-        InvalidJob, PolicyRule, Separator, SettingList, Source, StepGroup, StepSettings, StepsOn, TrainSpec,
-    },
+    spec::{InvalidJob, Separator, SettingList, Source, StepGroup, StepSettings, StepsOn, TrainSpec},
 };
 use syncline_workers::{
     data::LabelColumn,
@@ -353,7 +351,7 @@ fn steps_in_words(train: &TrainSpec, batches: u64) -> Option<String> {
             "{batches} in an epoch, one for each batch: with N workers N times as many as under bsp or PyTorch's \
              DistributedDataParallel, so that a learning rate from there may be too large"
         ),
-        StepsOn::Round if !matches!(train.policy.rule, PolicyRule::Bsp | PolicyRule::LbBsp(_)) => {
+        StepsOn::Barrier => {
             "one at each barrier, on the mean gradient of all batches since the one before".to_owned()
         }
         StepsOn::Round => format!(
