@@ -291,7 +291,7 @@ impl JobShard {
         let changing = self.standby_log.enter_at_once();
         self.standby_log.record(|| StandbyOp::Close.entry());
         drop(changing);
-        self.end(end);
+        self.tell_end();
     }
 
     /// Whether nobody changes it any more here: it was closed or replaced, or is frozen.
@@ -306,6 +306,11 @@ impl JobShard {
 
     fn end(&self, end: JobEnd) {
         lock(&self.state).ended = Some(end);
+        self.tell_end();
+    }
+
+    /// Wakes whoever waits for something of it, which has ended.
+    fn tell_end(&self) {
         self.standby_log.end();
         self.notify();
     }

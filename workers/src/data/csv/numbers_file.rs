@@ -102,15 +102,14 @@ impl NumberSink for NumbersFile<'_> {
     const MOST: u64 = u64::MAX;
 
     fn append(&mut self, numbers: &[f64], share_read: f64) -> Result<(), DataError> {
-        if self.element == SHORT && !numbers.iter().copied().all(is_short) {
-            let (wide, more) = (Element::F64.bytes(), Element::F64.bytes() - SHORT.bytes());
-            let needed = ((self.count + numbers.len() as u64) * wide) as f64 / share_read;
-            self.cache.make_room(self.table, needed as u64, self.count * more)?;
-            self.rewrite(Element::F64, |number| number)?;
-        }
-        let there = self.bytes() + numbers.len() as u64 * self.element.bytes();
+        let is_wide = self.element != SHORT || !numbers.iter().copied().all(is_short);
+        let element = if is_wide { Element::F64 } else { SHORT };
+        let there = (self.count + numbers.len() as u64) * element.bytes();
         let needed_bytes = (there as f64 / share_read) as u64;
         self.cache.make_room(self.table, needed_bytes, needed_bytes.saturating_sub(self.bytes()))?;
+        if element != self.element {
+            self.rewrite(element, |number| number)?;
+        }
         self.write(self.count, numbers, self.element)?;
         self.count += numbers.len() as u64;
         Ok(())
