@@ -1,20 +1,16 @@
 //! A moment as people read it.
 
-/// A moment in epoch µs as `2026-11-29 00:44 UTC`.
-///
-/// Source: `civil_from_days` of H. Hinnant, "chrono-Compatible Low-Level Date Algorithms". Years begin in March there, so that
-/// the leap day is the last of its year, and 400 of them, an era, have 146,097 days.
+use std::time::{Duration, UNIX_EPOCH};
+
+/// The last second that has such a form.
+const END_OF_9999_S: u64 = 253_402_300_799;
+
+/// A moment in epoch µs as `2026-11-29 00:44 UTC`; one behind the year 9999 as the end of it.
 pub(super) fn utc(at_us: u64) -> String {
-    let minutes = at_us / 60_000_000;
-    let (days, minute) = (minutes / 1_440 + 719_468, minutes % 1_440);
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year_of_era = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day_of_year = day - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = 400 * era + year_of_era + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", minute / 60, minute % 60)
+    let at = UNIX_EPOCH + Duration::from_secs((at_us / 1_000_000).min(END_OF_9999_S));
+    let text = humantime::format_rfc3339_seconds(at).to_string().replace('T', " ");
+    // Without the seconds.
+    format!("{} UTC", &text[.."2026-11-29 00:44".len()])
 }
 
 #[cfg(test)]

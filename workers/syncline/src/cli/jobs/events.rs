@@ -83,7 +83,8 @@ fn show(entries: &[Entry<JobEvent>], json: bool) -> Result<(), Failure> {
 /// The last moment that RFC 3339 can write.
 const END_OF_9999_MS: u64 = 253_402_300_799_999;
 
-fn moment(at_ms: u64) -> String {
+/// A moment as people and programs read it.
+pub(super) fn moment(at_ms: u64) -> String {
     match at_ms {
         ..=END_OF_9999_MS => {
             humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(at_ms)).to_string()

@@ -1,18 +1,16 @@
 //! `syncline tasks`: the general tasks of a job, and why each is where it is.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    str::FromStr,
-    time::{Duration, UNIX_EPOCH},
-};
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use syncline_scheduler::{
     ids::{InvalidName, JobId, NodeName},
     tasks::{Preview, TaskIndex, TaskQuery, TaskState, TaskView},
 };
 
-use super::source::{Source, SourceArgs};
+use super::{
+    events::moment,
+    source::{Source, SourceArgs},
+};
 use crate::cli::{Failure, block_on, log_as_command, one_line, print, print_json, say, table};
 
 /// Inputs of one task that are told with their states.
@@ -116,12 +114,10 @@ fn one_in_words(view: &TaskView, states: &BTreeMap<TaskIndex, TaskState>) -> Str
     ];
     lines.extend(view.worker.iter().map(|worker| format!("worker    {}", one_line(worker))));
     if let Some(since_ms) = view.running_since_ms {
-        let since = humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(since_ms));
-        lines.push(format!("runs      since {since}"));
+        lines.push(format!("runs      since {}", moment(since_ms)));
     }
     if let (Some(run_us), Some(ended_ms)) = (view.run_us, view.ended_ms) {
-        let began = UNIX_EPOCH + Duration::from_millis(ended_ms.saturating_sub(run_us / 1000));
-        let began = humantime::format_rfc3339_millis(began);
+        let began = moment(ended_ms.saturating_sub(run_us / 1000));
         lines.push(format!("ran       {} from {began}", seconds(run_us)));
     }
     let state = |task: &TaskIndex| match states.get(task) {

@@ -49,7 +49,22 @@ pub(crate) fn is_stopped(pid: u32) -> bool {
 
 /// The letter for what a process does, as proc(5) lists them.
 fn state(pid: u32) -> Option<char> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Behind the name, which may hold anything.
-    stat.rsplit_once(") ")?.1.chars().next()
+    behind_name(&stat(pid)?)?.chars().next()
+}
+
+/// What the system says of a process in one line.
+pub(crate) fn stat(pid: u32) -> Option<String> {
+    fs::read_to_string(format!("/proc/{pid}/stat")).ok()
+}
+
+/// Processor time by the line of a process, in hundredths of a second: its own as user and as system, and the same of its children that have ended.
+pub(crate) fn cpu_ticks(stat: &str) -> Option<[u64; 4]> {
+    let fields = behind_name(stat)?.split_whitespace().skip(11);
+    let ticks: Vec<u64> = fields.map_while(|field| field.parse().ok()).take(4).collect();
+    ticks.try_into().ok()
+}
+
+/// The fields behind the name of a process, which comes second and may hold anything.
+fn behind_name(stat: &str) -> Option<&str> {
+    Some(stat.rsplit_once(") ")?.1)
 }

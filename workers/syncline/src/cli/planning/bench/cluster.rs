@@ -5,7 +5,6 @@ use std::{
     collections::BTreeMap,
     env,
     ffi::OsString,
-    fs,
     io::{self, BufRead, BufReader},
     path::Path,
     process::{Child, Command, Stdio},
@@ -22,7 +21,10 @@ use syncline_workers::{
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use crate::cli::{CliError, Failure, say};
+use crate::cli::{
+    CliError, Failure, say,
+    support::processes::{cpu_ticks, stat},
+};
 
 /// The workers, by the lane of each: a task may be bound to one of them.
 pub(super) const LANES: [&str; 2] = ["a", "b"];
@@ -175,10 +177,8 @@ impl BenchCluster {
 
 /// Processor time of a process, threads that have ended included. Linux counts in hundredths of a second.
 fn cpu_us(pid: u32) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // Behind the name, which may hold anything: field 3 on; user and system time are 14 and 15.
-    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
-    fields.skip(11).take(2).filter_map(|f| f.parse::<u64>().ok()).sum::<u64>() * 10_000
+    let [user, system, ..] = stat(pid).and_then(|stat| cpu_ticks(&stat)).unwrap_or_default();
+    (user + system) * 10_000
 }
 
 /// Two workers that run functions of this program.

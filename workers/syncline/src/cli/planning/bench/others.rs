@@ -1,6 +1,8 @@
 //! What others did on the machine while something was measured: its figures are those of a quiet machine only if that is little.
 
-use std::fs;
+use std::{fs, process};
+
+use crate::cli::support::processes::{cpu_ticks, stat};
 
 /// Others with more of the processors than this change figures by more than what is measured varies by itself.
 const MOST_OF_OTHERS: f64 = 0.05;
@@ -20,7 +22,7 @@ impl Used {
     /// `None`: the system does not say.
     pub(super) fn now() -> Option<Self> {
         let (all, passed) = of_machine(&fs::read_to_string("/proc/stat").ok()?)?;
-        Some(Self { all, passed, own: of_process(&fs::read_to_string("/proc/self/stat").ok()?)? })
+        Some(Self { all, passed, own: of_process(&stat(process::id())?)? })
     }
 
     /// The share of the processors that others had from then on until `end`.
@@ -53,13 +55,9 @@ fn of_machine(text: &str) -> Option<(u64, u64)> {
     Some((all, all + idle + iowait + irq + softirq))
 }
 
-/// A process's `stat`: its own ticks and those of its children that have ended.
-fn of_process(text: &str) -> Option<u64> {
-    // Its name comes second and may hold anything.
-    let behind_name = text.rsplit_once(')')?.1;
-    let ticks: Vec<u64> =
-        behind_name.split_whitespace().skip(11).take(4).map_while(|field| field.parse().ok()).collect();
-    (ticks.len() == 4).then(|| ticks.iter().sum())
+/// By the line of a process: its own ticks and those of its children that have ended.
+fn of_process(stat: &str) -> Option<u64> {
+    Some(cpu_ticks(stat)?.iter().sum())
 }
 
 #[cfg(test)]
