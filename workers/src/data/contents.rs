@@ -151,6 +151,16 @@ pub(super) enum ContentsReader<'a> {
     OnDisk { file: &'a DiskFile, position: u64 },
 }
 
+impl ContentsReader<'_> {
+    /// How many bytes are before the next one.
+    pub(super) fn position(&self) -> u64 {
+        match self {
+            Self::InMemory(cursor) => cursor.position(),
+            Self::OnDisk { position, .. } => *position,
+        }
+    }
+}
+
 impl Read for ContentsReader<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {

@@ -1,10 +1,10 @@
 //! Reading files: bounded, hashed, unpacked.
 
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flate2::read::MultiGzDecoder;
+use flate2::bufread::MultiGzDecoder;
 use syncline_rpc::input;
 
 use super::contents::{Contents, DiskFile, room};
@@ -41,6 +41,8 @@ pub(super) struct Limit {
     pub in_memory: Option<u64>,
     /// So short ones are, whatever is there before them.
     pub always_in_memory: u64,
+    /// Whether that goes for packed ones, by their bytes unpacked.
+    pub is_of_table: bool,
 }
 
 impl Limit {
@@ -51,16 +53,16 @@ impl Limit {
 
     /// That of a file of arrays, which stays on the disk if it has more bytes than these.
     pub fn of_arrays(in_memory: u64) -> Self {
-        Self { always_in_memory: ALWAYS_IN_MEMORY_BYTES, ..Self::of_tables(in_memory) }
+        Self { always_in_memory: ALWAYS_IN_MEMORY_BYTES, is_of_table: false, ..Self::of_tables(in_memory) }
     }
 
     /// That of a table. Its files become one array, and it is no matter how many there are.
     pub fn of_tables(in_memory: u64) -> Self {
-        Self { in_memory: Some(in_memory), ..Self::of_files(MAX_DISK_FILE_BYTES) }
+        Self { in_memory: Some(in_memory), is_of_table: true, ..Self::of_files(MAX_DISK_FILE_BYTES) }
     }
 
     const fn of_files(bytes: u64) -> Self {
-        Self { left: bytes, total: bytes, in_memory: None, always_in_memory: 0 }
+        Self { left: bytes, total: bytes, in_memory: None, always_in_memory: 0, is_of_table: false }
     }
 
     /// That of a file which is read into memory.
@@ -96,14 +98,17 @@ pub(super) fn read(
     }
     let file = input::open(path).map_err(failed)?;
     let length = file.metadata().map_err(failed)?.len();
-    let packed = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));
-    let limit_on_disk = if packed { Limit::FILE } else { limit };
+    let packed = is_packed(path);
+    let limit_on_disk = if packed && !limit.is_of_table { Limit::FILE } else { limit };
     if length > limit_on_disk.left {
         return Err(limit_on_disk.exceeded(path));
     }
-    if let Some(most) = limit_on_disk.in_memory.filter(|&most| length > most) {
+    if let Some(most) = limit_on_disk.in_memory.filter(|&most| packed || length > most) {
         let file = DiskFile::new(path, file, most).map_err(failed)?;
         hash_on_disk(&file, hashes, step)?;
+        if packed {
+            return unpacked_if_small(file, most, mark, step);
+        }
         check_kind(&file.head, path, mark)?;
         return Ok(Contents::OnDisk(Arc::new(file)));
     }
@@ -114,6 +119,29 @@ pub(super) fn read(
     }
     hashes.end_file();
     unpacked(bytes, packed, path, mark, limit.of_memory(), step).map(Contents::InMemory)
+}
+
+/// Whether a file is packed by gzip, by its name.
+pub(super) fn is_packed(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"))
+}
+
+/// A packed file of a table: what it holds, if that is so little; else it stays on the disk, packed.
+fn unpacked_if_small(
+    file: DiskFile,
+    most: u64,
+    mark: &[u8],
+    step: &mut Step<'_>,
+) -> Result<Contents, DataError> {
+    let file = Arc::new(file);
+    let contents = Contents::OnDisk(file.clone());
+    // One that is larger packed shows its kind by its beginning.
+    let most = if file.bytes() > most { file.head.len() as u64 } else { most };
+    let text = MultiGzDecoder::new(BufReader::new(contents.reader(0))).take(most + 1);
+    let bytes = read_bounded(text, 0, Limit::of_tables(most), file.path(), step)?;
+    file.check_unchanged()?;
+    check_kind(&bytes, file.path(), mark)?;
+    Ok(if bytes.len() as u64 > most { contents } else { Contents::InMemory(bytes) })
 }
 
 /// Looks through a file that stays on the disk.

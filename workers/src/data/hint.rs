@@ -17,7 +17,7 @@ impl DataError {
             Self::NoCache { .. } => Some("set one of the three, SYNCLINE_CACHE to a folder on a large disk"),
             Self::Remote { url } => Some(how_to_fetch(url)),
             Self::TooLarge { .. } => Some(
-                "arrays in .npy, .npz (not compressed), safetensors and IDX files, in C order, and tables that are not packed may be larger: they stay on the disk; else leave out what \
+                "arrays in .npy, .npz (not compressed), safetensors and IDX files, in C order, and tables may be larger: they stay on the disk; else leave out what \
                  need not be there, or keep its numbers in fewer bytes, as uint8",
             ),
             Self::Digest { .. } => Some(

@@ -17,6 +17,7 @@ mod stream;
 mod table;
 mod table_cache;
 mod text;
+mod text_reader;
 
 pub use columns::LabelColumn;
 pub(super) use columns::LabelColumns;

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use syncline_scheduler::spec::Separator;
 
-use super::super::contents::ContentsReader;
 use super::super::error::DataError;
 use super::fields::{Cutter, Field, MAX_FIELD_BYTES};
+use super::text_reader::TextReader;
 
 /// Bytes that are read at a time.
 const PIECE_BYTES: u64 = 256 << 10;
@@ -17,32 +17,24 @@ const AHEAD_BYTES: usize = 4 * MAX_FIELD_BYTES;
 /// What is left to read of a file.
 pub(super) struct FieldStream<'a> {
     cutter: Cutter<'a>,
-    reader: ContentsReader<'a>,
+    reader: TextReader<'a>,
     piece: Vec<u8>,
     /// Where in the piece the next field begins.
     at: usize,
-    /// Where in the file the piece ends.
-    piece_end: u64,
     /// Whether nothing comes behind the piece.
     is_last: bool,
 }
 
 impl<'a> FieldStream<'a> {
-    /// The fields from `start` on, where a record begins, in this line. White space at the end of the file is no record.
-    pub(super) fn new(
-        path: &'a Path,
-        reader: ContentsReader<'a>,
-        start: u64,
-        line: u64,
-        separator: Separator,
-    ) -> Self {
+    /// The fields of what is left, where a record begins, in this line. White space at the end of the file is no record.
+    pub(super) fn new(path: &'a Path, reader: TextReader<'a>, line: u64, separator: Separator) -> Self {
         let cutter = Cutter::new(path, separator, line);
-        Self { cutter, reader, piece: Vec::new(), at: 0, piece_end: start, is_last: false }
+        Self { cutter, reader, piece: Vec::new(), at: 0, is_last: false }
     }
 
-    /// How many bytes of the file are behind us.
+    /// How many bytes of the file, as it lies on the disk or in memory, were read; the last of them may still be in the piece.
     pub(super) fn position(&self) -> u64 {
-        self.piece_end - (self.piece.len() - self.at) as u64
+        self.reader.position()
     }
 
     /// The next field; `None` at the end of the file. An empty line is a record of one empty field.
@@ -76,7 +68,6 @@ impl<'a> FieldStream<'a> {
     fn read_piece(&mut self) -> Result<(), DataError> {
         let read = self.reader.by_ref().take(PIECE_BYTES).read_to_end(&mut self.piece);
         let count = read.map_err(|source| DataError::Io { path: self.cutter.path.to_owned(), source })?;
-        self.piece_end += count as u64;
         self.is_last = (count as u64) < PIECE_BYTES;
         Ok(())
     }
@@ -129,7 +120,8 @@ mod tests {
         for text in cases {
             let separator = Separator::Comma;
             let contents = Contents::InMemory(text.clone().into_bytes());
-            let mut stream = FieldStream::new(path, contents.reader(0), 0, 1, separator);
+            let reader = TextReader::new(path, &contents, 0).unwrap();
+            let mut stream = FieldStream::new(path, reader, 1, separator);
             let mut fields = Fields::new(path, text.as_bytes(), 0, separator);
             let want = all(|| Ok(fields.next()?.map(told)));
             let found = all(|| Ok(stream.next()?.map(told)));
@@ -143,7 +135,8 @@ mod tests {
         let text = format!("1,2\n{}3,4\n", " \n".repeat(300_000));
         let contents = Contents::InMemory(text.into_bytes());
         let path = Path::new("all.csv");
-        let mut stream = FieldStream::new(path, contents.reader(4), 4, 2, Separator::Comma);
+        let reader = TextReader::new(path, &contents, 4).unwrap();
+        let mut stream = FieldStream::new(path, reader, 2, Separator::Comma);
         assert_eq!(stream.next().unwrap().map(told), Some((String::new(), 2, 1, true)));
     }
 }

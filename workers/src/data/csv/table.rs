@@ -1,6 +1,7 @@
 //! From the fields of CSV files to the numbers of their samples.
 
 use std::borrow::Cow;
+use std::io::Read as _;
 use std::path::Path;
 
 use syncline_rpc::input;
@@ -21,6 +22,7 @@ use super::on_disk::{self, OnDisk};
 use super::separator;
 use super::stream::FieldStream;
 use super::text::{has_comma, number, shown};
+use super::text_reader::TextReader;
 
 /// Samples between two steps.
 const STEP_ROWS: u64 = 4_096;
@@ -89,13 +91,14 @@ pub(super) struct Read {
 impl<'a> File<'a> {
     /// What it begins with: all of it where it is in memory, else whole lines.
     fn head(self) -> Result<Cow<'a, [u8]>, DataError> {
-        let file = match self.contents {
-            Contents::InMemory(bytes) => return Ok(bytes.into()),
-            Contents::OnDisk(file) => file,
-        };
-        let bytes = file.bytes().min(HEAD_BYTES);
-        let mut head = file.read(0, bytes as usize)?;
-        if bytes < file.bytes() {
+        if let Contents::InMemory(bytes) = self.contents {
+            return Ok(bytes.into());
+        }
+        let (mut head, text) = (Vec::new(), TextReader::new(self.path, self.contents, 0)?);
+        let read = text.take(HEAD_BYTES + 1).read_to_end(&mut head);
+        read.map_err(|source| DataError::Io { path: self.path.to_owned(), source })?;
+        if head.len() as u64 > HEAD_BYTES {
+            head.truncate(HEAD_BYTES as usize);
             let last = head.iter().rposition(|&byte| byte == b'\n');
             let last = last.ok_or_else(|| too_large(self.path, HEAD_BYTES, "bytes in its first line"))?;
             head.truncate(last + 1);
@@ -120,14 +123,15 @@ impl<'a> File<'a> {
     }
 
     /// The fields of its samples.
-    fn samples(self, beginning: &Beginning) -> FieldStream<'a> {
+    fn samples(self, beginning: &Beginning) -> Result<FieldStream<'a>, DataError> {
         let Beginning { separator, start, start_line, .. } = *beginning;
-        FieldStream::new(self.path, self.contents.reader(start), start, start_line, separator)
+        let text = TextReader::new(self.path, self.contents, start)?;
+        Ok(FieldStream::new(self.path, text, start_line, separator))
     }
 
     /// Whether the label of its first sample is a text.
     fn begins_with_a_text(self, beginning: &Beginning) -> Result<bool, DataError> {
-        let mut fields = self.samples(beginning);
+        let mut fields = self.samples(beginning)?;
         while let Some(field) = fields.next()? {
             if let Some(Place::Label(_)) = beginning.columns.places.get(field.column - 1) {
                 let mut labels = Labels::Open;
@@ -286,7 +290,7 @@ impl Table<'_> {
         let mut reader = RecordReader { features: Vec::new(), labels: Vec::new(), kind: self.labels.clone() };
         let (mut rows, mut all_rows, mut bytes_before) = (Vec::new(), 0, 0);
         for (file, beginning) in &self.files {
-            let mut fields = file.samples(beginning);
+            let mut fields = file.samples(beginning)?;
             let rows_before = all_rows;
             loop {
                 let is_over = !reader.read_record(file.path, &beginning.columns, &mut fields)?;

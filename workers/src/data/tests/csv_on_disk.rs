@@ -81,6 +81,9 @@ fn a_table_gives_the_same_numbers_from_the_disk_as_from_memory() {
     let turned = file("turned.csv", "kind,a,b\n", turned);
     let far = file("far.csv", "", far);
     let packed = write(&folder, "packed.csv.gz", &gzip(&std::fs::read(&whole).unwrap()));
+    let packed_texts = write(&folder, "texts.csv.gz", &gzip(&std::fs::read(&texts).unwrap()));
+    let members = [&gzip(b"1,2,0\n3,4,")[..], &gzip(b"1\n5,6,2\n")].concat();
+    let members = write(&folder, "members.csv.gz", &members);
     let named = |path: &Path| named_csv_spec(path, &["kind"]);
     let parts =
         DataSpec::new(CsvSource::new(vec![text(&texts), text(&turned), text(&short)]).label_names(["kind"]))
@@ -109,6 +112,9 @@ fn a_table_gives_the_same_numbers_from_the_disk_as_from_memory() {
         ("two labels",    named_csv_spec(&fractions, &["c", "a"]), ModelSignature { label: Some(label(Target::Values, &[Some(2)])), ..last }),
         ("no label",      csv_spec(&whole, 0, 0), ModelSignature { label: None, ..wants(CLASSES) }),
         ("several files, a test set and a validation set", parts, wants(CLASSES)),
+        ("packed",        plain(&packed), wants(CLASSES)),
+        ("packed, with a header and texts", named(&packed_texts), wants(CLASSES)),
+        ("packed in two members", plain(&members), wants(CLASSES)),
         ("packed behind plain", DataSpec::new(CsvSource::new(vec![text(&whole), text(&packed)])), wants(CLASSES)),
     ];
     for (name, spec, wanted) in cases {
@@ -134,6 +140,28 @@ fn whole_numbers_become_the_same_whether_fractions_stand_beside_them_or_not() {
             gathered(&Dataset::open(&spec, &wants(CLASSES)).unwrap(), &rows)
         });
         assert_eq!(found[0], found[1], "standardize = {standardize}");
+    }
+}
+
+#[test]
+fn a_packed_table_that_is_cut_or_damaged_is_refused_as_of_one_in_memory_and_leaves_nothing() {
+    let folder = TempDir::new().unwrap();
+    let whole = gzip("1,2,0\n".repeat(300_000).as_bytes());
+    let checksum = whole.len() - 8;
+    let flipped = |at: usize| [&whole[..at], &[!whole[at]], &whole[at + 1..]].concat();
+    for (name, bytes) in [
+        ("no byte", Vec::new()),
+        ("within the head", whole[..5].to_vec()),
+        ("within the samples", whole[..whole.len() / 2].to_vec()),
+        ("without the checksum", whole[..checksum].to_vec()),
+        ("another checksum", flipped(checksum)),
+    ] {
+        let spec = csv_spec(&write(&folder, "data.csv.gz", &bytes), 1, 0);
+        compare(name, &spec, &wants(CLASSES), Form::default());
+        let tables = TempDir::new().unwrap();
+        let refused = opened(&spec, &wants(CLASSES), (0, &TableCache::at(tables.path())), Form::default());
+        assert_eq!(refused.unwrap_err().code(), "E330", "{name}");
+        assert!(entries(&tables).is_empty(), "{name}");
     }
 }
 
