@@ -191,6 +191,8 @@ impl CallWorker {
     /// The sum of what an argument is; `None` if it waits for a task that is held here.
     fn sum(&self, job: &JobId, arg: &OrderArg) -> Option<u64> {
         let value = |part: &OneArg| match part {
+            // What failed counts for a hundred.
+            OneArg::Failure(_) => Some(100),
             OneArg::Value(Value::Inline(bytes)) => Some(u64::from_le_bytes(bytes[..].try_into().unwrap())),
             OneArg::Value(Value::Blob(_)) => panic!("there are no blobs here"),
             OneArg::Kept(task) => panic!("what task {task} gives travels with the order"),

@@ -24,6 +24,7 @@ mod lb_bsp;
 mod lost_shards;
 mod lost_workers;
 mod many_trainings;
+mod outcomes;
 mod pausing;
 mod queue_limit;
 mod rates;

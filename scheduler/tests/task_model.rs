@@ -35,7 +35,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
         1 => Just(Kind::Skip),
         1 => Just(Kind::Broken),
     ];
-    let inputs = prop::collection::vec((any::<prop::sample::Index>(), 0u8..4), 0..4);
+    let inputs = prop::collection::vec((any::<prop::sample::Index>(), 0u8..6), 0..4);
     (kind, inputs, any::<bool>()).prop_map(|(kind, inputs, named)| Drawn {
         kind,
         inputs: inputs.into_iter().map(|(index, how)| (index.index(1 << 16), how)).collect(),
@@ -47,17 +47,20 @@ fn drawn() -> impl Strategy<Value = Drawn> {
 fn graph(drawn: &[Drawn]) -> Vec<NewTask> {
     let task = |(index, drawn): (usize, &Drawn)| {
         let mut args = vec![Arg::Value(drawn.kind.bytes())];
-        let (mut after, mut list) = (Vec::new(), Vec::new());
+        let (mut after, mut list, mut outcomes) = (Vec::new(), Vec::new(), Vec::new());
         for (input, how) in drawn.inputs.iter().filter(|_| index > 0) {
             let input = if input % 2 == 0 { index - 1 } else { input % index };
             let input = TaskRef::Task(TaskIndex(input as u32));
             match how {
                 0 => after.push(input),
                 1 => list.push(input),
+                2 => args.push(Arg::Outcome(input)),
+                3 => outcomes.push(input),
                 _ => args.push(Arg::Output(input)),
             }
         }
         args.push(Arg::Outputs(list));
+        args.push(Arg::Outcomes(outcomes));
         let name = drawn.named.then(|| format!("t{index}").parse().unwrap());
         NewTask { class: ClassIndex(0), args, after, name }
     };
@@ -72,13 +75,15 @@ fn expected(tasks: &[NewTask]) -> Vec<Option<u64>> {
         let mut sum = Some(0);
         for arg in &task.args[1..] {
             let inputs = match arg {
-                Arg::Output(input) => std::slice::from_ref(input),
-                Arg::Outputs(inputs) => inputs,
+                Arg::Output(input) | Arg::Outcome(input) => std::slice::from_ref(input),
+                Arg::Outputs(inputs) | Arg::Outcomes(inputs) => inputs,
                 _ => &[],
             };
+            // What failed counts for a hundred where its outcome is taken.
+            let of_failed = matches!(arg, Arg::Outcome(_) | Arg::Outcomes(_)).then_some(100);
             for input in inputs {
                 let TaskRef::Task(TaskIndex(input)) = input else { panic!("a client knows indices") };
-                sum = sum.zip(values[*input as usize]).map(|(sum, value)| sum + value);
+                sum = sum.zip(values[*input as usize].or(of_failed)).map(|(sum, value)| sum + value);
             }
         }
         values.push(sum.and_then(|sum| Kind::of(kind).value(sum)));
@@ -89,8 +94,8 @@ fn expected(tasks: &[NewTask]) -> Vec<Option<u64>> {
 /// The tasks whose values others take.
 fn taken(tasks: &[NewTask]) -> BTreeSet<u32> {
     let inputs = |arg: &Arg| match arg {
-        Arg::Output(input) => vec![*input],
-        Arg::Outputs(inputs) => inputs.clone(),
+        Arg::Output(input) | Arg::Outcome(input) => vec![*input],
+        Arg::Outputs(inputs) | Arg::Outcomes(inputs) => inputs.clone(),
         _ => vec![],
     };
     let index = |input| match input {

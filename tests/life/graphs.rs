@@ -5,7 +5,8 @@ use std::{env, fs, path::Path, process::Command, thread, time::Duration};
 
 use syncline::{
     ArgumentError, CallOptions, Cancellation, Cluster as ClusterAddress, EngineAddresses, Function, GraphRun,
-    PreparedTraining, RUN_MODEL, TaskError, TaskGraph, TaskHandle, Tensor, Token, Trained, TrainingChanges,
+    PreparedTraining, RUN_MODEL, TaskError, TaskFailure, TaskGraph, TaskHandle, Tensor, Token, Trained,
+    TrainingChanges,
     worker::{Context, Next, Worker, WorkerBuilder, run},
 };
 use syncline_onnx::mlp;
@@ -22,6 +23,7 @@ pub const SUM: Function<(Vec<u64>,), u64> = Function::new("life.sum");
 const LEAVES: Function<(u64,), u64> = Function::new("life.leaves");
 pub const HOLD: Function<(String, u64), u64> = Function::new("life.hold");
 pub const ATTEMPT: Function<(String,), u64> = Function::new("life.attempt");
+pub const TELL: Function<(Vec<Result<u64, TaskFailure>>,), Vec<String>> = Function::new("life.tell");
 pub const DETACH: Function<(String,), String> = Function::new("life.detach");
 
 pub const STEPS: u64 = 300;
@@ -67,6 +69,16 @@ fn attempt(context: &Context, folder: String) -> u64 {
     attempt.into()
 }
 
+/// Values, and of failures the code and the attempts.
+fn tell(outcomes: Vec<Result<u64, TaskFailure>>) -> Vec<String> {
+    let told = |outcome| match outcome {
+        Ok(value) => format!("{value}"),
+        Err(TaskFailure { code: Some(code), attempts, .. }) => format!("{code} after {attempts}"),
+        Err(TaskFailure { reason, .. }) => reason,
+    };
+    outcomes.into_iter().map(told).collect()
+}
+
 /// The graph that [`DETACH`] submits: a task that waits for the end of the test, and one behind it.
 fn detached(folder: &str) -> TaskGraph {
     let mut graph = TaskGraph::new("detached");
@@ -94,6 +106,7 @@ fn functions() -> WorkerBuilder {
         .register(LEAVES, leaves)
         .register(HOLD, hold)
         .register(ATTEMPT, attempt)
+        .register(TELL, tell)
         .register(DETACH, detach)
         .slots(2)
 }
@@ -121,7 +134,7 @@ fn the_workers_of_this_file_have_its_functions() {
         let names: Vec<_> = ids.iter().map(|id| id.name.as_str()).collect();
         assert_eq!(
             names,
-            ["life.attempt", "life.detach", "life.hold", "life.leaves", "life.step", "life.sum"]
+            ["life.attempt", "life.detach", "life.hold", "life.leaves", "life.step", "life.sum", "life.tell"]
         );
         return;
     };

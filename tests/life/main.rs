@@ -39,6 +39,7 @@ mod membership;
 mod mistakes;
 mod moved;
 mod other_machine;
+mod outcomes;
 mod paused_trainings;
 mod pauses;
 mod poison;

@@ -54,7 +54,7 @@ impl ServiceContext {
 fn large_values(tasks: &[NewTask]) -> Vec<String> {
     let blob = |arg: &Arg| match arg {
         Arg::Blob(blob) => Some(blob.digest.clone()),
-        Arg::Value(_) | Arg::Output(_) | Arg::Outputs(_) => None,
+        Arg::Value(_) | Arg::Output(_) | Arg::Outputs(_) | Arg::Outcome(_) | Arg::Outcomes(_) => None,
     };
     let named: BTreeSet<String> = tasks.iter().flat_map(|task| &task.args).filter_map(blob).collect();
     named.into_iter().collect()

@@ -9,7 +9,7 @@ pub const JOBS: &str = "syncline:jobs";
 /// Counter: the last worker incarnation that was given away.
 pub const INCARNATIONS: &str = "syncline:incarnations";
 /// Format of everything below; raised when it changes incompatibly. An engine leaves alone what has a higher one.
-pub const SCHEMA: &str = "13";
+pub const SCHEMA: &str = "14";
 
 /// Entries kept in each stream of a job.
 pub const STREAM_ENTRIES: usize = 200;

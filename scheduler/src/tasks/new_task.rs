@@ -43,6 +43,10 @@ pub enum Arg {
     Output(TaskRef),
     /// What the tasks give, as a list.
     Outputs(Vec<TaskRef>),
+    /// What the task gives, or why it gives nothing: a `Result` with a [`TaskFailure`](super::TaskFailure).
+    Outcome(TaskRef),
+    /// The same of each task, as a list.
+    Outcomes(Vec<TaskRef>),
 }
 
 /// A task that is to be added to a graph. It refers only to tasks before it, so a graph has no cycles.
@@ -63,8 +67,8 @@ impl NewTask {
     pub fn inputs(&self) -> impl Iterator<Item = TaskRef> + '_ {
         let given = self.args.iter().flat_map(|arg| match arg {
             Arg::Value(_) | Arg::Blob(_) => &[],
-            Arg::Output(task) => std::slice::from_ref(task),
-            Arg::Outputs(tasks) => &tasks[..],
+            Arg::Output(task) | Arg::Outcome(task) => std::slice::from_ref(task),
+            Arg::Outputs(tasks) | Arg::Outcomes(tasks) => &tasks[..],
         });
         given.chain(&self.after).copied()
     }

@@ -4,7 +4,7 @@ use std::slice;
 
 use serde::{Deserialize, Serialize};
 
-use super::{FunctionId, TaskIndex, Value};
+use super::{FunctionId, TaskFailure, TaskIndex, Value};
 use crate::ids::JobId;
 
 /// One entry of what a worker is told, in order.
@@ -60,6 +60,10 @@ pub enum OrderArg {
     One(OneArg),
     /// What several tasks give, as one argument. A list holds no lists: what reads a message would follow them as deep as they go.
     List(Vec<OneArg>),
+    /// The outcome of one task: `Ok` of a value, or `Err` of a failure.
+    Outcome(OneArg),
+    /// The outcomes of several tasks, as one argument.
+    Outcomes(Vec<OneArg>),
 }
 
 /// Where a worker finds a value.
@@ -71,6 +75,8 @@ pub enum OneArg {
     Held(TaskIndex),
     /// What another task gave, which the worker asks the engine for: of small values of which an order would hold too many.
     Kept(TaskIndex),
+    /// Why a task gave nothing, among outcomes alone.
+    Failure(TaskFailure),
 }
 
 /// Most bytes of arguments with which a worker is told of one task. Beyond it small values do not travel with the order.
@@ -83,24 +89,25 @@ impl OrderArg {
         let bytes = |part: &OneArg| match part {
             OneArg::Value(value) => HEADER_BYTES + value.inline_bytes(),
             OneArg::Held(_) | OneArg::Kept(_) => HEADER_BYTES,
+            OneArg::Failure(failure) => 2 * HEADER_BYTES + failure.reason.len(),
         };
-        let list = if let Self::List(_) = self { HEADER_BYTES } else { 0 };
+        let list = if let Self::List(_) | Self::Outcomes(_) = self { HEADER_BYTES } else { 0 };
         list + self.parts().iter().map(bytes).sum::<usize>()
     }
 
     /// The value, or those of the list.
     pub fn parts(&self) -> &[OneArg] {
         match self {
-            Self::One(value) => slice::from_ref(value),
-            Self::List(values) => values,
+            Self::One(value) | Self::Outcome(value) => slice::from_ref(value),
+            Self::List(values) | Self::Outcomes(values) => values,
         }
     }
 
     /// Its parts, to be filled in.
     pub fn parts_mut(&mut self) -> &mut [OneArg] {
         match self {
-            Self::One(value) => slice::from_mut(value),
-            Self::List(values) => values,
+            Self::One(value) | Self::Outcome(value) => slice::from_mut(value),
+            Self::List(values) | Self::Outcomes(values) => values,
         }
     }
 }

@@ -4,10 +4,10 @@ use serde::Serialize;
 use syncline_scheduler::{
     fault_code::FaultCode,
     ids::InvalidName,
-    tasks::{Arg, InvalidTraining},
+    tasks::{Arg, InvalidTraining, TaskFailure},
 };
 
-use super::handle::{GraphNumber, TaskHandle};
+use super::handle::{GraphNumber, OutcomeHandle, TaskHandle};
 
 /// Why a call cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -75,6 +75,7 @@ impl ArgumentError {
     message = "this does not stand for a `{T}` in a call",
     label = "is neither a `{T}` nor a task that gives one",
     note = "a `T` is given as a value of just that type, which serde can write, or as the `TaskHandle<T>` of a task that gives it; for a `Vec<T>` a `Vec`, an array, or a slice of handles will do as well, given or lent",
+    note = "a `Result<T, TaskFailure>` is given as the `outcome()` of a task, a `Vec` of them as a `Vec`, an array, or a slice of such",
     note = "types are not converted: for a `String` write `\"text\".to_owned()`"
 )]
 /// What stands for a `T` in a call: a value, a task that gives one, or for a `Vec<T>` tasks that give a `T` each.
@@ -137,6 +138,37 @@ list_of_handles!(
     [const N: usize] [&TaskHandle<T>; N],
     [const N: usize] &[TaskHandle<T>; N],
     [const N: usize] &[&TaskHandle<T>; N],
+);
+
+impl<T> IntoArgument<Result<T, TaskFailure>> for OutcomeHandle<T> {
+    fn into_argument(self, position: usize, graph: GraphNumber) -> Result<Arg, ArgumentError> {
+        match self.0.graph == graph {
+            true => Ok(Arg::Outcome(self.0.task)),
+            false => Err(ArgumentError::OtherGraph { position }),
+        }
+    }
+}
+
+/// Lists of outcomes.
+macro_rules! list_of_outcomes {
+    ($([$($length:tt)*] $list:ty),* $(,)?) => {$(
+        impl<T, $($length)*> IntoArgument<Vec<Result<T, TaskFailure>>> for $list {
+            fn into_argument(self, position: usize, graph: GraphNumber) -> Result<Arg, ArgumentError> {
+                match self.iter().all(|outcome| outcome.0.graph == graph) {
+                    true => Ok(Arg::Outcomes(self.iter().map(|outcome| outcome.0.task).collect())),
+                    false => Err(ArgumentError::OtherGraph { position }),
+                }
+            }
+        }
+    )*};
+}
+
+list_of_outcomes!(
+    [] &[OutcomeHandle<T>],
+    [] Vec<OutcomeHandle<T>>,
+    [] &Vec<OutcomeHandle<T>>,
+    [const N: usize] [OutcomeHandle<T>; N],
+    [const N: usize] &[OutcomeHandle<T>; N],
 );
 
 #[diagnostic::on_unimplemented(
@@ -204,6 +236,20 @@ mod tests {
         let outputs = Arg::Outputs(vec![task(1), task(2)]);
         let text = Arg::Value(vec![1, b'x'].into());
         assert_eq!(args, [Arg::Value(vec![7].into()), Arg::Output(task(1)), outputs, text]);
+    }
+
+    #[test]
+    fn outcomes_of_tasks_stand_for_results() {
+        let graph = GraphNumber::next();
+        let handles = [1, 2].map(|n| TaskHandle::<u64>::new(TaskRef::Task(TaskIndex(n)), graph));
+        let one: Result<Vec<Arg>, _> =
+            CallArguments::<(Result<u64, TaskFailure>,)>::into_arguments((handles[0].outcome(),), graph);
+        assert_eq!(one, Ok(vec![Arg::Outcome(handles[0].task)]));
+        let outcomes: Vec<_> = handles.iter().map(TaskHandle::outcome).collect();
+        let all = IntoArgument::<Vec<Result<u64, TaskFailure>>>::into_argument(&outcomes, 0, graph);
+        assert_eq!(all, Ok(Arg::Outcomes(handles.map(|handle| handle.task).to_vec())));
+        let foreign = outcomes.into_argument(3, GraphNumber::next());
+        assert_eq!(foreign, Err(ArgumentError::OtherGraph { position: 3 }));
     }
 
     #[test]

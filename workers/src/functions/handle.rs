@@ -33,6 +33,22 @@ impl<T> TaskHandle<T> {
         Self { task, graph, gives: PhantomData }
     }
 
+    /// How the task ends, as an argument: `Ok` of what it gives, or `Err` of why it gives nothing.
+    ///
+    /// ```
+    /// use syncline_scheduler::tasks::TaskFailure;
+    /// use syncline_workers::functions::{Function, TaskGraph};
+    /// const LOAD: Function<(String,), u64> = Function::new("load");
+    /// const REPORT: Function<(Result<u64, TaskFailure>,), String> = Function::new("report");
+    ///
+    /// let mut graph = TaskGraph::new("load");
+    /// let rows = graph.call(LOAD, ("a.csv".to_owned(),));
+    /// graph.call(REPORT, (rows.outcome(),));
+    /// ```
+    pub fn outcome(&self) -> OutcomeHandle<T> {
+        OutcomeHandle(*self)
+    }
+
     /// Its index in the graph, by which `Client::task` and `syncline tasks` know it.
     pub fn index(&self) -> TaskIndex {
         match self.task {
@@ -41,6 +57,18 @@ impl<T> TaskHandle<T> {
         }
     }
 }
+
+/// How a task will end: stands for a `Result<T, TaskFailure>` among the arguments of a call, see [`TaskHandle::outcome`].
+#[derive(Debug)]
+pub struct OutcomeHandle<T>(pub(crate) TaskHandle<T>);
+
+impl<T> Clone for OutcomeHandle<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for OutcomeHandle<T> {}
 
 impl<T> Clone for TaskHandle<T> {
     fn clone(&self) -> Self {

@@ -53,7 +53,7 @@ pub use function::Function;
 #[cfg(feature = "worker")]
 pub use function_error::FunctionError;
 pub(crate) use graph_parts::GraphParts;
-pub use handle::{GraphNumber, TaskHandle};
+pub use handle::{GraphNumber, OutcomeHandle, TaskHandle};
 #[cfg(feature = "worker")]
 pub(crate) use large_value::Salt;
 pub(crate) use large_value::{ShardValues, ValueStore, move_large_constants};

@@ -17,8 +17,8 @@ pub(crate) fn wire_bytes(task: &NewTask) -> usize {
                 Arg::Value(value) if value.len() > MAX_INLINE_BYTES => BLOB_BYTES,
                 Arg::Value(value) => value.len(),
                 Arg::Blob(_) => BLOB_BYTES,
-                Arg::Output(_) => NUMBER_BYTES,
-                Arg::Outputs(inputs) => inputs.len() * NUMBER_BYTES,
+                Arg::Output(_) | Arg::Outcome(_) => NUMBER_BYTES,
+                Arg::Outputs(inputs) | Arg::Outcomes(inputs) => inputs.len() * NUMBER_BYTES,
             }
     };
     let name = task.name.as_ref().map_or(0, |name| name.as_str().len());

@@ -74,8 +74,8 @@ pub use syncline_scheduler::{
         search::{Algorithm, Alternative, InvalidAlgorithm, InvalidSlack, Slack},
     },
     tasks::{
-        FunctionId, InvalidState, InvalidTraining, PreparedTraining, Preview, Progress, TaskIndex, TaskQuery,
-        TaskState, TaskView, TrainedWeights, TrainingChanges,
+        FunctionId, InvalidState, InvalidTraining, PreparedTraining, Preview, Progress, TaskFailure,
+        TaskIndex, TaskQuery, TaskState, TaskView, TrainedWeights, TrainingChanges,
     },
 };
 #[cfg(feature = "local")]
@@ -98,7 +98,7 @@ pub use syncline_workers::{
     export::{ExportError, TrainedModel},
     functions::{
         ArgumentError, CallArguments, CallOptions, Element, Function, IntoArgument, InvalidCall, OnnxModel,
-        RUN_MODEL, TaskGraph, TaskHandle, Tensor, TensorError,
+        OutcomeHandle, RUN_MODEL, TaskGraph, TaskHandle, Tensor, TensorError,
     },
     submit::{
         ByteSource, DataParts, FirstValues, GraphNode, JobGraph, MissingKernel, Model, NodeHandle, NodeWork,

@@ -73,6 +73,8 @@ impl TaskJob {
                     Arg::Blob(blob) => Argument::Blob(blob.clone()),
                     Arg::Output(input) => Argument::Output(resolve(*input)?),
                     Arg::Outputs(inputs) => Argument::Outputs(resolve_all(inputs)?),
+                    Arg::Outcome(input) => Argument::Outcome(resolve(*input)?),
+                    Arg::Outcomes(inputs) => Argument::Outcomes(resolve_all(inputs)?),
                 })
             };
             let class = *classes

@@ -1,6 +1,6 @@
 //! How attempts at tasks end, and which are tried again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{
     adding::ReferenceScope,
@@ -310,7 +310,8 @@ impl TaskJob {
     /// A task fails for good.
     pub(super) fn fail(&mut self, task: u32, failure: Failure, now_us: u64) {
         self.give_back_followers(task);
-        let on_failure = self.class_of(task).class.rules.on_failure;
+        let ends_job =
+            self.class_of(task).class.rules.on_failure == OnFailure::FailJob && !self.is_caught(task);
         let faults = self.note_attempts(task);
         faults.last = Some(failure.clone());
         let attempts = faults.attempts;
@@ -319,11 +320,28 @@ impl TaskJob {
         let Failure { code, reason, .. } = failure;
         let fault = TaskFault { code, reason: reason.clone() };
         self.tell(Happening::TaskFailed { task: name.clone(), fault }, now_us);
-        if on_failure == OnFailure::FailJob {
+        if ends_job {
             let times = if attempts > 1 { format!(" (attempt {attempts})") } else { String::new() };
             let reason = format!("task {name}{times}: {reason}");
             self.end(Phase::Failed { code, reason }, now_us);
         }
+    }
+
+    /// Whether the outcome of a task that fails, or of one that is skipped with it, goes to a task that can begin all the same. Cost
+    /// O(tasks that are skipped, with their edges).
+    fn is_caught(&self, task: u32) -> bool {
+        let (mut lost, mut open, mut takers) = (HashSet::from([task]), vec![task], Vec::new());
+        while let Some(task) = open.pop() {
+            for (follower, kind) in self.graph.followers(task) {
+                match kind {
+                    _ if self.graph.state(follower).is_final() => {}
+                    EdgeKind::Value | EdgeKind::Continue if lost.insert(follower) => open.push(follower),
+                    EdgeKind::Outcome => takers.push(follower),
+                    EdgeKind::Value | EdgeKind::Continue | EdgeKind::After => {}
+                }
+            }
+        }
+        takers.iter().any(|taker| !lost.contains(taker))
     }
 
     /// A task has ended, and adds tasks.

@@ -59,6 +59,15 @@ pub(super) enum EdgeKind {
     After,
     /// The follower has ended and gives what it gives.
     Continue,
+    /// The follower takes its value, or why it has none.
+    Outcome,
+}
+
+impl EdgeKind {
+    /// Whether the follower takes the value, if there is one.
+    pub(super) fn takes_value(self) -> bool {
+        matches!(self, Self::Value | Self::Outcome)
+    }
 }
 
 /// The follower, with the kind in the upper two bits, and the next edge of the same task.
@@ -135,7 +144,7 @@ impl Graph {
     fn append(&mut self, record: &TaskRecord, state: TaskState, is_open: impl Fn(&Self, u32) -> bool) -> u32 {
         let task = self.len();
         let flag = |holds: bool, flag: u8| if holds { flag } else { 0 };
-        let flags = flag(record.values_of().next().is_some(), TAKES_VALUES)
+        let flags = flag(record.arguments_of().next().is_some(), TAKES_VALUES)
             | flag(record.3.is_some(), NAMED)
             | flag(record.blobs().next().is_some(), TAKES_BLOBS);
         let slot = Slot { unmet: 0, first_edge: NONE, attempts: 0, class: record.0, state, flags };
@@ -150,11 +159,13 @@ impl Graph {
             self.names.insert(name.clone(), task);
         }
         let values = record.values_of().map(|input| (input, EdgeKind::Value));
-        for (input, kind) in values.chain(record.2.iter().map(|input| (*input, EdgeKind::After))) {
+        let outcomes = record.outcomes_of().map(|input| (input, EdgeKind::Outcome));
+        let after = record.2.iter().map(|input| (*input, EdgeKind::After));
+        for (input, kind) in values.chain(outcomes).chain(after) {
             if is_open(self, input) {
                 self.slots[task as usize].unmet += 1;
                 self.connect(input, task, kind);
-            } else if kind == EdgeKind::Value {
+            } else if kind.takes_value() {
                 // It counts no more, but its value is taken.
                 self.connect(input, task, kind);
             }
@@ -181,7 +192,8 @@ impl Graph {
             let kind = match edge.follower_and_kind >> KIND_SHIFT {
                 0 => EdgeKind::Value,
                 1 => EdgeKind::After,
-                _ => EdgeKind::Continue,
+                2 => EdgeKind::Continue,
+                _ => EdgeKind::Outcome,
             };
             Some((edge.follower_and_kind & !(u32::MAX << KIND_SHIFT), kind))
         })

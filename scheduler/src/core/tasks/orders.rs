@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
-use super::{graph::EdgeKind, job::TaskJob, record::Argument};
+use super::{job::TaskJob, record::Argument};
 use crate::{
     core::{Effect, WorkerInfo},
     ids::Incarnation,
@@ -67,14 +67,16 @@ impl TaskJob {
         let record = self.graph.record(task);
         let held = self.leases.get(&worker);
         let holds = |input: &u32| held.is_some_and(|tasks| tasks.contains(input));
-        let output = |input: u32| match holds(&input) {
-            true => OneArg::Held(TaskIndex(input)),
-            false => OneArg::Value(self.values.get(input)),
+        let output = |input: u32| match self.graph.state(input) {
+            _ if holds(&input) => OneArg::Held(TaskIndex(input)),
+            TaskState::Failed | TaskState::Skipped => OneArg::Failure(self.task_failure(input)),
+            _ => OneArg::Value(self.values.get(input)),
         };
         let mut args = order_args(record.1, output);
         if args.iter().map(OrderArg::wire_bytes).sum::<usize>() > MAX_ORDER_BYTES {
             args = order_args(self.graph.record(task).1, |input| match output(input) {
                 OneArg::Value(Value::Inline(_)) => OneArg::Kept(TaskIndex(input)),
+                OneArg::Failure(failure) => OneArg::Failure(failure.in_brief()),
                 elsewhere => elsewhere,
             });
         }
@@ -90,7 +92,7 @@ impl TaskJob {
     /// Whether people may look at what a task gives: it has a name, or no other task takes it. One that gives for another is
     /// taken for such a one.
     fn is_shown(&self, task: u32) -> bool {
-        let is_taken = || self.graph.followers(task).any(|(_, kind)| kind == EdgeKind::Value);
+        let is_taken = || self.graph.followers(task).any(|(_, kind)| kind.takes_value());
         self.graph.slot(task).is_named() || !is_taken()
     }
 
@@ -136,6 +138,8 @@ fn order_args(arguments: Vec<Argument>, output: impl Fn(u32) -> OneArg) -> Vec<O
         Argument::Blob(blob) => OrderArg::One(OneArg::Value(Value::Blob(blob))),
         Argument::Output(input) => OrderArg::One(output(input)),
         Argument::Outputs(inputs) => OrderArg::List(inputs.into_iter().map(&output).collect()),
+        Argument::Outcome(input) => OrderArg::Outcome(output(input)),
+        Argument::Outcomes(inputs) => OrderArg::Outcomes(inputs.into_iter().map(&output).collect()),
     };
     arguments.into_iter().map(argument).collect()
 }

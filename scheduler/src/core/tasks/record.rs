@@ -1,6 +1,6 @@
 //! What one task is, as it is kept: in memory as postcard, in Redis as JSON that a person can read.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
@@ -32,12 +32,24 @@ pub(super) enum Argument {
     Blob(BlobValue),
     Output(u32),
     Outputs(Vec<u32>),
+    Outcome(u32),
+    Outcomes(Vec<u32>),
 }
 
 impl TaskRecord {
-    /// Tasks whose values it takes.
+    /// Tasks without whose values it is skipped.
     pub(super) fn values_of(&self) -> impl Iterator<Item = u32> + '_ {
-        self.1.iter().flat_map(Argument::tasks).copied()
+        self.1.iter().filter(|arg| !arg.takes_outcomes()).flat_map(Argument::tasks).copied()
+    }
+
+    /// Tasks whose outcomes it takes.
+    pub(super) fn outcomes_of(&self) -> impl Iterator<Item = u32> + '_ {
+        self.1.iter().filter(|arg| arg.takes_outcomes()).flat_map(Argument::tasks).copied()
+    }
+
+    /// Tasks that give its arguments.
+    pub(super) fn arguments_of(&self) -> impl Iterator<Item = u32> + '_ {
+        self.values_of().chain(self.outcomes_of())
     }
 
     /// Blobs that hold arguments which are too large to travel.
@@ -50,9 +62,13 @@ impl Argument {
     fn tasks(&self) -> &[u32] {
         match self {
             Self::Value(_) | Self::Blob(_) => &[],
-            Self::Output(task) => std::slice::from_ref(task),
-            Self::Outputs(tasks) => tasks,
+            Self::Output(task) | Self::Outcome(task) => std::slice::from_ref(task),
+            Self::Outputs(tasks) | Self::Outcomes(tasks) => tasks,
         }
+    }
+
+    fn takes_outcomes(&self) -> bool {
+        matches!(self, Self::Outcome(_) | Self::Outcomes(_))
     }
 }
 
@@ -66,8 +82,20 @@ impl Serialize for Argument {
             Self::Blob(blob) => blob.serialize(to),
             Self::Output(task) => task.serialize(to),
             Self::Outputs(tasks) => tasks.serialize(to),
+            Self::Outcome(task) => BTreeMap::from([("outcome", task)]).serialize(to),
+            Self::Outcomes(tasks) => BTreeMap::from([("outcomes", tasks)]).serialize(to),
         }
     }
+}
+
+/// The fields of an object: those of a blob, or one of the other two.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Object {
+    digest: Option<String>,
+    bytes: Option<u64>,
+    outcome: Option<u32>,
+    outcomes: Option<Vec<u32>>,
 }
 
 impl<'de> Deserialize<'de> for Argument {
@@ -79,14 +107,14 @@ impl<'de> Deserialize<'de> for Argument {
     }
 }
 
-/// Text is a value, a number a task, a list tasks, an object a blob.
+/// Text is a value, a number a task, a list tasks, an object a blob or what names tasks whose outcomes are taken.
 struct ByShape;
 
 impl<'de> Visitor<'de> for ByShape {
     type Value = Argument;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value, a task, a list of tasks or a blob")
+        f.write_str("a value, a task, a list of tasks, a blob or outcomes")
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Argument, E> {
@@ -101,8 +129,15 @@ impl<'de> Visitor<'de> for ByShape {
         Vec::deserialize(value::SeqAccessDeserializer::new(tasks)).map(Argument::Outputs)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, blob: A) -> Result<Argument, A::Error> {
-        BlobValue::deserialize(value::MapAccessDeserializer::new(blob)).map(Argument::Blob)
+    fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<Argument, A::Error> {
+        match Object::deserialize(value::MapAccessDeserializer::new(object))? {
+            Object { digest: Some(digest), bytes: Some(bytes), .. } => {
+                Ok(Argument::Blob(BlobValue { digest, bytes }))
+            }
+            Object { outcome: Some(task), .. } => Ok(Argument::Outcome(task)),
+            Object { outcomes: Some(tasks), .. } => Ok(Argument::Outcomes(tasks)),
+            _ => Err(A::Error::custom("an object that is no blob and names no outcomes")),
+        }
     }
 }
 
@@ -118,11 +153,16 @@ mod tests {
             Argument::Output(5),
             Argument::Outputs(vec![1, 2]),
             Argument::Outputs(vec![]),
+            Argument::Outcome(6),
+            Argument::Outcomes(vec![7, 8]),
         ];
         let record = TaskRecord(ClassIndex(3), args, vec![0, 4], Some("resize".parse().unwrap()), Some(9));
         let json = serde_json::to_string(&record).unwrap();
         assert!(json.starts_with(r#"[3,["\\x07a\\x5c",{"digest":"#), "{json}");
-        assert!(json.ends_with(r#"},5,[1,2],[]],[0,4],"resize",9]"#), "{json}");
+        assert!(
+            json.ends_with(r#"},5,[1,2],[],{"outcome":6},{"outcomes":[7,8]}],[0,4],"resize",9]"#),
+            "{json}"
+        );
         assert_eq!(serde_json::from_str::<TaskRecord>(&json).unwrap(), record);
         let bytes = postcard::to_stdvec(&record).unwrap();
         assert_eq!(postcard::from_bytes::<TaskRecord>(&bytes).unwrap(), record);

@@ -50,7 +50,9 @@ impl TaskJob {
                         }
                         open.push((follower, End::Nothing(TaskState::Skipped)));
                     }
-                    (EdgeKind::Value, End::Value(_)) | (EdgeKind::After, _) => self.input_ended(follower),
+                    (EdgeKind::Value, End::Value(_)) | (EdgeKind::After | EdgeKind::Outcome, _) => {
+                        self.input_ended(follower);
+                    }
                 }
             }
             if let End::Value(given) = end {
@@ -82,14 +84,14 @@ impl TaskJob {
         let (mut uses, mut taken) = (0, false);
         for (follower, kind) in self.graph.followers(task) {
             taken |= kind != EdgeKind::After;
-            uses += u32::from(kind == EdgeKind::Value && !self.graph.state(follower).is_final());
+            uses += u32::from(kind.takes_value() && !self.graph.state(follower).is_final());
         }
         (uses, self.graph.slot(task).is_named() || !taken)
     }
 
     pub(super) fn use_up_inputs(&mut self, task: u32) {
         if self.graph.slot(task).takes_values() {
-            for input in self.graph.record(task).values_of() {
+            for input in self.graph.record(task).arguments_of() {
                 self.outbox.released.extend(self.values.use_up(input));
             }
         }

@@ -285,7 +285,9 @@ impl TaskJob {
             Some(Argument::Value(bytes)) => Some(Value::Inline(bytes)),
             Some(Argument::Blob(blob)) => Some(Value::Blob(blob)),
             Some(Argument::Output(input)) => Some(self.values.get(input)),
-            Some(Argument::Outputs(_)) => Some(Value::default()),
+            Some(Argument::Outputs(_) | Argument::Outcome(_) | Argument::Outcomes(_)) => {
+                Some(Value::default())
+            }
         };
         let changes = value.map_or(Ok(TrainingChanges::new()), decode);
         let changes = changes.map_err(|cause| {

@@ -8,7 +8,8 @@ use crate::{
     fault_code::FaultCode,
     ids::{Incarnation, JobId, Name},
     tasks::{
-        ClassIndex, Failure, RunningCall, TaskClass, TaskIndex, TaskQuery, TaskState, TaskView, Value, Work,
+        ClassIndex, Failure, RunningCall, TaskClass, TaskFailure, TaskIndex, TaskQuery, TaskState, TaskView,
+        Value, Work,
     },
 };
 
@@ -109,7 +110,7 @@ impl Core {
         let given = job.values.kept(task);
         let last_run = job.last_runs.of(task);
         let worker = holder.or(last_run.map(|run| run.worker));
-        let inputs = || record.values_of().chain(record.2.iter().copied()).map(TaskIndex);
+        let inputs = || record.arguments_of().chain(record.2.iter().copied()).map(TaskIndex);
         TaskView {
             task: TaskIndex(task),
             name: record.3.clone(),
@@ -233,7 +234,7 @@ impl Core {
     /// The inputs that have not ended, in words.
     fn unmet(&self, job: &TaskJob, task: u32) -> String {
         let record = job.graph.record(task);
-        let inputs = record.values_of().chain(record.2.iter().copied());
+        let inputs = record.arguments_of().chain(record.2.iter().copied());
         let open: Vec<u32> = inputs.filter(|input| !job.graph.state(*input).is_final()).collect();
         let named = open.iter().take(NAMED_IN_A_SENTENCE);
         let named: Vec<String> = named
@@ -277,6 +278,19 @@ impl TaskJob {
             TaskState::Canceled => self.state.phase.why_ended("").0,
             _ => None,
         }
+    }
+
+    /// What is told of a task that gave nothing to one that takes its outcome.
+    pub(super) fn task_failure(&self, task: u32) -> TaskFailure {
+        let failed = self.lacking(task).last().copied().unwrap_or(task);
+        let code = self.why_no_value(task);
+        let reason = match self.graph.state(task) {
+            TaskState::Skipped => self.why_skipped(task),
+            _ => self.failure(task).map(|failure| failure.reason.clone()).unwrap_or_default(),
+        };
+        let reason = code.map_or(&*reason, |code| code.stripped_from(&reason)).to_owned();
+        let attempts = self.faults.get(&failed).map_or(0, |faults| faults.attempts);
+        TaskFailure { code, reason, attempts }
     }
 
     /// What a skipped task lacks, in words.

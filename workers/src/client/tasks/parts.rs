@@ -49,8 +49,8 @@ pub(super) fn part(tasks: &[NewTask], part: Range<usize>) -> Vec<NewTask> {
 fn refs(task: &mut NewTask) -> impl Iterator<Item = &mut TaskRef> {
     let given = task.args.iter_mut().flat_map(|arg| match arg {
         Arg::Value(_) | Arg::Blob(_) => &mut [],
-        Arg::Output(input) => std::slice::from_mut(input),
-        Arg::Outputs(inputs) => &mut inputs[..],
+        Arg::Output(input) | Arg::Outcome(input) => std::slice::from_mut(input),
+        Arg::Outputs(inputs) | Arg::Outcomes(inputs) => &mut inputs[..],
     });
     given.chain(&mut task.after)
 }

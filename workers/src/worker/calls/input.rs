@@ -27,13 +27,21 @@ fn append(
     to: &mut Vec<u8>,
 ) -> Result<(), CallFault> {
     for arg in args {
-        if let OrderArg::List(items) = arg {
+        if let OrderArg::List(items) | OrderArg::Outcomes(items) = arg {
             append_length(items.len(), to);
         }
+        let are_outcomes = matches!(arg, OrderArg::Outcome(_) | OrderArg::Outcomes(_));
         for part in arg.parts() {
+            if are_outcomes {
+                to.push(u8::from(matches!(part, OneArg::Failure(_))));
+            }
             match part {
                 OneArg::Value(Value::Inline(value)) => to.extend_from_slice(value),
                 OneArg::Value(Value::Blob(blob)) => to.extend_from_slice(&store.get(blob)?),
+                OneArg::Failure(failure) => {
+                    let encoded = postcard::to_stdvec(failure);
+                    to.extend(encoded.expect("a failure always has an encoding"));
+                }
                 OneArg::Held(task) | OneArg::Kept(task) => {
                     let what = format!("what task {task} gives");
                     return Err(CallFault::Missing { function: function.to_owned(), what });
@@ -51,4 +59,47 @@ fn append_length(mut length: usize, to: &mut Vec<u8>) {
         length >>= 7;
     }
     to.push(length as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use syncline_ps::PsError;
+    use syncline_scheduler::tasks::{BlobValue, Bytes, TaskFailure, TaskIndex};
+
+    use super::*;
+    use crate::functions::Salt;
+
+    struct NoBlobs;
+
+    impl ValueStore for NoBlobs {
+        fn put(&self, _: Salt, _: &[u8]) -> Result<BlobValue, PsError> {
+            panic!("nothing is stored here")
+        }
+
+        fn get(&self, blob: &BlobValue) -> Result<Bytes, PsError> {
+            panic!("{blob:?} is not here")
+        }
+    }
+
+    fn given(value: u64) -> OneArg {
+        OneArg::Value(Value::Inline(postcard::to_stdvec(&value).unwrap().into()))
+    }
+
+    #[test]
+    fn outcomes_are_read_as_results() {
+        let failure = TaskFailure { code: Some("E440".into()), reason: "no disk".to_owned(), attempts: 3 };
+        let failed = OneArg::Failure(failure.clone());
+        let args = [
+            OrderArg::Outcome(given(300)),
+            OrderArg::Outcome(failed.clone()),
+            OrderArg::Outcomes(vec![given(7), failed, given(8)]),
+        ];
+        type Outcomes = (Result<u64, TaskFailure>, Result<u64, TaskFailure>, Vec<Result<u64, TaskFailure>>);
+        let mut scratch = Vec::new();
+        let read: Outcomes =
+            postcard::from_bytes(input("f", &args, &NoBlobs, &mut scratch).unwrap()).unwrap();
+        assert_eq!(read, (Ok(300), Err(failure.clone()), vec![Ok(7), Err(failure), Ok(8)]));
+        let missing = [OrderArg::Outcome(OneArg::Held(TaskIndex(1)))];
+        assert!(matches!(input("f", &missing, &NoBlobs, &mut scratch), Err(CallFault::Missing { .. })));
+    }
 }
